@@ -1,0 +1,3 @@
+//! The `onrush` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Onrush's experiments, their statistics and their reports.

@@ -1,0 +1,83 @@
+//! The server's settings, each with its default and its limit.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Everything `onrush serve` can be told.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The directory whose files are served; nothing outside it ever is.
+    pub media_root: PathBuf,
+    /// Where RTSP listens. Port 0 takes any free port; see `Server::addresses`.
+    pub rtsp_addresses: Vec<SocketAddr>,
+    /// UDP ports for RTP (even) and RTCP (the odd one above), both ends included.
+    pub rtp_ports: (u16, u16),
+    /// How much of a stream is handed to the kernel together.
+    pub burst: Duration,
+    /// Memory for packet images.
+    pub cache_bytes: usize,
+    /// The processors that send, one engine each; empty means the highest-numbered allowed one.
+    pub cores: Vec<usize>,
+    /// What peers may ask for at the most.
+    pub limits: Limits,
+    /// The rate of a transport stream that carries no clock (no PCR), in bit/s.
+    pub fallback_bitrate: u64,
+}
+
+/// The bounds on what peers and files can make the server hold. All are listed by `onrush doctor --limits`.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Sessions that exist at once; one more gets 453 Not Enough Bandwidth.
+    pub sessions_max: usize,
+    /// RTSP connections open at once; one more is answered 503 and closed.
+    pub connections_max: usize,
+    /// RTSP connections open at once from one address.
+    pub connections_per_address_max: usize,
+    /// Bytes of one request's head.
+    pub request_head_bytes_max: usize,
+    /// Header lines of one request.
+    pub request_headers_max: usize,
+    /// Bytes of one request's body.
+    pub request_body_bytes_max: usize,
+    /// How long a begun request may take to arrive whole.
+    pub request_time_max: Duration,
+    /// How long a connection without a session may say nothing.
+    pub idle_time_max: Duration,
+    /// How long a session lives without a sign of its client (RFC 2326, section 12.37).
+    pub session_timeout: Duration,
+    /// Files that are open (indexed) at once.
+    pub files_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            sessions_max: 16_384,
+            connections_max: 16_384,
+            connections_per_address_max: 16_384,
+            request_head_bytes_max: 16 * 1024,
+            request_headers_max: 64,
+            request_body_bytes_max: 16 * 1024,
+            request_time_max: Duration::from_secs(10),
+            idle_time_max: Duration::from_secs(60),
+            session_timeout: Duration::from_secs(60),
+            files_max: 4096,
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            media_root: PathBuf::from("media"),
+            rtsp_addresses: vec![SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 0], 8554))],
+            rtp_ports: (20_000, 59_999),
+            burst: Duration::from_millis(20),
+            cache_bytes: 1 << 30,
+            cores: Vec::new(),
+            limits: Limits::default(),
+            fallback_bitrate: 4_000_000,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! RTSP connections and sessions over TCP, and the RTCP beside each stream.

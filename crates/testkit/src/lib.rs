@@ -1,0 +1,1 @@
+//! What Onrush's tests and experiments stand on: namespaces, the counting sink, receivers, planted faults.

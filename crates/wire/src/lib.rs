@@ -1,0 +1,11 @@
+//! What Onrush decides: formats, protocol states and schedules.
+//!
+//! Everything here is a pure function of the bytes and the times it is given. There are no sockets, no
+//! files, no threads and no clock in this crate, so every state can be reached in a test.
+
+#![forbid(unsafe_code)]
+
+pub mod media;
+pub mod pace;
+pub mod rtp;
+pub mod rtsp;

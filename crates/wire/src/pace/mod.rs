@@ -1,0 +1,1 @@
+//! When a session owes its next burst: pure functions of time and events.
