@@ -1,3 +1,5 @@
 //! What Onrush asks of Linux: locked memory, rings, data paths.
 //!
 //! Nearly all of the project's unsafe code is here. Nothing in this crate knows a protocol.
+
+pub mod probe;

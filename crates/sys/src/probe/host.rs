@@ -1,0 +1,191 @@
+//! The kernel, the processors, and what this process may do.
+
+use std::fs;
+use std::mem::{size_of, size_of_val};
+
+use super::Refused;
+
+/// The kernel, the processors and the user's rights.
+#[derive(Debug)]
+pub struct Host {
+    /// As `uname -r` prints it.
+    pub kernel_release: String,
+    /// The processors that this process may run on.
+    pub cpus_allowed: Vec<usize>,
+    /// The effective capabilities, one bit each.
+    capabilities: u64,
+    /// Whether a seccomp filter stands between this process and the kernel, as in most containers.
+    pub seccomp_filtered: bool,
+    /// Whether a tc program can be loaded: needed by the test bed, never by the server.
+    pub bpf: Result<(), Refused>,
+    /// Some of the kernel's settings; `None` where this kernel has no such file.
+    pub sysctls: Vec<(&'static str, Option<u64>)>,
+}
+
+/// The capabilities that matter here (capabilities(7)).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub enum Capability {
+    /// Set up interfaces and queueing disciplines.
+    NetAdmin = 12,
+    /// Lock any amount of memory.
+    IpcLock = 14,
+    /// Make namespaces, among much else.
+    SysAdmin = 21,
+    /// Run threads at real-time priority.
+    SysNice = 23,
+    /// Load eBPF programs.
+    Bpf = 39,
+}
+
+impl Host {
+    pub(super) fn probe() -> Self {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let field = |name: &str| {
+            status
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+                .map(str::trim)
+        };
+        Self {
+            kernel_release: fs::read_to_string("/proc/sys/kernel/osrelease").map_or_else(
+                |error| format!("unknown ({error})"),
+                |text| text.trim().to_owned(),
+            ),
+            cpus_allowed: cpus_allowed(),
+            capabilities: field("CapEff")
+                .map_or(0, |hex| u64::from_str_radix(hex, 16).unwrap_or(0)),
+            seccomp_filtered: field("Seccomp").is_some_and(|mode| mode != "0"),
+            bpf: bpf(),
+            sysctls: SYSCTLS.iter().map(|&name| (name, sysctl(name))).collect(),
+        }
+    }
+
+    /// Whether this process has `capability` now.
+    #[must_use]
+    pub fn has(&self, capability: Capability) -> bool {
+        self.capabilities >> (capability as u8) & 1 == 1
+    }
+
+    /// The value of one of [`Host::sysctls`].
+    #[must_use]
+    pub fn sysctl(&self, name: &str) -> Option<u64> {
+        self.sysctls.iter().find(|(known, _)| *known == name)?.1
+    }
+}
+
+fn sysctl(name: &str) -> Option<u64> {
+    let path = format!("/proc/sys/{}", name.replace('.', "/"));
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+fn cpus_allowed() -> Vec<usize> {
+    // SAFETY: cpu_set_t is an array of integers, for which all zeroes is a value.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is writable and as long as is said; pid 0 is the calling thread.
+    if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) } != 0 {
+        // Only a machine with more processors than the set has bits answers so (EINVAL).
+        return (0..std::thread::available_parallelism().map_or(1, usize::from)).collect();
+    }
+    // SAFETY: every index is below the number of bits in `set`.
+    (0..8 * size_of::<libc::cpu_set_t>())
+        .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
+        .collect()
+}
+
+/// Loads a tc program that does nothing, and drops it.
+fn bpf() -> Result<(), Refused> {
+    /// The beginning of `union bpf_attr` for `BPF_PROG_LOAD`; the kernel takes the rest as zeroes.
+    #[repr(C)]
+    struct Load {
+        program_type: u32,
+        instructions_count: u32,
+        instructions: u64,
+        license: u64,
+        log_level: u32,
+        log_bytes: u32,
+        log: u64,
+        kernel_version: u32,
+        flags: u32,
+    }
+    const BPF_PROG_LOAD: libc::c_long = 5;
+    const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
+    // `r0 = 0; exit`
+    const PROGRAM: [u64; 2] = [0xb7_u64.to_le(), 0x95_u64.to_le()];
+
+    let load = Load {
+        program_type: BPF_PROG_TYPE_SCHED_CLS,
+        instructions_count: 2,
+        instructions: PROGRAM.as_ptr() as u64,
+        license: c"MIT".as_ptr() as u64,
+        log_level: 0,
+        log_bytes: 0,
+        log: 0,
+        kernel_version: 0,
+        flags: 0,
+    };
+    // SAFETY: the attribute is as long as is said, has no padding, and points to constants.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_PROG_LOAD,
+            &raw const load,
+            size_of::<Load>(),
+        )
+    };
+    let Ok(fd @ 0..) = i32::try_from(fd) else {
+        return Err(Refused::last("bpf(BPF_PROG_LOAD)"));
+    };
+    // SAFETY: the kernel has just given us this descriptor and nobody else knows it.
+    unsafe { libc::close(fd) };
+    Ok(())
+}
+
+/// What bounds the paths: socket buffers, zero-copy accounting, io_uring's switch.
+const SYSCTLS: &[&str] = &[
+    "kernel.io_uring_disabled",
+    "net.core.wmem_max",
+    "net.core.optmem_max",
+    "net.core.netdev_max_backlog",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_are_bits() {
+        let mut host = Host::probe();
+        host.capabilities = 1 << 14;
+        assert!(host.has(Capability::IpcLock));
+        assert!(!host.has(Capability::NetAdmin) && !host.has(Capability::Bpf));
+    }
+
+    #[test]
+    fn the_processors_are_those_the_kernel_names() {
+        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+        let list = status
+            .lines()
+            .find_map(|l| l.strip_prefix("Cpus_allowed_list:"))
+            .unwrap();
+        let named: usize = list
+            .trim()
+            .split(',')
+            .map(|range| match range.split_once('-') {
+                Some((a, b)) => b.parse::<usize>().unwrap() - a.parse::<usize>().unwrap() + 1,
+                None => 1,
+            })
+            .sum();
+        assert_eq!(cpus_allowed().len(), named);
+    }
+
+    #[test]
+    fn settings_are_read_by_their_names() {
+        let host = Host::probe();
+        assert!(
+            host.sysctl("net.core.wmem_max")
+                .is_some_and(|bytes| bytes > 0)
+        );
+        assert_eq!(host.sysctl("net.core.no_such_setting"), None);
+    }
+}
