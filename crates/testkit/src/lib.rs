@@ -1,1 +1,5 @@
 //! What Onrush's tests and experiments stand on: namespaces, the counting sink, receivers, planted faults.
+
+pub mod netns;
+pub mod skip;
+pub mod testbed;

@@ -1,0 +1,265 @@
+//! Two namespaces and a veth pair between them: the only network that tests and experiments send on.
+//!
+//! ```text
+//! snd: v0 10.77.0.1 fd77::1  <--- veth --->  rcv: v1 10.77.0.2 fd77::2
+//! ```
+//!
+//! Neighbours are static, so nothing but the test's own packets crosses. Who cuts trains into packets
+//! is a [`Mode`] of `v0`, read back from the kernel whenever it is set. Everything goes with the
+//! [`Netns`]: there is nothing to clean up.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use thiserror::Error;
+
+use crate::netns::{Netns, NetnsError};
+
+/// The sending and the receiving side, connected.
+#[derive(Debug)]
+pub struct Testbed {
+    /// Where the server or the sender under test runs.
+    pub snd: Netns,
+    /// Where clients, receivers or the sink are.
+    pub rcv: Netns,
+    mode: Mode,
+}
+
+/// Who cuts a train into packets.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Mode {
+    /// The device does, or here nobody: the veth pair passes trains whole.
+    Uso,
+    /// The kernel does, in software, before the device: a network card without UDP segmentation.
+    SoftwareGso,
+}
+
+/// What can be chosen about a testbed.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Who cuts trains.
+    pub mode: Mode,
+    /// Of both ends, in bytes.
+    pub mtu_bytes: u32,
+    /// Packets the sending device may queue; 0 for none, as veth has by default.
+    pub queue_packets: u32,
+}
+
+/// Why there is no testbed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TestbedError {
+    /// A namespace or a device could not be made.
+    #[error(transparent)]
+    Netns(#[from] NetnsError),
+    /// `ethtool` reported success, but the device says otherwise.
+    #[error("{SND_DEVICE}: tx-udp-segmentation stays {found} after it was switched {wanted}")]
+    ModeNotTaken {
+        /// What was asked for: on or off.
+        wanted: &'static str,
+        /// What the device reports.
+        found: String,
+    },
+}
+
+impl TestbedError {
+    /// Whether root is all that is missing.
+    #[must_use]
+    pub fn is_not_permitted(&self) -> bool {
+        matches!(self, Self::Netns(error) if error.is_not_permitted())
+    }
+}
+
+impl Testbed {
+    /// Builds a testbed.
+    pub fn new(options: Options) -> Result<Self, TestbedError> {
+        let Options {
+            mode,
+            mtu_bytes,
+            queue_packets,
+        } = options;
+        let (snd, rcv) = (Netns::new()?, Netns::new()?);
+        let peer = rcv.path();
+        let pair = format!(
+            "link add {SND_DEVICE} address {SND_MAC} mtu {mtu_bytes} txqueuelen {queue_packets} \
+             type veth peer name {RCV_DEVICE} address {RCV_MAC} mtu {mtu_bytes} netns {}",
+            peer.display()
+        );
+        snd.tool("ip", pair.split(' '))?;
+        furnish(&snd, SND_DEVICE, [SND_IPV4.into(), SND_IPV6.into()])?;
+        furnish(&rcv, RCV_DEVICE, [RCV_IPV4.into(), RCV_IPV6.into()])?;
+        neighbours(
+            &snd,
+            SND_DEVICE,
+            RCV_MAC,
+            [RCV_IPV4.into(), RCV_IPV6.into()],
+        )?;
+        neighbours(
+            &rcv,
+            RCV_DEVICE,
+            SND_MAC,
+            [SND_IPV4.into(), SND_IPV6.into()],
+        )?;
+        let mut testbed = Self { snd, rcv, mode };
+        testbed.set_mode(mode)?;
+        Ok(testbed)
+    }
+
+    /// Switches who cuts trains from now on, and checks that the device agreed.
+    pub fn set_mode(&mut self, mode: Mode) -> Result<(), TestbedError> {
+        let wanted = if mode == Mode::Uso { "on" } else { "off" };
+        self.snd
+            .tool("ethtool", ["-K", SND_DEVICE, UDP_SEGMENTATION, wanted])?;
+        let features = self.snd.tool("ethtool", ["-k", SND_DEVICE])?.stdout;
+        let features = String::from_utf8_lossy(&features);
+        let found = features.lines().find_map(|line| {
+            line.trim()
+                .strip_prefix(UDP_SEGMENTATION)?
+                .strip_prefix(": ")?
+                .split(' ')
+                .next()
+        });
+        if found != Some(wanted) {
+            let found = found.unwrap_or("unreported").to_owned();
+            return Err(TestbedError::ModeNotTaken { wanted, found });
+        }
+        self.mode = mode;
+        Ok(())
+    }
+
+    /// Who cuts trains.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+}
+
+impl Mode {
+    /// The name it has in every report.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Uso => "uso",
+            Self::SoftwareGso => "software-gso",
+        }
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Uso,
+            mtu_bytes: 1500,
+            queue_packets: 1000,
+        }
+    }
+}
+
+fn furnish(netns: &Netns, device: &str, addresses: [IpAddr; 2]) -> Result<(), NetnsError> {
+    for address in addresses {
+        let add = match address {
+            IpAddr::V4(address) => format!("addr add {address}/24 dev {device}"),
+            // Without duplicate detection, so that it can be used at once.
+            IpAddr::V6(address) => format!("addr add {address}/64 dev {device} nodad"),
+        };
+        netns.tool("ip", add.split(' '))?;
+    }
+    netns.tool("ip", ["link", "set", device, "up"])?;
+    Ok(())
+}
+
+fn neighbours(
+    netns: &Netns,
+    device: &str,
+    mac: &str,
+    peers: [IpAddr; 2],
+) -> Result<(), NetnsError> {
+    for peer in peers {
+        let add = format!("neigh replace {peer} lladdr {mac} dev {device} nud permanent");
+        netns.tool("ip", add.split(' '))?;
+    }
+    Ok(())
+}
+
+/// The device in `snd`.
+pub const SND_DEVICE: &str = "v0";
+/// The device in `rcv`.
+pub const RCV_DEVICE: &str = "v1";
+/// The sender's IPv4 address.
+pub const SND_IPV4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+/// The receiver's IPv4 address.
+pub const RCV_IPV4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+/// The sender's IPv6 address.
+pub const SND_IPV6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1);
+/// The receiver's IPv6 address.
+pub const RCV_IPV6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2);
+
+const SND_MAC: &str = "02:00:00:77:00:01";
+const RCV_MAC: &str = "02:00:00:77:00:02";
+const UDP_SEGMENTATION: &str = "tx-udp-segmentation";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+    use std::time::Duration;
+
+    #[test]
+    fn datagrams_cross_over_both_protocols_in_both_directions() {
+        crate::require_root!();
+        let testbed = Testbed::new(Options::default()).unwrap();
+        let pairs: [(IpAddr, IpAddr); 2] = [
+            (SND_IPV4.into(), RCV_IPV4.into()),
+            (SND_IPV6.into(), RCV_IPV6.into()),
+        ];
+        for (near, far) in pairs {
+            let a = testbed.snd.run(|| UdpSocket::bind((near, 0))).unwrap();
+            let b = testbed.rcv.run(|| UdpSocket::bind((far, 0))).unwrap();
+            for (from, to) in [(&a, &b), (&b, &a)] {
+                to.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+                from.send_to(b"across", to.local_addr().unwrap()).unwrap();
+                let (bytes, source) = to.recv_from(&mut [0; 16]).unwrap();
+                assert_eq!((bytes, source), (6, from.local_addr().unwrap()));
+            }
+        }
+    }
+
+    #[test]
+    fn the_mtu_is_the_one_asked_for() {
+        crate::require_root!();
+        let testbed = Testbed::new(Options {
+            mtu_bytes: 1280,
+            ..Options::default()
+        })
+        .unwrap();
+        let mtu = testbed
+            .rcv
+            .tool("ip", ["link", "show", RCV_DEVICE])
+            .unwrap()
+            .stdout;
+        assert!(String::from_utf8_lossy(&mtu).contains("mtu 1280"));
+    }
+
+    #[test]
+    fn the_mode_can_be_switched_back_and_forth() {
+        crate::require_root!();
+        let mut testbed = Testbed::new(Options::default()).unwrap();
+        assert_eq!(testbed.mode(), Mode::Uso);
+        testbed.set_mode(Mode::SoftwareGso).unwrap();
+        assert_eq!(testbed.mode().name(), "software-gso");
+        testbed.set_mode(Mode::Uso).unwrap();
+    }
+
+    #[test]
+    fn devices_go_with_their_namespace() {
+        crate::require_root!();
+        let Testbed { snd, rcv, .. } = Testbed::new(Options::default()).unwrap();
+        snd.tool("ip", ["link", "show", SND_DEVICE]).unwrap();
+        drop(rcv);
+        // The kernel takes a namespace down on a worker of its own, and with it the pair.
+        let gone = (0..500).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            snd.tool("ip", ["link", "show", SND_DEVICE]).is_err()
+        });
+        assert!(gone);
+    }
+}
