@@ -1,5 +1,6 @@
 //! What Onrush's tests and experiments stand on: namespaces, the counting sink, receivers, planted faults.
 
 pub mod netns;
+pub mod sink;
 pub mod skip;
 pub mod testbed;

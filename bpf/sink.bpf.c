@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//
+// The counting sink: a tc-ingress program that counts UDP per destination port and then drops it.
+//
+// It drops before local delivery, because delivery would copy zero-copy data and charge the copy to
+// the sender. A train (gso_segs > 1) is seen whole here, as the sender's stack built it, so its packets
+// count as gso_segs; only the RTP header of its first packet is read. Everything that is not UDP to the
+// configured ports passes untouched.
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/pkt_cls.h>
+#include <linux/udp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define LATENESS_FLOOR_NS 50000000 /* the histogram begins this much early */
+#define LATENESS_STEP_NS 100000
+#define LATENESS_STEPS 5000 /* up to 450 ms late */
+
+// Set by the loader before the program is verified.
+const volatile __u32 PORT_FIRST = 0;
+const volatile __u32 PORT_COUNT = 0;
+const volatile __u32 VERDICT = TC_ACT_SHOT;
+
+// One destination port. Mirrored by `PortState` in crates/testkit/src/sink.rs.
+struct port_state {
+	__u64 packets;
+	__u64 bytes; /* of UDP payload */
+	__u64 skbs;
+	__u64 trains;
+	__u64 train_packets_max;
+	__u64 rtp_packets;
+	__u64 sequence_missing;
+	__u64 sequence_repeated;
+	__u64 arrival_ns_first;
+	__u64 arrival_ns_last;
+	__u64 rtp_arrival_ns_first; /* lateness is measured from here */
+	__s64 lateness_ns_min;
+	__s64 lateness_ns_max;
+	__u32 timestamp_first;
+	__u32 sequence_next;
+	// Not per CPU: first arrival and next sequence belong to the port, whichever CPU it lands on.
+	struct bpf_spin_lock lock;
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* the loader says how many ports */
+	__type(key, __u32);
+	__type(value, struct port_state);
+} ports SEC(".maps");
+
+// All ports together. Mirrored by `TotalState` in crates/testkit/src/sink.rs.
+struct total_state {
+	__u64 packets;
+	__u64 bytes;
+	__u64 skbs;
+	__u64 trains;
+	__u64 train_packets_max;
+	__u64 rtp_packets;
+	__u64 sequence_missing;
+	__u64 sequence_repeated;
+};
+
+// Per CPU, since it is written for every skb; programs here run with bottom halves off.
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct total_state);
+} totals SEC(".maps");
+
+// Packets by lateness: one slot under the range, the steps, one slot over it.
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, LATENESS_STEPS + 2);
+	__type(key, __u32);
+	__type(value, __u64);
+} lateness SEC(".maps");
+
+struct rtp {
+	__u8 version;
+	__u8 kind;
+	__be16 sequence;
+	__be32 timestamp;
+};
+
+// What the port's state says about one skb's RTP.
+struct verdict {
+	__u32 missing;
+	__u32 repeated;
+	__s64 lateness_ns;
+};
+
+// Where the UDP header starts, or 0 when the skb is not whole UDP over IPv4 or IPv6.
+static __always_inline __u32 udp_offset(struct __sk_buff *skb)
+{
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr ip;
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof ip))
+			return 0;
+		// Any fragment: later ones carry no ports, and nothing here should ever send them.
+		if (ip.protocol != IPPROTO_UDP || ip.frag_off & bpf_htons(0x3fff))
+			return 0;
+		return ETH_HLEN + ip.ihl * 4;
+	}
+	if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		__u8 next;
+		if (bpf_skb_load_bytes(skb, ETH_HLEN + 6, &next, 1) || next != IPPROTO_UDP)
+			return 0;
+		return ETH_HLEN + sizeof(struct ipv6hdr);
+	}
+	return 0;
+}
+
+static __always_inline __s64 ticks_to_ns(__s32 ticks)
+{
+	// BPF has no signed division before instruction set v4.
+	if (ticks < 0)
+		return -(__s64)((__u64)(-(__s64)ticks) * 100000 / 9);
+	return (__u64)ticks * 100000 / 9;
+}
+
+// Called with the port's lock held.
+static __always_inline struct verdict follow(struct port_state *port, const struct rtp *rtp,
+					     __u32 packets, __u64 now_ns)
+{
+	struct verdict out = {};
+	__u16 sequence = bpf_ntohs(rtp->sequence);
+	__u32 timestamp = bpf_ntohl(rtp->timestamp);
+	if (port->rtp_packets == 0) {
+		port->rtp_arrival_ns_first = now_ns;
+		port->timestamp_first = timestamp;
+		port->sequence_next = sequence;
+	}
+	__s16 jump = sequence - (__u16)port->sequence_next;
+	if (jump < 0) {
+		out.repeated = packets;
+		port->sequence_repeated += packets;
+	} else {
+		out.missing = jump;
+		port->sequence_missing += jump;
+		port->sequence_next = (__u16)(sequence + packets);
+	}
+	out.lateness_ns = (__s64)(now_ns - port->rtp_arrival_ns_first) -
+			  ticks_to_ns((__s32)(timestamp - port->timestamp_first));
+	if (port->rtp_packets == 0 || out.lateness_ns > port->lateness_ns_max)
+		port->lateness_ns_max = out.lateness_ns;
+	if (port->rtp_packets == 0 || out.lateness_ns < port->lateness_ns_min)
+		port->lateness_ns_min = out.lateness_ns;
+	port->rtp_packets += packets;
+	return out;
+}
+
+static __always_inline __u32 lateness_slot(__s64 lateness_ns)
+{
+	__s64 above_ns = lateness_ns + LATENESS_FLOOR_NS;
+	if (above_ns < 0)
+		return 0;
+	__u64 step = (__u64)above_ns / LATENESS_STEP_NS;
+	return step < LATENESS_STEPS ? step + 1 : LATENESS_STEPS + 1;
+}
+
+SEC("classifier")
+int sink(struct __sk_buff *skb)
+{
+	__u32 at = udp_offset(skb);
+	struct udphdr udp;
+	if (!at || bpf_skb_load_bytes(skb, at, &udp, sizeof udp))
+		return TC_ACT_OK;
+	__u32 index = bpf_ntohs(udp.dest) - PORT_FIRST;
+	if (index >= PORT_COUNT)
+		return TC_ACT_OK;
+	__u32 zero = 0;
+	struct port_state *port = bpf_map_lookup_elem(&ports, &index);
+	struct total_state *total = bpf_map_lookup_elem(&totals, &zero);
+	if (!port || !total)
+		return TC_ACT_OK;
+
+	__u32 packets = skb->gso_segs ? skb->gso_segs : 1;
+	__u32 bytes = skb->len - at - sizeof udp;
+	__u64 now_ns = bpf_ktime_get_ns();
+	struct rtp rtp;
+	// RTCP shares the ports' range: its packet types are 192 to 223 (RFC 5761, section 4).
+	_Bool is_rtp = !bpf_skb_load_bytes(skb, at + sizeof udp, &rtp, sizeof rtp) &&
+		      rtp.version >> 6 == 2 && (rtp.kind < 192 || rtp.kind > 223);
+	struct verdict verdict = {};
+
+	bpf_spin_lock(&port->lock);
+	if (port->packets == 0)
+		port->arrival_ns_first = now_ns;
+	port->arrival_ns_last = now_ns;
+	port->packets += packets;
+	port->bytes += bytes;
+	port->skbs++;
+	port->trains += packets > 1;
+	if (packets > port->train_packets_max)
+		port->train_packets_max = packets;
+	if (is_rtp)
+		verdict = follow(port, &rtp, packets, now_ns);
+	bpf_spin_unlock(&port->lock);
+
+	total->packets += packets;
+	total->bytes += bytes;
+	total->skbs++;
+	total->trains += packets > 1;
+	if (packets > total->train_packets_max)
+		total->train_packets_max = packets;
+	if (is_rtp) {
+		total->rtp_packets += packets;
+		total->sequence_missing += verdict.missing;
+		total->sequence_repeated += verdict.repeated;
+		__u32 slot = lateness_slot(verdict.lateness_ns);
+		__u64 *late = bpf_map_lookup_elem(&lateness, &slot);
+		if (late)
+			*late += packets;
+	}
+	return VERDICT;
+}
+
+char _license[] SEC("license") = "Dual MIT/GPL";

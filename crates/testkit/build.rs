@@ -1,0 +1,42 @@
+//! Compiles the eBPF programs of `bpf/` with clang.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn main() {
+    let source = Path::new("../../bpf/sink.bpf.c");
+    let object = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("sink.o");
+    println!("cargo::rerun-if-changed={}", source.display());
+    println!("cargo::rerun-if-changed=build.rs");
+    if let Err(message) = compile(source, &object) {
+        println!(
+            "cargo::error={message}; eBPF programs need clang, libbpf-dev and linux-libc-dev \
+             (on Debian: apt install clang libbpf-dev linux-libc-dev)"
+        );
+    }
+}
+
+fn compile(source: &Path, object: &Path) -> Result<(), String> {
+    // Debian keeps <asm/types.h> in a folder per architecture that clang's bpf target does not search.
+    let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets CARGO_CFG_TARGET_ARCH");
+    let output = Command::new("clang")
+        .args(["-O2", "-g", "-Wall", "-Werror", "-target", "bpf"])
+        .arg(format!("-I/usr/include/{arch}-linux-gnu"))
+        .arg("-c")
+        .arg(source)
+        .arg("-o")
+        .arg(object)
+        .output()
+        .map_err(|error| format!("clang could not be run ({error})"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr)
+        .trim()
+        .replace('\n', " | ");
+    Err(format!(
+        "clang could not compile {}: {said}",
+        source.display()
+    ))
+}

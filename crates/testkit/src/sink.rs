@@ -1,0 +1,587 @@
+//! The counting sink: what arrived at each UDP port, in which trains, when, and then nothing of it.
+//!
+//! An eBPF program at tc ingress of the receiving device counts and drops before local delivery, where
+//! zero-copy data would be copied. It sees trains as the sender's stack passed them on, so it can say
+//! whether a train stayed whole. A figure is void unless the sink counted exactly what was sent.
+//!
+//! Not here: payloads. Those who compare bytes receive them.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use aya::maps::{Array, MapData, MapError, PerCpuArray};
+use aya::programs::{ProgramError, SchedClassifier, TcAttachType, tc};
+use aya::{Ebpf, EbpfError, EbpfLoader, Pod, include_bytes_aligned};
+use thiserror::Error;
+
+use crate::netns::{Netns, NetnsError};
+
+/// A counting program on a device. Dropping it takes the program away.
+pub struct Sink {
+    ports: RangeInclusive<u16>,
+    port_states: Array<MapData, PortState>,
+    totals: PerCpuArray<MapData, Counts>,
+    lateness: PerCpuArray<MapData, u64>,
+    #[expect(
+        dead_code,
+        reason = "holds the program and its attachment until it is dropped"
+    )]
+    ebpf: Ebpf,
+}
+
+/// What happens to a packet that was counted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Verdict {
+    /// It is dropped: the experiments' choice, the sender pays for sending alone.
+    Drop,
+    /// It goes on to its receiver: for tests that look at trains and bytes at once.
+    Pass,
+}
+
+/// What arrived, at one port or at all of them.
+// `struct total_state` of sink.bpf.c, and the head of `struct port_state`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[repr(C)]
+pub struct Counts {
+    /// Packets as they would be on a wire; a train counts all of its own.
+    pub packets: u64,
+    /// Bytes of UDP payload.
+    pub bytes: u64,
+    /// Socket buffers, each a train or a single packet.
+    pub skbs: u64,
+    /// Socket buffers of more than one packet.
+    pub trains: u64,
+    /// Packets of the longest train.
+    pub train_packets_max: u64,
+    /// Packets that were RTP.
+    pub rtp_packets: u64,
+    /// RTP sequence numbers that were jumped over.
+    pub sequence_missing: u64,
+    /// RTP packets whose numbers were behind those already seen: repeated or reordered.
+    pub sequence_repeated: u64,
+}
+
+/// What arrived at one port, and when.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct PortCounts {
+    /// How much.
+    pub counts: Counts,
+    /// CLOCK_MONOTONIC of the first and the last arrival, in ns; 0 before any.
+    pub arrival_ns: (u64, u64),
+    /// The RTP timestamp that lateness is measured from.
+    pub timestamp_first: u32,
+    /// Earliest and latest, see [`Histogram`]. The earliest tells how late the first packet itself was.
+    pub lateness_ns: (i64, i64),
+}
+
+/// How late packets arrived, in steps of [`LATENESS_STEP_NS`].
+///
+/// Lateness is (arrival - first arrival) - (RTP timestamp - first timestamp), of the port's packets. All
+/// packets of a train count with the lateness of its first, the latest: an upper bound.
+#[derive(Clone, Eq, PartialEq)]
+pub struct Histogram {
+    /// Packets earlier than [`LATENESS_FLOOR_NS`].
+    pub under: u64,
+    /// Packets in each step from there.
+    pub steps: Vec<u64>,
+    /// Packets later than the last step.
+    pub over: u64,
+}
+
+/// Why there is no sink, or no number from it.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SinkError {
+    /// The namespace could not be entered.
+    #[error(transparent)]
+    Netns(#[from] NetnsError),
+    /// The kernel did not take the program.
+    #[error("load the sink's eBPF program (needs CAP_BPF, CAP_NET_ADMIN and Linux 5.4): {0}")]
+    Load(#[from] EbpfError),
+    /// The program could not be verified or attached.
+    #[error("attach the sink: {0}")]
+    Attach(#[from] ProgramError),
+    /// A map could not be read or written.
+    #[error("the sink's counters: {0}")]
+    Map(#[from] MapError),
+    /// No sink counts this port.
+    #[error("port {port} is outside the sink's {first} to {last}")]
+    Port {
+        /// The port asked for.
+        port: u16,
+        /// The first port counted.
+        first: u16,
+        /// The last port counted.
+        last: u16,
+    },
+}
+
+impl Sink {
+    /// Counts and drops UDP to `ports` that reaches `device` in `netns`.
+    pub fn attach(
+        netns: &Netns,
+        device: &str,
+        ports: RangeInclusive<u16>,
+    ) -> Result<Self, SinkError> {
+        Self::attach_with(netns, device, ports, Verdict::Drop)
+    }
+
+    /// Counts UDP to `ports` that reaches `device` in `netns`, and does to it as `verdict` says.
+    ///
+    /// # Panics
+    ///
+    /// If `ports` is empty.
+    pub fn attach_with(
+        netns: &Netns,
+        device: &str,
+        ports: RangeInclusive<u16>,
+        verdict: Verdict,
+    ) -> Result<Self, SinkError> {
+        assert!(!ports.is_empty(), "a sink counts at least one port");
+        let first = u32::from(*ports.start());
+        let count = u32::from(*ports.end()) - first + 1;
+        let verdict: u32 = if verdict == Verdict::Drop {
+            TC_ACT_SHOT
+        } else {
+            TC_ACT_OK
+        };
+        let mut ebpf = EbpfLoader::new()
+            .override_global("PORT_FIRST", &first, true)
+            .override_global("PORT_COUNT", &count, true)
+            .override_global("VERDICT", &verdict, true)
+            .map_max_entries("ports", count)
+            .load(PROGRAM)?;
+        let program: &mut SchedClassifier = ebpf
+            .program_mut("sink")
+            .expect("sink.bpf.c defines it")
+            .try_into()?;
+        program.load()?;
+        netns.run(|| {
+            // Kernels before 6.6 attach through this queue discipline; it may be there already, and
+            // if it can not be made, attaching says so.
+            drop(tc::qdisc_add_clsact(device));
+            program.attach(device, TcAttachType::Ingress)
+        })?;
+        let mut map = |name| ebpf.take_map(name).expect("sink.bpf.c defines it");
+        Ok(Self {
+            ports,
+            port_states: map("ports").try_into()?,
+            totals: map("totals").try_into()?,
+            lateness: map("lateness").try_into()?,
+            ebpf,
+        })
+    }
+
+    /// Sets all counters to nothing. Call it while nobody sends.
+    pub fn reset(&mut self) -> Result<(), SinkError> {
+        for index in 0..self.port_states.len() {
+            self.port_states
+                .set(index, PortState::default(), BPF_F_LOCK)?;
+        }
+        let cpus = self.totals.get(&0, 0)?.len();
+        let zeros = vec![Counts::default(); cpus]
+            .try_into()
+            .map_err(MapError::from)?;
+        self.totals.set(0, zeros, 0)?;
+        for step in 0..self.lateness.len() {
+            let zeros = vec![0; cpus].try_into().map_err(MapError::from)?;
+            self.lateness.set(step, zeros, 0)?;
+        }
+        Ok(())
+    }
+
+    /// What arrived at all ports. Exact once nobody sends.
+    pub fn totals(&self) -> Result<Counts, SinkError> {
+        let mut sum = Counts::default();
+        for counts in self.totals.get(&0, 0)?.iter() {
+            sum.add(counts);
+        }
+        Ok(sum)
+    }
+
+    /// What arrived at one port.
+    pub fn port(&self, port: u16) -> Result<PortCounts, SinkError> {
+        let (first, last) = (*self.ports.start(), *self.ports.end());
+        if !self.ports.contains(&port) {
+            return Err(SinkError::Port { port, first, last });
+        }
+        let state = self.port_states.get(&u32::from(port - first), BPF_F_LOCK)?;
+        Ok(PortCounts {
+            counts: state.counts,
+            arrival_ns: (state.arrival_ns_first, state.arrival_ns_last),
+            timestamp_first: state.timestamp_first,
+            lateness_ns: (state.lateness_ns_min, state.lateness_ns_max),
+        })
+    }
+
+    /// How late the packets of all ports arrived.
+    pub fn lateness(&self) -> Result<Histogram, SinkError> {
+        let mut slots = Vec::with_capacity(self.lateness.len() as usize);
+        for per_cpu in self.lateness.iter() {
+            slots.push(per_cpu?.iter().sum());
+        }
+        let over = slots.pop().expect("the map has a slot over the range");
+        let under = slots.remove(0);
+        Ok(Histogram {
+            under,
+            steps: slots,
+            over,
+        })
+    }
+}
+
+impl Counts {
+    fn add(&mut self, other: &Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        self.skbs += other.skbs;
+        self.trains += other.trains;
+        self.train_packets_max = self.train_packets_max.max(other.train_packets_max);
+        self.rtp_packets += other.rtp_packets;
+        self.sequence_missing += other.sequence_missing;
+        self.sequence_repeated += other.sequence_repeated;
+    }
+}
+
+impl Histogram {
+    /// Packets in all.
+    #[must_use]
+    pub fn packets(&self) -> u64 {
+        self.under + self.steps.iter().sum::<u64>() + self.over
+    }
+
+    /// The lateness in ns that `fraction` (0 to 1) of the packets did not exceed, rounded up to the end
+    /// of its step: [`LATENESS_FLOOR_NS`] for those under the range, `i64::MAX` for those over it.
+    /// `None` without packets.
+    #[must_use]
+    pub fn quantile_ns(&self, fraction: f64) -> Option<i64> {
+        #[allow(
+            clippy::cast_precision_loss,
+            reason = "packet counts are far below 2^52"
+        )]
+        let wanted = (self.packets() as f64 * fraction).ceil();
+        #[allow(
+            clippy::cast_sign_loss,
+            clippy::cast_possible_truncation,
+            reason = "0 to packets"
+        )]
+        let wanted = (wanted as u64).clamp(1, self.packets().max(1));
+        if self.packets() == 0 {
+            return None;
+        }
+        let mut seen = self.under;
+        let mut edge_ns = LATENESS_FLOOR_NS;
+        for step in &self.steps {
+            if seen >= wanted {
+                return Some(edge_ns);
+            }
+            seen += step;
+            edge_ns += LATENESS_STEP_NS;
+        }
+        Some(if seen >= wanted { edge_ns } else { i64::MAX })
+    }
+}
+
+impl fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Thousands of steps, nearly all empty, would drown the message of a failed test.
+        f.debug_struct("Histogram")
+            .field("packets", &self.packets())
+            .field("under", &self.under)
+            .field("over", &self.over)
+            .field("p50_ns", &self.quantile_ns(0.5))
+            .field("p999_ns", &self.quantile_ns(0.999))
+            .finish()
+    }
+}
+
+impl fmt::Debug for Sink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sink")
+            .field("ports", &self.ports)
+            .finish_non_exhaustive()
+    }
+}
+
+/// `struct port_state` of sink.bpf.c.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct PortState {
+    counts: Counts,
+    arrival_ns_first: u64,
+    arrival_ns_last: u64,
+    rtp_arrival_ns_first: u64,
+    lateness_ns_min: i64,
+    lateness_ns_max: i64,
+    timestamp_first: u32,
+    sequence_next: u32,
+    lock: u32,
+    pad: u32,
+}
+
+const _: () = assert!(size_of::<PortState>() == 15 * 8);
+const _: () = assert!(size_of::<Counts>() == 8 * 8);
+
+// SAFETY: Pod demands that every bit pattern is a value and that there is no padding to leak. All
+// fields are integers, and the size above is the sum of theirs.
+unsafe impl Pod for PortState {}
+// SAFETY: as above.
+unsafe impl Pod for Counts {}
+
+static PROGRAM: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/sink.o"));
+
+/// The histogram begins here: this much early.
+pub const LATENESS_FLOOR_NS: i64 = -50_000_000;
+/// The width of the histogram's steps.
+pub const LATENESS_STEP_NS: i64 = 100_000;
+
+const TC_ACT_OK: u32 = 0;
+const TC_ACT_SHOT: u32 = 2;
+/// Reads and writes a port's state whole, under its lock.
+const BPF_F_LOCK: u64 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::{
+        Mode, Options, RCV_DEVICE, RCV_IPV4, RCV_IPV6, SND_IPV4, SND_IPV6, Testbed,
+    };
+    use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T};
+    use std::net::{IpAddr, UdpSocket};
+    use std::os::fd::AsRawFd;
+    use std::time::{Duration, Instant};
+
+    const FIRST: u16 = 20_000;
+    const LAST: u16 = 20_099;
+    const PACKET_BYTES: usize = HEADER_BYTES + 7 * 188;
+
+    fn testbed_and_sink() -> (Testbed, Sink) {
+        let testbed = Testbed::new(Options::default()).unwrap();
+        let sink = Sink::attach(&testbed.rcv, RCV_DEVICE, FIRST..=LAST).unwrap();
+        (testbed, sink)
+    }
+
+    fn sender(testbed: &Testbed, port: u16) -> UdpSocket {
+        connected(testbed, SND_IPV4.into(), RCV_IPV4.into(), port)
+    }
+
+    fn connected(testbed: &Testbed, from: IpAddr, to: IpAddr, port: u16) -> UdpSocket {
+        let socket = testbed.snd.run(|| UdpSocket::bind((from, 0))).unwrap();
+        socket.connect((to, port)).unwrap();
+        socket
+    }
+
+    fn rtp(sequence: u16, timestamp: u32) -> Vec<u8> {
+        let payload_type = PAYLOAD_TYPE_MP2T;
+        let header = Header {
+            marker: false,
+            payload_type,
+            sequence,
+            timestamp,
+            ssrc: 7,
+        };
+        let mut packet = vec![0x47; PACKET_BYTES];
+        packet[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
+        packet
+    }
+
+    fn train(sequence: u16, packets: u16) -> Vec<u8> {
+        (0..packets)
+            .flat_map(|i| rtp(sequence.wrapping_add(i), 0))
+            .collect()
+    }
+
+    fn segment(socket: &UdpSocket, bytes: usize) {
+        let bytes = libc::c_int::try_from(bytes).unwrap();
+        let value = (&raw const bytes).cast();
+        // SAFETY: the value points to a live c_int and its length is given as such.
+        let done = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_UDP,
+                libc::UDP_SEGMENT,
+                value,
+                4,
+            )
+        };
+        assert_eq!(done, 0);
+    }
+
+    /// The veth pair's softirq runs within the send as a rule, but not by promise.
+    fn totals_at(sink: &Sink, packets: u64) -> Counts {
+        let give_up = Instant::now() + Duration::from_secs(5);
+        loop {
+            let totals = sink.totals().unwrap();
+            if totals.packets >= packets || Instant::now() > give_up {
+                return totals;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn trains_arrive_whole_in_uso_and_as_singles_in_software_gso() {
+        crate::require_root!();
+        let (mut testbed, mut sink) = testbed_and_sink();
+        for (mode, skbs, trains, longest) in [(Mode::Uso, 3, 3, 44), (Mode::SoftwareGso, 132, 0, 1)]
+        {
+            testbed.set_mode(mode).unwrap();
+            sink.reset().unwrap();
+            for (from, to) in [
+                (SND_IPV4.into(), RCV_IPV4.into()),
+                (SND_IPV6.into(), RCV_IPV6.into()),
+            ] {
+                let socket = connected(&testbed, from, to, FIRST);
+                segment(&socket, PACKET_BYTES);
+                socket
+                    .send(&train(if from.is_ipv4() { 0 } else { 44 }, 44))
+                    .unwrap();
+            }
+            let socket = sender(&testbed, LAST);
+            segment(&socket, PACKET_BYTES);
+            socket.send(&train(65_530, 44)).unwrap();
+            let expected = Counts {
+                packets: 132,
+                bytes: 132 * 1328,
+                skbs,
+                trains,
+                train_packets_max: longest,
+                rtp_packets: 132,
+                ..Counts::default()
+            };
+            assert_eq!(totals_at(&sink, 132), expected, "{}", mode.name());
+            assert_eq!(sink.port(FIRST).unwrap().counts.packets, 88);
+            assert_eq!(sink.port(LAST).unwrap().counts.packets, 44);
+            assert_eq!(sink.lateness().unwrap().packets(), 132);
+        }
+    }
+
+    #[test]
+    fn ports_outside_the_range_reach_their_receiver() {
+        crate::require_root!();
+        let (testbed, sink) = testbed_and_sink();
+        let receivers = [FIRST - 1, FIRST, LAST, LAST + 1].map(|port| {
+            let socket = testbed
+                .rcv
+                .run(|| UdpSocket::bind((RCV_IPV4, port)))
+                .unwrap();
+            sender(&testbed, port).send(&rtp(0, 0)).unwrap();
+            socket
+        });
+        assert_eq!(totals_at(&sink, 2).packets, 2);
+        let got = receivers.map(|socket| {
+            socket
+                .set_read_timeout(Some(Duration::from_secs(1)))
+                .unwrap();
+            socket.recv(&mut [0; 2000]).is_ok()
+        });
+        assert_eq!(got, [true, false, false, true]);
+        assert!(matches!(
+            sink.port(LAST + 1),
+            Err(SinkError::Port { port: 20_100, .. })
+        ));
+    }
+
+    #[test]
+    fn a_passing_sink_counts_what_it_lets_through() {
+        crate::require_root!();
+        let testbed = Testbed::new(Options::default()).unwrap();
+        let sink =
+            Sink::attach_with(&testbed.rcv, RCV_DEVICE, FIRST..=FIRST, Verdict::Pass).unwrap();
+        let receiver = testbed
+            .rcv
+            .run(|| UdpSocket::bind((RCV_IPV4, FIRST)))
+            .unwrap();
+        receiver
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
+        let socket = sender(&testbed, FIRST);
+        segment(&socket, PACKET_BYTES);
+        socket.send(&train(0, 3)).unwrap();
+        for sequence in 0..3 {
+            let mut bytes = [0; 2000];
+            assert_eq!(receiver.recv(&mut bytes).unwrap(), PACKET_BYTES);
+            assert_eq!(Header::read(&bytes).unwrap().sequence, sequence);
+        }
+        let totals = sink.totals().unwrap();
+        assert_eq!((totals.packets, totals.trains), (3, 1));
+    }
+
+    #[test]
+    fn missing_and_repeated_sequence_numbers_are_counted_per_port_across_the_wrap() {
+        crate::require_root!();
+        let (testbed, sink) = testbed_and_sink();
+        let (a, b) = (sender(&testbed, FIRST), sender(&testbed, FIRST + 2));
+        // 65534 and 1 are skipped; 65533 comes again.
+        for sequence in [65_532, 65_533, 65_535, 0, 65_533, 2] {
+            a.send(&rtp(sequence, 0)).unwrap();
+            b.send(&rtp(sequence.wrapping_mul(0), 0)).unwrap();
+        }
+        let totals = totals_at(&sink, 12);
+        let port = sink.port(FIRST).unwrap().counts;
+        assert_eq!((port.sequence_missing, port.sequence_repeated), (2, 1));
+        let port = sink.port(FIRST + 2).unwrap().counts;
+        assert_eq!((port.sequence_missing, port.sequence_repeated), (0, 5));
+        assert_eq!((totals.sequence_missing, totals.sequence_repeated), (2, 6));
+    }
+
+    #[test]
+    fn lateness_follows_the_timestamps_across_their_wrap() {
+        crate::require_root!();
+        let (testbed, sink) = testbed_and_sink();
+        let (late, early) = (sender(&testbed, FIRST), sender(&testbed, LAST));
+        // 36,000 ticks are 400 ms: due before the first, so at least that late whatever the clock does.
+        late.send(&rtp(0, 5)).unwrap();
+        late.send(&rtp(1, 5_u32.wrapping_sub(36_000))).unwrap();
+        // An hour early, over the wrap.
+        early.send(&rtp(0, u32::MAX)).unwrap();
+        early.send(&rtp(1, 3600 * 90_000)).unwrap();
+        assert_eq!(totals_at(&sink, 4).packets, 4);
+        let (earliest, latest) = sink.port(FIRST).unwrap().lateness_ns;
+        assert_eq!(earliest, 0);
+        assert!(latest >= 400_000_000, "{latest}");
+        let (earliest, latest) = sink.port(LAST).unwrap().lateness_ns;
+        assert!(earliest < -3_500_000_000_000, "{earliest}");
+        assert_eq!(latest, 0);
+        let histogram = sink.lateness().unwrap();
+        assert_eq!((histogram.packets(), histogram.under), (4, 1));
+        // The two first packets are late by nothing: in the step that begins at zero.
+        assert_eq!(histogram.quantile_ns(0.5), Some(LATENESS_STEP_NS));
+        assert!(histogram.quantile_ns(1.0).unwrap() >= 400_000_000);
+    }
+
+    #[test]
+    fn rtcp_and_runts_count_as_packets_but_not_as_rtp() {
+        crate::require_root!();
+        let (testbed, sink) = testbed_and_sink();
+        let socket = sender(&testbed, FIRST + 1);
+        let sender_report = [0x80, 200, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0];
+        for datagram in [&sender_report[..], &[0x80], &[]] {
+            socket.send(datagram).unwrap();
+        }
+        let totals = totals_at(&sink, 3);
+        assert_eq!(
+            (totals.packets, totals.bytes, totals.rtp_packets),
+            (3, 13, 0)
+        );
+    }
+
+    #[test]
+    fn a_quantile_is_the_end_of_its_step() {
+        let mut histogram = Histogram {
+            under: 1,
+            steps: vec![0; 5000],
+            over: 1,
+        };
+        histogram.steps[500] = 98;
+        assert_eq!(histogram.quantile_ns(0.0), Some(LATENESS_FLOOR_NS));
+        assert_eq!(histogram.quantile_ns(0.5), Some(LATENESS_STEP_NS));
+        assert_eq!(histogram.quantile_ns(1.0), Some(i64::MAX));
+        let empty = Histogram {
+            under: 0,
+            steps: vec![0; 5000],
+            over: 0,
+        };
+        assert_eq!(empty.quantile_ns(0.5), None);
+    }
+}
