@@ -2,4 +2,10 @@
 //!
 //! Nearly all of the project's unsafe code is here. Nothing in this crate knows a protocol.
 
+pub mod clock;
+pub mod memory;
+pub mod path;
+pub mod pool;
 pub mod probe;
+pub mod thread;
+pub mod wake;

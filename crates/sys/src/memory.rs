@@ -1,0 +1,361 @@
+//! Areas: page-aligned memory that packet images live in.
+//!
+//! An [`Area`] is mapped once, on huge pages where the kernel has them, touched once so that no page fault
+//! can happen later, and locked. Locking keeps pages resident; only the registration with a ring
+//! (see [`crate::path`]) keeps them at their physical address. An area does not say who may write which part
+//! of it: that is [`crate::pool`].
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::ptr::{self, NonNull};
+
+use thiserror::Error;
+
+/// Bytes of a huge page on the machines we know; an area is a whole number of them.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Memory of our own, page-aligned, readable and writable, never moved and never forked.
+#[derive(Debug)]
+pub struct Area {
+    base: NonNull<u8>,
+    bytes_total: usize,
+    pages: Pages,
+    locked: bool,
+}
+
+/// What an area's pages are.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Pages {
+    /// From the reserved pool (`vm.nr_hugepages`).
+    HugeReserved,
+    /// Transparent huge pages, for at least nine tenths of the area.
+    HugeTransparent,
+    /// Ordinary pages of the base size.
+    Base,
+}
+
+/// Why there is no such area.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// Zero bytes, or more than an address space holds.
+    #[error("{bytes_total} bytes are no size for an area")]
+    Size {
+        /// The size asked for.
+        bytes_total: usize,
+    },
+    /// The system has not that much memory.
+    #[error("can not map {bytes_total} bytes: {source}; ask for less")]
+    Map {
+        /// The size asked for.
+        bytes_total: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The memory may not be locked.
+    #[error(
+        "can not lock {bytes_total} bytes: {source}; RLIMIT_MEMLOCK is {limit_bytes} bytes: raise it \
+         (ulimit -l, LimitMEMLOCK=) or grant CAP_IPC_LOCK"
+    )]
+    Lock {
+        /// The size of the area.
+        bytes_total: usize,
+        /// The soft limit of this process.
+        limit_bytes: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+// SAFETY: an `Area` is a mapping, owned by this value alone; nothing about it is tied to a thread.
+unsafe impl Send for Area {}
+// SAFETY: through `&Area` only the mapping's address and size can be read; who may touch the bytes behind
+// them is decided by `Pool`, which is the only one that makes references to them.
+unsafe impl Sync for Area {}
+
+impl Area {
+    /// Maps and touches `bytes_total` bytes, rounded up to [`HUGE_PAGE_BYTES`] (to the base page if less).
+    pub fn map(bytes_total: usize) -> Result<Self, MemoryError> {
+        let unit = if bytes_total < HUGE_PAGE_BYTES {
+            page_bytes()
+        } else {
+            HUGE_PAGE_BYTES
+        };
+        let rounded = bytes_total
+            .checked_next_multiple_of(unit)
+            .filter(|&b| b > 0 && isize::try_from(b).is_ok())
+            .ok_or(MemoryError::Size { bytes_total })?;
+        // Asked before, because touching memory that is not there wakes the out-of-memory killer.
+        if rounded as u64 > available_bytes() {
+            let source = io::Error::from_raw_os_error(libc::ENOMEM);
+            return Err(MemoryError::Map {
+                bytes_total: rounded,
+                source,
+            });
+        }
+        if unit == HUGE_PAGE_BYTES
+            && let Ok(base) = map_anonymous(rounded, libc::MAP_HUGETLB | libc::MAP_POPULATE)
+        {
+            return Ok(Self::own(base, rounded, Pages::HugeReserved));
+        }
+        let base = map_aligned(rounded, unit).map_err(|source| MemoryError::Map {
+            bytes_total: rounded,
+            source,
+        })?;
+        let mut area = Self::own(base, rounded, Pages::Base);
+        area.advise(libc::MADV_HUGEPAGE);
+        area.populate().map_err(|source| MemoryError::Map {
+            bytes_total: rounded,
+            source,
+        })?;
+        let huge_kib = smaps_kib(base.as_ptr().addr(), "AnonHugePages:").unwrap_or(0);
+        if unit == HUGE_PAGE_BYTES && huge_kib >= (rounded / 10 * 9 / 1024) as u64 {
+            area.pages = Pages::HugeTransparent;
+        }
+        Ok(area)
+    }
+
+    /// Locks all of it into memory (`mlock`). Residency only: the kernel may still move the pages.
+    pub fn lock(&mut self) -> Result<(), MemoryError> {
+        // SAFETY: mlock takes any range and reports what is not mapped; this one is our own mapping.
+        if unsafe { libc::mlock(self.base.as_ptr().cast(), self.bytes_total) } != 0 {
+            let source = io::Error::last_os_error();
+            let limit_bytes = lockable_bytes();
+            return Err(MemoryError::Lock {
+                bytes_total: self.bytes_total,
+                limit_bytes,
+                source,
+            });
+        }
+        self.locked = true;
+        Ok(())
+    }
+
+    /// Where it starts. Valid as long as the area lives.
+    #[must_use]
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Its size.
+    #[must_use]
+    pub fn bytes_total(&self) -> usize {
+        self.bytes_total
+    }
+
+    /// What its pages are.
+    #[must_use]
+    pub fn pages(&self) -> Pages {
+        self.pages
+    }
+
+    /// Whether [`Area::lock`] has locked it.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.locked
+    }
+
+    fn own(base: NonNull<u8>, bytes_total: usize, pages: Pages) -> Self {
+        let area = Self {
+            base,
+            bytes_total,
+            pages,
+            locked: false,
+        };
+        // A forked child would get copies of pinned pages at once (KERNEL: copy_page_range), a gigabyte of
+        // them; and a core dump has no use for a cache.
+        area.advise(libc::MADV_DONTFORK);
+        area.advise(libc::MADV_DONTDUMP);
+        area
+    }
+
+    /// Advice may be refused (a kernel without the feature); the area is right without it.
+    fn advise(&self, advice: libc::c_int) {
+        // SAFETY: the range is our own mapping; none of the advice used here discards its contents.
+        unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes_total, advice) };
+    }
+
+    /// Touches every page. MADV_POPULATE_WRITE (5.14) reports a lack of memory where a touch would kill.
+    fn populate(&self) -> io::Result<()> {
+        let start = self.base.as_ptr();
+        // SAFETY: the range is our own mapping; populating it does not change its contents.
+        let r = unsafe { libc::madvise(start.cast(), self.bytes_total, libc::MADV_POPULATE_WRITE) };
+        if r == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINVAL) {
+            return Err(error);
+        }
+        for offset in (0..self.bytes_total).step_by(page_bytes()) {
+            // SAFETY: `offset` is within the mapping, which nobody else knows of yet.
+            unsafe { ptr::write_volatile(start.wrapping_add(offset), 0) };
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, made with this size, and no reference into it outlives the area
+        // (`Pool` owns its area). Pages that a ring still has registered stay pinned by the ring.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes_total) };
+    }
+}
+
+/// How much memory this process may lock: `u64::MAX` with CAP_IPC_LOCK, else the soft RLIMIT_MEMLOCK.
+#[must_use]
+pub fn lockable_bytes() -> u64 {
+    if has_capability(CAP_IPC_LOCK) {
+        u64::MAX
+    } else {
+        memlock_limit_bytes()
+    }
+}
+
+/// How much memory can be had without swapping: MemAvailable of `/proc/meminfo`, or no limit if unknown.
+#[must_use]
+pub fn available_bytes() -> u64 {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    meminfo
+        .lines()
+        .find_map(|line| {
+            line.strip_prefix("MemAvailable:")?
+                .trim()
+                .strip_suffix(" kB")?
+                .parse()
+                .ok()
+        })
+        .map_or(u64::MAX, |kib: u64| kib * 1024)
+}
+
+/// The base page size.
+#[must_use]
+pub fn page_bytes() -> usize {
+    // SAFETY: sysconf has no preconditions.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).unwrap_or(4096)
+}
+
+/// CAP_IPC_LOCK of capabilities(7).
+pub const CAP_IPC_LOCK: u32 = 14;
+
+/// Whether this thread's effective set holds capability number `capability` (capabilities(7)).
+#[must_use]
+pub fn has_capability(capability: u32) -> bool {
+    let Ok(status) = File::open("/proc/thread-self/status") else {
+        return false;
+    };
+    BufReader::new(status)
+        .lines()
+        .map_while(Result::ok)
+        .find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok())
+        .is_some_and(|set| set >> capability & 1 == 1)
+}
+
+fn memlock_limit_bytes() -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is a valid rlimit to write to.
+    unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
+    limit.rlim_cur
+}
+
+fn map_anonymous(bytes: usize, flags: libc::c_int) -> io::Result<NonNull<u8>> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new private anonymous mapping at an address of the kernel's choice touches nothing of ours.
+    let base = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(base.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+}
+
+/// A mapping that starts on a multiple of `alignment`: more is mapped, and both ends are given back.
+fn map_aligned(bytes: usize, alignment: usize) -> io::Result<NonNull<u8>> {
+    let slack = alignment - page_bytes();
+    let wide = map_anonymous(bytes + slack, 0)?;
+    let head = wide.as_ptr().align_offset(alignment);
+    // SAFETY: `head` is at most `slack`, so the result lies within the mapping.
+    let base = unsafe { wide.add(head) };
+    let unmap = |start: *mut u8, length: usize| {
+        if length > 0 {
+            // SAFETY: both calls give back a part of `wide` that lies outside `base..base + bytes`.
+            unsafe { libc::munmap(start.cast(), length) };
+        }
+    };
+    unmap(wide.as_ptr(), head);
+    unmap(base.as_ptr().wrapping_add(bytes), slack - head);
+    Ok(base)
+}
+
+/// A figure of the mapping that holds `address`, in KiB, from `/proc/self/smaps`.
+fn smaps_kib(address: usize, field: &str) -> Option<u64> {
+    let smaps = File::open("/proc/self/smaps").ok()?;
+    let mut inside = false;
+    for line in BufReader::new(smaps).lines().map_while(Result::ok) {
+        if let Some((start, end)) = mapping_bounds(&line) {
+            inside = (start..end).contains(&address);
+        } else if inside && let Some(rest) = line.strip_prefix(field) {
+            return rest.trim().strip_suffix(" kB")?.parse().ok();
+        }
+    }
+    None
+}
+
+fn mapping_bounds(line: &str) -> Option<(usize, usize)> {
+    let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+    Some((
+        usize::from_str_radix(start, 16).ok()?,
+        usize::from_str_radix(end, 16).ok()?,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_area_is_aligned_zeroed_and_as_large_as_asked() {
+        let area = Area::map(3 * HUGE_PAGE_BYTES - 1).expect("6 MiB can be mapped");
+        assert_eq!(area.bytes_total(), 3 * HUGE_PAGE_BYTES);
+        assert_eq!(area.base().as_ptr().align_offset(HUGE_PAGE_BYTES), 0);
+        // SAFETY: the area is mapped, readable and ours alone.
+        let bytes = unsafe { std::slice::from_raw_parts(area.base().as_ptr(), area.bytes_total()) };
+        assert!(bytes.iter().all(|&b| b == 0));
+    }
+
+    #[test]
+    fn small_areas_are_whole_base_pages() {
+        let area = Area::map(1).expect("a page can be mapped");
+        assert_eq!(area.bytes_total(), page_bytes());
+        assert_eq!(area.pages(), Pages::Base);
+    }
+
+    #[test]
+    fn impossible_sizes_are_refused_by_name() {
+        assert!(matches!(
+            Area::map(0),
+            Err(MemoryError::Size { bytes_total: 0 })
+        ));
+        assert!(matches!(
+            Area::map(usize::MAX),
+            Err(MemoryError::Size { .. })
+        ));
+        assert!(matches!(Area::map(1 << 46), Err(MemoryError::Map { .. })));
+    }
+
+    #[test]
+    fn the_kernel_counts_a_locked_area_as_locked() {
+        let mut area = Area::map(page_bytes()).expect("a page can be mapped");
+        assert!(!area.is_locked());
+        area.lock().expect("a page can be locked");
+        assert!(area.is_locked());
+        let start = area.base().as_ptr().addr();
+        let kib = smaps_kib(start, "Locked:").expect("smaps has the mapping");
+        assert_eq!(kib * 1024, page_bytes() as u64);
+    }
+}

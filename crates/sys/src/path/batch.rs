@@ -1,0 +1,195 @@
+//! `sendmmsg_gso`, `sendmmsg` and `sendto`: the copying paths, for kernels and accounts without the best.
+//!
+//! The kernel copies during the call, so a train's memory is free as soon as its answer is there.
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::os::fd::AsRawFd;
+use std::ptr;
+use std::sync::Arc;
+
+use super::{
+    BATCH_TRAINS_MAX, Completion, Counters, Path, PathName, TRAIN_PACKETS_MAX, Train, check,
+};
+use crate::clock::monotonic_ns;
+use crate::pool::Pool;
+use crate::wake::Waker;
+
+const SEND_FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
+#[derive(Debug)]
+pub(super) struct Batch {
+    name: PathName,
+    pool: Arc<Pool>,
+    waker: Arc<Waker>,
+    queued: Vec<Train>,
+    done: VecDeque<Completion>,
+    counters: Counters,
+}
+
+impl Batch {
+    pub(super) fn open(name: PathName, pool: Arc<Pool>, waker: Arc<Waker>) -> Self {
+        Self {
+            name,
+            pool,
+            waker,
+            queued: Vec::with_capacity(BATCH_TRAINS_MAX),
+            done: VecDeque::with_capacity(BATCH_TRAINS_MAX),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Sends one train; the errno of what the kernel refused first, or 0.
+    fn send(&mut self, train: &Train) -> i32 {
+        let start = self.pool.area().base().as_ptr().wrapping_add(train.offset);
+        let bytes = train.bytes as usize;
+        let piece_bytes = if self.name.segments() {
+            bytes
+        } else {
+            usize::from(train.stride)
+        };
+        // SAFETY: an iovec is an address and a length, for which all zeroes is valid (and empty).
+        let mut pieces: [libc::iovec; TRAIN_PACKETS_MAX] = unsafe { mem::zeroed() };
+        let count = bytes.div_ceil(piece_bytes);
+        for (i, piece) in pieces.iter_mut().take(count).enumerate() {
+            let offset = i * piece_bytes;
+            piece.iov_base = start.wrapping_add(offset).cast();
+            piece.iov_len = piece_bytes.min(bytes - offset);
+        }
+        if self.name == PathName::Sendto {
+            self.send_singly(train.fd, &pieces[..count])
+        } else {
+            self.send_together(train.fd, &mut pieces[..count])
+        }
+    }
+
+    fn send_together(&mut self, fd: libc::c_int, pieces: &mut [libc::iovec]) -> i32 {
+        // SAFETY: an mmsghdr is addresses, lengths and flags, for which all zeroes is valid (and empty).
+        let mut messages: [libc::mmsghdr; TRAIN_PACKETS_MAX] = unsafe { mem::zeroed() };
+        for (message, piece) in messages.iter_mut().zip(&mut *pieces) {
+            message.msg_hdr.msg_iov = piece;
+            message.msg_hdr.msg_iovlen = 1;
+        }
+        let mut rest = &mut messages[..pieces.len()];
+        while !rest.is_empty() {
+            let count = u32::try_from(rest.len()).expect("a train has at most 64 packets");
+            self.counters.crossings += 1;
+            // SAFETY: each message points to one iovec in `pieces`, which points into the pool's area
+            // (`check` has seen that); the caller's pin keeps others from writing there meanwhile.
+            let sent = unsafe { libc::sendmmsg(fd, rest.as_mut_ptr(), count, SEND_FLAGS as _) };
+            match usize::try_from(sent) {
+                Ok(sent) if sent > 0 => rest = &mut rest[sent..],
+                _ => return last_errno(),
+            }
+        }
+        0
+    }
+
+    fn send_singly(&mut self, fd: libc::c_int, pieces: &[libc::iovec]) -> i32 {
+        for piece in pieces {
+            self.counters.crossings += 1;
+            // SAFETY: the piece lies within the pool's area (`check` has seen that); the caller's pin keeps
+            // others from writing there meanwhile. A connected socket needs no address.
+            let sent = unsafe {
+                libc::sendto(
+                    fd,
+                    piece.iov_base,
+                    piece.iov_len,
+                    SEND_FLAGS,
+                    ptr::null(),
+                    0,
+                )
+            };
+            if sent < 0 {
+                return last_errno();
+            }
+        }
+        0
+    }
+
+    /// Sleeps until the time, or without one until the waker wakes it.
+    fn sleep(&mut self, deadline_ns: Option<u64>) -> io::Result<()> {
+        let timeout = deadline_ns.map(|deadline_ns| {
+            let left_ns = deadline_ns.saturating_sub(monotonic_ns());
+            libc::timespec {
+                tv_sec: libc::time_t::try_from(left_ns / 1_000_000_000)
+                    .unwrap_or(libc::time_t::MAX),
+                tv_nsec: libc::c_long::try_from(left_ns % 1_000_000_000).unwrap_or(0),
+            }
+        });
+        let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
+        // With a deadline only time ends the sleep, as on the ring: work is taken at the tick.
+        let watched = libc::nfds_t::from(deadline_ns.is_none());
+        let mut poll = libc::pollfd {
+            fd: self.waker.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        self.counters.crossings += 1;
+        // SAFETY: `poll` is one valid pollfd, of which `watched` (0 or 1) are used; the time-out is null
+        // or valid; no signal mask is given.
+        let ready = unsafe { libc::ppoll(&raw mut poll, watched, timeout, ptr::null()) };
+        if ready < 0 && last_errno() != libc::EINTR {
+            return Err(io::Error::last_os_error());
+        }
+        if poll.revents != 0 {
+            self.waker.clear();
+        }
+        Ok(())
+    }
+}
+
+impl Path for Batch {
+    fn name(&self) -> PathName {
+        self.name
+    }
+
+    fn room(&self) -> usize {
+        BATCH_TRAINS_MAX.saturating_sub(self.queued.len() + self.done.len())
+    }
+
+    fn queue(&mut self, train: Train) {
+        assert!(self.room() > 0, "there is room for the train");
+        check(&train, self.pool.area().bytes_total());
+        self.queued.push(train);
+        self.counters.trains += 1;
+        self.counters.trains_copied += 1;
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        for i in 0..self.queued.len() {
+            let train = self.queued[i];
+            let sent = Some(self.send(&train));
+            self.done.push_back(Completion {
+                token: train.token,
+                sent,
+                released: true,
+            });
+        }
+        self.queued.clear();
+        Ok(())
+    }
+
+    fn submit_and_sleep(&mut self, deadline_ns: Option<u64>) -> io::Result<()> {
+        self.submit()?;
+        if deadline_ns.is_none() && !self.done.is_empty() {
+            return Ok(());
+        }
+        self.sleep(deadline_ns)
+    }
+
+    fn completion(&mut self) -> Option<Completion> {
+        self.done.pop_front()
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+}
+
+fn last_errno() -> i32 {
+    io::Error::last_os_error()
+        .raw_os_error()
+        .unwrap_or(libc::EIO)
+}

@@ -1,0 +1,299 @@
+//! Data paths: the ways to hand packet images to the kernel.
+//!
+//! Each path has one name everywhere. All keep one contract, [`Path`]: trains are queued; one call hands
+//! over all that is queued and sleeps until it is time for the next; and each train comes back in one
+//! [`Completion`] or two: when the kernel has taken it, and when it no longer needs the memory. A path never
+//! falls back to another by itself: [`open_best`] chooses, and tells why.
+
+mod batch;
+mod uring_registered_zc;
+
+use std::fmt;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::pool::Pool;
+use crate::wake::Waker;
+use batch::Batch;
+use uring_registered_zc::UringRegisteredZc;
+
+/// Bytes of the largest train: the largest UDP payload over IPv4 (udp(7)).
+pub const TRAIN_BYTES_MAX: usize = 65_507;
+
+/// Packets of the longest train: UDP_MAX_SEGMENTS before Linux 6.9 raised it to 128.
+pub const TRAIN_PACKETS_MAX: usize = 64;
+
+/// Trains that may be queued between two submissions.
+pub const BATCH_TRAINS_MAX: usize = 256;
+
+/// Trains handed over whose memory the kernel may still need.
+pub const IN_FLIGHT_TRAINS_MAX: usize = 8192;
+
+/// The paths the server uses, best first.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum PathName {
+    /// io_uring SEND_ZC from a registered buffer, with UDP_SEGMENT: no copy, one crossing a batch.
+    UringRegisteredZc,
+    /// `sendmmsg` with UDP_SEGMENT: one copy, one crossing a train.
+    SendmmsgGso,
+    /// `sendmmsg`: one copy, one crossing a train, one pass through the stack a packet.
+    Sendmmsg,
+    /// `sendto`: one copy and one crossing a packet.
+    Sendto,
+}
+
+/// Images that lie one behind the other and leave together on a connected UDP socket.
+#[derive(Clone, Copy, Debug)]
+pub struct Train {
+    /// The socket, on which [`prepare_socket`] has been called. It stays open until the train was sent.
+    pub fd: RawFd,
+    /// Where the first image starts in the pool's area.
+    pub offset: usize,
+    /// Bytes of all images; at most [`TRAIN_BYTES_MAX`].
+    pub bytes: u32,
+    /// Bytes of an image; the last may be shorter.
+    pub stride: u16,
+    /// Comes back with the completion.
+    pub token: u32,
+}
+
+/// What became of a train.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Completion {
+    /// The train's token.
+    pub token: u32,
+    /// The kernel's answer, in the completion that brings it: 0, or the errno.
+    pub sent: Option<i32>,
+    /// The kernel has let go of the memory. Comes exactly once for a train, with or after its answer.
+    pub released: bool,
+}
+
+/// What a path has done so far.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Counters {
+    /// Entries into the kernel.
+    pub crossings: u64,
+    /// Trains handed over.
+    pub trains: u64,
+    /// Trains that the kernel sent without copying, as it reported (IORING_SEND_ZC_REPORT_USAGE).
+    pub trains_zero_copy: u64,
+    /// Trains that the kernel copied; on a path that copies, all.
+    pub trains_copied: u64,
+}
+
+/// A way to hand trains to the kernel. Used by the thread that opened it.
+pub trait Path: fmt::Debug {
+    /// Its name.
+    fn name(&self) -> PathName;
+
+    /// How many more trains can be queued before the next submission.
+    fn room(&self) -> usize;
+
+    /// Queues a train. Never enters the kernel.
+    ///
+    /// # Panics
+    /// If there is no room, or the train lies outside the area or is longer than allowed.
+    fn queue(&mut self, train: Train);
+
+    /// Hands over all that is queued, and returns at once.
+    fn submit(&mut self) -> io::Result<()>;
+
+    /// Hands over all that is queued, then sleeps: until `deadline_ns` of [`crate::clock`], which nothing
+    /// cuts short but a signal; without a deadline, until the waker wakes it or a completion arrives.
+    fn submit_and_sleep(&mut self, deadline_ns: Option<u64>) -> io::Result<()>;
+
+    /// The next completion that has arrived. Never enters the kernel.
+    fn completion(&mut self) -> Option<Completion>;
+
+    /// What it has done so far.
+    fn counters(&self) -> Counters;
+}
+
+/// Why a path is not available here.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum PathError {
+    /// io_uring can not be used.
+    #[error(
+        "io_uring is not available: {0} (it needs Linux 5.11, kernel.io_uring_disabled=0 and no seccomp filter against it)"
+    )]
+    Ring(#[source] io::Error),
+    /// The kernel has no zero-copy send.
+    #[error("this kernel has no IORING_OP_SEND_ZC (Linux 6.0)")]
+    SendZc,
+    /// The memory can not be registered.
+    #[error(
+        "can not register {bytes_total} bytes with io_uring: {source}; raise RLIMIT_MEMLOCK (ulimit -l, \
+         LimitMEMLOCK=) or grant CAP_IPC_LOCK"
+    )]
+    Register {
+        /// Bytes of the area.
+        bytes_total: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The kernel does not cut trains.
+    #[error("this kernel has no UDP_SEGMENT (Linux 4.18): {0}")]
+    UdpSegment(#[source] io::Error),
+}
+
+impl PathName {
+    /// All, best first.
+    pub const ALL: [Self; 4] = [
+        Self::UringRegisteredZc,
+        Self::SendmmsgGso,
+        Self::Sendmmsg,
+        Self::Sendto,
+    ];
+
+    /// The name in the catalogue.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::UringRegisteredZc => "uring_registered_zc",
+            Self::SendmmsgGso => "sendmmsg_gso",
+            Self::Sendmmsg => "sendmmsg",
+            Self::Sendto => "sendto",
+        }
+    }
+
+    /// Whether its sends carry several packets, which the kernel or the device cuts.
+    #[must_use]
+    pub const fn segments(self) -> bool {
+        matches!(self, Self::UringRegisteredZc | Self::SendmmsgGso)
+    }
+
+    /// The next best.
+    #[must_use]
+    pub fn next(self) -> Option<Self> {
+        Self::ALL.into_iter().find(|&name| name > self)
+    }
+}
+
+impl fmt::Display for PathName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl std::str::FromStr for PathName {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|p| p.as_str() == name)
+            .ok_or_else(|| {
+                let names: Vec<_> = Self::ALL.iter().map(|p| p.as_str()).collect();
+                format!("no path is named {name:?}; there are {}", names.join(", "))
+            })
+    }
+}
+
+/// Opens the path of that name, or says why it is not available here. The thread that opens it uses it.
+pub fn open(
+    name: PathName,
+    pool: &Arc<Pool>,
+    waker: &Arc<Waker>,
+) -> Result<Box<dyn Path>, PathError> {
+    if name.segments() {
+        probe_udp_segment()?;
+    }
+    Ok(match name {
+        PathName::UringRegisteredZc => Box::new(UringRegisteredZc::open(
+            Arc::clone(pool),
+            Arc::clone(waker),
+        )?),
+        PathName::SendmmsgGso | PathName::Sendmmsg | PathName::Sendto => {
+            Box::new(Batch::open(name, Arc::clone(pool), Arc::clone(waker)))
+        }
+    })
+}
+
+/// Opens the best path available here, from `first` down. `demoted` is told of each that is not, and why.
+pub fn open_best(
+    first: PathName,
+    pool: &Arc<Pool>,
+    waker: &Arc<Waker>,
+    mut demoted: impl FnMut(PathName, PathError),
+) -> Box<dyn Path> {
+    let mut name = first;
+    loop {
+        match open(name, pool, waker) {
+            Ok(path) => return path,
+            Err(error) => demoted(name, error),
+        }
+        name = name
+            .next()
+            .expect("sendto needs nothing and is always available");
+    }
+}
+
+/// Readies a connected UDP socket for trains of `stride` bytes an image on the path of that name.
+pub fn prepare_socket(name: PathName, fd: RawFd, stride: u16) -> io::Result<()> {
+    // Also for single packets: a send with fragments and without UDP_SEGMENT is marked CHECKSUM_NONE, and
+    // the processor sums every page of it (net/ipv4/ip_output.c, __ip_append_data). 0 turns it off.
+    let segment = if name.segments() {
+        i32::from(stride)
+    } else {
+        0
+    };
+    if let Err(error) = set_option(fd, libc::SOL_UDP, libc::UDP_SEGMENT, segment)
+        && name.segments()
+    {
+        return Err(error);
+    }
+    // Room for several bursts of a fast stream: a train is accounted with the full size of its pages.
+    // FORCE passes net.core.wmem_max and needs CAP_NET_ADMIN; without it that limit is what we get.
+    let wanted = 4 << 20;
+    if set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, wanted).is_err() {
+        set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, wanted)?;
+    }
+    Ok(())
+}
+
+fn probe_udp_segment() -> Result<(), PathError> {
+    // Not bound to anything: only the option is tried. A host without IPv4 answers by its IPv6 socket.
+    let socket = std::net::UdpSocket::bind(("127.0.0.1", 0))
+        .or_else(|_| std::net::UdpSocket::bind(("::1", 0)))
+        .map_err(PathError::UdpSegment)?;
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
+    set_option(fd, libc::SOL_UDP, libc::UDP_SEGMENT, 1000).map_err(PathError::UdpSegment)
+}
+
+fn set_option(fd: RawFd, level: i32, option: i32, value: i32) -> io::Result<()> {
+    let length = libc::socklen_t::try_from(size_of::<i32>()).expect("four bytes");
+    // SAFETY: `value` is readable for the length given.
+    let r = unsafe { libc::setsockopt(fd, level, option, (&raw const value).cast(), length) };
+    if r == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Asserts what every path demands of a train.
+fn check(train: &Train, area_bytes: usize) {
+    let bytes = train.bytes as usize;
+    assert!(
+        bytes > 0 && bytes <= TRAIN_BYTES_MAX,
+        "a train is 1 to 65,507 bytes"
+    );
+    assert!(train.stride > 0, "an image has a size");
+    let packets = bytes.div_ceil(usize::from(train.stride));
+    assert!(
+        packets <= TRAIN_PACKETS_MAX,
+        "a train is at most 64 packets"
+    );
+    let end = train.offset.checked_add(bytes);
+    assert!(
+        end.is_some_and(|end| end <= area_bytes),
+        "a train lies within the area"
+    );
+}
+
+#[cfg(test)]
+mod tests;

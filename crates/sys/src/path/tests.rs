@@ -1,0 +1,215 @@
+//! The contract, run unchanged on every path: loopback, real sockets, every byte compared.
+
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use super::*;
+use crate::clock::monotonic_ns;
+use crate::memory::Area;
+
+const STRIDE: usize = 1328;
+
+struct Rig {
+    path: Box<dyn Path>,
+    pool: Arc<Pool>,
+    waker: Arc<Waker>,
+    chunk: u32,
+    sender: UdpSocket,
+    receiver: UdpSocket,
+}
+
+/// A pool of one chunk that holds distinguishable images, and a pair of sockets.
+fn rig(name: PathName) -> Rig {
+    let area = Area::map(256 * 1024).expect("a little memory");
+    let pool = Arc::new(Pool::new(area, 256 * 1024));
+    let mut claim = pool.claim().expect("empty");
+    for (i, byte) in claim.bytes_mut().iter_mut().enumerate() {
+        *byte = u8::try_from((i / STRIDE * 7 + i) % 251).expect("below 251");
+    }
+    let chunk = claim.chunk();
+    let pin = claim.publish(0);
+    pool.unpin(pin);
+    let waker = Arc::new(Waker::new().expect("an eventfd"));
+    let path = open(name, &pool, &waker).expect("every path is available to these tests");
+    let receiver = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+    receiver
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .expect("a time-out");
+    let sender = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+    sender
+        .connect(receiver.local_addr().expect("bound"))
+        .expect("loopback");
+    let stride = u16::try_from(STRIDE).expect("fits");
+    prepare_socket(name, sender.as_raw_fd(), stride).expect("a UDP socket");
+    Rig {
+        path,
+        pool,
+        waker,
+        chunk,
+        sender,
+        receiver,
+    }
+}
+
+impl Rig {
+    fn train(&self, first: usize, bytes: usize, token: u32) -> Train {
+        Train {
+            fd: self.sender.as_raw_fd(),
+            offset: first * STRIDE,
+            bytes: u32::try_from(bytes).expect("fits"),
+            stride: 1328,
+            token,
+        }
+    }
+
+    /// Completions until `count` trains are released, at most five seconds.
+    fn reap(&mut self, count: usize) -> Vec<Completion> {
+        let mut all: Vec<Completion> = Vec::new();
+        let end_ns = monotonic_ns() + 5_000_000_000;
+        while all.iter().filter(|c| c.released).count() < count {
+            assert!(monotonic_ns() < end_ns, "only {all:?} came back");
+            self.path
+                .submit_and_sleep(Some(monotonic_ns() + 1_000_000))
+                .expect("a sleep");
+            all.extend(std::iter::from_fn(|| self.path.completion()));
+        }
+        all
+    }
+
+    fn expect_images(&self, first: usize, bytes: usize) {
+        let pin = self.pool.pin(self.chunk, 0).expect("published");
+        let expected = &self.pool.bytes(&pin)[first * STRIDE..][..bytes];
+        for image in expected.chunks(STRIDE) {
+            let mut packet = [0; 2048];
+            let length = self.receiver.recv(&mut packet).expect("a packet");
+            assert_eq!(&packet[..length], image);
+        }
+        self.pool.unpin(pin);
+    }
+}
+
+#[test]
+fn trains_arrive_whole_and_in_order_and_come_back_once() {
+    for name in PathName::ALL {
+        let mut rig = rig(name);
+        let short = 3 * STRIDE - 500;
+        rig.path.queue(rig.train(0, 8 * STRIDE, 1));
+        rig.path.queue(rig.train(8, STRIDE, 2));
+        rig.path.queue(rig.train(20, short, 3));
+        let all = rig.reap(3);
+        for token in 1..=3 {
+            let answers: Vec<_> = all.iter().filter(|c| c.token == token).collect();
+            let sent: Vec<_> = answers.iter().filter_map(|c| c.sent).collect();
+            assert_eq!(sent, [0], "{name}: one answer for train {token}");
+            assert_eq!(answers.iter().filter(|c| c.released).count(), 1, "{name}");
+            assert!(
+                answers.last().expect("one").released,
+                "{name}: released last"
+            );
+        }
+        rig.expect_images(0, 8 * STRIDE);
+        rig.expect_images(8, STRIDE);
+        rig.expect_images(20, short);
+        let counters = rig.path.counters();
+        assert_eq!(counters.trains, 3, "{name}");
+        // Loopback delivers to a socket, where the kernel copies zero-copy data; it must say so.
+        assert_eq!(counters.trains_copied, 3, "{name}: {counters:?}");
+        assert_eq!(counters.trains_zero_copy, 0, "{name}: {counters:?}");
+    }
+}
+
+#[test]
+fn the_longest_train_leaves_as_one_and_a_longer_one_is_refused() {
+    let packets = TRAIN_BYTES_MAX / STRIDE;
+    for name in PathName::ALL {
+        let mut rig = rig(name);
+        rig.path.queue(rig.train(1, packets * STRIDE, 1));
+        assert_eq!(rig.reap(1)[0].sent, Some(0), "{name}");
+        rig.expect_images(1, packets * STRIDE);
+        let longer = rig.train(0, TRAIN_BYTES_MAX + 1, 1);
+        let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            rig.path.queue(longer);
+        }));
+        assert!(refused.is_err(), "{name}");
+    }
+}
+
+#[test]
+fn a_batch_crosses_once_on_the_ring_and_has_a_limit() {
+    let mut rig = rig(PathName::UringRegisteredZc);
+    let before = rig.path.counters().crossings;
+    for token in 0..u32::try_from(BATCH_TRAINS_MAX).expect("fits") {
+        rig.path.queue(rig.train(0, STRIDE, token));
+    }
+    assert_eq!(rig.path.room(), 0);
+    rig.path
+        .submit_and_sleep(Some(monotonic_ns() + 1_000_000))
+        .expect("a sleep");
+    assert_eq!(rig.path.counters().crossings - before, 1);
+    let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        for token in 0..=u32::try_from(BATCH_TRAINS_MAX).expect("fits") {
+            rig.path.queue(rig.train(0, STRIDE, token));
+        }
+    }));
+    assert!(refused.is_err(), "one more than a batch");
+}
+
+#[test]
+fn a_refused_train_says_why_and_is_released() {
+    for name in PathName::ALL {
+        let mut rig = rig(name);
+        // Nobody listens there any more: the first send draws an ICMP error, a later one reports it.
+        let gone = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+        rig.sender
+            .connect(gone.local_addr().expect("bound"))
+            .expect("loopback");
+        drop(gone);
+        let mut errors = Vec::new();
+        for token in 0..3 {
+            rig.path.queue(rig.train(0, STRIDE, token));
+            let all = rig.reap(1);
+            errors.extend(
+                all.iter()
+                    .filter_map(|c| c.sent)
+                    .filter(|&errno| errno != 0),
+            );
+        }
+        assert!(errors.contains(&libc::ECONNREFUSED), "{name}: {errors:?}");
+    }
+}
+
+#[test]
+fn the_waker_ends_a_sleep_without_a_deadline() {
+    for name in PathName::ALL {
+        let mut rig = rig(name);
+        for _ in 0..3 {
+            let waker = Arc::clone(&rig.waker);
+            let other = std::thread::spawn(move || waker.wake());
+            rig.path.submit_and_sleep(None).expect("woken");
+            assert_eq!(rig.path.completion(), None, "{name}");
+            other.join().expect("woke");
+        }
+    }
+}
+
+#[test]
+fn the_best_path_is_chosen_and_each_demotion_is_told() {
+    let rig = rig(PathName::Sendto);
+    let mut told = Vec::new();
+    let best = open_best(
+        PathName::UringRegisteredZc,
+        &rig.pool,
+        &rig.waker,
+        |name, _| told.push(name),
+    );
+    assert_eq!(best.name(), PathName::UringRegisteredZc);
+    assert!(told.is_empty());
+    assert_eq!("sendmmsg_gso".parse(), Ok(PathName::SendmmsgGso));
+    assert!(
+        "sendfile"
+            .parse::<PathName>()
+            .unwrap_err()
+            .contains("sendmmsg_gso")
+    );
+}

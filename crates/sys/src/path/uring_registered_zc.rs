@@ -1,0 +1,306 @@
+//! `uring_registered_zc`: SEND_ZC from a registered buffer of packet images, with UDP_SEGMENT.
+//!
+//! The paper's `krtpsendfile` on a stock kernel: the images lie in memory that the ring has pinned, so a
+//! send is a descriptor; one `io_uring_enter` hands over a whole batch and sleeps until the next.
+//! It needs Linux 6.0 (SEND_ZC), 6.12 for a sleep to an absolute time in the same crossing, and memory that
+//! may be registered (RLIMIT_MEMLOCK or CAP_IPC_LOCK).
+
+use std::fmt;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
+
+use super::{
+    BATCH_TRAINS_MAX, Completion, Counters, IN_FLIGHT_TRAINS_MAX, Path, PathError, PathName, Train,
+    check,
+};
+use crate::clock::monotonic_ns;
+use crate::pool::Pool;
+use crate::wake::Waker;
+
+/// The largest registered buffer the kernel takes (io_uring/rsrc.c, io_buffer_validate: SZ_1G).
+const BUFFER_BYTES_MAX: usize = 1 << 30;
+
+/// Marks the completion of the wake-up poll; trains have tokens of 32 bits.
+const WAKE: u64 = u64::MAX;
+
+/// Asks whether the kernel copied: IORING_SEND_ZC_REPORT_USAGE, Linux 6.2.
+const REPORT_USAGE: u16 = 8;
+
+/// The answer to it, in a notification's result: IORING_NOTIF_USAGE_ZC_COPIED.
+const USAGE_COPIED: i32 = i32::MIN;
+
+pub(super) struct UringRegisteredZc {
+    // Before the pool: the ring, and with it the registration, goes first.
+    ring: IoUring,
+    pool: Arc<Pool>,
+    waker: Arc<Waker>,
+    counters: Counters,
+    queued: usize,
+    in_flight: usize,
+    wake_armed: bool,
+    /// Whether a sleep can end at an absolute time (IORING_ENTER_ABS_TIMER).
+    absolute_sleep: bool,
+    /// Whether the kernel says if it copied.
+    report_usage: bool,
+}
+
+/// `struct io_uring_getevents_arg`: what IORING_ENTER_EXT_ARG points to.
+#[repr(C)]
+struct GeteventsArg {
+    sigmask: u64,
+    sigmask_bytes: u32,
+    min_wait_usec: u32,
+    timespec: u64,
+}
+
+const _: () = assert!(size_of::<GeteventsArg>() == 24);
+
+impl UringRegisteredZc {
+    pub(super) fn open(pool: Arc<Pool>, waker: Arc<Waker>) -> Result<Self, PathError> {
+        let ring = build_ring().map_err(PathError::Ring)?;
+        let mut probe = Probe::new();
+        ring.submitter()
+            .register_probe(&mut probe)
+            .map_err(PathError::Ring)?;
+        if !probe.is_supported(opcode::SendZc::CODE) {
+            return Err(PathError::SendZc);
+        }
+        register(&ring, &pool)?;
+        let mut path = Self {
+            ring,
+            pool,
+            waker,
+            counters: Counters::default(),
+            queued: 0,
+            in_flight: 0,
+            wake_armed: false,
+            absolute_sleep: true,
+            report_usage: kernel_at_least(6, 2),
+        };
+        // Linux 6.12 sleeps to an absolute time; to others the flag is EINVAL.
+        path.absolute_sleep = path.enter(1, Some(1)).is_ok();
+        Ok(path)
+    }
+
+    /// One crossing: submits what is queued, then waits for `want` completions or the time.
+    fn enter(&mut self, want: usize, sleep_ns: Option<u64>) -> io::Result<()> {
+        let mut flags = EnterFlags::GETEVENTS;
+        let timespec = types::Timespec::from(Duration::from_nanos(sleep_ns.unwrap_or(0)));
+        let arg = GeteventsArg {
+            sigmask: 0,
+            sigmask_bytes: 0,
+            min_wait_usec: 0,
+            timespec: (&raw const timespec).addr() as u64,
+        };
+        if sleep_ns.is_some() {
+            flags |= EnterFlags::EXT_ARG;
+            flags.set(EnterFlags::ABS_TIMER, self.absolute_sleep);
+        }
+        self.counters.crossings += 1;
+        let submitter = self.ring.submitter();
+        // SAFETY: the entries in the ring were made by `push`, whose conditions hold (see there). `arg` and
+        // the timespec it points to are valid for the call, and `arg` has the layout that EXT_ARG demands;
+        // without EXT_ARG none is passed.
+        let result = unsafe {
+            submitter.enter(
+                to_u32(self.queued),
+                to_u32(want),
+                flags.bits(),
+                sleep_ns.map(|_| &arg),
+            )
+        };
+        // What the kernel did not take this time stays in the ring for the next entry.
+        self.queued = self.ring.submission().len();
+        match result {
+            Ok(_) => Ok(()),
+            Err(error) => match error.raw_os_error() {
+                // Time is up, a signal came, or completions wait to be reaped first: all are returns.
+                Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Polls the waker by the ring, so that a sleep without a deadline ends when somebody wakes it.
+    fn arm_wake(&mut self) {
+        if !self.wake_armed {
+            let fd = types::Fd(self.waker.as_raw_fd());
+            self.push(
+                &opcode::PollAdd::new(fd, libc::POLLIN as u32)
+                    .build()
+                    .user_data(WAKE),
+            );
+            self.wake_armed = true;
+        }
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) {
+        // SAFETY: a poll has no buffer. A send's buffer lies in the pool's area, which the ring has
+        // registered, so that its pages outlive even the mapping. A socket that is closed by now is an
+        // error, not undefined.
+        let pushed = unsafe { self.ring.submission().push(entry) };
+        pushed.expect("the ring has room for a batch and a poll");
+        self.queued += 1;
+    }
+}
+
+impl Path for UringRegisteredZc {
+    fn name(&self) -> PathName {
+        PathName::UringRegisteredZc
+    }
+
+    fn room(&self) -> usize {
+        let batch = BATCH_TRAINS_MAX.saturating_sub(self.queued);
+        batch.min(IN_FLIGHT_TRAINS_MAX - self.in_flight)
+    }
+
+    fn queue(&mut self, train: Train) {
+        assert!(self.room() > 0, "there is room for the train");
+        let area = self.pool.area();
+        check(&train, area.bytes_total());
+        let buffer =
+            u16::try_from(train.offset / BUFFER_BYTES_MAX).expect("an area is under 64 TiB");
+        let start = area.base().as_ptr().wrapping_add(train.offset);
+        let entry = opcode::SendZc::new(types::Fd(train.fd), start, train.bytes)
+            .buf_index(Some(buffer))
+            // DONTWAIT: a full socket must fail, not be tried again behind the session's next train.
+            .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+            .zc_flags(if self.report_usage { REPORT_USAGE } else { 0 })
+            .build()
+            .user_data(u64::from(train.token));
+        self.push(&entry);
+        self.in_flight += 1;
+        self.counters.trains += 1;
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        self.enter(0, None)
+    }
+
+    fn submit_and_sleep(&mut self, deadline_ns: Option<u64>) -> io::Result<()> {
+        let Some(deadline_ns) = deadline_ns else {
+            self.arm_wake();
+            return self.enter(1, None);
+        };
+        // More completions than can be outstanding, so that only time ends the sleep.
+        let want = IN_FLIGHT_TRAINS_MAX * 2 + 2;
+        if self.absolute_sleep {
+            return self.enter(want, Some(deadline_ns));
+        }
+        // A relative time would run from before the sends were made: send first, then see what is left.
+        if self.queued > 0 {
+            self.enter(0, None)?;
+        }
+        self.enter(want, Some(deadline_ns.saturating_sub(monotonic_ns())))
+    }
+
+    fn completion(&mut self) -> Option<Completion> {
+        loop {
+            let entry = self.ring.completion().next()?;
+            if entry.user_data() == WAKE {
+                self.wake_armed = false;
+                self.waker.clear();
+                continue;
+            }
+            let token = u32::try_from(entry.user_data()).expect("tokens have 32 bits");
+            if cqueue::notif(entry.flags()) {
+                let copied = entry.result() & USAGE_COPIED != 0;
+                self.counters.trains_copied += u64::from(copied);
+                self.counters.trains_zero_copy += u64::from(self.report_usage && !copied);
+                self.in_flight -= 1;
+                return Some(Completion {
+                    token,
+                    sent: None,
+                    released: true,
+                });
+            }
+            let released = !cqueue::more(entry.flags());
+            self.in_flight -= usize::from(released);
+            return Some(Completion {
+                token,
+                sent: Some(-entry.result().min(0)),
+                released,
+            });
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+}
+
+impl fmt::Debug for UringRegisteredZc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UringRegisteredZc")
+            .field("queued", &self.queued)
+            .field("in_flight", &self.in_flight)
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The best ring this kernel builds: completions deferred to our own sleep, with one submitter (6.1); not
+/// interrupting us (5.19); or plain.
+fn build_ring() -> io::Result<IoUring> {
+    let entries = to_u32(BATCH_TRAINS_MAX * 2);
+    // Two completions a train, so that the kernel never has to keep one back.
+    let completions = to_u32(IN_FLIGHT_TRAINS_MAX * 2 + 2).next_power_of_two();
+    let builders: [fn(&mut io_uring::Builder); 3] = [
+        |b| {
+            b.setup_submit_all()
+                .setup_single_issuer()
+                .setup_defer_taskrun();
+        },
+        |b| {
+            b.setup_submit_all().setup_coop_taskrun();
+        },
+        |_| {},
+    ];
+    let mut last = Err(io::ErrorKind::Unsupported.into());
+    for set_up in builders {
+        let mut builder = IoUring::builder();
+        builder.setup_cqsize(completions);
+        set_up(&mut builder);
+        last = builder.build(entries);
+        // Only EINVAL speaks of the flags; anything else is true of every ring.
+        if !matches!(&last, Err(e) if e.raw_os_error() == Some(libc::EINVAL)) {
+            break;
+        }
+    }
+    last
+}
+
+/// Registers the pool's area, in buffers as large as the kernel takes.
+fn register(ring: &IoUring, pool: &Pool) -> Result<(), PathError> {
+    let bytes_total = pool.area().bytes_total();
+    let base = pool.area().base().as_ptr();
+    let buffers: Vec<_> = (0..bytes_total)
+        .step_by(BUFFER_BYTES_MAX)
+        .map(|offset| libc::iovec {
+            iov_base: base.wrapping_add(offset).cast(),
+            iov_len: BUFFER_BYTES_MAX.min(bytes_total - offset),
+        })
+        .collect();
+    // SAFETY: the buffers are parts of the pool's area. The registration pins their pages, so it stays
+    // valid whatever becomes of the mapping, and the path keeps the pool until its ring is gone.
+    unsafe { ring.submitter().register_buffers(&buffers) }.map_err(|source| PathError::Register {
+        bytes_total,
+        source,
+    })
+}
+
+fn kernel_at_least(major: u32, minor: u32) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut parts = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|p| p.parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (major, minor)
+}
+
+fn to_u32(n: usize) -> u32 {
+    u32::try_from(n).expect("the limits on batches and flight fit 32 bits")
+}

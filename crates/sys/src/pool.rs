@@ -1,0 +1,430 @@
+//! A pool: an area cut into chunks that are written by one, then read by many.
+//!
+//! The one idea: a chunk's state is a single counter. Nobody but the holder of a [`Claim`] may touch a
+//! claimed chunk; while anybody holds a [`Pin`] nobody can claim it. The kernel is a reader like any other:
+//! a send in flight holds a pin until the kernel has said that it is done with the memory.
+//!
+//! Pinning takes no lock and enters no kernel. Claiming takes a lock that only those who write share.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::memory::Area;
+
+/// Set in a chunk's state while it is claimed, or has never been published.
+const CLAIMED: u32 = 1 << 31;
+
+/// Pins of one chunk that may exist at once. One more is refused; far above every in-flight limit.
+pub const PINS_MAX: u32 = 1 << 24;
+
+/// Chunks of equal size, shared between threads.
+pub struct Pool {
+    area: Area,
+    chunk_bytes: usize,
+    chunks: Box<[Chunk]>,
+    /// Where the search for a chunk to claim goes on: the hand of the clock algorithm.
+    hand: Mutex<usize>,
+    /// Tells this pool's pins from those of another.
+    tag: u32,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    /// [`CLAIMED`], or the number of pins.
+    state: AtomicU32,
+    /// Whether it was pinned since the hand passed.
+    recent: AtomicBool,
+    /// What the chunk holds; meaningful while it is not claimed.
+    key: AtomicU64,
+}
+
+/// The right to read one chunk. It must be given back with [`Pool::unpin`]; a pin that is forgotten keeps
+/// its chunk for ever.
+#[derive(Debug, Eq, PartialEq)]
+#[must_use = "a pin that is not given back keeps its chunk for ever"]
+pub struct Pin {
+    chunk: u32,
+    tag: u32,
+}
+
+/// The right to write one chunk, for one thread. Dropped without being published, the chunk is free again.
+#[must_use]
+pub struct Claim<'a> {
+    pool: &'a Pool,
+    chunk: u32,
+}
+
+impl Pool {
+    /// Cuts `area` into chunks of `chunk_bytes`; what is left over at its end stays unused.
+    ///
+    /// # Panics
+    /// If `chunk_bytes` is zero, or if there would be 2^31 chunks or more.
+    #[must_use]
+    pub fn new(area: Area, chunk_bytes: usize) -> Self {
+        static NEXT_TAG: AtomicU32 = AtomicU32::new(0);
+        assert!(chunk_bytes > 0, "chunks have a size");
+        let count = area.bytes_total() / chunk_bytes;
+        assert!(count < 1 << 31, "chunk numbers are 31 bits");
+        let chunks = (0..count)
+            .map(|_| Chunk {
+                state: AtomicU32::new(0),
+                recent: AtomicBool::new(false),
+                key: AtomicU64::new(u64::MAX),
+            })
+            .collect();
+        let tag = NEXT_TAG.fetch_add(1, Ordering::Relaxed);
+        Self {
+            area,
+            chunk_bytes,
+            chunks,
+            hand: Mutex::new(0),
+            tag,
+        }
+    }
+
+    /// A chunk to write: the first that nobody has pinned, those not pinned for longest first (clock, or
+    /// second chance). What it held is lost. `None` if every chunk is pinned or claimed.
+    pub fn claim(&self) -> Option<Claim<'_>> {
+        let mut hand = self.hand.lock().unwrap_or_else(PoisonError::into_inner);
+        // Twice around: the first turn takes the second chances away.
+        for _ in 0..self.chunks.len() * 2 {
+            let at = *hand;
+            *hand = (at + 1) % self.chunks.len();
+            let chunk = &self.chunks[at];
+            if chunk.state.load(Ordering::Relaxed) != 0
+                || chunk.recent.swap(false, Ordering::Relaxed)
+            {
+                continue;
+            }
+            // Acquire: the reads of those who unpinned it come before the writes of the claimant.
+            if chunk
+                .state
+                .compare_exchange(0, CLAIMED, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+            {
+                let chunk = u32::try_from(at).expect("a pool has fewer than 2^31 chunks");
+                return Some(Claim { pool: self, chunk });
+            }
+        }
+        None
+    }
+
+    /// Pins chunk number `chunk` if it holds `key`. `None` if it holds something else by now, is being
+    /// written, does not exist, or has [`PINS_MAX`] pins.
+    #[must_use]
+    pub fn pin(&self, chunk: u32, key: u64) -> Option<Pin> {
+        let state = self.chunks.get(chunk as usize)?;
+        // Acquire: pairs with the release in `publish`, so that the claimant's writes are seen.
+        let pinned = state
+            .state
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, |pins| {
+                (pins < PINS_MAX).then_some(pins + 1)
+            });
+        pinned.ok()?;
+        let pin = Pin {
+            chunk,
+            tag: self.tag,
+        };
+        // Only now is the key stable: a pinned chunk is not claimed, and only claimants write keys.
+        if state.key.load(Ordering::Relaxed) != key {
+            self.unpin(pin);
+            return None;
+        }
+        state.recent.store(true, Ordering::Relaxed);
+        Some(pin)
+    }
+
+    /// One more pin of the same chunk.
+    ///
+    /// # Panics
+    /// If the pin is another pool's, or the chunk has [`PINS_MAX`] pins.
+    pub fn pin_again(&self, pin: &Pin) -> Pin {
+        let before = self.chunk(pin).state.fetch_add(1, Ordering::Relaxed);
+        assert!(
+            (1..PINS_MAX).contains(&before),
+            "a pinned chunk has 1 to PINS_MAX pins"
+        );
+        Pin {
+            chunk: pin.chunk,
+            tag: pin.tag,
+        }
+    }
+
+    /// Gives a pin back.
+    ///
+    /// # Panics
+    /// If the pin is another pool's.
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "taking the pin away is what it is for"
+    )]
+    pub fn unpin(&self, pin: Pin) {
+        // Release: what was read through the pin was read before a claimant may write.
+        let before = self.chunk(&pin).state.fetch_sub(1, Ordering::Release);
+        assert!(
+            (1..=PINS_MAX).contains(&before),
+            "an unpinned chunk was pinned"
+        );
+    }
+
+    /// The pinned chunk's bytes.
+    ///
+    /// # Panics
+    /// If the pin is another pool's.
+    #[must_use]
+    pub fn bytes<'a>(&'a self, pin: &'a Pin) -> &'a [u8] {
+        let start = self.area.base().as_ptr().wrapping_add(self.offset(pin));
+        // SAFETY: the chunk lies within the area, which lives as long as `self`. The pin, which is borrowed
+        // as long as the slice and can not be copied or made but by this pool, keeps the chunk's state above
+        // zero, so no claim, and with it no `&mut` to these bytes, can exist (`claim` needs a state of 0).
+        unsafe { std::slice::from_raw_parts(start, self.chunk_bytes) }
+    }
+
+    /// Where the pinned chunk starts in the area.
+    ///
+    /// # Panics
+    /// If the pin is another pool's.
+    #[must_use]
+    pub fn offset(&self, pin: &Pin) -> usize {
+        assert_eq!(pin.tag, self.tag, "a pin belongs to the pool that gave it");
+        pin.chunk as usize * self.chunk_bytes
+    }
+
+    /// The memory itself.
+    #[must_use]
+    pub fn area(&self) -> &Area {
+        &self.area
+    }
+
+    /// Bytes of a chunk.
+    #[must_use]
+    pub fn chunk_bytes(&self) -> usize {
+        self.chunk_bytes
+    }
+
+    /// Number of chunks.
+    #[must_use]
+    pub fn chunks(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// How many chunks are pinned or claimed at this moment.
+    #[must_use]
+    pub fn chunks_in_use(&self) -> usize {
+        self.chunks
+            .iter()
+            .filter(|c| c.state.load(Ordering::Relaxed) != 0)
+            .count()
+    }
+
+    fn chunk(&self, pin: &Pin) -> &Chunk {
+        assert_eq!(pin.tag, self.tag, "a pin belongs to the pool that gave it");
+        &self.chunks[pin.chunk as usize]
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (chunks, chunk_bytes) = (self.chunks.len(), self.chunk_bytes);
+        write!(
+            f,
+            "Pool {{ chunks: {chunks}, chunk_bytes: {chunk_bytes}, area: {:?} }}",
+            self.area
+        )
+    }
+}
+
+impl Claim<'_> {
+    /// The chunk's bytes, with whatever was left in them.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let offset = self.chunk as usize * self.pool.chunk_bytes;
+        let start = self.pool.area.base().as_ptr().wrapping_add(offset);
+        // SAFETY: the chunk lies within the area, which outlives `self.pool`. Its state is CLAIMED and
+        // only this claim holds it, so no pin and no other claim refers to these bytes; the slice borrows
+        // the claim mutably.
+        unsafe { std::slice::from_raw_parts_mut(start, self.pool.chunk_bytes) }
+    }
+
+    /// The chunk's number, by which it will be pinned.
+    #[must_use]
+    pub fn chunk(&self) -> u32 {
+        self.chunk
+    }
+
+    /// Lets all see the chunk as `key`, and pins it for the caller.
+    pub fn publish(self, key: u64) -> Pin {
+        let chunk = &self.pool.chunks[self.chunk as usize];
+        chunk.key.store(key, Ordering::Relaxed);
+        chunk.recent.store(true, Ordering::Relaxed);
+        let pin = Pin {
+            chunk: self.chunk,
+            tag: self.pool.tag,
+        };
+        // Release: the bytes and the key are seen by whoever pins it from now on.
+        let before = chunk.state.swap(1, Ordering::Release);
+        assert_eq!(before, CLAIMED, "a claimed chunk is nobody else's");
+        std::mem::forget(self);
+        pin
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let chunk = &self.pool.chunks[self.chunk as usize];
+        // What it held is half overwritten: no key finds it any more.
+        chunk.key.store(u64::MAX, Ordering::Relaxed);
+        chunk.state.store(0, Ordering::Release);
+    }
+}
+
+impl fmt::Debug for Claim<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Claim {{ chunk: {} }}", self.chunk)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pool(chunks: usize) -> Pool {
+        Pool::new(
+            Area::map(chunks * 4096).expect("a few pages can be mapped"),
+            4096,
+        )
+    }
+
+    #[test]
+    fn a_pinned_chunk_is_not_claimed_and_an_unpinned_one_is() {
+        let pool = pool(2);
+        let a = pool.claim().expect("empty").publish(1);
+        let b = pool.claim().expect("one left").publish(2);
+        assert!(pool.claim().is_none());
+        let again = pool.pin_again(&a);
+        pool.unpin(a);
+        assert!(pool.claim().is_none(), "one pin of two is left");
+        pool.unpin(again);
+        let claim = pool.claim().expect("its last pin is gone");
+        assert_eq!(claim.chunk(), 0);
+        assert_eq!(pool.pin(0, 1), None, "claimed");
+        drop(claim);
+        assert_eq!(pool.pin(0, 1), None, "its content is lost");
+        assert_eq!(pool.pin(1, 1), None, "another key");
+        assert_eq!(pool.pin(2, 1), None, "no such chunk");
+        pool.unpin(b);
+    }
+
+    #[test]
+    fn chunks_not_used_for_longest_go_first() {
+        let pool = pool(3);
+        for key in 0..3 {
+            let pin = pool.claim().expect("free").publish(key);
+            pool.unpin(pin);
+        }
+        // The first search takes all second chances and then the first chunk.
+        drop(pool.claim().expect("all unpinned"));
+        let pin = pool.pin(1, 1).expect("still there");
+        pool.unpin(pin);
+        assert_eq!(pool.claim().expect("one").chunk(), 2, "1 was used since");
+    }
+
+    #[test]
+    #[should_panic(expected = "belongs to the pool")]
+    fn a_pin_of_another_pool_is_refused() {
+        let (one, other) = (pool(1), pool(1));
+        let pin = one.claim().expect("empty").publish(1);
+        assert!(!other.bytes(&pin).is_empty());
+    }
+
+    #[test]
+    fn readers_never_see_a_chunk_being_written() {
+        let pool = Arc::new(pool(4));
+        let readers: Vec<_> = (0..3)
+            .map(|_| {
+                let pool = Arc::clone(&pool);
+                std::thread::spawn(move || {
+                    let mut seen = 0u32;
+                    for round in 0..200_000u32 {
+                        let chunk = round % 4;
+                        for key in 0..4u64 {
+                            let Some(pin) = pool.pin(chunk, key) else {
+                                continue;
+                            };
+                            let bytes = pool.bytes(&pin);
+                            let expected = u8::try_from(key).expect("small");
+                            assert!(bytes.iter().step_by(511).all(|&b| b == expected));
+                            pool.unpin(pin);
+                            seen += 1;
+                        }
+                    }
+                    seen
+                })
+            })
+            .collect();
+        for round in 0..20_000u64 {
+            let Some(mut claim) = pool.claim() else {
+                continue;
+            };
+            let key = round % 4;
+            claim.bytes_mut().fill(u8::try_from(key).expect("small"));
+            let pin = claim.publish(key);
+            pool.unpin(pin);
+        }
+        for reader in readers {
+            reader.join().expect("no reader saw a mixture");
+        }
+        assert_eq!(pool.chunks_in_use(), 0);
+    }
+
+    proptest! {
+        /// Any sequence of claims, pins and unpins agrees with a model that only counts.
+        #[test]
+        fn agrees_with_a_counting_model(steps in prop::collection::vec((0u8..4, 0u64..6), 1..300)) {
+            let pool = pool(3);
+            let mut pins: Vec<(u64, Pin)> = Vec::new();
+            let mut holds: HashMap<u64, u32> = HashMap::new();
+            for (step, key) in steps {
+                match step {
+                    0 => {
+                        let pinned: std::collections::HashSet<u32> =
+                            pins.iter().map(|(_, p)| p.chunk).collect();
+                        match pool.claim() {
+                            Some(claim) => {
+                                prop_assert!(!pinned.contains(&claim.chunk()));
+                                holds.retain(|_, chunk| *chunk != claim.chunk());
+                                holds.insert(key, claim.chunk());
+                                pins.push((key, claim.publish(key)));
+                            }
+                            None => prop_assert_eq!(pinned.len(), 3),
+                        }
+                    }
+                    1 => if let Some(&chunk) = holds.get(&key) {
+                        pins.push((key, pool.pin(chunk, key).expect("it holds the key")));
+                    },
+                    2 => if !pins.is_empty() {
+                        let at = usize::try_from(key).unwrap() % pins.len();
+                        let again = pool.pin_again(&pins[at].1);
+                        pins.push((pins[at].0, again));
+                    },
+                    _ => if !pins.is_empty() {
+                        let (_, pin) = pins.swap_remove(usize::try_from(key).unwrap() % pins.len());
+                        pool.unpin(pin);
+                    },
+                }
+                let in_use: std::collections::HashSet<u32> =
+                    pins.iter().map(|(_, p)| p.chunk).collect();
+                prop_assert_eq!(pool.chunks_in_use(), in_use.len());
+            }
+            for (_, pin) in pins {
+                pool.unpin(pin);
+            }
+            prop_assert_eq!(pool.chunks_in_use(), 0);
+        }
+    }
+}

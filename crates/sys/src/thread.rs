@@ -1,0 +1,74 @@
+//! Where a thread runs.
+
+use std::io;
+use std::mem;
+
+/// The processors this thread may run on, ascending.
+#[must_use]
+pub fn allowed_cores() -> Vec<usize> {
+    // SAFETY: a cpu_set_t is a bit array, for which all zeroes is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
+    // SAFETY: `set` is valid for the size given; 0 means the calling thread.
+    let r = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
+    if r != 0 {
+        return vec![0];
+    }
+    (0..libc::CPU_SETSIZE as usize)
+        // SAFETY: `core` is below CPU_SETSIZE, the number of bits in the set.
+        .filter(|&core| unsafe { libc::CPU_ISSET(core, &set) })
+        .collect()
+}
+
+/// Binds the calling thread to processor `core`. Errors: EINVAL if this process may not use it.
+pub fn pin_to(core: usize) -> io::Result<()> {
+    if core >= libc::CPU_SETSIZE as usize {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    // SAFETY: a cpu_set_t is a bit array, for which all zeroes is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
+    // SAFETY: `core` is below CPU_SETSIZE, the number of bits in the set.
+    unsafe { libc::CPU_SET(core, &mut set) };
+    // SAFETY: `set` is valid for the size given; 0 means the calling thread.
+    let r = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+    if r == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Raises the soft limit of open files to the hard one, and says what it is now.
+pub fn raise_open_files_limit() -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is a valid rlimit to write to.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    let soft = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max;
+    // SAFETY: `limit` is a valid rlimit; a soft limit up to the hard one needs no privilege.
+    let r = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    if r == 0 { limit.rlim_cur } else { soft }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_can_be_bound_to_each_allowed_core_and_to_no_other() {
+        std::thread::spawn(|| {
+            let cores = allowed_cores();
+            assert!(!cores.is_empty());
+            for &core in &cores {
+                pin_to(core).expect("an allowed core");
+                assert_eq!(allowed_cores(), [core]);
+            }
+            assert!(pin_to(libc::CPU_SETSIZE as usize - 1).is_err());
+            assert!(pin_to(usize::MAX).is_err());
+        })
+        .join()
+        .expect("bound");
+    }
+}
