@@ -1,0 +1,413 @@
+//! When each packet is due: a piecewise linear function from packet numbers to media time.
+//!
+//! A builder is shown the programme clock references (PCR) of one pid in file order. Between two
+//! of them time runs linearly, as the standard says it does (ISO/IEC 13818-1, section 2.4.2.2). Before
+//! the first, after the last and across a change of time base there is nothing to interpolate between;
+//! there the rate of the neighbouring second goes on. Media time starts at 0 with packet 0 and never
+//! goes back, whatever the file's clock does.
+
+use serde::Serialize;
+
+/// PCR ticks a second.
+pub const PCR_HZ: u64 = 27_000_000;
+
+/// Where the PCR wraps: 33 bits of 90 kHz, 300 ticks each.
+pub const PCR_WRAP: u64 = (1 << 33) * 300;
+
+/// A PCR this much after the one before is a new time base, flagged or not; so is any that goes back.
+/// Slide shows of one picture in several seconds exist, hence not the 100 ms of the standard.
+pub const PCR_JUMP_TICKS_MAX: u64 = 10 * PCR_HZ;
+
+/// The longest interval the standard allows between PCRs. A flagged discontinuity that moves the clock
+/// by no more moves nothing worth correcting.
+pub const PCR_INTERVAL_TICKS_MAX: u64 = PCR_HZ / 10;
+
+/// PCRs that imply more than this many bit/s are wrong: no transport stream is that fast.
+pub const RATE_MAX: u64 = 10_000_000_000;
+
+/// Points of one clock at the most. At this number every other point goes and the spacing doubles.
+pub const CLOCK_POINTS_MAX: usize = 131_072;
+
+/// PCRs closer than this to the last point make no new one: less than a burst, more than jitter.
+const SPACING_TICKS_MIN: u64 = PCR_HZ / 200;
+
+/// How far back the neighbouring rate is measured.
+const NEIGHBOUR_NS: u64 = 1_000_000_000;
+const NEIGHBOUR_POINTS_MAX: usize = 64;
+
+/// Media time as a function of the packet number.
+///
+/// Holds at least two points; the first is packet 0 at time 0, the last is the end of the file.
+#[derive(Clone, Debug)]
+pub(crate) struct Clock {
+    points: Vec<Point>,
+}
+
+/// Media time at the start of a packet.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Point {
+    packet: u64,
+    time_ns: u64,
+}
+
+/// A place in a clock's points, for looking up rising packet numbers without searching.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cursor(usize);
+
+/// How well a pid's PCRs keep the rules.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PcrQuality {
+    /// PCRs seen.
+    pub count: u64,
+    /// Changes of time base: flagged ones that moved the clock, and jumps that nothing announced.
+    pub discontinuities: u64,
+    /// Times the clock wrapped in step.
+    pub wraps: u64,
+    /// Mean distance of PCRs that follow one another, in ns.
+    pub interval_mean_ns: u64,
+    /// The largest such distance, in ns. The standard allows 100 ms.
+    pub interval_max_ns: u64,
+    /// How far PCRs lie from the line between their neighbours, on average, in ns: jitter in a stream of
+    /// constant rate; in one of variable rate also its variation.
+    pub jitter_mean_ns: u64,
+    /// The largest such deviation, in ns.
+    pub jitter_max_ns: u64,
+}
+
+/// Turns PCRs in file order into a [`Clock`].
+#[derive(Debug, Default)]
+pub(crate) struct ClockBuilder {
+    points: Vec<Point>,
+    /// The first packet of the newest time base that has points.
+    base_first: u64,
+    base: Option<Base>,
+    thinnings: u32,
+    sums: Sums,
+}
+
+/// One unbroken time base.
+#[derive(Debug)]
+struct Base {
+    first: u64,
+    latest: Pcr,
+    /// The PCR before `latest`, if there is one in this base.
+    before: Option<Pcr>,
+    /// From `first` to `latest`.
+    elapsed_ticks: u64,
+    /// The newest point made in this base: its packet and `elapsed_ticks` then.
+    kept: (u64, u64),
+    /// Media time at `first`, once two PCRs have fixed the rate.
+    start_ns: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pcr {
+    packet: u64,
+    ticks: u64,
+}
+
+#[derive(Debug, Default)]
+struct Sums {
+    quality: PcrQuality,
+    intervals: u64,
+    interval_ticks: u64,
+    deviations: u64,
+    deviation_ticks: u64,
+}
+
+impl Clock {
+    /// A clock of constant rate, for streams that carry none. `bitrate` in bit/s, not 0.
+    pub(crate) fn constant(packets: u64, bitrate: u64) -> Self {
+        let end_ns = scale(packets, 188 * 8 * 1_000_000_000, bitrate.max(1));
+        Self {
+            points: vec![
+                Point {
+                    packet: 0,
+                    time_ns: 0,
+                },
+                Point {
+                    packet: packets,
+                    time_ns: end_ns,
+                },
+            ],
+        }
+    }
+
+    /// Media time at the start of `packet`, in ns.
+    pub(crate) fn time_ns(&self, packet: u64) -> u64 {
+        let mut cursor = self.cursor(packet);
+        self.time_ns_from(&mut cursor, packet)
+    }
+
+    /// A cursor for packets from `packet` on.
+    pub(crate) fn cursor(&self, packet: u64) -> Cursor {
+        Cursor(
+            self.points
+                .partition_point(|point| point.packet <= packet)
+                .saturating_sub(1),
+        )
+    }
+
+    /// As [`Self::time_ns`]; `packet` must not be less than in the calls before with this cursor.
+    pub(crate) fn time_ns_from(&self, cursor: &mut Cursor, packet: u64) -> u64 {
+        while self
+            .points
+            .get(cursor.0 + 1)
+            .is_some_and(|next| next.packet <= packet)
+        {
+            cursor.0 += 1;
+        }
+        let left = self.points[cursor.0];
+        let Some(right) = self.points.get(cursor.0 + 1) else {
+            return left.time_ns;
+        };
+        let span_ns = right.time_ns - left.time_ns;
+        left.time_ns + scale(packet - left.packet, span_ns, right.packet - left.packet)
+    }
+
+    /// The first packet due at `time_ns` or later; the number of packets if there is none.
+    pub(crate) fn packet_at(&self, time_ns: u64) -> u64 {
+        let right = self.points.partition_point(|point| point.time_ns < time_ns);
+        let Some(&Point {
+            packet: mut high, ..
+        }) = self.points.get(right)
+        else {
+            return self.points[self.points.len() - 1].packet;
+        };
+        let Some(left) = right.checked_sub(1) else {
+            return 0;
+        };
+        let mut low = self.points[left].packet;
+        // Bisection rather than the inverse of the line, which would have to round the same way.
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.time_ns_from(&mut Cursor(left), middle) < time_ns {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// The most packets that are due within any one second.
+    pub(crate) fn packets_per_second_max(&self) -> u64 {
+        let second = 1_000_000_000;
+        let end_ns = self.points[self.points.len() - 1].time_ns;
+        // The busiest window of a piecewise linear function starts or ends at one of its points.
+        let from = self.points.iter().map(|point| point.time_ns);
+        let to = self
+            .points
+            .iter()
+            .filter_map(|point| point.time_ns.checked_sub(second));
+        from.chain(to)
+            .filter(|start_ns| start_ns.saturating_add(second) <= end_ns || *start_ns == 0)
+            .map(|start_ns| {
+                self.packet_at(start_ns.saturating_add(second)) - self.packet_at(start_ns)
+            })
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+impl ClockBuilder {
+    /// Takes the next PCR of this pid. `flagged` says that a discontinuity was announced since the last.
+    pub(crate) fn observe(&mut self, packet: u64, ticks: u64, flagged: bool) {
+        let pcr = Pcr {
+            packet,
+            ticks: ticks % PCR_WRAP,
+        };
+        self.sums.quality.count += 1;
+        let Some(base) = &mut self.base else {
+            self.base = Some(Base::new(pcr));
+            return;
+        };
+        let step = pcr.since(base.latest);
+        if step > PCR_JUMP_TICKS_MAX || flagged && step > PCR_INTERVAL_TICKS_MAX {
+            self.break_base(pcr);
+            return;
+        }
+        self.sums.observe(base, pcr, step);
+        base.before = Some(base.latest);
+        base.latest = pcr;
+        base.elapsed_ticks = base.elapsed_ticks.saturating_add(step);
+        let (kept_packet, kept_ticks) = base.kept;
+        let ticks_since = base.elapsed_ticks - kept_ticks;
+        if ticks_since < SPACING_TICKS_MIN << self.thinnings.min(32) {
+            return;
+        }
+        if scale(packet - kept_packet, 188 * 8 * PCR_HZ, ticks_since) > RATE_MAX {
+            self.break_base(pcr);
+            return;
+        }
+        self.keep();
+    }
+
+    /// The clock of a file of `packets` packets, or `None` if there were not two good PCRs.
+    pub(crate) fn finish(mut self, packets: u64) -> (Option<Clock>, PcrQuality) {
+        let quality = self.sums.finish();
+        let Some(last) = self.points.last().copied() else {
+            return (None, quality);
+        };
+        if last.packet < packets {
+            let time_ns = self.extrapolate(packets);
+            self.points.push(Point {
+                packet: packets,
+                time_ns,
+            });
+        }
+        self.points.shrink_to_fit();
+        (
+            Some(Clock {
+                points: self.points,
+            }),
+            quality,
+        )
+    }
+
+    /// Makes a point of the base's latest PCR.
+    fn keep(&mut self) {
+        let Some(base) = &self.base else { return };
+        let (first, packet, elapsed_ticks) = (base.first, base.latest.packet, base.elapsed_ticks);
+        let elapsed_ns = ns(elapsed_ticks);
+        let start_ns = base.start_ns.unwrap_or_else(|| {
+            if self.points.is_empty() {
+                scale(first, elapsed_ns, packet - first)
+            } else {
+                self.extrapolate(first)
+            }
+        });
+        if base.start_ns.is_none() {
+            if self.points.is_empty() && first > 0 {
+                self.push(Point {
+                    packet: 0,
+                    time_ns: 0,
+                });
+            }
+            self.push(Point {
+                packet: first,
+                time_ns: start_ns,
+            });
+            self.base_first = first;
+        }
+        self.push(Point {
+            packet,
+            time_ns: start_ns.saturating_add(elapsed_ns),
+        });
+        if let Some(base) = &mut self.base {
+            base.start_ns = Some(start_ns);
+            base.kept = (packet, elapsed_ticks);
+        }
+    }
+
+    /// Starts a new time base. One of a single PCR leaves no trace: it says nothing about the rate.
+    fn break_base(&mut self, pcr: Pcr) {
+        self.sums.quality.discontinuities += 1;
+        self.base = Some(Base::new(pcr));
+    }
+
+    /// Media time at `packet`, which lies after all points, at the rate of the last second before.
+    fn extrapolate(&self, packet: u64) -> u64 {
+        let last = self.points[self.points.len() - 1];
+        let near = self.points[..self.points.len() - 1]
+            .iter()
+            .rev()
+            .take(NEIGHBOUR_POINTS_MAX)
+            .take_while(|point| {
+                point.packet >= self.base_first && last.time_ns - point.time_ns <= NEIGHBOUR_NS
+            })
+            .last()
+            // A single interval of more than a second, or thinned out: then the one there is.
+            .or_else(|| self.points.iter().rev().nth(1));
+        let Some(near) = near else {
+            return last.time_ns;
+        };
+        let span_ns = last.time_ns - near.time_ns;
+        last.time_ns.saturating_add(scale(
+            packet - last.packet,
+            span_ns,
+            last.packet - near.packet,
+        ))
+    }
+
+    fn push(&mut self, point: Point) {
+        if self.points.len() == CLOCK_POINTS_MAX {
+            let mut i = 0;
+            self.points.retain(|_| {
+                i += 1;
+                // The first and the newest stay: the one is the origin, from the other time goes on.
+                i % 2 == 1 || i == CLOCK_POINTS_MAX
+            });
+            self.thinnings += 1;
+        }
+        self.points.push(point);
+    }
+}
+
+impl Base {
+    fn new(pcr: Pcr) -> Self {
+        Self {
+            first: pcr.packet,
+            latest: pcr,
+            before: None,
+            elapsed_ticks: 0,
+            kept: (pcr.packet, 0),
+            start_ns: None,
+        }
+    }
+}
+
+impl Pcr {
+    /// Ticks from `earlier` to this, modulo the wrap.
+    fn since(self, earlier: Self) -> u64 {
+        (self.ticks + PCR_WRAP - earlier.ticks) % PCR_WRAP
+    }
+}
+
+impl Sums {
+    fn observe(&mut self, base: &Base, pcr: Pcr, step: u64) {
+        self.quality.wraps += u64::from(pcr.ticks < base.latest.ticks);
+        self.intervals += 1;
+        self.interval_ticks = self.interval_ticks.saturating_add(step);
+        self.quality.interval_max_ns = self.quality.interval_max_ns.max(ns(step));
+        if let Some(before) = base.before {
+            let middle = base.latest.since(before);
+            let line = scale(
+                base.latest.packet - before.packet,
+                middle + step,
+                pcr.packet - before.packet,
+            );
+            let deviation = line.abs_diff(middle);
+            self.deviations += 1;
+            self.deviation_ticks += deviation;
+            self.quality.jitter_max_ns = self.quality.jitter_max_ns.max(ns(deviation));
+        }
+    }
+
+    fn finish(&self) -> PcrQuality {
+        PcrQuality {
+            interval_mean_ns: ns(self.interval_ticks.checked_div(self.intervals).unwrap_or(0)),
+            jitter_mean_ns: ns(self
+                .deviation_ticks
+                .checked_div(self.deviations)
+                .unwrap_or(0)),
+            ..self.quality.clone()
+        }
+    }
+}
+
+/// PCR ticks as nanoseconds.
+fn ns(ticks: u64) -> u64 {
+    scale(ticks, 1000, 27)
+}
+
+/// `value * numerator / denominator`, rounded down, at most `u64::MAX`. The denominator is not 0.
+fn scale(value: u64, numerator: u64, denominator: u64) -> u64 {
+    match value.checked_mul(numerator) {
+        Some(product) => product / denominator,
+        None => {
+            let wide = u128::from(value) * u128::from(numerator) / u128::from(denominator);
+            u64::try_from(wide).unwrap_or(u64::MAX)
+        }
+    }
+}

@@ -1,0 +1,518 @@
+//! What the packets of a transport stream say: clocks, programmes, random-access points, faults.
+//!
+//! Each packet's header is looked at once; only those of tables, clocks and the starts of pictures are
+//! read further. Every list here has a limit that no file can pass.
+
+use mpeg2ts_reader::StreamType;
+use serde::Serialize;
+
+use super::clock::{Clock, ClockBuilder, PcrQuality};
+use super::psi::{Change, Kind, PAT_PID, Programme, SDT_PID, Sections, Tables};
+use super::{SeekPoint, TS_PACKET_BYTES};
+
+/// Pids whose clocks are followed; PCRs on further ones are ignored.
+pub(crate) const CLOCKS_MAX: usize = 16;
+
+/// Streams whose random-access points are followed.
+pub(crate) const SEEKERS_MAX: usize = 32;
+
+/// Random-access points of one stream at the most. At this number every other one goes, and of those to
+/// come too.
+pub(crate) const SEEK_POINTS_MAX: usize = 65_536;
+
+/// How long before a random-access point the tables may come that seeking to it starts with.
+const TABLES_BEFORE_NS_MAX: u64 = 500_000_000;
+
+const PIDS: usize = 8192;
+const NULL_PID: u16 = 0x1fff;
+
+/// Not in a list: the value of an index that stands for none.
+const NONE: u16 = u16::MAX;
+
+/// Looks at packets in file order.
+#[derive(Debug)]
+pub(crate) struct Demux {
+    packets: u64,
+    nulls: u64,
+    transport_errors: u64,
+    scrambled: u64,
+    pids: Vec<Pid>,
+    tables: Tables,
+    sections: Vec<(u16, Sections)>,
+    clocks: Vec<(u16, ClockBuilder)>,
+    seekers: Vec<Seeker>,
+    /// The newest packet that starts a PAT.
+    pat: Option<u64>,
+    /// The newest one after which a map has come, too: a decoder can start there.
+    tables_start: Option<u64>,
+}
+
+/// All that the packets told.
+#[derive(Debug)]
+pub(crate) struct Learned {
+    pub(crate) clock: Clock,
+    pub(crate) seek_points: Vec<SeekPoint>,
+    pub(crate) streams: StreamFacts,
+}
+
+/// What the packets told, without times.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamFacts {
+    pub(crate) programmes: Vec<Programme>,
+    pub(crate) pcr: Option<(u16, PcrQuality)>,
+    /// Whether `pcr` was good enough to take the time from.
+    pub(crate) clocked: bool,
+    pub(crate) seek_kind: SeekKind,
+    pub(crate) nulls: u64,
+    pub(crate) transport_errors: u64,
+    pub(crate) scrambled: u64,
+    pub(crate) continuity_errors: u64,
+    pub(crate) pids: usize,
+}
+
+/// What made a packet a place to start at.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum SeekKind {
+    /// The stream says so: `random_access_indicator`.
+    Flagged,
+    /// The stream never says so; pictures were found that need no other.
+    Pictures,
+    /// Sound only: it starts anywhere.
+    Sound,
+    /// None was found. Playing starts at the start of the file.
+    None,
+}
+
+#[derive(Clone, Debug)]
+struct Pid {
+    packets: u64,
+    continuity_errors: u64,
+    /// The last continuity counter, 0xff before the first.
+    counter: u8,
+    repeated: bool,
+    /// A discontinuity was announced and no PCR has come since.
+    discontinuity: bool,
+    /// Indices into the demultiplexer's lists, or [`NONE`].
+    section: u16,
+    clock: u16,
+    seeker: u16,
+}
+
+/// The parts of a packet that matter here.
+struct Header {
+    pid: u16,
+    unit_start: bool,
+    discontinuity: bool,
+    random_access: bool,
+    pcr: Option<u64>,
+    /// Where the payload starts; the packet's end if it has none.
+    payload: usize,
+}
+
+/// Random-access points of one elementary stream.
+#[derive(Debug)]
+struct Seeker {
+    stream_type: StreamType,
+    kind: Kind,
+    flagged: Starts,
+    found: Starts,
+}
+
+/// Places to start at, as many as fit.
+#[derive(Debug, Default)]
+struct Starts {
+    list: Vec<Start>,
+    seen: u64,
+    thinnings: u32,
+}
+
+/// A random-access point, and the packet with which its tables start.
+#[derive(Clone, Copy, Debug)]
+struct Start {
+    tables: u64,
+    access: u64,
+}
+
+impl Demux {
+    pub(crate) fn new() -> Self {
+        let pid = Pid {
+            packets: 0,
+            continuity_errors: 0,
+            counter: 0xff,
+            repeated: false,
+            discontinuity: false,
+            section: NONE,
+            clock: NONE,
+            seeker: NONE,
+        };
+        let mut demux = Self {
+            packets: 0,
+            nulls: 0,
+            transport_errors: 0,
+            scrambled: 0,
+            pids: vec![pid; PIDS],
+            tables: Tables::default(),
+            sections: Vec::new(),
+            clocks: Vec::new(),
+            seekers: Vec::new(),
+            pat: None,
+            tables_start: None,
+        };
+        demux.watch_tables(PAT_PID);
+        demux.watch_tables(SDT_PID);
+        demux
+    }
+
+    /// Takes the next packet.
+    pub(crate) fn packet(&mut self, packet: &[u8; TS_PACKET_BYTES]) {
+        let number = self.packets;
+        self.packets += 1;
+        if packet[1] & 0x80 != 0 {
+            // Not even its pid can be trusted.
+            self.transport_errors += 1;
+            return;
+        }
+        let header = Header::read(packet);
+        if header.pid == NULL_PID {
+            self.nulls += 1;
+            return;
+        }
+        let pid = &mut self.pids[usize::from(header.pid)];
+        let lost = pid.count(packet, &header);
+        let (section, seeker) = (pid.section, pid.seeker);
+        if header.pcr.is_some() {
+            self.pcr(number, &header);
+        }
+        let scrambled = packet[3] & 0xc0 != 0;
+        self.scrambled += u64::from(scrambled);
+        let payload = if scrambled {
+            &[]
+        } else {
+            &packet[header.payload..]
+        };
+        if section != NONE {
+            self.table(number, &header, lost, payload);
+        }
+        if seeker != NONE && (header.unit_start || header.random_access) {
+            let tables = self.tables_start.unwrap_or(number);
+            let start = Start {
+                tables,
+                access: number,
+            };
+            self.seekers[usize::from(seeker)].observe(start, &header, payload);
+        }
+    }
+
+    /// Packets so far.
+    pub(crate) fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// What was learned; `fallback` is the clock to use if there is none in the stream.
+    pub(crate) fn finish(self, fallback: Clock) -> Learned {
+        let packets = self.packets;
+        let mut programmes = self.tables.finish();
+        let continuity_errors = self.pids.iter().map(|pid| pid.continuity_errors).sum();
+        let pids = self.pids.iter().filter(|pid| pid.packets > 0).count();
+        for stream in programmes
+            .iter_mut()
+            .flat_map(|programme| &mut programme.streams)
+        {
+            let pid = &self.pids[usize::from(stream.pid)];
+            stream.packets = if stream.pid == NULL_PID {
+                0
+            } else {
+                pid.packets
+            };
+            stream.continuity_errors = pid.continuity_errors;
+        }
+        let mut clocks: Vec<_> = self
+            .clocks
+            .into_iter()
+            .map(|(pid, builder)| (pid, builder.finish(packets)))
+            .collect();
+        // Programmes' clocks in their order; after them what no programme names.
+        clocks.sort_by_key(|(pid, (clock, _))| {
+            let programme = programmes.iter().position(|p| p.pcr_pid == Some(*pid));
+            (clock.is_none(), programme.unwrap_or(usize::MAX))
+        });
+        let (pcr, clock) = match clocks.into_iter().next() {
+            Some((pid, (clock, quality))) => (Some((pid, quality)), clock),
+            None => (None, None),
+        };
+        let clocked = clock.is_some();
+        let clock = clock.unwrap_or(fallback);
+        let (seek_kind, starts) = choose(&programmes, &self.pids, &self.seekers);
+        let seek_points = seek_points(starts, &clock);
+        let streams = StreamFacts {
+            programmes,
+            pcr,
+            clocked,
+            seek_kind,
+            nulls: self.nulls,
+            transport_errors: self.transport_errors,
+            scrambled: self.scrambled,
+            continuity_errors,
+            pids,
+        };
+        Learned {
+            clock,
+            seek_points,
+            streams,
+        }
+    }
+
+    fn pcr(&mut self, number: u64, header: &Header) {
+        let pid = &mut self.pids[usize::from(header.pid)];
+        let flagged = std::mem::take(&mut pid.discontinuity);
+        if pid.clock == NONE && self.clocks.len() < CLOCKS_MAX {
+            pid.clock = index(self.clocks.len());
+            self.clocks.push((header.pid, ClockBuilder::default()));
+        }
+        if let (Some((_, clock)), Some(pcr)) =
+            (self.clocks.get_mut(usize::from(pid.clock)), header.pcr)
+        {
+            clock.observe(number, pcr, flagged);
+        }
+    }
+
+    fn table(&mut self, number: u64, header: &Header, lost: bool, payload: &[u8]) {
+        if header.unit_start {
+            if header.pid == PAT_PID {
+                self.pat = Some(number);
+            } else if header.pid != SDT_PID {
+                self.tables_start = self.pat;
+            }
+        }
+        let section = usize::from(self.pids[usize::from(header.pid)].section);
+        let (pid, sections) = &mut self.sections[section];
+        if lost {
+            sections.reset();
+        }
+        let mut changes = Vec::new();
+        sections.push(payload, header.unit_start, |section| {
+            changes.push(self.tables.read(*pid, section));
+        });
+        for change in changes {
+            match change {
+                Change::None => {}
+                Change::Programmes => {
+                    for i in 0..self.tables.programmes.len() {
+                        self.watch_tables(self.tables.programmes[i].pmt_pid);
+                    }
+                }
+                Change::Streams(programme) => self.watch_streams(programme),
+            }
+        }
+    }
+
+    /// Reads sections on `pid` from now on. Their number is that of programmes, and limited there.
+    fn watch_tables(&mut self, pid: u16) {
+        let section = &mut self.pids[usize::from(pid)].section;
+        if *section == NONE {
+            *section = index(self.sections.len());
+            self.sections.push((pid, Sections::default()));
+        }
+    }
+
+    /// Follows the first video and the first sound of a programme from now on.
+    fn watch_streams(&mut self, programme: usize) {
+        let streams = &self.tables.programmes[programme].streams;
+        for kind in [Kind::Video, Kind::Audio] {
+            let Some(stream) = streams.iter().find(|stream| stream.kind == kind) else {
+                continue;
+            };
+            let seeker = &mut self.pids[usize::from(stream.pid)].seeker;
+            if *seeker == NONE && self.seekers.len() < SEEKERS_MAX {
+                *seeker = index(self.seekers.len());
+                self.seekers.push(Seeker {
+                    stream_type: StreamType(stream.stream_type),
+                    kind,
+                    flagged: Starts::default(),
+                    found: Starts::default(),
+                });
+            }
+        }
+    }
+}
+
+impl Pid {
+    /// Counts a packet, and says whether others are missing before it.
+    fn count(&mut self, packet: &[u8; TS_PACKET_BYTES], header: &Header) -> bool {
+        self.packets += 1;
+        self.discontinuity |= header.discontinuity;
+        let counter = packet[3] & 0x0f;
+        let has_payload = packet[3] & 0x10 != 0;
+        let expected = if has_payload {
+            self.counter.wrapping_add(1) & 0x0f
+        } else {
+            self.counter
+        };
+        // A packet with payload may come twice (ISO/IEC 13818-1, section 2.4.3.3).
+        let repeats = has_payload && counter == self.counter && !self.repeated;
+        let follows = self.counter == 0xff || counter == expected || repeats;
+        let lost = !follows && !header.discontinuity;
+        self.repeated = repeats && counter != expected;
+        self.counter = counter;
+        self.continuity_errors += u64::from(lost);
+        lost
+    }
+}
+
+impl Header {
+    fn read(packet: &[u8; TS_PACKET_BYTES]) -> Self {
+        let mut header = Self {
+            pid: u16::from_be_bytes([packet[1] & 0x1f, packet[2]]),
+            unit_start: packet[1] & 0x40 != 0,
+            discontinuity: false,
+            random_access: false,
+            pcr: None,
+            payload: if packet[3] & 0x10 != 0 {
+                4
+            } else {
+                TS_PACKET_BYTES
+            },
+        };
+        let adaptation_bytes = usize::from(packet[4]);
+        if packet[3] & 0x20 == 0 || adaptation_bytes == 0 {
+            header.payload += usize::from(packet[3] & 0x30 == 0x30);
+            return header;
+        }
+        if packet[3] & 0x10 != 0 {
+            // A length beyond the packet leaves no payload.
+            header.payload = (5 + adaptation_bytes).min(TS_PACKET_BYTES);
+        }
+        header.discontinuity = packet[5] & 0x80 != 0;
+        header.random_access = packet[5] & 0x40 != 0;
+        if packet[5] & 0x10 != 0 && (7..=183).contains(&adaptation_bytes) {
+            let [b0, b1, b2, b3, b4, b5] = [6, 7, 8, 9, 10, 11].map(|at| u64::from(packet[at]));
+            let base = b0 << 25 | b1 << 17 | b2 << 9 | b3 << 1 | b4 >> 7;
+            header.pcr = Some(base * 300 + ((b4 & 1) << 8 | b5));
+        }
+        header
+    }
+}
+
+impl Seeker {
+    fn observe(&mut self, start: Start, header: &Header, payload: &[u8]) {
+        if header.random_access {
+            self.flagged.push(start);
+        }
+        if header.unit_start {
+            let found = match self.kind {
+                Kind::Video => starts_picture(self.stream_type, payload),
+                _ => payload.starts_with(&[0, 0, 1]),
+            };
+            if found {
+                self.found.push(start);
+            }
+        }
+    }
+}
+
+impl Starts {
+    fn push(&mut self, start: Start) {
+        let wanted = self.seen.is_multiple_of(1 << self.thinnings.min(63));
+        self.seen += 1;
+        if !wanted {
+            return;
+        }
+        if self.list.len() == SEEK_POINTS_MAX {
+            let mut i = 0;
+            self.list.retain(|_| {
+                i += 1;
+                i % 2 == 1
+            });
+            self.thinnings += 1;
+        }
+        self.list.push(start);
+    }
+}
+
+/// Whether a picture that needs no other starts in this first packet of a PES packet. Encoders write
+/// parameter sets or sequence headers right before such pictures, so these count too: the picture itself
+/// may start in a later packet.
+fn starts_picture(stream_type: StreamType, payload: &[u8]) -> bool {
+    let [0, 0, 1, _, _, _, _, _, header_bytes, rest @ ..] = payload else {
+        return false;
+    };
+    let Some(coded) = rest.get(usize::from(*header_bytes)..) else {
+        return false;
+    };
+    coded
+        .windows(4)
+        .filter(|bytes| bytes[..3] == [0, 0, 1])
+        .any(|bytes| match stream_type.0 {
+            // H.264, table 7-1: IDR slice, sequence parameter set.
+            0x1b | 0x1f | 0x20 => matches!(bytes[3] & 0x1f, 5 | 7),
+            // H.265, table 7-1: IRAP pictures, video and sequence parameter sets.
+            0x24 | 0x25 => matches!(bytes[3] >> 1 & 0x3f, 16..=23 | 32 | 33),
+            // H.262, table 6-1, and MPEG-1: sequence header.
+            0x01 | 0x02 => bytes[3] == 0xb3,
+            // MPEG-4 part 2, table 6-3: visual object sequence, group of pictures.
+            0x10 => matches!(bytes[3], 0xb0 | 0xb3),
+            // SMPTE 421M: sequence header.
+            0xea => bytes[3] == 0x0f,
+            _ => false,
+        })
+}
+
+/// The random-access points to use: flagged ones of the first programme's video, else found ones, else of
+/// the next programme, else of sound.
+fn choose<'a>(
+    programmes: &[Programme],
+    pids: &[Pid],
+    seekers: &'a [Seeker],
+) -> (SeekKind, &'a [Start]) {
+    for wanted in [Kind::Video, Kind::Audio] {
+        let streams = programmes.iter().flat_map(|programme| &programme.streams);
+        for stream in streams.filter(|stream| stream.kind == wanted) {
+            let seeker = seekers.get(usize::from(pids[usize::from(stream.pid)].seeker));
+            let Some(seeker) = seeker.filter(|seeker| seeker.kind == wanted) else {
+                continue;
+            };
+            let kind = if wanted == Kind::Video {
+                SeekKind::Pictures
+            } else {
+                SeekKind::Sound
+            };
+            if wanted == Kind::Video && !seeker.flagged.list.is_empty() {
+                return (SeekKind::Flagged, &seeker.flagged.list);
+            }
+            if !seeker.found.list.is_empty() {
+                return (kind, &seeker.found.list);
+            }
+        }
+    }
+    (SeekKind::None, &[])
+}
+
+fn seek_points(starts: &[Start], clock: &Clock) -> Vec<SeekPoint> {
+    let mut points = vec![SeekPoint {
+        ts_packet: 0,
+        time_ns: 0,
+    }];
+    for start in starts {
+        let (tables_ns, access_ns) = (clock.time_ns(start.tables), clock.time_ns(start.access));
+        let near = access_ns - tables_ns <= TABLES_BEFORE_NS_MAX;
+        let (ts_packet, time_ns) = if near {
+            (start.tables, tables_ns)
+        } else {
+            (start.access, access_ns)
+        };
+        // The first picture's tables come right after the start; one place to start at is enough.
+        let is_start = points.len() == 1 && access_ns <= TABLES_BEFORE_NS_MAX;
+        if !is_start && points.last().is_some_and(|last| last.ts_packet < ts_packet) {
+            points.push(SeekPoint { ts_packet, time_ns });
+        }
+    }
+    points.shrink_to_fit();
+    points
+}
+
+/// A list's index as it is kept per pid. The lists' limits are far below [`NONE`].
+fn index(i: usize) -> u16 {
+    u16::try_from(i).unwrap_or(NONE)
+}

@@ -1,0 +1,380 @@
+//! RTP packets and bursts of an indexed file (RFC 2250, section 2).
+//!
+//! RTP packet `i` carries transport packets `n * i` to `n * i + n`, whatever gaps lie between them in the
+//! file; only the last is shorter. So every packet's place, size and time follow from its number alone,
+//! and two sessions that ask for the same packets get the same bytes.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::clock::Cursor;
+use super::{Index, SYNC_BYTE, TS_PACKET_BYTES};
+use crate::rtp;
+
+/// Transport packets in an RTP packet at the most: seven fill an Ethernet frame.
+pub const TS_PACKETS_PER_RTP_MAX: u8 = 7;
+
+/// A file's RTP packets: which bytes, due when.
+#[derive(Debug)]
+pub struct Plan {
+    index: Arc<Index>,
+    ts_per_rtp: u64,
+    burst_ns: u64,
+}
+
+/// How a file is cut.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Packetisation {
+    /// Transport packets in an RTP packet, 1 to [`TS_PACKETS_PER_RTP_MAX`].
+    pub ts_packets_per_rtp: u8,
+    /// Packets that are due within one interval of this length are handed over together. Not 0.
+    pub burst_ns: u64,
+}
+
+/// Packets that are handed over together.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Burst {
+    /// The plan's number of its first RTP packet.
+    pub first: u64,
+    /// How many RTP packets.
+    pub packets: u32,
+    /// When the first of them is due, in ns since the start of the media.
+    pub due_ns: u64,
+}
+
+/// What the RTP headers of a file count from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RtpOrigin {
+    /// The sequence number of RTP packet 0.
+    pub sequence: u16,
+    /// The RTP timestamp of media time 0.
+    pub timestamp: u32,
+    /// The synchronisation source.
+    pub ssrc: u32,
+}
+
+/// Why no images could be written.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum ImageError {
+    /// The bytes given do not hold all of the packets.
+    #[error(
+        "file bytes {needed_start}..{needed_end} are needed and {given_start}..{given_end} are at \
+         hand: the file became shorter, or the read did"
+    )]
+    Bytes {
+        /// The first byte needed, counted in the file.
+        needed_start: u64,
+        /// One after the last byte needed.
+        needed_end: u64,
+        /// The first byte given.
+        given_start: u64,
+        /// One after the last byte given.
+        given_end: u64,
+    },
+    /// There is no sync byte where the index says a packet starts.
+    #[error(
+        "no transport packet at file offset {file_offset}: the file was changed since it was indexed"
+    )]
+    Sync {
+        /// Where the sync byte should be.
+        file_offset: u64,
+    },
+    /// The plan has fewer packets, or the place for the images is too small.
+    #[error(
+        "packets {start}..{end} of {rtp_packets} do not go into {out_bytes} bytes; ask for fewer at \
+         a time"
+    )]
+    Room {
+        /// The first packet asked for.
+        start: u64,
+        /// One after the last packet asked for.
+        end: u64,
+        /// Packets of the plan.
+        rtp_packets: u64,
+        /// Bytes of room given.
+        out_bytes: usize,
+    },
+}
+
+impl Plan {
+    /// Cuts `index` into RTP packets and bursts.
+    ///
+    /// # Panics
+    ///
+    /// If `packetisation` is not within its bounds.
+    #[must_use]
+    pub fn new(index: Arc<Index>, packetisation: Packetisation) -> Self {
+        let Packetisation {
+            ts_packets_per_rtp,
+            burst_ns,
+        } = packetisation;
+        assert!(
+            (1..=TS_PACKETS_PER_RTP_MAX).contains(&ts_packets_per_rtp),
+            "1 to 7 fit a frame"
+        );
+        assert!(burst_ns > 0, "a burst lasts");
+        Self {
+            index,
+            ts_per_rtp: u64::from(ts_packets_per_rtp),
+            burst_ns,
+        }
+    }
+
+    /// The index it was made from.
+    #[must_use]
+    pub fn index(&self) -> &Arc<Index> {
+        &self.index
+    }
+
+    /// The length of a burst in ns.
+    #[must_use]
+    pub fn burst_ns(&self) -> u64 {
+        self.burst_ns
+    }
+
+    /// RTP packets in all.
+    #[must_use]
+    pub fn rtp_packets(&self) -> u64 {
+        self.index.ts_packets.div_ceil(self.ts_per_rtp)
+    }
+
+    /// The RTP packet that carries transport packet `ts_packet`.
+    #[must_use]
+    pub fn rtp_packet_of(&self, ts_packet: u64) -> u64 {
+        ts_packet / self.ts_per_rtp
+    }
+
+    /// The first RTP packet due at `time_ns` or later; [`Self::rtp_packets`] if none is.
+    #[must_use]
+    pub fn rtp_packet_at(&self, time_ns: u64) -> u64 {
+        self.index.ts_packet_at(time_ns).div_ceil(self.ts_per_rtp)
+    }
+
+    /// When RTP packet `rtp_packet` is due, in ns since the start of the media: when its first transport
+    /// packet is.
+    #[must_use]
+    pub fn due_ns(&self, rtp_packet: u64) -> u64 {
+        self.index
+            .due_ns(rtp_packet.saturating_mul(self.ts_per_rtp))
+    }
+
+    /// Bytes of the payload of `rtp_packet`; 0 beyond the last.
+    #[must_use]
+    pub fn payload_bytes(&self, rtp_packet: u64) -> usize {
+        let first = rtp_packet.saturating_mul(self.ts_per_rtp);
+        let left = self.index.ts_packets.saturating_sub(first);
+        // At most 7, so the conversion holds.
+        usize::try_from(left.min(self.ts_per_rtp)).unwrap_or(0) * TS_PACKET_BYTES
+    }
+
+    /// Bytes between the starts of two images: RTP header and full payload.
+    #[must_use]
+    pub fn stride(&self) -> usize {
+        rtp::HEADER_BYTES + usize::try_from(self.ts_per_rtp).unwrap_or(0) * TS_PACKET_BYTES
+    }
+
+    /// The smallest range of the file that holds all of these packets' payload; empty if there are none.
+    #[must_use]
+    pub fn file_range(&self, packets: Range<u64>) -> Range<u64> {
+        let first = packets.start.saturating_mul(self.ts_per_rtp);
+        let end = packets
+            .end
+            .saturating_mul(self.ts_per_rtp)
+            .min(self.index.ts_packets);
+        if first >= end {
+            return 0..0;
+        }
+        let runs = &self.index.runs;
+        let last = end - 1;
+        runs[self.run_of(first)].offset_of(first)
+            ..runs[self.run_of(last)].offset_of(last) + TS_PACKET_BYTES as u64
+    }
+
+    /// Appends the bursts of `packets` to `out`; the first and the last may be cut short by the range's
+    /// ends. Numbers beyond the plan's last packet are left out.
+    pub fn bursts(&self, packets: Range<u64>, out: &mut Vec<Burst>) {
+        self.each_burst(packets, |burst| out.push(burst));
+    }
+
+    /// As [`Self::bursts`], without a list.
+    pub(super) fn each_burst(&self, packets: Range<u64>, mut each: impl FnMut(Burst)) {
+        let end = packets.end.min(self.rtp_packets());
+        let mut times = self.times(packets.start);
+        let mut open: Option<(Burst, u64)> = None;
+        for packet in packets.start..end {
+            let due_ns = times.due_ns(packet);
+            match &mut open {
+                Some((burst, end_ns)) if due_ns < *end_ns && burst.packets < u32::MAX => {
+                    burst.packets += 1;
+                }
+                _ => {
+                    let burst = Burst {
+                        first: packet,
+                        packets: 1,
+                        due_ns,
+                    };
+                    // Compared with the interval's end, so that there is no division per packet.
+                    let end_ns = (due_ns - due_ns % self.burst_ns).saturating_add(self.burst_ns);
+                    if let Some((done, _)) = open.replace((burst, end_ns)) {
+                        each(done);
+                    }
+                }
+            }
+        }
+        if let Some((done, _)) = open {
+            each(done);
+        }
+    }
+
+    /// Writes the images `[RTP header | payload]` of `packets` into `out`, one every [`Self::stride`]
+    /// bytes. `file_bytes` are the file's from `file_offset` on and hold at least
+    /// [`Self::file_range`] of the packets. What lies in `out` beyond a short last image stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are too few, if there is no transport packet where the index has one (the file was
+    /// changed), or if `out` is too small. `out` then holds no particular bytes.
+    pub fn write_images(
+        &self,
+        packets: Range<u64>,
+        file_bytes: &[u8],
+        file_offset: u64,
+        origin: RtpOrigin,
+        out: &mut [u8],
+    ) -> Result<(), ImageError> {
+        if packets.is_empty() {
+            return Ok(());
+        }
+        self.check_room(&packets, out.len())?;
+        let mut times = self.times(packets.start);
+        let mut source = Source {
+            runs: &self.index.runs,
+            run: self.run_of(packets.start * self.ts_per_rtp),
+            bytes: file_bytes,
+            offset: file_offset,
+        };
+        for (packet, image) in packets.zip(out.chunks_mut(self.stride())) {
+            let header = rtp::Header {
+                marker: false,
+                payload_type: rtp::PAYLOAD_TYPE_MP2T,
+                sequence: origin.sequence.wrapping_add((packet & 0xffff) as u16),
+                timestamp: origin
+                    .timestamp
+                    .wrapping_add(rtp::ticks(times.due_ns(packet))),
+                ssrc: origin.ssrc,
+            };
+            let (head, payload) = image.split_at_mut(rtp::HEADER_BYTES);
+            head.copy_from_slice(&header.to_bytes());
+            let payload_bytes = self.payload_bytes(packet);
+            source.copy(packet * self.ts_per_rtp, &mut payload[..payload_bytes])?;
+        }
+        Ok(())
+    }
+
+    fn check_room(&self, packets: &Range<u64>, out_bytes: usize) -> Result<(), ImageError> {
+        let rtp_packets = self.rtp_packets();
+        let last = packets.end - 1;
+        let needed = usize::try_from(last - packets.start)
+            .ok()
+            .and_then(|full| full.checked_mul(self.stride()))
+            .and_then(|full| full.checked_add(rtp::HEADER_BYTES + self.payload_bytes(last)));
+        if packets.end > rtp_packets || needed.is_none_or(|needed| needed > out_bytes) {
+            let Range { start, end } = *packets;
+            return Err(ImageError::Room {
+                start,
+                end,
+                rtp_packets,
+                out_bytes,
+            });
+        }
+        Ok(())
+    }
+
+    /// The number of the run that holds `ts_packet`, which is one of the file's.
+    fn run_of(&self, ts_packet: u64) -> usize {
+        self.index
+            .runs
+            .partition_point(|run| run.first <= ts_packet)
+            - 1
+    }
+
+    /// Due times of RTP packets from `first` on, in rising order.
+    fn times(&self, first: u64) -> Times<'_> {
+        let cursor = self
+            .index
+            .clock
+            .cursor(first.saturating_mul(self.ts_per_rtp));
+        Times { plan: self, cursor }
+    }
+}
+
+/// Looks up due times of rising packet numbers without searching.
+struct Times<'a> {
+    plan: &'a Plan,
+    cursor: Cursor,
+}
+
+impl Times<'_> {
+    fn due_ns(&mut self, rtp_packet: u64) -> u64 {
+        self.plan
+            .index
+            .clock
+            .time_ns_from(&mut self.cursor, rtp_packet * self.plan.ts_per_rtp)
+    }
+}
+
+/// Reads transport packets of rising numbers out of a part of the file.
+struct Source<'a> {
+    runs: &'a [super::SyncRun],
+    run: usize,
+    bytes: &'a [u8],
+    offset: u64,
+}
+
+impl Source<'_> {
+    /// Fills `payload`, whole packets long, with the packets from `ts_packet` on.
+    fn copy(&mut self, mut ts_packet: u64, mut payload: &mut [u8]) -> Result<(), ImageError> {
+        while !payload.is_empty() {
+            while self.runs[self.run].end() <= ts_packet {
+                self.run += 1;
+            }
+            let run = self.runs[self.run];
+            let wanted = payload.len() / TS_PACKET_BYTES;
+            let adjoining = if usize::from(run.distance) == TS_PACKET_BYTES {
+                wanted.min(usize::try_from(run.end() - ts_packet).unwrap_or(wanted))
+            } else {
+                1
+            };
+            let file_offset = run.offset_of(ts_packet);
+            let (now, rest) = payload.split_at_mut(adjoining * TS_PACKET_BYTES);
+            now.copy_from_slice(self.bytes_at(file_offset, now.len())?);
+            // The copy is checked, not the source: a mapped file can change in between.
+            if let Some(i) = now
+                .chunks(TS_PACKET_BYTES)
+                .position(|ts| ts[0] != SYNC_BYTE)
+            {
+                let file_offset = file_offset + (i * TS_PACKET_BYTES) as u64;
+                return Err(ImageError::Sync { file_offset });
+            }
+            ts_packet += adjoining as u64;
+            payload = rest;
+        }
+        Ok(())
+    }
+
+    fn bytes_at(&self, file_offset: u64, bytes: usize) -> Result<&[u8], ImageError> {
+        let start = file_offset
+            .checked_sub(self.offset)
+            .and_then(|at| usize::try_from(at).ok());
+        let found = start.and_then(|start| self.bytes.get(start..start.checked_add(bytes)?));
+        found.ok_or(ImageError::Bytes {
+            needed_start: file_offset,
+            needed_end: file_offset + bytes as u64,
+            given_start: self.offset,
+            given_end: self.offset + self.bytes.len() as u64,
+        })
+    }
+}

@@ -1,0 +1,459 @@
+//! Programme specific information: which programmes and streams a transport stream carries.
+//!
+//! Sections are put together from packets, checked by their CRC and read; what a broken or hostile one
+//! says is bounded by [`PROGRAMMES_MAX`] and [`STREAMS_MAX`]. Tables that change in mid-file add what is
+//! new; nothing once seen is forgotten, because the file as a whole carries it.
+
+use std::borrow::Cow;
+
+use mpeg2ts_reader::descriptor::{Descriptor, DescriptorError};
+use mpeg2ts_reader::mpegts_crc;
+use mpeg2ts_reader::psi::pat::{PatSection, ProgramDescriptor};
+use mpeg2ts_reader::psi::pmt::PmtSection;
+use serde::Serialize;
+
+/// Programmes of one file at the most; further ones are served, but not told of.
+pub const PROGRAMMES_MAX: usize = 256;
+
+/// Elementary streams of one file at the most, over all programmes.
+pub const STREAMS_MAX: usize = 1024;
+
+/// Bytes of a section at the most (ISO/IEC 13818-1, section 2.4.4.11: 12 bits of length, at most 4093).
+const SECTION_BYTES_MAX: usize = 4096;
+
+/// One programme of a transport stream.
+#[derive(Clone, Debug, Serialize)]
+pub struct Programme {
+    /// Its number in the PAT; never 0, which stands for the network.
+    pub number: u16,
+    /// The service's name, if the stream tells one.
+    pub name: Option<String>,
+    /// Who provides the service, if the stream tells.
+    pub provider: Option<String>,
+    /// The pid of its programme map table.
+    pub pmt_pid: u16,
+    /// The pid that carries its clock, once its map has been seen; 8191 says that none does.
+    pub pcr_pid: Option<u16>,
+    /// Its elementary streams in the map's order.
+    pub streams: Vec<Stream>,
+}
+
+/// One elementary stream.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stream {
+    /// The pid of its packets.
+    pub pid: u16,
+    /// What the map says it is (ISO/IEC 13818-1, table 2-34).
+    pub stream_type: u8,
+    /// What it is for.
+    pub kind: Kind,
+    /// The codec's usual name.
+    pub codec: Cow<'static, str>,
+    /// ISO 639 code of its language, if told.
+    pub language: Option<String>,
+    /// Packets on its pid. Filled in once the file has been read.
+    pub packets: u64,
+    /// Breaks of its continuity counter: packets lost before the file was written, or repeated wrongly.
+    pub continuity_errors: u64,
+}
+
+/// What an elementary stream is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Moving pictures.
+    Video,
+    /// Sound.
+    Audio,
+    /// Subtitles or teletext.
+    Subtitles,
+    /// Anything else.
+    Data,
+}
+
+/// What a section changed.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) enum Change {
+    /// Nothing, or nothing that others need to know.
+    None,
+    /// There are programmes with new map pids.
+    Programmes,
+    /// The programme of this index has streams that it did not have.
+    Streams(usize),
+}
+
+/// All programmes seen so far.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    pub(crate) programmes: Vec<Programme>,
+    streams: usize,
+    services: Vec<Service>,
+}
+
+#[derive(Debug)]
+struct Service {
+    number: u16,
+    name: Option<String>,
+    provider: Option<String>,
+}
+
+/// Puts the sections of one pid together.
+#[derive(Debug, Default)]
+pub(crate) struct Sections {
+    buffer: Vec<u8>,
+    /// CRC of the newest good section, so that a table that just repeats costs no parsing.
+    newest: Option<[u8; 4]>,
+}
+
+impl Tables {
+    /// Reads one section that [`Sections`] let through, of pid `pid`.
+    pub(crate) fn read(&mut self, pid: u16, section: &[u8]) -> Change {
+        // Header of 8 bytes, CRC of 4; `Sections` has checked the length.
+        let body = &section[8..section.len() - 4];
+        let id = u16::from_be_bytes([section[3], section[4]]);
+        match (pid, section[0]) {
+            (PAT_PID, 0x00) => self.read_pat(body),
+            (SDT_PID, 0x42) => self.read_sdt(body),
+            (_, 0x02) => self.read_pmt(pid, id, body),
+            _ => Change::None,
+        }
+    }
+
+    /// The programmes with their services' names.
+    pub(crate) fn finish(mut self) -> Vec<Programme> {
+        for service in self.services {
+            if let Some(programme) = self
+                .programmes
+                .iter_mut()
+                .find(|p| p.number == service.number)
+            {
+                programme.name = service.name;
+                programme.provider = service.provider;
+            }
+        }
+        self.programmes
+    }
+
+    fn read_pat(&mut self, body: &[u8]) -> Change {
+        let mut change = Change::None;
+        for entry in PatSection::new(body).programs() {
+            let ProgramDescriptor::Program {
+                program_number: number,
+                pid,
+            } = entry
+            else {
+                continue;
+            };
+            let pmt_pid = u16::from(pid);
+            let known = self
+                .programmes
+                .iter()
+                .any(|p| (p.number, p.pmt_pid) == (number, pmt_pid));
+            if known || self.programmes.len() == PROGRAMMES_MAX {
+                continue;
+            }
+            let (name, provider, pcr_pid) = (None, None, None);
+            let streams = Vec::new();
+            self.programmes.push(Programme {
+                number,
+                name,
+                provider,
+                pmt_pid,
+                pcr_pid,
+                streams,
+            });
+            change = Change::Programmes;
+        }
+        change
+    }
+
+    fn read_pmt(&mut self, pid: u16, number: u16, body: &[u8]) -> Change {
+        let Ok(map) = PmtSection::from_bytes(body) else {
+            return Change::None;
+        };
+        let found = self
+            .programmes
+            .iter()
+            .position(|p| (p.number, p.pmt_pid) == (number, pid));
+        let Some(i) = found else { return Change::None };
+        let programme = &mut self.programmes[i];
+        programme.pcr_pid = Some(u16::from(map.pcr_pid()));
+        let of_programme: Vec<Raw<'_>> = map.descriptors().flatten().collect();
+        let mut change = Change::None;
+        for info in map.streams() {
+            let pid = u16::from(info.elementary_pid());
+            let descriptors: Vec<Raw<'_>> = info.descriptors().flatten().collect();
+            let stream_type = u8::from(info.stream_type());
+            let (kind, codec) = codec(stream_type, &descriptors, &of_programme);
+            if let Some(known) = programme.streams.iter_mut().find(|s| s.pid == pid) {
+                (known.stream_type, known.kind, known.codec) = (stream_type, kind, codec);
+                continue;
+            }
+            if self.streams == STREAMS_MAX {
+                break;
+            }
+            self.streams += 1;
+            let language = language(&descriptors);
+            let (packets, continuity_errors) = (0, 0);
+            programme.streams.push(Stream {
+                pid,
+                stream_type,
+                kind,
+                codec,
+                language,
+                packets,
+                continuity_errors,
+            });
+            change = Change::Streams(i);
+        }
+        change
+    }
+
+    /// Service descriptions (EN 300 468, section 5.2.3).
+    fn read_sdt(&mut self, body: &[u8]) -> Change {
+        let mut rest = body.get(3..).unwrap_or(&[]);
+        while let [n0, n1, _, l0, l1, after @ ..] = rest {
+            let bytes = usize::from(u16::from_be_bytes([*l0 & 0x0f, *l1]));
+            let Some((loop_bytes, next)) = after.split_at_checked(bytes) else {
+                break;
+            };
+            let number = u16::from_be_bytes([*n0, *n1]);
+            rest = next;
+            if self.services.len() == PROGRAMMES_MAX
+                || self.services.iter().any(|service| service.number == number)
+            {
+                continue;
+            }
+            let service = descriptors(loop_bytes)
+                .find(|d| d.tag == 0x48)
+                .and_then(|d| {
+                    let (provider, rest) = counted(d.bytes.get(1..)?)?;
+                    let (name, _) = counted(rest)?;
+                    Some(Service {
+                        number,
+                        name: text(name),
+                        provider: text(provider),
+                    })
+                });
+            self.services.extend(service);
+        }
+        Change::None
+    }
+}
+
+impl Sections {
+    /// Takes a packet's payload and hands on each section that it completes, if that is new and whole.
+    pub(crate) fn push(&mut self, payload: &[u8], unit_start: bool, mut each: impl FnMut(&[u8])) {
+        if !unit_start {
+            if !self.buffer.is_empty() {
+                self.buffer.extend_from_slice(payload);
+                self.take(&mut each);
+            }
+            return;
+        }
+        let Some((end, start)) = payload
+            .split_first()
+            .and_then(|(pointer, rest)| rest.split_at_checked(usize::from(*pointer)))
+        else {
+            self.buffer.clear();
+            return;
+        };
+        if !self.buffer.is_empty() {
+            self.buffer.extend_from_slice(end);
+            self.take(&mut each);
+        }
+        self.buffer.clear();
+        self.buffer.extend_from_slice(start);
+        self.take(&mut each);
+    }
+
+    /// Forgets a section begun: a packet was lost.
+    pub(crate) fn reset(&mut self) {
+        self.buffer.clear();
+    }
+
+    fn take(&mut self, each: &mut impl FnMut(&[u8])) {
+        let mut taken = 0;
+        while let [table, l0, l1, ..] = self.buffer[taken..] {
+            let bytes = 3 + usize::from(u16::from_be_bytes([l0 & 0x0f, l1]));
+            // 0xff is stuffing to the end of the packet.
+            if table == 0xff || bytes > SECTION_BYTES_MAX {
+                taken = self.buffer.len();
+                break;
+            }
+            let Some(section) = self.buffer.get(taken..taken + bytes) else {
+                break;
+            };
+            taken += bytes;
+            let Some(crc) = good(section) else { continue };
+            if self.newest != Some(crc) {
+                self.newest = Some(crc);
+                each(section);
+            }
+        }
+        self.buffer.drain(..taken);
+    }
+}
+
+/// The CRC of a section in the long form that is in force now and has arrived whole.
+fn good(section: &[u8]) -> Option<[u8; 4]> {
+    let long = section.len() >= 12 && section[1] & 0x80 != 0 && section[5] & 1 != 0;
+    let crc = *section.last_chunk()?;
+    (long && mpegts_crc::sum32(section) == 0).then_some(crc)
+}
+
+/// A descriptor as it is in the stream: the reader's own enum knows MPEG's tags, not DVB's.
+#[derive(Clone, Copy, Debug)]
+struct Raw<'a> {
+    tag: u8,
+    bytes: &'a [u8],
+}
+
+impl<'a> Descriptor<'a> for Raw<'a> {
+    fn from_bytes(buffer: &'a [u8]) -> Result<Self, DescriptorError> {
+        match buffer {
+            [tag, _, bytes @ ..] => Ok(Self { tag: *tag, bytes }),
+            _ => Err(DescriptorError::BufferTooShort {
+                buflen: buffer.len(),
+            }),
+        }
+    }
+}
+
+fn descriptors(bytes: &[u8]) -> impl Iterator<Item = Raw<'_>> {
+    mpeg2ts_reader::descriptor::DescriptorIter::new(bytes).flatten()
+}
+
+/// ISO 639 descriptor, or the first language of subtitles or teletext.
+fn language(descriptors: &[Raw<'_>]) -> Option<String> {
+    let found = descriptors
+        .iter()
+        .find(|d| matches!(d.tag, 0x0a | 0x56 | 0x59))?;
+    let code = found.bytes.get(..3)?;
+    code.iter()
+        .all(u8::is_ascii_alphanumeric)
+        .then(|| code.iter().map(|byte| char::from(*byte)).collect())
+}
+
+/// Kind and name of a stream, from its type and, where that is private, from the descriptors.
+fn codec(stream_type: u8, own: &[Raw<'_>], of_programme: &[Raw<'_>]) -> (Kind, Cow<'static, str>) {
+    let registered = registration(own).or_else(|| registration(of_programme));
+    let blu_ray = registered == Some(*b"HDMV");
+    let (kind, name) = match stream_type {
+        0x01 => (Kind::Video, "MPEG-1 video"),
+        0x02 => (Kind::Video, "MPEG-2 video"),
+        0x03 => (Kind::Audio, "MPEG-1 audio"),
+        0x04 => (Kind::Audio, "MPEG-2 audio"),
+        0x05 => (Kind::Data, "private sections"),
+        0x0a..=0x0d => (Kind::Data, "DSM-CC"),
+        0x0f => (Kind::Audio, "AAC (ADTS)"),
+        0x10 => (Kind::Video, "MPEG-4 visual"),
+        0x11 => (Kind::Audio, "AAC (LATM)"),
+        0x15 => (Kind::Data, "timed metadata"),
+        0x1b | 0x1f | 0x20 => (Kind::Video, "H.264"),
+        0x1c => (Kind::Audio, "MPEG-4 audio"),
+        0x21 => (Kind::Video, "JPEG 2000"),
+        0x24 | 0x25 => (Kind::Video, "HEVC"),
+        0x33 => (Kind::Video, "VVC"),
+        0x42 => (Kind::Video, "AVS"),
+        0x80 if blu_ray => (Kind::Audio, "LPCM"),
+        0x81 => (Kind::Audio, "AC-3"),
+        0x82 if blu_ray => (Kind::Audio, "DTS"),
+        0x83 if blu_ray => (Kind::Audio, "TrueHD"),
+        0x84 if blu_ray => (Kind::Audio, "E-AC-3"),
+        0x85 | 0x86 if blu_ray => (Kind::Audio, "DTS-HD"),
+        0x86 => (Kind::Data, "SCTE-35"),
+        0x87 => (Kind::Audio, "E-AC-3"),
+        0x90 if blu_ray => (Kind::Subtitles, "PGS"),
+        0xd1 => (Kind::Video, "Dirac"),
+        0xd2..=0xd4 => (Kind::Video, "AVS2 or AVS3"),
+        0xea => (Kind::Video, "VC-1"),
+        0x06 | 0x80..=0xff => return private(stream_type, own, registration(own)),
+        _ => return (Kind::Data, format!("type 0x{stream_type:02x}").into()),
+    };
+    (kind, name.into())
+}
+
+/// What descriptors say of private data (EN 300 468, table 12, and registered formats).
+fn private(
+    stream_type: u8,
+    own: &[Raw<'_>],
+    registered: Option<[u8; 4]>,
+) -> (Kind, Cow<'static, str>) {
+    let by_descriptor = own.iter().find_map(|descriptor| match descriptor.tag {
+        0x56 => Some((Kind::Subtitles, "teletext")),
+        0x59 => Some((Kind::Subtitles, "DVB subtitles")),
+        0x6a => Some((Kind::Audio, "AC-3")),
+        0x7a => Some((Kind::Audio, "E-AC-3")),
+        0x7b => Some((Kind::Audio, "DTS")),
+        0x7c => Some((Kind::Audio, "AAC")),
+        // An extension; its first byte is the tag.
+        0x7f if descriptor.bytes.first() == Some(&0x15) => Some((Kind::Audio, "AC-4")),
+        0x7f if descriptor.bytes.first() == Some(&0x0e) => Some((Kind::Audio, "DTS-HD")),
+        _ => None,
+    });
+    let by_registration = || match &registered? {
+        b"AC-3" => Some((Kind::Audio, "AC-3")),
+        b"EAC3" => Some((Kind::Audio, "E-AC-3")),
+        b"AC-4" => Some((Kind::Audio, "AC-4")),
+        b"Opus" => Some((Kind::Audio, "Opus")),
+        b"BSSD" => Some((Kind::Audio, "SMPTE 302M")),
+        b"DTS1" | b"DTS2" | b"DTS3" => Some((Kind::Audio, "DTS")),
+        b"HEVC" => Some((Kind::Video, "HEVC")),
+        b"AV01" => Some((Kind::Video, "AV1")),
+        b"VC-1" => Some((Kind::Video, "VC-1")),
+        b"drac" => Some((Kind::Video, "Dirac")),
+        b"KLVA" => Some((Kind::Data, "KLV")),
+        b"CUEI" => Some((Kind::Data, "SCTE-35")),
+        b"ID3 " => Some((Kind::Data, "ID3")),
+        _ => None,
+    };
+    if let Some((kind, name)) = by_descriptor.or_else(by_registration) {
+        return (kind, name.into());
+    }
+    let format = registered.filter(|format| format.iter().all(u8::is_ascii_graphic));
+    match format {
+        Some(format) => (
+            Kind::Data,
+            format!("private ({})", format.escape_ascii()).into(),
+        ),
+        None if stream_type == 0x06 => (Kind::Data, "private data".into()),
+        None => (Kind::Data, format!("private 0x{stream_type:02x}").into()),
+    }
+}
+
+fn registration(descriptors: &[Raw<'_>]) -> Option<[u8; 4]> {
+    descriptors
+        .iter()
+        .find(|d| d.tag == 0x05)?
+        .bytes
+        .first_chunk()
+        .copied()
+}
+
+/// A byte that counts, what it counts, and the rest.
+fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (count, rest) = bytes.split_first()?;
+    rest.split_at_checked(usize::from(*count))
+}
+
+/// DVB text (EN 300 468, annex A) as far as names need it: UTF-8 where it says so, else Latin letters.
+/// Control characters are left out, so that a name can go to a terminal.
+fn text(bytes: &[u8]) -> Option<String> {
+    let decoded: String = match bytes {
+        [0x15, utf8 @ ..] => String::from_utf8_lossy(utf8).into_owned(),
+        [0x10, _, _, rest @ ..] | [0x01..=0x14, rest @ ..] | rest => match str::from_utf8(rest) {
+            Ok(utf8) => utf8.to_owned(),
+            Err(_) => rest.iter().map(|byte| char::from(*byte)).collect(),
+        },
+    };
+    let clean: String = decoded.chars().filter(|c| !c.is_control()).collect();
+    let clean = clean.trim();
+    (!clean.is_empty()).then(|| clean.to_owned())
+}
+
+/// The pid of the programme association table.
+pub(crate) const PAT_PID: u16 = 0;
+
+/// The pid of the service description table.
+pub(crate) const SDT_PID: u16 = 0x11;

@@ -1,0 +1,313 @@
+//! Finding the packets of a transport stream in a file's bytes.
+//!
+//! A [`Scanner`] takes the file in pieces of any size and holds no more of it than a few packets. It
+//! believes a sync byte when [`SYNC_CONFIRMATIONS`] more follow at a packet's distance, stays with that
+//! distance as long as the sync bytes do, and searches again where one is missing. What lies between is
+//! counted and left out.
+
+use thiserror::Error;
+
+use super::clock::Clock;
+use super::demux::Demux;
+use super::report::Facts;
+use super::{Index, SYNC_BYTE, SyncRun, TS_PACKET_BYTES};
+
+/// Sync bytes that must follow the first before it is believed. At the end of a file that has been in
+/// sync before, as many as there is room for suffice, but at least one.
+pub const SYNC_CONFIRMATIONS: usize = 4;
+
+/// How much of a file may come before the first packet. A file with more garbage is another format.
+pub const LEADING_BYTES_MAX: u64 = 16 << 20;
+
+/// Runs of unbroken sync in one file at the most.
+pub const SYNC_RUNS_MAX: usize = 65_536;
+
+/// The distances of sync bytes: bare packets, and those of M2TS with 4 bytes of time stamp before each.
+const DISTANCES: [usize; 2] = [TS_PACKET_BYTES, 192];
+
+/// Bytes that must be at hand to decide whether a packet starts at the first of them.
+const WINDOW_BYTES: usize = 192 * (SYNC_CONFIRMATIONS + 1);
+
+/// How a file is to be understood where it does not say.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanOptions {
+    /// The rate of a stream without a usable clock, in bit/s. Not 0.
+    pub fallback_bitrate: u64,
+}
+
+impl Default for ScanOptions {
+    fn default() -> Self {
+        Self {
+            fallback_bitrate: 4_000_000,
+        }
+    }
+}
+
+/// Why a file can not be indexed.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum MediaError {
+    /// It has no bytes.
+    #[error("the file is empty; is it still being copied?")]
+    Empty,
+    /// It is shorter than the few packets that show what it is.
+    #[error(
+        "{file_bytes} bytes are too few for a transport stream: at least {} packets in a row are \
+         needed",
+        SYNC_CONFIRMATIONS + 1
+    )]
+    TooShort {
+        /// The file's length.
+        file_bytes: u64,
+    },
+    /// No row of sync bytes was found where one should be.
+    #[error(
+        "no MPEG transport stream in the first {searched_bytes} bytes; other formats can be \
+         converted: ffmpeg -i IN -c copy OUT.ts"
+    )]
+    NotTransportStream {
+        /// How far was searched.
+        searched_bytes: u64,
+    },
+    /// Sync was lost more often than [`SYNC_RUNS_MAX`] times.
+    #[error(
+        "sync was lost more than {runs_max} times, at last at byte {file_offset}: the file is \
+         damaged; ffmpeg -i IN -c copy OUT.ts can repair it"
+    )]
+    TooManySyncLosses {
+        /// The limit.
+        runs_max: usize,
+        /// Where the run beyond it starts.
+        file_offset: u64,
+    },
+}
+
+/// Reads a transport stream once, in order, and makes its [`Index`].
+#[derive(Debug)]
+pub struct Scanner {
+    options: ScanOptions,
+    /// Bytes pushed, but not yet used up.
+    carry: Vec<u8>,
+    /// Where in the file the next byte to use is.
+    offset: u64,
+    /// The distance of sync bytes while in sync.
+    distance: Option<usize>,
+    runs: Vec<SyncRun>,
+    leading_bytes: u64,
+    garbage_bytes: u64,
+    sync_losses: u64,
+    demux: Demux,
+}
+
+impl Scanner {
+    /// A scanner at the start of a file.
+    #[must_use]
+    pub fn new(options: ScanOptions) -> Self {
+        Self {
+            options,
+            carry: Vec::new(),
+            offset: 0,
+            distance: None,
+            runs: Vec::new(),
+            leading_bytes: 0,
+            garbage_bytes: 0,
+            sync_losses: 0,
+            demux: Demux::new(),
+        }
+    }
+
+    /// Takes the next bytes of the file, as many as the caller has. How a file is split into pushes makes
+    /// no difference.
+    ///
+    /// # Errors
+    ///
+    /// As soon as it is clear that the file can not be served; there is no use in reading on.
+    pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), MediaError> {
+        while !self.carry.is_empty() && !bytes.is_empty() {
+            let carried = self.carry.len();
+            let more = bytes.len().min(2 * WINDOW_BYTES);
+            self.carry.extend_from_slice(&bytes[..more]);
+            let mut carry = std::mem::take(&mut self.carry);
+            let used = self.consume(&carry, false)?;
+            if used >= carried {
+                // What is left was copied from `bytes`, and can be read there.
+                bytes = &bytes[used - carried..];
+                carry.clear();
+            } else {
+                carry.drain(..used);
+                bytes = &bytes[more..];
+            }
+            self.carry = carry;
+        }
+        let used = self.consume(bytes, false)?;
+        self.carry.extend_from_slice(&bytes[used..]);
+        Ok(())
+    }
+
+    /// Ends the file and makes its index.
+    ///
+    /// # Errors
+    ///
+    /// If there is no transport stream in it.
+    pub fn finish(mut self) -> Result<Index, MediaError> {
+        let carry = std::mem::take(&mut self.carry);
+        let used = self.consume(&carry, true)?;
+        let trailing_bytes = (carry.len() - used) as u64;
+        let file_bytes = self.offset + trailing_bytes;
+        if file_bytes == 0 {
+            return Err(MediaError::Empty);
+        }
+        if self.runs.is_empty() {
+            let short = file_bytes < (TS_PACKET_BYTES * (SYNC_CONFIRMATIONS + 1)) as u64;
+            return Err(if short {
+                MediaError::TooShort { file_bytes }
+            } else {
+                MediaError::NotTransportStream {
+                    searched_bytes: file_bytes,
+                }
+            });
+        }
+        self.runs.shrink_to_fit();
+        let ts_packets = self.demux.packets();
+        let fallback = Clock::constant(ts_packets, self.options.fallback_bitrate);
+        let learned = self.demux.finish(fallback);
+        let clocked = learned.streams.clocked;
+        let facts = Facts {
+            file_bytes,
+            leading_bytes: self.leading_bytes,
+            garbage_bytes: self.garbage_bytes,
+            trailing_bytes,
+            sync_losses: self.sync_losses,
+            fallback_bitrate: (!clocked).then_some(self.options.fallback_bitrate),
+            streams: learned.streams,
+        };
+        let (clock, seek_points) = (learned.clock, learned.seek_points);
+        Ok(Index {
+            ts_packets,
+            runs: self.runs,
+            clock,
+            seek_points,
+            facts,
+        })
+    }
+
+    /// Uses up the front of `data`, which is at `self.offset` in the file, and says how much.
+    fn consume(&mut self, data: &[u8], at_end: bool) -> Result<usize, MediaError> {
+        let start = self.offset;
+        let mut at = 0;
+        loop {
+            let left = &data[at..];
+            let Some(distance) = self.distance else {
+                at += self.search(left, at_end)?;
+                self.offset = start + at as u64;
+                if self.distance.is_none() {
+                    return Ok(at);
+                }
+                continue;
+            };
+            at += self.packets(left, distance);
+            self.offset = start + at as u64;
+            if !self.lost(&data[at..], distance) {
+                return Ok(at);
+            }
+        }
+    }
+
+    /// Leaves sync if the next packet has none, and says so.
+    fn lost(&mut self, data: &[u8], distance: usize) -> bool {
+        let lost = data.len() >= distance && data[distance - TS_PACKET_BYTES] != SYNC_BYTE;
+        if lost {
+            self.distance = None;
+            self.sync_losses += 1;
+        }
+        lost
+    }
+
+    /// Takes packets as long as they are in sync and whole.
+    fn packets(&mut self, data: &[u8], distance: usize) -> usize {
+        let mut used = 0;
+        let mut packets = 0;
+        for unit in data.chunks_exact(distance) {
+            let Some(packet) = unit.last_chunk::<TS_PACKET_BYTES>() else {
+                break;
+            };
+            if packet[0] != SYNC_BYTE {
+                break;
+            }
+            self.demux.packet(packet);
+            used += distance;
+            packets += 1;
+        }
+        if let Some(run) = self.runs.last_mut() {
+            run.packets += packets;
+        }
+        used
+    }
+
+    /// Looks for sync; what comes before it is garbage.
+    fn search(&mut self, data: &[u8], at_end: bool) -> Result<usize, MediaError> {
+        let first = self.runs.is_empty();
+        let end = if at_end {
+            data.len()
+        } else {
+            (data.len() + 1).saturating_sub(WINDOW_BYTES)
+        };
+        let found = (0..end).find_map(|at| {
+            let distance = DISTANCES.into_iter().find(|distance| {
+                is_synced(
+                    &data[at..],
+                    *distance,
+                    if first { SYNC_CONFIRMATIONS } else { 1 },
+                )
+            })?;
+            Some((at, distance))
+        });
+        let skipped = found.map_or(end, |(at, _)| at);
+        if first {
+            self.leading_bytes += skipped as u64;
+            if self.leading_bytes > LEADING_BYTES_MAX {
+                return Err(MediaError::NotTransportStream {
+                    searched_bytes: LEADING_BYTES_MAX,
+                });
+            }
+        } else {
+            self.garbage_bytes += skipped as u64;
+        }
+        if let Some((at, distance)) = found {
+            let file_offset = self.offset + (at + distance - TS_PACKET_BYTES) as u64;
+            if self.runs.len() == SYNC_RUNS_MAX {
+                return Err(MediaError::TooManySyncLosses {
+                    runs_max: SYNC_RUNS_MAX,
+                    file_offset,
+                });
+            }
+            self.distance = Some(distance);
+            let first = self.demux.packets();
+            // `packets` counts up, at once.
+            let distance = if distance == TS_PACKET_BYTES {
+                188
+            } else {
+                192
+            };
+            self.runs.push(SyncRun {
+                file_offset,
+                first,
+                packets: 0,
+                distance,
+            });
+        }
+        Ok(skipped)
+    }
+}
+
+/// Whether a packet and `confirmations` (more, where there is room) others start at the front of `data`.
+fn is_synced(data: &[u8], distance: usize, confirmations_min: usize) -> bool {
+    let units = data.len() / distance;
+    let sync = distance - TS_PACKET_BYTES;
+    data.get(sync) == Some(&SYNC_BYTE)
+        && units > confirmations_min
+        && data
+            .chunks_exact(distance)
+            .take(SYNC_CONFIRMATIONS + 1)
+            .all(|unit| unit[sync] == SYNC_BYTE)
+}
