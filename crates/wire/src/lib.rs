@@ -7,5 +7,6 @@
 
 pub mod media;
 pub mod pace;
+pub mod rtcp;
 pub mod rtp;
 pub mod rtsp;
