@@ -1,1 +1,28 @@
-//! RTSP 1.0 (RFC 2326): requests in, responses and intents out.
+//! RTSP 1.0 (RFC 2326), from the server's side: requests in, intents and replies out.
+//!
+//! A connection's bytes go through a [`Decoder`]. What it yields is judged by [`Intent::of`], in one place
+//! and without side effects: whatever the protocol itself refuses is refused there, and what remains are
+//! requests that the session's [`State`] allows, with everything in them understood. Carrying them out, and
+//! what only that can show (no such file, no port left), is the caller's.
+//!
+//! RTSP 2.0, interleaved RTP, multicast and recording are refused as the RFC says.
+
+mod decode;
+mod intent;
+mod range;
+mod reply;
+mod session;
+mod transport;
+mod url;
+
+pub use self::decode::{Decoder, Limits, Malformed, Refused, Request};
+pub use self::intent::{Intent, Known};
+pub use self::range::{Range, RangeError, Span, npt};
+pub use self::reply::{Reply, RtpInfo};
+pub use self::session::{SessionId, State};
+pub use self::transport::{Served, Transport, TransportError};
+pub use self::url::{Target, UrlError, track};
+pub use rtsp_types::{Method, StatusCode, headers};
+
+/// The control URL of a presentation's one stream, below that of the presentation.
+pub const TRACK: &str = "track1";

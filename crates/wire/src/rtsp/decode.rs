@@ -1,0 +1,630 @@
+//! From bytes to requests, however the bytes were cut on their way.
+//!
+//! The decoder looks at every byte once, in order, and decides at that byte. So what it yields depends on
+//! the bytes alone, never on how many of them came together. It holds at most one request within its
+//! [`Limits`], and what the last [`Decoder::push`] brought on top. It does not judge what a request asks
+//! for; see [`super::Intent`].
+
+use rtsp_types::{Method, StatusCode};
+use thiserror::Error;
+
+use super::Reply;
+
+/// Cuts a connection's bytes into requests.
+#[derive(Debug)]
+pub struct Decoder {
+    limits: Limits,
+    input: Vec<u8>,
+    /// Bytes of `input` that have been looked at; all of them belong to the current head.
+    scanned: usize,
+    line_start: usize,
+    lines: usize,
+    phase: Phase,
+}
+
+/// The bounds on one request.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of the request line and the headers, with the empty line at their end.
+    pub head_bytes_max: usize,
+    /// Header lines.
+    pub headers_max: usize,
+    /// Bytes of the body.
+    pub body_bytes_max: usize,
+}
+
+/// One request, as it was sent.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Request {
+    /// What is to be done.
+    pub method: Method,
+    /// To what; not yet taken apart. Holds no control character and no space.
+    pub uri: String,
+    /// Major and minor number of the protocol's version.
+    pub version: (u32, u32),
+    /// Names as sent, values without the space around them, in their order.
+    pub headers: Vec<(String, String)>,
+    /// As long as Content-Length said.
+    pub body: Vec<u8>,
+}
+
+/// A connection that can not go on, because where its next request starts is not known.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Refused {
+    /// What was wrong.
+    pub malformed: Malformed,
+    /// The number of the request, if its head had come that far.
+    pub cseq: Option<u32>,
+}
+
+/// What was wrong with the bytes.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum Malformed {
+    /// A control character in a head; also what binary noise and bare CR as a line end look like.
+    #[error("byte {byte:#04x} in a request head; end lines with CR LF")]
+    Control {
+        /// The byte.
+        byte: u8,
+    },
+    /// The request line alone is longer than a head may be.
+    #[error("request line longer than {head_bytes_max} bytes; shorten the URL")]
+    LineTooLong {
+        /// The limit.
+        head_bytes_max: usize,
+    },
+    /// The head is too long.
+    #[error("request head longer than {head_bytes_max} bytes; send fewer or shorter headers")]
+    HeadTooLong {
+        /// The limit.
+        head_bytes_max: usize,
+    },
+    /// There are too many headers.
+    #[error("more than {headers_max} headers; send fewer")]
+    TooManyHeaders {
+        /// The limit.
+        headers_max: usize,
+    },
+    /// The body is too long.
+    #[error("Content-Length above {body_bytes_max}; send less")]
+    BodyTooLong {
+        /// The limit.
+        body_bytes_max: usize,
+    },
+    /// The head is not UTF-8.
+    #[error("request head is not UTF-8; percent-encode other bytes in URLs")]
+    NotUtf8,
+    /// The first line is no request line.
+    #[error("not a request line; send METHOD URL RTSP/1.0")]
+    RequestLine,
+    /// A line of the head is no header.
+    #[error("not a header; send Name: value")]
+    Header,
+    /// Content-Length is not a number, or there are several that differ.
+    #[error("bad Content-Length; send one decimal number")]
+    ContentLength,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Between requests.
+    Start,
+    Head,
+    Body {
+        request: Request,
+        body_bytes: usize,
+    },
+    /// In an interleaved frame, which nobody asked for.
+    Skip {
+        bytes_left: usize,
+    },
+    Refused,
+}
+
+impl Decoder {
+    /// A decoder for a new connection.
+    #[must_use]
+    pub const fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            input: Vec::new(),
+            scanned: 0,
+            line_start: 0,
+            lines: 0,
+            phase: Phase::Start,
+        }
+    }
+
+    /// Takes bytes from the connection. Call [`Self::next_request`] until it has no more before the next
+    /// push, or the input grows.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if !matches!(self.phase, Phase::Refused) {
+            self.input.extend_from_slice(bytes);
+        }
+    }
+
+    /// The next whole request. After a refusal there is never another one.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`]: answer with [`Refused::reply`], then close.
+    pub fn next_request(&mut self) -> Option<Result<Request, Refused>> {
+        loop {
+            match std::mem::replace(&mut self.phase, Phase::Refused) {
+                Phase::Start => self.phase = self.start()?,
+                Phase::Skip { bytes_left } => {
+                    let bytes = bytes_left.min(self.input.len());
+                    self.input.drain(..bytes);
+                    let bytes_left = bytes_left - bytes;
+                    let skipping = bytes_left > 0;
+                    self.phase = if skipping {
+                        Phase::Skip { bytes_left }
+                    } else {
+                        Phase::Start
+                    };
+                    if skipping {
+                        return None;
+                    }
+                }
+                Phase::Head => match self.head() {
+                    Ok(Some((request, body_bytes))) => {
+                        self.phase = Phase::Body {
+                            request,
+                            body_bytes,
+                        };
+                    }
+                    Ok(None) => {
+                        self.phase = Phase::Head;
+                        return None;
+                    }
+                    Err(malformed) => {
+                        let cseq = cseq_in(&self.input[..self.scanned]);
+                        self.input = Vec::new();
+                        return Some(Err(Refused { malformed, cseq }));
+                    }
+                },
+                Phase::Body {
+                    mut request,
+                    body_bytes,
+                } => {
+                    if self.input.len() < body_bytes {
+                        self.phase = Phase::Body {
+                            request,
+                            body_bytes,
+                        };
+                        return None;
+                    }
+                    request.body = self.input.drain(..body_bytes).collect();
+                    self.phase = Phase::Start;
+                    return Some(Ok(request));
+                }
+                Phase::Refused => return None,
+            }
+        }
+    }
+
+    /// Whether a request has begun and is not yet whole, so that its time runs.
+    #[must_use]
+    pub fn is_mid_request(&self) -> bool {
+        !matches!(self.phase, Phase::Start | Phase::Refused) || !self.input.is_empty()
+    }
+
+    /// Skips what may stand between requests: empty lines (RFC 2326, section 4) and interleaved frames.
+    /// Clients may send the latter only where SETUP allowed it, which it never does here; but a frame says
+    /// its length, so skipping it loses nothing, and closing would lose a session over a stray report.
+    fn start(&mut self) -> Option<Phase> {
+        let blank = self
+            .input
+            .iter()
+            .take_while(|&&b| b == b'\r' || b == b'\n')
+            .count();
+        self.input.drain(..blank);
+        let phase = match (self.input.first(), self.input.first_chunk::<4>()) {
+            (Some(b'$'), Some(&[_, _, high, low])) => Phase::Skip {
+                bytes_left: 4 + usize::from(u16::from_be_bytes([high, low])),
+            },
+            (Some(b'$') | None, _) => {
+                self.phase = Phase::Start;
+                return None;
+            }
+            (Some(_), _) => Phase::Head,
+        };
+        (self.scanned, self.line_start, self.lines) = (0, 0, 0);
+        Some(phase)
+    }
+
+    /// Looks at the bytes that have not been looked at, to the end of the head at the most.
+    fn head(&mut self) -> Result<Option<(Request, usize)>, Malformed> {
+        while let Some(&byte) = self.input.get(self.scanned) {
+            self.scanned += 1;
+            if self.scanned > self.limits.head_bytes_max {
+                let head_bytes_max = self.limits.head_bytes_max;
+                return Err(match self.lines {
+                    0 => Malformed::LineTooLong { head_bytes_max },
+                    _ => Malformed::HeadTooLong { head_bytes_max },
+                });
+            }
+            // A CR may only stand before an LF. Taking it as a line end by itself, as RFC 2326 advises,
+            // would make the end of a request depend on a byte that has not come.
+            let after_cr = self.scanned >= 2 && self.input[self.scanned - 2] == b'\r';
+            if after_cr && byte != b'\n' {
+                return Err(Malformed::Control { byte: b'\r' });
+            }
+            match byte {
+                b'\n' => {}
+                b'\t' | b'\r' | b' '..=b'~' | 0x80.. => continue,
+                _ => return Err(Malformed::Control { byte }),
+            }
+            let line_bytes = self.scanned - self.line_start - 1 - usize::from(after_cr);
+            self.line_start = self.scanned;
+            if line_bytes > 0 {
+                self.lines += 1;
+                if self.lines > self.limits.headers_max + 1 {
+                    return Err(Malformed::TooManyHeaders {
+                        headers_max: self.limits.headers_max,
+                    });
+                }
+                continue;
+            }
+            let (request, body_bytes) = parse_head(&self.input[..self.scanned])?;
+            if body_bytes > self.limits.body_bytes_max {
+                let body_bytes_max = self.limits.body_bytes_max;
+                return Err(Malformed::BodyTooLong { body_bytes_max });
+            }
+            self.input.drain(..self.scanned);
+            return Ok(Some((request, body_bytes)));
+        }
+        Ok(None)
+    }
+}
+
+impl Request {
+    /// The value of the first header of that name, in any case.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let named = |(n, _): &&(String, String)| n.eq_ignore_ascii_case(name);
+        self.headers
+            .iter()
+            .find(named)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// The values of all headers of that name, in any case.
+    pub fn headers_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        let named = move |(n, _): &&(String, String)| n.eq_ignore_ascii_case(name);
+        self.headers
+            .iter()
+            .filter(named)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// The request's number, if it has a proper one.
+    #[must_use]
+    pub fn cseq(&self) -> Option<u32> {
+        self.header("CSeq").and_then(number)
+    }
+}
+
+impl Refused {
+    /// The last answer on this connection.
+    #[must_use]
+    pub fn reply(&self) -> Reply {
+        let status = match self.malformed {
+            Malformed::LineTooLong { .. } => StatusCode::RequestURITooLong,
+            Malformed::BodyTooLong { .. } => StatusCode::RequestMessageBodyTooLarge,
+            _ => StatusCode::BadRequest,
+        };
+        Reply::refusal(status, &self.malformed.to_string())
+            .with(rtsp_types::headers::CONNECTION, "close")
+    }
+}
+
+/// Reads a head that ends with an empty line; also says how many bytes of body follow.
+fn parse_head(head: &[u8]) -> Result<(Request, usize), Malformed> {
+    let head = str::from_utf8(head).map_err(|_| Malformed::NotUtf8)?;
+    let mut lines = head
+        .split('\n')
+        .map(|line| line.strip_suffix('\r').unwrap_or(line));
+    let (method, uri, version) = lines
+        .next()
+        .and_then(request_line)
+        .ok_or(Malformed::RequestLine)?;
+    let mut headers: Vec<(String, String)> = Vec::new();
+    for line in lines.take_while(|line| !line.is_empty()) {
+        if line.starts_with([' ', '\t']) {
+            // A line that goes on with the header above it (RFC 2326, section 4; RFC 2068, section 4.2).
+            let (_, value) = headers.last_mut().ok_or(Malformed::Header)?;
+            value.push(' ');
+            value.push_str(line.trim());
+            continue;
+        }
+        let (name, value) = line.split_once(':').ok_or(Malformed::Header)?;
+        if !is_token(name) {
+            return Err(Malformed::Header);
+        }
+        headers.push((name.to_owned(), value.trim().to_owned()));
+    }
+    let request = Request {
+        method,
+        uri,
+        version,
+        headers,
+        body: Vec::new(),
+    };
+    let body_bytes = content_length(&request)?;
+    Ok((request, body_bytes))
+}
+
+fn content_length(request: &Request) -> Result<usize, Malformed> {
+    let mut lengths = request.headers_named("Content-Length");
+    let length = lengths.next().unwrap_or("0");
+    let is_number = !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit());
+    if !is_number || lengths.any(|other| other != length) {
+        return Err(Malformed::ContentLength);
+    }
+    // A number too large for the type is no number less: it is above every limit.
+    Ok(length.parse().unwrap_or(usize::MAX))
+}
+
+fn request_line(line: &str) -> Option<(Method, String, (u32, u32))> {
+    let mut words = line.split(' ').filter(|word| !word.is_empty());
+    let (method, uri, version) = (words.next()?, words.next()?, words.next()?);
+    let (major, minor) = version.strip_prefix("RTSP/")?.split_once('.')?;
+    let version = (number(major)?, number(minor)?);
+    let fits = is_token(method) && !uri.contains('\t') && words.next().is_none();
+    fits.then(|| (Method::from(method), uri.to_owned(), version))
+}
+
+/// RFC 2326, section 15.1: `token`.
+pub(super) fn is_token(word: &str) -> bool {
+    let is_token_byte = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    !word.is_empty() && word.bytes().all(is_token_byte)
+}
+
+/// A decimal number with nothing around it; `parse` alone would let a sign pass.
+pub(super) fn number<N: std::str::FromStr>(digits: &str) -> Option<N> {
+    let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    if is_number { digits.parse().ok() } else { None }
+}
+
+/// The CSeq of a head that is not fit to be read otherwise, so that its refusal can be matched to it.
+fn cseq_in(head: &[u8]) -> Option<u32> {
+    head.split(|&b| b == b'\n').find_map(|line| {
+        let (name, value) = str::from_utf8(line).ok()?.split_once(':')?;
+        if name.eq_ignore_ascii_case("CSeq") {
+            number(value.trim())
+        } else {
+            None
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        head_bytes_max: 256,
+        headers_max: 4,
+        body_bytes_max: 16,
+    };
+
+    /// Everything that `bytes` yield, fed in pieces of these sizes, over and over.
+    fn decode(bytes: &[u8], pieces: &[usize]) -> Vec<Result<Request, Refused>> {
+        let mut decoder = Decoder::new(LIMITS);
+        let mut out = Vec::new();
+        let mut rest = bytes;
+        for &piece in pieces.iter().cycle() {
+            let (now, later) = rest.split_at(piece.clamp(1, rest.len().max(1)).min(rest.len()));
+            decoder.push(now);
+            while let Some(event) = decoder.next_request() {
+                out.push(event);
+            }
+            assert!(decoder.input.len() <= LIMITS.head_bytes_max + LIMITS.body_bytes_max);
+            rest = later;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        out
+    }
+
+    fn one(bytes: &[u8]) -> Result<Request, Refused> {
+        let mut events = decode(bytes, &[1]);
+        assert_eq!(events.len(), 1, "{events:?}");
+        events.remove(0)
+    }
+
+    fn malformed(bytes: &[u8]) -> Malformed {
+        one(bytes).unwrap_err().malformed
+    }
+
+    #[test]
+    fn a_request_is_read() {
+        let request = one(
+            b"SETUP rtsp://h/a/track1 RTSP/1.0\r\ncseq:  7 \r\nTransport: a,\r\n b\r\n\
+            Content-Length: 3\r\n\r\nxyz",
+        )
+        .unwrap();
+        assert_eq!(request.method, Method::Setup);
+        assert_eq!(request.uri, "rtsp://h/a/track1");
+        assert_eq!(request.version, (1, 0));
+        assert_eq!(request.cseq(), Some(7));
+        assert_eq!(request.header("TRANSPORT"), Some("a, b"));
+        assert_eq!(request.body, b"xyz");
+    }
+
+    #[test]
+    fn pipelined_requests_bare_lf_blank_lines_and_interleaved_frames() {
+        let bytes = b"\r\n\nOPTIONS * RTSP/1.0\nCSeq: 1\n\n$\x01\x00\x05GARBA\
+            PLAY /a RTSP/1.0\r\nCSeq: 2\r\n\r\n$\x00\x00\x00PAUSE /a RTSP/1.0\r\nCSeq: 3\r\n\r\n";
+        for pieces in [1, 2, 3, 7, 1000] {
+            let cseqs: Vec<_> = decode(bytes, &[pieces])
+                .into_iter()
+                .map(|r| r.unwrap().cseq())
+                .collect();
+            assert_eq!(cseqs, [Some(1), Some(2), Some(3)]);
+        }
+    }
+
+    #[test]
+    fn half_a_request_is_known_as_such() {
+        let mut decoder = Decoder::new(LIMITS);
+        assert!(!decoder.is_mid_request());
+        for bytes in [
+            &b"\r\nOPT"[..],
+            b"IONS * RTSP/1.0\r\nContent-Length: 2\r\n\r\n",
+            b"x",
+        ] {
+            decoder.push(bytes);
+            assert_eq!(decoder.next_request(), None);
+            assert!(decoder.is_mid_request());
+        }
+        decoder.push(b"y\r\n");
+        assert!(decoder.next_request().unwrap().is_ok());
+        assert_eq!(decoder.next_request(), None);
+        assert!(!decoder.is_mid_request());
+    }
+
+    #[test]
+    fn the_head_may_be_as_long_as_its_limit_and_no_longer() {
+        let head = |bytes: usize| {
+            let frame = "OPTIONS * RTSP/1.0\r\nCSeq: 5\r\nX: \r\n\r\n".len();
+            format!(
+                "OPTIONS * RTSP/1.0\r\nCSeq: 5\r\nX: {}\r\n\r\n",
+                "x".repeat(bytes - frame)
+            )
+        };
+        assert!(one(head(LIMITS.head_bytes_max).as_bytes()).is_ok());
+        let refused = one(head(LIMITS.head_bytes_max + 1).as_bytes()).unwrap_err();
+        assert_eq!(
+            refused.malformed,
+            Malformed::HeadTooLong {
+                head_bytes_max: 256
+            }
+        );
+        assert_eq!(refused.cseq, Some(5));
+        assert_eq!(refused.reply().status(), 400);
+        let long = one(&[b'x'; 257]).unwrap_err();
+        assert_eq!(
+            long.malformed,
+            Malformed::LineTooLong {
+                head_bytes_max: 256
+            }
+        );
+        assert_eq!(long.reply().status(), 414);
+        assert_eq!(decode(&[b'x'; 256], &[1]), []);
+    }
+
+    #[test]
+    fn headers_are_counted_to_their_limit() {
+        let head = |headers| format!("OPTIONS * RTSP/1.0\r\n{}\r\n", "A: b\r\n".repeat(headers));
+        assert_eq!(
+            one(head(LIMITS.headers_max).as_bytes())
+                .unwrap()
+                .headers
+                .len(),
+            4
+        );
+        let too_many = malformed(head(LIMITS.headers_max + 1).as_bytes());
+        assert_eq!(too_many, Malformed::TooManyHeaders { headers_max: 4 });
+    }
+
+    #[test]
+    fn bodies_are_taken_to_their_limit() {
+        let with = |length: &str, body: usize| {
+            let head = format!("OPTIONS * RTSP/1.0\r\nCSeq: 9\r\nContent-Length: {length}\r\n\r\n");
+            [head.into_bytes(), vec![b'b'; body]].concat()
+        };
+        assert_eq!(one(&with("16", 16)).unwrap().body.len(), 16);
+        let refused = one(&with("17", 0)).unwrap_err();
+        assert_eq!((refused.reply().status(), refused.cseq), (413, Some(9)));
+        let huge = malformed(&with("99999999999999999999999999", 0));
+        assert_eq!(huge, Malformed::BodyTooLong { body_bytes_max: 16 });
+        for bad in ["-1", "+1", "1x", "", "0x1", "1, 1"] {
+            assert_eq!(malformed(&with(bad, 0)), Malformed::ContentLength, "{bad}");
+        }
+        let two = b"OPTIONS * RTSP/1.0\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n";
+        assert_eq!(malformed(two), Malformed::ContentLength);
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused() {
+        for line in [
+            "OPTIONS *",
+            "OPTIONS * RTSP/1.0 x",
+            "OPTIONS * HTTP/1.1",
+            "OPTIONS * RTSP/1",
+            "OPTIONS * RTSP/1.x",
+            "OPTIONS * RTSP/+1.0",
+            "RTSP/1.0 200 OK",
+            "O(S * RTSP/1.0",
+        ] {
+            assert_eq!(
+                malformed(format!("{line}\r\n\r\n").as_bytes()),
+                Malformed::RequestLine
+            );
+        }
+        for header in [
+            "no colon",
+            ": no name",
+            "sp ace: x",
+            "X : y",
+            " first line goes on",
+        ] {
+            let head = format!("OPTIONS * RTSP/1.0\r\n{header}\r\n\r\n");
+            assert_eq!(malformed(head.as_bytes()), Malformed::Header, "{header}");
+        }
+        assert_eq!(
+            malformed(b"\x16\x03\x01"),
+            Malformed::Control { byte: 0x16 }
+        );
+        assert_eq!(malformed(b"OPTIONS\r*"), Malformed::Control { byte: b'\r' });
+        assert_eq!(
+            malformed(b"OPTIONS /\xff RTSP/1.0\r\n\r\n"),
+            Malformed::NotUtf8
+        );
+    }
+
+    #[test]
+    fn nothing_follows_a_refusal() {
+        let mut decoder = Decoder::new(LIMITS);
+        decoder.push(b"\0OPTIONS * RTSP/1.0\r\n\r\n");
+        assert!(decoder.next_request().unwrap().is_err());
+        decoder.push(b"OPTIONS * RTSP/1.0\r\n\r\n");
+        assert_eq!(decoder.next_request(), None);
+        assert!(!decoder.is_mid_request());
+    }
+
+    /// Bytes that come near to requests more often than noise would.
+    fn nearly_requests() -> impl Strategy<Value = Vec<u8>> {
+        let piece = prop_oneof![
+            3 => Just(b"OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n\r\n".to_vec()),
+            1 => Just(b"PLAY /a RTSP/1.0\nContent-Length: 4\n\nbody".to_vec()),
+            1 => Just(b"$\x00\x00\x03abc".to_vec()),
+            1 => Just(b"\r\n".to_vec()),
+            1 => Just(b"A: b\r\n".to_vec()),
+            1 => Just(b"Content-Length: 40\r\n".to_vec()),
+            1 => prop::collection::vec(any::<u8>(), 0..40),
+        ];
+        prop::collection::vec(piece, 0..8).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn splits_do_not_matter(
+            bytes in nearly_requests(),
+            pieces in prop::collection::vec(1_usize..60, 1..20),
+        ) {
+            prop_assume!(bytes.len() <= 256);
+            prop_assert_eq!(decode(&bytes, &[1]), decode(&bytes, &pieces));
+        }
+
+        #[test]
+        fn noise_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+            decode(&bytes, &[1]);
+        }
+    }
+}

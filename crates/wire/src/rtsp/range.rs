@@ -1,0 +1,216 @@
+//! The Range header (RFC 2326, section 12.29), in normal play time (section 3.6).
+
+use std::fmt;
+
+use thiserror::Error;
+
+use super::decode::number;
+
+/// What part of the media a client wants.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Range {
+    /// From when; `None`: from where it is.
+    pub start_ns: Option<u64>,
+    /// Until when; `None`: to the end.
+    pub stop_ns: Option<u64>,
+}
+
+/// A part of the media that exists.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Span {
+    /// From when.
+    pub start_ns: u64,
+    /// Until when; `None`: to the end.
+    pub stop_ns: Option<u64>,
+}
+
+/// Why there is no such part.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum RangeError {
+    /// It is not a range in normal play time.
+    #[error("only npt ranges are understood; send npt=START-[STOP]")]
+    Syntax,
+    /// It starts at the end of the media or behind it.
+    #[error("range starts behind the end of the media")]
+    Start,
+    /// It does not end after its start.
+    #[error("range ends before it starts")]
+    Stop,
+}
+
+impl Range {
+    /// Reads the header's value.
+    ///
+    /// `now` is where a stored presentation is: it has no other now. A `;time=` (when to start) is
+    /// refused, because ignoring it would start at a time nobody asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`RangeError::Syntax`]: also for the units `clock` and `smpte`.
+    pub fn parse(value: &str) -> Result<Self, RangeError> {
+        let (unit, range) = value.split_once('=').ok_or(RangeError::Syntax)?;
+        let (start, stop) = range.split_once('-').ok_or(RangeError::Syntax)?;
+        let (start, stop) = (start.trim(), stop.trim());
+        if !unit.trim().eq_ignore_ascii_case("npt") || (start.is_empty() && stop.is_empty()) {
+            return Err(RangeError::Syntax);
+        }
+        let time = |text| npt_ns(text).ok_or(RangeError::Syntax);
+        Ok(Self {
+            start_ns: if matches!(start, "" | "now") {
+                None
+            } else {
+                Some(time(start)?)
+            },
+            stop_ns: if stop.is_empty() {
+                None
+            } else {
+                Some(time(stop)?)
+            },
+        })
+    }
+
+    /// What part of a media of `duration_ns` that is, seen from `position_ns`.
+    ///
+    /// # Errors
+    ///
+    /// [`RangeError::Start`] and [`RangeError::Stop`]. An end behind that of the media is its end.
+    pub fn resolve(self, position_ns: u64, duration_ns: u64) -> Result<Span, RangeError> {
+        let start_ns = self.start_ns.unwrap_or(position_ns);
+        if start_ns >= duration_ns {
+            return Err(RangeError::Start);
+        }
+        let stop_ns = self.stop_ns.filter(|&stop_ns| stop_ns < duration_ns);
+        if stop_ns.is_some_and(|stop_ns| stop_ns <= start_ns) {
+            return Err(RangeError::Stop);
+        }
+        Ok(Span { start_ns, stop_ns })
+    }
+}
+
+/// Seconds with six decimals, as both SDP and Range spell them.
+#[must_use]
+pub fn npt(time_ns: u64) -> impl fmt::Display {
+    format!(
+        "{}.{:06}",
+        time_ns / 1_000_000_000,
+        time_ns % 1_000_000_000 / 1000
+    )
+}
+
+/// `seconds[.fraction]` or `hours:minutes:seconds[.fraction]`, in ns.
+fn npt_ns(text: &str) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let fraction_ns = if fraction.is_empty() {
+        0
+    } else {
+        // Further digits than nanoseconds are legal, and nothing here.
+        let digits = fraction.get(..9.min(fraction.len()))?;
+        let is_number = fraction.bytes().all(|b| b.is_ascii_digit());
+        is_number.then(|| format!("{digits:0<9}").parse::<u64>().ok())??
+    };
+    let mut parts = whole.split(':');
+    let seconds = match (parts.next()?, parts.next(), parts.next(), parts.next()) {
+        (seconds, None, None, None) => number::<u64>(seconds)?,
+        (hours, Some(minutes), Some(seconds), None) => {
+            let below_60 = |digits| number::<u64>(digits).filter(|&n| n < 60);
+            number::<u64>(hours)?
+                .checked_mul(3600)?
+                .checked_add(below_60(minutes)? * 60 + below_60(seconds)?)?
+        }
+        _ => return None,
+    };
+    seconds.checked_mul(1_000_000_000)?.checked_add(fraction_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn ranges_that_are_understood() {
+        for (value, start_ns, stop_ns) in [
+            ("npt=0-", Some(0), None),
+            ("npt=0.000-", Some(0), None),
+            ("npt=1.5-2.25", Some(SECOND * 3 / 2), Some(SECOND * 9 / 4)),
+            ("NPT = 1 - 2 ", Some(SECOND), Some(2 * SECOND)),
+            ("npt=01:02:03.5-", Some(3723 * SECOND + SECOND / 2), None),
+            ("npt=100:00:00-", Some(360_000 * SECOND), None),
+            ("npt=now-", None, None),
+            ("npt=now-7", None, Some(7 * SECOND)),
+            ("npt=-7", None, Some(7 * SECOND)),
+            ("npt=1.-", Some(SECOND), None),
+            ("npt=0.1234567891-", Some(123_456_789), None),
+        ] {
+            assert_eq!(
+                Range::parse(value),
+                Ok(Range { start_ns, stop_ns }),
+                "{value}"
+            );
+        }
+    }
+
+    #[test]
+    fn ranges_that_are_not() {
+        for value in [
+            "",
+            "npt",
+            "npt=",
+            "npt=-",
+            "npt=5",
+            "npt=x-",
+            "npt=-1-2",
+            "npt=1-2-3",
+            "npt=+1-",
+            "npt=.5-",
+            "npt=1:2-",
+            "npt=1:60:00-",
+            "npt=0:0:60-",
+            "npt=0:0:0:0-",
+            "npt=0-now",
+            "npt=0.1x-",
+            "npt=0.é-",
+            "npt=18446744074-",
+            "npt=99999999999999999999-",
+            "npt=0-;time=19970123T143720Z",
+            "clock=19961108T142300Z-",
+            "smpte=10:07:33-",
+            "smpte-25=10:07:33:05.01-",
+            "bytes=0-",
+        ] {
+            assert_eq!(Range::parse(value), Err(RangeError::Syntax), "{value}");
+        }
+    }
+
+    #[test]
+    fn ranges_are_cut_to_the_media() {
+        let resolve = |start_ns, stop_ns| Range { start_ns, stop_ns }.resolve(5, 10);
+        let span = |start_ns, stop_ns| Ok(Span { start_ns, stop_ns });
+        assert_eq!(resolve(None, None), span(5, None));
+        assert_eq!(resolve(Some(9), None), span(9, None));
+        assert_eq!(resolve(Some(10), None), Err(RangeError::Start));
+        assert_eq!(resolve(Some(0), Some(9)), span(0, Some(9)));
+        assert_eq!(resolve(Some(0), Some(10)), span(0, None));
+        assert_eq!(resolve(Some(0), Some(u64::MAX)), span(0, None));
+        assert_eq!(resolve(None, Some(5)), Err(RangeError::Stop));
+        assert_eq!(resolve(None, Some(6)), span(5, Some(6)));
+        assert_eq!(resolve(Some(7), Some(6)), Err(RangeError::Stop));
+    }
+
+    proptest! {
+        #[test]
+        fn times_read_back(time_us in 0..u64::MAX / 1000) {
+            let value = format!("npt={}-", npt(time_us * 1000));
+            prop_assert_eq!(Range::parse(&value).unwrap().start_ns, Some(time_us * 1000));
+        }
+
+        #[test]
+        fn noise_never_panics(value in "(npt=)?(now|[0-9]{1,20}|:|\\.|-|\\PC){0,20}") {
+            let _any: Result<Range, RangeError> = Range::parse(&value);
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What is answered.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use rtsp_types::{HeaderName, Method, Response, StatusCode, Version, headers};
+
+use super::{Request, SessionId, Span, npt};
+
+/// A response, but for its number and date.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Reply {
+    status: StatusCode,
+    note: String,
+    headers: Vec<(HeaderName, String)>,
+    body: Vec<u8>,
+}
+
+/// The first packet after PLAY (RFC 2326, section 12.33).
+#[derive(Clone, Copy, Debug)]
+pub struct RtpInfo<'a> {
+    /// The stream's control URL, as the client spelt it.
+    pub url: &'a str,
+    /// The packet's sequence number.
+    pub sequence: u16,
+    /// The packet's timestamp.
+    pub timestamp: u32,
+}
+
+impl Reply {
+    /// 200, with nothing said.
+    #[must_use]
+    pub const fn ok() -> Self {
+        Self {
+            status: StatusCode::Ok,
+            note: String::new(),
+            headers: Vec::new(),
+            body: Vec::new(),
+        }
+    }
+
+    /// A refusal; players show the `note`, which says why, beside the status.
+    #[must_use]
+    pub fn refusal(status: StatusCode, note: &str) -> Self {
+        // A file's name may be in it: whatever could end the status line must not be.
+        let note = note
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
+        Self {
+            status,
+            note,
+            ..Self::ok()
+        }
+    }
+
+    /// The answer to OPTIONS.
+    #[must_use]
+    pub fn options() -> Self {
+        Self::ok().with(headers::PUBLIC, method_names(&METHODS))
+    }
+
+    /// The answer to DESCRIBE: the session description, and what its relative URLs are relative to.
+    #[must_use]
+    pub fn description(content_base: &str, sdp: Vec<u8>) -> Self {
+        let mut reply = Self::ok()
+            .with(headers::CONTENT_TYPE, "application/sdp")
+            .with(headers::CONTENT_BASE, content_base);
+        reply.body = sdp;
+        reply
+    }
+
+    /// The answer to PLAY. Without `info`, nothing starts: the client asked for what it already gets.
+    #[must_use]
+    pub fn playing(request: &Request, span: Span, end_ns: u64, info: Option<RtpInfo<'_>>) -> Self {
+        let stop_ns = span.stop_ns.unwrap_or(end_ns);
+        let range = format!("npt={}-{}", npt(span.start_ns), npt(stop_ns));
+        let mut reply = Self::ok().with(headers::RANGE, range);
+        // There is one speed. Saying so is how the RFC (section 12.34) lets a server decline another.
+        for header in [headers::SCALE, headers::SPEED] {
+            if request.header(header.as_str()).is_some() {
+                reply = reply.with(header, "1");
+            }
+        }
+        let Some(RtpInfo {
+            url,
+            sequence,
+            timestamp,
+        }) = info
+        else {
+            return reply;
+        };
+        reply.with(
+            headers::RTP_INFO,
+            format!("url={url};seq={sequence};rtptime={timestamp}"),
+        )
+    }
+
+    /// Adds a header. `value` holds no line end.
+    #[must_use]
+    pub fn with(mut self, name: HeaderName, value: impl fmt::Display) -> Self {
+        self.headers.push((name, value.to_string()));
+        self
+    }
+
+    /// Names the session, and how long it lives without a sign of its client.
+    #[must_use]
+    pub fn with_session(self, id: SessionId, timeout: Duration) -> Self {
+        // Rounded down, but not to 0: a client that believes in less comes back in time.
+        let timeout_s = timeout.as_secs().max(1);
+        self.with(headers::SESSION, format!("{id};timeout={timeout_s}"))
+    }
+
+    /// Names the methods that would be answered otherwise.
+    #[must_use]
+    pub(super) fn with_allow(self, methods: &[Method]) -> Self {
+        self.with(headers::ALLOW, method_names(methods))
+    }
+
+    /// The status code.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.status.into()
+    }
+
+    /// Whether it is a success.
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        self.status.is_success()
+    }
+
+    /// The response as it is on the wire.
+    #[must_use]
+    pub fn to_bytes(&self, cseq: Option<u32>, date: SystemTime) -> Vec<u8> {
+        let mut response = Response::builder(Version::V1_0, self.status)
+            .header(
+                headers::SERVER,
+                concat!("onrush/", env!("CARGO_PKG_VERSION")),
+            )
+            .header(headers::DATE, httpdate::fmt_http_date(date));
+        if let Some(cseq) = cseq {
+            response = response.header(headers::CSEQ, cseq.to_string());
+        }
+        for (name, value) in &self.headers {
+            response = response.header(name.clone(), value.as_str());
+        }
+        response = response.reason_phrase(match (self.status, self.note.as_str()) {
+            // rtsp-types spells it `Ok`; a client that compares it compares it with the RFC's.
+            (StatusCode::Ok, _) => "OK".to_owned(),
+            (status, "") => status.to_string(),
+            (status, note) => format!("{status} ({note})"),
+        });
+        let mut bytes = Vec::new();
+        response
+            .build(&self.body)
+            .write(&mut bytes)
+            .expect("writing to memory does not fail");
+        bytes
+    }
+}
+
+/// What can be asked of this server.
+pub(super) const METHODS: [Method; 8] = [
+    Method::Options,
+    Method::Describe,
+    Method::Setup,
+    Method::Play,
+    Method::Pause,
+    Method::Teardown,
+    Method::GetParameter,
+    Method::SetParameter,
+];
+
+fn method_names(methods: &[Method]) -> String {
+    methods
+        .iter()
+        .map(<&str>::from)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(reply: &Reply) -> String {
+        let date = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+        String::from_utf8(reply.to_bytes(Some(7), date)).unwrap()
+    }
+
+    #[test]
+    fn a_reply_on_the_wire() {
+        let description = Reply::description("rtsp://h/a.ts/", b"v=0\r\n".to_vec());
+        assert_eq!(
+            text(&description),
+            format!(
+                "RTSP/1.0 200 OK\r\nContent-Base: rtsp://h/a.ts/\r\nContent-Length: 5\r\n\
+                 Content-Type: application/sdp\r\nCSeq: 7\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+                 Server: onrush/{}\r\n\r\nv=0\r\n",
+                env!("CARGO_PKG_VERSION"),
+            )
+        );
+        let public = "Public: OPTIONS, DESCRIBE, SETUP, PLAY, PAUSE, TEARDOWN, GET_PARAMETER, SET_PARAMETER\r\n";
+        assert!(text(&Reply::options()).contains(public));
+    }
+
+    #[test]
+    fn a_note_can_not_end_its_line() {
+        let reply = Reply::refusal(StatusCode::NotFound, "a\r\nSession: 1: no such file");
+        assert!(
+            text(&reply).starts_with("RTSP/1.0 404 Not Found (a  Session: 1: no such file)\r\n")
+        );
+    }
+
+    #[test]
+    fn a_session_time_is_never_promised_longer_than_it_is() {
+        let id = SessionId::from_random([0xab; 16]);
+        let reply = |ms| text(&Reply::ok().with_session(id, Duration::from_millis(ms)));
+        assert!(reply(60_999).contains(&format!("Session: {id};timeout=60\r\n")));
+        assert!(reply(10).contains(";timeout=1\r\n"));
+    }
+}

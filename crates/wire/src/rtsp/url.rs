@@ -1,0 +1,218 @@
+//! What a request's URL names: a file below the media directory, or one of its tracks.
+
+use percent_encoding::percent_decode_str;
+use thiserror::Error;
+
+/// What a request is about.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Target {
+    /// `*`: the server itself.
+    Server,
+    /// A name below the media directory: decoded, `/` between its parts, none at its ends, no empty, `.` or
+    /// `..` part. Empty for the directory itself.
+    Path(String),
+}
+
+/// Why a URL names nothing.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum UrlError {
+    /// It is not `rtsp://host[:port]/path`, `/path` or `*`.
+    #[error("not an RTSP URL; send rtsp://host/path")]
+    Syntax,
+    /// A `%` without two hexadecimal digits.
+    #[error("bad percent-encoding; send % as %25")]
+    Escape,
+    /// No file can have this name: it climbs with `..`, or holds an encoded slash, a zero byte or what is
+    /// not UTF-8.
+    #[error("no file can have this name")]
+    Impossible,
+}
+
+impl Target {
+    /// Takes a request's URL apart. Query and fragment are ignored: they choose nothing here.
+    ///
+    /// # Errors
+    ///
+    /// See [`UrlError`].
+    pub fn parse(uri: &str) -> Result<Self, UrlError> {
+        if uri == "*" {
+            return Ok(Self::Server);
+        }
+        let path = uri.split(['?', '#']).next().unwrap_or("");
+        let path = match path.split_once("://") {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("rtsp") => {
+                let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+                if !is_authority(authority) {
+                    return Err(UrlError::Syntax);
+                }
+                path
+            }
+            _ if path.starts_with('/') => path,
+            _ => return Err(UrlError::Syntax),
+        };
+        let mut parts = Vec::new();
+        for part in path.split('/') {
+            let part = decode(part)?;
+            match part.as_str() {
+                // Players join a base that ends in `/` and a control that starts with one.
+                "" | "." => {}
+                // Not resolved: whoever means a file in the root can say so, and a name that is never
+                // resolved can never climb out of it.
+                ".." => return Err(UrlError::Impossible),
+                part if part.contains(['/', '\0']) => return Err(UrlError::Impossible),
+                _ => parts.push(part),
+            }
+        }
+        Ok(Self::Path(parts.join("/")))
+    }
+}
+
+/// Splits `.../trackN` into the presentation's name and N.
+#[must_use]
+pub fn track(path: &str) -> Option<(&str, u32)> {
+    let (presentation, last) = path.rsplit_once('/')?;
+    Some((
+        presentation,
+        super::decode::number(last.strip_prefix("track")?)?,
+    ))
+}
+
+fn is_authority(authority: &str) -> bool {
+    let host_port = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host_port)| host_port);
+    let (host, port) = match host_port
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once(']'))
+    {
+        Some((host, "")) => (host, None),
+        Some((host, rest)) => match rest.strip_prefix(':') {
+            Some(port) => (host, Some(port)),
+            None => return false,
+        },
+        None => match host_port.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (host_port, None),
+        },
+    };
+    // RFC 3986, section 3.2.3, allows the port to be empty.
+    let is_port = |port: &str| port.is_empty() || super::decode::number::<u16>(port).is_some();
+    !host.is_empty() && port.is_none_or(is_port)
+}
+
+fn decode(part: &str) -> Result<String, UrlError> {
+    let is_escape = |tail: &str| {
+        tail.as_bytes()
+            .first_chunk::<2>()
+            .is_some_and(|d| d.iter().all(u8::is_ascii_hexdigit))
+    };
+    if !part.split('%').skip(1).all(is_escape) {
+        return Err(UrlError::Escape);
+    }
+    let decoded = percent_decode_str(part)
+        .decode_utf8()
+        .map_err(|_| UrlError::Impossible)?;
+    Ok(decoded.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn path(uri: &str) -> String {
+        match Target::parse(uri) {
+            Ok(Target::Path(path)) => path,
+            other => panic!("{uri}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn urls_name_files() {
+        assert_eq!(path("rtsp://host/a/b.ts"), "a/b.ts");
+        assert_eq!(path("RTSP://user:pw@host:8554/a/b.ts/?x=/../y#z"), "a/b.ts");
+        assert_eq!(path("rtsp://[::1]:554//a/./b.ts//track1"), "a/b.ts/track1");
+        assert_eq!(path("rtsp://[fe80::1%25eth0]/a"), "a");
+        assert_eq!(path("/a%20b/%C3%A9t%c3%a9.ts"), "a b/été.ts");
+        assert_eq!(path("/été.ts"), "été.ts");
+        assert_eq!(path("/100%25.ts"), "100%.ts");
+        assert_eq!(path("/a%3fb%23c"), "a?b#c");
+        assert_eq!(path("rtsp://host"), "");
+        assert_eq!(path("rtsp://host:/"), "");
+        assert_eq!(path("/...ts"), "...ts");
+        assert_eq!(Target::parse("*"), Ok(Target::Server));
+    }
+
+    #[test]
+    fn urls_that_name_nothing() {
+        for uri in [
+            "",
+            "a",
+            "a/b",
+            "http://h/a",
+            "rtsp:/a",
+            "rtsp:///a",
+            "rtsp://:1/a",
+            "rtsp://h:x/a",
+            "rtsp://h:65536/a",
+            "rtsp://[::1/a",
+            "rtsp://[::1]x/a",
+            "rtsp://[]/a",
+            "**",
+        ] {
+            assert_eq!(Target::parse(uri), Err(UrlError::Syntax), "{uri}");
+        }
+        for uri in ["/%", "/a%2", "/%zz", "/%2%20", "/%é0", "/a/%"] {
+            assert_eq!(Target::parse(uri), Err(UrlError::Escape), "{uri}");
+        }
+        for uri in [
+            "/../a",
+            "/a/..",
+            "/a/../b",
+            "/%2e%2e/a",
+            "/.%2E/a",
+            "/a%2fb",
+            "/a%2F..%2fb",
+            "/a%00",
+            "/%ff",
+            "rtsp://h/..",
+        ] {
+            assert_eq!(Target::parse(uri), Err(UrlError::Impossible), "{uri}");
+        }
+    }
+
+    #[test]
+    fn tracks_are_split_off() {
+        assert_eq!(track("a/b.ts/track1"), Some(("a/b.ts", 1)));
+        assert_eq!(track("b.ts/track27"), Some(("b.ts", 27)));
+        for path in [
+            "track1",
+            "a/track",
+            "a/track+1",
+            "a/track1x",
+            "a/Track1",
+            "a",
+        ] {
+            assert_eq!(track(path), None, "{path}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn names_never_climb(uri in "(rtsp://h)?(/|\\.|%2e|%2F|%5c|a|%00|\\\\|%25){0,12}") {
+            if let Ok(Target::Path(path)) = Target::parse(&uri) {
+                prop_assert!(!path.starts_with('/'));
+                prop_assert!(path.split('/').all(|p| p != ".." && p != "." ));
+                prop_assert!(!path.contains('\0'));
+            }
+        }
+
+        #[test]
+        fn noise_never_panics(uri in "\\PC{0,80}") {
+            let _any: Result<Target, UrlError> = Target::parse(&uri);
+            let _any = track(&uri);
+        }
+    }
+}
