@@ -10,3 +10,4 @@ pub mod pace;
 pub mod rtcp;
 pub mod rtp;
 pub mod rtsp;
+pub mod sdp;
