@@ -1,6 +1,8 @@
 //! What Onrush's tests and experiments stand on: namespaces, the counting sink, receivers, planted faults.
 
+pub mod checker;
 pub mod netns;
+pub mod receiver;
 pub mod sink;
 pub mod skip;
 pub mod testbed;

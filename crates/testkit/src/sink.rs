@@ -4,7 +4,7 @@
 //! zero-copy data would be copied. It sees trains as the sender's stack passed them on, so it can say
 //! whether a train stayed whole. A figure is void unless the sink counted exactly what was sent.
 //!
-//! Not here: payloads. Those who compare bytes receive them.
+//! Not here: payloads. Those who compare bytes use the [`receiver`](crate::receiver).
 
 use std::fmt;
 use std::ops::RangeInclusive;

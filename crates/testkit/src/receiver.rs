@@ -1,0 +1,257 @@
+//! A real UDP receiver of one RTP session, which keeps what arrived.
+//!
+//! It binds an even port and the odd one above it, as SETUP asks for, and collects both on threads of
+//! its own until it is finished. Judging is the [`checker`](crate::checker)'s part.
+
+use std::io;
+use std::net::{IpAddr, UdpSocket};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+
+use crate::checker::{Checker, Expected, Report};
+use crate::netns::Netns;
+
+/// The two sockets of a session, listening.
+#[derive(Debug)]
+pub struct Receiver {
+    rtp_port: u16,
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What arrived.
+#[derive(Clone, Debug, Default)]
+pub struct Capture {
+    /// At the RTP port, in order of arrival.
+    pub rtp: Vec<Datagram>,
+    /// At the RTCP port, in order of arrival.
+    pub rtcp: Vec<Datagram>,
+    bytes: usize,
+}
+
+/// One datagram and when it was read.
+#[derive(Clone, Debug)]
+pub struct Datagram {
+    /// In ns since the receiver was bound.
+    pub arrival_ns: u64,
+    /// Its payload.
+    pub bytes: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    arrived: Condvar,
+    epoch: Instant,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    capture: Capture,
+    finished: bool,
+}
+
+impl Receiver {
+    /// Binds a pair of ports on `address` in `netns` and listens. Needs root for its large buffer.
+    pub fn bind(netns: &Netns, address: IpAddr) -> io::Result<Self> {
+        let (rtp_port, rtp, rtcp) = netns.run(|| bind_pair(address))?;
+        set_socket_recv_buffer_size_force(&rtp, RECEIVE_BUFFER_BYTES)?;
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            arrived: Condvar::new(),
+            epoch: Instant::now(),
+        });
+        let mut threads = Vec::new();
+        for (socket, is_rtp) in [(rtp, true), (rtcp, false)] {
+            // So that a finished receiver ends though nothing arrives.
+            socket.set_read_timeout(Some(Duration::from_millis(50)))?;
+            let shared = Arc::clone(&shared);
+            threads.push(thread::spawn(move || shared.collect(&socket, is_rtp)));
+        }
+        Ok(Self {
+            rtp_port,
+            shared,
+            threads,
+        })
+    }
+
+    /// Waits until `enough` says so of what has arrived, or `timeout` is over; whether it did.
+    pub fn wait_until(&self, timeout: Duration, enough: impl Fn(&Capture) -> bool) -> bool {
+        let state = self.shared.lock();
+        let waited = self
+            .shared
+            .arrived
+            .wait_timeout_while(state, timeout, |s| !enough(&s.capture));
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    /// Takes what has arrived so far; what comes after is collected anew.
+    #[must_use]
+    pub fn take(&self) -> Capture {
+        std::mem::take(&mut self.shared.lock().capture)
+    }
+
+    /// Stops listening and hands over what has arrived.
+    #[must_use]
+    pub fn finish(self) -> Capture {
+        self.take()
+    }
+
+    /// The even port; RTCP is the next.
+    #[must_use]
+    pub fn rtp_port(&self) -> u16 {
+        self.rtp_port
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.shared.lock().finished = true;
+        for thread in self.threads.drain(..) {
+            // A collector's panic is lost in a panic of the test's, and shows as missing packets else.
+            drop(thread.join());
+        }
+    }
+}
+
+impl Capture {
+    /// Judges the RTP packets.
+    #[must_use]
+    pub fn check(&self, expected: Expected) -> Report {
+        let mut checker = Checker::new(expected);
+        for datagram in &self.rtp {
+            checker.push(datagram.arrival_ns, &datagram.bytes);
+        }
+        checker.finish()
+    }
+
+    /// Whether an RTCP BYE has arrived (RFC 3550, section 6.6).
+    #[must_use]
+    pub fn has_bye(&self) -> bool {
+        self.rtcp_types().any(|packet_type| packet_type == 203)
+    }
+
+    /// The types of all RTCP packets, of compound ones too.
+    pub fn rtcp_types(&self) -> impl Iterator<Item = u8> + '_ {
+        self.rtcp.iter().flat_map(|datagram| {
+            let mut rest = &datagram.bytes[..];
+            std::iter::from_fn(move || {
+                let head: [u8; 4] = *rest.first_chunk()?;
+                let words = usize::from(u16::from_be_bytes([head[2], head[3]])) + 1;
+                rest = rest.get(words * 4..).unwrap_or_default();
+                Some(head[1])
+            })
+        })
+    }
+}
+
+impl Shared {
+    fn collect(&self, socket: &UdpSocket, is_rtp: bool) {
+        let mut buffer = vec![0; 65_536];
+        loop {
+            let received = socket.recv(&mut buffer);
+            let arrival_ns = self.epoch.elapsed().as_nanos();
+            let mut state = self.lock();
+            if state.finished {
+                return;
+            }
+            // A time-out, or the ICMP echo of a report that we sent to a port closed since.
+            let Ok(bytes) = received else { continue };
+            state.capture.bytes += bytes;
+            assert!(
+                state.capture.bytes <= CAPTURE_BYTES_MAX,
+                "a test received over 1 GiB"
+            );
+            let arrival_ns = u64::try_from(arrival_ns).expect("a test takes less than 500 years");
+            let datagram = Datagram {
+                arrival_ns,
+                bytes: buffer[..bytes].to_vec(),
+            };
+            let list = if is_rtp {
+                &mut state.capture.rtp
+            } else {
+                &mut state.capture.rtcp
+            };
+            list.push(datagram);
+            drop(state);
+            self.arrived.notify_all();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn bind_pair(address: IpAddr) -> io::Result<(u16, UdpSocket, UdpSocket)> {
+    for _ in 0..BIND_TRIES_MAX {
+        let rtp = UdpSocket::bind((address, 0))?;
+        let port = rtp.local_addr()?.port();
+        if port % 2 != 0 {
+            continue;
+        }
+        if let Ok(rtcp) = UdpSocket::bind((address, port + 1)) {
+            return Ok((port, rtp, rtcp));
+        }
+    }
+    Err(io::ErrorKind::AddrInUse.into())
+}
+
+const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
+/// What one receiver holds at the most.
+const CAPTURE_BYTES_MAX: usize = 1 << 30;
+const BIND_TRIES_MAX: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::{Options, RCV_IPV4, SND_IPV4, Testbed};
+
+    #[test]
+    fn both_ports_are_collected_in_order() {
+        crate::require_root!();
+        let testbed = Testbed::new(Options::default()).unwrap();
+        let receiver = Receiver::bind(&testbed.rcv, RCV_IPV4.into()).unwrap();
+        let port = receiver.rtp_port();
+        assert_eq!(port % 2, 0);
+        let sender = testbed.snd.run(|| UdpSocket::bind((SND_IPV4, 0))).unwrap();
+        for i in 0..100_u8 {
+            sender.send_to(&[i; 1328], (RCV_IPV4, port)).unwrap();
+        }
+        // A sender report, and a BYE behind it in the same datagram.
+        let compound = [
+            &[0x80, 200, 0, 1, 0, 0, 0, 0][..],
+            &[0x81, 203, 0, 1, 0, 0, 0, 0],
+        ]
+        .concat();
+        sender.send_to(&compound, (RCV_IPV4, port + 1)).unwrap();
+        let long = Duration::from_secs(10);
+        assert!(receiver.wait_until(long, |c| c.rtp.len() == 100 && c.has_bye()));
+        assert!(!receiver.wait_until(Duration::from_millis(1), |c| c.rtp.len() == 101));
+        let capture = receiver.finish();
+        assert!(
+            (0..100_u8)
+                .zip(&capture.rtp)
+                .all(|(i, got)| got.bytes == [i; 1328])
+        );
+        assert!(capture.rtp.is_sorted_by_key(|datagram| datagram.arrival_ns));
+        assert_eq!(capture.rtcp_types().collect::<Vec<_>>(), [200, 203]);
+    }
+
+    #[test]
+    fn a_report_cut_short_is_no_endless_loop() {
+        let datagram = Datagram {
+            arrival_ns: 0,
+            bytes: vec![0x80, 200, 0xff, 0xff, 0],
+        };
+        let capture = Capture {
+            rtcp: vec![datagram],
+            ..Capture::default()
+        };
+        assert_eq!(capture.rtcp_types().collect::<Vec<_>>(), [200]);
+        assert!(!capture.has_bye());
+    }
+}
