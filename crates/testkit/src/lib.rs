@@ -2,6 +2,7 @@
 
 pub mod checker;
 pub mod netns;
+pub mod process;
 pub mod receiver;
 pub mod sink;
 pub mod skip;
