@@ -3,6 +3,7 @@
 //! Nearly all of the project's unsafe code is here. Nothing in this crate knows a protocol.
 
 pub mod clock;
+pub mod fs;
 pub mod memory;
 pub mod path;
 pub mod pool;

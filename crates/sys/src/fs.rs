@@ -1,0 +1,208 @@
+//! Files under a directory, and nothing outside it.
+//!
+//! The kernel resolves the name (`openat2` with `RESOLVE_BENEATH`, Linux 5.6), so that no rename or link
+//! planted between a check and the open can lead out. Where it can not, the name is resolved first and
+//! compared with what was opened after.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+// Never the controlling terminal; and never waiting for the other end of a FIFO.
+const OPEN_FLAGS: i32 = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
+
+/// A directory that names are looked up in.
+#[derive(Debug)]
+pub struct Root {
+    directory: File,
+    path: PathBuf,
+}
+
+impl Root {
+    /// Opens the directory at `path`.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; `ENOTDIR` if it is none.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let path = fs::canonicalize(path)?;
+        let directory = fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(OPEN_FLAGS | libc::O_DIRECTORY)
+            .open(&path)?;
+        Ok(Self { directory, path })
+    }
+
+    /// The directory's path, without symbolic links.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens `relative` for reading. Symbolic links are followed as long as they stay under the root.
+    ///
+    /// What is opened may be anything: a directory, a FIFO, a device. Ask its metadata before reading.
+    ///
+    /// # Errors
+    ///
+    /// `EXDEV` if the name leads out of the root; else what the system says.
+    pub fn open_beneath(&self, relative: &Path) -> io::Result<File> {
+        match self.openat2(relative) {
+            // An absolute link leads out for the kernel, even one to a place under the root.
+            Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
+                self.openat2(&self.resolve(relative)?)
+            }
+            // Missing (before Linux 5.6), or forbidden by a container's seccomp filter.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
+                self.open_resolved(relative)
+            }
+            answer => answer,
+        }
+    }
+
+    /// The name of `relative` without symbolic links, still relative to the root.
+    fn resolve(&self, relative: &Path) -> io::Result<PathBuf> {
+        let resolved = fs::canonicalize(self.path.join(relative))?;
+        let beneath = resolved.strip_prefix(&self.path);
+        beneath
+            .map(Path::to_owned)
+            .map_err(|_| io::Error::from_raw_os_error(libc::EXDEV))
+    }
+
+    fn open_resolved(&self, relative: &Path) -> io::Result<File> {
+        let path = self.path.join(self.resolve(relative)?);
+        let flags = OPEN_FLAGS | libc::O_NOFOLLOW;
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(flags)
+            .open(&path)?;
+        // A folder on the way may have become a link since it was resolved.
+        let opened = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        if opened == path {
+            Ok(file)
+        } else {
+            Err(io::Error::from_raw_os_error(libc::EXDEV))
+        }
+    }
+
+    fn openat2(&self, relative: &Path) -> io::Result<File> {
+        let name = CString::new(relative.as_os_str().as_bytes())?;
+        // SAFETY: `open_how` is integers only, for which all-zero is a value, and it is how the kernel
+        // wants fields of later versions.
+        let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+        how.flags = u64::from(OPEN_FLAGS.cast_unsigned());
+        how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS;
+        // SAFETY: the descriptor is open as long as `self` lives; `name` ends in NUL and `how` is an
+        // initialised `open_how` of the size given; both outlive the call, which keeps neither.
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_openat2,
+                self.directory.as_raw_fd(),
+                name.as_ptr(),
+                &raw const how,
+                size_of::<libc::open_how>(),
+            )
+        };
+        let fd = i32::try_from(fd)
+            .ok()
+            .filter(|fd| *fd >= 0)
+            .ok_or_else(io::Error::last_os_error)?;
+        // SAFETY: the kernel has just made this descriptor for us, and nothing else owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(File::from(fd))
+    }
+}
+
+/// Tells the kernel that `file` will be read once, from front to back.
+pub fn advise_sequential(file: &File) {
+    advise(file, 0, 0, libc::POSIX_FADV_SEQUENTIAL);
+}
+
+/// Tells the kernel that these bytes of `file` will not be read again soon.
+pub fn advise_done(file: &File, offset: u64, bytes: u64) {
+    advise(file, offset, bytes, libc::POSIX_FADV_DONTNEED);
+}
+
+/// Advice may be refused or ignored; then things are slower, not wrong. So its failure is no error.
+fn advise(file: &File, offset: u64, bytes: u64, advice: i32) {
+    let (Ok(offset), Ok(bytes)) = (libc::off_t::try_from(offset), libc::off_t::try_from(bytes))
+    else {
+        return;
+    };
+    // SAFETY: the descriptor is open as long as `file` is borrowed; the call takes no pointers.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, bytes, advice) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A root with a file in a folder, a file outside, and links of all kinds.
+    fn tree() -> (tempfile::TempDir, Root) {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("root");
+        fs::create_dir_all(root.join("folder")).unwrap();
+        fs::write(root.join("folder/inside"), "inside").unwrap();
+        fs::write(directory.path().join("secret"), "secret").unwrap();
+        symlink("folder/inside", root.join("relative")).unwrap();
+        symlink(root.join("folder/inside"), root.join("absolute")).unwrap();
+        symlink("../secret", root.join("out")).unwrap();
+        symlink(directory.path().join("secret"), root.join("out-absolute")).unwrap();
+        symlink("..", root.join("folder-out")).unwrap();
+        symlink("loop", root.join("loop")).unwrap();
+        let root = Root::open(&root).unwrap();
+        (directory, root)
+    }
+
+    fn read(file: io::Result<File>) -> Result<String, Option<i32>> {
+        let mut text = String::new();
+        file.map_err(|error| error.raw_os_error())?
+            .read_to_string(&mut text)
+            .unwrap();
+        Ok(text)
+    }
+
+    #[test]
+    fn names_under_the_root_open_and_others_do_not() {
+        let (_directory, root) = tree();
+        type Open = fn(&Root, &Path) -> io::Result<File>;
+        // Both roads, because a kernel has only one of them.
+        for open in [Root::open_beneath as Open, Root::open_resolved as Open] {
+            let open = |name: &str| read(open(&root, Path::new(name)));
+            assert_eq!(open("folder/inside").unwrap(), "inside");
+            assert_eq!(open("relative").unwrap(), "inside");
+            assert_eq!(open("absolute").unwrap(), "inside");
+            for out in ["out", "out-absolute", "folder-out/secret", "../secret"] {
+                assert_eq!(open(out), Err(Some(libc::EXDEV)), "{out}");
+            }
+            assert_eq!(open("loop"), Err(Some(libc::ELOOP)));
+            assert_eq!(open("missing"), Err(Some(libc::ENOENT)));
+            assert_eq!(open("folder/inside/deeper"), Err(Some(libc::ENOTDIR)));
+        }
+    }
+
+    #[test]
+    fn a_fifo_opens_without_waiting_for_a_writer() {
+        let (_directory, root) = tree();
+        let fifo = root.path().join("fifo");
+        let name = CString::new(fifo.as_os_str().as_bytes()).unwrap();
+        // SAFETY: `name` ends in NUL and outlives the call, which keeps no pointer.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let file = root.open_beneath(Path::new("fifo")).unwrap();
+        assert!(!file.metadata().unwrap().is_file());
+    }
+
+    #[test]
+    fn a_file_is_no_root() {
+        let (_directory, root) = tree();
+        let error = Root::open(&root.path().join("folder/inside")).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOTDIR));
+    }
+}
