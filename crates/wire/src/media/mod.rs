@@ -12,6 +12,7 @@ mod demux;
 pub mod plan;
 pub mod psi;
 pub mod report;
+pub mod synth;
 pub mod ts;
 
 use std::sync::Arc;

@@ -99,6 +99,20 @@ pub enum ImageError {
     },
 }
 
+impl RtpOrigin {
+    /// The sequence number of RTP packet `rtp_packet` of a plan.
+    #[must_use]
+    pub fn sequence_of(&self, rtp_packet: u64) -> u16 {
+        self.sequence.wrapping_add((rtp_packet & 0xffff) as u16)
+    }
+
+    /// The RTP timestamp of media time `time_ns`.
+    #[must_use]
+    pub fn timestamp_of(&self, time_ns: u64) -> u32 {
+        self.timestamp.wrapping_add(rtp::ticks(time_ns))
+    }
+}
+
 impl Plan {
     /// Cuts `index` into RTP packets and bursts.
     ///
@@ -260,10 +274,8 @@ impl Plan {
             let header = rtp::Header {
                 marker: false,
                 payload_type: rtp::PAYLOAD_TYPE_MP2T,
-                sequence: origin.sequence.wrapping_add((packet & 0xffff) as u16),
-                timestamp: origin
-                    .timestamp
-                    .wrapping_add(rtp::ticks(times.due_ns(packet))),
+                sequence: origin.sequence_of(packet),
+                timestamp: origin.timestamp_of(times.due_ns(packet)),
                 ssrc: origin.ssrc,
             };
             let (head, payload) = image.split_at_mut(rtp::HEADER_BYTES);
