@@ -8,5 +8,6 @@ pub mod memory;
 pub mod path;
 pub mod pool;
 pub mod probe;
+pub mod socket;
 pub mod thread;
 pub mod wake;
