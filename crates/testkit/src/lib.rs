@@ -4,6 +4,7 @@ pub mod checker;
 pub mod netns;
 pub mod process;
 pub mod receiver;
+pub mod rtsp_client;
 pub mod sink;
 pub mod skip;
 pub mod testbed;
