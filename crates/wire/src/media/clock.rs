@@ -411,3 +411,256 @@ fn scale(value: u64, numerator: u64, denominator: u64) -> u64 {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// 1 ms in ticks; packets in these tests last that long, unless they say otherwise.
+    const MS: u64 = 27_000;
+
+    /// A clock of `(packet, ticks, flagged)`, for a file of `packets`.
+    fn clock(
+        packets: u64,
+        seen: impl IntoIterator<Item = (u64, u64, bool)>,
+    ) -> (Clock, PcrQuality) {
+        let mut builder = ClockBuilder::default();
+        for (packet, ticks, flagged) in seen {
+            builder.observe(packet, ticks, flagged);
+        }
+        let (clock, quality) = builder.finish(packets);
+        (clock.expect("a usable clock"), quality)
+    }
+
+    /// PCRs every 20 packets from `packets.start` on, the first of `ticks`, at the given rate.
+    fn steady(
+        packets: std::ops::Range<u64>,
+        ticks: u64,
+        packet_ticks: u64,
+    ) -> Vec<(u64, u64, bool)> {
+        let start = packets.start;
+        let pcr = |packet| (ticks + (packet - start) * packet_ticks) % PCR_WRAP;
+        packets
+            .step_by(20)
+            .map(|packet| (packet, pcr(packet), false))
+            .collect()
+    }
+
+    /// Asserts that packet `i` of a clock is due at `i` ms, for all of `packets`.
+    fn assert_keeps_pace(clock: &Clock, packets: u64) {
+        for packet in 0..=packets {
+            assert!(
+                clock.time_ns(packet).abs_diff(packet * 1_000_000) <= 2,
+                "{packet}"
+            );
+        }
+    }
+
+    #[test]
+    fn time_runs_linearly_between_references_and_beyond_them() {
+        // The first reference is in packet 7, the last in packet 987 of 1100.
+        let (clock, quality) = clock(1100, steady(7..1000, 12345, MS));
+        assert_keeps_pace(&clock, 1100);
+        assert_eq!(
+            (quality.count, quality.discontinuities, quality.wraps),
+            (50, 0, 0)
+        );
+        assert_eq!(
+            (quality.interval_mean_ns, quality.interval_max_ns),
+            (20_000_000, 20_000_000)
+        );
+        assert_eq!(quality.jitter_max_ns, 0);
+    }
+
+    #[test]
+    fn a_wrap_is_no_break() {
+        let (clock, quality) = clock(1000, steady(0..1000, PCR_WRAP - 500 * MS, MS));
+        assert_keeps_pace(&clock, 1000);
+        assert_eq!((quality.wraps, quality.discontinuities), (1, 0));
+    }
+
+    #[test]
+    fn a_new_time_base_goes_on_at_the_rate_before() {
+        let hour = 3600 * PCR_HZ;
+        let beyond = 500 * MS + PCR_JUMP_TICKS_MAX;
+        // Back an hour, on an hour, and just beyond the limit; none of them flagged.
+        for ticks in [9 * hour, 11 * hour, 10 * hour + beyond] {
+            let mut seen = steady(0..500, 10 * hour, MS);
+            seen.extend(steady(500..1000, ticks, MS));
+            let (clock, quality) = clock(1000, seen);
+            assert_keeps_pace(&clock, 1000);
+            assert_eq!(quality.discontinuities, 1, "{ticks}");
+        }
+    }
+
+    #[test]
+    fn a_jump_is_time_up_to_its_limit_unless_it_is_flagged() {
+        let with = |step: u64, flagged: bool| {
+            let mut seen = steady(0..100, 0, MS);
+            let mut after = steady(100..200, 80 * MS + step, MS);
+            after[0].2 = flagged;
+            seen.extend(after);
+            let (clock, quality) = clock(200, seen);
+            (
+                clock.time_ns(100) - clock.time_ns(80),
+                quality.discontinuities,
+            )
+        };
+        assert_eq!(with(PCR_JUMP_TICKS_MAX, false), (10_000_000_000, 0));
+        assert_eq!(with(PCR_JUMP_TICKS_MAX + 1, false), (20_000_000, 1));
+        assert_eq!(with(PCR_INTERVAL_TICKS_MAX, true), (100_000_000, 0));
+        assert_eq!(with(PCR_INTERVAL_TICKS_MAX + 1, true), (20_000_000, 1));
+    }
+
+    #[test]
+    fn one_wild_reference_leaves_no_trace_in_time() {
+        let mut seen = steady(0..1000, 0, MS);
+        seen[25].1 = 12_345_678_901;
+        let (clock, quality) = clock(1000, seen);
+        assert_keeps_pace(&clock, 1000);
+        // There and back.
+        assert_eq!(quality.discontinuities, 2);
+    }
+
+    #[test]
+    fn across_a_break_and_at_the_end_the_rate_is_that_of_the_second_before() {
+        // Three seconds at a packet a ms, one at two a ms; then a break of 100 packets.
+        let mut seen = steady(0..3000, 0, MS);
+        seen.extend(steady(3000..5020, 3000 * MS, MS / 2));
+        seen.extend(steady(5100..6000, 99 * PCR_HZ, MS));
+        let (clock, _) = clock(6000, seen);
+        assert_eq!(clock.time_ns(5100) - clock.time_ns(5000), 50_000_000);
+        // The last reference is in packet 5980.
+        assert_eq!(clock.time_ns(6000) - clock.time_ns(5980), 20_000_000);
+    }
+
+    #[test]
+    fn impossible_rates_are_not_believed() {
+        // A million packets in 5 ms, between two honest halves.
+        let mut seen = steady(0..1000, 0, MS);
+        let crawl = (0..=100).map(|i| (1000 + i * 10_000, 980 * MS + i * MS / 20, false));
+        seen.extend(crawl);
+        let (clock, quality) = clock(1_001_000, seen);
+        assert_eq!(quality.discontinuities, 1);
+        assert!(
+            clock.time_ns(1_001_000) >= 1_000_000_000_000,
+            "{}",
+            clock.time_ns(1_001_000)
+        );
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_is_none() {
+        for seen in [vec![], vec![(5, 1, false)], vec![(5, 1, false); 10]] {
+            let mut builder = ClockBuilder::default();
+            for (i, (packet, ticks, flagged)) in seen.into_iter().enumerate() {
+                builder.observe(packet + i as u64, ticks, flagged);
+            }
+            assert!(builder.finish(100).0.is_none());
+        }
+    }
+
+    #[test]
+    fn jitter_is_the_distance_from_the_line_between_the_neighbours() {
+        let mut seen = steady(0..100, 0, MS);
+        // The middle one 3 us late: its own deviation is 3 us, each neighbour's half of that.
+        seen[2].1 += 81;
+        let (_, quality) = clock(100, seen);
+        assert_eq!(quality.jitter_max_ns, 3000);
+        // (40 + 81 + 40) ticks over three triples.
+        assert_eq!(quality.jitter_mean_ns, 53 * 1000 / 27);
+    }
+
+    #[test]
+    fn points_thin_out_at_their_limit_and_keep_the_pace() {
+        let of = |points: usize| {
+            // One point every 5 ms, which is the closest they come.
+            let (clock, _) = clock(
+                points as u64 * 5,
+                (0..points as u64).map(|i| (i * 5, i * 5 * MS, false)),
+            );
+            clock
+        };
+        // The end of the file is a point of its own.
+        assert_eq!(of(CLOCK_POINTS_MAX).points.len(), CLOCK_POINTS_MAX + 1);
+        let thinned = of(CLOCK_POINTS_MAX + 1);
+        assert_eq!(thinned.points.len(), CLOCK_POINTS_MAX / 2 + 3);
+        assert_keeps_pace(&thinned, 100_000);
+        let many = of(4 * CLOCK_POINTS_MAX);
+        assert!(many.points.len() <= CLOCK_POINTS_MAX + 1);
+        assert_keeps_pace(&many, 100_000);
+    }
+
+    #[test]
+    fn the_busiest_second_is_found_wherever_it_starts() {
+        // 100 packets a second, but from 2.3 s to 3.3 s 1000, and half a second of 800 after 5 s.
+        let mut seen = vec![(0, 0, false)];
+        let mut at = (0, 0);
+        for (packets, ms) in [
+            (230, 2300),
+            (1000, 1000),
+            (170, 1700),
+            (400, 500),
+            (450, 4500),
+        ] {
+            for _ in 0..ms / 100 {
+                at = (at.0 + packets * 100 / ms, at.1 + 100 * MS);
+                seen.push((at.0, at.1, false));
+            }
+        }
+        let (clock, _) = clock(at.0, seen);
+        assert_eq!(clock.packets_per_second_max(), 1000);
+        assert_eq!(
+            Clock::constant(10_000, 1504 * 250).packets_per_second_max(),
+            250
+        );
+    }
+
+    #[test]
+    fn a_constant_rate_is_exact_at_both_ends() {
+        let clock = Clock::constant(1_000_000_007, 4_000_000);
+        assert_eq!(
+            (clock.time_ns(0), clock.time_ns(2_000_000)),
+            (0, 752_000_000_000)
+        );
+        assert_eq!(clock.time_ns(1_000_000_007), 376_000_002_632_000);
+        assert_eq!(clock.time_ns(u64::MAX), 376_000_002_632_000);
+    }
+
+    proptest! {
+        #[test]
+        fn time_never_goes_back_whatever_the_references_say(
+            steps in prop::collection::vec(
+                (
+                    prop_oneof![1_u64..50, 1_u64..1_000_000],
+                    prop_oneof![0_u64..100 * MS, any::<u64>(), Just(0), Just(PCR_WRAP - 1)],
+                    any::<bool>(),
+                ),
+                0..200,
+            ),
+        ) {
+            let mut builder = ClockBuilder::default();
+            let (mut packet, mut ticks) = (0, 0_u64);
+            for (packets, step, flagged) in steps {
+                packet += packets;
+                ticks = ticks.wrapping_add(step);
+                builder.observe(packet, ticks, flagged);
+            }
+            let Some(clock) = builder.finish(packet + 10).0 else { return Ok(()) };
+            prop_assert_eq!(clock.points[0], Point { packet: 0, time_ns: 0 });
+            prop_assert!(clock.points.is_sorted_by(|a, b| a.packet < b.packet));
+            prop_assert!(clock.points.is_sorted_by_key(|point| point.time_ns));
+            let mut cursor = clock.cursor(0);
+            for packet in (0..packet + 20).step_by(usize::try_from(packet / 500 + 1).unwrap()) {
+                let time_ns = clock.time_ns(packet);
+                prop_assert_eq!(clock.time_ns_from(&mut cursor, packet), time_ns);
+                // The first packet due then, or later.
+                let at = clock.packet_at(time_ns);
+                prop_assert!(at <= packet && clock.time_ns(at) >= time_ns);
+                prop_assert!(at == 0 || clock.time_ns(at - 1) < time_ns);
+            }
+        }
+    }
+}

@@ -494,7 +494,7 @@ fn seek_points(starts: &[Start], clock: &Clock) -> Vec<SeekPoint> {
         ts_packet: 0,
         time_ns: 0,
     }];
-    for start in starts {
+    for (i, start) in starts.iter().enumerate() {
         let (tables_ns, access_ns) = (clock.time_ns(start.tables), clock.time_ns(start.access));
         let near = access_ns - tables_ns <= TABLES_BEFORE_NS_MAX;
         let (ts_packet, time_ns) = if near {
@@ -503,7 +503,7 @@ fn seek_points(starts: &[Start], clock: &Clock) -> Vec<SeekPoint> {
             (start.access, access_ns)
         };
         // The first picture's tables come right after the start; one place to start at is enough.
-        let is_start = points.len() == 1 && access_ns <= TABLES_BEFORE_NS_MAX;
+        let is_start = i == 0 && access_ns <= TABLES_BEFORE_NS_MAX;
         if !is_start && points.last().is_some_and(|last| last.ts_packet < ts_packet) {
             points.push(SeekPoint { ts_packet, time_ns });
         }
@@ -515,4 +515,342 @@ fn seek_points(starts: &[Start], clock: &Clock) -> Vec<SeekPoint> {
 /// A list's index as it is kept per pid. The lists' limits are far below [`NONE`].
 fn index(i: usize) -> u16 {
     u16::try_from(i).unwrap_or(NONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::media::synth::{MapEntry, Packet, Writer};
+
+    /// 10 ms in PCR ticks; a packet in these tests lasts that long.
+    const PACKET_TICKS: u64 = 270_000;
+
+    const IDR: &[u8] = &[0, 0, 1, 0xe0, 0, 0, 0x80, 0, 0, 0, 0, 1, 0x65, 1, 2];
+    const SLICE: &[u8] = &[0, 0, 1, 0xe0, 0, 0, 0x80, 0, 0, 0, 0, 1, 0x41, 1, 2];
+
+    /// What a stream says, 10 ms a packet where it has no clock.
+    fn learn(stream: &[u8]) -> Learned {
+        let mut demux = Demux::new();
+        for packet in stream.chunks_exact(TS_PACKET_BYTES) {
+            demux.packet(packet.first_chunk().unwrap());
+        }
+        let packets = demux.packets();
+        demux.finish(Clock::constant(packets, 188 * 8 * 100))
+    }
+
+    /// PAT, and maps of programmes whose video has the pid after the map's.
+    fn tables(writer: &mut Writer, maps: &[u16]) {
+        let programmes: Vec<_> = (1..).zip(maps.iter().copied()).collect();
+        writer.pat(&programmes);
+        for (number, pid) in programmes {
+            let video = MapEntry {
+                pid: pid + 1,
+                stream_type: 0x1b,
+                descriptors: &[],
+            };
+            writer.pmt(pid, number, pid + 1, &[video]);
+        }
+    }
+
+    fn video(pid: u16, payload: &[u8]) -> Packet<'_> {
+        Packet {
+            pid,
+            unit_start: true,
+            payload,
+            ..Packet::default()
+        }
+    }
+
+    fn nulls(writer: &mut Writer, count: usize) {
+        (0..count).for_each(|_| writer.null());
+    }
+
+    fn points(learned: &Learned) -> Vec<u64> {
+        learned
+            .seek_points
+            .iter()
+            .map(|point| point.ts_packet)
+            .collect()
+    }
+
+    #[test]
+    fn seeking_starts_with_the_tables_if_they_are_near() {
+        let mut writer = Writer::new();
+        tables(&mut writer, &[100]);
+        let mut expected = vec![0];
+        for distance in [3, 48, 49] {
+            nulls(&mut writer, 100);
+            let tables_start = writer.packets();
+            tables(&mut writer, &[100]);
+            nulls(&mut writer, distance);
+            let access = writer.packets();
+            writer.packet(Packet {
+                random_access: true,
+                ..video(101, SLICE)
+            });
+            expected.push(if access - tables_start <= 50 {
+                tables_start
+            } else {
+                access
+            });
+        }
+        // A PAT whose map does not follow is of no use.
+        nulls(&mut writer, 100);
+        writer.pat(&[(1, 100)]);
+        expected.push(writer.packets());
+        writer.packet(Packet {
+            random_access: true,
+            ..video(101, SLICE)
+        });
+        let learned = learn(&writer.finish());
+        assert_eq!(learned.streams.seek_kind, SeekKind::Flagged);
+        assert_eq!(points(&learned), expected);
+    }
+
+    #[test]
+    fn pictures_are_looked_for_where_none_is_flagged() {
+        let mut writer = Writer::new();
+        tables(&mut writer, &[100]);
+        let mut expected = vec![0];
+        for payload in [SLICE, IDR, SLICE, IDR] {
+            nulls(&mut writer, 60);
+            if payload == IDR {
+                expected.push(writer.packets());
+            }
+            writer.packet(video(101, payload));
+        }
+        let learned = learn(&writer.finish());
+        assert_eq!(
+            (learned.streams.seek_kind, points(&learned)),
+            (SeekKind::Pictures, expected)
+        );
+    }
+
+    #[test]
+    fn first_pictures_are_told_by_their_codec() {
+        let pes =
+            |code: &[u8]| [&[0, 0, 1, 0xe0, 0, 0, 0x80, 0, 2, 9, 9, 0, 0, 1][..], code].concat();
+        for (stream_type, yes, no) in [
+            (0x1b, [0x67, 0x65], [0x61, 0x06]),
+            (0x24, [0x40, 0x26], [0x02, 0x46]),
+            (0x02, [0xb3, 0xb3], [0xb5, 0x00]),
+            (0x10, [0xb0, 0xb3], [0xb6, 0xb2]),
+            (0xea, [0x0f, 0x0f], [0x0d, 0x0e]),
+            (0x42, [0, 0], [0xb3, 0x65]),
+        ] {
+            let found = |code| starts_picture(StreamType(stream_type), &pes(&[code]));
+            assert_eq!(no.map(found), [false; 2], "{stream_type:#x}");
+            assert_eq!(yes.map(found), [stream_type != 0x42; 2], "{stream_type:#x}");
+        }
+        // Not in the header, not behind the end.
+        assert!(!starts_picture(
+            StreamType(0x1b),
+            &[0, 0, 1, 0xe0, 0, 0, 0x80, 0, 200, 0, 0, 1, 0x65]
+        ));
+        assert!(!starts_picture(StreamType(0x1b), &IDR[..12]));
+    }
+
+    #[test]
+    fn sound_alone_starts_anywhere() {
+        let mut writer = Writer::new();
+        writer.pat(&[(1, 100)]);
+        writer.pmt(
+            100,
+            1,
+            101,
+            &[MapEntry {
+                pid: 101,
+                stream_type: 0x03,
+                descriptors: &[],
+            }],
+        );
+        nulls(&mut writer, 100);
+        let expected = vec![0, writer.packets(), writer.packets() + 1];
+        writer.packet(video(101, &[0, 0, 1, 0xc0]));
+        writer.packet(video(101, &[0, 0, 1, 0xc0]));
+        writer.packet(video(101, &[1, 0, 1, 0xc0]));
+        let learned = learn(&writer.finish());
+        assert_eq!(
+            (learned.streams.seek_kind, points(&learned)),
+            (SeekKind::Sound, expected)
+        );
+    }
+
+    #[test]
+    fn without_tables_there_is_only_the_start() {
+        let mut writer = Writer::new();
+        nulls(&mut writer, 100);
+        writer.packet(Packet {
+            random_access: true,
+            ..video(101, IDR)
+        });
+        let learned = learn(&writer.finish());
+        assert_eq!(
+            (learned.streams.seek_kind, points(&learned)),
+            (SeekKind::None, vec![0])
+        );
+    }
+
+    #[test]
+    fn the_clock_is_that_of_the_first_programme_that_has_one() {
+        // Programme 1 (pids 100, 101) has no clock, 2 one at half speed, 3 and a stray pid others.
+        let mut writer = Writer::new();
+        tables(&mut writer, &[100, 200, 300]);
+        for i in 0..100 {
+            for (pid, ticks) in [(999, 1), (301, 2), (201, 8), (101, 0)] {
+                let pcr = (ticks > 0).then_some(i * ticks * PACKET_TICKS);
+                writer.packet(Packet {
+                    pcr,
+                    ..video(pid, SLICE)
+                });
+            }
+        }
+        let learned = learn(&writer.finish());
+        let (pid, quality) = learned.streams.pcr.unwrap();
+        assert_eq!(
+            (pid, quality.count, learned.streams.clocked),
+            (201, 100, true)
+        );
+        // 8 packet times in 4 packets.
+        assert_eq!(
+            learned.clock.time_ns(404) - learned.clock.time_ns(400),
+            80_000_000
+        );
+    }
+
+    #[test]
+    fn without_a_clock_the_fallback_holds() {
+        let mut writer = Writer::new();
+        tables(&mut writer, &[100]);
+        writer.packet(Packet {
+            pcr: Some(5),
+            ..video(101, SLICE)
+        });
+        nulls(&mut writer, 50);
+        let learned = learn(&writer.finish());
+        assert!(!learned.streams.clocked);
+        assert_eq!(learned.clock.time_ns(50), 500_000_000);
+    }
+
+    #[test]
+    fn an_announced_discontinuity_counts_until_the_next_reference() {
+        let mut writer = Writer::new();
+        for i in 0..100_u64 {
+            // The flag comes a packet before the first reference of the new base, 9 s on.
+            let pcr = (i != 49).then_some(i * PACKET_TICKS + u64::from(i >= 50) * 9 * 27_000_000);
+            let discontinuity = i == 49;
+            writer.packet(Packet {
+                pcr,
+                discontinuity,
+                ..video(101, SLICE)
+            });
+        }
+        let learned = learn(&writer.finish());
+        assert_eq!(learned.streams.pcr.unwrap().1.discontinuities, 1);
+        assert_eq!(learned.clock.time_ns(100), 1_000_000_000);
+    }
+
+    #[test]
+    fn faults_are_counted_and_tolerated() {
+        let mut writer = Writer::new();
+        tables(&mut writer, &[100]);
+        for _ in 0..8 {
+            writer.packet(video(101, SLICE));
+        }
+        nulls(&mut writer, 5);
+        let mut packets: Vec<Vec<u8>> = writer
+            .finish()
+            .chunks(TS_PACKET_BYTES)
+            .map(<[u8]>::to_vec)
+            .collect();
+        // Twice the same is allowed, three times is not; nor is a missing one.
+        packets.insert(3, packets[3].clone());
+        packets.insert(6, packets[6].clone());
+        packets.insert(6, packets[6].clone());
+        packets.remove(10);
+        packets[11][1] |= 0x80;
+        packets[9][3] |= 0x80;
+        let learned = learn(&packets.concat());
+        let facts = &learned.streams;
+        // The third copy, the missing packet, and the one whose header can not be trusted.
+        assert_eq!(facts.continuity_errors, 2);
+        assert_eq!(
+            (facts.nulls, facts.transport_errors, facts.scrambled),
+            (5, 1, 1)
+        );
+        assert_eq!(facts.programmes[0].streams[0].packets, 9);
+        assert_eq!(facts.programmes[0].streams[0].continuity_errors, 2);
+        assert_eq!(facts.pids, 3);
+    }
+
+    #[test]
+    fn clocks_end_at_their_limit() {
+        let mut writer = Writer::new();
+        let pids = 100..=100 + u16::try_from(CLOCKS_MAX).unwrap();
+        // The last is the programme's, but comes too late.
+        writer.pat(&[(1, 50)]);
+        let late = *pids.end();
+        writer.pmt(50, 1, late, &[]);
+        for pid in pids {
+            for i in 0..10 {
+                writer.packet(Packet {
+                    pid,
+                    pcr: Some(i * PACKET_TICKS),
+                    ..Packet::default()
+                });
+            }
+        }
+        let stream = writer.finish();
+        assert_eq!(learn(&stream).streams.pcr.unwrap().0, 100);
+        // One less, and it fits.
+        let rest = [&stream[..2 * 188], &stream[12 * 188..]].concat();
+        assert_eq!(learn(&rest).streams.pcr.unwrap().0, late);
+    }
+
+    #[test]
+    fn followed_streams_end_at_their_limit() {
+        for (programmes, kind) in [
+            (SEEKERS_MAX, SeekKind::Flagged),
+            (SEEKERS_MAX + 1, SeekKind::None),
+        ] {
+            let mut writer = Writer::new();
+            let maps: Vec<u16> = (0_u16..).map(|i| 100 + 2 * i).take(programmes).collect();
+            tables(&mut writer, &maps);
+            nulls(&mut writer, 100);
+            // Only the last programme has pictures.
+            let pid = maps.last().unwrap() + 1;
+            writer.packet(Packet {
+                random_access: true,
+                ..video(pid, SLICE)
+            });
+            assert_eq!(learn(&writer.finish()).streams.seek_kind, kind);
+        }
+    }
+
+    #[test]
+    fn places_to_start_thin_out_at_their_limit() {
+        let mut starts = Starts::default();
+        let start = |access| Start {
+            tables: access,
+            access,
+        };
+        let max = SEEK_POINTS_MAX as u64;
+        (0..max).for_each(|i| starts.push(start(i)));
+        assert_eq!(starts.list.len(), SEEK_POINTS_MAX);
+        starts.push(start(max));
+        assert_eq!(starts.list.len(), SEEK_POINTS_MAX / 2 + 1);
+        (max + 1..5 * max).for_each(|i| starts.push(start(i)));
+        assert!(starts.list.len() <= SEEK_POINTS_MAX);
+        // Evenly, to the end.
+        let distances = starts
+            .list
+            .windows(2)
+            .map(|pair| pair[1].access - pair[0].access);
+        assert!(
+            distances.clone().all(|distance| distance == 8),
+            "{:?}",
+            distances.max()
+        );
+        assert_eq!(starts.list.last().unwrap().access, 5 * max - 8);
+    }
 }

@@ -390,3 +390,232 @@ impl Source<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::media::SyncRun;
+    use crate::media::synth::{constant_rate, to_m2ts};
+    use crate::media::ts::{ScanOptions, Scanner};
+
+    const ORIGIN: RtpOrigin = RtpOrigin {
+        sequence: 65_530,
+        timestamp: u32::MAX - 1000,
+        ssrc: 0x1234_5678,
+    };
+
+    /// A plan of `file`, 10 ms a burst.
+    fn plan(file: &[u8], ts_packets_per_rtp: u8) -> Plan {
+        let mut scanner = Scanner::new(ScanOptions::default());
+        scanner.push(file).unwrap();
+        let index = Arc::new(scanner.finish().unwrap());
+        Plan::new(
+            index,
+            Packetisation {
+                ts_packets_per_rtp,
+                burst_ns: 10_000_000,
+            },
+        )
+    }
+
+    /// The images of `packets`, by the words of RFC 2250 and nothing clever.
+    fn model(plan: &Plan, file: &[u8], packets: Range<u64>) -> Vec<u8> {
+        let index = plan.index();
+        let offset = |ts_packet: u64| {
+            let holds = |run: &&SyncRun| (run.first..run.end()).contains(&ts_packet);
+            let run = index.runs().iter().find(holds).unwrap();
+            usize::try_from(run.offset_of(ts_packet)).unwrap()
+        };
+        let mut images = Vec::new();
+        for packet in packets {
+            let first = packet * plan.ts_per_rtp;
+            let ticks = u128::from(index.due_ns(first)) * 9 / 100_000;
+            images.extend([0x80, 33]);
+            images.extend(
+                ORIGIN
+                    .sequence
+                    .wrapping_add((packet % 65_536) as u16)
+                    .to_be_bytes(),
+            );
+            images.extend(
+                ORIGIN
+                    .timestamp
+                    .wrapping_add((ticks & 0xffff_ffff) as u32)
+                    .to_be_bytes(),
+            );
+            images.extend(ORIGIN.ssrc.to_be_bytes());
+            for ts_packet in first..(first + plan.ts_per_rtp).min(index.ts_packets()) {
+                images.extend(&file[offset(ts_packet)..][..188]);
+            }
+        }
+        images
+    }
+
+    /// Writes the images of `packets` from the smallest piece of the file that will do.
+    fn images(plan: &Plan, file: &[u8], packets: Range<u64>) -> Vec<u8> {
+        let range = plan.file_range(packets.clone());
+        let at = |offset| usize::try_from(offset).unwrap();
+        let piece = &file[at(range.start)..at(range.end)];
+        let mut out = vec![0; at(packets.end - packets.start) * plan.stride()];
+        plan.write_images(packets.clone(), piece, range.start, ORIGIN, &mut out)
+            .unwrap();
+        let last = packets.end.saturating_sub(1);
+        out.truncate(out.len() - (plan.stride() - 12 - plan.payload_bytes(last)));
+        out
+    }
+
+    /// Files with gaps, both distances, and any number of packets.
+    fn files() -> impl Strategy<Value = Vec<u8>> {
+        let piece = (5_u64..60, 1_u64..500_000, any::<bool>(), 0_usize..300);
+        prop::collection::vec(piece, 1..5).prop_map(|pieces| {
+            let mut file = Vec::new();
+            for (packets, ticks, m2ts, garbage) in pieces {
+                let stream = constant_rate(packets, 0, ticks);
+                file.extend(if m2ts { to_m2ts(&stream, 1000) } else { stream });
+                file.extend(vec![0; garbage]);
+            }
+            file
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn images_from_any_split_are_those_of_the_model(
+            file in files(),
+            ts_packets_per_rtp in 1_u8..=7,
+            mut cuts in prop::collection::vec(0_u64..300, 0..6),
+        ) {
+            let plan = plan(&file, ts_packets_per_rtp);
+            let all = plan.rtp_packets();
+            cuts.extend([0, all]);
+            cuts.sort_unstable();
+            let expected = model(&plan, &file, 0..all);
+            let mut written = Vec::new();
+            for cut in cuts.windows(2) {
+                let (start, end) = (cut[0].min(all), cut[1].min(all));
+                if start < end {
+                    written.extend(images(&plan, &file, start..end));
+                }
+            }
+            prop_assert!(written == expected);
+        }
+
+        #[test]
+        fn a_plan_covers_each_transport_packet_once_and_in_order(
+            file in files(),
+            ts_packets_per_rtp in 1_u8..=7,
+        ) {
+            let plan = plan(&file, ts_packets_per_rtp);
+            let mut ts_packet = 0;
+            for packet in 0..plan.rtp_packets() {
+                prop_assert_eq!(plan.rtp_packet_of(ts_packet), packet);
+                prop_assert_eq!(plan.due_ns(packet), plan.index().due_ns(ts_packet));
+                let payload_bytes = plan.payload_bytes(packet);
+                let full = usize::from(ts_packets_per_rtp) * 188;
+                let is_last = packet + 1 == plan.rtp_packets();
+                prop_assert!(payload_bytes == full || is_last && payload_bytes > 0);
+                ts_packet += payload_bytes as u64 / 188;
+            }
+            prop_assert_eq!(ts_packet, plan.index().ts_packets());
+        }
+
+        #[test]
+        fn bursts_part_the_packets_at_the_intervals_of_time(
+            file in files(),
+            ts_packets_per_rtp in 1_u8..=7,
+            start in 0_u64..50,
+            count in 0_u64..300,
+        ) {
+            let plan = plan(&file, ts_packets_per_rtp);
+            let mut bursts = Vec::new();
+            plan.bursts(start..start + count, &mut bursts);
+            let mut next = start;
+            for burst in &bursts {
+                prop_assert_eq!(burst.first, next);
+                prop_assert_eq!(burst.due_ns, plan.due_ns(next));
+                next += u64::from(burst.packets);
+                let interval = |packet| plan.due_ns(packet) / 10_000_000;
+                prop_assert_eq!(interval(burst.first), interval(next - 1));
+                if burst != bursts.last().unwrap() {
+                    prop_assert!(interval(burst.first) < interval(next));
+                }
+            }
+            prop_assert_eq!(next, (start + count).min(plan.rtp_packets()).max(start));
+        }
+    }
+
+    #[test]
+    fn a_changed_file_is_noticed() {
+        let mut file = constant_rate(100, 0, 10_000);
+        let plan = plan(&file, 7);
+        let mut out = vec![0; 20 * plan.stride()];
+        let mut write = |file: &[u8], offset, packets| {
+            plan.write_images(packets, file, offset, ORIGIN, &mut out)
+        };
+        assert_eq!(write(&file, 0, 0..15), Ok(()));
+        let short = write(&file[..99 * 188], 0, 0..15).unwrap_err();
+        let (needed_start, needed_end) = (98 * 188, 100 * 188);
+        let (given_start, given_end) = (0, 99 * 188);
+        let bytes = ImageError::Bytes {
+            needed_start,
+            needed_end,
+            given_start,
+            given_end,
+        };
+        assert_eq!(short, bytes);
+        assert!(matches!(
+            write(&file, 1, 0..15),
+            Err(ImageError::Bytes { .. })
+        ));
+        file[40 * 188] = 0x46;
+        assert_eq!(
+            write(&file, 0, 0..15),
+            Err(ImageError::Sync {
+                file_offset: 40 * 188
+            })
+        );
+        assert_eq!(write(&file, 0, 6..15), Ok(()));
+    }
+
+    #[test]
+    fn images_need_room_and_packets() {
+        let file = constant_rate(100, 0, 10_000);
+        let plan = plan(&file, 7);
+        // 14 full packets and one of two transport packets.
+        assert_eq!(
+            (
+                plan.rtp_packets(),
+                plan.payload_bytes(14),
+                plan.payload_bytes(15)
+            ),
+            (15, 376, 0)
+        );
+        let room = 14 * plan.stride() + 12 + 376;
+        let mut out = vec![0xee; room + 1];
+        assert_eq!(plan.write_images(0..15, &file, 0, ORIGIN, &mut out), Ok(()));
+        assert_eq!(out[room], 0xee);
+        for (packets, bytes) in [(0..15, room - 1), (0..16, room + 1), (14..15, 387)] {
+            let error = plan.write_images(packets, &file, 0, ORIGIN, &mut out[..bytes]);
+            assert!(matches!(error, Err(ImageError::Room { .. })), "{error:?}");
+        }
+        assert_eq!(plan.write_images(3..3, &[], 0, ORIGIN, &mut []), Ok(()));
+        assert_eq!(plan.file_range(15..20), 0..0);
+        assert_eq!(plan.file_range(13..20), 91 * 188..100 * 188);
+    }
+
+    #[test]
+    fn the_packet_at_a_time_is_not_before_it() {
+        let plan = plan(&constant_rate(700, 0, 27_000), 7);
+        for (time_ns, packet) in [
+            (0, 0),
+            (1, 1),
+            (7_000_000, 1),
+            (7_000_001, 2),
+            (u64::MAX, 100),
+        ] {
+            assert_eq!(plan.rtp_packet_at(time_ns), packet, "{time_ns}");
+        }
+    }
+}

@@ -457,3 +457,187 @@ pub(crate) const PAT_PID: u16 = 0;
 
 /// The pid of the service description table.
 pub(crate) const SDT_PID: u16 = 0x11;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::media::TS_PACKET_BYTES;
+    use crate::media::synth::{MapEntry, Writer};
+
+    /// The programmes in the tables that `write` writes.
+    fn programmes(write: impl FnOnce(&mut Writer)) -> Vec<Programme> {
+        let mut writer = Writer::new();
+        write(&mut writer);
+        read(&writer.finish())
+    }
+
+    /// Reads all sections of all pids.
+    fn read(stream: &[u8]) -> Vec<Programme> {
+        let mut tables = Tables::default();
+        let mut sections = std::collections::BTreeMap::<u16, Sections>::new();
+        for packet in stream.chunks_exact(TS_PACKET_BYTES) {
+            let pid = u16::from_be_bytes([packet[1] & 0x1f, packet[2]]);
+            let starts = packet[1] & 0x40 != 0;
+            sections
+                .entry(pid)
+                .or_default()
+                .push(&packet[4..], starts, |section| {
+                    tables.read(pid, section);
+                });
+        }
+        tables.finish()
+    }
+
+    fn entry(pid: u16, stream_type: u8, descriptors: &[u8]) -> MapEntry<'_> {
+        MapEntry {
+            pid,
+            stream_type,
+            descriptors,
+        }
+    }
+
+    #[test]
+    fn sections_may_span_packets_and_share_them() {
+        let mut sections = Sections::default();
+        let mut writer = Writer::new();
+        writer.section(7, 0x02, 1, &[1; 300]);
+        writer.section(7, 0x02, 2, &[2; 10]);
+        let stream = writer.finish();
+        let mut whole: Vec<Vec<u8>> = Vec::new();
+        // Repacked: first the end of nothing, then both sections without a gap, then stuffing.
+        let mut bytes = stream[5..188].to_vec();
+        bytes.extend(&stream[188 + 4..188 + 4 + 312 - 183]);
+        bytes.extend(&stream[2 * 188 + 5..2 * 188 + 5 + 22]);
+        bytes.extend([0xff; 100]);
+        let (first, rest) = bytes.split_at(90);
+        sections.push(&[&[3, 9, 9, 9], first].concat(), true, |section| {
+            whole.push(section.into())
+        });
+        let (middle, last) = rest.split_at(222);
+        sections.push(&middle[..100], false, |section| whole.push(section.into()));
+        // Here the second section starts: the pointer counts what is left of the first.
+        let last = [&[122], &middle[100..], last].concat();
+        sections.push(&last, true, |section| whole.push(section.into()));
+        let lengths: Vec<usize> = whole.iter().map(Vec::len).collect();
+        assert_eq!(lengths, [312, 22]);
+        assert_eq!((whole[0][4], whole[1][4]), (1, 2));
+    }
+
+    #[test]
+    fn damaged_sections_say_nothing() {
+        let mut writer = Writer::new();
+        writer.pat(&[(1, 100)]);
+        let stream = writer.finish();
+        assert_eq!(read(&stream).len(), 1);
+        // Header, pointer and section: 5 + 16 bytes. The rest is stuffing.
+        for at in 5..21 {
+            for bit in 0..8 {
+                let mut damaged = stream.clone();
+                damaged[at] ^= 1 << bit;
+                assert_eq!(read(&damaged).len(), 0, "bit {bit} of byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn programmes_and_services_are_joined_by_number() {
+        let programmes = programmes(|writer| {
+            // The name comes first here, and the network is no programme.
+            writer.sdt(2, b"\x15Anbieter", "\u{15}Übung \u{1b}[31m1".as_bytes());
+            writer.pat(&[(0, 16), (1, 100), (2, 200)]);
+            writer.pmt(
+                100,
+                1,
+                101,
+                &[entry(101, 0x02, &[]), entry(102, 0x03, b"\x0a\x04deu\0")],
+            );
+            // A map on the wrong pid.
+            writer.pmt(100, 2, 999, &[entry(999, 0x02, &[])]);
+            writer.pmt(200, 2, 201, &[entry(201, 0x24, &[])]);
+            // The first map changes: one stream stays, one comes.
+            writer.pmt(100, 1, 103, &[entry(102, 0x03, &[]), entry(103, 0x1b, &[])]);
+        });
+        let [one, two] = programmes.as_slice() else {
+            panic!("{programmes:?}")
+        };
+        assert_eq!((one.number, one.pmt_pid, one.pcr_pid), (1, 100, Some(103)));
+        let pids: Vec<u16> = one.streams.iter().map(|stream| stream.pid).collect();
+        assert_eq!(pids, [101, 102, 103]);
+        assert_eq!(one.streams[1].language.as_deref(), Some("deu"));
+        assert_eq!((two.number, two.streams.len()), (2, 1));
+        // Control characters would reach a terminal.
+        assert_eq!(two.name.as_deref(), Some("Übung [31m1"));
+        assert_eq!(two.provider.as_deref(), Some("Anbieter"));
+        assert_eq!(one.name, None);
+    }
+
+    #[test]
+    fn codecs_are_named_by_type_descriptor_and_registration() {
+        let table: [(u8, &[u8], Kind, &str); 16] = [
+            (0x02, b"", Kind::Video, "MPEG-2 video"),
+            (0x03, b"", Kind::Audio, "MPEG-1 audio"),
+            (0x0f, b"", Kind::Audio, "AAC (ADTS)"),
+            (0x11, b"", Kind::Audio, "AAC (LATM)"),
+            (0x1b, b"", Kind::Video, "H.264"),
+            (0x24, b"", Kind::Video, "HEVC"),
+            (0x81, b"\x05\x04AC-3", Kind::Audio, "AC-3"),
+            (0x06, b"\x6a\x01\x00", Kind::Audio, "AC-3"),
+            (0x06, b"\x0a\x04fra\x00\x7a\x01\x00", Kind::Audio, "E-AC-3"),
+            (
+                0x06,
+                b"\x59\x08eng\x10\0\x01\0\x01",
+                Kind::Subtitles,
+                "DVB subtitles",
+            ),
+            (0x06, b"\x56\x05eng\x08\x88", Kind::Subtitles, "teletext"),
+            (0x06, b"\x05\x04Opus", Kind::Audio, "Opus"),
+            (0x06, b"\x05\x04QQQQ", Kind::Data, "private (QQQQ)"),
+            (0x06, b"\x05\x04\x1b[2J", Kind::Data, "private data"),
+            (0x86, b"", Kind::Data, "SCTE-35"),
+            (0x7d, b"", Kind::Data, "type 0x7d"),
+        ];
+        for (stream_type, descriptors, kind, codec) in table {
+            let programmes = programmes(|writer| {
+                writer.pat(&[(1, 100)]);
+                writer.pmt(100, 1, 101, &[entry(101, stream_type, descriptors)]);
+            });
+            let stream = &programmes[0].streams[0];
+            assert_eq!(
+                (stream.kind, &*stream.codec),
+                (kind, codec),
+                "{stream_type:#x}"
+            );
+        }
+    }
+
+    #[test]
+    fn programmes_end_at_their_limit() {
+        let programmes = programmes(|writer| {
+            for number in 1..=u16::try_from(PROGRAMMES_MAX).unwrap() + 1 {
+                writer.sdt(number, b"", format!("service {number}").as_bytes());
+                writer.pat(&[(number, 1000 + number)]);
+            }
+        });
+        assert_eq!(programmes.len(), PROGRAMMES_MAX);
+        let last = programmes.last().unwrap();
+        assert_eq!(last.name, Some(format!("service {PROGRAMMES_MAX}")));
+    }
+
+    #[test]
+    fn streams_end_at_their_limit() {
+        let programmes = programmes(|writer| {
+            writer.pat(&[(1, 100), (2, 200)]);
+            let streams = |first: usize, count: usize| -> Vec<MapEntry<'static>> {
+                (first..first + count)
+                    .map(|i| entry(u16::try_from(i).unwrap(), 0x1b, &[]))
+                    .collect()
+            };
+            for first in (0..STREAMS_MAX).step_by(128) {
+                writer.pmt(100, 1, 101, &streams(1000 + first, 128));
+            }
+            writer.pmt(200, 2, 201, &streams(5000, 1));
+        });
+        let counts: Vec<usize> = programmes.iter().map(|p| p.streams.len()).collect();
+        assert_eq!(counts, [STREAMS_MAX, 0]);
+    }
+}

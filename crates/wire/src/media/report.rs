@@ -9,6 +9,7 @@ pub use super::demux::SeekKind;
 use super::demux::StreamFacts;
 pub use super::psi::{Kind, Programme, Stream};
 use super::{Index, Packetisation, Plan, TS_PACKET_BYTES};
+use crate::rtp;
 
 /// The version of [`Report`]'s fields; it rises when one changes its meaning or goes.
 pub const SCHEMA: u32 = 1;
@@ -198,8 +199,9 @@ fn bursts(index: &Arc<Index>, packetisation: Packetisation) -> Bursts {
         count += 1;
         packets_max = packets_max.max(burst.packets);
         let last = burst.first + u64::from(burst.packets) - 1;
-        let short = plan.payload_bytes(0) - plan.payload_bytes(last);
-        let bytes = u64::from(burst.packets) * plan.stride() as u64 - short as u64;
+        let full = u64::from(burst.packets) - 1;
+        let last_bytes = rtp::HEADER_BYTES + plan.payload_bytes(last);
+        let bytes = full * plan.stride() as u64 + last_bytes as u64;
         bytes_max = bytes_max.max(bytes);
     });
     #[allow(clippy::cast_precision_loss, reason = "a mean for reading")]
@@ -228,4 +230,64 @@ fn peak(index: &Index, duration_ns: u64) -> u64 {
 fn rate(packets: u64, time_ns: u64) -> u64 {
     let bits = u128::from(packets) * (TS_PACKET_BYTES as u128) * 8 * 1_000_000_000;
     u64::try_from(bits / u128::from(time_ns.max(1))).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::media::synth::constant_rate;
+    use crate::media::ts::{ScanOptions, Scanner};
+
+    fn report(packets: u64, burst_ns: u64) -> Report {
+        let mut scanner = Scanner::new(ScanOptions::default());
+        // A packet a ms.
+        scanner.push(&constant_rate(packets, 0, 27_000)).unwrap();
+        let packetisation = Packetisation {
+            ts_packets_per_rtp: 7,
+            burst_ns,
+        };
+        Arc::new(scanner.finish().unwrap()).report(packetisation)
+    }
+
+    #[test]
+    fn numbers_follow_from_the_file() {
+        let report = report(5000, 20_000_000);
+        assert_eq!((report.schema, report.file_bytes), (SCHEMA, 940_000));
+        assert_eq!(report.duration_ns, 5_000_000_000);
+        assert_eq!(
+            (report.rate_mean_bps, report.rate_peak_bps),
+            (1_504_000, 1_504_000)
+        );
+        assert_eq!(report.clock, ClockSource::Pcr);
+        let Seek {
+            kind,
+            points,
+            distance_mean_ns,
+            distance_max_ns,
+        } = report.seek;
+        assert_eq!((kind, points), (SeekKind::Flagged, 50));
+        assert_eq!(
+            (distance_mean_ns, distance_max_ns),
+            (100_000_000, 100_000_000)
+        );
+        // 715 packets every 7 ms, the last of 2; two or three in 20 ms.
+        let bursts = report.bursts;
+        assert_eq!(
+            (bursts.rtp_packets, bursts.count, bursts.packets_max),
+            (715, 250, 3)
+        );
+        assert_eq!(bursts.bytes_max, 3 * 1328);
+        assert!((bursts.packets_mean - 2.86).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_file_of_one_short_packet_is_one_short_burst() {
+        let report = report(5, 20_000_000);
+        assert_eq!(
+            (report.bursts.count, report.bursts.bytes_max),
+            (1, 12 + 5 * 188)
+        );
+        assert_eq!(report.clock, ClockSource::ConstantRate(4_000_000));
+        assert_eq!(report.rate_mean_bps, report.rate_peak_bps);
+    }
 }
