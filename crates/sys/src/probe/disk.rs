@@ -3,9 +3,11 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::slice;
 
 use super::Refused;
-use super::memory::Area;
+use super::memory::refused;
+use crate::memory::Area;
 
 /// Reads the beginning of a file in `folder` with `O_DIRECT`; `None` if there is no file to read.
 ///
@@ -26,9 +28,11 @@ fn read(file: &Path) -> Result<(), Refused> {
         .open(file);
     let opened = opened.map_err(|error| Refused::new("open(O_DIRECT)", error))?;
     // A page is aligned to every logical block size that is in use.
-    let mut area = Area::map(4096)?;
+    let area = Area::map(4096).map_err(refused)?;
+    // SAFETY: the area is mapped, zeroed and as long as this, and this is the only reference into it.
+    let page = unsafe { slice::from_raw_parts_mut(area.base().as_ptr(), 4096) };
     opened
-        .read_at(area.bytes_mut(), 0)
+        .read_at(page, 0)
         .map_err(|error| Refused::new("pread(O_DIRECT)", error))?;
     Ok(())
 }

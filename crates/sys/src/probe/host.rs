@@ -1,19 +1,21 @@
 //! The kernel, the processors, and what this process may do.
 
 use std::fs;
-use std::mem::{size_of, size_of_val};
+use std::mem::size_of;
 
 use super::Refused;
+use crate::memory::has_capability;
+use crate::thread::allowed_cores;
 
 /// The kernel, the processors and the user's rights.
 #[derive(Debug)]
 pub struct Host {
     /// As `uname -r` prints it.
     pub kernel_release: String,
-    /// The processors that this process may run on.
-    pub cpus_allowed: Vec<usize>,
-    /// The effective capabilities, one bit each.
-    capabilities: u64,
+    /// The processors that this process may run on, ascending.
+    pub cores_allowed: Vec<usize>,
+    /// What this process may do of [`Capability::ALL`].
+    pub capabilities: Vec<Capability>,
     /// Whether a seccomp filter stands between this process and the kernel, as in most containers.
     pub seccomp_filtered: bool,
     /// Whether a tc program can be loaded: needed by the test bed, never by the server.
@@ -24,7 +26,7 @@ pub struct Host {
 
 /// The capabilities that matter here (capabilities(7)).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[repr(u8)]
+#[repr(u32)]
 pub enum Capability {
     /// Set up interfaces and queueing disciplines.
     NetAdmin = 12,
@@ -32,39 +34,33 @@ pub enum Capability {
     IpcLock = 14,
     /// Make namespaces, among much else.
     SysAdmin = 21,
-    /// Run threads at real-time priority.
-    SysNice = 23,
-    /// Load eBPF programs.
-    Bpf = 39,
+}
+
+impl Capability {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::NetAdmin, Self::IpcLock, Self::SysAdmin];
 }
 
 impl Host {
     pub(super) fn probe() -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let field = |name: &str| {
-            status
-                .lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-                .map(str::trim)
-        };
+        let filter = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Seccomp:"));
         Self {
             kernel_release: fs::read_to_string("/proc/sys/kernel/osrelease").map_or_else(
                 |error| format!("unknown ({error})"),
                 |text| text.trim().to_owned(),
             ),
-            cpus_allowed: cpus_allowed(),
-            capabilities: field("CapEff")
-                .map_or(0, |hex| u64::from_str_radix(hex, 16).unwrap_or(0)),
-            seccomp_filtered: field("Seccomp").is_some_and(|mode| mode != "0"),
+            cores_allowed: allowed_cores(),
+            capabilities: Capability::ALL
+                .into_iter()
+                .filter(|&c| has_capability(c as u32))
+                .collect(),
+            seccomp_filtered: filter.is_some_and(|mode| mode.trim() != "0"),
             bpf: bpf(),
             sysctls: SYSCTLS.iter().map(|&name| (name, sysctl(name))).collect(),
         }
-    }
-
-    /// Whether this process has `capability` now.
-    #[must_use]
-    pub fn has(&self, capability: Capability) -> bool {
-        self.capabilities >> (capability as u8) & 1 == 1
     }
 
     /// The value of one of [`Host::sysctls`].
@@ -77,20 +73,6 @@ impl Host {
 fn sysctl(name: &str) -> Option<u64> {
     let path = format!("/proc/sys/{}", name.replace('.', "/"));
     fs::read_to_string(path).ok()?.trim().parse().ok()
-}
-
-fn cpus_allowed() -> Vec<usize> {
-    // SAFETY: cpu_set_t is an array of integers, for which all zeroes is a value.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `set` is writable and as long as is said; pid 0 is the calling thread.
-    if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) } != 0 {
-        // Only a machine with more processors than the set has bits answers so (EINVAL).
-        return (0..std::thread::available_parallelism().map_or(1, usize::from)).collect();
-    }
-    // SAFETY: every index is below the number of bits in `set`.
-    (0..8 * size_of::<libc::cpu_set_t>())
-        .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
-        .collect()
 }
 
 /// Loads a tc program that does nothing, and drops it.
@@ -146,38 +128,11 @@ const SYSCTLS: &[&str] = &[
     "kernel.io_uring_disabled",
     "net.core.wmem_max",
     "net.core.optmem_max",
-    "net.core.netdev_max_backlog",
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn capabilities_are_bits() {
-        let mut host = Host::probe();
-        host.capabilities = 1 << 14;
-        assert!(host.has(Capability::IpcLock));
-        assert!(!host.has(Capability::NetAdmin) && !host.has(Capability::Bpf));
-    }
-
-    #[test]
-    fn the_processors_are_those_the_kernel_names() {
-        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
-        let list = status
-            .lines()
-            .find_map(|l| l.strip_prefix("Cpus_allowed_list:"))
-            .unwrap();
-        let named: usize = list
-            .trim()
-            .split(',')
-            .map(|range| match range.split_once('-') {
-                Some((a, b)) => b.parse::<usize>().unwrap() - a.parse::<usize>().unwrap() + 1,
-                None => 1,
-            })
-            .sum();
-        assert_eq!(cpus_allowed().len(), named);
-    }
 
     #[test]
     fn settings_are_read_by_their_names() {

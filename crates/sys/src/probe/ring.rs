@@ -7,8 +7,9 @@ use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode};
 
 use super::Refused;
-use super::memory::{self, Area};
+use super::memory::{most, refused};
 use super::udp::Pair;
+use crate::memory::Area;
 
 /// What an io_uring can do here.
 #[derive(Debug)]
@@ -59,7 +60,7 @@ impl Ring {
             single_issuer: flagged(|builder| builder.setup_single_issuer()),
             // Deferring needs a single issuer.
             defer_taskrun: flagged(|b| b.setup_single_issuer().setup_defer_taskrun()),
-            registered_bytes: memory::most(|area| register(&ring, area)),
+            registered_bytes: most(|area| register(&ring, area)),
             train: train(),
         })
     }
@@ -84,10 +85,10 @@ fn wait_until(ring: &IoUring) -> Result<(), Refused> {
 
 /// Registers the area as the ring's only buffer and takes it back.
 fn register(ring: &IoUring, area: &Area) -> Result<(), Refused> {
-    let refused = |error| Refused::new("io_uring_register(REGISTER_BUFFERS)", error);
+    let failed = |error| Refused::new("io_uring_register(REGISTER_BUFFERS)", error);
     // SAFETY: the buffer is a mapping that outlives its registration, which ends below.
-    unsafe { ring.submitter().register_buffers(&[area.iovec()]) }.map_err(refused)?;
-    ring.submitter().unregister_buffers().map_err(refused)
+    unsafe { ring.submitter().register_buffers(&[whole(area)]) }.map_err(failed)?;
+    ring.submitter().unregister_buffers().map_err(failed)
 }
 
 /// One crossing: a train of four datagrams from a registered buffer, with both completions.
@@ -102,9 +103,9 @@ fn train() -> Result<RingTrain, Refused> {
     let pair = Pair::new()?;
     pair.set_segment_bytes(256)?;
     // Before the ring, so that the ring, and with it what is in flight, is dropped first.
-    let area = Area::map(4096)?;
+    let area = Area::map(4096).map_err(refused)?;
     let mut ring = IoUring::new(8).map_err(|error| Refused::new("io_uring_setup", error))?;
-    let piece = area.iovec();
+    let piece = whole(&area);
     // SAFETY: the area outlives the ring, see above.
     unsafe { ring.submitter().register_buffers(&[piece]) }.map_err(|e| Refused::new(CALL, e))?;
     let send = opcode::SendZc::new(
@@ -132,6 +133,14 @@ fn train() -> Result<RingTrain, Refused> {
     Ok(RingTrain {
         copied: notification.result().cast_unsigned() & COPIED != 0,
     })
+}
+
+/// The area as the kernel wants it named.
+fn whole(area: &Area) -> libc::iovec {
+    libc::iovec {
+        iov_base: area.base().as_ptr().cast(),
+        iov_len: area.bytes_total(),
+    }
 }
 
 /// The next completion, after submitting what is queued; half a second at the most.
@@ -181,7 +190,7 @@ mod tests {
             return;
         };
         let area = Area::map(4096).unwrap();
-        let piece = area.iovec();
+        let piece = whole(&area);
         let fd = Fd(pair.sender.as_raw_fd());
         let send = opcode::SendZc::new(fd, piece.iov_base.cast_const().cast(), 100);
         // SAFETY: the area outlives the ring's use of it: the completion is awaited below.
