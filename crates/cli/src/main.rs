@@ -1,3 +1,55 @@
-//! The `onrush` command.
+//! The `onrush` command: the only part of the project that prints.
+//!
+//! Results go to stdout, everything else to stderr. It ends with 0 when it did what it was asked, 1
+//! when it checked something and found it wanting, 2 when it could not run.
 
-fn main() {}
+mod args;
+mod doctor;
+mod limits;
+mod units;
+
+use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use args::{Arguments, Command};
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse().command) {
+        Ok(outcome) => outcome,
+        // Whoever read our output has seen enough of it.
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            // When stderr is gone too there is nobody left to tell.
+            writeln!(io::stderr(), "onrush: {error:#}").ok();
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(command: &Command) -> anyhow::Result<ExitCode> {
+    let mut out = io::stdout().lock();
+    let outcome = match command {
+        Command::Doctor(arguments) if arguments.limits => limits::print(arguments, &mut out)?,
+        Command::Doctor(arguments) => doctor::run(arguments, &mut out)?,
+        Command::Serve(_) | Command::Inspect(_) => anyhow::bail!("this build can not do that yet"),
+        Command::Completions { shell } => {
+            // Into memory first: the generator panics when it cannot write.
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Arguments::command(), "onrush", &mut script);
+            out.write_all(&script)?;
+            ExitCode::SUCCESS
+        }
+    };
+    out.flush()?;
+    Ok(outcome)
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let broken = |error: &io::Error| error.kind() == ErrorKind::BrokenPipe;
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref())
+        .any(broken)
+}

@@ -1,0 +1,623 @@
+//! `onrush doctor`: what this machine can do, what a lack costs, and how to mend it.
+//!
+//! The kernel is asked by [`probe`]; here its answers become rows for people and for programs. Ratios
+//! of cost were measured on another machine; they say which lack matters, not what this one will do.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use onrush_server::config::Config;
+use onrush_sys::memory::{Area, Pages};
+use onrush_sys::path::{self, PathName};
+use onrush_sys::pool::Pool;
+use onrush_sys::probe::{Capability, Facts, Interface, Refused, Ring};
+use onrush_sys::wake::Waker;
+use serde::Serialize;
+
+use crate::args::Doctor;
+use crate::units::Size;
+
+/// One thing that was looked at.
+#[derive(Serialize)]
+struct Row {
+    what: String,
+    state: State,
+    found: String,
+    /// What its lack means and costs; empty when nothing is lacking.
+    means: &'static str,
+    /// What mends it; empty when nothing does or nothing needs to.
+    remedy: String,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    /// As good as it gets.
+    Good,
+    /// Worth knowing, costs the server nothing.
+    Note,
+    /// Costs CPU, memory or clients.
+    #[serde(rename = "lacks")]
+    Lacking,
+}
+
+/// The data path that the server will take, by its name in the catalogue.
+#[derive(Serialize)]
+struct Choice {
+    name: &'static str,
+    /// The better ones that are not available here.
+    passed_over: Vec<PassedOver>,
+}
+
+/// A data path that is not available here.
+#[derive(Serialize)]
+struct PassedOver {
+    name: &'static str,
+    why: String,
+}
+
+pub(crate) fn run(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let facts = Facts::gather(Some(&arguments.media_dir));
+    let rows = rows(&facts);
+    let choice = choose()?;
+    if arguments.json {
+        print_json(&rows, &choice, out)?;
+    } else {
+        print_text(&rows, &choice, out)?;
+    }
+    Ok(if choice.passed_over.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
+}
+
+fn print_text(rows: &[Row], choice: &Choice, out: &mut dyn Write) -> anyhow::Result<()> {
+    for row in rows {
+        writeln!(
+            out,
+            "{:<5} {:<18} {}",
+            row.state.word(),
+            row.what,
+            indented(&row.found, 25)
+        )?;
+        if !row.means.is_empty() {
+            writeln!(out, "{:24} means: {}", "", indented(row.means, 32))?;
+        }
+        if !row.remedy.is_empty() {
+            writeln!(out, "{:24} do:    {}", "", indented(&row.remedy, 32))?;
+        }
+    }
+    let best = if choice.passed_over.is_empty() {
+        " (the best)"
+    } else {
+        ""
+    };
+    writeln!(out, "\ndata path: {}{best}", choice.name)?;
+    for PassedOver { name, why } in &choice.passed_over {
+        writeln!(out, "  not {}", indented(&format!("{name}: {why}"), 6))?;
+    }
+    if rows.iter().any(|row| row.means.contains("times")) {
+        writeln!(
+            out,
+            "Costs are typical: they were measured on another machine."
+        )?;
+    }
+    Ok(())
+}
+
+fn print_json(rows: &[Row], choice: &Choice, out: &mut dyn Write) -> anyhow::Result<()> {
+    #[derive(Serialize)]
+    struct Document<'a> {
+        schema_version: u32,
+        version: &'static str,
+        data_path: &'a Choice,
+        rows: &'a [Row],
+    }
+    let version = env!("ONRUSH_VERSION");
+    let document = Document {
+        schema_version: 1,
+        version,
+        data_path: choice,
+        rows,
+    };
+    writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
+    Ok(())
+}
+
+/// Every row, those the data path rests on first.
+fn rows(facts: &Facts) -> Vec<Row> {
+    let mut rows = vec![
+        Row::note("kernel", format!("Linux {}", facts.host.kernel_release)),
+        Row::note("processors", ranges(&facts.host.cores_allowed)),
+    ];
+    rows.extend(ring_rows(facts));
+    rows.extend(udp_rows(facts));
+    rows.extend(memory_rows(facts));
+    rows.extend(direct_read_row(facts));
+    match &facts.interfaces {
+        Ok(all) => rows.extend(
+            all.iter()
+                .filter(|interface| interface.up)
+                .map(interface_row),
+        ),
+        Err(refused) => rows.push(Row::note("interfaces", format!("unknown ({refused})"))),
+    }
+    rows.push(testbed_row(facts));
+    rows
+}
+
+fn ring_rows(facts: &Facts) -> Vec<Row> {
+    let ring = match &facts.ring {
+        Ok(ring) => ring,
+        Err(refused) => {
+            let what = Row::lacking("io_uring", refused.to_string(), NO_RING);
+            return vec![what.remedy(ring_remedy(facts, refused))];
+        }
+    };
+    vec![
+        Row::good("io_uring", "available"),
+        zero_copy_row(ring),
+        flags_row(ring),
+        wait_row(ring),
+        registered_row(ring),
+    ]
+}
+
+/// Who stands in the way of a ring, from what the kernel answered.
+fn ring_remedy(facts: &Facts, refused: &Refused) -> &'static str {
+    match (
+        refused.source.raw_os_error(),
+        facts.host.sysctl("kernel.io_uring_disabled"),
+    ) {
+        (Some(libc::EPERM), Some(1..)) => "sysctl kernel.io_uring_disabled=0",
+        (Some(libc::EPERM | libc::ENOSYS), _) if facts.host.seccomp_filtered => {
+            "a seccomp filter is in force: let the container use io_uring \
+             (podman run --security-opt seccomp=unconfined)"
+        }
+        (Some(libc::ENOMEM), _) => "raise the limit of locked memory: ulimit -l unlimited",
+        _ => "use a kernel of Linux 6.0 or later with CONFIG_IO_URING",
+    }
+}
+
+fn zero_copy_row(ring: &Ring) -> Row {
+    match &ring.train {
+        Ok(train) => Row::good(
+            "SEND_ZC",
+            match train.copied {
+                true => "sent a train from a registered buffer (copied: loopback always copies)",
+                false => "sent a train from a registered buffer",
+            },
+        ),
+        Err(refused) if ring.send_zc => {
+            Row::lacking("SEND_ZC", refused.to_string(), NO_RING).remedy(SEE_OTHER_ROWS)
+        }
+        Err(_) => Row::lacking("SEND_ZC", "unknown to this kernel", NO_RING)
+            .remedy("use Linux 6.0 or later"),
+    }
+}
+
+fn flags_row(ring: &Ring) -> Row {
+    match (&ring.single_issuer, &ring.defer_taskrun) {
+        (Ok(()), Ok(())) => Row::good("ring flags", "SINGLE_ISSUER, DEFER_TASKRUN"),
+        (Err(refused), _) | (_, Err(refused)) => {
+            let means = "completions interrupt the sending thread";
+            Row::lacking("ring flags", refused.to_string(), means).remedy("use Linux 6.1 or later")
+        }
+    }
+}
+
+fn wait_row(ring: &Ring) -> Row {
+    match &ring.wait_until {
+        Ok(()) => Row::good("ring waits", "until an absolute time"),
+        Err(_) if ring.wait_timeout => Row::lacking(
+            "ring waits",
+            "for a time (EXT_ARG)",
+            "a tick is late by what passes between reading the clock and waiting",
+        )
+        .remedy("use Linux 6.12 or later"),
+        Err(_) => Row::lacking("ring waits", "without a time-out", "one more entry a tick")
+            .remedy("use Linux 5.11 or later, better 6.12"),
+    }
+}
+
+fn registered_row(ring: &Ring) -> Row {
+    match &ring.registered_bytes {
+        // Little of it is the fault of lockable memory, which has a row of its own.
+        Ok(bytes) => Row::good("registered memory", at_least(*bytes)),
+        Err(refused) => {
+            Row::lacking("registered memory", refused.to_string(), NO_RING).remedy(LOCK)
+        }
+    }
+}
+
+fn udp_rows(facts: &Facts) -> [Row; 2] {
+    let udp = &facts.udp;
+    let train = match &udp.train {
+        Ok(()) => Row::good(
+            "UDP_SEGMENT",
+            format!("trains of up to {} packets", udp.train_segments_max),
+        ),
+        Err(refused) => Row::lacking(
+            "UDP_SEGMENT",
+            refused.to_string(),
+            "each packet passes through the kernel's network stack alone: about 40 times the CPU",
+        )
+        .remedy("use Linux 4.18 or later, outside a sandbox such as gVisor"),
+    };
+    let many = match &udp.sendmmsg {
+        Ok(()) => Row::good("sendmmsg", "works"),
+        Err(refused) => Row::lacking("sendmmsg", refused.to_string(), "one system call a packet"),
+    };
+    [train, many]
+}
+
+fn memory_rows(facts: &Facts) -> Vec<Row> {
+    let memory = &facts.memory;
+    let lockable = match memory.lockable_bytes {
+        u64::MAX => Row::good("lockable memory", "any amount"),
+        bytes if bytes >= Config::default().cache_bytes as u64 => {
+            Row::good("lockable memory", Size(bytes).to_string())
+        }
+        bytes => Row::lacking(
+            "lockable memory",
+            format!("{} (ulimit -l)", Size(bytes)),
+            SMALL_CACHE,
+        )
+        .remedy(LOCK),
+    };
+    let mlock = match &memory.mlock_bytes {
+        Ok(bytes) => Row::good("mlock", at_least(*bytes)),
+        Err(refused) => Row::lacking("mlock", refused.to_string(), SMALL_CACHE).remedy("as above"),
+    };
+    let (free, all) = (memory.huge_reserved_free, memory.huge_reserved);
+    let has = format!(
+        "transparent: {}, reserved: {free} of {all} free",
+        memory.huge_transparent
+    );
+    let huge = match &memory.pages {
+        Ok(Pages::HugeReserved) => Row::good("huge pages", format!("got a reserved one ({has})")),
+        Ok(Pages::HugeTransparent) => {
+            Row::good("huge pages", format!("got a transparent one ({has})"))
+        }
+        Ok(Pages::Base) => {
+            Row::lacking("huge pages", format!("got none ({has})"), SMALL_PAGES).remedy(ENABLE_HUGE)
+        }
+        Err(refused) => Row::lacking("huge pages", refused.to_string(), SMALL_PAGES),
+    };
+    vec![lockable, mlock, huge, buffers_row(facts)]
+}
+
+fn buffers_row(facts: &Facts) -> Row {
+    let value = |name| {
+        facts
+            .host
+            .sysctl(name)
+            .map_or_else(|| "unknown".into(), |bytes| Size(bytes).to_string())
+    };
+    let found = format!(
+        "net.core.wmem_max {}, net.core.optmem_max {}",
+        value("net.core.wmem_max"),
+        value("net.core.optmem_max"),
+    );
+    Row::note("socket buffers", found)
+}
+
+fn direct_read_row(facts: &Facts) -> Option<Row> {
+    Some(match facts.direct_read.as_ref()? {
+        Ok(()) => Row::good("O_DIRECT", "files are read straight into the packet memory"),
+        Err(refused) => Row::lacking(
+            "O_DIRECT",
+            refused.to_string(),
+            "cold files pass through the page cache: one copy more",
+        )
+        .remedy("keep media on ext4, xfs or btrfs"),
+    })
+}
+
+fn interface_row(interface: &Interface) -> Row {
+    let on = |feature: Option<bool>| match feature {
+        Some(true) => "on",
+        Some(false) => "off",
+        None => "unknown",
+    };
+    let cut = match interface.udp_segmentation {
+        Some(true) => "on (uso)",
+        Some(false) => "off (software-gso)",
+        None => "unknown",
+    };
+    let found = format!(
+        "scatter-gather {}, tx checksum {}, udp segmentation {cut}, qdisc {}",
+        on(interface.scatter_gather),
+        on(interface.checksum),
+        match interface.qdiscs.is_empty() {
+            true => "unknown".to_owned(),
+            false => interface.qdiscs.join("+"),
+        },
+    );
+    let what = format!("nic {}", interface.name);
+    let copies = [interface.scatter_gather, interface.checksum].contains(&Some(false));
+    match (copies, interface.udp_segmentation) {
+        (true, _) => Row::lacking(
+            what,
+            found,
+            "the kernel copies every packet after all, and sums it on the CPU",
+        )
+        .remedy(format!("ethtool -K {} sg on tx on", interface.name)),
+        (false, Some(false)) => Row {
+            means: "the kernel cuts trains in software: about 15 times the CPU per packet",
+            remedy: format!(
+                "ethtool -K {} tx-udp-segmentation on, where the hardware can",
+                interface.name
+            ),
+            ..Row::note(what, found)
+        },
+        _ => Row::good(what, found),
+    }
+}
+
+fn testbed_row(facts: &Facts) -> Row {
+    let rights = [
+        ("CAP_NET_ADMIN", Capability::NetAdmin),
+        ("CAP_SYS_ADMIN", Capability::SysAdmin),
+    ];
+    let missing = rights
+        .iter()
+        .filter(|right| !facts.host.capabilities.contains(&right.1))
+        .map(|right| right.0);
+    let mut missing: Vec<_> = missing.map(str::to_owned).collect();
+    missing.extend(facts.host.bpf.as_ref().err().map(ToString::to_string));
+    if missing.is_empty() {
+        return Row::good("test bed", "namespaces and eBPF programs are allowed");
+    }
+    Row {
+        means: "measurements and namespace tests can not run; serving needs none of it",
+        remedy: "run those as root".to_owned(),
+        ..Row::note("test bed", format!("lacks {}", missing.join(", ")))
+    }
+}
+
+/// Opens the path that the server would open here, and keeps the reasons against better ones.
+fn choose() -> anyhow::Result<Choice> {
+    let pool = Arc::new(Pool::new(Area::map(TRIAL_BYTES)?, TRIAL_BYTES));
+    let waker = Arc::new(Waker::new()?);
+    let mut passed_over = Vec::new();
+    let path = path::open_best(PathName::ALL[0], &pool, &waker, |name, error| {
+        passed_over.push(PassedOver {
+            name: name.as_str(),
+            why: error.to_string(),
+        });
+    });
+    Ok(Choice {
+        name: path.name().as_str(),
+        passed_over,
+    })
+}
+
+impl Row {
+    fn new(what: impl Into<String>, state: State, found: impl Into<String>) -> Self {
+        let (what, found) = (what.into(), found.into());
+        Self {
+            what,
+            state,
+            found,
+            means: "",
+            remedy: String::new(),
+        }
+    }
+
+    fn good(what: impl Into<String>, found: impl Into<String>) -> Self {
+        Self::new(what, State::Good, found)
+    }
+
+    fn note(what: impl Into<String>, found: impl Into<String>) -> Self {
+        Self::new(what, State::Note, found)
+    }
+
+    fn lacking(what: impl Into<String>, found: impl Into<String>, means: &'static str) -> Self {
+        Self {
+            means,
+            ..Self::new(what, State::Lacking, found)
+        }
+    }
+
+    fn remedy(self, remedy: impl Into<String>) -> Self {
+        Self {
+            remedy: remedy.into(),
+            ..self
+        }
+    }
+}
+
+impl State {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Note => "note",
+            Self::Lacking => "lacks",
+        }
+    }
+}
+
+fn at_least(bytes: usize) -> String {
+    format!("{} or more", Size(bytes as u64))
+}
+
+/// `0-3,8` for `[0, 1, 2, 3, 8]`.
+fn ranges(sorted: &[usize]) -> String {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for &number in sorted {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => runs.push((number, number)),
+        }
+    }
+    let written = runs.iter().map(|&(first, last)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    });
+    written.collect::<Vec<_>>().join(",")
+}
+
+/// Breaks `text` so that no line of a page is wider than 79 columns; later lines begin at `column`.
+fn indented(text: &str, column: usize) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().expect("begins with one line");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if column + line.chars().count() + 1 + word.chars().count() > COLUMNS {
+            lines.push(word.to_owned());
+        } else {
+            line.push(' ');
+            line.push_str(word);
+        }
+    }
+    lines.join(&format!("\n{:column$}", ""))
+}
+
+const COLUMNS: usize = 79;
+/// A memory area large enough to open a path on.
+const TRIAL_BYTES: usize = 64 << 10;
+const NO_RING: &str = "packets are copied and the kernel is entered more often: about 6 times the \
+                       CPU per packet";
+const SMALL_CACHE: &str = "the packet cache can not be larger than this: fewer files at once, more \
+                           reading";
+const SMALL_PAGES: &str = "a train is many pieces instead of one or two: more work for each send";
+const ENABLE_HUGE: &str = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, or sysctl \
+                           vm.nr_hugepages=512 for a cache of 1GiB";
+const LOCK: &str = "ulimit -l unlimited in the shell, LimitMEMLOCK=infinity in a systemd unit, or \
+                    CAP_IPC_LOCK";
+const SEE_OTHER_ROWS: &str = "see the rows UDP_SEGMENT and registered memory";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    fn refused(call: &'static str, errno: i32) -> Refused {
+        Refused {
+            call,
+            source: io::Error::from_raw_os_error(errno),
+        }
+    }
+
+    fn row<'a>(rows: &'a [Row], what: &str) -> &'a Row {
+        rows.iter()
+            .find(|row| row.what == what)
+            .expect("there is such a row")
+    }
+
+    #[test]
+    fn a_ring_that_is_refused_is_traced_to_who_refused_it() {
+        let mut facts = Facts::gather(None);
+        let mut remedy = |errno, disabled, filtered| {
+            facts.host.sysctls = vec![("kernel.io_uring_disabled", disabled)];
+            facts.host.seccomp_filtered = filtered;
+            ring_remedy(&facts, &refused("io_uring_setup", errno))
+        };
+        assert!(remedy(libc::EPERM, Some(2), true).starts_with("sysctl"));
+        assert!(remedy(libc::EPERM, Some(0), true).starts_with("a seccomp filter"));
+        assert!(remedy(libc::ENOSYS, None, true).starts_with("a seccomp filter"));
+        assert!(remedy(libc::ENOSYS, None, false).starts_with("use a kernel"));
+        assert!(remedy(libc::ENOMEM, Some(0), false).contains("ulimit -l"));
+    }
+
+    #[test]
+    fn whatever_lacks_says_what_it_means() {
+        let mut facts = Facts::gather(None);
+        facts.ring = Err(refused("io_uring_setup", libc::ENOSYS));
+        facts.udp.train = Err(refused("setsockopt(UDP_SEGMENT)", libc::ENOPROTOOPT));
+        facts.udp.sendmmsg = Err(refused("sendmmsg", libc::ENOSYS));
+        facts.memory.mlock_bytes = Err(refused("mlock", libc::EPERM));
+        facts.memory.pages = Ok(Pages::Base);
+        facts.direct_read = Some(Err(refused("open(O_DIRECT)", libc::EINVAL)));
+        let rows = rows(&facts);
+        let lacking: Vec<_> = rows
+            .iter()
+            .filter(|row| row.state == State::Lacking)
+            .collect();
+        for what in [
+            "io_uring",
+            "UDP_SEGMENT",
+            "sendmmsg",
+            "mlock",
+            "huge pages",
+            "O_DIRECT",
+        ] {
+            assert!(lacking.iter().any(|row| row.what == what), "{what}");
+        }
+        assert!(lacking.iter().all(|row| !row.means.is_empty()));
+    }
+
+    #[test]
+    fn an_interface_is_judged_by_what_it_leaves_to_the_processor() {
+        let interface = Interface {
+            name: "eth7".into(),
+            index: 7,
+            up: true,
+            scatter_gather: Some(true),
+            checksum: Some(true),
+            udp_segmentation: Some(true),
+            qdiscs: vec!["mq".into(), "fq".into()],
+        };
+        assert_eq!(interface_row(&interface).state, State::Good);
+        assert!(interface_row(&interface).found.ends_with("qdisc mq+fq"));
+        let software = Interface {
+            udp_segmentation: Some(false),
+            ..interface.clone()
+        };
+        assert_eq!(interface_row(&software).state, State::Note);
+        assert!(interface_row(&software).found.contains("software-gso"));
+        let copying = Interface {
+            scatter_gather: Some(false),
+            ..interface
+        };
+        assert_eq!(interface_row(&copying).state, State::Lacking);
+        assert_eq!(
+            interface_row(&copying).remedy,
+            "ethtool -K eth7 sg on tx on"
+        );
+    }
+
+    #[test]
+    fn little_lockable_memory_is_a_small_cache() {
+        let mut facts = Facts::gather(None);
+        facts.memory.lockable_bytes = 8 << 20;
+        assert_eq!(
+            row(&rows(&facts), "lockable memory").found,
+            "8MiB (ulimit -l)"
+        );
+        assert_eq!(row(&rows(&facts), "lockable memory").state, State::Lacking);
+        facts.memory.lockable_bytes = 1 << 30;
+        assert_eq!(row(&rows(&facts), "lockable memory").state, State::Good);
+        facts.memory.lockable_bytes = u64::MAX;
+        assert_eq!(row(&rows(&facts), "lockable memory").found, "any amount");
+    }
+
+    #[test]
+    fn the_choice_names_every_better_path() {
+        let choice = choose().unwrap();
+        let all: Vec<_> = PathName::ALL.iter().map(|name| name.as_str()).collect();
+        let passed_over: Vec<_> = choice.passed_over.iter().map(|path| path.name).collect();
+        assert_eq!(
+            [passed_over, vec![choice.name]].concat(),
+            all[..choice.passed_over.len() + 1]
+        );
+    }
+
+    #[test]
+    fn processors_are_written_as_ranges() {
+        assert_eq!(ranges(&[0, 1, 2, 3, 8, 10, 11]), "0-3,8,10-11");
+        assert_eq!(ranges(&[]), "");
+    }
+
+    #[test]
+    fn long_rows_are_broken_before_the_last_column() {
+        let text = "word ".repeat(40);
+        let page = format!("{:10}{}", "", indented(&text, 10));
+        assert!(page.lines().all(|line| line.len() <= COLUMNS), "{page}");
+        assert_eq!(page.split_whitespace().count(), 40);
+    }
+}

@@ -1,0 +1,318 @@
+//! `onrush doctor --limits`: the bounds on everything that can grow.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use onrush_server::config::Limits;
+use onrush_server::library;
+use onrush_sys::{path, pool, probe};
+use onrush_wire::media::{clock, plan, psi, ts};
+use serde::Serialize;
+
+use crate::args::Doctor;
+use crate::units::{Rate, Size, Time};
+
+#[derive(Serialize)]
+struct Document {
+    schema_version: u32,
+    limits: Vec<Limit>,
+}
+
+/// One bound: its name in the code, the option that sets it (none: it is fixed), its default, and what
+/// it bounds.
+#[derive(Serialize)]
+struct Limit {
+    name: &'static str,
+    option: Option<String>,
+    default: String,
+    bounds: &'static str,
+}
+
+pub(crate) fn print(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let limits: Vec<_> = settings().into_iter().chain(fixed()).collect();
+    if arguments.json {
+        let document = Document {
+            schema_version: 1,
+            limits,
+        };
+        writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (set, fixed): (Vec<_>, Vec<_>) = limits.iter().partition(|limit| limit.option.is_some());
+    writeln!(out, "Options of `onrush serve`, with their defaults:\n")?;
+    for Limit {
+        option,
+        default,
+        bounds,
+        ..
+    } in set
+    {
+        writeln!(
+            out,
+            "  {:<29} {default:>8}  {bounds}",
+            option.as_deref().unwrap_or_default()
+        )?;
+    }
+    writeln!(out, "\nFixed, by their names in the code:\n")?;
+    for Limit {
+        name,
+        default,
+        bounds,
+        ..
+    } in fixed
+    {
+        writeln!(out, "  {name:<24} {default:>8}  {bounds}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The bounds that are settings, in the order of their fields.
+fn settings() -> [Limit; 10] {
+    // Taken apart, so that a new limit does not compile until it is listed.
+    let Limits {
+        sessions_max,
+        connections_max,
+        connections_per_address_max,
+        request_head_bytes_max,
+        request_headers_max,
+        request_body_bytes_max,
+        request_time_max,
+        idle_time_max,
+        session_timeout,
+        files_max,
+    } = Limits::default();
+    // The option is named after the field; its value carries the unit.
+    let limit = |name: &'static str, default: String, bounds| {
+        let option = format!("--{}", name.replace("_bytes", "").replace('_', "-"));
+        Limit {
+            name,
+            option: Some(option),
+            default,
+            bounds,
+        }
+    };
+    let per_address = connections_per_address_max;
+    [
+        limit(
+            "sessions_max",
+            count(sessions_max),
+            "sessions at once; one more: 453",
+        ),
+        limit(
+            "connections_max",
+            count(connections_max),
+            "connections; one more: 503",
+        ),
+        limit(
+            "connections_per_address_max",
+            count(per_address),
+            "of them from one address",
+        ),
+        limit(
+            "request_head_bytes_max",
+            bytes(request_head_bytes_max),
+            "a request's head",
+        ),
+        limit(
+            "request_headers_max",
+            count(request_headers_max),
+            "its header lines",
+        ),
+        limit(
+            "request_body_bytes_max",
+            bytes(request_body_bytes_max),
+            "its body",
+        ),
+        limit("request_time_max", time(request_time_max), "its arrival"),
+        limit(
+            "idle_time_max",
+            time(idle_time_max),
+            "silence without a session",
+        ),
+        limit(
+            "session_timeout",
+            time(session_timeout),
+            "silence with a session",
+        ),
+        limit("files_max", count(files_max), "files open at once"),
+    ]
+}
+
+/// The bounds that are constants, from the file to the wire.
+fn fixed() -> Vec<Limit> {
+    let limit = |name, default, bounds| Limit {
+        name,
+        option: None,
+        default,
+        bounds,
+    };
+    let ticks = |ticks: u64| time(Duration::from_nanos(ticks * 1_000_000_000 / clock::PCR_HZ));
+    vec![
+        limit(
+            "NAME_BYTES_MAX",
+            bytes(library::NAME_BYTES_MAX),
+            "a file's name",
+        ),
+        limit(
+            "DEPTH_MAX",
+            count(library::DEPTH_MAX),
+            "folders in folders listed",
+        ),
+        limit(
+            "ENTRIES_MAX",
+            count(library::ENTRIES_MAX),
+            "files looked at for a list",
+        ),
+        limit(
+            "INDEXING_MAX",
+            count(library::INDEXING_MAX),
+            "files indexed at once",
+        ),
+        limit(
+            "LEADING_BYTES_MAX",
+            size(ts::LEADING_BYTES_MAX),
+            "garbage before the stream",
+        ),
+        limit(
+            "SYNC_RUNS_MAX",
+            count(ts::SYNC_RUNS_MAX),
+            "runs between losses of sync",
+        ),
+        limit(
+            "PROGRAMMES_MAX",
+            count(psi::PROGRAMMES_MAX),
+            "programmes told of",
+        ),
+        limit(
+            "STREAMS_MAX",
+            count(psi::STREAMS_MAX),
+            "elementary streams told of",
+        ),
+        limit(
+            "RATE_MAX",
+            Rate(clock::RATE_MAX).to_string(),
+            "a stream's rate",
+        ),
+        limit(
+            "CLOCK_POINTS_MAX",
+            count(clock::CLOCK_POINTS_MAX),
+            "points of a file's clock",
+        ),
+        limit(
+            "PCR_JUMP_TICKS_MAX",
+            ticks(clock::PCR_JUMP_TICKS_MAX),
+            "a step of one clock",
+        ),
+        limit(
+            "PCR_INTERVAL_TICKS_MAX",
+            ticks(clock::PCR_INTERVAL_TICKS_MAX),
+            "a step forgiven",
+        ),
+        limit(
+            "TS_PACKETS_PER_RTP_MAX",
+            count(plan::TS_PACKETS_PER_RTP_MAX),
+            "TS packets in RTP's",
+        ),
+        limit(
+            "TRAIN_PACKETS_MAX",
+            count(path::TRAIN_PACKETS_MAX),
+            "packets of a train",
+        ),
+        limit(
+            "TRAIN_BYTES_MAX",
+            count(path::TRAIN_BYTES_MAX),
+            "bytes of a train",
+        ),
+        limit(
+            "BATCH_TRAINS_MAX",
+            count(path::BATCH_TRAINS_MAX),
+            "trains in one crossing",
+        ),
+        limit(
+            "IN_FLIGHT_TRAINS_MAX",
+            count(path::IN_FLIGHT_TRAINS_MAX),
+            "trains in the kernel",
+        ),
+        limit("PINS_MAX", count(pool::PINS_MAX), "readers of a chunk"),
+        limit(
+            "TRIAL_BYTES_MAX",
+            bytes(probe::TRIAL_BYTES_MAX),
+            "memory that doctor tries",
+        ),
+    ]
+}
+
+fn count(number: impl ToString) -> String {
+    number.to_string()
+}
+
+fn bytes(bytes: usize) -> String {
+    size(bytes as u64)
+}
+
+fn size(bytes: u64) -> String {
+    Size(bytes).to_string()
+}
+
+fn time(time: Duration) -> String {
+    Time(time).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Arguments;
+    use clap::CommandFactory;
+    use std::fs;
+    use std::path::Path;
+
+    #[test]
+    fn every_setting_is_an_option_of_serve() {
+        let command = Arguments::command();
+        let serve = command.find_subcommand("serve").unwrap();
+        let options: Vec<_> = serve.get_arguments().filter_map(|a| a.get_long()).collect();
+        for limit in settings() {
+            let option = limit.option.unwrap();
+            assert!(
+                options.contains(&option.trim_start_matches('-')),
+                "{option}"
+            );
+        }
+    }
+
+    /// Whoever adds a bound adds it to the list.
+    #[test]
+    fn every_public_constant_that_bounds_something_is_listed() {
+        let listed: Vec<_> = fixed().iter().map(|limit| limit.name).collect();
+        let mut known = 0;
+        for part in ["wire", "sys", "server"] {
+            let mut folders = vec![
+                Path::new(env!("CARGO_MANIFEST_DIR"))
+                    .join("..")
+                    .join(part)
+                    .join("src"),
+            ];
+            while let Some(folder) = folders.pop() {
+                for entry in fs::read_dir(folder).unwrap() {
+                    let path = entry.unwrap().path();
+                    if path.is_dir() {
+                        folders.push(path);
+                        continue;
+                    }
+                    for line in fs::read_to_string(&path).unwrap().lines() {
+                        let name = line.trim_start().strip_prefix("pub const ");
+                        let name = name
+                            .and_then(|rest| rest.split(':').next())
+                            .unwrap_or_default();
+                        if name.ends_with("_MAX") {
+                            assert!(listed.contains(&name), "{}: {name}", path.display());
+                            known += 1;
+                        }
+                    }
+                }
+            }
+        }
+        assert_eq!(known, listed.len(), "each listed bound exists once");
+    }
+}
