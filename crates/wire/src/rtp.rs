@@ -45,7 +45,20 @@ impl Header {
         let t = self.timestamp.to_be_bytes();
         let s = self.ssrc.to_be_bytes();
         let second = u8::from(self.marker) << 7 | (self.payload_type & 0x7f);
-        [0x80, second, sequence[0], sequence[1], t[0], t[1], t[2], t[3], s[0], s[1], s[2], s[3]]
+        [
+            0x80,
+            second,
+            sequence[0],
+            sequence[1],
+            t[0],
+            t[1],
+            t[2],
+            t[3],
+            s[0],
+            s[1],
+            s[2],
+            s[3],
+        ]
     }
 }
 
@@ -54,7 +67,10 @@ impl Header {
 pub fn ticks(time_ns: u64) -> u32 {
     // Widened: 2^64 ns times 90,000 overflows u64 after 57 hours.
     let ticks = u128::from(time_ns) * u128::from(CLOCK_HZ) / 1_000_000_000;
-    #[allow(clippy::cast_possible_truncation, reason = "RTP timestamps are modulo 2^32")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "RTP timestamps are modulo 2^32"
+    )]
     let wrapped = ticks as u32;
     wrapped
 }
@@ -81,6 +97,9 @@ mod tests {
     #[test]
     fn ticks_wrap_and_do_not_overflow() {
         assert_eq!(ticks(1_000_000_000), 90_000);
-        assert_eq!(ticks(u64::MAX), (u128::from(u64::MAX) * 90_000 / 1_000_000_000) as u32);
+        assert_eq!(
+            ticks(u64::MAX),
+            (u128::from(u64::MAX) * 90_000 / 1_000_000_000) as u32
+        );
     }
 }
