@@ -4,6 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use onrush_sys::path::PathName;
+
+use crate::faults::Faults;
+
 /// Everything `onrush serve` can be told.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -23,6 +27,10 @@ pub struct Config {
     pub limits: Limits,
     /// The rate of a transport stream that carries no clock (no PCR), in bit/s.
     pub fallback_bitrate: u64,
+    /// The best data path to try; worse ones follow where it is not available.
+    pub path: PathName,
+    /// Things to do wrong on purpose: none, unless a test plants them.
+    pub faults: Faults,
 }
 
 /// The bounds on what peers and files can make the server hold. All are listed by `onrush doctor --limits`.
@@ -78,6 +86,8 @@ impl Default for Config {
             cores: Vec::new(),
             limits: Limits::default(),
             fallback_bitrate: 4_000_000,
+            path: PathName::UringRegisteredZc,
+            faults: Faults::default(),
         }
     }
 }

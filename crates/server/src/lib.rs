@@ -5,7 +5,9 @@
 //! it runs. The two meet in [`engine::Stream`].
 
 pub mod config;
+pub mod data;
 pub mod engine;
+pub mod faults;
 pub mod library;
 pub mod rtsp;
 pub mod store;

@@ -19,6 +19,7 @@ use thiserror::Error;
 use tokio::sync::{OnceCell, Semaphore};
 
 use crate::config::Config;
+use crate::store::{Backing, Source};
 
 /// Bytes of a name at the most: Linux's `PATH_MAX`.
 pub const NAME_BYTES_MAX: usize = 4096;
@@ -48,13 +49,20 @@ pub struct Library {
 #[derive(Debug)]
 pub struct Media {
     name: String,
-    path: PathBuf,
-    file: File,
-    identity: Identity,
+    opened: Arc<Opened>,
     index: Arc<Index>,
     origin: RtpOrigin,
     burst_ns: u64,
     plans: [OnceLock<Arc<Plan>>; 7],
+    sources: [OnceLock<Option<Arc<Source>>>; 7],
+}
+
+/// The open file behind a media, for those who read it.
+#[derive(Debug)]
+struct Opened {
+    path: PathBuf,
+    file: File,
+    identity: Identity,
 }
 
 /// What makes a file the same file as before.
@@ -227,7 +235,7 @@ impl Library {
             .collect();
         for (name, media) in idle {
             let is_stale = media.check().is_err();
-            let identity = media.identity;
+            let identity = media.identity();
             drop(media);
             let mut entries = lock();
             let same = |entry: &Entry| entry.identity == identity && entry.is_unused();
@@ -338,16 +346,19 @@ impl Library {
             Err(reason) => return Ok(Err(reason)),
         };
         let path = self.root.path().join(relative);
-        let (origin, burst_ns, plans) = (random_origin()?, self.burst_ns, Default::default());
-        let media = Media {
-            name,
+        let opened = Opened {
             path,
             file,
             identity,
+        };
+        let media = Media {
+            name,
+            opened: Arc::new(opened),
             index,
-            origin,
-            burst_ns,
-            plans,
+            origin: random_origin()?,
+            burst_ns: self.burst_ns,
+            plans: Default::default(),
+            sources: Default::default(),
         };
         Ok(Ok(Arc::new(media)))
     }
@@ -366,22 +377,10 @@ impl Media {
         &self.name
     }
 
-    /// Where it is; for messages, and to see whether it still is there.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The file itself, open for reading. It stays the file that was indexed, whatever becomes of its name.
-    #[must_use]
-    pub fn file(&self) -> &File {
-        &self.file
-    }
-
     /// What made it this file when it was indexed.
     #[must_use]
     pub fn identity(&self) -> Identity {
-        self.identity
+        self.opened.identity
     }
 
     /// What the file holds.
@@ -417,6 +416,26 @@ impl Media {
         })
     }
 
+    /// What the store makes images from: the plan with `ts_packets_per_rtp`, in chunks of `chunk_bytes`, which
+    /// must be the same at every call. `None` if the file is too long for the chunks.
+    #[must_use]
+    pub fn source(&self, ts_packets_per_rtp: u8, chunk_bytes: usize) -> Option<&Arc<Source>> {
+        let plan = self.plan(ts_packets_per_rtp);
+        let place = &self.sources[usize::from(ts_packets_per_rtp.clamp(1, 7)) - 1];
+        let source = place.get_or_init(|| {
+            let backing: Arc<dyn Backing> = Arc::<Opened>::clone(&self.opened);
+            Source::new(Arc::clone(plan), self.origin, backing, chunk_bytes).map(Arc::new)
+        });
+        source.as_ref()
+    }
+
+    /// Lets no more packets of it be made, because it is no longer what was indexed.
+    pub fn fail(&self, reason: &str) {
+        for source in self.sources.iter().filter_map(OnceLock::get).flatten() {
+            source.fail(reason.to_owned());
+        }
+    }
+
     /// The sequence number of RTP packet `rtp_packet` of a plan.
     #[must_use]
     pub fn sequence(&self, rtp_packet: u64) -> u16 {
@@ -435,6 +454,16 @@ impl Media {
     ///
     /// In words what became of it: truncated, removed, replaced, modified, or what the system said.
     pub fn check(&self) -> Result<(), String> {
+        self.opened.check()
+    }
+}
+
+impl Backing for Opened {
+    fn file(&self) -> &File {
+        &self.file
+    }
+
+    fn check(&self) -> Result<(), String> {
         let now = self.file.metadata().map_err(|error| error.to_string())?;
         let (before, after) = (self.identity, Identity::of(&now));
         if after.file_bytes < before.file_bytes {

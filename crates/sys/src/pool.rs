@@ -191,6 +191,16 @@ impl Pool {
         pin.chunk as usize * self.chunk_bytes
     }
 
+    /// The pinned chunk's number, by which it can be pinned again.
+    ///
+    /// # Panics
+    /// If the pin is another pool's.
+    #[must_use]
+    pub fn chunk_number(&self, pin: &Pin) -> u32 {
+        assert_eq!(pin.tag, self.tag, "a pin belongs to the pool that gave it");
+        pin.chunk
+    }
+
     /// The memory itself.
     #[must_use]
     pub fn area(&self) -> &Area {

@@ -1,24 +1,134 @@
 //! One pinned thread a core that turns all that is due into one batch of sends.
+//!
+//! Control opens a [`Stream`] and tells it to play, pause or go; the worker of its core does the rest.
+//! The two share no lock: commands go through a bounded queue, counters and states come back as atomics
+//! ([`shared`]). A worker wakes at ticks of a quarter burst, takes what is due within the tick from all of
+//! its streams, and hands it to the kernel in one crossing, in which it also sleeps until the next tick.
 
+mod flights;
+mod reader;
+pub mod shared;
+mod worker;
+
+use std::io;
 use std::net::UdpSocket;
-use std::sync::Arc;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crossbeam_queue::ArrayQueue;
+use onrush_sys::clock::monotonic_ns;
+use onrush_sys::path::{self, Path, PathError, PathName};
+use onrush_sys::pool::{Pin, Pool};
+use onrush_sys::thread::pin_to;
+use onrush_sys::wake::Waker;
 use thiserror::Error;
 
-use crate::library::Media;
+use crate::faults::Faults;
+use crate::store::{self, Source};
+use shared::{State, StreamShared, WorkerShared};
+use worker::Worker;
+
+/// Commands that may wait for one engine. A stream has at most a few under way.
+pub const COMMANDS_MAX: usize = 8192;
+
+/// How long a stream waits for its first chunk before the cache counts as full.
+const FIRST_CHUNK_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Opens a data path on the thread that will use it. Tests put paths of their own here.
+pub type OpenPath =
+    dyn Fn(PathName, &Arc<Pool>, &Arc<Waker>) -> Result<Box<dyn Path>, PathError> + Send + Sync;
+
+/// How the engines run.
+#[derive(Clone)]
+pub struct EngineConfig {
+    /// One engine on each of these processors.
+    pub cores: Vec<usize>,
+    /// Streams of one engine.
+    pub streams_max: u32,
+    /// How much of a stream is handed over together; a tick is a quarter of it.
+    pub burst: Duration,
+    /// The best path to try; worse ones follow where it is not available.
+    pub path: PathName,
+    /// Opens a path.
+    pub open_path: Arc<OpenPath>,
+    /// How far a stream may fall behind before its clock is moved instead of catching up.
+    pub lag_max: Duration,
+    /// How long the kernel may refuse all of a stream's packets before the stream ends.
+    pub refused_time_max: Duration,
+    /// Planted faults.
+    pub faults: Faults,
+}
 
 /// All engines of a server.
 #[derive(Debug)]
-pub struct Engines;
+pub struct Engines {
+    engines: Vec<Engine>,
+    store: Arc<store::Shared>,
+}
+
+#[derive(Debug)]
+struct Engine {
+    remote: Arc<Remote>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What control knows of one engine.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    pub(crate) commands: ArrayQueue<Command>,
+    pub(crate) waker: Arc<Waker>,
+    pub(crate) shared: WorkerShared,
+    /// Stream numbers that are free. The worker never takes this lock: it gives numbers back through
+    /// `closed`, and control moves them over.
+    free: Mutex<Vec<u32>>,
+    pub(crate) closed: ArrayQueue<u32>,
+    streams: AtomicUsize,
+    streams_max: u32,
+    /// The worker is gone, and nobody takes commands any more.
+    pub(crate) stopped: AtomicBool,
+}
+
+/// What control tells a worker.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Open {
+        stream: u32,
+        shared: Arc<StreamShared>,
+    },
+    /// With the first chunk, if it was prepared.
+    Play {
+        stream: u32,
+        play: Play,
+        pin: Option<Pin>,
+    },
+    Pause {
+        stream: u32,
+    },
+    Close {
+        stream: u32,
+    },
+    Stop,
+}
+
+/// From where to where to play, and when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Play {
+    pub(crate) from: u64,
+    pub(crate) stop_before: u64,
+    /// Media time of the first packet.
+    pub(crate) from_ns: u64,
+    /// When it is due.
+    pub(crate) start_ns: u64,
+}
 
 /// What a stream sends, and through what.
 #[derive(Debug)]
 pub struct StreamSpec {
-    /// The file.
-    pub media: Arc<Media>,
-    /// Transport packets in an RTP packet, 1 to 7, so that it fits the path MTU.
-    pub ts_packets_per_rtp: u8,
+    /// The file, cut to fit the path MTU.
+    pub source: Arc<Source>,
     /// The RTP socket, bound and connected to the client. The engine sets its options and closes it.
     pub socket: UdpSocket,
 }
@@ -28,10 +138,10 @@ pub struct StreamSpec {
 #[non_exhaustive]
 pub enum EngineError {
     /// `Limits::sessions_max` streams exist on every engine.
-    #[error("all {streams_max} streams are taken")]
+    #[error("all {streams_max} streams are taken; raise --sessions-max")]
     Full {
         /// The limit.
-        streams_max: usize,
+        streams_max: u32,
     },
     /// The cache can not hold the chunks that one more reader needs.
     #[error("the packet cache ({cache_bytes} bytes) is full of chunks in use; raise --cache")]
@@ -39,22 +149,48 @@ pub enum EngineError {
         /// The cache's size.
         cache_bytes: usize,
     },
-    /// The engine has stopped.
-    #[error("the engine has stopped")]
-    Stopped,
+    /// The file was truncated, replaced or can not be read.
+    #[error("{reason}")]
+    Media {
+        /// What happened to it.
+        reason: String,
+    },
+    /// More commands wait for the engine than it has taken yet.
+    #[error("the engine is busy: {COMMANDS_MAX} commands wait for it; try again")]
+    Busy,
+    /// The socket does not take the path's options.
+    #[error("the RTP socket can not be set up: {0}")]
+    Socket(#[source] io::Error),
+}
+
+/// Why the engines did not start.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum EngineStartError {
+    /// The processor is not there, or not for this process.
+    #[error("can not run on processor {core}: {source}; see the allowed ones with `taskset -p $$`")]
+    Core {
+        /// The processor asked for.
+        core: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No thread or no event descriptor is to be had.
+    #[error("can not start an engine: {0}")]
+    Thread(#[source] io::Error),
 }
 
 /// Why a stream stopped by itself.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum EndReason {
-    /// The file was played to its end.
+    /// All that was asked for was played.
     EndOfMedia,
-    /// The file was truncated, replaced or could not be read; the text says which.
+    /// The file was truncated, replaced or can not be read; the text says which.
     Media(String),
     /// The kernel refused this client's packets for too long; the text says what it said.
     Send(String),
-    /// The server is stopping.
+    /// The engine has stopped.
     Stopped,
 }
 
@@ -67,53 +203,364 @@ pub struct StreamSnapshot {
     pub bytes: u64,
     /// Packets the kernel refused.
     pub packets_refused: u64,
+    /// Bursts that waited for a chunk that was not built in time.
+    pub underruns: u64,
     /// The plan's number of the next RTP packet to send.
     pub next_packet: u64,
-    /// Media time that is due now, in ns, while playing; of the pause otherwise.
+    /// Media time that is due now, in ns, while playing; that of the next packet otherwise.
     pub position_ns: u64,
-    /// Mean lateness of the bursts: when they left minus when they were due; negative is early.
-    pub lateness_mean: i64,
-    /// The latest burst's lateness in ns; negative is early.
-    pub lateness_max: i64,
+    /// Mean lateness of the bursts in ns: when they left minus when they were due; negative is early.
+    pub lateness_mean_ns: i64,
+    /// The latest burst's lateness in ns; negative is early, 0 before the first.
+    pub lateness_max_ns: i64,
 }
 
 /// One client's stream, as control sees it. Dropping it stops the sending and frees all it held.
 #[derive(Debug)]
-pub struct Stream;
+pub struct Stream {
+    remote: Arc<Remote>,
+    store: Arc<store::Shared>,
+    number: u32,
+    shared: Arc<StreamShared>,
+    /// The first packet of the next play, and the chunk that holds it.
+    prepared: Mutex<Option<(u64, Pin)>>,
+}
 
 impl Engines {
-    /// Opens a stream on the least loaded engine; it is paused at packet 0.
-    pub fn open(&self, spec: StreamSpec) -> Result<Stream, EngineError> {
-        todo!("{spec:?}")
+    /// Starts one engine on each core. `demoted` is told of every path that is not available, and why.
+    pub fn start(
+        config: &EngineConfig,
+        store: &Arc<store::Shared>,
+        mut demoted: impl FnMut(PathName, PathError),
+    ) -> Result<Self, EngineStartError> {
+        let mut engines = Self {
+            engines: Vec::new(),
+            store: Arc::clone(store),
+        };
+        for &core in &config.cores {
+            let waker = Arc::new(Waker::new().map_err(EngineStartError::Thread)?);
+            let remote = Arc::new(Remote::new(config.streams_max, waker));
+            let (send, receive) = mpsc::channel();
+            let thread = {
+                let (config, store, remote) =
+                    (config.clone(), Arc::clone(store), Arc::clone(&remote));
+                std::thread::Builder::new()
+                    .name(format!("onrush-send-{core}"))
+                    .spawn(move || {
+                        if let Err(error) = pin_to(core) {
+                            drop(send.send(Started::Failed(error)));
+                            return;
+                        }
+                        let worker = Worker::open(&config, store, remote, |name, error| {
+                            drop(send.send(Started::Demoted(name, error)));
+                        });
+                        drop(send);
+                        worker.run();
+                    })
+                    .map_err(EngineStartError::Thread)?
+            };
+            engines.engines.push(Engine {
+                remote,
+                thread: Some(thread),
+            });
+            for message in receive {
+                match message {
+                    Started::Demoted(name, error) => demoted(name, error),
+                    Started::Failed(source) => return Err(EngineStartError::Core { core, source }),
+                }
+            }
+        }
+        Ok(engines)
     }
 
-    /// The name of the data path in use, as in the catalogue.
+    /// Opens a stream on the engine with the fewest; it is paused at packet 0.
+    pub fn open(&self, spec: StreamSpec) -> Result<Stream, EngineError> {
+        let least = self
+            .engines
+            .iter()
+            .min_by_key(|e| e.remote.streams.load(Ordering::Relaxed));
+        let remote = &least.expect("there is an engine").remote;
+        let StreamSpec { source, socket } = spec;
+        let stride = u16::try_from(source.plan().stride()).expect("a packet is below 64 KiB");
+        path::prepare_socket(remote.shared.path(), socket.as_raw_fd(), stride)
+            .map_err(EngineError::Socket)?;
+        let number = remote.take_number()?;
+        let shared = Arc::new(StreamShared::new(source, socket, stride));
+        let open = Command::Open {
+            stream: number,
+            shared: Arc::clone(&shared),
+        };
+        if let Err(error) = remote.send(open) {
+            remote.give_back(number);
+            return Err(error);
+        }
+        let (remote, store) = (Arc::clone(remote), Arc::clone(&self.store));
+        Ok(Stream {
+            remote,
+            store,
+            number,
+            shared,
+            prepared: Mutex::new(None),
+        })
+    }
+
+    /// The name of the data path in use. Where the engines differ, the worst.
     #[must_use]
-    pub fn path_name(&self) -> &'static str {
-        todo!()
+    pub fn path(&self) -> PathName {
+        let paths = self.engines.iter().map(|e| e.remote.shared.path());
+        paths.max().expect("there is an engine")
+    }
+
+    /// What each engine has done so far.
+    pub fn counters(&self) -> impl Iterator<Item = &WorkerShared> {
+        self.engines.iter().map(|e| &e.remote.shared)
+    }
+
+    /// Streams that exist.
+    #[must_use]
+    pub fn streams(&self) -> usize {
+        self.engines
+            .iter()
+            .map(|e| e.remote.streams.load(Ordering::Relaxed))
+            .sum()
+    }
+}
+
+enum Started {
+    Demoted(PathName, PathError),
+    Failed(io::Error),
+}
+
+impl Drop for Engines {
+    fn drop(&mut self) {
+        for engine in &self.engines {
+            // A full queue empties within a tick, unless nobody empties it any more.
+            while engine.remote.send(Command::Stop).is_err() {
+                if engine.remote.stopped.load(Ordering::Acquire) {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        for engine in &mut self.engines {
+            if let Some(thread) = engine.thread.take() {
+                // A worker that panicked has said so on its own; there is nothing to add.
+                drop(thread.join());
+            }
+        }
     }
 }
 
 impl Stream {
-    /// Plays from RTP packet `from` of the plan; its first burst is due `delay` from now. `stop_before`
-    /// ends the stream before that packet.
-    pub fn play(&self, from: u64, stop_before: Option<u64>, delay: Duration) {
-        todo!("{from} {stop_before:?} {delay:?}")
+    /// Makes sure that what `from` needs is in the cache, so that [`Self::play`] starts without a wait, and
+    /// that a file that can not be read or a cache that is full is known before anything is promised.
+    pub async fn prepare(&self, from: u64) -> Result<(), EngineError> {
+        let source = &self.shared.source;
+        if from >= source.plan().rtp_packets() {
+            return Ok(());
+        }
+        let chunk = source.chunk_of(from);
+        let Some(pin) = self.store.fetch(source, chunk, FIRST_CHUNK_TIME_MAX).await else {
+            return Err(match source.failure() {
+                Some(reason) => EngineError::Media {
+                    reason: reason.to_owned(),
+                },
+                None => EngineError::CacheFull {
+                    cache_bytes: self.store.pool().area().bytes_total(),
+                },
+            });
+        };
+        self.hold(from, Some(pin));
+        Ok(())
+    }
+
+    /// Plays from RTP packet `from` of the plan; its burst is due `delay` from now. `stop_before` ends the
+    /// stream before that packet. A stream that plays already goes on from the new place at once.
+    pub fn play(
+        &self,
+        from: u64,
+        stop_before: Option<u64>,
+        delay: Duration,
+    ) -> Result<(), EngineError> {
+        let plan = self.shared.source.plan();
+        let stop_before = stop_before.unwrap_or(u64::MAX).min(plan.rtp_packets());
+        let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
+        let play = Play {
+            from,
+            stop_before,
+            from_ns: plan.due_ns(from),
+            start_ns: monotonic_ns().saturating_add(delay_ns),
+        };
+        let pin = self.prepared(from);
+        match self.remote.push(Command::Play {
+            stream: self.number,
+            play,
+            pin,
+        }) {
+            Ok(()) => Ok(()),
+            Err(Command::Play { pin, .. }) => {
+                self.hold(from, pin);
+                Err(EngineError::Busy)
+            }
+            Err(_) => Err(EngineError::Busy),
+        }
     }
 
     /// Stops sending, and says the plan's number of the packet that would have been next.
-    pub async fn pause(&self) -> u64 {
-        todo!()
+    pub async fn pause(&self) -> Result<u64, EngineError> {
+        loop {
+            let changed = self.shared.changed.notified();
+            if self.shared.state() != State::Playing {
+                return Ok(self.shared.next_packet.load(Ordering::Relaxed));
+            }
+            self.remote.send(Command::Pause {
+                stream: self.number,
+            })?;
+            changed.await;
+        }
     }
 
-    /// Waits until the stream stops by itself. Cancel-safe; answers at once when it already has.
+    /// Waits until the stream stops by itself. Cancel-safe; answers at once if it has and was not played
+    /// since.
     pub async fn ended(&self) -> EndReason {
-        todo!()
+        loop {
+            let changed = self.shared.changed.notified();
+            if let Some(reason) = self.shared.end_reason() {
+                return reason;
+            }
+            changed.await;
+        }
     }
 
     /// The counters now.
     #[must_use]
     pub fn snapshot(&self) -> StreamSnapshot {
-        todo!()
+        self.shared.snapshot(monotonic_ns())
+    }
+
+    /// What it sends.
+    #[must_use]
+    pub fn source(&self) -> &Arc<Source> {
+        &self.shared.source
+    }
+
+    /// Keeps the chunk that packet `from` needs, in place of one kept before.
+    fn hold(&self, from: u64, pin: Option<Pin>) {
+        let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::replace(&mut *prepared, pin.map(|pin| (from, pin)));
+        if let Some((_, pin)) = old {
+            self.store.pool().unpin(pin);
+        }
+    }
+
+    /// The chunk kept for packet `from`, if it is that one.
+    fn prepared(&self, from: u64) -> Option<Pin> {
+        let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        prepared
+            .take_if(|(kept, _)| *kept == from)
+            .map(|(_, pin)| pin)
     }
 }
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.hold(0, None);
+        let mut close = Command::Close {
+            stream: self.number,
+        };
+        // A full queue empties within a tick, unless nobody empties it any more.
+        while !self.remote.stopped.load(Ordering::Acquire) {
+            match self.remote.push(close) {
+                Ok(()) => return,
+                Err(unsent) => close = unsent,
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+impl Remote {
+    fn new(streams_max: u32, waker: Arc<Waker>) -> Self {
+        Self {
+            commands: ArrayQueue::new(COMMANDS_MAX),
+            waker,
+            shared: WorkerShared::default(),
+            free: Mutex::new((0..streams_max).rev().collect()),
+            closed: ArrayQueue::new((streams_max as usize).max(1)),
+            streams: AtomicUsize::new(0),
+            streams_max,
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    fn send(&self, command: Command) -> Result<(), EngineError> {
+        self.push(command).map_err(|_| EngineError::Busy)
+    }
+
+    /// Gives the command back if the queue is full.
+    fn push(&self, command: Command) -> Result<(), Command> {
+        let pushed = self.commands.push(command);
+        self.waker.wake();
+        pushed
+    }
+
+    fn take_number(&self) -> Result<u32, EngineError> {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        free.extend(std::iter::from_fn(|| self.closed.pop()));
+        let number = free.pop().ok_or(EngineError::Full {
+            streams_max: self.streams_max,
+        })?;
+        self.streams.fetch_add(1, Ordering::Relaxed);
+        Ok(number)
+    }
+
+    /// For a number whose stream the worker never saw.
+    fn give_back(&self, number: u32) {
+        self.streams.fetch_sub(1, Ordering::Relaxed);
+        self.free
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(number);
+    }
+
+    /// For the worker: the stream is gone.
+    pub(crate) fn closed(&self, number: u32) {
+        self.closed
+            .push(number)
+            .expect("there are as many places as numbers");
+        self.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl std::fmt::Debug for EngineConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EngineConfig")
+            .field("cores", &self.cores)
+            .field("streams_max", &self.streams_max)
+            .field("burst", &self.burst)
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            cores: onrush_sys::thread::allowed_cores()
+                .last()
+                .copied()
+                .into_iter()
+                .collect(),
+            streams_max: 16_384,
+            burst: Duration::from_millis(20),
+            path: PathName::UringRegisteredZc,
+            open_path: Arc::new(path::open),
+            lag_max: Duration::from_millis(500),
+            refused_time_max: Duration::from_secs(10),
+            faults: Faults::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -149,6 +149,10 @@ impl Path for Batch {
         BATCH_TRAINS_MAX.saturating_sub(self.queued.len() + self.done.len())
     }
 
+    fn in_flight(&self) -> usize {
+        self.queued.len() + self.done.len()
+    }
+
     fn queue(&mut self, train: Train) {
         assert!(self.room() > 0, "there is room for the train");
         check(&train, self.pool.area().bytes_total());

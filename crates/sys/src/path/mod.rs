@@ -105,6 +105,9 @@ pub trait Path: fmt::Debug {
     /// cuts short but a signal; without a deadline, until the waker wakes it or a completion arrives.
     fn submit_and_sleep(&mut self, deadline_ns: Option<u64>) -> io::Result<()>;
 
+    /// Trains queued or handed over whose release has not been taken yet.
+    fn in_flight(&self) -> usize;
+
     /// The next completion that has arrived. Never enters the kernel.
     fn completion(&mut self) -> Option<Completion>;
 

@@ -158,6 +158,10 @@ impl Path for UringRegisteredZc {
         batch.min(IN_FLIGHT_TRAINS_MAX - self.in_flight)
     }
 
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
     fn queue(&mut self, train: Train) {
         assert!(self.room() > 0, "there is room for the train");
         let area = self.pool.area();

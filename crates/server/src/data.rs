@@ -1,0 +1,189 @@
+//! The data plane: memory, store and engines, sized and started as the settings say.
+
+use std::io;
+use std::net::UdpSocket;
+use std::sync::Arc;
+
+use onrush_sys::memory::{Area, HUGE_PAGE_BYTES, MemoryError, available_bytes, lockable_bytes};
+use onrush_sys::path::PathName;
+use onrush_sys::pool::Pool;
+use onrush_sys::thread::raise_open_files_limit;
+use thiserror::Error;
+use tracing::{info, warn};
+
+use crate::config::Config;
+use crate::engine::{EngineConfig, EngineError, EngineStartError, Engines, Stream, StreamSpec};
+use crate::library::Media;
+use crate::store::{self, Store};
+
+/// Bytes of a chunk of the cache, unless the cache is small.
+pub const CHUNK_BYTES: usize = 256 << 10;
+
+/// Bytes of a chunk of a small cache: more readers, each with less ahead.
+pub const CHUNK_BYTES_SMALL: usize = 64 << 10;
+
+/// Bytes below which a cache is small.
+const CACHE_BYTES_SMALL: usize = 64 << 20;
+
+/// The smallest cache that serves anybody.
+pub const CACHE_BYTES_MIN: usize = 1 << 20;
+
+/// Bytes of a cache that can not be locked, at most: it is of use, but it may be swapped out.
+const UNLOCKED_BYTES_MAX: usize = 256 << 20;
+
+/// Memory for packet images, the threads that fill it and the threads that send from it.
+#[derive(Debug)]
+pub struct Data {
+    // The engines go first: they give the chunks back that the store's threads look for.
+    engines: Engines,
+    store: Store,
+}
+
+/// Why the data plane did not start.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DataError {
+    /// There is no memory for the cache.
+    #[error("cache: {0}")]
+    Memory(#[from] MemoryError),
+    /// The cache is too small for anybody.
+    #[error("a cache of {cache_bytes} bytes is too small; --cache takes 1MiB or more")]
+    Cache {
+        /// The size asked for.
+        cache_bytes: usize,
+    },
+    /// No threads for the store.
+    #[error("can not start the store: {0}")]
+    Store(#[source] io::Error),
+    /// No engines.
+    #[error(transparent)]
+    Engines(#[from] EngineStartError),
+}
+
+impl Data {
+    /// Takes the memory and starts the threads. What is missing on this machine is logged, with what it
+    /// costs, and the next best is taken.
+    pub fn start(config: &Config) -> Result<Self, DataError> {
+        if config.cache_bytes < CACHE_BYTES_MIN {
+            return Err(DataError::Cache {
+                cache_bytes: config.cache_bytes,
+            });
+        }
+        let engine_config = engine_config(config);
+        let area = cache_area(config.cache_bytes, engine_config.cores.len())?;
+        let small = area.bytes_total() < CACHE_BYTES_SMALL;
+        let chunk_bytes = if small {
+            CHUNK_BYTES_SMALL
+        } else {
+            CHUNK_BYTES
+        };
+        let pool = Arc::new(Pool::new(area, chunk_bytes));
+        let store = Store::start(pool, config.faults).map_err(DataError::Store)?;
+        let engines = Engines::start(&engine_config, store.shared(), |name, error| {
+            let next = name.next().map_or("none", PathName::as_str);
+            warn!("data path {name} is not available: {error}; trying {next}");
+        })?;
+        let needed = engine_config.streams_max as u64 * engine_config.cores.len() as u64 * 2 + 256;
+        let files = raise_open_files_limit();
+        if files < needed {
+            info!(
+                "RLIMIT_NOFILE is {files}: enough for about {} sessions (ulimit -n, LimitNOFILE=)",
+                files.saturating_sub(256) / 3
+            );
+        }
+        Ok(Self { engines, store })
+    }
+
+    /// Opens a stream of `media` for the client that `socket` is connected to.
+    pub fn open(
+        &self,
+        media: &Media,
+        ts_packets_per_rtp: u8,
+        socket: UdpSocket,
+    ) -> Result<Stream, EngineError> {
+        let chunk_bytes = self.store.shared().pool().chunk_bytes();
+        let source = media
+            .source(ts_packets_per_rtp, chunk_bytes)
+            .ok_or_else(|| EngineError::Media {
+                reason: "the file is too long to be cut into chunks".to_owned(),
+            })?;
+        self.engines.open(StreamSpec {
+            source: Arc::clone(source),
+            socket,
+        })
+    }
+
+    /// The data path in use.
+    #[must_use]
+    pub fn path(&self) -> PathName {
+        self.engines.path()
+    }
+
+    /// The engines.
+    #[must_use]
+    pub fn engines(&self) -> &Engines {
+        &self.engines
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &Arc<store::Shared> {
+        self.store.shared()
+    }
+}
+
+fn engine_config(config: &Config) -> EngineConfig {
+    let default = EngineConfig::default();
+    EngineConfig {
+        cores: if config.cores.is_empty() {
+            default.cores.clone()
+        } else {
+            config.cores.clone()
+        },
+        streams_max: u32::try_from(config.limits.sessions_max).unwrap_or(u32::MAX - 1),
+        burst: config.burst,
+        path: config.path,
+        faults: config.faults,
+        ..default
+    }
+}
+
+/// The cache's memory: as large as asked, as far as it may be locked and is there.
+fn cache_area(cache_bytes: usize, rings: usize) -> Result<Area, MemoryError> {
+    let lockable = lockable_bytes();
+    // Each ring accounts for all of it, and for a little of its own.
+    let per_ring = lockable / rings.max(1) as u64 / 16 * 15;
+    let available = usize::try_from(available_bytes() / 4 * 3).unwrap_or(usize::MAX);
+    if available < cache_bytes {
+        warn!(
+            "cache: {available} bytes instead of {cache_bytes}: the machine has no more to spare"
+        );
+    }
+    let wanted = cache_bytes.min(available);
+    let registrable = usize::try_from(per_ring).unwrap_or(usize::MAX);
+    if registrable < CACHE_BYTES_MIN {
+        warn!(
+            "cache: not locked, and sent with a copy: this account may lock {lockable} bytes only; raise \
+             RLIMIT_MEMLOCK (ulimit -l, LimitMEMLOCK=) or grant CAP_IPC_LOCK"
+        );
+        return Area::map(wanted.min(UNLOCKED_BYTES_MAX));
+    }
+    if registrable < wanted {
+        warn!(
+            "cache: {registrable} bytes instead of {wanted}: this account may lock {lockable} bytes; raise \
+             RLIMIT_MEMLOCK (ulimit -l, LimitMEMLOCK=) or grant CAP_IPC_LOCK for more"
+        );
+    }
+    let bytes = registrable.min(wanted);
+    // An area is whole huge pages, rounded up; a limit is to be stayed under.
+    let bytes = if bytes > HUGE_PAGE_BYTES {
+        bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
+    } else {
+        bytes
+    };
+    let mut area = Area::map(bytes)?;
+    if let Err(error) = area.lock() {
+        warn!("cache: {error}");
+    }
+    Ok(area)
+}

@@ -1,0 +1,111 @@
+//! Trains in flight, each with the pin that keeps its memory.
+
+use onrush_sys::path::IN_FLIGHT_TRAINS_MAX;
+use onrush_sys::pool::Pin;
+
+/// As many trains as a path takes; all memory is taken at the start.
+pub(super) struct Flights {
+    flights: Box<[Option<Flight>]>,
+    free: Vec<u32>,
+}
+
+/// A train that was queued and whose memory is not released yet.
+pub(super) struct Flight {
+    pub(super) stream: u32,
+    pub(super) generation: u32,
+    pub(super) packets: u32,
+    pub(super) bytes: u32,
+    /// Gone before its time only by the fault that is named for it.
+    pub(super) pin: Option<Pin>,
+}
+
+impl Flights {
+    pub(super) fn new() -> Self {
+        let count = u32::try_from(IN_FLIGHT_TRAINS_MAX).expect("flights are numbered in 32 bits");
+        Self {
+            flights: (0..count).map(|_| None).collect(),
+            free: (0..count).rev().collect(),
+        }
+    }
+
+    /// The token of a new flight.
+    ///
+    /// # Panics
+    /// If there is no room: the caller has seen that there is.
+    pub(super) fn take(&mut self, flight: Flight) -> u32 {
+        let token = self
+            .free
+            .pop()
+            .expect("the caller has seen that there is room");
+        self.flights[token as usize] = Some(flight);
+        token
+    }
+
+    /// # Panics
+    /// If the train is not in flight: it came back twice.
+    pub(super) fn get(&mut self, token: u32) -> &mut Flight {
+        self.flights[token as usize]
+            .as_mut()
+            .expect("a train comes back while it is in flight")
+    }
+
+    pub(super) fn give_back(&mut self, token: u32) {
+        self.flights[token as usize] = None;
+        self.free.push(token);
+    }
+
+    pub(super) fn room(&self) -> usize {
+        self.free.len()
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.flights.len() - self.free.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flight() -> Flight {
+        Flight {
+            stream: 1,
+            generation: 1,
+            packets: 1,
+            bytes: 1,
+            pin: None,
+        }
+    }
+
+    #[test]
+    fn as_many_fly_as_the_limit_says() {
+        let mut flights = Flights::new();
+        let tokens: Vec<_> = (0..IN_FLIGHT_TRAINS_MAX)
+            .map(|_| flights.take(flight()))
+            .collect();
+        assert_eq!(
+            (flights.room(), flights.in_flight()),
+            (0, IN_FLIGHT_TRAINS_MAX)
+        );
+        flights.give_back(tokens[7]);
+        assert_eq!(flights.take(flight()), tokens[7]);
+    }
+
+    #[test]
+    #[should_panic(expected = "there is room")]
+    fn one_more_is_our_own_bug() {
+        let mut flights = Flights::new();
+        for _ in 0..=IN_FLIGHT_TRAINS_MAX {
+            flights.take(flight());
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "comes back while it is in flight")]
+    fn a_train_that_comes_back_twice_is_our_own_bug() {
+        let mut flights = Flights::new();
+        let token = flights.take(flight());
+        flights.give_back(token);
+        flights.get(token);
+    }
+}

@@ -1,0 +1,206 @@
+//! Where a stream is in its source: the chunk it sends from, the one it will need next, the next burst.
+
+use onrush_sys::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
+use onrush_sys::pool::Pin;
+
+use super::shared::StreamShared;
+use crate::store::layout::{self, ImageBurst};
+use crate::store::{self, Acquired};
+
+/// How much media is requested ahead of the reader.
+const AHEAD_NS: u64 = 500_000_000;
+
+/// Chunks that are requested ahead at the most.
+const AHEAD_CHUNKS_MAX: u64 = 4;
+
+/// A position, and the chunks held for it.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    /// The next RTP packet of the plan.
+    next: u64,
+    stop_before: u64,
+    page: Option<Page>,
+    /// The chunk after, held so that it can not be taken away before it is needed.
+    ahead: Option<(u32, Pin)>,
+}
+
+/// The chunk that is being sent from.
+#[derive(Debug)]
+struct Page {
+    pin: Pin,
+    first_packet: u64,
+    end_packet: u64,
+    /// The next burst in its table.
+    burst: u32,
+}
+
+/// Images in memory that leave together.
+#[derive(Debug)]
+pub(super) struct Span {
+    /// Keeps the memory.
+    pub(super) pin: Pin,
+    /// Where it starts in the pool's area.
+    pub(super) offset: usize,
+    pub(super) bytes: u32,
+}
+
+/// Why there is no burst.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum NotReady {
+    /// Its chunk is being built.
+    Yet,
+    /// Its chunk can not be built.
+    Never,
+}
+
+impl Reader {
+    /// Goes to packet `from`. `pin` is the chunk that holds it, if the caller has it already.
+    pub(super) fn start(
+        &mut self,
+        shared: &StreamShared,
+        store: &store::Shared,
+        from: u64,
+        stop_before: u64,
+        pin: Option<Pin>,
+    ) {
+        self.put_down(store);
+        (self.next, self.stop_before) = (from, stop_before);
+        self.ahead = pin.map(|pin| (shared.source.chunk_of(from), pin));
+    }
+
+    /// The next burst, from the next packet on; `None` at the end.
+    pub(super) fn burst(
+        &mut self,
+        shared: &StreamShared,
+        store: &store::Shared,
+    ) -> Result<Option<ImageBurst>, NotReady> {
+        if self.next >= self.stop_before {
+            return Ok(None);
+        }
+        if self
+            .page
+            .as_ref()
+            .is_none_or(|page| self.next >= page.end_packet)
+        {
+            self.turn_page(shared, store)?;
+        }
+        let page = self.page.as_mut().expect("the page was turned");
+        let chunk = store.pool().bytes(&page.pin);
+        let next =
+            u32::try_from(self.next - page.first_packet).expect("the packet is of this chunk");
+        loop {
+            let burst = layout::burst(chunk, usize::from(shared.stride), page.burst);
+            let mut burst = burst.expect("a chunk's table covers its packets");
+            let end = burst.first + burst.images;
+            if end <= next {
+                // Sent, or skipped by a seek into the middle of the chunk.
+                page.burst += 1;
+                continue;
+            }
+            let left = u32::try_from(self.stop_before - self.next).unwrap_or(u32::MAX);
+            burst.first = next;
+            burst.images = (end - next).min(left);
+            return Ok(Some(burst));
+        }
+    }
+
+    /// These images of the page, pinned once more.
+    ///
+    /// # Panics
+    /// If there is no page: only a burst that was just read may be sent.
+    pub(super) fn images(
+        &self,
+        shared: &StreamShared,
+        store: &store::Shared,
+        first: u32,
+        images: u32,
+    ) -> Span {
+        let page = self.page.as_ref().expect("a burst is of a page");
+        let stride = u32::from(shared.stride);
+        let last_packet = page.first_packet + u64::from(first + images - 1);
+        Span {
+            pin: store.pool().pin_again(&page.pin),
+            offset: store.pool().offset(&page.pin) + (first * stride) as usize,
+            bytes: (images - 1) * stride + shared.image_bytes(last_packet),
+        }
+    }
+
+    /// The images of the page before `image` are queued.
+    pub(super) fn advance(&mut self, image: u32) {
+        if let Some(page) = &self.page {
+            self.next = page.first_packet + u64::from(image);
+        }
+    }
+
+    /// The plan's number of the next packet.
+    pub(super) fn next_packet(&self) -> u64 {
+        self.next
+    }
+
+    /// Gives back the chunks it holds. What is in flight holds its own.
+    pub(super) fn put_down(&mut self, store: &store::Shared) {
+        let page = self.page.take().map(|page| page.pin);
+        let ahead = self.ahead.take().map(|(_, pin)| pin);
+        for pin in page.into_iter().chain(ahead) {
+            store.pool().unpin(pin);
+        }
+    }
+
+    /// Puts down the chunk that was read, and takes up the one that holds the next packet.
+    fn turn_page(&mut self, shared: &StreamShared, store: &store::Shared) -> Result<(), NotReady> {
+        let source = &shared.source;
+        let number = source.chunk_of(self.next);
+        if let Some(done) = self.page.take() {
+            store.pool().unpin(done.pin);
+        }
+        let pin = match self.ahead.take() {
+            Some((ahead, pin)) if ahead == number => pin,
+            other => {
+                if let Some((_, pin)) = other {
+                    store.pool().unpin(pin);
+                }
+                match store.acquire(source, number) {
+                    Acquired::Ready(pin) => pin,
+                    Acquired::Wait => return Err(NotReady::Yet),
+                    Acquired::Failed => return Err(NotReady::Never),
+                }
+            }
+        };
+        let packets = source.packets_of(number);
+        self.page = Some(Page {
+            pin,
+            first_packet: packets.start,
+            end_packet: packets.end,
+            burst: 0,
+        });
+        self.look_ahead(number, shared, store);
+        Ok(())
+    }
+
+    /// Has the chunks after `number` built that will be needed soon, and holds the very next.
+    fn look_ahead(&mut self, number: u32, shared: &StreamShared, store: &store::Shared) {
+        let source = &shared.source;
+        let last = source.chunk_of(self.stop_before - 1);
+        if number >= last {
+            return;
+        }
+        if let Acquired::Ready(pin) = store.acquire(source, number + 1) {
+            self.ahead = Some((number + 1, pin));
+        }
+        let (plan, packets) = (source.plan(), source.packets_of(number));
+        let chunk_ns = plan.due_ns(packets.end) - plan.due_ns(packets.start);
+        let chunks = AHEAD_NS
+            .checked_div(chunk_ns)
+            .map_or(AHEAD_CHUNKS_MAX, |n| n.min(AHEAD_CHUNKS_MAX));
+        let chunks = u32::try_from(chunks).expect("a few");
+        for ahead in number + 2..=last.min(number.saturating_add(1 + chunks)) {
+            store.prefetch(source, ahead);
+        }
+    }
+}
+
+/// Images of one train: as many as the kernel cuts, and as fit the largest datagram.
+pub(super) fn images_per_train(stride: u16) -> u32 {
+    let images = (TRAIN_BYTES_MAX / usize::from(stride)).min(TRAIN_PACKETS_MAX);
+    u32::try_from(images).expect("at most 64")
+}

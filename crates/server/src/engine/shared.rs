@@ -1,0 +1,249 @@
+//! What a worker and control see of each other: atomics, written by one side each.
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use onrush_sys::path::PathName;
+use onrush_wire::rtp::HEADER_BYTES;
+use tokio::sync::Notify;
+
+use super::{EndReason, StreamSnapshot};
+use crate::store::Source;
+
+/// What a stream is doing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub enum State {
+    /// Nothing: it was opened or paused.
+    Paused = 0,
+    /// Sending.
+    Playing = 1,
+    /// It has sent all that was asked for.
+    Finished = 2,
+    /// Its file failed; the source says why.
+    MediaFailed = 3,
+    /// The kernel refused its packets; the errno says why.
+    SendFailed = 4,
+    /// The engine stopped.
+    Stopped = 5,
+}
+
+/// One stream, as both sides see it.
+#[derive(Debug)]
+pub struct StreamShared {
+    pub(crate) source: Arc<Source>,
+    pub(crate) socket: UdpSocket,
+    pub(crate) stride: u16,
+    /// Told of every change of state by the worker.
+    pub(crate) changed: Notify,
+    state: AtomicU8,
+    pub(crate) errno: AtomicU32,
+    /// When media time 0 was due, in ns of CLOCK_MONOTONIC. Negative for a seek soon after boot.
+    pub(crate) epoch_ns: AtomicI64,
+    pub(crate) next_packet: AtomicU64,
+    pub(crate) packets: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    pub(crate) packets_refused: AtomicU64,
+    pub(crate) underruns: AtomicU64,
+    pub(crate) bursts: AtomicU64,
+    pub(crate) lateness_sum_ns: AtomicI64,
+    pub(crate) lateness_max_ns: AtomicI64,
+}
+
+/// Buckets of the lateness histogram.
+pub const LATENESS_BUCKETS: usize = 2048;
+
+/// Width of a bucket.
+pub const LATENESS_BUCKET_NS: i64 = 100_000;
+
+/// The lower edge of the first bucket; what is earlier counts there too, as what is later than the last
+/// bucket counts in the last.
+pub const LATENESS_FIRST_NS: i64 = -50_000_000;
+
+/// What a worker has done so far.
+#[derive(Debug)]
+pub struct WorkerShared {
+    path: AtomicU8,
+    /// Entries into the kernel.
+    pub crossings: AtomicU64,
+    /// Times the worker woke to see what is due.
+    pub ticks: AtomicU64,
+    /// Trains handed over.
+    pub trains: AtomicU64,
+    /// Of those, sent without a copy, as the kernel reported.
+    pub trains_zero_copy: AtomicU64,
+    /// Of those, copied by the kernel.
+    pub trains_copied: AtomicU64,
+    /// RTP packets handed over.
+    pub packets: AtomicU64,
+    /// Packets the kernel refused.
+    pub packets_refused: AtomicU64,
+    /// Bursts that waited for a chunk.
+    pub underruns: AtomicU64,
+    /// Times a stream was so late that its clock was moved.
+    pub lags: AtomicU64,
+    /// Trains put off because too many were in flight.
+    pub flights_full: AtomicU64,
+    /// Trains whose memory the kernel still needs.
+    pub in_flight: AtomicU64,
+    /// Processor time of the worker's thread, in ns, as of its last housekeeping.
+    pub cpu_ns: AtomicU64,
+    /// Bursts by lateness.
+    pub lateness: Box<[AtomicU64]>,
+}
+
+impl StreamShared {
+    pub(super) fn new(source: Arc<Source>, socket: UdpSocket, stride: u16) -> Self {
+        Self {
+            source,
+            socket,
+            stride,
+            changed: Notify::new(),
+            state: AtomicU8::new(State::Paused as u8),
+            errno: AtomicU32::new(0),
+            epoch_ns: AtomicI64::new(0),
+            next_packet: AtomicU64::new(0),
+            packets: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            packets_refused: AtomicU64::new(0),
+            underruns: AtomicU64::new(0),
+            bursts: AtomicU64::new(0),
+            lateness_sum_ns: AtomicI64::new(0),
+            lateness_max_ns: AtomicI64::new(i64::MIN),
+        }
+    }
+
+    pub(super) fn state(&self) -> State {
+        // Acquire: the counters written before a change of state are seen with it.
+        match self.state.load(Ordering::Acquire) {
+            0 => State::Paused,
+            1 => State::Playing,
+            2 => State::Finished,
+            3 => State::MediaFailed,
+            4 => State::SendFailed,
+            _ => State::Stopped,
+        }
+    }
+
+    pub(super) fn set_state(&self, state: State) {
+        self.state.store(state as u8, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+
+    /// Bytes of the image of RTP packet `packet`.
+    pub(super) fn image_bytes(&self, packet: u64) -> u32 {
+        let payload_bytes = self.source.plan().payload_bytes(packet);
+        u32::try_from(HEADER_BYTES + payload_bytes).expect("a packet is below 64 KiB")
+    }
+
+    pub(super) fn count_lateness(&self, lateness_ns: i64) {
+        bump(&self.bursts, 1);
+        let sum_ns = self
+            .lateness_sum_ns
+            .load(Ordering::Relaxed)
+            .saturating_add(lateness_ns);
+        self.lateness_sum_ns.store(sum_ns, Ordering::Relaxed);
+        let max_ns = self
+            .lateness_max_ns
+            .load(Ordering::Relaxed)
+            .max(lateness_ns);
+        self.lateness_max_ns.store(max_ns, Ordering::Relaxed);
+    }
+
+    pub(super) fn end_reason(&self) -> Option<EndReason> {
+        match self.state() {
+            State::Paused | State::Playing => None,
+            State::Finished => Some(EndReason::EndOfMedia),
+            State::MediaFailed => {
+                let reason = self.source.failure().unwrap_or("can not be read");
+                Some(EndReason::Media(reason.to_owned()))
+            }
+            State::SendFailed => {
+                let errno = i32::try_from(self.errno.load(Ordering::Relaxed)).unwrap_or(0);
+                Some(EndReason::Send(
+                    std::io::Error::from_raw_os_error(errno).to_string(),
+                ))
+            }
+            State::Stopped => Some(EndReason::Stopped),
+        }
+    }
+
+    pub(super) fn snapshot(&self, now_ns: u64) -> StreamSnapshot {
+        let playing = self.state() == State::Playing;
+        let next_packet = self.next_packet.load(Ordering::Relaxed);
+        let bursts = self.bursts.load(Ordering::Relaxed);
+        let max = self.lateness_max_ns.load(Ordering::Relaxed);
+        let now_ns = i64::try_from(now_ns).unwrap_or(i64::MAX);
+        let playing_ns = now_ns.saturating_sub(self.epoch_ns.load(Ordering::Relaxed));
+        StreamSnapshot {
+            packets: self.packets.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            packets_refused: self.packets_refused.load(Ordering::Relaxed),
+            underruns: self.underruns.load(Ordering::Relaxed),
+            next_packet,
+            position_ns: if playing {
+                u64::try_from(playing_ns).unwrap_or(0)
+            } else {
+                self.source.plan().due_ns(next_packet)
+            },
+            lateness_mean_ns: i64::try_from(bursts)
+                .ok()
+                .and_then(|bursts| {
+                    self.lateness_sum_ns
+                        .load(Ordering::Relaxed)
+                        .checked_div(bursts)
+                })
+                .unwrap_or(0),
+            lateness_max_ns: if max == i64::MIN { 0 } else { max },
+        }
+    }
+}
+
+impl WorkerShared {
+    /// The path this worker sends by.
+    #[must_use]
+    pub fn path(&self) -> PathName {
+        PathName::ALL[usize::from(self.path.load(Ordering::Acquire)) % PathName::ALL.len()]
+    }
+
+    pub(super) fn set_path(&self, path: PathName) {
+        let number = PathName::ALL.iter().position(|&p| p == path).unwrap_or(0);
+        self.path
+            .store(u8::try_from(number).unwrap_or(0), Ordering::Release);
+    }
+
+    pub(super) fn count_lateness(&self, lateness_ns: i64) {
+        let from_first = lateness_ns.saturating_sub(LATENESS_FIRST_NS).max(0) / LATENESS_BUCKET_NS;
+        let bucket = usize::try_from(from_first)
+            .unwrap_or(0)
+            .min(LATENESS_BUCKETS - 1);
+        bump(&self.lateness[bucket], 1);
+    }
+}
+
+impl Default for WorkerShared {
+    fn default() -> Self {
+        Self {
+            path: AtomicU8::new(0),
+            crossings: AtomicU64::new(0),
+            ticks: AtomicU64::new(0),
+            trains: AtomicU64::new(0),
+            trains_zero_copy: AtomicU64::new(0),
+            trains_copied: AtomicU64::new(0),
+            packets: AtomicU64::new(0),
+            packets_refused: AtomicU64::new(0),
+            underruns: AtomicU64::new(0),
+            lags: AtomicU64::new(0),
+            flights_full: AtomicU64::new(0),
+            in_flight: AtomicU64::new(0),
+            cpu_ns: AtomicU64::new(0),
+            lateness: (0..LATENESS_BUCKETS).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+}
+
+/// Adds to a counter that only this thread writes: a load and a store, no locked instruction.
+pub(super) fn bump(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+}

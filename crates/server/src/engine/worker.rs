@@ -1,0 +1,580 @@
+//! The loop of one core.
+//!
+//! Each turn: take commands, take from the wheel what is due in this tick, turn it into trains, hand all of
+//! them over and sleep in the same crossing, and on waking take the completions. Nothing here allocates,
+//! locks or logs while streams play; all memory is taken in [`Worker::open`].
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use onrush_sys::clock::{monotonic_ns, thread_cpu_ns};
+use onrush_sys::path::{
+    Completion, IN_FLIGHT_TRAINS_MAX, Path, PathError, PathName, Train, prepare_socket,
+};
+use onrush_sys::pool::Pin;
+use onrush_wire::pace::Wheel;
+use tracing::{debug, warn};
+
+use super::flights::{Flight, Flights};
+use super::reader::{NotReady, Reader, images_per_train};
+use super::shared::{State, StreamShared, bump};
+use super::{Command, EngineConfig, OpenPath, Play, Remote};
+use crate::faults::{Fault, Faults};
+use crate::store;
+use crate::store::layout::ImageBurst;
+
+/// Ticks in a burst. A tick is what a burst may be early by, and what bounds the number of crossings.
+const TICKS_PER_BURST: u64 = 4;
+
+/// Slots of the wheel: at the default burst it turns in 2.5 s.
+const WHEEL_SLOTS: u32 = 512;
+
+/// Bursts of one stream in one tick: one that is due, and one to catch up or to finish a cut.
+const BURSTS_PER_TICK_MAX: u32 = 2;
+
+/// How often the worker's processor time is read.
+const CPU_COUNT_NS: u64 = 1_000_000_000;
+
+/// With planted faults: every so many bursts.
+const FAULT_EVERY: u64 = 20;
+
+pub(super) struct Worker {
+    path: Box<dyn Path>,
+    /// A path that was given up while trains were in flight on it.
+    retired: Option<Box<dyn Path>>,
+    open_path: Arc<OpenPath>,
+    store: Arc<store::Shared>,
+    remote: Arc<Remote>,
+    wheel: Wheel,
+    streams: Box<[Option<Stream>]>,
+    flights: Flights,
+    /// Stream and due time of the bursts in the batch that is being put together.
+    batch: Vec<(u32, i64)>,
+    due: Vec<u32>,
+    tick_ns: u64,
+    lag_ns_max: i64,
+    refused_ns_max: u64,
+    counted_ns: u64,
+    generation: u32,
+    stopping: bool,
+    faults: Faults,
+    bursts: u64,
+}
+
+/// A stream as its worker sees it.
+struct Stream {
+    shared: Arc<StreamShared>,
+    /// Tells the completions of this stream from those of one that had its number before.
+    generation: u32,
+    playing: bool,
+    /// All is queued; the end is told at the next tick, when it has left.
+    finishing: bool,
+    reader: Reader,
+    /// When media time 0 was due.
+    epoch_ns: i64,
+    /// No burst leaves before.
+    hold_until_ns: i64,
+    /// Since when the kernel has refused every train; 0 if the last was taken.
+    refused_since_ns: u64,
+}
+
+/// What happened to a stream when it was its turn.
+enum Turn {
+    /// The burst is queued.
+    Queued,
+    /// Come back at that time.
+    Later(i64),
+    /// It is over.
+    Over(State),
+    /// It was paused or closed by what happened since its turn came.
+    Gone,
+}
+
+impl Worker {
+    pub(super) fn open(
+        config: &EngineConfig,
+        store: Arc<store::Shared>,
+        remote: Arc<Remote>,
+        mut demoted: impl FnMut(PathName, PathError),
+    ) -> Self {
+        let open_path = Arc::clone(&config.open_path);
+        let path = open_from(config.path, |name| {
+            let opened = open_path(name, store.pool(), &remote.waker);
+            opened.map_err(|error| demoted(name, error)).ok()
+        });
+        remote.shared.set_path(path.name());
+        let now_ns = monotonic_ns();
+        let tick_ns = (nanos(config.burst) / TICKS_PER_BURST).max(1);
+        let streams_max = config.streams_max as usize;
+        Self {
+            path,
+            retired: None,
+            open_path,
+            wheel: Wheel::new(config.streams_max, WHEEL_SLOTS, tick_ns, now_ns),
+            streams: (0..streams_max).map(|_| None).collect(),
+            flights: Flights::new(),
+            batch: Vec::with_capacity(IN_FLIGHT_TRAINS_MAX),
+            due: Vec::with_capacity(streams_max),
+            tick_ns,
+            lag_ns_max: signed(nanos(config.lag_max)),
+            refused_ns_max: nanos(config.refused_time_max),
+            counted_ns: now_ns,
+            generation: 0,
+            stopping: false,
+            faults: config.faults,
+            bursts: 0,
+            store,
+            remote,
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        while !self.stopping {
+            self.take_commands();
+            let now_ns = monotonic_ns();
+            self.send_due(now_ns);
+            self.count_cpu(now_ns);
+            let deadline_ns = self.deadline(now_ns);
+            self.hand_over(|path| path.submit_and_sleep(deadline_ns));
+            bump(&self.remote.shared.ticks, 1);
+            self.publish();
+        }
+        self.wind_up();
+    }
+
+    fn take_commands(&mut self) {
+        while let Some(command) = self.remote.commands.pop() {
+            match command {
+                Command::Open { stream, shared } => {
+                    self.generation = self.generation.wrapping_add(1);
+                    let place = &mut self.streams[stream as usize];
+                    assert!(place.is_none(), "a stream number belongs to one stream");
+                    *place = Some(Stream::new(shared, self.generation));
+                }
+                Command::Play { stream, play, pin } => self.play(stream, play, pin),
+                Command::Pause { stream } => self.end(stream, State::Paused),
+                Command::Close { stream } => self.close(stream),
+                Command::Stop => self.stopping = true,
+            }
+        }
+    }
+
+    /// Queues all that is due in the tick that begins now.
+    fn send_due(&mut self, now_ns: u64) {
+        let mut due = std::mem::take(&mut self.due);
+        self.wheel.take_due(now_ns, &mut due);
+        let tick_end_ns = signed((now_ns / self.tick_ns + 1) * self.tick_ns);
+        for number in due.drain(..) {
+            self.send_stream(number, signed(now_ns), tick_end_ns);
+        }
+        self.due = due;
+    }
+
+    /// Queues what this stream owes, and puts it back on the wheel for the next.
+    fn send_stream(&mut self, number: u32, now_ns: i64, tick_end_ns: i64) {
+        for _ in 0..BURSTS_PER_TICK_MAX {
+            match self.send_burst(number, now_ns, tick_end_ns) {
+                Turn::Queued => {}
+                Turn::Later(due_ns) => return self.wheel.insert(number, unsigned(due_ns)),
+                Turn::Over(state) => return self.end(number, state),
+                Turn::Gone => return,
+            }
+        }
+        self.wheel.insert(number, unsigned(tick_end_ns));
+    }
+
+    fn send_burst(&mut self, number: u32, now_ns: i64, tick_end_ns: i64) -> Turn {
+        let Some(stream) = self.streams[number as usize].as_mut().filter(|s| s.playing) else {
+            return Turn::Gone;
+        };
+        let burst = match stream.reader.burst(&stream.shared, &self.store) {
+            Ok(Some(burst)) => burst,
+            // All is queued. What was queued last has left by the next tick.
+            Ok(None) if std::mem::replace(&mut stream.finishing, true) => {
+                return Turn::Over(State::Finished);
+            }
+            Ok(None) => return Turn::Later(tick_end_ns),
+            Err(NotReady::Never) => return Turn::Over(State::MediaFailed),
+            Err(NotReady::Yet) => {
+                bump(&stream.shared.underruns, 1);
+                bump(&self.remote.shared.underruns, 1);
+                return Turn::Later(tick_end_ns);
+            }
+        };
+        let mut due_ns = stream.epoch_ns.saturating_add(signed(burst.due_ns));
+        due_ns = due_ns.max(stream.hold_until_ns);
+        if due_ns >= tick_end_ns {
+            return Turn::Later(due_ns);
+        }
+        let late_ns = now_ns - due_ns;
+        if late_ns > self.lag_ns_max {
+            // Too much to catch up with in small steps: the client's clock moves on instead.
+            stream.epoch_ns = stream.epoch_ns.saturating_add(late_ns);
+            stream
+                .shared
+                .epoch_ns
+                .store(stream.epoch_ns, Ordering::Relaxed);
+            bump(&self.remote.shared.lags, 1);
+        }
+        if !self.make_room(number, burst.images) {
+            bump(&self.remote.shared.flights_full, 1);
+            return Turn::Later(tick_end_ns);
+        }
+        self.queue(number, burst);
+        self.batch.push((number, due_ns));
+        Turn::Queued
+    }
+
+    /// Whether a burst of that many images can be queued whole, if need be after a crossing.
+    fn make_room(&mut self, number: u32, images: u32) -> bool {
+        let stride = self.streams[number as usize]
+            .as_ref()
+            .map_or(1, |s| s.shared.stride);
+        // One more, for a fault that repeats a packet.
+        let trains = images.div_ceil(images_per_train(stride)) as usize + 1;
+        let room = |worker: &Self| worker.path.room().min(worker.flights.room());
+        if room(self) < trains {
+            self.hand_over(|path| path.submit());
+        }
+        room(self) >= trains
+    }
+
+    /// Queues a burst as trains.
+    fn queue(&mut self, number: u32, burst: ImageBurst) {
+        self.bursts += 1;
+        let faulty = |fault| self.faults.has(fault) && self.bursts.is_multiple_of(FAULT_EVERY);
+        // Making room may have ended the stream.
+        let Some(stream) = self.streams[number as usize].as_mut().filter(|s| s.playing) else {
+            return;
+        };
+        let dropped = u32::from(faulty(Fault::DropPacket) && burst.images > 1);
+        let repeated = faulty(Fault::RepeatPacket).then_some((burst.images - 1, 1));
+        let held_ns = if faulty(Fault::LateBurst) {
+            200_000_000
+        } else {
+            0
+        };
+        let pieces = train_pieces(
+            burst.images - dropped,
+            images_per_train(stream.shared.stride),
+        );
+        for (first, images) in pieces.chain(repeated) {
+            let span =
+                stream
+                    .reader
+                    .images(&stream.shared, &self.store, burst.first + first, images);
+            let token = self.flights.take(Flight {
+                stream: number,
+                generation: stream.generation,
+                packets: images,
+                bytes: span.bytes,
+                pin: Some(span.pin),
+            });
+            self.path.queue(Train {
+                fd: stream.shared.socket.as_raw_fd(),
+                offset: span.offset,
+                bytes: span.bytes,
+                stride: stream.shared.stride,
+                token,
+            });
+        }
+        stream.reader.advance(burst.first + burst.images);
+        stream
+            .shared
+            .next_packet
+            .store(stream.reader.next_packet(), Ordering::Relaxed);
+        stream.hold_until_ns = signed(monotonic_ns()).saturating_add(held_ns);
+    }
+
+    /// Hands over what is queued by `crossing`, and takes what has come back.
+    fn hand_over(&mut self, crossing: impl FnOnce(&mut dyn Path) -> io::Result<()>) {
+        let left_ns = signed(monotonic_ns());
+        for (number, due_ns) in self.batch.drain(..) {
+            self.remote.shared.count_lateness(left_ns - due_ns);
+            if let Some(stream) = &self.streams[number as usize] {
+                stream.shared.count_lateness(left_ns - due_ns);
+            }
+        }
+        if let Err(error) = crossing(&mut *self.path) {
+            // Nothing of what we ask can fail but for a lack of memory; the next tick tries again.
+            warn!(path = %self.path.name(), %error, "a batch was not handed over; trying again");
+        }
+        while let Some(completion) = self.path.completion() {
+            self.complete(completion);
+        }
+        if self.retired.is_some() {
+            self.drain_retired();
+        }
+    }
+
+    fn complete(&mut self, completion: Completion) {
+        let Completion {
+            token,
+            sent,
+            released,
+        } = completion;
+        let flight = self.flights.get(token);
+        let (number, generation) = (flight.stream, flight.generation);
+        let (packets, bytes) = (u64::from(flight.packets), u64::from(flight.bytes));
+        if (released || self.faults.has(Fault::ReleaseEarly))
+            && let Some(pin) = flight.pin.take()
+        {
+            self.store.pool().unpin(pin);
+        }
+        if released {
+            self.flights.give_back(token);
+        }
+        let Some(errno) = sent else { return };
+        let counters = &self.remote.shared;
+        bump(
+            if errno == 0 {
+                &counters.packets
+            } else {
+                &counters.packets_refused
+            },
+            packets,
+        );
+        let stream = self.streams[number as usize]
+            .as_mut()
+            .filter(|s| s.generation == generation);
+        let Some(stream) = stream else { return };
+        if errno == 0 {
+            bump(&stream.shared.packets, packets);
+            bump(&stream.shared.bytes, bytes);
+            stream.refused_since_ns = 0;
+        } else {
+            bump(&stream.shared.packets_refused, packets);
+            self.refused(number, errno);
+        }
+    }
+
+    /// The kernel refused a train: that is this stream's trouble alone, unless it is the path's.
+    fn refused(&mut self, number: u32, errno: i32) {
+        if errno == libc::EIO && self.path.name().segments() {
+            return self.demote();
+        }
+        let now_ns = monotonic_ns();
+        let Some(stream) = self.streams[number as usize].as_mut() else {
+            return;
+        };
+        stream
+            .shared
+            .errno
+            .store(errno.unsigned_abs(), Ordering::Relaxed);
+        if stream.refused_since_ns == 0 {
+            stream.refused_since_ns = now_ns;
+        }
+        // A packet larger than the path's MTU by now stays larger for ever.
+        let for_good = matches!(errno, libc::EMSGSIZE | libc::EINVAL);
+        if for_good || now_ns - stream.refused_since_ns > self.refused_ns_max {
+            self.end(number, State::SendFailed);
+        }
+    }
+
+    /// Goes on without trains: the device, or the way to it, does not take them (net/ipv4/udp.c,
+    /// `udp_send_skb`: EIO). Out loud, and once.
+    fn demote(&mut self) {
+        if self.retired.is_some() {
+            return;
+        }
+        let from = self.path.name();
+        let path = open_from(PathName::Sendmmsg, |name| {
+            (self.open_path)(name, self.store.pool(), &self.remote.waker).ok()
+        });
+        let to = path.name();
+        warn!(%from, %to, "the device takes no trains (EIO): packets are sent singly from now on");
+        self.retired = Some(std::mem::replace(&mut self.path, path));
+        self.remote.shared.set_path(to);
+        for stream in self.streams.iter().flatten() {
+            let fd = stream.shared.socket.as_raw_fd();
+            if let Err(error) = prepare_socket(to, fd, stream.shared.stride) {
+                debug!(%error, "a socket kept its options");
+            }
+        }
+    }
+
+    /// Takes what is still in flight on a path that was given up.
+    fn drain_retired(&mut self) {
+        let Some(mut retired) = self.retired.take() else {
+            return;
+        };
+        if let Err(error) = retired.submit() {
+            debug!(%error, "a retired path could not be entered");
+        }
+        let completions: Vec<_> = std::iter::from_fn(|| retired.completion()).collect();
+        if retired.in_flight() > 0 {
+            self.retired = Some(retired);
+        }
+        for completion in completions {
+            self.complete(completion);
+        }
+    }
+
+    fn play(&mut self, number: u32, play: Play, pin: Option<Pin>) {
+        let Some(stream) = self.streams[number as usize].as_mut() else {
+            if let Some(pin) = pin {
+                self.store.pool().unpin(pin);
+            }
+            return;
+        };
+        stream.reader.start(
+            &stream.shared,
+            &self.store,
+            play.from,
+            play.stop_before,
+            pin,
+        );
+        stream.playing = true;
+        stream.finishing = false;
+        stream.refused_since_ns = 0;
+        // A burst that a seek cuts was due before the first of its packets that is sent.
+        stream.hold_until_ns = signed(play.start_ns);
+        stream.epoch_ns = signed(play.start_ns).saturating_sub(signed(play.from_ns));
+        stream
+            .shared
+            .epoch_ns
+            .store(stream.epoch_ns, Ordering::Relaxed);
+        stream
+            .shared
+            .next_packet
+            .store(play.from, Ordering::Relaxed);
+        stream.shared.set_state(State::Playing);
+        self.wheel.insert(number, play.start_ns);
+    }
+
+    fn end(&mut self, number: u32, state: State) {
+        self.wheel.remove(number);
+        if let Some(stream) = self.streams[number as usize].as_mut()
+            && std::mem::take(&mut stream.playing)
+        {
+            stream.reader.put_down(&self.store);
+            stream.shared.set_state(state);
+        }
+    }
+
+    fn close(&mut self, number: u32) {
+        self.wheel.remove(number);
+        if let Some(mut stream) = self.streams[number as usize].take() {
+            stream.reader.put_down(&self.store);
+            self.remote.closed(number);
+        }
+    }
+
+    /// Once a second, because it enters the kernel.
+    fn count_cpu(&mut self, now_ns: u64) {
+        if now_ns - self.counted_ns >= CPU_COUNT_NS {
+            self.counted_ns = now_ns;
+            self.remote
+                .shared
+                .cpu_ns
+                .store(thread_cpu_ns(), Ordering::Relaxed);
+        }
+    }
+
+    fn publish(&self) {
+        let (shared, counters) = (&self.remote.shared, self.path.counters());
+        shared
+            .crossings
+            .store(counters.crossings, Ordering::Relaxed);
+        shared.trains.store(counters.trains, Ordering::Relaxed);
+        shared
+            .trains_zero_copy
+            .store(counters.trains_zero_copy, Ordering::Relaxed);
+        shared
+            .trains_copied
+            .store(counters.trains_copied, Ordering::Relaxed);
+        shared
+            .in_flight
+            .store(self.flights.in_flight() as u64, Ordering::Relaxed);
+    }
+
+    /// When to wake: for the next tick with work, but soon enough for commands, which do not end a sleep
+    /// with a deadline. Without any work, only for a command or a completion.
+    fn deadline(&self, now_ns: u64) -> Option<u64> {
+        let commands_ns = now_ns + self.tick_ns * TICKS_PER_BURST;
+        self.wheel.next_ns().map(|next_ns| next_ns.min(commands_ns))
+    }
+
+    /// Puts all streams down and waits, not for ever, until the kernel has let go of the memory.
+    fn wind_up(&mut self) {
+        for stream in self.streams.iter_mut().flatten() {
+            stream.playing = false;
+            stream.reader.put_down(&self.store);
+        }
+        for _ in 0..100 {
+            if self.flights.in_flight() == 0 {
+                break;
+            }
+            let soon_ns = monotonic_ns() + 10_000_000;
+            self.hand_over(|path| path.submit_and_sleep(Some(soon_ns)));
+        }
+        self.remote
+            .shared
+            .cpu_ns
+            .store(thread_cpu_ns(), Ordering::Relaxed);
+        self.publish();
+    }
+}
+
+impl Drop for Worker {
+    /// Also when the worker panics: nobody shall wait for a stream that nobody sends.
+    fn drop(&mut self) {
+        self.remote.stopped.store(true, Ordering::Release);
+        for stream in self.streams.iter().flatten() {
+            stream.shared.set_state(State::Stopped);
+        }
+    }
+}
+
+impl Stream {
+    fn new(shared: Arc<StreamShared>, generation: u32) -> Self {
+        Self {
+            shared,
+            generation,
+            playing: false,
+            finishing: false,
+            reader: Reader::default(),
+            epoch_ns: 0,
+            hold_until_ns: i64::MIN,
+            refused_since_ns: 0,
+        }
+    }
+}
+
+/// Opens the path `first`, or the best after it that `open` yields.
+fn open_from(
+    first: PathName,
+    mut open: impl FnMut(PathName) -> Option<Box<dyn Path>>,
+) -> Box<dyn Path> {
+    let mut name = first;
+    loop {
+        if let Some(path) = open(name) {
+            return path;
+        }
+        name = name
+            .next()
+            .expect("sendto needs nothing and is always available");
+    }
+}
+
+/// `images` cut into trains: the first image of each, and how many.
+fn train_pieces(images: u32, images_per_train: u32) -> impl Iterator<Item = (u32, u32)> {
+    let firsts = (0..images).step_by(images_per_train as usize);
+    firsts.map(move |first| (first, images_per_train.min(images - first)))
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Times are below 2^63 ns (292 years) in practice; beyond, they are as far away as can be said.
+fn signed(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX)
+}
+
+fn unsigned(ns: i64) -> u64 {
+    u64::try_from(ns).unwrap_or(0)
+}

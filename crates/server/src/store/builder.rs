@@ -1,0 +1,220 @@
+//! The threads that read files and make chunks of images.
+//!
+//! They read past the page cache where the file system allows it (O_DIRECT): the store is the cache, and a
+//! second copy of a film in the page cache would only push other things out.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::atomic::Ordering;
+
+use onrush_sys::pool::Pin;
+use onrush_wire::media::{Burst, ImageError};
+
+use super::{ABSENT, FOUND, Request, Shared, Source, layout};
+use crate::faults::Fault;
+
+/// What O_DIRECT aligns to: offset, length and memory. Every block device of today accepts 4096.
+const DIRECT_ALIGN: usize = 4096;
+
+/// Bytes read from a file in one call, at most. A chunk whose bytes lie further apart (there is garbage
+/// between them) is read in several pieces.
+const READ_BYTES_MAX: usize = 1 << 20;
+
+/// A builder's own memory, taken once.
+struct Builder<'a> {
+    shared: &'a Shared,
+    read: AlignedBuffer,
+    bursts: Vec<Burst>,
+}
+
+/// Why a chunk could not be built.
+enum BuildError {
+    /// Every chunk of the pool is in use. The readers will ask again.
+    PoolFull,
+    /// The file is no longer what it was.
+    Media(String),
+}
+
+/// Serves requests until the store stops.
+pub(super) fn run(shared: &Shared) {
+    let mut builder = Builder {
+        shared,
+        read: AlignedBuffer::new(),
+        bursts: Vec::new(),
+    };
+    while !shared.stopping.load(Ordering::Relaxed) {
+        match shared.requests.pop() {
+            Some(request) => builder.serve(&request),
+            None => std::thread::park(),
+        }
+    }
+}
+
+impl Builder<'_> {
+    fn serve(&mut self, request: &Request) {
+        let Request { source, chunk } = request;
+        let entry = match self.build(source, *chunk) {
+            Ok(pin) => {
+                let found = self.shared.pool.chunk_number(&pin) + FOUND;
+                // Pinned until the hint is written, so that the hint is true for a moment at least.
+                source.table[*chunk as usize].store(found, Ordering::Release);
+                self.shared.pool.unpin(pin);
+                self.shared
+                    .counters
+                    .chunks_built
+                    .fetch_add(1, Ordering::Relaxed);
+                self.shared.built.notify_waiters();
+                return;
+            }
+            Err(BuildError::PoolFull) => {
+                self.shared
+                    .counters
+                    .pool_full
+                    .fetch_add(1, Ordering::Relaxed);
+                ABSENT
+            }
+            Err(BuildError::Media(reason)) => {
+                source.fail(reason);
+                ABSENT
+            }
+        };
+        source.table[*chunk as usize].store(entry, Ordering::Release);
+        self.shared.built.notify_waiters();
+    }
+
+    fn build(&mut self, source: &Source, chunk: u32) -> Result<Pin, BuildError> {
+        if let Some(reason) = source.failure() {
+            return Err(BuildError::Media(reason.to_owned()));
+        }
+        source.backing.check().map_err(BuildError::Media)?;
+        let mut claim = self.shared.pool.claim().ok_or(BuildError::PoolFull)?;
+        let packets = source.packets_of(chunk);
+        self.write_images(source, packets.clone(), claim.bytes_mut())?;
+        self.bursts.clear();
+        source.plan.bursts(packets.clone(), &mut self.bursts);
+        layout::write_table(
+            claim.bytes_mut(),
+            source.plan.stride(),
+            packets.start,
+            &self.bursts,
+        );
+        if self.shared.faults.has(Fault::WrongByte) {
+            claim.bytes_mut()[source.plan.stride() / 2] ^= 1;
+        }
+        Ok(claim.publish(source.key(chunk)))
+    }
+
+    /// Reads the packets' bytes and writes their images, in pieces if the file scatters them.
+    fn write_images(
+        &mut self,
+        source: &Source,
+        packets: Range<u64>,
+        out: &mut [u8],
+    ) -> Result<(), BuildError> {
+        let range = source.plan.file_range(packets.clone());
+        let count = packets.end - packets.start;
+        if range.end - range.start > READ_BYTES_MAX as u64 && count > 1 {
+            let middle = packets.start + count / 2;
+            let split = usize::try_from(count / 2).unwrap_or(usize::MAX) * source.plan.stride();
+            let (front, back) = out.split_at_mut(split);
+            self.write_images(source, packets.start..middle, front)?;
+            return self.write_images(source, middle..packets.end, back);
+        }
+        let (offset, bytes) = self.read(source, range)?;
+        let written = source
+            .plan
+            .write_images(packets, bytes, offset, source.origin, out);
+        written.map_err(|error: ImageError| BuildError::Media(error.to_string()))
+    }
+
+    /// The file's bytes of `range` (and perhaps some around it), and the offset they start at.
+    fn read(&mut self, source: &Source, range: Range<u64>) -> Result<(u64, &[u8]), BuildError> {
+        let align = DIRECT_ALIGN as u64;
+        let offset = range.start / align * align;
+        let aligned = (range.end - offset).next_multiple_of(align);
+        let wanted = usize::try_from(aligned).unwrap_or(usize::MAX);
+        let Some(buffer) = self.read.of(wanted) else {
+            let bytes = range.end - range.start;
+            let reason = format!("a packet lies scattered over {bytes} bytes of garbage");
+            return Err(BuildError::Media(reason));
+        };
+        let counters = &self.shared.counters;
+        let direct = source
+            .direct
+            .get_or_init(|| open_direct(source.backing.file()));
+        let read_direct = direct.as_ref().map(|file| read_up_to(file, buffer, offset));
+        let read = match read_direct {
+            Some(Ok(bytes)) => {
+                counters
+                    .bytes_read_direct
+                    .fetch_add(bytes as u64, Ordering::Relaxed);
+                Ok(bytes)
+            }
+            // Some file systems take the flag at open and refuse it here.
+            Some(Err(e)) if e.raw_os_error() != Some(libc::EINVAL) => Err(e),
+            _ => read_up_to(source.backing.file(), buffer, offset),
+        };
+        let bytes = read.map_err(|e| BuildError::Media(format!("can not be read: {e}")))?;
+        counters
+            .bytes_read
+            .fetch_add(bytes as u64, Ordering::Relaxed);
+        let end = offset + bytes as u64;
+        if end < range.end {
+            return Err(BuildError::Media(format!(
+                "truncated: it ends at byte {end} now"
+            )));
+        }
+        Ok((offset, &buffer[..bytes]))
+    }
+}
+
+/// The same open file once more, for direct input; `None` where the file system has none.
+fn open_direct(file: &File) -> Option<File> {
+    // By descriptor, not by name: the name may be another file's by now.
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(path)
+        .ok()
+}
+
+/// Reads until `buffer` is full or the file ends.
+fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(bytes) => filled += bytes,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            // After a short direct read the offset is no longer aligned: that was the end.
+            Err(e) if filled > 0 && e.raw_os_error() == Some(libc::EINVAL) => break,
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(filled)
+}
+
+/// Memory that starts on a multiple of [`DIRECT_ALIGN`].
+struct AlignedBuffer {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl AlignedBuffer {
+    /// Room for a piece that starts and ends anywhere.
+    const BYTES: usize = READ_BYTES_MAX + 2 * DIRECT_ALIGN;
+
+    fn new() -> Self {
+        let bytes = vec![0; Self::BYTES + DIRECT_ALIGN];
+        let start = bytes.as_ptr().align_offset(DIRECT_ALIGN);
+        Self { bytes, start }
+    }
+
+    fn of(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        (bytes <= Self::BYTES).then(|| &mut self.bytes[self.start..self.start + bytes])
+    }
+}
