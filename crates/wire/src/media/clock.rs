@@ -526,14 +526,13 @@ mod tests {
 
     #[test]
     fn across_a_break_and_at_the_end_the_rate_is_that_of_the_second_before() {
-        // Three seconds at a packet a ms, one at two a ms; then a break of 100 packets.
-        let mut seen = steady(0..3000, 0, MS);
-        seen.extend(steady(3000..5020, 3000 * MS, MS / 2));
-        seen.extend(steady(5100..6000, 99 * PCR_HZ, MS));
-        let (clock, _) = clock(6000, seen);
-        assert_eq!(clock.time_ns(5100) - clock.time_ns(5000), 50_000_000);
-        // The last reference is in packet 5980.
-        assert_eq!(clock.time_ns(6000) - clock.time_ns(5980), 20_000_000);
+        // A packet every 2 ms, then a second of one every ms; then a break of 100 packets.
+        let mut seen = steady(0..3000, 0, 2 * MS);
+        seen.extend(steady(3000..4020, 6000 * MS, MS));
+        seen.extend(steady(4100..6000, 99 * PCR_HZ, MS / 2));
+        let (clock, _) = clock(6100, seen);
+        assert_eq!(clock.time_ns(4100) - clock.time_ns(4000), 100_000_000);
+        assert_eq!(clock.time_ns(6100) - clock.time_ns(5980), 60_000_000);
     }
 
     #[test]
@@ -612,6 +611,10 @@ mod tests {
         }
         let (clock, _) = clock(at.0, seen);
         assert_eq!(clock.packets_per_second_max(), 1000);
+        // It ends at a reference here, but starts at none: 100 packets and 500.
+        let seen = [(0, 0), (400, 2000), (900, 2500), (1150, 5000)];
+        let (clock, _) = self::clock(1150, seen.map(|(packet, ms)| (packet, ms * MS, false)));
+        assert_eq!(clock.packets_per_second_max(), 600);
         assert_eq!(
             Clock::constant(10_000, 1504 * 250).packets_per_second_max(),
             250

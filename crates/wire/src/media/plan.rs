@@ -436,7 +436,7 @@ mod tests {
             images.extend(
                 ORIGIN
                     .sequence
-                    .wrapping_add((packet % 65_536) as u16)
+                    .wrapping_add((packet & 0xffff) as u16)
                     .to_be_bytes(),
             );
             images.extend(
@@ -593,16 +593,37 @@ mod tests {
             (15, 376, 0)
         );
         let room = 14 * plan.stride() + 12 + 376;
-        let mut out = vec![0xee; room + 1];
+        let mut out = vec![0xee; 20 * plan.stride()];
         assert_eq!(plan.write_images(0..15, &file, 0, ORIGIN, &mut out), Ok(()));
         assert_eq!(out[room], 0xee);
-        for (packets, bytes) in [(0..15, room - 1), (0..16, room + 1), (14..15, 387)] {
+        for (packets, bytes) in [(0..15, room - 1), (0..16, 20 * 1328), (14..15, 387)] {
             let error = plan.write_images(packets, &file, 0, ORIGIN, &mut out[..bytes]);
             assert!(matches!(error, Err(ImageError::Room { .. })), "{error:?}");
         }
         assert_eq!(plan.write_images(3..3, &[], 0, ORIGIN, &mut []), Ok(()));
         assert_eq!(plan.file_range(15..20), 0..0);
         assert_eq!(plan.file_range(13..20), 91 * 188..100 * 188);
+    }
+
+    #[test]
+    fn a_packet_due_as_an_interval_ends_belongs_to_the_next() {
+        // 5 ms a packet, 10 ms a burst.
+        let plan = plan(&constant_rate(100, 0, 27_000), 5);
+        let mut bursts = Vec::new();
+        plan.bursts(3..7, &mut bursts);
+        let burst = |first, packets, due_ns| Burst {
+            first,
+            packets,
+            due_ns,
+        };
+        assert_eq!(
+            bursts,
+            [
+                burst(3, 1, 15_000_000),
+                burst(4, 2, 20_000_000),
+                burst(6, 1, 30_000_000)
+            ]
+        );
     }
 
     #[test]

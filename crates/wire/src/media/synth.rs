@@ -236,29 +236,34 @@ pub fn to_m2ts(stream: &[u8], packet_ticks: u32) -> Vec<u8> {
     out
 }
 
-/// Rewrites the clock references of a stream of whole packets: `change` is given the packet's number and
-/// its reference in 27 MHz ticks, and answers the new one, or `None` to take it out. Where `shift_times`
-/// says so, PTS and DTS are moved by the same difference, so that the stream stays playable.
-pub fn rewrite_clock(
-    stream: &mut [u8],
-    shift_times: bool,
-    mut change: impl FnMut(u64, u64) -> Option<u64>,
-) {
-    let mut shift = 0;
-    for (number, packet) in stream.chunks_exact_mut(TS_PACKET_BYTES).enumerate() {
+/// Moves the clock of a stream of whole packets: PCR, PTS and DTS, so that it stays playable. `shift` is
+/// given a packet's number and answers by how many 27 MHz ticks; multiples of 300 move all three alike.
+pub fn shift_clock(stream: &mut [u8], shift: impl Fn(u64) -> u64) {
+    for (number, packet) in (0..).zip(stream.chunks_exact_mut(TS_PACKET_BYTES)) {
+        let ticks = shift(number) % PCR_WRAP;
         if let Some(pcr) = pcr_of(packet) {
-            match change(number as u64, pcr) {
-                Some(new) => {
-                    packet[6..12].copy_from_slice(&pcr_bytes(new));
-                    shift = (new + PCR_WRAP - pcr) % PCR_WRAP / 300;
-                }
-                // The bytes stay as stuffing; only the flag goes.
-                None => packet[5] &= !0x10,
-            }
+            packet[6..12].copy_from_slice(&pcr_bytes(pcr + ticks));
         }
-        if shift_times {
-            shift_pes_times(packet, shift);
+        shift_pes_times(packet, ticks / 300);
+    }
+}
+
+/// Takes all clock references out of a stream of whole packets; their bytes become stuffing.
+pub fn strip_clock(stream: &mut [u8]) {
+    for packet in stream.chunks_exact_mut(TS_PACKET_BYTES) {
+        if pcr_of(packet).is_some() {
+            packet[5] &= !0x10;
+            packet[6..12].fill(0xff);
         }
+    }
+}
+
+/// Announces a discontinuity in the first packet with a clock reference from packet `from` on.
+pub fn flag_discontinuity(stream: &mut [u8], from: u64) {
+    let mut packets = (0..).zip(stream.chunks_exact_mut(TS_PACKET_BYTES));
+    let found = packets.find(|(number, packet)| *number >= from && pcr_of(packet).is_some());
+    if let Some((_, packet)) = found {
+        packet[5] |= 0x80;
     }
 }
 
@@ -319,4 +324,63 @@ fn length(bytes: &[u8]) -> u16 {
         .ok()
         .filter(|length| *length < 4084)
         .expect("fits a section")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shifted_clock_moves_all_times_and_nothing_else() {
+        let mut writer = Writer::new();
+        // PTS 2^33 - 1 and DTS 1, marked 3 and 1.
+        let times = [0x3f, 0xff, 0xff, 0xff, 0xff, 0x11, 0, 1, 0, 3];
+        let pes = [&[0, 0, 1, 0xe0, 0, 0, 0x80, 0xc0, 10][..], &times, &[7; 20]].concat();
+        let packet = Packet {
+            pid: 1,
+            unit_start: true,
+            payload: &pes,
+            ..Packet::default()
+        };
+        writer.packet(Packet {
+            pcr: Some(PCR_WRAP - 1),
+            ..packet
+        });
+        writer.packet(Packet {
+            unit_start: false,
+            ..packet
+        });
+        let before = writer.finish();
+        let mut after = before.clone();
+        shift_clock(&mut after, |_| 600);
+        assert_eq!(pcr_of(&after), Some(599));
+        let at = 188 - pes.len() + 9;
+        assert_eq!(after[at..at + 10], [0x31, 0, 1, 0, 3, 0x11, 0, 1, 0, 7]);
+        after[at..at + 10].copy_from_slice(&times);
+        after[6..12].copy_from_slice(&before[6..12]);
+        assert_eq!(after, before);
+        shift_clock(&mut after, |_| 600);
+        shift_clock(&mut after, |_| PCR_WRAP - 600);
+        assert_eq!(after, before);
+    }
+
+    #[test]
+    fn a_stripped_clock_leaves_none_and_a_flag_goes_where_one_is() {
+        let mut stream = constant_rate(100, 0, 10_000);
+        let clocked = |stream: &[u8]| -> Vec<usize> {
+            let packets = stream.chunks(188).enumerate();
+            packets
+                .filter(|(_, packet)| pcr_of(packet).is_some())
+                .map(|(i, _)| i)
+                .collect()
+        };
+        assert_eq!(clocked(&stream), [2, 12, 22, 32, 42, 52, 62, 72, 82]);
+        flag_discontinuity(&mut stream, 13);
+        let flagged = stream
+            .chunks(188)
+            .position(|packet| packet[3] & 0x20 != 0 && packet[5] & 0x80 != 0);
+        assert_eq!(flagged, Some(22));
+        strip_clock(&mut stream);
+        assert_eq!(clocked(&stream), [0_usize; 0]);
+    }
 }
