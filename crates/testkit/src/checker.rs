@@ -828,6 +828,16 @@ mod tests {
                 end: 100
             }]
         );
+        let caught = faults(|sent| {
+            let next = sent.remove(1).1;
+            sent[0].1.extend(&next[HEADER_BYTES..]);
+        });
+        let size = Fault::Size {
+            packet: 0,
+            ts_packets: 14,
+            expected: 7,
+        };
+        assert_eq!(caught[0], size);
     }
 
     #[test]

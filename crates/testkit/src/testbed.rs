@@ -231,12 +231,10 @@ mod tests {
             ..Options::default()
         })
         .unwrap();
-        let mtu = testbed
-            .rcv
-            .tool("ip", ["link", "show", RCV_DEVICE])
-            .unwrap()
-            .stdout;
-        assert!(String::from_utf8_lossy(&mtu).contains("mtu 1280"));
+        for (netns, device) in [(&testbed.snd, SND_DEVICE), (&testbed.rcv, RCV_DEVICE)] {
+            let link = netns.tool("ip", ["link", "show", device]).unwrap().stdout;
+            assert!(String::from_utf8_lossy(&link).contains("mtu 1280"));
+        }
     }
 
     #[test]
