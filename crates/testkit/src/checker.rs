@@ -37,8 +37,17 @@ pub struct Expected {
 pub enum Start {
     /// At this transport packet.
     At(u64),
-    /// Wherever the first payload is first found in the file; [`Report::start`] says where.
+    /// Where in the file the first payloads are found; [`Report::start`] says where that is.
     Found,
+}
+
+/// One datagram and when it arrived.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Datagram {
+    /// In ns of any steady clock.
+    pub arrival_ns: u64,
+    /// Its payload.
+    pub bytes: Vec<u8>,
 }
 
 /// One thing that was wrong. Packets are counted from 0 in order of arrival.
@@ -202,9 +211,36 @@ pub struct Report {
     pub lateness_ns_max: i64,
 }
 
+/// Judges all that arrived, in order of arrival.
+///
+/// # Panics
+///
+/// If `expected.ts` is not whole transport packets.
+#[must_use]
+pub fn judge(expected: Expected, arrived: &[Datagram]) -> Report {
+    assert!(
+        expected.ts.len().is_multiple_of(TS_BYTES),
+        "only whole transport packets"
+    );
+    assert!(
+        expected.ts.chunks_exact(TS_BYTES).all(|ts| ts[0] == 0x47),
+        "with sync bytes"
+    );
+    let start = match expected.start {
+        Start::At(start) => Some(start),
+        Start::Found => locate(&expected, arrived),
+    };
+    let mut checker = Checker::new(expected, start.unwrap_or(0));
+    match start {
+        _ if arrived.is_empty() => checker.fault(Fault::Nothing),
+        None => checker.fault(Fault::NotFound),
+        Some(_) => arrived.iter().for_each(|datagram| checker.push(datagram)),
+    }
+    checker.finish()
+}
+
 /// Compares packets, one by one, with what is expected.
-#[derive(Debug)]
-pub struct Checker {
+struct Checker {
     expected: Expected,
     report: Report,
     arrival_ns_first: u64,
@@ -216,44 +252,28 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// Expects this.
-    ///
-    /// # Panics
-    ///
-    /// If `expected.ts` is not whole transport packets.
-    #[must_use]
-    pub fn new(expected: Expected) -> Self {
-        assert!(
-            expected.ts.len().is_multiple_of(TS_BYTES),
-            "only whole transport packets"
-        );
-        assert!(
-            expected.ts.chunks_exact(TS_BYTES).all(|ts| ts[0] == 0x47),
-            "with sync bytes"
-        );
+    fn new(expected: Expected, start: u64) -> Self {
         Self {
             expected,
             report: Report::default(),
             arrival_ns_first: 0,
             sequence_next: 0,
-            position: 0,
+            position: start,
             short: None,
             clock: Clock::default(),
             previous: None,
         }
     }
 
-    /// Takes the next datagram, which arrived at `arrival_ns` of any steady clock.
-    pub fn push(&mut self, arrival_ns: u64, datagram: &[u8]) {
+    fn push(&mut self, datagram: &Datagram) {
         let packet = self.report.packets;
         self.report.packets += 1;
-        let bytes = datagram.len();
-        let Some((header, payload)) = split(datagram) else {
+        let bytes = datagram.bytes.len();
+        let Some((header, payload)) = split(&datagram.bytes) else {
             return self.fault(Fault::NotRtp { packet, bytes });
         };
-        let first = self.report.first.is_none();
-        if first && !self.begin(arrival_ns, &header, payload) {
-            return;
+        if self.report.first.is_none() {
+            self.begin(datagram.arrival_ns, &header);
         }
         if let Some(fault) = self.short.take() {
             self.fault(fault);
@@ -261,7 +281,7 @@ impl Checker {
         if !self.order(packet, &header) {
             return;
         }
-        self.time(packet, arrival_ns, &header);
+        self.time(packet, datagram.arrival_ns, &header);
         self.bytes(packet, payload);
         let clock = self
             .clock
@@ -272,12 +292,7 @@ impl Checker {
         self.previous = Some(header);
     }
 
-    /// The judgement, now that nothing more will arrive.
-    #[must_use]
-    pub fn finish(mut self) -> Report {
-        if self.report.packets == 0 {
-            self.fault(Fault::Nothing);
-        }
+    fn finish(mut self) -> Report {
         let ts_packet = self.position;
         match self.expected.end {
             Some(end) if ts_packet < end => self.fault(Fault::EndedEarly { ts_packet, end }),
@@ -286,19 +301,7 @@ impl Checker {
         self.report
     }
 
-    /// Where the session starts, or false when that can not be told.
-    fn begin(&mut self, arrival_ns: u64, header: &Header, payload: &[u8]) -> bool {
-        let start = match self.expected.start {
-            Start::At(start) => Some(start),
-            Start::Found => find(&self.expected.ts, payload),
-        };
-        let Some(start) = start else {
-            // Once is enough: the next packet tries again.
-            if !self.report.faults.contains(&Fault::NotFound) {
-                self.fault(Fault::NotFound);
-            }
-            return false;
-        };
+    fn begin(&mut self, arrival_ns: u64, header: &Header) {
         let (sequence, timestamp) = (header.sequence, header.timestamp);
         if let Some(expected) = self
             .expected
@@ -321,11 +324,9 @@ impl Checker {
             });
         }
         self.report.first = Some(*header);
-        self.report.start = Some(start);
-        self.position = start;
+        self.report.start = Some(self.position);
         self.sequence_next = sequence;
         self.arrival_ns_first = arrival_ns;
-        true
     }
 
     /// Sequence and source; false when the packet is not one to compare.
@@ -555,11 +556,32 @@ fn split(datagram: &[u8]) -> Option<(Header, &[u8])> {
     (plain && whole).then_some((header, payload))
 }
 
-fn find(file: &[u8], payload: &[u8]) -> Option<u64> {
-    let packets = 0..(file.len() / TS_BYTES) as u64;
-    packets
-        .zip((0..).step_by(TS_BYTES))
-        .find_map(|(packet, at): (u64, usize)| file[at..].starts_with(payload).then_some(packet))
+/// Where the first payload is in the file; where that is in doubt, as with padding, the place that the
+/// payloads after it agree with most.
+fn locate(expected: &Expected, arrived: &[Datagram]) -> Option<u64> {
+    let mut packets = arrived.iter().filter_map(|datagram| split(&datagram.bytes));
+    let (first, payload) = packets.next()?;
+    let witnesses: Vec<_> = packets.take(WITNESSES_MAX).collect();
+    let bytes_per_rtp = usize::try_from(expected.ts_packets_per_rtp).ok()? * TS_BYTES;
+    let agrees = |at: usize, payload: &[u8]| {
+        expected
+            .ts
+            .get(at..)
+            .is_some_and(|file| file.starts_with(payload))
+    };
+    let score = |at: usize| {
+        let agrees = |&&(header, payload): &&(Header, &[u8])| {
+            let distance = header.sequence.wrapping_sub(first.sequence);
+            agrees(at + usize::from(distance) * bytes_per_rtp, payload)
+        };
+        witnesses.iter().filter(agrees).count()
+    };
+    let places = (0..expected.ts.len())
+        .step_by(TS_BYTES)
+        .filter(|&at| agrees(at, payload));
+    // Reversed, since of equals max_by_key takes the last.
+    let best = places.rev().max_by_key(|&at| score(at))?;
+    Some((best / TS_BYTES) as u64)
 }
 
 /// PID, PCR base (90 kHz) and discontinuity indicator of a transport packet that has a PCR
@@ -586,6 +608,8 @@ fn pcr_between(from: u64, to: u64) -> i64 {
 pub const TS_BYTES: usize = 188;
 /// Faults a report keeps; the rest are counted.
 pub const FAULTS_MAX: usize = 16;
+/// Packets after the first that are asked where the first belongs.
+const WITNESSES_MAX: usize = 32;
 /// Clock references further apart than this are a discontinuity: 100 ms are allowed.
 const JUMP_TICKS: i64 = 90_000;
 
@@ -629,7 +653,7 @@ mod tests {
     }
 
     /// What a faultless server sends of the file from transport packet `start`: when, and what.
-    fn stream(file: &[u8], start: u64) -> Vec<(u64, Vec<u8>)> {
+    fn stream(file: &[u8], start: u64) -> Vec<Datagram> {
         let from = usize::try_from(start).unwrap() * TS_BYTES;
         let mut sent = Vec::new();
         for (i, payload) in (0..).zip(file[from..].chunks(7 * TS_BYTES)) {
@@ -641,21 +665,16 @@ mod tests {
                 timestamp: 0xffff_fff0_u32.wrapping_add(u32::try_from(ticks).unwrap()),
                 ssrc: 0xfeed,
             };
-            let datagram = [&header.to_bytes(), payload].concat();
-            sent.push((1_000 + ticks * 100_000 / 9, datagram));
+            let bytes = [&header.to_bytes(), payload].concat();
+            sent.push(Datagram {
+                arrival_ns: 1_000 + ticks * 100_000 / 9,
+                bytes,
+            });
         }
         sent
     }
 
-    fn judge(expected: Expected, sent: &[(u64, Vec<u8>)]) -> Report {
-        let mut checker = Checker::new(expected);
-        for (arrival_ns, datagram) in sent {
-            checker.push(*arrival_ns, datagram);
-        }
-        checker.finish()
-    }
-
-    fn faults(plant: impl FnOnce(&mut Vec<(u64, Vec<u8>)>)) -> Vec<Fault> {
+    fn faults(plant: impl FnOnce(&mut Vec<Datagram>)) -> Vec<Fault> {
         let file = file(1 << 32);
         let mut sent = stream(&file, 0);
         plant(&mut sent);
@@ -716,7 +735,7 @@ mod tests {
         };
         assert_eq!(faults(|sent| sent.insert(9, sent[8].clone())), [again]);
         // The number again, on the next packet's bytes: then the number after is jumped over.
-        let caught = faults(|sent| sent[9].1[2..4].copy_from_slice(&2_u16.to_be_bytes()));
+        let caught = faults(|sent| sent[9].bytes[2..4].copy_from_slice(&2_u16.to_be_bytes()));
         assert_eq!(caught.len(), 2);
         assert!(matches!(
             caught[0],
@@ -741,7 +760,7 @@ mod tests {
 
     #[test]
     fn one_wrong_byte_is_caught_and_placed() {
-        let caught = faults(|sent| sent[2].1[HEADER_BYTES + 3 * TS_BYTES + 187] ^= 1);
+        let caught = faults(|sent| sent[2].bytes[HEADER_BYTES + 3 * TS_BYTES + 187] ^= 1);
         let wrong = Fault::WrongByte {
             packet: 2,
             ts_packet: 17,
@@ -754,7 +773,11 @@ mod tests {
 
     #[test]
     fn a_late_burst_is_caught() {
-        let caught = faults(|sent| sent[5..8].iter_mut().for_each(|(at, _)| *at += 20_000_002));
+        let caught = faults(|sent| {
+            sent[5..8]
+                .iter_mut()
+                .for_each(|late| late.arrival_ns += 20_000_002)
+        });
         assert_eq!(caught.len(), 3);
         assert!(matches!(
             caught[0],
@@ -765,12 +788,12 @@ mod tests {
             }
         ));
         // Exactly as late as allowed; a rounded tick more is not hidden in this tolerance.
-        assert_eq!(faults(|sent| sent[9].0 += 20_000_000), []);
+        assert_eq!(faults(|sent| sent[9].arrival_ns += 20_000_000), []);
     }
 
     #[test]
     fn wrong_headers_are_caught() {
-        let caught = faults(|sent| sent[4].1[0] = 0x90);
+        let caught = faults(|sent| sent[4].bytes[0] = 0x90);
         assert_eq!(
             caught[0],
             Fault::NotRtp {
@@ -779,14 +802,14 @@ mod tests {
             }
         );
         assert!(matches!(
-            faults(|sent| sent[4].1[1] = 34)[0],
+            faults(|sent| sent[4].bytes[1] = 34)[0],
             Fault::NotRtp { packet: 4, .. }
         ));
         assert!(matches!(
-            faults(|sent| sent[4].1[11] = 0)[0],
+            faults(|sent| sent[4].bytes[11] = 0)[0],
             Fault::Ssrc { packet: 4, .. }
         ));
-        let caught = faults(|sent| sent[4].1.truncate(1327));
+        let caught = faults(|sent| sent[4].bytes.truncate(1327));
         assert_eq!(
             caught[0],
             Fault::NotRtp {
@@ -807,7 +830,7 @@ mod tests {
 
     #[test]
     fn short_and_surplus_packets_are_caught() {
-        let caught = faults(|sent| sent[4].1.truncate(HEADER_BYTES + 6 * TS_BYTES));
+        let caught = faults(|sent| sent[4].bytes.truncate(HEADER_BYTES + 6 * TS_BYTES));
         assert_eq!(
             caught[0],
             Fault::Size {
@@ -817,8 +840,8 @@ mod tests {
             }
         );
         let caught = faults(|sent| {
-            let ts = sent[0].1[HEADER_BYTES..HEADER_BYTES + TS_BYTES].to_vec();
-            sent.last_mut().unwrap().1.extend(ts);
+            let ts = sent[0].bytes[HEADER_BYTES..HEADER_BYTES + TS_BYTES].to_vec();
+            sent.last_mut().unwrap().bytes.extend(ts);
         });
         assert_eq!(
             caught,
@@ -829,8 +852,8 @@ mod tests {
             }]
         );
         let caught = faults(|sent| {
-            let next = sent.remove(1).1;
-            sent[0].1.extend(&next[HEADER_BYTES..]);
+            let next = sent.remove(1).bytes;
+            sent[0].bytes.extend(&next[HEADER_BYTES..]);
         });
         let size = Fault::Size {
             packet: 0,
@@ -842,13 +865,10 @@ mod tests {
 
     #[test]
     fn timestamps_that_leave_the_files_clock_are_caught() {
-        let shift = |sent: &mut Vec<(u64, Vec<u8>)>, from: usize, ticks: u32| {
-            for (_, datagram) in &mut sent[from..] {
-                let timestamp = Header::read(datagram)
-                    .unwrap()
-                    .timestamp
-                    .wrapping_add(ticks);
-                datagram[4..8].copy_from_slice(&timestamp.to_be_bytes());
+        let shift = |sent: &mut Vec<Datagram>, from: usize, ticks: u32| {
+            for Datagram { bytes, .. } in &mut sent[from..] {
+                let timestamp = Header::read(bytes).unwrap().timestamp.wrapping_add(ticks);
+                bytes[4..8].copy_from_slice(&timestamp.to_be_bytes());
             }
         };
         // The PCRs' places in their packets leave 92 ticks of doubt, over the wrap of the PCR too.
@@ -875,6 +895,24 @@ mod tests {
     }
 
     #[test]
+    fn padding_does_not_mislead_about_the_start() {
+        let mut file = file(0).to_vec();
+        // Stuffing but for a few packets, as in a stream of constant rate.
+        for (packet, ts) in file.chunks_exact_mut(TS_BYTES).enumerate() {
+            if packet % 9 != 8 {
+                ts.fill(0xff);
+                ts[..4].copy_from_slice(&[0x47, 0x1f, 0xff, 0x10]);
+            }
+        }
+        let file = Arc::from(file);
+        for start in 0..FILE_PACKETS - 7 {
+            let report = judge(expected(&file), &stream(&file, start));
+            report.assert_clean("padded");
+            assert_eq!(report.start, Some(start));
+        }
+    }
+
+    #[test]
     fn a_payload_from_elsewhere_is_not_found() {
         let file = file(0);
         let other = vec![0x47; 20 * TS_BYTES];
@@ -885,10 +923,19 @@ mod tests {
     #[test]
     fn faults_are_kept_up_to_the_limit_and_counted_beyond() {
         let file = file(0);
-        let runts = |count: usize| vec![(0, vec![0x80]); count];
+        let runts = |count: usize| {
+            vec![
+                Datagram {
+                    arrival_ns: 0,
+                    bytes: vec![0x80]
+                };
+                count
+            ]
+        };
         let report = judge(
             Expected {
                 end: None,
+                start: Start::At(0),
                 ..expected(&file)
             },
             &runts(FAULTS_MAX),
@@ -900,6 +947,7 @@ mod tests {
         let report = judge(
             Expected {
                 end: None,
+                start: Start::At(0),
                 ..expected(&file)
             },
             &runts(FAULTS_MAX + 1),

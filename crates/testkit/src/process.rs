@@ -263,35 +263,6 @@ impl Log {
     }
 }
 
-/// What the kernel complained of in its log since it started: WARNING, BUG, Oops. `None` when this
-/// process may not read the log. Lines carry their time, so that new ones can be told from old ones.
-#[must_use]
-pub fn kernel_complaints() -> Option<Vec<String>> {
-    let output = Command::new("dmesg")
-        .output()
-        .ok()
-        .filter(|output| output.status.success())?;
-    let log = String::from_utf8_lossy(&output.stdout);
-    Some(
-        log.lines()
-            .filter(|line| is_complaint(line))
-            .map(str::to_owned)
-            .collect(),
-    )
-}
-
-fn is_complaint(line: &str) -> bool {
-    [
-        "WARNING:",
-        "BUG:",
-        "Oops",
-        "general protection fault",
-        "Call Trace",
-    ]
-    .iter()
-    .any(|mark| line.contains(mark))
-}
-
 /// The calls of each kind in the table that `strace -c` writes.
 fn parse_strace(table: &str) -> BTreeMap<String, u64> {
     table
@@ -410,16 +381,5 @@ mod tests {
             calls.into_iter().collect::<Vec<_>>(),
             [("io_uring_enter".to_owned(), 100), ("read".to_owned(), 20)]
         );
-    }
-
-    #[test]
-    fn a_splat_is_a_complaint() {
-        assert!(is_complaint(
-            "[    1.0] WARNING: CPU: 0 PID: 1 at net/core/skbuff.c:1"
-        ));
-        assert!(is_complaint(
-            "[    1.0] BUG: kernel NULL pointer dereference"
-        ));
-        assert!(!is_complaint("[    1.0] EXT4-fs (vda): mounted filesystem"));
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
-use crate::checker::{Checker, Expected, Report};
+use crate::checker::{Datagram, Expected, Report, judge};
 use crate::netns::Netns;
 
 /// The two sockets of a session, listening.
@@ -25,20 +25,11 @@ pub struct Receiver {
 /// What arrived.
 #[derive(Clone, Debug, Default)]
 pub struct Capture {
-    /// At the RTP port, in order of arrival.
+    /// At the RTP port, in order of arrival, in ns since the receiver was bound.
     pub rtp: Vec<Datagram>,
     /// At the RTCP port, in order of arrival.
     pub rtcp: Vec<Datagram>,
     bytes: usize,
-}
-
-/// One datagram and when it was read.
-#[derive(Clone, Debug)]
-pub struct Datagram {
-    /// In ns since the receiver was bound.
-    pub arrival_ns: u64,
-    /// Its payload.
-    pub bytes: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -121,11 +112,7 @@ impl Capture {
     /// Judges the RTP packets.
     #[must_use]
     pub fn check(&self, expected: Expected) -> Report {
-        let mut checker = Checker::new(expected);
-        for datagram in &self.rtp {
-            checker.push(datagram.arrival_ns, &datagram.bytes);
-        }
-        checker.finish()
+        judge(expected, &self.rtp)
     }
 
     /// Whether an RTCP BYE has arrived (RFC 3550, section 6.6).
