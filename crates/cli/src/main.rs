@@ -5,6 +5,7 @@
 
 mod args;
 mod doctor;
+mod inspect;
 mod limits;
 mod units;
 
@@ -33,7 +34,16 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
     let outcome = match command {
         Command::Doctor(arguments) if arguments.limits => limits::print(arguments, &mut out)?,
         Command::Doctor(arguments) => doctor::run(arguments, &mut out)?,
-        Command::Serve(_) | Command::Inspect(_) => anyhow::bail!("this build can not do that yet"),
+        Command::Serve(_) => anyhow::bail!("this build can not do that yet"),
+        Command::Inspect(arguments) => {
+            let options = inspect::InspectOptions {
+                burst: arguments.burst.0,
+                fallback_bitrate: arguments.fallback_bitrate.0,
+                json: arguments.json,
+            };
+            inspect::inspect(&arguments.file, &options, &mut out)?;
+            ExitCode::SUCCESS
+        }
         Command::Completions { shell } => {
             // Into memory first: the generator panics when it cannot write.
             let mut script = Vec::new();

@@ -12,14 +12,14 @@ use super::{Index, Packetisation, Plan, TS_PACKET_BYTES};
 use crate::rtp;
 
 /// The version of [`Report`]'s fields; it rises when one changes its meaning or goes.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 1;
 
 /// All that is worth telling about an indexed file.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// [`SCHEMA`].
-    pub schema: u32,
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
     /// The file's length.
     pub file_bytes: u64,
     /// Bytes from sync byte to sync byte: 188, or 192 (M2TS).
@@ -139,7 +139,7 @@ impl Report {
         let streams = &facts.streams;
         let duration_ns = index.duration_ns();
         Self {
-            schema: SCHEMA,
+            schema_version: SCHEMA_VERSION,
             file_bytes: facts.file_bytes,
             packet_distance_bytes: index.runs[0].distance,
             duration_ns,
@@ -252,7 +252,10 @@ mod tests {
     #[test]
     fn numbers_follow_from_the_file() {
         let report = report(5000, 20_000_000);
-        assert_eq!((report.schema, report.file_bytes), (SCHEMA, 940_000));
+        assert_eq!(
+            (report.schema_version, report.file_bytes),
+            (SCHEMA_VERSION, 940_000)
+        );
         assert_eq!(report.duration_ns, 5_000_000_000);
         assert_eq!(
             (report.rate_mean_bps, report.rate_peak_bps),
