@@ -293,8 +293,12 @@ impl Damage {
                 synth::shift_clock(&mut stream, |packet| if packet < middle { 0 } else { jump });
             }
             Self::PcrDiscontinuity => {
-                let back = PCR_WRAP - 60 * PCR_HZ;
-                synth::shift_clock(&mut stream, |packet| if packet < middle { 0 } else { back });
+                // Ahead first, so that back is not below zero.
+                let ahead = 60 * PCR_HZ;
+                synth::shift_clock(
+                    &mut stream,
+                    |packet| if packet < middle { ahead } else { 0 },
+                );
                 synth::flag_discontinuity(&mut stream, middle);
             }
             Self::NoPcr => synth::strip_clock(&mut stream),

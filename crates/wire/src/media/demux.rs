@@ -693,12 +693,13 @@ mod tests {
 
     #[test]
     fn the_clock_is_that_of_the_first_programme_that_has_one() {
-        // Programme 1 (pids 100, 101) has no clock, 2 one at half speed, 3 and a stray pid others.
+        // Programme 1 (pids 100, 101) has one PCR and thus no clock, 2 one at half speed, 3 and a stray pid
+        // others.
         let mut writer = Writer::new();
         tables(&mut writer, &[100, 200, 300]);
         for i in 0..100 {
             for (pid, ticks) in [(999, 1), (301, 2), (201, 8), (101, 0)] {
-                let pcr = (ticks > 0).then_some(i * ticks * PACKET_TICKS);
+                let pcr = (ticks > 0 || i == 50).then_some(i * ticks * PACKET_TICKS);
                 writer.packet(Packet {
                     pcr,
                     ..video(pid, SLICE)
