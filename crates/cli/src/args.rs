@@ -310,6 +310,7 @@ impl Serve {
                 files_max: limits.files_max,
             },
             fallback_bitrate: self.fallback_bitrate.0,
+            ..default
         }
     }
 }
