@@ -226,10 +226,11 @@ fn peak(index: &Index, duration_ns: u64) -> u64 {
     rate(index.clock.packets_per_second_max(), second)
 }
 
-/// Packets in a time as bit/s.
+/// Packets in a time as bit/s, to the nearest: a round rate must not come out as one less.
 fn rate(packets: u64, time_ns: u64) -> u64 {
+    let time_ns = u128::from(time_ns.max(1));
     let bits = u128::from(packets) * (TS_PACKET_BYTES as u128) * 8 * 1_000_000_000;
-    u64::try_from(bits / u128::from(time_ns.max(1))).unwrap_or(u64::MAX)
+    u64::try_from((bits + time_ns / 2) / time_ns).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
