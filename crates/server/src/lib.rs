@@ -11,3 +11,6 @@ pub mod faults;
 pub mod library;
 pub mod rtsp;
 pub mod store;
+
+#[cfg(test)]
+mod testing;

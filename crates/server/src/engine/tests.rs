@@ -1,1 +1,578 @@
+//! The engine with real sockets on loopback, and with a path that watches the memory.
 
+use std::collections::HashMap;
+use std::fs::File;
+use std::net::UdpSocket;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::AtomicI32;
+
+use onrush_sys::path::{Completion, Counters, Train};
+
+use super::*;
+use crate::testing::{TestSource, block_on, store, wait_until};
+
+struct Rig {
+    engines: Engines,
+    store: store::Store,
+}
+
+fn rig(config: EngineConfig) -> Rig {
+    rig_of(config, 64)
+}
+
+fn rig_of(config: EngineConfig, chunks: usize) -> Rig {
+    let store = store(chunks, config.faults);
+    let engines = Engines::start(&config, store.shared(), |name, error| {
+        panic!("{name} is available to these tests: {error}");
+    });
+    Rig {
+        engines: engines.expect("engines start"),
+        store,
+    }
+}
+
+fn config() -> EngineConfig {
+    EngineConfig {
+        streams_max: 300,
+        ..EngineConfig::default()
+    }
+}
+
+/// A connected pair: what the engine sends through, and where it arrives.
+fn sockets() -> (UdpSocket, UdpSocket) {
+    let receiver = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+    receiver
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .expect("a time-out");
+    socket2::SockRef::from(&receiver)
+        .set_recv_buffer_size(4 << 20)
+        .expect("a large buffer");
+    let sender = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+    sender
+        .connect(receiver.local_addr().expect("bound"))
+        .expect("loopback");
+    (sender, receiver)
+}
+
+impl Rig {
+    fn open(&self, source: &TestSource) -> (Stream, UdpSocket) {
+        let (socket, receiver) = sockets();
+        let spec = StreamSpec {
+            source: Arc::clone(&source.source),
+            socket,
+        };
+        (self.engines.open(spec).expect("a stream"), receiver)
+    }
+
+    fn worker(&self) -> &WorkerShared {
+        self.engines.counters().next().expect("one engine")
+    }
+}
+
+fn receive(receiver: &UdpSocket, count: usize) -> Vec<Vec<u8>> {
+    (0..count)
+        .map(|i| {
+            let mut packet = [0; 2048];
+            let bytes = receiver
+                .recv(&mut packet)
+                .unwrap_or_else(|e| panic!("packet {i}: {e}"));
+            packet[..bytes].to_vec()
+        })
+        .collect()
+}
+
+#[test]
+fn a_file_arrives_whole_on_every_path_and_leaves_nothing_behind() {
+    let test = TestSource::lasting(700);
+    let images = test.images();
+    for path in PathName::ALL {
+        let rig = rig(EngineConfig { path, ..config() });
+        let (stream, receiver) = rig.open(&test);
+        block_on(stream.prepare(0)).expect("the first chunk");
+        stream.play(0, None, Duration::ZERO).expect("played");
+        assert_eq!(receive(&receiver, images.len()), images, "{path}");
+        assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+        let after = stream.snapshot();
+        assert_eq!(after.packets, images.len() as u64, "{path}");
+        assert_eq!(
+            after.bytes,
+            images.iter().map(|i| i.len() as u64).sum::<u64>()
+        );
+        assert_eq!(
+            (after.packets_refused, after.next_packet),
+            (0, images.len() as u64)
+        );
+        drop(stream);
+        wait_until("the stream is gone", || rig.engines.streams() == 0);
+        wait_until("all chunks are free", || {
+            rig.store.shared().pool().chunks_in_use() == 0
+        });
+        assert_eq!(rig.engines.path(), path);
+    }
+}
+
+#[test]
+fn pause_and_resume_lose_and_repeat_nothing() {
+    let test = TestSource::lasting(900);
+    let images = test.images();
+    let rig = rig(config());
+    let (stream, receiver) = rig.open(&test);
+    let mut from = 0;
+    for _ in 0..4 {
+        stream.play(from, None, Duration::ZERO).expect("played");
+        std::thread::sleep(Duration::from_millis(120));
+        let next = block_on(stream.pause()).expect("paused");
+        let count = usize::try_from(next - from).expect("some");
+        let first = usize::try_from(from).expect("small");
+        assert_eq!(receive(&receiver, count), images[first..first + count]);
+        from = next;
+    }
+    assert!(from > 0, "something was played");
+    receiver.set_nonblocking(true).expect("set");
+    assert!(
+        receiver.recv(&mut [0; 10]).is_err(),
+        "nothing arrives after a pause"
+    );
+}
+
+#[test]
+fn play_goes_on_from_anywhere_and_stops_where_it_is_told() {
+    let test = TestSource::lasting(1000);
+    let images = test.images();
+    let rig = rig(config());
+    let (stream, receiver) = rig.open(&test);
+    // Into the middle of a chunk and of a burst, to the last packet, and to one chunk's end.
+    let last = images.len() - 1;
+    for (from, stop) in [
+        (17, 60),
+        (last, last + 1),
+        (3, 49),
+        (200, 201),
+        (0, last + 1),
+    ] {
+        block_on(stream.prepare(from as u64)).expect("the chunk");
+        stream
+            .play(from as u64, Some(stop as u64), Duration::ZERO)
+            .expect("played");
+        assert_eq!(
+            receive(&receiver, stop - from),
+            images[from..stop],
+            "{from}..{stop}"
+        );
+        assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+    }
+    stream
+        .play(images.len() as u64, None, Duration::ZERO)
+        .expect("played");
+    assert_eq!(
+        block_on(stream.ended()),
+        EndReason::EndOfMedia,
+        "the end is a place too"
+    );
+}
+
+#[test]
+fn a_seek_while_playing_takes_effect_at_once() {
+    let test = TestSource::lasting(3000);
+    let images = test.images();
+    let rig = rig(config());
+    let (stream, receiver) = rig.open(&test);
+    stream.play(0, None, Duration::ZERO).expect("played");
+    receive(&receiver, 1);
+    let to = images.len() - 20;
+    stream
+        .play(to as u64, None, Duration::ZERO)
+        .expect("played");
+    assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+    let total = usize::try_from(stream.snapshot().packets).expect("few") - 1;
+    let received = receive(&receiver, total);
+    assert_eq!(received[received.len() - 20..], images[to..]);
+    assert!(received.len() < images.len() / 2, "the middle was skipped");
+}
+
+#[test]
+fn packets_keep_their_pace() {
+    let test = TestSource::lasting(1000);
+    let rig = rig(config());
+    let (stream, receiver) = rig.open(&test);
+    let start_ns = monotonic_ns();
+    stream.play(0, None, Duration::ZERO).expect("played");
+    receive(&receiver, test.images().len());
+    let took_ns = monotonic_ns() - start_ns;
+    // The last burst is due 20 ms before the end. Far too fast is a bug; slow may be the machine.
+    assert!(took_ns > 900_000_000, "{took_ns} ns for a second");
+    let snapshot = stream.snapshot();
+    assert!(snapshot.lateness_mean_ns < 400_000_000, "{snapshot:?}");
+}
+
+#[test]
+fn crossings_do_not_grow_with_the_number_of_streams() {
+    let test = TestSource::lasting(1500);
+    let mut crossings = Vec::new();
+    for streams in [8, 256] {
+        let rig = rig(config());
+        let open: Vec<_> = (0..streams).map(|_| rig.open(&test)).collect();
+        for (i, (stream, _)) in (0..).zip(&open) {
+            // Spread over the four ticks of a burst, however few.
+            let delay = Duration::from_millis(50 + i % 4 * 5);
+            stream.play(0, None, delay).expect("played");
+        }
+        let before = rig.worker().crossings.load(Ordering::Relaxed);
+        block_on(open[0].0.ended());
+        crossings.push(rig.worker().crossings.load(Ordering::Relaxed) - before);
+        let trains = rig.worker().trains.load(Ordering::Relaxed);
+        assert!(
+            trains >= streams * 70,
+            "{trains} trains of {streams} streams"
+        );
+    }
+    // One a tick: 200 a second at the most, and some to spare for a noisy machine.
+    assert!(
+        crossings[1] <= crossings[0] + crossings[0] / 2,
+        "{crossings:?}"
+    );
+    assert!(crossings[0] > 100, "{crossings:?}");
+}
+
+#[test]
+fn a_client_that_is_gone_ends_its_stream_and_no_other() {
+    let test = TestSource::lasting(1200);
+    let images = test.images();
+    let rig = rig(EngineConfig {
+        refused_time_max: Duration::from_millis(200),
+        ..config()
+    });
+    let (good, receiver) = rig.open(&test);
+    let (bad, gone) = rig.open(&test);
+    drop(gone);
+    good.play(0, None, Duration::ZERO).expect("played");
+    bad.play(0, None, Duration::ZERO).expect("played");
+    // An ICMP error refuses every other send, so that the kernel is never silent for 200 ms: the stream
+    // goes on. Whether such a client is gone for good is for its session to say.
+    wait_until("refusals are counted", || {
+        bad.snapshot().packets_refused > 0
+    });
+    assert_eq!(receive(&receiver, images.len()), images);
+    assert_eq!(good.snapshot().packets_refused, 0);
+}
+
+#[test]
+fn a_file_in_trouble_ends_its_stream_and_no_other() {
+    let (bad, good) = (TestSource::lasting(2000), TestSource::lasting(1000));
+    let images = good.images();
+    let rig = rig_of(config(), 8);
+    let (bad_stream, _bad_receiver) = rig.open(&bad);
+    let (good_stream, receiver) = rig.open(&good);
+    bad_stream.play(0, None, Duration::ZERO).expect("played");
+    good_stream.play(0, None, Duration::ZERO).expect("played");
+    std::thread::sleep(Duration::from_millis(100));
+    *bad.backing.trouble.lock().unwrap() = Some("the file was truncated".to_owned());
+    let reason = block_on(bad_stream.ended());
+    assert_eq!(
+        reason,
+        EndReason::Media("the file was truncated".to_owned())
+    );
+    assert_eq!(receive(&receiver, images.len()), images);
+    assert!(matches!(
+        block_on(bad_stream.prepare(bad.source.plan().rtp_packets() - 1)),
+        Err(EngineError::Media { .. })
+    ));
+}
+
+#[test]
+fn one_stream_more_than_the_limit_is_refused_until_one_goes() {
+    let test = TestSource::lasting(100);
+    let rig = rig(EngineConfig {
+        streams_max: 3,
+        ..config()
+    });
+    let mut open: Vec<_> = (0..3).map(|_| rig.open(&test)).collect();
+    let spec = || StreamSpec {
+        source: Arc::clone(&test.source),
+        socket: sockets().0,
+    };
+    assert!(matches!(
+        rig.engines.open(spec()),
+        Err(EngineError::Full { streams_max: 3 })
+    ));
+    open.pop();
+    wait_until("the number is free again", || {
+        rig.engines.open(spec()).is_ok()
+    });
+}
+
+#[test]
+fn a_full_cache_is_said_before_anything_is_promised() {
+    let tests: Vec<_> = (0..3).map(|_| TestSource::lasting(3000)).collect();
+    let rig = rig_of(config(), 2);
+    let held: Vec<_> = (0..2)
+        .map(|i| {
+            let source = &tests[i].source;
+            block_on(rig.store.shared().fetch(source, 0, Duration::from_secs(5))).expect("built")
+        })
+        .collect();
+    let (stream, _receiver) = rig.open(&tests[2]);
+    let refused = block_on(stream.prepare(0));
+    assert!(
+        matches!(
+            refused,
+            Err(EngineError::CacheFull {
+                cache_bytes: 131_072
+            })
+        ),
+        "{refused:?}"
+    );
+    held.into_iter()
+        .for_each(|pin| rig.store.shared().pool().unpin(pin));
+    block_on(stream.prepare(0)).expect("there is room now");
+    drop(stream);
+    wait_until("the prepared chunk is free", || {
+        rig.store.shared().pool().chunks_in_use() == 0
+    });
+}
+
+#[test]
+fn engines_that_stop_say_so_to_their_streams() {
+    let test = TestSource::lasting(2000);
+    let Rig { engines, store } = rig(config());
+    let (socket, _receiver) = sockets();
+    let spec = StreamSpec {
+        source: Arc::clone(&test.source),
+        socket,
+    };
+    let stream = engines.open(spec).expect("a stream");
+    stream.play(0, None, Duration::ZERO).expect("played");
+    wait_until("it plays", || stream.snapshot().packets > 0);
+    drop(engines);
+    assert_eq!(block_on(stream.ended()), EndReason::Stopped);
+    drop(stream);
+    assert_eq!(store.shared().pool().chunks_in_use(), 0);
+}
+
+#[test]
+fn a_core_that_is_not_ours_is_refused_by_number() {
+    let store = store(2, Faults::default());
+    let config = EngineConfig {
+        cores: vec![1023],
+        ..config()
+    };
+    let refused = Engines::start(&config, store.shared(), |_, _| {});
+    assert!(
+        matches!(refused, Err(EngineStartError::Core { core: 1023, .. })),
+        "{refused:?}"
+    );
+}
+
+/// A path that keeps every train for some turns and then looks whether its memory is still the same.
+#[derive(Debug)]
+struct Watchful {
+    inner: Box<dyn Path>,
+    pool: Arc<Pool>,
+    memory: File,
+    kept: Vec<Kept>,
+    sums: HashMap<u32, (Train, u64)>,
+    turn: u64,
+    spoilt: Arc<AtomicUsize>,
+    /// Answered in place of what the kernel says, if not 0.
+    errno: Arc<AtomicI32>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    token: u32,
+    until_turn: u64,
+}
+
+const KEPT_TURNS: u64 = 30;
+
+impl Watchful {
+    fn sum(&self, train: &Train) -> u64 {
+        // Read through the kernel, as a device would: nobody may hold a pin of it any more, and then a
+        // builder may be writing there.
+        let address = self.pool.area().base().as_ptr().addr() + train.offset;
+        let mut bytes = vec![0; train.bytes as usize];
+        self.memory
+            .read_exact_at(&mut bytes, address as u64)
+            .expect("the area is mapped");
+        bytes
+            .iter()
+            .fold(17, |sum, &b| sum * 31 % 1_000_000_007 + u64::from(b))
+    }
+}
+
+impl Path for Watchful {
+    fn name(&self) -> PathName {
+        self.inner.name()
+    }
+
+    fn room(&self) -> usize {
+        self.inner.room()
+    }
+
+    fn queue(&mut self, train: Train) {
+        let sum = self.sum(&train);
+        self.sums.insert(train.token, (train, sum));
+        self.inner.queue(train);
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        self.turn += 1;
+        self.inner.submit()
+    }
+
+    fn submit_and_sleep(&mut self, deadline_ns: Option<u64>) -> io::Result<()> {
+        self.turn += 1;
+        // Never without a deadline while trains are kept, for the kernel will not report them.
+        let soon_ns = monotonic_ns() + 1_000_000;
+        let deadline_ns = if self.kept.is_empty() {
+            deadline_ns
+        } else {
+            deadline_ns.or(Some(soon_ns))
+        };
+        self.inner.submit_and_sleep(deadline_ns)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight() + self.kept.len()
+    }
+
+    fn completion(&mut self) -> Option<Completion> {
+        if let Some(mut completion) = self.inner.completion() {
+            assert!(completion.released, "the copying paths release at once");
+            completion.released = false;
+            let until_turn = self.turn + KEPT_TURNS;
+            self.kept.push(Kept {
+                token: completion.token,
+                until_turn,
+            });
+            let errno = self.errno.load(Ordering::Relaxed);
+            if errno != 0 {
+                completion.sent = Some(errno);
+            }
+            return Some(completion);
+        }
+        let ripe = self
+            .kept
+            .iter()
+            .position(|kept| kept.until_turn <= self.turn)?;
+        let token = self.kept.swap_remove(ripe).token;
+        let (train, sum) = self.sums.remove(&token).expect("it was queued");
+        if self.sum(&train) != sum {
+            self.spoilt.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(Completion {
+            token,
+            sent: None,
+            released: true,
+        })
+    }
+
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+}
+
+/// An engine on a watchful path; the count of trains whose memory changed in flight; the errno to answer.
+fn watchful(faults: Faults) -> (Rig, Arc<AtomicUsize>, Arc<AtomicI32>) {
+    let (spoilt, errno) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicI32::new(0)));
+    let shown = (Arc::clone(&spoilt), Arc::clone(&errno));
+    let open_path = move |name, pool: &Arc<Pool>, waker: &Arc<Waker>| {
+        let inner = path::open(name, pool, waker)?;
+        if name != PathName::SendmmsgGso {
+            return Ok(inner);
+        }
+        let watchful = Watchful {
+            inner,
+            pool: Arc::clone(pool),
+            memory: File::open("/proc/self/mem").expect("our own memory"),
+            kept: Vec::new(),
+            sums: HashMap::new(),
+            turn: 0,
+            spoilt: Arc::clone(&spoilt),
+            errno: Arc::clone(&errno),
+        };
+        Ok(Box::new(watchful) as Box<dyn Path>)
+    };
+    let config = EngineConfig {
+        path: PathName::SendmmsgGso,
+        open_path: Arc::new(open_path),
+        faults,
+        ..config()
+    };
+    // As few chunks as one reader needs and as trains in flight hold: each is soon used again.
+    (rig_of(config, 6), shown.0, shown.1)
+}
+
+fn trains_spoilt_in_flight(faults: Faults) -> usize {
+    let test = TestSource::lasting(2500);
+    let (rig, spoilt, _) = watchful(faults);
+    let (stream, _receiver) = rig.open(&test);
+    stream.play(0, None, Duration::ZERO).expect("played");
+    assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+    drop(stream);
+    drop(rig);
+    spoilt.load(Ordering::Relaxed)
+}
+
+#[test]
+fn no_chunk_is_used_again_before_the_kernel_has_let_go_of_it() {
+    assert_eq!(trains_spoilt_in_flight(Faults::default()), 0);
+}
+
+#[cfg(feature = "faults")]
+#[test]
+fn a_chunk_given_up_too_early_is_seen() {
+    use crate::faults::Fault;
+    assert!(trains_spoilt_in_flight(Faults::planted(&[Fault::ReleaseEarly])) > 0);
+}
+
+#[test]
+fn a_device_that_takes_no_trains_demotes_the_path_once() {
+    let test = TestSource::lasting(1000);
+    let images = test.images();
+    let (rig, _, errno) = watchful(Faults::default());
+    errno.store(libc::EIO, Ordering::Relaxed);
+    let (stream, receiver) = rig.open(&test);
+    stream.play(0, None, Duration::ZERO).expect("played");
+    wait_until("it is demoted", || rig.engines.path() == PathName::Sendmmsg);
+    // The trains that were answered EIO did leave here; what follows leaves singly, without a gap.
+    assert_eq!(receive(&receiver, images.len()), images);
+    assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+    drop(stream);
+    wait_until("all chunks are free", || {
+        rig.store.shared().pool().chunks_in_use() == 0
+    });
+}
+
+#[test]
+fn a_packet_too_large_for_the_route_ends_its_stream_at_once() {
+    let test = TestSource::lasting(1000);
+    let (rig, _, errno) = watchful(Faults::default());
+    errno.store(libc::EMSGSIZE, Ordering::Relaxed);
+    let (stream, _receiver) = rig.open(&test);
+    stream.play(0, None, Duration::ZERO).expect("played");
+    let reason = block_on(stream.ended());
+    assert!(
+        matches!(&reason, EndReason::Send(why) if why.contains("too long")),
+        "{reason:?}"
+    );
+}
+
+#[test]
+fn a_kernel_that_refuses_for_long_ends_the_stream() {
+    let test = TestSource::lasting(3000);
+    let (rig, _, errno) = watchful(Faults::default());
+    drop(rig);
+    errno.store(libc::EPERM, Ordering::Relaxed);
+    let (rig, _, errno) = watchful(Faults::default());
+    errno.store(libc::EPERM, Ordering::Relaxed);
+    let (stream, _receiver) = rig.open(&test);
+    stream.play(0, None, Duration::ZERO).expect("played");
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(stream.snapshot().packets, 0);
+    assert!(stream.snapshot().packets_refused > 0);
+    errno.store(0, Ordering::Relaxed);
+    wait_until("it goes on as soon as it may", || {
+        stream.snapshot().packets > 0
+    });
+}

@@ -132,8 +132,11 @@ impl Worker {
     }
 
     pub(super) fn run(mut self) {
-        while !self.stopping {
+        loop {
             self.take_commands();
+            if self.stopping {
+                break;
+            }
             let now_ns = monotonic_ns();
             self.send_due(now_ns);
             self.count_cpu(now_ns);
@@ -495,7 +498,12 @@ impl Worker {
     /// with a deadline. Without any work, only for a command or a completion.
     fn deadline(&self, now_ns: u64) -> Option<u64> {
         let commands_ns = now_ns + self.tick_ns * TICKS_PER_BURST;
-        self.wheel.next_ns().map(|next_ns| next_ns.min(commands_ns))
+        // A retired path has no sleep of its own to end when its last trains come back.
+        let retired_ns = self.retired.as_ref().map(|_| commands_ns);
+        self.wheel
+            .next_ns()
+            .or(retired_ns)
+            .map(|next_ns| next_ns.min(commands_ns))
     }
 
     /// Puts all streams down and waits, not for ever, until the kernel has let go of the memory.

@@ -1,1 +1,209 @@
+//! The store against plain reading: every chunk, once, shared, and given up only when nobody reads it.
 
+use std::time::Duration;
+
+use onrush_wire::media::synth::constant_rate;
+
+use super::*;
+use crate::testing::{CHUNK_BYTES, TestSource, block_on, store};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn counter(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+/// The images in a chunk.
+fn images(shared: &Shared, source: &Source, chunk: u32, pin: &Pin) -> Vec<Vec<u8>> {
+    let stride = source.plan().stride();
+    let packets = source.packets_of(chunk);
+    let bytes = shared.pool().bytes(pin);
+    packets
+        .enumerate()
+        .map(|(i, packet)| bytes[i * stride..][..12 + source.plan().payload_bytes(packet)].to_vec())
+        .collect()
+}
+
+#[test]
+fn every_chunk_holds_its_packets_images_and_bursts() {
+    let test = TestSource::lasting(2000);
+    let store = store(4, Faults::default());
+    let (shared, source) = (store.shared(), &test.source);
+    let expected = test.images();
+    assert!(source.chunks() > 8, "it does not fit the cache");
+    for chunk in 0..source.chunks() {
+        let pin = block_on(shared.fetch(source, chunk, PATIENCE)).expect("built");
+        let packets = source.packets_of(chunk);
+        let range = usize::try_from(packets.start).unwrap()..usize::try_from(packets.end).unwrap();
+        assert_eq!(images(shared, source, chunk, &pin), expected[range]);
+        let mut bursts = Vec::new();
+        source.plan().bursts(packets.clone(), &mut bursts);
+        for (number, burst) in (0..).zip(&bursts) {
+            let bytes = shared.pool().bytes(&pin);
+            let read = layout::burst(bytes, source.plan().stride(), number).expect("in the table");
+            assert_eq!(u64::from(read.first) + packets.start, burst.first);
+            assert_eq!((read.images, read.due_ns), (burst.packets, burst.due_ns));
+        }
+        shared.pool().unpin(pin);
+    }
+    let counters = shared.counters();
+    assert_eq!(counter(&counters.chunks_built), u64::from(source.chunks()));
+    assert_eq!(shared.pool().chunks_in_use(), 0);
+}
+
+#[test]
+fn a_chunk_is_built_once_however_many_ask() {
+    let test = TestSource::lasting(500);
+    let store = store(8, Faults::default());
+    let shared = store.shared();
+    let pins: Vec<_> = (0..50)
+        .map(|_| block_on(shared.fetch(&test.source, 1, PATIENCE)).expect("built"))
+        .collect();
+    assert_eq!(counter(&shared.counters().chunks_built), 1);
+    pins.into_iter().for_each(|pin| shared.pool().unpin(pin));
+}
+
+#[test]
+fn a_full_pool_makes_readers_wait_until_a_chunk_is_given_back() {
+    let test = TestSource::lasting(1000);
+    let store = store(2, Faults::default());
+    let (shared, source) = (store.shared(), &test.source);
+    let zero = block_on(shared.fetch(source, 0, PATIENCE)).expect("built");
+    let one = block_on(shared.fetch(source, 1, PATIENCE)).expect("built");
+    let refused = block_on(shared.fetch(source, 2, Duration::from_millis(50)));
+    assert_eq!(refused, None);
+    assert!(counter(&shared.counters().pool_full) > 0);
+    assert_eq!(source.failure(), None, "a full pool is nobody's fault");
+    shared.pool().unpin(zero);
+    let two = block_on(shared.fetch(source, 2, PATIENCE)).expect("there is room now");
+    shared.pool().unpin(one);
+    shared.pool().unpin(two);
+}
+
+#[test]
+fn a_file_in_trouble_fails_its_source_and_no_other() {
+    let (bad, good) = (TestSource::lasting(500), TestSource::lasting(500));
+    let store = store(8, Faults::default());
+    let shared = store.shared();
+    let held = block_on(shared.fetch(&bad.source, 0, PATIENCE)).expect("built");
+    *bad.backing.trouble.lock().unwrap() = Some("the file was replaced".to_owned());
+    assert_eq!(block_on(shared.fetch(&bad.source, 1, PATIENCE)), None);
+    assert_eq!(bad.source.failure(), Some("the file was replaced"));
+    let again = shared.acquire(&bad.source, 0);
+    assert!(
+        matches!(again, Acquired::Ready(_)),
+        "what was built before can be played: {again:?}"
+    );
+    if let Acquired::Ready(pin) = again {
+        shared.pool().unpin(pin);
+    }
+    shared.pool().unpin(held);
+    let pin = block_on(shared.fetch(&good.source, 1, PATIENCE)).expect("another file");
+    shared.pool().unpin(pin);
+}
+
+#[test]
+fn a_truncated_file_and_one_whose_packets_are_gone_fail_with_the_place() {
+    let truncated = TestSource::lasting(1000);
+    truncated.backing.file().set_len(100_000).expect("shorter");
+    let overwritten = TestSource::lasting(1000);
+    {
+        use std::os::unix::fs::FileExt;
+        overwritten
+            .backing
+            .file()
+            .write_all_at(&[0; 4096], 8192)
+            .expect("written");
+    }
+    let store = store(8, Faults::default());
+    let last = truncated.source.chunks() - 1;
+    assert_eq!(
+        block_on(store.shared().fetch(&truncated.source, last, PATIENCE)),
+        None
+    );
+    assert!(
+        truncated
+            .source
+            .failure()
+            .expect("failed")
+            .contains("truncated")
+    );
+    assert_eq!(
+        block_on(store.shared().fetch(&overwritten.source, 0, PATIENCE)),
+        None
+    );
+    assert!(
+        overwritten
+            .source
+            .failure()
+            .expect("failed")
+            .contains("changed")
+    );
+    assert_eq!(
+        store.shared().pool().chunks_in_use(),
+        0,
+        "half-built chunks are free again"
+    );
+}
+
+#[test]
+fn packets_with_garbage_between_them_are_read_in_pieces() {
+    let mut bytes = constant_rate(4000, 0, 10_152);
+    // Garbage larger than one read, between the packets of a chunk and between two RTP packets.
+    let garbage = vec![0u8; 3 << 20];
+    bytes.splice(700 * 188..700 * 188, garbage);
+    let test = TestSource::of(bytes);
+    let store = store(8, Faults::default());
+    let expected = test.images();
+    let source = &test.source;
+    for chunk in 0..source.chunks() {
+        let pin = block_on(store.shared().fetch(source, chunk, PATIENCE)).expect("built");
+        let first = usize::try_from(source.packets_of(chunk).start).unwrap();
+        let built = images(store.shared(), source, chunk, &pin);
+        assert_eq!(built, expected[first..first + built.len()]);
+        store.shared().pool().unpin(pin);
+    }
+}
+
+#[test]
+fn requests_beyond_the_limit_are_made_again_later() {
+    let test = TestSource::lasting(2000);
+    let store = store(2, Faults::default());
+    let (shared, source) = (store.shared(), &test.source);
+    // The builders are kept busy with requests that fail, while the queue is filled to its limit.
+    let pins: Vec<_> = (0..2)
+        .map(|chunk| block_on(shared.fetch(source, chunk, PATIENCE)).expect("built"))
+        .collect();
+    for _ in 0..REQUESTS_MAX {
+        for chunk in 2..source.chunks() {
+            assert!(matches!(shared.acquire(source, chunk), Acquired::Wait));
+        }
+    }
+    pins.into_iter().for_each(|pin| shared.pool().unpin(pin));
+    let pin = block_on(shared.fetch(source, 5, PATIENCE)).expect("it is there after all");
+    shared.pool().unpin(pin);
+}
+
+#[test]
+fn a_chunk_too_small_for_a_packet_makes_no_source() {
+    let test = TestSource::lasting(100);
+    let plan = Arc::clone(test.source.plan());
+    let backing: Arc<dyn Backing> = Arc::clone(&test.backing) as _;
+    let origin = test.source.origin();
+    assert!(Source::new(Arc::clone(&plan), origin, Arc::clone(&backing), 1000).is_none());
+    assert!(Source::new(plan, origin, backing, CHUNK_BYTES).is_some());
+}
+
+#[cfg(feature = "faults")]
+#[test]
+fn a_planted_wrong_byte_is_in_the_images() {
+    use crate::faults::Fault;
+    let test = TestSource::lasting(200);
+    let store = store(4, Faults::planted(&[Fault::WrongByte]));
+    let pin = block_on(store.shared().fetch(&test.source, 0, PATIENCE)).expect("built");
+    assert_ne!(
+        images(store.shared(), &test.source, 0, &pin)[0],
+        test.images()[0]
+    );
+    store.shared().pool().unpin(pin);
+}
