@@ -1,0 +1,96 @@
+//! The steady state allocates nothing: not in the engine, and with a warm cache not in the store either.
+//!
+//! A test file of its own, because its allocator counts for the whole process.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use onrush_server::config::Config;
+use onrush_server::data::Data;
+use onrush_server::library::Library;
+use onrush_wire::media::synth::constant_rate;
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call goes to the system allocator unchanged; counting does not allocate.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promises are the system allocator's conditions.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above; the block came from the system allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as above; the block came from the system allocator.
+        unsafe { System.realloc(pointer, layout, bytes) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn streams_that_play_allocate_nothing() {
+    const STREAMS: usize = 64;
+    let root = tempfile::tempdir().expect("a directory");
+    // Eight seconds at 4 Mbit/s.
+    let file = constant_rate(8 * 2660, 0, 10_152);
+    std::fs::write(root.path().join("steady.ts"), file).expect("a few MB of disk");
+    let config = Config {
+        media_root: root.path().to_owned(),
+        cache_bytes: 64 << 20,
+        ..Config::default()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.expect("a runtime");
+    let data = Data::start(&config).expect("a data plane");
+    let library = Arc::new(Library::new(&config).expect("a library"));
+    let media = runtime.block_on(library.open("steady.ts")).expect("media");
+
+    let receiver = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+    let streams: Vec<_> = (0..STREAMS)
+        .map(|_| {
+            let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+            socket
+                .connect(receiver.local_addr().expect("bound"))
+                .expect("loopback");
+            data.open(&media, 7, socket).expect("a stream")
+        })
+        .collect();
+    for (i, stream) in (0..).zip(&streams) {
+        // At different places, so that every chunk is read from in turn, and built before the counting.
+        let from = i * 40;
+        runtime.block_on(stream.prepare(from)).expect("its chunk");
+        stream
+            .play(from, None, Duration::from_millis(i % 20))
+            .expect("played");
+    }
+    // Long enough for every chunk of the file that will be read below to be built.
+    let first = &streams[0];
+    runtime.block_on(first.prepare(2000)).expect("a chunk");
+    std::thread::sleep(Duration::from_millis(1500));
+
+    let built = data.store().counters().chunks_built.load(Ordering::Relaxed);
+    let (packets, allocations) = (first.snapshot().packets, ALLOCATIONS.load(Ordering::SeqCst));
+    std::thread::sleep(Duration::from_millis(1500));
+    let allocated = ALLOCATIONS.load(Ordering::SeqCst) - allocations;
+    assert!(
+        first.snapshot().packets > packets + 100,
+        "it plays all the while"
+    );
+    let built = data.store().counters().chunks_built.load(Ordering::Relaxed) - built;
+    assert_eq!(allocated, 0, "while {built} chunks were built");
+}
