@@ -8,7 +8,7 @@ use onrush_sys::memory::Area;
 use onrush_sys::pool::Pool;
 use onrush_wire::media::synth::constant_rate;
 use onrush_wire::media::ts::{ScanOptions, Scanner};
-use onrush_wire::media::{Packetisation, Plan, RtpOrigin};
+use onrush_wire::media::{FilePiece, Packetisation, Plan, RtpOrigin};
 
 use crate::faults::Faults;
 use crate::store::{Backing, Source, Store};
@@ -86,11 +86,15 @@ impl TestSource {
 
     /// The images of all of its packets, one behind the other, the slow and sure way.
     pub(crate) fn images(&self) -> Vec<Vec<u8>> {
+        let file = FilePiece {
+            offset: 0,
+            bytes: &self.bytes,
+        };
         let (plan, origin) = (self.source.plan(), self.source.origin());
         (0..plan.rtp_packets())
             .map(|packet| {
                 let mut image = vec![0; 12 + plan.payload_bytes(packet)];
-                plan.write_images(packet..packet + 1, &self.bytes, 0, origin, &mut image)
+                plan.write_images(packet..packet + 1, &[file], origin, &mut image)
                     .expect("all bytes are there");
                 image
             })

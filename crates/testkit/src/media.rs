@@ -428,7 +428,7 @@ mod tests {
 
     use onrush_wire::media::report::{ClockSource, Kind, SeekKind};
     use onrush_wire::media::ts::{ScanOptions, Scanner};
-    use onrush_wire::media::{Index, Packetisation, Plan, Report, RtpOrigin};
+    use onrush_wire::media::{FilePiece, Index, Packetisation, Plan, Report, RtpOrigin};
 
     use super::*;
     use crate::require_programs;
@@ -465,9 +465,13 @@ mod tests {
                         timestamp: 0,
                         ssrc: 0,
                     };
+                    let piece = FilePiece {
+                        offset: 0,
+                        bytes: &bytes,
+                    };
                     let stride = plan.stride();
                     let mut images = vec![0; stride * usize::try_from(all.end).unwrap()];
-                    plan.write_images(all.clone(), &bytes, 0, origin, &mut images)
+                    plan.write_images(all.clone(), &[piece], origin, &mut images)
                         .unwrap();
                     let payloads = all
                         .zip(images.chunks(stride))

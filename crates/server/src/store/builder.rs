@@ -11,7 +11,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::Ordering;
 
 use onrush_sys::pool::Pin;
-use onrush_wire::media::{Burst, ImageError};
+use onrush_wire::media::plan::TS_PACKETS_PER_RTP_MAX;
+use onrush_wire::media::{Burst, FilePiece, TS_PACKET_BYTES};
 
 use super::{ABSENT, FOUND, Request, Shared, Source, layout};
 use crate::faults::Fault;
@@ -19,8 +20,8 @@ use crate::faults::Fault;
 /// What O_DIRECT aligns to: offset, length and memory. Every block device of today accepts 4096.
 const DIRECT_ALIGN: usize = 4096;
 
-/// Bytes read from a file in one call, at most. A chunk whose bytes lie further apart (there is garbage
-/// between them) is read in several pieces.
+/// Bytes read from a file in one call, at most. Packets that lie further apart, because there is garbage
+/// between them, are read in several.
 const READ_BYTES_MAX: usize = 1 << 20;
 
 /// A builder's own memory, taken once.
@@ -107,7 +108,7 @@ impl Builder<'_> {
         Ok(claim.publish(source.key(chunk)))
     }
 
-    /// Reads the packets' bytes and writes their images, in pieces if the file scatters them.
+    /// Reads the packets' bytes and writes their images: in one read, or in halves if they lie far apart.
     fn write_images(
         &mut self,
         source: &Source,
@@ -116,31 +117,51 @@ impl Builder<'_> {
     ) -> Result<(), BuildError> {
         let range = source.plan.file_range(packets.clone());
         let count = packets.end - packets.start;
-        if range.end - range.start > READ_BYTES_MAX as u64 && count > 1 {
-            let middle = packets.start + count / 2;
-            let split = usize::try_from(count / 2).unwrap_or(usize::MAX) * source.plan.stride();
-            let (front, back) = out.split_at_mut(split);
-            self.write_images(source, packets.start..middle, front)?;
-            return self.write_images(source, middle..packets.end, back);
+        if range.end - range.start <= READ_BYTES_MAX as u64 {
+            let piece = self.read(source, range)?;
+            return write(source, packets, &[piece], out);
         }
-        let (offset, bytes) = self.read(source, range)?;
-        let written = source
-            .plan
-            .write_images(packets, bytes, offset, source.origin, out);
-        written.map_err(|error: ImageError| BuildError::Media(error.to_string()))
+        if count == 1 {
+            return self.write_scattered(source, packets.start, out);
+        }
+        let middle = packets.start + count / 2;
+        let split = usize::try_from(count / 2).unwrap_or(usize::MAX) * source.plan.stride();
+        let (front, back) = out.split_at_mut(split);
+        self.write_images(source, packets.start..middle, front)?;
+        self.write_images(source, middle..packets.end, back)
     }
 
-    /// The file's bytes of `range` (and perhaps some around it), and the offset they start at.
-    fn read(&mut self, source: &Source, range: Range<u64>) -> Result<(u64, &[u8]), BuildError> {
+    /// One packet whose transport packets have much garbage between them: each is read for itself.
+    fn write_scattered(
+        &mut self,
+        source: &Source,
+        packet: u64,
+        out: &mut [u8],
+    ) -> Result<(), BuildError> {
+        let mut found = [[0; TS_PACKET_BYTES]; TS_PACKETS_PER_RTP_MAX as usize];
+        let mut offsets = [0; TS_PACKETS_PER_RTP_MAX as usize];
+        let mut count = 0;
+        for offset in source.plan.file_offsets(packet) {
+            let piece = self.read(source, offset..offset + TS_PACKET_BYTES as u64)?;
+            let at = usize::try_from(offset - piece.offset).unwrap_or(usize::MAX);
+            found[count].copy_from_slice(&piece.bytes[at..at + TS_PACKET_BYTES]);
+            offsets[count] = offset;
+            count += 1;
+        }
+        let pieces: [_; TS_PACKETS_PER_RTP_MAX as usize] = std::array::from_fn(|i| FilePiece {
+            offset: offsets[i],
+            bytes: &found[i],
+        });
+        write(source, packet..packet + 1, &pieces[..count], out)
+    }
+
+    /// The file's bytes of `range`, at most [`READ_BYTES_MAX`] of them, and perhaps some around it.
+    fn read(&mut self, source: &Source, range: Range<u64>) -> Result<FilePiece<'_>, BuildError> {
         let align = DIRECT_ALIGN as u64;
         let offset = range.start / align * align;
         let aligned = (range.end - offset).next_multiple_of(align);
         let wanted = usize::try_from(aligned).unwrap_or(usize::MAX);
-        let Some(buffer) = self.read.of(wanted) else {
-            let bytes = range.end - range.start;
-            let reason = format!("a packet lies scattered over {bytes} bytes of garbage");
-            return Err(BuildError::Media(reason));
-        };
+        let buffer = self.read.of(wanted);
         let counters = &self.shared.counters;
         let direct = source
             .direct
@@ -167,8 +188,23 @@ impl Builder<'_> {
                 "truncated: it ends at byte {end} now"
             )));
         }
-        Ok((offset, &buffer[..bytes]))
+        Ok(FilePiece {
+            offset,
+            bytes: &buffer[..bytes],
+        })
     }
+}
+
+fn write(
+    source: &Source,
+    packets: Range<u64>,
+    pieces: &[FilePiece<'_>],
+    out: &mut [u8],
+) -> Result<(), BuildError> {
+    let written = source
+        .plan
+        .write_images(packets, pieces, source.origin, out);
+    written.map_err(|error| BuildError::Media(error.to_string()))
 }
 
 /// The same open file once more, for direct input; `None` where the file system has none.
@@ -214,7 +250,7 @@ impl AlignedBuffer {
         Self { bytes, start }
     }
 
-    fn of(&mut self, bytes: usize) -> Option<&mut [u8]> {
-        (bytes <= Self::BYTES).then(|| &mut self.bytes[self.start..self.start + bytes])
+    fn of(&mut self, bytes: usize) -> &mut [u8] {
+        &mut self.bytes[self.start..][..bytes]
     }
 }

@@ -149,9 +149,11 @@ fn a_truncated_file_and_one_whose_packets_are_gone_fail_with_the_place() {
 #[test]
 fn packets_with_garbage_between_them_are_read_in_pieces() {
     let mut bytes = constant_rate(4000, 0, 10_152);
-    // Garbage larger than one read, between the packets of a chunk and between two RTP packets.
-    let garbage = vec![0u8; 3 << 20];
-    bytes.splice(700 * 188..700 * 188, garbage);
+    // Garbage larger than one read, between two RTP packets and inside of one.
+    for at in [2003, 700] {
+        let garbage = vec![0u8; 3 << 20];
+        bytes.splice(at * 188..at * 188, garbage);
+    }
     let test = TestSource::of(bytes);
     let store = store(8, Faults::default());
     let expected = test.images();

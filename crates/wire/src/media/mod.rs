@@ -17,7 +17,7 @@ pub mod ts;
 
 use std::sync::Arc;
 
-pub use plan::{Burst, ImageError, Packetisation, Plan, RtpOrigin};
+pub use plan::{Burst, FilePiece, ImageError, Packetisation, Plan, RtpOrigin};
 pub use report::Report;
 
 use clock::Clock;

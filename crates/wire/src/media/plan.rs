@@ -55,24 +55,26 @@ pub struct RtpOrigin {
     pub ssrc: u32,
 }
 
+/// A part of a file, in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct FilePiece<'a> {
+    /// Where in the file it starts.
+    pub offset: u64,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+}
+
 /// Why no images could be written.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ImageError {
-    /// The bytes given do not hold all of the packets.
+    /// No piece holds the transport packet there.
     #[error(
-        "file bytes {needed_start}..{needed_end} are needed and {given_start}..{given_end} are at \
-         hand: the file became shorter, or the read did"
+        "the transport packet at file offset {file_offset} is not at hand: the file became shorter"
     )]
     Bytes {
-        /// The first byte needed, counted in the file.
-        needed_start: u64,
-        /// One after the last byte needed.
-        needed_end: u64,
-        /// The first byte given.
-        given_start: u64,
-        /// One after the last byte given.
-        given_end: u64,
+        /// Where the packet starts.
+        file_offset: u64,
     },
     /// There is no sync byte where the index says a packet starts.
     #[error(
@@ -243,9 +245,18 @@ impl Plan {
         }
     }
 
+    /// Where in the file the transport packets of `rtp_packet` are, in order; none beyond the last.
+    pub fn file_offsets(&self, rtp_packet: u64) -> impl Iterator<Item = u64> {
+        let first = rtp_packet.saturating_mul(self.ts_per_rtp);
+        let end = first.saturating_add(self.ts_per_rtp);
+        (first..end.min(self.index.ts_packets))
+            .map(|ts_packet| self.index.runs[self.run_of(ts_packet)].offset_of(ts_packet))
+    }
+
     /// Writes the images `[RTP header | payload]` of `packets` into `out`, one every [`Self::stride`]
-    /// bytes. `file_bytes` are the file's from `file_offset` on and hold at least
-    /// [`Self::file_range`] of the packets. What lies in `out` beyond a short last image stays as it is.
+    /// bytes. `pieces` are parts of the file that together hold every transport packet of them, each
+    /// packet whole in one: as a rule one piece, of [`Self::file_range`]. What lies in `out` beyond a short
+    /// last image stays as it is.
     ///
     /// # Errors
     ///
@@ -254,8 +265,7 @@ impl Plan {
     pub fn write_images(
         &self,
         packets: Range<u64>,
-        file_bytes: &[u8],
-        file_offset: u64,
+        pieces: &[FilePiece<'_>],
         origin: RtpOrigin,
         out: &mut [u8],
     ) -> Result<(), ImageError> {
@@ -267,8 +277,7 @@ impl Plan {
         let mut source = Source {
             runs: &self.index.runs,
             run: self.run_of(packets.start * self.ts_per_rtp),
-            bytes: file_bytes,
-            offset: file_offset,
+            pieces,
         };
         for (packet, image) in packets.zip(out.chunks_mut(self.stride())) {
             let header = rtp::Header {
@@ -342,8 +351,7 @@ impl Times<'_> {
 struct Source<'a> {
     runs: &'a [super::SyncRun],
     run: usize,
-    bytes: &'a [u8],
-    offset: u64,
+    pieces: &'a [FilePiece<'a>],
 }
 
 impl Source<'_> {
@@ -361,8 +369,10 @@ impl Source<'_> {
                 1
             };
             let file_offset = run.offset_of(ts_packet);
-            let (now, rest) = payload.split_at_mut(adjoining * TS_PACKET_BYTES);
-            now.copy_from_slice(self.bytes_at(file_offset, now.len())?);
+            let found = self.bytes_at(file_offset, adjoining * TS_PACKET_BYTES)?;
+            let adjoining = found.len() / TS_PACKET_BYTES;
+            let (now, rest) = payload.split_at_mut(found.len());
+            now.copy_from_slice(found);
             // The copy is checked, not the source: a mapped file can change in between.
             if let Some(i) = now
                 .chunks(TS_PACKET_BYTES)
@@ -377,17 +387,15 @@ impl Source<'_> {
         Ok(())
     }
 
-    fn bytes_at(&self, file_offset: u64, bytes: usize) -> Result<&[u8], ImageError> {
-        let start = file_offset
-            .checked_sub(self.offset)
-            .and_then(|at| usize::try_from(at).ok());
-        let found = start.and_then(|start| self.bytes.get(start..start.checked_add(bytes)?));
-        found.ok_or(ImageError::Bytes {
-            needed_start: file_offset,
-            needed_end: file_offset + bytes as u64,
-            given_start: self.offset,
-            given_end: self.offset + self.bytes.len() as u64,
-        })
+    /// The file's bytes from there on: up to so many, whole packets, at least one.
+    fn bytes_at(&self, file_offset: u64, bytes_max: usize) -> Result<&[u8], ImageError> {
+        let found = self.pieces.iter().find_map(|piece| {
+            let at = usize::try_from(file_offset.checked_sub(piece.offset)?).ok()?;
+            let bytes = piece.bytes.get(at..)?;
+            let whole = bytes.len().min(bytes_max) / TS_PACKET_BYTES * TS_PACKET_BYTES;
+            (whole > 0).then(|| &bytes[..whole])
+        });
+        found.ok_or(ImageError::Bytes { file_offset })
     }
 }
 
@@ -457,12 +465,37 @@ mod tests {
     fn images(plan: &Plan, file: &[u8], packets: Range<u64>) -> Vec<u8> {
         let range = plan.file_range(packets.clone());
         let at = |offset| usize::try_from(offset).unwrap();
-        let piece = &file[at(range.start)..at(range.end)];
+        let bytes = &file[at(range.start)..at(range.end)];
+        let offset = range.start;
         let mut out = vec![0; at(packets.end - packets.start) * plan.stride()];
-        plan.write_images(packets.clone(), piece, range.start, ORIGIN, &mut out)
-            .unwrap();
+        plan.write_images(
+            packets.clone(),
+            &[FilePiece { offset, bytes }],
+            ORIGIN,
+            &mut out,
+        )
+        .unwrap();
+        assert_eq!(out, scattered_images(plan, file, packets.clone()));
         let last = packets.end.saturating_sub(1);
         out.truncate(out.len() - (plan.stride() - 12 - plan.payload_bytes(last)));
+        out
+    }
+
+    /// The same from one piece a transport packet, in no order.
+    fn scattered_images(plan: &Plan, file: &[u8], packets: Range<u64>) -> Vec<u8> {
+        let mut pieces: Vec<_> = packets
+            .clone()
+            .flat_map(|packet| plan.file_offsets(packet))
+            .map(|offset| FilePiece {
+                offset,
+                bytes: &file[usize::try_from(offset).unwrap()..][..TS_PACKET_BYTES],
+            })
+            .collect();
+        pieces.reverse();
+        let count = usize::try_from(packets.end - packets.start).unwrap();
+        let mut out = vec![0; count * plan.stride()];
+        plan.write_images(packets, &pieces, ORIGIN, &mut out)
+            .unwrap();
         out
     }
 
@@ -551,24 +584,14 @@ mod tests {
         let mut file = constant_rate(100, 0, 10_000);
         let plan = plan(&file, 7);
         let mut out = vec![0; 20 * plan.stride()];
-        let mut write = |file: &[u8], offset, packets| {
-            plan.write_images(packets, file, offset, ORIGIN, &mut out)
+        let mut write = |bytes: &[u8], offset, packets| {
+            plan.write_images(packets, &[FilePiece { offset, bytes }], ORIGIN, &mut out)
         };
         assert_eq!(write(&file, 0, 0..15), Ok(()));
-        let short = write(&file[..99 * 188], 0, 0..15).unwrap_err();
-        let (needed_start, needed_end) = (98 * 188, 100 * 188);
-        let (given_start, given_end) = (0, 99 * 188);
-        let bytes = ImageError::Bytes {
-            needed_start,
-            needed_end,
-            given_start,
-            given_end,
-        };
-        assert_eq!(short, bytes);
-        assert!(matches!(
-            write(&file, 1, 0..15),
-            Err(ImageError::Bytes { .. })
-        ));
+        let missing = |file_offset| Err(ImageError::Bytes { file_offset });
+        assert_eq!(write(&file[..99 * 188], 0, 0..15), missing(99 * 188));
+        assert_eq!(write(&file[..100 * 188 - 1], 0, 0..15), missing(99 * 188));
+        assert_eq!(write(&file, 1, 0..15), missing(0));
         file[40 * 188] = 0x46;
         assert_eq!(
             write(&file, 0, 0..15),
@@ -592,15 +615,19 @@ mod tests {
             ),
             (15, 376, 0)
         );
+        let whole = [FilePiece {
+            offset: 0,
+            bytes: &file,
+        }];
         let room = 14 * plan.stride() + 12 + 376;
         let mut out = vec![0xee; 20 * plan.stride()];
-        assert_eq!(plan.write_images(0..15, &file, 0, ORIGIN, &mut out), Ok(()));
+        assert_eq!(plan.write_images(0..15, &whole, ORIGIN, &mut out), Ok(()));
         assert_eq!(out[room], 0xee);
         for (packets, bytes) in [(0..15, room - 1), (0..16, 20 * 1328), (14..15, 387)] {
-            let error = plan.write_images(packets, &file, 0, ORIGIN, &mut out[..bytes]);
+            let error = plan.write_images(packets, &whole, ORIGIN, &mut out[..bytes]);
             assert!(matches!(error, Err(ImageError::Room { .. })), "{error:?}");
         }
-        assert_eq!(plan.write_images(3..3, &[], 0, ORIGIN, &mut []), Ok(()));
+        assert_eq!(plan.write_images(3..3, &[], ORIGIN, &mut []), Ok(()));
         assert_eq!(plan.file_range(15..20), 0..0);
         assert_eq!(plan.file_range(13..20), 91 * 188..100 * 188);
     }

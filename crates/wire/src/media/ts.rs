@@ -302,10 +302,10 @@ impl Scanner {
 
 /// Whether a packet and `confirmations` (more, where there is room) others start at the front of `data`.
 fn is_synced(data: &[u8], distance: usize, confirmations_min: usize) -> bool {
-    let units = data.len() / distance;
     let sync = distance - TS_PACKET_BYTES;
+    // The cheap question first: garbage may be long.
     data.get(sync) == Some(&SYNC_BYTE)
-        && units > confirmations_min
+        && data.len() / distance > confirmations_min
         && data
             .chunks_exact(distance)
             .take(SYNC_CONFIRMATIONS + 1)
