@@ -37,6 +37,7 @@ pub struct Data {
     // The engines go first: they give the chunks back that the store's threads look for.
     engines: Engines,
     store: Store,
+    cores: Vec<usize>,
 }
 
 /// Why the data plane did not start.
@@ -78,7 +79,8 @@ impl Data {
             CHUNK_BYTES
         };
         let pool = Arc::new(Pool::new(area, chunk_bytes));
-        let store = Store::start(pool, config.faults).map_err(DataError::Store)?;
+        let store =
+            Store::start(pool, &engine_config.cores, config.faults).map_err(DataError::Store)?;
         let engines = Engines::start(&engine_config, store.shared(), |name, error| {
             let next = name.next().map_or("none", PathName::as_str);
             warn!("data path {name} is not available: {error}; trying {next}");
@@ -91,7 +93,11 @@ impl Data {
                 files.saturating_sub(256) / 3
             );
         }
-        Ok(Self { engines, store })
+        Ok(Self {
+            engines,
+            store,
+            cores: engine_config.cores,
+        })
     }
 
     /// Opens a stream of `media` for the client that `socket` is connected to.
@@ -111,6 +117,12 @@ impl Data {
             source: Arc::clone(source),
             socket,
         })
+    }
+
+    /// The processors that the engines run on. What else the server does keeps off them where it can.
+    #[must_use]
+    pub fn cores(&self) -> &[usize] {
+        &self.cores
     }
 
     /// The data path in use.

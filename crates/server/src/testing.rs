@@ -105,7 +105,7 @@ impl TestSource {
 /// A store of so many chunks.
 pub(crate) fn store(chunks: usize, faults: Faults) -> Store {
     let area = Area::map(chunks * CHUNK_BYTES).expect("a little memory");
-    Store::start(Arc::new(Pool::new(area, CHUNK_BYTES)), faults).expect("threads")
+    Store::start(Arc::new(Pool::new(area, CHUNK_BYTES)), &[], faults).expect("threads")
 }
 
 /// Waits, not for ever, until `true`.

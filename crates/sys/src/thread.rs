@@ -21,13 +21,29 @@ pub fn allowed_cores() -> Vec<usize> {
 
 /// Binds the calling thread to processor `core`. Errors: EINVAL if this process may not use it.
 pub fn pin_to(core: usize) -> io::Result<()> {
-    if core >= libc::CPU_SETSIZE as usize {
+    bind_to(&[core])
+}
+
+/// Keeps the calling thread off these processors, if there are others for it; otherwise it stays free.
+pub fn keep_off(cores: &[usize]) {
+    let mut others = allowed_cores();
+    others.retain(|core| !cores.contains(core));
+    if !others.is_empty() {
+        // A refusal costs only that the kernel may place it badly.
+        drop(bind_to(&others));
+    }
+}
+
+fn bind_to(cores: &[usize]) -> io::Result<()> {
+    if cores.iter().any(|&core| core >= libc::CPU_SETSIZE as usize) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     // SAFETY: a cpu_set_t is a bit array, for which all zeroes is the empty set.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-    // SAFETY: `core` is below CPU_SETSIZE, the number of bits in the set.
-    unsafe { libc::CPU_SET(core, &mut set) };
+    for &core in cores {
+        // SAFETY: `core` is below CPU_SETSIZE, the number of bits in the set.
+        unsafe { libc::CPU_SET(core, &mut set) };
+    }
     // SAFETY: `set` is valid for the size given; 0 means the calling thread.
     let r = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
     if r == 0 {
@@ -65,10 +81,28 @@ mod tests {
                 pin_to(core).expect("an allowed core");
                 assert_eq!(allowed_cores(), [core]);
             }
+            keep_off(&cores);
+            assert_eq!(
+                allowed_cores(),
+                [cores[cores.len() - 1]],
+                "there is no other"
+            );
             assert!(pin_to(libc::CPU_SETSIZE as usize - 1).is_err());
             assert!(pin_to(usize::MAX).is_err());
         })
         .join()
         .expect("bound");
+    }
+
+    #[test]
+    fn a_thread_keeps_off_cores_where_there_are_others() {
+        std::thread::spawn(|| {
+            let cores = allowed_cores();
+            keep_off(&cores[..1]);
+            let expected = if cores.len() > 1 { &cores[1..] } else { &cores };
+            assert_eq!(allowed_cores(), expected);
+        })
+        .join()
+        .expect("kept off");
     }
 }

@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 
 use crossbeam_queue::ArrayQueue;
 use onrush_sys::pool::{Pin, Pool};
+use onrush_sys::thread::keep_off;
 use onrush_wire::media::{Plan, RtpOrigin};
 use tokio::sync::Notify;
 
@@ -114,8 +115,9 @@ pub enum Acquired {
 }
 
 impl Store {
-    /// Starts the builders of a pool. Errors: EAGAIN if no thread can be made.
-    pub fn start(pool: Arc<Pool>, faults: Faults) -> io::Result<Self> {
+    /// Starts the builders of a pool. They keep off the processors `data_cores`, where there are others.
+    /// Errors: EAGAIN if no thread can be made.
+    pub fn start(pool: Arc<Pool>, data_cores: &[usize], faults: Faults) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             pool,
             requests: ArrayQueue::new(REQUESTS_MAX),
@@ -127,10 +129,13 @@ impl Store {
         });
         let builders = (0..BUILDERS)
             .map(|i| {
-                let shared = Arc::clone(&shared);
+                let (shared, data_cores) = (Arc::clone(&shared), data_cores.to_owned());
                 std::thread::Builder::new()
                     .name(format!("onrush-build-{i}"))
-                    .spawn(move || builder::run(&shared))
+                    .spawn(move || {
+                        keep_off(&data_cores);
+                        builder::run(&shared);
+                    })
             })
             .collect::<io::Result<Vec<_>>>()?;
         let threads = builders.iter().map(|b| b.thread().clone()).collect();
