@@ -392,6 +392,11 @@ impl Stream {
             start_ns: monotonic_ns().saturating_add(delay_ns),
         };
         let pin = self.prepared(from);
+        self.shared.ask_play();
+        let busy = || {
+            self.shared.unask_play();
+            Err(EngineError::Busy)
+        };
         match self.remote.push(Command::Play {
             stream: self.number,
             play,
@@ -400,9 +405,9 @@ impl Stream {
             Ok(()) => Ok(()),
             Err(Command::Play { pin, .. }) => {
                 self.hold(from, pin);
-                Err(EngineError::Busy)
+                busy()
             }
-            Err(_) => Err(EngineError::Busy),
+            Err(_) => busy(),
         }
     }
 

@@ -38,6 +38,10 @@ pub struct StreamShared {
     /// Told of every change of state by the worker.
     pub(crate) changed: Notify,
     state: AtomicU8,
+    /// Plays that control has asked for, and those that the worker has taken up: between the two, what the
+    /// worker says is about the play before.
+    plays_asked: AtomicU32,
+    plays_taken: AtomicU32,
     pub(crate) errno: AtomicU32,
     /// When media time 0 was due, in ns of CLOCK_MONOTONIC. Negative for a seek soon after boot.
     pub(crate) epoch_ns: AtomicI64,
@@ -101,6 +105,8 @@ impl StreamShared {
             stride,
             changed: Notify::new(),
             state: AtomicU8::new(State::Paused as u8),
+            plays_asked: AtomicU32::new(0),
+            plays_taken: AtomicU32::new(0),
             errno: AtomicU32::new(0),
             epoch_ns: AtomicI64::new(0),
             next_packet: AtomicU64::new(0),
@@ -114,7 +120,21 @@ impl StreamShared {
         }
     }
 
+    /// What it does for whoever asked: a play that the worker has not taken up yet counts as playing.
     pub(super) fn state(&self) -> State {
+        // First the number and then the state, which the worker writes the other way round: so the state
+        // of a play that was taken up is not that of the one before.
+        let asked = self.plays_asked.load(Ordering::Acquire);
+        let is_taken = self.plays_taken.load(Ordering::Acquire) == asked;
+        match self.worker_state() {
+            State::Stopped => State::Stopped,
+            state if is_taken => state,
+            _ => State::Playing,
+        }
+    }
+
+    /// What the worker does with it.
+    fn worker_state(&self) -> State {
         // Acquire: the counters written before a change of state are seen with it.
         match self.state.load(Ordering::Acquire) {
             0 => State::Paused,
@@ -124,6 +144,21 @@ impl StreamShared {
             4 => State::SendFailed,
             _ => State::Stopped,
         }
+    }
+
+    /// For control: a play is asked for (before its command is given), or could not be after all.
+    pub(super) fn ask_play(&self) {
+        self.plays_asked.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn unask_play(&self) {
+        self.plays_asked.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// For the worker: it plays what was asked for.
+    pub(super) fn take_play(&self) {
+        self.set_state(State::Playing);
+        self.plays_taken.fetch_add(1, Ordering::AcqRel);
     }
 
     pub(super) fn set_state(&self, state: State) {
@@ -170,7 +205,7 @@ impl StreamShared {
     }
 
     pub(super) fn snapshot(&self, now_ns: u64) -> StreamSnapshot {
-        let playing = self.state() == State::Playing;
+        let playing = self.worker_state() == State::Playing;
         let next_packet = self.next_packet.load(Ordering::Relaxed);
         let bursts = self.bursts.load(Ordering::Relaxed);
         let max = self.lateness_max_ns.load(Ordering::Relaxed);

@@ -135,6 +135,32 @@ fn pause_and_resume_lose_and_repeat_nothing() {
     );
 }
 
+/// Commands take effect for whoever gave them at once, though the worker takes them up at its next tick.
+#[test]
+fn a_play_counts_from_the_moment_it_is_asked_for() {
+    let test = TestSource::lasting(200);
+    let packets = test.source.plan().rtp_packets();
+    let rig = rig(config());
+    let (stream, receiver) = rig.open(&test);
+    let soon = Duration::from_secs(5);
+    for from in 0..20 {
+        stream.play(from, None, soon).expect("played");
+        assert_eq!(block_on(stream.pause()).expect("paused"), from);
+    }
+    stream
+        .play(packets - 1, None, Duration::ZERO)
+        .expect("played");
+    assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+    receive(&receiver, 1);
+    for _ in 0..20 {
+        // The end of the play before is not this one's.
+        stream.play(0, None, soon).expect("played");
+        let ended = async { tokio::time::timeout(Duration::from_millis(10), stream.ended()).await };
+        block_on(ended).expect_err("it has not even begun");
+        assert_eq!(block_on(stream.pause()).expect("paused"), 0);
+    }
+}
+
 #[test]
 fn play_goes_on_from_anywhere_and_stops_where_it_is_told() {
     let test = TestSource::lasting(1000);

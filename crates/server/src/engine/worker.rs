@@ -444,7 +444,7 @@ impl Worker {
             .shared
             .next_packet
             .store(play.from, Ordering::Relaxed);
-        stream.shared.set_state(State::Playing);
+        stream.shared.take_play();
         self.wheel.insert(number, play.start_ns);
     }
 
