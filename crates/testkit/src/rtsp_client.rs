@@ -7,6 +7,8 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
+use socket2::{Domain, Socket, Type};
+
 /// One connection.
 #[derive(Debug)]
 pub struct Client {
@@ -62,7 +64,18 @@ pub struct RtpInfo {
 impl Client {
     /// Connects. Every later wait for the server ends with an error after [`WAIT_MAX`].
     pub fn connect(server: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&server, WAIT_MAX)?;
+        Self::over(TcpStream::connect_timeout(&server, WAIT_MAX)?)
+    }
+
+    /// The same, from an address of this host's own choice.
+    pub fn connect_from(local: IpAddr, server: SocketAddr) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(server), Type::STREAM, None)?;
+        socket.bind(&SocketAddr::new(local, 0).into())?;
+        socket.connect_timeout(&server.into(), WAIT_MAX)?;
+        Self::over(socket.into())
+    }
+
+    fn over(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(WAIT_MAX))?;
         stream.set_write_timeout(Some(WAIT_MAX))?;
