@@ -10,6 +10,7 @@ pub mod engine;
 pub mod faults;
 pub mod library;
 pub mod rtsp;
+pub mod server;
 pub mod store;
 
 #[cfg(test)]

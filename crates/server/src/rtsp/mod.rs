@@ -1,1 +1,199 @@
 //! RTSP connections and sessions over TCP, and the RTCP beside each stream.
+//!
+//! All of it runs on one thread. A connection is a task that reads requests and carries out what
+//! [`onrush_wire::rtsp::Intent`] lets pass; a session is a task that reports, listens to reports and ends
+//! when there is reason to. Sessions stand in a table, not in a connection: a session may outlive the
+//! connection that made it, and be used through another from the same address. What two tasks share is
+//! counted by reference, never locked, and never borrowed across a wait.
+
+mod connection;
+mod flow;
+mod listen;
+mod ports;
+mod session;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use onrush_wire::rtsp::SessionId;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::{JoinError, JoinSet, spawn_blocking, spawn_local};
+use tracing::error;
+
+pub(crate) use self::listen::bind;
+
+use self::ports::Ports;
+use self::session::{End, Session};
+use crate::config::Config;
+use crate::data::Data;
+use crate::library::{Library, Media};
+
+/// What all connections and sessions share.
+#[derive(Debug)]
+pub(crate) struct Control {
+    config: Config,
+    library: Arc<Library>,
+    data: Data,
+    ports: Ports,
+    sessions: RefCell<HashMap<SessionId, Rc<Session>>>,
+    connections: RefCell<HashMap<IpAddr, usize>>,
+    /// Connections that are being told that there are too many.
+    refusals: Cell<usize>,
+    statistics: Arc<Statistics>,
+}
+
+/// What there is at the moment.
+#[derive(Debug, Default)]
+pub(crate) struct Statistics {
+    pub(crate) sessions: AtomicUsize,
+    pub(crate) connections: AtomicUsize,
+}
+
+impl Control {
+    pub(crate) fn new(
+        config: Config,
+        library: Arc<Library>,
+        data: Data,
+        statistics: Arc<Statistics>,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            ports: Ports::new(config.rtp_ports),
+            config,
+            library,
+            data,
+            sessions: RefCell::default(),
+            connections: RefCell::default(),
+            refusals: Cell::new(0),
+            statistics,
+        })
+    }
+
+    /// Serves until `stop` fires or is dropped, then ends every session with its farewell.
+    pub(crate) async fn run(
+        self: Rc<Self>,
+        listeners: Vec<TcpListener>,
+        stop: oneshot::Receiver<()>,
+    ) {
+        let mut accepting = JoinSet::new();
+        for listener in listeners {
+            accepting.spawn_local(listen::accept(Rc::clone(&self), listener));
+        }
+        accepting.spawn_local(Rc::clone(&self).keep_house());
+        // A sender that was dropped asks for the same as one that sent.
+        stop.await.unwrap_or_default();
+        self.library.stop();
+        accepting.shutdown().await;
+        loop {
+            // One that is being set up right now comes into the table while the others leave it.
+            let Some(session) = self.sessions.borrow().values().next().cloned() else {
+                break;
+            };
+            for session in self.sessions.borrow().values() {
+                session.end(End::Stopped);
+            }
+            session.over().await;
+        }
+    }
+
+    /// Looks after the files in use, once a second: one that was truncated or replaced ends its sessions.
+    async fn keep_house(self: Rc<Self>) {
+        let mut ticks = tokio::time::interval(Duration::from_secs(1));
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        for tick in 0_u64.. {
+            ticks.tick().await;
+            if tick % 8 == 0 {
+                let library = Arc::clone(&self.library);
+                log_panic(
+                    "sweeping the library",
+                    spawn_blocking(move || library.sweep()).await,
+                );
+            }
+            let media: HashMap<*const Media, Arc<Media>> = {
+                let sessions = self.sessions.borrow();
+                let media = sessions.values().map(|session| Arc::clone(session.media()));
+                media.map(|media| (Arc::as_ptr(&media), media)).collect()
+            };
+            for media in media.into_values() {
+                self.check(media).await;
+            }
+        }
+    }
+
+    async fn check(&self, media: Arc<Media>) {
+        let checked = Arc::clone(&media);
+        let checked = spawn_blocking(move || checked.check()).await;
+        let Some(Err(reason)) = log_panic("checking a file", checked) else {
+            return;
+        };
+        media.fail(&reason);
+        for session in self.sessions.borrow().values() {
+            if Arc::ptr_eq(session.media(), &media) {
+                session.end(End::Media(reason.clone()));
+            }
+        }
+    }
+
+    fn path_name(&self) -> &'static str {
+        self.data.path().as_str()
+    }
+
+    /// The session of that name, if `peer` may use it: it must come from the address that made it.
+    fn session(&self, id: SessionId, peer: IpAddr) -> Option<Rc<Session>> {
+        let session = self.sessions.borrow().get(&id).cloned();
+        session.filter(|session| session.peer_ip() == peer)
+    }
+
+    fn is_full(&self) -> bool {
+        self.sessions.borrow().len() >= self.config.limits.sessions_max
+    }
+
+    /// Puts a session into the table and starts its task.
+    fn add(self: &Rc<Self>, session: &Rc<Session>) {
+        let before = self
+            .sessions
+            .borrow_mut()
+            .insert(session.id(), Rc::clone(session));
+        assert!(before.is_none(), "128 random bits do not come twice");
+        self.statistics
+            .sessions
+            .store(self.sessions.borrow().len(), Ordering::Relaxed);
+        let (control, session) = (Rc::clone(self), Rc::clone(session));
+        drop(spawn_local(async move {
+            session
+                .run(&control.config.limits, || control.path_name())
+                .await;
+            control.sessions.borrow_mut().remove(&session.id());
+            control
+                .statistics
+                .sessions
+                .store(control.sessions.borrow().len(), Ordering::Relaxed);
+            session.set_over();
+        }));
+    }
+}
+
+/// A name that a peer chose, as a log shows it: on one line, with nothing that steers a terminal.
+struct Escaped<'a>(&'a str);
+
+impl std::fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}
+
+fn log_panic<T>(what: &str, result: Result<T, JoinError>) -> Option<T> {
+    result.map_err(|panic| error!("{what}: {panic}")).ok()
+}
+
+/// Random bytes from the kernel.
+fn random<const BYTES: usize>() -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
+    getrandom::fill(&mut bytes).expect("Linux has had random numbers for all since 3.17");
+    bytes
+}

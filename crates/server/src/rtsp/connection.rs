@@ -1,0 +1,346 @@
+//! One connection: requests in, what they ask for carried out, replies out, one after the other.
+
+use std::collections::HashSet;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use onrush_wire::rtsp::{
+    self, Decoder, Intent, Known, Range, Reply, Request, RtpInfo, SessionId, State, StatusCode,
+    Transport, headers,
+};
+use onrush_wire::sdp::Description;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout, timeout_at};
+use tracing::debug;
+
+use super::flow::Flow;
+use super::session::{End, Session, Start};
+use super::{Control, Escaped, random};
+use crate::library::{Media, OpenError};
+
+/// Serves a connection to its end.
+///
+/// # Errors
+///
+/// What broke it. Its sessions live on.
+pub(super) async fn serve(
+    control: &Rc<Control>,
+    socket: TcpStream,
+    peer: SocketAddr,
+) -> io::Result<()> {
+    // A response is written whole, so there is nothing to wait for and join with it.
+    socket.set_nodelay(true)?;
+    let local = socket.local_addr()?;
+    let limits = &control.config.limits;
+    let decoder = Decoder::new(rtsp::Limits {
+        head_bytes_max: limits.request_head_bytes_max,
+        headers_max: limits.request_headers_max,
+        body_bytes_max: limits.request_body_bytes_max,
+    });
+    let sessions = HashSet::new();
+    let mut connection = Connection {
+        control,
+        socket,
+        peer,
+        local,
+        decoder,
+        sessions,
+    };
+    while let Some(received) = connection.receive().await? {
+        match received {
+            Ok(request) => connection.answer(&request).await?,
+            Err((reply, cseq)) => {
+                debug!("{peer}: {} and the end of the connection", reply.status());
+                connection.write(&reply, cseq).await?;
+                return connection.socket.shutdown().await;
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Connection<'a> {
+    control: &'a Rc<Control>,
+    socket: TcpStream,
+    peer: SocketAddr,
+    local: SocketAddr,
+    decoder: Decoder,
+    /// Those it has used.
+    sessions: HashSet<SessionId>,
+}
+
+/// The last reply on a connection, and the number of the request it answers.
+type Farewell = (Reply, Option<u32>);
+
+impl Connection<'_> {
+    /// The next request; `None` once the client has closed or has been silent for too long.
+    async fn receive(&mut self) -> io::Result<Option<Result<Request, Farewell>>> {
+        let limits = &self.control.config.limits;
+        let mut waiting_since = Instant::now();
+        let mut is_begun = false;
+        loop {
+            match self.decoder.next_request() {
+                Some(Ok(request)) => return Ok(Some(Ok(request))),
+                Some(Err(refused)) => return Ok(Some(Err((refused.reply(), refused.cseq)))),
+                None => {}
+            }
+            if self.decoder.is_mid_request() != is_begun {
+                is_begun = !is_begun;
+                waiting_since = Instant::now();
+            }
+            let time_max = if is_begun {
+                limits.request_time_max
+            } else {
+                limits.idle_time_max
+            };
+            match timeout_at(waiting_since + time_max, self.socket.readable()).await {
+                Ok(ready) => ready?,
+                Err(_) if is_begun => {
+                    let note = "the rest of the request did not come";
+                    return Ok(Some(Err((
+                        Reply::refusal(StatusCode::RequestTimeout, note),
+                        None,
+                    ))));
+                }
+                // Whoever watches a film says nothing on this connection; its session has a clock.
+                Err(_) if self.has_sessions() => waiting_since = Instant::now(),
+                Err(_) => return Ok(None),
+            }
+            let mut bytes = [0; 4096];
+            match self.socket.try_read(&mut bytes) {
+                Ok(0) => return Ok(None),
+                Ok(read) => self.decoder.push(&bytes[..read]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Carries a request out and answers it.
+    async fn answer(&mut self, request: &Request) -> io::Result<()> {
+        let session = self.session_of(request);
+        // Held until the answer is written.
+        let _turn = match &session {
+            Some(session) => Some(session.turn.lock().await),
+            None => None,
+        };
+        let intent = Intent::of(request, self.peer_ip(), |_| {
+            let session = session
+                .as_ref()
+                .filter(|session| session.state() != State::Init)?;
+            let (state, path) = (session.state(), session.path().to_owned());
+            Some(Known {
+                handle: Rc::clone(session),
+                state,
+                path,
+            })
+        });
+        let mut start = None;
+        let reply = match intent {
+            Ok(Intent::Play { session, range }) => match play(request, &session, range).await {
+                Ok((reply, prepared)) => {
+                    start = prepared.map(|start| (Rc::clone(&session), start));
+                    Ok(self.of_session(reply, &session))
+                }
+                Err(refusal) => Err(refusal),
+            },
+            Ok(intent) => self.carry_out(request, intent).await,
+            Err(refusal) => Err(refusal),
+        };
+        let reply = reply.unwrap_or_else(|refusal| refusal);
+        let (method, uri) = (<&str>::from(&request.method), Escaped(&request.uri));
+        debug!(
+            "{}: {} {uri}: {}",
+            self.peer,
+            Escaped(method),
+            reply.status()
+        );
+        self.write(&reply, request.cseq()).await?;
+        if let Some((session, start)) = start {
+            session.start(start, self.control.path_name());
+        }
+        Ok(())
+    }
+
+    async fn carry_out(
+        &mut self,
+        request: &Request,
+        intent: Intent<Rc<Session>>,
+    ) -> Result<Reply, Reply> {
+        match intent {
+            Intent::Options { session } => Ok(self.of_any(Reply::options(), session)),
+            Intent::KeepAlive { session } => Ok(self.of_any(Reply::ok(), session)),
+            Intent::Describe { path } => self.describe(request, &path).await,
+            Intent::Setup {
+                path,
+                transport,
+                session,
+            } => self.set_up(request, path, &transport, session).await,
+            Intent::Pause { session } => {
+                session.pause().await?;
+                Ok(self.of_session(Reply::ok(), &session))
+            }
+            Intent::Teardown { session } => {
+                session.end(End::Teardown);
+                session.over().await;
+                Ok(Reply::ok())
+            }
+            Intent::Play { .. } => unreachable!("PLAY is carried out before and after its answer"),
+        }
+    }
+
+    async fn describe(&self, request: &Request, path: &str) -> Result<Reply, Reply> {
+        let media = self.open(path).await?;
+        let description = Description {
+            name: media.name(),
+            id: media.ssrc().into(),
+            server: self.local.ip(),
+            duration_ns: media.index().duration_ns(),
+        };
+        let url = request
+            .uri
+            .split(['?', '#'])
+            .next()
+            .unwrap_or("")
+            .trim_end_matches('/');
+        // A client that asked with a bare path gets a base that is none.
+        let base = if url.starts_with('/') {
+            format!("rtsp://{}{url}/", self.local)
+        } else {
+            format!("{url}/")
+        };
+        Ok(Reply::description(&base, description.to_bytes()))
+    }
+
+    async fn set_up(
+        &mut self,
+        request: &Request,
+        path: String,
+        transport: &Transport,
+        session: Option<Rc<Session>>,
+    ) -> Result<Reply, Reply> {
+        let control = self.control;
+        let media = match &session {
+            Some(session) => Arc::clone(session.media()),
+            None => self.open(&path).await?,
+        };
+        if session.is_none() && control.is_full() {
+            let sessions_max = control.config.limits.sessions_max;
+            let note = format!("all {sessions_max} sessions are taken");
+            return Err(Reply::refusal(StatusCode::NotEnoughBandwidth, &note));
+        }
+        let flow = Flow::open(control, &media, transport, self.local, self.peer)?;
+        let answer = transport.answer(flow.served);
+        let session = if let Some(session) = session {
+            session.replace(flow, &request.uri, control.path_name());
+            session
+        } else {
+            let id = SessionId::from_random(random());
+            let session = Session::new(id, self.peer_ip(), path, media, flow, &request.uri);
+            control.add(&session);
+            self.join(&session);
+            session
+        };
+        Ok(self.of_session(Reply::ok().with(headers::TRANSPORT, answer), &session))
+    }
+
+    async fn open(&self, path: &str) -> Result<Arc<Media>, Reply> {
+        self.control.library.open(path).await.map_err(|error| {
+            let status = match &error {
+                OpenError::NotFound { .. } | OpenError::Directory { .. } => StatusCode::NotFound,
+                OpenError::Read { source, .. } if is_denied(source) => StatusCode::Forbidden,
+                OpenError::NotMedia { .. } => StatusCode::UnsupportedMediaType,
+                OpenError::TooMany { .. } => StatusCode::ServiceUnavailable,
+                OpenError::Read { .. } => StatusCode::InternalServerError,
+            };
+            Reply::refusal(status, &error.to_string())
+        })
+    }
+
+    /// The session that a request names, if it exists and may be used from here. Naming it is a sign of
+    /// life.
+    fn session_of(&mut self, request: &Request) -> Option<Rc<Session>> {
+        let id = request.header("Session").and_then(SessionId::parse)?;
+        let session = self.control.session(id, self.peer_ip())?;
+        session.touch();
+        self.join(&session);
+        Some(session)
+    }
+
+    fn join(&mut self, session: &Session) {
+        if self.sessions.insert(session.id()) {
+            session.join();
+        }
+    }
+
+    fn has_sessions(&self) -> bool {
+        let sessions = self.control.sessions.borrow();
+        self.sessions.iter().any(|id| sessions.contains_key(id))
+    }
+
+    fn of_any(&self, reply: Reply, session: Option<Rc<Session>>) -> Reply {
+        match session {
+            Some(session) => self.of_session(reply, &session),
+            None => reply,
+        }
+    }
+
+    fn of_session(&self, reply: Reply, session: &Session) -> Reply {
+        reply.with_session(session.id(), self.control.config.limits.session_timeout)
+    }
+
+    /// Writes a reply whole, or fails: a client that does not read what it asked for is not waited for
+    /// longer than one that does not write what it began.
+    async fn write(&mut self, reply: &Reply, cseq: Option<u32>) -> io::Result<()> {
+        let bytes = reply.to_bytes(cseq, SystemTime::now());
+        timeout(
+            self.control.config.limits.request_time_max,
+            self.socket.write_all(&bytes),
+        )
+        .await?
+    }
+
+    fn peer_ip(&self) -> IpAddr {
+        self.peer.ip().to_canonical()
+    }
+}
+
+impl Drop for Connection<'_> {
+    fn drop(&mut self) {
+        let sessions = self.control.sessions.borrow();
+        for session in self.sessions.iter().filter_map(|id| sessions.get(id)) {
+            session.leave();
+        }
+    }
+}
+
+async fn play(
+    request: &Request,
+    session: &Session,
+    range: Option<Range>,
+) -> Result<(Reply, Option<Start>), Reply> {
+    let start = session.prepare(range).await?;
+    let span = start.map_or_else(|| session.rest(), |start| start.span);
+    let url = session.track_url();
+    let info = start.map(
+        |Start {
+             sequence,
+             timestamp,
+             ..
+         }| RtpInfo {
+            url: &url,
+            sequence,
+            timestamp,
+        },
+    );
+    let end_ns = session.media().index().duration_ns();
+    Ok((Reply::playing(request, span, end_ns, info), start))
+}
+
+fn is_denied(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+}

@@ -1,0 +1,358 @@
+//! One client's packets and reports: a stream of the engine, and the RTCP socket beside it.
+
+use std::cell::{Cell, RefCell};
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use onrush_wire::media::Plan;
+use onrush_wire::rtcp::{self, Heard, Reception, Sending, ntp};
+use onrush_wire::rtp;
+use onrush_wire::rtsp::{Reply, Served, StatusCode, Transport};
+use socket2::SockRef;
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+use tokio::time::Instant;
+use tracing::{debug, info};
+
+use super::ports::Pair;
+use super::{Control, Escaped};
+use crate::engine::{EngineError, Stream, StreamSnapshot};
+use crate::library::Media;
+
+/// Where a session's packets go, and all that is known about them.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) stream: Stream,
+    rtcp: UdpSocket,
+    pub(super) served: Served,
+    media: Arc<Media>,
+    ts_packets_per_rtp: u8,
+    peer: SocketAddr,
+    cname: String,
+    started: Cell<Option<Instant>>,
+    reception: Cell<Option<Reception>>,
+    seeks: Cell<u32>,
+    /// Why the last report could not be sent, so that it is said once.
+    send_error: RefCell<Option<io::ErrorKind>>,
+}
+
+impl Flow {
+    /// Opens what `transport` asks for, from the address that the client spoke to, `local`.
+    pub(super) fn open(
+        control: &Control,
+        media: &Arc<Media>,
+        transport: &Transport,
+        local: SocketAddr,
+        peer: SocketAddr,
+    ) -> Result<Self, Reply> {
+        let (local, peer) = (canonical(local), canonical(peer));
+        let Pair {
+            rtp,
+            rtcp,
+            rtp_port,
+        } = connected(control, transport, local, peer)?;
+        let mtu_bytes = onrush_sys::socket::path_mtu(&rtp).map_err(|error| unavailable(&error))?;
+        let ts_packets_per_rtp =
+            ts_packets_that_fit(mtu_bytes, peer.is_ipv4()).ok_or_else(|| {
+                let note = format!("the path carries {mtu_bytes} bytes, too few for one TS packet");
+                Reply::refusal(StatusCode::UnsupportedTransport, &note)
+            })?;
+        let rtcp = UdpSocket::from_std(rtcp).map_err(|error| unavailable(&error))?;
+        let stream = control.data.open(media, ts_packets_per_rtp, rtp);
+        let stream = stream.map_err(|error| refusal(&error))?;
+        Ok(Self {
+            stream,
+            rtcp,
+            served: Served {
+                rtp_port,
+                ssrc: media.ssrc(),
+            },
+            media: Arc::clone(media),
+            ts_packets_per_rtp,
+            peer,
+            cname: format!("onrush@{}", local.ip()),
+            started: Cell::new(None),
+            reception: Cell::new(None),
+            seeks: Cell::new(0),
+            send_error: RefCell::new(None),
+        })
+    }
+
+    pub(super) fn plan(&self) -> &Arc<Plan> {
+        self.media.plan(self.ts_packets_per_rtp)
+    }
+
+    /// The next that the client's RTCP port says. Keeps what it says about our packets.
+    ///
+    /// # Errors
+    ///
+    /// What the network says instead: nobody listens there, or there is no way there.
+    pub(super) async fn hear(&self) -> io::Result<Heard> {
+        loop {
+            // With ERROR, because an ICMP message makes a socket neither readable nor writable.
+            let ready = self
+                .rtcp
+                .ready(Interest::READABLE | Interest::ERROR)
+                .await?;
+            let interest = if ready.is_error() {
+                Interest::ERROR
+            } else {
+                Interest::READABLE
+            };
+            let mut datagram = [0; 1500];
+            let receive = || (&*SockRef::from(&self.rtcp)).read(&mut datagram);
+            match self.rtcp.try_io(interest, receive) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+                Ok(bytes) => {
+                    let now = ntp(unix_time());
+                    let heard = rtcp::read(&datagram[..bytes], self.served.ssrc, now);
+                    if heard.reception.is_some() {
+                        self.reception.set(heard.reception);
+                    }
+                    return Ok(heard);
+                }
+            }
+        }
+    }
+
+    /// Sends a sender report for this moment of the media. Also finds out whether there is still somebody: if not, the next receive on
+    /// the socket, or this send, says that the port is unreachable.
+    pub(super) fn report(&self, position_ns: u64) -> io::Result<()> {
+        self.send(&self.sending(position_ns).report())
+    }
+
+    /// What media time is due now.
+    pub(super) fn position_ns(&self) -> u64 {
+        self.stream.snapshot().position_ns
+    }
+
+    /// Sends the last report, and that it is the last.
+    pub(super) fn say_goodbye(&self, reason: &str) {
+        let goodbye = self.sending(self.position_ns()).goodbye(reason);
+        // Whoever is no longer there needs no farewell.
+        self.send(&goodbye).unwrap_or_default();
+    }
+
+    /// Counts a jump to another place. The packets' numbers are the file's, so the client counts what it
+    /// jumped over as lost.
+    pub(super) fn count_seek(&self) {
+        self.seeks.set(self.seeks.get().saturating_add(1));
+    }
+
+    /// Says in the log that the session starts, the first time.
+    pub(super) fn log_start(&self, id: impl std::fmt::Display, range: &str, path_name: &str) {
+        if self.started.get().is_some() {
+            return;
+        }
+        self.started.set(Some(Instant::now()));
+        info!(
+            "session {id} starts: {} plays {} {range}, {} TS packets per RTP packet, path {path_name}",
+            self.peer.ip(),
+            Escaped(self.media.name()),
+            self.ts_packets_per_rtp,
+        );
+    }
+
+    /// Says in the log how it was, if it ever started.
+    pub(super) fn log_end(&self, id: impl std::fmt::Display, why: &str, path_name: &str) {
+        let Some(started) = self.started.get() else {
+            return debug!("session {id} of {} ends unplayed: {why}", self.peer.ip());
+        };
+        let StreamSnapshot {
+            packets,
+            bytes,
+            packets_refused,
+            lateness_mean_ns,
+            lateness_max_ns,
+            ..
+        } = self.stream.snapshot();
+        let arrival = match self.reception.get() {
+            None => "no reports from it".to_owned(),
+            Some(reception) => describe(reception, self.seeks.get()),
+        };
+        info!(
+            "session {id} ends ({why}): {} {}, {:.1} s, {packets} packets, {bytes} bytes, \
+             {packets_refused} refused, lateness mean {:.3} ms, worst {:.3} ms, {arrival}, path {path_name}",
+            self.peer.ip(),
+            Escaped(self.media.name()),
+            started.elapsed().as_secs_f64(),
+            ms(lateness_mean_ns),
+            ms(lateness_max_ns),
+        );
+    }
+
+    fn sending(&self, position_ns: u64) -> Sending<'_> {
+        let snapshot = self.stream.snapshot();
+        let header_bytes = snapshot.packets * rtp::HEADER_BYTES as u64;
+        Sending {
+            ssrc: self.served.ssrc,
+            cname: &self.cname,
+            ntp: ntp(unix_time()),
+            timestamp: self.media.timestamp(position_ns),
+            packets: snapshot.packets,
+            payload_bytes: snapshot.bytes.saturating_sub(header_bytes),
+        }
+    }
+
+    fn send(&self, datagram: &[u8]) -> io::Result<()> {
+        // Not through tokio, which says that a new socket can not be written until it has looked.
+        match SockRef::from(&self.rtcp).send(datagram) {
+            Ok(_) => {
+                self.send_error.replace(None);
+                Ok(())
+            }
+            Err(error) => {
+                let before = self.send_error.replace(Some(error.kind()));
+                if before != Some(error.kind()) {
+                    debug!("reporting to {}: {error}", self.peer.ip());
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+/// What a client is told that the engine can not serve.
+pub(super) fn refusal(error: &EngineError) -> Reply {
+    let status = match error {
+        EngineError::Full { .. } | EngineError::CacheFull { .. } => StatusCode::NotEnoughBandwidth,
+        EngineError::Media { .. } => StatusCode::Gone,
+        EngineError::Busy | EngineError::Socket(_) => StatusCode::ServiceUnavailable,
+    };
+    Reply::refusal(status, &error.to_string())
+}
+
+/// Whether `error` says that nobody listens at the other end.
+pub(super) fn is_unreachable(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
+    matches!(
+        error.kind(),
+        ConnectionRefused | HostUnreachable | NetworkUnreachable
+    )
+}
+
+/// Now, of which the reports tell. A clock before 1970 is wrong anyway.
+fn unix_time() -> Duration {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or(Duration::ZERO)
+}
+
+fn connected(
+    control: &Control,
+    transport: &Transport,
+    local: SocketAddr,
+    peer: SocketAddr,
+) -> Result<Pair, Reply> {
+    let pair = control
+        .ports
+        .bind(local)
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => Reply::refusal(
+                StatusCode::ServiceUnavailable,
+                "no pair of UDP ports is free",
+            ),
+            _ => unavailable(&error),
+        })?;
+    pair.connect(peer, transport.rtp_port, transport.rtcp_port)
+        .map_err(|error| {
+            let note = format!("your UDP ports can not be reached: {error}");
+            Reply::refusal(StatusCode::UnsupportedTransport, &note)
+        })?;
+    Ok(pair)
+}
+
+/// How many transport packets an RTP packet holds so that it goes unfragmented; `None` if not one does.
+fn ts_packets_that_fit(mtu_bytes: u32, is_ipv4: bool) -> Option<u8> {
+    let (ip_header_bytes, udp_header_bytes) = (if is_ipv4 { 20 } else { 40 }, 8);
+    let header_bytes =
+        ip_header_bytes + udp_header_bytes + u32::try_from(rtp::HEADER_BYTES).ok()?;
+    let fitting = mtu_bytes.checked_sub(header_bytes)? / TS_PACKET_BYTES;
+    u8::try_from(fitting.min(TS_PACKETS_PER_RTP_MAX))
+        .ok()
+        .filter(|&packets| packets > 0)
+}
+
+/// An IPv4 address that the dual-stack listener shows as an IPv6 one, as what it is; an IPv6 one with the
+/// scope that a link-local address needs.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        ip if ip.is_ipv4() => SocketAddr::new(ip, address.port()),
+        _ => address,
+    }
+}
+
+fn unavailable(error: &io::Error) -> Reply {
+    let note = format!("no UDP socket: {error}");
+    Reply::refusal(StatusCode::ServiceUnavailable, &note)
+}
+
+fn describe(reception: Reception, seeks: u32) -> String {
+    let seeks = match seeks {
+        0 => String::new(),
+        _ => format!(" (with what {seeks} seeks jumped over)"),
+    };
+    let Reception {
+        lost,
+        lost_fraction,
+        jitter,
+        round_trip,
+        ..
+    } = reception;
+    let round_trip =
+        round_trip.map(|time| format!(", round trip {:.1} ms", time.as_secs_f64() * 1e3));
+    format!(
+        "lost {lost}{seeks} there (last {:.1} %), jitter {:.1} ms{}",
+        f64::from(lost_fraction) / 2.56,
+        f64::from(jitter) * 1e3 / 90e3,
+        round_trip.unwrap_or_default(),
+    )
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "for people; 2^53 ns are 104 days"
+)]
+fn ms(time_ns: i64) -> f64 {
+    time_ns as f64 / 1e6
+}
+
+/// Bytes of a transport packet.
+const TS_PACKET_BYTES: u32 = 188;
+
+/// RFC 2250 leaves the number open; seven fit an Ethernet frame.
+const TS_PACKETS_PER_RTP_MAX: u32 = 7;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_packets_as_fit_and_no_more_than_seven() {
+        for (mtu_bytes, v4, v6) in [
+            (65_536, Some(7), Some(7)),
+            (1500, Some(7), Some(7)),
+            (12 + 7 * 188 + 48, Some(7), Some(7)),
+            (12 + 7 * 188 + 47, Some(7), Some(6)),
+            (12 + 7 * 188 + 28, Some(7), Some(6)),
+            (12 + 7 * 188 + 27, Some(6), Some(6)),
+            (12 + 188 + 28, Some(1), None),
+            (12 + 188 + 27, None, None),
+            (0, None, None),
+        ] {
+            assert_eq!(ts_packets_that_fit(mtu_bytes, true), v4, "{mtu_bytes}");
+            assert_eq!(ts_packets_that_fit(mtu_bytes, false), v6, "{mtu_bytes}");
+        }
+    }
+
+    #[test]
+    fn mapped_addresses_become_what_they_are_and_scopes_stay() {
+        let of = |text: &str| canonical(text.parse().unwrap()).to_string();
+        assert_eq!(of("[::ffff:192.0.2.1]:5"), "192.0.2.1:5");
+        assert_eq!(of("[fe80::1%3]:5"), "[fe80::1%3]:5");
+        assert_eq!(of("[::1]:5"), "[::1]:5");
+    }
+}

@@ -1,0 +1,159 @@
+//! From an address to connections, and no more of them than there may be.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+use onrush_wire::rtsp::{Reply, StatusCode, headers};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::spawn_local;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, warn};
+
+use super::{Control, connection};
+
+/// Listens at `address`. `[::]` takes IPv4 as well; on a host without IPv6 it takes nothing but.
+///
+/// # Errors
+///
+/// What the system says: the address is in use, not this host's, or not for everybody.
+pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    match bind_one(address) {
+        Err(error) if address.ip() == IpAddr::from([0_u16; 8]) && lacks_ipv6(&error) => {
+            let v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
+            warn!("{address}: {error}; this host has no IPv6, listening at {v4}");
+            bind_one(v4)
+        }
+        bound => bound,
+    }
+}
+
+/// Takes connections until it is dropped.
+pub(super) async fn accept(control: Rc<Control>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((socket, peer)) => admit(&control, socket, peer),
+            Err(error) => {
+                // Out of descriptors, most likely. The connection stays in the backlog: trying again at
+                // once would only spin until somebody leaves.
+                warn!("accepting connections: {error}; trying again in 100 ms");
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+/// A connection's place among those that may be.
+struct Place {
+    control: Rc<Control>,
+    ip: IpAddr,
+}
+
+impl Place {
+    fn take(control: &Rc<Control>, ip: IpAddr) -> Option<Self> {
+        let limits = &control.config.limits;
+        let mut connections = control.connections.borrow_mut();
+        let all = control.statistics.connections.load(Ordering::Relaxed);
+        let of_address = connections.get(&ip).copied().unwrap_or(0);
+        if all >= limits.connections_max || of_address >= limits.connections_per_address_max {
+            return None;
+        }
+        connections.insert(ip, of_address + 1);
+        control
+            .statistics
+            .connections
+            .store(all + 1, Ordering::Relaxed);
+        Some(Self {
+            control: Rc::clone(control),
+            ip,
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut connections = self.control.connections.borrow_mut();
+        let of_address = connections.get_mut(&self.ip).expect("it was counted in");
+        *of_address -= 1;
+        if *of_address == 0 {
+            connections.remove(&self.ip);
+        }
+        self.control
+            .statistics
+            .connections
+            .fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn admit(control: &Rc<Control>, socket: TcpStream, peer: SocketAddr) {
+    let ip = peer.ip().to_canonical();
+    let control = Rc::clone(control);
+    match Place::take(&control, ip) {
+        Some(place) => drop(spawn_local(async move {
+            if let Err(error) = connection::serve(&control, socket, peer).await {
+                debug!("connection of {peer}: {error}");
+            }
+            drop(place);
+        })),
+        None if control.refusals.get() < REFUSALS_MAX => {
+            debug!("connection of {peer} refused: there are too many");
+            control.refusals.set(control.refusals.get() + 1);
+            drop(spawn_local(async move {
+                // Whether it is heard is the client's business; whether it lingers is not.
+                let _unheard = timeout(Duration::from_secs(1), refuse(socket)).await;
+                control.refusals.set(control.refusals.get() - 1);
+            }));
+        }
+        None => {}
+    }
+}
+
+/// Says 503, and waits for the client to close: data that it had sent unread would make the kernel reset
+/// the connection, and the answer be lost.
+async fn refuse(mut socket: TcpStream) -> io::Result<()> {
+    let reply = Reply::refusal(StatusCode::ServiceUnavailable, "too many connections")
+        .with(headers::CONNECTION, "close");
+    socket
+        .write_all(&reply.to_bytes(None, SystemTime::now()))
+        .await?;
+    socket.shutdown().await?;
+    loop {
+        socket.readable().await?;
+        match socket.try_read(&mut [0; 512]) {
+            Ok(0) => return Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            _ => {}
+        }
+    }
+}
+
+fn bind_one(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    if address.is_ipv6() {
+        socket.set_only_v6(!address.ip().is_unspecified())?;
+    }
+    // Old connections of a server that was restarted do not keep the port; a server that runs does.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(1024)?;
+    Ok(socket.into())
+}
+
+fn lacks_ipv6(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)
+    )
+}
+
+/// Connections that are told why they are refused, at once; the others of a flood are just closed.
+const REFUSALS_MAX: usize = 64;

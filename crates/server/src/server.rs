@@ -1,0 +1,168 @@
+//! The server as a whole: what starts together and stops together.
+//!
+//! One thread does all control; the engines have theirs. Starting either succeeds, with every address
+//! listening, or leaves nothing behind.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
+use tokio::task::LocalSet;
+
+use crate::config::Config;
+use crate::data::{Data, DataError};
+use crate::library::{Library, LibraryError};
+use crate::rtsp::{self, Control, Statistics};
+
+/// A server that runs. Dropping it stops it, as [`Self::shutdown`] does.
+#[derive(Debug)]
+pub struct Server {
+    addresses: Vec<SocketAddr>,
+    path_name: &'static str,
+    statistics: Arc<Statistics>,
+    stop: Option<oneshot::Sender<()>>,
+    control: Option<JoinHandle<()>>,
+}
+
+/// Why a server could not be started.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// It can not listen there.
+    #[error("can not listen at {address}: {source}; choose another with --rtsp")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It was told to listen nowhere.
+    #[error("no address to listen at; give one with --rtsp")]
+    NoAddress,
+    /// The media directory can not be served.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// The data plane can not run.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The control thread can not run.
+    #[error("can not start the control thread: {source}")]
+    Control {
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Server {
+    /// Starts serving.
+    ///
+    /// # Errors
+    ///
+    /// See [`StartError`].
+    pub fn start(config: Config) -> Result<Self, StartError> {
+        if config.rtsp_addresses.is_empty() {
+            return Err(StartError::NoAddress);
+        }
+        let listeners = config.rtsp_addresses.iter().map(|&address| {
+            rtsp::bind(address).map_err(|source| StartError::Listen { address, source })
+        });
+        let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
+        let control_error = |source| StartError::Control { source };
+        let addresses = listeners.iter().map(TcpListener::local_addr);
+        let addresses = addresses
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(control_error)?;
+        let library = Arc::new(Library::new(&config)?);
+        let data = Data::start(&config)?;
+        let path_name = data.path().as_str();
+        let statistics = Arc::new(Statistics::default());
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(control_error)?;
+        let (stop, stopped) = oneshot::channel();
+        let counted = Arc::clone(&statistics);
+        let run = move || {
+            // In here, because nothing of it may leave the thread.
+            let control = Control::new(config, library, data, counted);
+            serve(runtime, control, listeners, stopped);
+        };
+        let thread = thread::Builder::new()
+            .name("onrush-control".to_owned())
+            .spawn(run);
+        Ok(Self {
+            addresses,
+            path_name,
+            statistics,
+            stop: Some(stop),
+            control: Some(thread.map_err(control_error)?),
+        })
+    }
+
+    /// Stops: every session gets its farewell, then everything that was started is ended and waited for.
+    pub fn shutdown(self) {}
+
+    /// Where it listens, with the ports that were chosen for it, in the order of the configuration.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The name of the data path that it started with, as in the catalogue.
+    #[must_use]
+    pub const fn path_name(&self) -> &'static str {
+        self.path_name
+    }
+
+    /// Sessions that exist at the moment.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.statistics.sessions.load(Ordering::Relaxed)
+    }
+
+    /// RTSP connections that are open at the moment.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.statistics.connections.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(Err(panic)) = self.control.take().map(JoinHandle::join) {
+            // What the thread died of is not lost, and not thrown over another panic.
+            if !thread::panicking() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+fn serve(
+    runtime: Runtime,
+    control: Rc<Control>,
+    listeners: Vec<TcpListener>,
+    stopped: oneshot::Receiver<()>,
+) {
+    let tasks = LocalSet::new();
+    tasks.block_on(&runtime, async {
+        let listeners = listeners.into_iter().map(tokio::net::TcpListener::from_std);
+        let listeners = listeners
+            .collect::<Result<Vec<_>, _>>()
+            .expect("a runtime with I/O");
+        Rc::clone(&control).run(listeners, stopped).await;
+    });
+    // Connections hold the control, and it the data plane: they go first.
+    drop(tasks);
+    drop(control);
+    // Only a reading of a file can be left, and it has been told to stop.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+}
