@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use onrush_server::config::{Config, Limits};
+use onrush_sys::path::PathName;
 
 use crate::units::{Rate, Size, Time, within};
 
@@ -38,11 +39,11 @@ pub(crate) enum Command {
     ///
     /// Load it in the running shell, or put it where the shell looks for completions:
     ///
-    ///   source <(onrush completions bash)
+    ///     source <(onrush completions bash)
     ///
-    ///   onrush completions zsh > "${fpath[1]}/_onrush"
+    ///     onrush completions zsh > "${fpath[1]}/_onrush"
     ///
-    ///   onrush completions fish > ~/.config/fish/completions/onrush.fish
+    ///     onrush completions fish > ~/.config/fish/completions/onrush.fish
     #[command(verbatim_doc_comment)]
     Completions {
         /// The shell
@@ -110,6 +111,13 @@ pub(crate) struct Serve {
     /// highest-numbered processor that this process may use; `onrush doctor` lists them.
     #[arg(long, value_name = "LIST", value_parser = cores)]
     pub(crate) cores: Option<Cores>,
+
+    /// Data path
+    ///
+    /// The best one to try: uring_registered_zc, sendmmsg_gso, sendmmsg or sendto. Where it is not
+    /// available the next one is taken, and said so; `onrush doctor` tells why.
+    #[arg(long, value_name = "NAME", default_value_t = Config::default().path)]
+    pub(crate) path: PathName,
 
     /// RTP's UDP ports
     ///
@@ -310,7 +318,8 @@ impl Serve {
                 files_max: limits.files_max,
             },
             fallback_bitrate: self.fallback_bitrate.0,
-            ..default
+            path: self.path,
+            faults: default.faults,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use onrush_server::config::Limits;
-use onrush_server::library;
+use onrush_server::{engine, library, store};
 use onrush_sys::{path, pool, probe};
 use onrush_wire::media::{clock, plan, psi, ts};
 use serde::Serialize;
@@ -139,124 +139,64 @@ fn settings() -> [Limit; 10] {
     ]
 }
 
-/// The bounds that are constants, from the file to the wire.
-fn fixed() -> Vec<Limit> {
-    let limit = |name, default, bounds| Limit {
-        name,
-        option: None,
-        default,
-        bounds,
+/// The bounds that are constants: which, in what unit, and what it bounds.
+macro_rules! fixed {
+    ($($module:ident::$name:ident as $unit:ident, $bounds:literal;)*) => {
+        vec![$(Limit {
+            name: stringify!($name),
+            option: None,
+            default: $unit($module::$name),
+            bounds: $bounds,
+        }),*]
     };
-    let ticks = |ticks: u64| time(Duration::from_nanos(ticks * 1_000_000_000 / clock::PCR_HZ));
-    vec![
-        limit(
-            "NAME_BYTES_MAX",
-            bytes(library::NAME_BYTES_MAX),
-            "a file's name",
-        ),
-        limit(
-            "DEPTH_MAX",
-            count(library::DEPTH_MAX),
-            "folders in folders listed",
-        ),
-        limit(
-            "ENTRIES_MAX",
-            count(library::ENTRIES_MAX),
-            "files looked at for a list",
-        ),
-        limit(
-            "INDEXING_MAX",
-            count(library::INDEXING_MAX),
-            "files indexed at once",
-        ),
-        limit(
-            "LEADING_BYTES_MAX",
-            size(ts::LEADING_BYTES_MAX),
-            "garbage before the stream",
-        ),
-        limit(
-            "SYNC_RUNS_MAX",
-            count(ts::SYNC_RUNS_MAX),
-            "runs between losses of sync",
-        ),
-        limit(
-            "PROGRAMMES_MAX",
-            count(psi::PROGRAMMES_MAX),
-            "programmes told of",
-        ),
-        limit(
-            "STREAMS_MAX",
-            count(psi::STREAMS_MAX),
-            "elementary streams told of",
-        ),
-        limit(
-            "RATE_MAX",
-            Rate(clock::RATE_MAX).to_string(),
-            "a stream's rate",
-        ),
-        limit(
-            "CLOCK_POINTS_MAX",
-            count(clock::CLOCK_POINTS_MAX),
-            "points of a file's clock",
-        ),
-        limit(
-            "PCR_JUMP_TICKS_MAX",
-            ticks(clock::PCR_JUMP_TICKS_MAX),
-            "a step of one clock",
-        ),
-        limit(
-            "PCR_INTERVAL_TICKS_MAX",
-            ticks(clock::PCR_INTERVAL_TICKS_MAX),
-            "a step forgiven",
-        ),
-        limit(
-            "TS_PACKETS_PER_RTP_MAX",
-            count(plan::TS_PACKETS_PER_RTP_MAX),
-            "TS packets in RTP's",
-        ),
-        limit(
-            "TRAIN_PACKETS_MAX",
-            count(path::TRAIN_PACKETS_MAX),
-            "packets of a train",
-        ),
-        limit(
-            "TRAIN_BYTES_MAX",
-            count(path::TRAIN_BYTES_MAX),
-            "bytes of a train",
-        ),
-        limit(
-            "BATCH_TRAINS_MAX",
-            count(path::BATCH_TRAINS_MAX),
-            "trains in one crossing",
-        ),
-        limit(
-            "IN_FLIGHT_TRAINS_MAX",
-            count(path::IN_FLIGHT_TRAINS_MAX),
-            "trains in the kernel",
-        ),
-        limit("PINS_MAX", count(pool::PINS_MAX), "readers of a chunk"),
-        limit(
-            "TRIAL_BYTES_MAX",
-            bytes(probe::TRIAL_BYTES_MAX),
-            "memory that doctor tries",
-        ),
-    ]
+}
+
+/// From the file to the wire.
+fn fixed() -> Vec<Limit> {
+    fixed! {
+        library::NAME_BYTES_MAX as bytes, "a file's name";
+        library::DEPTH_MAX as count, "folders in folders listed";
+        library::ENTRIES_MAX as count, "files looked at for a list";
+        library::INDEXING_MAX as count, "files indexed at once";
+        ts::LEADING_BYTES_MAX as bytes, "garbage before the stream";
+        ts::SYNC_RUNS_MAX as count, "runs between losses of sync";
+        psi::PROGRAMMES_MAX as count, "programmes told of";
+        psi::STREAMS_MAX as count, "elementary streams told of";
+        clock::RATE_MAX as rate, "a stream's rate";
+        clock::CLOCK_POINTS_MAX as count, "points of a file's clock";
+        clock::PCR_JUMP_TICKS_MAX as pcr_ticks, "a step of one clock";
+        clock::PCR_INTERVAL_TICKS_MAX as pcr_ticks, "a step forgiven";
+        plan::TS_PACKETS_PER_RTP_MAX as count, "transport packets in one of RTP";
+        store::CHUNKS_MAX as count, "chunks of a file";
+        store::REQUESTS_MAX as count, "chunks waiting to be built";
+        pool::PINS_MAX as count, "readers of a chunk";
+        engine::COMMANDS_MAX as count, "commands waiting for an engine";
+        path::TRAIN_PACKETS_MAX as count, "packets of a train";
+        path::TRAIN_BYTES_MAX as count, "bytes of a train";
+        path::BATCH_TRAINS_MAX as count, "trains in one crossing";
+        path::IN_FLIGHT_TRAINS_MAX as count, "trains in the kernel";
+        probe::TRIAL_BYTES_MAX as bytes, "memory that doctor tries";
+    }
 }
 
 fn count(number: impl ToString) -> String {
     number.to_string()
 }
 
-fn bytes(bytes: usize) -> String {
-    size(bytes as u64)
+fn bytes(bytes: impl TryInto<u64>) -> String {
+    Size(bytes.try_into().unwrap_or(u64::MAX)).to_string()
 }
 
-fn size(bytes: u64) -> String {
-    Size(bytes).to_string()
+fn rate(bits_per_second: u64) -> String {
+    Rate(bits_per_second).to_string()
 }
 
 fn time(time: Duration) -> String {
     Time(time).to_string()
+}
+
+fn pcr_ticks(ticks: u64) -> String {
+    time(Duration::from_nanos(ticks * 1_000_000_000 / clock::PCR_HZ))
 }
 
 #[cfg(test)]

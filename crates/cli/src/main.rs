@@ -7,6 +7,7 @@ mod args;
 mod doctor;
 mod inspect;
 mod limits;
+mod serve;
 mod units;
 
 use std::io::{self, ErrorKind, Write};
@@ -23,7 +24,7 @@ fn main() -> ExitCode {
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // When stderr is gone too there is nobody left to tell.
-            writeln!(io::stderr(), "onrush: {error:#}").ok();
+            writeln!(io::stderr(), "onrush: {}", in_one_line(&error)).ok();
             ExitCode::from(2)
         }
     }
@@ -34,7 +35,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
     let outcome = match command {
         Command::Doctor(arguments) if arguments.limits => limits::print(arguments, &mut out)?,
         Command::Doctor(arguments) => doctor::run(arguments, &mut out)?,
-        Command::Serve(_) => anyhow::bail!("this build can not do that yet"),
+        Command::Serve(arguments) => serve::run(arguments, &mut out)?,
         Command::Inspect(arguments) => {
             let options = inspect::InspectOptions {
                 burst: arguments.burst.0,
@@ -56,10 +57,42 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
     Ok(outcome)
 }
 
+/// The error and its causes, but none that an error before it has told already.
+fn in_one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !line.contains(&cause) {
+            let colon = if line.is_empty() { "" } else { ": " };
+            line.extend([colon, &cause]);
+        }
+    }
+    line.replace('\n', " ")
+}
+
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let broken = |error: &io::Error| error.kind() == ErrorKind::BrokenPipe;
     error
         .chain()
         .filter_map(|cause| cause.downcast_ref())
         .any(broken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_told_once_and_on_one_line() {
+        let system = io::Error::from_raw_os_error(libc::ENOENT).to_string();
+        let error = |context: &str| {
+            let cause = io::Error::from_raw_os_error(libc::ENOENT);
+            in_one_line(&anyhow::Error::from(cause).context(context.to_owned()))
+        };
+        assert_eq!(error("media"), format!("media: {system}"));
+        assert_eq!(
+            error(&format!("media: {system}")),
+            format!("media: {system}")
+        );
+        assert_eq!(error("two\nlines"), format!("two lines: {system}"));
+    }
 }

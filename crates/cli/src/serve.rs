@@ -1,0 +1,270 @@
+//! `onrush serve`: start, say how to play what is there, serve until a signal, say goodbye.
+
+use std::env;
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+
+use anyhow::Context;
+use onrush_server::config::Config;
+use onrush_server::library::Library;
+use onrush_server::server::Server;
+use onrush_sys::probe;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use tokio::runtime::{self, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{LogFormat, Serve};
+use crate::units::{Size, Time};
+
+pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    log_to_stderr(arguments.log_format);
+    let media_root = match &arguments.media_dir {
+        Some(folder) => folder.clone(),
+        None => demo_folder(Path::new(""), &env::current_exe().unwrap_or_default()).context(
+            "no demo clip (media/demo.ts) here or above the program; say what to serve: \
+             onrush serve MEDIA_DIR",
+        )?,
+    };
+    // Before the server: a signal that comes while it starts must stop it, not kill it.
+    let mut signals = Signals::listen().context("can not listen for signals")?;
+    let config = arguments.config(media_root);
+    let server = Server::start(config.clone())?;
+    // The clients matter more than whoever read the first line and closed the pipe.
+    if let Err(error) = welcome(&server, &config, out) {
+        tracing::debug!("can not print how to play: {error}");
+    }
+
+    let name = signals.next();
+    tracing::info!("{name}: saying goodbye to all clients; once more ends at once");
+    thread::spawn(move || {
+        let name = signals.next();
+        #[allow(
+            clippy::exit,
+            reason = "who asks twice does not want to wait for anything"
+        )]
+        std::process::exit(128 + name.number());
+    });
+    server.shutdown();
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A line for each address, one for each of the first files with the command that plays it, and one for
+/// what it is sent with.
+fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Result<()> {
+    let host = probe::addresses().unwrap_or_default();
+    let listening = server
+        .addresses()
+        .iter()
+        .flat_map(|&address| reached_at(address, &host));
+    let listening: Vec<_> = listening.collect();
+    for address in &listening {
+        writeln!(out, "listening  rtsp://{address}/")?;
+    }
+    let root = config.media_root.display();
+    let names = Library::new(config)?.names(usize::MAX)?;
+    let first = listening.first().into_iter().cycle();
+    for (name, address) in names.iter().zip(first).take(FILES_SHOWN_MAX) {
+        // Some shells take brackets for a pattern.
+        let quote = if address.is_ipv6() { "'" } else { "" };
+        writeln!(
+            out,
+            "play       {PLAYER} {quote}rtsp://{address}/{}{quote}",
+            in_url(name)
+        )?;
+    }
+    match names.len() {
+        0 => writeln!(
+            out,
+            "play       nothing yet: {root} holds no *.ts, *.m2ts or *.mts file"
+        )?,
+        all if all > FILES_SHOWN_MAX => {
+            writeln!(
+                out,
+                "           and {} more under {root}",
+                all - FILES_SHOWN_MAX
+            )?;
+        }
+        _ => {}
+    }
+    let (path, burst) = (server.path_name(), Time(config.burst));
+    let cache = Size(config.cache_bytes as u64);
+    writeln!(
+        out,
+        "sending    by {path}, in bursts of {burst}, from a cache of {cache}"
+    )?;
+    writeln!(out, "stopping   with Ctrl-C")?;
+    Ok(out.flush()?)
+}
+
+/// The demo clip's directory: `media` here, or in a folder above the program.
+fn demo_folder(here: &Path, program: &Path) -> Option<PathBuf> {
+    let above = program
+        .ancestors()
+        .skip(1)
+        .map(|folder| folder.join("media"));
+    let mut candidates = [here.join("media")].into_iter().chain(above);
+    candidates.find(|folder| folder.join(DEMO_NAME).is_file())
+}
+
+/// Where a server that listens on `address` is reached from: wildcards are all the addresses there are.
+fn reached_at(address: SocketAddr, host: &[IpAddr]) -> Vec<SocketAddr> {
+    if !address.ip().is_unspecified() {
+        return vec![address];
+    }
+    let loopback: IpAddr = match address {
+        SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        SocketAddr::V6(_) if host.iter().any(IpAddr::is_ipv4) => Ipv4Addr::LOCALHOST.into(),
+        SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    // Linux's IPv6 wildcard takes IPv4 too.
+    let spoken = |ip: &&IpAddr| address.is_ipv6() || ip.is_ipv4();
+    let others = host.iter().filter(|ip| !ip.is_loopback()).filter(spoken);
+    let all = [loopback].into_iter().chain(others.copied());
+    all.map(|ip| SocketAddr::new(ip, address.port())).collect()
+}
+
+/// The name as it stands in a URL; its slashes stay.
+fn in_url(name: &Path) -> impl fmt::Display + '_ {
+    const KEPT: &AsciiSet = &NON_ALPHANUMERIC
+        .remove(b'/')
+        .remove(b'-')
+        .remove(b'.')
+        .remove(b'_')
+        .remove(b'~');
+    percent_encode(name.as_os_str().as_encoded_bytes(), KEPT)
+}
+
+fn log_to_stderr(format: LogFormat) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false);
+    match format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+}
+
+/// SIGINT and SIGTERM, caught from the moment this exists.
+struct Signals {
+    runtime: Runtime,
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum SignalName {
+    Interrupt,
+    Terminate,
+}
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
+        let guard = runtime.enter();
+        let interrupt = signal(SignalKind::interrupt())?;
+        let terminate = signal(SignalKind::terminate())?;
+        drop(guard);
+        Ok(Self {
+            runtime,
+            interrupt,
+            terminate,
+        })
+    }
+
+    /// Waits for the next one.
+    fn next(&mut self) -> SignalName {
+        let Self {
+            runtime,
+            interrupt,
+            terminate,
+        } = self;
+        runtime.block_on(async {
+            tokio::select! {
+                _ = interrupt.recv() => SignalName::Interrupt,
+                _ = terminate.recv() => SignalName::Terminate,
+            }
+        })
+    }
+}
+
+impl SignalName {
+    fn number(self) -> i32 {
+        match self {
+            Self::Interrupt => libc::SIGINT,
+            Self::Terminate => libc::SIGTERM,
+        }
+    }
+}
+
+impl fmt::Display for SignalName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Interrupt => "SIGINT",
+            Self::Terminate => "SIGTERM",
+        })
+    }
+}
+
+const DEMO_NAME: &str = "demo.ts";
+const PLAYER: &str = "ffplay -rtsp_transport udp";
+
+/// So many files get a line of their own.
+const FILES_SHOWN_MAX: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wildcard_is_reached_at_every_address_it_takes() {
+        let host = ["127.0.0.1", "192.0.2.7", "::1", "2001:db8::7"].map(|ip| ip.parse().unwrap());
+        let at = |address: &str, host: &[IpAddr]| {
+            let all = reached_at(address.parse().unwrap(), host);
+            all.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            at("[::]:8554", &host),
+            ["127.0.0.1:8554", "192.0.2.7:8554", "[2001:db8::7]:8554"]
+        );
+        assert_eq!(at("0.0.0.0:99", &host), ["127.0.0.1:99", "192.0.2.7:99"]);
+        assert_eq!(at("[::]:99", &["::1".parse().unwrap()]), ["[::1]:99"]);
+        assert_eq!(at("192.0.2.9:99", &host), ["192.0.2.9:99"]);
+        assert_eq!(at("[::1]:99", &host), ["[::1]:99"]);
+    }
+
+    #[test]
+    fn names_are_encoded_so_that_shells_and_urls_agree() {
+        for (name, url) in [
+            ("demo.ts", "demo.ts"),
+            ("a folder/ä b.ts", "a%20folder/%C3%A4%20b.ts"),
+            ("it's 100%?#&.ts", "it%27s%20100%25%3F%23%26.ts"),
+        ] {
+            assert_eq!(in_url(Path::new(name)).to_string(), url);
+        }
+    }
+
+    #[test]
+    fn the_demo_is_looked_for_here_and_above_the_program() {
+        let tree = tempfile::tempdir().unwrap();
+        let (here, program) = (tree.path().join("here"), tree.path().join("a/b/onrush"));
+        assert_eq!(demo_folder(&here, &program), None);
+        for found in [tree.path().join("a/media"), here.join("media")] {
+            std::fs::create_dir_all(&found).unwrap();
+            assert_ne!(
+                demo_folder(&here, &program),
+                Some(found.clone()),
+                "no clip in it yet"
+            );
+            std::fs::write(found.join(DEMO_NAME), []).unwrap();
+            assert_eq!(demo_folder(&here, &program), Some(found));
+        }
+    }
+}
