@@ -1,0 +1,354 @@
+//! The program as it is typed: its pages, its errors, its exit codes.
+
+use std::fs::File;
+use std::io::{Write, pipe};
+use std::net::TcpListener;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use onrush_testkit::process::Process;
+use rustix::process::Signal;
+
+const ONRUSH: &str = env!("CARGO_BIN_EXE_onrush");
+const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/demo.ts");
+const COMMANDS: [&str; 4] = ["serve", "inspect", "doctor", "completions"];
+const COLUMNS: usize = 79;
+const SCREEN_LINES: usize = 24;
+/// Bounds every wait for something that takes moments; never a measure.
+const LONG: Duration = Duration::from_secs(60);
+
+#[test]
+fn short_help_fits_a_screen() {
+    for command in COMMANDS.iter().copied().chain([""]) {
+        let page = help(command, "-h");
+        assert!(page.lines().count() <= SCREEN_LINES, "{page}");
+        for line in page.lines() {
+            assert!(line.chars().count() <= COLUMNS, "{line}");
+            let is_option = line.trim_start().starts_with('-');
+            assert!(
+                !is_option || line.trim().contains("  "),
+                "option and meaning on a line: {line}"
+            );
+        }
+    }
+}
+
+#[test]
+fn long_help_is_a_manual_with_examples() {
+    for command in COMMANDS.iter().copied().chain([""]) {
+        let page = help(command, "--help");
+        assert!(
+            page.lines().all(|line| line.chars().count() <= COLUMNS),
+            "{page}"
+        );
+        assert!(
+            page.lines().count() > help(command, "-h").lines().count(),
+            "{command}"
+        );
+    }
+    for said in ["Examples:", "Exit codes:", "  0  ", "  1  ", "  2  "] {
+        assert!(help("", "--help").contains(said), "{said}");
+    }
+    for said in [
+        "--sessions-max",
+        "Limits (",
+        "RUST_LOG",
+        "ffplay",
+        "Exit codes:",
+    ] {
+        assert!(help("serve", "--help").contains(said), "{said}");
+    }
+}
+
+#[test]
+fn the_version_is_that_of_the_package() {
+    let version = text(&onrush(&["--version"]).stdout);
+    assert!(
+        version.starts_with(concat!("onrush ", env!("CARGO_PKG_VERSION"))),
+        "{version}"
+    );
+    assert_eq!(version.lines().count(), 1);
+}
+
+#[test]
+fn what_can_not_run_ends_with_2_and_says_why() {
+    for (arguments, said) in [
+        (&["--no-such"][..], "--no-such"),
+        (&["serv"], "'serve'"),
+        (&["serve", "--burst", "20"], "as in 20ms"),
+        (&["serve", "--cache", "1000"], "as in 512MiB"),
+        (&["serve", "--cache", "1EiB"], "B, KiB, MiB, GiB, TiB"),
+        (&["serve", "--fallback-bitrate", "4"], "as in 4Mbit/s"),
+        (&["serve", "--rtsp", "nowhere"], "as in 127.0.0.1:8554"),
+        (&["serve", "--cores", "x"], "as in 0,2-3"),
+        (&["serve", "--rtp-ports", "5"], "FIRST even"),
+        (&["serve", "--log-format", "xml"], "text, json"),
+        (&["completions", "tcsh"], "bash"),
+    ] {
+        let output = onrush(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let error = text(&output.stderr);
+        assert!(error.contains(said), "{arguments:?}: {error}");
+        assert!(
+            output.stdout.is_empty(),
+            "errors go to stderr: {arguments:?}"
+        );
+    }
+}
+
+/// One line, what was tried, on what, what the system said.
+#[test]
+fn what_can_not_be_served_is_one_line_and_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let folder = folder.path().to_str().unwrap();
+    for (arguments, said) in [
+        (
+            &["serve", "/no/such/directory", "--rtsp", "127.0.0.1:0"][..],
+            &["/no/such/directory", "No such file"][..],
+        ),
+        (
+            &["serve", DEMO, "--rtsp", "127.0.0.1:0"],
+            &["demo.ts", "Not a directory"],
+        ),
+        (
+            &["serve", folder, "--rtsp", &taken],
+            &[&taken, "in use", "--rtsp"],
+        ),
+        (
+            &["serve", folder, "--rtsp", "203.0.113.9:0"],
+            &["203.0.113.9", "assign"],
+        ),
+        (
+            &["serve", folder, "--rtsp", "127.0.0.1:0", "--cores", "1023"],
+            &["1023"],
+        ),
+        (
+            &["inspect", "/no/such/file.ts"],
+            &["/no/such/file.ts", "No such file"],
+        ),
+    ] {
+        let output = onrush(arguments);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+        let lines: Vec<_> = error
+            .lines()
+            .filter(|line| line.starts_with("onrush: "))
+            .collect();
+        assert_eq!(lines.len(), 1, "{arguments:?}: {error}");
+        for word in said {
+            assert!(lines[0].contains(word), "{arguments:?}: {word} in: {error}");
+        }
+    }
+}
+
+#[test]
+fn inspect_tells_files_from_noise() {
+    let output = onrush(&["inspect", DEMO]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let json = onrush(&["inspect", "--json", DEMO]);
+    let report: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(
+        report["packets"]["total"],
+        3_001_420 / 188,
+        "all of the demo's packets"
+    );
+    let noise = onrush(&[
+        "inspect",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
+    ]);
+    assert_eq!(noise.status.code(), Some(2));
+    assert!(text(&noise.stderr).starts_with("onrush: "));
+}
+
+#[test]
+fn doctor_says_the_same_to_people_and_to_programs() {
+    let (page, json) = (onrush(&["doctor"]), onrush(&["doctor", "--json"]));
+    let page_text = text(&page.stdout);
+    let document: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(document["schema_version"], 1);
+    let path = document["data_path"]["name"].as_str().unwrap();
+    assert!(
+        page_text.contains(&format!("\ndata path: {path}")),
+        "{page_text}"
+    );
+    let is_best = document["data_path"]["passed_over"]
+        .as_array()
+        .unwrap()
+        .is_empty();
+    for output in [&page, &json] {
+        assert_eq!(output.status.code(), Some(if is_best { 0 } else { 1 }));
+    }
+    for row in document["rows"].as_array().unwrap() {
+        assert!(page_text.contains(row["what"].as_str().unwrap()), "{row}");
+        assert!(row["state"] != "lacks" || row["means"] != "", "{row}");
+    }
+    assert!(
+        page_text
+            .lines()
+            .all(|line| line.chars().count() <= COLUMNS),
+        "{page_text}"
+    );
+}
+
+#[test]
+fn limits_are_listed_to_people_and_to_programs() {
+    let page = text(&onrush(&["doctor", "--limits"]).stdout);
+    assert!(
+        page.lines().all(|line| line.chars().count() <= COLUMNS),
+        "{page}"
+    );
+    let json = onrush(&["doctor", "--limits", "--json"]).stdout;
+    let document: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let limits = document["limits"].as_array().unwrap();
+    assert!(limits.iter().any(|limit| limit["name"] == "sessions_max"));
+    for limit in limits {
+        let name = [&limit["option"], &limit["name"]]
+            .iter()
+            .find_map(|v| v.as_str())
+            .unwrap();
+        assert!(page.contains(name), "{name}");
+    }
+}
+
+#[test]
+fn completions_are_made_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = onrush(&["completions", shell]);
+        assert_eq!(script.status.code(), Some(0));
+        for word in COMMANDS.iter().chain(&["session-timeout"]) {
+            assert!(text(&script.stdout).contains(word), "{shell}: {word}");
+        }
+    }
+    let mut bash = Command::new("bash")
+        .args(["-n"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    bash.stdin
+        .take()
+        .unwrap()
+        .write_all(&onrush(&["completions", "bash"]).stdout)
+        .unwrap();
+    assert!(bash.wait().unwrap().success(), "bash can read its script");
+}
+
+#[test]
+fn a_closed_pipe_is_a_quiet_success() {
+    for arguments in [
+        &["--help"][..],
+        &["--version"],
+        &["doctor", "--limits"],
+        &["doctor", "--limits", "--json"],
+        &["inspect", DEMO],
+        &["inspect", "--json", DEMO],
+        &["completions", "bash"],
+    ] {
+        let (reader, writer) = pipe().unwrap();
+        drop(reader);
+        let output = Command::new(ONRUSH)
+            .args(arguments)
+            .stdout(writer)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert_eq!(text(&output.stderr), "", "{arguments:?}");
+    }
+    // What is no closed pipe is an error: this device is always full.
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = Command::new(ONRUSH)
+        .args(["doctor", "--limits"])
+        .stdout(full)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("No space left"));
+}
+
+#[test]
+fn a_server_says_how_to_play_and_ends_when_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(DEMO, folder.path().join("a film.ts")).unwrap();
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut command = Command::new(ONRUSH);
+        command.args([
+            "serve",
+            "--rtsp=127.0.0.1:0",
+            "--rtsp=[::1]:0",
+            "--cache=4MiB",
+        ]);
+        let mut server = Process::start(command.arg(folder.path())).unwrap();
+        let play = server
+            .wait_for_line("a%20film.ts", LONG)
+            .unwrap_or_else(|| server.log());
+        let url = play.split_whitespace().last().unwrap();
+        let address = url
+            .strip_prefix("rtsp://")
+            .unwrap()
+            .split('/')
+            .next()
+            .unwrap();
+        assert!(
+            address.starts_with("127.0.0.1:") && !address.ends_with(":0"),
+            "{play}"
+        );
+        std::net::TcpStream::connect(address).unwrap();
+        assert!(
+            server.wait_for_line("rtsp://[::1]:", LONG).is_some(),
+            "{}",
+            server.log()
+        );
+        server.signal(signal).unwrap();
+        assert_eq!(
+            server.wait(LONG).unwrap().code(),
+            Some(0),
+            "{}",
+            server.log()
+        );
+    }
+}
+
+#[test]
+fn without_a_directory_the_demo_is_served() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let mut command = Command::new(ONRUSH);
+    command
+        .args(["serve", "--rtsp=127.0.0.1:0", "--cache=4MiB"])
+        .current_dir(root);
+    let mut server = Process::start(&mut command).unwrap();
+    assert!(
+        server.wait_for_line("/demo.ts", LONG).is_some(),
+        "{}",
+        server.log()
+    );
+    assert_eq!(
+        server.interrupt(LONG).unwrap().code(),
+        Some(0),
+        "{}",
+        server.log()
+    );
+}
+
+/// Runs it to its end. What should have refused to run and does not is stopped, and fails by its code.
+fn onrush(arguments: &[&str]) -> Output {
+    Command::new("timeout")
+        .args(["60", ONRUSH])
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn help(command: &str, flag: &str) -> String {
+    let arguments: Vec<_> = [command, flag]
+        .into_iter()
+        .filter(|word| !word.is_empty())
+        .collect();
+    let output = onrush(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+    text(&output.stdout)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}

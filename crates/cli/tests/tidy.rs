@@ -1,0 +1,395 @@
+//! What no linter sees: links, sizes, first lines, banned words, licences.
+//!
+//! Each check collects all it finds before it fails, so that one run shows everything.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Words that never reach main, and what to do instead. Written apart, so as not to find themselves.
+const BANNED: &[(&str, &str)] = &[
+    (concat!("dbg", "!("), "use tracing::debug"),
+    (concat!("todo", "!("), "write it, or leave it out"),
+    (
+        concat!("unimplemented", "!("),
+        "write it, or return an error",
+    ),
+    (concat!("FIX", "ME"), "mend it, or open an issue"),
+    (
+        concat!("crates", ".io"),
+        "name the crate, not where it is kept",
+    ),
+    (
+        concat!("npmjs", ".com"),
+        "name the package, not where it is kept",
+    ),
+    (
+        concat!("pypi", ".org"),
+        "name the package, not where it is kept",
+    ),
+];
+
+/// Licences that a dependency may have.
+const LICENCES: &[&str] = &[
+    "0BSD",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "BSL-1.0",
+    "CC0-1.0",
+    "ISC",
+    "MIT",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
+];
+
+const FILE_BYTES_MAX: u64 = 1 << 20;
+const DEMO: &str = "media/demo.ts";
+const FUNCTION_LINES_MAX: usize = 70;
+const SCREEN_LINES: usize = 24;
+
+#[test]
+fn no_banned_words() {
+    let mut found = Vec::new();
+    for path in files().iter().filter(|path| !path.ends_with("Cargo.lock")) {
+        for (number, line) in lines_of(path) {
+            for (word, instead) in BANNED.iter().filter(|(word, _)| line.contains(word)) {
+                found.push(format!("{}:{number}: {word}: {instead}", path.display()));
+            }
+        }
+    }
+    assert_none(&found);
+}
+
+/// Whatever a peer or a file can cause is an error value; for the rest `expect` says why it holds.
+#[test]
+fn no_unwrap_outside_tests() {
+    let mut found = Vec::new();
+    for path in rust_files().filter(|path| is_program(path)) {
+        let program = program_lines(&path).into_iter();
+        let unwraps = program.filter(|(_, line)| {
+            let code = line.split("//").next().unwrap_or_default();
+            code.contains(".unwrap()") || code.contains(".expect(\"\")")
+        });
+        found.extend(unwraps.map(|(number, line)| format!("{}:{number}:{line}", path.display())));
+    }
+    assert_none(&found);
+}
+
+#[test]
+fn no_large_files() {
+    let large =
+        |path: &PathBuf| fs::metadata(root().join(path)).is_ok_and(|m| m.len() > FILE_BYTES_MAX);
+    let found: Vec<_> = files()
+        .into_iter()
+        .filter(|path| path != Path::new(DEMO))
+        .filter(large)
+        .collect();
+    assert_none(
+        &found
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect::<Vec<_>>(),
+    );
+    assert!(
+        fs::metadata(root().join(DEMO)).unwrap().len() <= 4 << 20,
+        "{DEMO} is over 4 MiB"
+    );
+}
+
+#[test]
+fn links_in_documents_lead_somewhere() {
+    let mut found = Vec::new();
+    for path in files()
+        .iter()
+        .filter(|path| path.extension().is_some_and(|e| e == "md"))
+    {
+        for (number, line) in lines_of(path) {
+            for target in line
+                .split("](")
+                .skip(1)
+                .filter_map(|rest| rest.split(')').next())
+            {
+                let file = target.split('#').next().unwrap_or_default();
+                let is_local = !file.is_empty() && !file.contains("://");
+                let folder = root().join(path);
+                if is_local && !folder.parent().unwrap().join(file).exists() {
+                    found.push(format!("{}:{number}: {target}", path.display()));
+                }
+            }
+        }
+    }
+    assert_none(&found);
+}
+
+#[test]
+fn every_source_file_says_what_it_is() {
+    let silent = rust_files().filter(|path| {
+        let text = fs::read_to_string(root().join(path)).unwrap();
+        !text.starts_with("//! ")
+    });
+    assert_none(
+        &silent
+            .map(|path| format!("{}: begin with //!", path.display()))
+            .collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn functions_fit_on_a_screen() {
+    let mut found = Vec::new();
+    for path in rust_files().filter(|path| is_program(path)) {
+        for (number, name, lines) in functions(&program_lines(&path)) {
+            if lines > FUNCTION_LINES_MAX {
+                found.push(format!(
+                    "{}:{number}: {name} has {lines} lines",
+                    path.display()
+                ));
+            }
+        }
+    }
+    assert_none(&found);
+}
+
+#[test]
+fn the_first_screen_of_the_readme_says_how_to_run_and_test() {
+    let screen: Vec<_> = lines_of(Path::new("README.md"))
+        .into_iter()
+        .take(SCREEN_LINES)
+        .collect();
+    for command in ["./run", "./test"] {
+        assert!(
+            screen.iter().any(|(_, line)| line.starts_with(command)),
+            "{command}"
+        );
+    }
+}
+
+#[test]
+fn the_changelog_keeps_its_shape() {
+    const KINDS: [&str; 6] = [
+        "Added",
+        "Changed",
+        "Deprecated",
+        "Removed",
+        "Fixed",
+        "Security",
+    ];
+    let lines = lines_of(Path::new("CHANGELOG.md"));
+    assert_eq!(lines[0].1, "# Changelog");
+    let headings: Vec<_> = lines
+        .iter()
+        .filter_map(|(_, line)| line.strip_prefix("## "))
+        .collect();
+    assert_eq!(headings.first(), Some(&"[Unreleased]"));
+    let wrong = headings
+        .iter()
+        .skip(1)
+        .filter(|heading| !is_release(heading));
+    assert_none(&wrong.map(ToString::to_string).collect::<Vec<_>>());
+    let kinds = lines
+        .iter()
+        .filter_map(|(_, line)| line.strip_prefix("### "));
+    assert_none(
+        &kinds
+            .filter(|kind| !KINDS.contains(kind))
+            .map(str::to_owned)
+            .collect::<Vec<_>>(),
+    );
+}
+
+/// Dependencies come from where the lock file says, under licences that ours allows.
+#[test]
+fn dependencies_are_ours_to_use() {
+    let cargo = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO"))
+            .args(arguments)
+            .current_dir(root())
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        output.stdout
+    };
+    let version = String::from_utf8(cargo(&["-vV"])).unwrap();
+    let host = version
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .unwrap();
+    let metadata = [
+        "metadata",
+        "--format-version=1",
+        "--locked",
+        "--offline",
+        "--filter-platform",
+        host,
+    ];
+    let metadata: serde_json::Value = serde_json::from_slice(&cargo(&metadata)).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    assert!(packages.len() > 10, "all dependencies are listed");
+    let mut found = Vec::new();
+    for package in packages {
+        let (name, licence) = (
+            &package["name"],
+            package["license"].as_str().unwrap_or("none"),
+        );
+        let source = package["source"].as_str();
+        if source.is_some_and(|source| !source.starts_with("registry+")) {
+            found.push(format!("{name}: from {}", package["source"]));
+        }
+        if !is_allowed(licence) {
+            found.push(format!("{name}: licence {licence}"));
+        }
+    }
+    assert_none(&found);
+}
+
+#[test]
+fn the_checks_themselves_can_fail() {
+    assert!(is_allowed("MIT OR Apache-2.0") && is_allowed("MIT/Apache-2.0"));
+    assert!(is_allowed("(MIT OR GPL-3.0-only) AND Unicode-3.0"));
+    assert!(
+        !is_allowed("GPL-3.0-only") && !is_allowed("MIT AND GPL-3.0-only") && !is_allowed("none")
+    );
+    assert!(is_release("[1.2.3] - 2026-01-31"));
+    for wrong in [
+        "1.2.3",
+        "[1.2] - 2026-01-31",
+        "[1.2.3]",
+        "[1.2.3] - 31.1.2026",
+        "[v1.2.3] - 2026-01-31",
+    ] {
+        assert!(!is_release(wrong), "{wrong}");
+    }
+    let source = "fn one() {\n}\n\nimpl X {\n    pub fn two(&self) {\n        x();\n    }\n}";
+    let lines: Vec<_> = source.lines().map(str::to_owned).enumerate().collect();
+    let named = |(at, name, lines): (usize, String, usize)| (at, name, lines);
+    let found: Vec<_> = functions(&lines).into_iter().map(named).collect();
+    assert_eq!(found, [(0, "one".to_owned(), 2), (4, "two".to_owned(), 3)]);
+}
+
+/// `[1.2.3] - 2026-01-31`
+fn is_release(heading: &str) -> bool {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let Some((version, date)) = heading.split_once(" - ") else {
+        return false;
+    };
+    let version = version
+        .strip_prefix('[')
+        .and_then(|v| v.strip_suffix(']'))
+        .unwrap_or_default();
+    let date: Vec<_> = date.split('-').collect();
+    version.split('.').count() == 3
+        && version.split('.').all(number)
+        && date.iter().map(|part| part.len()).eq([4, 2, 2])
+        && date.iter().all(|part| number(part))
+}
+
+/// Whether an SPDX expression leaves a choice that we allow: of every AND at least one OR.
+fn is_allowed(expression: &str) -> bool {
+    expression.split(" AND ").all(|part| {
+        let part = part.trim_matches(['(', ')']).replace('/', " OR ");
+        part.split(" OR ")
+            .any(|licence| LICENCES.contains(&licence.trim_matches(['(', ')'])))
+    })
+}
+
+/// The functions in formatted code: line, name, number of lines. The end is the brace below the start.
+fn functions(lines: &[(usize, String)]) -> Vec<(usize, String, usize)> {
+    let mut found = Vec::new();
+    for (at, (number, line)) in lines.iter().enumerate() {
+        let indent = &line[..line.len() - line.trim_start().len()];
+        let words = line.trim_start();
+        let starts = ["fn ", "pub", "const fn ", "async fn ", "unsafe "];
+        let Some((before, after)) = words.split_once("fn ") else {
+            continue;
+        };
+        if !starts.iter().any(|start| words.starts_with(start))
+            || before.contains(['/', '"', '(']) && !before.starts_with("pub(")
+        {
+            continue;
+        }
+        let name = after
+            .split(|c: char| !c.is_alphanumeric() && c != '_')
+            .next()
+            .unwrap_or_default();
+        let end = lines[at..].iter().position(|(_, line)| {
+            line.strip_prefix(indent)
+                .is_some_and(|rest| rest == "}" || rest.ends_with(';') && !rest.starts_with(' '))
+        });
+        found.push((*number, name.to_owned(), end.unwrap_or(0) + 1));
+    }
+    found
+}
+
+fn rust_files() -> impl Iterator<Item = PathBuf> {
+    files()
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+}
+
+/// Code that runs at a user's, not only in a test.
+fn is_program(path: &Path) -> bool {
+    let text = path.to_string_lossy();
+    text.contains("/src/")
+        && !text.starts_with("crates/testkit")
+        && !text.ends_with("tests.rs")
+        && !text.ends_with("testing.rs")
+}
+
+/// The lines before the tests.
+fn program_lines(path: &Path) -> Vec<(usize, String)> {
+    lines_of(path)
+        .into_iter()
+        .take_while(|(_, line)| line != "#[cfg(test)]")
+        .collect()
+}
+
+/// Numbered from one. A file that is no text has no lines.
+fn lines_of(path: &Path) -> Vec<(usize, String)> {
+    let text = fs::read_to_string(root().join(path)).unwrap_or_default();
+    (1..).zip(text.lines().map(str::to_owned)).collect()
+}
+
+/// Every file that is, or is about to be, under version control.
+fn files() -> Vec<PathBuf> {
+    let listed = Command::new("git")
+        .args([
+            "-c",
+            "safe.directory=*",
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ])
+        .current_dir(root())
+        .output()
+        .expect("git is installed");
+    assert!(
+        listed.status.success(),
+        "this is a git repository: {listed:?}"
+    );
+    let names = String::from_utf8(listed.stdout).expect("names in the tree are UTF-8");
+    let files = names
+        .split('\0')
+        .filter(|name| !name.is_empty())
+        .map(PathBuf::from);
+    let files: Vec<_> = files.filter(|path| root().join(path).is_file()).collect();
+    assert!(files.len() > 20, "the tree has files");
+    files
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+#[track_caller]
+fn assert_none(found: &[String]) {
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
