@@ -253,7 +253,7 @@ pub fn has_capability(capability: u32) -> bool {
         .is_some_and(|set| set >> capability & 1 == 1)
 }
 
-fn memlock_limit_bytes() -> u64 {
+pub(crate) fn memlock_limit_bytes() -> u64 {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,

@@ -1,0 +1,441 @@
+//! The locked memory manager: locks on memory that nest, overlap, and hold.
+//!
+//! `mlock` does not nest: one `munlock` undoes every earlier `mlock` of a page. It keeps pages in memory,
+//! not at their address: compaction moves them, `fork` and a write replace them. A buffer registered with a
+//! ring stays at its address, and nobody counts who else wants it there. The [`Manager`] gives out a
+//! [`LockedArea`] for every lock, also for the same range again; a page stays locked, in the way asked for,
+//! until the last handle on it is gone.
+//!
+//! | kind | by | the page | costs against RLIMIT_MEMLOCK |
+//! |---|---|---|---|
+//! | [`Kind::Resident`] | `mlock2` | is in memory; may change its frame | once, however often locked |
+//! | [`Kind::OnFault`] | `mlock2(MLOCK_ONFAULT)` | stays in memory once touched | once |
+//! | [`Kind::Pinned`] | ring registration | is in memory, at its frame | every handle |
+//!
+//! There is one manager in a process, because there is one `munlock`. After a `fork` the child has another,
+//! empty one: it inherits neither locks nor pins, and handles copied from the parent do nothing there.
+//! Memory shared with other processes needs no more than that. The kernel keeps a page while any process
+//! locks or pins it, so each one counts for itself, and what a killed process held is given back.
+//!
+//! A lock belongs to the memory that was mapped when it was taken. Unmapping a locked range ends residency;
+//! pinned pages stay pinned but are no longer what the address shows. Locking the range again is always
+//! right, because every lock goes to the kernel.
+//!
+//! ```
+//! use onrush_sys::lock::{Kind, Manager, pages_around};
+//!
+//! # fn main() -> Result<(), onrush_sys::lock::LockError> {
+//! let buffer = vec![7u8; 64 << 10];
+//! let manager = Manager::of_process();
+//! let outer = manager.lock(pages_around(&buffer), Kind::Pinned)?;
+//! let inner = manager.lock(pages_around(&buffer[..4096]), Kind::Pinned)?;
+//! drop(outer); // The first page stays where it is.
+//! assert_eq!(manager.areas().len(), 1);
+//! inner.unlock();
+//! assert!(manager.areas().is_empty());
+//! # Ok(())
+//! # }
+//! ```
+
+mod error;
+mod frames;
+mod intervals;
+mod maps;
+mod process;
+mod table;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use error::LockError;
+pub use frames::Block;
+pub use intervals::Counts;
+use intervals::{Intervals, Residency};
+use table::Table;
+pub use table::{BUFFER_BYTES_MAX, SLOTS_MAX, TABLES_MAX};
+
+use crate::memory::page_bytes;
+
+/// Handles that can be out at a time.
+pub const AREAS_MAX: usize = 1 << 18;
+
+/// In what way memory is locked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Kind {
+    /// All pages are brought in and stay in memory; the kernel may move them (`mlock2`).
+    Resident,
+    /// Pages stay in memory from when they are first touched (`mlock2` with `MLOCK_ONFAULT`).
+    OnFault,
+    /// All pages are brought in and stay at their physical address (a `FOLL_LONGTERM` pin).
+    Pinned,
+}
+
+/// All locks of this process.
+pub struct Manager {
+    inner: Mutex<Inner>,
+}
+
+/// A handle on locked memory. Dropping it unlocks what no other handle holds.
+#[derive(Debug)]
+#[must_use = "dropping the handle unlocks the memory"]
+pub struct LockedArea {
+    manager: &'static Manager,
+    id: u64,
+    bytes: Range<usize>,
+    kind: Kind,
+}
+
+/// Memory with the same locks on every page: the paper's locked memory area.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Interval {
+    /// Its addresses.
+    pub bytes: Range<usize>,
+    /// How many handles hold each of its pages.
+    pub counts: Counts,
+}
+
+/// How much is locked.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Totals {
+    /// Handles that are out.
+    pub areas: usize,
+    /// Bytes that at least one [`Kind::Resident`] or [`Kind::OnFault`] handle holds.
+    pub resident_bytes: usize,
+    /// Bytes that at least one [`Kind::Pinned`] handle holds.
+    pub pinned_bytes: usize,
+}
+
+/// The whole pages that `memory` lies in: what can be locked of it.
+pub fn pages_around<T>(memory: &[T]) -> Range<usize> {
+    let page_bytes = page_bytes();
+    let Range { start, end } = memory.as_ptr_range();
+    let start = start.addr() / page_bytes * page_bytes;
+    start..end.addr().next_multiple_of(page_bytes)
+}
+
+impl Manager {
+    /// The manager of this process. A child of `fork` gets one of its own.
+    #[must_use]
+    pub fn of_process() -> &'static Self {
+        process::manager()
+    }
+
+    /// Locks `bytes`, whole pages at addresses of this process, until the handle is dropped.
+    ///
+    /// # Errors
+    ///
+    /// A failed lock changes nothing, and its error says what would help. [`Kind::Pinned`] needs memory that
+    /// is writable and that its file system, if it has one, lets be pinned: anonymous memory, memfd, POSIX and
+    /// SysV shared memory, huge pages.
+    pub fn lock(&'static self, bytes: Range<usize>, kind: Kind) -> Result<LockedArea, LockError> {
+        error::check(&bytes)?;
+        let mut inner = self.inner();
+        if inner.areas.len() >= AREAS_MAX {
+            return Err(LockError::Areas);
+        }
+        let buffers = match kind {
+            Kind::Resident | Kind::OnFault => {
+                make_resident(&inner.intervals, &bytes, kind)?;
+                Vec::new()
+            }
+            Kind::Pinned => inner.pin(&bytes)?,
+        };
+        inner.intervals.add(page_numbers(&bytes), kind);
+        inner.last_id += 1;
+        let id = inner.last_id;
+        let held = Held {
+            bytes: bytes.clone(),
+            kind,
+            buffers,
+        };
+        inner.areas.insert(id, held);
+        Ok(LockedArea {
+            manager: self,
+            id,
+            bytes,
+            kind,
+        })
+    }
+
+    /// Unlocks everything. Handles that are still out hold nothing any more.
+    pub fn cleanup(&self) {
+        let mut inner = self.inner();
+        while let Some((_, held)) = inner.areas.pop_first() {
+            inner.release(&held);
+        }
+    }
+
+    /// What is locked and how often, by address.
+    #[must_use]
+    pub fn areas(&self) -> Vec<Interval> {
+        let page_bytes = page_bytes();
+        let inner = self.inner();
+        let intervals = inner.intervals.iter().map(|(pages, counts)| Interval {
+            bytes: pages.start * page_bytes..pages.end * page_bytes,
+            counts,
+        });
+        intervals.collect()
+    }
+
+    /// How much is locked.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let page_bytes = page_bytes();
+        let inner = self.inner();
+        Totals {
+            areas: inner.areas.len(),
+            resident_bytes: inner.intervals.resident_pages() * page_bytes,
+            pinned_bytes: inner.intervals.pinned_pages() * page_bytes,
+        }
+    }
+
+    fn new() -> Self {
+        let inner = Inner {
+            intervals: Intervals::default(),
+            areas: BTreeMap::new(),
+            last_id: 0,
+            tables: Vec::new(),
+        };
+        Self {
+            inner: Mutex::new(inner),
+        }
+    }
+
+    fn release(&self, id: u64) {
+        let mut inner = self.inner();
+        if let Some(held) = inner.areas.remove(&id) {
+            inner.release(&held);
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LockedArea {
+    /// Gives the lock back, as dropping does.
+    pub fn unlock(self) {}
+
+    /// The locked addresses.
+    #[must_use]
+    pub fn bytes(&self) -> Range<usize> {
+        self.bytes.clone()
+    }
+
+    /// How they are locked.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The number of the physical frame behind every page, in order, after touching it. Only those of
+    /// [`Kind::Pinned`] memory stay what they are.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::FramesHidden`] without CAP_SYS_ADMIN; never a zero for an address.
+    pub fn pages(&self) -> Result<Vec<u64>, LockError> {
+        if !self.is_held() {
+            return Err(LockError::Released);
+        }
+        frames::read(&self.bytes, self.kind)
+    }
+
+    /// The runs of consecutive frames, in order: the entries of a scatter/gather map.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockedArea::pages`].
+    pub fn blocks(&self) -> Result<Vec<Block>, LockError> {
+        Ok(frames::blocks(&self.pages()?))
+    }
+
+    /// Whether it still holds its memory: not after [`Manager::cleanup`], nor in a child of `fork`.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.is_ours() && self.manager.inner().areas.contains_key(&self.id)
+    }
+
+    /// A copy of a handle in a child of `fork` names a manager that is the parent's.
+    fn is_ours(&self) -> bool {
+        ptr::eq(self.manager, Manager::of_process())
+    }
+}
+
+impl Drop for LockedArea {
+    fn drop(&mut self) {
+        if self.is_ours() {
+            self.manager.release(self.id);
+        }
+    }
+}
+
+impl fmt::Debug for Manager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Manager")
+            .field("totals", &self.totals())
+            .finish_non_exhaustive()
+    }
+}
+
+struct Inner {
+    intervals: Intervals,
+    areas: BTreeMap<u64, Held>,
+    last_id: u64,
+    /// Each on a ring of its own; the next is opened when all slots are taken.
+    tables: Vec<Table>,
+}
+
+struct Held {
+    bytes: Range<usize>,
+    kind: Kind,
+    /// Table and slot of each registration: one for every [`BUFFER_BYTES_MAX`] of pinned memory.
+    buffers: Vec<(usize, u16)>,
+}
+
+impl Inner {
+    fn pin(&mut self, bytes: &Range<usize>) -> Result<Vec<(usize, u16)>, LockError> {
+        let mut buffers = Vec::with_capacity(1);
+        for start in bytes.clone().step_by(BUFFER_BYTES_MAX) {
+            let part = start..bytes.end.min(start + BUFFER_BYTES_MAX);
+            match self.pin_part(&part) {
+                Ok(buffer) => buffers.push(buffer),
+                Err(error) => {
+                    self.unpin(&buffers);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(buffers)
+    }
+
+    fn pin_part(&mut self, part: &Range<usize>) -> Result<(usize, u16), LockError> {
+        for (number, table) in self.tables.iter_mut().enumerate() {
+            if let Some(slot) = table.pin(part) {
+                let slot = slot.map_err(|e| error::diagnose(part, Kind::Pinned, e))?;
+                return Ok((number, slot));
+            }
+        }
+        let table = Table::on_own_ring().map_err(|source| LockError::Ring { source })?;
+        self.tables.push(table);
+        self.pin_part(part)
+    }
+
+    fn unpin(&mut self, buffers: &[(usize, u16)]) {
+        for &(table, slot) in buffers {
+            self.tables[table].unpin(slot);
+        }
+    }
+
+    fn release(&mut self, held: &Held) {
+        let pages = page_numbers(&held.bytes);
+        self.intervals.remove(pages.clone(), held.kind);
+        self.unpin(&held.buffers);
+        if held.kind != Kind::Pinned {
+            for (run, residency) in self.intervals.residency(pages) {
+                // What is held on fault only may stay wholly locked: no page is lost by that.
+                if residency == Residency::Unlocked {
+                    munlock(&addresses(&run));
+                }
+            }
+        }
+    }
+}
+
+/// Makes `bytes` resident in the way of `kind`, or leaves everything as `intervals` say it is.
+fn make_resident(intervals: &Intervals, bytes: &Range<usize>, kind: Kind) -> Result<(), LockError> {
+    // Never skipped for pages that are counted already: the range may have been mapped anew since, and
+    // for what is locked the kernel has little to do.
+    let result = match kind {
+        Kind::OnFault => intervals
+            .residency(page_numbers(bytes))
+            .into_iter()
+            // On fault over resident would be less than the resident handle was promised.
+            .map(|(run, now)| (addresses(&run), now.max(Residency::OnFault)))
+            .try_for_each(|(run, wanted)| mlock2(&run, wanted)),
+        _ => mlock2(bytes, Residency::Resident),
+    };
+    let Err(source) = result else {
+        return Ok(());
+    };
+    let error = error::diagnose(bytes, kind, source);
+    // `mlock2` may have locked what lies before the page it failed at.
+    for (run, residency) in intervals.residency(page_numbers(bytes)) {
+        let run = addresses(&run);
+        if residency == Residency::Unlocked {
+            munlock(&run);
+        } else if let Err(error) = mlock2(&run, residency) {
+            tracing::debug!(?run, %error, "locked memory has been unmapped");
+        }
+    }
+    Err(error)
+}
+
+fn mlock2(bytes: &Range<usize>, residency: Residency) -> io::Result<()> {
+    let flags = match residency {
+        Residency::OnFault => MLOCK_ONFAULT,
+        Residency::Unlocked | Residency::Resident => 0,
+    };
+    // SAFETY: mlock2 takes any range, changes no contents, and reports what is not mapped.
+    let result = unsafe { libc::mlock2(pointer(bytes).cast(), bytes.len(), flags) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Unlocks what is mapped of `bytes`.
+fn munlock(bytes: &Range<usize>) {
+    // SAFETY: munlock takes any range, changes no contents, and reports what is not mapped.
+    let unlock = |b: &Range<usize>| unsafe { libc::munlock(pointer(b).cast(), b.len()) };
+    if unlock(bytes) == 0 {
+        return;
+    }
+    // It stops at a hole. Whoever unmapped a part of a locked area has unlocked that part.
+    for mapping in maps::mappings(bytes).unwrap_or_default() {
+        let part = mapping.bytes.start.max(bytes.start)..mapping.bytes.end.min(bytes.end);
+        if unlock(&part) != 0 {
+            let error = io::Error::last_os_error();
+            tracing::warn!(?part, %error, "memory stays locked");
+        }
+    }
+}
+
+fn advise(bytes: &Range<usize>, advice: libc::c_int) -> io::Result<()> {
+    debug_assert!(matches!(
+        advice,
+        libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE
+    ));
+    // SAFETY: the advice given here brings pages in and changes no contents; what is not mapped is an error.
+    let result = unsafe { libc::madvise(pointer(bytes).cast(), bytes.len(), advice) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// A pointer for the kernel, never followed here.
+fn pointer(bytes: &Range<usize>) -> *mut u8 {
+    ptr::without_provenance_mut(bytes.start)
+}
+
+fn page_numbers(bytes: &Range<usize>) -> Range<usize> {
+    let page_bytes = page_bytes();
+    bytes.start / page_bytes..bytes.end / page_bytes
+}
+
+fn addresses(pages: &Range<usize>) -> Range<usize> {
+    let page_bytes = page_bytes();
+    pages.start * page_bytes..pages.end * page_bytes
+}
+
+/// `mlock2`: lock pages as they are faulted in (Linux 4.4).
+const MLOCK_ONFAULT: libc::c_uint = 1;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,218 @@
+//! A ring's table of registered buffers: what pins memory for long.
+//!
+//! A registration takes a `FOLL_LONGTERM` pin on every page of a buffer. Pins nest in the kernel, so every
+//! handle has a registration of its own and nobody has to count. The table is registered once, empty
+//! (`IORING_RSRC_REGISTER_SPARSE`, Linux 5.19), and its slots are filled and emptied one at a time.
+//!
+//! A ring outlives its process's exit for as long as a forked child holds the descriptor, and so do its
+//! pins. Therefore the descriptors of all tables are kept where a handler that `fork` runs in the child
+//! closes them.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use io_uring::IoUring;
+
+/// Buffers a table can hold (io_uring/rsrc.h, IORING_MAX_REG_BUFFERS).
+pub const SLOTS_MAX: u16 = 1 << 14;
+
+/// Bytes of one buffer (io_uring/rsrc.c, io_buffer_validate: SZ_1G).
+pub const BUFFER_BYTES_MAX: usize = 1 << 30;
+
+/// Tables that one process can have at a time.
+pub const TABLES_MAX: usize = 64;
+
+/// The table of one ring.
+#[derive(Debug)]
+pub(super) struct Table {
+    fd: RawFd,
+    /// Where in [`OPEN`] the descriptor is kept, and as what.
+    place: usize,
+    kept: u64,
+    slots: u16,
+    /// Slots below this have been used before.
+    fresh: u16,
+    free: Vec<u16>,
+}
+
+impl Table {
+    /// A table on a ring of its own, which exists for nothing else.
+    pub(super) fn on_own_ring() -> io::Result<Self> {
+        let ring = IoUring::new(1)?;
+        // SAFETY: the ring lives to the end of this function, and with it its descriptor.
+        let fd = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
+        Self::on(fd, SLOTS_MAX)
+    }
+
+    /// A table on somebody's ring, which must have none yet. The ring lives until both let go of it.
+    pub(super) fn on(ring: BorrowedFd<'_>, slots: u16) -> io::Result<Self> {
+        let slots = slots.min(SLOTS_MAX);
+        let fd = ring.try_clone_to_owned()?;
+        let argument = RsrcRegister {
+            nr: u32::from(slots),
+            flags: REGISTER_SPARSE,
+            ..RsrcRegister::default()
+        };
+        // SAFETY: a sparse registration reads the argument, which has the layout and size of the kernel's,
+        // and no buffers.
+        unsafe { register(fd.as_raw_fd(), REGISTER_BUFFERS2, &argument) }?;
+        let (place, kept) = keep(&fd)?;
+        Ok(Self {
+            fd: fd.into_raw_fd(),
+            place,
+            kept,
+            slots,
+            fresh: 0,
+            free: Vec::new(),
+        })
+    }
+
+    /// Pins `bytes` of memory at addresses and returns the slot. At most [`BUFFER_BYTES_MAX`]; `None` if no
+    /// slot is free.
+    pub(super) fn pin(&mut self, bytes: &Range<usize>) -> Option<io::Result<u16>> {
+        let slot = self.free.pop().or_else(|| {
+            let slot = self.fresh;
+            (slot < self.slots).then(|| {
+                self.fresh += 1;
+                slot
+            })
+        })?;
+        let buffer = libc::iovec {
+            iov_base: std::ptr::without_provenance_mut(bytes.start),
+            iov_len: bytes.len(),
+        };
+        let result = self.update(slot, &buffer);
+        if result.is_err() {
+            self.free.push(slot);
+        }
+        Some(result.map(|()| slot))
+    }
+
+    /// Gives the slot back. The pages stay pinned until the last operation that uses them has ended.
+    pub(super) fn unpin(&mut self, slot: u16) {
+        let nothing = libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        };
+        let result = self.update(slot, &nothing);
+        // The kernel refuses it only if there is no such slot or no memory for an empty one. The slot is
+        // not given out again then, so the worst is that its pages stay where they are.
+        match result {
+            Ok(()) => self.free.push(slot),
+            Err(error) => tracing::error!(slot, %error, "a registered buffer stays registered"),
+        }
+    }
+
+    fn update(&self, slot: u16, buffer: &libc::iovec) -> io::Result<()> {
+        let argument = RsrcUpdate2 {
+            offset: u32::from(slot),
+            data: (&raw const *buffer).addr() as u64,
+            nr: 1,
+            ..RsrcUpdate2::default()
+        };
+        // SAFETY: the argument has the layout and size of the kernel's and names one iovec, which lives
+        // for the call. Memory that is not there is an error; memory that goes away stays pinned.
+        unsafe { register(self.fd, REGISTER_BUFFERS_UPDATE, &argument) }
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        // A child of fork has closed it already; its number may be somebody else's by now.
+        let place = &OPEN[self.place];
+        let kept = place.compare_exchange(self.kept, NONE, Ordering::AcqRel, Ordering::Relaxed);
+        if kept.is_ok() {
+            // SAFETY: the exchange took the descriptor out of the place that owned it.
+            drop(unsafe { OwnedFd::from_raw_fd(self.fd) });
+        }
+    }
+}
+
+/// `struct io_uring_rsrc_register`.
+#[derive(Default)]
+#[repr(C)]
+struct RsrcRegister {
+    nr: u32,
+    flags: u32,
+    resv2: u64,
+    data: u64,
+    tags: u64,
+}
+
+/// `struct io_uring_rsrc_update2`.
+#[derive(Default)]
+#[repr(C)]
+struct RsrcUpdate2 {
+    offset: u32,
+    resv: u32,
+    data: u64,
+    tags: u64,
+    nr: u32,
+    resv2: u32,
+}
+
+const _: () = assert!(size_of::<RsrcRegister>() == 32 && size_of::<RsrcUpdate2>() == 32);
+
+const REGISTER_BUFFERS2: libc::c_uint = 15;
+const REGISTER_BUFFERS_UPDATE: libc::c_uint = 16;
+const REGISTER_SPARSE: u32 = 1;
+
+/// # Safety
+///
+/// `argument` must be what the operation expects.
+unsafe fn register<T>(fd: RawFd, operation: libc::c_uint, argument: &T) -> io::Result<()> {
+    // For these operations the last argument is the size of the one before.
+    let bytes = size_of::<T>();
+    // SAFETY: `argument` is readable for its size; what it says is the caller's promise.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_io_uring_register,
+            fd,
+            operation,
+            &raw const *argument,
+            bytes,
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// The descriptors of this process's tables: [`NONE`], or the descriptor below a number that never comes
+/// again, so that a table can tell its own from a later one with the same descriptor.
+static OPEN: [AtomicU64; TABLES_MAX] = [const { AtomicU64::new(NONE) }; TABLES_MAX];
+
+const NONE: u64 = u64::MAX;
+
+fn keep(fd: &OwnedFd) -> io::Result<(usize, u64)> {
+    static HANDLER: Once = Once::new();
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // SAFETY: the handler only exchanges atomics and closes descriptors, both allowed in a forked child.
+    HANDLER.call_once(|| unsafe {
+        libc::pthread_atfork(None, None, Some(close_in_child));
+    });
+    let number = u64::from(NEXT.fetch_add(1, Ordering::Relaxed));
+    let kept = number << 32 | u64::from(fd.as_raw_fd().unsigned_abs());
+    let place = OPEN.iter().position(|place| {
+        place
+            .compare_exchange(NONE, kept, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    });
+    let place = place.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?;
+    Ok((place, kept))
+}
+
+extern "C" fn close_in_child() {
+    for place in &OPEN {
+        let kept = place.swap(NONE, Ordering::AcqRel);
+        if kept != NONE {
+            let fd = (kept & u64::from(u32::MAX)).try_into().unwrap_or(-1);
+            // SAFETY: the place owned the descriptor, and nobody in the child can use it any more.
+            unsafe { libc::close(fd) };
+        }
+    }
+}
