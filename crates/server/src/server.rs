@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use onrush_sys::memory::Pages;
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -26,6 +27,8 @@ use crate::rtsp::{self, Control, Statistics};
 pub struct Server {
     addresses: Vec<SocketAddr>,
     path_name: &'static str,
+    cache: (usize, Pages),
+    cores: Vec<usize>,
     statistics: Arc<Statistics>,
     stop: Option<oneshot::Sender<()>>,
     control: Option<JoinHandle<()>>,
@@ -82,6 +85,9 @@ impl Server {
         let library = Arc::new(Library::new(&config)?);
         let data = Data::start(&config)?;
         let path_name = data.path().as_str();
+        let area = data.store().pool().area();
+        let cache = (area.bytes_total(), area.pages());
+        let cores = data.cores().to_vec();
         let statistics = Arc::new(Statistics::default());
         let runtime = Builder::new_current_thread()
             .enable_all()
@@ -100,6 +106,8 @@ impl Server {
         Ok(Self {
             addresses,
             path_name,
+            cache,
+            cores,
             statistics,
             stop: Some(stop),
             control: Some(thread.map_err(control_error)?),
@@ -119,6 +127,18 @@ impl Server {
     #[must_use]
     pub const fn path_name(&self) -> &'static str {
         self.path_name
+    }
+
+    /// The size of the packet cache in bytes, which may be less than was asked for, and what its pages are.
+    #[must_use]
+    pub const fn cache(&self) -> (usize, Pages) {
+        self.cache
+    }
+
+    /// The processors that send.
+    #[must_use]
+    pub fn cores(&self) -> &[usize] {
+        &self.cores
     }
 
     /// Sessions that exist at the moment.
@@ -160,6 +180,7 @@ fn serve(
             .expect("a runtime with I/O");
         Rc::clone(&control).run(listeners, stopped).await;
     });
+    control.log_total();
     // Connections hold the control, and it the data plane: they go first.
     drop(tasks);
     drop(control);

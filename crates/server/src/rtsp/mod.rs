@@ -17,14 +17,14 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use onrush_wire::rtsp::SessionId;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet, spawn_blocking, spawn_local};
-use tracing::error;
+use tracing::{error, info};
 
 pub(crate) use self::listen::bind;
 
@@ -32,6 +32,7 @@ use self::ports::Ports;
 use self::session::{End, Session};
 use crate::config::Config;
 use crate::data::Data;
+use crate::engine::shared::WorkerShared;
 use crate::library::{Library, Media};
 
 /// What all connections and sessions share.
@@ -52,6 +53,8 @@ pub(crate) struct Control {
 #[derive(Debug, Default)]
 pub(crate) struct Statistics {
     pub(crate) sessions: AtomicUsize,
+    /// Those that have been as well.
+    pub(crate) sessions_total: AtomicU64,
     pub(crate) connections: AtomicUsize,
 }
 
@@ -153,6 +156,25 @@ impl Control {
         self.sessions.borrow().len() >= self.config.limits.sessions_max
     }
 
+    /// Says in the log what was done in all.
+    pub(crate) fn log_total(&self) {
+        let sessions = self.statistics.sessions_total.load(Ordering::Relaxed);
+        let sum = |counter: fn(&WorkerShared) -> &AtomicU64| -> u64 {
+            let engines = self.data.engines().counters();
+            engines
+                .map(|engine| counter(engine).load(Ordering::Relaxed))
+                .sum()
+        };
+        info!(
+            "sessions served: {sessions}; {} packets in {} trains, {} of them without a copy, {} crossings, path {}",
+            sum(|engine| &engine.packets),
+            sum(|engine| &engine.trains),
+            sum(|engine| &engine.trains_zero_copy),
+            sum(|engine| &engine.crossings),
+            self.path_name(),
+        );
+    }
+
     /// Puts a session into the table and starts its task.
     fn add(self: &Rc<Self>, session: &Rc<Session>) {
         let before = self
@@ -163,6 +185,9 @@ impl Control {
         self.statistics
             .sessions
             .store(self.sessions.borrow().len(), Ordering::Relaxed);
+        self.statistics
+            .sessions_total
+            .fetch_add(1, Ordering::Relaxed);
         let (control, session) = (Rc::clone(self), Rc::clone(session));
         drop(spawn_local(async move {
             session
