@@ -16,7 +16,7 @@ use onrush_sys::wake::Waker;
 use serde::Serialize;
 
 use crate::args::Doctor;
-use crate::units::Size;
+use crate::units::{Size, ranges};
 
 /// One thing that was looked at.
 #[derive(Serialize)]
@@ -444,22 +444,6 @@ fn at_least(bytes: usize) -> String {
     format!("{} or more", Size(bytes as u64))
 }
 
-/// `0-3,8` for `[0, 1, 2, 3, 8]`.
-fn ranges(sorted: &[usize]) -> String {
-    let mut runs: Vec<(usize, usize)> = Vec::new();
-    for &number in sorted {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == number => *last = number,
-            _ => runs.push((number, number)),
-        }
-    }
-    let written = runs.iter().map(|&(first, last)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    });
-    written.collect::<Vec<_>>().join(",")
-}
-
 /// Breaks `text` so that no line of a page is wider than 79 columns; later lines begin at `column`.
 fn indented(text: &str, column: usize) -> String {
     let mut lines = vec![String::new()];
@@ -605,12 +589,6 @@ mod tests {
             [passed_over, vec![choice.name]].concat(),
             all[..choice.passed_over.len() + 1]
         );
-    }
-
-    #[test]
-    fn processors_are_written_as_ranges() {
-        assert_eq!(ranges(&[0, 1, 2, 3, 8, 10, 11]), "0-3,8,10-11");
-        assert_eq!(ranges(&[]), "");
     }
 
     #[test]

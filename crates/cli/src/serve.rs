@@ -7,11 +7,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use onrush_server::config::Config;
 use onrush_server::library::Library;
 use onrush_server::server::Server;
+use onrush_sys::memory::Pages;
 use onrush_sys::probe;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use tokio::runtime::{self, Runtime};
@@ -19,7 +21,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{LogFormat, Serve};
-use crate::units::{Size, Time};
+use crate::units::{Size, Time, ranges};
 
 pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     log_to_stderr(arguments.log_format);
@@ -41,14 +43,7 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
 
     let name = signals.next();
     tracing::info!("{name}: saying goodbye to all clients; once more ends at once");
-    thread::spawn(move || {
-        let name = signals.next();
-        #[allow(
-            clippy::exit,
-            reason = "who asks twice does not want to wait for anything"
-        )]
-        std::process::exit(128 + name.number());
-    });
+    thread::spawn(move || signals.exit_at_next());
     server.shutdown();
     Ok(ExitCode::SUCCESS)
 }
@@ -91,14 +86,25 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
         }
         _ => {}
     }
-    let (path, burst) = (server.path_name(), Time(config.burst));
-    let cache = Size(config.cache_bytes as u64);
-    writeln!(
-        out,
-        "sending    by {path}, in bursts of {burst}, from a cache of {cache}"
-    )?;
+    writeln!(out, "{}", sending(server, config))?;
     writeln!(out, "stopping   with Ctrl-C")?;
     Ok(out.flush()?)
+}
+
+fn sending(server: &Server, config: &Config) -> String {
+    let (bytes, pages) = server.cache();
+    let pages = match pages {
+        Pages::HugeReserved => "reserved huge pages",
+        Pages::HugeTransparent => "huge pages",
+        Pages::Base => "small pages",
+    };
+    format!(
+        "sending    by {}, in bursts of {}, from {} of {pages}, on processor {}",
+        server.path_name(),
+        Time(config.burst),
+        Size(bytes as u64),
+        ranges(server.cores()),
+    )
 }
 
 /// The demo clip's directory: `media` here, or in a folder above the program.
@@ -192,6 +198,20 @@ impl Signals {
                 _ = terminate.recv() => SignalName::Terminate,
             }
         })
+    }
+
+    /// Ends the program at the next one; but not at an echo of the one before: timeout(1), for one, sends
+    /// each to the program and then to its group.
+    fn exit_at_next(mut self) -> ! {
+        const ECHO: Duration = Duration::from_millis(250);
+        let first = Instant::now();
+        loop {
+            let name = self.next();
+            if first.elapsed() > ECHO {
+                #[allow(clippy::exit, reason = "who asks twice wants to wait for nothing")]
+                std::process::exit(128 + name.number());
+            }
+        }
     }
 }
 

@@ -169,6 +169,22 @@ where
     }
 }
 
+/// `0-3,8` for `[0, 1, 2, 3, 8]`.
+pub(crate) fn ranges(sorted: &[usize]) -> String {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for &number in sorted {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => runs.push((number, number)),
+        }
+    }
+    let written = runs.iter().map(|&(first, last)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    });
+    written.collect::<Vec<_>>().join(",")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,5 +246,11 @@ mod tests {
         assert!(burst("1ms").is_ok() && burst("1s").is_ok());
         assert_eq!(burst("999us").unwrap_err(), "allowed is 1ms to 1s");
         assert!(burst("1001ms").is_err());
+    }
+
+    #[test]
+    fn processors_are_written_as_ranges() {
+        assert_eq!(ranges(&[0, 1, 2, 3, 8, 10, 11]), "0-3,8,10-11");
+        assert_eq!(ranges(&[]), "");
     }
 }
