@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onrush_server::config::Limits;
 use onrush_server::{engine, library, store};
-use onrush_sys::{path, pool, probe};
+use onrush_sys::{lock, path, pool, probe};
 use onrush_wire::media::{clock, plan, psi, ts};
 use serde::Serialize;
 
@@ -175,6 +175,10 @@ fn fixed() -> Vec<Limit> {
         path::TRAIN_BYTES_MAX as count, "bytes of a train";
         path::BATCH_TRAINS_MAX as count, "trains in one crossing";
         path::IN_FLIGHT_TRAINS_MAX as count, "trains in the kernel";
+        lock::AREAS_MAX as count, "areas locked at a time";
+        lock::TABLES_MAX as count, "tables of pinned buffers";
+        lock::SLOTS_MAX as count, "buffers in a table";
+        lock::BUFFER_BYTES_MAX as bytes, "a pinned buffer";
         probe::TRIAL_BYTES_MAX as bytes, "memory that doctor tries";
     }
 }
