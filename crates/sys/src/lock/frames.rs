@@ -1,11 +1,12 @@
 //! Where pages are: frame numbers from the page map.
 
 use std::fs::File;
+use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use super::error::{LockError, diagnose};
-use super::{Kind, advise};
+use super::error::{LockError, check, diagnose};
+use super::{Kind, advise, pointer};
 use crate::memory::page_bytes;
 
 /// Consecutive frames of physical memory: one entry of a scatter/gather map.
@@ -15,6 +16,26 @@ pub struct Block {
     pub frame: u64,
     /// How many there are.
     pub frames: usize,
+}
+
+/// How many pages of `bytes`, whole pages, are in memory before anybody locks them. For a shared segment
+/// none means that this is its first use: a lock makes the pages. After others have used it a lock finds
+/// them, and only maps them. Pages that are swapped out count as absent.
+///
+/// # Errors
+///
+/// Those of a range that can not be locked. The kernel tells only who may write the file behind a mapping,
+/// and calls everything present to others.
+pub fn pages_in_memory(bytes: &Range<usize>) -> Result<usize, LockError> {
+    check(bytes)?;
+    let mut pages = vec![0u8; bytes.len() / page_bytes()];
+    // SAFETY: mincore writes a byte for every page of the range, and `pages` has as many.
+    let result = unsafe { libc::mincore(pointer(bytes).cast(), bytes.len(), pages.as_mut_ptr()) };
+    if result != 0 {
+        let source = io::Error::last_os_error();
+        return Err(diagnose(bytes, Kind::Resident, source));
+    }
+    Ok(pages.into_iter().filter(|page| page & 1 == 1).count())
 }
 
 /// The frame of every page of `bytes`, whole pages, in order.

@@ -14,8 +14,9 @@
 //!
 //! There is one manager in a process, because there is one `munlock`. After a `fork` the child has another,
 //! empty one: it inherits neither locks nor pins, and handles copied from the parent do nothing there.
-//! Memory shared with other processes needs no more than that. The kernel keeps a page while any process
-//! locks or pins it, so each one counts for itself, and what a killed process held is given back.
+//! Memory shared with other processes ([`Segment`]) needs no more than that. The kernel keeps a page while any
+//! process locks or pins it, so each one counts for itself, and what a killed process held is given back.
+//! The first lock of a segment finds no pages and makes them; [`pages_in_memory`] tells whether others did.
 //!
 //! A lock belongs to the memory that was mapped when it was taken. Unmapping a locked range ends residency;
 //! pinned pages stay pinned but are no longer what the address shows. Locking the range again is always
@@ -42,6 +43,7 @@ mod frames;
 mod intervals;
 mod maps;
 mod process;
+mod segment;
 mod table;
 
 use std::collections::BTreeMap;
@@ -52,9 +54,10 @@ use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use error::LockError;
-pub use frames::Block;
+pub use frames::{Block, pages_in_memory};
 pub use intervals::Counts;
 use intervals::{Intervals, Residency};
+pub use segment::{Segment, SegmentError, memfd, posix, unlink_posix};
 use table::Table;
 pub use table::{BUFFER_BYTES_MAX, SLOTS_MAX, TABLES_MAX};
 
@@ -437,5 +440,7 @@ fn addresses(pages: &Range<usize>) -> Range<usize> {
 /// `mlock2`: lock pages as they are faulted in (Linux 4.4).
 const MLOCK_ONFAULT: libc::c_uint = 1;
 
+#[cfg(test)]
+mod shared_tests;
 #[cfg(test)]
 mod tests;

@@ -8,8 +8,13 @@ use std::process::Command;
 use super::*;
 use crate::memory::{CAP_IPC_LOCK, has_capability};
 
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 const CAP_SYS_ADMIN: u32 = 21;
+
+/// Whether the kernel shows frame numbers to this process.
+pub(super) fn has_frames() -> bool {
+    has_capability(CAP_SYS_ADMIN)
+}
 
 /// A mapping that goes away at the end of the test.
 struct Memory(Range<usize>);
@@ -58,31 +63,12 @@ impl Memory {
 
     /// Which pages the kernel says are locked.
     fn locked(&self) -> Vec<bool> {
-        self.flagged("lo")
+        locked_pages(&self.0)
     }
 
     /// Which pages the kernel says are locked only once they are touched.
     fn on_fault(&self) -> Vec<bool> {
-        self.flagged("lf")
-    }
-
-    /// The pages whose mapping has a flag (proc_pid_smaps(5), VmFlags).
-    fn flagged(&self, flag: &str) -> Vec<bool> {
-        let mut flagged = vec![false; self.0.len() / PAGE];
-        let mut pages = 0..0;
-        for line in fs::read_to_string("/proc/self/smaps").unwrap().lines() {
-            if let Some(flags) = line.strip_prefix("VmFlags:") {
-                let has = flags.split_ascii_whitespace().any(|f| f == flag);
-                flagged[pages.clone()].fill(has);
-            } else if let Some((start, end)) = line.split(' ').next().unwrap().split_once('-') {
-                let page = |hex| {
-                    let address = usize::from_str_radix(hex, 16).unwrap_or(0);
-                    address.clamp(self.0.start, self.0.end) / PAGE - self.0.start / PAGE
-                };
-                pages = page(start)..page(end);
-            }
-        }
-        flagged
+        flagged_pages(&self.0, "lf")
     }
 
     fn locked_count(&self) -> usize {
@@ -97,7 +83,31 @@ impl Drop for Memory {
     }
 }
 
-fn manager() -> &'static Manager {
+/// Which pages the kernel says are locked (VM_LOCKED).
+pub(super) fn locked_pages(bytes: &Range<usize>) -> Vec<bool> {
+    flagged_pages(bytes, "lo")
+}
+
+/// The pages whose mapping has a flag (proc_pid_smaps(5), VmFlags).
+fn flagged_pages(bytes: &Range<usize>, flag: &str) -> Vec<bool> {
+    let mut flagged = vec![false; bytes.len() / PAGE];
+    let mut pages = 0..0;
+    for line in fs::read_to_string("/proc/self/smaps").unwrap().lines() {
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            let has = flags.split_ascii_whitespace().any(|f| f == flag);
+            flagged[pages.clone()].fill(has);
+        } else if let Some((start, end)) = line.split(' ').next().unwrap().split_once('-') {
+            let page = |hex| {
+                let address = usize::from_str_radix(hex, 16).unwrap_or(0);
+                address.clamp(bytes.start, bytes.end) / PAGE - bytes.start / PAGE
+            };
+            pages = page(start)..page(end);
+        }
+    }
+    flagged
+}
+
+pub(super) fn manager() -> &'static Manager {
     Manager::of_process()
 }
 
@@ -109,12 +119,12 @@ fn areas(memory: &Memory) -> Vec<Interval> {
 
 /// Runs the rest of the test in a process of its own, as nobody if it is to be unprivileged. True in that
 /// process.
-fn alone(test: &str, unprivileged: bool) -> bool {
+pub(super) fn alone(test: &str, unprivileged: bool) -> bool {
     const MARK: &str = "ONRUSH_TEST_ALONE";
     if std::env::var(MARK).is_ok_and(|name| name == test) {
         return true;
     }
-    let name = format!("lock::tests::{test}");
+    let name = format!("lock::{test}");
     let mut command = Command::new("/proc/self/exe");
     command
         .args(["--exact", &name, "--nocapture"])
@@ -146,7 +156,7 @@ fn forked(body: impl FnOnce() -> i32) -> i32 {
 }
 
 /// Lowers the soft RLIMIT_MEMLOCK of this process.
-fn set_memlock(bytes: u64) {
+pub(super) fn set_memlock(bytes: u64) {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
@@ -161,7 +171,7 @@ fn set_memlock(bytes: u64) {
 }
 
 /// The value of a line of `/proc/self/status`, in KiB.
-fn status_kib(field: &str) -> usize {
+pub(super) fn status_kib(field: &str) -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|l| l.starts_with(field)).unwrap();
     line.split_ascii_whitespace()
@@ -204,7 +214,7 @@ fn the_kernel_locks_what_the_handles_say_after_every_step() {
 
 #[test]
 fn pins_nest_and_end_with_their_last_handle() {
-    if !alone("pins_nest_and_end_with_their_last_handle", false) {
+    if !alone("tests::pins_nest_and_end_with_their_last_handle", false) {
         return;
     }
     let memory = Memory::anonymous(16);
@@ -392,7 +402,10 @@ fn memory_mapped_anew_is_locked_anew() {
 
 #[test]
 fn a_cleanup_unlocks_everything_and_handles_know_it() {
-    if !alone("a_cleanup_unlocks_everything_and_handles_know_it", false) {
+    if !alone(
+        "tests::a_cleanup_unlocks_everything_and_handles_know_it",
+        false,
+    ) {
         return;
     }
     let memory = Memory::anonymous(8);
@@ -417,7 +430,7 @@ fn frames_and_blocks_say_where_pages_are() {
     for kind in [Kind::Pinned, Kind::Resident, Kind::OnFault] {
         let area = manager().lock(memory.all(), kind).unwrap();
         let frames = match area.pages() {
-            Err(LockError::FramesHidden) if !has_capability(CAP_SYS_ADMIN) => return,
+            Err(LockError::FramesHidden) if !has_frames() => return,
             frames => frames.unwrap(),
         };
         assert_eq!(frames.len(), 64);
@@ -462,7 +475,7 @@ fn a_fork_and_a_write_move_resident_pages_and_not_pinned_ones() {
         Ok(before.iter().zip(after?).filter(|(a, b)| **a != *b).count())
     };
     match moved(Kind::Pinned) {
-        Err(LockError::FramesHidden) if !has_capability(CAP_SYS_ADMIN) => return,
+        Err(LockError::FramesHidden) if !has_frames() => return,
         pinned => assert_eq!(pinned.unwrap(), 0),
     }
     assert!(moved(Kind::Resident).unwrap() > 0, "residency is no pin");
@@ -470,7 +483,10 @@ fn a_fork_and_a_write_move_resident_pages_and_not_pinned_ones() {
 
 #[test]
 fn a_forked_child_inherits_no_lock_and_undoes_none() {
-    if !alone("a_forked_child_inherits_no_lock_and_undoes_none", false) {
+    if !alone(
+        "tests::a_forked_child_inherits_no_lock_and_undoes_none",
+        false,
+    ) {
         return;
     }
     let memory = Memory::anonymous(8);
@@ -514,7 +530,10 @@ fn a_forked_child_inherits_no_lock_and_undoes_none() {
 
 #[test]
 fn more_slots_than_a_table_has_open_another_table() {
-    if !alone("more_slots_than_a_table_has_open_another_table", false) {
+    if !alone(
+        "tests::more_slots_than_a_table_has_open_another_table",
+        false,
+    ) {
         return;
     }
     if !has_capability(CAP_IPC_LOCK) {
@@ -534,7 +553,7 @@ fn more_slots_than_a_table_has_open_another_table() {
 
 #[test]
 fn one_handle_more_than_the_limit_is_refused() {
-    if !alone("one_handle_more_than_the_limit_is_refused", false) {
+    if !alone("tests::one_handle_more_than_the_limit_is_refused", false) {
         return;
     }
     let memory = Memory::anonymous(1);
@@ -549,7 +568,7 @@ fn one_handle_more_than_the_limit_is_refused() {
 
 #[test]
 fn a_forbidden_cut_of_mappings_is_named() {
-    if !alone("a_forbidden_cut_of_mappings_is_named", false) {
+    if !alone("tests::a_forbidden_cut_of_mappings_is_named", false) {
         return;
     }
     let mappings_max: usize = fs::read_to_string("/proc/sys/vm/max_map_count")
@@ -577,7 +596,7 @@ fn a_forbidden_cut_of_mappings_is_named() {
 #[test]
 fn without_rights_locks_work_up_to_the_limit_and_frames_are_hidden() {
     if !alone(
-        "without_rights_locks_work_up_to_the_limit_and_frames_are_hidden",
+        "tests::without_rights_locks_work_up_to_the_limit_and_frames_are_hidden",
         true,
     ) {
         return;
