@@ -306,7 +306,7 @@ fn buffers_row(facts: &Facts) -> Row {
 
 fn direct_read_row(facts: &Facts) -> Option<Row> {
     Some(match facts.direct_read.as_ref()? {
-        Ok(()) => Row::good("O_DIRECT", "files are read straight into the packet memory"),
+        Ok(()) => Row::good("O_DIRECT", "files are read past the page cache"),
         Err(refused) => Row::lacking(
             "O_DIRECT",
             refused.to_string(),

@@ -28,6 +28,9 @@ const CACHE_BYTES_SMALL: usize = 64 << 20;
 /// The smallest cache that serves anybody.
 pub const CACHE_BYTES_MIN: usize = 1 << 20;
 
+const MEMLOCK_REMEDY: &str =
+    "raise RLIMIT_MEMLOCK (ulimit -l, LimitMEMLOCK=) or grant CAP_IPC_LOCK for more";
+
 /// Bytes of a cache that can not be locked, at most: it is of use, but it may be swapped out.
 const UNLOCKED_BYTES_MAX: usize = 256 << 20;
 
@@ -164,38 +167,86 @@ fn engine_config(config: &Config) -> EngineConfig {
 fn cache_area(cache_bytes: usize, rings: usize) -> Result<Area, MemoryError> {
     let lockable = lockable_bytes();
     // Each ring accounts for all of it, and for a little of its own.
-    let per_ring = lockable / rings.max(1) as u64 / 16 * 15;
-    let available = usize::try_from(available_bytes() / 4 * 3).unwrap_or(usize::MAX);
-    if available < cache_bytes {
-        warn!(
-            "cache: {available} bytes instead of {cache_bytes}: the machine has no more to spare"
-        );
-    }
-    let wanted = cache_bytes.min(available);
-    let registrable = usize::try_from(per_ring).unwrap_or(usize::MAX);
+    let registrable = saturated(lockable / rings.max(1) as u64 / 16 * 15);
+    let available = saturated(available_bytes() / 4 * 3);
+    let may_lock = format!(
+        "this account may lock {}; {MEMLOCK_REMEDY}",
+        mib(saturated(lockable))
+    );
     if registrable < CACHE_BYTES_MIN {
+        let bytes = cache_bytes.min(available).min(UNLOCKED_BYTES_MAX);
         warn!(
-            "cache: not locked, and sent with a copy: this account may lock {lockable} bytes only; raise \
-             RLIMIT_MEMLOCK (ulimit -l, LimitMEMLOCK=) or grant CAP_IPC_LOCK"
+            "cache: {} that can be swapped out, and are sent with a copy: {may_lock}",
+            mib(bytes)
         );
-        return Area::map(wanted.min(UNLOCKED_BYTES_MAX));
+        return Area::map(bytes);
     }
-    if registrable < wanted {
+    let bytes = whole_pages(cache_bytes.min(available).min(registrable));
+    if bytes < whole_pages(cache_bytes) {
+        let why = if available < registrable {
+            "the machine has no more to spare"
+        } else {
+            &may_lock
+        };
         warn!(
-            "cache: {registrable} bytes instead of {wanted}: this account may lock {lockable} bytes; raise \
-             RLIMIT_MEMLOCK (ulimit -l, LimitMEMLOCK=) or grant CAP_IPC_LOCK for more"
+            "cache: {} instead of {}: {why}",
+            mib(bytes),
+            mib(cache_bytes)
         );
     }
-    let bytes = registrable.min(wanted);
-    // An area is whole huge pages, rounded up; a limit is to be stayed under.
-    let bytes = if bytes > HUGE_PAGE_BYTES {
-        bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
-    } else {
-        bytes
-    };
     let mut area = Area::map(bytes)?;
     if let Err(error) = area.lock() {
         warn!("cache: {error}");
     }
     Ok(area)
+}
+
+/// Rounded down to whole huge pages, if it is more than one: an area is rounded up, and a limit is to be
+/// stayed under.
+fn whole_pages(bytes: usize) -> usize {
+    if bytes > HUGE_PAGE_BYTES {
+        bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
+    } else {
+        bytes
+    }
+}
+
+fn saturated(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// For people.
+fn mib(bytes: usize) -> String {
+    let tenths = (bytes >> 10) * 10 / 1024;
+    format!("{}.{} MiB", tenths / 10, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_for_people_and_pages_are_whole() {
+        assert_eq!(mib(8 << 20), "8.0 MiB");
+        assert_eq!(mib((1 << 20) + (512 << 10)), "1.5 MiB");
+        assert_eq!(mib(0), "0.0 MiB");
+        assert_eq!(whole_pages((8 << 20) / 16 * 15), 6 << 20);
+        assert_eq!(whole_pages(2 << 20), 2 << 20);
+        assert_eq!(whole_pages(1 << 20), 1 << 20);
+    }
+
+    #[test]
+    fn a_cache_for_nobody_is_refused() {
+        let config = |cache_bytes| Config {
+            cache_bytes,
+            ..Config::default()
+        };
+        let refused = Data::start(&config(CACHE_BYTES_MIN - 1));
+        assert!(
+            matches!(refused, Err(DataError::Cache { .. })),
+            "{refused:?}"
+        );
+        let least = Data::start(&config(CACHE_BYTES_MIN)).expect("the least cache");
+        assert_eq!(least.store().pool().area().bytes_total(), CACHE_BYTES_MIN);
+    }
 }

@@ -121,7 +121,8 @@ pub trait Path: fmt::Debug {
 pub enum PathError {
     /// io_uring can not be used.
     #[error(
-        "io_uring is not available: {0} (it needs Linux 5.11, kernel.io_uring_disabled=0 and no seccomp filter against it)"
+        "io_uring is not available: {0} (it needs Linux 5.11, kernel.io_uring_disabled=0, no seccomp \
+         filter against it, and some memory that may be locked: RLIMIT_MEMLOCK)"
     )]
     Ring(#[source] io::Error),
     /// The kernel has no zero-copy send.
