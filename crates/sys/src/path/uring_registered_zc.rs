@@ -48,17 +48,6 @@ pub(super) struct UringRegisteredZc {
     report_usage: bool,
 }
 
-/// `struct io_uring_getevents_arg`: what IORING_ENTER_EXT_ARG points to.
-#[repr(C)]
-struct GeteventsArg {
-    sigmask: u64,
-    sigmask_bytes: u32,
-    min_wait_usec: u32,
-    timespec: u64,
-}
-
-const _: () = assert!(size_of::<GeteventsArg>() == 24);
-
 impl UringRegisteredZc {
     pub(super) fn open(pool: Arc<Pool>, waker: Arc<Waker>) -> Result<Self, PathError> {
         let ring = build_ring().map_err(PathError::Ring)?;
@@ -89,30 +78,20 @@ impl UringRegisteredZc {
     /// One crossing: submits what is queued, then waits for `want` completions or the time.
     fn enter(&mut self, want: usize, sleep_ns: Option<u64>) -> io::Result<()> {
         let mut flags = EnterFlags::GETEVENTS;
-        let timespec = types::Timespec::from(Duration::from_nanos(sleep_ns.unwrap_or(0)));
-        let arg = GeteventsArg {
-            sigmask: 0,
-            sigmask_bytes: 0,
-            min_wait_usec: 0,
-            timespec: (&raw const timespec).addr() as u64,
-        };
+        let time = types::Timespec::from(Duration::from_nanos(sleep_ns.unwrap_or(0)));
+        let args = types::SubmitArgs::new().timespec(&time);
         if sleep_ns.is_some() {
             flags |= EnterFlags::EXT_ARG;
             flags.set(EnterFlags::ABS_TIMER, self.absolute_sleep);
         }
         self.counters.crossings += 1;
+        let (queued, want) = (to_u32(self.queued), to_u32(want));
         let submitter = self.ring.submitter();
-        // SAFETY: the entries in the ring were made by `push`, whose conditions hold (see there). `arg` and
-        // the timespec it points to are valid for the call, and `arg` has the layout that EXT_ARG demands;
-        // without EXT_ARG none is passed.
-        let result = unsafe {
-            submitter.enter(
-                to_u32(self.queued),
-                to_u32(want),
-                flags.bits(),
-                sleep_ns.map(|_| &arg),
-            )
-        };
+        // SAFETY: the entries in the ring were made by `push`, whose conditions hold (see there). EXT_ARG
+        // makes the kernel read the argument as `io_uring_getevents_arg`, which SubmitArgs is; it and the
+        // time it points to live until the call returns. Without EXT_ARG none is passed.
+        let result =
+            unsafe { submitter.enter(queued, want, flags.bits(), sleep_ns.map(|_| &args)) };
         // What the kernel did not take this time stays in the ring for the next entry.
         self.queued = self.ring.submission().len();
         match result {
