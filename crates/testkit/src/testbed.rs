@@ -10,6 +10,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::netns::{Netns, NetnsError};
@@ -24,8 +25,9 @@ pub struct Testbed {
     mode: Mode,
 }
 
-/// Who cuts a train into packets.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// Who cuts a train into packets. In files it has its [name](Mode::name).
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// The device does, or here nobody: the veth pair passes trains whole.
     Uso,
