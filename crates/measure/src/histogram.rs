@@ -1,0 +1,148 @@
+//! How late things were, in steps: fixed memory, so that a sender can count while it sends.
+
+use serde::{Deserialize, Serialize};
+
+/// The lower edge of the first slot. What is earlier counts there too, what is later than the last slot in
+/// the last.
+pub const FIRST_NS: i64 = -50_000_000;
+
+/// Width of a slot.
+pub const STEP_NS: i64 = 100_000;
+
+/// Slots: up to 450 ms late.
+pub const SLOTS: usize = 5000;
+
+/// Counts by lateness. Kept in files as the slots that hold something.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(try_from = "Vec<(i64, u64)>", into = "Vec<(i64, u64)>")]
+pub struct Histogram {
+    slots: Box<[u64]>,
+}
+
+impl Histogram {
+    /// Counts `count` things that were late by `lateness_ns`.
+    pub fn count(&mut self, lateness_ns: i64, count: u64) {
+        self.slots[slot(lateness_ns)] += count;
+    }
+
+    /// What was counted since `earlier`, a copy of this one.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let both = self.slots.iter().zip(&earlier.slots);
+        let slots = both.map(|(now, then)| now.saturating_sub(*then)).collect();
+        Self { slots }
+    }
+
+    /// How many were counted.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.slots.iter().sum()
+    }
+
+    /// The lateness that `fraction` (0 to 1) of them did not exceed, rounded up to the end of its slot. `None`
+    /// if nothing was counted.
+    #[must_use]
+    pub fn quantile_ns(&self, fraction: f64) -> Option<i64> {
+        let total = self.total();
+        #[allow(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "between 0 and a count far below 2^53"
+        )]
+        let wanted = ((total as f64 * fraction.clamp(0.0, 1.0)).ceil() as u64).max(1);
+        let mut seen = 0;
+        (0..).zip(&self.slots).find_map(|(i, count)| {
+            seen += count;
+            (seen >= wanted).then_some(FIRST_NS + (i + 1) * STEP_NS)
+        })
+    }
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self {
+            slots: vec![0; SLOTS].into_boxed_slice(),
+        }
+    }
+}
+
+impl From<Histogram> for Vec<(i64, u64)> {
+    fn from(histogram: Histogram) -> Self {
+        (0..)
+            .zip(histogram.slots)
+            .filter(|&(_, count)| count > 0)
+            .map(|(i, count)| (FIRST_NS + i * STEP_NS, count))
+            .collect()
+    }
+}
+
+impl TryFrom<Vec<(i64, u64)>> for Histogram {
+    type Error = String;
+
+    fn try_from(pairs: Vec<(i64, u64)>) -> Result<Self, String> {
+        let mut histogram = Self::default();
+        for (edge_ns, count) in pairs {
+            let place = slot(edge_ns);
+            if i64::try_from(place).map(|i| FIRST_NS + i * STEP_NS) != Ok(edge_ns) {
+                return Err(format!("no slot of a histogram begins at {edge_ns} ns"));
+            }
+            histogram.slots[place] += count;
+        }
+        Ok(histogram)
+    }
+}
+
+fn slot(lateness_ns: i64) -> usize {
+    let from_first = lateness_ns.saturating_sub(FIRST_NS).max(0) / STEP_NS;
+    usize::try_from(from_first).unwrap_or(0).min(SLOTS - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantile_is_the_end_of_its_slot() {
+        let mut histogram = Histogram::default();
+        assert_eq!(histogram.quantile_ns(0.5), None);
+        histogram.count(0, 98);
+        histogram.count(i64::MIN, 1);
+        histogram.count(i64::MAX, 1);
+        assert_eq!(histogram.quantile_ns(0.0), Some(FIRST_NS + STEP_NS));
+        assert_eq!(histogram.quantile_ns(0.5), Some(STEP_NS));
+        assert_eq!(histogram.quantile_ns(0.99), Some(STEP_NS));
+        assert_eq!(histogram.quantile_ns(1.0), Some(450_000_000));
+        histogram.count(-1, 100);
+        assert_eq!(histogram.quantile_ns(0.5), Some(0));
+    }
+
+    #[test]
+    fn what_was_counted_since_is_the_difference() {
+        let mut histogram = Histogram::default();
+        histogram.count(5, 3);
+        let then = histogram.clone();
+        histogram.count(5, 1);
+        histogram.count(200_000, 2);
+        assert_eq!(histogram.since(&then).total(), 3);
+        assert_eq!(histogram.since(&then).quantile_ns(1.0), Some(300_000));
+    }
+
+    #[test]
+    fn it_survives_a_file_and_refuses_what_is_no_slot() {
+        let mut histogram = Histogram::default();
+        for lateness_ns in [i64::MIN, -1, 0, 99_999, 7_000_000, i64::MAX] {
+            histogram.count(lateness_ns, 2);
+        }
+        let text = serde_json::to_string(&histogram).unwrap();
+        assert!(
+            text.starts_with("[[-50000000,2],[-100000,2],[0,4],"),
+            "{text}"
+        );
+        let back: Histogram = serde_json::from_str(&text).unwrap();
+        assert_eq!(back, histogram);
+        for wrong in ["[[1,1]]", "[[450000000,1]]", "[[-50100000,1]]"] {
+            assert!(serde_json::from_str::<Histogram>(wrong).is_err(), "{wrong}");
+        }
+    }
+}

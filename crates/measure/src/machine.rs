@@ -1,0 +1,149 @@
+//! What the machine did meanwhile: whose time each processor spent, and how even its own pace was.
+//!
+//! A sender's own clock can miss work that it caused elsewhere, on a kernel thread or in an interrupt. So the
+//! idle time of its processor is read beside it: what was not idle was busy, whoever is charged for it.
+
+use std::fs;
+use std::hint::black_box;
+use std::time::Instant;
+
+use onrush_sys::clock::cpu_ns_of;
+use serde::{Deserialize, Serialize};
+
+/// How one processor has spent its time since boot, in ns; the kernel tells it in steps of 10 ms.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct CoreTimes {
+    /// Doing nothing. The kernel measures this; the rest it samples.
+    pub idle_ns: u64,
+    /// Taken away by the host of a virtual machine.
+    pub stolen_ns: u64,
+}
+
+/// The times of every processor, by number.
+#[must_use]
+pub fn core_times() -> Vec<CoreTimes> {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    parse_stat(
+        &stat,
+        1_000_000_000 / rustix::param::clock_ticks_per_second(),
+    )
+}
+
+fn parse_stat(stat: &str, tick_ns: u64) -> Vec<CoreTimes> {
+    let mut cores = Vec::new();
+    for line in stat.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let number = words.next().and_then(|word| word.strip_prefix("cpu"));
+        let Some(number) = number.and_then(|digits| digits.parse::<usize>().ok()) else {
+            continue;
+        };
+        // proc_stat(5): user nice system idle iowait irq softirq steal ...
+        let ticks: Vec<u64> = words.map(|word| word.parse().unwrap_or(0)).collect();
+        let of = |i: usize| ticks.get(i).copied().unwrap_or(0) * tick_ns;
+        // A processor that is off has no line; it never has had any time.
+        cores.resize(cores.len().max(number + 1), CoreTimes::default());
+        cores[number] = CoreTimes {
+            idle_ns: of(3) + of(4),
+            stolen_ns: of(7),
+        };
+    }
+    cores
+}
+
+/// The threads of this process whose name begins so (the kernel keeps 15 bytes of a name).
+#[must_use]
+pub fn threads_named(prefix: &str) -> Vec<u32> {
+    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten();
+    tasks
+        .flatten()
+        .filter(|task| {
+            let name = fs::read_to_string(task.path().join("comm"));
+            name.is_ok_and(|name| name.starts_with(prefix))
+        })
+        .filter_map(|task| task.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// Processor time of these threads together, in ns; threads that are gone count nothing.
+#[must_use]
+pub fn cpu_ns_of_all(threads: &[u32]) -> u64 {
+    threads.iter().filter_map(|&thread| cpu_ns_of(thread)).sum()
+}
+
+/// How long a thread was ready to run and did not, in ns, because another had its processor. 0 where the
+/// kernel keeps no such account (CONFIG_SCHED_INFO).
+#[must_use]
+pub fn waited_ns(thread: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat"));
+    let waited = stat.ok().and_then(|text| {
+        let mut words = text.split_ascii_whitespace();
+        words.nth(1)?.parse().ok()
+    });
+    waited.unwrap_or(0)
+}
+
+/// Runnable threads of the whole machine, averaged over the last minute.
+#[must_use]
+pub fn load() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let first = text.split_ascii_whitespace().next();
+    first.and_then(|word| word.parse().ok()).unwrap_or(0.0)
+}
+
+/// Does a fixed piece of arithmetic on the calling thread's processor, and says how long it took in ns: on a
+/// machine at rest the same each time.
+#[must_use]
+pub fn yardstick_ns() -> u64 {
+    let begin = Instant::now();
+    let mut state = black_box(0x9e37_79b9_7f4a_7c15_u64);
+    for _ in 0..YARDSTICK_STEPS {
+        // A chain: no step can begin before the last has ended.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+    }
+    black_box(state);
+    u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// About 20 ms.
+const YARDSTICK_STEPS: u32 = 10_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_found_by_number_and_idle_includes_waiting_for_disks() {
+        let stat =
+            "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 2 3 100 20 4 5 6 0 0\ncpu2 0 0 0 7 0 0 0\nintr 5\n";
+        let cores = parse_stat(stat, 10_000_000);
+        assert_eq!(cores.len(), 3);
+        assert_eq!(
+            (cores[0].idle_ns, cores[0].stolen_ns),
+            (1_200_000_000, 60_000_000)
+        );
+        assert_eq!(cores[1], CoreTimes::default());
+        assert_eq!((cores[2].idle_ns, cores[2].stolen_ns), (70_000_000, 0));
+        assert!(!core_times().is_empty());
+    }
+
+    #[test]
+    fn threads_are_found_by_name_and_their_time_is_theirs() {
+        let (finish, is_finished) = std::sync::mpsc::channel::<()>();
+        let (begun, is_begun) = std::sync::mpsc::channel();
+        let thread = std::thread::Builder::new().name("yardstick-77".to_owned());
+        let thread = thread.spawn(move || {
+            assert!(yardstick_ns() > 0);
+            begun.send(()).unwrap();
+            is_finished.recv().ok();
+        });
+        is_begun.recv().unwrap();
+        let found = threads_named("yardstick-");
+        assert_eq!(found.len(), 1);
+        assert!(cpu_ns_of_all(&found) > 1_000_000);
+        drop(finish);
+        thread.unwrap().join().unwrap();
+        assert!(threads_named("no such thread").is_empty());
+    }
+}

@@ -1,0 +1,244 @@
+//! What a handful of samples says: the median, how sure it is, and which samples stand apart.
+//!
+//! Nothing assumes a distribution. The interval of a median comes from order statistics, outliers from the
+//! distance to the median; both are shown, and nothing is ever dropped.
+
+/// Confidence that an interval aims at.
+const COVERAGE_WANTED: f64 = 0.95;
+
+/// A sample further from the median than this many robust standard deviations stands apart (Iglewicz and
+/// Hoaglin, *How to Detect and Handle Outliers*, 1993).
+const OUTLIER_DEVIATIONS: f64 = 3.5;
+
+/// What turns a median distance into the standard deviation of a normal distribution.
+const DEVIATION_PER_MEDIAN_DISTANCE: f64 = 1.4826;
+
+/// Spread (largest less smallest, over the median) from which on samples are noisy.
+const SPREAD_NOISY: f64 = 0.25;
+
+/// Samples below which a median has no interval worth the name: with five, smallest and largest enclose it
+/// with a probability of 94 %.
+const SAMPLES_FEW: usize = 5;
+
+/// A summary of samples that were taken in the order given.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// How many.
+    pub samples: usize,
+    /// The middle one, or the mean of the middle two.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// Two samples that enclose the true median with a probability of [`Self::coverage`].
+    pub interval: (f64, f64),
+    /// At least 0.95 where there are enough samples (six); below, what smallest and largest give.
+    pub coverage: f64,
+    /// Which samples stand apart, counted from 0.
+    pub outliers: Vec<usize>,
+}
+
+impl Summary {
+    /// Summarises `samples`; `None` without any, or if one is not a number.
+    #[must_use]
+    pub fn of(samples: &[f64]) -> Option<Self> {
+        if samples.is_empty() || samples.iter().any(|x| x.is_nan()) {
+            return None;
+        }
+        let sorted = sorted(samples);
+        let median = middle(&sorted);
+        let (low, coverage) = interval(sorted.len());
+        Some(Self {
+            samples: sorted.len(),
+            median,
+            min: sorted[0],
+            max: sorted[sorted.len() - 1],
+            interval: (sorted[low], sorted[sorted.len() - 1 - low]),
+            coverage,
+            outliers: outliers(samples, median),
+        })
+    }
+
+    /// Largest less smallest, over the median; 0 if that is 0.
+    #[must_use]
+    pub fn spread(&self) -> f64 {
+        if self.median == 0.0 {
+            0.0
+        } else {
+            (self.max - self.min) / self.median.abs()
+        }
+    }
+
+    /// The median with smallest and largest behind it, to so many decimals.
+    #[must_use]
+    pub fn told(&self, digits: usize) -> String {
+        let Self {
+            median, min, max, ..
+        } = self;
+        format!("{median:.digits$} ({min:.digits$}..{max:.digits$})")
+    }
+
+    /// What a reader must know before believing the samples, in words with what to do next. `what` names them.
+    #[must_use]
+    pub fn warnings(&self, what: &str) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.samples < SAMPLES_FEW {
+            warnings.push(format!(
+                "{what}: {} samples are few; their range holds the true median with {:.0} %. Take more \
+                 (--repeats {SAMPLES_FEW})",
+                self.samples,
+                self.coverage * 100.0
+            ));
+        }
+        if self.spread() > SPREAD_NOISY {
+            warnings.push(format!(
+                "{what}: the samples spread over {:.0} % of their median; something else was at work. Run it \
+                 again on a quiet machine",
+                self.spread() * 100.0
+            ));
+        }
+        if self.outliers == [0] {
+            warnings.push(format!(
+                "{what}: the first sample stands apart from the others; a longer warm-up would tell why"
+            ));
+        } else if !self.outliers.is_empty() {
+            let numbers: Vec<_> = self.outliers.iter().map(|i| (i + 1).to_string()).collect();
+            warnings.push(format!(
+                "{what}: samples {} of {} stand apart; they are counted all the same",
+                numbers.join(", "),
+                self.samples
+            ));
+        }
+        warnings
+    }
+}
+
+/// The median of `samples`, or `None` without any.
+#[must_use]
+pub fn median(samples: &[f64]) -> Option<f64> {
+    Summary::of(samples).map(|summary| summary.median)
+}
+
+fn sorted(samples: &[f64]) -> Vec<f64> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+fn middle(sorted: &[f64]) -> f64 {
+    let half = sorted.len() / 2;
+    if sorted.len().is_multiple_of(2) {
+        f64::midpoint(sorted[half - 1], sorted[half])
+    } else {
+        sorted[half]
+    }
+}
+
+/// How many of the smallest (and of the largest) samples lie outside the narrowest interval that encloses the
+/// true median as surely as wanted, and how surely it does.
+///
+/// Each sample lies below the true median with probability 1/2, so the number of those that do is binomial.
+fn interval(samples: usize) -> (usize, f64) {
+    // P(exactly k below), from k = 0 up.
+    let mut exactly = 0.5_f64.powi(i32::try_from(samples).unwrap_or(i32::MAX));
+    let mut outside = 0.0;
+    let mut best = None;
+    for low in 0..samples.div_ceil(2) {
+        outside += 2.0 * exactly;
+        let coverage = 1.0 - outside;
+        if best.is_some() && coverage < COVERAGE_WANTED {
+            break;
+        }
+        best = Some((low, coverage.max(0.0)));
+        exactly *= to_f64(samples - low) / to_f64(low + 1);
+    }
+    best.unwrap_or((0, 0.0))
+}
+
+fn outliers(samples: &[f64], median: f64) -> Vec<usize> {
+    let distances: Vec<_> = samples.iter().map(|x| (x - median).abs()).collect();
+    let bound = middle(&sorted(&distances)) * DEVIATION_PER_MEDIAN_DISTANCE * OUTLIER_DEVIATIONS;
+    // Samples that are mostly equal have no distance to measure others by.
+    if bound == 0.0 {
+        return Vec::new();
+    }
+    (0..samples.len())
+        .filter(|&i| distances[i] > bound)
+        .collect()
+}
+
+/// A count as a number to calculate with; exact up to 2^53.
+#[must_use]
+#[allow(clippy::cast_precision_loss, reason = "no count here comes near 2^53")]
+pub(crate) fn to_f64(count: usize) -> f64 {
+    count as f64
+}
+
+/// As [`to_f64`].
+#[must_use]
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "no count or time in ns here comes near 2^53"
+)]
+pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
+    part as f64 / whole as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_is_the_middle_one_or_between_the_middle_two() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[1.0, f64::NAN]), None);
+    }
+
+    #[test]
+    fn an_interval_is_as_sure_as_the_binomial_distribution_says() {
+        // Table of the sign test: n, how many are cut off each side, 1 - 2 * B(cut - 1).
+        for (samples, low, coverage) in [
+            (1, 0, 0.0),
+            (3, 0, 0.75),
+            (5, 0, 0.9375),
+            (6, 0, 0.968_75),
+            (8, 0, 0.992_187_5),
+            (9, 1, 0.960_937_5),
+            (15, 3, 0.964_843_75),
+            (20, 5, 0.958_610_534_667_968_8),
+        ] {
+            let (found, sure) = interval(samples);
+            assert_eq!(found, low, "{samples}");
+            assert!((sure - coverage).abs() < 1e-12, "{samples}: {sure}");
+        }
+        let samples: Vec<_> = (0..9).map(f64::from).collect();
+        assert_eq!(Summary::of(&samples).unwrap().interval, (1.0, 7.0));
+    }
+
+    #[test]
+    fn outliers_are_named_and_counted_all_the_same() {
+        let summary = Summary::of(&[10.0, 11.0, 10.5, 40.0, 9.5]).unwrap();
+        assert_eq!(summary.outliers, [3]);
+        assert_eq!((summary.min, summary.max), (9.5, 40.0));
+        let text = summary.warnings("x").join("\n");
+        assert!(text.contains("samples 4 of 5 stand apart"), "{text}");
+        assert!(text.contains("spread over 290 %"), "{text}");
+        assert_eq!(summary.told(1), "10.5 (9.5..40.0)");
+    }
+
+    #[test]
+    fn a_slow_first_sample_and_few_samples_are_told() {
+        let first = Summary::of(&[30.0, 10.0, 10.2, 10.1, 9.9]).unwrap();
+        let text = first.warnings("x").join("\n");
+        assert!(text.contains("the first sample stands apart"), "{text}");
+        let few = Summary::of(&[1.0, 1.0, 1.0]).unwrap();
+        let text = few.warnings("x").join("\n");
+        assert!(text.contains("3 samples are few"), "{text}");
+        assert!(text.contains("with 75 %"), "{text}");
+        let quiet = Summary::of(&[1.0; 5]).unwrap();
+        assert_eq!(quiet.warnings("x"), [""; 0]);
+    }
+}
