@@ -11,4 +11,5 @@
 pub mod experiment;
 pub mod histogram;
 pub mod machine;
+pub mod serve;
 pub mod stats;

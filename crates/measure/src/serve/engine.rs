@@ -1,0 +1,158 @@
+//! The contestant: our engine, on the data plane that the server runs on.
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use onrush_server::config::{Config, Limits};
+use onrush_server::data::Data;
+use onrush_server::engine::Stream;
+use onrush_server::engine::shared::{LATENESS_BUCKET_NS, LATENESS_FIRST_NS, WorkerShared};
+use onrush_sys::clock::monotonic_ns;
+use onrush_sys::path::PathName;
+use onrush_wire::media::plan::TS_PACKETS_PER_RTP_MAX;
+use tokio::runtime::{Builder, Runtime};
+
+use super::run::{Bench, Finished, LEAD_NS, Sender};
+use super::{Counts, ServeError, system};
+use crate::machine;
+
+/// How long the kernel may hold on to the last trains.
+const WIND_UP_TIME_MAX: Duration = Duration::from_secs(5);
+
+struct Engine {
+    data: Data,
+    streams: Vec<Stream>,
+    /// It does not run as what it was asked to.
+    failed: Option<String>,
+}
+
+/// Starts a session on each socket, by the path `path` or not at all.
+pub(super) fn start(
+    bench: &Bench,
+    path: PathName,
+    sockets: Vec<UdpSocket>,
+) -> Result<Box<dyn Sender>, ServeError> {
+    let config = config(bench, path);
+    let data = Data::start(&config)?;
+    let mut engine = Engine {
+        failed: (data.path() != path)
+            .then(|| format!("{path} is not available here; `onrush doctor` says why")),
+        streams: Vec::new(),
+        data,
+    };
+    if engine.failed.is_none() {
+        engine.play_all(bench, &config, sockets)?;
+    }
+    Ok(Box::new(engine))
+}
+
+/// The server's own settings, but for what the experiment is about.
+fn config(bench: &Bench, path: PathName) -> Config {
+    // The images are a little larger than the file, and a chunk's end stays empty. Never so small a cache
+    // that the server would cut it into small chunks.
+    let cache_bytes = usize::try_from(bench.film.bytes()).unwrap_or(usize::MAX) / 4 * 5;
+    Config {
+        media_root: bench.film.folder().to_owned(),
+        burst: Duration::from_nanos(bench.settings.burst_ns),
+        cache_bytes: cache_bytes + (64 << 20),
+        cores: vec![bench.core],
+        limits: Limits {
+            sessions_max: bench.settings.sessions as usize,
+            ..Limits::default()
+        },
+        path,
+        ..Config::default()
+    }
+}
+
+impl Engine {
+    fn play_all(
+        &mut self,
+        bench: &Bench,
+        config: &Config,
+        sockets: Vec<UdpSocket>,
+    ) -> Result<(), ServeError> {
+        let runtime = runtime()?;
+        let media = bench.film.open(config, &runtime)?;
+        let cues = bench
+            .film
+            .cues(media.plan(TS_PACKETS_PER_RTP_MAX), &bench.settings);
+        for (socket, cue) in sockets.into_iter().zip(&cues) {
+            let stream = self.data.open(&media, TS_PACKETS_PER_RTP_MAX, socket)?;
+            runtime.block_on(stream.prepare(cue.from))?;
+            self.streams.push(stream);
+        }
+        let begin_ns = monotonic_ns() + LEAD_NS;
+        for (stream, cue) in self.streams.iter().zip(&cues) {
+            let delay_ns = (begin_ns + cue.phase_ns).saturating_sub(monotonic_ns());
+            stream.play(cue.from, None, Duration::from_nanos(delay_ns))?;
+        }
+        Ok(())
+    }
+
+    fn worker(&self) -> &WorkerShared {
+        self.data
+            .engines()
+            .counters()
+            .next()
+            .expect("one engine was started")
+    }
+}
+
+impl Sender for Engine {
+    fn counts(&self) -> Counts {
+        let worker = self.worker();
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut counts = Counts {
+            packets: of(&worker.packets),
+            packets_refused: of(&worker.packets_refused),
+            crossings: of(&worker.crossings),
+            ticks: of(&worker.ticks),
+            trains: of(&worker.trains),
+            trains_zero_copy: of(&worker.trains_zero_copy),
+            trains_copied: of(&worker.trains_copied),
+            underruns: of(&worker.underruns),
+            lags: of(&worker.lags),
+            ..Counts::default()
+        };
+        for (i, bucket) in (0..).zip(&worker.lateness) {
+            counts
+                .lateness
+                .count(LATENESS_FIRST_NS + i * LATENESS_BUCKET_NS, of(bucket));
+        }
+        counts
+    }
+
+    fn stop(mut self: Box<Self>) -> Result<Finished, ServeError> {
+        let source = self
+            .streams
+            .first()
+            .map(|stream| Arc::clone(stream.source()));
+        let images_a_chunk = source.map_or(0, |source| source.packets_of(0).end);
+        self.streams.clear();
+        let give_up_ns = monotonic_ns() + u64::try_from(WIND_UP_TIME_MAX.as_nanos()).unwrap_or(0);
+        let under_way = || {
+            self.data.engines().streams() > 0 || self.worker().in_flight.load(Ordering::Relaxed) > 0
+        };
+        while under_way() && monotonic_ns() < give_up_ns {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let stuck = under_way().then(|| "the kernel did not give all memory back".to_owned());
+        let chunks_built = &self.data.store().counters().chunks_built;
+        Ok(Finished {
+            counts: self.counts(),
+            builder_cpu_ns: machine::cpu_ns_of_all(&machine::threads_named("onrush-build-")),
+            images_built: chunks_built.load(Ordering::Relaxed) * images_a_chunk,
+            failed: self.failed.take().or(stuck),
+        })
+    }
+}
+
+/// Runs what the server runs beside its engines.
+pub(super) fn runtime() -> Result<Runtime, ServeError> {
+    let built = Builder::new_current_thread().enable_all().build();
+    built.map_err(system("start a runtime"))
+}

@@ -1,0 +1,468 @@
+//! One run: a contestant sends, is watched from outside, and is judged by what arrived.
+
+use std::io;
+use std::net::UdpSocket;
+use std::thread;
+use std::time::Duration;
+
+use onrush_sys::clock::monotonic_ns;
+use onrush_sys::thread::{pin_to, raise_open_files_limit};
+use onrush_testkit::sink::{self, Sink};
+use onrush_testkit::testbed::{
+    Mode, Options, RCV_DEVICE, RCV_IPV4, SND_DEVICE, SND_IPV4, Testbed, TestbedError,
+};
+
+use super::film::Film;
+use super::{
+    Arrived, Contestant, Counts, Interval, Progress, REPEATS_OF_VOID_MAX, Run, ServeError,
+    Settings, engine, plain, system,
+};
+use crate::histogram::{self, Histogram};
+use crate::machine::{self, CoreTimes};
+use crate::stats::ratio;
+
+/// The port of the first session at the sink; the others follow.
+const PORT_FIRST: u16 = 20_000;
+
+/// A run that sent this much less or more than was due did not keep pace.
+const PACE_TOLERANCE: f64 = 0.02;
+
+/// From when all is ready to the first packet.
+pub(super) const LEAD_NS: u64 = 100_000_000;
+
+/// A contestant that sends.
+pub(super) trait Sender {
+    /// What it has done so far.
+    fn counts(&self) -> Counts;
+
+    /// Ends it; what it has done in all, once nothing of it is under way any more.
+    fn stop(self: Box<Self>) -> Result<Finished, ServeError>;
+}
+
+/// What is left of a sender.
+#[derive(Default)]
+pub(super) struct Finished {
+    pub(super) counts: Counts,
+    /// Processor time of the threads that write packet images.
+    pub(super) builder_cpu_ns: u64,
+    /// What they wrote.
+    pub(super) images_built: u64,
+    /// Why it did not do what it was asked to.
+    pub(super) failed: Option<String>,
+}
+
+/// What all runs share.
+pub(super) struct Bench {
+    pub(super) settings: Settings,
+    pub(super) film: Film,
+    /// The sender's processor.
+    pub(super) core: usize,
+    testbed: Testbed,
+    sink: Sink,
+}
+
+impl Bench {
+    pub(super) fn set_up(settings: &Settings, core: usize) -> Result<Self, ServeError> {
+        raise_open_files_limit();
+        let testbed = Testbed::new(Options::default())?;
+        let sessions = u16::try_from(settings.sessions).expect("checked against SESSIONS_MAX");
+        let ports = PORT_FIRST..=PORT_FIRST + (sessions - 1);
+        let sink = Sink::attach(&testbed.rcv, RCV_DEVICE, ports)?;
+        let film = Film::make(settings).map_err(system("write the film to be sent"))?;
+        Ok(Self {
+            settings: settings.clone(),
+            testbed,
+            sink,
+            film,
+            core,
+        })
+    }
+
+    /// The sending device and what it does in hardware, or here in nobody's.
+    pub(super) fn network(&self) -> Result<String, ServeError> {
+        let features = self.testbed.snd.tool("ethtool", ["-k", SND_DEVICE]);
+        let features = features.map_err(TestbedError::from)?.stdout;
+        let on = String::from_utf8_lossy(&features);
+        let on: Vec<_> = on
+            .lines()
+            .filter_map(|line| line.trim().strip_suffix(": on"))
+            .filter(|name| name.starts_with("tx-") || name.starts_with("generic-seg"))
+            .collect();
+        Ok(format!(
+            "veth pair, sink at tc ingress of its far end; {}",
+            on.join(" ")
+        ))
+    }
+
+    pub(super) fn run_all(
+        &mut self,
+        runs: &mut Vec<Run>,
+        mut progress: impl FnMut(Progress),
+    ) -> Result<(), ServeError> {
+        let schedule: Vec<_> = self.settings.schedule().collect();
+        let mut planned = u32::try_from(schedule.len()).unwrap_or(u32::MAX);
+        for (mode, contestant, repeat) in schedule {
+            for attempt in 0..=REPEATS_OF_VOID_MAX {
+                let mut tell = |next| {
+                    let runs_done = u32::try_from(runs.len()).unwrap_or(u32::MAX);
+                    progress(Progress {
+                        runs_done,
+                        runs: planned,
+                        next,
+                    });
+                };
+                tell(Some((mode, contestant, repeat)));
+                let run = self.run(mode, contestant, repeat, attempt)?;
+                let is_void = !run.void.is_empty();
+                runs.push(run);
+                if !is_void {
+                    break;
+                }
+                planned += u32::from(attempt < REPEATS_OF_VOID_MAX);
+            }
+        }
+        let runs_done = u32::try_from(runs.len()).unwrap_or(u32::MAX);
+        progress(Progress {
+            runs_done,
+            runs: runs_done,
+            next: None,
+        });
+        Ok(())
+    }
+
+    fn run(
+        &mut self,
+        mode: Mode,
+        contestant: Contestant,
+        repeat: u32,
+        attempt: u32,
+    ) -> Result<Run, ServeError> {
+        self.testbed.set_mode(mode)?;
+        self.sink.reset()?;
+        let yardstick_ns = self.yardstick_ns();
+        let sockets = self.sockets()?;
+        let sender = match contestant {
+            Contestant::Engine(path) => engine::start(self, path, sockets)?,
+            Contestant::ReadSendLoop => plain::start(self, sockets)?,
+        };
+        thread::sleep(Duration::from_nanos(LEAD_NS + self.settings.warm_up_ns));
+        let before = Snapshot::take(&*sender, &self.sink, contestant, self.core)?;
+        thread::sleep(Duration::from_nanos(self.settings.measured_ns));
+        let after = Snapshot::take(&*sender, &self.sink, contestant, self.core)?;
+        let finished = sender.stop()?;
+        let mut interval = after.since(&before, self.core);
+        interval.packets_due = self
+            .film
+            .packets_due(self.settings.sessions, interval.wall_ns);
+        let mut run = Run {
+            mode,
+            contestant,
+            repeat,
+            attempt,
+            void: finished.failed.into_iter().collect(),
+            yardstick_ns,
+            interval,
+            packets_sent: finished.counts.packets,
+            arrived: self.sink.totals()?.into(),
+            builder_cpu_ns: finished.builder_cpu_ns,
+            images_built: finished.images_built,
+        };
+        run.void
+            .extend(run.faults(&finished.counts, self.film.stride()));
+        Ok(run)
+    }
+
+    /// On the sender's processor, by a thread that then ends.
+    fn yardstick_ns(&self) -> u64 {
+        let core = self.core;
+        let measured = thread::spawn(move || pin_to(core).ok().map(|()| machine::yardstick_ns()));
+        measured.join().ok().flatten().unwrap_or(0)
+    }
+
+    /// A socket for each session, in the sending namespace, connected to its port of the sink.
+    fn sockets(&self) -> Result<Vec<UdpSocket>, ServeError> {
+        let sockets = self.testbed.snd.run(|| {
+            (0..self.settings.sessions)
+                .map(|number| {
+                    let number = u16::try_from(number).expect("checked against SESSIONS_MAX");
+                    let socket = UdpSocket::bind((SND_IPV4, 0))?;
+                    socket.connect((RCV_IPV4, PORT_FIRST + number))?;
+                    Ok(socket)
+                })
+                .collect::<io::Result<Vec<_>>>()
+        });
+        sockets.map_err(system("open a socket for each session (see ulimit -n)"))
+    }
+}
+
+/// Everything that counts up, at one moment.
+struct Snapshot {
+    at_ns: u64,
+    cpu_ns: u64,
+    waited_ns: u64,
+    counts: Counts,
+    cores: Vec<CoreTimes>,
+    arrivals: Histogram,
+}
+
+impl Snapshot {
+    fn take(
+        sender: &dyn Sender,
+        sink: &Sink,
+        contestant: Contestant,
+        core: usize,
+    ) -> Result<Self, ServeError> {
+        let name = match contestant {
+            Contestant::Engine(_) => format!("onrush-send-{core}"),
+            Contestant::ReadSendLoop => plain::THREAD_NAME.to_owned(),
+        };
+        let threads = machine::threads_named(&name);
+        Ok(Self {
+            at_ns: monotonic_ns(),
+            cpu_ns: machine::cpu_ns_of_all(&threads),
+            counts: sender.counts(),
+            cores: machine::core_times(),
+            waited_ns: threads
+                .iter()
+                .map(|&thread| machine::waited_ns(thread))
+                .sum(),
+            arrivals: arrivals(&sink.lateness()?),
+        })
+    }
+
+    /// What happened since `before`.
+    fn since(&self, before: &Self, core: usize) -> Interval {
+        let wall_ns = self.at_ns - before.at_ns;
+        let (mut core_busy_ns, mut other_cores_busy_ns, mut stolen_ns) = (0, 0, 0);
+        for (number, (now, then)) in self.cores.iter().zip(&before.cores).enumerate() {
+            let stolen = now.stolen_ns.saturating_sub(then.stolen_ns);
+            let idle = now.idle_ns.saturating_sub(then.idle_ns);
+            let busy = wall_ns.saturating_sub(idle + stolen);
+            stolen_ns += stolen;
+            if number == core {
+                core_busy_ns = busy;
+            } else {
+                other_cores_busy_ns += busy;
+            }
+        }
+        Interval {
+            wall_ns,
+            cpu_ns: self.cpu_ns.saturating_sub(before.cpu_ns),
+            waited_ns: self.waited_ns.saturating_sub(before.waited_ns),
+            core_busy_ns,
+            other_cores_busy_ns,
+            stolen_ns,
+            packets_due: 0,
+            counts: self.counts.since(&before.counts),
+            arrival_lateness: self.arrivals.since(&before.arrivals),
+        }
+    }
+}
+
+impl Run {
+    /// Why it proves nothing: everything that is not as it must be, each in words. `counts` are those of the
+    /// whole run.
+    fn faults(&self, counts: &Counts, stride: usize) -> Vec<String> {
+        let (arrived, interval) = (&self.arrived, &self.interval);
+        let pace = ratio(interval.counts.packets, interval.packets_due.max(1));
+        let may_copy = self.contestant != Contestant::ENGINE;
+        let trains_expected = self.mode == Mode::Uso && self.contestant.segments();
+        let checks = [
+            (
+                arrived.packets != counts.packets,
+                format!(
+                    "{} packets were sent, {} arrived",
+                    counts.packets, arrived.packets
+                ),
+            ),
+            (
+                arrived.bytes != counts.packets * stride as u64,
+                format!("{} bytes arrived in packets of {stride}", arrived.bytes),
+            ),
+            (
+                arrived.sequence_missing + arrived.sequence_repeated > 0,
+                format!(
+                    "{} sequence numbers were missing, {} came again",
+                    arrived.sequence_missing, arrived.sequence_repeated
+                ),
+            ),
+            (
+                counts.packets_refused > 0,
+                format!("the kernel refused {} packets", counts.packets_refused),
+            ),
+            (
+                counts.lags > 0,
+                format!("{} times a session was too late to catch up", counts.lags),
+            ),
+            (
+                (pace - 1.0).abs() > PACE_TOLERANCE,
+                format!(
+                    "it did not keep pace: it sent {:.0} % of what was due",
+                    pace * 100.0
+                ),
+            ),
+            (
+                !may_copy && counts.trains_copied > 0,
+                format!("the kernel copied {} trains", counts.trains_copied),
+            ),
+            (
+                !may_copy && counts.trains_zero_copy != counts.trains,
+                format!(
+                    "of {} trains {} were reported as sent without a copy",
+                    counts.trains, counts.trains_zero_copy
+                ),
+            ),
+            (
+                (arrived.trains > 0) != trains_expected,
+                format!(
+                    "{} trains arrived whole, in mode {}",
+                    arrived.trains,
+                    self.mode.name()
+                ),
+            ),
+            (
+                interval.cpu_ns == 0,
+                "the sending thread was not found".to_owned(),
+            ),
+        ];
+        checks
+            .into_iter()
+            .filter_map(|(is_fault, what)| is_fault.then_some(what))
+            .collect()
+    }
+}
+
+impl From<sink::Counts> for Arrived {
+    fn from(counts: sink::Counts) -> Self {
+        Self {
+            packets: counts.packets,
+            bytes: counts.bytes,
+            skbs: counts.skbs,
+            trains: counts.trains,
+            train_packets_max: counts.train_packets_max,
+            sequence_missing: counts.sequence_missing,
+            sequence_repeated: counts.sequence_repeated,
+        }
+    }
+}
+
+/// The sink's histogram as one of ours.
+fn arrivals(sink: &sink::Histogram) -> Histogram {
+    let mut histogram = Histogram::default();
+    histogram.count(i64::MIN, sink.under);
+    for (i, &count) in (0..).zip(&sink.steps) {
+        histogram.count(sink::LATENESS_FLOOR_NS + i * sink::LATENESS_STEP_NS, count);
+    }
+    histogram.count(i64::MAX, sink.over);
+    histogram
+}
+
+const _: () = assert!(
+    histogram::FIRST_NS == sink::LATENESS_FLOOR_NS && histogram::STEP_NS == sink::LATENESS_STEP_NS
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::tests::{counts, run};
+    use onrush_sys::path::PathName;
+
+    const GSO: Contestant = Contestant::Engine(PathName::SendmmsgGso);
+
+    #[test]
+    fn a_run_that_did_what_it_should_is_not_void() {
+        for mode in [Mode::Uso, Mode::SoftwareGso] {
+            for contestant in [Contestant::ENGINE, GSO, Contestant::ReadSendLoop] {
+                let run = run(mode, contestant, 0, 1);
+                let faults = run.faults(&run.interval.counts, 1328);
+                assert_eq!(faults, [""; 0], "{contestant}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_thing_that_is_not_as_it_must_be_makes_a_run_void() {
+        type Change = fn(&mut Run, &mut Counts);
+        let changes: [(&str, Change); 14] = [
+            ("1000 packets were sent, 999 arrived", |r, _| {
+                r.arrived.packets -= 1
+            }),
+            ("1000 packets were sent, 1001 arrived", |r, _| {
+                r.arrived.packets += 1
+            }),
+            ("bytes arrived in packets of 1328", |r, _| {
+                r.arrived.bytes -= 1
+            }),
+            ("1 sequence numbers were missing", |r, _| {
+                r.arrived.sequence_missing = 1
+            }),
+            ("1 came again", |r, _| r.arrived.sequence_repeated = 1),
+            ("refused 1 packets", |_, c| c.packets_refused = 1),
+            ("1 times a session was too late", |_, c| c.lags = 1),
+            ("it sent 97 % of what was due", |r, _| {
+                r.interval.counts.packets = 970
+            }),
+            ("it sent 103 % of what was due", |r, _| {
+                r.interval.counts.packets = 1030
+            }),
+            ("copied 1 trains", |_, c| c.trains_copied = 1),
+            ("of 125 trains 124 were reported", |_, c| {
+                c.trains_zero_copy -= 1
+            }),
+            ("0 trains arrived whole, in mode uso", |r, _| {
+                r.arrived.trains = 0
+            }),
+            ("125 trains arrived whole, in mode software-gso", |r, _| {
+                r.mode = Mode::SoftwareGso
+            }),
+            ("thread was not found", |r, _| r.interval.cpu_ns = 0),
+        ];
+        for (expected, change) in changes {
+            let mut run = run(Mode::Uso, Contestant::ENGINE, 0, 1);
+            let mut counts = counts(125, 125);
+            change(&mut run, &mut counts);
+            let faults = run.faults(&counts, 1328);
+            assert!(
+                faults.len() == 1 && faults[0].contains(expected),
+                "{expected}: {faults:?}"
+            );
+        }
+        // A path that copies may; a train where none was sent is as wrong as none where there should be.
+        let mut plain = run(Mode::Uso, Contestant::ReadSendLoop, 0, 1);
+        plain.arrived.trains = 1;
+        assert_eq!(plain.faults(&plain.interval.counts, 1328).len(), 1);
+    }
+
+    #[test]
+    fn what_is_not_idle_and_not_stolen_is_busy() {
+        let at = |at_ns, times: [(u64, u64); 2]| Snapshot {
+            at_ns,
+            cpu_ns: 0,
+            waited_ns: 0,
+            counts: Counts::default(),
+            cores: times
+                .map(|(idle_ns, stolen_ns)| CoreTimes { idle_ns, stolen_ns })
+                .to_vec(),
+            arrivals: Histogram::default(),
+        };
+        let (before, after) = (at(10, [(5, 0), (7, 1)]), at(110, [(95, 0), (47, 21)]));
+        let interval = after.since(&before, 1);
+        assert_eq!((interval.wall_ns, interval.core_busy_ns), (100, 40));
+        assert_eq!((interval.other_cores_busy_ns, interval.stolen_ns), (10, 20));
+    }
+
+    #[test]
+    fn the_sinks_histogram_keeps_its_edges() {
+        let mut steps = vec![0; histogram::SLOTS];
+        (steps[0], steps[500], steps[histogram::SLOTS - 1]) = (1, 10, 1);
+        let sink = sink::Histogram {
+            under: 1,
+            steps,
+            over: 1,
+        };
+        let ours = arrivals(&sink);
+        assert_eq!(ours.total(), sink.packets());
+        assert_eq!(ours.quantile_ns(0.5), sink.quantile_ns(0.5));
+        assert_eq!(ours.quantile_ns(0.5), Some(histogram::STEP_NS));
+    }
+}

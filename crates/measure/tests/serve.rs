@@ -1,0 +1,79 @@
+//! The serve experiment, small: that it runs, counts, and survives its file. Nothing here looks at times.
+
+use onrush_measure::experiment::Record;
+use onrush_measure::serve::report::Report;
+use onrush_measure::serve::{self, Contestant, ServeError, ServeRecord, Settings};
+use onrush_testkit::testbed::Mode;
+use onrush_testkit::{require_root, skip};
+
+#[test]
+fn a_few_sessions_are_served_and_counted_in_both_modes() {
+    require_root!();
+    let settings = Settings {
+        sessions: 5,
+        warm_up_ns: 100_000_000,
+        measured_ns: 500_000_000,
+        repeats: 1,
+        ..Settings::default()
+    };
+    let mut told = Vec::new();
+    let record = match serve::carry_out(&settings, "test", "onrush bench serve", |p| told.push(p)) {
+        Err(ServeError::Cores { .. }) => return skip::record("needs two processors"),
+        record => record.unwrap(),
+    };
+    for &mode in &settings.modes {
+        for &contestant in &settings.contestants {
+            check(&record, mode, contestant);
+        }
+    }
+    let last = told.last().unwrap();
+    assert!(last.next.is_none() && last.runs_done as usize == record.runs.len());
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("serve.json");
+    record.write(&file).unwrap();
+    let back: ServeRecord = Record::read(&file, serve::NAME).unwrap();
+    assert_eq!(back, record);
+    let report = Report::of(&back);
+    assert_eq!((report.rows.len(), report.verdicts.len()), (8, 2));
+}
+
+/// What holds of a run however busy the machine is.
+fn check(record: &ServeRecord, mode: Mode, contestant: Contestant) {
+    let mut runs = record.runs.iter().rev();
+    let run = runs
+        .find(|run| (run.mode, run.contestant) == (mode, contestant))
+        .unwrap();
+    let what = format!("{} {contestant}: {run:?}", mode.name());
+    // Only haste can make it void here.
+    let excused = ["keep pace", "too late"];
+    let faults = run
+        .void
+        .iter()
+        .filter(|fault| !excused.iter().any(|e| fault.contains(e)));
+    assert_eq!(faults.count(), 0, "{what}");
+    assert_eq!(run.arrived.packets, run.packets_sent, "{what}");
+    // Five sessions of 4 Mbit/s send 1900 packets a second.
+    assert!((500..4000).contains(&run.packets_sent), "{what}");
+    assert_eq!(run.arrived.bytes, run.packets_sent * 1328, "{what}");
+    let counts = &run.interval.counts;
+    let per_packet = counts.packets <= counts.crossings;
+    let one_by_one = [Contestant::ReadSendLoop];
+    assert_eq!(per_packet, one_by_one.contains(&contestant), "{what}");
+    if contestant == Contestant::ENGINE {
+        assert!(
+            counts.trains_zero_copy > 0 && counts.trains_copied == 0,
+            "{what}"
+        );
+        assert!(run.images_built > 0, "{what}");
+    }
+    assert_eq!(
+        run.arrived.train_packets_max > 1,
+        run.arrived.trains > 0,
+        "{what}"
+    );
+    assert!(
+        counts.lateness.total() > 0 && run.interval.arrival_lateness.total() > 0,
+        "{what}"
+    );
+}
