@@ -9,6 +9,7 @@ use clap_complete::Shell;
 use onrush_server::config::{Config, Limits};
 use onrush_sys::path::PathName;
 
+use crate::bench::Bench;
 use crate::units::{Rate, Size, Time, within};
 
 /// Serves MPEG transport streams to RTSP players.
@@ -35,6 +36,7 @@ pub(crate) enum Command {
     Serve(Box<Serve>),
     Inspect(Inspect),
     Doctor(Doctor),
+    Bench(Bench),
     /// Print a shell's completion script
     ///
     /// Load it in the running shell, or put it where the shell looks for completions:

@@ -4,6 +4,7 @@
 //! when it checked something and found it wanting, 2 when it could not run.
 
 mod args;
+mod bench;
 mod doctor;
 mod inspect;
 mod limits;
@@ -45,6 +46,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
             inspect::inspect(&arguments.file, &options, &mut out)?;
             ExitCode::SUCCESS
         }
+        Command::Bench(arguments) => bench::run(arguments, &mut out)?,
         Command::Completions { shell } => {
             // Into memory first: the generator panics when it cannot write.
             let mut script = Vec::new();

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 const ONRUSH: &str = env!("CARGO_BIN_EXE_onrush");
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/demo.ts");
-const COMMANDS: [&str; 4] = ["serve", "inspect", "doctor", "completions"];
+const COMMANDS: [&str; 5] = ["serve", "inspect", "doctor", "bench", "completions"];
 const COLUMNS: usize = 79;
 const SCREEN_LINES: usize = 24;
 /// Bounds every wait for something that takes moments; never a measure.
@@ -19,7 +19,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn short_help_fits_a_screen() {
-    for command in COMMANDS.iter().copied().chain([""]) {
+    for command in COMMANDS.iter().copied().chain(["", "bench serve"]) {
         let page = help(command, "-h");
         assert!(page.lines().count() <= SCREEN_LINES, "{page}");
         for line in page.lines() {
@@ -35,7 +35,7 @@ fn short_help_fits_a_screen() {
 
 #[test]
 fn long_help_is_a_manual_with_examples() {
-    for command in COMMANDS.iter().copied().chain([""]) {
+    for command in COMMANDS.iter().copied().chain(["", "bench serve"]) {
         let page = help(command, "--help");
         assert!(
             page.lines().all(|line| line.chars().count() <= COLUMNS),
@@ -83,6 +83,11 @@ fn what_can_not_run_ends_with_2_and_says_why() {
         (&["serve", "--cores", "x"], "as in 0,2-3"),
         (&["serve", "--rtp-ports", "5"], "FIRST even"),
         (&["serve", "--log-format", "xml"], "text, json"),
+        (&["bench", "serve", "--sessions", "0"], "1 to 8192"),
+        (&["bench", "serve", "--rate", "1kbit/s"], "500 kbit/s"),
+        (&["bench", "serve", "--mode", "gso"], "software-gso"),
+        (&["bench", "serve", "--from", "none.json"], "none.json"),
+        (&["bench", "serve", "--from", "none", "--quick"], "--from"),
         (&["completions", "tcsh"], "bash"),
     ] {
         let output = onrush(arguments);
@@ -338,10 +343,7 @@ fn onrush(arguments: &[&str]) -> Output {
 }
 
 fn help(command: &str, flag: &str) -> String {
-    let arguments: Vec<_> = [command, flag]
-        .into_iter()
-        .filter(|word| !word.is_empty())
-        .collect();
+    let arguments: Vec<_> = command.split_whitespace().chain([flag]).collect();
     let output = onrush(&arguments);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}");
     text(&output.stdout)
