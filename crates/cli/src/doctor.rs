@@ -176,6 +176,9 @@ fn ring_remedy(facts: &Facts, refused: &Refused) -> &'static str {
             "a seccomp filter is in force: let the container use io_uring \
              (podman run --security-opt seccomp=unconfined)"
         }
+        (Some(libc::EPERM | libc::EACCES), _) => {
+            "a security module denies it to this account: see SELinux's or AppArmor's log"
+        }
         (Some(libc::ENOMEM), _) => "raise the limit of locked memory: ulimit -l unlimited",
         _ => "use a kernel of Linux 6.0 or later with CONFIG_IO_URING",
     }
@@ -503,6 +506,7 @@ mod tests {
         };
         assert!(remedy(libc::EPERM, Some(2), true).starts_with("sysctl"));
         assert!(remedy(libc::EPERM, Some(0), true).starts_with("a seccomp filter"));
+        assert!(remedy(libc::EPERM, Some(0), false).starts_with("a security module"));
         assert!(remedy(libc::ENOSYS, None, true).starts_with("a seccomp filter"));
         assert!(remedy(libc::ENOSYS, None, false).starts_with("use a kernel"));
         assert!(remedy(libc::ENOMEM, Some(0), false).contains("ulimit -l"));
