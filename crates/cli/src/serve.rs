@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use onrush_server::config::Config;
-use onrush_server::library::Library;
-use onrush_server::server::Server;
+use onrush_server::library::{Library, LibraryError};
+use onrush_server::server::{Server, StartError};
 use onrush_sys::memory::Pages;
 use onrush_sys::probe;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
     // Before the server: a signal that comes while it starts must stop it, not kill it.
     let mut signals = Signals::listen().context("can not listen for signals")?;
     let config = arguments.config(media_root);
-    let server = Server::start(config.clone())?;
+    let server = Server::start(config.clone()).map_err(with_next_step)?;
     // The clients matter more than whoever read the first line and closed the pipe.
     if let Err(error) = welcome(&server, &config, out) {
         tracing::debug!("can not print how to play: {error}");
@@ -46,6 +46,20 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
     thread::spawn(move || signals.exit_at_next());
     server.shutdown();
     Ok(ExitCode::SUCCESS)
+}
+
+/// What to do about a directory that can not be served; the other errors say so themselves.
+fn with_next_step(error: StartError) -> anyhow::Error {
+    let StartError::Library(LibraryError::Root { source, .. }) = &error else {
+        return error.into();
+    };
+    let next = match source.kind() {
+        io::ErrorKind::NotFound => "check the name",
+        io::ErrorKind::NotADirectory => "name the directory that it is in",
+        io::ErrorKind::PermissionDenied => "let this account read it (chmod +rx)",
+        _ => "name another",
+    };
+    anyhow::anyhow!("{error}; {next}")
 }
 
 /// A line for each address, one for each of the first files with the command that plays it, and one for

@@ -111,11 +111,11 @@ fn what_can_not_be_served_is_one_line_and_2() {
     for (arguments, said) in [
         (
             &["serve", "/no/such/directory", "--rtsp", "127.0.0.1:0"][..],
-            &["/no/such/directory", "No such file"][..],
+            &["/no/such/directory", "No such file", "check the name"][..],
         ),
         (
             &["serve", DEMO, "--rtsp", "127.0.0.1:0"],
-            &["demo.ts", "Not a directory"],
+            &["demo.ts", "Not a directory", "that it is in"],
         ),
         (
             &["serve", folder, "--rtsp", &taken],
