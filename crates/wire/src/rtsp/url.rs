@@ -141,6 +141,7 @@ mod tests {
         assert_eq!(path("/a%3fb%23c"), "a?b#c");
         assert_eq!(path("rtsp://host"), "");
         assert_eq!(path("rtsp://host:/"), "");
+        assert_eq!(path("/a#b?c"), "a");
         assert_eq!(path("/...ts"), "...ts");
         assert_eq!(Target::parse("*"), Ok(Target::Server));
     }
