@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onrush_wire::rtcp;
+use onrush_wire::rtcp::{self, Heard};
 use onrush_wire::rtsp::{Range, RangeError, Reply, SessionId, Span, State, StatusCode, npt};
 use tokio::sync::{Mutex, Notify};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -54,7 +54,7 @@ pub(super) enum End {
     Teardown,
     /// The client has not been heard for too long.
     Timeout,
-    /// The client has closed its connection and its ports.
+    /// The client has closed its connection, and its ports or the stream.
     Gone,
     /// The file was truncated, replaced or could not be read.
     Media(String),
@@ -300,8 +300,7 @@ impl Session {
             tokio::select! {
                 () = self.changed.notified() => {}
                 heard = flow.hear() => match heard {
-                    Ok(heard) if heard.alive => self.touch(),
-                    Ok(_) => {}
+                    Ok(heard) => self.heard(heard),
                     Err(error) => self.missing(&error),
                 },
                 reason = flow.stream.ended(), if is_playing => self.ended(&flow, reason),
@@ -330,6 +329,17 @@ impl Session {
             .set((self.state.get() == State::Playing).then_some(next));
         if let Err(error) = flow.report(position_ns) {
             self.missing(&error);
+        }
+    }
+
+    /// Acts on what the client's RTCP port said. A goodbye alone ends nothing: players send it beside
+    /// TEARDOWN, or before they play again.
+    fn heard(&self, heard: Heard) {
+        if heard.alive {
+            self.touch();
+        }
+        if heard.bye && self.connections.get() == 0 {
+            self.end(End::Gone);
         }
     }
 
@@ -387,7 +397,7 @@ impl std::fmt::Display for End {
         match self {
             Self::Teardown => f.write_str("teardown"),
             Self::Timeout => f.write_str("its client was not heard of in the session's time-out"),
-            Self::Gone => f.write_str("its client closed the connection and its ports"),
+            Self::Gone => f.write_str("its client is gone"),
             Self::Media(reason) | Self::Send(reason) => f.write_str(reason),
             Self::Stopped => f.write_str("the server stops"),
         }
