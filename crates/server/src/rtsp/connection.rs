@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use onrush_wire::rtsp::{
     self, Decoder, Intent, Known, Range, Reply, Request, RtpInfo, SessionId, State, StatusCode,
@@ -52,16 +52,41 @@ pub(super) async fn serve(
     };
     while let Some(received) = connection.receive().await? {
         match received {
-            Ok(request) => connection.answer(&request).await?,
+            Ok(request) => {
+                connection.answer(&request).await?;
+                let closes = |value: &str| value.trim().eq_ignore_ascii_case("close");
+                if request.headers_named("Connection").any(closes) {
+                    break;
+                }
+            }
             Err((reply, cseq)) => {
                 debug!("{peer}: {} and the end of the connection", reply.status());
                 connection.write(&reply, cseq).await?;
-                return connection.socket.shutdown().await;
+                break;
             }
         }
     }
-    Ok(())
+    close(&mut connection.socket).await
 }
+
+/// Says that nothing more will come, and waits for the client to say so too, for a second at the most: what
+/// it has sent unread would make the kernel reset the connection, and the last reply be lost.
+pub(super) async fn close(socket: &mut TcpStream) -> io::Result<()> {
+    socket.shutdown().await?;
+    let drained = async {
+        loop {
+            socket.readable().await?;
+            match socket.try_read(&mut [0; 512]) {
+                Ok(0) => return Ok(()),
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                _ => {}
+            }
+        }
+    };
+    timeout(CLOSE_TIME_MAX, drained).await.unwrap_or(Ok(()))
+}
+
+const CLOSE_TIME_MAX: Duration = Duration::from_secs(1);
 
 struct Connection<'a> {
     control: &'a Rc<Control>,
@@ -228,6 +253,10 @@ impl Connection<'_> {
             Some(session) => Arc::clone(session.media()),
             None => self.open(&path).await?,
         };
+        if control.stopping.get() {
+            let note = "the server stops";
+            return Err(Reply::refusal(StatusCode::ServiceUnavailable, note));
+        }
         if session.is_none() && control.is_full() {
             let sessions_max = control.config.limits.sessions_max;
             let note = format!("all {sessions_max} sessions are taken");
@@ -272,9 +301,14 @@ impl Connection<'_> {
     }
 
     fn join(&mut self, session: &Session) {
-        if self.sessions.insert(session.id()) {
-            session.join();
+        if self.sessions.contains(&session.id()) {
+            return;
         }
+        // So that it does not remember every session that ever was.
+        let existing = self.control.sessions.borrow();
+        self.sessions.retain(|id| existing.contains_key(id));
+        self.sessions.insert(session.id());
+        session.join();
     }
 
     fn has_sessions(&self) -> bool {

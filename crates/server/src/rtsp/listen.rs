@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use super::{Control, connection};
@@ -103,8 +103,8 @@ fn admit(control: &Rc<Control>, socket: TcpStream, peer: SocketAddr) {
             debug!("connection of {peer} refused: there are too many");
             control.refusals.set(control.refusals.get() + 1);
             drop(spawn_local(async move {
-                // Whether it is heard is the client's business; whether it lingers is not.
-                let _unheard = timeout(Duration::from_secs(1), refuse(socket)).await;
+                // Whether it is heard is the client's business.
+                refuse(socket).await.unwrap_or_default();
                 control.refusals.set(control.refusals.get() - 1);
             }));
         }
@@ -112,23 +112,14 @@ fn admit(control: &Rc<Control>, socket: TcpStream, peer: SocketAddr) {
     }
 }
 
-/// Says 503, and waits for the client to close: data that it had sent unread would make the kernel reset
-/// the connection, and the answer be lost.
 async fn refuse(mut socket: TcpStream) -> io::Result<()> {
     let reply = Reply::refusal(StatusCode::ServiceUnavailable, "too many connections")
         .with(headers::CONNECTION, "close");
+    // Into an empty buffer: this waits for nobody.
     socket
         .write_all(&reply.to_bytes(None, SystemTime::now()))
         .await?;
-    socket.shutdown().await?;
-    loop {
-        socket.readable().await?;
-        match socket.try_read(&mut [0; 512]) {
-            Ok(0) => return Ok(()),
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
-            _ => {}
-        }
-    }
+    connection::close(&mut socket).await
 }
 
 fn bind_one(address: SocketAddr) -> io::Result<std::net::TcpListener> {

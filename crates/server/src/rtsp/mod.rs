@@ -46,6 +46,8 @@ pub(crate) struct Control {
     connections: RefCell<HashMap<IpAddr, usize>>,
     /// Connections that are being told that there are too many.
     refusals: Cell<usize>,
+    /// No more sessions are to come.
+    stopping: Cell<bool>,
     statistics: Arc<Statistics>,
 }
 
@@ -73,6 +75,7 @@ impl Control {
             sessions: RefCell::default(),
             connections: RefCell::default(),
             refusals: Cell::new(0),
+            stopping: Cell::new(false),
             statistics,
         })
     }
@@ -90,16 +93,14 @@ impl Control {
         accepting.spawn_local(Rc::clone(&self).keep_house());
         // A sender that was dropped asks for the same as one that sent.
         stop.await.unwrap_or_default();
+        self.stopping.set(true);
         self.library.stop();
         accepting.shutdown().await;
-        loop {
-            // One that is being set up right now comes into the table while the others leave it.
-            let Some(session) = self.sessions.borrow().values().next().cloned() else {
-                break;
-            };
-            for session in self.sessions.borrow().values() {
-                session.end(End::Stopped);
-            }
+        let sessions: Vec<_> = self.sessions.borrow().values().cloned().collect();
+        for session in &sessions {
+            session.end(End::Stopped);
+        }
+        for session in &sessions {
             session.over().await;
         }
     }
