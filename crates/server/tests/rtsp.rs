@@ -190,6 +190,11 @@ fn a_file_is_described_set_up_played_to_its_end_again_and_torn_down() {
         description.header("Content-Base"),
         Some(format!("{url}/").as_str())
     );
+    let with_slash = client.request("DESCRIBE", &format!("{url}/"), &[]).unwrap();
+    assert_eq!(
+        with_slash.header("Content-Base"),
+        description.header("Content-Base")
+    );
     let sdp = String::from_utf8(description.body).unwrap();
     assert!(sdp.contains("\r\ns=a folder/été.ts\r\n") && sdp.contains("IN IP4 127.0.0.1\r\n"));
     assert!(sdp.contains("\r\na=range:npt=0-"));
@@ -473,6 +478,15 @@ fn requests_may_come_together_or_byte_by_byte() {
         client.send_raw(&[*byte]).unwrap();
     }
     assert_eq!(answers(&mut client), ["1", "2", "3", "4"]);
+    // One that says more than it may, and closes, still gets the reason.
+    let mut hasty = fixture.connect();
+    let noise = [&b"\0"[..], &[b'x'; 100_000]].concat();
+    hasty.send_raw(&noise).unwrap();
+    assert_eq!(hasty.response().unwrap().status, 400);
+    let mut last = fixture.connect();
+    last.request("OPTIONS", "*", &[("Connection", "close")])
+        .unwrap();
+    assert!(last.is_closed());
     // A client that says no more still gets its answers.
     client.send_raw(all.as_bytes()).unwrap();
     client.shut_down().unwrap();
@@ -580,16 +594,14 @@ fn there_are_no_more_sessions_than_there_may_be() {
         let transport = ports.transport().unwrap();
         let headers = [("Transport", transport.as_str())];
         let url = format!("{}/track1", fixture.url("long.ts"));
-        fixture
-            .connect()
-            .request("SETUP", &url, &headers)
-            .unwrap()
-            .status
+        fixture.connect().request("SETUP", &url, &headers).unwrap()
     };
-    assert_eq!(third(), 453);
+    let refused = third();
+    assert_eq!(refused.status, 453);
+    assert!(refused.reason.contains("2 sessions"), "{}", refused.reason);
     assert_eq!(fixture.server.sessions(), 2);
     first.request("TEARDOWN", &[]);
-    wait_until("a free place", || third() == 200);
+    wait_until("a free place", || third().status == 200);
 }
 
 #[test]
@@ -736,11 +748,13 @@ fn after_a_pause_comes_exactly_the_next_packet() {
     let fixture = Fixture::new();
     let mut viewer = fixture.set_up_file("short.ts");
     let mut all = Vec::new();
+    let mut first_sequences = Vec::new();
     for _ in 0..4 {
         let (sequence, timestamp) = viewer.play(None);
         let packets = viewer.ports.receive(3).unwrap();
         let first = header(&packets[0]);
         assert_eq!((first.sequence, first.timestamp), (sequence, timestamp));
+        first_sequences.push(sequence);
         all.extend(packets);
         assert_eq!(viewer.request("PAUSE", &[]).status, 200);
         all.extend(viewer.drain());
@@ -751,6 +765,60 @@ fn after_a_pause_comes_exactly_the_next_packet() {
     all.extend(viewer.to_the_end());
     assert_contiguous(&all);
     assert_carries(&all, &demo(1));
+    // After the end it starts from the beginning, wherever it was paused before.
+    assert_eq!(viewer.play(None).0, first_sequences[0]);
+}
+
+#[test]
+fn a_new_end_does_not_disturb_what_plays() {
+    let fixture = Fixture::new();
+    let mut viewer = fixture.set_up();
+    viewer.play(None);
+    let mut all = viewer.ports.receive(20).unwrap();
+    for range in ["npt=now-8", "npt=-2"] {
+        viewer.play(Some(range));
+    }
+    all.extend(viewer.to_the_end());
+    assert_contiguous(&all);
+    assert!(
+        payload(&all).len() < demo(3).len(),
+        "it goes on to the old end"
+    );
+}
+
+#[test]
+fn closed_ports_end_no_session_whose_connection_is_open() {
+    let fixture = Fixture::new();
+    let mut viewer = fixture.set_up();
+    let (rtp, rtcp) = (&viewer.ports.rtp, &viewer.ports.rtcp);
+    let addresses = [rtp, rtcp].map(|socket| socket.local_addr().unwrap());
+    viewer.ports = Ports::bind(V4).unwrap();
+    viewer.play(None);
+    for _ in 0..20 {
+        assert_eq!(viewer.request("GET_PARAMETER", &[]).status, 200);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let [rtp, rtcp] = addresses.map(|address| UdpSocket::bind(address).unwrap());
+    viewer.ports = Ports { rtp, rtcp };
+    viewer.ports.rtp.set_read_timeout(Some(WAIT_MAX)).unwrap();
+    viewer.ports.receive(10).unwrap();
+}
+
+#[test]
+fn a_client_without_a_connection_that_says_goodbye_is_believed() {
+    let fixture = Fixture::new();
+    let mut viewer = fixture.set_up();
+    let server = SocketAddr::new(V4, viewer.session.server_ports.1);
+    let goodbye = b"\x80\xc9\x00\x01\x00\x00\x00\x01\x81\xcb\x00\x01\x00\x00\x00\x01";
+    viewer.ports.rtcp.send_to(goodbye, server).unwrap();
+    for _ in 0..10 {
+        assert_eq!(viewer.request("GET_PARAMETER", &[]).status, 200);
+    }
+    let other = fixture.connect();
+    drop(std::mem::replace(&mut viewer.client, other));
+    wait_until("one connection", || fixture.server.connections() == 1);
+    viewer.ports.rtcp.send_to(goodbye, server).unwrap();
+    fixture.wait_for_sessions(0);
 }
 
 #[test]
