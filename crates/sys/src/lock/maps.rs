@@ -1,8 +1,10 @@
-//! This process's mappings, as `/proc/self/maps` tells them. Read only to explain a failure.
+//! This process's mappings, as `/proc/self/maps` tells them.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::sync::OnceLock;
 
 /// One mapping.
 #[derive(Debug)]
@@ -33,6 +35,113 @@ pub(super) fn count() -> io::Result<usize> {
     Ok(BufReader::new(File::open("/proc/self/maps")?)
         .lines()
         .count())
+}
+
+/// What lies behind addresses.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Backing {
+    /// Memory that nobody else has.
+    PrivateAnonymous,
+    /// A private mapping of a file.
+    PrivateFile,
+    /// Memory that others may have mapped, or hold a descriptor of.
+    Shared,
+}
+
+/// What lies behind all of `bytes`; the most shared if it is not all the same. An error if there is a hole.
+pub(super) fn backing(bytes: &Range<usize>) -> io::Result<Backing> {
+    if let Some(backing) = query_backing(bytes) {
+        return backing;
+    }
+    let mappings = mappings(bytes)?;
+    if first_gap(bytes, &mappings).is_some() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    Ok(if mappings.iter().any(|m| m.permissions.ends_with('s')) {
+        Backing::Shared
+    } else if mappings.iter().any(|m| m.inode != 0) {
+        Backing::PrivateFile
+    } else {
+        Backing::PrivateAnonymous
+    })
+}
+
+/// Asks for the few mappings that matter (PROCMAP_QUERY, Linux 6.11) instead of reading all; `None` if the
+/// kernel can not.
+fn query_backing(bytes: &Range<usize>) -> Option<io::Result<Backing>> {
+    let mut backing = Backing::PrivateAnonymous;
+    let mut at = bytes.start;
+    while at < bytes.end {
+        let mut query = ProcmapQuery {
+            size: size_of::<ProcmapQuery>() as u64,
+            query_addr: at as u64,
+            ..ProcmapQuery::default()
+        };
+        if let Err(error) = query.ask() {
+            let hole = error.raw_os_error() == Some(libc::ENOENT);
+            return hole.then_some(Err(error));
+        }
+        if query.vma_flags & VMA_SHARED != 0 {
+            return Some(Ok(Backing::Shared));
+        }
+        if query.inode != 0 {
+            backing = Backing::PrivateFile;
+        }
+        at = usize::try_from(query.vma_end).ok()?;
+    }
+    Some(Ok(backing))
+}
+
+/// `struct procmap_query`.
+#[derive(Default)]
+#[repr(C)]
+struct ProcmapQuery {
+    size: u64,
+    query_flags: u64,
+    query_addr: u64,
+    vma_start: u64,
+    vma_end: u64,
+    vma_flags: u64,
+    vma_page_size: u64,
+    vma_offset: u64,
+    inode: u64,
+    dev_major: u32,
+    dev_minor: u32,
+    vma_name_size: u32,
+    build_id_size: u32,
+    vma_name_addr: u64,
+    build_id_addr: u64,
+}
+
+const _: () = assert!(size_of::<ProcmapQuery>() == 104);
+
+/// `_IOWR('f', 17, struct procmap_query)`
+const PROCMAP_QUERY: libc::Ioctl = 3 << 30 | 104 << 16 | 0x66 << 8 | 17;
+const VMA_SHARED: u64 = 8;
+
+impl ProcmapQuery {
+    /// The mapping at `query_addr`, or ENOENT.
+    fn ask(&mut self) -> io::Result<()> {
+        // A descriptor of `/proc/self` is that of the process that opened it: a child must open its own.
+        static MAPS: OnceLock<(u32, File)> = OnceLock::new();
+        let (pid, maps) = match MAPS.get() {
+            Some(opened) => opened,
+            None => {
+                let opened = (std::process::id(), File::open("/proc/self/maps")?);
+                MAPS.get_or_init(|| opened)
+            }
+        };
+        if *pid != std::process::id() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        // SAFETY: PROCMAP_QUERY reads and writes a `struct procmap_query` of the size that it says, which
+        // this is, and writes no name and no build id where their sizes are zero.
+        let result = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY, &raw mut *self) };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
 }
 
 /// The first part of `bytes` that none of `mappings` covers.

@@ -18,6 +18,9 @@
 //! process locks or pins it, so each one counts for itself, and what a killed process held is given back.
 //! The first lock of a segment finds no pages and makes them; [`pages_in_memory`] tells whether others did.
 //!
+//! A [`Cache`] finds registrations of a ring again without entering the kernel, and never one whose memory has
+//! been unmapped, replaced or discarded.
+//!
 //! A lock belongs to the memory that was mapped when it was taken. Unmapping a locked range ends residency;
 //! pinned pages stay pinned but are no longer what the address shows. Locking the range again is always
 //! right, because every lock goes to the kernel.
@@ -38,6 +41,7 @@
 //! # }
 //! ```
 
+mod cache;
 mod error;
 mod frames;
 mod intervals;
@@ -45,21 +49,26 @@ mod maps;
 mod process;
 mod segment;
 mod table;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::ptr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+pub use cache::{Budget, Cache, CacheCounters, CacheError, DISCARD_MAX, Loan, Uncached};
 pub use error::LockError;
 pub use frames::{Block, pages_in_memory};
 pub use intervals::Counts;
 use intervals::{Intervals, Residency};
+pub use process::KEPT_MAX;
 pub use segment::{Segment, SegmentError, memfd, posix, unlink_posix};
 use table::Table;
-pub use table::{BUFFER_BYTES_MAX, SLOTS_MAX, TABLES_MAX};
+pub use table::{BUFFER_BYTES_MAX, SLOTS_MAX};
+pub use watch::EVENTS_MAX;
+use watch::Watch;
 
 use crate::memory::page_bytes;
 
@@ -80,6 +89,8 @@ pub enum Kind {
 /// All locks of this process.
 pub struct Manager {
     inner: Mutex<Inner>,
+    /// Started for the first cache.
+    watch: OnceLock<Option<&'static Watch>>,
 }
 
 /// A handle on locked memory. Dropping it unlocks what no other handle holds.
@@ -205,7 +216,18 @@ impl Manager {
         };
         Self {
             inner: Mutex::new(inner),
+            watch: OnceLock::new(),
         }
+    }
+
+    fn watch(&self) -> Option<&'static Watch> {
+        *self.watch.get_or_init(|| {
+            Watch::start()
+                .inspect_err(
+                    |error| tracing::info!(%error, "no userfaultfd: registrations are not cached"),
+                )
+                .ok()
+        })
     }
 
     fn release(&self, id: u64) {
@@ -440,6 +462,8 @@ fn addresses(pages: &Range<usize>) -> Range<usize> {
 /// `mlock2`: lock pages as they are faulted in (Linux 4.4).
 const MLOCK_ONFAULT: libc::c_uint = 1;
 
+#[cfg(test)]
+mod cache_tests;
 #[cfg(test)]
 mod shared_tests;
 #[cfg(test)]

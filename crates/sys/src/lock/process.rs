@@ -3,12 +3,17 @@
 //! One word in a page that the kernel wipes in a forked child (MADV_WIPEONFORK, Linux 4.14). Comparing it
 //! costs a load, enters no kernel, and can not be got round by forking past libc.
 
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Once, OnceLock};
 
 use super::Manager;
 use crate::memory::page_bytes;
+
+/// Descriptors that can be kept from children at a time: one for each table, and the watcher's.
+pub const KEPT_MAX: usize = 64;
 
 /// The manager of the process that calls.
 pub(super) fn manager() -> &'static Manager {
@@ -32,7 +37,8 @@ pub(super) fn manager() -> &'static Manager {
     }
 }
 
-fn word() -> &'static AtomicPtr<Manager> {
+/// Where the manager of the process that looks is: null in a child that has none yet.
+pub(super) fn word() -> &'static AtomicPtr<Manager> {
     static WORD: OnceLock<&'static AtomicPtr<Manager>> = OnceLock::new();
     WORD.get_or_init(|| {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -50,4 +56,71 @@ fn word() -> &'static AtomicPtr<Manager> {
         // SAFETY: the page is zeroed, aligned, never unmapped, and used only as this type; zero is null.
         unsafe { AtomicPtr::from_ptr(page.cast()) }
     })
+}
+
+/// A descriptor that a forked child closes at once.
+///
+/// Until the last copy of a ring's descriptor is closed, its registrations pin their pages; a child that
+/// lives longer than its parent would keep them all.
+#[derive(Debug)]
+pub(super) struct KeptFd {
+    fd: RawFd,
+    place: usize,
+    kept: u64,
+}
+
+impl KeptFd {
+    pub(super) fn new(fd: OwnedFd) -> io::Result<Self> {
+        static HANDLER: Once = Once::new();
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        // SAFETY: the handler only exchanges atomics and closes descriptors, both allowed in a forked child.
+        HANDLER.call_once(|| unsafe {
+            libc::pthread_atfork(None, None, Some(close_in_child));
+        });
+        let number = u64::from(NEXT.fetch_add(1, Ordering::Relaxed));
+        let kept = number << 32 | u64::from(fd.as_raw_fd().unsigned_abs());
+        let place = KEPT.iter().position(|place| {
+            place
+                .compare_exchange(NONE, kept, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        });
+        let place = place.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?;
+        let fd = fd.into_raw_fd();
+        Ok(Self { fd, place, kept })
+    }
+}
+
+impl AsRawFd for KeptFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd
+    }
+}
+
+impl Drop for KeptFd {
+    fn drop(&mut self) {
+        // A child of fork has closed it already; its number may be somebody else's by now.
+        let place = &KEPT[self.place];
+        let kept = place.compare_exchange(self.kept, NONE, Ordering::AcqRel, Ordering::Relaxed);
+        if kept.is_ok() {
+            // SAFETY: the exchange took the descriptor out of the place that owned it.
+            drop(unsafe { OwnedFd::from_raw_fd(self.fd) });
+        }
+    }
+}
+
+/// The descriptors that are kept: [`NONE`], or the descriptor below a number that never comes again, so
+/// that one is not taken for a later one with the same descriptor.
+static KEPT: [AtomicU64; KEPT_MAX] = [const { AtomicU64::new(NONE) }; KEPT_MAX];
+
+const NONE: u64 = u64::MAX;
+
+extern "C" fn close_in_child() {
+    for place in &KEPT {
+        let kept = place.swap(NONE, Ordering::AcqRel);
+        if kept != NONE {
+            let fd = RawFd::try_from(kept & u64::from(u32::MAX)).unwrap_or(-1);
+            // SAFETY: the place owned the descriptor, and nobody in the child can use it any more.
+            unsafe { libc::close(fd) };
+        }
+    }
 }

@@ -3,18 +3,14 @@
 //! A registration takes a `FOLL_LONGTERM` pin on every page of a buffer. Pins nest in the kernel, so every
 //! handle has a registration of its own and nobody has to count. The table is registered once, empty
 //! (`IORING_RSRC_REGISTER_SPARSE`, Linux 5.19), and its slots are filled and emptied one at a time.
-//!
-//! A ring outlives its process's exit for as long as a forked child holds the descriptor, and so do its
-//! pins. Therefore the descriptors of all tables are kept where a handler that `fork` runs in the child
-//! closes them.
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::sync::Once;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use io_uring::IoUring;
+
+use super::process::KeptFd;
 
 /// Buffers a table can hold (io_uring/rsrc.h, IORING_MAX_REG_BUFFERS).
 pub const SLOTS_MAX: u16 = 1 << 14;
@@ -22,16 +18,10 @@ pub const SLOTS_MAX: u16 = 1 << 14;
 /// Bytes of one buffer (io_uring/rsrc.c, io_buffer_validate: SZ_1G).
 pub const BUFFER_BYTES_MAX: usize = 1 << 30;
 
-/// Tables that one process can have at a time.
-pub const TABLES_MAX: usize = 64;
-
 /// The table of one ring.
 #[derive(Debug)]
 pub(super) struct Table {
-    fd: RawFd,
-    /// Where in [`OPEN`] the descriptor is kept, and as what.
-    place: usize,
-    kept: u64,
+    fd: KeptFd,
     slots: u16,
     /// Slots below this have been used before.
     fresh: u16,
@@ -59,11 +49,8 @@ impl Table {
         // SAFETY: a sparse registration reads the argument, which has the layout and size of the kernel's,
         // and no buffers.
         unsafe { register(fd.as_raw_fd(), REGISTER_BUFFERS2, &argument) }?;
-        let (place, kept) = keep(&fd)?;
         Ok(Self {
-            fd: fd.into_raw_fd(),
-            place,
-            kept,
+            fd: KeptFd::new(fd)?,
             slots,
             fresh: 0,
             free: Vec::new(),
@@ -115,19 +102,7 @@ impl Table {
         };
         // SAFETY: the argument has the layout and size of the kernel's and names one iovec, which lives
         // for the call. Memory that is not there is an error; memory that goes away stays pinned.
-        unsafe { register(self.fd, REGISTER_BUFFERS_UPDATE, &argument) }
-    }
-}
-
-impl Drop for Table {
-    fn drop(&mut self) {
-        // A child of fork has closed it already; its number may be somebody else's by now.
-        let place = &OPEN[self.place];
-        let kept = place.compare_exchange(self.kept, NONE, Ordering::AcqRel, Ordering::Relaxed);
-        if kept.is_ok() {
-            // SAFETY: the exchange took the descriptor out of the place that owned it.
-            drop(unsafe { OwnedFd::from_raw_fd(self.fd) });
-        }
+        unsafe { register(self.fd.as_raw_fd(), REGISTER_BUFFERS_UPDATE, &argument) }
     }
 }
 
@@ -180,39 +155,4 @@ unsafe fn register<T>(fd: RawFd, operation: libc::c_uint, argument: &T) -> io::R
         return Err(io::Error::last_os_error());
     }
     Ok(())
-}
-
-/// The descriptors of this process's tables: [`NONE`], or the descriptor below a number that never comes
-/// again, so that a table can tell its own from a later one with the same descriptor.
-static OPEN: [AtomicU64; TABLES_MAX] = [const { AtomicU64::new(NONE) }; TABLES_MAX];
-
-const NONE: u64 = u64::MAX;
-
-fn keep(fd: &OwnedFd) -> io::Result<(usize, u64)> {
-    static HANDLER: Once = Once::new();
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    // SAFETY: the handler only exchanges atomics and closes descriptors, both allowed in a forked child.
-    HANDLER.call_once(|| unsafe {
-        libc::pthread_atfork(None, None, Some(close_in_child));
-    });
-    let number = u64::from(NEXT.fetch_add(1, Ordering::Relaxed));
-    let kept = number << 32 | u64::from(fd.as_raw_fd().unsigned_abs());
-    let place = OPEN.iter().position(|place| {
-        place
-            .compare_exchange(NONE, kept, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
-    });
-    let place = place.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?;
-    Ok((place, kept))
-}
-
-extern "C" fn close_in_child() {
-    for place in &OPEN {
-        let kept = place.swap(NONE, Ordering::AcqRel);
-        if kept != NONE {
-            let fd = (kept & u64::from(u32::MAX)).try_into().unwrap_or(-1);
-            // SAFETY: the place owned the descriptor, and nobody in the child can use it any more.
-            unsafe { libc::close(fd) };
-        }
-    }
 }

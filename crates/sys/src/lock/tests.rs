@@ -17,14 +17,14 @@ pub(super) fn has_frames() -> bool {
 }
 
 /// A mapping that goes away at the end of the test.
-struct Memory(Range<usize>);
+pub(super) struct Memory(Range<usize>);
 
 impl Memory {
-    fn anonymous(pages: usize) -> Self {
+    pub(super) fn anonymous(pages: usize) -> Self {
         Self::map(pages, libc::PROT_READ | libc::PROT_WRITE, None)
     }
 
-    fn map(pages: usize, protection: libc::c_int, file: Option<&File>) -> Self {
+    pub(super) fn map(pages: usize, protection: libc::c_int, file: Option<&File>) -> Self {
         let bytes = pages * PAGE;
         let flags = match file {
             Some(_) => libc::MAP_SHARED,
@@ -37,18 +37,19 @@ impl Memory {
         // Huge pages would make neighbours share their fate.
         // SAFETY: the range was just mapped; the advice changes no contents.
         unsafe { libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE) };
-        Self(base.addr()..base.addr() + bytes)
+        let start = base.expose_provenance();
+        Self(start..start + bytes)
     }
 
-    fn pages(&self, pages: Range<usize>) -> Range<usize> {
+    pub(super) fn pages(&self, pages: Range<usize>) -> Range<usize> {
         self.0.start + pages.start * PAGE..self.0.start + pages.end * PAGE
     }
 
-    fn all(&self) -> Range<usize> {
+    pub(super) fn all(&self) -> Range<usize> {
         self.0.clone()
     }
 
-    fn unmap(&self, pages: Range<usize>) {
+    pub(super) fn unmap(&self, pages: Range<usize>) {
         let part = self.pages(pages);
         // SAFETY: a part of our own mapping, to which there are no references.
         let result = unsafe { libc::munmap(pointer(&part).cast(), part.len()) };
@@ -89,7 +90,7 @@ pub(super) fn locked_pages(bytes: &Range<usize>) -> Vec<bool> {
 }
 
 /// The pages whose mapping has a flag (proc_pid_smaps(5), VmFlags).
-fn flagged_pages(bytes: &Range<usize>, flag: &str) -> Vec<bool> {
+pub(super) fn flagged_pages(bytes: &Range<usize>, flag: &str) -> Vec<bool> {
     let mut flagged = vec![false; bytes.len() / PAGE];
     let mut pages = 0..0;
     for line in fs::read_to_string("/proc/self/smaps").unwrap().lines() {
@@ -117,8 +118,8 @@ fn areas(memory: &Memory) -> Vec<Interval> {
     manager().areas().into_iter().filter(inside).collect()
 }
 
-/// Runs the rest of the test in a process of its own, as nobody if it is to be unprivileged. True in that
-/// process.
+/// Runs the rest of the test in a process of its own, as an account without rights if it is to be
+/// unprivileged. True in that process.
 pub(super) fn alone(test: &str, unprivileged: bool) -> bool {
     const MARK: &str = "ONRUSH_TEST_ALONE";
     if std::env::var(MARK).is_ok_and(|name| name == test) {
@@ -130,7 +131,9 @@ pub(super) fn alone(test: &str, unprivileged: bool) -> bool {
         .args(["--exact", &name, "--nocapture"])
         .env(MARK, test);
     if unprivileged && has_capability(CAP_SYS_ADMIN) {
-        command.uid(65534).gid(65534);
+        // One account a test: what an account has pinned is counted for all its processes together.
+        let account = 60_000 + test.bytes().map(u32::from).sum::<u32>() % 5000;
+        command.uid(account).gid(account);
     }
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
@@ -141,7 +144,7 @@ pub(super) fn alone(test: &str, unprivileged: bool) -> bool {
 }
 
 /// Runs `body` in a forked child and returns its exit code; 101 if it panicked.
-fn forked(body: impl FnOnce() -> i32) -> i32 {
+pub(super) fn forked(body: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child runs `body` and leaves by `_exit`; glibc lets it allocate.
     let child = unsafe { libc::fork() };
     if child == 0 {

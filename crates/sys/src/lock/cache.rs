@@ -1,0 +1,638 @@
+//! The registration cache: memory that was registered before is found again without entering the kernel.
+//!
+//! A registration pins frames, not addresses. When the address is unmapped, mapped anew or its contents
+//! discarded, the ring still has the old frames, and a send by them sends what used to be there. A cache must
+//! hear of every such event, whoever causes it and however. So it keeps only what can be watched:
+//!
+//! | memory | kept | because |
+//! |---|---|---|
+//! | private and anonymous | yes | every call that changes it is reported before it returns |
+//! | SysV segments | no | `shmdt` and `shmat` report nothing |
+//! | memfd, POSIX and other shared memory | no | whoever has the descriptor can punch a hole or cut it, in any process |
+//! | file mappings | no | the same, and most file systems forbid long-term pins |
+//!
+//! Memory that is not kept is registered when asked for and released when given back; the loan says why
+//! ([`Loan::uncached`]). Two calls replace private memory unreported, and no program makes them by accident:
+//! `shmat` with `SHM_REMAP` over it, and MADV_GUARD_INSTALL in it. Do not use them on memory that is sent.
+//!
+//! Kept registrations never overlap: a range that reaches over some is registered as one with them. So the one
+//! that covers a range is found by one look into an ordered map, or, if it was asked for before, into a table.
+//!
+//! A cache is one thread's, like the ring that it registers with. `fork` gives the child none: what it
+//! copied refuses ([`CacheError::Forked`]).
+//!
+//! ```
+//! use std::os::fd::{AsRawFd, BorrowedFd};
+//!
+//! use io_uring::IoUring;
+//! use onrush_sys::lock::{Budget, Cache};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let ring = IoUring::new(8)?;
+//! // SAFETY: the ring lives to the end of this example.
+//! let fd = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
+//! let budget = Budget { entries_max: 1000, bytes_max: 64 << 20 };
+//! let mut cache = Cache::new(fd, budget)?;
+//! let message = vec![7u8; 10_000];
+//! let range = message.as_ptr_range();
+//! let loan = cache.acquire(range.start.addr()..range.end.addr())?;
+//! // Send from `message` with buf_index(loan.buffer()), and wait for it to be sent. Then:
+//! cache.release(loan);
+//! # Ok(())
+//! # }
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+use super::error::{LockError, diagnose};
+use super::maps::{self, Backing};
+use super::table::{BUFFER_BYTES_MAX, SLOTS_MAX, Table};
+use super::watch::{Change, EVENTS_MAX, News, Position, Watch};
+use super::{Kind, Manager, process};
+use crate::memory::page_bytes;
+
+/// How long a discard may take from when the kernel tells of it. Until then memory is not kept.
+pub const DISCARD_MAX: Duration = Duration::from_secs(1);
+
+/// Registrations of one ring, by address.
+pub struct Cache {
+    table: Table,
+    budget: Budget,
+    /// The process that made it, and where to look whether it is still that one.
+    owner: *const Manager,
+    process: &'static AtomicPtr<Manager>,
+    /// `None` where there is no userfaultfd: then nothing is kept.
+    watch: Option<&'static Watch>,
+    position: Position,
+    /// Discards that were announced not long ago.
+    discards: Vec<(Range<usize>, Instant)>,
+    entries: Vec<Entry>,
+    vacant: Vec<u32>,
+    /// Kept registrations by first address. No two overlap.
+    index: BTreeMap<usize, u32>,
+    /// Where ranges were found last, by a hash of their first page. Only a hint: the entry decides.
+    hints: Box<[u32]>,
+    /// Kept registrations that nobody uses, in the order of their last use.
+    oldest: u32,
+    newest: u32,
+    kept_bytes: usize,
+    counters: CacheCounters,
+}
+
+/// How much a cache keeps.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Budget {
+    /// Registrations, at most [`SLOTS_MAX`].
+    pub entries_max: usize,
+    /// Bytes pinned by registrations that are kept.
+    pub bytes_max: usize,
+}
+
+/// What a cache has done.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct CacheCounters {
+    /// Requests that found a registration.
+    pub hits: u64,
+    /// Requests that had to register.
+    pub misses: u64,
+    /// Of the misses, those whose registration was not kept.
+    pub uncached: u64,
+    /// Registrations that went to make room.
+    pub evictions: u64,
+    /// Registrations that went because their memory did.
+    pub invalidations: u64,
+}
+
+/// The right to use registered memory in operations of the cache's ring, until it is given back with
+/// [`Cache::release`]. One that is forgotten keeps its registration for ever.
+#[derive(Debug)]
+#[must_use = "a loan that is not given back keeps its registration for ever"]
+pub struct Loan {
+    entry: u32,
+    slot: u16,
+    uncached: Option<Uncached>,
+}
+
+/// Why a registration is not kept.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Uncached {
+    /// This kernel or its settings offer no userfaultfd.
+    NoWatcher,
+    /// Another userfaultfd has the range.
+    WatchedByOthers,
+    /// Shared memory: other processes, holders of its descriptor and `shmdt` change it unreported.
+    Shared,
+    /// A private mapping of a file: cutting the file changes it unreported.
+    File,
+    /// Its contents were discarded (MADV_DONTNEED, MADV_FREE) less than [`DISCARD_MAX`] ago. The kernel tells
+    /// of a discard before it does it, so another thread may be at it still.
+    Discarded,
+    /// It is more than the budget, or everything that is kept is in use.
+    Budget,
+}
+
+/// Why memory was not registered.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CacheError {
+    /// This is a copy of the parent's cache.
+    #[error("a cache does not outlive a fork; make a new ring and a new cache in the child")]
+    Forked,
+    /// The budget makes no sense.
+    #[error("a cache of {entries_max} registrations can not be; choose 1 to {SLOTS_MAX}")]
+    Budget {
+        /// The number asked for.
+        entries_max: usize,
+    },
+    /// All slots are out on loan.
+    #[error("all {SLOTS_MAX} registrations of the ring are in use; give some back first")]
+    Full,
+    /// More than one registration can hold.
+    #[error(
+        "{bytes} bytes are more than one registration holds ({BUFFER_BYTES_MAX}); send parts of it"
+    )]
+    TooLong {
+        /// The size of the range.
+        bytes: usize,
+    },
+    /// The ring takes no table.
+    #[error(
+        "can not make a buffer table: {source}; the ring must have none yet, Linux 5.19 is needed"
+    )]
+    Table {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The memory can not be pinned.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+}
+
+impl Cache {
+    /// A cache that registers with `ring`, which must have no registered buffers. If the ring was made for a
+    /// single issuer, that thread must be the one that uses the cache.
+    pub fn new(ring: BorrowedFd<'_>, budget: Budget) -> Result<Self, CacheError> {
+        let Budget { entries_max, .. } = budget;
+        if entries_max == 0 || entries_max > usize::from(SLOTS_MAX) {
+            return Err(CacheError::Budget { entries_max });
+        }
+        let table = Table::on(ring, SLOTS_MAX).map_err(|source| CacheError::Table { source })?;
+        let manager = Manager::of_process();
+        let watch = manager.watch();
+        Ok(Self {
+            table,
+            budget,
+            owner: manager,
+            process: process::word(),
+            watch,
+            position: watch.map_or_else(Position::default, Watch::position),
+            discards: Vec::new(),
+            entries: Vec::new(),
+            vacant: Vec::new(),
+            index: BTreeMap::new(),
+            hints: vec![NONE; (entries_max * 2).next_power_of_two()].into(),
+            oldest: NONE,
+            newest: NONE,
+            kept_bytes: 0,
+            counters: CacheCounters::default(),
+        })
+    }
+
+    /// Lends the registration of `bytes`, any addresses of this process, registering them if need be.
+    ///
+    /// If a registration is kept that covers them, no kernel is entered, unless watched memory has changed
+    /// since the last call.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Manager::lock`] for [`Kind::Pinned`] memory, and those of the cache itself.
+    pub fn acquire(&mut self, bytes: Range<usize>) -> Result<Loan, CacheError> {
+        if !self.is_ours() {
+            return Err(CacheError::Forked);
+        }
+        if let Some(watch) = self.watch
+            && !watch.is_quiet(self.position)
+        {
+            self.take_in(watch);
+        }
+        let Some(entry) = self.find(&bytes) else {
+            return self.register(bytes);
+        };
+        self.counters.hits += 1;
+        if self.entries[entry as usize].loans == 0 {
+            self.unlink(entry);
+        }
+        let found = &mut self.entries[entry as usize];
+        found.loans += 1;
+        Ok(Loan {
+            entry,
+            slot: found.slot,
+            uncached: None,
+        })
+    }
+
+    /// Takes a loan back, when the last operation that used it has completed (and notified, for SEND_ZC).
+    pub fn release(&mut self, loan: Loan) {
+        if !self.is_ours() {
+            return;
+        }
+        let entry = &mut self.entries[loan.entry as usize];
+        assert!(
+            entry.loans > 0 && entry.slot == loan.slot,
+            "the loan is this cache's"
+        );
+        entry.loans -= 1;
+        if entry.loans == 0 {
+            if entry.kept {
+                self.link(loan.entry);
+            } else {
+                self.free(loan.entry);
+            }
+        }
+    }
+
+    /// Gives up what is no longer valid now, instead of at the next request: pages of unmapped memory stay
+    /// in memory until then.
+    pub fn sweep(&mut self) {
+        if let Some(watch) = self.watch
+            && self.is_ours()
+            && !watch.is_quiet(self.position)
+        {
+            self.take_in(watch);
+        }
+    }
+
+    /// What has been done so far.
+    #[must_use]
+    pub fn counters(&self) -> CacheCounters {
+        self.counters
+    }
+
+    /// Registrations that are kept, in use or not.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Bytes that they pin.
+    #[must_use]
+    pub fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
+    fn is_ours(&self) -> bool {
+        ptr::eq(self.process.load(Ordering::Relaxed), self.owner)
+    }
+
+    /// The kept registration that covers `bytes`.
+    fn find(&mut self, bytes: &Range<usize>) -> Option<u32> {
+        let hint = self.hint(bytes.start);
+        let covers = |e: &Entry| e.kept && e.bytes.start <= bytes.start && bytes.end <= e.bytes.end;
+        if bytes.start >= bytes.end {
+            return None;
+        }
+        if self
+            .entries
+            .get(self.hints[hint] as usize)
+            .is_some_and(covers)
+        {
+            return Some(self.hints[hint]);
+        }
+        let (_, &entry) = self.index.range(..=bytes.start).next_back()?;
+        if !covers(&self.entries[entry as usize]) {
+            return None;
+        }
+        self.hints[hint] = entry;
+        Some(entry)
+    }
+
+    fn hint(&self, address: usize) -> usize {
+        // Fibonacci hashing; the table's length is a power of two.
+        let hash = (address >> 12).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (hash >> 32) & (self.hints.len() - 1)
+    }
+
+    fn register(&mut self, bytes: Range<usize>) -> Result<Loan, CacheError> {
+        let pages = whole_pages(&bytes)?;
+        if pages.len() > BUFFER_BYTES_MAX {
+            let bytes = bytes.len();
+            return Err(CacheError::TooLong { bytes });
+        }
+        self.counters.misses += 1;
+        // Watched first and looked at then: what changes in between is reported.
+        match self.watch_union(&pages) {
+            Ok((wide, watch)) => match self.pin(&wide) {
+                Ok(slot) => Ok(self.keep(wide, slot)),
+                Err(error) => {
+                    watch.unwatch(&wide);
+                    Err(error)
+                }
+            },
+            Err(why) => {
+                let slot = self.pin(&pages)?;
+                self.counters.uncached += 1;
+                Ok(self.lend(pages, slot, Some(why)))
+            }
+        }
+    }
+
+    /// Watches `pages` together with the kept registrations that they meet, and gives those up.
+    fn watch_union(
+        &mut self,
+        pages: &Range<usize>,
+    ) -> Result<(Range<usize>, &'static Watch), Uncached> {
+        let watch = self.watch.ok_or(Uncached::NoWatcher)?;
+        let met = self.meeting(pages);
+        let mut wide = pages.clone();
+        for &entry in &met {
+            let bytes = &self.entries[entry as usize].bytes;
+            wide = wide.start.min(bytes.start)..wide.end.max(bytes.end);
+        }
+        if wide.len() > self.budget.bytes_max.min(BUFFER_BYTES_MAX) {
+            wide = pages.clone();
+        }
+        if wide.len() > self.budget.bytes_max {
+            return Err(Uncached::Budget);
+        }
+        if self.is_being_discarded(&wide) {
+            return Err(Uncached::Discarded);
+        }
+        if let Err(error) = watch.watch(&wide) {
+            return Err(match (error.raw_os_error(), maps::backing(&wide)) {
+                (Some(libc::EBUSY), _) => Uncached::WatchedByOthers,
+                (_, Ok(Backing::Shared)) => Uncached::Shared,
+                _ => Uncached::File,
+            });
+        }
+        let result = match maps::backing(&wide) {
+            Ok(Backing::PrivateAnonymous) => self.make_room(&met, wide.len()),
+            Ok(Backing::Shared) => Err(Uncached::Shared),
+            Ok(Backing::PrivateFile) | Err(_) => Err(Uncached::File),
+        };
+        match result {
+            Ok(()) => Ok((wide, watch)),
+            Err(why) => {
+                watch.unwatch(&wide);
+                Err(why)
+            }
+        }
+    }
+
+    /// Gives up `met`, and then the least recently used until there is room for `bytes` more.
+    fn make_room(&mut self, met: &[u32], bytes: usize) -> Result<(), Uncached> {
+        for &entry in met {
+            self.forget(entry);
+        }
+        let Budget {
+            entries_max,
+            bytes_max,
+        } = self.budget;
+        while self.index.len() >= entries_max || self.kept_bytes + bytes > bytes_max {
+            if !self.evict() {
+                return Err(Uncached::Budget);
+            }
+        }
+        Ok(())
+    }
+
+    /// Pins `bytes`, giving up what nobody uses if a limit is in the way.
+    fn pin(&mut self, bytes: &Range<usize>) -> Result<u16, CacheError> {
+        loop {
+            let error = match self.table.pin(bytes) {
+                Some(Ok(slot)) => return Ok(slot),
+                Some(Err(error)) => Some(error),
+                None => None,
+            };
+            let is_limit = error
+                .as_ref()
+                .is_none_or(|e| e.raw_os_error() == Some(libc::ENOMEM));
+            if !(is_limit && self.evict()) {
+                let error = error.map(|e| diagnose(bytes, Kind::Pinned, e));
+                return Err(error.map_or(CacheError::Full, CacheError::Lock));
+            }
+        }
+    }
+
+    fn keep(&mut self, bytes: Range<usize>, slot: u16) -> Loan {
+        self.kept_bytes += bytes.len();
+        let start = bytes.start;
+        let loan = self.lend(bytes, slot, None);
+        self.entries[loan.entry as usize].kept = true;
+        self.index.insert(start, loan.entry);
+        let hint = self.hint(start);
+        self.hints[hint] = loan.entry;
+        loan
+    }
+
+    fn lend(&mut self, bytes: Range<usize>, slot: u16, uncached: Option<Uncached>) -> Loan {
+        let fresh = Entry {
+            bytes,
+            slot,
+            kept: false,
+            loans: 1,
+            older: NONE,
+            newer: NONE,
+        };
+        let entry = if let Some(entry) = self.vacant.pop() {
+            self.entries[entry as usize] = fresh;
+            entry
+        } else {
+            self.entries.push(fresh);
+            u32::try_from(self.entries.len() - 1).expect("a table has fewer slots")
+        };
+        Loan {
+            entry,
+            slot,
+            uncached,
+        }
+    }
+
+    /// Takes in what the watcher has heard.
+    #[cold]
+    fn take_in(&mut self, watch: &'static Watch) {
+        let changes = match watch.news(&mut self.position) {
+            News::Changes(changes) => changes,
+            News::Everything => vec![Change {
+                start: 0,
+                end: usize::MAX,
+                is_ahead: true,
+            }],
+        };
+        for Change {
+            start,
+            end,
+            is_ahead,
+        } in changes
+        {
+            for entry in self.meeting(&(start..end)) {
+                self.counters.invalidations += 1;
+                self.forget(entry);
+            }
+            if is_ahead {
+                self.discards.push((start..end, Instant::now()));
+            }
+        }
+        if self.discards.len() > EVENTS_MAX {
+            self.discards = vec![(0..usize::MAX, Instant::now())];
+        }
+    }
+
+    /// Whether `pages` are perhaps being discarded just now by another thread. Registered before that is
+    /// done, they would be stale when it is, and nothing would tell.
+    fn is_being_discarded(&mut self, pages: &Range<usize>) -> bool {
+        self.discards
+            .retain(|(_, heard)| heard.elapsed() < DISCARD_MAX);
+        let meets = |(r, _): &(Range<usize>, Instant)| r.start < pages.end && pages.start < r.end;
+        self.discards.iter().any(meets)
+    }
+
+    /// The kept registrations that meet `bytes`.
+    fn meeting(&self, bytes: &Range<usize>) -> Vec<u32> {
+        let first = self.index.range(..=bytes.start).next_back();
+        let first = first.filter(|&(_, &e)| self.entries[e as usize].bytes.end > bytes.start);
+        let start = first.map_or(bytes.start, |(&start, _)| start);
+        self.index
+            .range(start..bytes.end.max(start))
+            .map(|(_, &e)| e)
+            .collect()
+    }
+
+    /// Gives up the least recently used registration; false if all that is kept is in use.
+    fn evict(&mut self) -> bool {
+        let entry = self.oldest;
+        if entry == NONE {
+            return false;
+        }
+        self.counters.evictions += 1;
+        self.forget(entry);
+        true
+    }
+
+    /// Keeps `entry` no longer: nobody finds it any more, and it goes when its last loan does.
+    fn forget(&mut self, entry: u32) {
+        let found = &mut self.entries[entry as usize];
+        found.kept = false;
+        let (bytes, idle) = (found.bytes.clone(), found.loans == 0);
+        self.kept_bytes -= bytes.len();
+        self.index.remove(&bytes.start);
+        if let Some(watch) = self.watch {
+            watch.unwatch(&bytes);
+        }
+        if idle {
+            self.unlink(entry);
+            self.free(entry);
+        }
+    }
+
+    fn free(&mut self, entry: u32) {
+        self.table.unpin(self.entries[entry as usize].slot);
+        self.vacant.push(entry);
+    }
+
+    /// Makes `entry` the most recently used of those that nobody uses.
+    fn link(&mut self, entry: u32) {
+        let before = std::mem::replace(&mut self.newest, entry);
+        let linked = &mut self.entries[entry as usize];
+        (linked.older, linked.newer) = (before, NONE);
+        match before {
+            NONE => self.oldest = entry,
+            _ => self.entries[before as usize].newer = entry,
+        }
+    }
+
+    fn unlink(&mut self, entry: u32) {
+        let Entry { older, newer, .. } = self.entries[entry as usize];
+        match older {
+            NONE => self.oldest = newer,
+            _ => self.entries[older as usize].newer = newer,
+        }
+        match newer {
+            NONE => self.newest = older,
+            _ => self.entries[newer as usize].older = older,
+        }
+    }
+}
+
+impl Loan {
+    /// The registered buffer's number, for an operation's `buf_index`.
+    #[must_use]
+    pub fn buffer(&self) -> u16 {
+        self.slot
+    }
+
+    /// Why the registration will not be found again, if so.
+    #[must_use]
+    pub fn uncached(&self) -> Option<Uncached> {
+        self.uncached
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        if !self.is_ours() {
+            return;
+        }
+        // Those on loan are released with the table, when the ring has no more use for it.
+        for entry in std::mem::take(&mut self.index).into_values() {
+            if let Some(watch) = self.watch {
+                watch.unwatch(&self.entries[entry as usize].bytes);
+            }
+        }
+        for entry in &self.entries {
+            if entry.kept || entry.loans > 0 {
+                self.table.unpin(entry.slot);
+            }
+        }
+    }
+}
+
+// SAFETY: the pointer to the owner is compared and never followed; everything else may be sent.
+unsafe impl Send for Cache {}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache")
+            .field("budget", &self.budget)
+            .field("kept", &self.kept())
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}
+
+/// No entry.
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Debug)]
+struct Entry {
+    bytes: Range<usize>,
+    slot: u16,
+    /// Whether it can be found. One that can not goes with its last loan.
+    kept: bool,
+    loans: u32,
+    older: u32,
+    newer: u32,
+}
+
+fn whole_pages(bytes: &Range<usize>) -> Result<Range<usize>, LockError> {
+    let Range { start, end } = *bytes;
+    if end < start {
+        return Err(LockError::Overflow { start, end });
+    }
+    if start == end {
+        return Err(LockError::Empty { address: start });
+    }
+    let page_bytes = page_bytes();
+    let pages = end.checked_next_multiple_of(page_bytes);
+    let end = pages.ok_or(LockError::Overflow { start, end })?;
+    Ok(start / page_bytes * page_bytes..end)
+}
