@@ -11,6 +11,8 @@ use std::ptr::{self, NonNull};
 
 use thiserror::Error;
 
+use crate::lock::{Kind, LockError, LockedArea, Manager};
+
 /// Bytes of a huge page on the machines we know; an area is a whole number of them.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
@@ -20,7 +22,7 @@ pub struct Area {
     base: NonNull<u8>,
     bytes_total: usize,
     pages: Pages,
-    locked: bool,
+    lock: Option<LockedArea>,
 }
 
 /// What an area's pages are.
@@ -53,18 +55,8 @@ pub enum MemoryError {
         source: io::Error,
     },
     /// The memory may not be locked.
-    #[error(
-        "can not lock {bytes_total} bytes: {source}; RLIMIT_MEMLOCK is {limit_bytes} bytes: raise it \
-         (ulimit -l, LimitMEMLOCK=) or grant CAP_IPC_LOCK"
-    )]
-    Lock {
-        /// The size of the area.
-        bytes_total: usize,
-        /// The soft limit of this process.
-        limit_bytes: u64,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error("{0}")]
+    Lock(#[from] LockError),
 }
 
 // SAFETY: an `Area` is a mapping, owned by this value alone; nothing about it is tied to a thread.
@@ -115,19 +107,11 @@ impl Area {
         Ok(area)
     }
 
-    /// Locks all of it into memory (`mlock`). Residency only: the kernel may still move the pages.
+    /// Locks all of it into memory, as [`Kind::Resident`]. The kernel may still move the pages.
     pub fn lock(&mut self) -> Result<(), MemoryError> {
-        // SAFETY: mlock takes any range and reports what is not mapped; this one is our own mapping.
-        if unsafe { libc::mlock(self.base.as_ptr().cast(), self.bytes_total) } != 0 {
-            let source = io::Error::last_os_error();
-            let limit_bytes = lockable_bytes();
-            return Err(MemoryError::Lock {
-                bytes_total: self.bytes_total,
-                limit_bytes,
-                source,
-            });
-        }
-        self.locked = true;
+        let start = self.base.as_ptr().addr();
+        let range = start..start + self.bytes_total;
+        self.lock = Some(Manager::of_process().lock(range, Kind::Resident)?);
         Ok(())
     }
 
@@ -152,7 +136,7 @@ impl Area {
     /// Whether [`Area::lock`] has locked it.
     #[must_use]
     pub fn is_locked(&self) -> bool {
-        self.locked
+        self.lock.as_ref().is_some_and(LockedArea::is_held)
     }
 
     fn own(base: NonNull<u8>, bytes_total: usize, pages: Pages) -> Self {
@@ -160,7 +144,7 @@ impl Area {
             base,
             bytes_total,
             pages,
-            locked: false,
+            lock: None,
         };
         // A forked child would get copies of pinned pages at once (KERNEL: copy_page_range), a gigabyte of
         // them; and a core dump has no use for a cache.
@@ -197,6 +181,8 @@ impl Area {
 
 impl Drop for Area {
     fn drop(&mut self) {
+        // First, while the addresses are ours: another mapping may come to lie there.
+        self.lock = None;
         // SAFETY: the mapping is ours, made with this size, and no reference into it outlives the area
         // (`Pool` owns its area). Pages that a ring still has registered stay pinned by the ring.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes_total) };

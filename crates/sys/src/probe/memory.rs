@@ -62,7 +62,7 @@ pub(super) fn most(attempt: impl Fn(&mut Area) -> Result<(), Refused>) -> Result
 
 pub(super) fn refused(error: MemoryError) -> Refused {
     match error {
-        MemoryError::Lock { source, .. } => Refused::new("mlock", source),
+        MemoryError::Lock(error) => Refused::other("mlock2", error.to_string()),
         MemoryError::Map { source, .. } => Refused::new("mmap", source),
         other => Refused::other("mmap", other.to_string()),
     }
