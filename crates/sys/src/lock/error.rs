@@ -9,7 +9,7 @@ use std::ops::Range;
 use thiserror::Error;
 
 use super::maps::{self, Mapping};
-use super::{AREAS_MAX, KEPT_MAX, Kind};
+use super::{AREAS_MAX, Kind, TABLES_MAX};
 use crate::memory::{CAP_IPC_LOCK, has_capability, memlock_limit_bytes, page_bytes};
 
 /// Why a range is not locked, or its frames not known. A failed lock has changed nothing.
@@ -122,7 +122,7 @@ pub enum LockError {
     /// There is no ring to register memory with.
     #[error(
         "can not open a ring to pin memory with: {source}; Linux 5.19 is needed, kernel.io_uring_disabled \
-         must allow it, and there can be {KEPT_MAX} tables and caches"
+         must allow it, and there can be {TABLES_MAX} tables and caches"
     )]
     Ring {
         /// What the system said.

@@ -63,7 +63,7 @@ pub use error::LockError;
 pub use frames::{Block, pages_in_memory};
 pub use intervals::Counts;
 use intervals::{Intervals, Residency};
-pub use process::KEPT_MAX;
+pub use process::TABLES_MAX;
 pub use segment::{Segment, SegmentError, memfd, posix, unlink_posix};
 use table::Table;
 pub use table::{BUFFER_BYTES_MAX, SLOTS_MAX};

@@ -12,8 +12,8 @@ use std::sync::{Once, OnceLock};
 use super::Manager;
 use crate::memory::page_bytes;
 
-/// Descriptors that can be kept from children at a time: one for each table, and the watcher's.
-pub const KEPT_MAX: usize = 64;
+/// Tables of pinned buffers that one process can have at a time, counting one for the watcher of its caches.
+pub const TABLES_MAX: usize = 64;
 
 /// The manager of the process that calls.
 pub(super) fn manager() -> &'static Manager {
@@ -110,7 +110,7 @@ impl Drop for KeptFd {
 
 /// The descriptors that are kept: [`NONE`], or the descriptor below a number that never comes again, so
 /// that one is not taken for a later one with the same descriptor.
-static KEPT: [AtomicU64; KEPT_MAX] = [const { AtomicU64::new(NONE) }; KEPT_MAX];
+static KEPT: [AtomicU64; TABLES_MAX] = [const { AtomicU64::new(NONE) }; TABLES_MAX];
 
 const NONE: u64 = u64::MAX;
 
