@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicI32;
 
 use onrush_sys::path::{Completion, Counters, Train};
 
+use super::shared::{LATENESS_BUCKET_NS, LATENESS_FIRST_NS};
 use super::*;
 use crate::testing::{TestSource, block_on, store, wait_until};
 
@@ -527,6 +528,96 @@ fn watchful(faults: Faults) -> (Rig, Arc<AtomicUsize>, Arc<AtomicI32>) {
     };
     // As few chunks as one reader needs and as trains in flight hold: each is soon used again.
     (rig_of(config, 6), shown.0, shown.1)
+}
+
+/// A path to whose crossings something happens first.
+struct Meddled {
+    inner: Box<dyn Path>,
+    meddle: Arc<Meddle>,
+}
+
+type Meddle = dyn Fn() -> io::Result<()> + Send + Sync;
+
+impl std::fmt::Debug for Meddled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl Path for Meddled {
+    fn name(&self) -> PathName {
+        self.inner.name()
+    }
+
+    fn room(&self) -> usize {
+        self.inner.room()
+    }
+
+    fn queue(&mut self, train: Train) {
+        self.inner.queue(train);
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        self.inner.submit()
+    }
+
+    fn submit_and_sleep(&mut self, deadline_ns: Option<u64>) -> io::Result<()> {
+        (self.meddle)()?;
+        self.inner.submit_and_sleep(deadline_ns)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+
+    fn completion(&mut self) -> Option<Completion> {
+        self.inner.completion()
+    }
+
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+}
+
+fn meddled(meddle: impl Fn() -> io::Result<()> + Send + Sync + 'static) -> EngineConfig {
+    let meddle: Arc<Meddle> = Arc::new(meddle);
+    let open_path = move |name, pool: &Arc<Pool>, waker: &Arc<Waker>| {
+        let (inner, meddle) = (path::open(name, pool, waker)?, Arc::clone(&meddle));
+        Ok(Box::new(Meddled { inner, meddle }) as Box<dyn Path>)
+    };
+    EngineConfig {
+        open_path: Arc::new(open_path),
+        ..config()
+    }
+}
+
+/// What is caught up with is late, every burst of it, and not only the first.
+#[test]
+fn a_stall_makes_all_bursts_late_that_were_due_in_it() {
+    let test = TestSource::lasting(1000);
+    let stall = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&stall);
+    let rig = rig(EngineConfig {
+        lag_max: Duration::from_secs(60),
+        ..meddled(move || {
+            if asked.swap(false, Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(300));
+            }
+            Ok(())
+        })
+    });
+    let (stream, _receiver) = rig.open(&test);
+    stream.play(0, None, Duration::ZERO).expect("played");
+    wait_until("it plays", || stream.snapshot().packets > 0);
+    stall.store(true, Ordering::Relaxed);
+    assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+    let first_late = usize::try_from((100_000_000 - LATENESS_FIRST_NS) / LATENESS_BUCKET_NS);
+    let late: u64 = rig.worker().lateness[first_late.expect("a bucket")..]
+        .iter()
+        .map(|bucket| bucket.load(Ordering::Relaxed))
+        .sum();
+    // Ten bursts were due in the first 200 ms of it.
+    assert!(late >= 8, "only {late} bursts were late");
 }
 
 fn trains_spoilt_in_flight(faults: Faults) -> usize {

@@ -255,11 +255,6 @@ impl Worker {
         };
         let dropped = u32::from(faulty(Fault::DropPacket) && burst.images > 1);
         let repeated = faulty(Fault::RepeatPacket).then_some((burst.images - 1, 1));
-        let held_ns = if faulty(Fault::LateBurst) {
-            200_000_000
-        } else {
-            0
-        };
         let pieces = train_pieces(
             burst.images - dropped,
             images_per_train(stream.shared.stride),
@@ -289,7 +284,9 @@ impl Worker {
             .shared
             .next_packet
             .store(stream.reader.next_packet(), Ordering::Relaxed);
-        stream.hold_until_ns = signed(monotonic_ns()).saturating_add(held_ns);
+        if faulty(Fault::LateBurst) {
+            stream.hold_until_ns = signed(monotonic_ns()).saturating_add(200_000_000);
+        }
     }
 
     /// Hands over what is queued by `crossing`, and takes what has come back.
