@@ -196,8 +196,9 @@ impl Shared {
     /// # Panics
     /// If the source has no such chunk.
     pub fn prefetch(&self, source: &Arc<Source>, chunk: u32) {
-        if source.table[chunk as usize].load(Ordering::Relaxed) == ABSENT {
-            self.request(source, chunk);
+        // By way of a pin, because only that tells whether the table's hint is still true.
+        if let Acquired::Ready(pin) = self.acquire(source, chunk) {
+            self.pool.unpin(pin);
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use onrush_wire::media::synth::constant_rate;
 
 use super::*;
-use crate::testing::{CHUNK_BYTES, TestSource, block_on, store};
+use crate::testing::{CHUNK_BYTES, TestSource, block_on, store, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -61,6 +61,24 @@ fn a_chunk_is_built_once_however_many_ask() {
         .collect();
     assert_eq!(counter(&shared.counters().chunks_built), 1);
     pins.into_iter().for_each(|pin| shared.pool().unpin(pin));
+}
+
+#[test]
+fn a_chunk_that_was_given_up_is_prefetched_again() {
+    let test = TestSource::lasting(1000);
+    let store = store(2, Faults::default());
+    let (shared, source) = (store.shared(), &test.source);
+    for chunk in 0..4 {
+        let pin = block_on(shared.fetch(source, chunk, PATIENCE)).expect("built");
+        shared.pool().unpin(pin);
+    }
+    for _ in 0..2 {
+        shared.prefetch(source, 0);
+        wait_until("it is there again", || {
+            counter(&shared.counters().chunks_built) == 5
+        });
+    }
+    assert_eq!(shared.pool().chunks_in_use(), 0, "nobody holds it");
 }
 
 #[test]
