@@ -10,8 +10,8 @@ use crate::store::{self, Acquired};
 /// How much media is requested ahead of the reader.
 const AHEAD_NS: u64 = 500_000_000;
 
-/// Chunks that are requested ahead at the most.
-const AHEAD_CHUNKS_MAX: u64 = 4;
+/// Of the pool's chunks, so much of one stream may be requested ahead at the most: one in eight.
+const AHEAD_POOL_SHARE: usize = 8;
 
 /// A position, and the chunks held for it.
 #[derive(Debug, Default)]
@@ -189,10 +189,11 @@ impl Reader {
         }
         let (plan, packets) = (source.plan(), source.packets_of(number));
         let chunk_ns = plan.due_ns(packets.end) - plan.due_ns(packets.start);
+        let chunks_max = (store.pool().chunks() / AHEAD_POOL_SHARE) as u64;
         let chunks = AHEAD_NS
             .checked_div(chunk_ns)
-            .map_or(AHEAD_CHUNKS_MAX, |n| n.min(AHEAD_CHUNKS_MAX));
-        let chunks = u32::try_from(chunks).expect("a few");
+            .map_or(chunks_max, |n| n.min(chunks_max));
+        let chunks = u32::try_from(chunks).expect("a pool has fewer than 2^31 chunks");
         for ahead in number + 2..=last.min(number.saturating_add(1 + chunks)) {
             store.prefetch(source, ahead);
         }
@@ -203,4 +204,52 @@ impl Reader {
 pub(super) fn images_per_train(stride: u16) -> u32 {
     let images = (TRAIN_BYTES_MAX / usize::from(stride)).min(TRAIN_PACKETS_MAX);
     u32::try_from(images).expect("at most 64")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
+    use onrush_wire::media::synth::constant_rate;
+
+    use super::*;
+    use crate::faults::Faults;
+    use crate::testing::{TestSource, block_on, store, wait_until};
+
+    /// What a reader at the start of 300 Mbit/s has built in a store of so many chunks.
+    fn built_ahead(chunks: usize, expected: u64) {
+        let test = TestSource::of(constant_rate(160_000, 0, 135));
+        let store = store(chunks, Faults::default());
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+        let shared = StreamShared::new(Arc::clone(&test.source), socket, 1328);
+        let mut reader = Reader::default();
+        let packets = test.source.plan().rtp_packets();
+        reader.start(&shared, store.shared(), 0, packets, None);
+        wait_until("there is a burst", || {
+            reader.burst(&shared, store.shared()).is_ok()
+        });
+        // Asked for after all of these, it is built after them.
+        let last = test.source.chunks() - 1;
+        let pin = block_on(
+            store
+                .shared()
+                .fetch(&test.source, last, Duration::from_secs(5)),
+        );
+        store.shared().pool().unpin(pin.expect("built"));
+        let counters = store.shared().counters();
+        let built = || counters.chunks_built.load(Ordering::Relaxed);
+        wait_until("all is built", || built() > expected);
+        assert_eq!(built(), expected + 1);
+        reader.put_down(store.shared());
+    }
+
+    #[test]
+    fn half_a_second_is_built_ahead_however_fast_if_the_pool_has_room() {
+        // 48 packets of 1316 bytes a chunk, 1.7 ms: half a second is 297 chunks.
+        built_ahead(3000, 2 + 297);
+        built_ahead(320, 2 + 320 / 8);
+    }
 }

@@ -8,9 +8,13 @@ use std::sync::atomic::AtomicI32;
 
 use onrush_sys::path::{Completion, Counters, Train};
 
+use onrush_wire::media::synth::constant_rate;
+
 use super::shared::{LATENESS_BUCKET_NS, LATENESS_FIRST_NS};
 use super::*;
-use crate::testing::{TestSource, block_on, store, wait_until};
+use crate::testing::{CHUNK_BYTES, TestSource, block_on, store, wait_until};
+
+const PATIENCE: Duration = Duration::from_secs(5);
 
 struct Rig {
     engines: Engines,
@@ -589,6 +593,39 @@ fn meddled(meddle: impl Fn() -> io::Result<()> + Send + Sync + 'static) -> Engin
         open_path: Arc::new(open_path),
         ..config()
     }
+}
+
+/// How many ticks and chunks it takes to play all of `test`, whose chunks are there already.
+fn ticks_and_chunks(test: &TestSource) -> (u64, u64) {
+    let chunks = test.source.chunks();
+    let rig = rig_of(config(), chunks as usize + 1);
+    for chunk in 0..chunks {
+        let pin = block_on(rig.store.shared().fetch(&test.source, chunk, PATIENCE));
+        rig.store.shared().pool().unpin(pin.expect("built"));
+    }
+    let (stream, _receiver) = rig.open(test);
+    let before = rig.worker().ticks.load(Ordering::Relaxed);
+    stream.play(0, None, Duration::ZERO).expect("played");
+    assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+    let after = rig.worker().ticks.load(Ordering::Relaxed);
+    (after - before, u64::from(chunks))
+}
+
+/// A burst that chunks cut into pieces is still one burst.
+#[test]
+fn a_stream_of_many_chunks_a_tick_keeps_up() {
+    // 300 Mbit/s for 0.4 s: 80 ticks, and fewer if some come late; with two chunks in each it were 120.
+    let (ticks, chunks) = ticks_and_chunks(&TestSource::of(constant_rate(80_000, 0, 135)));
+    assert!(ticks < 105, "{ticks} ticks for {chunks} chunks");
+}
+
+#[test]
+fn a_file_whose_clock_runs_wild_is_held_to_the_rate_limit() {
+    // 4 Gbit/s for 30 ms.
+    let (ticks, chunks) = ticks_and_chunks(&TestSource::of(constant_rate(80_000, 0, 10)));
+    let tick_bytes_max = worker::STREAM_RATE_MAX / 200;
+    let chunks_max = 2 + tick_bytes_max / CHUNK_BYTES as u64;
+    assert!(ticks >= chunks / chunks_max, "{ticks} for {chunks} chunks");
 }
 
 /// What is caught up with is late, every burst of it, and not only the first.

@@ -32,8 +32,12 @@ const TICKS_PER_BURST: u64 = 4;
 /// Slots of the wheel: at the default burst it turns in 2.5 s.
 const WHEEL_SLOTS: u32 = 512;
 
-/// Bursts of one stream in one tick: one that is due, and one to catch up or to finish a cut.
-const BURSTS_PER_TICK_MAX: u32 = 2;
+/// Media of one stream in one tick, in bursts: one that is due, and one to catch up.
+const BURSTS_PER_TICK_MAX: u64 = 2;
+
+/// What one stream may send in the long run, in bytes a second, so that a file whose clock runs wild does
+/// not keep the others waiting. A chunk is never cut for it.
+pub(super) const STREAM_RATE_MAX: u64 = 125_000_000;
 
 /// How often the worker's processor time is read.
 const CPU_COUNT_NS: u64 = 1_000_000_000;
@@ -55,6 +59,8 @@ pub(super) struct Worker {
     batch: Vec<(u32, i64)>,
     due: Vec<u32>,
     tick_ns: u64,
+    /// Chunks that a stream may send from in one tick; bursts end at the ends of chunks.
+    chunks_per_tick_max: u64,
     lag_ns_max: i64,
     refused_ns_max: u64,
     counted_ns: u64,
@@ -83,8 +89,8 @@ struct Stream {
 
 /// What happened to a stream when it was its turn.
 enum Turn {
-    /// The burst is queued.
-    Queued,
+    /// The burst is queued that was due at that media time.
+    Queued(u64),
     /// Come back at that time.
     Later(i64),
     /// It is over.
@@ -108,6 +114,8 @@ impl Worker {
         remote.shared.set_path(path.name());
         let now_ns = monotonic_ns();
         let tick_ns = (nanos(config.burst) / TICKS_PER_BURST).max(1);
+        let tick_bytes_max = STREAM_RATE_MAX.saturating_mul(tick_ns) / 1_000_000_000;
+        let chunk_bytes = store.pool().chunk_bytes() as u64;
         let streams_max = config.streams_max as usize;
         Self {
             path,
@@ -119,6 +127,7 @@ impl Worker {
             batch: Vec::with_capacity(IN_FLIGHT_TRAINS_MAX),
             due: Vec::with_capacity(streams_max),
             tick_ns,
+            chunks_per_tick_max: BURSTS_PER_TICK_MAX + tick_bytes_max / chunk_bytes,
             lag_ns_max: signed(nanos(config.lag_max)),
             refused_ns_max: nanos(config.refused_time_max),
             counted_ns: now_ns,
@@ -178,9 +187,13 @@ impl Worker {
 
     /// Queues what this stream owes, and puts it back on the wheel for the next.
     fn send_stream(&mut self, number: u32, now_ns: i64, tick_end_ns: i64) {
-        for _ in 0..BURSTS_PER_TICK_MAX {
-            match self.send_burst(number, now_ns, tick_end_ns) {
-                Turn::Queued => {}
+        let media_ns_max = BURSTS_PER_TICK_MAX * TICKS_PER_BURST * self.tick_ns;
+        let mut media_end_ns = u64::MAX;
+        for _ in 0..self.chunks_per_tick_max {
+            match self.send_burst(number, now_ns, tick_end_ns, media_end_ns) {
+                Turn::Queued(media_ns) => {
+                    media_end_ns = media_end_ns.min(media_ns.saturating_add(media_ns_max));
+                }
                 Turn::Later(due_ns) => return self.wheel.insert(number, unsigned(due_ns)),
                 Turn::Over(state) => return self.end(number, state),
                 Turn::Gone => return,
@@ -189,7 +202,14 @@ impl Worker {
         self.wheel.insert(number, unsigned(tick_end_ns));
     }
 
-    fn send_burst(&mut self, number: u32, now_ns: i64, tick_end_ns: i64) -> Turn {
+    /// Queues the next burst, if it is due in this tick and before `media_end_ns` of the media.
+    fn send_burst(
+        &mut self,
+        number: u32,
+        now_ns: i64,
+        tick_end_ns: i64,
+        media_end_ns: u64,
+    ) -> Turn {
         let Some(stream) = self.streams[number as usize].as_mut().filter(|s| s.playing) else {
             return Turn::Gone;
         };
@@ -209,7 +229,7 @@ impl Worker {
         };
         let mut due_ns = stream.epoch_ns.saturating_add(signed(burst.due_ns));
         due_ns = due_ns.max(stream.hold_until_ns);
-        if due_ns >= tick_end_ns {
+        if due_ns >= tick_end_ns || burst.due_ns >= media_end_ns {
             return Turn::Later(due_ns);
         }
         let late_ns = now_ns - due_ns;
@@ -228,7 +248,7 @@ impl Worker {
         }
         self.queue(number, burst);
         self.batch.push((number, due_ns));
-        Turn::Queued
+        Turn::Queued(burst.due_ns)
     }
 
     /// Whether a burst of that many images can be queued whole, if need be after a crossing.
