@@ -8,6 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
 use onrush_sys::pool::Pin;
@@ -57,7 +58,15 @@ pub(super) fn run(shared: &Shared) {
 impl Builder<'_> {
     fn serve(&mut self, request: &Request) {
         let Request { source, chunk } = request;
-        let entry = match self.build(source, *chunk) {
+        // A panic is a bug of ours, which this file has shown. It shall neither leave its readers waiting for
+        // ever nor take the thread from others. What it leaves behind is the claim, which gives its chunk
+        // back, and the buffers, which hold nothing from one chunk to the next.
+        let built = catch_unwind(AssertUnwindSafe(|| self.build(source, *chunk)));
+        let built = built.unwrap_or_else(|_| {
+            let reason = "can not be made into packets: a bug of the server, please report it";
+            Err(BuildError::Media(reason.to_owned()))
+        });
+        let entry = match built {
             Ok(pin) => {
                 let found = self.shared.pool.chunk_number(&pin) + FOUND;
                 // Pinned until the hint is written, so that the hint is true for a moment at least.

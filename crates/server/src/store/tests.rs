@@ -5,7 +5,7 @@ use std::time::Duration;
 use onrush_wire::media::synth::constant_rate;
 
 use super::*;
-use crate::testing::{CHUNK_BYTES, TestSource, block_on, store, wait_until};
+use crate::testing::{CHUNK_BYTES, TestFile, TestSource, block_on, store, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -96,6 +96,38 @@ fn a_full_pool_makes_readers_wait_until_a_chunk_is_given_back() {
     let two = block_on(shared.fetch(source, 2, PATIENCE)).expect("there is room now");
     shared.pool().unpin(one);
     shared.pool().unpin(two);
+}
+
+/// A file that shows a bug of ours.
+#[derive(Debug)]
+struct Cursed(Arc<TestFile>);
+
+impl Backing for Cursed {
+    fn file(&self) -> &File {
+        self.0.file()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        panic!("it is cursed");
+    }
+}
+
+#[test]
+fn a_builder_that_panics_fails_that_file_and_serves_others() {
+    let test = TestSource::lasting(500);
+    let store = store(4, Faults::default());
+    for _ in 0..=BUILDERS {
+        let plan = Arc::clone(test.source.plan());
+        let backing = Arc::new(Cursed(Arc::clone(&test.backing)));
+        let source = Source::new(plan, test.source.origin(), backing, CHUNK_BYTES);
+        let source = Arc::new(source.expect("it fits"));
+        assert_eq!(block_on(store.shared().fetch(&source, 0, PATIENCE)), None);
+        let reason = source.failure().expect("it failed");
+        assert!(reason.contains("bug"), "{reason}");
+    }
+    let pin = block_on(store.shared().fetch(&test.source, 0, PATIENCE)).expect("built");
+    store.shared().pool().unpin(pin);
+    assert_eq!(store.shared().pool().chunks_in_use(), 0);
 }
 
 #[test]
