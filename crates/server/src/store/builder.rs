@@ -10,6 +10,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use onrush_sys::pool::Pin;
 use onrush_wire::media::plan::TS_PACKETS_PER_RTP_MAX;
@@ -24,6 +25,9 @@ const DIRECT_ALIGN: usize = 4096;
 /// Bytes read from a file in one call, at most. Packets that lie further apart, because there is garbage
 /// between them, are read in several.
 const READ_BYTES_MAX: usize = 1 << 20;
+
+/// How long a builder rests that finds every chunk in use.
+const POOL_FULL_PAUSE: Duration = Duration::from_millis(1);
 
 /// A builder's own memory, taken once.
 struct Builder<'a> {
@@ -84,6 +88,8 @@ impl Builder<'_> {
                     .counters
                     .pool_full
                     .fetch_add(1, Ordering::Relaxed);
+                // Who is told that it failed asks again, and so at once that it would be a spin.
+                std::thread::sleep(POOL_FULL_PAUSE);
                 ABSENT
             }
             Err(BuildError::Media(reason)) => {

@@ -1,6 +1,6 @@
 //! The store against plain reading: every chunk, once, shared, and given up only when nobody reads it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use onrush_wire::media::synth::constant_rate;
 
@@ -96,6 +96,22 @@ fn a_full_pool_makes_readers_wait_until_a_chunk_is_given_back() {
     let two = block_on(shared.fetch(source, 2, PATIENCE)).expect("there is room now");
     shared.pool().unpin(one);
     shared.pool().unpin(two);
+}
+
+/// Asking again at once would only keep the processors busy.
+#[test]
+fn a_full_pool_is_not_asked_in_a_spin() {
+    let test = TestSource::lasting(1000);
+    let store = store(1, Faults::default());
+    let (shared, source) = (store.shared(), &test.source);
+    let held = block_on(shared.fetch(source, 0, PATIENCE)).expect("built");
+    let since = Instant::now();
+    let refused = block_on(shared.fetch(source, 1, Duration::from_millis(50)));
+    let asked = u128::from(counter(&shared.counters().pool_full));
+    let asked_max = BUILDERS as u128 * (since.elapsed().as_millis() + 1);
+    assert_eq!(refused, None);
+    assert!(asked <= asked_max, "{asked} times of {asked_max}");
+    shared.pool().unpin(held);
 }
 
 /// A file that shows a bug of ours.
