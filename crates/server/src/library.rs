@@ -294,14 +294,14 @@ impl Library {
         Ok(names)
     }
 
-    /// The slot of this file, made anew if the file under that name was another before.
+    /// The slot of this file, made anew if the file under that name was another before, or failed.
     fn slot(&self, name: &str, identity: Identity) -> Result<Arc<Slot>, OpenError> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.uses += 1;
         let used = entries.uses;
         if let Some(entry) = entries.by_name.get_mut(name) {
             entry.used = used;
-            if entry.identity != identity {
+            if entry.identity != identity || entry.has_failed() {
                 *entry = Entry {
                     identity,
                     slot: Arc::default(),
@@ -436,6 +436,12 @@ impl Media {
         }
     }
 
+    /// Whether packets of it could not be made, or [`Self::fail`] was told so.
+    fn has_failed(&self) -> bool {
+        let mut sources = self.sources.iter().filter_map(OnceLock::get).flatten();
+        sources.any(|source| source.failure().is_some())
+    }
+
     /// The sequence number of RTP packet `rtp_packet` of a plan.
     #[must_use]
     pub fn sequence(&self, rtp_packet: u64) -> u16 {
@@ -512,6 +518,11 @@ impl Entries {
 }
 
 impl Entry {
+    /// Whether it is of no use any more, although the file may be what it was.
+    fn has_failed(&self) -> bool {
+        matches!(self.slot.get(), Some(Ok(media)) if media.has_failed())
+    }
+
     fn is_unused(&self) -> bool {
         let media_unused = match self.slot.get() {
             Some(Ok(media)) => Arc::strong_count(media) == 1,
@@ -705,6 +716,19 @@ mod tests {
         async fn open(&self, name: &str) -> Result<Arc<Media>, OpenError> {
             self.library.open(name).await
         }
+    }
+
+    /// What failed once, for example because a disk did not answer, is not given up for ever.
+    #[tokio::test]
+    async fn a_file_that_failed_is_opened_anew() {
+        let fixture = Fixture::new(9);
+        fixture.write("film.ts", 100);
+        let before = fixture.open("film.ts").await.unwrap();
+        let source = before.source(7, 64 << 10).unwrap();
+        source.fail("can not be read".to_owned());
+        let after = fixture.open("film.ts").await.unwrap();
+        assert_eq!(after.source(7, 64 << 10).unwrap().failure(), None);
+        assert!(Arc::ptr_eq(&after, &fixture.open("film.ts").await.unwrap()));
     }
 
     #[tokio::test]
