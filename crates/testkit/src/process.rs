@@ -83,7 +83,10 @@ impl Process {
             }
             if Instant::now() >= give_up {
                 let id = self.id();
-                let text = format!("process {id} still runs after {timeout:?}:\n{}", self.log());
+                let text = format!(
+                    "process {id} still runs after {timeout:?}:\n{}",
+                    self.log_tail()
+                );
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
             thread::sleep(Duration::from_millis(5));
@@ -138,6 +141,13 @@ impl Process {
     #[must_use]
     pub fn log(&self) -> String {
         self.log.lock().lines.join("\n")
+    }
+
+    /// The last of it, for the message of a failed test.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        let state = self.log.lock();
+        state.lines[state.lines.len().saturating_sub(LINES_SHOWN)..].join("\n")
     }
 
     /// Its number.
@@ -276,6 +286,7 @@ fn parse_strace(table: &str) -> BTreeMap<String, u64> {
         .collect()
 }
 
+const LINES_SHOWN: usize = 40;
 /// Lines that are kept of one program's output.
 const LINES_MAX: usize = 100_000;
 const STRACE_WAIT: Duration = Duration::from_secs(20);

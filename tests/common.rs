@@ -1,0 +1,304 @@
+//! What the end-to-end tests share: the built server in a testbed, clients, and files to serve.
+
+#![allow(dead_code, reason = "each test binary uses its own part of this")]
+#![allow(
+    unreachable_pub,
+    reason = "a module of test binaries is reached by nobody else"
+)]
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use onrush_testkit::checker::{Expected, Report, Start, TS_BYTES};
+use onrush_testkit::process::{Holdings, Process};
+use onrush_testkit::receiver::{Capture, Receiver};
+use onrush_testkit::rtsp_client::{Client, Response, RtpInfo};
+use onrush_testkit::testbed::{Mode, Options, RCV_IPV4, RCV_IPV6, SND_IPV4, SND_IPV6, Testbed};
+use tempfile::TempDir;
+
+/// The built `onrush`.
+pub const ONRUSH: &str = env!("CARGO_BIN_EXE_onrush");
+/// Bounds every wait for something that takes moments; never a measure.
+pub const LONG: Duration = Duration::from_secs(60);
+/// Well within the shortest session time-out that a test sets.
+const KEEP_ALIVE: Duration = Duration::from_millis(500);
+/// Where the server listens, in a namespace where nobody else does.
+pub const RTSP_PORT: u16 = 8554;
+/// As media/make-demo.sh has the demo clip made.
+const DEMO_BITRATE: f64 = 1_000_000.0;
+
+/// A server in a testbed with a media directory of its own.
+pub struct Site {
+    pub server: Process,
+    pub testbed: Testbed,
+    pub media: TempDir,
+}
+
+impl Site {
+    /// A testbed and an empty media directory that anybody may read; no server yet.
+    pub fn prepare(mode: Mode) -> (Testbed, TempDir) {
+        let testbed = Testbed::new(Options {
+            mode,
+            ..Options::default()
+        })
+        .unwrap();
+        let media = TempDir::with_prefix("onrush-media-").unwrap();
+        fs::set_permissions(media.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        (testbed, media)
+    }
+
+    /// Serves `clip` as `clip.ts`.
+    pub fn with_clip(clip: &[u8], mode: Mode, arguments: &[&str]) -> Self {
+        let (testbed, media) = Self::prepare(mode);
+        fs::write(media.path().join("clip.ts"), clip).unwrap();
+        Self::serve(testbed, media, arguments)
+    }
+
+    /// Serves `media`.
+    pub fn serve(testbed: Testbed, media: TempDir, arguments: &[&str]) -> Self {
+        let mut command = testbed.snd.command(ONRUSH);
+        command.args(serve_arguments(media.path())).args(arguments);
+        Self::serve_by(testbed, media, command)
+    }
+
+    /// Serves `media` by a command that says in full how.
+    pub fn serve_by(testbed: Testbed, media: TempDir, mut command: Command) -> Self {
+        let server = Process::start(&mut command).unwrap();
+        let ready = server.wait_for_line("rtsp://", LONG);
+        assert!(ready.is_some(), "no server:\n{}", server.log_tail());
+        Self {
+            server,
+            testbed,
+            media,
+        }
+    }
+
+    /// Where a file is played from, over IPv4.
+    pub fn url(&self, name: &str) -> String {
+        url(SND_IPV4.into(), name)
+    }
+
+    /// The path of a file in the media directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.media.path().join(name)
+    }
+
+    /// Connects from the receiving side, over IPv4.
+    pub fn connect(&self) -> Client {
+        connect(&self.testbed, SND_IPV4.into())
+    }
+
+    /// Datagrams that the receiving side's sockets had no room for (`RcvbufErrors` of all of them).
+    pub fn overflows(&self) -> u64 {
+        let snmp = self
+            .testbed
+            .rcv
+            .run(|| fs::read_to_string("/proc/thread-self/net/snmp"))
+            .unwrap();
+        let mut udp = snmp.lines().filter_map(|line| line.strip_prefix("Udp: "));
+        let (names, values) = (udp.next().unwrap(), udp.next().unwrap());
+        let column = names
+            .split(' ')
+            .position(|name| name == "RcvbufErrors")
+            .unwrap();
+        values.split(' ').nth(column).unwrap().parse().unwrap()
+    }
+
+    /// What the server holds once it has let go of the connections that were closed.
+    pub fn settled(&self) -> Holdings {
+        let give_up = Instant::now() + LONG;
+        let mut last = self.server.holdings().unwrap();
+        loop {
+            thread::sleep(Duration::from_millis(300));
+            let now = self.server.holdings().unwrap();
+            if (now.descriptors, now.threads) == (last.descriptors, last.threads) {
+                return now;
+            }
+            assert!(Instant::now() < give_up, "the server does not come to rest");
+            last = now;
+        }
+    }
+
+    /// Waits until the server holds no more descriptors and threads than `before`.
+    pub fn assert_returns_to(&self, before: Holdings) {
+        let give_up = Instant::now() + LONG;
+        loop {
+            let now = self.server.holdings().unwrap();
+            if now.descriptors <= before.descriptors && now.threads <= before.threads {
+                return;
+            }
+            let log = self.server.log_tail();
+            assert!(
+                Instant::now() < give_up,
+                "before {before:?}, after {now:?}\n{log}"
+            );
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Ctrl-C, which must end the server with 0. What it said comes back.
+    pub fn stop(mut self) -> String {
+        let status = self.server.interrupt(LONG).unwrap();
+        let log = self.server.log();
+        assert_eq!(status.code(), Some(0), "{}", self.server.log_tail());
+        assert!(!log.contains("panicked"), "{log}");
+        log
+    }
+}
+
+/// Connects from the receiving side to one of the server's addresses.
+pub fn connect(testbed: &Testbed, server: IpAddr) -> Client {
+    let address = SocketAddr::from((server, RTSP_PORT));
+    testbed.rcv.run(|| Client::connect(address)).unwrap()
+}
+
+/// One session of one file, set up.
+#[derive(Debug)]
+pub struct Viewer {
+    pub client: Client,
+    pub receiver: Receiver,
+    pub url: String,
+    pub session: String,
+}
+
+impl Viewer {
+    /// Sets a session up over IPv4.
+    pub fn setup(testbed: &Testbed, name: &str) -> Self {
+        Self::setup_to(testbed, name, SND_IPV4.into())
+    }
+
+    /// Sets a session up with one of the server's addresses.
+    pub fn setup_to(testbed: &Testbed, name: &str, server: IpAddr) -> Self {
+        let own = if server.is_ipv4() {
+            IpAddr::from(RCV_IPV4)
+        } else {
+            RCV_IPV6.into()
+        };
+        let receiver = Receiver::bind(&testbed.rcv, own).unwrap();
+        let mut client = connect(testbed, server);
+        let url = url(server, name);
+        let described = client.request("DESCRIBE", &url, &[]).unwrap();
+        assert_eq!(described.status, 200, "{described:?}");
+        let port = receiver.rtp_port();
+        let transport = format!("RTP/AVP;unicast;client_port={port}-{}", port + 1);
+        let track = format!("{url}/track1");
+        let answer = client
+            .request("SETUP", &track, &[("Transport", &transport)])
+            .unwrap();
+        let session = answer.session().unwrap_or_else(|| panic!("{answer:?}")).id;
+        Self {
+            client,
+            receiver,
+            url,
+            session,
+        }
+    }
+
+    /// A request of this session on its whole presentation.
+    pub fn ask(&mut self, method: &str, headers: &[(&str, &str)]) -> Response {
+        let headers = [&[("Session", &*self.session)], headers].concat();
+        self.client.request(method, &self.url, &headers).unwrap()
+    }
+
+    /// Plays from `npt` seconds, or from where it is.
+    pub fn play(&mut self, npt: Option<f64>) -> RtpInfo {
+        let range = npt.map(|npt| format!("npt={npt}-"));
+        self.client
+            .play(&self.url, &self.session, range.as_deref())
+            .unwrap()
+    }
+
+    /// Plays to the end as [`Self::finish`] does; nothing may be wrong with what came.
+    pub fn judged(self, expected: &Expected) -> Report {
+        let url = self.url.clone();
+        let report = self.finish().check(expected.clone());
+        report.assert_clean(&url);
+        report
+    }
+
+    /// Waits for the BYE that follows the last packet, keeping the session alive, and tears it down.
+    pub fn finish(mut self) -> Capture {
+        let give_up = Instant::now() + LONG;
+        while !self.receiver.wait_until(KEEP_ALIVE, Capture::has_bye) {
+            assert!(Instant::now() < give_up, "{}: no BYE", self.url);
+            let answer = self.ask("GET_PARAMETER", &[]);
+            assert!(matches!(answer.status, 200 | 454), "{answer:?}");
+        }
+        let answer = self.ask("TEARDOWN", &[]);
+        assert!(matches!(answer.status, 200 | 454), "{answer:?}");
+        self.receiver.finish()
+    }
+}
+
+/// Plays `name` from `npt` seconds (or its start) to its end and judges all that came against `ts`.
+pub fn watch(testbed: &Testbed, name: &str, ts: &Arc<[u8]>, npt: Option<f64>) -> Report {
+    watch_from(testbed, name, ts, npt, SND_IPV4.into())
+}
+
+/// Plays as [`watch`] does, from one of the server's addresses.
+pub fn watch_from(
+    testbed: &Testbed,
+    name: &str,
+    ts: &Arc<[u8]>,
+    npt: Option<f64>,
+    server: IpAddr,
+) -> Report {
+    let mut viewer = Viewer::setup_to(testbed, name, server);
+    let info = viewer.play(npt);
+    let start = if npt.is_some() {
+        Start::Found
+    } else {
+        Start::At(0)
+    };
+    viewer.judged(&expected(ts, start, &info))
+}
+
+/// What a faultless session delivers, to the end of the file.
+pub fn expected(ts: &Arc<[u8]>, start: Start, info: &RtpInfo) -> Expected {
+    Expected {
+        ts: Arc::clone(ts),
+        start,
+        end: Some((ts.len() / TS_BYTES) as u64),
+        ts_packets_per_rtp: 7,
+        sequence: Some(info.sequence),
+        timestamp: Some(info.timestamp),
+        lateness_ns_max: None,
+    }
+}
+
+/// What makes `onrush` serve `media` in a testbed.
+pub fn serve_arguments(media: &Path) -> Vec<String> {
+    let addresses: [IpAddr; 2] = [SND_IPV4.into(), SND_IPV6.into()];
+    let listen =
+        addresses.map(|address| format!("--rtsp={}", SocketAddr::from((address, RTSP_PORT))));
+    let mut arguments = vec!["serve".to_owned(), media.to_str().unwrap().to_owned()];
+    arguments.extend(listen);
+    arguments
+}
+
+/// Where a file is played from.
+pub fn url(server: IpAddr, name: &str) -> String {
+    format!("rtsp://{}/{name}", SocketAddr::from((server, RTSP_PORT)))
+}
+
+/// The first `seconds` of the demo clip, which has a constant rate and a seek point every second.
+pub fn clip(seconds: f64) -> Vec<u8> {
+    let mut demo = fs::read(DEMO).unwrap();
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "small positive"
+    )]
+    let packets = (seconds * DEMO_BITRATE / 8.0 / 188.0) as usize;
+    demo.truncate(packets * TS_BYTES);
+    demo
+}
+
+/// The demo clip.
+pub const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/demo.ts");
