@@ -1,0 +1,99 @@
+//! An ordinary user's server: less locked memory, no special rights, the same bytes.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+
+use onrush_testkit::checker::Start;
+use onrush_testkit::testbed::Mode;
+use onrush_testkit::{require_programs, require_root};
+use tempfile::TempDir;
+
+use common::{LONG, ONRUSH, Site, Viewer, clip, expected, serve_arguments, watch};
+
+mod common;
+
+/// A clip and a server of it, run by user nobody, who may lock so many bytes and has no capability.
+struct Ordinary {
+    site: Site,
+    ts: Arc<[u8]>,
+    _programs: TempDir,
+}
+
+fn served_by_nobody(lockable_bytes: u64) -> Ordinary {
+    let clip = clip(4.0);
+    let ts = Arc::from(&*clip);
+    let (testbed, media) = Site::prepare(Mode::Uso);
+    fs::write(media.path().join("clip.ts"), &clip).unwrap();
+    // The build's own folder may be closed to nobody.
+    let programs = tempfile::tempdir().unwrap();
+    fs::set_permissions(programs.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let onrush = programs.path().join("onrush");
+    fs::copy(ONRUSH, &onrush).unwrap();
+
+    let mut command = testbed.snd.command("prlimit");
+    command.arg(format!("--memlock={lockable_bytes}:{lockable_bytes}"));
+    command.args([
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+    ]);
+    command.args(["--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"]);
+    command.arg(&onrush).args(serve_arguments(media.path()));
+    let site = Site::serve_by(testbed, media, command);
+    let status = fs::read_to_string(format!("/proc/{}/status", site.server.id())).unwrap();
+    assert!(status.contains("Uid:\t65534\t65534"), "{status}");
+    assert!(status.contains("CapEff:\t0000000000000000"), "{status}");
+    Ordinary {
+        site,
+        ts,
+        _programs: programs,
+    }
+}
+
+impl Ordinary {
+    /// Watches the clip whole and from its middle; what the server said in its life.
+    fn watched(self) -> String {
+        watch(&self.site.testbed, "clip.ts", &self.ts, None);
+        watch(&self.site.testbed, "clip.ts", &self.ts, Some(2.0));
+        self.site.stop()
+    }
+}
+
+#[test]
+fn an_ordinary_user_with_8_mb_of_lockable_memory_serves() {
+    require_root!();
+    require_programs!("prlimit", "setpriv");
+    let log = served_by_nobody(8 << 20).watched();
+    assert!(log.contains("path uring_registered_zc"), "{log}");
+}
+
+#[test]
+fn without_lockable_memory_the_server_serves_and_says_what_that_costs() {
+    require_root!();
+    require_programs!("prlimit", "setpriv");
+    let log = served_by_nobody(0).watched();
+    assert!(log.contains("lock"), "{log}");
+}
+
+#[test]
+fn a_file_closed_to_the_server_while_it_plays_is_played_to_its_end() {
+    require_root!();
+    require_programs!("prlimit", "setpriv");
+    let Ordinary {
+        site,
+        ts,
+        _programs,
+    } = served_by_nobody(8 << 20);
+    let mut viewer = Viewer::setup(&site.testbed, "clip.ts");
+    let expected = expected(&ts, Start::At(0), &viewer.play(None));
+    assert!(
+        viewer
+            .receiver
+            .wait_until(LONG, |capture| capture.rtp.len() > 50)
+    );
+    fs::set_permissions(site.path("clip.ts"), fs::Permissions::from_mode(0o000)).unwrap();
+    viewer.judged(&expected);
+    site.stop();
+}
