@@ -1,0 +1,287 @@
+//! The right bytes by the right road: whole trains, no copies, and no more crossings for more sessions.
+//!
+//! The roads' own counters are read twice: what the engine says it did, and what the sink saw arrive.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use onrush_server::config::Config;
+use onrush_server::data::Data;
+use onrush_server::engine::Stream;
+use onrush_server::library::{Library, Media};
+use onrush_sys::path::PathName;
+use onrush_testkit::sink::{Counts, Sink, Verdict};
+use onrush_testkit::testbed::{Mode, RCV_DEVICE, RCV_IPV4, SND_IPV4, Testbed};
+use onrush_testkit::{require_programs, require_root};
+use rustix::net::{AddressFamily, SocketType, eth, socket};
+use tempfile::TempDir;
+use tokio::runtime;
+
+use common::{LONG, Site, Viewer, clip, watch};
+
+mod common;
+
+/// What the engine says it did and what the sink says arrived.
+struct Outcome {
+    seen: Counts,
+    trains: u64,
+    trains_zero_copy: u64,
+    trains_copied: u64,
+    packets: u64,
+    /// In the last three quarters of it.
+    crossings: u64,
+    /// In the last three quarters of it.
+    ticks: u64,
+}
+
+/// Plays `seconds` of the clip to so many ports of the sink at once, from an engine in this process.
+fn play(mode: Mode, path: PathName, streams: u16, seconds: f64) -> Outcome {
+    let (testbed, folder) = Site::prepare(mode);
+    play_in(&testbed, &folder, path, streams, seconds)
+}
+
+fn play_in(
+    testbed: &Testbed,
+    folder: &TempDir,
+    path: PathName,
+    streams: u16,
+    seconds: f64,
+) -> Outcome {
+    // Trains of nine or ten packets at the clip's 1 Mbit/s.
+    let burst = Duration::from_millis(BURST_MS);
+    let (data, media) = engine(testbed, folder, path, burst, seconds);
+    let ports = FIRST_PORT..=FIRST_PORT + streams - 1;
+    let sink = Sink::attach(&testbed.rcv, RCV_DEVICE, ports.clone()).unwrap();
+
+    let open = |port| stream(testbed, &data, &media, port);
+    let streams: Vec<_> = ports.map(open).collect();
+    let due = media.plan(7).rtp_packets() * streams.len() as u64;
+    for (number, stream) in (0..).zip(&streams) {
+        // Spread over the burst, as clients that come when they like are: eight of them keep every
+        // tick as busy as many do.
+        let delay = Duration::from_millis(200 + BURST_MS * (number % 8) / 8);
+        stream.play(0, None, delay).unwrap();
+    }
+    let counters = data.engines().counters().next().expect("one engine");
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    // Before all play, each that comes wakes the engine.
+    arrived(&sink, due / 4);
+    let (crossings, ticks) = (load(&counters.crossings), load(&counters.ticks));
+    let seen = arrived(&sink, due);
+    assert_eq!((seen.packets, seen.rtp_packets), (due, due));
+    assert_eq!((seen.sequence_missing, seen.sequence_repeated), (0, 0));
+    // The engine writes its counters down from time to time, and the memory of the last trains comes
+    // back a moment after them.
+    let give_up = Instant::now() + LONG;
+    let released = || load(&counters.trains_zero_copy) + load(&counters.trains_copied);
+    while load(&counters.packets) < due || released() < load(&counters.trains) {
+        assert!(Instant::now() < give_up, "{counters:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Outcome {
+        seen,
+        trains: load(&counters.trains),
+        trains_zero_copy: load(&counters.trains_zero_copy),
+        trains_copied: load(&counters.trains_copied),
+        packets: load(&counters.packets),
+        crossings: load(&counters.crossings) - crossings,
+        ticks: load(&counters.ticks) - ticks,
+    }
+}
+
+/// An engine in this process that runs in the sending namespace, and the clip for it to play.
+fn engine(
+    testbed: &Testbed,
+    folder: &TempDir,
+    path: PathName,
+    burst: Duration,
+    seconds: f64,
+) -> (Data, Arc<Media>) {
+    fs::write(folder.path().join("clip.ts"), clip(seconds)).unwrap();
+    let config = Config {
+        media_root: folder.path().to_owned(),
+        cache_bytes: 8 << 20,
+        burst,
+        path,
+        ..Config::default()
+    };
+    let library = Arc::new(Library::new(&config).unwrap());
+    let runtime = runtime::Builder::new_current_thread().build().unwrap();
+    let media = runtime.block_on(library.open("clip.ts")).unwrap();
+    let data = testbed.snd.run(|| Data::start(&config)).unwrap();
+    assert_eq!(data.path(), path, "a path asked for by name runs as itself");
+    (data, media)
+}
+
+fn stream(testbed: &Testbed, data: &Data, media: &Media, port: u16) -> Stream {
+    let socket = testbed.snd.run(|| UdpSocket::bind((SND_IPV4, 0))).unwrap();
+    socket.connect((RCV_IPV4, port)).unwrap();
+    data.open(media, 7, socket).unwrap()
+}
+
+/// What the sink has counted when so many packets have arrived.
+fn arrived(sink: &Sink, packets: u64) -> Counts {
+    let give_up = Instant::now() + LONG;
+    loop {
+        let seen = sink.totals().unwrap();
+        if seen.packets >= packets || Instant::now() > give_up {
+            return seen;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn every_path_in_uso_goes_its_own_road() {
+    require_root!();
+    for path in PathName::ALL {
+        let outcome = play(Mode::Uso, path, 4, 2.0);
+        assert_eq!(outcome.packets, outcome.seen.packets, "{path}");
+        if path.segments() {
+            // The device passes on what it is given: a train arrives as it was sent.
+            assert_eq!(outcome.trains, outcome.seen.skbs, "{path}");
+            assert!(
+                outcome.seen.train_packets_max >= 9,
+                "{path}: {:?}",
+                outcome.seen
+            );
+            assert!(
+                outcome.seen.skbs * 5 < outcome.seen.packets,
+                "{path}: {:?}",
+                outcome.seen
+            );
+        } else {
+            assert_eq!(
+                (outcome.seen.trains, outcome.seen.train_packets_max),
+                (0, 1),
+                "{path}"
+            );
+        }
+        let zero_copy = path == PathName::UringRegisteredZc;
+        let (copied, not) = (outcome.trains_copied, outcome.trains_zero_copy);
+        let expected = if zero_copy {
+            (0, outcome.trains)
+        } else {
+            (outcome.trains, 0)
+        };
+        assert_eq!((copied, not), expected, "{path}: trains copied, and not");
+    }
+}
+
+#[test]
+fn a_sniffer_makes_the_kernel_copy_and_the_counters_say_so() {
+    require_root!();
+    let (testbed, folder) = Site::prepare(Mode::Uso);
+    // An AF_PACKET tap gets a copy of its own of zero-copy data, though it never reads it.
+    let packet = (AddressFamily::PACKET, SocketType::RAW, Some(eth::ALL));
+    let _tap = testbed
+        .snd
+        .run(|| socket(packet.0, packet.1, packet.2))
+        .unwrap();
+    let outcome = play_in(&testbed, &folder, PathName::UringRegisteredZc, 4, 2.0);
+    assert_eq!(
+        (outcome.trains_zero_copy, outcome.trains_copied),
+        (0, outcome.trains)
+    );
+}
+
+#[test]
+fn software_gso_makes_singles_of_the_same_trains() {
+    require_root!();
+    for path in PathName::ALL {
+        let outcome = play(Mode::SoftwareGso, path, 4, 2.0);
+        assert_eq!(outcome.packets, outcome.seen.packets, "{path}");
+        assert_eq!(
+            (outcome.seen.trains, outcome.seen.train_packets_max),
+            (0, 1),
+            "{path}"
+        );
+        assert!(outcome.trains * 5 < outcome.packets, "{path}");
+    }
+}
+
+#[test]
+fn crossings_do_not_grow_with_the_streams() {
+    require_root!();
+    let few = play(Mode::Uso, PathName::UringRegisteredZc, 8, 3.0);
+    let many = play(Mode::Uso, PathName::UringRegisteredZc, 256, 3.0);
+    assert_eq!(many.packets, few.packets * 32);
+    assert_eq!(many.trains_copied, 0);
+    for outcome in [&few, &many] {
+        let Outcome {
+            crossings, ticks, ..
+        } = *outcome;
+        assert!(
+            crossings > 0 && crossings * 10 < ticks * 11,
+            "{crossings} in {ticks} ticks"
+        );
+    }
+    // The clock makes the ticks. What a busy machine adds is little against thirty-two times.
+    let (few, many) = (few.crossings, many.crossings);
+    assert!(
+        many < few * 2,
+        "{few} crossings for 8 streams, {many} for 256"
+    );
+}
+
+#[test]
+fn strace_sees_one_crossing_a_tick_whatever_is_due() {
+    require_root!();
+    require_programs!("strace");
+    const SESSIONS: u64 = 256;
+    let burst = Duration::from_millis(20);
+    let site = Site::with_clip(&clip(24.0), Mode::Uso, &["--burst=20ms"]);
+    // Nobody looks at the packets: they are dropped where they arrive.
+    let sink = Sink::attach(&site.testbed.rcv, RCV_DEVICE, 1024..=u16::MAX).unwrap();
+    let set_up = |_| Viewer::setup(&site.testbed, "clip.ts");
+    let mut viewers: Vec<_> = (0..SESSIONS).map(set_up).collect();
+    for viewer in &mut viewers {
+        viewer.play(None);
+    }
+    let interval = Duration::from_secs(3);
+    let before = sink.totals().unwrap().rtp_packets;
+    let calls = site.server.count_system_calls(interval).unwrap();
+    let packets = sink.totals().unwrap().rtp_packets - before;
+    site.stop();
+    // Four ticks a burst. strace takes its time to let go, so half as many again are allowed.
+    let ticks = 4 * interval.as_micros() / burst.as_micros();
+    let crossings = calls["io_uring_enter"];
+    assert!(
+        u128::from(crossings) < ticks * 3 / 2,
+        "{crossings} crossings in {ticks} ticks"
+    );
+    // Sender reports and housekeeping are calls of their own; a call a packet, or a burst, is not there.
+    let all = calls.values().sum::<u64>();
+    assert!(
+        all < 6 * SESSIONS && all * 20 < packets,
+        "{packets} packets: {calls:?}"
+    );
+}
+
+#[test]
+fn what_a_player_gets_was_sent_in_trains() {
+    require_root!();
+    for mode in [Mode::Uso, Mode::SoftwareGso] {
+        let clip = clip(3.0);
+        let ts = Arc::from(&*clip);
+        let site = Site::with_clip(&clip, mode, &["--burst=100ms"]);
+        let ports = 1024..=u16::MAX;
+        let sink = Sink::attach_with(&site.testbed.rcv, RCV_DEVICE, ports, Verdict::Pass).unwrap();
+        let packets = watch(&site.testbed, "clip.ts", &ts, None).packets;
+        let seen = sink.totals().unwrap();
+        assert_eq!(seen.rtp_packets, packets, "{}", mode.name());
+        assert_eq!(
+            seen.skbs * 5 < packets,
+            mode == Mode::Uso,
+            "{}: {seen:?}",
+            mode.name()
+        );
+        site.stop();
+    }
+}
+
+const FIRST_PORT: u16 = 20_000;
+const BURST_MS: u64 = 100;
