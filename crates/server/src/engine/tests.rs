@@ -5,6 +5,7 @@ use std::fs::File;
 use std::net::UdpSocket;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicI32;
+use std::time::Instant;
 
 use onrush_sys::path::{Completion, Counters, Train};
 
@@ -655,6 +656,33 @@ fn a_stall_makes_all_bursts_late_that_were_due_in_it() {
         .sum();
     // Ten bursts were due in the first 200 ms of it.
     assert!(late >= 8, "only {late} bursts were late");
+}
+
+#[test]
+fn a_kernel_that_takes_no_batch_is_asked_again_but_not_in_a_spin() {
+    let test = TestSource::lasting(300);
+    let images = test.images();
+    let refused = Arc::new(AtomicUsize::new(0));
+    let refusing = Arc::new(AtomicBool::new(true));
+    let seen = (Arc::clone(&refused), Arc::clone(&refusing));
+    let rig = rig(meddled(move || {
+        if !seen.1.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        seen.0.fetch_add(1, Ordering::Relaxed);
+        Err(io::Error::from_raw_os_error(libc::ENOMEM))
+    }));
+    let since = Instant::now();
+    let (stream, receiver) = rig.open(&test);
+    stream.play(0, None, Duration::ZERO).expect("played");
+    wait_until("it was asked for long", || {
+        since.elapsed() > Duration::from_millis(100)
+    });
+    let asked = refused.load(Ordering::Relaxed) as u128;
+    let asked_max = since.elapsed().as_nanos() / u128::from(worker::REFUSED_PAUSE_NS) + 2;
+    assert!((2..=asked_max).contains(&asked), "{asked} of {asked_max}");
+    refusing.store(false, Ordering::Relaxed);
+    assert_eq!(receive(&receiver, images.len()), images, "nothing is lost");
 }
 
 fn trains_spoilt_in_flight(faults: Faults) -> usize {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use onrush_sys::clock::{monotonic_ns, thread_cpu_ns};
+use onrush_sys::clock::{monotonic_ns, sleep_until_ns, thread_cpu_ns};
 use onrush_sys::path::{
     Completion, IN_FLIGHT_TRAINS_MAX, Path, PathError, PathName, Train, prepare_socket,
 };
@@ -38,6 +38,9 @@ const BURSTS_PER_TICK_MAX: u64 = 2;
 /// What one stream may send in the long run, in bytes a second, so that a file whose clock runs wild does
 /// not keep the others waiting. A chunk is never cut for it.
 pub(super) const STREAM_RATE_MAX: u64 = 125_000_000;
+
+/// How long the worker rests after a crossing that failed.
+pub(super) const REFUSED_PAUSE_NS: u64 = 5_000_000;
 
 /// How often the worker's processor time is read.
 const CPU_COUNT_NS: u64 = 1_000_000_000;
@@ -319,8 +322,9 @@ impl Worker {
             }
         }
         if let Err(error) = crossing(&mut *self.path) {
-            // Nothing of what we ask can fail but for a lack of memory; the next tick tries again.
+            // Nothing of what we ask can fail but for a lack of memory, which does not pass at once.
             warn!(path = %self.path.name(), %error, "a batch was not handed over; trying again");
+            sleep_until_ns(monotonic_ns() + REFUSED_PAUSE_NS);
         }
         while let Some(completion) = self.path.completion() {
             self.complete(completion);
