@@ -88,7 +88,7 @@ pub(crate) struct Remote {
     streams: AtomicUsize,
     streams_max: u32,
     /// The worker is gone, and nobody takes commands any more.
-    pub(crate) stopped: AtomicBool,
+    stopped: AtomicBool,
 }
 
 /// What control tells a worker.
@@ -158,6 +158,9 @@ pub enum EngineError {
     /// More commands wait for the engine than it has taken yet.
     #[error("the engine is busy: {COMMANDS_MAX} commands wait for it; try again")]
     Busy,
+    /// No engine is left: each has panicked, and said so in the log.
+    #[error("the engine has stopped because of a bug of the server; see its log, and restart it")]
+    Stopped,
     /// The socket does not take the path's options.
     #[error("the RTP socket can not be set up: {0}")]
     Socket(#[source] io::Error),
@@ -275,11 +278,9 @@ impl Engines {
 
     /// Opens a stream on the engine with the fewest; it is paused at packet 0.
     pub fn open(&self, spec: StreamSpec) -> Result<Stream, EngineError> {
-        let least = self
-            .engines
-            .iter()
-            .min_by_key(|e| e.remote.streams.load(Ordering::Relaxed));
-        let remote = &least.expect("there is an engine").remote;
+        let running = self.engines.iter().filter(|e| !e.remote.has_stopped());
+        let least = running.min_by_key(|e| e.remote.streams.load(Ordering::Relaxed));
+        let remote = &least.ok_or(EngineError::Stopped)?.remote;
         let StreamSpec { source, socket } = spec;
         let stride = u16::try_from(source.plan().stride()).expect("a packet is below 64 KiB");
         path::prepare_socket(remote.shared.path(), socket.as_raw_fd(), stride)
@@ -293,6 +294,11 @@ impl Engines {
         if let Err(error) = remote.send(open) {
             remote.give_back(number);
             return Err(error);
+        }
+        // Asked after the command was given: either the worker has seen it in its last moment, or this
+        // sees that the worker is gone.
+        if remote.has_stopped() {
+            return Err(EngineError::Stopped);
         }
         let (remote, store) = (Arc::clone(remote), Arc::clone(&self.store));
         Ok(Stream {
@@ -336,7 +342,7 @@ impl Drop for Engines {
         for engine in &self.engines {
             // A full queue empties within a tick, unless nobody empties it any more.
             while engine.remote.send(Command::Stop).is_err() {
-                if engine.remote.stopped.load(Ordering::Acquire) {
+                if engine.remote.has_stopped() {
                     break;
                 }
                 std::thread::sleep(Duration::from_millis(1));
@@ -474,7 +480,7 @@ impl Drop for Stream {
             stream: self.number,
         };
         // A full queue empties within a tick, unless nobody empties it any more.
-        while !self.remote.stopped.load(Ordering::Acquire) {
+        while !self.remote.has_stopped() {
             match self.remote.push(close) {
                 Ok(()) => return,
                 Err(unsent) => close = unsent,
@@ -496,6 +502,15 @@ impl Remote {
             streams_max,
             stopped: AtomicBool::new(false),
         }
+    }
+
+    /// For the worker: it takes no more commands.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+    }
+
+    fn has_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
     }
 
     fn send(&self, command: Command) -> Result<(), EngineError> {

@@ -381,6 +381,59 @@ fn engines_that_stop_say_so_to_their_streams() {
     assert_eq!(store.shared().pool().chunks_in_use(), 0);
 }
 
+/// Whoever plays there is told, and nobody else is sent there.
+#[test]
+fn an_engine_that_panics_ends_its_streams_and_takes_no_more() {
+    let test = TestSource::lasting(2000);
+    let images = test.images();
+    let panics = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&panics);
+    let cores = onrush_sys::thread::allowed_cores();
+    let rig = rig(EngineConfig {
+        // Two engines, though they may have to share a processor.
+        cores: vec![cores[0], cores[cores.len() - 1]],
+        ..meddled(move || {
+            assert!(!asked.swap(false, Ordering::Relaxed), "a planted panic");
+            Ok(())
+        })
+    });
+    let open: Vec<_> = (0..2).map(|_| rig.open(&test)).collect();
+    for (stream, _) in &open {
+        stream.play(0, None, Duration::ZERO).expect("played");
+        wait_until("it plays", || stream.snapshot().packets > 0);
+    }
+    panics.store(true, Ordering::Relaxed);
+    let either = async {
+        tokio::select! {
+            reason = open[0].0.ended() => (0, reason),
+            reason = open[1].0.ended() => (1, reason),
+        }
+    };
+    let (dead, reason) = block_on(either);
+    assert_eq!(reason, EndReason::Stopped);
+    let alive = 1 - dead;
+    assert_eq!(receive(&open[alive].1, images.len()), images);
+    for _ in 0..4 {
+        let (stream, receiver) = rig.open(&test);
+        stream.play(0, None, Duration::ZERO).expect("played");
+        assert_eq!(
+            receive(&receiver, 10),
+            images[..10],
+            "the other engine sends"
+        );
+    }
+    assert_eq!(block_on(open[alive].0.ended()), EndReason::EndOfMedia);
+    panics.store(true, Ordering::Relaxed);
+    wait_until("it is gone too", || !panics.load(Ordering::Relaxed));
+    let spec = || StreamSpec {
+        source: Arc::clone(&test.source),
+        socket: sockets().0,
+    };
+    wait_until("no engine is left", || {
+        matches!(rig.engines.open(spec()), Err(EngineError::Stopped))
+    });
+}
+
 #[test]
 fn a_core_that_is_not_ours_is_refused_by_number() {
     let store = store(2, Faults::default());

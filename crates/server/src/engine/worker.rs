@@ -16,7 +16,7 @@ use onrush_sys::path::{
 };
 use onrush_sys::pool::Pin;
 use onrush_wire::pace::Wheel;
-use tracing::{debug, warn};
+use tracing::{debug, error, warn};
 
 use super::flights::{Flight, Flights};
 use super::reader::{NotReady, Reader, images_per_train};
@@ -549,11 +549,23 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Also when the worker panics: nobody shall wait for a stream that nobody sends.
+    /// Also when the worker panics: nobody shall wait for a stream that nobody sends. Chunks in flight stay
+    /// pinned then, because the kernel may be reading them.
     fn drop(&mut self) {
-        self.remote.stopped.store(true, Ordering::Release);
-        for stream in self.streams.iter().flatten() {
+        if std::thread::panicking() {
+            error!("an engine has panicked: its sessions end, and it takes no more");
+        }
+        self.remote.stop();
+        for stream in self.streams.iter_mut().flatten() {
+            stream.reader.put_down(&self.store);
             stream.shared.set_state(State::Stopped);
+        }
+        while let Some(command) = self.remote.commands.pop() {
+            match command {
+                Command::Open { shared, .. } => shared.set_state(State::Stopped),
+                Command::Play { pin: Some(pin), .. } => self.store.pool().unpin(pin),
+                _ => {}
+            }
         }
     }
 }

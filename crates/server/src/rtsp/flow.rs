@@ -220,7 +220,9 @@ pub(super) fn refusal(error: &EngineError) -> Reply {
     let status = match error {
         EngineError::Full { .. } | EngineError::CacheFull { .. } => StatusCode::NotEnoughBandwidth,
         EngineError::Media { .. } => StatusCode::Gone,
-        EngineError::Busy | EngineError::Socket(_) => StatusCode::ServiceUnavailable,
+        EngineError::Busy | EngineError::Stopped | EngineError::Socket(_) => {
+            StatusCode::ServiceUnavailable
+        }
     };
     Reply::refusal(status, &error.to_string())
 }
