@@ -29,7 +29,7 @@ use thiserror::Error;
 use crate::faults::Faults;
 use crate::store::{self, Source};
 use shared::{State, StreamShared, WorkerShared};
-use worker::Worker;
+use worker::{Worker, signed};
 
 /// Commands that may wait for one engine. A stream has at most a few under way.
 pub const COMMANDS_MAX: usize = 8192;
@@ -118,10 +118,10 @@ pub(crate) enum Command {
 pub(crate) struct Play {
     pub(crate) from: u64,
     pub(crate) stop_before: u64,
-    /// Media time of the first packet.
-    pub(crate) from_ns: u64,
-    /// When it is due.
+    /// When the first packet is due.
     pub(crate) start_ns: u64,
+    /// When media time 0 would have been; see [`StreamShared::epoch_ns`].
+    pub(crate) epoch_ns: i64,
 }
 
 /// What a stream sends, and through what.
@@ -391,14 +391,15 @@ impl Stream {
         let plan = self.shared.source.plan();
         let stop_before = stop_before.unwrap_or(u64::MAX).min(plan.rtp_packets());
         let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
+        let start_ns = monotonic_ns().saturating_add(delay_ns);
         let play = Play {
             from,
             stop_before,
-            from_ns: plan.due_ns(from),
-            start_ns: monotonic_ns().saturating_add(delay_ns),
+            start_ns,
+            epoch_ns: signed(start_ns).saturating_sub(signed(plan.due_ns(from))),
         };
         let pin = self.prepared(from);
-        self.shared.ask_play();
+        self.shared.ask_play(&play);
         let busy = || {
             self.shared.unask_play();
             Err(EngineError::Busy)

@@ -8,7 +8,7 @@ use onrush_sys::path::PathName;
 use onrush_wire::rtp::HEADER_BYTES;
 use tokio::sync::Notify;
 
-use super::{EndReason, StreamSnapshot};
+use super::{EndReason, Play, StreamSnapshot};
 use crate::store::Source;
 
 /// What a stream is doing.
@@ -42,6 +42,9 @@ pub struct StreamShared {
     /// worker says is about the play before.
     plays_asked: AtomicU32,
     plays_taken: AtomicU32,
+    /// Of the play asked for last, what `next_packet` and `epoch_ns` will be. Written by control.
+    asked_packet: AtomicU64,
+    asked_epoch_ns: AtomicI64,
     pub(crate) errno: AtomicU32,
     /// When media time 0 was due, in ns of CLOCK_MONOTONIC. Negative for a seek soon after boot.
     pub(crate) epoch_ns: AtomicI64,
@@ -107,6 +110,8 @@ impl StreamShared {
             state: AtomicU8::new(State::Paused as u8),
             plays_asked: AtomicU32::new(0),
             plays_taken: AtomicU32::new(0),
+            asked_packet: AtomicU64::new(0),
+            asked_epoch_ns: AtomicI64::new(0),
             errno: AtomicU32::new(0),
             epoch_ns: AtomicI64::new(0),
             next_packet: AtomicU64::new(0),
@@ -122,15 +127,19 @@ impl StreamShared {
 
     /// What it does for whoever asked: a play that the worker has not taken up yet counts as playing.
     pub(super) fn state(&self) -> State {
-        // First the number and then the state, which the worker writes the other way round: so the state
-        // of a play that was taken up is not that of the one before.
-        let asked = self.plays_asked.load(Ordering::Acquire);
-        let is_taken = self.plays_taken.load(Ordering::Acquire) == asked;
+        // First whether it is taken and then the state, which the worker writes the other way round: so the
+        // state of a play that was taken up is not that of the one before.
+        let is_taken = self.is_taken();
         match self.worker_state() {
             State::Stopped => State::Stopped,
             state if is_taken => state,
             _ => State::Playing,
         }
+    }
+
+    /// Whether the worker has taken up the last play that was asked for.
+    fn is_taken(&self) -> bool {
+        self.plays_taken.load(Ordering::Acquire) == self.plays_asked.load(Ordering::Acquire)
     }
 
     /// What the worker does with it.
@@ -147,7 +156,9 @@ impl StreamShared {
     }
 
     /// For control: a play is asked for (before its command is given), or could not be after all.
-    pub(super) fn ask_play(&self) {
+    pub(super) fn ask_play(&self, play: &Play) {
+        self.asked_packet.store(play.from, Ordering::Relaxed);
+        self.asked_epoch_ns.store(play.epoch_ns, Ordering::Relaxed);
         self.plays_asked.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -205,12 +216,18 @@ impl StreamShared {
     }
 
     pub(super) fn snapshot(&self, now_ns: u64) -> StreamSnapshot {
-        let playing = self.worker_state() == State::Playing;
-        let next_packet = self.next_packet.load(Ordering::Relaxed);
+        // A play that is not taken up yet is told of all the same: it is what whoever asks has asked for.
+        let (next_packet, epoch_ns) = if self.is_taken() {
+            (&self.next_packet, &self.epoch_ns)
+        } else {
+            (&self.asked_packet, &self.asked_epoch_ns)
+        };
+        let playing = self.state() == State::Playing;
+        let next_packet = next_packet.load(Ordering::Relaxed);
         let bursts = self.bursts.load(Ordering::Relaxed);
         let max = self.lateness_max_ns.load(Ordering::Relaxed);
         let now_ns = i64::try_from(now_ns).unwrap_or(i64::MAX);
-        let playing_ns = now_ns.saturating_sub(self.epoch_ns.load(Ordering::Relaxed));
+        let playing_ns = now_ns.saturating_sub(epoch_ns.load(Ordering::Relaxed));
         StreamSnapshot {
             packets: self.packets.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),

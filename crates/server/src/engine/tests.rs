@@ -149,7 +149,12 @@ fn a_play_counts_from_the_moment_it_is_asked_for() {
     let rig = rig(config());
     let (stream, receiver) = rig.open(&test);
     let soon = Duration::from_secs(5);
-    for from in 0..20 {
+    for from in [7, 60, 3, 60, 0, 60, 59, 20] {
+        stream.play(from, None, soon).expect("played");
+        assert_eq!(stream.snapshot().next_packet, from);
+        stream.play(from, None, Duration::ZERO).expect("played");
+        let position_ns = stream.snapshot().position_ns;
+        assert!(position_ns >= test.source.plan().due_ns(from), "{from}");
         stream.play(from, None, soon).expect("played");
         assert_eq!(block_on(stream.pause()).expect("paused"), from);
     }

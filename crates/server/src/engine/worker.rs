@@ -456,7 +456,7 @@ impl Worker {
         stream.refused_since_ns = 0;
         // A burst that a seek cuts was due before the first of its packets that is sent.
         stream.hold_until_ns = signed(play.start_ns);
-        stream.epoch_ns = signed(play.start_ns).saturating_sub(signed(play.from_ns));
+        stream.epoch_ns = play.epoch_ns;
         stream
             .shared
             .epoch_ns
@@ -612,7 +612,7 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 /// Times are below 2^63 ns (292 years) in practice; beyond, they are as far away as can be said.
-fn signed(ns: u64) -> i64 {
+pub(super) fn signed(ns: u64) -> i64 {
     i64::try_from(ns).unwrap_or(i64::MAX)
 }
 
