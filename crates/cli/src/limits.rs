@@ -170,6 +170,7 @@ fn fixed() -> Vec<Limit> {
         store::CHUNKS_MAX as count, "chunks of a file";
         store::REQUESTS_MAX as count, "chunks waiting to be built";
         pool::PINS_MAX as count, "readers of a chunk";
+        engine::STREAM_RATE_MAX as rate, "what one client is sent";
         engine::COMMANDS_MAX as count, "commands waiting for an engine";
         path::TRAIN_PACKETS_MAX as count, "packets of a train";
         path::TRAIN_BYTES_MAX as count, "bytes of a train";

@@ -345,6 +345,25 @@ mod tests {
     }
 
     #[test]
+    fn a_chunk_has_so_many_readers_and_no_more() {
+        let pool = pool(1);
+        let first = pool.claim().expect("empty").publish(1);
+        // Not one by one: there are too many.
+        pool.chunks[0].state.store(PINS_MAX - 1, Ordering::Relaxed);
+        let last = pool.pin(0, 1).expect("one more may be");
+        assert_eq!(pool.pin(0, 1), None);
+        pool.unpin(last);
+        let last = pool.pin_again(&first);
+        let more =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pool.pin_again(&first)));
+        assert!(more.is_err(), "our own bug");
+        pool.chunks[0].state.store(2, Ordering::Relaxed);
+        pool.unpin(last);
+        pool.unpin(first);
+        assert!(pool.claim().is_some());
+    }
+
+    #[test]
     #[should_panic(expected = "belongs to the pool")]
     fn a_pin_of_another_pool_is_refused() {
         let (one, other) = (pool(1), pool(1));

@@ -34,6 +34,10 @@ use worker::{Worker, signed};
 /// Commands that may wait for one engine. A stream has at most a few under way.
 pub const COMMANDS_MAX: usize = 8192;
 
+/// What one stream may send in the long run, in bit/s, so that a file whose clock runs wild does not keep the
+/// others waiting. Two chunks a tick it may send in any case.
+pub const STREAM_RATE_MAX: u64 = 1_000_000_000;
+
 /// How long a stream waits for its first chunk before the cache counts as full.
 const FIRST_CHUNK_TIME_MAX: Duration = Duration::from_secs(5);
 

@@ -682,7 +682,7 @@ fn a_stream_of_many_chunks_a_tick_keeps_up() {
 fn a_file_whose_clock_runs_wild_is_held_to_the_rate_limit() {
     // 4 Gbit/s for 30 ms.
     let (ticks, chunks) = ticks_and_chunks(&TestSource::of(constant_rate(80_000, 0, 10)));
-    let tick_bytes_max = worker::STREAM_RATE_MAX / 200;
+    let tick_bytes_max = STREAM_RATE_MAX / 8 / 200;
     let chunks_max = 2 + tick_bytes_max / CHUNK_BYTES as u64;
     assert!(ticks >= chunks / chunks_max, "{ticks} for {chunks} chunks");
 }
@@ -714,6 +714,40 @@ fn a_stall_makes_all_bursts_late_that_were_due_in_it() {
         .sum();
     // Ten bursts were due in the first 200 ms of it.
     assert!(late >= 8, "only {late} bursts were late");
+}
+
+#[test]
+fn so_many_commands_may_wait_for_an_engine_and_no_more() {
+    let test = TestSource::lasting(100);
+    let images = test.images();
+    let gate = Arc::new(Mutex::new(()));
+    let shut = Arc::clone(&gate);
+    let rig = rig(meddled(move || {
+        drop(shut.lock().unwrap());
+        Ok(())
+    }));
+    let (stream, receiver) = rig.open(&test);
+    block_on(stream.prepare(0)).expect("the first chunk");
+    let closed = gate.lock().unwrap();
+    let soon = Duration::from_secs(60);
+    let queue = &rig.engines.engines[0].remote.commands;
+    wait_until("the engine is at the gate and takes nothing", || {
+        while stream.play(20, None, soon).is_ok() {}
+        std::thread::sleep(Duration::from_millis(10));
+        queue.is_full()
+    });
+    assert_eq!(queue.len(), COMMANDS_MAX);
+    let busy = stream.play(0, None, Duration::ZERO);
+    assert!(matches!(busy, Err(EngineError::Busy)), "{busy:?}");
+    drop(closed);
+    wait_until("commands are taken", || {
+        stream.play(0, None, Duration::ZERO).is_ok()
+    });
+    assert_eq!(receive(&receiver, images.len()), images);
+    drop(stream);
+    wait_until("the chunk kept for a play that was refused is free", || {
+        rig.store.shared().pool().chunks_in_use() == 0
+    });
 }
 
 #[test]

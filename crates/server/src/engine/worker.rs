@@ -21,7 +21,7 @@ use tracing::{debug, error, warn};
 use super::flights::{Flight, Flights};
 use super::reader::{NotReady, Reader, images_per_train};
 use super::shared::{State, StreamShared, bump};
-use super::{Command, EngineConfig, OpenPath, Play, Remote};
+use super::{Command, EngineConfig, OpenPath, Play, Remote, STREAM_RATE_MAX};
 use crate::faults::{Fault, Faults};
 use crate::store;
 use crate::store::layout::ImageBurst;
@@ -34,10 +34,6 @@ const WHEEL_SLOTS: u32 = 512;
 
 /// Media of one stream in one tick, in bursts: one that is due, and one to catch up.
 const BURSTS_PER_TICK_MAX: u64 = 2;
-
-/// What one stream may send in the long run, in bytes a second, so that a file whose clock runs wild does
-/// not keep the others waiting. A chunk is never cut for it.
-pub(super) const STREAM_RATE_MAX: u64 = 125_000_000;
 
 /// How long the worker rests after a crossing that failed.
 pub(super) const REFUSED_PAUSE_NS: u64 = 5_000_000;
@@ -117,7 +113,7 @@ impl Worker {
         remote.shared.set_path(path.name());
         let now_ns = monotonic_ns();
         let tick_ns = (nanos(config.burst) / TICKS_PER_BURST).max(1);
-        let tick_bytes_max = STREAM_RATE_MAX.saturating_mul(tick_ns) / 1_000_000_000;
+        let tick_bytes_max = (STREAM_RATE_MAX / 8).saturating_mul(tick_ns) / 1_000_000_000;
         let chunk_bytes = store.pool().chunk_bytes() as u64;
         let streams_max = config.streams_max as usize;
         Self {

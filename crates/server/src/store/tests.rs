@@ -1,7 +1,9 @@
 //! The store against plain reading: every chunk, once, shared, and given up only when nobody reads it.
 
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use onrush_sys::memory::Area;
 use onrush_wire::media::synth::constant_rate;
 
 use super::*;
@@ -233,22 +235,55 @@ fn packets_with_garbage_between_them_are_read_in_pieces() {
     }
 }
 
-#[test]
-fn requests_beyond_the_limit_are_made_again_later() {
-    let test = TestSource::lasting(2000);
-    let store = store(2, Faults::default());
-    let (shared, source) = (store.shared(), &test.source);
-    // The builders are kept busy with requests that fail, while the queue is filled to its limit.
-    let pins: Vec<_> = (0..2)
-        .map(|chunk| block_on(shared.fetch(source, chunk, PATIENCE)).expect("built"))
-        .collect();
-    for _ in 0..REQUESTS_MAX {
-        for chunk in 2..source.chunks() {
-            assert!(matches!(shared.acquire(source, chunk), Acquired::Wait));
-        }
+/// A file that can be looked at only while its gate is open.
+#[derive(Debug)]
+struct Gated {
+    file: Arc<TestFile>,
+    gate: Mutex<()>,
+}
+
+impl Backing for Gated {
+    fn file(&self) -> &File {
+        self.file.file()
     }
-    pins.into_iter().for_each(|pin| shared.pool().unpin(pin));
-    let pin = block_on(shared.fetch(source, 5, PATIENCE)).expect("it is there after all");
+
+    fn check(&self) -> Result<(), String> {
+        drop(self.gate.lock().unwrap());
+        Ok(())
+    }
+}
+
+#[test]
+fn a_request_beyond_the_limit_is_made_again_later() {
+    let chunk_bytes = 4096;
+    let chunks = u32::try_from(BUILDERS + REQUESTS_MAX + 1).unwrap();
+    let test = TestSource::of(constant_rate(u64::from(chunks) * 21, 0, 10_152));
+    let gated = Arc::new(Gated {
+        file: Arc::clone(&test.backing),
+        gate: Mutex::new(()),
+    });
+    let area = Area::map(8 * chunk_bytes).expect("a little memory");
+    let pool = Arc::new(Pool::new(area, chunk_bytes));
+    let store = Store::start(pool, &[], Faults::default()).expect("threads");
+    let (plan, backing) = (Arc::clone(test.source.plan()), Arc::clone(&gated) as _);
+    let source = Source::new(plan, test.source.origin(), backing, chunk_bytes);
+    let source = Arc::new(source.expect("it fits its chunks"));
+    assert_eq!(source.chunks(), chunks, "three packets in each");
+    let shared = store.shared();
+    let is_requested = |chunk: u32| {
+        shared.prefetch(&source, chunk);
+        source.table[chunk as usize].load(Ordering::Relaxed) == REQUESTED
+    };
+    let shut = gated.gate.lock().unwrap();
+    let builders = u32::try_from(BUILDERS).unwrap();
+    assert!((0..builders).all(is_requested));
+    wait_until("the builders are at the gate", || {
+        shared.requests.is_empty()
+    });
+    assert!((builders..chunks - 1).all(is_requested));
+    assert!(!is_requested(chunks - 1));
+    drop(shut);
+    let pin = block_on(shared.fetch(&source, chunks - 1, PATIENCE)).expect("built after all");
     shared.pool().unpin(pin);
 }
 

@@ -119,19 +119,62 @@ fn trains_arrive_whole_and_in_order_and_come_back_once() {
     }
 }
 
+/// Whether a path refuses the train as our own bug.
+fn is_refused(rig: &mut Rig, train: Train) -> bool {
+    let queue = std::panic::AssertUnwindSafe(|| rig.path.queue(train));
+    std::panic::catch_unwind(queue).is_err()
+}
+
 #[test]
-fn the_longest_train_leaves_as_one_and_a_longer_one_is_refused() {
-    let packets = TRAIN_BYTES_MAX / STRIDE;
+fn the_largest_train_leaves_as_one_and_a_larger_one_is_refused() {
     for name in PathName::ALL {
         let mut rig = rig(name);
-        rig.path.queue(rig.train(1, packets * STRIDE, 1));
+        rig.path.queue(rig.train(1, TRAIN_BYTES_MAX, 1));
         assert_eq!(rig.reap(1)[0].sent, Some(0), "{name}");
-        rig.expect_images(1, packets * STRIDE);
-        let longer = rig.train(0, TRAIN_BYTES_MAX + 1, 1);
-        let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            rig.path.queue(longer);
-        }));
-        assert!(refused.is_err(), "{name}");
+        rig.expect_images(1, TRAIN_BYTES_MAX);
+        let larger = rig.train(0, TRAIN_BYTES_MAX + 1, 1);
+        assert!(is_refused(&mut rig, larger), "{name}");
+    }
+}
+
+#[test]
+fn the_longest_train_leaves_as_one_and_a_longer_one_is_refused() {
+    let stride = 200;
+    let train = |rig: &Rig, packets: usize| Train {
+        stride: 200,
+        ..rig.train(0, packets * stride, 1)
+    };
+    for name in PathName::ALL {
+        let mut rig = rig(name);
+        prepare_socket(name, rig.sender.as_raw_fd(), 200).expect("a UDP socket");
+        rig.path.queue(train(&rig, TRAIN_PACKETS_MAX));
+        assert_eq!(rig.reap(1)[0].sent, Some(0), "{name}");
+        for _ in 0..TRAIN_PACKETS_MAX {
+            assert_eq!(rig.receiver.recv(&mut [0; 2048]).expect("a packet"), stride);
+        }
+        let longer = train(&rig, TRAIN_PACKETS_MAX + 1);
+        assert!(is_refused(&mut rig, longer), "{name}");
+    }
+}
+
+#[test]
+fn a_train_ends_where_the_area_does() {
+    for name in PathName::ALL {
+        let mut rig = rig(name);
+        let end = rig.pool.area().bytes_total();
+        let train = |offset| Train {
+            offset,
+            ..rig.train(0, STRIDE, 1)
+        };
+        let (last, beyond) = (train(end - STRIDE), train(end - STRIDE + 1));
+        rig.path.queue(last);
+        assert_eq!(rig.reap(1)[0].sent, Some(0), "{name}");
+        assert!(is_refused(&mut rig, beyond), "{name}");
+        let wrapping = Train {
+            offset: usize::MAX,
+            ..last
+        };
+        assert!(is_refused(&mut rig, wrapping), "{name}");
     }
 }
 
