@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::sync::Arc;
 
 use onrush_sys::memory::{Area, HUGE_PAGE_BYTES, MemoryError, available_bytes, lockable_bytes};
-use onrush_sys::path::PathName;
+use onrush_sys::path::{self, PathName};
 use onrush_sys::pool::Pool;
 use onrush_sys::thread::raise_open_files_limit;
 use thiserror::Error;
@@ -27,6 +27,13 @@ const CACHE_BYTES_SMALL: usize = 64 << 20;
 
 /// The smallest cache that serves anybody.
 pub const CACHE_BYTES_MIN: usize = 1 << 20;
+
+/// The least send buffer with which a fast stream can have trains from huge pages under way: sixteen, a
+/// megabyte of packets.
+const HUGE_SEND_BUFFER_BYTES_MIN: usize = 16 * HUGE_PAGE_BYTES;
+
+/// Streams that may be on their way out while all sessions are taken.
+const STREAMS_SPARE: usize = 256;
 
 const MEMLOCK_REMEDY: &str =
     "raise RLIMIT_MEMLOCK (ulimit -l, LimitMEMLOCK=) or grant CAP_IPC_LOCK for more";
@@ -149,13 +156,15 @@ impl Data {
 
 fn engine_config(config: &Config) -> EngineConfig {
     let default = EngineConfig::default();
+    // More than sessions: a session that ends gives its stream back a tick later.
+    let streams_max = config.limits.sessions_max.saturating_add(STREAMS_SPARE);
     EngineConfig {
         cores: if config.cores.is_empty() {
             default.cores.clone()
         } else {
             config.cores.clone()
         },
-        streams_max: u32::try_from(config.limits.sessions_max).unwrap_or(u32::MAX - 1),
+        streams_max: u32::try_from(streams_max).unwrap_or(u32::MAX - 1),
         burst: config.burst,
         path: config.path,
         faults: config.faults,
@@ -194,7 +203,17 @@ fn cache_area(cache_bytes: usize, rings: usize) -> Result<Area, MemoryError> {
             mib(cache_bytes)
         );
     }
-    let mut area = Area::map(bytes)?;
+    let send_buffer_bytes = path::send_buffer_bytes().unwrap_or(0);
+    let mut area = if send_buffer_bytes < HUGE_SEND_BUFFER_BYTES_MIN {
+        info!(
+            "cache: of base pages, because a socket may have {} under way and a train from a huge page \
+             counts as up to 2 MiB; raise net.core.wmem_max or grant CAP_NET_ADMIN for huge pages",
+            mib(send_buffer_bytes)
+        );
+        Area::map_base(bytes)?
+    } else {
+        Area::map(bytes)?
+    };
     if let Err(error) = area.lock() {
         warn!("cache: {error}");
     }

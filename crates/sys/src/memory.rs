@@ -68,11 +68,23 @@ unsafe impl Sync for Area {}
 impl Area {
     /// Maps and touches `bytes_total` bytes, rounded up to [`HUGE_PAGE_BYTES`] (to the base page if less).
     pub fn map(bytes_total: usize) -> Result<Self, MemoryError> {
-        let unit = if bytes_total < HUGE_PAGE_BYTES {
-            page_bytes()
-        } else {
-            HUGE_PAGE_BYTES
-        };
+        let is_small = bytes_total < HUGE_PAGE_BYTES;
+        Self::map_in(
+            bytes_total,
+            if is_small {
+                page_bytes()
+            } else {
+                HUGE_PAGE_BYTES
+            },
+        )
+    }
+
+    /// The same of base pages, whatever the kernel has.
+    pub fn map_base(bytes_total: usize) -> Result<Self, MemoryError> {
+        Self::map_in(bytes_total, page_bytes())
+    }
+
+    fn map_in(bytes_total: usize, unit: usize) -> Result<Self, MemoryError> {
         let rounded = bytes_total
             .checked_next_multiple_of(unit)
             .filter(|&b| b > 0 && isize::try_from(b).is_ok())
@@ -95,7 +107,12 @@ impl Area {
             source,
         })?;
         let mut area = Self::own(base, rounded, Pages::Base);
-        area.advise(libc::MADV_HUGEPAGE);
+        // Said both ways, because the system's setting may be `always`.
+        area.advise(if unit == HUGE_PAGE_BYTES {
+            libc::MADV_HUGEPAGE
+        } else {
+            libc::MADV_NOHUGEPAGE
+        });
         area.populate().map_err(|source| MemoryError::Map {
             bytes_total: rounded,
             source,
@@ -223,6 +240,9 @@ pub fn page_bytes() -> usize {
     usize::try_from(bytes).unwrap_or(4096)
 }
 
+/// CAP_NET_ADMIN of capabilities(7).
+pub const CAP_NET_ADMIN: u32 = 12;
+
 /// CAP_IPC_LOCK of capabilities(7).
 pub const CAP_IPC_LOCK: u32 = 14;
 
@@ -319,6 +339,15 @@ mod tests {
         let area = Area::map(1).expect("a page can be mapped");
         assert_eq!(area.bytes_total(), page_bytes());
         assert_eq!(area.pages(), Pages::Base);
+    }
+
+    #[test]
+    fn base_pages_are_to_be_had_in_any_amount() {
+        let area = Area::map_base(2 * HUGE_PAGE_BYTES + 1).expect("4 MiB can be mapped");
+        assert_eq!(area.bytes_total(), 2 * HUGE_PAGE_BYTES + page_bytes());
+        assert_eq!(area.pages(), Pages::Base);
+        let huge_kib = smaps_kib(area.base().as_ptr().addr(), "AnonHugePages:");
+        assert_eq!(huge_kib, Some(0));
     }
 
     #[test]

@@ -10,7 +10,8 @@ mod uring_registered_zc;
 
 use std::fmt;
 use std::io;
-use std::os::fd::RawFd;
+use std::net::UdpSocket;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -250,22 +251,45 @@ pub fn prepare_socket(name: PathName, fd: RawFd, stride: u16) -> io::Result<()> 
     {
         return Err(error);
     }
-    // Room for several bursts of a fast stream: a train is accounted with the full size of its pages.
-    // FORCE passes net.core.wmem_max and needs CAP_NET_ADMIN; without it that limit is what we get.
-    let wanted = 4 << 20;
-    if set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, wanted).is_err() {
-        set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, wanted)?;
+    widen_send_buffer(fd)
+}
+
+/// Bytes that a socket of this process may have under way, as the kernel counts them: it charges a zero-copy
+/// train from the start of its page (io_uring/net.c, `io_sg_from_iter`: `PAGE_ALIGN(bv_len + bv_offset)`),
+/// which of a huge page is up to 2 MiB for a train of any length. Errors: those of a new socket.
+pub fn send_buffer_bytes() -> io::Result<usize> {
+    let socket = loopback_socket()?;
+    widen_send_buffer(socket.as_raw_fd())?;
+    let mut bytes = 0i32;
+    let mut length = libc::socklen_t::try_from(size_of::<i32>()).expect("four bytes");
+    let (fd, level) = (socket.as_raw_fd(), libc::SOL_SOCKET);
+    let value = (&raw mut bytes).cast();
+    // SAFETY: `bytes` is writable for the length given, which is writable itself.
+    let r = unsafe { libc::getsockopt(fd, level, libc::SO_SNDBUF, value, &raw mut length) };
+    if r != 0 {
+        return Err(io::Error::last_os_error());
     }
-    Ok(())
+    Ok(usize::try_from(bytes).unwrap_or(0))
+}
+
+/// As much as may be: what is under way is bounded by [`IN_FLIGHT_TRAINS_MAX`] and by the pool, and the
+/// kernel's charge says little about it. FORCE passes net.core.wmem_max and needs CAP_NET_ADMIN; without it
+/// that limit is what we get.
+fn widen_send_buffer(fd: RawFd) -> io::Result<()> {
+    let wanted = 256 << 20;
+    set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, wanted)
+        .or_else(|_| set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, wanted))
 }
 
 fn probe_udp_segment() -> Result<(), PathError> {
-    // Not bound to anything: only the option is tried. A host without IPv4 answers by its IPv6 socket.
-    let socket = std::net::UdpSocket::bind(("127.0.0.1", 0))
-        .or_else(|_| std::net::UdpSocket::bind(("::1", 0)))
-        .map_err(PathError::UdpSegment)?;
-    let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
+    let socket = loopback_socket().map_err(PathError::UdpSegment)?;
+    let fd = socket.as_raw_fd();
     set_option(fd, libc::SOL_UDP, libc::UDP_SEGMENT, 1000).map_err(PathError::UdpSegment)
+}
+
+/// A socket to try options on. A host without IPv4 has one of IPv6.
+fn loopback_socket() -> io::Result<UdpSocket> {
+    UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| UdpSocket::bind(("::1", 0)))
 }
 
 fn set_option(fd: RawFd, level: i32, option: i32, value: i32) -> io::Result<()> {

@@ -256,3 +256,14 @@ fn the_best_path_is_chosen_and_each_demotion_is_told() {
             .contains("sendmmsg_gso")
     );
 }
+
+/// Sixteen trains from huge pages are charged 32 MiB: with less, a fast stream's burst would not fit.
+#[test]
+fn a_privileged_socket_has_room_for_many_trains_from_huge_pages() {
+    let bytes = send_buffer_bytes().expect("loopback");
+    if crate::memory::has_capability(crate::memory::CAP_NET_ADMIN) {
+        assert!(bytes >= 512 << 20, "{bytes}");
+    } else {
+        assert!(bytes > 0);
+    }
+}
