@@ -397,7 +397,7 @@ fn an_engine_that_panics_ends_its_streams_and_takes_no_more() {
     let rig = rig(EngineConfig {
         // Two engines, though they may have to share a processor.
         cores: vec![cores[0], cores[cores.len() - 1]],
-        ..meddled(move || {
+        ..meddled(move |_| {
             assert!(!asked.swap(false, Ordering::Relaxed), "a planted panic");
             Ok(())
         })
@@ -597,9 +597,12 @@ fn watchful(faults: Faults) -> (Rig, Arc<AtomicUsize>, Arc<AtomicI32>) {
 struct Meddled {
     inner: Box<dyn Path>,
     meddle: Arc<Meddle>,
+    /// Answered to trains in place of what the kernel says, if not 0.
+    errno: i32,
 }
 
-type Meddle = dyn Fn() -> io::Result<()> + Send + Sync;
+/// What happens, told how many trains are in flight.
+type Meddle = dyn Fn(usize) -> io::Result<()> + Send + Sync;
 
 impl std::fmt::Debug for Meddled {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -625,7 +628,7 @@ impl Path for Meddled {
     }
 
     fn submit_and_sleep(&mut self, deadline_ns: Option<u64>) -> io::Result<()> {
-        (self.meddle)()?;
+        (self.meddle)(self.inner.in_flight())?;
         self.inner.submit_and_sleep(deadline_ns)
     }
 
@@ -634,7 +637,11 @@ impl Path for Meddled {
     }
 
     fn completion(&mut self) -> Option<Completion> {
-        self.inner.completion()
+        let mut completion = self.inner.completion()?;
+        if self.errno != 0 {
+            completion.sent = completion.sent.and(Some(self.errno));
+        }
+        Some(completion)
     }
 
     fn counters(&self) -> Counters {
@@ -642,11 +649,16 @@ impl Path for Meddled {
     }
 }
 
-fn meddled(meddle: impl Fn() -> io::Result<()> + Send + Sync + 'static) -> EngineConfig {
+fn meddled(meddle: impl Fn(usize) -> io::Result<()> + Send + Sync + 'static) -> EngineConfig {
     let meddle: Arc<Meddle> = Arc::new(meddle);
     let open_path = move |name, pool: &Arc<Pool>, waker: &Arc<Waker>| {
         let (inner, meddle) = (path::open(name, pool, waker)?, Arc::clone(&meddle));
-        Ok(Box::new(Meddled { inner, meddle }) as Box<dyn Path>)
+        let errno = 0;
+        Ok(Box::new(Meddled {
+            inner,
+            meddle,
+            errno,
+        }) as Box<dyn Path>)
     };
     EngineConfig {
         open_path: Arc::new(open_path),
@@ -695,7 +707,7 @@ fn a_stall_makes_all_bursts_late_that_were_due_in_it() {
     let asked = Arc::clone(&stall);
     let rig = rig(EngineConfig {
         lag_max: Duration::from_secs(60),
-        ..meddled(move || {
+        ..meddled(move |_| {
             if asked.swap(false, Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(300));
             }
@@ -722,7 +734,7 @@ fn so_many_commands_may_wait_for_an_engine_and_no_more() {
     let images = test.images();
     let gate = Arc::new(Mutex::new(()));
     let shut = Arc::clone(&gate);
-    let rig = rig(meddled(move || {
+    let rig = rig(meddled(move |_| {
         drop(shut.lock().unwrap());
         Ok(())
     }));
@@ -757,7 +769,7 @@ fn a_kernel_that_takes_no_batch_is_asked_again_but_not_in_a_spin() {
     let refused = Arc::new(AtomicUsize::new(0));
     let refusing = Arc::new(AtomicBool::new(true));
     let seen = (Arc::clone(&refused), Arc::clone(&refusing));
-    let rig = rig(meddled(move || {
+    let rig = rig(meddled(move |_| {
         if !seen.1.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -775,6 +787,56 @@ fn a_kernel_that_takes_no_batch_is_asked_again_but_not_in_a_spin() {
     assert!((2..=asked_max).contains(&asked), "{asked} of {asked_max}");
     refusing.store(false, Ordering::Relaxed);
     assert_eq!(receive(&receiver, images.len()), images, "nothing is lost");
+}
+
+/// A client that comes while the path is given up gets a socket for the path of a moment ago.
+#[test]
+fn a_stream_opened_during_a_demotion_is_sent_singly_too() {
+    let test = TestSource::lasting(500);
+    let images = test.images();
+    let gate = Arc::new(Mutex::new(()));
+    let arrived = Arc::new(AtomicUsize::new(0));
+    let (shut, seen) = (Arc::clone(&gate), Arc::clone(&arrived));
+    let meddle: Arc<Meddle> = Arc::new(move |in_flight| {
+        seen.fetch_add(in_flight, Ordering::Relaxed);
+        if in_flight > 0 {
+            drop(shut.lock().unwrap());
+        }
+        Ok(())
+    });
+    let open_path = move |name: PathName, pool: &Arc<Pool>, waker: &Arc<Waker>| {
+        let (inner, meddle) = (path::open(name, pool, waker)?, Arc::clone(&meddle));
+        let errno = if name.segments() { libc::EIO } else { 0 };
+        Ok(Box::new(Meddled {
+            inner,
+            meddle,
+            errno,
+        }) as Box<dyn Path>)
+    };
+    let rig = rig(EngineConfig {
+        open_path: Arc::new(open_path),
+        ..config()
+    });
+    let (first, _receiver) = rig.open(&test);
+    let closed = gate.lock().unwrap();
+    first.play(0, None, Duration::ZERO).expect("played");
+    wait_until("the first train is at the gate", || {
+        arrived.load(Ordering::Relaxed) > 0
+    });
+    let (socket, receiver) = sockets();
+    let kept = socket.try_clone().expect("a descriptor");
+    let spec = StreamSpec {
+        source: Arc::clone(&test.source),
+        socket,
+    };
+    let second = rig.engines.open(spec).expect("a stream");
+    drop(closed);
+    wait_until("it is demoted", || rig.engines.path() == PathName::Sendmmsg);
+    second.play(0, None, Duration::ZERO).expect("played");
+    assert_eq!(receive(&receiver, images.len()), images);
+    kept.send(&[0; 2000]).expect("loopback takes it");
+    let bytes = receiver.recv(&mut [0; 4000]).expect("a packet");
+    assert_eq!(bytes, 2000, "the socket cuts no trains any more");
 }
 
 fn trains_spoilt_in_flight(faults: Faults) -> usize {

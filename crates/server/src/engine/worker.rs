@@ -163,6 +163,10 @@ impl Worker {
                     self.generation = self.generation.wrapping_add(1);
                     let place = &mut self.streams[stream as usize];
                     assert!(place.is_none(), "a stream number belongs to one stream");
+                    // Its socket was made ready for the path of a moment ago.
+                    if !self.path.name().segments() {
+                        prepare(self.path.name(), &shared);
+                    }
                     *place = Some(Stream::new(shared, self.generation));
                 }
                 Command::Play { stream, play, pin } => self.play(stream, play, pin),
@@ -409,10 +413,7 @@ impl Worker {
         self.retired = Some(std::mem::replace(&mut self.path, path));
         self.remote.shared.set_path(to);
         for stream in self.streams.iter().flatten() {
-            let fd = stream.shared.socket.as_raw_fd();
-            if let Err(error) = prepare_socket(to, fd, stream.shared.stride) {
-                debug!(%error, "a socket kept its options");
-            }
+            prepare(to, &stream.shared);
         }
     }
 
@@ -578,6 +579,13 @@ impl Stream {
             hold_until_ns: i64::MIN,
             refused_since_ns: 0,
         }
+    }
+}
+
+/// Readies a stream's socket once more, for another path.
+fn prepare(path: PathName, shared: &StreamShared) {
+    if let Err(error) = prepare_socket(path, shared.socket.as_raw_fd(), shared.stride) {
+        debug!(%error, "a socket kept its options");
     }
 }
 
