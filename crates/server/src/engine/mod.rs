@@ -38,9 +38,6 @@ pub const COMMANDS_MAX: usize = 8192;
 /// others waiting. Two chunks a tick it may send in any case.
 pub const STREAM_RATE_MAX: u64 = 1_000_000_000;
 
-/// How long a stream waits for its first chunk before the cache counts as full.
-const FIRST_CHUNK_TIME_MAX: Duration = Duration::from_secs(5);
-
 /// Opens a data path on the thread that will use it. Tests put paths of their own here.
 pub type OpenPath =
     dyn Fn(PathName, &Arc<Pool>, &Arc<Waker>) -> Result<Box<dyn Path>, PathError> + Send + Sync;
@@ -60,6 +57,8 @@ pub struct EngineConfig {
     pub open_path: Arc<OpenPath>,
     /// How far a stream may fall behind before its clock is moved instead of catching up.
     pub lag_max: Duration,
+    /// How long a stream waits for its first chunk: for a place in the cache, or for the disk.
+    pub first_chunk_time_max: Duration,
     /// How long the kernel may refuse all of a stream's packets before the stream ends.
     pub refused_time_max: Duration,
     /// Planted faults.
@@ -71,6 +70,7 @@ pub struct EngineConfig {
 pub struct Engines {
     engines: Vec<Engine>,
     store: Arc<store::Shared>,
+    first_chunk_time_max: Duration,
 }
 
 #[derive(Debug)]
@@ -159,6 +159,9 @@ pub enum EngineError {
         /// What happened to it.
         reason: String,
     },
+    /// The file could not be read in time.
+    #[error("the disk has not given the file's packets in time; try again")]
+    Slow,
     /// More commands wait for the engine than it has taken yet.
     #[error("the engine is busy: {COMMANDS_MAX} commands wait for it; try again")]
     Busy,
@@ -229,6 +232,7 @@ pub struct Stream {
     store: Arc<store::Shared>,
     number: u32,
     shared: Arc<StreamShared>,
+    first_chunk_time_max: Duration,
     /// The first packet of the next play, and the chunk that holds it.
     prepared: Mutex<Option<(u64, Pin)>>,
 }
@@ -243,6 +247,7 @@ impl Engines {
         let mut engines = Self {
             engines: Vec::new(),
             store: Arc::clone(store),
+            first_chunk_time_max: config.first_chunk_time_max,
         };
         for &core in &config.cores {
             let waker = Arc::new(Waker::new().map_err(EngineStartError::Thread)?);
@@ -310,6 +315,7 @@ impl Engines {
             store,
             number,
             shared,
+            first_chunk_time_max: self.first_chunk_time_max,
             prepared: Mutex::new(None),
         })
     }
@@ -370,14 +376,19 @@ impl Stream {
             return Ok(());
         }
         let chunk = source.chunk_of(from);
-        let Some(pin) = self.store.fetch(source, chunk, FIRST_CHUNK_TIME_MAX).await else {
-            return Err(match source.failure() {
-                Some(reason) => EngineError::Media {
-                    reason: reason.to_owned(),
+        let Some(pin) = self
+            .store
+            .fetch(source, chunk, self.first_chunk_time_max)
+            .await
+        else {
+            let pool = self.store.pool();
+            let reason = source.failure().map(str::to_owned);
+            return Err(match reason {
+                Some(reason) => EngineError::Media { reason },
+                None if pool.chunks_in_use() == pool.chunks() => EngineError::CacheFull {
+                    cache_bytes: pool.area().bytes_total(),
                 },
-                None => EngineError::CacheFull {
-                    cache_bytes: self.store.pool().area().bytes_total(),
-                },
+                None => EngineError::Slow,
             });
         };
         self.hold(from, Some(pin));
@@ -581,6 +592,7 @@ impl Default for EngineConfig {
             path: PathName::UringRegisteredZc,
             open_path: Arc::new(path::open),
             lag_max: Duration::from_millis(500),
+            first_chunk_time_max: Duration::from_secs(10),
             refused_time_max: Duration::from_secs(10),
             faults: Faults::default(),
         }

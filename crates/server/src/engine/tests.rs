@@ -341,7 +341,14 @@ fn one_stream_more_than_the_limit_is_refused_until_one_goes() {
 #[test]
 fn a_full_cache_is_said_before_anything_is_promised() {
     let tests: Vec<_> = (0..3).map(|_| TestSource::lasting(3000)).collect();
-    let rig = rig_of(config(), 2);
+    let first_chunk_time_max = Duration::from_millis(200);
+    let rig = rig_of(
+        EngineConfig {
+            first_chunk_time_max,
+            ..config()
+        },
+        2,
+    );
     let held: Vec<_> = (0..2)
         .map(|i| {
             let source = &tests[i].source;
@@ -365,6 +372,24 @@ fn a_full_cache_is_said_before_anything_is_promised() {
     drop(stream);
     wait_until("the prepared chunk is free", || {
         rig.store.shared().pool().chunks_in_use() == 0
+    });
+}
+
+#[test]
+fn a_slow_disk_is_not_taken_for_a_full_cache() {
+    let test = TestSource::lasting(500);
+    let rig = rig(EngineConfig {
+        first_chunk_time_max: Duration::from_millis(50),
+        ..config()
+    });
+    let (stream, _receiver) = rig.open(&test);
+    // The builder waits for what the test holds, as it would for a disk.
+    let disk = test.backing.trouble.lock().unwrap();
+    let refused = block_on(stream.prepare(0));
+    assert!(matches!(refused, Err(EngineError::Slow)), "{refused:?}");
+    drop(disk);
+    wait_until("the disk has caught up", || {
+        block_on(stream.prepare(0)).is_ok()
     });
 }
 

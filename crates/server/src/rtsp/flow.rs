@@ -220,7 +220,7 @@ pub(super) fn refusal(error: &EngineError) -> Reply {
     let status = match error {
         EngineError::Full { .. } | EngineError::CacheFull { .. } => StatusCode::NotEnoughBandwidth,
         EngineError::Media { .. } => StatusCode::Gone,
-        EngineError::Busy | EngineError::Stopped | EngineError::Socket(_) => {
+        EngineError::Slow | EngineError::Busy | EngineError::Stopped | EngineError::Socket(_) => {
             StatusCode::ServiceUnavailable
         }
     };
