@@ -8,6 +8,7 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use thiserror::Error;
 
@@ -235,9 +236,18 @@ pub fn available_bytes() -> u64 {
 /// The base page size.
 #[must_use]
 pub fn page_bytes() -> usize {
-    // SAFETY: sysconf has no preconditions.
-    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    usize::try_from(bytes).unwrap_or(4096)
+    // Asked once: it is wanted several times in every lock, which can take less than 300 ns in all.
+    static BYTES: AtomicUsize = AtomicUsize::new(0);
+    match BYTES.load(Ordering::Relaxed) {
+        0 => {
+            // SAFETY: sysconf has no preconditions.
+            let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+            let bytes = usize::try_from(bytes).unwrap_or(4096);
+            BYTES.store(bytes, Ordering::Relaxed);
+            bytes
+        }
+        bytes => bytes,
+    }
 }
 
 /// CAP_NET_ADMIN of capabilities(7).

@@ -50,6 +50,12 @@ struct Interval {
 impl<const MERGE: bool> Intervals<MERGE> {
     /// Counts one more handle of `kind` on every page of `pages`.
     pub(super) fn add(&mut self, pages: Range<usize>, kind: Kind) {
+        if self.is_free(&pages) {
+            return self.add_free(pages, kind);
+        }
+        if self.change_within_one(&pages, |counts| *counts.of(kind) += 1) {
+            return;
+        }
         self.cut(pages.start);
         self.cut(pages.end);
         let mut at = pages.start;
@@ -71,8 +77,7 @@ impl<const MERGE: bool> Intervals<MERGE> {
             };
             let mut after = before;
             *after.of(kind) += 1;
-            self.resident_pages += after.grown(before, Counts::is_resident) * (end - at);
-            self.pinned_pages += after.grown(before, Counts::is_pinned) * (end - at);
+            self.count_pages(before, after, end - at);
             at = end;
         }
         self.join(pages.start);
@@ -82,6 +87,16 @@ impl<const MERGE: bool> Intervals<MERGE> {
     /// Counts one handle less. The pages must have been added with the same kind.
     pub(super) fn remove(&mut self, pages: Range<usize>, kind: Kind) {
         let pages = planted(pages);
+        let less = |counts: &mut Counts| {
+            assert!(
+                *counts.of(kind) > 0,
+                "a handle's pages are counted as long as it lives"
+            );
+            *counts.of(kind) -= 1;
+        };
+        if self.change_within_one(&pages, less) {
+            return;
+        }
         self.cut(pages.start);
         self.cut(pages.end);
         let mut at = pages.start;
@@ -95,8 +110,7 @@ impl<const MERGE: bool> Intervals<MERGE> {
             if after == Counts::default() {
                 self.map.remove(&at);
             }
-            self.resident_pages -= before.grown(after, Counts::is_resident) * (end - at);
-            self.pinned_pages -= before.grown(after, Counts::is_pinned) * (end - at);
+            self.count_pages(before, after, end - at);
             at = end;
         }
         self.join(pages.start);
@@ -144,6 +158,80 @@ impl<const MERGE: bool> Intervals<MERGE> {
         self.pinned_pages
     }
 
+    /// Whether no interval meets `pages`: the common case, which should cost little more than one look.
+    fn is_free(&self, pages: &Range<usize>) -> bool {
+        let last = self.map.range(..pages.end).next_back();
+        last.is_none_or(|(_, interval)| interval.end <= pages.start)
+    }
+
+    fn add_free(&mut self, pages: Range<usize>, kind: Kind) {
+        let mut counts = Counts::default();
+        *counts.of(kind) = 1;
+        self.count_pages(Counts::default(), counts, pages.len());
+        let end = pages.end;
+        self.map.insert(pages.start, Interval { end, counts });
+        self.join(pages.start);
+        self.join(end);
+    }
+
+    /// Changes the counts of `pages` if they lie in one interval, the other common case. False if they do not.
+    fn change_within_one(
+        &mut self,
+        pages: &Range<usize>,
+        change: impl FnOnce(&mut Counts),
+    ) -> bool {
+        let Some((&start, interval)) = self.map.range_mut(..pages.end).next_back() else {
+            return false;
+        };
+        let Interval {
+            end,
+            counts: before,
+        } = *interval;
+        if start > pages.start || end < pages.end {
+            return false;
+        }
+        let mut after = before;
+        change(&mut after);
+        let is_left = after != Counts::default();
+        let changed = Interval {
+            end: pages.end,
+            counts: after,
+        };
+        if start < pages.start {
+            interval.end = pages.start;
+            if is_left {
+                self.map.insert(pages.start, changed);
+            }
+        } else if is_left {
+            *interval = changed;
+        } else {
+            self.map.remove(&start);
+        }
+        if end > pages.end {
+            let rest = Interval {
+                end,
+                counts: before,
+            };
+            self.map.insert(pages.end, rest);
+        }
+        self.count_pages(before, after, pages.len());
+        // What was cut off differs from what was changed: only old neighbours can have become equal.
+        if is_left && start == pages.start {
+            self.join(pages.start);
+        }
+        if is_left && end == pages.end {
+            self.join(pages.end);
+        }
+        true
+    }
+
+    fn count_pages(&mut self, before: Counts, after: Counts, pages: usize) {
+        self.resident_pages += after.grown(before, Counts::is_resident) * pages;
+        self.resident_pages -= before.grown(after, Counts::is_resident) * pages;
+        self.pinned_pages += after.grown(before, Counts::is_pinned) * pages;
+        self.pinned_pages -= before.grown(after, Counts::is_pinned) * pages;
+    }
+
     /// Makes `page` the beginning of an interval if it lies inside one.
     fn cut(&mut self, page: usize) {
         if let Some((_, left)) = self.map.range_mut(..page).next_back()
@@ -161,13 +249,12 @@ impl<const MERGE: bool> Intervals<MERGE> {
         if !MERGE {
             return;
         }
-        let Some(&right) = self.map.get(&page) else {
+        let mut back = self.map.range_mut(..=page);
+        let (Some((&start, &mut right)), Some((_, left))) = (back.next_back(), back.next_back())
+        else {
             return;
         };
-        if let Some((_, left)) = self.map.range_mut(..page).next_back()
-            && left.end == page
-            && left.counts == right.counts
-        {
+        if start == page && left.end == page && left.counts == right.counts {
             left.end = right.end;
             self.map.remove(&page);
         }

@@ -41,6 +41,7 @@
 //! # }
 //! ```
 
+pub mod bare;
 mod cache;
 mod error;
 mod frames;
@@ -51,7 +52,6 @@ mod segment;
 mod table;
 mod watch;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -98,7 +98,8 @@ pub struct Manager {
 #[must_use = "dropping the handle unlocks the memory"]
 pub struct LockedArea {
     manager: &'static Manager,
-    id: u64,
+    /// Its number and place among the manager's areas.
+    name: (u64, usize),
     bytes: Range<usize>,
     kind: Kind,
 }
@@ -151,25 +152,23 @@ impl Manager {
         if inner.areas.len() >= AREAS_MAX {
             return Err(LockError::Areas);
         }
-        let buffers = match kind {
+        let held = match kind {
             Kind::Resident | Kind::OnFault => {
                 make_resident(&inner.intervals, &bytes, kind)?;
-                Vec::new()
+                Held {
+                    bytes: bytes.clone(),
+                    kind,
+                    buffer: None,
+                    more: Vec::new(),
+                }
             }
             Kind::Pinned => inner.pin(&bytes)?,
         };
         inner.intervals.add(page_numbers(&bytes), kind);
-        inner.last_id += 1;
-        let id = inner.last_id;
-        let held = Held {
-            bytes: bytes.clone(),
-            kind,
-            buffers,
-        };
-        inner.areas.insert(id, held);
+        let name = inner.areas.insert(held);
         Ok(LockedArea {
             manager: self,
-            id,
+            name,
             bytes,
             kind,
         })
@@ -178,7 +177,7 @@ impl Manager {
     /// Unlocks everything. Handles that are still out hold nothing any more.
     pub fn cleanup(&self) {
         let mut inner = self.inner();
-        while let Some((_, held)) = inner.areas.pop_first() {
+        for held in inner.areas.take_all() {
             inner.release(&held);
         }
     }
@@ -210,8 +209,7 @@ impl Manager {
     fn new() -> Self {
         let inner = Inner {
             intervals: Intervals::default(),
-            areas: BTreeMap::new(),
-            last_id: 0,
+            areas: Areas::default(),
             tables: Vec::new(),
         };
         Self {
@@ -230,9 +228,9 @@ impl Manager {
         })
     }
 
-    fn release(&self, id: u64) {
+    fn release(&self, name: (u64, usize)) {
         let mut inner = self.inner();
-        if let Some(held) = inner.areas.remove(&id) {
+        if let Some(held) = inner.areas.remove(name) {
             inner.release(&held);
         }
     }
@@ -283,7 +281,7 @@ impl LockedArea {
     /// Whether it still holds its memory: not after [`Manager::cleanup`], nor in a child of `fork`.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.is_ours() && self.manager.inner().areas.contains_key(&self.id)
+        self.is_ours() && self.manager.inner().areas.contains(self.name)
     }
 
     /// A copy of a handle in a child of `fork` names a manager that is the parent's.
@@ -295,7 +293,7 @@ impl LockedArea {
 impl Drop for LockedArea {
     fn drop(&mut self) {
         if self.is_ours() {
-            self.manager.release(self.id);
+            self.manager.release(self.name);
         }
     }
 }
@@ -310,33 +308,88 @@ impl fmt::Debug for Manager {
 
 struct Inner {
     intervals: Intervals,
-    areas: BTreeMap<u64, Held>,
-    last_id: u64,
+    areas: Areas,
     /// Each on a ring of its own; the next is opened when all slots are taken.
     tables: Vec<Table>,
+}
+
+/// What the handles hold. A handle's number never comes again, its place may.
+#[derive(Default)]
+struct Areas {
+    places: Vec<Option<(u64, Held)>>,
+    vacant: Vec<usize>,
+    last_id: u64,
 }
 
 struct Held {
     bytes: Range<usize>,
     kind: Kind,
-    /// Table and slot of each registration: one for every [`BUFFER_BYTES_MAX`] of pinned memory.
-    buffers: Vec<(usize, u16)>,
+    /// Table and slot of the registration, if it is pinned.
+    buffer: Option<(usize, u16)>,
+    /// Those of the parts behind the first [`BUFFER_BYTES_MAX`].
+    more: Vec<(usize, u16)>,
+}
+
+impl Areas {
+    fn len(&self) -> usize {
+        self.places.len() - self.vacant.len()
+    }
+
+    /// Number and place.
+    fn insert(&mut self, held: Held) -> (u64, usize) {
+        self.last_id += 1;
+        let held = Some((self.last_id, held));
+        let place = if let Some(place) = self.vacant.pop() {
+            self.places[place] = held;
+            place
+        } else {
+            self.places.push(held);
+            self.places.len() - 1
+        };
+        (self.last_id, place)
+    }
+
+    fn contains(&self, (id, place): (u64, usize)) -> bool {
+        let held = self.places.get(place).and_then(Option::as_ref);
+        held.is_some_and(|(theirs, _)| *theirs == id)
+    }
+
+    fn remove(&mut self, name: (u64, usize)) -> Option<Held> {
+        if !self.contains(name) {
+            return None;
+        }
+        self.vacant.push(name.1);
+        self.places[name.1].take().map(|(_, held)| held)
+    }
+
+    fn take_all(&mut self) -> impl Iterator<Item = Held> + use<> {
+        self.vacant.clear();
+        let places = std::mem::take(&mut self.places);
+        places.into_iter().flatten().map(|(_, held)| held)
+    }
 }
 
 impl Inner {
-    fn pin(&mut self, bytes: &Range<usize>) -> Result<Vec<(usize, u16)>, LockError> {
-        let mut buffers = Vec::with_capacity(1);
-        for start in bytes.clone().step_by(BUFFER_BYTES_MAX) {
-            let part = start..bytes.end.min(start + BUFFER_BYTES_MAX);
+    fn pin(&mut self, bytes: &Range<usize>) -> Result<Held, LockError> {
+        let parts = bytes.clone().step_by(BUFFER_BYTES_MAX);
+        let mut parts = parts.map(|start| start..bytes.end.min(start + BUFFER_BYTES_MAX));
+        let first = parts.next().expect("the range is not empty");
+        let mut held = Held {
+            bytes: bytes.clone(),
+            kind: Kind::Pinned,
+            buffer: Some(self.pin_part(&first)?),
+            more: Vec::new(),
+        };
+        for part in parts {
             match self.pin_part(&part) {
-                Ok(buffer) => buffers.push(buffer),
+                Ok(buffer) => held.more.push(buffer),
                 Err(error) => {
-                    self.unpin(&buffers);
+                    self.unpin(&held);
                     return Err(error);
                 }
             }
         }
-        Ok(buffers)
+        Ok(held)
     }
 
     fn pin_part(&mut self, part: &Range<usize>) -> Result<(usize, u16), LockError> {
@@ -351,8 +404,8 @@ impl Inner {
         self.pin_part(part)
     }
 
-    fn unpin(&mut self, buffers: &[(usize, u16)]) {
-        for &(table, slot) in buffers {
+    fn unpin(&mut self, held: &Held) {
+        for &(table, slot) in held.buffer.iter().chain(&held.more) {
             self.tables[table].unpin(slot);
         }
     }
@@ -360,7 +413,7 @@ impl Inner {
     fn release(&mut self, held: &Held) {
         let pages = page_numbers(&held.bytes);
         self.intervals.remove(pages.clone(), held.kind);
-        self.unpin(&held.buffers);
+        self.unpin(held);
         if held.kind != Kind::Pinned {
             for (run, residency) in self.intervals.residency(pages) {
                 // What is held on fault only may stay wholly locked: no page is lost by that.

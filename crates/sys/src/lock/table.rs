@@ -67,11 +67,7 @@ impl Table {
                 slot
             })
         })?;
-        let buffer = libc::iovec {
-            iov_base: std::ptr::without_provenance_mut(bytes.start),
-            iov_len: bytes.len(),
-        };
-        let result = self.update(slot, &buffer);
+        let result = self.update(slot, bytes);
         if result.is_err() {
             self.free.push(slot);
         }
@@ -80,11 +76,7 @@ impl Table {
 
     /// Gives the slot back. The pages stay pinned until the last operation that uses them has ended.
     pub(super) fn unpin(&mut self, slot: u16) {
-        let nothing = libc::iovec {
-            iov_base: std::ptr::null_mut(),
-            iov_len: 0,
-        };
-        let result = self.update(slot, &nothing);
+        let result = self.update(slot, &(0..0));
         // The kernel refuses it only if there is no such slot or no memory for an empty one. The slot is
         // not given out again then, so the worst is that its pages stay where they are.
         match result {
@@ -93,10 +85,15 @@ impl Table {
         }
     }
 
-    fn update(&self, slot: u16, buffer: &libc::iovec) -> io::Result<()> {
+    /// Registers `bytes` in place of what the slot holds; nothing, if they are none, at address 0.
+    pub(super) fn update(&self, slot: u16, bytes: &Range<usize>) -> io::Result<()> {
+        let buffer = libc::iovec {
+            iov_base: std::ptr::without_provenance_mut(bytes.start),
+            iov_len: bytes.len(),
+        };
         let argument = RsrcUpdate2 {
             offset: u32::from(slot),
-            data: (&raw const *buffer).addr() as u64,
+            data: (&raw const buffer).addr() as u64,
             nr: 1,
             ..RsrcUpdate2::default()
         };

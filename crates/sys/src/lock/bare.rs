@@ -1,0 +1,201 @@
+//! The calls that the manager makes, by themselves: what experiments compare it with.
+//!
+//! Nothing here counts or undoes anything. Programs take the [`Manager`](super::Manager).
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
+
+use io_uring::IoUring;
+
+use super::error::LockError;
+use super::table::Table;
+use super::{Kind, Residency, frames, mlock2, pointer};
+use crate::memory::page_bytes;
+
+/// Private memory on pages of the base size, zeroed and untouched.
+#[derive(Debug)]
+pub struct Private {
+    bytes: Range<usize>,
+}
+
+impl Private {
+    /// Maps `bytes_total`, rounded up to whole pages.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn map(bytes_total: usize) -> io::Result<Self> {
+        let bytes_total = bytes_total.next_multiple_of(page_bytes());
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new private anonymous mapping touches nothing of ours.
+        let base = unsafe { libc::mmap(ptr::null_mut(), bytes_total, protection, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the range was just mapped; the advice changes no contents. A kernel without huge pages
+        // refuses it, and needs it not.
+        unsafe { libc::madvise(base, bytes_total, libc::MADV_NOHUGEPAGE) };
+        let start = base.expose_provenance();
+        Ok(Self {
+            bytes: start..start + bytes_total,
+        })
+    }
+
+    /// Its addresses.
+    #[must_use]
+    pub fn bytes(&self) -> Range<usize> {
+        self.bytes.clone()
+    }
+
+    /// Writes to every page.
+    pub fn write(&mut self, byte: u8) {
+        for address in self.bytes().step_by(page_bytes()) {
+            // SAFETY: the address lies in our own mapping, and `&mut self` is the only way to its bytes.
+            unsafe { ptr::with_exposed_provenance_mut::<u8>(address).write_volatile(byte) };
+        }
+    }
+
+    /// Gives every other page back to the system: memory in holes, for compaction to work on.
+    pub fn perforate(&mut self) {
+        for address in self.bytes().step_by(2 * page_bytes()) {
+            let page = address..address + page_bytes();
+            // SAFETY: the page is our own, and what it holds is not needed.
+            unsafe { libc::madvise(pointer(&page).cast(), page.len(), libc::MADV_DONTNEED) };
+        }
+    }
+
+    /// Writes to every page while a forked child shares them.
+    ///
+    /// # Errors
+    ///
+    /// If there can be no child.
+    pub fn write_beside_a_child(&mut self, byte: u8) -> io::Result<()> {
+        // SAFETY: the child only waits for its end.
+        let child = unsafe { libc::fork() };
+        if child < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if child == 0 {
+            loop {
+                // SAFETY: waits for a signal.
+                unsafe { libc::pause() };
+            }
+        }
+        self.write(byte);
+        // SAFETY: our own child, not waited for yet.
+        unsafe { libc::kill(child, libc::SIGKILL) };
+        // SAFETY: as above; its status is not wanted.
+        unsafe { libc::waitpid(child, ptr::null_mut(), 0) };
+        Ok(())
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, to which no references exist.
+        unsafe { libc::munmap(pointer(&self.bytes).cast(), self.bytes.len()) };
+    }
+}
+
+/// A ring with a table of buffers and nothing else.
+#[derive(Debug)]
+pub struct BareRing(Table);
+
+impl BareRing {
+    /// Opens it.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn open() -> io::Result<Self> {
+        Table::on_own_ring().map(Self)
+    }
+
+    /// Registers memory as the first buffer, in place of what is there.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn register(&self, bytes: &Range<usize>) -> io::Result<()> {
+        self.0.update(0, bytes)
+    }
+
+    /// Ends that registration.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn unregister(&self) -> io::Result<()> {
+        self.0.update(0, &(0..0))
+    }
+}
+
+/// A ring without a table, for a [`Cache`](super::Cache) to make one.
+///
+/// # Errors
+///
+/// What the system says.
+pub fn ring() -> io::Result<OwnedFd> {
+    let ring = IoUring::new(1)?;
+    // SAFETY: the ring lives to the end of this function, and with it its descriptor.
+    let fd = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
+    fd.try_clone_to_owned()
+}
+
+/// `mlock`.
+///
+/// # Errors
+///
+/// What the system says.
+pub fn mlock(bytes: &Range<usize>) -> io::Result<()> {
+    mlock2(bytes, Residency::Resident)
+}
+
+/// `munlock`.
+///
+/// # Errors
+///
+/// What the system says.
+pub fn munlock(bytes: &Range<usize>) -> io::Result<()> {
+    // SAFETY: munlock takes any range, changes no contents, and reports what is not mapped.
+    checked(unsafe { libc::munlock(pointer(bytes).cast(), bytes.len()) })
+}
+
+/// SHM_LOCK of a whole SysV segment.
+///
+/// # Errors
+///
+/// What the system says.
+pub fn shm_lock(id: i32) -> io::Result<()> {
+    // SAFETY: SHM_LOCK takes no argument.
+    checked(unsafe { libc::shmctl(id, libc::SHM_LOCK, ptr::null_mut()) })
+}
+
+/// Asks the kernel to reclaim memory now (MADV_PAGEOUT).
+///
+/// # Errors
+///
+/// What the system says.
+pub fn page_out(bytes: &Range<usize>) -> io::Result<()> {
+    // SAFETY: reclaim changes no contents; what is not mapped is an error.
+    checked(unsafe { libc::madvise(pointer(bytes).cast(), bytes.len(), libc::MADV_PAGEOUT) })
+}
+
+/// Writes to no page, and reads the frame of each, locked or not.
+///
+/// # Errors
+///
+/// [`LockError::FramesHidden`] without CAP_SYS_ADMIN.
+pub fn frames(bytes: &Range<usize>) -> Result<Vec<u64>, LockError> {
+    frames::read(bytes, Kind::Resident)
+}
+
+fn checked(result: libc::c_int) -> io::Result<()> {
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
