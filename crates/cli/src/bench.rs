@@ -17,6 +17,7 @@ use onrush_measure::serve::{self, Contestant, Progress, ServeRecord, Settings};
 use onrush_measure::stats::Summary;
 use onrush_testkit::testbed::Mode;
 
+use crate::bench_lock::{self, Lock};
 use crate::units::{Rate, Time};
 
 /// Measure what Onrush does, and judge it
@@ -33,6 +34,7 @@ pub(crate) struct Bench {
 #[derive(Debug, Subcommand)]
 enum Experiment {
     Serve(Serve),
+    Lock(Lock),
 }
 
 /// CPU per packet of stored streams sent on time
@@ -103,7 +105,10 @@ enum Modes {
 ///
 /// If it could not run, with what it needs.
 pub(crate) fn run(bench: &Bench, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let Experiment::Serve(arguments) = &bench.experiment;
+    let arguments = match &bench.experiment {
+        Experiment::Serve(arguments) => arguments,
+        Experiment::Lock(arguments) => return bench_lock::run(arguments, out),
+    };
     let record: ServeRecord = match &arguments.from {
         Some(file) => Record::read(file, serve::NAME)?,
         None => measure(&arguments.settings())?,

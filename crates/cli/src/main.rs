@@ -5,6 +5,7 @@
 
 mod args;
 mod bench;
+mod bench_lock;
 mod doctor;
 mod inspect;
 mod limits;

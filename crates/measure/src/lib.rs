@@ -10,6 +10,7 @@
 
 pub mod experiment;
 pub mod histogram;
+pub mod lock;
 pub mod machine;
 pub mod serve;
 pub mod stats;
