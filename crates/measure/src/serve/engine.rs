@@ -114,6 +114,7 @@ impl Sender for Engine {
             trains: of(&worker.trains),
             trains_zero_copy: of(&worker.trains_zero_copy),
             trains_copied: of(&worker.trains_copied),
+            trains_single: of(&worker.trains_single),
             underruns: of(&worker.underruns),
             lags: of(&worker.lags),
             ..Counts::default()

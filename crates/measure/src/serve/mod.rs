@@ -143,6 +143,9 @@ pub struct Counts {
     pub trains_zero_copy: u64,
     /// Of those, copied by the kernel.
     pub trains_copied: u64,
+    /// Of those, of one packet, and so copied on purpose by a path that does not copy trains.
+    #[serde(default)]
+    pub trains_single: u64,
     /// Bursts that waited for packet images.
     pub underruns: u64,
     /// Times that a session was so late that its clock was moved.
@@ -361,6 +364,7 @@ impl Counts {
             trains: self.trains - earlier.trains,
             trains_zero_copy: self.trains_zero_copy - earlier.trains_zero_copy,
             trains_copied: self.trains_copied - earlier.trains_copied,
+            trains_single: self.trains_single - earlier.trains_single,
             underruns: self.underruns - earlier.underruns,
             lags: self.lags - earlier.lags,
             lateness: self.lateness.since(&earlier.lateness),

@@ -82,6 +82,8 @@ pub struct WorkerShared {
     pub trains_zero_copy: AtomicU64,
     /// Of those, copied by the kernel.
     pub trains_copied: AtomicU64,
+    /// Of those, of one packet and so copied on purpose, on a zero-copy path.
+    pub trains_single: AtomicU64,
     /// RTP packets handed over.
     pub packets: AtomicU64,
     /// Packets the kernel refused.
@@ -283,6 +285,7 @@ impl Default for WorkerShared {
             trains: AtomicU64::new(0),
             trains_zero_copy: AtomicU64::new(0),
             trains_copied: AtomicU64::new(0),
+            trains_single: AtomicU64::new(0),
             packets: AtomicU64::new(0),
             packets_refused: AtomicU64::new(0),
             underruns: AtomicU64::new(0),

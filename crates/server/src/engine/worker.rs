@@ -508,6 +508,9 @@ impl Worker {
             .trains_copied
             .store(counters.trains_copied, Ordering::Relaxed);
         shared
+            .trains_single
+            .store(counters.trains_single, Ordering::Relaxed);
+        shared
             .in_flight
             .store(self.flights.in_flight() as u64, Ordering::Relaxed);
     }

@@ -83,6 +83,8 @@ pub struct Counters {
     pub trains_zero_copy: u64,
     /// Trains that the kernel copied; on a path that copies, all.
     pub trains_copied: u64,
+    /// On a zero-copy path: trains of one packet, which it sends with a copy on purpose.
+    pub trains_single: u64,
 }
 
 /// A way to hand trains to the kernel. Used by the thread that opened it.

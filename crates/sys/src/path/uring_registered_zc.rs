@@ -212,8 +212,8 @@ impl Path for UringRegisteredZc {
             }
             let released = !cqueue::more(entry.flags());
             self.in_flight -= usize::from(released);
-            // Sent, and nothing to wait for: a single packet, copied.
-            self.counters.trains_copied += u64::from(released && entry.result() >= 0);
+            // Sent, and nothing to wait for: a single packet, copied on purpose.
+            self.counters.trains_single += u64::from(released && entry.result() >= 0);
             return Some(Completion {
                 token,
                 sent: Some(-entry.result().min(0)),
