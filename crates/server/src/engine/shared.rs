@@ -140,7 +140,7 @@ impl StreamShared {
     }
 
     /// Whether the worker has taken up the last play that was asked for.
-    fn is_taken(&self) -> bool {
+    pub(super) fn is_taken(&self) -> bool {
         self.plays_taken.load(Ordering::Acquire) == self.plays_asked.load(Ordering::Acquire)
     }
 

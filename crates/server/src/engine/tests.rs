@@ -754,6 +754,23 @@ fn a_stall_makes_all_bursts_late_that_were_due_in_it() {
 }
 
 #[test]
+fn commands_do_not_wait_for_a_long_burst() {
+    let test = TestSource::lasting(100);
+    let rig = rig(EngineConfig {
+        burst: Duration::from_secs(30),
+        ..config()
+    });
+    let (stream, _receiver) = rig.open(&test);
+    let later = Duration::from_secs(600);
+    for from in 0..3 {
+        stream.play(from, None, later).expect("played");
+        // The first wakes the engine, which slept without a deadline; then it has one.
+        wait_until("it is taken", || stream.shared.is_taken());
+    }
+    assert_eq!(block_on(stream.pause()).expect("paused"), 2);
+}
+
+#[test]
 fn so_many_commands_may_wait_for_an_engine_and_no_more() {
     let test = TestSource::lasting(100);
     let images = test.images();

@@ -35,6 +35,9 @@ const WHEEL_SLOTS: u32 = 512;
 /// Media of one stream in one tick, in bursts: one that is due, and one to catch up.
 const BURSTS_PER_TICK_MAX: u64 = 2;
 
+/// How long a command waits at the most, however long a burst is.
+const COMMAND_WAIT_NS_MAX: u64 = 100_000_000;
+
 /// How long the worker rests after a crossing that failed.
 pub(super) const REFUSED_PAUSE_NS: u64 = 5_000_000;
 
@@ -518,7 +521,7 @@ impl Worker {
     /// When to wake: for the next tick with work, but soon enough for commands, which do not end a sleep
     /// with a deadline. Without any work, only for a command or a completion.
     fn deadline(&self, now_ns: u64) -> Option<u64> {
-        let commands_ns = now_ns + self.tick_ns * TICKS_PER_BURST;
+        let commands_ns = now_ns + (self.tick_ns * TICKS_PER_BURST).min(COMMAND_WAIT_NS_MAX);
         // A retired path has no sleep of its own to end when its last trains come back.
         let retired_ns = self.retired.as_ref().map(|_| commands_ns);
         self.wheel
