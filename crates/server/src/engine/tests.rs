@@ -498,7 +498,9 @@ struct Kept {
     until_turn: u64,
 }
 
-const KEPT_TURNS: u64 = 30;
+/// Longer than six chunks of 4 Mbit/s last, so that the memory of a train that is given up too early
+/// is written again while the train is kept.
+const KEPT_TURNS: u64 = 200;
 
 impl Watchful {
     fn sum(&self, train: &Train) -> u64 {
