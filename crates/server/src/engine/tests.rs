@@ -617,7 +617,7 @@ fn watchful(faults: Faults) -> (Rig, Arc<AtomicUsize>, Arc<AtomicI32>) {
         ..config()
     };
     // As few chunks as one reader needs and as trains in flight hold: each is soon used again.
-    (rig_of(config, 3), shown.0, shown.1)
+    (rig_of(config, 6), shown.0, shown.1)
 }
 
 /// A path to whose crossings something happens first.
