@@ -36,7 +36,8 @@ const volatile __u32 LOOK_EVERY = 1; /* socket buffers of a port */
 struct port_state {
 	// Not per CPU: first arrival and next sequence belong to the port, whichever CPU it lands on.
 	struct bpf_spin_lock lock;
-	__u32 sequence_next;
+	__u16 sequence_next;
+	__u16 looks_in; /* socket buffers */
 	// What every socket buffer changes ends with train_packets_max: together, for the cache's sake.
 	__u64 packets;
 	__u64 bytes; /* of UDP payload */
@@ -62,27 +63,8 @@ struct {
 	__type(value, struct port_state);
 } ports SEC(".maps");
 
-// All ports together. Mirrored by `TotalState` in crates/testkit/src/sink.rs.
-struct total_state {
-	__u64 packets;
-	__u64 bytes;
-	__u64 skbs;
-	__u64 trains;
-	__u64 train_packets_max;
-	__u64 rtp_packets;
-	__u64 sequence_missing;
-	__u64 sequence_repeated;
-};
-
-// Per CPU, since it is written for every skb; programs here run with bottom halves off.
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct total_state);
-} totals SEC(".maps");
-
-// Packets by lateness: one slot under the range, the steps, one slot over it.
+// Packets by lateness: one slot under the range, the steps, one slot over it. Per CPU; programs here run
+// with bottom halves off.
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, LATENESS_STEPS + 2);
@@ -97,32 +79,30 @@ struct rtp {
 	__be32 timestamp;
 };
 
-// What the port's state says about one skb's RTP.
-struct verdict {
-	__u32 missing;
-	__u32 repeated;
-	__s64 lateness_ns;
-};
-
-// Where the UDP header starts, or 0 when the skb is not whole UDP over IPv4 or IPv6.
-static __always_inline __u32 udp_offset(struct __sk_buff *skb)
+// The UDP header, or 0 when the skb is not whole UDP over IPv4 or IPv6. It is in the linear part: a UDP
+// socket builds no other.
+static __always_inline struct udphdr *udp_header(struct __sk_buff *skb)
 {
+	void *end = (void *)(long)skb->data_end;
+	struct ethhdr *eth = (void *)(long)skb->data;
+	struct iphdr *ip = (void *)(eth + 1);
+	struct ipv6hdr *ipv6 = (void *)(eth + 1);
+	struct udphdr *udp;
+
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		struct iphdr ip;
-		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof ip))
-			return 0;
 		// Any fragment: later ones carry no ports, and nothing here should ever send them.
-		if (ip.protocol != IPPROTO_UDP || ip.frag_off & bpf_htons(0x3fff))
+		if ((void *)(ip + 1) > end || ip->protocol != IPPROTO_UDP ||
+		    ip->frag_off & bpf_htons(0x3fff))
 			return 0;
-		return ETH_HLEN + ip.ihl * 4;
-	}
-	if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-		__u8 next;
-		if (bpf_skb_load_bytes(skb, ETH_HLEN + 6, &next, 1) || next != IPPROTO_UDP)
+		udp = (void *)ip + ip->ihl * 4;
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		if ((void *)(ipv6 + 1) > end || ipv6->nexthdr != IPPROTO_UDP)
 			return 0;
-		return ETH_HLEN + sizeof(struct ipv6hdr);
+		udp = (void *)(ipv6 + 1);
+	} else {
+		return 0;
 	}
-	return 0;
+	return (void *)(udp + 1) > end ? 0 : udp;
 }
 
 static __always_inline __s64 ticks_to_ns(__s32 ticks)
@@ -133,11 +113,10 @@ static __always_inline __s64 ticks_to_ns(__s32 ticks)
 	return (__u64)ticks * 100000 / 9;
 }
 
-// Called with the port's lock held.
-static __always_inline struct verdict follow(struct port_state *port, const struct rtp *rtp,
-					     __u32 packets, __u64 now_ns)
+// How late the skb is. Called with the port's lock held.
+static __always_inline __s64 follow(struct port_state *port, const struct rtp *rtp,
+				    __u32 packets, __u64 now_ns)
 {
-	struct verdict out = {};
 	__u16 sequence = bpf_ntohs(rtp->sequence);
 	__u32 timestamp = bpf_ntohl(rtp->timestamp);
 	if (port->rtp_packets == 0) {
@@ -145,23 +124,21 @@ static __always_inline struct verdict follow(struct port_state *port, const stru
 		port->timestamp_first = timestamp;
 		port->sequence_next = sequence;
 	}
-	__s16 jump = sequence - (__u16)port->sequence_next;
+	__s16 jump = sequence - port->sequence_next;
 	if (jump < 0) {
-		out.repeated = packets;
 		port->sequence_repeated += packets;
 	} else {
-		out.missing = jump;
 		port->sequence_missing += jump;
-		port->sequence_next = (__u16)(sequence + packets);
+		port->sequence_next = sequence + packets;
 	}
-	out.lateness_ns = (__s64)(now_ns - port->rtp_arrival_ns_first) -
-			  ticks_to_ns((__s32)(timestamp - port->timestamp_first));
-	if (port->rtp_packets == 0 || out.lateness_ns > port->lateness_ns_max)
-		port->lateness_ns_max = out.lateness_ns;
-	if (port->rtp_packets == 0 || out.lateness_ns < port->lateness_ns_min)
-		port->lateness_ns_min = out.lateness_ns;
+	__s64 lateness_ns = (__s64)(now_ns - port->rtp_arrival_ns_first) -
+			    ticks_to_ns((__s32)(timestamp - port->timestamp_first));
+	if (port->rtp_packets == 0 || lateness_ns > port->lateness_ns_max)
+		port->lateness_ns_max = lateness_ns;
+	if (port->rtp_packets == 0 || lateness_ns < port->lateness_ns_min)
+		port->lateness_ns_min = lateness_ns;
 	port->rtp_packets += packets;
-	return out;
+	return lateness_ns;
 }
 
 static __always_inline __u32 lateness_slot(__s64 lateness_ns)
@@ -176,33 +153,32 @@ static __always_inline __u32 lateness_slot(__s64 lateness_ns)
 SEC("classifier")
 int sink(struct __sk_buff *skb)
 {
-	__u32 at = udp_offset(skb);
-	struct udphdr udp;
-	if (!at || bpf_skb_load_bytes(skb, at, &udp, sizeof udp))
+	struct udphdr *udp = udp_header(skb);
+	if (!udp)
 		return TC_ACT_OK;
-	__u32 index = bpf_ntohs(udp.dest) - PORT_FIRST;
+	__u32 payload = (void *)(udp + 1) - (void *)(long)skb->data;
+	__u32 index = bpf_ntohs(udp->dest) - PORT_FIRST;
 	if (index >= PORT_COUNT)
 		return TC_ACT_OK;
-	__u32 zero = 0;
 	struct port_state *port = bpf_map_lookup_elem(&ports, &index);
-	struct total_state *total = bpf_map_lookup_elem(&totals, &zero);
-	if (!port || !total)
+	if (!port)
 		return TC_ACT_OK;
 
 	__u32 packets = skb->gso_segs ? skb->gso_segs : 1;
-	__u32 bytes = skb->len - at - sizeof udp;
+	__u32 bytes = skb->len - payload;
 	// Read without the lock: should two CPUs race here, a look comes too often or too late by one.
-	_Bool looks = LOOK_EVERY == 1 || port->skbs % LOOK_EVERY == 0;
+	_Bool looks = port->looks_in == 0;
 	__u64 now_ns = looks ? bpf_ktime_get_ns() : 0;
 	struct rtp rtp;
 	// RTCP shares the ports' range: its packet types are 192 to 223 (RFC 5761, section 4).
 	_Bool is_rtp = looks &&
-		      !bpf_skb_load_bytes(skb, at + sizeof udp, &rtp, sizeof rtp) &&
+		      !bpf_skb_load_bytes(skb, payload, &rtp, sizeof rtp) &&
 		      rtp.version >> 6 == 2 && (rtp.kind < 192 || rtp.kind > 223);
-	struct verdict verdict = {};
+	__s64 lateness_ns = 0;
 
 	bpf_spin_lock(&port->lock);
 	if (looks) {
+		port->looks_in = LOOK_EVERY - 1;
 		if (port->packets == 0)
 			port->arrival_ns_first = now_ns;
 		port->arrival_ns_last = now_ns;
@@ -214,22 +190,16 @@ int sink(struct __sk_buff *skb)
 	if (packets > port->train_packets_max)
 		port->train_packets_max = packets;
 	if (is_rtp)
-		verdict = follow(port, &rtp, packets, now_ns);
-	else if (!looks)
-		port->sequence_next = (__u16)(port->sequence_next + packets);
+		lateness_ns = follow(port, &rtp, packets, now_ns);
+	if (!looks) {
+		port->sequence_next += packets;
+		if (port->looks_in)
+			port->looks_in--;
+	}
 	bpf_spin_unlock(&port->lock);
 
-	total->packets += packets;
-	total->bytes += bytes;
-	total->skbs++;
-	total->trains += packets > 1;
-	if (packets > total->train_packets_max)
-		total->train_packets_max = packets;
 	if (is_rtp) {
-		total->rtp_packets += packets;
-		total->sequence_missing += verdict.missing;
-		total->sequence_repeated += verdict.repeated;
-		__u32 slot = lateness_slot(verdict.lateness_ns);
+		__u32 slot = lateness_slot(lateness_ns);
 		__u64 *late = bpf_map_lookup_elem(&lateness, &slot);
 		if (late)
 			*late += packets;

@@ -20,7 +20,6 @@ use crate::netns::{Netns, NetnsError};
 pub struct Sink {
     ports: RangeInclusive<u16>,
     port_states: Array<MapData, PortState>,
-    totals: PerCpuArray<MapData, Counts>,
     lateness: PerCpuArray<MapData, u64>,
     #[expect(
         dead_code,
@@ -39,7 +38,7 @@ pub enum Verdict {
 }
 
 /// What arrived, at one port or at all of them.
-// `struct total_state` of sink.bpf.c, and the middle of `struct port_state`.
+// Within `struct port_state` of sink.bpf.c.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[repr(C)]
 pub struct Counts {
@@ -154,7 +153,7 @@ impl Sink {
         netns: &Netns,
         device: &str,
         ports: RangeInclusive<u16>,
-        look_every: u32,
+        look_every: u16,
     ) -> Result<Self, SinkError> {
         Self::load(netns, device, ports, Verdict::Drop, look_every)
     }
@@ -164,7 +163,7 @@ impl Sink {
         device: &str,
         ports: RangeInclusive<u16>,
         verdict: Verdict,
-        look_every: u32,
+        look_every: u16,
     ) -> Result<Self, SinkError> {
         assert!(!ports.is_empty(), "a sink counts at least one port");
         assert!(look_every > 0, "a sink looks at times");
@@ -179,7 +178,7 @@ impl Sink {
             .override_global("PORT_FIRST", &first, true)
             .override_global("PORT_COUNT", &count, true)
             .override_global("VERDICT", &verdict, true)
-            .override_global("LOOK_EVERY", &look_every, true)
+            .override_global("LOOK_EVERY", &u32::from(look_every), true)
             .map_max_entries("ports", count)
             .load(PROGRAM)?;
         let program: &mut SchedClassifier = ebpf
@@ -197,7 +196,6 @@ impl Sink {
         Ok(Self {
             ports,
             port_states: map("ports").try_into()?,
-            totals: map("totals").try_into()?,
             lateness: map("lateness").try_into()?,
             ebpf,
         })
@@ -209,11 +207,7 @@ impl Sink {
             self.port_states
                 .set(index, PortState::default(), BPF_F_LOCK)?;
         }
-        let cpus = self.totals.get(&0, 0)?.len();
-        let zeros = vec![Counts::default(); cpus]
-            .try_into()
-            .map_err(MapError::from)?;
-        self.totals.set(0, zeros, 0)?;
+        let cpus = self.lateness.get(&0, 0)?.len();
         for step in 0..self.lateness.len() {
             let zeros = vec![0; cpus].try_into().map_err(MapError::from)?;
             self.lateness.set(step, zeros, 0)?;
@@ -224,8 +218,8 @@ impl Sink {
     /// What arrived at all ports. Exact once nobody sends.
     pub fn totals(&self) -> Result<Counts, SinkError> {
         let mut sum = Counts::default();
-        for counts in self.totals.get(&0, 0)?.iter() {
-            sum.add(counts);
+        for port in 0..self.port_states.len() {
+            sum.add(&self.port_states.get(&port, BPF_F_LOCK)?.counts);
         }
         Ok(sum)
     }
@@ -339,7 +333,8 @@ impl fmt::Debug for Sink {
 #[repr(C)]
 struct PortState {
     lock: u32,
-    sequence_next: u32,
+    sequence_next: u16,
+    looks_in: u16,
     counts: Counts,
     arrival_ns_first: u64,
     arrival_ns_last: u64,
@@ -356,8 +351,6 @@ const _: () = assert!(size_of::<Counts>() == 8 * 8);
 // SAFETY: Pod demands that every bit pattern is a value and that there is no padding to leak. All
 // fields are integers, and the size above is the sum of theirs.
 unsafe impl Pod for PortState {}
-// SAFETY: as above.
-unsafe impl Pod for Counts {}
 
 static PROGRAM: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/sink.o"));
 

@@ -29,7 +29,7 @@ const PACE_TOLERANCE: f64 = 0.02;
 
 /// The sink looks at the RTP header of every so many socket buffers of a session: no divisor of the packets
 /// in a burst, so that each place in a burst has its turn.
-const LOOK_EVERY: u32 = 13;
+const LOOK_EVERY: u16 = 13;
 
 /// From when all is ready to the first packet.
 pub(super) const LEAD_NS: u64 = 100_000_000;
