@@ -79,6 +79,14 @@ struct Serve {
     #[arg(long, value_name = "TIME")]
     time: Option<Time>,
 
+    /// Let the sender's processor rest
+    ///
+    /// A thread of idle priority keeps it awake otherwise: a processor that rests between two bursts
+    /// wakes with a low clock and empty caches, and a virtual one may have to be waited for. What
+    /// that costs changes from second to second, and it is not the senders' doing.
+    #[arg(long)]
+    let_idle: bool,
+
     /// Who cuts trains: uso, software-gso or both
     ///
     /// uso: the device does, as network cards with UDP segmentation offload do; software-gso: the
@@ -131,6 +139,7 @@ impl Serve {
             sessions: self.sessions,
             rate_bps: self.rate.0,
             burst_ns: nanos(self.burst),
+            keep_awake: !self.let_idle,
             ..Settings::default()
         };
         if self.quick {
@@ -183,12 +192,17 @@ fn print(record: &ServeRecord, report: &Report, out: &mut dyn Write) -> anyhow::
     let time = |ns| Time(Duration::from_nanos(ns));
     writeln!(
         out,
-        "{} sessions of {}, bursts of {}; {} runs of {} each",
+        "{} sessions of {}, bursts of {}; {} runs of {} each; the sender's processor {}",
         settings.sessions,
         Rate(settings.rate_bps),
         time(settings.burst_ns),
         settings.repeats,
-        time(settings.measured_ns)
+        time(settings.measured_ns),
+        if settings.keep_awake {
+            "kept awake"
+        } else {
+            "free to rest"
+        }
     )?;
     let on = match &environment.virtual_machine {
         Some(host) => format!("a virtual machine ({host})"),

@@ -4,10 +4,15 @@
 //! idle time of its processor is read beside it: what was not idle was busy, whoever is charged for it.
 
 use std::fs;
-use std::hint::black_box;
+use std::hint::{black_box, spin_loop};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use onrush_sys::clock::cpu_ns_of;
+use onrush_sys::thread::{pin_to, run_when_idle};
 use serde::{Deserialize, Serialize};
 
 /// How one processor has spent its time since boot, in ns; the kernel tells it in steps of 10 ms.
@@ -49,6 +54,60 @@ fn parse_stat(stat: &str, tick_ns: u64) -> Vec<CoreTimes> {
     }
     cores
 }
+
+/// Keeps a processor from resting, by a thread that runs only when nobody else would.
+///
+/// A processor at rest lowers its clock and empties its caches, and that of a virtual machine is given to
+/// somebody else; whoever wakes it pays, by tens of per cents that change from second to second. Those who
+/// compare what work costs keep it awake.
+#[derive(Debug)]
+pub struct Awake {
+    stopping: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Awake {
+    /// Keeps processor `core` awake until it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// If no thread can be made.
+    pub fn keep(core: usize) -> io::Result<Self> {
+        let stopping = Arc::new(AtomicBool::new(false));
+        let its_stopping = Arc::clone(&stopping);
+        let thread = thread::Builder::new().name(AWAKE_NAME.to_owned());
+        let thread = thread.spawn(move || {
+            // Elsewhere, or at an ordinary priority, it would do harm.
+            if pin_to(core).and_then(|()| run_when_idle()).is_ok() {
+                while !its_stopping.load(Ordering::Relaxed) {
+                    spin_loop();
+                }
+            }
+        })?;
+        Ok(Self {
+            stopping,
+            thread: Some(thread),
+        })
+    }
+
+    /// How long nobody else wanted the processor, in ns.
+    #[must_use]
+    pub fn cpu_ns(&self) -> u64 {
+        cpu_ns_of_all(&threads_named(AWAKE_NAME))
+    }
+}
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It can not panic, and there is nothing to do about it if it has.
+            drop(thread.join());
+        }
+    }
+}
+
+const AWAKE_NAME: &str = "keep-awake";
 
 /// The threads of this process whose name begins so (the kernel keeps 15 bytes of a name).
 #[must_use]
@@ -129,10 +188,24 @@ mod tests {
     }
 
     #[test]
+    fn a_processor_that_is_kept_awake_spends_its_time_on_that() {
+        let core = *onrush_sys::thread::allowed_cores().last().unwrap();
+        let awake = Awake::keep(core).unwrap();
+        // It gets what others leave; on a busy machine that may take a while.
+        let has_run = (0..1000).any(|_| {
+            thread::sleep(std::time::Duration::from_millis(10));
+            awake.cpu_ns() > 1_000_000
+        });
+        assert!(has_run);
+        drop(awake);
+        assert!(threads_named(AWAKE_NAME).is_empty());
+    }
+
+    #[test]
     fn threads_are_found_by_name_and_their_time_is_theirs() {
         let (finish, is_finished) = std::sync::mpsc::channel::<()>();
         let (begun, is_begun) = std::sync::mpsc::channel();
-        let thread = std::thread::Builder::new().name("yardstick-77".to_owned());
+        let thread = thread::Builder::new().name("yardstick-77".to_owned());
         let thread = thread.spawn(move || {
             assert!(yardstick_ns() > 0);
             begun.send(()).unwrap();

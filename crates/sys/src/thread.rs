@@ -53,6 +53,20 @@ fn bind_to(cores: &[usize]) -> io::Result<()> {
     }
 }
 
+/// Lets the calling thread run only when nobody else would (SCHED_IDLE). There is no way back without a right
+/// (CAP_SYS_NICE).
+pub fn run_when_idle() -> io::Result<()> {
+    // SAFETY: a sched_param is integers; SCHED_IDLE demands a priority of 0.
+    let param: libc::sched_param = unsafe { mem::zeroed() };
+    // SAFETY: `param` is a valid sched_param; 0 means the calling thread.
+    let r = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const param) };
+    if r == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
 /// Raises the soft limit of open files to the hard one, and says what it is now.
 pub fn raise_open_files_limit() -> u64 {
     let mut limit = libc::rlimit {
@@ -71,6 +85,20 @@ pub fn raise_open_files_limit() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_that_runs_when_idle_says_so() {
+        std::thread::spawn(|| {
+            run_when_idle().expect("nobody needs a right for less");
+            // proc_pid_stat(5): the policy is field 41; the name, in parentheses, may hold spaces.
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").expect("procfs");
+            let after_name = stat.rsplit(')').next().expect("a name");
+            let policy = after_name.split_ascii_whitespace().nth(41 - 3);
+            assert_eq!(policy, Some(libc::SCHED_IDLE.to_string().as_str()));
+        })
+        .join()
+        .expect("idle");
+    }
 
     #[test]
     fn a_thread_can_be_bound_to_each_allowed_core_and_to_no_other() {

@@ -61,6 +61,9 @@ pub struct Settings {
     pub modes: Vec<Mode>,
     /// Who sends.
     pub contestants: Vec<Contestant>,
+    /// Whether the sender's processor is kept from resting between two bursts; see
+    /// [`Awake`](crate::machine::Awake).
+    pub keep_awake: bool,
     /// What the sessions' places and phases are drawn from.
     pub seed: u64,
 }
@@ -328,6 +331,7 @@ impl Default for Settings {
                 Contestant::Engine(PathName::Sendmmsg),
                 Contestant::ReadSendLoop,
             ],
+            keep_awake: true,
             seed: 1,
         }
     }

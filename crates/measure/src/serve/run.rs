@@ -18,7 +18,7 @@ use super::{
     Settings, engine, plain, system,
 };
 use crate::histogram::{self, Histogram};
-use crate::machine::{self, CoreTimes};
+use crate::machine::{self, Awake, CoreTimes};
 use crate::stats::ratio;
 
 /// The port of the first session at the sink; the others follow.
@@ -63,6 +63,7 @@ pub(super) struct Bench {
     pub(super) core: usize,
     testbed: Testbed,
     sink: Sink,
+    awake: Option<Awake>,
 }
 
 impl Bench {
@@ -73,12 +74,14 @@ impl Bench {
         let ports = PORT_FIRST..=PORT_FIRST + (sessions - 1);
         let sink = Sink::attach_seldom_looking(&testbed.rcv, RCV_DEVICE, ports, LOOK_EVERY)?;
         let film = Film::make(settings).map_err(system("write the film to be sent"))?;
+        let awake = settings.keep_awake.then(|| Awake::keep(core)).transpose();
         Ok(Self {
             settings: settings.clone(),
             testbed,
             sink,
             film,
             core,
+            awake: awake.map_err(system("start a thread"))?,
         })
     }
 
@@ -150,9 +153,9 @@ impl Bench {
             Contestant::ReadSendLoop => plain::start(self, sockets)?,
         };
         thread::sleep(Duration::from_nanos(LEAD_NS + self.settings.warm_up_ns));
-        let before = Snapshot::take(&*sender, &self.sink, contestant, self.core)?;
+        let before = self.snapshot(&*sender, contestant)?;
         thread::sleep(Duration::from_nanos(self.settings.measured_ns));
-        let after = Snapshot::take(&*sender, &self.sink, contestant, self.core)?;
+        let after = self.snapshot(&*sender, contestant)?;
         let finished = sender.stop()?;
         let mut interval = after.since(&before, self.core);
         interval.packets_due = self
@@ -174,6 +177,35 @@ impl Bench {
         run.void
             .extend(run.faults(&finished.counts, self.film.stride()));
         Ok(run)
+    }
+
+    fn snapshot(
+        &self,
+        sender: &dyn Sender,
+        contestant: Contestant,
+    ) -> Result<Snapshot, ServeError> {
+        let core = self.core;
+        let name = match contestant {
+            Contestant::Engine(_) => format!("onrush-send-{core}"),
+            Contestant::ReadSendLoop => plain::THREAD_NAME.to_owned(),
+        };
+        let threads = machine::threads_named(&name);
+        let mut cores = machine::core_times();
+        // What keeps a processor awake is rest all the same.
+        if let Some((core, awake)) = cores.get_mut(core).zip(self.awake.as_ref()) {
+            core.idle_ns += awake.cpu_ns();
+        }
+        Ok(Snapshot {
+            at_ns: monotonic_ns(),
+            cpu_ns: machine::cpu_ns_of_all(&threads),
+            counts: sender.counts(),
+            cores,
+            waited_ns: threads
+                .iter()
+                .map(|&thread| machine::waited_ns(thread))
+                .sum(),
+            arrivals: arrivals(&self.sink.lateness()?),
+        })
     }
 
     /// On the sender's processor, by a thread that then ends.
@@ -210,30 +242,6 @@ struct Snapshot {
 }
 
 impl Snapshot {
-    fn take(
-        sender: &dyn Sender,
-        sink: &Sink,
-        contestant: Contestant,
-        core: usize,
-    ) -> Result<Self, ServeError> {
-        let name = match contestant {
-            Contestant::Engine(_) => format!("onrush-send-{core}"),
-            Contestant::ReadSendLoop => plain::THREAD_NAME.to_owned(),
-        };
-        let threads = machine::threads_named(&name);
-        Ok(Self {
-            at_ns: monotonic_ns(),
-            cpu_ns: machine::cpu_ns_of_all(&threads),
-            counts: sender.counts(),
-            cores: machine::core_times(),
-            waited_ns: threads
-                .iter()
-                .map(|&thread| machine::waited_ns(thread))
-                .sum(),
-            arrivals: arrivals(&sink.lateness()?),
-        })
-    }
-
     /// What happened since `before`.
     fn since(&self, before: &Self, core: usize) -> Interval {
         let wall_ns = self.at_ns - before.at_ns;
@@ -267,11 +275,19 @@ impl Run {
     /// Why it proves nothing: everything that is not as it must be, each in words. `counts` are those of the
     /// whole run.
     fn faults(&self, counts: &Counts, stride: usize) -> Vec<String> {
+        let checks = self.work_checks(counts, stride).into_iter();
+        let checks = checks.chain(self.mechanism_checks(counts));
+        checks
+            .filter_map(|(is_fault, what)| is_fault.then_some(what))
+            .collect()
+    }
+
+    /// Whether it did the work: all of it, no more, and on time.
+    fn work_checks(&self, counts: &Counts, stride: usize) -> [(bool, String); 6] {
         let (arrived, interval) = (&self.arrived, &self.interval);
+        let (missing, again) = (arrived.sequence_missing, arrived.sequence_repeated);
         let pace = ratio(interval.counts.packets, interval.packets_due.max(1));
-        let may_copy = self.contestant != Contestant::ENGINE;
-        let trains_expected = self.mode == Mode::Uso && self.contestant.segments();
-        let checks = [
+        [
             (
                 arrived.packets != counts.packets,
                 format!(
@@ -284,11 +300,8 @@ impl Run {
                 format!("{} bytes arrived in packets of {stride}", arrived.bytes),
             ),
             (
-                arrived.sequence_missing + arrived.sequence_repeated > 0,
-                format!(
-                    "{} sequence numbers were missing, {} came again",
-                    arrived.sequence_missing, arrived.sequence_repeated
-                ),
+                missing + again > 0,
+                format!("{missing} sequence numbers were missing, {again} came again"),
             ),
             (
                 counts.packets_refused > 0,
@@ -305,35 +318,41 @@ impl Run {
                     pace * 100.0
                 ),
             ),
+        ]
+    }
+
+    /// Whether it did it the way it is said to.
+    fn mechanism_checks(&self, counts: &Counts) -> [(bool, String); 4] {
+        let (trains, singles) = (counts.trains, counts.trains_single);
+        let (copied, not) = (counts.trains_copied, counts.trains_zero_copy);
+        let is_engine = self.contestant == Contestant::ENGINE;
+        let (arrived, mode) = (self.arrived.trains, self.mode.name());
+        let is_whole = match (self.mode, self.contestant.segments()) {
+            (Mode::Uso, true) if is_engine => arrived == trains - singles,
+            (Mode::Uso, true) => arrived > 0,
+            _ => arrived == 0,
+        };
+        [
             (
-                !may_copy && counts.trains_copied > 0,
-                format!("the kernel copied {} trains", counts.trains_copied),
+                is_engine && copied > 0,
+                format!("the kernel copied {copied} trains"),
             ),
             (
-                !may_copy && counts.trains_zero_copy + counts.trains_single != counts.trains,
+                is_engine && not + singles != trains,
                 format!(
-                    "of {} trains {} were reported as sent without a copy",
-                    counts.trains - counts.trains_single,
-                    counts.trains_zero_copy
+                    "of {trains} trains {singles} were single packets, and {not} were reported as sent without \
+                     a copy"
                 ),
             ),
             (
-                (arrived.trains > 0) != trains_expected,
-                format!(
-                    "{} trains arrived whole, in mode {}",
-                    arrived.trains,
-                    self.mode.name()
-                ),
+                !is_whole,
+                format!("{arrived} trains arrived whole, in mode {mode}"),
             ),
             (
-                interval.cpu_ns == 0,
+                self.interval.cpu_ns == 0,
                 "the sending thread was not found".to_owned(),
             ),
-        ];
-        checks
-            .into_iter()
-            .filter_map(|(is_fault, what)| is_fault.then_some(what))
-            .collect()
+        ]
     }
 }
 
@@ -411,7 +430,7 @@ mod tests {
                 r.interval.counts.packets = 1030
             }),
             ("copied 1 trains", |_, c| c.trains_copied = 1),
-            ("of 125 trains 124 were reported", |_, c| {
+            ("and 124 were reported as sent without", |_, c| {
                 c.trains_zero_copy -= 1
             }),
             ("0 trains arrived whole, in mode uso", |r, _| {
@@ -432,6 +451,12 @@ mod tests {
                 "{expected}: {faults:?}"
             );
         }
+        // Single packets are copied, and are no trains.
+        let mut some_single = run(Mode::Uso, Contestant::ENGINE, 0, 1);
+        some_single.arrived.trains = 120;
+        let mut single = counts(125, 120);
+        (single.trains_copied, single.trains_single) = (0, 5);
+        assert_eq!(some_single.faults(&single, 1328), [""; 0]);
         // A path that copies may; a train where none was sent is as wrong as none where there should be.
         let mut plain = run(Mode::Uso, Contestant::ReadSendLoop, 0, 1);
         plain.arrived.trains = 1;
