@@ -6,6 +6,7 @@
 mod args;
 mod bench;
 mod bench_lock;
+mod bench_serve;
 mod doctor;
 mod inspect;
 mod limits;

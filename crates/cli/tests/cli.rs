@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Write, pipe};
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use rustix::process::Signal;
 const ONRUSH: &str = env!("CARGO_BIN_EXE_onrush");
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/demo.ts");
 const COMMANDS: [&str; 5] = ["serve", "inspect", "doctor", "bench", "completions"];
+const RESULTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/serve");
 const COLUMNS: usize = 79;
 const SCREEN_LINES: usize = 24;
 /// Bounds every wait for something that takes moments; never a measure.
@@ -253,6 +255,29 @@ fn limits_are_listed_to_people_and_to_programs() {
             .unwrap();
         assert!(page.contains(name), "{name}");
     }
+}
+
+/// A figure in a document comes from a file, by the program of today.
+#[test]
+fn published_tables_are_those_of_their_files() {
+    let folder = Path::new(RESULTS);
+    let page = std::fs::read_to_string(folder.join("README.md")).unwrap();
+    let mut files = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|ending| ending != "json") {
+            continue;
+        }
+        let output = onrush(&["bench", "serve", "--from", path.to_str().unwrap()]);
+        let table = text(&output.stdout);
+        assert!(
+            !table.is_empty() && page.contains(&table),
+            "put this on the page of {}:\n{table}",
+            path.display()
+        );
+        files += 1;
+    }
+    assert!(files > 0, "{}", folder.display());
 }
 
 #[test]

@@ -206,10 +206,9 @@ impl Environment {
 
 fn virtual_machine(cpuinfo: &str) -> Option<String> {
     let flags = field(cpuinfo, "flags").unwrap_or_default();
-    flags
-        .split(' ')
-        .any(|flag| flag == "hypervisor")
-        .then(|| line("/sys/class/dmi/id/sys_vendor").unwrap_or_else(unknown))
+    flags.split(' ').any(|flag| flag == "hypervisor").then(|| {
+        line("/sys/class/dmi/id/sys_vendor").unwrap_or_else(|| "of an unnamed host".to_owned())
+    })
 }
 
 fn memory_bytes() -> u64 {

@@ -8,8 +8,8 @@ use super::{Contestant, Run, ServeRecord};
 use crate::histogram::Histogram;
 use crate::stats::{Summary, ratio};
 
-/// A sender that waited longer than this part of its own time for its processor was disturbed.
-const WAITED_PART_MAX: f64 = 0.05;
+/// A sender that waited for its processor longer than this part of a run was disturbed.
+const WAITED_PART_MAX: f64 = 0.01;
 
 /// What other processes may take of the sender's processor, beside what the sender itself takes of it.
 const FOREIGN_PART_MAX: f64 = 0.05;
@@ -96,7 +96,7 @@ pub struct Verdict {
 pub struct Noise {
     /// A fixed piece of work on the sender's processor, in ns.
     pub yardstick_ns: Option<Summary>,
-    /// How long senders waited for their processor, as part of the time they ran; the worst run.
+    /// How long senders waited for their processor, as part of the run; the worst run.
     pub waited_part_max: f64,
     /// Busy time of the sender's processor that was not the sender's, as part of the whole; the worst run.
     pub foreign_part_max: f64,
@@ -235,7 +235,7 @@ impl Noise {
             .collect();
         Self {
             yardstick_ns: Summary::of(&yardsticks),
-            waited_part_max: worst(&|run| ratio(run.interval.waited_ns, run.interval.cpu_ns)),
+            waited_part_max: worst(&|run| ratio(run.interval.waited_ns, run.interval.wall_ns)),
             foreign_part_max: worst(&|run| {
                 let foreign = run
                     .interval
@@ -308,7 +308,7 @@ fn warnings(
         (
             noise.waited_part_max,
             WAITED_PART_MAX,
-            "of its time a sender waited for its processor",
+            "of the time a sender waited for its processor",
         ),
         (
             noise.foreign_part_max,
@@ -415,12 +415,12 @@ mod tests {
         let quiet = Report::of(&record).warnings.join("\n");
         assert!(!quiet.contains("%  of"), "{quiet}");
         let interval = &mut record.runs[0].interval;
-        interval.waited_ns = interval.cpu_ns / 10;
+        interval.waited_ns = interval.wall_ns / 10;
         interval.core_busy_ns += 200_000_000;
         interval.stolen_ns = 70_000_000;
         let noisy = Report::of(&record).warnings.join("\n");
         for told in [
-            "10 % of its time a sender waited",
+            "10 % of the time a sender waited",
             "20 % of the sender's",
             "7 % of the proc",
         ] {
