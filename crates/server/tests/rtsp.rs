@@ -79,8 +79,12 @@ impl Fixture {
     }
 
     fn set_up_file(&self, name: &str) -> Viewer {
-        let mut client = self.connect();
-        let ports = Ports::bind(self.address().ip()).unwrap();
+        self.set_up_from(self.address().ip(), name)
+    }
+
+    fn set_up_from(&self, local: IpAddr, name: &str) -> Viewer {
+        let mut client = Client::connect_from(local, self.address()).unwrap();
+        let ports = Ports::bind(local).unwrap();
         let url = self.url(name);
         let session = client.set_up(&url, &ports).unwrap();
         Viewer {
@@ -647,14 +651,16 @@ fn a_session_outlives_its_connection_while_its_client_listens() {
 #[test]
 fn a_client_that_has_died_is_not_sent_to() {
     let fixture = Fixture::new();
-    let mut viewer = fixture.set_up();
+    // From an address of its own, where no other test takes over the ports of the dead.
+    let local = IpAddr::V4(Ipv4Addr::new(127, 83, 0, 1));
+    let mut viewer = fixture.set_up_from(local, "long.ts");
     viewer.play(None);
     viewer.ports.receive(1).unwrap();
     // Its session would live for a minute; ICMP says that nobody is there.
     drop(viewer);
     fixture.wait_for_sessions(0);
     // Also one that never played.
-    drop(fixture.set_up());
+    drop(fixture.set_up_from(local, "long.ts"));
     fixture.wait_for_sessions(0);
 }
 
