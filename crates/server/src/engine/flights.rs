@@ -12,7 +12,6 @@ pub(super) struct Flights {
 /// A train that was queued and whose memory is not released yet.
 pub(super) struct Flight {
     pub(super) stream: u32,
-    pub(super) generation: u32,
     pub(super) packets: u32,
     pub(super) bytes: u32,
     /// Gone before its time only by the fault that is named for it.
@@ -70,7 +69,6 @@ mod tests {
     fn flight() -> Flight {
         Flight {
             stream: 1,
-            generation: 1,
             packets: 1,
             bytes: 1,
             pin: None,

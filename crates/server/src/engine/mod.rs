@@ -61,6 +61,9 @@ pub struct EngineConfig {
     pub first_chunk_time_max: Duration,
     /// How long the kernel may refuse all of a stream's packets before the stream ends.
     pub refused_time_max: Duration,
+    /// Trains of one stream that the kernel may hold at once. A device that sits on a client's packets stops
+    /// that client, and takes a small part of [`path::IN_FLIGHT_TRAINS_MAX`] from the others.
+    pub trains_per_stream_max: u32,
     /// Planted faults.
     pub faults: Faults,
 }
@@ -594,6 +597,7 @@ impl Default for EngineConfig {
             lag_max: Duration::from_millis(500),
             first_chunk_time_max: Duration::from_secs(10),
             refused_time_max: Duration::from_secs(10),
+            trains_per_stream_max: 1024,
             faults: Faults::default(),
         }
     }

@@ -883,6 +883,133 @@ fn a_stream_opened_during_a_demotion_is_sent_singly_too() {
     assert_eq!(bytes, 2000, "the socket cuts no trains any more");
 }
 
+/// A path that does not say that trains are released, as long as they are withheld.
+#[derive(Debug)]
+struct Withholding {
+    inner: Box<dyn Path>,
+    /// The socket whose trains are withheld; -1: none's.
+    withheld_fd: Arc<AtomicI32>,
+    fds: HashMap<u32, i32>,
+    kept: Vec<u32>,
+}
+
+impl Path for Withholding {
+    fn name(&self) -> PathName {
+        self.inner.name()
+    }
+
+    fn room(&self) -> usize {
+        self.inner.room()
+    }
+
+    fn queue(&mut self, train: Train) {
+        self.fds.insert(train.token, train.fd);
+        self.inner.queue(train);
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        self.inner.submit()
+    }
+
+    fn submit_and_sleep(&mut self, deadline_ns: Option<u64>) -> io::Result<()> {
+        let soon_ns = monotonic_ns() + 1_000_000;
+        self.inner.submit_and_sleep(deadline_ns.or(Some(soon_ns)))
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight() + self.kept.len()
+    }
+
+    fn completion(&mut self) -> Option<Completion> {
+        let withheld_fd = self.withheld_fd.load(Ordering::Relaxed);
+        let Some(mut completion) = self.inner.completion() else {
+            let free = self.kept.iter().position(|t| self.fds[t] != withheld_fd)?;
+            return Some(Completion {
+                token: self.kept.swap_remove(free),
+                sent: None,
+                released: true,
+            });
+        };
+        if self.fds[&completion.token] == withheld_fd {
+            assert!(completion.released, "the copying paths release at once");
+            completion.released = false;
+            self.kept.push(completion.token);
+        }
+        Some(completion)
+    }
+
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+}
+
+/// An engine of so many trains a stream, and the socket whose trains it never hears of again.
+fn withholding(trains_per_stream_max: u32) -> (Rig, Arc<AtomicI32>) {
+    let withheld_fd = Arc::new(AtomicI32::new(-1));
+    let shown = Arc::clone(&withheld_fd);
+    let open_path = move |name, pool: &Arc<Pool>, waker: &Arc<Waker>| {
+        let inner = path::open(name, pool, waker)?;
+        let withheld_fd = Arc::clone(&withheld_fd);
+        let (fds, kept) = (HashMap::new(), Vec::new());
+        Ok(Box::new(Withholding {
+            inner,
+            withheld_fd,
+            fds,
+            kept,
+        }) as Box<dyn Path>)
+    };
+    let config = EngineConfig {
+        path: PathName::SendmmsgGso,
+        open_path: Arc::new(open_path),
+        trains_per_stream_max,
+        ..config()
+    };
+    (rig(config), shown)
+}
+
+#[test]
+fn a_device_that_sits_on_a_clients_trains_stops_that_client_alone() {
+    let test = TestSource::lasting(700);
+    let images = test.images();
+    let (rig, withheld_fd) = withholding(4);
+    let (stuck, _receiver) = rig.open(&test);
+    withheld_fd.store(stuck.shared.socket.as_raw_fd(), Ordering::Relaxed);
+    stuck.play(0, None, Duration::ZERO).expect("played");
+    wait_until("its share is full", || {
+        rig.worker().flights_full.load(Ordering::Relaxed) > 0
+    });
+    assert_eq!(rig.worker().in_flight.load(Ordering::Relaxed), 4);
+    let (other, receiver) = rig.open(&test);
+    other.play(0, None, Duration::ZERO).expect("played");
+    assert_eq!(receive(&receiver, images.len()), images);
+    withheld_fd.store(-1, Ordering::Relaxed);
+    assert_eq!(block_on(stuck.ended()), EndReason::EndOfMedia);
+}
+
+/// Its number and its socket are taken until then: a train names its socket by descriptor.
+#[test]
+fn a_stream_leaves_with_its_last_train() {
+    let test = TestSource::lasting(700);
+    let (rig, withheld_fd) = withholding(4);
+    let (stream, _receiver) = rig.open(&test);
+    let fd = stream.shared.socket.as_raw_fd();
+    withheld_fd.store(fd, Ordering::Relaxed);
+    stream.play(0, None, Duration::ZERO).expect("played");
+    wait_until("trains are held", || {
+        rig.worker().in_flight.load(Ordering::Relaxed) > 0
+    });
+    let socket = Arc::downgrade(&stream.shared);
+    drop(stream);
+    let (other, _receiver) = rig.open(&test);
+    other.play(0, None, Duration::ZERO).expect("played");
+    assert_eq!(block_on(other.ended()), EndReason::EndOfMedia);
+    assert_eq!(rig.engines.streams(), 2);
+    assert!(socket.upgrade().is_some(), "its descriptor is not free");
+    withheld_fd.store(-1, Ordering::Relaxed);
+    wait_until("it is gone", || socket.upgrade().is_none());
+    assert_eq!(rig.engines.streams(), 1);
+}
+
 fn trains_spoilt_in_flight(faults: Faults) -> usize {
     let test = TestSource::lasting(2500);
     let (rig, spoilt, _) = watchful(faults);

@@ -66,7 +66,7 @@ pub(super) struct Worker {
     lag_ns_max: i64,
     refused_ns_max: u64,
     counted_ns: u64,
-    generation: u32,
+    trains_per_stream_max: u32,
     stopping: bool,
     faults: Faults,
     bursts: u64,
@@ -75,8 +75,11 @@ pub(super) struct Worker {
 /// A stream as its worker sees it.
 struct Stream {
     shared: Arc<StreamShared>,
-    /// Tells the completions of this stream from those of one that had its number before.
-    generation: u32,
+    /// Trains that are queued or whose memory the kernel has not released.
+    trains: u32,
+    /// Control has let go of it. It leaves with its last train: until then its number and its socket are
+    /// taken, so that no train meets a successor's.
+    closing: bool,
     playing: bool,
     /// All is queued; the end is told at the next tick, when it has left.
     finishing: bool,
@@ -133,7 +136,7 @@ impl Worker {
             lag_ns_max: signed(nanos(config.lag_max)),
             refused_ns_max: nanos(config.refused_time_max),
             counted_ns: now_ns,
-            generation: 0,
+            trains_per_stream_max: config.trains_per_stream_max,
             stopping: false,
             faults: config.faults,
             bursts: 0,
@@ -163,14 +166,13 @@ impl Worker {
         while let Some(command) = self.remote.commands.pop() {
             match command {
                 Command::Open { stream, shared } => {
-                    self.generation = self.generation.wrapping_add(1);
                     let place = &mut self.streams[stream as usize];
                     assert!(place.is_none(), "a stream number belongs to one stream");
                     // Its socket was made ready for the path of a moment ago.
                     if !self.path.name().segments() {
                         prepare(self.path.name(), &shared);
                     }
-                    *place = Some(Stream::new(shared, self.generation));
+                    *place = Some(Stream::new(shared));
                 }
                 Command::Play { stream, play, pin } => self.play(stream, play, pin),
                 Command::Pause { stream } => self.end(stream, State::Paused),
@@ -262,13 +264,26 @@ impl Worker {
         let stride = self.streams[number as usize]
             .as_ref()
             .map_or(1, |s| s.shared.stride);
+        let trains = images.div_ceil(images_per_train(stride)) as usize;
+        if !self.within_share(number, trains) {
+            return false;
+        }
         // One more, for a fault that repeats a packet.
-        let trains = images.div_ceil(images_per_train(stride)) as usize + 1;
+        let trains = trains + 1;
         let room = |worker: &Self| worker.path.room().min(worker.flights.room());
         if room(self) < trains {
             self.hand_over(|path| path.submit());
         }
         room(self) >= trains
+    }
+
+    /// Whether the kernel holds so few trains of the stream that these may go as well. A burst that is longer
+    /// than a stream's share goes alone.
+    fn within_share(&self, number: u32, trains: usize) -> bool {
+        let held = self.streams[number as usize]
+            .as_ref()
+            .map_or(0, |s| s.trains);
+        held == 0 || held as usize + trains <= self.trains_per_stream_max as usize
     }
 
     /// Queues a burst as trains.
@@ -292,11 +307,11 @@ impl Worker {
                     .images(&stream.shared, &self.store, burst.first + first, images);
             let token = self.flights.take(Flight {
                 stream: number,
-                generation: stream.generation,
                 packets: images,
                 bytes: span.bytes,
                 pin: Some(span.pin),
             });
+            stream.trains += 1;
             self.path.queue(Train {
                 fd: stream.shared.socket.as_raw_fd(),
                 offset: span.offset,
@@ -344,7 +359,7 @@ impl Worker {
             released,
         } = completion;
         let flight = self.flights.get(token);
-        let (number, generation) = (flight.stream, flight.generation);
+        let number = flight.stream;
         let (packets, bytes) = (u64::from(flight.packets), u64::from(flight.bytes));
         if (released || self.faults.has(Fault::ReleaseEarly))
             && let Some(pin) = flight.pin.take()
@@ -354,7 +369,16 @@ impl Worker {
         if released {
             self.flights.give_back(token);
         }
-        let Some(errno) = sent else { return };
+        if let Some(errno) = sent {
+            self.answered(number, errno, packets, bytes);
+        }
+        if released {
+            self.landed(number);
+        }
+    }
+
+    /// The kernel has taken a train, or not.
+    fn answered(&mut self, number: u32, errno: i32, packets: u64, bytes: u64) {
         let counters = &self.remote.shared;
         bump(
             if errno == 0 {
@@ -364,10 +388,9 @@ impl Worker {
             },
             packets,
         );
-        let stream = self.streams[number as usize]
-            .as_mut()
-            .filter(|s| s.generation == generation);
-        let Some(stream) = stream else { return };
+        let Some(stream) = self.streams[number as usize].as_mut() else {
+            return;
+        };
         if errno == 0 {
             bump(&stream.shared.packets, packets);
             bump(&stream.shared.bytes, bytes);
@@ -375,6 +398,18 @@ impl Worker {
         } else {
             bump(&stream.shared.packets_refused, packets);
             self.refused(number, errno);
+        }
+    }
+
+    /// One train of the stream less is in flight.
+    fn landed(&mut self, number: u32) {
+        let Some(stream) = self.streams[number as usize].as_mut() else {
+            return;
+        };
+        stream.trains -= 1;
+        if stream.closing && stream.trains == 0 {
+            self.streams[number as usize] = None;
+            self.remote.closed(number);
         }
     }
 
@@ -481,8 +516,13 @@ impl Worker {
 
     fn close(&mut self, number: u32) {
         self.wheel.remove(number);
-        if let Some(mut stream) = self.streams[number as usize].take() {
-            stream.reader.put_down(&self.store);
+        let Some(stream) = self.streams[number as usize].as_mut() else {
+            return;
+        };
+        stream.reader.put_down(&self.store);
+        (stream.playing, stream.closing) = (false, true);
+        if stream.trains == 0 {
+            self.streams[number as usize] = None;
             self.remote.closed(number);
         }
     }
@@ -574,10 +614,11 @@ impl Drop for Worker {
 }
 
 impl Stream {
-    fn new(shared: Arc<StreamShared>, generation: u32) -> Self {
+    fn new(shared: Arc<StreamShared>) -> Self {
         Self {
             shared,
-            generation,
+            trains: 0,
+            closing: false,
             playing: false,
             finishing: false,
             reader: Reader::default(),
