@@ -12,5 +12,6 @@ pub mod experiment;
 pub mod histogram;
 pub mod lock;
 pub mod machine;
+pub mod plot;
 pub mod serve;
 pub mod stats;
