@@ -4,6 +4,7 @@
 
 pub mod clock;
 pub mod fs;
+pub mod group;
 pub mod lock;
 pub mod memory;
 pub mod path;

@@ -277,7 +277,7 @@ pub fn send_buffer_bytes() -> io::Result<usize> {
 /// As much as may be: what is under way is bounded by [`IN_FLIGHT_TRAINS_MAX`] and by the pool, and the
 /// kernel's charge says little about it. FORCE passes net.core.wmem_max and needs CAP_NET_ADMIN; without it
 /// that limit is what we get.
-fn widen_send_buffer(fd: RawFd) -> io::Result<()> {
+pub(crate) fn widen_send_buffer(fd: RawFd) -> io::Result<()> {
     let wanted = 256 << 20;
     set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, wanted)
         .or_else(|_| set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, wanted))
@@ -294,7 +294,7 @@ fn loopback_socket() -> io::Result<UdpSocket> {
     UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| UdpSocket::bind(("::1", 0)))
 }
 
-fn set_option(fd: RawFd, level: i32, option: i32, value: i32) -> io::Result<()> {
+pub(crate) fn set_option(fd: RawFd, level: i32, option: i32, value: i32) -> io::Result<()> {
     let length = libc::socklen_t::try_from(size_of::<i32>()).expect("four bytes");
     // SAFETY: `value` is readable for the length given.
     let r = unsafe { libc::setsockopt(fd, level, option, (&raw const value).cast(), length) };

@@ -1,0 +1,295 @@
+//! The contract, run unchanged on every way: loopback, real sockets, every byte compared.
+
+use std::time::Duration;
+
+use super::*;
+
+const STRIDE: usize = 1328;
+const LOOPBACKS: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
+
+/// Ways that this account can open here.
+fn ways() -> Vec<Way> {
+    Way::ALL
+        .into_iter()
+        .filter(|&way| open_way(&bind(LOOPBACKS[0]), way).is_ok())
+        .collect()
+}
+
+fn bind(address: &str) -> UdpSocket {
+    let socket = UdpSocket::bind(address).expect("loopback");
+    let limit = Some(Duration::from_secs(5));
+    socket.set_read_timeout(limit).expect("a time-out");
+    socket
+}
+
+fn receivers(address: &str, count: usize) -> (Vec<UdpSocket>, Vec<SocketAddr>) {
+    let sockets: Vec<_> = (0..count).map(|_| bind(address)).collect();
+    let addresses = sockets.iter().map(address_of).collect();
+    (sockets, addresses)
+}
+
+fn address_of(socket: &UdpSocket) -> SocketAddr {
+    socket.local_addr().expect("bound")
+}
+
+fn group(way: Way, address: &str) -> Group {
+    let options = Options {
+        way: Some(way),
+        members_max: 64,
+        area_bytes: 128 * 1024,
+    };
+    Group::open(bind(address), &options).expect("it opened before")
+}
+
+fn pattern(bytes: usize, seed: usize) -> Vec<u8> {
+    (0..bytes)
+        .map(|i| u8::try_from((i / STRIDE * 7 + i + seed) % 251).expect("below 251"))
+        .collect()
+}
+
+/// The next packets that arrive are those of the train, and there are no more.
+fn expect(receiver: &UdpSocket, train: &[u8], stride: usize) {
+    let mut bytes = vec![0; 66_000];
+    for (number, packet) in train.chunks(stride).enumerate() {
+        let length = receiver.recv(&mut bytes).expect("a packet");
+        assert!(bytes[..length] == *packet, "packet {number}");
+    }
+}
+
+fn expect_nothing(receiver: &UdpSocket) {
+    receiver.set_nonblocking(true).expect("a socket");
+    let error = receiver.recv(&mut [0; 1]).expect_err("nothing more");
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    receiver.set_nonblocking(false).expect("a socket");
+}
+
+#[test]
+fn every_member_gets_every_datagram_once() {
+    for way in ways() {
+        for address in LOOPBACKS {
+            let (sockets, addresses) = receivers(address, 9);
+            let mut group = group(way, address);
+            group.set_members(&addresses).expect("nine members");
+            for bytes in [1, 100, 1000, 20_000] {
+                let datagram = pattern(bytes, bytes);
+                let sent = group.send(&datagram).expect("a datagram");
+                assert_eq!((sent.packets, sent.refused), (9, 0), "{way} {address}");
+                for socket in &sockets {
+                    expect(socket, &datagram, bytes);
+                }
+            }
+            sockets.iter().for_each(expect_nothing);
+            for address in addresses {
+                let counters = group.member_counters(address).expect("a member");
+                assert_eq!((counters.packets, counters.refused), (4, 0));
+            }
+        }
+    }
+}
+
+#[test]
+fn trains_arrive_cut_from_memory_of_either_kind() {
+    for way in ways() {
+        for address in LOOPBACKS {
+            let (sockets, addresses) = receivers(address, 3);
+            let mut group = group(way, address);
+            group.set_members(&addresses).expect("three members");
+            // The last packet is shorter; trains and single packets take turns.
+            let train = pattern(7 * STRIDE + 5, 3);
+            for seed in 0..3 {
+                let sent = group.send_train(&train, STRIDE).expect("a train");
+                assert_eq!((sent.packets, sent.refused), (24, 0), "{way} {address}");
+                let single = pattern(333, seed);
+                group.send(&single).expect("a datagram");
+                let registered = pattern(8 * STRIDE, seed + 9);
+                let range = 4096..4096 + registered.len();
+                let area = group.area_mut(range.clone()).expect("it is that large");
+                area.copy_from_slice(&registered);
+                group.send_registered(range, STRIDE).expect("a train");
+                for socket in &sockets {
+                    expect(socket, &train, STRIDE);
+                    expect(socket, &single, 333);
+                    expect(socket, &registered, STRIDE);
+                }
+            }
+            sockets.iter().for_each(expect_nothing);
+        }
+    }
+}
+
+#[test]
+fn an_empty_datagram_is_one() {
+    for way in ways() {
+        let (sockets, addresses) = receivers(LOOPBACKS[0], 2);
+        let mut group = group(way, LOOPBACKS[0]);
+        group.set_members(&addresses).expect("two members");
+        assert_eq!(group.send(&[]).expect("a datagram").packets, 2, "{way}");
+        for socket in &sockets {
+            assert_eq!(socket.recv(&mut [0; 8]).expect("a packet"), 0);
+            expect_nothing(socket);
+        }
+    }
+}
+
+#[test]
+fn a_send_goes_to_who_is_a_member_then() {
+    for way in ways() {
+        let (sockets, addresses) = receivers(LOOPBACKS[0], 6);
+        let mut group = group(way, LOOPBACKS[0]);
+        let mut expected = [0; 6];
+        let mut send = |group: &mut Group, to: &[usize]| {
+            let sent = group.send(b"now").expect("a datagram");
+            assert_eq!(sent.packets, to.len() as u64, "{way}");
+            to.iter().for_each(|&i| expected[i] += 1);
+        };
+        send(&mut group, &[]);
+        group.set_members(&addresses[..3]).expect("room");
+        send(&mut group, &[0, 1, 2]);
+        assert!(group.add(addresses[5]).expect("room"));
+        assert!(!group.add(addresses[5]).expect("known"));
+        assert!(group.remove(addresses[0]));
+        assert!(!group.remove(addresses[0]));
+        send(&mut group, &[1, 2, 5]);
+        // The last took the slot of the first: both are still found.
+        assert!(group.remove(addresses[5]));
+        assert!(group.remove(addresses[2]));
+        send(&mut group, &[1]);
+        let twice = [addresses[4], addresses[3], addresses[4]];
+        group.set_members(&twice).expect("room");
+        assert_eq!(group.len(), 2);
+        send(&mut group, &[3, 4]);
+        for (socket, count) in sockets.iter().zip(expected) {
+            (0..count).for_each(|_| expect(socket, b"now", 3));
+            expect_nothing(socket);
+        }
+        // 0 + 3 + 3 + 1 + 2, though most have left.
+        let counters = group.counters();
+        assert_eq!((counters.sends, counters.packets), (5, 9), "{way}");
+    }
+}
+
+#[test]
+fn a_member_that_can_not_be_sent_to_keeps_nobody_waiting() {
+    for way in ways() {
+        let (sockets, addresses) = receivers(LOOPBACKS[0], 4);
+        let mut group = group(way, LOOPBACKS[0]);
+        // Broadcast needs SO_BROADCAST, which this socket has not: EACCES.
+        let refused: SocketAddr = "255.255.255.255:9".parse().expect("an address");
+        group.set_members(&addresses[..2]).expect("room");
+        group.add(refused).expect("room");
+        group.add(addresses[2]).expect("room");
+        group.add(addresses[3]).expect("room");
+        for train in [pattern(100, 1), pattern(4 * STRIDE, 2)] {
+            let packets = train.len().div_ceil(STRIDE) as u64;
+            let sent = group.send_train(&train, STRIDE).expect("a train");
+            assert_eq!(
+                (sent.packets, sent.refused),
+                (4 * packets, packets),
+                "{way}"
+            );
+            sockets.iter().for_each(|s| expect(s, &train, STRIDE));
+        }
+        let counters = group.member_counters(refused).expect("a member");
+        assert_eq!((counters.packets, counters.refused), (0, 5));
+        assert_eq!(counters.errno_last, libc::EACCES);
+        assert_eq!(group.counters().refused, 5);
+    }
+}
+
+#[test]
+fn a_socket_of_ipv6_reaches_both_families() {
+    for way in ways() {
+        let ((six, six_addresses), (four, four_addresses)) =
+            (receivers(LOOPBACKS[1], 2), receivers(LOOPBACKS[0], 2));
+        let mut group = group(way, "[::]:0");
+        let all: Vec<_> = six_addresses.into_iter().chain(four_addresses).collect();
+        group.set_members(&all).expect("room");
+        assert_eq!(group.send(b"both").expect("a datagram").packets, 4, "{way}");
+        for socket in six.iter().chain(&four) {
+            expect(socket, b"both", 4);
+            expect_nothing(socket);
+        }
+    }
+}
+
+#[test]
+fn limits_hold_and_leave_the_group_as_it_was() {
+    for way in ways() {
+        let mut group = group(way, LOOPBACKS[0]);
+        let addresses: Vec<_> = (1..=65)
+            .map(|port| SocketAddr::from(([127, 0, 0, 1], port)))
+            .collect();
+        group.set_members(&addresses[..64]).expect("64 fit");
+        assert!(matches!(
+            group.set_members(&addresses),
+            Err(GroupError::MembersMax { members_max: 64 })
+        ));
+        assert!(matches!(
+            group.add(addresses[64]),
+            Err(GroupError::MembersMax { .. })
+        ));
+        assert_eq!(group.len(), 64);
+        let mut repeated = addresses[..64].to_vec();
+        repeated.push(addresses[0]);
+        group.set_members(&repeated).expect("64 are distinct");
+        let ipv6: SocketAddr = "[::1]:9".parse().expect("an address");
+        assert!(matches!(
+            group.set_members(&[ipv6]),
+            Err(GroupError::Family { .. })
+        ));
+        assert_eq!(group.len(), 64);
+        group.set_members(&[]).expect("nobody");
+        assert!(group.is_empty());
+        for (bytes, stride, fits) in [
+            (TRAIN_BYTES_MAX, 1100, true),
+            (TRAIN_BYTES_MAX + 1, 1100, false),
+            (TRAIN_PACKETS_MAX * 10, 10, true),
+            (TRAIN_PACKETS_MAX * 10 + 1, 10, false),
+            (10, 0, false),
+        ] {
+            let sent = group.send_train(&vec![0; bytes], stride);
+            assert_eq!(sent.is_ok(), fits, "{bytes} {stride}");
+        }
+        let end = 128 * 1024;
+        group.area_mut(end - 1..end).expect("its last byte");
+        assert!(matches!(
+            group.area_mut(end..end + 1),
+            Err(GroupError::Outside { .. })
+        ));
+        assert!(group.send_registered(end - 1..end + 1, 1).is_err());
+    }
+    for (members_max, fits) in [(MEMBERS_MAX, true), (MEMBERS_MAX + 1, false)] {
+        let options = Options {
+            way: Some(Way::Loop),
+            members_max,
+            area_bytes: 0,
+        };
+        assert_eq!(Group::open(bind(LOOPBACKS[0]), &options).is_ok(), fits);
+    }
+}
+
+#[test]
+fn crossings_are_what_the_way_promises() {
+    for (way, single, train) in [(Way::Loop, 40, 320), (Way::Sendmmsg, 1, 1)] {
+        let mut group = group(way, LOOPBACKS[0]);
+        let (_sockets, addresses) = receivers(LOOPBACKS[0], 40);
+        group.set_members(&addresses).expect("room");
+        group.send(b"one").expect("a datagram");
+        assert_eq!(group.counters().crossings, single, "{way}");
+        group
+            .send_train(&pattern(8 * 100, 1), 100)
+            .expect("a train");
+        assert_eq!(group.counters().crossings, single + train, "{way}");
+    }
+}
+
+#[test]
+fn a_way_has_one_name_and_the_choice_is_explained() {
+    for way in Way::ALL {
+        assert_eq!(way.as_str().parse(), Ok(way));
+    }
+    let error = "quick".parse::<Way>().expect_err("no such way");
+    assert!(error.contains("kernel, uring, sendmmsg, loop"), "{error}");
+    let group = Group::open(bind(LOOPBACKS[0]), &Options::default()).expect("always");
+    assert!(!group.reason().is_empty());
+}
