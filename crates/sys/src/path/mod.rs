@@ -6,6 +6,7 @@
 //! falls back to another by itself: [`open_best`] chooses, and tells why.
 
 mod batch;
+pub mod cue;
 mod uring_registered_zc;
 
 use std::fmt;
