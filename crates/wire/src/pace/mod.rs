@@ -1,5 +1,6 @@
-//! When a session owes its next burst: pure functions of time and events.
+//! When a session owes its next burst, and how much a transfer may move: pure functions of time and events.
 
+pub mod schedule;
 pub mod wheel;
 
 pub use wheel::Wheel;
