@@ -12,6 +12,7 @@ pub mod library;
 pub mod rtsp;
 pub mod server;
 pub mod store;
+pub mod transfer;
 
 #[cfg(test)]
 mod testing;

@@ -10,7 +10,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Bytes that one read-ahead call is sure to read: the kernel cuts longer ones to the device's read-ahead,
 /// of which this is the default (mm/readahead.c, `force_page_cache_ra`; VM_READAHEAD_PAGES).
@@ -244,6 +244,7 @@ fn page_bytes() -> u64 {
 mod tests {
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
 
     use super::*;
     use crate::fs::advise_done;
@@ -258,8 +259,7 @@ mod tests {
     /// A file of so many bytes on a disk.
     fn file(bytes: usize) -> File {
         let mut file = tempfile::tempfile_in("/var/tmp").unwrap();
-        let content: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();
-        file.write_all(&content).unwrap();
+        file.write_all(&vec![7; bytes]).unwrap();
         file.sync_all().unwrap();
         file
     }

@@ -167,6 +167,14 @@ const NS: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Member(u32);
 
+impl Member {
+    /// Its number, from 0, less than there have ever been members at once.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// Equal shares for those who wait, by start-time fair queueing (Goyal, Vin and Cheng, 1996): whoever has moved
 /// least goes next, and who had nothing to wait for meanwhile gets no credit for it. Two that wait all the
 /// time never come to be further apart than the largest turn.
@@ -204,20 +212,20 @@ impl Shares {
     /// Lets a member go.
     pub fn leave(&mut self, member: Member) {
         self.withdraw(member);
-        self.places[member.0 as usize].end = 0;
+        self.places[member.index()].end = 0;
         self.free.push(member);
     }
 
     /// The member waits for a turn.
     pub fn wait(&mut self, member: Member) {
-        let place = &mut self.places[member.0 as usize];
-        let at = *place.waits_at.get_or_insert(place.end.max(self.now));
+        let at = self.begin(member);
+        self.places[member.index()].waits_at = Some(at);
         self.waiting.insert((at, member));
     }
 
     /// The member waits no longer.
     pub fn withdraw(&mut self, member: Member) {
-        if let Some(at) = self.places[member.0 as usize].waits_at.take() {
+        if let Some(at) = self.places[member.index()].waits_at.take() {
             self.waiting.remove(&(at, member));
         }
     }
@@ -231,14 +239,19 @@ impl Shares {
     /// The member has moved so many bytes, and waits no longer. Without having waited for its turn it is charged
     /// all the same.
     pub fn spent(&mut self, member: Member, bytes: u64) {
-        let place = self.places[member.0 as usize];
-        let begin = place.waits_at.unwrap_or(place.end.max(self.now));
+        let begin = self.begin(member);
         self.withdraw(member);
         // Who goes first defines what has been had by all; who jumps the queue does not.
         if self.waiting.first().is_none_or(|&(at, _)| at >= begin) {
             self.now = self.now.max(begin);
         }
-        self.places[member.0 as usize].end = begin + bytes;
+        self.places[member.index()].end = begin + bytes;
+    }
+
+    /// What the member's next turn begins at.
+    fn begin(&self, member: Member) -> u64 {
+        let place = self.places[member.index()];
+        place.waits_at.unwrap_or_else(|| place.end.max(self.now))
     }
 
     /// How many members there are.

@@ -1,0 +1,462 @@
+//! Cue: files to TCP sockets, many at once on one thread, none in another's way.
+//!
+//! A transfer is a future. It asks its schedule how much is due, whether the bytes are in memory, and whose turn
+//! it is; then one `sendfile` moves what the socket takes, and never sleeps. A full socket, a pause, a disk are
+//! waited for in the future, so a slow reader or a cold file holds up nobody else. A small file that is in memory
+//! leaves in the first step, at once: no timer, no turn, no allocation.
+//!
+//! What was promised is the range. A file that grows sends no more of it; one that has become shorter is an error
+//! after which the connection must be closed, because nothing else tells the peer.
+
+mod control;
+mod limit;
+mod reader;
+#[cfg(test)]
+mod tests;
+mod turns;
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onrush_sys::clock::monotonic_ns;
+use onrush_sys::path::cue::{self, Step, StepEnd, unacknowledged_bytes};
+use onrush_wire::pace::schedule::{Grant, Rate, Schedule, Sets};
+use thiserror::Error;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+
+use control::Cancelled;
+pub use control::Control;
+pub use limit::Limit;
+use reader::Reader;
+use turns::{Place, Turns};
+
+/// Bytes that one step moves at the most. A step of so much takes some 100 us of the thread.
+pub const STEP_BYTES_MAX: u64 = 1 << 20;
+
+/// Bytes that a step may have however many transfers there are.
+pub const STEP_BYTES_MIN: u64 = 128 << 10;
+
+/// Bytes of a round of all transfers, while their steps are not at their least.
+const ROUND_BYTES: u64 = 32 << 20;
+
+/// Reads from disks at once; others wait for one of them to end.
+pub const READS_MAX: usize = 16;
+
+/// What holds for all transfers of a thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// What all of them together may send.
+    pub rate_max: Option<Rate>,
+    /// How long a peer may take nothing, not even acknowledge, before it is given up.
+    pub stall_time_max: Duration,
+}
+
+/// What holds for one transfer.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    /// How it is cut in time.
+    pub schedule: Schedule,
+    /// A rate that it shares with others, those of the same client for example.
+    pub limit: Option<Limit>,
+}
+
+/// What transfers share, on the one thread that they all run on.
+#[derive(Debug)]
+pub struct Transfers {
+    stall_time_max: Duration,
+    total: Option<Limit>,
+    turns: Turns,
+    reads: Arc<Semaphore>,
+    counters: Cell<Counters>,
+}
+
+/// What has been done so far.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Counters {
+    /// Transfers that were begun.
+    pub transfers: u64,
+    /// Bytes that the kernel has taken.
+    pub sent_bytes: u64,
+    /// `sendfile` calls' worth of steps.
+    pub steps: u64,
+    /// How often a full socket was waited for.
+    pub full: u64,
+    /// How often a disk was waited for.
+    pub cold: u64,
+}
+
+/// A transfer that has ended well.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Sent {
+    /// Bytes of it: the range's.
+    pub bytes: u64,
+}
+
+/// Why a transfer ended early. The connection can not be used any more, except after [`Self::Cancelled`] by
+/// somebody who knows what to do with a body that is cut off.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TransferError {
+    /// The file has become shorter than was promised.
+    #[error(
+        "the file ends before byte {promised}, which was promised: it was cut while it was sent; close the connection"
+    )]
+    Truncated {
+        /// Where the range ends.
+        promised: u64,
+    },
+    /// The file can not be read.
+    #[error("can not read the file at byte {offset}: {source}; look at the disk (dmesg)")]
+    File {
+        /// Where.
+        offset: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The peer has gone.
+    #[error("the peer has gone: {0}")]
+    Peer(#[source] io::Error),
+    /// The peer has taken nothing for too long.
+    #[error("the peer has taken nothing for {stall_time_max:?}")]
+    Stalled {
+        /// [`Settings::stall_time_max`].
+        stall_time_max: Duration,
+    },
+    /// [`Control::cancel`] was called.
+    #[error("the transfer was cancelled")]
+    Cancelled,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            rate_max: None,
+            stall_time_max: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Transfers {
+    /// Transfers that share this.
+    #[must_use]
+    pub fn new(settings: Settings) -> Rc<Self> {
+        Rc::new(Self {
+            stall_time_max: settings.stall_time_max,
+            total: settings.rate_max.map(Limit::new),
+            turns: Turns::default(),
+            reads: Arc::new(Semaphore::new(READS_MAX)),
+            counters: Cell::default(),
+        })
+    }
+
+    /// Sends `range` of `file` on `socket`. Nothing is sent once the future is dropped. Runs within a tokio
+    /// runtime of one thread, with time and network.
+    ///
+    /// # Errors
+    ///
+    /// See [`TransferError`]. How much was sent of a transfer that failed, `control` knows.
+    pub async fn cue(
+        &self,
+        file: &Arc<File>,
+        range: Range<u64>,
+        socket: &TcpStream,
+        policy: &Policy,
+        control: &Control,
+    ) -> Result<Sent, TransferError> {
+        self.count(|counters| counters.transfers += 1);
+        let bytes = range.end.saturating_sub(range.start);
+        let mut transfer = Transfer::new(self, file, range, socket, policy, control);
+        while transfer.reader.left_bytes() > 0 {
+            transfer.advance().await?;
+        }
+        transfer.check_whole()?;
+        Ok(Sent { bytes })
+    }
+
+    /// Transfers that run now.
+    #[must_use]
+    pub fn active(&self) -> usize {
+        self.turns.len()
+    }
+
+    /// What has been done so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters.get()
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Counters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
+    }
+
+    /// Bytes of a step: the fewer transfers there are, the more.
+    fn step_bytes(&self) -> u64 {
+        (ROUND_BYTES / self.turns.len().max(1) as u64).clamp(STEP_BYTES_MIN, STEP_BYTES_MAX)
+    }
+}
+
+/// One transfer under way.
+struct Transfer<'a> {
+    transfers: &'a Transfers,
+    socket: &'a TcpStream,
+    control: &'a Control,
+    place: Place<'a>,
+    reader: Reader,
+    sets: Option<Sets>,
+    /// The rates it keeps: its own, that of its kind, that of all.
+    limits: [Option<Limit>; 3],
+    steps: u32,
+}
+
+impl<'a> Transfer<'a> {
+    fn new(
+        transfers: &'a Transfers,
+        file: &'a Arc<File>,
+        range: Range<u64>,
+        socket: &'a TcpStream,
+        policy: &'a Policy,
+        control: &'a Control,
+    ) -> Self {
+        let (sets, own) = match policy.schedule {
+            Schedule::Fair => (None, None),
+            Schedule::Fixed(fixed) => (Some(Sets::new(fixed)), None),
+            Schedule::Rate(rate) => (None, Some(Limit::new(rate))),
+        };
+        Self {
+            transfers,
+            socket,
+            control,
+            place: transfers.turns.join(),
+            reader: Reader::new(file, range),
+            sets,
+            limits: [own, policy.limit.clone(), transfers.total.clone()],
+            steps: 0,
+        }
+    }
+
+    /// Moves what is due next, once all that must be waited for is there.
+    async fn advance(&mut self) -> Result<(), TransferError> {
+        if !self.control.is_running() {
+            self.control.running().await?;
+        }
+        let most = self.transfers.step_bytes().min(self.reader.left_bytes());
+        let granted = match &mut self.sets {
+            None => Grant::Bytes(most),
+            Some(sets) => sets.grant(monotonic_ns()),
+        };
+        let bytes = match granted {
+            Grant::Bytes(granted) => granted.min(most),
+            Grant::Until(until_ns) => return self.sleep_until(until_ns).await,
+        };
+        if !self.reader.is_ready(bytes, &self.transfers.reads) {
+            self.transfers.count(|counters| counters.cold += 1);
+            let ready = self.reader.make_ready(bytes, &self.transfers.reads);
+            return self.control.unless_cancelled(ready).await?;
+        }
+        let limits = self.limits.iter().flatten();
+        let bytes = limits.fold(bytes, |bytes, limit| {
+            bytes.min(limit.with(|b| b.slot_bytes()))
+        });
+        let slot = Slot::reserve(&self.limits, bytes);
+        if let Some(begin_ns) = slot.begin_ns {
+            self.sleep_until(begin_ns).await?;
+        }
+        // The first step goes at once: a small file is all in it.
+        if self.steps > 0 && self.transfers.turns.len() > 1 {
+            self.control.unless_cancelled(self.place.turn()).await?;
+        }
+        let step = if self.control.is_running() {
+            self.step(bytes)?
+        } else {
+            // It was paused while it waited.
+            NOTHING
+        };
+        slot.spent(step.sent_bytes);
+        self.account(step);
+        self.after(step).await
+    }
+
+    /// One step, and whose fault it is if it fails.
+    fn step(&self, bytes: u64) -> Result<Step, TransferError> {
+        let mut stepped = None;
+        let outcome = self.socket.try_io(Interest::WRITABLE, || {
+            let step = cue::step(
+                self.reader.file().as_fd(),
+                self.reader.offset,
+                bytes,
+                self.socket.as_fd(),
+            )?;
+            stepped = Some(step);
+            match step.end {
+                // The reactor must not take it for writable any longer; the edge will come.
+                StepEnd::Full => Err(io::ErrorKind::WouldBlock.into()),
+                StepEnd::Done | StepEnd::EndOfFile => Ok(()),
+            }
+        });
+        match (stepped, outcome) {
+            (Some(step), _) => Ok(step),
+            // The reactor has not heard yet that it is writable.
+            (None, Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Ok(Step {
+                sent_bytes: 0,
+                end: StepEnd::Full,
+            }),
+            (None, Err(source)) if is_of_the_peer(&source) => Err(TransferError::Peer(source)),
+            (None, Err(source)) => Err(TransferError::File {
+                offset: self.reader.offset,
+                source,
+            }),
+            (None, Ok(())) => unreachable!("a step that went well was kept"),
+        }
+    }
+
+    fn account(&mut self, step: Step) {
+        self.steps += 1;
+        self.reader.offset += step.sent_bytes;
+        self.control.count(step.sent_bytes);
+        self.place.spent(step.sent_bytes);
+        if let Some(sets) = &mut self.sets {
+            sets.spent(monotonic_ns(), step.sent_bytes);
+        }
+        self.transfers.count(|counters| {
+            counters.steps += 1;
+            counters.sent_bytes += step.sent_bytes;
+            counters.full += u64::from(step.end == StepEnd::Full);
+        });
+    }
+
+    /// What a step leaves to be waited for.
+    async fn after(&self, step: Step) -> Result<(), TransferError> {
+        match step.end {
+            StepEnd::EndOfFile => Err(self.truncated()),
+            StepEnd::Full => self.writable().await,
+            StepEnd::Done if self.reader.left_bytes() == 0 => Ok(()),
+            StepEnd::Done => {
+                // Whoever became ready meanwhile comes first.
+                tokio::task::yield_now().await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits until the socket takes something again. The kernel says so when a third of its buffer is free; on
+    /// a slow line that may take longer than a peer may be silent, so what it acknowledges counts as well.
+    async fn writable(&self) -> Result<(), TransferError> {
+        let stall_time_max = self.transfers.stall_time_max;
+        loop {
+            let before_bytes = unacknowledged_bytes(self.socket.as_fd());
+            let writable = timeout(stall_time_max, self.socket.writable());
+            match self.control.unless_cancelled(writable).await? {
+                Ok(writable) => return writable.map_err(TransferError::Peer),
+                Err(_) if unacknowledged_bytes(self.socket.as_fd()) < before_bytes => {}
+                Err(_) => return Err(TransferError::Stalled { stall_time_max }),
+            }
+        }
+    }
+
+    async fn sleep_until(&self, until_ns: u64) -> Result<(), TransferError> {
+        let left_ns = until_ns.saturating_sub(monotonic_ns());
+        if left_ns > 0 {
+            let sleep = sleep(Duration::from_nanos(left_ns));
+            self.control.unless_cancelled(sleep).await?;
+        }
+        Ok(())
+    }
+
+    /// The last word on a transfer of several steps: bytes that were cut off after the kernel had taken them left
+    /// as zeroes.
+    fn check_whole(&self) -> Result<(), TransferError> {
+        if self.steps < 2 {
+            return Ok(());
+        }
+        let metadata = self.reader.file().metadata();
+        match metadata {
+            Ok(metadata) if metadata.is_file() && metadata.len() < self.reader.end => {
+                Err(self.truncated())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn truncated(&self) -> TransferError {
+        TransferError::Truncated {
+            promised: self.reader.end,
+        }
+    }
+}
+
+/// What was reserved of all rates for one step; what is not used goes back.
+struct Slot<'a> {
+    limits: &'a [Option<Limit>; 3],
+    bytes: u64,
+    /// When it begins, if there is a rate to be kept.
+    begin_ns: Option<u64>,
+}
+
+impl<'a> Slot<'a> {
+    fn reserve(limits: &'a [Option<Limit>; 3], bytes: u64) -> Self {
+        let begins = limits.iter().flatten();
+        let begin_ns = begins
+            .map(|limit| limit.with(|bucket| bucket.reserve(monotonic_ns(), bytes)))
+            .max();
+        Self {
+            limits,
+            bytes,
+            begin_ns,
+        }
+    }
+
+    fn spent(mut self, bytes: u64) {
+        self.bytes -= bytes;
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        for limit in self.limits.iter().flatten() {
+            limit.with(|bucket| bucket.refund(self.bytes));
+        }
+    }
+}
+
+impl From<Cancelled> for TransferError {
+    fn from(_: Cancelled) -> Self {
+        Self::Cancelled
+    }
+}
+
+/// `sendfile` reports errors of both of its ends.
+fn is_of_the_peer(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::EPIPE
+                | libc::ECONNRESET
+                | libc::ECONNABORTED
+                | libc::ENOTCONN
+                | libc::ETIMEDOUT
+                | libc::EHOSTUNREACH
+                | libc::ENETUNREACH
+                | libc::ENETDOWN
+                | libc::ENETRESET
+                | libc::EPERM
+                | libc::EACCES
+        )
+    )
+}
+
+/// A step that was not made.
+const NOTHING: Step = Step {
+    sent_bytes: 0,
+    end: StepEnd::Done,
+};

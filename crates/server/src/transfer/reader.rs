@@ -1,0 +1,144 @@
+//! The file's side of a transfer: the bytes that come next are brought into memory, while others are sent.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use onrush_sys::path::cue;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::TransferError;
+
+/// Bytes that are read from the disk at once, and again ahead of them.
+const WINDOW_BYTES: u64 = 1 << 20;
+
+#[derive(Debug)]
+pub(super) struct Reader {
+    file: Arc<File>,
+    /// The next byte to be sent.
+    pub(super) offset: u64,
+    /// The first that is not.
+    pub(super) end: u64,
+    /// All before this were in memory when they were looked at.
+    ready_to: u64,
+    /// The read that is under way, and to where.
+    ahead: Option<Read>,
+    /// Bytes before this were read ahead.
+    ahead_to: u64,
+    /// A disk had to be waited for.
+    is_cold: bool,
+}
+
+#[derive(Debug)]
+struct Read {
+    to: u64,
+    done: JoinHandle<io::Result<()>>,
+}
+
+impl Reader {
+    pub(super) fn new(file: &Arc<File>, range: Range<u64>) -> Self {
+        Self {
+            file: Arc::clone(file),
+            offset: range.start,
+            end: range.end,
+            ready_to: range.start,
+            ahead: None,
+            ahead_to: range.start,
+            is_cold: false,
+        }
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Bytes that are still to be sent.
+    pub(super) fn left_bytes(&self) -> u64 {
+        self.end.saturating_sub(self.offset)
+    }
+
+    /// Whether the next `bytes` bytes can be sent without waiting for a disk.
+    pub(super) fn is_ready(&mut self, bytes: u64, reads: &Arc<Semaphore>) -> bool {
+        let to = self.offset + bytes;
+        if to > self.ready_to {
+            if !cue::is_resident(&self.file, self.offset, bytes) {
+                return false;
+            }
+            self.ready_to = to;
+        }
+        if self.is_cold {
+            self.read_ahead(reads);
+        }
+        true
+    }
+
+    /// Waits until the next `bytes` bytes can be sent.
+    pub(super) async fn make_ready(
+        &mut self,
+        bytes: u64,
+        reads: &Arc<Semaphore>,
+    ) -> Result<(), TransferError> {
+        if !self.is_cold {
+            self.is_cold = true;
+            cue::leave_reading_to_warm(&self.file);
+        }
+        let to = self.offset + bytes;
+        if self.ahead.as_ref().is_none_or(|read| read.to < to) {
+            let permit = Arc::clone(reads).acquire_owned().await;
+            let permit = permit.expect("nobody closes it");
+            let window = self.offset..(self.offset + bytes.max(WINDOW_BYTES)).min(self.end);
+            self.start(window, permit);
+        }
+        let Some(read) = &mut self.ahead else {
+            return Ok(());
+        };
+        let done = (&mut read.done)
+            .await
+            .unwrap_or_else(|error| Err(io::Error::other(error)));
+        // What was read is taken for ready, even if it is gone already: asking again might go on for ever.
+        self.ready_to = self.ready_to.max(read.to);
+        self.ahead = None;
+        done.map_err(|source| TransferError::File {
+            offset: self.offset,
+            source,
+        })?;
+        self.read_ahead(reads);
+        Ok(())
+    }
+
+    /// Starts the read after the last one, unless one is under way, or far enough ahead, or too many are.
+    fn read_ahead(&mut self, reads: &Arc<Semaphore>) {
+        if self
+            .ahead
+            .as_ref()
+            .is_some_and(|read| !read.done.is_finished())
+        {
+            return;
+        }
+        // What it said is met again by who comes there.
+        self.ahead = None;
+        let begin = self.ahead_to.max(self.offset);
+        let end = (begin + WINDOW_BYTES).min(self.end);
+        if begin >= end || begin > self.offset + WINDOW_BYTES {
+            return;
+        }
+        if let Ok(permit) = Arc::clone(reads).try_acquire_owned() {
+            self.start(begin..end, permit);
+        }
+    }
+
+    fn start(&mut self, window: Range<u64>, permit: OwnedSemaphorePermit) {
+        let file = Arc::clone(&self.file);
+        self.ahead_to = window.end;
+        self.ahead = Some(Read {
+            to: window.end,
+            done: spawn_blocking(move || {
+                let done = cue::warm(&file, window.start, window.end - window.start);
+                drop(permit);
+                done
+            }),
+        });
+    }
+}

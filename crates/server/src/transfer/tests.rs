@@ -1,0 +1,363 @@
+use std::future::poll_fn;
+use std::io::{Read, Write};
+use std::net::TcpStream as Peer;
+use std::task::Poll;
+use std::thread::{self, JoinHandle};
+
+use onrush_sys::fs::advise_done;
+use onrush_wire::pace::schedule::{Fixed, jain};
+use tokio::net::TcpListener;
+use tokio::task::{LocalSet, spawn_local};
+
+use super::*;
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// Runs on one thread with everything a server has.
+fn run<T>(act: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let all = async { timeout(LONG, act).await.expect("it takes too long") };
+    LocalSet::new().block_on(&runtime, all)
+}
+
+/// A file on a disk whose every byte tells where it is.
+fn film(bytes: usize) -> Arc<File> {
+    let mut file = tempfile::tempfile_in("/var/tmp").unwrap();
+    file.write_all(&content(0..bytes)).unwrap();
+    Arc::new(file)
+}
+
+fn content(range: Range<usize>) -> Vec<u8> {
+    range
+        .map(|at| u8::try_from((at % 251 + at / 65_536) % 256).unwrap())
+        .collect()
+}
+
+async fn pair() -> (TcpStream, Peer) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let far = thread::spawn(move || Peer::connect(address).unwrap());
+    let (near, _) = listener.accept().await.unwrap();
+    let far = far.join().unwrap();
+    near.writable().await.unwrap();
+    (near, far)
+}
+
+/// Reads until the end.
+fn reading(mut far: Peer) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // A connection that is reset has what came before.
+        far.read_to_end(&mut bytes).ok();
+        bytes
+    })
+}
+
+/// Sends a range to a peer that reads; what it answered, and what arrived.
+async fn send(
+    transfers: &Transfers,
+    file: &Arc<File>,
+    range: Range<u64>,
+    policy: &Policy,
+) -> (Result<Sent, TransferError>, Vec<u8>) {
+    let (near, far) = pair().await;
+    let reading = reading(far);
+    let control = Control::default();
+    let sent = transfers.cue(file, range, &near, policy, &control).await;
+    drop(near);
+    let received = tokio::task::spawn_blocking(|| reading.join().unwrap());
+    let received = received.await.unwrap();
+    assert_eq!(control.sent_bytes(), received.len() as u64);
+    (sent, received)
+}
+
+#[test]
+fn every_schedule_sends_the_very_bytes_of_the_range() {
+    let file = film(5_000_000);
+    let fixed = Fixed {
+        block_bytes: 100_000,
+        blocks: 3,
+        pause_ns: 1_000_000,
+    };
+    let rate = Rate {
+        bytes_a_second: 50_000_000,
+        burst_bytes: 300_000,
+    };
+    let schedules = [Schedule::Fair, Schedule::Fixed(fixed), Schedule::Rate(rate)];
+    run(async {
+        let transfers = Transfers::new(Settings::default());
+        for schedule in schedules {
+            for range in [0..0, 0..1, 7..5_000_000, 4_999_999..5_000_000_usize] {
+                let policy = Policy {
+                    schedule,
+                    limit: None,
+                };
+                let asked = range.start as u64..range.end as u64;
+                let (sent, received) = send(&transfers, &file, asked, &policy).await;
+                let bytes = range.len() as u64;
+                assert_eq!(sent.unwrap(), Sent { bytes });
+                assert!(received == content(range.clone()), "{schedule:?} {range:?}");
+            }
+        }
+        assert_eq!(transfers.active(), 0);
+    });
+}
+
+#[test]
+fn a_small_file_in_memory_leaves_in_the_first_step_without_waiting() {
+    let file = film(100_000);
+    run(async {
+        let transfers = Transfers::new(Settings::default());
+        let (near, far) = pair().await;
+        let (policy, control) = (Policy::default(), Control::default());
+        let mut cue = std::pin::pin!(transfers.cue(&file, 0..100_000, &near, &policy, &control));
+        let at_once = poll_fn(|context| Poll::Ready(cue.as_mut().poll(context).is_ready())).await;
+        assert!(at_once);
+        let expected = Counters {
+            transfers: 1,
+            sent_bytes: 100_000,
+            steps: 1,
+            ..Counters::default()
+        };
+        assert_eq!(transfers.counters(), expected);
+        drop(far);
+    });
+}
+
+#[test]
+fn a_large_file_takes_large_steps() {
+    let file = film(64 << 20);
+    run(async {
+        let transfers = Transfers::new(Settings::default());
+        let (sent, received) = send(&transfers, &file, 0..64 << 20, &Policy::default()).await;
+        sent.unwrap();
+        assert_eq!(received.len(), 64 << 20);
+        let Counters { steps, full, .. } = transfers.counters();
+        // However small the socket's buffer: an empty step costs, one after each full socket is too many.
+        assert!(steps <= 64 + 2 * full, "{steps} steps, {full} times full");
+    });
+}
+
+#[test]
+fn a_reader_that_does_not_read_delays_nobody_and_is_given_up() {
+    let file = film(8 << 20);
+    run(async {
+        let transfers = Transfers::new(Settings {
+            stall_time_max: Duration::from_millis(300),
+            ..Settings::default()
+        });
+        let (near, far) = pair().await;
+        let stalling = {
+            let (transfers, file) = (Rc::clone(&transfers), Arc::clone(&file));
+            spawn_local(async move {
+                let (policy, control) = (Policy::default(), Control::default());
+                // More than any socket holds.
+                let sent = async {
+                    loop {
+                        transfers
+                            .cue(&file, 0..8 << 20, &near, &policy, &control)
+                            .await?;
+                    }
+                };
+                let sent: Result<Sent, TransferError> = sent.await;
+                sent
+            })
+        };
+        let (sent, received) = send(&transfers, &file, 0..8 << 20, &Policy::default()).await;
+        sent.unwrap();
+        assert_eq!(received.len(), 8 << 20);
+        let stalled = stalling.await.unwrap();
+        assert!(
+            matches!(stalled, Err(TransferError::Stalled { .. })),
+            "{stalled:?}"
+        );
+        drop(far);
+    });
+}
+
+#[test]
+fn a_peer_that_leaves_is_told_from_a_file_that_fails() {
+    let file = film(8 << 20);
+    run(async {
+        let transfers = Transfers::new(Settings::default());
+        let (near, far) = pair().await;
+        drop(far);
+        let (policy, control) = (Policy::default(), Control::default());
+        let gone = async {
+            loop {
+                transfers
+                    .cue(&file, 0..8 << 20, &near, &policy, &control)
+                    .await?;
+            }
+        };
+        let gone: Result<Sent, TransferError> = gone.await;
+        assert!(matches!(gone, Err(TransferError::Peer(_))), "{gone:?}");
+        // A folder opens like a file, and can not be read like one.
+        let folder = Arc::new(File::open("/var/tmp").unwrap());
+        let (failed, received) = send(&transfers, &folder, 0..10, &policy).await;
+        assert!(
+            matches!(failed, Err(TransferError::File { offset: 0, .. })),
+            "{failed:?}"
+        );
+        assert!(received.is_empty());
+    });
+}
+
+#[test]
+fn a_file_that_is_cut_ends_its_transfer_and_one_that_grows_sends_what_was_promised() {
+    run(async {
+        let transfers = Transfers::new(Settings::default());
+        // Cut before it begins, on either side of a page.
+        let file = film(5 << 20);
+        for length in [4 << 20, (2 << 20) + 1, 0] {
+            file.set_len(length).unwrap();
+            let (sent, received) = send(&transfers, &file, 0..5 << 20, &Policy::default()).await;
+            assert!(
+                matches!(
+                    sent,
+                    Err(TransferError::Truncated {
+                        promised: 0x50_0000
+                    })
+                ),
+                "{sent:?}"
+            );
+            assert_eq!(received.len() as u64, length);
+        }
+        // Cut while the kernel holds all that there was.
+        let file = film(40 << 20);
+        let (near, far) = pair().await;
+        let (policy, control) = (Policy::default(), Control::default());
+        let (growing, cutting) = (Arc::clone(&file), Arc::clone(&file));
+        let cue = transfers.cue(&file, 0..40 << 20, &near, &policy, &control);
+        let cut = async {
+            while control.sent_bytes() < 1 << 20 {
+                tokio::task::yield_now().await;
+            }
+            cutting.set_len(1000).unwrap();
+            reading(far)
+        };
+        let (sent, reading) = tokio::join!(cue, cut);
+        assert!(
+            matches!(sent, Err(TransferError::Truncated { .. })),
+            "{sent:?}"
+        );
+        drop(near);
+        assert!(reading.join().unwrap().len() < 40 << 20);
+        growing.set_len(9 << 20).unwrap();
+        let (sent, received) = send(&transfers, &file, 0..1000, &policy).await;
+        sent.unwrap();
+        assert!(received == content(0..1000));
+    });
+}
+
+#[test]
+fn a_pause_holds_and_a_cancel_ends_whatever_is_waited_for() {
+    let file = film(8 << 20);
+    run(async {
+        let transfers = Transfers::new(Settings::default());
+        let (near, far) = pair().await;
+        let reading = reading(far);
+        let control = Control::default();
+        control.pause();
+        let policy = Policy::default();
+        let cue = transfers.cue(&file, 0..8 << 20, &near, &policy, &control);
+        let act = async {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+                assert_eq!(control.sent_bytes(), 0, "it was paused");
+            }
+            control.resume();
+        };
+        let (sent, ()) = tokio::join!(cue, act);
+        sent.unwrap();
+        let slow = Rate {
+            bytes_a_second: 10,
+            burst_bytes: 10,
+        };
+        let never = Policy {
+            limit: Some(Limit::new(slow)),
+            ..Policy::default()
+        };
+        let cue = transfers.cue(&file, 0..8 << 20, &near, &never, &control);
+        let act = async {
+            while control.sent_bytes() < (8 << 20) + 10 {
+                tokio::task::yield_now().await;
+            }
+            control.cancel();
+        };
+        let (sent, ()) = tokio::join!(cue, act);
+        assert!(matches!(sent, Err(TransferError::Cancelled)), "{sent:?}");
+        let sent = transfers.cue(&file, 0..1, &near, &policy, &control).await;
+        assert!(matches!(sent, Err(TransferError::Cancelled)), "{sent:?}");
+        drop(near);
+        assert!(reading.join().unwrap()[..8 << 20] == content(0..8 << 20));
+    });
+}
+
+#[test]
+fn a_cold_file_is_read_on_another_thread() {
+    let file = film(6 << 20);
+    file.sync_all().unwrap();
+    run(async {
+        let transfers = Transfers::new(Settings::default());
+        let range = 0..6 << 20;
+        advise_done(&file, 0, 0);
+        let (near, far) = pair().await;
+        let reading = reading(far);
+        let (policy, control) = (Policy::default(), Control::default());
+        let mut cue = Box::pin(transfers.cue(&file, range, &near, &policy, &control));
+        // It does not even try before the disk has answered.
+        let at_once = poll_fn(|context| Poll::Ready(cue.as_mut().poll(context).is_ready())).await;
+        assert!(!at_once);
+        assert_eq!((control.sent_bytes(), transfers.counters().cold), (0, 1));
+        cue.as_mut().await.unwrap();
+        drop(cue);
+        drop(near);
+        assert!(reading.join().unwrap() == content(0..6 << 20));
+    });
+}
+
+#[test]
+fn transfers_that_share_a_rate_share_it_evenly() {
+    let file = film(4 << 20);
+    run(async {
+        let rate = Rate {
+            bytes_a_second: 20_000_000,
+            burst_bytes: 50_000,
+        };
+        let transfers = Transfers::new(Settings {
+            rate_max: Some(rate),
+            ..Settings::default()
+        });
+        let controls: Vec<_> = (0..8).map(|_| Arc::new(Control::default())).collect();
+        let mut tasks = Vec::new();
+        for control in &controls {
+            let (near, far) = pair().await;
+            let reading = reading(far);
+            let (transfers, file) = (Rc::clone(&transfers), Arc::clone(&file));
+            let control = Arc::clone(control);
+            tasks.push(spawn_local(async move {
+                let policy = Policy::default();
+                let sent = transfers.cue(&file, 0..4 << 20, &near, &policy, &control);
+                assert!(matches!(sent.await, Err(TransferError::Cancelled)));
+                drop(near);
+                tokio::task::spawn_blocking(|| reading.join().unwrap())
+                    .await
+                    .unwrap();
+            }));
+        }
+        let sent = || controls.iter().map(|control| control.sent_bytes());
+        while sent().sum::<u64>() < 8 << 20 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        let evenness = jain(sent().map(|bytes| bytes as f64));
+        controls.iter().for_each(|control| control.cancel());
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert!(evenness >= 0.99, "{evenness}");
+    });
+}
