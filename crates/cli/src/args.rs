@@ -10,6 +10,7 @@ use onrush_server::config::{Config, Limits};
 use onrush_sys::path::PathName;
 
 use crate::bench::Bench;
+use crate::measure::Measure;
 use crate::units::{Rate, Size, Time, within};
 
 /// Serves MPEG transport streams to RTSP players.
@@ -37,6 +38,7 @@ pub(crate) enum Command {
     Inspect(Inspect),
     Doctor(Doctor),
     Bench(Bench),
+    Measure(Measure),
     /// Print a shell's completion script
     ///
     /// Load it in the running shell, or put it where the shell looks for completions:

@@ -154,7 +154,7 @@ fn command() -> String {
     format!("onrush {}", arguments.join(" "))
 }
 
-fn head(environment: &Environment, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(crate) fn head(environment: &Environment, out: &mut dyn Write) -> anyhow::Result<()> {
     let on = match &environment.virtual_machine {
         Some(host) => format!("a virtual machine ({host})"),
         None => "metal".to_owned(),

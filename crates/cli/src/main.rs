@@ -10,6 +10,7 @@ mod bench_serve;
 mod doctor;
 mod inspect;
 mod limits;
+mod measure;
 mod serve;
 mod units;
 
@@ -49,6 +50,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
             ExitCode::SUCCESS
         }
         Command::Bench(arguments) => bench::run(arguments, &mut out)?,
+        Command::Measure(arguments) => measure::run(arguments, &mut out)?,
         Command::Completions { shell } => {
             // Into memory first: the generator panics when it cannot write.
             let mut script = Vec::new();

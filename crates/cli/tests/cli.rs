@@ -12,7 +12,14 @@ use rustix::process::Signal;
 
 const ONRUSH: &str = env!("CARGO_BIN_EXE_onrush");
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/demo.ts");
-const COMMANDS: [&str; 5] = ["serve", "inspect", "doctor", "bench", "completions"];
+const COMMANDS: [&str; 6] = [
+    "serve",
+    "inspect",
+    "doctor",
+    "bench",
+    "measure",
+    "completions",
+];
 const RESULTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/serve");
 const COLUMNS: usize = 79;
 const SCREEN_LINES: usize = 24;

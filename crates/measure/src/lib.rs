@@ -13,5 +13,6 @@ pub mod histogram;
 pub mod lock;
 pub mod machine;
 pub mod plot;
+pub mod primitives;
 pub mod serve;
 pub mod stats;

@@ -9,6 +9,7 @@ pub mod lock;
 pub mod memory;
 pub mod path;
 pub mod pool;
+pub mod primitive;
 pub mod probe;
 pub mod socket;
 pub mod thread;

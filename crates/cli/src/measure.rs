@@ -1,0 +1,196 @@
+//! `onrush measure`: what every primitive of the operating system costs here.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum, ValueHint};
+use indicatif::{ProgressBar, ProgressStyle};
+use onrush_measure::experiment::Record;
+use onrush_measure::primitives::{self, Entry, Group, MeasureRecord, Row, Settings};
+
+/// Measure what the operating system costs here
+///
+/// Measures every primitive that a data path is made of: the clock, procedure and system calls,
+/// processes and threads, caches and memory, page faults, sockets, files. Prints a table with what
+/// the hardware alone would take, what software adds, what follows from both, what was measured, and
+/// why. Takes ten minutes at most; --quick one. Without root it measures what it can and names what it
+/// can't. Ends with 1 if a figure is impossible and therefore void.
+#[derive(Args, Debug)]
+pub(crate) struct Measure {
+    /// Shorter and fewer: a minute
+    #[arg(long)]
+    quick: bool,
+
+    /// Only these groups: cpu, memory, network, file
+    #[arg(
+        long,
+        value_name = "GROUP",
+        value_delimiter = ',',
+        hide_possible_values = true
+    )]
+    only: Vec<GroupName>,
+
+    /// Write every sample to this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    json: Option<PathBuf>,
+
+    /// Print such a file's table, measure nothing
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, exclusive = true)]
+    from: Option<PathBuf>,
+
+    /// Make and read files here
+    ///
+    /// On the file system that is to be measured; up to 1 GiB is written and removed again.
+    #[arg(long, value_name = "DIR", default_value_os_t = Settings::full().folder,
+          value_hint = ValueHint::DirPath)]
+    dir: PathBuf,
+
+    /// Tell the time by CLOCK_MONOTONIC_RAW
+    ///
+    /// Even if the processor has a counter of its own, which costs less to read.
+    #[arg(long)]
+    system_clock: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum GroupName {
+    Cpu,
+    Memory,
+    Network,
+    File,
+}
+
+/// Measures, or prints what was.
+///
+/// # Errors
+///
+/// If nothing can be measured, or a file not be written.
+pub(crate) fn run(arguments: &Measure, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let record: MeasureRecord = match &arguments.from {
+        Some(file) => Record::read(file, primitives::NAME)?,
+        None => measure(arguments)?,
+    };
+    if let Some(file) = &arguments.json {
+        record.write(file)?;
+    }
+    print(&record, out)?;
+    let is_void = |entry: &Entry| matches!(entry, Entry::Row(Row { void: Some(_), .. }));
+    Ok(ExitCode::from(u8::from(record.runs.iter().any(is_void))))
+}
+
+fn measure(arguments: &Measure) -> anyhow::Result<MeasureRecord> {
+    // Hidden by itself where stderr is no terminal.
+    let bar = ProgressBar::new(1000).with_style(
+        ProgressStyle::with_template("{bar:30} {percent} %  {elapsed}  {msg}")
+            .expect("a constant that has been seen to work"),
+    );
+    bar.enable_steady_tick(Duration::from_millis(500));
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a part of one, in thousandths"
+    )]
+    let progress = |part: f64, what: &str| {
+        bar.set_position((part * 1000.0) as u64);
+        bar.set_message(what.to_owned());
+    };
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    let command = format!("onrush {}", words.join(" "));
+    let measured = primitives::carry_out(
+        &arguments.settings(),
+        env!("ONRUSH_VERSION"),
+        &command,
+        progress,
+    );
+    bar.finish_and_clear();
+    Ok(measured?)
+}
+
+impl Measure {
+    fn settings(&self) -> Settings {
+        let settings = if self.quick {
+            Settings::quick()
+        } else {
+            Settings::full()
+        };
+        let is_wanted = |group: &Group| {
+            let names = self.only.iter().map(|name| name.group());
+            self.only.is_empty() || names.into_iter().any(|name| name == *group)
+        };
+        Settings {
+            groups: Group::ALL.into_iter().filter(is_wanted).collect(),
+            folder: self.dir.clone(),
+            system_clock: self.system_clock,
+            ..settings
+        }
+    }
+}
+
+impl GroupName {
+    fn group(self) -> Group {
+        match self {
+            Self::Cpu => Group::Cpu,
+            Self::Memory => Group::Memory,
+            Self::Network => Group::Network,
+            Self::File => Group::File,
+        }
+    }
+}
+
+fn print(record: &MeasureRecord, out: &mut dyn Write) -> anyhow::Result<()> {
+    crate::bench_lock::head(&record.environment, out)?;
+    writeln!(
+        out,
+        "\n{:<44} {:>10} {:>10} {:>10} {:>10} {:>21}",
+        "operation", "hardware", "software", "predicted", "measured", "interval"
+    )?;
+    for entry in &record.runs {
+        match entry {
+            Entry::Row(row) => print_row(row, out)?,
+            Entry::Missing(missing) => writeln!(out, "missing: {}: {}", missing.id, missing.why)?,
+            Entry::Note(note) => {
+                let kind = if note.is_warning { "warning" } else { "note" };
+                writeln!(out, "{kind}: {}", note.text)?;
+            }
+            Entry::Curve(curve) => {
+                for mark in &curve.marks {
+                    writeln!(
+                        out,
+                        "{}: {}: {}",
+                        curve.title,
+                        mark.name,
+                        curve.x_unit.told(mark.x)
+                    )?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn print_row(row: &Row, out: &mut dyn Write) -> anyhow::Result<()> {
+    let told =
+        |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| row.unit.told(value));
+    let (low, high) = row.measured.interval;
+    writeln!(
+        out,
+        "{:<44} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
+        row.operation,
+        told(row.estimate.base),
+        told(row.estimate.overhead),
+        told(row.estimate.predicted),
+        row.unit.told(row.measured.median),
+        row.unit.told(low),
+        row.unit.told(high)
+    )?;
+    writeln!(out, "    {}", row.explanation)?;
+    if !row.paper.is_empty() {
+        writeln!(out, "    paper: {}", row.paper)?;
+    }
+    for warning in row.warnings.iter().chain(&row.void) {
+        writeln!(out, "    ! {warning}")?;
+    }
+    Ok(())
+}
