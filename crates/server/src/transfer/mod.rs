@@ -8,6 +8,7 @@
 //! What was promised is the range. A file that grows sends no more of it; one that has become shorter is an error
 //! after which the connection must be closed, because nothing else tells the peer.
 
+mod arranger;
 mod control;
 mod limit;
 mod reader;
@@ -33,6 +34,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
+use arranger::Arranger;
 use control::Cancelled;
 pub use control::Control;
 pub use limit::Limit;
@@ -56,6 +58,8 @@ pub const READS_MAX: usize = 16;
 pub struct Settings {
     /// What all of them together may send.
     pub rate_max: Option<Rate>,
+    /// The part of the thread's processor that adaptive transfers leave to others, below 1.
+    pub left_to_others: f64,
     /// How long a peer may take nothing, not even acknowledge, before it is given up.
     pub stall_time_max: Duration,
 }
@@ -74,6 +78,7 @@ pub struct Policy {
 pub struct Transfers {
     stall_time_max: Duration,
     total: Option<Limit>,
+    arranger: Arranger,
     turns: Turns,
     reads: Arc<Semaphore>,
     counters: Cell<Counters>,
@@ -140,6 +145,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             rate_max: None,
+            left_to_others: 0.5,
             stall_time_max: Duration::from_secs(60),
         }
     }
@@ -152,6 +158,7 @@ impl Transfers {
         Rc::new(Self {
             stall_time_max: settings.stall_time_max,
             total: settings.rate_max.map(Limit::new),
+            arranger: Arranger::new(settings.left_to_others),
             turns: Turns::default(),
             reads: Arc::new(Semaphore::new(READS_MAX)),
             counters: Cell::default(),
@@ -214,6 +221,8 @@ struct Transfer<'a> {
     place: Place<'a>,
     reader: Reader,
     sets: Option<Sets>,
+    /// Who arranges its schedule, if it is adaptive.
+    arranger: Option<&'a Arranger>,
     /// The rates it keeps: its own, that of its kind, that of all.
     limits: [Option<Limit>; 3],
     steps: u32,
@@ -232,7 +241,9 @@ impl<'a> Transfer<'a> {
             Schedule::Fair => (None, None),
             Schedule::Fixed(fixed) => (Some(Sets::new(fixed)), None),
             Schedule::Rate(rate) => (None, Some(Limit::new(rate))),
+            Schedule::Adaptive => (None, Some(transfers.arranger.limit().clone())),
         };
+        let is_adaptive = policy.schedule == Schedule::Adaptive;
         Self {
             transfers,
             socket,
@@ -240,6 +251,7 @@ impl<'a> Transfer<'a> {
             place: transfers.turns.join(),
             reader: Reader::new(file, range),
             sets,
+            arranger: is_adaptive.then_some(&transfers.arranger),
             limits: [own, policy.limit.clone(), transfers.total.clone()],
             steps: 0,
         }
@@ -250,7 +262,10 @@ impl<'a> Transfer<'a> {
         if !self.control.is_running() {
             self.control.running().await?;
         }
-        let most = self.transfers.step_bytes().min(self.reader.left_bytes());
+        let mut most = self.transfers.step_bytes().min(self.reader.left_bytes());
+        if let Some(arranger) = self.arranger {
+            most = most.min(arranger.arranged().set_bytes);
+        }
         let granted = match &mut self.sets {
             None => Grant::Bytes(most),
             Some(sets) => sets.grant(monotonic_ns()),
@@ -260,9 +275,7 @@ impl<'a> Transfer<'a> {
             Grant::Until(until_ns) => return self.sleep_until(until_ns).await,
         };
         if !self.reader.is_ready(bytes, &self.transfers.reads) {
-            self.transfers.count(|counters| counters.cold += 1);
-            let ready = self.reader.make_ready(bytes, &self.transfers.reads);
-            return self.control.unless_cancelled(ready).await?;
+            return self.disk(bytes).await;
         }
         let limits = self.limits.iter().flatten();
         let bytes = limits.fold(bytes, |bytes, limit| {
@@ -285,6 +298,21 @@ impl<'a> Transfer<'a> {
         slot.spent(step.sent_bytes);
         self.account(step);
         self.after(step).await
+    }
+
+    /// Waits until the disk has brought what comes next.
+    async fn disk(&mut self, bytes: u64) -> Result<(), TransferError> {
+        self.transfers.count(|counters| counters.cold += 1);
+        let begin_ns = monotonic_ns();
+        if let Some(arranger) = self.arranger {
+            self.reader.window_bytes = arranger.arranged().ahead_bytes;
+        }
+        let ready = self.reader.make_ready(bytes, &self.transfers.reads);
+        self.control.unless_cancelled(ready).await??;
+        if let Some(arranger) = self.arranger {
+            arranger.waited(monotonic_ns() - begin_ns);
+        }
+        Ok(())
     }
 
     /// One step, and whose fault it is if it fails.
@@ -333,6 +361,10 @@ impl<'a> Transfer<'a> {
             counters.sent_bytes += step.sent_bytes;
             counters.full += u64::from(step.end == StepEnd::Full);
         });
+        if let Some(arranger) = self.arranger {
+            let sent_bytes = self.transfers.counters().sent_bytes;
+            arranger.stepped(sent_bytes, self.transfers.active());
+        }
     }
 
     /// What a step leaves to be waited for.

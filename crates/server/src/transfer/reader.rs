@@ -11,7 +11,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::TransferError;
 
-/// Bytes that are read from the disk at once, and again ahead of them.
+/// Bytes that are read from the disk at once, and again ahead of them, unless it is arranged otherwise.
 const WINDOW_BYTES: u64 = 1 << 20;
 
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub(super) struct Reader {
     ahead: Option<Read>,
     /// Bytes before this were read ahead.
     ahead_to: u64,
+    /// What is read at once.
+    pub(super) window_bytes: u64,
     /// A disk had to be waited for.
     is_cold: bool,
 }
@@ -46,6 +48,7 @@ impl Reader {
             ready_to: range.start,
             ahead: None,
             ahead_to: range.start,
+            window_bytes: WINDOW_BYTES,
             is_cold: false,
         }
     }
@@ -88,7 +91,7 @@ impl Reader {
         if self.ahead.as_ref().is_none_or(|read| read.to < to) {
             let permit = Arc::clone(reads).acquire_owned().await;
             let permit = permit.expect("nobody closes it");
-            let window = self.offset..(self.offset + bytes.max(WINDOW_BYTES)).min(self.end);
+            let window = self.offset..(self.offset + bytes.max(self.window_bytes)).min(self.end);
             self.start(window, permit);
         }
         let Some(read) = &mut self.ahead else {
@@ -120,8 +123,8 @@ impl Reader {
         // What it said is met again by who comes there.
         self.ahead = None;
         let begin = self.ahead_to.max(self.offset);
-        let end = (begin + WINDOW_BYTES).min(self.end);
-        if begin >= end || begin > self.offset + WINDOW_BYTES {
+        let end = (begin + self.window_bytes).min(self.end);
+        if begin >= end || begin > self.offset + self.window_bytes {
             return;
         }
         if let Ok(permit) = Arc::clone(reads).try_acquire_owned() {

@@ -4,6 +4,7 @@ use std::net::TcpStream as Peer;
 use std::task::Poll;
 use std::thread::{self, JoinHandle};
 
+use onrush_sys::clock::thread_cpu_ns;
 use onrush_sys::fs::advise_done;
 use onrush_wire::pace::schedule::{Fixed, jain};
 use tokio::net::TcpListener;
@@ -86,7 +87,12 @@ fn every_schedule_sends_the_very_bytes_of_the_range() {
         bytes_a_second: 50_000_000,
         burst_bytes: 300_000,
     };
-    let schedules = [Schedule::Fair, Schedule::Fixed(fixed), Schedule::Rate(rate)];
+    let schedules = [
+        Schedule::Fair,
+        Schedule::Fixed(fixed),
+        Schedule::Rate(rate),
+        Schedule::Adaptive,
+    ];
     run(async {
         let transfers = Transfers::new(Settings::default());
         for schedule in schedules {
@@ -317,6 +323,45 @@ fn a_cold_file_is_read_on_another_thread() {
         drop(cue);
         drop(near);
         assert!(reading.join().unwrap() == content(0..6 << 20));
+    });
+}
+
+/// The part of the thread's time, in thousandths, that sending under a schedule takes once it has settled.
+async fn used(schedule: Schedule, left_to_others: f64) -> u64 {
+    let file = film(8 << 20);
+    let transfers = Transfers::new(Settings {
+        left_to_others,
+        ..Settings::default()
+    });
+    let policy = Policy {
+        schedule,
+        limit: None,
+    };
+    let (near, far) = pair().await;
+    let reading = thread::spawn(move || io::copy(&mut &far, &mut io::sink()));
+    let control = Control::default();
+    let clocks = || (monotonic_ns(), thread_cpu_ns());
+    let mut begin = clocks();
+    for part_ns in [100_000_000, 300_000_000] {
+        begin = clocks();
+        while monotonic_ns() - begin.0 < part_ns {
+            let sent = transfers.cue(&file, 0..8 << 20, &near, &policy, &control);
+            sent.await.unwrap();
+        }
+    }
+    let end = clocks();
+    drop(near);
+    reading.join().unwrap().unwrap();
+    1000 * (end.1 - begin.1) / (end.0 - begin.0)
+}
+
+#[test]
+fn adaptive_transfers_leave_a_part_of_the_thread_to_others() {
+    run(async {
+        let all = used(Schedule::Fair, 0.97).await;
+        let few = used(Schedule::Adaptive, 0.97).await;
+        // A twentieth of what there is or less; wide enough for any machine.
+        assert!(few * 2 < all, "{few} of {all} thousandths");
     });
 }
 

@@ -1,5 +1,6 @@
 //! When a session owes its next burst, and how much a transfer may move: pure functions of time and events.
 
+pub mod adaptive;
 pub mod schedule;
 pub mod wheel;
 

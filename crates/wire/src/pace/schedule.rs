@@ -16,6 +16,8 @@ pub enum Schedule {
     Fixed(Fixed),
     /// So many bytes a second.
     Rate(Rate),
+    /// Arranged by what is seen, so that a part of the processor is left to others: [`super::adaptive`].
+    Adaptive,
 }
 
 /// The paper's schedule (k, t).
@@ -133,6 +135,17 @@ impl Bucket {
         (self.rate.bytes_a_second / 50)
             .max(4096)
             .min(self.rate.burst_bytes)
+    }
+
+    /// Keeps another rate from now on. What was reserved keeps its time.
+    pub fn change(&mut self, now_ns: u64, rate: Rate) {
+        let before = self.rate;
+        self.rate = Self::new(rate).rate;
+        // What is still to leave of what was reserved leaves at the new rate.
+        let ahead_ns = u128::from(self.filled_to_ns.saturating_sub(now_ns));
+        let ahead_ns =
+            ahead_ns * u128::from(before.bytes_a_second) / u128::from(self.rate.bytes_a_second);
+        self.filled_to_ns = now_ns.saturating_add(u64::try_from(ahead_ns).unwrap_or(u64::MAX / 4));
     }
 
     /// Reserves a slot; when it begins.
