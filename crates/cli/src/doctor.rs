@@ -11,7 +11,7 @@ use onrush_server::config::Config;
 use onrush_sys::memory::{Area, Pages};
 use onrush_sys::path::{self, PathName};
 use onrush_sys::pool::Pool;
-use onrush_sys::probe::{Capability, Facts, Interface, Refused, Ring};
+use onrush_sys::probe::{Capability, Facts, Holder, Interface, Refused, Ring};
 use onrush_sys::wake::Waker;
 use serde::Serialize;
 
@@ -289,7 +289,49 @@ fn memory_rows(facts: &Facts) -> Vec<Row> {
         }
         Err(refused) => Row::lacking("huge pages", refused.to_string(), SMALL_PAGES),
     };
-    vec![lockable, mlock, huge, buffers_row(facts)]
+    vec![
+        lockable,
+        mlock,
+        pins_row(facts),
+        held_row(&memory.holders),
+        huge,
+        buffers_row(facts),
+    ]
+}
+
+/// Whether several rings account for the cache once.
+fn pins_row(facts: &Facts) -> Row {
+    if facts.ring.is_err() || facts.memory.rings_share_pins {
+        return Row::good("pins", "rings share one (CLONE_BUFFERS)");
+    }
+    let means =
+        "the cache counts against the limit of locked memory once for each processor that sends";
+    Row {
+        means,
+        remedy: "use Linux 6.13 or later".to_owned(),
+        ..Row::note("pins", "each ring makes its own")
+    }
+}
+
+/// What is locked at the moment, and by whom.
+fn held_row(holders: &[Holder]) -> Row {
+    const SHOWN_MAX: usize = 3;
+    // What was tried just now may still be on its way back.
+    let others = holders.iter().filter(|h| h.pid != std::process::id());
+    let holders: Vec<_> = others.collect();
+    if holders.is_empty() {
+        return Row::note("locked now", "nothing");
+    }
+    let told = holders.iter().take(SHOWN_MAX).map(|holder| {
+        let Holder { pid, name, .. } = holder;
+        let (resident, pinned) = (Size(holder.resident_bytes), Size(holder.pinned_bytes));
+        format!("{name} ({pid}): {resident} resident, {pinned} pinned")
+    });
+    let mut told: Vec<_> = told.collect();
+    if holders.len() > SHOWN_MAX {
+        told.push(format!("and {} more processes", holders.len() - SHOWN_MAX));
+    }
+    Row::note("locked now", told.join("; "))
 }
 
 fn buffers_row(facts: &Facts) -> Row {
@@ -582,6 +624,23 @@ mod tests {
         assert_eq!(row(&rows(&facts), "lockable memory").state, State::Good);
         facts.memory.lockable_bytes = u64::MAX;
         assert_eq!(row(&rows(&facts), "lockable memory").found, "any amount");
+    }
+
+    #[test]
+    fn what_is_locked_is_told_with_its_holder() {
+        let holder = |pid| Holder {
+            pid,
+            name: "onrush".into(),
+            resident_bytes: 4096,
+            pinned_bytes: 1 << 30,
+        };
+        assert_eq!(held_row(&[]).found, "nothing");
+        assert_eq!(
+            held_row(&[holder(7)]).found,
+            "onrush (7): 4KiB resident, 1GiB pinned"
+        );
+        let many = held_row(&[1, 2, 3, 4, 5].map(holder)).found;
+        assert!(many.ends_with("; and 2 more processes"), "{many}");
     }
 
     #[test]

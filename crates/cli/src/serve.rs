@@ -13,6 +13,7 @@ use anyhow::Context;
 use onrush_server::config::Config;
 use onrush_server::library::{Library, LibraryError};
 use onrush_server::server::{Server, StartError};
+use onrush_sys::lock::{Manager, Totals};
 use onrush_sys::memory::Pages;
 use onrush_sys::probe;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
@@ -44,7 +45,10 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
     let name = signals.next();
     tracing::info!("{name}: saying goodbye to all clients; once more ends at once");
     thread::spawn(move || signals.exit_at_next());
+    let held = locked(server.locked());
     server.shutdown();
+    let left = Manager::of_process().totals();
+    tracing::info!("memory locked: {held}; at the end: {}", locked(left));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -101,8 +105,22 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
         _ => {}
     }
     writeln!(out, "{}", sending(server, config))?;
+    writeln!(out, "locked     {}", locked(server.locked()))?;
     writeln!(out, "stopping   with Ctrl-C")?;
     Ok(out.flush()?)
+}
+
+fn locked(totals: Totals) -> String {
+    let Totals {
+        areas,
+        resident_bytes,
+        pinned_bytes,
+    } = totals;
+    format!(
+        "{} pinned, {} resident, by {areas} handles",
+        Size(pinned_bytes as u64),
+        Size(resident_bytes as u64)
+    )
 }
 
 fn sending(server: &Server, config: &Config) -> String {

@@ -4,6 +4,7 @@ use std::io;
 use std::net::UdpSocket;
 use std::sync::Arc;
 
+use onrush_sys::lock::{self, Kind};
 use onrush_sys::memory::{Area, HUGE_PAGE_BYTES, MemoryError, available_bytes, lockable_bytes};
 use onrush_sys::path::{self, PathName};
 use onrush_sys::pool::Pool;
@@ -180,8 +181,10 @@ fn engine_config(config: &Config) -> EngineConfig {
 /// The cache's memory: as large as asked, as far as it may be locked and is there.
 fn cache_area(cache_bytes: usize, rings: usize) -> Result<Area, MemoryError> {
     let lockable = lockable_bytes();
-    // Each ring accounts for all of it, and for a little of its own.
-    let registrable = saturated(lockable / rings.max(1) as u64 / 16 * 15);
+    // Pinned once for all rings, or else by each ring; and a little for the rings themselves.
+    let shared = lock::rings_share_pins();
+    let pins = if shared { 1 } else { rings.max(1) };
+    let registrable = saturated(lockable / pins as u64 / 16 * 15);
     let available = saturated(available_bytes() / 4 * 3);
     let may_lock = format!(
         "this account may lock {}; {MEMLOCK_REMEDY}",
@@ -219,7 +222,9 @@ fn cache_area(cache_bytes: usize, rings: usize) -> Result<Area, MemoryError> {
     } else {
         Area::map(bytes)?
     };
-    if let Err(error) = area.lock() {
+    // A pin of ours that the rings can not share would be accounted besides theirs.
+    let kind = if shared { Kind::Pinned } else { Kind::Resident };
+    if let Err(error) = area.lock(kind) {
         warn!("cache: {error}");
     }
     Ok(area)

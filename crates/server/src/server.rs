@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use onrush_sys::lock::{Manager, Totals};
 use onrush_sys::memory::Pages;
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
@@ -133,6 +134,12 @@ impl Server {
     #[must_use]
     pub const fn cache(&self) -> (usize, Pages) {
         self.cache
+    }
+
+    /// What this process has locked, in bytes by kind.
+    #[must_use]
+    pub fn locked(&self) -> Totals {
+        Manager::of_process().totals()
     }
 
     /// The processors that send.

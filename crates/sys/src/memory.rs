@@ -1,12 +1,13 @@
 //! Areas: page-aligned memory that packet images live in.
 //!
 //! An [`Area`] is mapped once, on huge pages where the kernel has them, touched once so that no page fault
-//! can happen later, and locked. Locking keeps pages resident; only the registration with a ring
-//! (see [`crate::path`]) keeps them at their physical address. An area does not say who may write which part
-//! of it: that is [`crate::pool`].
+//! can happen later, and locked by the locked memory manager ([`crate::lock`]), through which rings get it as
+//! their buffers too. An area does not say who may write which part of it: that is [`crate::pool`].
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -70,26 +71,34 @@ impl Area {
     /// Maps and touches `bytes_total` bytes, rounded up to [`HUGE_PAGE_BYTES`] (to the base page if less).
     pub fn map(bytes_total: usize) -> Result<Self, MemoryError> {
         let is_small = bytes_total < HUGE_PAGE_BYTES;
-        Self::map_in(
-            bytes_total,
-            if is_small {
-                page_bytes()
-            } else {
-                HUGE_PAGE_BYTES
-            },
-        )
+        let unit = if is_small {
+            page_bytes()
+        } else {
+            HUGE_PAGE_BYTES
+        };
+        Self::map_in(bytes_total, unit, available_bytes)
     }
 
     /// The same of base pages, whatever the kernel has.
     pub fn map_base(bytes_total: usize) -> Result<Self, MemoryError> {
-        Self::map_in(bytes_total, page_bytes())
+        Self::map_in(bytes_total, page_bytes(), available_bytes)
     }
 
-    fn map_in(bytes_total: usize, unit: usize) -> Result<Self, MemoryError> {
+    fn map_in(
+        bytes_total: usize,
+        unit: usize,
+        available_bytes: fn() -> u64,
+    ) -> Result<Self, MemoryError> {
         let rounded = bytes_total
             .checked_next_multiple_of(unit)
             .filter(|&b| b > 0 && isize::try_from(b).is_ok())
             .ok_or(MemoryError::Size { bytes_total })?;
+        // First: the reserved pages are no part of what the system calls available.
+        if unit == HUGE_PAGE_BYTES
+            && let Ok(base) = map_anonymous(rounded, libc::MAP_HUGETLB | libc::MAP_POPULATE)
+        {
+            return Ok(Self::own(base, rounded, Pages::HugeReserved));
+        }
         // Asked before, because touching memory that is not there wakes the out-of-memory killer.
         if rounded as u64 > available_bytes() {
             let source = io::Error::from_raw_os_error(libc::ENOMEM);
@@ -97,11 +106,6 @@ impl Area {
                 bytes_total: rounded,
                 source,
             });
-        }
-        if unit == HUGE_PAGE_BYTES
-            && let Ok(base) = map_anonymous(rounded, libc::MAP_HUGETLB | libc::MAP_POPULATE)
-        {
-            return Ok(Self::own(base, rounded, Pages::HugeReserved));
         }
         let base = map_aligned(rounded, unit).map_err(|source| MemoryError::Map {
             bytes_total: rounded,
@@ -125,12 +129,15 @@ impl Area {
         Ok(area)
     }
 
-    /// Locks all of it into memory, as [`Kind::Resident`]. The kernel may still move the pages.
-    pub fn lock(&mut self) -> Result<(), MemoryError> {
-        let start = self.base.as_ptr().addr();
-        let range = start..start + self.bytes_total;
-        self.lock = Some(Manager::of_process().lock(range, Kind::Resident)?);
+    /// Locks all of it into memory, instead of in the way it was locked before.
+    pub fn lock(&mut self, kind: Kind) -> Result<(), MemoryError> {
+        self.lock = Some(Manager::of_process().lock(self.bytes(), kind)?);
         Ok(())
+    }
+
+    /// Gives `ring` all of it as its buffers, counted by the manager: see [`Manager::register`].
+    pub fn register(&self, ring: BorrowedFd<'_>) -> Result<LockedArea, LockError> {
+        Manager::of_process().register(ring, self.bytes())
     }
 
     /// Where it starts. Valid as long as the area lives.
@@ -151,10 +158,16 @@ impl Area {
         self.pages
     }
 
-    /// Whether [`Area::lock`] has locked it.
+    /// How [`Area::lock`] has locked it.
     #[must_use]
-    pub fn is_locked(&self) -> bool {
-        self.lock.as_ref().is_some_and(LockedArea::is_held)
+    pub fn locked(&self) -> Option<Kind> {
+        let held = self.lock.as_ref().filter(|lock| lock.is_held());
+        held.map(LockedArea::kind)
+    }
+
+    fn bytes(&self) -> Range<usize> {
+        let start = self.base.as_ptr().addr();
+        start..start + self.bytes_total
     }
 
     fn own(base: NonNull<u8>, bytes_total: usize, pages: Pages) -> Self {
@@ -376,11 +389,38 @@ mod tests {
     #[test]
     fn the_kernel_counts_a_locked_area_as_locked() {
         let mut area = Area::map(page_bytes()).expect("a page can be mapped");
-        assert!(!area.is_locked());
-        area.lock().expect("a page can be locked");
-        assert!(area.is_locked());
+        assert_eq!(area.locked(), None);
+        area.lock(Kind::Resident).expect("a page can be locked");
+        assert_eq!(area.locked(), Some(Kind::Resident));
         let start = area.base().as_ptr().addr();
-        let kib = smaps_kib(start, "Locked:").expect("smaps has the mapping");
-        assert_eq!(kib * 1024, page_bytes() as u64);
+        let kib = || smaps_kib(start, "Locked:").expect("smaps has the mapping");
+        assert_eq!(kib() * 1024, page_bytes() as u64);
+        area.lock(Kind::Pinned).expect("a page can be pinned");
+        assert_eq!((area.locked(), kib()), (Some(Kind::Pinned), 0));
+    }
+
+    #[test]
+    fn reserved_pages_are_taken_though_nothing_else_is_available() {
+        const POOL: &str = "/proc/sys/vm/nr_hugepages";
+        let reserved = || std::fs::read_to_string(POOL).map(|text| text.trim().parse::<u32>());
+        let before = reserved()
+            .expect("a kernel with huge pages")
+            .expect("a number");
+        let map = || Area::map_in(HUGE_PAGE_BYTES, HUGE_PAGE_BYTES, || 0);
+        if std::fs::write(POOL, (before + 4).to_string()).is_err() {
+            assert!(matches!(map(), Err(MemoryError::Map { .. })));
+            return;
+        }
+        // Other tests may take some of the pages meanwhile, and give them back.
+        let mapped = (0..200).find_map(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            map().ok()
+        });
+        std::fs::write(POOL, before.to_string()).expect("as before");
+        assert_eq!(mapped.map(|area| area.pages()), Some(Pages::HugeReserved));
+        assert!(matches!(
+            Area::map_in(HUGE_PAGE_BYTES, page_bytes(), || 0),
+            Err(MemoryError::Map { .. })
+        ));
     }
 }

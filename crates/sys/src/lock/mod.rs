@@ -18,6 +18,7 @@
 //! process locks or pins it, so each one counts for itself, and what a killed process held is given back.
 //! The first lock of a segment finds no pages and makes them; [`pages_in_memory`] tells whether others did.
 //!
+//! A data ring takes its buffers through the manager too ([`Manager::register`]): the same pin, counted.
 //! A [`Cache`] finds registrations of a ring again without entering the kernel, and never one whose memory has
 //! been unmapped, replaced or discarded.
 //!
@@ -49,6 +50,7 @@ mod intervals;
 mod maps;
 mod process;
 mod segment;
+mod share;
 mod table;
 mod watch;
 
@@ -65,6 +67,7 @@ pub use intervals::Counts;
 use intervals::{Intervals, Residency};
 pub use process::TABLES_MAX;
 pub use segment::{Segment, SegmentError, memfd, posix, unlink_posix};
+pub use share::rings_share_pins;
 use table::Table;
 pub use table::{BUFFER_BYTES_MAX, SLOTS_MAX};
 pub use watch::EVENTS_MAX;
@@ -149,9 +152,7 @@ impl Manager {
     pub fn lock(&'static self, bytes: Range<usize>, kind: Kind) -> Result<LockedArea, LockError> {
         error::check(&bytes)?;
         let mut inner = self.inner();
-        if inner.areas.len() >= AREAS_MAX {
-            return Err(LockError::Areas);
-        }
+        inner.areas.check_room()?;
         let held = match kind {
             Kind::Resident | Kind::OnFault => {
                 make_resident(&inner.intervals, &bytes, kind)?;
@@ -164,14 +165,7 @@ impl Manager {
             }
             Kind::Pinned => inner.pin(&bytes)?,
         };
-        inner.intervals.add(page_numbers(&bytes), kind);
-        let name = inner.areas.insert(held);
-        Ok(LockedArea {
-            manager: self,
-            name,
-            bytes,
-            kind,
-        })
+        Ok(self.count(&mut inner, held))
     }
 
     /// Unlocks everything. Handles that are still out hold nothing any more.
@@ -226,6 +220,18 @@ impl Manager {
                 )
                 .ok()
         })
+    }
+
+    /// Gives out a handle for what has just been locked.
+    fn count(&'static self, inner: &mut Inner, held: Held) -> LockedArea {
+        let (bytes, kind) = (held.bytes.clone(), held.kind);
+        inner.intervals.add(page_numbers(&bytes), kind);
+        LockedArea {
+            manager: self,
+            name: inner.areas.insert(held),
+            bytes,
+            kind,
+        }
     }
 
     fn release(&self, name: (u64, usize)) {
@@ -324,7 +330,7 @@ struct Areas {
 struct Held {
     bytes: Range<usize>,
     kind: Kind,
-    /// Table and slot of the registration, if it is pinned.
+    /// Table and slot of the registration, if it is pinned, and by a table of ours.
     buffer: Option<(usize, u16)>,
     /// Those of the parts behind the first [`BUFFER_BYTES_MAX`].
     more: Vec<(usize, u16)>,
@@ -333,6 +339,17 @@ struct Held {
 impl Areas {
     fn len(&self) -> usize {
         self.places.len() - self.vacant.len()
+    }
+
+    fn check_room(&self) -> Result<(), LockError> {
+        if self.len() >= AREAS_MAX {
+            return Err(LockError::Areas);
+        }
+        Ok(())
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Held> {
+        self.places.iter().flatten().map(|(_, held)| held)
     }
 
     /// Number and place.
@@ -371,8 +388,7 @@ impl Areas {
 
 impl Inner {
     fn pin(&mut self, bytes: &Range<usize>) -> Result<Held, LockError> {
-        let parts = bytes.clone().step_by(BUFFER_BYTES_MAX);
-        let mut parts = parts.map(|start| start..bytes.end.min(start + BUFFER_BYTES_MAX));
+        let mut parts = parts(bytes);
         let first = parts.next().expect("the range is not empty");
         let mut held = Held {
             bytes: bytes.clone(),
@@ -423,6 +439,13 @@ impl Inner {
             }
         }
     }
+}
+
+/// What is registered as one buffer each.
+fn parts(bytes: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+    let end = bytes.end;
+    let starts = bytes.clone().step_by(BUFFER_BYTES_MAX);
+    starts.map(move |start| start..end.min(start + BUFFER_BYTES_MAX))
 }
 
 /// Makes `bytes` resident in the way of `kind`, or leaves everything as `intervals` say it is.
@@ -517,6 +540,8 @@ const MLOCK_ONFAULT: libc::c_uint = 1;
 
 #[cfg(test)]
 mod cache_tests;
+#[cfg(test)]
+mod share_tests;
 #[cfg(test)]
 mod shared_tests;
 #[cfg(test)]

@@ -101,6 +101,46 @@ impl Table {
         // for the call. Memory that is not there is an error; memory that goes away stays pinned.
         unsafe { register(self.fd.as_raw_fd(), REGISTER_BUFFERS_UPDATE, &argument) }
     }
+
+    /// Lets `ring` have what the slot holds as its buffer number `at`: the same pin, accounted once (Linux
+    /// 6.13). Both rings must be accounted to the same user.
+    pub(super) fn share(&self, slot: u16, ring: BorrowedFd<'_>, at: u32) -> io::Result<()> {
+        let argument = CloneBuffers {
+            src_fd: self.fd.as_raw_fd().unsigned_abs(),
+            flags: if at == 0 { 0 } else { REGISTER_DST_REPLACE },
+            src_off: u32::from(slot),
+            dst_off: at,
+            nr: 1,
+            pad: [0; 3],
+        };
+        let argument = (&raw const argument).cast();
+        // SAFETY: the operation reads one argument of the kernel's layout, and no memory of ours.
+        unsafe { register_any(ring.as_raw_fd(), REGISTER_CLONE_BUFFERS, argument, 1) }
+    }
+}
+
+/// Registers `parts`, each at most [`BUFFER_BYTES_MAX`] of memory at addresses, as the buffers 0, 1, ... of
+/// `ring`, which must have none.
+pub(super) fn register_all(
+    ring: BorrowedFd<'_>,
+    parts: impl Iterator<Item = Range<usize>>,
+) -> io::Result<()> {
+    let buffers: Vec<_> = parts
+        .map(|part| libc::iovec {
+            iov_base: std::ptr::without_provenance_mut(part.start),
+            iov_len: part.len(),
+        })
+        .collect();
+    let argument = buffers.as_ptr().cast();
+    // SAFETY: the operation reads as many iovecs as it is told. Memory that is not there is an error;
+    // memory that goes away stays pinned.
+    unsafe { register_any(ring.as_raw_fd(), REGISTER_BUFFERS, argument, buffers.len()) }
+}
+
+/// Takes all buffers from `ring`.
+pub(super) fn unregister_all(ring: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: the operation reads no argument. Operations under way keep what they use.
+    unsafe { register_any(ring.as_raw_fd(), UNREGISTER_BUFFERS, std::ptr::null(), 0) }
 }
 
 /// `struct io_uring_rsrc_register`.
@@ -126,28 +166,52 @@ struct RsrcUpdate2 {
     resv2: u32,
 }
 
-const _: () = assert!(size_of::<RsrcRegister>() == 32 && size_of::<RsrcUpdate2>() == 32);
+/// `struct io_uring_clone_buffers`.
+#[repr(C)]
+struct CloneBuffers {
+    src_fd: u32,
+    flags: u32,
+    src_off: u32,
+    dst_off: u32,
+    nr: u32,
+    pad: [u32; 3],
+}
 
+const _: () = assert!(
+    size_of::<RsrcRegister>() == 32
+        && size_of::<RsrcUpdate2>() == 32
+        && size_of::<CloneBuffers>() == 32
+);
+
+const REGISTER_BUFFERS: libc::c_uint = 0;
+const UNREGISTER_BUFFERS: libc::c_uint = 1;
 const REGISTER_BUFFERS2: libc::c_uint = 15;
 const REGISTER_BUFFERS_UPDATE: libc::c_uint = 16;
+const REGISTER_CLONE_BUFFERS: libc::c_uint = 30;
 const REGISTER_SPARSE: u32 = 1;
+const REGISTER_DST_REPLACE: u32 = 2;
 
 /// # Safety
 ///
-/// `argument` must be what the operation expects.
+/// `argument` must be what the operation expects, if its size is what it expects last.
 unsafe fn register<T>(fd: RawFd, operation: libc::c_uint, argument: &T) -> io::Result<()> {
-    // For these operations the last argument is the size of the one before.
-    let bytes = size_of::<T>();
+    let argument = std::ptr::from_ref(argument);
     // SAFETY: `argument` is readable for its size; what it says is the caller's promise.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_io_uring_register,
-            fd,
-            operation,
-            &raw const *argument,
-            bytes,
-        )
-    };
+    unsafe { register_any(fd, operation, argument.cast(), size_of::<T>()) }
+}
+
+/// # Safety
+///
+/// `argument` and `count` must be what the operation expects.
+unsafe fn register_any(
+    fd: RawFd,
+    operation: libc::c_uint,
+    argument: *const libc::c_void,
+    count: usize,
+) -> io::Result<()> {
+    // SAFETY: the caller's promise.
+    let result =
+        unsafe { libc::syscall(libc::SYS_io_uring_register, fd, operation, argument, count) };
     if result < 0 {
         return Err(io::Error::last_os_error());
     }

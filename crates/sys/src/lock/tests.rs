@@ -56,7 +56,7 @@ impl Memory {
         assert_eq!(result, 0);
     }
 
-    fn write(&self, page: usize, byte: u8) {
+    pub(super) fn write(&self, page: usize, byte: u8) {
         let address = pointer(&self.pages(page..page + 1));
         // SAFETY: the page is mapped, writable, and known to this test only.
         unsafe { ptr::with_exposed_provenance_mut::<u8>(address.addr()).write_volatile(byte) };

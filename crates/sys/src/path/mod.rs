@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use crate::lock::LockError;
 use crate::pool::Pool;
 use crate::wake::Waker;
 use batch::Batch;
@@ -133,15 +134,12 @@ pub enum PathError {
     #[error("this kernel has no IORING_OP_SEND_ZC (Linux 6.0)")]
     SendZc,
     /// The memory can not be registered.
-    #[error(
-        "can not register {bytes_total} bytes with io_uring: {source}; raise RLIMIT_MEMLOCK (ulimit -l, \
-         LimitMEMLOCK=) or grant CAP_IPC_LOCK"
-    )]
+    #[error("can not register {bytes_total} bytes with io_uring: {source}")]
     Register {
         /// Bytes of the area.
         bytes_total: usize,
-        /// What the system said.
-        source: io::Error,
+        /// What is in the way.
+        source: LockError,
     },
     /// The kernel does not cut trains.
     #[error("this kernel has no UDP_SEGMENT (Linux 4.18): {0}")]

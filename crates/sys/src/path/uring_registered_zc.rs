@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,11 +18,9 @@ use super::{
     check,
 };
 use crate::clock::monotonic_ns;
+use crate::lock::{BUFFER_BYTES_MAX, LockedArea};
 use crate::pool::Pool;
 use crate::wake::Waker;
-
-/// The largest registered buffer the kernel takes (io_uring/rsrc.c, io_buffer_validate: SZ_1G).
-const BUFFER_BYTES_MAX: usize = 1 << 30;
 
 /// Marks the completion of the wake-up poll; trains have tokens of 32 bits.
 const WAKE: u64 = u64::MAX;
@@ -34,8 +32,9 @@ const REPORT_USAGE: u16 = 8;
 const USAGE_COPIED: i32 = i32::MIN;
 
 pub(super) struct UringRegisteredZc {
-    // Before the pool: the ring, and with it the registration, goes first.
+    // The ring goes first, and with it what it has of the pool's memory; then its counting; then the memory.
     ring: IoUring,
+    _registered: LockedArea,
     pool: Arc<Pool>,
     waker: Arc<Waker>,
     counters: Counters,
@@ -58,9 +57,16 @@ impl UringRegisteredZc {
         if !probe.is_supported(opcode::SendZc::CODE) {
             return Err(PathError::SendZc);
         }
-        register(&ring, &pool)?;
+        // SAFETY: the ring lives longer than this borrow of its descriptor.
+        let fd = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
+        let registered = pool.area().register(fd);
+        let registered = registered.map_err(|source| PathError::Register {
+            bytes_total: pool.area().bytes_total(),
+            source,
+        })?;
         let mut path = Self {
             ring,
+            _registered: registered,
             pool,
             waker,
             counters: Counters::default(),
@@ -266,25 +272,6 @@ fn build_ring() -> io::Result<IoUring> {
         }
     }
     last
-}
-
-/// Registers the pool's area, in buffers as large as the kernel takes.
-fn register(ring: &IoUring, pool: &Pool) -> Result<(), PathError> {
-    let bytes_total = pool.area().bytes_total();
-    let base = pool.area().base().as_ptr();
-    let buffers: Vec<_> = (0..bytes_total)
-        .step_by(BUFFER_BYTES_MAX)
-        .map(|offset| libc::iovec {
-            iov_base: base.wrapping_add(offset).cast(),
-            iov_len: BUFFER_BYTES_MAX.min(bytes_total - offset),
-        })
-        .collect();
-    // SAFETY: the buffers are parts of the pool's area. The registration pins their pages, so it stays
-    // valid whatever becomes of the mapping, and the path keeps the pool until its ring is gone.
-    unsafe { ring.submitter().register_buffers(&buffers) }.map_err(|source| PathError::Register {
-        bytes_total,
-        source,
-    })
 }
 
 fn kernel_at_least(major: u32, minor: u32) -> bool {

@@ -1,0 +1,156 @@
+//! Rings that share the manager's pins, by what the kernel accounts and by what they can write.
+
+use std::io::Read;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use io_uring::{IoUring, opcode, types};
+
+use super::tests::{Memory, PAGE, alone, manager, status_kib};
+use super::*;
+
+fn borrow(ring: &IoUring) -> BorrowedFd<'_> {
+    // SAFETY: the ring lives as long as the borrow, and with it its descriptor.
+    unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) }
+}
+
+/// Writes a byte of registered memory into a pipe and returns what arrived, or the errno.
+fn write_fixed(ring: &mut IoUring, buffer: u16, address: usize) -> Result<u8, i32> {
+    let (mut reader, writer) = io::pipe().unwrap();
+    let from = ptr::without_provenance(address);
+    let entry = opcode::WriteFixed::new(types::Fd(writer.as_raw_fd()), from, 1, buffer).build();
+    // SAFETY: the kernel checks that the byte lies in the buffer, whose pages the ring has pinned.
+    unsafe { ring.submission().push(&entry) }.unwrap();
+    ring.submit_and_wait(1).unwrap();
+    let result = ring.completion().next().unwrap().result();
+    if result != 1 {
+        return Err(-result);
+    }
+    drop(OwnedFd::from(writer));
+    let mut arrived = Vec::new();
+    reader.read_to_end(&mut arrived).unwrap();
+    Ok(arrived[0])
+}
+
+#[test]
+fn a_ring_shares_a_pin_that_counts_twice_and_costs_once() {
+    if !alone(
+        "share_tests::a_ring_shares_a_pin_that_counts_twice_and_costs_once",
+        false,
+    ) {
+        return;
+    }
+    assert!(rings_share_pins(), "Linux 6.13");
+    let memory = Memory::anonymous(4);
+    memory.write(3, b's');
+    let pinned = manager().lock(memory.all(), Kind::Pinned).unwrap();
+    let mut rings = [IoUring::new(4).unwrap(), IoUring::new(4).unwrap()];
+    let theirs: Vec<_> = rings
+        .iter()
+        .map(|r| manager().register(borrow(r), memory.all()).unwrap())
+        .collect();
+    assert_eq!(status_kib("VmPin:"), 16, "accounted once for all three");
+    assert_eq!(manager().areas()[0].counts.pinned, 3);
+    assert_eq!(manager().totals().pinned_bytes, 4 * PAGE);
+    let last = memory.pages(3..4).start;
+    for ring in &mut rings {
+        assert_eq!(write_fixed(ring, 0, last), Ok(b's'));
+    }
+    // A second table is refused and changes nothing.
+    let error = manager()
+        .register(borrow(&rings[0]), memory.all())
+        .unwrap_err();
+    assert!(matches!(error, LockError::Os { .. }), "{error}");
+    assert_eq!(manager().areas()[0].counts.pinned, 3);
+    // Who shares a pin does not depend on who made it.
+    drop(pinned);
+    assert_eq!(status_kib("VmPin:"), 16);
+    assert_eq!(write_fixed(&mut rings[1], 0, last), Ok(b's'));
+    drop(theirs);
+    assert!(manager().areas().is_empty());
+}
+
+#[test]
+fn a_ring_registers_for_itself_what_nobody_has_pinned() {
+    if !alone(
+        "share_tests::a_ring_registers_for_itself_what_nobody_has_pinned",
+        false,
+    ) {
+        return;
+    }
+    let memory = Memory::anonymous(4);
+    memory.write(1, b'o');
+    let _wider = manager().lock(memory.all(), Kind::Pinned).unwrap();
+    let mut ring = IoUring::new(4).unwrap();
+    let part = memory.pages(0..2);
+    let area = manager().register(borrow(&ring), part.clone()).unwrap();
+    assert_eq!(status_kib("VmPin:"), 16 + 8);
+    assert_eq!((area.kind(), area.bytes()), (Kind::Pinned, part));
+    assert_eq!(
+        write_fixed(&mut ring, 0, memory.pages(1..2).start),
+        Ok(b'o')
+    );
+    let refused = manager()
+        .register(borrow(&IoUring::new(1).unwrap()), 0..PAGE)
+        .unwrap_err();
+    assert!(matches!(refused, LockError::Unmapped { .. }), "{refused}");
+    drop(area);
+    assert_eq!(manager().totals().areas, 1);
+}
+
+/// The same 2 MiB of memory, mapped over and over: addresses cost nothing.
+fn repeated(bytes: usize) -> Memory {
+    const UNIT: usize = 2 << 20;
+    let file = memfd(UNIT).unwrap();
+    let memory = Memory::map(bytes / PAGE, libc::PROT_NONE, None);
+    for start in memory.all().step_by(UNIT) {
+        let length = UNIT.min(memory.all().end - start);
+        let (protection, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_FIXED,
+        );
+        let at = ptr::without_provenance_mut(start);
+        // SAFETY: replaces a part of the test's own mapping, to which it holds no references.
+        let base = unsafe { libc::mmap(at, length, protection, flags, file.as_raw_fd(), 0) };
+        assert_eq!(base.addr(), start);
+    }
+    memory
+}
+
+#[test]
+fn what_is_longer_than_a_buffer_is_registered_as_several() {
+    if !alone(
+        "share_tests::what_is_longer_than_a_buffer_is_registered_as_several",
+        false,
+    ) {
+        return;
+    }
+    for (bytes, is_two) in [(BUFFER_BYTES_MAX, false), (BUFFER_BYTES_MAX + PAGE, true)] {
+        let memory = repeated(bytes);
+        let last = memory.all().end - 1;
+        memory.write(0, b'f');
+        memory.write(bytes / PAGE - 1, b'l');
+        let last_page = last / PAGE * PAGE;
+        // Once by a pin of the ring's own, once by the manager's.
+        let mut pinned = None;
+        for is_shared in [false, true] {
+            if is_shared {
+                pinned = Some(manager().lock(memory.all(), Kind::Pinned).unwrap());
+            }
+            let mut ring = IoUring::new(4).unwrap();
+            let area = manager().register(borrow(&ring), memory.all()).unwrap();
+            let buffer = u16::from(is_two);
+            assert_eq!(write_fixed(&mut ring, buffer, last_page), Ok(b'l'));
+            assert_eq!(
+                write_fixed(&mut ring, buffer + 1, last_page),
+                Err(libc::EFAULT)
+            );
+            assert_eq!(
+                write_fixed(&mut ring, 0, last_page).is_err(),
+                is_two,
+                "the first buffer ends where the second begins"
+            );
+            drop(area);
+        }
+        drop(pinned);
+    }
+}
