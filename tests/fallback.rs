@@ -13,14 +13,18 @@ use common::{LONG, ONRUSH, Site, Viewer, clip, expected, serve_arguments, watch}
 
 mod common;
 
-/// A clip and a server of it, run by user nobody, who may lock so many bytes and has no capability.
+/// A clip and a server of it, run by an account that may lock so many bytes and has no capability.
 struct Ordinary {
     site: Site,
     ts: Arc<[u8]>,
     _programs: TempDir,
 }
 
-fn served_by_nobody(lockable_bytes: u64) -> Ordinary {
+/// What an account has pinned is counted for all its processes: each test that pins has one of its own.
+const NOBODY: u32 = 65_534;
+const SOMEBODY: u32 = 65_533;
+
+fn served_by(account: u32, lockable_bytes: u64) -> Ordinary {
     let clip = clip(4.0);
     let ts = Arc::from(&*clip);
     let (testbed, media) = Site::prepare(Mode::Uso);
@@ -33,17 +37,18 @@ fn served_by_nobody(lockable_bytes: u64) -> Ordinary {
 
     let mut command = testbed.snd.command("prlimit");
     command.arg(format!("--memlock={lockable_bytes}:{lockable_bytes}"));
-    command.args([
-        "setpriv",
-        "--reuid=65534",
-        "--regid=65534",
-        "--clear-groups",
-    ]);
+    command.arg("setpriv").arg(format!("--reuid={account}"));
+    command
+        .arg(format!("--regid={account}"))
+        .arg("--clear-groups");
     command.args(["--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"]);
     command.arg(&onrush).args(serve_arguments(media.path()));
     let site = Site::serve_by(testbed, media, command);
     let status = fs::read_to_string(format!("/proc/{}/status", site.server.id())).unwrap();
-    assert!(status.contains("Uid:\t65534\t65534"), "{status}");
+    assert!(
+        status.contains(&format!("Uid:\t{account}\t{account}")),
+        "{status}"
+    );
     assert!(status.contains("CapEff:\t0000000000000000"), "{status}");
     Ordinary {
         site,
@@ -65,7 +70,7 @@ impl Ordinary {
 fn an_ordinary_user_with_8_mb_of_lockable_memory_serves() {
     require_root!();
     require_programs!("prlimit", "setpriv");
-    let log = served_by_nobody(8 << 20).watched();
+    let log = served_by(NOBODY, 8 << 20).watched();
     assert!(log.contains("path uring_registered_zc"), "{log}");
     // 15 of 16 parts, in whole huge pages: the ring shares the pin and costs nothing more.
     assert!(
@@ -80,7 +85,7 @@ fn an_ordinary_user_with_8_mb_of_lockable_memory_serves() {
 fn without_lockable_memory_the_server_serves_and_says_what_that_costs() {
     require_root!();
     require_programs!("prlimit", "setpriv");
-    let log = served_by_nobody(0).watched();
+    let log = served_by(NOBODY, 0).watched();
     assert!(log.contains("lock"), "{log}");
 }
 
@@ -92,7 +97,7 @@ fn a_file_closed_to_the_server_while_it_plays_is_played_to_its_end() {
         site,
         ts,
         _programs,
-    } = served_by_nobody(8 << 20);
+    } = served_by(SOMEBODY, 8 << 20);
     let mut viewer = Viewer::setup(&site.testbed, "clip.ts");
     let expected = expected(&ts, Start::At(0), &viewer.play(None));
     assert!(
