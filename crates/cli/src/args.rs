@@ -10,7 +10,9 @@ use onrush_server::config::{Config, Limits};
 use onrush_sys::path::PathName;
 
 use crate::bench::Bench;
+use crate::compare::Compare;
 use crate::measure::Measure;
+use crate::report::Report;
 use crate::units::{Rate, Size, Time, within};
 
 /// Serves MPEG transport streams to RTSP players.
@@ -39,6 +41,8 @@ pub(crate) enum Command {
     Doctor(Doctor),
     Bench(Bench),
     Measure(Measure),
+    Report(Report),
+    Compare(Compare),
     /// Print a shell's completion script
     ///
     /// Load it in the running shell, or put it where the shell looks for completions:
