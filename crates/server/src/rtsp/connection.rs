@@ -71,7 +71,7 @@ pub(super) async fn serve(
 
 /// Says that nothing more will come, and waits for the client to say so too, for a second at the most: what
 /// it has sent unread would make the kernel reset the connection, and the last reply be lost.
-pub(super) async fn close(socket: &mut TcpStream) -> io::Result<()> {
+pub(crate) async fn close(socket: &mut TcpStream) -> io::Result<()> {
     socket.shutdown().await?;
     let drained = async {
         loop {

@@ -6,7 +6,7 @@
 //! connection that made it, and be used through another from the same address. What two tasks share is
 //! counted by reference, never locked, and never borrowed across a wait.
 
-mod connection;
+pub(crate) mod connection;
 mod flow;
 mod listen;
 mod ports;
