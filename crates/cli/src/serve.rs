@@ -22,6 +22,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{LogFormat, Serve};
+use crate::downloads;
 use crate::units::{Size, Time, ranges};
 
 pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
@@ -78,6 +79,22 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
     for address in &listening {
         writeln!(out, "listening  rtsp://{address}/")?;
     }
+    for (scheme, addresses) in [
+        ("http", server.http_addresses()),
+        ("ftp", server.ftp_addresses()),
+    ] {
+        for address in addresses
+            .iter()
+            .flat_map(|&address| reached_at(address, &host))
+        {
+            writeln!(out, "listening  {scheme}://{address}/")?;
+        }
+    }
+    let http = server
+        .http_addresses()
+        .first()
+        .map(|&address| reached_at(address, &host));
+    let http = http.as_deref().and_then(<[_]>::first);
     let root = config.media_root.display();
     let names = Library::new(config)?.names(usize::MAX)?;
     let first = listening.first().into_iter().cycle();
@@ -89,6 +106,7 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
             "play       {PLAYER} {quote}rtsp://{address}/{}{quote}",
             in_url(name)
         )?;
+        downloads::curl_line(out, http, in_url(name))?;
     }
     match names.len() {
         0 => writeln!(
