@@ -9,6 +9,7 @@ pub mod calendar;
 
 pub mod ftp;
 pub mod http;
+pub mod live;
 pub mod media;
 pub mod pace;
 pub mod rtcp;
