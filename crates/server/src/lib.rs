@@ -13,6 +13,7 @@ pub mod faults;
 pub mod ftp;
 pub mod http;
 pub mod library;
+pub mod relay;
 pub mod rtsp;
 pub mod server;
 pub mod store;

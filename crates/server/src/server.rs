@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::data::{Data, DataError};
 use crate::downloads::{Listening, Running};
 use crate::library::{Library, LibraryError};
-use crate::rtsp::{self, Control, Statistics};
+use crate::rtsp::{self, Content, Control, Statistics};
 
 /// A server that runs. Dropping it stops it, as [`Self::shutdown`] does.
 #[derive(Debug)]
@@ -110,7 +110,7 @@ impl Server {
         let counted = Arc::clone(&statistics);
         let run = move || {
             // In here, because nothing of it may leave the thread.
-            let control = Control::new(config, library, data, counted);
+            let control = Control::new(config, Content::Stored { library, data }, counted);
             serve(runtime, control, listeners, stopped);
         };
         let thread = thread::Builder::new()
