@@ -12,6 +12,7 @@ use onrush_sys::path::PathName;
 use crate::bench::Bench;
 use crate::downloads::DownloadOptions;
 use crate::measure::Measure;
+use crate::relay::RelayCommand;
 use crate::units::{Rate, Size, Time, within};
 
 /// Serves MPEG transport streams to RTSP players.
@@ -36,6 +37,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Serve(Box<Serve>),
+    Relay(Box<RelayCommand>),
     Inspect(Inspect),
     Doctor(Doctor),
     Bench(Bench),
@@ -361,7 +363,7 @@ pub(crate) fn count(text: &str) -> Result<usize, String> {
     number.ok_or_else(|| format!("allowed is a whole number from 1 to {COUNT_MAX}"))
 }
 
-fn rtsp_address(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn rtsp_address(text: &str) -> Result<SocketAddr, String> {
     const PORT: u16 = 8554;
     listening_address(text, PORT)
 }
@@ -409,7 +411,7 @@ fn cores(text: &str) -> Result<Cores, String> {
     }
 }
 
-fn ports(text: &str) -> Result<Ports, String> {
+pub(crate) fn ports(text: &str) -> Result<Ports, String> {
     let ends = text.split_once('-').and_then(|(first, last)| {
         let ports: (u16, u16) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
         (ports.0 > 0 && ports.0.is_multiple_of(2) && ports.1 % 2 == 1 && ports.0 < ports.1)

@@ -12,6 +12,7 @@ mod downloads;
 mod inspect;
 mod limits;
 mod measure;
+mod relay;
 mod serve;
 mod units;
 
@@ -41,6 +42,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Doctor(arguments) if arguments.limits => limits::print(arguments, &mut out)?,
         Command::Doctor(arguments) => doctor::run(arguments, &mut out)?,
         Command::Serve(arguments) => serve::run(arguments, &mut out)?,
+        Command::Relay(arguments) => relay::run(arguments, &mut out)?,
         Command::Inspect(arguments) => {
             let options = inspect::InspectOptions {
                 burst: arguments.burst.0,

@@ -168,7 +168,7 @@ fn demo_folder(here: &Path, program: &Path) -> Option<PathBuf> {
 }
 
 /// Where a server that listens on `address` is reached from: wildcards are all the addresses there are.
-fn reached_at(address: SocketAddr, host: &[IpAddr]) -> Vec<SocketAddr> {
+pub(crate) fn reached_at(address: SocketAddr, host: &[IpAddr]) -> Vec<SocketAddr> {
     if !address.ip().is_unspecified() {
         return vec![address];
     }
@@ -195,7 +195,7 @@ fn in_url(name: &Path) -> impl fmt::Display + '_ {
     percent_encode(name.as_os_str().as_encoded_bytes(), KEPT)
 }
 
-fn log_to_stderr(format: LogFormat) {
+pub(crate) fn log_to_stderr(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -209,20 +209,20 @@ fn log_to_stderr(format: LogFormat) {
 }
 
 /// SIGINT and SIGTERM, caught from the moment this exists.
-struct Signals {
+pub(crate) struct Signals {
     runtime: Runtime,
     interrupt: Signal,
     terminate: Signal,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum SignalName {
+pub(crate) enum SignalName {
     Interrupt,
     Terminate,
 }
 
 impl Signals {
-    fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
         let guard = runtime.enter();
         let interrupt = signal(SignalKind::interrupt())?;
@@ -236,7 +236,7 @@ impl Signals {
     }
 
     /// Waits for the next one.
-    fn next(&mut self) -> SignalName {
+    pub(crate) fn next(&mut self) -> SignalName {
         let Self {
             runtime,
             interrupt,
@@ -252,7 +252,7 @@ impl Signals {
 
     /// Ends the program at the next one; but not at an echo of the one before: timeout(1), for one, sends
     /// each to the program and then to its group.
-    fn exit_at_next(mut self) -> ! {
+    pub(crate) fn exit_at_next(mut self) -> ! {
         const ECHO: Duration = Duration::from_millis(250);
         let first = Instant::now();
         loop {
@@ -284,7 +284,7 @@ impl fmt::Display for SignalName {
 }
 
 const DEMO_NAME: &str = "demo.ts";
-const PLAYER: &str = "ffplay -rtsp_transport udp";
+pub(crate) const PLAYER: &str = "ffplay -rtsp_transport udp";
 
 /// So many files get a line of their own.
 const FILES_SHOWN_MAX: usize = 5;
