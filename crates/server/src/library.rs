@@ -181,11 +181,6 @@ impl Library {
         self.root.path()
     }
 
-    /// The same, for others who open files in it.
-    pub(crate) fn root_shared(&self) -> Arc<Root> {
-        Arc::clone(&self.root)
-    }
-
     /// The media at `name`: decoded, relative to the root, `/` between folders. Indexes the file the first
     /// time (which reads all of it, on a blocking thread). Call it within a tokio runtime. Dropping the
     /// future does not stop an indexing that has begun; its result serves the next caller.
@@ -616,7 +611,7 @@ fn open_error(name: &str, source: io::Error) -> OpenError {
 }
 
 /// The name as a path, if it stays under the root by its own words and names nothing hidden.
-pub(crate) fn safe(name: &str) -> Option<PathBuf> {
+fn safe(name: &str) -> Option<PathBuf> {
     if name.len() > NAME_BYTES_MAX || name.contains('\0') {
         return None;
     }
@@ -631,7 +626,7 @@ pub(crate) fn safe(name: &str) -> Option<PathBuf> {
     plain.then(|| path.to_owned())
 }
 
-pub(crate) fn is_hidden(name: &std::ffi::OsStr) -> bool {
+fn is_hidden(name: &std::ffi::OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
 }
 
@@ -665,7 +660,7 @@ fn random_origin() -> io::Result<RtpOrigin> {
 }
 
 /// Runs what may wait for a disk where waiting is allowed.
-pub(crate) async fn blocking<T: Send + 'static>(
+async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     tokio::task::spawn_blocking(work)

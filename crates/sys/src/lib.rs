@@ -11,7 +11,6 @@ pub mod path;
 pub mod pool;
 pub mod primitive;
 pub mod probe;
-pub mod receive;
 pub mod socket;
 pub mod thread;
 pub mod wake;

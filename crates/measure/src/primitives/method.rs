@@ -21,7 +21,7 @@ pub(super) struct Method {
     counter: Counter,
     ns_per_tick: f64,
     read_ticks: f64,
-    cores: Vec<usize>,
+    core: usize,
     settings: Settings,
     basics: Basics,
 }
@@ -48,8 +48,7 @@ impl Method {
     ///
     /// If it can not be bound, or the clock stands still.
     pub(super) fn new(settings: &Settings) -> Result<Self, MeasureError> {
-        let cores = allowed_cores();
-        let core = cores.last().copied().unwrap_or(0);
+        let core = allowed_cores().last().copied().unwrap_or(0);
         pin_to(core).map_err(|source| MeasureError::Pin { core, source })?;
         let counter = if settings.system_clock {
             Counter::MonotonicRaw
@@ -61,7 +60,7 @@ impl Method {
             counter,
             ns_per_tick,
             read_ticks: 0.0,
-            cores,
+            core,
             settings: settings.clone(),
             basics: Basics::default(),
         };
@@ -141,12 +140,7 @@ impl Method {
     }
 
     pub(super) fn core(&self) -> usize {
-        self.cores.last().copied().unwrap_or(0)
-    }
-
-    /// The processors that this process may use; the measuring thread is on the last.
-    pub(super) fn cores(&self) -> &[usize] {
-        &self.cores
+        self.core
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -237,9 +231,6 @@ pub(super) fn six_digits(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }
 
-/// A line of a curve: its name, and its points with their samples.
-pub(super) type Line<'f> = (&'f str, Vec<(u64, &'f [f64])>);
-
 /// What the probes have seen: raw samples by name and round, points of curves, and what was not there.
 #[derive(Debug, Default)]
 pub(super) struct Found {
@@ -311,7 +302,8 @@ impl Found {
     }
 
     /// The median of a probe.
-    pub(super) fn median(&self, id: &str) -> Option<f64> {
+    #[must_use]
+    pub fn median(&self, id: &str) -> Option<f64> {
         self.measured(id).map(|measured| measured.median)
     }
 
@@ -333,7 +325,7 @@ impl Found {
     }
 
     /// The lines of a curve, by name, with their points.
-    pub(super) fn curve(&self, curve: &str) -> Vec<Line<'_>> {
+    pub(super) fn curve(&self, curve: &str) -> Vec<(&str, Vec<(u64, &[f64])>)> {
         let of = self.points.iter().filter(|((name, _), _)| name == curve);
         of.map(|((_, series), points)| {
             let points = points.iter().map(|(x, samples)| (*x, samples.as_slice()));

@@ -580,6 +580,7 @@ impl Path for Watchful {
         Some(Completion {
             token,
             sent: None,
+            packets_sent: None,
             released: true,
         })
     }
@@ -927,6 +928,7 @@ impl Path for Withholding {
             return Some(Completion {
                 token: self.kept.swap_remove(free),
                 sent: None,
+                packets_sent: None,
                 released: true,
             });
         };

@@ -357,6 +357,7 @@ impl Worker {
             token,
             sent,
             released,
+            ..
         } = completion;
         let flight = self.flights.get(token);
         let number = flight.stream;

@@ -6,12 +6,10 @@
 //! connection that made it, and be used through another from the same address. What two tasks share is
 //! counted by reference, never locked, and never borrowed across a wait.
 
-pub(crate) mod connection;
+mod connection;
 mod flow;
 mod listen;
 mod ports;
-mod presentation;
-mod seat;
 mod session;
 
 use std::cell::{Cell, RefCell};
@@ -31,21 +29,19 @@ use tracing::{error, info};
 pub(crate) use self::listen::bind;
 
 use self::ports::Ports;
-use self::seat::LivePorts;
 use self::session::{End, Session};
 use crate::config::Config;
 use crate::data::Data;
 use crate::engine::shared::WorkerShared;
 use crate::library::{Library, Media};
-use crate::relay::Channel;
 
 /// What all connections and sessions share.
 #[derive(Debug)]
 pub(crate) struct Control {
     config: Config,
-    content: Content,
+    library: Arc<Library>,
+    data: Data,
     ports: Ports,
-    live_ports: LivePorts,
     sessions: RefCell<HashMap<SessionId, Rc<Session>>>,
     connections: RefCell<HashMap<IpAddr, usize>>,
     /// Connections that are being told that there are too many.
@@ -53,15 +49,6 @@ pub(crate) struct Control {
     /// No more sessions are to come.
     stopping: Cell<bool>,
     statistics: Arc<Statistics>,
-}
-
-/// What can be played.
-#[derive(Debug)]
-pub(crate) enum Content {
-    /// Files, and what sends them.
-    Stored { library: Arc<Library>, data: Data },
-    /// Streams of a relay.
-    Live(Vec<Arc<Channel>>),
 }
 
 /// What there is at the moment.
@@ -74,12 +61,17 @@ pub(crate) struct Statistics {
 }
 
 impl Control {
-    pub(crate) fn new(config: Config, content: Content, statistics: Arc<Statistics>) -> Rc<Self> {
+    pub(crate) fn new(
+        config: Config,
+        library: Arc<Library>,
+        data: Data,
+        statistics: Arc<Statistics>,
+    ) -> Rc<Self> {
         Rc::new(Self {
             ports: Ports::new(config.rtp_ports),
-            live_ports: LivePorts::default(),
             config,
-            content,
+            library,
+            data,
             sessions: RefCell::default(),
             connections: RefCell::default(),
             refusals: Cell::new(0),
@@ -98,15 +90,11 @@ impl Control {
         for listener in listeners {
             accepting.spawn_local(listen::accept(Rc::clone(&self), listener));
         }
-        if let Content::Stored { library, .. } = &self.content {
-            accepting.spawn_local(Rc::clone(&self).keep_house(Arc::clone(library)));
-        }
+        accepting.spawn_local(Rc::clone(&self).keep_house());
         // A sender that was dropped asks for the same as one that sent.
         stop.await.unwrap_or_default();
         self.stopping.set(true);
-        if let Content::Stored { library, .. } = &self.content {
-            library.stop();
-        }
+        self.library.stop();
         accepting.shutdown().await;
         let sessions: Vec<_> = self.sessions.borrow().values().cloned().collect();
         for session in &sessions {
@@ -118,13 +106,13 @@ impl Control {
     }
 
     /// Looks after the files in use, once a second: one that was truncated or replaced ends its sessions.
-    async fn keep_house(self: Rc<Self>, library: Arc<Library>) {
+    async fn keep_house(self: Rc<Self>) {
         let mut ticks = tokio::time::interval(Duration::from_secs(1));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         for tick in 0_u64.. {
             ticks.tick().await;
             if tick % 8 == 0 {
-                let library = Arc::clone(&library);
+                let library = Arc::clone(&self.library);
                 log_panic(
                     "sweeping the library",
                     spawn_blocking(move || library.sweep()).await,
@@ -132,10 +120,8 @@ impl Control {
             }
             let media: HashMap<*const Media, Arc<Media>> = {
                 let sessions = self.sessions.borrow();
-                let media = sessions.values().filter_map(|session| session.media());
-                media
-                    .map(|media| (Arc::as_ptr(media), Arc::clone(media)))
-                    .collect()
+                let media = sessions.values().map(|session| Arc::clone(session.media()));
+                media.map(|media| (Arc::as_ptr(&media), media)).collect()
             };
             for media in media.into_values() {
                 self.check(media).await;
@@ -151,17 +137,14 @@ impl Control {
         };
         media.fail(&reason);
         for session in self.sessions.borrow().values() {
-            if session.presentation().is(&media) {
+            if Arc::ptr_eq(session.media(), &media) {
                 session.end(End::Media(reason.clone()));
             }
         }
     }
 
     fn path_name(&self) -> &'static str {
-        match &self.content {
-            Content::Stored { data, .. } => data.path().as_str(),
-            Content::Live(_) => "relay",
-        }
+        self.data.path().as_str()
     }
 
     /// The session of that name, if `peer` may use it: it must come from the address that made it.
@@ -177,11 +160,8 @@ impl Control {
     /// Says in the log what was done in all.
     pub(crate) fn log_total(&self) {
         let sessions = self.statistics.sessions_total.load(Ordering::Relaxed);
-        let Content::Stored { data, .. } = &self.content else {
-            return info!("players served: {sessions}");
-        };
         let sum = |counter: fn(&WorkerShared) -> &AtomicU64| -> u64 {
-            let engines = data.engines().counters();
+            let engines = self.data.engines().counters();
             engines
                 .map(|engine| counter(engine).load(Ordering::Relaxed))
                 .sum()
@@ -238,7 +218,7 @@ fn log_panic<T>(what: &str, result: Result<T, JoinError>) -> Option<T> {
 }
 
 /// Random bytes from the kernel.
-pub(crate) fn random<const BYTES: usize>() -> [u8; BYTES] {
+fn random<const BYTES: usize>() -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).expect("Linux has had random numbers for all since 3.17");
     bytes

@@ -26,12 +26,20 @@ pub(super) struct Batch {
     queued: Vec<Train>,
     done: VecDeque<Completion>,
     counters: Counters,
+    is_ordered: bool,
 }
 
 impl Batch {
-    pub(super) fn open(name: PathName, pool: Arc<Pool>, waker: Arc<Waker>) -> Self {
+    /// `is_ordered`: a train that fails takes those behind it, of the same submission, with it (ECANCELED).
+    pub(super) fn open(
+        name: PathName,
+        pool: Arc<Pool>,
+        waker: Arc<Waker>,
+        is_ordered: bool,
+    ) -> Self {
         Self {
             name,
+            is_ordered,
             pool,
             waker,
             queued: Vec::with_capacity(BATCH_TRAINS_MAX),
@@ -40,8 +48,8 @@ impl Batch {
         }
     }
 
-    /// Sends one train; the errno of what the kernel refused first, or 0.
-    fn send(&mut self, train: &Train) -> i32 {
+    /// Sends one train: the packets that the kernel took, and the errno of what it refused first, or 0.
+    fn send(&mut self, train: &Train) -> (usize, i32) {
         let start = self.pool.area().base().as_ptr().wrapping_add(train.offset);
         let bytes = train.bytes as usize;
         let piece_bytes = if self.name.segments() {
@@ -57,14 +65,18 @@ impl Batch {
             piece.iov_base = start.wrapping_add(offset).cast();
             piece.iov_len = piece_bytes.min(bytes - offset);
         }
-        if self.name == PathName::Sendto {
+        let (sent, errno) = if self.name == PathName::Sendto {
             self.send_singly(train.fd, &pieces[..count])
         } else {
             self.send_together(train.fd, &mut pieces[..count])
-        }
+        };
+        // A train that the kernel cuts is one piece.
+        let is_whole = self.name.segments() && sent > 0;
+        let packets = bytes.div_ceil(usize::from(train.stride));
+        (if is_whole { packets } else { sent }, errno)
     }
 
-    fn send_together(&mut self, fd: libc::c_int, pieces: &mut [libc::iovec]) -> i32 {
+    fn send_together(&mut self, fd: libc::c_int, pieces: &mut [libc::iovec]) -> (usize, i32) {
         // SAFETY: an mmsghdr is addresses, lengths and flags, for which all zeroes is valid (and empty).
         let mut messages: [libc::mmsghdr; TRAIN_PACKETS_MAX] = unsafe { mem::zeroed() };
         for (message, piece) in messages.iter_mut().zip(&mut *pieces) {
@@ -80,14 +92,14 @@ impl Batch {
             let sent = unsafe { libc::sendmmsg(fd, rest.as_mut_ptr(), count, SEND_FLAGS as _) };
             match usize::try_from(sent) {
                 Ok(sent) if sent > 0 => rest = &mut rest[sent..],
-                _ => return last_errno(),
+                _ => return (pieces.len() - rest.len(), last_errno()),
             }
         }
-        0
+        (pieces.len(), 0)
     }
 
-    fn send_singly(&mut self, fd: libc::c_int, pieces: &[libc::iovec]) -> i32 {
-        for piece in pieces {
+    fn send_singly(&mut self, fd: libc::c_int, pieces: &[libc::iovec]) -> (usize, i32) {
+        for (number, piece) in pieces.iter().enumerate() {
             self.counters.crossings += 1;
             // SAFETY: the piece lies within the pool's area (`check` has seen that); the caller's pin keeps
             // others from writing there meanwhile. A connected socket needs no address.
@@ -102,10 +114,10 @@ impl Batch {
                 )
             };
             if sent < 0 {
-                return last_errno();
+                return (number, last_errno());
             }
         }
-        0
+        (pieces.len(), 0)
     }
 
     /// Sleeps until the time, or without one until the waker wakes it.
@@ -162,17 +174,28 @@ impl Path for Batch {
     }
 
     fn submit(&mut self) -> io::Result<()> {
+        let mut failed = false;
         for i in 0..self.queued.len() {
             let train = self.queued[i];
-            let sent = Some(self.send(&train));
+            let (packets, errno) = if failed && self.is_ordered {
+                (0, libc::ECANCELED)
+            } else {
+                self.send(&train)
+            };
+            failed |= errno != 0;
             self.done.push_back(Completion {
                 token: train.token,
-                sent,
+                sent: Some(errno),
+                packets_sent: u32::try_from(packets).ok(),
                 released: true,
             });
         }
         self.queued.clear();
         Ok(())
+    }
+
+    fn submit_and_wait(&mut self, _completions: usize) -> io::Result<()> {
+        self.submit()
     }
 
     fn submit_and_sleep(&mut self, deadline_ns: Option<u64>) -> io::Result<()> {

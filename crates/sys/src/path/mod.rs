@@ -6,7 +6,9 @@
 //! falls back to another by itself: [`open_best`] chooses, and tells why.
 
 mod batch;
+pub mod catalogue;
 pub mod cue;
+mod ring;
 mod uring_registered_zc;
 
 use std::fmt;
@@ -70,6 +72,8 @@ pub struct Completion {
     pub token: u32,
     /// The kernel's answer, in the completion that brings it: 0, or the errno.
     pub sent: Option<i32>,
+    /// How many of its packets were taken before that answer, where it is not all or none.
+    pub packets_sent: Option<u32>,
     /// The kernel has let go of the memory. Comes exactly once for a train, with or after its answer.
     pub released: bool,
 }
@@ -105,6 +109,12 @@ pub trait Path: fmt::Debug {
 
     /// Hands over all that is queued, and returns at once.
     fn submit(&mut self) -> io::Result<()>;
+
+    /// Hands over all that is queued, and waits until so many completions are there to be taken; it may come
+    /// back with fewer. Every train in flight has at least one to come.
+    fn submit_and_wait(&mut self, _completions: usize) -> io::Result<()> {
+        self.submit_and_sleep(None)
+    }
 
     /// Hands over all that is queued, then sleeps: until `deadline_ns` of [`crate::clock`], which nothing
     /// cuts short but a signal; without a deadline, until the waker wakes it or a completion arrives.
@@ -205,6 +215,25 @@ pub fn open(
     pool: &Arc<Pool>,
     waker: &Arc<Waker>,
 ) -> Result<Box<dyn Path>, PathError> {
+    open_with(name, pool, waker, false)
+}
+
+/// As [`open`], for trains of one socket: one that fails takes those behind it, of the same submission, with
+/// it, which are answered ECANCELED. So nothing leaves out of order.
+pub(crate) fn open_ordered(
+    name: PathName,
+    pool: &Arc<Pool>,
+    waker: &Arc<Waker>,
+) -> Result<Box<dyn Path>, PathError> {
+    open_with(name, pool, waker, true)
+}
+
+fn open_with(
+    name: PathName,
+    pool: &Arc<Pool>,
+    waker: &Arc<Waker>,
+    is_ordered: bool,
+) -> Result<Box<dyn Path>, PathError> {
     if name.segments() {
         probe_udp_segment()?;
     }
@@ -212,9 +241,11 @@ pub fn open(
         PathName::UringRegisteredZc => Box::new(UringRegisteredZc::open(
             Arc::clone(pool),
             Arc::clone(waker),
+            is_ordered,
         )?),
         PathName::SendmmsgGso | PathName::Sendmmsg | PathName::Sendto => {
-            Box::new(Batch::open(name, Arc::clone(pool), Arc::clone(waker)))
+            let (pool, waker) = (Arc::clone(pool), Arc::clone(waker));
+            Box::new(Batch::open(name, pool, waker, is_ordered))
         }
     })
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
 
+use super::ring::{REPORT_USAGE, USAGE_COPIED, build_ring, kernel_at_least};
 use super::{
     BATCH_TRAINS_MAX, Completion, Counters, IN_FLIGHT_TRAINS_MAX, Path, PathError, PathName, Train,
     check,
@@ -24,12 +25,6 @@ use crate::wake::Waker;
 
 /// Marks the completion of the wake-up poll; trains have tokens of 32 bits.
 const WAKE: u64 = u64::MAX;
-
-/// Asks whether the kernel copied: IORING_SEND_ZC_REPORT_USAGE, Linux 6.2.
-const REPORT_USAGE: u16 = 8;
-
-/// The answer to it, in a notification's result: IORING_NOTIF_USAGE_ZC_COPIED.
-const USAGE_COPIED: i32 = i32::MIN;
 
 pub(super) struct UringRegisteredZc {
     // The ring goes first, and with it what it has of the pool's memory; then its counting; then the memory.
@@ -45,11 +40,25 @@ pub(super) struct UringRegisteredZc {
     absolute_sleep: bool,
     /// Whether the kernel says if it copied.
     report_usage: bool,
+    is_ordered: bool,
+    /// The last train queued in order: whether it is linked is known when the next comes.
+    held: Option<squeue::Entry>,
+    /// Trains that were never begun, behind one that failed. The kernel says of those too that it has let go
+    /// of their memory, though it did not say that it would (io_uring/net.c, `io_send_zc_cleanup`).
+    cancelled: Vec<u32>,
 }
 
 impl UringRegisteredZc {
-    pub(super) fn open(pool: Arc<Pool>, waker: Arc<Waker>) -> Result<Self, PathError> {
-        let ring = build_ring().map_err(PathError::Ring)?;
+    /// `is_ordered`: a train that fails takes those behind it, of the same submission, with it (ECANCELED).
+    pub(super) fn open(
+        pool: Arc<Pool>,
+        waker: Arc<Waker>,
+        is_ordered: bool,
+    ) -> Result<Self, PathError> {
+        // Two completions a train, so that the kernel never has to keep one back.
+        let completions = to_u32(IN_FLIGHT_TRAINS_MAX * 2 + 2).next_power_of_two();
+        let entries = to_u32(BATCH_TRAINS_MAX * 2);
+        let ring = build_ring(entries, completions).map_err(PathError::Ring)?;
         let mut probe = Probe::new();
         ring.submitter()
             .register_probe(&mut probe)
@@ -75,6 +84,9 @@ impl UringRegisteredZc {
             wake_armed: false,
             absolute_sleep: true,
             report_usage: kernel_at_least(6, 2),
+            is_ordered,
+            held: None,
+            cancelled: Vec::new(),
         };
         // Linux 6.12 sleeps to an absolute time; to others the flag is EINVAL.
         path.absolute_sleep = path.enter(1, Some(1)).is_ok();
@@ -83,6 +95,9 @@ impl UringRegisteredZc {
 
     /// One crossing: submits what is queued, then waits for `want` completions or the time.
     fn enter(&mut self, want: usize, sleep_ns: Option<u64>) -> io::Result<()> {
+        if let Some(last) = self.held.take() {
+            self.push(&last);
+        }
         let mut flags = EnterFlags::GETEVENTS;
         let time = types::Timespec::from(Duration::from_nanos(sleep_ns.unwrap_or(0)));
         let args = types::SubmitArgs::new().timespec(&time);
@@ -139,7 +154,8 @@ impl Path for UringRegisteredZc {
     }
 
     fn room(&self) -> usize {
-        let batch = BATCH_TRAINS_MAX.saturating_sub(self.queued);
+        let queued = self.queued + usize::from(self.held.is_some());
+        let batch = BATCH_TRAINS_MAX.saturating_sub(queued);
         batch.min(IN_FLIGHT_TRAINS_MAX - self.in_flight)
     }
 
@@ -170,13 +186,22 @@ impl Path for UringRegisteredZc {
             .build()
             .user_data(u64::from(train.token));
         let is_single = train.bytes <= u32::from(train.stride);
-        self.push(if is_single { &single } else { &entry });
+        let entry = if is_single { single } else { entry };
+        if !self.is_ordered {
+            self.push(&entry);
+        } else if let Some(before) = self.held.replace(entry) {
+            self.push(&before.flags(squeue::Flags::IO_LINK));
+        }
         self.in_flight += 1;
         self.counters.trains += 1;
     }
 
     fn submit(&mut self) -> io::Result<()> {
         self.enter(0, None)
+    }
+
+    fn submit_and_wait(&mut self, completions: usize) -> io::Result<()> {
+        self.enter(completions, None)
     }
 
     fn submit_and_sleep(&mut self, deadline_ns: Option<u64>) -> io::Result<()> {
@@ -206,6 +231,10 @@ impl Path for UringRegisteredZc {
             }
             let token = u32::try_from(entry.user_data()).expect("tokens have 32 bits");
             if cqueue::notif(entry.flags()) {
+                if let Some(place) = self.cancelled.iter().position(|&it| it == token) {
+                    self.cancelled.swap_remove(place);
+                    continue;
+                }
                 let copied = entry.result() & USAGE_COPIED != 0;
                 self.counters.trains_copied += u64::from(copied);
                 self.counters.trains_zero_copy += u64::from(self.report_usage && !copied);
@@ -213,16 +242,25 @@ impl Path for UringRegisteredZc {
                 return Some(Completion {
                     token,
                     sent: None,
+                    packets_sent: None,
                     released: true,
                 });
             }
             let released = !cqueue::more(entry.flags());
             self.in_flight -= usize::from(released);
+            if released && entry.result() == -libc::ECANCELED {
+                // A single packet is never heard of again: what is too old to come is forgotten.
+                if self.cancelled.len() == BATCH_TRAINS_MAX {
+                    self.cancelled.remove(0);
+                }
+                self.cancelled.push(token);
+            }
             // Sent, and nothing to wait for: a single packet, copied on purpose.
             self.counters.trains_single += u64::from(released && entry.result() >= 0);
             return Some(Completion {
                 token,
                 sent: Some(-entry.result().min(0)),
+                packets_sent: None,
                 released,
             });
         }
@@ -241,45 +279,6 @@ impl fmt::Debug for UringRegisteredZc {
             .field("counters", &self.counters)
             .finish_non_exhaustive()
     }
-}
-
-/// The best ring this kernel builds: completions deferred to our own sleep, with one submitter (6.1); not
-/// interrupting us (5.19); or plain.
-fn build_ring() -> io::Result<IoUring> {
-    let entries = to_u32(BATCH_TRAINS_MAX * 2);
-    // Two completions a train, so that the kernel never has to keep one back.
-    let completions = to_u32(IN_FLIGHT_TRAINS_MAX * 2 + 2).next_power_of_two();
-    let builders: [fn(&mut io_uring::Builder); 3] = [
-        |b| {
-            b.setup_submit_all()
-                .setup_single_issuer()
-                .setup_defer_taskrun();
-        },
-        |b| {
-            b.setup_submit_all().setup_coop_taskrun();
-        },
-        |_| {},
-    ];
-    let mut last = Err(io::ErrorKind::Unsupported.into());
-    for set_up in builders {
-        let mut builder = IoUring::builder();
-        builder.setup_cqsize(completions);
-        set_up(&mut builder);
-        last = builder.build(entries);
-        // Only EINVAL speaks of the flags; anything else is true of every ring.
-        if !matches!(&last, Err(e) if e.raw_os_error() == Some(libc::EINVAL)) {
-            break;
-        }
-    }
-    last
-}
-
-fn kernel_at_least(major: u32, minor: u32) -> bool {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut parts = release
-        .split(|c: char| !c.is_ascii_digit())
-        .map(|p| p.parse().unwrap_or(0));
-    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (major, minor)
 }
 
 fn to_u32(n: usize) -> u32 {

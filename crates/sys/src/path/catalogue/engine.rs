@@ -1,0 +1,175 @@
+//! `krtpsendfile`, `ksendfile`, `sendmmsg_gso`, `sendmmsg`, `sendto`: packet images by the engine's paths.
+//!
+//! The paper's `krtpsendfile` is one call after which the kernel reads the file, adds RTP headers from an engine
+//! of its own, and sends. Here the headers are written before, once for all who send the file; what is left is
+//! an entry in a ring for each train and a crossing for each batch of them. `ksendfile` is the same without
+//! headers. The copying paths serve where there is no ring, and to compare.
+
+use std::io;
+use std::sync::Arc;
+
+use super::super::{self as path, Completion, Path, PathName, TRAIN_PACKETS_MAX, Train};
+use super::images::Images;
+use super::kernel::plant;
+use super::{Job, Mechanism, OpenError, Plan, Range, system};
+use crate::wake::Waker;
+
+#[derive(Debug)]
+pub(super) struct Engine {
+    path: Box<dyn Path>,
+    images: Images,
+    /// The trains of a batch, and what became of each.
+    batch: Vec<Handed>,
+    /// The token of the batch's first train; no two trains have the same, as far as 32 bits go.
+    token_first: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Handed {
+    packets: usize,
+    /// Packets that were taken, and the errno that ended it.
+    sent: Option<(usize, i32)>,
+    /// What a test wants to be answered; 0 for nothing.
+    planted: i32,
+}
+
+impl Engine {
+    pub(super) fn open(
+        name: PathName,
+        plan: &Plan,
+        image_bytes_max: usize,
+    ) -> Result<Self, OpenError> {
+        let images = Images::in_memory(plan, image_bytes_max, true)?;
+        let pool = images.pool().expect("in memory means in a pool");
+        let waker = Waker::new().map_err(system("make an event"))?;
+        Ok(Self {
+            path: path::open_ordered(name, pool, &Arc::new(waker))?,
+            images,
+            batch: Vec::with_capacity(path::BATCH_TRAINS_MAX),
+            token_first: 0,
+        })
+    }
+
+    /// Hands over as many trains as go at once, and waits until the kernel has let go of them. The errno of the
+    /// first that failed.
+    fn batch(&mut self, job: &mut Job<'_>, ready: Range<usize>) -> io::Result<i32> {
+        let handed = u32::try_from(self.batch.len()).expect("a batch is small");
+        self.token_first = self.token_first.wrapping_add(handed);
+        self.batch.clear();
+        let mut packets = ready;
+        while !packets.is_empty() && self.path.room() > 0 {
+            let is_cut = self.path.name().segments();
+            let is_full =
+                job.source.plan.packet_bytes(packets.start) == job.source.plan.packet_bytes_max();
+            let count = match is_cut {
+                true => job.train(packets.clone(), TRAIN_PACKETS_MAX),
+                // Images lie one behind the other only where they are as long as their distance.
+                false if is_full => job.source.plan.train(packets.clone(), TRAIN_PACKETS_MAX),
+                false => 1,
+            };
+            let train = packets.start..packets.start + count;
+            let bytes = job.source.plan.bytes(train.clone());
+            let stride = job.source.plan.packet_bytes(train.start);
+            let planted = plant::refusal();
+            self.path.queue(Train {
+                // To no socket: it fails, and what is behind it stays.
+                fd: if planted == 0 { job.socket } else { -1 },
+                offset: self.images.offset(train.start),
+                bytes: u32::try_from(bytes).expect("a train is below 64 KiB"),
+                stride: u16::try_from(stride).expect("a packet is below 64 KiB"),
+                token: self
+                    .token_first
+                    .wrapping_add(u32::try_from(self.batch.len()).expect("a batch is small")),
+            });
+            self.batch.push(Handed {
+                packets: count,
+                sent: None,
+                planted,
+            });
+            packets.start += count;
+        }
+        // The memory may be released before the answer is there.
+        while self.path.in_flight() > 0 || self.batch.iter().any(|handed| handed.sent.is_none()) {
+            self.path.submit_and_wait(self.path.in_flight().max(1))?;
+            while let Some(completion) = self.path.completion() {
+                self.completed(completion);
+            }
+        }
+        Ok(self.account(job))
+    }
+
+    fn completed(&mut self, completion: Completion) {
+        let place = completion.token.wrapping_sub(self.token_first);
+        let handed = &mut self.batch[place as usize];
+        if let Some(errno) = completion.sent {
+            let packets = completion
+                .packets_sent
+                .map_or(if errno == 0 { handed.packets } else { 0 }, |packets| {
+                    packets as usize
+                });
+            handed.sent = Some((packets, errno));
+        }
+    }
+
+    /// Tells the job what was taken, up to the first failure; its errno, or 0.
+    fn account(&self, job: &mut Job<'_>) -> i32 {
+        for handed in &self.batch {
+            let (packets, errno) = handed.sent.expect("every train is answered");
+            if packets > 0 {
+                job.sent(packets);
+            }
+            if errno != 0 {
+                return if handed.planted == 0 {
+                    errno
+                } else {
+                    handed.planted
+                };
+            }
+        }
+        0
+    }
+}
+
+impl Mechanism for Engine {
+    fn send(&mut self, job: &mut Job<'_>) -> io::Result<()> {
+        let is_cut = self.path.name().segments();
+        if is_cut {
+            job.segment()?;
+        } else {
+            job.calls.segment(job.socket, 0)?;
+        }
+        path::widen_send_buffer(job.socket)?;
+        job.calls.counters.crossings += 1;
+        while !job.packets.is_empty() {
+            let ready = self.images.ensure(job)?;
+            let before = self.path.counters();
+            let sent = self.batch(job, ready);
+            job.add(before, self.path.counters());
+            match sent? {
+                0 | libc::EINTR | libc::ECANCELED => {}
+                libc::EAGAIN => job.calls.wait(job.socket, libc::POLLOUT)?,
+                errno => return Err(io::Error::from_raw_os_error(errno)),
+            }
+        }
+        Ok(())
+    }
+
+    fn prepare(&mut self, job: &mut Job<'_>) -> io::Result<()> {
+        self.images.ensure(job).map(drop)
+    }
+
+    fn forget(&mut self) {
+        self.images.forget();
+    }
+}
+
+impl Job<'_> {
+    /// Counts what the engine's path did between two moments.
+    fn add(&mut self, before: path::Counters, after: path::Counters) {
+        let counters = &mut self.calls.counters;
+        counters.crossings += after.crossings - before.crossings;
+        counters.sends_zero_copy += after.trains_zero_copy - before.trains_zero_copy;
+        counters.sends_copied += after.trains_copied - before.trains_copied;
+        counters.sends_single += after.trains_single - before.trains_single;
+    }
+}
