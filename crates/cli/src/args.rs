@@ -10,9 +10,9 @@ use onrush_server::config::{Config, Limits};
 use onrush_sys::path::PathName;
 
 use crate::bench::Bench;
-use crate::compare::Compare;
+use crate::downloads::DownloadOptions;
 use crate::measure::Measure;
-use crate::report::Report;
+use crate::relay::RelayCommand;
 use crate::units::{Rate, Size, Time, within};
 
 /// Serves MPEG transport streams to RTSP players.
@@ -37,12 +37,11 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Serve(Box<Serve>),
+    Relay(Box<RelayCommand>),
     Inspect(Inspect),
     Doctor(Doctor),
     Bench(Bench),
     Measure(Measure),
-    Report(Report),
-    Compare(Compare),
     /// Print a shell's completion script
     ///
     /// Load it in the running shell, or put it where the shell looks for completions:
@@ -59,12 +58,12 @@ pub(crate) enum Command {
     },
 }
 
-/// Serve a directory of transport streams over RTSP
+/// Serve a directory of transport streams over RTSP, and all its files by HTTP
 ///
 /// Serves every file under MEDIA_DIR to RTSP 1.0 players over UDP, each under its path:
-/// rtsp://HOST:8554/folder/film.ts. Nothing outside the directory is ever served. The addresses and
-/// a command that plays each of the first files are printed on stdout, a line for each session and
-/// every warning on stderr.
+/// rtsp://HOST:8554/folder/film.ts, and to download at http://HOST:8080/folder/film.ts. Nothing
+/// outside the directory is ever served. The addresses and the commands that play and download each
+/// of the first files are printed on stdout, a line for each session and every warning on stderr.
 ///
 /// SIGINT (Ctrl-C) or SIGTERM says goodbye to every client and ends with 0; a second one ends at
 /// once. RUST_LOG sets what is logged: error, warn, info (default), debug, trace.
@@ -164,6 +163,9 @@ pub(crate) struct Serve {
         hide_possible_values = true
     )]
     pub(crate) log_format: LogFormat,
+
+    #[command(flatten, next_help_heading = "Downloads")]
+    pub(crate) downloads: DownloadOptions,
 
     #[command(
         flatten,
@@ -325,6 +327,7 @@ impl Serve {
                 session_timeout: self.session_timeout.0,
                 files_max: limits.files_max,
             },
+            downloads: self.downloads.settings(self.rtsp.is_empty()),
             fallback_bitrate: self.fallback_bitrate.0,
             path: self.path,
             faults: default.faults,
@@ -354,24 +357,31 @@ fn bytes(size: Size) -> usize {
     usize::try_from(size.0).unwrap_or(usize::MAX)
 }
 
-fn count(text: &str) -> Result<usize, String> {
+pub(crate) fn count(text: &str) -> Result<usize, String> {
     let allowed = 1..=COUNT_MAX;
     let number = text.parse().ok().filter(|number| allowed.contains(number));
     number.ok_or_else(|| format!("allowed is a whole number from 1 to {COUNT_MAX}"))
 }
 
-fn rtsp_address(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn rtsp_address(text: &str) -> Result<SocketAddr, String> {
     const PORT: u16 = 8554;
+    listening_address(text, PORT)
+}
+
+/// Reads ADDRESS:PORT, ADDRESS, which is at `port`, or PORT, which is at every address.
+pub(crate) fn listening_address(text: &str, port: u16) -> Result<SocketAddr, String> {
     let address = text.parse::<SocketAddr>().ok();
-    let port = || {
+    let everywhere = || {
         text.parse()
             .ok()
             .map(|port: u16| (Ipv6Addr::UNSPECIFIED, port).into())
     };
     let bare = text.trim_start_matches('[').trim_end_matches(']');
-    let ip = || bare.parse().ok().map(|ip: IpAddr| (ip, PORT).into());
-    address.or_else(port).or_else(ip).ok_or_else(|| {
-        "write ADDRESS:PORT, ADDRESS or PORT, as in 127.0.0.1:8554, [::1]:8554 or 8554".to_owned()
+    let ip = || bare.parse().ok().map(|ip: IpAddr| (ip, port).into());
+    address.or_else(everywhere).or_else(ip).ok_or_else(|| {
+        format!(
+            "write ADDRESS:PORT, ADDRESS or PORT, as in 127.0.0.1:{port}, [::1]:{port} or {port}"
+        )
     })
 }
 
@@ -401,7 +411,7 @@ fn cores(text: &str) -> Result<Cores, String> {
     }
 }
 
-fn ports(text: &str) -> Result<Ports, String> {
+pub(crate) fn ports(text: &str) -> Result<Ports, String> {
     let ends = text.split_once('-').and_then(|(first, last)| {
         let ports: (u16, u16) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
         (ports.0 > 0 && ports.0.is_multiple_of(2) && ports.1 % 2 == 1 && ports.0 < ports.1)
@@ -414,7 +424,7 @@ fn ports(text: &str) -> Result<Ports, String> {
 
 const BURST_MIN: Duration = Duration::from_millis(1);
 const BURST_MAX: Duration = Duration::from_secs(1);
-const DAY: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 const CACHE_BYTES_MAX: u64 = 1 << 40;
 const FALLBACK_BITRATE_MIN: u64 = 10_000;
@@ -443,11 +453,15 @@ Examples:
   onrush serve /srv/films --cache 8GiB --cores 2,3
   onrush serve /srv/films --rtsp 192.0.2.7:554 --rtsp '[2001:db8::7]:554'
   onrush serve --rtsp 127.0.0.1:0   only this machine, any free port
+  onrush serve /srv/films --ftp 2121 --access-log - --http 80
 
 Play it:
   ffplay -rtsp_transport udp rtsp://127.0.0.1:8554/demo.ts
   vlc rtsp://127.0.0.1:8554/demo.ts
   mpv --rtsp-transport=udp rtsp://127.0.0.1:8554/demo.ts
+
+Download it:
+  curl -O http://127.0.0.1:8080/demo.ts
 
 Exit codes:
   0  stopped by a signal, all clients told
@@ -470,8 +484,11 @@ mod tests {
 
     #[test]
     fn without_options_the_settings_are_the_defaults() {
-        let ours = format!("{:?}", serve(&[]).unwrap());
-        assert_eq!(ours, format!("{:?}", Config::default()));
+        let ours = serve(&[]).unwrap();
+        let mut default = Config::default();
+        // The library listens nowhere that it was not told to.
+        default.downloads.http_addresses = vec!["[::]:8080".parse().unwrap()];
+        assert_eq!(format!("{ours:?}"), format!("{default:?}"));
     }
 
     #[test]

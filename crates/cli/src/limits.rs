@@ -5,9 +5,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use onrush_server::config::Limits;
-use onrush_server::{engine, library, store};
-use onrush_sys::{lock, path, pool, probe};
+use onrush_server::downloads::{self, DownloadLimits};
+use onrush_server::relay::{self as channel, config, members};
+use onrush_server::{engine, ftp as session, library, relay, store};
+use onrush_sys::{group, lock, path, pool, probe, receive};
 use onrush_wire::media::{clock, plan, psi, ts};
+use onrush_wire::{ftp, http};
 use serde::Serialize;
 
 use crate::args::Doctor;
@@ -30,7 +33,11 @@ struct Limit {
 }
 
 pub(crate) fn print(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let limits: Vec<_> = settings().into_iter().chain(fixed()).collect();
+    let limits: Vec<_> = settings()
+        .into_iter()
+        .chain(of_downloads())
+        .chain(fixed())
+        .collect();
     if arguments.json {
         let document = Document {
             schema_version: 1,
@@ -82,16 +89,6 @@ fn settings() -> [Limit; 10] {
         session_timeout,
         files_max,
     } = Limits::default();
-    // The option is named after the field; its value carries the unit.
-    let limit = |name: &'static str, default: String, bounds| {
-        let option = format!("--{}", name.replace("_bytes", "").replace('_', "-"));
-        Limit {
-            name,
-            option: Some(option),
-            default,
-            bounds,
-        }
-    };
     let per_address = connections_per_address_max;
     [
         limit(
@@ -139,6 +136,67 @@ fn settings() -> [Limit; 10] {
     ]
 }
 
+/// Those of downloads.
+fn of_downloads() -> [Limit; 7] {
+    let DownloadLimits {
+        download_connections_max,
+        download_connections_per_address_max,
+        download_files_max,
+        download_requests_max,
+        download_head_time_max,
+        download_idle_time_max,
+        download_stall_time_max,
+    } = DownloadLimits::default();
+    [
+        limit(
+            "download_connections_max",
+            count(download_connections_max),
+            "HTTP and FTP; one more: 503, 421",
+        ),
+        limit(
+            "download_connections_per_address_max",
+            count(download_connections_per_address_max),
+            "of them from one address",
+        ),
+        limit(
+            "download_files_max",
+            count(download_files_max),
+            "names remembered for a moment",
+        ),
+        limit(
+            "download_requests_max",
+            count(download_requests_max),
+            "requests on one connection",
+        ),
+        limit(
+            "download_head_time_max",
+            time(download_head_time_max),
+            "a head's or command's arrival",
+        ),
+        limit(
+            "download_idle_time_max",
+            time(download_idle_time_max),
+            "silence between requests",
+        ),
+        limit(
+            "download_stall_time_max",
+            time(download_stall_time_max),
+            "a client that takes nothing",
+        ),
+    ]
+}
+
+/// The option is named after the field; its value carries the unit.
+fn limit(name: &'static str, default: String, bounds: &'static str) -> Limit {
+    let option = format!("--{}", name.replace("_bytes", "").replace('_', "-"));
+    Limit {
+        name,
+        option: Some(option),
+        default,
+        bounds,
+    }
+}
+
 /// The bounds that are constants: which, in what unit, and what it bounds.
 macro_rules! fixed {
     ($($module:ident::$name:ident as $unit:ident, $bounds:literal;)*) => {
@@ -167,6 +225,18 @@ fn fixed() -> Vec<Limit> {
         clock::PCR_JUMP_TICKS_MAX as pcr_ticks, "a step of one clock";
         clock::PCR_INTERVAL_TICKS_MAX as pcr_ticks, "a step forgiven";
         plan::TS_PACKETS_PER_RTP_MAX as count, "transport packets in one of RTP";
+        relay::API_BODY_BYTES_MAX as bytes, "a request to a relay's API";
+        relay::API_CONNECTIONS_MAX as count, "connections to it at once";
+        channel::CHANGES_MAX as count, "changes of members made one by one";
+        channel::CHANGES_WAITING_MAX as count, "changes of members that wait";
+        relay::MEMBERS_FILE_BYTES_MAX as bytes, "a file of members";
+        config::DELAY_MAX as time, "a delay of a relay";
+        config::SOURCES_MAX as count, "sources of a relay";
+        config::SOURCE_NAME_BYTES_MAX as bytes, "a source's name";
+        members::MEMBERS_MAX as count, "members of a source";
+        members::LINE_ERRORS_MAX as count, "wrong lines told of";
+        group::MEMBERS_MAX as count, "members of a group";
+        receive::BATCH_MAX as count, "messages taken in one crossing";
         store::CHUNKS_MAX as count, "chunks of a file";
         store::REQUESTS_MAX as count, "chunks waiting to be built";
         pool::PINS_MAX as count, "readers of a chunk";
@@ -183,6 +253,15 @@ fn fixed() -> Vec<Limit> {
         lock::EVENTS_MAX as count, "events a cache may lag behind";
         lock::DISCARD_MAX as time, "a discard of cached memory";
         probe::TRIAL_BYTES_MAX as bytes, "memory that doctor tries";
+        http::HEAD_BYTES_MAX as bytes, "an HTTP request's head";
+        http::HEADERS_MAX as count, "its header lines";
+        http::TARGET_BYTES_MAX as bytes, "its target";
+        http::RANGES_MAX as count, "its ranges; more: the whole file";
+        http::CHUNK_LINE_BYTES_MAX as count, "bytes of a chunk's size line";
+        downloads::OPEN_TIME_MAX as time, "age of a name looked up";
+        downloads::FOLDER_ENTRIES_MAX as count, "entries of a folder listed";
+        ftp::COMMAND_BYTES_MAX as count, "bytes of an FTP command";
+        session::DATA_TIME_MAX as time, "making a data connection";
     }
 }
 
@@ -219,7 +298,7 @@ mod tests {
         let command = Arguments::command();
         let serve = command.find_subcommand("serve").unwrap();
         let options: Vec<_> = serve.get_arguments().filter_map(|a| a.get_long()).collect();
-        for limit in settings() {
+        for limit in settings().into_iter().chain(of_downloads()) {
             let option = limit.option.unwrap();
             assert!(
                 options.contains(&option.trim_start_matches('-')),

@@ -7,12 +7,12 @@ mod args;
 mod bench;
 mod bench_lock;
 mod bench_serve;
-mod compare;
 mod doctor;
+mod downloads;
 mod inspect;
 mod limits;
 mod measure;
-mod report;
+mod relay;
 mod serve;
 mod units;
 
@@ -42,6 +42,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Doctor(arguments) if arguments.limits => limits::print(arguments, &mut out)?,
         Command::Doctor(arguments) => doctor::run(arguments, &mut out)?,
         Command::Serve(arguments) => serve::run(arguments, &mut out)?,
+        Command::Relay(arguments) => relay::run(arguments, &mut out)?,
         Command::Inspect(arguments) => {
             let options = inspect::InspectOptions {
                 burst: arguments.burst.0,
@@ -53,8 +54,6 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         }
         Command::Bench(arguments) => bench::run(arguments, &mut out)?,
         Command::Measure(arguments) => measure::run(arguments, &mut out)?,
-        Command::Report(arguments) => report::run(arguments, &mut out)?,
-        Command::Compare(arguments) => compare::run(arguments, &mut out)?,
         Command::Completions { shell } => {
             // Into memory first: the generator panics when it cannot write.
             let mut script = Vec::new();

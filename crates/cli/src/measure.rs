@@ -1,17 +1,17 @@
 //! `onrush measure`: what every primitive of the operating system costs here.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::{Args, ValueEnum, ValueHint};
 use indicatif::{ProgressBar, ProgressStyle};
 use onrush_measure::experiment::Record;
+use onrush_measure::primitives::peer::Peer;
 use onrush_measure::primitives::{self, Entry, Group, MeasureRecord, Row, Settings};
-use onrush_measure::report::Page;
-
-use crate::report;
 
 /// Measure what the operating system costs here
 ///
@@ -39,13 +39,8 @@ pub(crate) struct Measure {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     json: Option<PathBuf>,
 
-    /// Write a page with tables and plots to this file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    html: Option<PathBuf>,
-
     /// Print such a file's table, measure nothing
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
-          conflicts_with_all = ["quick", "only", "json", "system_clock"])]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, exclusive = true)]
     from: Option<PathBuf>,
 
     /// Make and read files here
@@ -55,12 +50,35 @@ pub(crate) struct Measure {
           value_hint = ValueHint::DirPath)]
     dir: PathBuf,
 
+    /// Measure the network to this host, too
+    ///
+    /// HOST or HOST:PORT, where `onrush measure --peer` runs.
+    #[arg(long, value_name = "HOST")]
+    remote: Option<String>,
+
+    /// Read files here, too
+    ///
+    /// A directory of a mounted remote file system; up to 85 MiB are written and removed again.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    mounted: Option<PathBuf>,
+
+    /// Be the host that --remote measures to
+    ///
+    /// Listens at ADDRESS:PORT for connections and datagrams until it is interrupted: it echoes,
+    /// swallows, and reads a file of its own making to whoever asks, 16 connections at once.
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = PEER_ADDRESS,
+          conflicts_with_all = ["quick", "only", "json", "from", "remote", "mounted"])]
+    peer: Option<SocketAddr>,
+
     /// Tell the time by CLOCK_MONOTONIC_RAW
     ///
     /// Even if the processor has a counter of its own, which costs less to read.
     #[arg(long)]
     system_clock: bool,
 }
+
+/// Every address, IPv4 too.
+const PEER_ADDRESS: &str = "[::]:7010";
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum GroupName {
@@ -76,6 +94,26 @@ enum GroupName {
 ///
 /// If nothing can be measured, or a file not be written.
 pub(crate) fn run(arguments: &Measure, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    if let Some(address) = arguments.peer {
+        let peer = Peer::listen(address).with_context(|| format!("can not listen at {address}"))?;
+        writeln!(out, "listening at {}", peer.address()?)?;
+        out.flush()?;
+        peer.serve();
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(file) = &arguments.json {
+        // Found out now, rather than after ten minutes.
+        std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(file)
+            .with_context(|| {
+                format!(
+                    "can not write {}; name another file with --json",
+                    file.display()
+                )
+            })?;
+    }
     let record: MeasureRecord = match &arguments.from {
         Some(file) => Record::read(file, primitives::NAME)?,
         None => measure(arguments)?,
@@ -83,19 +121,9 @@ pub(crate) fn run(arguments: &Measure, out: &mut dyn Write) -> anyhow::Result<Ex
     if let Some(file) = &arguments.json {
         record.write(file)?;
     }
-    if let Some(file) = &arguments.html {
-        report::write(&of_record(&record)?, file)?;
-    }
     print(&record, out)?;
     let is_void = |entry: &Entry| matches!(entry, Entry::Row(Row { void: Some(_), .. }));
     Ok(ExitCode::from(u8::from(record.runs.iter().any(is_void))))
-}
-
-fn of_record(record: &MeasureRecord) -> anyhow::Result<Page> {
-    Ok(onrush_measure::report::of_record(
-        &format!("Onrush on {}", record.environment.cpu),
-        &record.any()?,
-    ))
 }
 
 fn measure(arguments: &Measure) -> anyhow::Result<MeasureRecord> {
@@ -140,6 +168,8 @@ impl Measure {
         Settings {
             groups: Group::ALL.into_iter().filter(is_wanted).collect(),
             folder: self.dir.clone(),
+            remote: self.remote.clone(),
+            mounted: self.mounted.clone(),
             system_clock: self.system_clock,
             ..settings
         }

@@ -22,6 +22,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{LogFormat, Serve};
+use crate::downloads;
 use crate::units::{Size, Time, ranges};
 
 pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
@@ -78,6 +79,22 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
     for address in &listening {
         writeln!(out, "listening  rtsp://{address}/")?;
     }
+    for (scheme, addresses) in [
+        ("http", server.http_addresses()),
+        ("ftp", server.ftp_addresses()),
+    ] {
+        for address in addresses
+            .iter()
+            .flat_map(|&address| reached_at(address, &host))
+        {
+            writeln!(out, "listening  {scheme}://{address}/")?;
+        }
+    }
+    let http = server
+        .http_addresses()
+        .first()
+        .map(|&address| reached_at(address, &host));
+    let http = http.as_deref().and_then(<[_]>::first);
     let root = config.media_root.display();
     let names = Library::new(config)?.names(usize::MAX)?;
     let first = listening.first().into_iter().cycle();
@@ -89,6 +106,7 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
             "play       {PLAYER} {quote}rtsp://{address}/{}{quote}",
             in_url(name)
         )?;
+        downloads::curl_line(out, http, in_url(name))?;
     }
     match names.len() {
         0 => writeln!(
@@ -150,7 +168,7 @@ fn demo_folder(here: &Path, program: &Path) -> Option<PathBuf> {
 }
 
 /// Where a server that listens on `address` is reached from: wildcards are all the addresses there are.
-fn reached_at(address: SocketAddr, host: &[IpAddr]) -> Vec<SocketAddr> {
+pub(crate) fn reached_at(address: SocketAddr, host: &[IpAddr]) -> Vec<SocketAddr> {
     if !address.ip().is_unspecified() {
         return vec![address];
     }
@@ -177,7 +195,7 @@ fn in_url(name: &Path) -> impl fmt::Display + '_ {
     percent_encode(name.as_os_str().as_encoded_bytes(), KEPT)
 }
 
-fn log_to_stderr(format: LogFormat) {
+pub(crate) fn log_to_stderr(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -191,20 +209,20 @@ fn log_to_stderr(format: LogFormat) {
 }
 
 /// SIGINT and SIGTERM, caught from the moment this exists.
-struct Signals {
+pub(crate) struct Signals {
     runtime: Runtime,
     interrupt: Signal,
     terminate: Signal,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum SignalName {
+pub(crate) enum SignalName {
     Interrupt,
     Terminate,
 }
 
 impl Signals {
-    fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
         let guard = runtime.enter();
         let interrupt = signal(SignalKind::interrupt())?;
@@ -218,7 +236,7 @@ impl Signals {
     }
 
     /// Waits for the next one.
-    fn next(&mut self) -> SignalName {
+    pub(crate) fn next(&mut self) -> SignalName {
         let Self {
             runtime,
             interrupt,
@@ -234,7 +252,7 @@ impl Signals {
 
     /// Ends the program at the next one; but not at an echo of the one before: timeout(1), for one, sends
     /// each to the program and then to its group.
-    fn exit_at_next(mut self) -> ! {
+    pub(crate) fn exit_at_next(mut self) -> ! {
         const ECHO: Duration = Duration::from_millis(250);
         let first = Instant::now();
         loop {
@@ -266,7 +284,7 @@ impl fmt::Display for SignalName {
 }
 
 const DEMO_NAME: &str = "demo.ts";
-const PLAYER: &str = "ffplay -rtsp_transport udp";
+pub(crate) const PLAYER: &str = "ffplay -rtsp_transport udp";
 
 /// So many files get a line of their own.
 const FILES_SHOWN_MAX: usize = 5;

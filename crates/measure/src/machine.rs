@@ -141,6 +141,17 @@ pub fn waited_ns(thread: u32) -> u64 {
     waited.unwrap_or(0)
 }
 
+/// Whether a hypervisor says that it is there.
+#[must_use]
+pub fn is_virtual() -> bool {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
+    let flags = flags.unwrap_or_default();
+    flags
+        .split_ascii_whitespace()
+        .any(|flag| flag == "hypervisor")
+}
+
 /// Runnable threads of the whole machine, averaged over the last minute.
 #[must_use]
 pub fn load() -> f64 {

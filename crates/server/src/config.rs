@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use onrush_sys::path::PathName;
 
+use crate::downloads::Downloads;
 use crate::faults::Faults;
 
 /// Everything `onrush serve` can be told.
@@ -25,6 +26,8 @@ pub struct Config {
     pub cores: Vec<usize>,
     /// What peers may ask for at the most.
     pub limits: Limits,
+    /// The same files by HTTP and FTP.
+    pub downloads: Downloads,
     /// The rate of a transport stream that carries no clock (no PCR), in bit/s.
     pub fallback_bitrate: u64,
     /// The best data path to try; worse ones follow where it is not available.
@@ -85,6 +88,7 @@ impl Default for Config {
             cache_bytes: 1 << 30,
             cores: Vec::new(),
             limits: Limits::default(),
+            downloads: Downloads::default(),
             fallback_bitrate: 4_000_000,
             path: PathName::UringRegisteredZc,
             faults: Faults::default(),

@@ -1,4 +1,5 @@
-//! The Onrush server: packet images in a [`store`], sent by an [`engine`], controlled over [`rtsp`].
+//! The Onrush server: packet images in a [`store`], sent by an [`engine`], controlled over [`rtsp`]; and files as
+//! they are, by HTTP and FTP ([`downloads`]).
 //!
 //! Control (connections, sessions, RTCP) is ordinary asynchronous code on a thread of its own. Data is
 //! the engine's: one pinned thread a core, which shares no lock with control and allocates nothing once
@@ -6,9 +7,13 @@
 
 pub mod config;
 pub mod data;
+pub mod downloads;
 pub mod engine;
 pub mod faults;
+pub mod ftp;
+pub mod http;
 pub mod library;
+pub mod relay;
 pub mod rtsp;
 pub mod server;
 pub mod store;

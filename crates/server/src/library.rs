@@ -181,6 +181,11 @@ impl Library {
         self.root.path()
     }
 
+    /// The same, for others who open files in it.
+    pub(crate) fn root_shared(&self) -> Arc<Root> {
+        Arc::clone(&self.root)
+    }
+
     /// The media at `name`: decoded, relative to the root, `/` between folders. Indexes the file the first
     /// time (which reads all of it, on a blocking thread). Call it within a tokio runtime. Dropping the
     /// future does not stop an indexing that has begun; its result serves the next caller.
@@ -611,7 +616,7 @@ fn open_error(name: &str, source: io::Error) -> OpenError {
 }
 
 /// The name as a path, if it stays under the root by its own words and names nothing hidden.
-fn safe(name: &str) -> Option<PathBuf> {
+pub(crate) fn safe(name: &str) -> Option<PathBuf> {
     if name.len() > NAME_BYTES_MAX || name.contains('\0') {
         return None;
     }
@@ -626,7 +631,7 @@ fn safe(name: &str) -> Option<PathBuf> {
     plain.then(|| path.to_owned())
 }
 
-fn is_hidden(name: &std::ffi::OsStr) -> bool {
+pub(crate) fn is_hidden(name: &std::ffi::OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
 }
 
@@ -660,7 +665,7 @@ fn random_origin() -> io::Result<RtpOrigin> {
 }
 
 /// Runs what may wait for a disk where waiting is allowed.
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     tokio::task::spawn_blocking(work)

@@ -20,8 +20,9 @@ use tokio::task::LocalSet;
 
 use crate::config::Config;
 use crate::data::{Data, DataError};
+use crate::downloads::{Listening, Running};
 use crate::library::{Library, LibraryError};
-use crate::rtsp::{self, Control, Statistics};
+use crate::rtsp::{self, Content, Control, Statistics};
 
 /// A server that runs. Dropping it stops it, as [`Self::shutdown`] does.
 #[derive(Debug)]
@@ -33,6 +34,7 @@ pub struct Server {
     statistics: Arc<Statistics>,
     stop: Option<oneshot::Sender<()>>,
     control: Option<JoinHandle<()>>,
+    downloads: Option<Running>,
 }
 
 /// Why a server could not be started.
@@ -40,8 +42,10 @@ pub struct Server {
 #[non_exhaustive]
 pub enum StartError {
     /// It can not listen there.
-    #[error("can not listen at {address}: {source}; choose another with --rtsp")]
+    #[error("can not listen at {address}: {source}; choose another with {option}")]
     Listen {
+        /// What chooses it.
+        option: &'static str,
         /// Where.
         address: SocketAddr,
         /// What the system said.
@@ -56,6 +60,12 @@ pub enum StartError {
     /// The data plane can not run.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// Downloads can not be served.
+    #[error("can not start downloads: {source}")]
+    Downloads {
+        /// What the system said.
+        source: io::Error,
+    },
     /// The control thread can not run.
     #[error("can not start the control thread: {source}")]
     Control {
@@ -74,16 +84,18 @@ impl Server {
         if config.rtsp_addresses.is_empty() {
             return Err(StartError::NoAddress);
         }
-        let listeners = config.rtsp_addresses.iter().map(|&address| {
-            rtsp::bind(address).map_err(|source| StartError::Listen { address, source })
-        });
-        let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
+        let listeners = bind(&config.rtsp_addresses, "--rtsp")?;
+        let listening = Listening {
+            http: bind(&config.downloads.http_addresses, "--http")?,
+            ftp: bind(&config.downloads.ftp_addresses, "--ftp")?,
+        };
         let control_error = |source| StartError::Control { source };
         let addresses = listeners.iter().map(TcpListener::local_addr);
         let addresses = addresses
             .collect::<Result<Vec<_>, _>>()
             .map_err(control_error)?;
         let library = Arc::new(Library::new(&config)?);
+        let downloads = download(&config, &library, &addresses, listening)?;
         let data = Data::start(&config)?;
         let path_name = data.path().as_str();
         let area = data.store().pool().area();
@@ -98,7 +110,7 @@ impl Server {
         let counted = Arc::clone(&statistics);
         let run = move || {
             // In here, because nothing of it may leave the thread.
-            let control = Control::new(config, library, data, counted);
+            let control = Control::new(config, Content::Stored { library, data }, counted);
             serve(runtime, control, listeners, stopped);
         };
         let thread = thread::Builder::new()
@@ -112,6 +124,7 @@ impl Server {
             statistics,
             stop: Some(stop),
             control: Some(thread.map_err(control_error)?),
+            downloads,
         })
     }
 
@@ -122,6 +135,18 @@ impl Server {
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Where HTTP listens, likewise.
+    #[must_use]
+    pub fn http_addresses(&self) -> &[SocketAddr] {
+        self.downloads.as_ref().map_or(&[], |d| &d.http_addresses)
+    }
+
+    /// Where FTP listens, likewise.
+    #[must_use]
+    pub fn ftp_addresses(&self) -> &[SocketAddr] {
+        self.downloads.as_ref().map_or(&[], |d| &d.ftp_addresses)
     }
 
     /// The name of the data path that it started with, as in the catalogue.
@@ -164,6 +189,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         drop(self.stop.take());
+        drop(self.downloads.take());
         if let Some(Err(panic)) = self.control.take().map(JoinHandle::join) {
             // What the thread died of is not lost, and not thrown over another panic.
             if !thread::panicking() {
@@ -171,6 +197,35 @@ impl Drop for Server {
             }
         }
     }
+}
+
+fn bind(addresses: &[SocketAddr], option: &'static str) -> Result<Vec<TcpListener>, StartError> {
+    let listeners = addresses.iter().map(|&address| {
+        let listen = |source| StartError::Listen {
+            option,
+            address,
+            source,
+        };
+        rtsp::bind(address).map_err(listen)
+    });
+    listeners.collect()
+}
+
+/// Starts downloads, if anybody is to be heard.
+fn download(
+    config: &Config,
+    library: &Library,
+    rtsp_addresses: &[SocketAddr],
+    listening: Listening,
+) -> Result<Option<Running>, StartError> {
+    if listening.http.is_empty() && listening.ftp.is_empty() {
+        return Ok(None);
+    }
+    let rtsp_port = rtsp_addresses.first().map(SocketAddr::port);
+    let settings = config.downloads.clone();
+    Running::start(settings, library.root_shared(), rtsp_port, listening)
+        .map(Some)
+        .map_err(|source| StartError::Downloads { source })
 }
 
 fn serve(

@@ -51,10 +51,10 @@ impl Root {
     ///
     /// `EXDEV` if the name leads out of the root; else what the system says.
     pub fn open_beneath(&self, relative: &Path) -> io::Result<File> {
-        match self.openat2(relative) {
+        match self.openat2(relative, 0) {
             // An absolute link leads out for the kernel, even one to a place under the root.
             Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
-                self.openat2(&self.resolve(relative)?)
+                self.openat2(&self.resolve(relative)?, 0)
             }
             // Missing (before Linux 5.6), or forbidden by a container's seccomp filter.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
@@ -62,6 +62,14 @@ impl Root {
             }
             answer => answer,
         }
+    }
+
+    /// Opens `relative` as [`Self::open_beneath`] does, if that takes no disk: all of the name must be in the
+    /// kernel's cache. `None` if it is not, or if only `open_beneath` can tell.
+    #[must_use]
+    pub fn open_cached(&self, relative: &Path) -> Option<File> {
+        // Linux 5.12; before that EINVAL, and `open_beneath` does it all.
+        self.openat2(relative, libc::RESOLVE_CACHED).ok()
     }
 
     /// The name of `relative` without symbolic links, still relative to the root.
@@ -89,13 +97,13 @@ impl Root {
         }
     }
 
-    fn openat2(&self, relative: &Path) -> io::Result<File> {
+    fn openat2(&self, relative: &Path, resolve: u64) -> io::Result<File> {
         let name = CString::new(relative.as_os_str().as_bytes())?;
         // SAFETY: `open_how` is integers only, for which all-zero is a value, and it is how the kernel
         // wants fields of later versions.
         let mut how: libc::open_how = unsafe { std::mem::zeroed() };
         how.flags = u64::from(OPEN_FLAGS.cast_unsigned());
-        how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS;
+        how.resolve = resolve | libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS;
         // SAFETY: the descriptor is open as long as `self` lives; `name` ends in NUL and `how` is an
         // initialised `open_how` of the size given; both outlive the call, which keeps neither.
         let fd = unsafe {
@@ -185,6 +193,27 @@ mod tests {
             assert_eq!(open("loop"), Err(Some(libc::ELOOP)));
             assert_eq!(open("missing"), Err(Some(libc::ENOENT)));
             assert_eq!(open("folder/inside/deeper"), Err(Some(libc::ENOTDIR)));
+        }
+    }
+
+    #[test]
+    fn what_was_opened_before_opens_from_the_cache_and_nothing_outside_does() {
+        let (_directory, root) = tree();
+        drop(root.open_beneath(Path::new("folder/inside")).unwrap());
+        let file = root.open_cached(Path::new("folder/inside"));
+        assert_eq!(
+            read(file.ok_or_else(io::Error::last_os_error)).unwrap(),
+            "inside"
+        );
+        for out in [
+            "out",
+            "out-absolute",
+            "folder-out/secret",
+            "../secret",
+            "missing",
+        ] {
+            drop(root.open_beneath(Path::new(out)));
+            assert!(root.open_cached(Path::new(out)).is_none(), "{out}");
         }
     }
 

@@ -11,6 +11,7 @@ pub mod path;
 pub mod pool;
 pub mod primitive;
 pub mod probe;
+pub mod receive;
 pub mod socket;
 pub mod thread;
 pub mod wake;

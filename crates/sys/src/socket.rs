@@ -1,8 +1,10 @@
 //! What a socket knows and the standard library does not ask.
 
 use std::io;
-use std::net::UdpSocket;
+use std::mem;
+use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::ptr;
 
 /// The path MTU towards the address `socket` is connected to, in bytes, IP header included: the route's, or
 /// less once a router has said so.
@@ -34,9 +36,121 @@ pub fn path_mtu(socket: &UdpSocket) -> io::Result<u32> {
     u32::try_from(mtu_bytes).map_err(io::Error::other)
 }
 
+/// Makes `socket` hear the multicast group `group` on the interface of number `interface` (0: as the routes say),
+/// from everybody or from `source` alone (RFC 3678), and no group that somebody else on this host has joined.
+///
+/// # Errors
+///
+/// EINVAL if `group` is none, or of another family than the socket; ENODEV if there is no such interface.
+pub fn join_group(
+    socket: &UdpSocket,
+    group: IpAddr,
+    source: Option<IpAddr>,
+    interface: u32,
+) -> io::Result<()> {
+    // Of the kernel's include/uapi/linux/in.h and in6.h; not in the libc crate.
+    const MCAST_JOIN_GROUP: libc::c_int = 42;
+    const MCAST_JOIN_SOURCE_GROUP: libc::c_int = 46;
+    const IP_MULTICAST_ALL: libc::c_int = 49;
+    const IPV6_MULTICAST_ALL: libc::c_int = 29;
+    /// `struct group_source_req`; `struct group_req` is its beginning.
+    #[repr(C)]
+    struct Request {
+        interface: u32,
+        group: libc::sockaddr_storage,
+        source: libc::sockaddr_storage,
+    }
+    let (level, all) = match group {
+        IpAddr::V4(_) => (libc::IPPROTO_IP, IP_MULTICAST_ALL),
+        IpAddr::V6(_) => (libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL),
+    };
+    let request = Request {
+        interface,
+        group: storage(group),
+        source: storage(source.unwrap_or(group)),
+    };
+    let (option, value_bytes) = match source {
+        None => (MCAST_JOIN_GROUP, mem::offset_of!(Request, source)),
+        Some(_) => (MCAST_JOIN_SOURCE_GROUP, size_of::<Request>()),
+    };
+    set(socket, level, option, &request, value_bytes)?;
+    set(socket, level, all, &0_i32, 4)
+}
+
+fn set<T>(
+    socket: &UdpSocket,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &T,
+    value_bytes: usize,
+) -> io::Result<()> {
+    assert!(value_bytes <= size_of::<T>());
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the first `value_bytes` of `value` are
+    // readable, as asserted, and outlive the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            ptr::from_ref(value).cast(),
+            libc::socklen_t::try_from(value_bytes).unwrap_or(0),
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// An address without a port, as the kernel takes it.
+fn storage(ip: IpAddr) -> libc::sockaddr_storage {
+    // SAFETY: a sockaddr_storage is integers, for which zero is a value.
+    let mut storage: libc::sockaddr_storage = unsafe { mem::zeroed() };
+    let family = |family| libc::sa_family_t::try_from(family).expect("both are below 16");
+    let place = &raw mut storage;
+    match ip {
+        IpAddr::V4(ip) => {
+            // SAFETY: a sockaddr_in is integers, for which zero is a value.
+            let mut v4: libc::sockaddr_in = unsafe { mem::zeroed() };
+            v4.sin_family = family(libc::AF_INET);
+            v4.sin_addr.s_addr = u32::from(ip).to_be();
+            // SAFETY: a sockaddr_storage is large and aligned enough for a sockaddr_in.
+            unsafe { ptr::write(place.cast(), v4) };
+        }
+        IpAddr::V6(ip) => {
+            // SAFETY: a sockaddr_in6 is integers, for which zero is a value.
+            let mut v6: libc::sockaddr_in6 = unsafe { mem::zeroed() };
+            v6.sin6_family = family(libc::AF_INET6);
+            v6.sin6_addr.s6_addr = ip.octets();
+            // SAFETY: a sockaddr_storage is large and aligned enough for a sockaddr_in6.
+            unsafe { ptr::write(place.cast(), v6) };
+        }
+    }
+    storage
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn groups_are_joined_in_both_families_and_only_groups() {
+        let lo = 1;
+        let groups = [
+            ("127.0.0.1", "239.1.2.3", None),
+            ("127.0.0.1", "232.1.2.3", Some("127.0.0.1")),
+            ("::1", "ff05::1:3", None),
+            ("::1", "ff35::1:3", Some("::1")),
+        ];
+        for (own, group, source) in groups {
+            let socket = UdpSocket::bind((own, 0)).unwrap();
+            let source = source.map(|source: &str| source.parse().unwrap());
+            join_group(&socket, group.parse().unwrap(), source, lo).unwrap();
+            let error = join_group(&socket, own.parse().unwrap(), source, lo).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "{own}");
+        }
+    }
 
     #[test]
     fn loopback_has_its_mtu_in_both_families() {

@@ -34,7 +34,8 @@ pub fn keep_off(cores: &[usize]) {
     }
 }
 
-fn bind_to(cores: &[usize]) -> io::Result<()> {
+/// Binds the calling thread to these processors. Errors: EINVAL if this process may use none of them.
+pub fn bind_to(cores: &[usize]) -> io::Result<()> {
     if cores.iter().any(|&core| core >= libc::CPU_SETSIZE as usize) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }

@@ -1,7 +1,7 @@
 //! Waking a thread that sleeps in its data path.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// An eventfd: written by whoever has work for a thread, waited for by the thread.
 #[derive(Debug)]
@@ -34,6 +34,12 @@ impl Waker {
         let mut count = 0u64;
         // SAFETY: the eight bytes of `count` are writable. EAGAIN means there was nothing to forget.
         unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut count).cast(), 8) };
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

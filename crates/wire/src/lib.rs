@@ -5,6 +5,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod calendar;
+
+pub mod ftp;
+pub mod http;
+pub mod live;
 pub mod media;
 pub mod pace;
 pub mod rtcp;

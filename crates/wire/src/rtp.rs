@@ -62,11 +62,66 @@ impl Header {
     }
 }
 
+/// What a payload type means everywhere (RFC 3551, tables 4 and 5).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct StaticPayload {
+    /// The number in the header.
+    pub payload_type: u8,
+    /// Whether it is sound alone.
+    pub is_audio: bool,
+    /// Its name, as in `a=rtpmap`; with the number of channels, where there are two.
+    pub encoding: (&'static str, Option<u8>),
+    /// Ticks a second of its timestamps.
+    pub clock_hz: u32,
+}
+
+impl StaticPayload {
+    /// A transport stream.
+    pub const MP2T: Self = Self {
+        payload_type: PAYLOAD_TYPE_MP2T,
+        is_audio: false,
+        encoding: ("MP2T", None),
+        clock_hz: 90_000,
+    };
+
+    /// What `payload_type` means; `None` for those that every session defines for itself, and for old speech codecs.
+    #[must_use]
+    pub fn of(payload_type: u8) -> Option<Self> {
+        let (is_audio, encoding, clock_hz) = match payload_type {
+            0 => (true, ("PCMU", None), 8000),
+            8 => (true, ("PCMA", None), 8000),
+            // 16 kHz of sound by 8 kHz of ticks: an error of RFC 1890 that was kept.
+            9 => (true, ("G722", None), 8000),
+            10 => (true, ("L16", Some(2)), 44_100),
+            11 => (true, ("L16", None), 44_100),
+            14 => (true, ("MPA", None), 90_000),
+            26 => (false, ("JPEG", None), 90_000),
+            31 => (false, ("H261", None), 90_000),
+            32 => (false, ("MPV", None), 90_000),
+            PAYLOAD_TYPE_MP2T => return Some(Self::MP2T),
+            34 => (false, ("H263", None), 90_000),
+            _ => return None,
+        };
+        Some(Self {
+            payload_type,
+            is_audio,
+            encoding,
+            clock_hz,
+        })
+    }
+}
+
 /// A media time in nanoseconds as RTP ticks since the start of the media, modulo 2^32.
 #[must_use]
 pub fn ticks(time_ns: u64) -> u32 {
+    ticks_of(time_ns, CLOCK_HZ)
+}
+
+/// The same for a payload whose clock makes `clock_hz` ticks a second.
+#[must_use]
+pub fn ticks_of(time_ns: u64, clock_hz: u64) -> u32 {
     // Widened: 2^64 ns times 90,000 overflows u64 after 57 hours.
-    let ticks = u128::from(time_ns) * u128::from(CLOCK_HZ) / 1_000_000_000;
+    let ticks = u128::from(time_ns) * u128::from(clock_hz) / 1_000_000_000;
     #[allow(
         clippy::cast_possible_truncation,
         reason = "RTP timestamps are modulo 2^32"
@@ -95,9 +150,23 @@ mod tests {
     }
 
     #[test]
+    fn static_payloads_are_known_and_dynamic_ones_are_not() {
+        assert_eq!(StaticPayload::of(33), Some(StaticPayload::MP2T));
+        let stereo = StaticPayload::of(10).unwrap();
+        assert_eq!((stereo.clock_hz, stereo.encoding.1), (44_100, Some(2)));
+        assert!(
+            (0..=255)
+                .filter_map(StaticPayload::of)
+                .all(|p| p.payload_type < 35)
+        );
+        assert_eq!(StaticPayload::of(96), None);
+    }
+
+    #[test]
     fn ticks_wrap_and_do_not_overflow() {
         assert_eq!(ticks(1_000_000_000), 90_000);
         // 2^64 - 1 ns are 1,660,206,966,633,859 ticks; this is what is left of them modulo 2^32.
         assert_eq!(ticks(u64::MAX), 243266947);
+        assert_eq!(ticks_of(2_000_000_000, 8000), 16_000);
     }
 }

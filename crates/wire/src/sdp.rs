@@ -1,23 +1,25 @@
-//! The session description of one stored transport stream (RFC 8866; RFC 2326, appendix C).
+//! The session description of one stream, stored or live (RFC 8866; RFC 2326, appendix C).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sdp_types::{Attribute, Connection, Media, MediaType, Origin, Session, Time, TransportProto};
 
-use crate::rtp::{CLOCK_HZ, PAYLOAD_TYPE_MP2T};
+use crate::rtp::StaticPayload;
 use crate::rtsp::{TRACK, npt};
 
-/// What a client is told about a file before it asks for it.
+/// What a client is told about a stream before it asks for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Description<'a> {
     /// Its name, for people.
     pub name: &'a str,
-    /// A number that stays the same while the file does.
+    /// A number that stays the same while the stream does.
     pub id: u64,
     /// The server's address, as the client sees it.
     pub server: IpAddr,
-    /// From the first packet to the end of the last.
-    pub duration_ns: u64,
+    /// What its packets hold.
+    pub payload: StaticPayload,
+    /// From the first packet to the end of the last; `None` for what is live.
+    pub duration_ns: Option<u64>,
 }
 
 impl Description<'_> {
@@ -30,9 +32,21 @@ impl Description<'_> {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
-        let payload_type = PAYLOAD_TYPE_MP2T.to_string();
-        let rtpmap = format!("{payload_type} MP2T/{CLOCK_HZ}");
-        let mut media = Media::new(MediaType::Video, 0, TransportProto::RtpAvp, &payload_type);
+        let StaticPayload {
+            is_audio,
+            encoding: (encoding, channels),
+            clock_hz,
+            ..
+        } = self.payload;
+        let payload_type = self.payload.payload_type.to_string();
+        let channels = channels.map_or_else(String::new, |channels| format!("/{channels}"));
+        let rtpmap = format!("{payload_type} {encoding}/{clock_hz}{channels}");
+        let media_type = if is_audio {
+            MediaType::Audio
+        } else {
+            MediaType::Video
+        };
+        let mut media = Media::new(media_type, 0, TransportProto::RtpAvp, &payload_type);
         media.add_attribute(Attribute::with_value("rtpmap", rtpmap));
         media.add_attribute(Attribute::with_value("control", TRACK));
         // A line end in a file's name would begin a line of its own choosing.
@@ -43,7 +57,10 @@ impl Description<'_> {
         session.add_time(Time::new(0, 0));
         let tool = concat!("onrush ", env!("CARGO_PKG_VERSION"));
         session.add_attribute(Attribute::with_value("tool", tool));
-        let range = format!("npt=0-{}", npt(self.duration_ns));
+        let range = self.duration_ns.map_or_else(
+            || "npt=now-".to_owned(),
+            |duration_ns| format!("npt=0-{}", npt(duration_ns)),
+        );
         session.add_attribute(Attribute::with_value("range", range));
         session.add_attribute(Attribute::with_value("control", "*"));
         session.add_media(media);
@@ -65,7 +82,8 @@ mod tests {
             name,
             id: 77,
             server,
-            duration_ns: 12_345_678_901,
+            payload: StaticPayload::MP2T,
+            duration_ns: Some(12_345_678_901),
         };
         String::from_utf8(description.to_bytes()).unwrap()
     }
@@ -81,6 +99,21 @@ mod tests {
                 env!("CARGO_PKG_VERSION"),
             )
         );
+    }
+
+    #[test]
+    fn what_is_live_has_a_payload_and_no_end() {
+        let description = Description {
+            name: "radio",
+            id: 1,
+            server: "::1".parse().unwrap(),
+            payload: StaticPayload::of(10).unwrap(),
+            duration_ns: None,
+        };
+        let text = String::from_utf8(description.to_bytes()).unwrap();
+        assert!(text.contains("\r\na=range:npt=now-\r\n"), "{text}");
+        let media = "m=audio 0 RTP/AVP 10\r\na=rtpmap:10 L16/44100/2\r\n";
+        assert!(text.contains(media), "{text}");
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(super) struct Method {
     counter: Counter,
     ns_per_tick: f64,
     read_ticks: f64,
-    core: usize,
+    cores: Vec<usize>,
     settings: Settings,
     basics: Basics,
 }
@@ -48,7 +48,8 @@ impl Method {
     ///
     /// If it can not be bound, or the clock stands still.
     pub(super) fn new(settings: &Settings) -> Result<Self, MeasureError> {
-        let core = allowed_cores().last().copied().unwrap_or(0);
+        let cores = allowed_cores();
+        let core = cores.last().copied().unwrap_or(0);
         pin_to(core).map_err(|source| MeasureError::Pin { core, source })?;
         let counter = if settings.system_clock {
             Counter::MonotonicRaw
@@ -60,7 +61,7 @@ impl Method {
             counter,
             ns_per_tick,
             read_ticks: 0.0,
-            core,
+            cores,
             settings: settings.clone(),
             basics: Basics::default(),
         };
@@ -140,7 +141,12 @@ impl Method {
     }
 
     pub(super) fn core(&self) -> usize {
-        self.core
+        self.cores.last().copied().unwrap_or(0)
+    }
+
+    /// The processors that this process may use; the measuring thread is on the last.
+    pub(super) fn cores(&self) -> &[usize] {
+        &self.cores
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -231,6 +237,9 @@ pub(super) fn six_digits(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }
 
+/// A line of a curve: its name, and its points with their samples.
+pub(super) type Line<'f> = (&'f str, Vec<(u64, &'f [f64])>);
+
 /// What the probes have seen: raw samples by name and round, points of curves, and what was not there.
 #[derive(Debug, Default)]
 pub(super) struct Found {
@@ -302,8 +311,7 @@ impl Found {
     }
 
     /// The median of a probe.
-    #[must_use]
-    pub fn median(&self, id: &str) -> Option<f64> {
+    pub(super) fn median(&self, id: &str) -> Option<f64> {
         self.measured(id).map(|measured| measured.median)
     }
 
@@ -325,7 +333,7 @@ impl Found {
     }
 
     /// The lines of a curve, by name, with their points.
-    pub(super) fn curve(&self, curve: &str) -> Vec<(&str, Vec<(u64, &[f64])>)> {
+    pub(super) fn curve(&self, curve: &str) -> Vec<Line<'_>> {
         let of = self.points.iter().filter(|((name, _), _)| name == curve);
         of.map(|((_, series), points)| {
             let points = points.iter().map(|(x, samples)| (*x, samples.as_slice()));

@@ -9,19 +9,30 @@
 //! system can not do is [`Missing`], by name. Nothing is sent outside loopback and namespaces of our own unless
 //! a remote is named.
 
+mod cache;
 mod cpu;
+mod fault;
+mod file;
+mod memory;
 mod method;
+mod network;
+mod notes;
+pub mod peer;
 mod record;
 mod rows;
+mod scratch;
+mod staircase;
 
 use std::io;
 use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::experiment::{Environment, Record};
+use crate::stats::to_f64;
 
 use method::Found;
 pub use record::{
@@ -68,6 +79,9 @@ pub enum MeasureError {
     /// The clock stands still.
     #[error("the clock of this machine stands still; nothing can be measured")]
     Clock,
+    /// A probe has failed in a way that it should not have.
+    #[error("a probe has failed; what it said is above. Leave its group out with --only")]
+    Failed,
 }
 
 impl Settings {
@@ -105,14 +119,28 @@ pub fn carry_out(
     settings: &Settings,
     version: &str,
     command: &str,
-    mut progress: impl FnMut(f64, &str),
+    progress: impl FnMut(f64, &str) + Send,
 ) -> Result<MeasureRecord, MeasureError> {
     let mut record = Record::new(NAME, Environment::here(version, command), settings.clone());
+    // On a thread of its own, which it binds to a processor: the caller's stays free.
+    let measured = thread::scope(|scope| scope.spawn(|| all(settings, progress)).join());
+    record.runs = measured.map_err(|_| MeasureError::Failed)??;
+    Ok(record)
+}
+
+fn all(
+    settings: &Settings,
+    mut progress: impl FnMut(f64, &str),
+) -> Result<Vec<Entry>, MeasureError> {
     let method = method::Method::new(settings)?;
     let mut found = Found::default();
-    let steps = f64::from(settings.rounds) * crate::stats::to_f64(settings.groups.len());
+    let mut watch = notes::Watch::begin();
+    let steps = f64::from(settings.rounds) * to_f64(settings.groups.len());
     let mut done = 0.0;
     for group in &settings.groups {
+        let mut memory = memory::Kept::default();
+        let mut network = network::Kept::default();
+        let mut file = file::Kept::default();
         for round in 0..settings.rounds {
             progress(
                 done / steps,
@@ -121,13 +149,17 @@ pub fn carry_out(
             found.begin(round);
             match group {
                 Group::Cpu => cpu::measure(&method, &mut found),
-                _ => {}
+                Group::Memory => memory::measure(&method, &mut found, &mut memory),
+                Group::Network => network::measure(&method, &mut found, &mut network),
+                Group::File => file::measure(&method, &mut found, &mut file),
             }
+            watch.look();
             done += 1.0;
         }
     }
-    record.runs = rows::entries(settings, &method, &found);
-    Ok(record)
+    let mut entries = rows::entries(settings, &method, &found);
+    entries.extend(watch.notes(&method, &found).into_iter().map(Entry::Note));
+    Ok(entries)
 }
 
 /// The most that one wait for a partner, a peer or a disk may take.

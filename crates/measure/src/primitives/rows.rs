@@ -1,9 +1,15 @@
 //! What was found, as the paper's table: predicted, measured, explained. Nothing is measured here.
 
 mod cpu;
+mod file;
+mod memory;
+mod network;
 
 use super::method::{Basics, Found, Method};
-use super::{Better, Entry, Estimate, Group, Measured, Missing, Row, Settings, Unit};
+use super::{
+    Better, Curve, Entry, Estimate, Group, Mark, Measured, Missing, Point, Row, Series, Settings,
+    Unit,
+};
 use crate::stats::{Summary, to_f64};
 
 /// Everything that the record says, in the order of the report.
@@ -14,7 +20,9 @@ pub(super) fn entries(settings: &Settings, method: &Method, found: &Found) -> Ve
         let mut sheet = Sheet::new(group, found, basics);
         match group {
             Group::Cpu => cpu::fill(&mut sheet),
-            _ => {}
+            Group::Memory => memory::fill(&mut sheet),
+            Group::Network => network::fill(&mut sheet),
+            Group::File => file::fill(&mut sheet),
         }
         entries.append(&mut sheet.entries);
     }
@@ -91,6 +99,50 @@ impl<'f> Sheet<'f> {
             paper: plan.paper.to_owned(),
         }));
     }
+
+    /// Adds a curve, if any of it was measured.
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "sizes and counts are far below 2^53"
+    )]
+    fn curve(&mut self, id: &str, shape: &Shape<'_>, marks: Vec<Mark>) {
+        let point = |(x, samples): (u64, &[f64])| Point {
+            x: x as f64,
+            samples: samples.to_vec(),
+        };
+        let lines = self.found.curve(id).into_iter();
+        let series: Vec<Series> = lines
+            .map(|(name, points)| Series {
+                name: name.to_owned(),
+                points: points.into_iter().map(point).collect(),
+            })
+            .collect();
+        if series.is_empty() {
+            return;
+        }
+        self.entries.push(Entry::Curve(Curve {
+            id: id.to_owned(),
+            group: self.group,
+            title: shape.title.to_owned(),
+            x_name: shape.x.0.to_owned(),
+            x_unit: shape.x.1,
+            x_is_logarithmic: shape.x.2,
+            y_name: shape.y.0.to_owned(),
+            y_unit: shape.y.1,
+            y_is_logarithmic: shape.y.2,
+            series,
+            marks,
+        }));
+    }
+}
+
+/// What a curve is about.
+#[derive(Clone, Copy)]
+pub(super) struct Shape<'s> {
+    title: &'s str,
+    /// Name, unit, whether it doubles rather than grows.
+    x: (&'s str, Unit, bool),
+    y: (&'s str, Unit, bool),
 }
 
 /// How the measured compares with the predicted, as the end of a sentence.

@@ -4,23 +4,21 @@ use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use onrush_wire::rtsp::{
     self, Decoder, Intent, Known, Range, Reply, Request, RtpInfo, SessionId, State, StatusCode,
     Transport, headers,
 };
-use onrush_wire::sdp::Description;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
 
 use super::flow::Flow;
+use super::presentation::Presentation;
 use super::session::{End, Session, Start};
 use super::{Control, Escaped, random};
-use crate::library::{Media, OpenError};
 
 /// Serves a connection to its end.
 ///
@@ -71,7 +69,7 @@ pub(super) async fn serve(
 
 /// Says that nothing more will come, and waits for the client to say so too, for a second at the most: what
 /// it has sent unread would make the kernel reset the connection, and the last reply be lost.
-pub(super) async fn close(socket: &mut TcpStream) -> io::Result<()> {
+pub(crate) async fn close(socket: &mut TcpStream) -> io::Result<()> {
     socket.shutdown().await?;
     let drained = async {
         loop {
@@ -219,13 +217,8 @@ impl Connection<'_> {
     }
 
     async fn describe(&self, request: &Request, path: &str) -> Result<Reply, Reply> {
-        let media = self.open(path).await?;
-        let description = Description {
-            name: media.name(),
-            id: media.ssrc().into(),
-            server: self.local.ip(),
-            duration_ns: media.index().duration_ns(),
-        };
+        let presentation = Presentation::open(self.control, path).await?;
+        let description = presentation.describe(self.local.ip())?;
         let url = request
             .uri
             .split(['?', '#'])
@@ -238,7 +231,7 @@ impl Connection<'_> {
         } else {
             format!("{url}/")
         };
-        Ok(Reply::description(&base, description.to_bytes()))
+        Ok(Reply::description(&base, description))
     }
 
     async fn set_up(
@@ -249,9 +242,9 @@ impl Connection<'_> {
         session: Option<Rc<Session>>,
     ) -> Result<Reply, Reply> {
         let control = self.control;
-        let media = match &session {
-            Some(session) => Arc::clone(session.media()),
-            None => self.open(&path).await?,
+        let presentation = match &session {
+            Some(session) => session.presentation().clone(),
+            None => Presentation::open(control, &path).await?,
         };
         if control.stopping.get() {
             let note = "the server stops";
@@ -262,32 +255,19 @@ impl Connection<'_> {
             let note = format!("all {sessions_max} sessions are taken");
             return Err(Reply::refusal(StatusCode::NotEnoughBandwidth, &note));
         }
-        let flow = Flow::open(control, &media, transport, self.local, self.peer)?;
+        let flow = Flow::open(control, &presentation, transport, self.local, self.peer)?;
         let answer = transport.answer(flow.served);
         let session = if let Some(session) = session {
             session.replace(flow, &request.uri, control.path_name());
             session
         } else {
             let id = SessionId::from_random(random());
-            let session = Session::new(id, self.peer_ip(), path, media, flow, &request.uri);
+            let session = Session::new(id, self.peer_ip(), path, presentation, flow, &request.uri);
             control.add(&session);
             self.join(&session);
             session
         };
         Ok(self.of_session(Reply::ok().with(headers::TRANSPORT, answer), &session))
-    }
-
-    async fn open(&self, path: &str) -> Result<Arc<Media>, Reply> {
-        self.control.library.open(path).await.map_err(|error| {
-            let status = match &error {
-                OpenError::NotFound { .. } | OpenError::Directory { .. } => StatusCode::NotFound,
-                OpenError::Read { source, .. } if is_denied(source) => StatusCode::Forbidden,
-                OpenError::NotMedia { .. } => StatusCode::UnsupportedMediaType,
-                OpenError::TooMany { .. } => StatusCode::ServiceUnavailable,
-                OpenError::Read { .. } => StatusCode::InternalServerError,
-            };
-            Reply::refusal(status, &error.to_string())
-        })
     }
 
     /// The session that a request names, if it exists and may be used from here. Naming it is a sign of
@@ -358,23 +338,24 @@ async fn play(
     range: Option<Range>,
 ) -> Result<(Reply, Option<Start>), Reply> {
     let start = session.prepare(range).await?;
-    let span = start.map_or_else(|| session.rest(), |start| start.span);
-    let url = session.track_url();
-    let info = start.map(
-        |Start {
-             sequence,
-             timestamp,
-             ..
-         }| RtpInfo {
-            url: &url,
+    let Some(media) = session.media() else {
+        return Ok((Reply::playing_live(request), start));
+    };
+    let (span, info) = match start {
+        Some(Start::Stored {
+            span,
             sequence,
             timestamp,
-        },
-    );
-    let end_ns = session.media().index().duration_ns();
+            ..
+        }) => (span, Some((sequence, timestamp))),
+        _ => (session.rest(), None),
+    };
+    let url = session.track_url();
+    let info = info.map(|(sequence, timestamp)| RtpInfo {
+        url: &url,
+        sequence,
+        timestamp,
+    });
+    let end_ns = media.index().duration_ns();
     Ok((Reply::playing(request, span, end_ns, info), start))
-}
-
-fn is_denied(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::PermissionDenied
 }

@@ -1,6 +1,7 @@
 //! One client's packets and reports: a stream of the engine, and the RTCP socket beside it.
 
 use std::cell::{Cell, RefCell};
+use std::future::pending;
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,22 +14,24 @@ use onrush_wire::rtsp::{Reply, Served, StatusCode, Transport};
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::{debug, info};
 
 use super::ports::Pair;
-use super::{Control, Escaped};
-use crate::engine::{EngineError, Stream, StreamSnapshot};
+use super::presentation::{Presentation, playable};
+use super::seat::Seat;
+use super::{Content, Control, Escaped};
+use crate::data::Data;
+use crate::engine::{EndReason, EngineError, Stream, StreamSnapshot};
 use crate::library::Media;
+use crate::relay::Channel;
 
 /// Where a session's packets go, and all that is known about them.
 #[derive(Debug)]
 pub(super) struct Flow {
-    pub(super) stream: Stream,
+    pub(super) road: Road,
     rtcp: UdpSocket,
     pub(super) served: Served,
-    media: Arc<Media>,
-    ts_packets_per_rtp: u8,
     peer: SocketAddr,
     cname: String,
     started: Cell<Option<Instant>>,
@@ -38,39 +41,52 @@ pub(super) struct Flow {
     send_error: RefCell<Option<io::ErrorKind>>,
 }
 
+/// How packets come to the client.
+#[derive(Debug)]
+pub(super) enum Road {
+    /// From a file, for this client alone.
+    Stored(StoredRoad),
+    /// From whoever sends them just now, to all who want them.
+    Live(Seat),
+}
+
+#[derive(Debug)]
+pub(super) struct StoredRoad {
+    pub(super) stream: Stream,
+    media: Arc<Media>,
+    ts_packets_per_rtp: u8,
+}
+
+impl StoredRoad {
+    pub(super) fn plan(&self) -> &Arc<Plan> {
+        self.media.plan(self.ts_packets_per_rtp)
+    }
+}
+
 impl Flow {
     /// Opens what `transport` asks for, from the address that the client spoke to, `local`.
     pub(super) fn open(
         control: &Control,
-        media: &Arc<Media>,
+        presentation: &Presentation,
         transport: &Transport,
         local: SocketAddr,
         peer: SocketAddr,
     ) -> Result<Self, Reply> {
         let (local, peer) = (canonical(local), canonical(peer));
-        let Pair {
-            rtp,
-            rtcp,
-            rtp_port,
-        } = connected(control, transport, local, peer)?;
-        let mtu_bytes = onrush_sys::socket::path_mtu(&rtp).map_err(|error| unavailable(&error))?;
-        let ts_packets_per_rtp =
-            ts_packets_that_fit(mtu_bytes, peer.is_ipv4()).ok_or_else(|| {
-                let note = format!("the path carries {mtu_bytes} bytes, too few for one TS packet");
-                Reply::refusal(StatusCode::UnsupportedTransport, &note)
-            })?;
+        let (road, rtcp, served) = match (presentation, &control.content) {
+            (Presentation::Stored(media), Content::Stored { data, .. }) => {
+                stored(control, data, media, transport, local, peer)?
+            }
+            (Presentation::Live(channel), _) => live(control, channel, transport, local, peer)?,
+            (Presentation::Stored(_), Content::Live(_)) => {
+                unreachable!("a relay opens no files")
+            }
+        };
         let rtcp = UdpSocket::from_std(rtcp).map_err(|error| unavailable(&error))?;
-        let stream = control.data.open(media, ts_packets_per_rtp, rtp);
-        let stream = stream.map_err(|error| refusal(&error))?;
         Ok(Self {
-            stream,
+            road,
             rtcp,
-            served: Served {
-                rtp_port,
-                ssrc: media.ssrc(),
-            },
-            media: Arc::clone(media),
-            ts_packets_per_rtp,
+            served,
             peer,
             cname: format!("onrush@{}", local.ip()),
             started: Cell::new(None),
@@ -80,8 +96,23 @@ impl Flow {
         })
     }
 
-    pub(super) fn plan(&self) -> &Arc<Plan> {
-        self.media.plan(self.ts_packets_per_rtp)
+    /// Waits until the stream ends by itself. A live one does not.
+    pub(super) async fn ended(&self) -> EndReason {
+        match &self.road {
+            Road::Stored(road) => road.stream.ended().await,
+            Road::Live(_) => pending().await,
+        }
+    }
+
+    /// Stops sending.
+    pub(super) async fn halt(&self) {
+        match &self.road {
+            // An engine that does not answer is not waited for.
+            Road::Stored(road) => {
+                drop(timeout(Duration::from_secs(1), road.stream.pause()).await);
+            }
+            Road::Live(seat) => seat.leave(),
+        }
     }
 
     /// The next that the client's RTCP port says. Keeps what it says about our packets.
@@ -108,7 +139,7 @@ impl Flow {
                 Err(error) => return Err(error),
                 Ok(bytes) => {
                     let now = ntp(unix_time());
-                    let heard = rtcp::read(&datagram[..bytes], self.served.ssrc, now);
+                    let heard = rtcp::read(&datagram[..bytes], self.ssrc(), now);
                     if heard.reception.is_some() {
                         self.reception.set(heard.reception);
                     }
@@ -124,9 +155,12 @@ impl Flow {
         self.send(&self.sending(position_ns).report())
     }
 
-    /// What media time is due now.
+    /// What media time is due now; of no meaning in a live stream.
     pub(super) fn position_ns(&self) -> u64 {
-        self.stream.snapshot().position_ns
+        match &self.road {
+            Road::Stored(road) => road.stream.snapshot().position_ns,
+            Road::Live(_) => 0,
+        }
     }
 
     /// Sends the last report, and that it is the last.
@@ -148,12 +182,12 @@ impl Flow {
             return;
         }
         self.started.set(Some(Instant::now()));
-        info!(
-            "session {id} starts: {} plays {} {range}, {} TS packets per RTP packet, path {path_name}",
-            self.peer.ip(),
-            Escaped(self.media.name()),
-            self.ts_packets_per_rtp,
-        );
+        let (ip, name) = (self.peer.ip(), Escaped(self.name()));
+        let with = match &self.road {
+            Road::Stored(road) => format!("{} TS packets per RTP packet", road.ts_packets_per_rtp),
+            Road::Live(_) => "live".to_owned(),
+        };
+        info!("session {id} starts: {ip} plays {name} {range}, {with}, path {path_name}");
     }
 
     /// Says in the log how it was, if it ever started.
@@ -161,39 +195,57 @@ impl Flow {
         let Some(started) = self.started.get() else {
             return debug!("session {id} of {} ends unplayed: {why}", self.peer.ip());
         };
-        let StreamSnapshot {
-            packets,
-            bytes,
-            packets_refused,
-            lateness_mean_ns,
-            lateness_max_ns,
-            ..
-        } = self.stream.snapshot();
         let arrival = match self.reception.get() {
             None => "no reports from it".to_owned(),
             Some(reception) => describe(reception, self.seeks.get()),
         };
+        let sent = match &self.road {
+            Road::Stored(road) => sent(&road.stream.snapshot()),
+            Road::Live(seat) => format!("about {} packets", seat.sent().0),
+        };
         info!(
-            "session {id} ends ({why}): {} {}, {:.1} s, {packets} packets, {bytes} bytes, \
-             {packets_refused} refused, lateness mean {:.3} ms, worst {:.3} ms, {arrival}, path {path_name}",
+            "session {id} ends ({why}): {} {}, {:.1} s, {sent}, {arrival}, path {path_name}",
             self.peer.ip(),
-            Escaped(self.media.name()),
+            Escaped(self.name()),
             started.elapsed().as_secs_f64(),
-            ms(lateness_mean_ns),
-            ms(lateness_max_ns),
         );
     }
 
+    fn name(&self) -> &str {
+        match &self.road {
+            Road::Stored(road) => road.media.name(),
+            Road::Live(seat) => seat.name(),
+        }
+    }
+
+    /// A live stream may become another one while it plays.
+    fn ssrc(&self) -> u32 {
+        match &self.road {
+            Road::Stored(_) => self.served.ssrc,
+            Road::Live(seat) => seat.playable().map_or(self.served.ssrc, |p| p.ssrc),
+        }
+    }
+
     fn sending(&self, position_ns: u64) -> Sending<'_> {
-        let snapshot = self.stream.snapshot();
-        let header_bytes = snapshot.packets * rtp::HEADER_BYTES as u64;
+        let (timestamp, packets, payload_bytes) = match &self.road {
+            Road::Stored(road) => {
+                let StreamSnapshot { packets, bytes, .. } = road.stream.snapshot();
+                let header_bytes = packets * rtp::HEADER_BYTES as u64;
+                let payload_bytes = bytes.saturating_sub(header_bytes);
+                (road.media.timestamp(position_ns), packets, payload_bytes)
+            }
+            Road::Live(seat) => {
+                let (packets, payload_bytes) = seat.sent();
+                (seat.timestamp(), packets, payload_bytes)
+            }
+        };
         Sending {
-            ssrc: self.served.ssrc,
+            ssrc: self.ssrc(),
             cname: &self.cname,
             ntp: ntp(unix_time()),
-            timestamp: self.media.timestamp(position_ns),
-            packets: snapshot.packets,
-            payload_bytes: snapshot.bytes.saturating_sub(header_bytes),
+            timestamp,
+            packets,
+            payload_bytes,
         }
     }
 
@@ -213,6 +265,56 @@ impl Flow {
             }
         }
     }
+}
+
+/// A stream of its own from a file, and the sockets for it.
+fn stored(
+    control: &Control,
+    data: &Data,
+    media: &Arc<Media>,
+    transport: &Transport,
+    local: SocketAddr,
+    peer: SocketAddr,
+) -> Result<(Road, std::net::UdpSocket, Served), Reply> {
+    let Pair {
+        rtp,
+        rtcp,
+        rtp_port,
+    } = connected(control, transport, local, peer)?;
+    let mtu_bytes = onrush_sys::socket::path_mtu(&rtp).map_err(|error| unavailable(&error))?;
+    let ts_packets_per_rtp = ts_packets_that_fit(mtu_bytes, peer.is_ipv4()).ok_or_else(|| {
+        let note = format!("the path carries {mtu_bytes} bytes, too few for one TS packet");
+        Reply::refusal(StatusCode::UnsupportedTransport, &note)
+    })?;
+    let stream = data.open(media, ts_packets_per_rtp, rtp);
+    let road = Road::Stored(StoredRoad {
+        stream: stream.map_err(|error| refusal(&error))?,
+        media: Arc::clone(media),
+        ts_packets_per_rtp,
+    });
+    let ssrc = media.ssrc();
+    Ok((road, rtcp, Served { rtp_port, ssrc }))
+}
+
+/// A seat among the players of a live stream.
+fn live(
+    control: &Control,
+    channel: &Arc<Channel>,
+    transport: &Transport,
+    local: SocketAddr,
+    peer: SocketAddr,
+) -> Result<(Road, std::net::UdpSocket, Served), Reply> {
+    let ssrc = playable(channel)?.ssrc;
+    let (rtp_port, rtcp) = control
+        .live_ports
+        .share(&control.ports, channel, local)
+        .map_err(|error| no_ports(&error))?;
+    let (mut player, mut reports) = (peer, peer);
+    player.set_port(transport.rtp_port);
+    reports.set_port(transport.rtcp_port);
+    rtcp.connect(reports).map_err(|error| unreachable(&error))?;
+    let seat = Seat::new(Arc::clone(channel), local.ip(), player);
+    Ok((Road::Live(seat), rtcp, Served { rtp_port, ssrc }))
 }
 
 /// What a client is told that the engine can not serve.
@@ -252,19 +354,25 @@ fn connected(
     let pair = control
         .ports
         .bind(local)
-        .map_err(|error| match error.kind() {
-            io::ErrorKind::AddrInUse => Reply::refusal(
-                StatusCode::ServiceUnavailable,
-                "no pair of UDP ports is free",
-            ),
-            _ => unavailable(&error),
-        })?;
+        .map_err(|error| no_ports(&error))?;
     pair.connect(peer, transport.rtp_port, transport.rtcp_port)
-        .map_err(|error| {
-            let note = format!("your UDP ports can not be reached: {error}");
-            Reply::refusal(StatusCode::UnsupportedTransport, &note)
-        })?;
+        .map_err(|error| unreachable(&error))?;
     Ok(pair)
+}
+
+fn no_ports(error: &io::Error) -> Reply {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => Reply::refusal(
+            StatusCode::ServiceUnavailable,
+            "no pair of UDP ports is free",
+        ),
+        _ => unavailable(error),
+    }
+}
+
+fn unreachable(error: &io::Error) -> Reply {
+    let note = format!("your UDP ports can not be reached: {error}");
+    Reply::refusal(StatusCode::UnsupportedTransport, &note)
 }
 
 /// How many transport packets an RTP packet holds so that it goes unfragmented; `None` if not one does.
@@ -290,6 +398,22 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 fn unavailable(error: &io::Error) -> Reply {
     let note = format!("no UDP socket: {error}");
     Reply::refusal(StatusCode::ServiceUnavailable, &note)
+}
+
+fn sent(snapshot: &StreamSnapshot) -> String {
+    let StreamSnapshot {
+        packets,
+        bytes,
+        packets_refused,
+        lateness_mean_ns,
+        lateness_max_ns,
+        ..
+    } = *snapshot;
+    format!(
+        "{packets} packets, {bytes} bytes, {packets_refused} refused, lateness mean {:.3} ms, worst {:.3} ms",
+        ms(lateness_mean_ns),
+        ms(lateness_max_ns),
+    )
 }
 
 fn describe(reception: Reception, seeks: u32) -> String {

@@ -6,10 +6,12 @@
 //! connection that made it, and be used through another from the same address. What two tasks share is
 //! counted by reference, never locked, and never borrowed across a wait.
 
-mod connection;
+pub(crate) mod connection;
 mod flow;
 mod listen;
 mod ports;
+mod presentation;
+mod seat;
 mod session;
 
 use std::cell::{Cell, RefCell};
@@ -29,19 +31,21 @@ use tracing::{error, info};
 pub(crate) use self::listen::bind;
 
 use self::ports::Ports;
+use self::seat::LivePorts;
 use self::session::{End, Session};
 use crate::config::Config;
 use crate::data::Data;
 use crate::engine::shared::WorkerShared;
 use crate::library::{Library, Media};
+use crate::relay::Channel;
 
 /// What all connections and sessions share.
 #[derive(Debug)]
 pub(crate) struct Control {
     config: Config,
-    library: Arc<Library>,
-    data: Data,
+    content: Content,
     ports: Ports,
+    live_ports: LivePorts,
     sessions: RefCell<HashMap<SessionId, Rc<Session>>>,
     connections: RefCell<HashMap<IpAddr, usize>>,
     /// Connections that are being told that there are too many.
@@ -49,6 +53,15 @@ pub(crate) struct Control {
     /// No more sessions are to come.
     stopping: Cell<bool>,
     statistics: Arc<Statistics>,
+}
+
+/// What can be played.
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// Files, and what sends them.
+    Stored { library: Arc<Library>, data: Data },
+    /// Streams of a relay.
+    Live(Vec<Arc<Channel>>),
 }
 
 /// What there is at the moment.
@@ -61,17 +74,12 @@ pub(crate) struct Statistics {
 }
 
 impl Control {
-    pub(crate) fn new(
-        config: Config,
-        library: Arc<Library>,
-        data: Data,
-        statistics: Arc<Statistics>,
-    ) -> Rc<Self> {
+    pub(crate) fn new(config: Config, content: Content, statistics: Arc<Statistics>) -> Rc<Self> {
         Rc::new(Self {
             ports: Ports::new(config.rtp_ports),
+            live_ports: LivePorts::default(),
             config,
-            library,
-            data,
+            content,
             sessions: RefCell::default(),
             connections: RefCell::default(),
             refusals: Cell::new(0),
@@ -90,11 +98,15 @@ impl Control {
         for listener in listeners {
             accepting.spawn_local(listen::accept(Rc::clone(&self), listener));
         }
-        accepting.spawn_local(Rc::clone(&self).keep_house());
+        if let Content::Stored { library, .. } = &self.content {
+            accepting.spawn_local(Rc::clone(&self).keep_house(Arc::clone(library)));
+        }
         // A sender that was dropped asks for the same as one that sent.
         stop.await.unwrap_or_default();
         self.stopping.set(true);
-        self.library.stop();
+        if let Content::Stored { library, .. } = &self.content {
+            library.stop();
+        }
         accepting.shutdown().await;
         let sessions: Vec<_> = self.sessions.borrow().values().cloned().collect();
         for session in &sessions {
@@ -106,13 +118,13 @@ impl Control {
     }
 
     /// Looks after the files in use, once a second: one that was truncated or replaced ends its sessions.
-    async fn keep_house(self: Rc<Self>) {
+    async fn keep_house(self: Rc<Self>, library: Arc<Library>) {
         let mut ticks = tokio::time::interval(Duration::from_secs(1));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         for tick in 0_u64.. {
             ticks.tick().await;
             if tick % 8 == 0 {
-                let library = Arc::clone(&self.library);
+                let library = Arc::clone(&library);
                 log_panic(
                     "sweeping the library",
                     spawn_blocking(move || library.sweep()).await,
@@ -120,8 +132,10 @@ impl Control {
             }
             let media: HashMap<*const Media, Arc<Media>> = {
                 let sessions = self.sessions.borrow();
-                let media = sessions.values().map(|session| Arc::clone(session.media()));
-                media.map(|media| (Arc::as_ptr(&media), media)).collect()
+                let media = sessions.values().filter_map(|session| session.media());
+                media
+                    .map(|media| (Arc::as_ptr(media), Arc::clone(media)))
+                    .collect()
             };
             for media in media.into_values() {
                 self.check(media).await;
@@ -137,14 +151,17 @@ impl Control {
         };
         media.fail(&reason);
         for session in self.sessions.borrow().values() {
-            if Arc::ptr_eq(session.media(), &media) {
+            if session.presentation().is(&media) {
                 session.end(End::Media(reason.clone()));
             }
         }
     }
 
     fn path_name(&self) -> &'static str {
-        self.data.path().as_str()
+        match &self.content {
+            Content::Stored { data, .. } => data.path().as_str(),
+            Content::Live(_) => "relay",
+        }
     }
 
     /// The session of that name, if `peer` may use it: it must come from the address that made it.
@@ -160,8 +177,11 @@ impl Control {
     /// Says in the log what was done in all.
     pub(crate) fn log_total(&self) {
         let sessions = self.statistics.sessions_total.load(Ordering::Relaxed);
+        let Content::Stored { data, .. } = &self.content else {
+            return info!("players served: {sessions}");
+        };
         let sum = |counter: fn(&WorkerShared) -> &AtomicU64| -> u64 {
-            let engines = self.data.engines().counters();
+            let engines = data.engines().counters();
             engines
                 .map(|engine| counter(engine).load(Ordering::Relaxed))
                 .sum()
@@ -218,7 +238,7 @@ fn log_panic<T>(what: &str, result: Result<T, JoinError>) -> Option<T> {
 }
 
 /// Random bytes from the kernel.
-fn random<const BYTES: usize>() -> [u8; BYTES] {
+pub(crate) fn random<const BYTES: usize>() -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).expect("Linux has had random numbers for all since 3.17");
     bytes

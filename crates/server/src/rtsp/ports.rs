@@ -42,11 +42,25 @@ impl Ports {
     ///
     /// `AddrInUse` if there is no free pair.
     pub(super) fn bind(&self, local: SocketAddr) -> io::Result<Pair> {
+        self.search(local, false)
+    }
+
+    /// The same, but others may [join](Self::join) at the RTCP port.
+    pub(super) fn bind_shared(&self, local: SocketAddr) -> io::Result<Pair> {
+        self.search(local, true)
+    }
+
+    /// One more socket at the RTCP port of a pair that is shared. Connect it, or it takes what is for others.
+    pub(super) fn join(local: SocketAddr, rtp_port: u16) -> io::Result<UdpSocket> {
+        Ok(bind_one(local, rtp_port + 1, true)?.into())
+    }
+
+    fn search(&self, local: SocketAddr, is_shared: bool) -> io::Result<Pair> {
         for _ in 0..self.pairs {
             let pair = self.next.get();
             self.next.set((pair + 1) % self.pairs);
             let rtp_port = self.first + 2 * pair;
-            match bind_pair(local, rtp_port) {
+            match bind_pair(local, rtp_port, is_shared) {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 bound => return bound,
             }
@@ -68,8 +82,9 @@ impl Pair {
     }
 }
 
-fn bind_pair(local: SocketAddr, rtp_port: u16) -> io::Result<Pair> {
-    let (rtp, rtcp) = (bind_one(local, rtp_port)?, bind_one(local, rtp_port + 1)?);
+fn bind_pair(local: SocketAddr, rtp_port: u16, is_shared: bool) -> io::Result<Pair> {
+    let rtp = bind_one(local, rtp_port, false)?;
+    let rtcp = bind_one(local, rtp_port + 1, is_shared)?;
     // What clients send to the RTP port (to open their firewalls) is never read.
     rtp.set_recv_buffer_size(1)?;
     Ok(Pair {
@@ -79,10 +94,11 @@ fn bind_pair(local: SocketAddr, rtp_port: u16) -> io::Result<Pair> {
     })
 }
 
-fn bind_one(mut local: SocketAddr, port: u16) -> io::Result<Socket> {
+fn bind_one(mut local: SocketAddr, port: u16, is_shared: bool) -> io::Result<Socket> {
     local.set_port(port);
     let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
+    socket.set_reuse_port(is_shared)?;
     socket.bind(&local.into())?;
     Ok(socket)
 }

@@ -10,21 +10,22 @@ use std::time::Duration;
 use onrush_wire::rtcp::{self, Heard};
 use onrush_wire::rtsp::{Range, RangeError, Reply, SessionId, Span, State, StatusCode, npt};
 use tokio::sync::{Mutex, Notify};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
-use super::flow::{Flow, is_unreachable, refusal};
+use super::flow::{Flow, Road, is_unreachable, refusal};
+use super::presentation::Presentation;
 use super::random;
 use crate::config::Limits;
 use crate::engine::EndReason;
 use crate::library::Media;
 
-/// One client's use of one file.
+/// One client's use of one file or live stream.
 #[derive(Debug)]
 pub(super) struct Session {
     id: SessionId,
     peer_ip: IpAddr,
     path: String,
-    media: Arc<Media>,
+    presentation: Presentation,
     /// Held while a request is carried out and answered, so that the requests of two connections do not
     /// mix.
     pub(super) turn: Mutex<()>,
@@ -66,13 +67,18 @@ pub(super) enum End {
 
 /// A PLAY that has been found possible.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Start {
-    /// What is played: from the first packet's time.
-    pub(super) span: Span,
-    pub(super) sequence: u16,
-    pub(super) timestamp: u32,
-    from: u64,
-    stop_before: Option<u64>,
+pub(super) enum Start {
+    /// Of a file.
+    Stored {
+        /// What is played: from the first packet's time.
+        span: Span,
+        sequence: u16,
+        timestamp: u32,
+        from: u64,
+        stop_before: Option<u64>,
+    },
+    /// Whatever comes next.
+    Live,
 }
 
 impl Session {
@@ -80,7 +86,7 @@ impl Session {
         id: SessionId,
         peer_ip: IpAddr,
         path: String,
-        media: Arc<Media>,
+        presentation: Presentation,
         flow: Flow,
         track_url: &str,
     ) -> Rc<Self> {
@@ -88,7 +94,7 @@ impl Session {
             id,
             peer_ip,
             path,
-            media,
+            presentation,
             turn: Mutex::new(()),
             flow: RefCell::new(Rc::new(flow)),
             track_url: RefCell::new(track_url.to_owned()),
@@ -120,8 +126,16 @@ impl Session {
         &self.path
     }
 
-    pub(super) const fn media(&self) -> &Arc<Media> {
-        &self.media
+    pub(super) const fn presentation(&self) -> &Presentation {
+        &self.presentation
+    }
+
+    /// The file, if it is one.
+    pub(super) const fn media(&self) -> Option<&Arc<Media>> {
+        match &self.presentation {
+            Presentation::Stored(media) => Some(media),
+            Presentation::Live(_) => None,
+        }
     }
 
     pub(super) fn flow(&self) -> Rc<Flow> {
@@ -175,8 +189,12 @@ impl Session {
     /// the old place follows the answer. `None` if it plays already what is asked for.
     pub(super) async fn prepare(&self, range: Option<Range>) -> Result<Option<Start>, Reply> {
         let flow = self.flow();
-        let duration_ns = self.media.index().duration_ns();
         let is_playing = self.state() == State::Playing;
+        let (Some(media), Road::Stored(road)) = (self.media(), &flow.road) else {
+            // Whatever part is asked for: there is only what comes now.
+            return Ok((!is_playing).then_some(Start::Live));
+        };
+        let duration_ns = media.index().duration_ns();
         let Some(range) = range.or_else(|| (!is_playing).then(Range::default)) else {
             return Ok(None);
         };
@@ -187,7 +205,7 @@ impl Session {
                 .map_err(no_range)?;
             self.pause().await?;
         }
-        let plan = flow.plan();
+        let plan = road.plan();
         let resume_at = if self.state() == State::Ended {
             0
         } else {
@@ -198,21 +216,21 @@ impl Session {
             .map_err(no_range)?;
         let from = match range.start_ns {
             None => resume_at,
-            Some(start_ns) => plan.rtp_packet_of(self.media.index().seek(start_ns).ts_packet),
+            Some(start_ns) => plan.rtp_packet_of(media.index().seek(start_ns).ts_packet),
         };
         let stop_before = span.stop_ns.map(|stop_ns| plan.rtp_packet_at(stop_ns));
         if from >= stop_before.unwrap_or_else(|| plan.rtp_packets()) {
             return Err(no_range(RangeError::Stop));
         }
-        flow.stream
+        road.stream
             .prepare(from)
             .await
             .map_err(|error| refusal(&error))?;
         span.start_ns = plan.due_ns(from);
-        Ok(Some(Start {
+        Ok(Some(Start::Stored {
             span,
-            sequence: self.media.sequence(from),
-            timestamp: self.media.timestamp(span.start_ns),
+            sequence: media.sequence(from),
+            timestamp: media.timestamp(span.start_ns),
             from,
             stop_before,
         }))
@@ -224,23 +242,39 @@ impl Session {
             return;
         }
         let flow = self.flow();
-        let Span { start_ns, stop_ns } = start.span;
-        let stop = stop_ns.map_or_else(String::new, |stop_ns| npt(stop_ns).to_string());
-        let range = format!("npt={}-{stop}", npt(start_ns));
-        flow.log_start(self.id.short(), &range, path_name);
-        if let Err(error) = flow
-            .stream
-            .play(start.from, start.stop_before, Duration::ZERO)
-        {
-            return self.end(End::Send(error.to_string()));
-        }
-        if start.from != self.resume_at.get() {
-            flow.count_seek();
-        }
-        self.span.set(start.span);
+        let position_ns = match (start, &flow.road) {
+            (
+                Start::Stored {
+                    span,
+                    from,
+                    stop_before,
+                    ..
+                },
+                Road::Stored(road),
+            ) => {
+                let Span { start_ns, stop_ns } = span;
+                let stop = stop_ns.map_or_else(String::new, |stop_ns| npt(stop_ns).to_string());
+                let range = format!("npt={}-{stop}", npt(start_ns));
+                flow.log_start(self.id.short(), &range, path_name);
+                if let Err(error) = road.stream.play(from, stop_before, Duration::ZERO) {
+                    return self.end(End::Send(error.to_string()));
+                }
+                if from != self.resume_at.get() {
+                    flow.count_seek();
+                }
+                self.span.set(span);
+                start_ns
+            }
+            (_, Road::Live(seat)) => {
+                flow.log_start(self.id.short(), "npt=now-", path_name);
+                seat.take();
+                0
+            }
+            (Start::Live, Road::Stored(_)) => unreachable!("a file is played from somewhere"),
+        };
         self.set_state(State::Playing);
         // Not asked of the engine, which takes the play up at its next tick.
-        self.report(&flow, start_ns);
+        self.report(&flow, position_ns);
     }
 
     /// Stops sending, and remembers where.
@@ -251,12 +285,19 @@ impl Session {
         let flow = self.flow();
         // First of all: from now on the stream's end is none of the task's business.
         self.set_state(State::Ready);
-        let next = flow.stream.pause().await.map_err(|error| {
+        let road = match &flow.road {
+            Road::Stored(road) => road,
+            Road::Live(seat) => {
+                seat.leave();
+                return Ok(());
+            }
+        };
+        let next = road.stream.pause().await.map_err(|error| {
             self.set_state(State::Playing);
             refusal(&error)
         })?;
         self.resume_at.set(next);
-        if next >= flow.plan().rtp_packets() {
+        if next >= road.plan().rtp_packets() {
             self.set_state(State::Ended);
         }
         Ok(())
@@ -303,7 +344,7 @@ impl Session {
                     Ok(heard) => self.heard(heard),
                     Err(error) => self.missing(&error),
                 },
-                reason = flow.stream.ended(), if is_playing => self.ended(&flow, reason),
+                reason = flow.ended(), if is_playing => self.ended(&flow, reason),
                 () = sleep_until(report_at.unwrap_or(seen)), if report_at.is_some() => {
                     self.report(&flow, flow.position_ns());
                 }
@@ -315,8 +356,8 @@ impl Session {
             }
         };
         let flow = self.flow();
-        // So that the farewell counts every packet. An engine that does not answer is not waited for.
-        let _next_packet = timeout(Duration::from_secs(1), flow.stream.pause()).await;
+        // So that the farewell counts every packet.
+        flow.halt().await;
         flow.say_goodbye(end.farewell());
         flow.log_end(self.id.short(), &end.to_string(), path_name());
     }

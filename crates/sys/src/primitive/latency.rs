@@ -29,9 +29,9 @@ pub struct Chain<'m> {
 #[repr(transparent)]
 struct Node(*const Self);
 
-/// Nodes of a ring; with more places than that, they are spread over all of the memory. Enough for 128 MB of
-/// cache lines, more than the caches of a core reach.
-pub const NODES_MAX: usize = 2 << 20;
+/// Nodes of a ring; with more places than that, they are spread over all of the memory. Enough for 32 MB of
+/// cache lines, of which a walk that begins where linking did finds none in a cache.
+pub const NODES_MAX: usize = 512 << 10;
 
 /// Loads in one turn of [`Chain::walk`].
 pub const LOADS: usize = 8;

@@ -159,6 +159,11 @@ impl Mapped {
         unsafe { at.read_volatile() }
     }
 
+    /// Says that no page will be read because its neighbour was: the kernel then reads none ahead.
+    pub fn expect_no_order(&self) -> io::Result<()> {
+        self.mapping.advise(libc::MADV_RANDOM)
+    }
+
     /// Which of its pages are in the file cache, asked without touching them.
     pub fn resident(&self) -> io::Result<Vec<bool>> {
         let mut found = vec![0_u8; self.mapping.bytes.div_ceil(page_bytes())];

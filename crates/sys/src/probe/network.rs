@@ -216,7 +216,7 @@ fn named(interface: &str) -> libc::ifreq {
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     let room = libc::IFNAMSIZ - 1;
     for (to, from) in request.ifr_name[..room].iter_mut().zip(interface.bytes()) {
-        *to = from.cast_signed();
+        *to = libc::c_char::from_ne_bytes([from]);
     }
     request
 }

@@ -13,7 +13,7 @@ mod range;
 mod reply;
 mod session;
 mod transport;
-mod url;
+pub(crate) mod url;
 
 pub use self::decode::{Decoder, Limits, Malformed, Refused, Request};
 pub use self::intent::{Intent, Known};

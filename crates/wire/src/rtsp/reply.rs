@@ -75,13 +75,7 @@ impl Reply {
     pub fn playing(request: &Request, span: Span, end_ns: u64, info: Option<RtpInfo<'_>>) -> Self {
         let stop_ns = span.stop_ns.unwrap_or(end_ns);
         let range = format!("npt={}-{}", npt(span.start_ns), npt(stop_ns));
-        let mut reply = Self::ok().with(headers::RANGE, range);
-        // There is one speed. Saying so is how the RFC (section 12.34) lets a server decline another.
-        for header in [headers::SCALE, headers::SPEED] {
-            if request.header(header.as_str()).is_some() {
-                reply = reply.with(header, "1");
-            }
-        }
+        let reply = Self::playing_range(request, &range);
         let Some(RtpInfo {
             url,
             sequence,
@@ -94,6 +88,24 @@ impl Reply {
             headers::RTP_INFO,
             format!("url={url};seq={sequence};rtptime={timestamp}"),
         )
+    }
+
+    /// The answer to PLAY of a live stream, which has neither a beginning nor an end, and whose next packet nobody
+    /// knows.
+    #[must_use]
+    pub fn playing_live(request: &Request) -> Self {
+        Self::playing_range(request, "npt=now-")
+    }
+
+    fn playing_range(request: &Request, range: &str) -> Self {
+        let mut reply = Self::ok().with(headers::RANGE, range);
+        // There is one speed. Saying so is how the RFC (section 12.34) lets a server decline another.
+        for header in [headers::SCALE, headers::SPEED] {
+            if request.header(header.as_str()).is_some() {
+                reply = reply.with(header, "1");
+            }
+        }
+        reply
     }
 
     /// Adds a header. `value` holds no line end.

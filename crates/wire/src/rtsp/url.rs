@@ -51,21 +51,26 @@ impl Target {
             _ if path.starts_with('/') => path,
             _ => return Err(UrlError::Syntax),
         };
-        let mut parts = Vec::new();
-        for part in path.split('/') {
-            let part = decode(part)?;
-            match part.as_str() {
-                // Players join a base that ends in `/` and a control that starts with one.
-                "" | "." => {}
-                // Not resolved: whoever means a file in the root can say so, and a name that is never
-                // resolved can never climb out of it.
-                ".." => return Err(UrlError::Impossible),
-                part if part.contains(['/', '\0']) => return Err(UrlError::Impossible),
-                _ => parts.push(part),
-            }
-        }
-        Ok(Self::Path(parts.join("/")))
+        name(path).map(Self::Path)
     }
+}
+
+/// What a URL's path names below the media directory, as in [`Target::Path`].
+pub(crate) fn name(path: &str) -> Result<String, UrlError> {
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        let part = decode(part)?;
+        match part.as_str() {
+            // Players join a base that ends in `/` and a control that starts with one.
+            "" | "." => {}
+            // Not resolved: whoever means a file in the root can say so, and a name that is never
+            // resolved can never climb out of it.
+            ".." => return Err(UrlError::Impossible),
+            part if part.contains(['/', '\0']) => return Err(UrlError::Impossible),
+            _ => parts.push(part),
+        }
+    }
+    Ok(parts.join("/"))
 }
 
 /// Splits `.../trackN` into the presentation's name and N.
@@ -78,7 +83,8 @@ pub fn track(path: &str) -> Option<(&str, u32)> {
     ))
 }
 
-fn is_authority(authority: &str) -> bool {
+/// Whether this is `[user@]host[:port]`.
+pub(crate) fn is_authority(authority: &str) -> bool {
     let host_port = authority
         .rsplit_once('@')
         .map_or(authority, |(_, host_port)| host_port);

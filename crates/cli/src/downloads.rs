@@ -1,0 +1,313 @@
+//! What `onrush serve` can be told about downloads, and what it says of them.
+
+use std::fmt;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use onrush_server::downloads::{AccessLog, DownloadLimits, Downloads, LogTarget};
+use onrush_wire::http::LogFormat;
+
+use crate::args::{DAY, count, listening_address};
+use crate::units::{Rate, Time, within};
+
+/// The options of downloads.
+#[derive(Args, Debug)]
+pub(crate) struct DownloadOptions {
+    /// Serve the files by HTTP here; repeatable [default: 8080]
+    ///
+    /// ADDRESS:PORT, ADDRESS or PORT, as for --rtsp, or "off". Where neither --rtsp nor --http is given
+    /// HTTP listens at 8080; where only --rtsp is given it does not. All files of the directory can be
+    /// downloaded, and folders are listed; hidden ones, whose name begins with a dot, are not there.
+    #[arg(long, value_name = "ADDR", value_parser = http_address)]
+    pub(crate) http: Vec<Listen>,
+
+    /// Serve the files by FTP here; repeatable
+    ///
+    /// ADDRESS:PORT, ADDRESS or PORT, as for --rtsp. Anybody may read all there is, as anonymous;
+    /// nobody can change anything.
+    #[arg(long, value_name = "ADDR", value_parser = ftp_address)]
+    pub(crate) ftp: Vec<SocketAddr>,
+
+    /// FTP's data ports
+    ///
+    /// FIRST-LAST: where clients connect to for data in passive mode. A firewall must let them in.
+    #[arg(long, value_name = "A-B", hide_short_help = true,
+          default_value_t = FtpPorts::default(), value_parser = ftp_ports)]
+    pub(crate) ftp_ports: FtpPorts,
+
+    /// Write a line for each download to FILE, or - for stdout
+    #[arg(long, value_name = "FILE")]
+    pub(crate) access_log: Option<PathBuf>,
+
+    /// Those lines: combined or json
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "combined",
+        hide_short_help = true,
+        hide_possible_values = true
+    )]
+    pub(crate) access_log_format: AccessLogFormat,
+
+    /// Rate of all downloads together
+    #[arg(long, value_name = "RATE", hide_short_help = true,
+          value_parser = within(Rate(RATE_MIN), Rate(RATE_MAX)))]
+    pub(crate) download_rate: Option<Rate>,
+
+    /// Rate of all downloads to one address
+    #[arg(long, value_name = "RATE", hide_short_help = true,
+          value_parser = within(Rate(RATE_MIN), Rate(RATE_MAX)))]
+    pub(crate) download_rate_per_client: Option<Rate>,
+
+    /// Connections of HTTP and FTP at once; one more is told 503 or 421
+    #[arg(long, hide_short_help = true, value_name = "N",
+          default_value_t = limits().download_connections_max, value_parser = count)]
+    pub(crate) download_connections_max: usize,
+
+    /// Connections of HTTP and FTP at once from one address
+    #[arg(long, hide_short_help = true, value_name = "N",
+          default_value_t = limits().download_connections_per_address_max, value_parser = count)]
+    pub(crate) download_connections_per_address_max: usize,
+
+    /// Names whose files are kept open for a moment
+    #[arg(long, hide_short_help = true, value_name = "N",
+          default_value_t = limits().download_files_max, value_parser = count)]
+    pub(crate) download_files_max: usize,
+
+    /// Requests on one HTTP connection
+    #[arg(long, hide_short_help = true, value_name = "N",
+          default_value_t = limits().download_requests_max, value_parser = count)]
+    pub(crate) download_requests_max: usize,
+
+    /// How long a request's head or a command may take to arrive
+    #[arg(long, hide_short_help = true, value_name = "TIME",
+          default_value_t = Time(limits().download_head_time_max),
+          value_parser = within(Time(Duration::from_millis(100)), Time(DAY)))]
+    pub(crate) download_head_time_max: Time,
+
+    /// How long a connection may be silent between two requests; five times that in FTP
+    #[arg(long, hide_short_help = true, value_name = "TIME",
+          default_value_t = Time(limits().download_idle_time_max),
+          value_parser = within(Time(Duration::from_millis(100)), Time(DAY)))]
+    pub(crate) download_idle_time_max: Time,
+
+    /// How long a client may take nothing of what it asked for
+    #[arg(long, hide_short_help = true, value_name = "TIME",
+          default_value_t = Time(limits().download_stall_time_max),
+          value_parser = within(Time(Duration::from_millis(100)), Time(DAY)))]
+    pub(crate) download_stall_time_max: Time,
+}
+
+/// Where to listen, if at all.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Listen {
+    At(SocketAddr),
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum AccessLogFormat {
+    /// As log analysers read it.
+    Combined,
+    /// One JSON object a line.
+    Json,
+}
+
+/// The ports of `--ftp-ports`, both ends included.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FtpPorts(u16, u16);
+
+impl DownloadOptions {
+    /// The settings; `is_default` says that nobody told where RTSP listens either.
+    pub(crate) fn settings(&self, is_default: bool) -> Downloads {
+        let everywhere = || listening_address(&HTTP_PORT.to_string(), HTTP_PORT);
+        let http_addresses = match self.http[..] {
+            [] if is_default => everywhere().into_iter().collect(),
+            _ => self
+                .http
+                .iter()
+                .filter_map(|listen| match listen {
+                    Listen::At(address) => Some(*address),
+                    Listen::Off => None,
+                })
+                .collect(),
+        };
+        let bytes = |rate: Option<Rate>| rate.map(|rate| rate.0 / 8);
+        Downloads {
+            http_addresses,
+            ftp_addresses: self.ftp.clone(),
+            ftp_ports: (self.ftp_ports.0, self.ftp_ports.1),
+            access_log: self.access_log.as_ref().map(|path| AccessLog {
+                target: match path.as_os_str() == "-" {
+                    true => LogTarget::Stdout,
+                    false => LogTarget::File(path.clone()),
+                },
+                format: match self.access_log_format {
+                    AccessLogFormat::Combined => LogFormat::Combined,
+                    AccessLogFormat::Json => LogFormat::Json,
+                },
+            }),
+            rate_max: bytes(self.download_rate),
+            client_rate_max: bytes(self.download_rate_per_client),
+            limits: DownloadLimits {
+                download_connections_max: self.download_connections_max,
+                download_connections_per_address_max: self.download_connections_per_address_max,
+                download_files_max: self.download_files_max,
+                download_requests_max: self.download_requests_max,
+                download_head_time_max: self.download_head_time_max.0,
+                download_idle_time_max: self.download_idle_time_max.0,
+                download_stall_time_max: self.download_stall_time_max.0,
+            },
+        }
+    }
+}
+
+/// The line that downloads a file, beside the one that plays it. `url_name` is its name as in a URL.
+pub(crate) fn curl_line(
+    out: &mut dyn Write,
+    address: Option<&SocketAddr>,
+    url_name: impl fmt::Display,
+) -> std::io::Result<()> {
+    let Some(address) = address else {
+        return Ok(());
+    };
+    // Some shells take brackets for a pattern, and so does curl.
+    match address.is_ipv6() {
+        true => writeln!(out, "download   curl -gO 'http://{address}/{url_name}'"),
+        false => writeln!(out, "download   curl -O http://{address}/{url_name}"),
+    }
+}
+
+impl Default for FtpPorts {
+    fn default() -> Self {
+        let (first, last) = Downloads::default().ftp_ports;
+        Self(first, last)
+    }
+}
+
+impl fmt::Display for FtpPorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.0, self.1)
+    }
+}
+
+fn limits() -> DownloadLimits {
+    DownloadLimits::default()
+}
+
+fn http_address(text: &str) -> Result<Listen, String> {
+    match text {
+        "off" => Ok(Listen::Off),
+        _ => listening_address(text, HTTP_PORT).map(Listen::At),
+    }
+}
+
+fn ftp_address(text: &str) -> Result<SocketAddr, String> {
+    listening_address(text, FTP_PORT)
+}
+
+fn ftp_ports(text: &str) -> Result<FtpPorts, String> {
+    let ends = text.split_once('-').and_then(|(first, last)| {
+        let ports: (u16, u16) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        (ports.0 >= 1024 && ports.0 <= ports.1).then_some(ports)
+    });
+    ends.map(|(first, last)| FtpPorts(first, last))
+        .ok_or_else(|| "write FIRST-LAST, from 1024 to 65535, as in 60000-60999".to_owned())
+}
+
+const HTTP_PORT: u16 = 8080;
+const FTP_PORT: u16 = 2121;
+const RATE_MIN: u64 = 8_000;
+const RATE_MAX: u64 = 1_000_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Arguments, Command};
+
+    fn serve(options: &[&str]) -> Result<Downloads, String> {
+        let command = ["onrush", "serve"].iter().chain(options);
+        match Arguments::try_parse_from(command)
+            .map_err(|error| error.to_string())?
+            .command
+        {
+            Command::Serve(serve) => Ok(serve.config("media".into()).downloads),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn http(options: &[&str]) -> Vec<String> {
+        let addresses = serve(options).unwrap().http_addresses;
+        addresses.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn http_listens_by_itself_only_where_rtsp_does() {
+        assert_eq!(http(&[]), ["[::]:8080"]);
+        assert_eq!(http(&["--rtsp", "554"]), [""; 0]);
+        assert_eq!(
+            http(&["--rtsp", "554", "--http", "127.0.0.1"]),
+            ["127.0.0.1:8080"]
+        );
+        assert_eq!(http(&["--http", "off"]), [""; 0]);
+        assert_eq!(
+            http(&["--http", "80", "--http", "[::1]:81"]),
+            ["[::]:80", "[::1]:81"]
+        );
+        assert!(serve(&[]).unwrap().ftp_addresses.is_empty());
+        let ftp = serve(&["--ftp", "127.0.0.1"]).unwrap().ftp_addresses;
+        assert_eq!(ftp, ["127.0.0.1:2121".parse().unwrap()]);
+    }
+
+    #[test]
+    fn every_limit_can_be_set() {
+        let options = "--download-connections-max=1 --download-connections-per-address-max=2 \
+            --download-files-max=3 --download-requests-max=4 --download-head-time-max=5s \
+            --download-idle-time-max=6s --download-stall-time-max=7s --download-rate=8Mbit/s \
+            --download-rate-per-client=80kbit/s --ftp-ports=1024-65535";
+        let options: Vec<_> = options.split_whitespace().collect();
+        let ours = serve(&options).unwrap();
+        let expected = DownloadLimits {
+            download_connections_max: 1,
+            download_connections_per_address_max: 2,
+            download_files_max: 3,
+            download_requests_max: 4,
+            download_head_time_max: Duration::from_secs(5),
+            download_idle_time_max: Duration::from_secs(6),
+            download_stall_time_max: Duration::from_secs(7),
+        };
+        assert_eq!(format!("{:?}", ours.limits), format!("{expected:?}"));
+        assert_eq!(
+            (ours.rate_max, ours.client_rate_max),
+            (Some(1_000_000), Some(10_000))
+        );
+        assert_eq!(ours.ftp_ports, (1024, 65_535));
+        for ports in ["1023-2000", "2000-1999", "1", "a-b"] {
+            assert!(serve(&["--ftp-ports", ports]).is_err(), "{ports}");
+        }
+    }
+
+    #[test]
+    fn the_access_log_goes_to_a_file_or_to_stdout() {
+        let log = |options: &[&str]| serve(options).unwrap().access_log;
+        assert_eq!(log(&[]), None);
+        let file = AccessLog {
+            target: LogTarget::File("a.log".into()),
+            format: LogFormat::Combined,
+        };
+        assert_eq!(log(&["--access-log", "a.log"]), Some(file));
+        let stdout = AccessLog {
+            target: LogTarget::Stdout,
+            format: LogFormat::Json,
+        };
+        assert_eq!(
+            log(&["--access-log", "-", "--access-log-format", "json"]),
+            Some(stdout)
+        );
+    }
+}

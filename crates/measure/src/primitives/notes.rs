@@ -1,0 +1,222 @@
+//! What a reader must know before believing the figures: what else went on, and what the machine is.
+
+use std::fs;
+
+use super::method::Method;
+use super::{Found, Note};
+use crate::machine::{CoreTimes, core_times, is_virtual, yardstick_ns};
+use crate::stats::{Summary, to_f64};
+use onrush_sys::primitive::counter::Counter;
+
+/// Looks at the machine between the rounds.
+#[derive(Debug)]
+pub(super) struct Watch {
+    before: Vec<CoreTimes>,
+    yardsticks: Vec<f64>,
+}
+
+impl Watch {
+    pub(super) fn begin() -> Self {
+        let mut watch = Self {
+            before: core_times(),
+            yardsticks: Vec::new(),
+        };
+        watch.look();
+        watch
+    }
+
+    /// Takes the machine's pace once more.
+    pub(super) fn look(&mut self) {
+        self.yardsticks.push(to_f64(
+            usize::try_from(yardstick_ns()).unwrap_or(usize::MAX),
+        ));
+    }
+
+    /// All that is to be known.
+    pub(super) fn notes(&self, method: &Method, found: &Found) -> Vec<Note> {
+        let mut notes = Vec::new();
+        let mut say = |is_warning: bool, text: String| notes.push(Note { text, is_warning });
+        say(
+            false,
+            format!(
+                "bound to processor {}, of {} that this process may use; time is told by {}",
+                method.core(),
+                method.cores().len(),
+                method.counter().name()
+            ),
+        );
+        if method.counter() == Counter::MonotonicRaw && !method.settings().system_clock {
+            say(true, "this processor has no counter that ticks evenly; short times are told by the kernel's clock, \
+                       which costs more to read".to_owned());
+        }
+        if method.cores().len() == 1 {
+            say(
+                true,
+                "there is one processor only: everything takes turns with whatever else runs"
+                    .to_owned(),
+            );
+        }
+        if is_virtual() {
+            say(false, "this is a virtual machine: the host may take the processor away, caches are shared with \
+                       others, and finding a page takes a walk through two tables".to_owned());
+        }
+        match fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") {
+            Ok(governor) if governor.trim() != "performance" => say(
+                true,
+                format!(
+                    "the processor's frequency is set by the governor {}; for steady figures: cpupower frequency-set \
+                 --governor performance",
+                    governor.trim()
+                ),
+            ),
+            Ok(_) => {}
+            Err(_) => say(
+                false,
+                "the processor's frequency is out of the kernel's hands; its pace was watched \
+                                  instead"
+                    .to_owned(),
+            ),
+        }
+        if let Some(pace) = Summary::of(&self.yardsticks).filter(|pace| pace.spread() > PACE_UNEVEN)
+        {
+            say(
+                true,
+                format!(
+                    "a fixed piece of work took from {:.1} to {:.1} ms between the rounds: the machine was busy, or its \
+                 clock changed. Stop what else runs, and run it again",
+                    pace.min / 1e6,
+                    pace.max / 1e6
+                ),
+            );
+        }
+        for (core, stolen_ns) in self.stolen() {
+            say(
+                true,
+                format!(
+                    "the host took {:.0} ms from processor {core}",
+                    stolen_ns / 1e6
+                ),
+            );
+        }
+        notes.extend(of_memory(found));
+        notes
+    }
+
+    /// Processors that the host took more than 1 % of a second from.
+    fn stolen(&self) -> Vec<(usize, f64)> {
+        let now = core_times();
+        let pairs = self.before.iter().zip(&now).enumerate();
+        pairs
+            .map(|(core, (before, now))| (core, now.stolen_ns.saturating_sub(before.stolen_ns)))
+            .map(|(core, stolen_ns)| {
+                (
+                    core,
+                    to_f64(usize::try_from(stolen_ns).unwrap_or(usize::MAX)),
+                )
+            })
+            .filter(|(_, stolen_ns)| *stolen_ns > STOLEN_NS)
+            .collect()
+    }
+}
+
+/// A machine at rest repeats a fixed piece of work within this part of its median.
+const PACE_UNEVEN: f64 = 0.05;
+const STOLEN_NS: f64 = 1e7;
+
+/// What was found about caches, beside what the machine says of itself.
+fn of_memory(found: &Found) -> Vec<Note> {
+    let mut notes = Vec::new();
+    if let Some(seconds) = found.known("staircase_seconds") {
+        notes.push(Note {
+            text: format!("the staircase took {seconds:.1} s"),
+            is_warning: seconds > 15.0,
+        });
+    }
+    if let Some(part) = found.known("huge_part").filter(|part| *part < 0.9) {
+        notes.push(Note {
+            text: format!(
+                "only {:.0} % of the memory that should have been huge pages was: latencies on huge pages have page \
+                 walks in them. See /sys/kernel/mm/transparent_hugepage/enabled", part * 100.0),
+            is_warning: true,
+        });
+    }
+    let line = found.line(super::staircase::CURVE, super::staircase::HUGE);
+    let steps = super::staircase::steps(&line);
+    for (index, stated) in stated_caches().into_iter().enumerate() {
+        let level = index + 1;
+        let Some(step) = steps.get(index) else {
+            if !line.is_empty() {
+                notes.push(Note {
+                    text: format!(
+                        "the machine states {} of cache {level}; no step was found for it{}",
+                        told(stated),
+                        if is_virtual() {
+                            ": other guests of the host use it too, and leave this one too little for a plateau"
+                        } else {
+                            ""
+                        }
+                    ),
+                    is_warning: true,
+                });
+            }
+            continue;
+        };
+        let ratio = crate::stats::ratio(step.edge_bytes, stated);
+        let verdict = match ratio {
+            ratio if (0.75..=1.3).contains(&ratio) => "which agrees".to_owned(),
+            ratio if ratio < 1.0 && level > 2 && is_virtual() => format!(
+                "{:.0} % of it: the hypervisor states a cache that other guests use too",
+                ratio * 100.0
+            ),
+            ratio => format!("{ratio:.2} times as much"),
+        };
+        notes.push(Note {
+            text: format!(
+                "cache {level}: the staircase ends its plateau at {}, the machine states {}: {verdict}",
+                told(step.edge_bytes), told(stated)),
+            is_warning: !(0.75..=1.3).contains(&ratio),
+        });
+    }
+    notes
+}
+
+fn told(bytes: u64) -> String {
+    super::Unit::Bytes.told(to_f64(usize::try_from(bytes).unwrap_or(usize::MAX)))
+}
+
+/// Data caches of the first processor as the kernel lists them, by level, in bytes.
+fn stated_caches() -> Vec<u64> {
+    let mut found = Vec::new();
+    for index in 0..8 {
+        let folder = format!("/sys/devices/system/cpu/cpu0/cache/index{index}");
+        let read = |name: &str| fs::read_to_string(format!("{folder}/{name}")).unwrap_or_default();
+        if read("type").trim() == "Instruction" {
+            continue;
+        }
+        let size = read("size");
+        let (digits, factor) = match size.trim() {
+            text if text.ends_with('K') => (text.trim_end_matches('K'), 1 << 10),
+            text if text.ends_with('M') => (text.trim_end_matches('M'), 1 << 20),
+            text => (text, 1),
+        };
+        if let Ok(number) = digits.parse::<u64>() {
+            found.push(number * factor);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caches_that_the_machine_states_rise() {
+        let stated = stated_caches();
+        assert!(
+            stated.windows(2).all(|pair| pair[0] < pair[1]),
+            "{stated:?}"
+        );
+        assert!(stated.iter().all(|bytes| *bytes >= 4096), "{stated:?}");
+    }
+}

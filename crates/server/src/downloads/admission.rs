@@ -1,0 +1,120 @@
+//! Who may connect: no more at once than there may be, in all and from one address.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Instant;
+
+use super::{Site, rate};
+use crate::transfer::Limit;
+
+/// Who is connected.
+#[derive(Debug, Default)]
+pub(crate) struct Admission {
+    clients: RefCell<HashMap<IpAddr, Client>>,
+    connections: Cell<usize>,
+    /// Those that are being told that there are too many.
+    refusals: Cell<usize>,
+}
+
+#[derive(Debug)]
+struct Client {
+    connections: usize,
+    limit: Option<Limit>,
+    left: Option<Instant>,
+}
+
+/// A connection's place, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    site: Rc<Site>,
+    peer: IpAddr,
+    limit: Option<Limit>,
+    is_refusal: bool,
+}
+
+impl Admission {
+    /// Lets go of the rates of clients that have been gone for long enough to be given a new one. Before, a
+    /// client that hangs up and calls again would have its burst each time.
+    pub(crate) fn sweep(&self) {
+        let is_kept = |client: &Client| client.left.is_none_or(|left| left.elapsed().as_secs() < 2);
+        self.clients
+            .borrow_mut()
+            .retain(|_, client| is_kept(client));
+    }
+}
+
+impl Place {
+    /// A place among those that are served.
+    pub(crate) fn take(site: &Rc<Site>, peer: IpAddr) -> Option<Self> {
+        let limits = &site.settings.limits;
+        let admission = &site.admission;
+        let mut clients = admission.clients.borrow_mut();
+        let of_peer = clients.get(&peer).map_or(0, |client| client.connections);
+        if admission.connections.get() >= limits.download_connections_max
+            || of_peer >= limits.download_connections_per_address_max
+        {
+            return None;
+        }
+        let client_rate_max = site.settings.client_rate_max;
+        let client = clients.entry(peer).or_insert_with(|| Client {
+            connections: 0,
+            limit: client_rate_max.map(|bytes_a_second| Limit::new(rate(bytes_a_second))),
+            left: None,
+        });
+        client.connections += 1;
+        client.left = None;
+        let limit = client.limit.clone();
+        admission.connections.set(admission.connections.get() + 1);
+        Some(Self {
+            site: Rc::clone(site),
+            peer,
+            limit,
+            is_refusal: false,
+        })
+    }
+
+    /// A place among those that are told that there are too many, if there is one left: the others of a flood
+    /// are just closed.
+    pub(crate) fn take_refusal(site: &Rc<Site>, peer: IpAddr) -> Option<Self> {
+        let refusals = &site.admission.refusals;
+        if refusals.get() >= REFUSALS_MAX {
+            return None;
+        }
+        refusals.set(refusals.get() + 1);
+        Some(Self {
+            site: Rc::clone(site),
+            peer,
+            limit: None,
+            is_refusal: true,
+        })
+    }
+
+    /// The rate that it shares with all of its address.
+    pub(crate) fn limit(&self) -> Option<&Limit> {
+        self.limit.as_ref()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let admission = &self.site.admission;
+        if self.is_refusal {
+            admission.refusals.set(admission.refusals.get() - 1);
+            return;
+        }
+        admission.connections.set(admission.connections.get() - 1);
+        let mut clients = admission.clients.borrow_mut();
+        let client = clients.get_mut(&self.peer).expect("it was counted in");
+        client.connections -= 1;
+        if client.connections == 0 {
+            client.left = Some(Instant::now());
+            if self.limit.is_none() {
+                clients.remove(&self.peer);
+            }
+        }
+    }
+}
+
+const REFUSALS_MAX: usize = 64;

@@ -1,0 +1,91 @@
+//! The settings of downloads, each with its default and its limit.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use onrush_wire::http::LogFormat;
+
+/// What `onrush serve` can be told about downloads.
+#[derive(Clone, Debug)]
+pub struct Downloads {
+    /// Where HTTP listens; nowhere, if there is none.
+    pub http_addresses: Vec<SocketAddr>,
+    /// Where FTP listens; nowhere, if there is none.
+    pub ftp_addresses: Vec<SocketAddr>,
+    /// Ports of FTP's passive data connections, both ends included.
+    pub ftp_ports: (u16, u16),
+    /// Where a line goes for each request.
+    pub access_log: Option<AccessLog>,
+    /// Bytes a second that all downloads together may take.
+    pub rate_max: Option<u64>,
+    /// Bytes a second that those from one address may take.
+    pub client_rate_max: Option<u64>,
+    /// What peers may take at the most.
+    pub limits: DownloadLimits,
+}
+
+/// An access log.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AccessLog {
+    /// Where to.
+    pub target: LogTarget,
+    /// How.
+    pub format: LogFormat,
+}
+
+/// Where an access log goes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum LogTarget {
+    /// Onto the end of this file.
+    File(PathBuf),
+    /// Standard output.
+    Stdout,
+}
+
+/// The bounds on downloads. All are listed by `onrush doctor --limits`.
+#[derive(Clone, Copy, Debug)]
+pub struct DownloadLimits {
+    /// Connections of HTTP and FTP at once; one more is told 503 or 421 and closed.
+    pub download_connections_max: usize,
+    /// Those from one address.
+    pub download_connections_per_address_max: usize,
+    /// Files that are kept open though nobody reads them just now.
+    pub download_files_max: usize,
+    /// Requests on one HTTP connection; the last one closes it.
+    pub download_requests_max: usize,
+    /// How long a request's head, or a command, may take to arrive once it has begun.
+    pub download_head_time_max: Duration,
+    /// How long a connection may say nothing between two requests; in FTP, five times that.
+    pub download_idle_time_max: Duration,
+    /// How long a client may take nothing of what it asked for.
+    pub download_stall_time_max: Duration,
+}
+
+impl Default for Downloads {
+    fn default() -> Self {
+        Self {
+            http_addresses: Vec::new(),
+            ftp_addresses: Vec::new(),
+            ftp_ports: (60_000, 60_999),
+            access_log: None,
+            rate_max: None,
+            client_rate_max: None,
+            limits: DownloadLimits::default(),
+        }
+    }
+}
+
+impl Default for DownloadLimits {
+    fn default() -> Self {
+        Self {
+            download_connections_max: 16_384,
+            download_connections_per_address_max: 16_384,
+            download_files_max: 1024,
+            download_requests_max: 10_000,
+            download_head_time_max: Duration::from_secs(10),
+            download_idle_time_max: Duration::from_secs(60),
+            download_stall_time_max: Duration::from_secs(60),
+        }
+    }
+}

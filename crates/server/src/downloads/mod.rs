@@ -1,0 +1,191 @@
+//! Downloads: what HTTP and FTP share, on one thread of their own.
+//!
+//! That thread is the transfer engine: connections are tasks on it, bodies go by [`crate::transfer`], and no
+//! request crosses to another thread unless a disk must be waited for. RTSP's control has its own thread, so
+//! that a flood of downloads delays no PLAY. Files come from [`files`], which opens nothing outside the root.
+
+pub(crate) mod admission;
+pub(crate) mod clock;
+pub(crate) mod config;
+pub(crate) mod files;
+pub(crate) mod folder;
+pub(crate) mod log;
+pub(crate) mod send;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use onrush_sys::fs::Root;
+use onrush_wire::pace::schedule::Rate;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
+use tokio::task::{JoinSet, LocalSet};
+
+use self::admission::Admission;
+use self::clock::Clock;
+pub use self::config::{AccessLog, DownloadLimits, Downloads, LogTarget};
+use self::files::Files;
+pub use self::files::OPEN_TIME_MAX;
+pub use self::folder::FOLDER_ENTRIES_MAX;
+use self::log::Log;
+use crate::transfer::{Settings, Transfers};
+use crate::{ftp, http};
+
+/// What all connections share.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) settings: Downloads,
+    pub(crate) root: Arc<Root>,
+    pub(crate) files: Files,
+    pub(crate) transfers: Rc<Transfers>,
+    pub(crate) admission: Admission,
+    pub(crate) log: Log,
+    pub(crate) clock: Clock,
+    /// Separates the parts of a multipart answer.
+    pub(crate) boundary: String,
+    /// Where RTSP plays the same files.
+    pub(crate) rtsp_port: Option<u16>,
+}
+
+/// The thread, and where it listens. Dropping it stops it.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) http_addresses: Vec<SocketAddr>,
+    pub(crate) ftp_addresses: Vec<SocketAddr>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Sockets that listen already, so that a port in use is known before anything else is started.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    pub(crate) http: Vec<TcpListener>,
+    pub(crate) ftp: Vec<TcpListener>,
+}
+
+impl Running {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// If there is no thread to be had, or the access log can not be written.
+    pub(crate) fn start(
+        settings: Downloads,
+        root: Arc<Root>,
+        rtsp_port: Option<u16>,
+        listening: Listening,
+    ) -> io::Result<Self> {
+        let addresses = |listeners: &[TcpListener]| {
+            let addresses = listeners.iter().map(TcpListener::local_addr);
+            addresses.collect::<io::Result<Vec<_>>>()
+        };
+        let http_addresses = addresses(&listening.http)?;
+        let ftp_addresses = addresses(&listening.ftp)?;
+        let log = Log::open(settings.access_log.as_ref())?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel();
+        let run = move || {
+            // In here, because nothing of it may leave the thread.
+            let site = Site::new(settings, root, rtsp_port, log);
+            serve(&runtime, site, listening, stopped);
+            // Only a read of a disk can be left.
+            runtime.shutdown_timeout(Duration::from_secs(1));
+        };
+        let thread = thread::Builder::new().name("onrush-http".to_owned());
+        Ok(Self {
+            http_addresses,
+            ftp_addresses,
+            stop: Some(stop),
+            thread: Some(thread.spawn(run)?),
+        })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
+            // What the thread died of is not lost, and not thrown over another panic.
+            if !thread::panicking() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+impl Site {
+    fn new(settings: Downloads, root: Arc<Root>, rtsp_port: Option<u16>, log: Log) -> Rc<Self> {
+        let transfers = Transfers::new(Settings {
+            rate_max: settings.rate_max.map(rate),
+            stall_time_max: settings.limits.download_stall_time_max,
+            ..Settings::default()
+        });
+        Rc::new(Self {
+            files: Files::new(Arc::clone(&root), settings.limits.download_files_max),
+            root,
+            transfers,
+            admission: Admission::default(),
+            log,
+            clock: Clock::default(),
+            boundary: boundary(),
+            rtsp_port,
+            settings,
+        })
+    }
+
+    /// Once a second: what nobody uses any more is let go.
+    async fn keep_house(self: Rc<Self>) {
+        let mut ticks = tokio::time::interval(Duration::from_secs(1));
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.files.sweep();
+            self.admission.sweep();
+            self.log.flush();
+        }
+    }
+}
+
+/// A rate with room for what leaves in a tenth of a second, so that a socket is filled now and then and not
+/// drop by drop.
+pub(crate) fn rate(bytes_a_second: u64) -> Rate {
+    Rate {
+        bytes_a_second,
+        burst_bytes: (bytes_a_second / 10).max(16 << 10),
+    }
+}
+
+fn serve(runtime: &Runtime, site: Rc<Site>, listening: Listening, stopped: oneshot::Receiver<()>) {
+    let tasks = LocalSet::new();
+    tasks.block_on(runtime, async {
+        let mut accepting = JoinSet::new();
+        for listener in listening.http {
+            accepting.spawn_local(http::accept(Rc::clone(&site), in_runtime(listener)));
+        }
+        for listener in listening.ftp {
+            accepting.spawn_local(ftp::accept(Rc::clone(&site), in_runtime(listener)));
+        }
+        accepting.spawn_local(Rc::clone(&site).keep_house());
+        // A sender that was dropped asks for the same as one that sent.
+        stopped.await.unwrap_or_default();
+        accepting.shutdown().await;
+    });
+    // Connections are cut: a client that resumes loses nothing.
+    drop(tasks);
+    site.log.flush();
+}
+
+fn in_runtime(listener: TcpListener) -> tokio::net::TcpListener {
+    tokio::net::TcpListener::from_std(listener).expect("a runtime with I/O")
+}
+
+/// Not to be guessed by whoever writes the files.
+fn boundary() -> String {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).expect("Linux has had random numbers for all since 3.17");
+    format!("onrush-{:032x}", u128::from_be_bytes(random))
+}

@@ -1,0 +1,43 @@
+//! Bytes of our own to a socket: heads, pages, replies.
+
+use std::io;
+use std::time::Duration;
+
+use socket2::SockRef;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Sends all of it. With `more` the kernel joins the last of it with what comes next, so that a head does not
+/// travel alone.
+///
+/// # Errors
+///
+/// What the system says; `TimedOut` if the peer takes nothing for `stall_time_max`.
+pub(crate) async fn send_all(
+    socket: &TcpStream,
+    mut bytes: &[u8],
+    more: bool,
+    stall_time_max: Duration,
+) -> io::Result<()> {
+    let flags = libc::MSG_NOSIGNAL | if more { libc::MSG_MORE } else { 0 };
+    while !bytes.is_empty() {
+        let send = || SockRef::from(socket).send_with_flags(bytes, flags);
+        match socket.try_io(Interest::WRITABLE, send) {
+            Ok(sent) => bytes = &bytes[sent..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                timeout(stall_time_max, socket.writable()).await??;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Makes the end of a connection look like what it is: what is not sent yet never will be, and the peer hears
+/// of a reset instead of an end.
+pub(crate) fn abort(socket: &TcpStream) {
+    // If it can not be asked for, the peer sees a body that is too short, which says the same.
+    drop(SockRef::from(socket).set_linger(Some(Duration::ZERO)));
+}

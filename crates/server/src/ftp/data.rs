@@ -1,0 +1,129 @@
+//! The data connection: made for one transfer, to or from the client's own address, and nobody else's.
+
+use std::cell::Cell;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::time::timeout;
+
+/// How long a client may take to make its data connection, or to take ours.
+pub const DATA_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How the next data connection comes about.
+#[derive(Debug, Default)]
+pub(super) enum Data {
+    /// Nobody has said yet.
+    #[default]
+    Unknown,
+    /// The client connects to this.
+    Listening(TcpListener),
+    /// We connect to that, which is the client's address.
+    Connecting(SocketAddr),
+}
+
+impl Data {
+    /// Listens for the client, at the address that its control connection uses, on a free port of the range.
+    pub(super) fn listen(local: IpAddr, ports: (u16, u16)) -> io::Result<(Self, SocketAddr)> {
+        thread_local! {
+            // One after the other, so that a port is not used again while the last connection on it ends.
+            static NEXT: Cell<u16> = const { Cell::new(0) };
+        }
+        let count = ports.1 - ports.0 + 1;
+        let mut refused = io::Error::from_raw_os_error(libc::EADDRINUSE);
+        for _ in 0..count {
+            let port = ports.0 + NEXT.get() % count;
+            NEXT.set((NEXT.get() + 1) % count);
+            match bind(SocketAddr::new(local, port)) {
+                Ok(listener) => {
+                    let address = listener.local_addr()?;
+                    return Ok((Self::Listening(listener), address));
+                }
+                Err(error) => refused = error,
+            }
+        }
+        Err(refused)
+    }
+
+    /// The connection. Those that others make are closed at once, unheard (RFC 2577, section 4).
+    pub(super) async fn connect(self, peer: IpAddr) -> io::Result<TcpStream> {
+        let connection = async {
+            match self {
+                Self::Unknown => Err(io::ErrorKind::NotConnected.into()),
+                Self::Connecting(address) => connect(address).await,
+                Self::Listening(listener) => loop {
+                    let (socket, from) = listener.accept().await?;
+                    if from.ip().to_canonical() == peer {
+                        return Ok(socket);
+                    }
+                },
+            }
+        };
+        timeout(DATA_TIME_MAX, connection).await?
+    }
+}
+
+async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.connect(address).await
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let domain = Domain::for_address(address);
+    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    // One connection is wanted; others can not keep it out for longer than it takes to close them.
+    socket.listen(8)?;
+    TcpListener::from_std(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    /// Some ports that are free just now, one after the other.
+    fn free_ports() -> (u16, u16) {
+        let taken = |port| std::net::TcpListener::bind((LOCAL, port)).is_err();
+        let first = (30_000..60_000)
+            .step_by(3)
+            .find(|&port| (port..port + 3).all(|p| !taken(p)));
+        first.map(|first| (first, first + 2)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn ports_are_those_of_the_range_and_no_others() {
+        let ports = free_ports();
+        let taken: Vec<_> = (0..3)
+            .map(|_| Data::listen(LOCAL, ports).unwrap())
+            .collect();
+        let mut numbers: Vec<_> = taken.iter().map(|(_, address)| address.port()).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, [ports.0, ports.0 + 1, ports.1]);
+        let error = Data::listen(LOCAL, ports).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[tokio::test]
+    async fn only_the_client_itself_is_taken() {
+        let (data, address) = Data::listen(LOCAL, free_ports()).unwrap();
+        let stranger = TcpSocket::new_v4().unwrap();
+        stranger.bind("127.0.0.9:0".parse().unwrap()).unwrap();
+        let stranger = stranger.connect(address).await.unwrap();
+        let client = TcpStream::connect(address).await.unwrap();
+        let taken = data.connect(LOCAL).await.unwrap();
+        assert_eq!(taken.peer_addr().unwrap(), client.local_addr().unwrap());
+        stranger.readable().await.unwrap();
+        assert!(matches!(stranger.try_read(&mut [0]), Ok(0) | Err(_)));
+    }
+}

@@ -1,0 +1,357 @@
+//! The control API: HTTP and JSON, for programs of whoever runs the relay.
+//!
+//! | request | does |
+//! |---|---|
+//! | `GET /health` | 200 while every stream is heard, 503 otherwise; needs no token |
+//! | `GET /sources` | the streams and their counters |
+//! | `GET /sources/NAME` | one of them |
+//! | `GET /sources/NAME/members` | its members, where they stand, what each was sent |
+//! | `POST /sources/NAME/members` | adds `{"members": ["10.0.0.7:5004"]}` |
+//! | `DELETE /sources/NAME/members` | removes such a list |
+//! | `PUT /sources/NAME/members` | makes such a list the API's whole list, in one step |
+//!
+//! All but `/health` want `Authorization: Bearer TOKEN`. A list is taken whole or not at all.
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, warn};
+
+use super::channel::{Channel, ChannelState, MemberCounts};
+use super::members::{Change, MemberError, Origin, parse_member};
+
+/// Connections at once; more wait to be accepted.
+pub const API_CONNECTIONS_MAX: usize = 64;
+
+/// Bytes of a request's body: room for as many members as there may be.
+pub const API_BODY_BYTES_MAX: usize = 4 << 20;
+
+/// What all requests see.
+#[derive(Debug)]
+struct Api {
+    channels: HashMap<String, Arc<Channel>>,
+    /// Their names, in the order in which they were given.
+    names: Vec<String>,
+    token: String,
+}
+
+type Shared = Arc<Api>;
+
+/// What a request brings.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct List {
+    members: Vec<String>,
+}
+
+/// A member as it is told of.
+#[derive(Debug, Serialize)]
+struct Member {
+    address: SocketAddr,
+    stands: Vec<Origin>,
+    packets: u64,
+    refused: u64,
+}
+
+/// A request that is refused: the status, and why.
+#[derive(Debug)]
+struct Refusal(StatusCode, String);
+
+/// Answers until it is dropped.
+pub(super) async fn serve(listener: TcpListener, channels: Vec<Arc<Channel>>, token: String) {
+    let names = channels.iter().map(|channel| channel.name().to_owned());
+    let names: Vec<_> = names.collect();
+    let api = Arc::new(Api {
+        channels: names.iter().cloned().zip(channels).collect(),
+        names,
+        token,
+    });
+    let router = router(api);
+    let places = Arc::new(Semaphore::new(API_CONNECTIONS_MAX));
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let place = Arc::clone(&places).acquire_owned().await;
+        let socket = match listener.accept().await {
+            Ok((socket, _)) => socket,
+            Err(error) => {
+                warn!("accepting connections: {error}; trying again in 100 ms");
+                sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        while connections.try_join_next().is_some() {}
+        let service = TowerToHyperService::new(router.clone());
+        connections.spawn_local(async move {
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(REQUEST_TIME_MAX)
+                .max_headers(HEADERS_MAX)
+                .max_buf_size(HEAD_BYTES_MAX)
+                .serve_connection(TokioIo::new(socket), service);
+            if let Ok(Err(error)) = timeout(CONNECTION_TIME_MAX, connection).await {
+                debug!("a client of the API: {error}");
+            }
+            drop(place);
+        });
+    }
+}
+
+fn router(api: Shared) -> Router {
+    let members = get(members).post(add).put(replace).delete(remove);
+    let behind_token = Router::new()
+        .route("/sources", get(sources))
+        .route("/sources/{name}", get(source))
+        .route("/sources/{name}/members", members)
+        .layer(from_fn_with_state(Arc::clone(&api), authorised));
+    Router::new()
+        .route("/health", get(health))
+        .merge(behind_token)
+        .fallback(async || {
+            Refusal(
+                StatusCode::NOT_FOUND,
+                "nothing here; see /sources".to_owned(),
+            )
+        })
+        .method_not_allowed_fallback(async || {
+            let why = "this can not be done to it".to_owned();
+            Refusal(StatusCode::METHOD_NOT_ALLOWED, why)
+        })
+        .layer(DefaultBodyLimit::max(API_BODY_BYTES_MAX))
+        .with_state(api)
+}
+
+async fn authorised(State(api): State<Shared>, request: Request, next: Next) -> Response {
+    let given = request.headers().get(header::AUTHORIZATION);
+    let given = given.and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+    if given.is_some_and(|given| is_same(given, api.token.as_bytes())) {
+        return next.run(request).await;
+    }
+    let why = "send Authorization: Bearer TOKEN".to_owned();
+    let mut refusal = Refusal(StatusCode::UNAUTHORIZED, why).into_response();
+    let scheme = header::HeaderValue::from_static("Bearer");
+    refusal
+        .headers_mut()
+        .insert(header::WWW_AUTHENTICATE, scheme);
+    refusal
+}
+
+async fn health(State(api): State<Shared>) -> (StatusCode, Json<Value>) {
+    let states = api.channels.values().map(|channel| channel.state());
+    let unheard = states.filter(|state| *state != ChannelState::Live).count();
+    let (status, word) = match unheard {
+        0 => (StatusCode::OK, "ok"),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "silent"),
+    };
+    let sources = api.names.len();
+    (
+        status,
+        Json(json!({ "status": word, "sources": sources, "silent": unheard })),
+    )
+}
+
+async fn sources(State(api): State<Shared>) -> Json<Value> {
+    let all = api.names.iter().filter_map(|name| api.channels.get(name));
+    let all: Vec<_> = all.map(|channel| told(channel)).collect();
+    Json(json!({ "sources": all }))
+}
+
+async fn source(
+    State(api): State<Shared>,
+    Path(name): Path<String>,
+) -> Result<Json<Value>, Refusal> {
+    Ok(Json(told(api.channel(&name)?)))
+}
+
+async fn members(
+    State(api): State<Shared>,
+    Path(name): Path<String>,
+) -> Result<Json<Value>, Refusal> {
+    let channel = api.channel(&name)?;
+    let counts = channel.count_members().await.unwrap_or_default();
+    let counts: HashMap<_, _> = counts.into_iter().map(|c| (c.address, c)).collect();
+    let list = channel.members();
+    let members = list.iter().map(|address| {
+        let count = counts.get(&address);
+        let MemberCounts {
+            packets, refused, ..
+        } = count.copied().unwrap_or(MemberCounts {
+            address,
+            packets: 0,
+            refused: 0,
+        });
+        Member {
+            address,
+            stands: list.origins(&address),
+            packets,
+            refused,
+        }
+    });
+    Ok(Json(json!({ "members": members.collect::<Vec<_>>() })))
+}
+
+async fn add(
+    State(api): State<Shared>,
+    Path(name): Path<String>,
+    list: Result<Json<List>, JsonRejection>,
+) -> Result<Json<Value>, Refusal> {
+    let channel = api.channel(&name)?;
+    changed(channel, "added", channel.add(&read(list)?))
+}
+
+async fn remove(
+    State(api): State<Shared>,
+    Path(name): Path<String>,
+    list: Result<Json<List>, JsonRejection>,
+) -> Result<Json<Value>, Refusal> {
+    let channel = api.channel(&name)?;
+    changed(channel, "removed", channel.remove(&read(list)?))
+}
+
+async fn replace(
+    State(api): State<Shared>,
+    Path(name): Path<String>,
+    list: Result<Json<List>, JsonRejection>,
+) -> Result<Json<Value>, Refusal> {
+    let channel = api.channel(&name)?;
+    let list = read(list)?;
+    changed(channel, "replaced", channel.replace(Origin::Api, &list))
+}
+
+impl Api {
+    fn channel(&self, name: &str) -> Result<&Arc<Channel>, Refusal> {
+        self.channels
+            .get(name)
+            .ok_or_else(|| Refusal(StatusCode::NOT_FOUND, "no source has this name".to_owned()))
+    }
+}
+
+fn read(list: Result<Json<List>, JsonRejection>) -> Result<Vec<SocketAddr>, Refusal> {
+    let Json(List { members }) =
+        list.map_err(|rejection| Refusal(rejection.status(), rejection.body_text()))?;
+    let members = members.iter().map(|text| parse_member(text));
+    Ok(members.collect::<Result<_, _>>()?)
+}
+
+fn changed(
+    channel: &Channel,
+    how: &str,
+    change: Result<Change, MemberError>,
+) -> Result<Json<Value>, Refusal> {
+    let change = change?;
+    let (added, removed) = (change.added.len(), change.removed.len());
+    if !change.is_empty() {
+        debug!(
+            "source {}: {how} by the API: {added} came, {removed} went",
+            channel.name()
+        );
+    }
+    let members = channel.members().len();
+    Ok(Json(
+        json!({ "added": added, "removed": removed, "members": members }),
+    ))
+}
+
+/// All that is told of a stream.
+fn told(channel: &Channel) -> Value {
+    let told = channel.told();
+    let heard = told.heard;
+    json!({
+        "name": channel.name(),
+        "input": channel.input().to_string(),
+        "state": channel.state(),
+        "from": told.from,
+        "ssrc": told.playable.map(|playable| playable.ssrc),
+        "members": channel.members().len(),
+        "players": told.players,
+        "received": {
+            "datagrams": heard.datagrams,
+            "bytes": heard.bytes,
+            "rtp": heard.rtp,
+            "transport_streams": heard.transport_streams,
+            "missing": heard.missing,
+            "behind": heard.behind,
+            "restarts": heard.restarts,
+            "source_changes": heard.source_changes,
+            "ssrc_changes": heard.ssrc_changes,
+            "silences": heard.silences,
+            "overflows": told.overflows,
+            "too_long": told.too_long,
+        },
+        "sent": {
+            "packets": told.packets,
+            "bytes": told.bytes,
+            "trains": told.trains,
+            "refused": told.refused,
+            "crossings": told.crossings,
+            "passing_ns_mean": told.passing_ns.checked_div(told.trains).unwrap_or(0),
+            "passing_ns_max": told.passing_ns_max,
+        },
+    })
+}
+
+/// Compares in a time that tells nothing but the length.
+fn is_same(given: &[u8], wanted: &[u8]) -> bool {
+    let differences = given
+        .iter()
+        .zip(wanted)
+        .fold(0, |all, (a, b)| black_box(all | (a ^ b)));
+    given.len() == wanted.len() && differences == 0 && !wanted.is_empty()
+}
+
+impl From<MemberError> for Refusal {
+    fn from(error: MemberError) -> Self {
+        let status = match error {
+            MemberError::Syntax { .. } | MemberError::Address { .. } => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
+            MemberError::TooMany => StatusCode::INSUFFICIENT_STORAGE,
+            MemberError::NotYours { .. } => StatusCode::CONFLICT,
+            MemberError::Unknown { .. } => StatusCode::NOT_FOUND,
+        };
+        Self(status, error.to_string())
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let Self(status, error) = self;
+        (status, Json(json!({ "error": error }))).into_response()
+    }
+}
+
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
+const CONNECTION_TIME_MAX: Duration = Duration::from_secs(300);
+const HEADERS_MAX: usize = 64;
+const HEAD_BYTES_MAX: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_the_same_or_not() {
+        assert!(is_same(b"secret", b"secret"));
+        for wrong in [&b""[..], b"secre", b"secrets", b"Secret", b"secreT"] {
+            assert!(!is_same(wrong, b"secret"));
+        }
+        assert!(!is_same(b"", b""), "no token opens nothing");
+    }
+}

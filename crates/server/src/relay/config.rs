@@ -1,0 +1,110 @@
+//! What a relay can be told, each with its default and its limit.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use onrush_sys::group::Way;
+
+use super::input::Input;
+use crate::config::Limits;
+
+/// Everything `onrush relay` can be told.
+#[derive(Clone, Debug)]
+pub struct RelayConfig {
+    /// The streams that are relayed, 1 to [`SOURCES_MAX`], each under a name of its own.
+    pub sources: Vec<SourceConfig>,
+    /// How long a packet may wait for others to leave with it.
+    pub delay: Duration,
+    /// After how long without a packet a source is called silent.
+    pub silence: Duration,
+    /// Where players may ask for `rtsp://HOST/live/NAME`; nowhere if empty.
+    pub rtsp_addresses: Vec<SocketAddr>,
+    /// UDP ports for players' RTP (even) and RTCP (the odd one above), both ends included.
+    pub rtp_ports: (u16, u16),
+    /// Where the control API listens, if it does.
+    pub api_address: Option<SocketAddr>,
+    /// What its clients have to know.
+    pub token: String,
+    /// The processor that the sending threads are bound to, if any.
+    pub core: Option<usize>,
+    /// How packets are replicated: this way or not at all; `None` takes the best there is.
+    pub way: Option<Way>,
+    /// Whether packets are replicated where they arrive, in tc ingress, without a user's process.
+    pub in_kernel: bool,
+    /// What players may ask for at the most.
+    pub limits: Limits,
+}
+
+/// One stream.
+#[derive(Clone, Debug)]
+pub struct SourceConfig {
+    /// Its name, in URLs and everywhere.
+    pub name: String,
+    /// Where it arrives.
+    pub input: Input,
+    /// Who gets it from the start.
+    pub members: Vec<SocketAddr>,
+    /// A file of more who get it, which is watched.
+    pub members_file: Option<PathBuf>,
+}
+
+/// Streams of one relay at the most; each has a thread.
+pub const SOURCES_MAX: usize = 64;
+
+/// Bytes of a stream's name at the most.
+pub const SOURCE_NAME_BYTES_MAX: usize = 64;
+
+/// How long a packet may be told to wait at the most.
+pub const DELAY_MAX: Duration = Duration::from_secs(1);
+
+impl Default for RelayConfig {
+    fn default() -> Self {
+        Self {
+            sources: Vec::new(),
+            delay: Duration::ZERO,
+            silence: Duration::from_secs(2),
+            rtsp_addresses: Vec::new(),
+            rtp_ports: (20_000, 59_999),
+            api_address: None,
+            token: String::new(),
+            core: None,
+            way: None,
+            in_kernel: false,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Whether a stream may have this name: one that needs no escape in a URL, a log or a shell.
+#[must_use]
+pub fn is_source_name(name: &str) -> bool {
+    (1..=SOURCE_NAME_BYTES_MAX).contains(&name.len())
+        && !name.starts_with(['.', '-'])
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_plain_and_of_bounded_length() {
+        for (name, is_name) in [
+            ("tv", true),
+            ("ch-1.hd_x", true),
+            ("", false),
+            (".hidden", false),
+            ("-x", false),
+            ("a/b", false),
+            ("\u{e9}", false),
+            ("a b", false),
+        ] {
+            assert_eq!(is_source_name(name), is_name, "{name:?}");
+        }
+        assert!(is_source_name(&"x".repeat(SOURCE_NAME_BYTES_MAX)));
+        assert!(!is_source_name(&"x".repeat(SOURCE_NAME_BYTES_MAX + 1)));
+    }
+}

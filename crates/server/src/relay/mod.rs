@@ -1,0 +1,376 @@
+//! The live relay: what comes in from one sender goes out to many receivers, as it is and at once.
+//!
+//! Each stream is a [`Channel`]: a thread takes its packets in, in batches, and gives them to a
+//! group of members, as trains where packets are of one size and leave together. Members come from the command line,
+//! a file that is watched, the control API and, as players, from RTSP. Control is ordinary asynchronous code on one
+//! thread; it leaves commands for the sending threads and never waits for them.
+//!
+//! Nothing is mended on the way: no re-ordering, no buffering against jitter, no repair. What is odd about a stream is
+//! logged, counted and passed on.
+
+pub mod config;
+pub mod input;
+pub mod members;
+
+mod api;
+mod channel;
+mod file;
+mod outlet;
+mod worker;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use onrush_sys::receive::Receiver;
+use onrush_sys::thread::{pin_to, raise_open_files_limit};
+use onrush_wire::live::Stamper;
+use thiserror::Error;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
+use tokio::task::{JoinSet, LocalSet};
+use tracing::{info, warn};
+
+pub use self::api::{API_BODY_BYTES_MAX, API_CONNECTIONS_MAX};
+pub use self::channel::{
+    CHANGES_MAX, CHANGES_WAITING_MAX, Channel, ChannelState, MemberCounts, Playable, Told,
+};
+pub use self::config::{RelayConfig, SourceConfig};
+pub use self::file::{MEMBERS_FILE_BYTES_MAX, MembersFileError};
+
+use self::channel::Command;
+use self::config::{DELAY_MAX, SOURCES_MAX, is_source_name};
+use self::file::MembersFile;
+use self::members::{MemberError, Origin};
+use self::worker::Worker;
+use crate::config::Config;
+use crate::rtsp::{self, Content, Control, random};
+
+/// A relay that runs. Dropping it stops it.
+#[derive(Debug)]
+pub struct Relay {
+    channels: Vec<Arc<Channel>>,
+    rtsp_addresses: Vec<SocketAddr>,
+    api_address: Option<SocketAddr>,
+    workers: Vec<JoinHandle<()>>,
+    stop: Option<oneshot::Sender<()>>,
+    control: Option<JoinHandle<()>>,
+}
+
+/// Why a relay could not be started.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RelayError {
+    /// A setting can not be.
+    #[error("{0}")]
+    Setting(String),
+    /// A stream can not be received there.
+    #[error("can not receive {name} at {input}: {source}")]
+    Input {
+        /// The stream.
+        name: String,
+        /// Where.
+        input: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It can not listen there.
+    #[error("can not listen at {address}: {source}; choose another with {option}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// The option that says where.
+        option: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Somebody can not be a member.
+    #[error("{name}: {error}")]
+    Member {
+        /// Of which stream.
+        name: String,
+        /// Why.
+        error: MemberError,
+    },
+    /// A file of members can not be used.
+    #[error("{name}: {error}")]
+    MembersFile {
+        /// Of which stream.
+        name: String,
+        /// Why.
+        error: MembersFileError,
+    },
+    /// A thread can not be started.
+    #[error("can not start {what}: {source}")]
+    Start {
+        /// Which.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Relay {
+    /// Starts relaying.
+    ///
+    /// # Errors
+    ///
+    /// See [`RelayError`]; then nothing is left of it.
+    pub fn start(config: RelayConfig) -> Result<Self, RelayError> {
+        check(&config)?;
+        raise_open_files_limit();
+        let rtsp = config.rtsp_addresses.iter();
+        let rtsp = rtsp.map(|&address| listen(address, "--rtsp"));
+        let rtsp = rtsp.collect::<Result<Vec<_>, _>>()?;
+        let api = config.api_address.map(|address| listen(address, "--api"));
+        let api = api.transpose()?;
+        let rtsp_addresses = rtsp.iter().map(TcpListener::local_addr);
+        let mut relay = Self {
+            channels: Vec::new(),
+            rtsp_addresses: rtsp_addresses
+                .collect::<Result<_, _>>()
+                .map_err(start_error("listening"))?,
+            api_address: api
+                .as_ref()
+                .map(TcpListener::local_addr)
+                .transpose()
+                .map_err(start_error("listening"))?,
+            workers: Vec::new(),
+            stop: None,
+            control: None,
+        };
+        for source in &config.sources {
+            relay.open(source, &config)?;
+        }
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(start_error("the control thread"))?;
+        let files = relay.members_files(&config, &runtime)?;
+        let (stop, stopped) = oneshot::channel();
+        let channels = relay.channels.clone();
+        let control = move || serve(runtime, config, channels, files, (rtsp, api), stopped);
+        let control = thread::Builder::new()
+            .name("onrush-control".to_owned())
+            .spawn(control)
+            .map_err(start_error("the control thread"))?;
+        relay.stop = Some(stop);
+        relay.control = Some(control);
+        Ok(relay)
+    }
+
+    /// Stops: every player gets its farewell, then everything that was started is ended and waited for. What each
+    /// stream did in all is logged.
+    pub fn shutdown(self) {}
+
+    /// The streams, in the order of the configuration.
+    #[must_use]
+    pub fn channels(&self) -> &[Arc<Channel>] {
+        &self.channels
+    }
+
+    /// Where RTSP listens, with the ports that were chosen for it.
+    #[must_use]
+    pub fn rtsp_addresses(&self) -> &[SocketAddr] {
+        &self.rtsp_addresses
+    }
+
+    /// Where the control API listens.
+    #[must_use]
+    pub const fn api_address(&self) -> Option<SocketAddr> {
+        self.api_address
+    }
+
+    /// Opens a stream and starts its thread.
+    fn open(&mut self, source: &SourceConfig, config: &RelayConfig) -> Result<(), RelayError> {
+        let SourceConfig { name, input, .. } = source;
+        let input_error = |source| RelayError::Input {
+            name: name.clone(),
+            input: input.to_string(),
+            source,
+        };
+        let receiver = input.open().and_then(Receiver::new).map_err(input_error)?;
+        let channel = Channel::new(name.clone(), input.clone()).map_err(input_error)?;
+        let channel = Arc::new(channel);
+        channel
+            .replace(Origin::CommandLine, &source.members)
+            .map_err(|error| RelayError::Member {
+                name: name.clone(),
+                error,
+            })?;
+        let stamper = Stamper::new(u32::from_ne_bytes(random()), u16::from_ne_bytes(random()));
+        let worker = Worker::new(Arc::clone(&channel), receiver, stamper, config);
+        let core = config.core;
+        let run = move || {
+            if let Some(Err(error)) = core.map(pin_to) {
+                warn!(
+                    "processor {}: {error}; the thread stays free",
+                    core.unwrap_or(0)
+                );
+            }
+            worker.run();
+        };
+        let thread = thread::Builder::new()
+            .name(THREAD_NAME.to_owned())
+            .spawn(run);
+        self.workers.push(thread.map_err(start_error("a thread"))?);
+        self.channels.push(channel);
+        Ok(())
+    }
+
+    fn members_files(
+        &self,
+        config: &RelayConfig,
+        runtime: &Runtime,
+    ) -> Result<Vec<MembersFile>, RelayError> {
+        let _inside = runtime.enter();
+        let with_files = config.sources.iter().zip(&self.channels);
+        let files = with_files.filter_map(|(source, channel)| {
+            let path = source.members_file.as_ref()?;
+            Some(
+                MembersFile::open(path, Arc::clone(channel)).map_err(|error| {
+                    RelayError::MembersFile {
+                        name: source.name.clone(),
+                        error,
+                    }
+                }),
+            )
+        });
+        files.collect()
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        // Control first: players leave while their stream still runs.
+        let control = self.control.take().map(JoinHandle::join);
+        for channel in &self.channels {
+            channel.tell(Command::Stop);
+        }
+        let workers = self.workers.drain(..).map(JoinHandle::join);
+        let ended: Vec<_> = control.into_iter().chain(workers).collect();
+        for channel in &self.channels {
+            log_total(channel);
+        }
+        for result in ended {
+            if let (Err(panic), false) = (result, thread::panicking()) {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+/// A token that nobody can guess.
+#[must_use]
+pub fn new_token() -> String {
+    format!("{:032x}", u128::from_ne_bytes(random()))
+}
+
+/// Refuses what can not be, in words that say what to do.
+fn check(config: &RelayConfig) -> Result<(), RelayError> {
+    let wrong = |text: String| Err(RelayError::Setting(text));
+    let sources = &config.sources;
+    if !(1..=SOURCES_MAX).contains(&sources.len()) {
+        let count = sources.len();
+        return wrong(format!("{count} sources; a relay takes 1 to {SOURCES_MAX}"));
+    }
+    for (number, source) in sources.iter().enumerate() {
+        let name = &source.name;
+        if !is_source_name(name) {
+            return wrong(format!(
+                "{name:?} is no name for a source; use up to 64 letters, digits, '.', '-' and '_'"
+            ));
+        }
+        if sources[..number].iter().any(|other| other.name == *name) {
+            return wrong(format!("two sources are named {name}; give each its own"));
+        }
+    }
+    if config.delay > DELAY_MAX {
+        return wrong(format!(
+            "a delay of {:?}; {DELAY_MAX:?} is the most",
+            config.delay
+        ));
+    }
+    Ok(())
+}
+
+fn listen(address: SocketAddr, option: &'static str) -> Result<TcpListener, RelayError> {
+    rtsp::bind(address).map_err(|source| RelayError::Listen {
+        address,
+        option,
+        source,
+    })
+}
+
+/// The control thread: files, API and RTSP until it is told to stop.
+fn serve(
+    runtime: Runtime,
+    config: RelayConfig,
+    channels: Vec<Arc<Channel>>,
+    files: Vec<MembersFile>,
+    (rtsp, api): (Vec<TcpListener>, Option<TcpListener>),
+    stopped: oneshot::Receiver<()>,
+) {
+    let tasks = LocalSet::new();
+    tasks.block_on(&runtime, async {
+        let mut beside = JoinSet::new();
+        for file in files {
+            beside.spawn_local(file.follow());
+        }
+        if let Some(listener) = api {
+            let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime with I/O");
+            beside.spawn_local(api::serve(listener, channels.clone(), config.token.clone()));
+        }
+        let listeners = rtsp.into_iter().map(tokio::net::TcpListener::from_std);
+        let listeners = listeners
+            .collect::<Result<Vec<_>, _>>()
+            .expect("a runtime with I/O");
+        let config = Config {
+            rtp_ports: config.rtp_ports,
+            limits: config.limits,
+            ..Config::default()
+        };
+        let control = Control::new(config, Content::Live(channels), Arc::default());
+        Rc::clone(&control).run(listeners, stopped).await;
+        control.log_total();
+        beside.shutdown().await;
+    });
+    drop(tasks);
+    runtime.shutdown_timeout(Duration::from_secs(1));
+}
+
+fn log_total(channel: &Channel) {
+    let told = channel.told();
+    let passing_ns = told.passing_ns.checked_div(told.trains).unwrap_or(0);
+    info!(
+        "source {}: {} datagrams came ({} missing, {} found no room), {} packets left in {} trains ({} refused), \
+         {} crossings, {} members, passed on in {:.3} ms (mean), {:.3} ms (worst)",
+        channel.name(),
+        told.heard.datagrams,
+        told.heard.missing,
+        told.overflows,
+        told.packets,
+        told.trains,
+        told.refused,
+        told.crossings,
+        told.members,
+        ms(passing_ns),
+        ms(told.passing_ns_max),
+    );
+}
+
+fn start_error(what: &'static str) -> impl Fn(io::Error) -> RelayError {
+    move |source| RelayError::Start { what, source }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "for people")]
+fn ms(time_ns: u64) -> f64 {
+    time_ns as f64 / 1e6
+}
+
+/// The sending threads' name, for those who look at them from outside.
+pub const THREAD_NAME: &str = "onrush-relay";

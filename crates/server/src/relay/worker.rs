@@ -1,0 +1,454 @@
+//! The thread that takes a stream in and gives it to its members.
+//!
+//! One round: sleep until something has come, a train is due or somebody wants something; take all that has come, in
+//! batches; let the trains go that are due. While a train is on its way to many members the next packets come in, and
+//! leave together: under load trains form by themselves, without a delay.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onrush_sys::clock::monotonic_ns;
+use onrush_sys::group::{GroupError, Way};
+use onrush_sys::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
+use onrush_sys::receive::Receiver;
+use onrush_wire::live::{Follower, Former, Kind, Note, Stamper, Train};
+use onrush_wire::rtp::{HEADER_BYTES, Header, StaticPayload};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use thiserror::Error;
+use tracing::{info, warn};
+
+use super::channel::{Channel, Command, Playable, Told};
+use super::config::RelayConfig;
+use super::outlet::{Outlet, wildcard};
+
+/// Takes a stream in and passes it on.
+#[derive(Debug)]
+pub(super) struct Worker {
+    channel: Arc<Channel>,
+    receiver: Receiver,
+    way: Option<Way>,
+    delay_ns: u64,
+    silence_ns: u64,
+    follower: Follower,
+    stamper: Stamper,
+    /// What came, as it came.
+    plain: Lane,
+    /// The same as RTP.
+    players: Lane,
+    /// How many sessions each player has.
+    seats: BTreeMap<(IpAddr, SocketAddr), u32>,
+    playable: Option<Playable>,
+    odd: Odd,
+    told: Told,
+}
+
+/// One form of the stream and who gets it, by the address of ours that they get it from.
+#[derive(Debug)]
+struct Lane {
+    former: Former,
+    outlets: BTreeMap<IpAddr, Outlet>,
+    trains: u64,
+    packets: u64,
+    bytes: u64,
+    passing_ns: (u64, u64),
+}
+
+/// What is odd about a stream, told once a second at the most.
+#[derive(Debug, Default)]
+struct Odd {
+    missing: u64,
+    behind: u64,
+    last: Option<Note>,
+    told_ns: u64,
+}
+
+/// Why the thread could not do what it was asked to. It goes on.
+#[derive(Debug, Error)]
+enum WorkerError {
+    #[error(transparent)]
+    Group(#[from] GroupError),
+    #[error("no socket to send from: {0}")]
+    Socket(#[from] io::Error),
+}
+
+impl Worker {
+    pub(super) fn new(
+        channel: Arc<Channel>,
+        receiver: Receiver,
+        stamper: Stamper,
+        config: &RelayConfig,
+    ) -> Self {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let silence_ns = nanos(config.silence);
+        Self {
+            channel,
+            receiver,
+            way: config.way,
+            delay_ns: nanos(config.delay),
+            silence_ns,
+            follower: Follower::new(silence_ns),
+            stamper,
+            plain: Lane::new(),
+            players: Lane::new(),
+            seats: BTreeMap::new(),
+            playable: None,
+            odd: Odd::default(),
+            told: Told::default(),
+        }
+    }
+
+    /// Runs until it is told to stop.
+    pub(super) fn run(mut self) {
+        loop {
+            let commands = self.channel.commands();
+            if !self.obey(commands) {
+                break;
+            }
+            self.look(monotonic_ns());
+            self.publish();
+            self.rest();
+            // As long as there is something: what keeps coming must not keep commands waiting.
+            for _ in 0..ROUNDS_MAX {
+                if !self.take() {
+                    break;
+                }
+            }
+            self.leave_what_is_due(monotonic_ns());
+        }
+        self.plain.flush();
+        self.players.flush();
+        self.tell();
+        self.channel.publish_last(&self.told);
+    }
+
+    /// Takes a batch; whether there may be more.
+    fn take(&mut self) -> bool {
+        let now_ns = monotonic_ns();
+        let Self {
+            channel,
+            receiver,
+            follower,
+            stamper,
+            plain,
+            players,
+            playable,
+            odd,
+            told,
+            ..
+        } = self;
+        let received = receiver.receive(|message| {
+            for datagram in message.datagrams() {
+                let note = |note| odd.note(channel.name(), note);
+                let kind = follower.follow(message.from, datagram, now_ns, note);
+                if !plain.push(&[], datagram, now_ns) {
+                    told.too_long += u64::from(!datagram.is_empty());
+                }
+                match kind {
+                    Kind::Rtp(header) => {
+                        *playable = Some(playable_rtp(&header, now_ns));
+                        players.push(&[], datagram, now_ns);
+                    }
+                    Kind::TransportStream => {
+                        let head = stamper.stamp(now_ns);
+                        if let Some(header) = Header::read(&head) {
+                            *playable = Some(playable_rtp(&header, now_ns));
+                        }
+                        players.push(&head, datagram, now_ns);
+                    }
+                    Kind::Other => {}
+                }
+            }
+        });
+        let received = received.unwrap_or_else(|error| {
+            // An ICMP message about something else, or memory that is short for a moment.
+            warn!("{}: receiving: {error}", channel.name());
+            0
+        });
+        if self.delay_ns == 0 {
+            self.plain.flush();
+            self.players.flush();
+        } else {
+            self.leave_what_is_due(monotonic_ns());
+        }
+        received > 0
+    }
+
+    fn leave_what_is_due(&mut self, now_ns: u64) {
+        for lane in [&mut self.plain, &mut self.players] {
+            let since_ns = lane.former.waiting_since_ns();
+            if since_ns.is_some_and(|since_ns| now_ns >= since_ns.saturating_add(self.delay_ns)) {
+                lane.flush();
+            }
+        }
+    }
+
+    /// Sleeps until there is something to do.
+    fn rest(&self) {
+        let waiting = [&self.plain, &self.players].map(|lane| lane.former.waiting_since_ns());
+        let due_ns = waiting.into_iter().flatten().min();
+        let now_ns = monotonic_ns();
+        let rest_ns = match due_ns {
+            Some(since_ns) => since_ns
+                .saturating_add(self.delay_ns)
+                .saturating_sub(now_ns),
+            None => REST_NS_MAX.min(self.silence_ns / 4),
+        };
+        let timeout = Timespec {
+            tv_sec: i64::try_from(rest_ns / 1_000_000_000).unwrap_or(1),
+            tv_nsec: i64::try_from(rest_ns % 1_000_000_000).unwrap_or(0),
+        };
+        let waker = self.channel.waker().as_fd();
+        let mut awaited = [
+            PollFd::from_borrowed_fd(self.receiver.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(waker, PollFlags::IN),
+        ];
+        // A signal only makes the round come early.
+        poll(&mut awaited, Some(&timeout)).ok();
+    }
+
+    /// Looks after what only time tells.
+    fn look(&mut self, now_ns: u64) {
+        let name = self.channel.name();
+        if let Some(note) = self.follower.look(now_ns) {
+            self.odd.note(name, note);
+        }
+        self.odd.tell(name, now_ns);
+    }
+
+    /// Does what was asked; `false` to end.
+    fn obey(&mut self, commands: Vec<Command>) -> bool {
+        for command in commands {
+            if matches!(command, Command::Stop) {
+                return false;
+            }
+            if let Err(error) = self.carry_out(command) {
+                warn!("source {}: {error}", self.channel.name());
+            }
+        }
+        true
+    }
+
+    fn carry_out(&mut self, command: Command) -> Result<(), WorkerError> {
+        match command {
+            Command::SetMembers(members) => {
+                let (v4, v6): (Vec<_>, Vec<_>) = members.iter().partition(|m| m.is_ipv4());
+                for (is_ipv4, members) in [(true, v4), (false, v6)] {
+                    // Where nobody is and nobody was there is nothing to do.
+                    let is_open = self.plain.outlets.contains_key(&unspecified(is_ipv4));
+                    if is_open || !members.is_empty() {
+                        self.outlet(is_ipv4)?.set(&members)?;
+                    }
+                }
+            }
+            Command::AddMembers(members) => {
+                for member in members {
+                    self.outlet(member.is_ipv4())?.add(member)?;
+                }
+            }
+            Command::RemoveMembers(members) => {
+                for member in members {
+                    self.outlet(member.is_ipv4())?.remove(member);
+                }
+            }
+            Command::OpenPlayers(local, socket) => {
+                let outlet = Outlet::open(socket, self.way)?;
+                self.players.outlets.insert(local, outlet);
+            }
+            Command::AddPlayer(local, player) => {
+                *self.seats.entry((local, player)).or_default() += 1;
+                if let Some(outlet) = self.players.outlets.get_mut(&local) {
+                    outlet.add(player)?;
+                }
+            }
+            Command::RemovePlayer(local, player) => self.remove_player(local, player),
+            Command::CountMembers(answer) => {
+                let outlets = self.plain.outlets.values();
+                // Who asked may have gone.
+                drop(answer.send(outlets.flat_map(Outlet::count_members).collect()));
+            }
+            Command::Stop => {}
+        }
+        Ok(())
+    }
+
+    /// A player that died and came back at the same port has two sessions for a while, until the first times out.
+    fn remove_player(&mut self, local: IpAddr, player: SocketAddr) {
+        if let Entry::Occupied(mut seats) = self.seats.entry((local, player)) {
+            *seats.get_mut() -= 1;
+            if *seats.get() == 0 {
+                seats.remove();
+                if let Some(outlet) = self.players.outlets.get_mut(&local) {
+                    outlet.remove(player);
+                }
+            }
+        }
+    }
+
+    /// The outlet for members of an IP version, opened with the first of them.
+    fn outlet(&mut self, is_ipv4: bool) -> Result<&mut Outlet, WorkerError> {
+        match self.plain.outlets.entry(unspecified(is_ipv4)) {
+            Entry::Occupied(entry) => Ok(entry.into_mut()),
+            Entry::Vacant(entry) => {
+                let outlet = Outlet::open(wildcard(is_ipv4)?, self.way)?;
+                let (way, reason) = outlet.way();
+                info!("source {}: sends by {way} ({reason})", self.channel.name());
+                Ok(entry.insert(outlet))
+            }
+        }
+    }
+
+    fn publish(&mut self) {
+        self.tell();
+        self.channel.publish(&self.told);
+    }
+
+    fn tell(&mut self) {
+        let told = &mut self.told;
+        told.heard = self.follower.heard();
+        told.is_heard = self.follower.is_heard();
+        told.from = self.follower.from();
+        told.playable = self.playable;
+        told.overflows = self.receiver.overflows().into();
+        (told.packets, told.bytes, told.refused, told.crossings) = (0, 0, 0, 0);
+        for outlet in [&self.plain, &self.players]
+            .into_iter()
+            .flat_map(|l| l.outlets.values())
+        {
+            let counts = outlet.counts();
+            told.packets += counts.packets;
+            told.bytes += counts.bytes;
+            told.refused += counts.refused;
+            told.crossings += counts.crossings;
+        }
+        told.trains = self.plain.trains + self.players.trains;
+        told.passing_ns = self.plain.passing_ns.0 + self.players.passing_ns.0;
+        told.passing_ns_max = self.plain.passing_ns.1.max(self.players.passing_ns.1);
+        told.played = (self.players.packets, self.players.bytes);
+        told.members = self.plain.receivers();
+        told.players = self.players.receivers();
+    }
+}
+
+impl Lane {
+    fn new() -> Self {
+        Self {
+            former: Former::new(TRAIN_PACKETS_MAX, TRAIN_BYTES_MAX),
+            outlets: BTreeMap::new(),
+            trains: 0,
+            packets: 0,
+            bytes: 0,
+            passing_ns: (0, 0),
+        }
+    }
+
+    /// Takes a packet in, if anybody gets it. `false` if nobody can.
+    fn push(&mut self, head: &[u8], payload: &[u8], now_ns: u64) -> bool {
+        self.packets += 1;
+        self.bytes += (head.len() + payload.len()).saturating_sub(HEADER_BYTES) as u64;
+        if self.receivers() == 0 {
+            return true;
+        }
+        let Self {
+            former,
+            outlets,
+            trains,
+            passing_ns,
+            ..
+        } = self;
+        former.push(head, payload, now_ns, |train| {
+            leave(&train, outlets, trains, passing_ns);
+        })
+    }
+
+    fn flush(&mut self) {
+        let Self {
+            former,
+            outlets,
+            trains,
+            passing_ns,
+            ..
+        } = self;
+        former.flush(|train| leave(&train, outlets, trains, passing_ns));
+    }
+
+    fn receivers(&self) -> usize {
+        self.outlets.values().map(Outlet::len).sum()
+    }
+}
+
+impl Odd {
+    /// Changes are told at once; what may come many times a second is added up.
+    fn note(&mut self, name: &str, note: Note) {
+        match note {
+            Note::Missing { packets } => self.missing += u64::from(packets),
+            Note::Behind { .. } => self.behind += 1,
+            Note::Began { .. } | Note::Resumed { .. } => info!("source {name} {note}"),
+            Note::Silent { .. } => warn!("source {name} is {note}"),
+            // Two who send to one port take turns with every packet.
+            Note::SourceChanged { .. } | Note::SsrcChanged { .. } | Note::Restarted { .. } => {
+                self.last = Some(note);
+            }
+        }
+    }
+
+    fn tell(&mut self, name: &str, now_ns: u64) {
+        if now_ns.saturating_sub(self.told_ns) < TELL_EVERY_NS {
+            return;
+        }
+        if let Some(note) = self.last.take() {
+            warn!("source {name} {note}");
+            self.told_ns = now_ns;
+        }
+        if self.missing + self.behind > 0 {
+            let (missing, behind) = (self.missing, self.behind);
+            warn!(
+                "source {name}: {missing} packets are missing, {behind} came again or out of order"
+            );
+            (self.missing, self.behind, self.told_ns) = (0, 0, now_ns);
+        }
+    }
+}
+
+fn leave(
+    train: &Train<'_>,
+    outlets: &mut BTreeMap<IpAddr, Outlet>,
+    trains: &mut u64,
+    passing_ns: &mut (u64, u64),
+) {
+    for outlet in outlets.values_mut().filter(|outlet| outlet.len() > 0) {
+        outlet.send(train);
+        *trains += 1;
+        let passed_ns = monotonic_ns().saturating_sub(train.arrived_ns);
+        *passing_ns = (passing_ns.0 + passed_ns, passing_ns.1.max(passed_ns));
+    }
+}
+
+fn playable_rtp(header: &Header, now_ns: u64) -> Playable {
+    Playable {
+        ssrc: header.ssrc,
+        payload: StaticPayload::of(header.payload_type).ok_or(header.payload_type),
+        last: (header.timestamp, now_ns),
+    }
+}
+
+fn unspecified(is_ipv4: bool) -> IpAddr {
+    if is_ipv4 {
+        IpAddr::from([0; 4])
+    } else {
+        IpAddr::from([0_u16; 8])
+    }
+}
+
+/// Batches of a round.
+const ROUNDS_MAX: usize = 64;
+
+/// How long a thread sleeps at the most.
+const REST_NS_MAX: u64 = 500_000_000;
+
+/// What is odd is told so often.
+const TELL_EVERY_NS: u64 = 1_000_000_000;

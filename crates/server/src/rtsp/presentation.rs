@@ -1,0 +1,105 @@
+//! What a URL names: a file, or a live stream under `live/`.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use onrush_wire::rtp::StaticPayload;
+use onrush_wire::rtsp::{Reply, StatusCode};
+use onrush_wire::sdp::Description;
+
+use super::{Content, Control};
+use crate::library::{Media, OpenError};
+use crate::relay::{Channel, Playable};
+
+/// Something that can be played.
+#[derive(Clone, Debug)]
+pub(super) enum Presentation {
+    /// A file.
+    Stored(Arc<Media>),
+    /// A stream that a relay gets.
+    Live(Arc<Channel>),
+}
+
+impl Presentation {
+    /// What `path` names.
+    pub(super) async fn open(control: &Control, path: &str) -> Result<Self, Reply> {
+        match &control.content {
+            Content::Stored { library, .. } => match library.open(path).await {
+                Ok(media) => Ok(Self::Stored(media)),
+                Err(error) => Err(Reply::refusal(status(&error), &error.to_string())),
+            },
+            Content::Live(channels) => {
+                let name = path.strip_prefix(LIVE_FOLDER);
+                let mut channels = channels.iter();
+                let found = channels.find(|channel| Some(channel.name()) == name);
+                found
+                    .cloned()
+                    .map(Self::Live)
+                    .ok_or_else(|| Reply::refusal(StatusCode::NotFound, "streams are at live/NAME"))
+            }
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Stored(media) => media.name(),
+            Self::Live(channel) => channel.name(),
+        }
+    }
+
+    /// What a client at the other end of `server` is told of it.
+    pub(super) fn describe(&self, server: IpAddr) -> Result<Vec<u8>, Reply> {
+        let (ssrc, payload, duration_ns) = match self {
+            Self::Stored(media) => {
+                let duration_ns = media.index().duration_ns();
+                (media.ssrc(), StaticPayload::MP2T, Some(duration_ns))
+            }
+            Self::Live(channel) => {
+                let playable = playable(channel)?;
+                let payload = playable.payload.map_err(|payload_type| {
+                    let note = format!(
+                        "RTP payload type {payload_type} means what its sender says, and it says nothing here"
+                    );
+                    Reply::refusal(StatusCode::UnsupportedMediaType, &note)
+                })?;
+                (playable.ssrc, payload, None)
+            }
+        };
+        let description = Description {
+            name: self.name(),
+            id: ssrc.into(),
+            server,
+            payload,
+            duration_ns,
+        };
+        Ok(description.to_bytes())
+    }
+
+    pub(super) fn is(&self, media: &Arc<Media>) -> bool {
+        matches!(self, Self::Stored(own) if Arc::ptr_eq(own, media))
+    }
+}
+
+/// The stream as players get it, once something of it has come.
+pub(super) fn playable(channel: &Channel) -> Result<Playable, Reply> {
+    channel.told().playable.ok_or_else(|| {
+        let note = "nothing has come of this stream yet";
+        Reply::refusal(StatusCode::ServiceUnavailable, note)
+    })
+}
+
+fn status(error: &OpenError) -> StatusCode {
+    match error {
+        OpenError::NotFound { .. } | OpenError::Directory { .. } => StatusCode::NotFound,
+        OpenError::Read { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+            StatusCode::Forbidden
+        }
+        OpenError::NotMedia { .. } => StatusCode::UnsupportedMediaType,
+        OpenError::TooMany { .. } => StatusCode::ServiceUnavailable,
+        OpenError::Read { .. } => StatusCode::InternalServerError,
+    }
+}
+
+/// Where live streams are, in URLs.
+const LIVE_FOLDER: &str = "live/";

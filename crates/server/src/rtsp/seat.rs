@@ -1,0 +1,138 @@
+//! A player's place among those who get a live stream.
+//!
+//! All players of a stream that come to one address of ours are sent to from one socket, so that one send is for all
+//! of them. Each has an RTCP socket of its own, connected to it; these share the port above. Dropping a seat leaves it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+
+use onrush_sys::clock::monotonic_ns;
+
+use super::ports::{Pair, Ports};
+use crate::relay::{Channel, Playable};
+
+/// The ports of live streams, by stream and by address of ours. They stay taken as long as the relay runs.
+#[derive(Debug, Default)]
+pub(super) struct LivePorts {
+    pairs: RefCell<HashMap<(String, IpAddr), Shared>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    rtp_port: u16,
+    /// Holds the port for those that are connected.
+    _rtcp: UdpSocket,
+}
+
+/// The place of one player.
+#[derive(Debug)]
+pub(super) struct Seat {
+    channel: Arc<Channel>,
+    local: IpAddr,
+    player: SocketAddr,
+    is_taken: Cell<bool>,
+    /// What the stream had sent when the seat was taken.
+    at_start: Cell<(u64, u64)>,
+    /// What the player was sent in the times before.
+    before: Cell<(u64, u64)>,
+}
+
+impl LivePorts {
+    /// The port that players of `channel` are sent from at `local`, and an RTCP socket for one of them.
+    ///
+    /// # Errors
+    ///
+    /// `AddrInUse` if there is no free pair.
+    pub(super) fn share(
+        &self,
+        ports: &Ports,
+        channel: &Channel,
+        local: SocketAddr,
+    ) -> io::Result<(u16, UdpSocket)> {
+        let key = (channel.name().to_owned(), local.ip());
+        let mut pairs = self.pairs.borrow_mut();
+        let rtp_port = if let Some(shared) = pairs.get(&key) {
+            shared.rtp_port
+        } else {
+            let Pair {
+                rtp,
+                rtcp,
+                rtp_port,
+            } = ports.bind_shared(local)?;
+            channel.open_players(local.ip(), rtp);
+            let shared = Shared {
+                rtp_port,
+                _rtcp: rtcp,
+            };
+            pairs.insert(key, shared);
+            rtp_port
+        };
+        Ok((rtp_port, Ports::join(local, rtp_port)?))
+    }
+}
+
+impl Seat {
+    /// A seat for the player whose RTP port is `player`, not taken yet.
+    pub(super) fn new(channel: Arc<Channel>, local: IpAddr, player: SocketAddr) -> Self {
+        Self {
+            channel,
+            local,
+            player,
+            is_taken: Cell::new(false),
+            at_start: Cell::new((0, 0)),
+            before: Cell::new((0, 0)),
+        }
+    }
+
+    /// From now on the player gets the stream.
+    pub(super) fn take(&self) {
+        if !self.is_taken.replace(true) {
+            self.at_start.set(self.channel.told().played);
+            self.channel.add_player(self.local, self.player);
+        }
+    }
+
+    /// No longer.
+    pub(super) fn leave(&self) {
+        let sent = self.sent();
+        if self.is_taken.replace(false) {
+            self.before.set(sent);
+            self.channel.remove_player(self.local, self.player);
+        }
+    }
+
+    /// Packets that the player was sent, and bytes of their payload, as nearly as is known without counting for each.
+    pub(super) fn sent(&self) -> (u64, u64) {
+        let (packets, bytes) = self.before.get();
+        if !self.is_taken.get() {
+            return (packets, bytes);
+        }
+        let (now, then) = (self.channel.told().played, self.at_start.get());
+        let since = (now.0.saturating_sub(then.0), now.1.saturating_sub(then.1));
+        (packets + since.0, bytes + since.1)
+    }
+
+    /// The stream, as far as it is known.
+    pub(super) fn playable(&self) -> Option<Playable> {
+        self.channel.told().playable
+    }
+
+    /// The timestamp that a packet would have now.
+    pub(super) fn timestamp(&self) -> u32 {
+        self.playable()
+            .map_or(0, |playable| playable.timestamp_at(monotonic_ns()))
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.channel.name()
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}

@@ -1,0 +1,219 @@
+//! Listings: for people (LIST), for scripts (NLST), for programs (MLSD, RFC 3659).
+
+use std::fmt::Write;
+
+use crate::calendar::Utc;
+use crate::http::Entry;
+
+/// How a listing is written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Style {
+    /// LIST: as `ls -l` does.
+    Long,
+    /// NLST: names only.
+    Names,
+    /// MLSD: these facts and the name.
+    Machine(Facts),
+}
+
+/// Which facts a client wants to hear (OPTS MLST).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "they are facts, each of its own"
+)]
+pub struct Facts {
+    file_type: bool,
+    size: bool,
+    modify: bool,
+    perm: bool,
+}
+
+impl Facts {
+    /// All there are.
+    pub const ALL: Self = Self {
+        file_type: true,
+        size: true,
+        modify: true,
+        perm: true,
+    };
+
+    /// For FEAT: an asterisk is behind those that are told.
+    #[must_use]
+    pub fn to_feature(self) -> String {
+        let star = |is_told| if is_told { "*" } else { "" };
+        format!(
+            "MLST Type{};Size{};Modify{};Perm{};",
+            star(self.file_type),
+            star(self.size),
+            star(self.modify),
+            star(self.perm)
+        )
+    }
+
+    /// Those of a list that exist (RFC 3659, section 7.9).
+    pub(super) fn chosen(list: &str) -> Self {
+        let has = |name: &str| {
+            list.split(';')
+                .any(|fact| fact.trim().eq_ignore_ascii_case(name))
+        };
+        Self {
+            file_type: has("Type"),
+            size: has("Size"),
+            modify: has("Modify"),
+            perm: has("Perm"),
+        }
+    }
+
+    /// Their names, for the reply to OPTS.
+    pub(super) fn names(self) -> String {
+        let names = [
+            (self.file_type, "Type;"),
+            (self.size, "Size;"),
+            (self.modify, "Modify;"),
+            (self.perm, "Perm;"),
+        ];
+        let told = names.into_iter().filter(|(is_told, _)| *is_told);
+        told.map(|(_, name)| name).collect()
+    }
+
+    /// An entry's facts, each with its semicolon.
+    #[must_use]
+    pub fn of(self, entry: &Entry) -> String {
+        let mut facts = String::new();
+        if self.file_type {
+            facts += if entry.is_folder {
+                "Type=dir;"
+            } else {
+                "Type=file;"
+            };
+        }
+        if self.size && !entry.is_folder {
+            facts += &format!("Size={};", entry.file_bytes);
+        }
+        if self.modify {
+            facts += &format!("Modify={};", time_val(entry.modified_s));
+        }
+        if self.perm {
+            facts += if entry.is_folder {
+                "Perm=el;"
+            } else {
+                "Perm=r;"
+            };
+        }
+        facts
+    }
+}
+
+impl Style {
+    /// The lines of a folder's listing, each with its end. `now_s` decides which dates have a year.
+    #[must_use]
+    pub fn write(self, entries: &[Entry], now_s: i64) -> String {
+        let mut text = String::with_capacity(entries.len() * 80);
+        // No name makes two lines of one.
+        let single_line = entries
+            .iter()
+            .filter(|entry| !entry.name.contains(['\r', '\n']));
+        for entry in single_line {
+            let name = &entry.name;
+            let written = match self {
+                Self::Names => write!(text, "{name}\r\n"),
+                Self::Machine(facts) => write!(text, "{} {name}\r\n", facts.of(entry)),
+                Self::Long => write!(text, "{}\r\n", long(entry, now_s)),
+            };
+            written.expect("memory takes all");
+        }
+        text
+    }
+}
+
+/// YYYYMMDDHHMMSS, as MDTM tells it too.
+#[must_use]
+pub(super) fn time_val(modified_s: i64) -> String {
+    let Utc {
+        year,
+        month,
+        day,
+        hour,
+        minute,
+        second,
+    } = Utc::at(modified_s);
+    format!("{year:04}{month:02}{day:02}{hour:02}{minute:02}{second:02}")
+}
+
+fn long(entry: &Entry, now_s: i64) -> String {
+    let at = Utc::at(entry.modified_s);
+    let Utc {
+        year,
+        day,
+        hour,
+        minute,
+        ..
+    } = at;
+    let (mode, bytes) = match entry.is_folder {
+        true => ("dr-xr-xr-x", 4096),
+        false => ("-r--r--r--", entry.file_bytes),
+    };
+    // As ls has it: half a year back or in the future, the year says more than the hour.
+    let is_recent = (now_s - HALF_A_YEAR_S..=now_s).contains(&entry.modified_s);
+    let when = match is_recent {
+        true => format!("{hour:02}:{minute:02}"),
+        false => format!("{year:>5}"),
+    };
+    let (month, name) = (at.month_name(), &entry.name);
+    format!("{mode} 1 ftp ftp {bytes:>13} {month} {day:02} {when} {name}")
+}
+
+const HALF_A_YEAR_S: i64 = 182 * 86_400;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries() -> Vec<Entry> {
+        let entry = |name: &str, is_folder| Entry {
+            name: name.to_owned(),
+            is_folder,
+            file_bytes: 5_000_000_000,
+            modified_s: 784_111_777,
+        };
+        vec![
+            entry("a folder", true),
+            entry("ü.ts", false),
+            entry("two\r\nlines", false),
+        ]
+    }
+
+    #[test]
+    fn each_style_has_a_line_for_each() {
+        let now_s = 784_111_777 + 60;
+        let long = Style::Long.write(&entries(), now_s);
+        let expected = "dr-xr-xr-x 1 ftp ftp          4096 Nov 06 08:49 a folder\r\n\
+            -r--r--r-- 1 ftp ftp    5000000000 Nov 06 08:49 ü.ts\r\n";
+        assert_eq!(long, expected);
+        assert!(
+            Style::Long
+                .write(&entries(), now_s + HALF_A_YEAR_S)
+                .contains("Nov 06  1994 ü.ts")
+        );
+        assert!(
+            Style::Long
+                .write(&entries(), now_s - 120)
+                .contains("Nov 06  1994 ü.ts")
+        );
+        assert_eq!(Style::Names.write(&entries(), 0), "a folder\r\nü.ts\r\n");
+        let machine = Style::Machine(Facts::ALL).write(&entries(), 0);
+        let expected = "Type=dir;Modify=19941106084937;Perm=el; a folder\r\n\
+            Type=file;Size=5000000000;Modify=19941106084937;Perm=r; ü.ts\r\n";
+        assert_eq!(machine, expected);
+    }
+
+    #[test]
+    fn facts_are_chosen() {
+        let facts = Facts::chosen("size;TYPE;unix.mode;");
+        assert_eq!(facts.names(), "Type;Size;");
+        assert_eq!(facts.to_feature(), "MLST Type*;Size*;Modify;Perm;");
+        assert_eq!(facts.of(&entries()[1]), "Type=file;Size=5000000000;");
+        assert_eq!(Facts::chosen("").names(), "");
+    }
+}

@@ -1,0 +1,17 @@
+//! FTP (RFC 959, 2428, 3659), from the side of a server that is read from by anybody.
+//!
+//! A [`Lines`] cuts what a client sends into commands; a [`Session`] decides what each gets: a [`Reply`], or
+//! an [`Act`] whose outcome only the file system or the network knows. Names are resolved here, against the
+//! client's folder, and can not climb out of the root by their own words.
+//!
+//! Files are sent as they are, in whatever type: the only text here are listings. Nothing can be written.
+
+mod command;
+mod listing;
+mod reply;
+mod session;
+
+pub use self::command::{COMMAND_BYTES_MAX, Command, Lines};
+pub use self::listing::{Facts, Style};
+pub use self::reply::{Reply, passive, quoted};
+pub use self::session::{Act, Session};

@@ -1,0 +1,564 @@
+//! A session: who it is, where it is, and what its next transfer will be.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::listing::{Facts, Style, time_val};
+use super::reply::quoted;
+use super::{Command, Reply};
+use crate::http::Entry;
+
+/// The state that commands change.
+#[derive(Clone, Debug)]
+pub struct Session {
+    peer: IpAddr,
+    login: Login,
+    /// Below the root; empty for that itself.
+    folder: String,
+    /// Where the next RETR begins.
+    restart_bytes: u64,
+    facts: Facts,
+    /// After EPSV ALL.
+    only_extended_passive: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Login {
+    Nobody,
+    /// Anonymous has said its name, and no password yet.
+    Anonymous,
+    /// Somebody whom nobody knows here.
+    Stranger,
+    In,
+}
+
+/// What a command asks for. Names are below the root: decoded, `/` between their parts.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Act {
+    /// Only an answer.
+    Reply(Reply),
+    /// An answer, and the end.
+    Quit(Reply),
+    /// Listen for a data connection; the reply is that of `passive`.
+    Listen {
+        /// EPSV instead of PASV.
+        is_extended: bool,
+    },
+    /// Connect there for data. It is the client's own address.
+    Connect(SocketAddr),
+    /// Send a file from a byte on.
+    Retrieve {
+        /// The file.
+        name: String,
+        /// The first byte.
+        start_bytes: u64,
+    },
+    /// Send a folder's listing; a file's is one line.
+    List {
+        /// The folder.
+        name: String,
+        /// How.
+        style: Style,
+    },
+    /// Make it the session's folder, if it is one: [`Session::enter`].
+    ChangeFolder {
+        /// The folder.
+        name: String,
+    },
+    /// Tell a file's length ([`Session::size`]).
+    Size {
+        /// The file.
+        name: String,
+    },
+    /// Tell when it last changed ([`Session::modified`]).
+    Modified {
+        /// The file.
+        name: String,
+    },
+    /// Tell its facts on the control connection ([`Session::facts`]).
+    Facts {
+        /// The file or folder.
+        name: String,
+    },
+    /// End the transfer that goes on, if one does.
+    Abort,
+    /// Tell how things stand.
+    Status,
+}
+
+impl Session {
+    /// Of a client at this address.
+    #[must_use]
+    pub fn new(peer: IpAddr) -> Self {
+        Self {
+            peer: peer.to_canonical(),
+            login: Login::Nobody,
+            folder: String::new(),
+            restart_bytes: 0,
+            facts: Facts::ALL,
+            only_extended_passive: false,
+        }
+    }
+
+    /// Decides what a command gets.
+    pub fn decide(&mut self, command: &Command) -> Act {
+        let argument = &*command.argument;
+        match &*command.verb {
+            "USER" => Act::Reply(self.user(argument)),
+            "PASS" => Act::Reply(self.password()),
+            "QUIT" => Act::Quit(Reply::new(221, "goodbye")),
+            "NOOP" => reply(200, "still here"),
+            "SYST" => reply(215, "UNIX Type: L8"),
+            "FEAT" => Act::Reply(self.features()),
+            "HELP" => reply(214, HELP),
+            "OPTS" => Act::Reply(self.options(argument)),
+            // Whatever is refused to somebody who has logged in is refused to others as that.
+            _ if self.login != Login::In => reply(530, "log in first: USER anonymous"),
+            "STAT" if argument.is_empty() => Act::Status,
+            "ABOR" => Act::Abort,
+            "TYPE" => Act::Reply(kind(argument)),
+            "MODE" => Act::Reply(only("S", argument, "mode is stream")),
+            "STRU" => Act::Reply(only("F", argument, "structure is file")),
+            "ALLO" | "ACCT" => reply(202, "not needed here"),
+            "PWD" | "XPWD" => Act::Reply(Reply::new(257, quoted(&self.folder))),
+            "REST" => Act::Reply(self.restart(argument)),
+            "PASV" | "PORT" | "EPRT" if self.only_extended_passive => {
+                reply(501, "after EPSV ALL there is only EPSV")
+            }
+            "PASV" => Act::Listen { is_extended: false },
+            "EPSV" => self.extended_passive(argument),
+            "PORT" => self.connect(port(argument)),
+            "EPRT" => self.connect(extended_port(argument)),
+            verb => self.decide_on_file(verb, argument),
+        }
+    }
+
+    /// After [`Act::ChangeFolder`], if it is a folder.
+    pub fn enter(&mut self, name: String) -> Reply {
+        self.folder = name;
+        Reply::new(250, format!("now in {}", quoted(&self.folder)))
+    }
+
+    /// After [`Act::Size`].
+    #[must_use]
+    pub fn size(entry: &Entry) -> Reply {
+        Reply::new(213, entry.file_bytes.to_string())
+    }
+
+    /// After [`Act::Modified`].
+    #[must_use]
+    pub fn modified(entry: &Entry) -> Reply {
+        Reply::new(213, time_val(entry.modified_s))
+    }
+
+    /// After [`Act::Facts`]. `name` is the entry's below the root.
+    #[must_use]
+    pub fn facts(&self, name: &str, entry: &Entry) -> Reply {
+        Reply::new(250, format!("begin\n{} /{name}\nend", self.facts.of(entry)))
+    }
+
+    /// The session's folder, as a client writes it.
+    #[must_use]
+    pub fn folder(&self) -> String {
+        quoted(&self.folder)
+    }
+
+    /// The commands that name a file or a folder.
+    fn decide_on_file(&mut self, verb: &str, argument: &str) -> Act {
+        let name = match verb {
+            // What stands there of `ls` is no name.
+            "LIST" | "NLST" | "STAT" if argument.starts_with('-') => {
+                self.resolve(argument.split_once(' ').map_or("", |(_, name)| name))
+            }
+            _ => self.resolve(argument),
+        };
+        let needs_name = ["RETR", "SIZE", "MDTM", "CWD", "XCWD"].contains(&verb);
+        if needs_name && argument.is_empty() {
+            return reply(501, "which? Give a name");
+        }
+        let list = |style| Act::List {
+            name: name.clone(),
+            style,
+        };
+        match verb {
+            "RETR" => Act::Retrieve {
+                name,
+                start_bytes: std::mem::take(&mut self.restart_bytes),
+            },
+            "LIST" => list(Style::Long),
+            "NLST" => list(Style::Names),
+            "MLSD" => list(Style::Machine(self.facts)),
+            "CWD" | "XCWD" => Act::ChangeFolder { name },
+            "CDUP" | "XCUP" => Act::ChangeFolder {
+                name: self.resolve(".."),
+            },
+            "SIZE" => Act::Size { name },
+            "MDTM" => Act::Modified { name },
+            "MLST" => Act::Facts { name },
+            "STAT" => reply(504, "STAT of a file is MLST here"),
+            "STOR" | "STOU" | "APPE" | "DELE" | "RMD" | "XRMD" | "MKD" | "XMKD" | "RNFR"
+            | "RNTO" | "SITE" => reply(550, "nothing can be changed here"),
+            "AUTH" | "PBSZ" | "PROT" | "SMNT" | "REIN" => reply(502, "not here"),
+            _ => reply(500, "no such command; HELP lists those there are"),
+        }
+    }
+
+    fn user(&mut self, name: &str) -> Reply {
+        let is_known = ["anonymous", "ftp"]
+            .iter()
+            .any(|known| name.eq_ignore_ascii_case(known));
+        self.login = if is_known {
+            Login::Anonymous
+        } else {
+            Login::Stranger
+        };
+        // The same for both: who is known here is told to nobody but by the password's answer.
+        Reply::new(331, "any password will do, for anonymous")
+    }
+
+    fn password(&mut self) -> Reply {
+        match self.login {
+            Login::Anonymous | Login::In => {
+                self.login = Login::In;
+                Reply::new(230, "welcome; all here can be read")
+            }
+            Login::Stranger => {
+                self.login = Login::Nobody;
+                Reply::new(530, "only anonymous is known here")
+            }
+            Login::Nobody => Reply::new(503, "USER comes first"),
+        }
+    }
+
+    fn features(&self) -> Reply {
+        let facts = self.facts.to_feature();
+        Reply::new(
+            211,
+            format!("there are\nEPRT\nEPSV\nMDTM\n{facts}\nREST STREAM\nSIZE\nTVFS\nUTF8\nend"),
+        )
+    }
+
+    fn options(&mut self, argument: &str) -> Reply {
+        let (of, value) = argument.split_once(' ').unwrap_or((argument, ""));
+        if of.eq_ignore_ascii_case("UTF8") && value.eq_ignore_ascii_case("ON") {
+            return Reply::new(200, "it always is");
+        }
+        if of.eq_ignore_ascii_case("MLST") {
+            self.facts = Facts::chosen(value);
+            return Reply::new(200, format!("MLST OPTS {}", self.facts.names()));
+        }
+        Reply::new(501, "there are OPTS MLST and OPTS UTF8 ON")
+    }
+
+    fn restart(&mut self, argument: &str) -> Reply {
+        let is_number = !argument.is_empty() && argument.bytes().all(|b| b.is_ascii_digit());
+        match argument.parse().ok().filter(|_| is_number) {
+            Some(bytes) => {
+                self.restart_bytes = bytes;
+                Reply::new(350, format!("the next RETR begins at byte {bytes}"))
+            }
+            None => Reply::new(501, "give a number of bytes"),
+        }
+    }
+
+    fn extended_passive(&mut self, argument: &str) -> Act {
+        match argument {
+            "" => Act::Listen { is_extended: true },
+            all if all.eq_ignore_ascii_case("ALL") => {
+                self.only_extended_passive = true;
+                reply(200, "only EPSV from now on")
+            }
+            // The data connection is of the family of the control connection (RFC 2428, section 3).
+            "1" | "2" if (argument == "1") == self.peer.is_ipv4() => {
+                Act::Listen { is_extended: true }
+            }
+            "1" => reply(522, "use (2)"),
+            "2" => reply(522, "use (1)"),
+            _ => reply(501, "write EPSV, EPSV 1, EPSV 2 or EPSV ALL"),
+        }
+    }
+
+    /// To the client itself and to no service that is somebody else's: else a client could make this server
+    /// knock at others' doors (RFC 2577, section 3).
+    fn connect(&self, address: Option<Result<SocketAddr, Reply>>) -> Act {
+        match address {
+            None => reply(501, "no address that is understood"),
+            Some(Err(refusal)) => Act::Reply(refusal),
+            Some(Ok(address)) if address.ip().to_canonical() != self.peer => {
+                reply(501, "data goes to your own address only")
+            }
+            Some(Ok(address)) if address.port() < 1024 => {
+                reply(501, "data goes to ports from 1024 only")
+            }
+            Some(Ok(address)) => Act::Connect(address),
+        }
+    }
+
+    /// The name below the root; `..` at the root stays there.
+    fn resolve(&self, path: &str) -> String {
+        let from = if path.starts_with('/') {
+            ""
+        } else {
+            &*self.folder
+        };
+        let mut parts: Vec<&str> = Vec::new();
+        for part in from.split('/').chain(path.split('/')) {
+            match part {
+                "" | "." => {}
+                ".." => drop(parts.pop()),
+                part => parts.push(part),
+            }
+        }
+        parts.join("/")
+    }
+}
+
+fn reply(code: u16, text: &'static str) -> Act {
+    Act::Reply(Reply::new(code, text))
+}
+
+/// TYPE A is for listings; files are sent as they are all the same.
+fn kind(argument: &str) -> Reply {
+    match &*argument.to_ascii_uppercase() {
+        "I" | "L 8" | "L8" => Reply::new(200, "type is image"),
+        "A" | "A N" => Reply::new(200, "type is ASCII; files are sent as they are"),
+        _ => Reply::new(504, "types are I and A"),
+    }
+}
+
+fn only(known: &str, argument: &str, text: &'static str) -> Reply {
+    match argument.eq_ignore_ascii_case(known) {
+        true => Reply::new(200, text),
+        false => Reply::new(504, format!("there is only {known}")),
+    }
+}
+
+/// `h1,h2,h3,h4,p1,p2`
+fn port(argument: &str) -> Option<Result<SocketAddr, Reply>> {
+    let numbers: Option<Vec<u8>> = argument.split(',').map(|n| n.trim().parse().ok()).collect();
+    let [a, b, c, d, high, low] = <[u8; 6]>::try_from(numbers?).ok()?;
+    let port = u16::from_be_bytes([high, low]);
+    Some(Ok(SocketAddr::from(([a, b, c, d], port))))
+}
+
+/// `|1|132.235.1.2|6275|`, with any delimiter.
+fn extended_port(argument: &str) -> Option<Result<SocketAddr, Reply>> {
+    let delimiter = argument.chars().next().filter(char::is_ascii)?;
+    let parts: Vec<_> = argument.split(delimiter).collect();
+    let ["", family, ip, port, ""] = parts[..] else {
+        return None;
+    };
+    let is_port = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+    let port = port.parse().ok().filter(|_| is_port)?;
+    let ip = match family {
+        "1" => ip.parse().ok().map(IpAddr::V4)?,
+        "2" => ip.parse().ok().map(IpAddr::V6)?,
+        _ => return Some(Err(Reply::new(522, "use (1,2)"))),
+    };
+    Some(Ok(SocketAddr::new(ip, port)))
+}
+
+const HELP: &str = "commands\n\
+    USER PASS QUIT SYST FEAT OPTS HELP NOOP STAT ABOR\n\
+    PWD CWD CDUP TYPE MODE STRU PASV EPSV PORT EPRT\n\
+    REST RETR SIZE MDTM LIST NLST MLSD MLST\n\
+    Write USER anonymous and any password.";
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    struct Client(Session);
+
+    impl Client {
+        fn new(ip: &str) -> Self {
+            let mut client = Self(Session::new(ip.parse().unwrap()));
+            assert_eq!(client.code("USER anonymous"), 331);
+            assert_eq!(client.code("PASS x@y"), 230);
+            client
+        }
+
+        fn act(&mut self, line: &str) -> Act {
+            let (verb, argument) = line.split_once(' ').unwrap_or((line, ""));
+            self.0.decide(&Command {
+                verb: verb.to_owned(),
+                argument: argument.to_owned(),
+            })
+        }
+
+        fn code(&mut self, line: &str) -> u16 {
+            match self.act(line) {
+                Act::Reply(reply) | Act::Quit(reply) => reply.code,
+                other => panic!("{line}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_gets_anything_before_logging_in() {
+        let mut client = Client(Session::new("192.0.2.1".parse().unwrap()));
+        for line in [
+            "RETR a",
+            "LIST",
+            "PASV",
+            "PORT 192,0,2,1,9,9",
+            "CWD /",
+            "STOR x",
+            "NONE",
+            "ABOR",
+        ] {
+            assert_eq!(client.code(line), 530, "{line}");
+        }
+        for (line, code) in [
+            ("SYST", 215),
+            ("FEAT", 211),
+            ("HELP", 214),
+            ("NOOP", 200),
+            ("QUIT", 221),
+        ] {
+            assert_eq!(client.code(line), code, "{line}");
+        }
+        assert_eq!(client.code("PASS x"), 503);
+        assert_eq!(
+            (client.code("USER root"), client.code("PASS x")),
+            (331, 530)
+        );
+        assert_eq!(client.code("LIST"), 530);
+        assert_eq!((client.code("USER FTP"), client.code("PASS")), (331, 230));
+    }
+
+    #[test]
+    fn commands_get_their_replies() {
+        let mut client = Client::new("192.0.2.1");
+        for (line, code) in [
+            ("TYPE I", 200),
+            ("TYPE a n", 200),
+            ("TYPE E", 504),
+            ("MODE S", 200),
+            ("MODE B", 504),
+            ("STRU F", 200),
+            ("STRU R", 504),
+            ("PWD", 257),
+            ("OPTS UTF8 ON", 200),
+            ("OPTS X", 501),
+            ("REST x", 501),
+            ("REST -1", 501),
+            ("REST +1", 501),
+            ("REST", 501),
+            ("STOR a", 550),
+            ("DELE a", 550),
+            ("AUTH TLS", 502),
+            ("NONE", 500),
+            ("RETR", 501),
+            ("SIZE", 501),
+            ("CWD", 501),
+            ("EPSV 3", 501),
+            ("EPSV 2", 522),
+            ("PORT 1,2", 501),
+            ("EPRT x", 501),
+            ("EPRT |3|x|1|", 522),
+            ("STAT a", 504),
+        ] {
+            assert_eq!(client.code(line), code, "{line}");
+        }
+        assert_eq!(
+            (client.act("ABOR"), client.act("STAT")),
+            (Act::Abort, Act::Status)
+        );
+        assert_eq!(client.act("EPSV 1"), Act::Listen { is_extended: true });
+        assert_eq!(client.act("PASV"), Act::Listen { is_extended: false });
+        assert_eq!(client.code("EPSV ALL"), 200);
+        assert_eq!(
+            (client.code("PASV"), client.code("PORT 192,0,2,1,9,9")),
+            (501, 501)
+        );
+        assert_eq!(client.act("EPSV"), Act::Listen { is_extended: true });
+    }
+
+    #[test]
+    fn data_goes_to_the_client_itself_and_nowhere_else() {
+        let mut client = Client::new("::ffff:192.0.2.1");
+        let own = Act::Connect("192.0.2.1:2313".parse().unwrap());
+        assert_eq!(client.act("PORT 192,0,2,1,9,9"), own);
+        assert_eq!(client.act("EPRT |1|192.0.2.1|2313|"), own);
+        for line in [
+            "PORT 192,0,2,2,9,9",
+            "PORT 127,0,0,1,9,9",
+            "EPRT |1|192.0.2.2|2313|",
+            "EPRT |2|::1|2313|",
+            "PORT 192,0,2,1,0,25",
+            "EPRT |1|192.0.2.1|1023|",
+            "PORT 192,0,2,1,9,256",
+            "EPRT |1|192.0.2.1|65536|",
+            "EPRT |1|192.0.2.1|+2313|",
+        ] {
+            assert_eq!(client.code(line), 501, "{line}");
+        }
+        let mut client = Client::new("2001:db8::1");
+        assert_eq!(
+            client.act("EPRT !2!2001:db8::1!1024!"),
+            Act::Connect("[2001:db8::1]:1024".parse().unwrap())
+        );
+        assert_eq!(client.code("EPSV 1"), 522);
+    }
+
+    #[test]
+    fn names_are_resolved_against_the_folder() {
+        let mut client = Client::new("192.0.2.1");
+        let retrieve = |name: &str, start_bytes| Act::Retrieve {
+            name: name.to_owned(),
+            start_bytes,
+        };
+        assert_eq!(
+            client.act("CWD a b"),
+            Act::ChangeFolder {
+                name: "a b".to_owned()
+            }
+        );
+        assert_eq!(client.0.enter("a b".to_owned()).text, "now in \"/a b\"");
+        assert_eq!(client.act("RETR c"), retrieve("a b/c", 0));
+        assert_eq!(client.act("RETR /c"), retrieve("c", 0));
+        assert_eq!(
+            client.act("RETR ../../../etc/passwd"),
+            retrieve("etc/passwd", 0)
+        );
+        assert_eq!(
+            client.act("CDUP"),
+            Act::ChangeFolder {
+                name: String::new()
+            }
+        );
+        assert_eq!(client.code("REST 5000000000"), 350);
+        assert_eq!(client.act("RETR c"), retrieve("a b/c", 5_000_000_000));
+        assert_eq!(client.act("RETR c"), retrieve("a b/c", 0));
+        let list = |name: &str, style| Act::List {
+            name: name.to_owned(),
+            style,
+        };
+        assert_eq!(client.act("LIST -la"), list("a b", Style::Long));
+        assert_eq!(client.act("LIST -l /x y"), list("x y", Style::Long));
+        assert_eq!(client.act("NLST"), list("a b", Style::Names));
+        assert_eq!(client.code("OPTS MLST size;"), 200);
+        assert!(
+            matches!(client.act("MLSD"), Act::List { style: Style::Machine(f), .. } if f.names() == "Size;")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn names_never_climb(path in "(/|\\.|\\.\\.|a|-| ){0,12}", verb in "RETR|CWD|LIST|MLST") {
+            let mut client = Client::new("192.0.2.1");
+            client.0.enter("x/y".to_owned());
+            if let Act::Retrieve { name, .. } | Act::ChangeFolder { name } | Act::List { name, .. } | Act::Facts { name }
+                = client.act(&format!("{verb} {path}")) {
+                prop_assert!(name.is_empty() || name.split('/').all(|p| !["", ".", ".."].contains(&p)), "{name}");
+            }
+        }
+
+        #[test]
+        fn noise_never_panics(verb in "[A-Z]{3,4}|EPRT|PORT|REST|OPTS", argument in "\\PC{0,40}") {
+            let _any = Client::new("192.0.2.1").0.decide(&Command { verb, argument });
+        }
+    }
+}

@@ -1,0 +1,581 @@
+//! A request's head: where it ends, and what it says.
+//!
+//! Whatever two readers could read in two ways is refused, because a proxy in front may be the other reader:
+//! line ends without CR, CR without line end, folded lines, a space before the colon, two lengths, a length
+//! and a coding.
+
+use std::borrow::Cow;
+
+use super::target::{Target, is_host};
+use super::{Codings, Status};
+
+/// Bytes of a head.
+pub const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// Header lines of a head.
+pub const HEADERS_MAX: usize = 64;
+
+/// Bytes of a request's target.
+pub const TARGET_BYTES_MAX: usize = 8 * 1024;
+
+/// Finds the end of a head in bytes that arrive piece by piece.
+#[derive(Clone, Debug, Default)]
+pub struct HeadScanner {
+    seen: usize,
+}
+
+/// Why a request is not carried out. The connection can not go on: where the next request begins is unknown.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Refusal {
+    /// What it is answered.
+    pub status: Status,
+    /// What is wrong with it, for its sender.
+    pub note: &'static str,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Method {
+    /// GET.
+    Get,
+    /// HEAD.
+    Head,
+    /// OPTIONS.
+    Options,
+    /// CONNECT: known, because its target has a form of its own; allowed nowhere.
+    Connect,
+    /// Another that the RFC defines; allowed nowhere.
+    NotAllowed,
+    /// None that the RFC defines.
+    Unknown,
+}
+
+/// How the request's content is framed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Content {
+    /// It has none.
+    None,
+    /// So many bytes.
+    Length(u64),
+    /// In chunks.
+    Chunked,
+}
+
+/// A head, understood.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// What is asked for.
+    pub method: Method,
+    /// The request line as it came, for the log.
+    pub line: &'a str,
+    /// What it is asked of.
+    pub target: Target,
+    /// Whether the client may send another request on this connection.
+    pub keeps_alive: bool,
+    /// Whether the client speaks HTTP/1.1, not 1.0.
+    pub is_http_11: bool,
+    /// What it calls this server: `host[:port]`, or nothing.
+    pub host: &'a str,
+    /// What follows the head.
+    pub content: Content,
+    /// Whether it waits for a 100 before it sends that.
+    pub expects_continue: bool,
+    /// The codings it takes.
+    pub codings: Codings,
+    /// Range.
+    pub range: Option<&'a str>,
+    /// If-Range.
+    pub if_range: Option<&'a str>,
+    /// If-Match, all lines as one.
+    pub if_match: Option<Cow<'a, str>>,
+    /// If-None-Match, all lines as one.
+    pub if_none_match: Option<Cow<'a, str>>,
+    /// If-Modified-Since.
+    pub if_modified_since: Option<&'a str>,
+    /// If-Unmodified-Since.
+    pub if_unmodified_since: Option<&'a str>,
+    /// Referer, for the log.
+    pub referer: &'a [u8],
+    /// User-Agent, for the log.
+    pub user_agent: &'a [u8],
+}
+
+impl HeadScanner {
+    /// Where the head at the front of `bytes` ends, if it does; `bytes` are those of the call before, and
+    /// perhaps more.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a line that ends in anything but CR LF, 414 and 431 if it is too long.
+    pub fn end(&mut self, bytes: &[u8]) -> Result<Option<usize>, Refusal> {
+        let bounded = &bytes[..bytes.len().min(HEAD_BYTES_MAX)];
+        for at in self.seen..bounded.len() {
+            let after_cr = at > 0 && bytes[at - 1] == b'\r';
+            match bytes[at] {
+                b'\n' if !after_cr => return Err(refused("a line ends in CR LF")),
+                b'\n' if bytes[..=at].ends_with(b"\r\n\r\n") => {
+                    self.seen = 0;
+                    return Ok(Some(at + 1));
+                }
+                b'\n' => {}
+                _ if after_cr => return Err(refused("CR only ends a line, with LF")),
+                0 => return Err(refused("a zero byte")),
+                _ => {}
+            }
+        }
+        self.seen = bounded.len();
+        if bytes.len() < HEAD_BYTES_MAX {
+            return Ok(None);
+        }
+        Err(match bounded.contains(&b'\n') {
+            true => Refusal {
+                status: Status::HeadersTooLarge,
+                note: "the head is too long; send fewer or shorter header lines",
+            },
+            false => LONG_TARGET,
+        })
+    }
+}
+
+impl<'a> Request<'a> {
+    /// Understands a head, which ends in an empty line.
+    ///
+    /// # Errors
+    ///
+    /// What it is answered before its connection is closed.
+    pub fn parse(head: &'a [u8]) -> Result<Self, Refusal> {
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+        let mut parsed = httparse::Request::new(&mut headers);
+        match parsed.parse(head) {
+            Ok(httparse::Status::Complete(_)) => {}
+            Ok(httparse::Status::Partial) => return Err(refused("no request line")),
+            Err(error) => return Err(malformed(head, error)),
+        }
+        let (Some(name), Some(uri), Some(version)) = (parsed.method, parsed.path, parsed.version)
+        else {
+            return Err(refused("no request line"));
+        };
+        if uri.len() > TARGET_BYTES_MAX {
+            return Err(LONG_TARGET);
+        }
+        let method = Method::of(name);
+        let (target, authority) = Target::parse(uri, method)?;
+        let mut fields = Fields::default();
+        for header in &*parsed.headers {
+            fields.take(header)?;
+        }
+        let line = head.split(|&b| b == b'\r').next().unwrap_or_default();
+        let is_http_11 = version == 1;
+        Ok(Self {
+            method,
+            line: std::str::from_utf8(line).map_err(|_| refused("a request line is ASCII"))?,
+            target,
+            keeps_alive: !fields.closes && (is_http_11 || fields.keeps_alive),
+            is_http_11,
+            host: fields.host(is_http_11, authority)?,
+            content: fields.content(is_http_11)?,
+            expects_continue: fields.expects_continue(is_http_11)?,
+            codings: fields.codings,
+            range: fields.range,
+            if_range: fields.if_range,
+            if_match: fields.if_match,
+            if_none_match: fields.if_none_match,
+            if_modified_since: fields.if_modified_since,
+            if_unmodified_since: fields.if_unmodified_since,
+            referer: fields.referer,
+            user_agent: fields.user_agent,
+        })
+    }
+}
+
+impl Method {
+    fn of(name: &str) -> Self {
+        match name {
+            "GET" => Self::Get,
+            "HEAD" => Self::Head,
+            "OPTIONS" => Self::Options,
+            "CONNECT" => Self::Connect,
+            "POST" | "PUT" | "DELETE" | "TRACE" | "PATCH" => Self::NotAllowed,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// What the header lines say, as far as it matters here.
+#[derive(Default)]
+struct Fields<'a> {
+    host: Option<&'a str>,
+    content_length: Option<&'a str>,
+    transfer_encoding: Option<Cow<'a, str>>,
+    closes: bool,
+    keeps_alive: bool,
+    expect: Option<Cow<'a, str>>,
+    codings: Codings,
+    range: Option<&'a str>,
+    if_range: Option<&'a str>,
+    if_match: Option<Cow<'a, str>>,
+    if_none_match: Option<Cow<'a, str>>,
+    if_modified_since: Option<&'a str>,
+    if_unmodified_since: Option<&'a str>,
+    referer: &'a [u8],
+    user_agent: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, header: &httparse::Header<'a>) -> Result<(), Refusal> {
+        let is = |name: &str| header.name.eq_ignore_ascii_case(name);
+        let text = || std::str::from_utf8(header.value).map_err(|_| refused("a value is ASCII"));
+        // The length first: most lines of most requests matter to nobody here.
+        match header.name.len() {
+            4 if is("Host") => single(&mut self.host, text()?),
+            5 if is("Range") => single(&mut self.range, text()?),
+            6 if is("Expect") => list(&mut self.expect, text()?),
+            7 if is("Referer") => {
+                self.referer = header.value;
+                Ok(())
+            }
+            8 if is("If-Range") => single(&mut self.if_range, text()?),
+            8 if is("If-Match") => list(&mut self.if_match, text()?),
+            10 if is("User-Agent") => {
+                self.user_agent = header.value;
+                Ok(())
+            }
+            10 if is("Connection") => {
+                for option in text()?.split(',').map(str::trim) {
+                    self.closes |= option.eq_ignore_ascii_case("close");
+                    self.keeps_alive |= option.eq_ignore_ascii_case("keep-alive");
+                }
+                Ok(())
+            }
+            13 if is("If-None-Match") => list(&mut self.if_none_match, text()?),
+            14 if is("Content-Length") => single(&mut self.content_length, text()?),
+            15 if is("Accept-Encoding") => {
+                self.codings.take(text()?);
+                Ok(())
+            }
+            17 if is("If-Modified-Since") => single(&mut self.if_modified_since, text()?),
+            17 if is("Transfer-Encoding") => list(&mut self.transfer_encoding, text()?),
+            19 if is("If-Unmodified-Since") => single(&mut self.if_unmodified_since, text()?),
+            _ => Ok(()),
+        }
+    }
+
+    /// RFC 9112, section 3.2: exactly one Host in 1.1; that of an absolute target goes before it.
+    fn host(&self, is_http_11: bool, authority: Option<&'a str>) -> Result<&'a str, Refusal> {
+        let host = match self.host {
+            Some(host) if !is_host(host) => return Err(refused("Host names no host")),
+            None if is_http_11 => return Err(refused("Host is missing")),
+            host => host.unwrap_or_default(),
+        };
+        Ok(authority.unwrap_or(host))
+    }
+
+    /// RFC 9112, section 6.3, with its doubtful cases refused.
+    fn content(&self, is_http_11: bool) -> Result<Content, Refusal> {
+        match (&self.transfer_encoding, self.content_length) {
+            (None, None) => Ok(Content::None),
+            (None, Some(length)) => {
+                let digits = !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit());
+                let bytes = length.parse().ok().filter(|_| digits);
+                bytes
+                    .map(Content::Length)
+                    .ok_or(refused("Content-Length is one whole number"))
+            }
+            (Some(_), Some(_)) => Err(refused("Content-Length beside Transfer-Encoding")),
+            (Some(_), None) if !is_http_11 => Err(refused("Transfer-Encoding in HTTP/1.0")),
+            (Some(coding), None) if coding.eq_ignore_ascii_case("chunked") => Ok(Content::Chunked),
+            (Some(_), None) => Err(Refusal {
+                status: Status::NotImplemented,
+                note: "no transfer coding but chunked is known",
+            }),
+        }
+    }
+
+    fn expects_continue(&self, is_http_11: bool) -> Result<bool, Refusal> {
+        match &self.expect {
+            // A 1.0 client can not know what it asks for (RFC 9110, section 10.1.1).
+            Some(_) if !is_http_11 => Ok(false),
+            Some(expect) if expect.eq_ignore_ascii_case("100-continue") => Ok(true),
+            Some(_) => Err(Refusal {
+                status: Status::ExpectationFailed,
+                note: "nothing can be expected but 100-continue",
+            }),
+            None => Ok(false),
+        }
+    }
+}
+
+fn single<'a>(field: &mut Option<&'a str>, value: &'a str) -> Result<(), Refusal> {
+    match field.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(refused("a header line that may stand once stands twice")),
+    }
+}
+
+#[allow(
+    clippy::unnecessary_wraps,
+    reason = "as single, beside which it is used"
+)]
+fn list<'a>(field: &mut Option<Cow<'a, str>>, value: &'a str) -> Result<(), Refusal> {
+    *field = Some(match field.take() {
+        None => Cow::Borrowed(value),
+        Some(before) => Cow::Owned(format!("{before},{value}")),
+    });
+    Ok(())
+}
+
+fn malformed(head: &[u8], error: httparse::Error) -> Refusal {
+    // Of a line with a space too many, something else than the version stands where it should.
+    let line = head.split(|&b| b == b'\r').next().unwrap_or_default();
+    let is_request_line = line.iter().filter(|&&b| b == b' ').count() == 2;
+    let last = line.rsplit(|&b| b == b' ').next().unwrap_or_default();
+    match error {
+        httparse::Error::Version if is_request_line && last.starts_with(b"HTTP/") => Refusal {
+            status: Status::VersionNotSupported,
+            note: "HTTP/1.1 and HTTP/1.0 are spoken here",
+        },
+        httparse::Error::TooManyHeaders => Refusal {
+            status: Status::HeadersTooLarge,
+            note: "too many header lines",
+        },
+        _ => refused("no request as RFC 9112 says"),
+    }
+}
+
+const fn refused(note: &'static str) -> Refusal {
+    Refusal {
+        status: Status::BadRequest,
+        note,
+    }
+}
+
+const LONG_TARGET: Refusal = Refusal {
+    status: Status::UriTooLong,
+    note: "the target is too long",
+};
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(head: &str) -> Result<Request<'_>, Status> {
+        let end = HeadScanner::default().end(head.as_bytes());
+        let end = end.map_err(|refusal| refusal.status)?;
+        assert_eq!(end, Some(head.len()), "{head:?}");
+        Request::parse(head.as_bytes()).map_err(|refusal| refusal.status)
+    }
+
+    fn with(lines: &str) -> String {
+        format!("GET /a HTTP/1.1\r\nHost: h\r\n{lines}\r\n")
+    }
+
+    fn status(head: &str) -> Status {
+        parse(head).expect_err(head)
+    }
+
+    #[test]
+    fn a_request_is_understood() {
+        let head = with(
+            "Range: bytes=0-1\r\nif-range: \"x\"\r\nIF-NONE-MATCH: \"a\"\r\nIf-None-Match: \"b\"\r\n\
+             Accept-Encoding: gzip\r\nUser-Agent: \u{fc}\r\nConnection: keep-alive, Close\r\n",
+        );
+        let request = parse(&head).unwrap();
+        assert_eq!((request.method, request.host), (Method::Get, "h"));
+        assert_eq!(request.line, "GET /a HTTP/1.1");
+        assert_eq!(
+            (request.range, request.if_range),
+            (Some("bytes=0-1"), Some("\"x\""))
+        );
+        assert_eq!(request.if_none_match.as_deref(), Some("\"a\",\"b\""));
+        assert!(!request.keeps_alive);
+        assert_eq!(request.content, Content::None);
+    }
+
+    #[test]
+    fn connections_stay_or_close_as_the_version_has_it() {
+        let keeps = |head: &str| parse(head).unwrap().keeps_alive;
+        assert!(keeps("GET / HTTP/1.1\r\nHost: h\r\n\r\n"));
+        assert!(!keeps(
+            "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+        ));
+        assert!(!keeps("GET / HTTP/1.0\r\n\r\n"));
+        assert!(keeps("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n"));
+    }
+
+    /// Each of these is a way to make two servers see two different requests.
+    #[test]
+    fn smuggling_shapes_are_refused() {
+        for lines in [
+            "Content-Length: 1\r\nContent-Length: 1\r\n",
+            "Content-Length: 1\r\nContent-Length: 2\r\n",
+            "Content-Length: 1, 1\r\n",
+            "Content-Length: +1\r\n",
+            "Content-Length: -1\r\n",
+            "Content-Length: 0x1\r\n",
+            "Content-Length: \r\n",
+            "Content-Length: 99999999999999999999\r\n",
+            "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: chunked\r\nContent-Length: 1\r\n",
+            "X: y\r\n folded\r\n",
+            "X: y\r\n\tfolded\r\n",
+            " X: y\r\n",
+            "Transfer-Encoding : chunked\r\n",
+            "Content-Length\t: 1\r\n",
+            "X\r\n",
+            ": y\r\n",
+            "X: a\rb\r\n",
+            "X: a\nContent-Length: 1\r\n",
+            "X: a\0b\r\n",
+            "X\u{b}: y\r\n",
+            "Host: other\r\n",
+            "Range: bytes=0-1\r\nRange: bytes=2-3\r\n",
+        ] {
+            assert_eq!(status(&with(lines)), Status::BadRequest, "{lines:?}");
+        }
+        for lines in [
+            "Transfer-Encoding: gzip\r\n",
+            "Transfer-Encoding: chunked, chunked\r\n",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: xchunked\r\n",
+        ] {
+            assert_eq!(status(&with(lines)), Status::NotImplemented, "{lines:?}");
+        }
+        for head in [
+            "GET /a HTTP/1.1\r\n\r\n",
+            "GET /a HTTP/1.1\r\nHost: a b\r\n\r\n",
+            "GET /a HTTP/1.1\r\nHost: u@h\r\n\r\n",
+            "GET /a HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "GET  /a HTTP/1.1\r\nHost: h\r\n\r\n",
+            "GET /a\tHTTP/1.1\r\nHost: h\r\n\r\n",
+            "GET /a b HTTP/1.1\r\nHost: h\r\n\r\n",
+            "GET /a HTTP/1.1 \r\nHost: h\r\n\r\n",
+            "G\u{e9}T /a HTTP/1.1\r\nHost: h\r\n\r\n",
+            "GET /a\r\n\r\n",
+        ] {
+            assert_eq!(status(head), Status::BadRequest, "{head:?}");
+        }
+        let bare = HeadScanner::default().end(b"GET / HTTP/1.1\nHost: h\n\n");
+        assert_eq!(bare.unwrap_err().status, Status::BadRequest);
+    }
+
+    #[test]
+    fn versions_and_methods_that_are_not_spoken() {
+        assert_eq!(
+            status("GET / HTTP/2.0\r\nHost: h\r\n\r\n"),
+            Status::VersionNotSupported
+        );
+        assert_eq!(
+            status("GET / HTTP/1.2\r\nHost: h\r\n\r\n"),
+            Status::VersionNotSupported
+        );
+        let method = |name| {
+            parse(&format!("{name} /a HTTP/1.1\r\nHost: h\r\n\r\n"))
+                .unwrap()
+                .method
+        };
+        assert_eq!(method("HEAD"), Method::Head);
+        assert_eq!(method("POST"), Method::NotAllowed);
+        assert_eq!(method("get"), Method::Unknown);
+        assert_eq!(method("BREW"), Method::Unknown);
+        let connect = parse("CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n").unwrap();
+        assert_eq!(connect.method, Method::Connect);
+    }
+
+    #[test]
+    fn content_and_expectations() {
+        let content = |lines: &str| parse(&with(lines)).unwrap().content;
+        assert_eq!(content("Content-Length: 12\r\n"), Content::Length(12));
+        assert_eq!(content("Transfer-Encoding: Chunked\r\n"), Content::Chunked);
+        assert!(
+            parse(&with("Expect: 100-Continue\r\n"))
+                .unwrap()
+                .expects_continue
+        );
+        assert_eq!(status(&with("Expect: tea\r\n")), Status::ExpectationFailed);
+        let old = parse("GET / HTTP/1.0\r\nExpect: tea\r\n\r\n").unwrap();
+        assert!(!old.expects_continue);
+    }
+
+    #[test]
+    fn an_absolute_target_goes_before_host() {
+        let head = "GET http://a:1/x HTTP/1.1\r\nHost: b\r\n\r\n";
+        assert_eq!(parse(head).unwrap().host, "a:1");
+        assert_eq!(
+            status("GET http://a/x HTTP/1.1\r\n\r\n"),
+            Status::BadRequest
+        );
+    }
+
+    #[test]
+    fn heads_have_their_bounds() {
+        let padded = |bytes: usize| {
+            let empty = with("X: \r\n").len();
+            with(&format!("X: {}\r\n", "y".repeat(bytes - empty)))
+        };
+        assert!(parse(&padded(HEAD_BYTES_MAX)).is_ok());
+        assert_eq!(status(&padded(HEAD_BYTES_MAX + 1)), Status::HeadersTooLarge);
+        // As they are when more has arrived with it.
+        let more = [padded(HEAD_BYTES_MAX).as_bytes(), b"GET"].concat();
+        assert_eq!(HeadScanner::default().end(&more), Ok(Some(HEAD_BYTES_MAX)));
+        let lines = |count: usize| with(&"X: y\r\n".repeat(count - 1));
+        assert!(parse(&lines(HEADERS_MAX)).is_ok());
+        assert_eq!(status(&lines(HEADERS_MAX + 1)), Status::HeadersTooLarge);
+        let target =
+            |bytes: usize| format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "x".repeat(bytes - 1));
+        assert!(parse(&target(TARGET_BYTES_MAX)).is_ok());
+        assert_eq!(status(&target(TARGET_BYTES_MAX + 1)), Status::UriTooLong);
+        assert_eq!(status(&target(HEAD_BYTES_MAX + 1)), Status::UriTooLong);
+    }
+
+    proptest! {
+        /// Whether a head is taken does not depend on how it arrives.
+        #[test]
+        fn pieces_make_no_difference(bytes in "(GET|G)( |\t)/[a-z%]{0,9} HTTP/1.[01]\r?\n([A-Z]: ?[a-z ]{0,5}\r?\n){0,4}\r?\n", cut in 1_usize..9) {
+            let whole = HeadScanner::default().end(bytes.as_bytes());
+            let mut scanner = HeadScanner::default();
+            let mut in_pieces = Ok(None);
+            for end in (0..bytes.len()).step_by(cut).chain([bytes.len()]) {
+                in_pieces = scanner.end(&bytes.as_bytes()[..end]);
+                if in_pieces != Ok(None) {
+                    break;
+                }
+            }
+            prop_assert_eq!(whole, in_pieces);
+        }
+
+        /// A request that is taken says the same when it is written down anew.
+        #[test]
+        fn what_is_taken_is_what_was_written(
+            path in "/[a-zA-Z0-9._~%20/-]{0,30}", length in prop::option::of(0_u64..9),
+            names in prop::collection::vec("[A-Za-z-]{1,12}", 0..6), values in prop::collection::vec("[!-~ ]{0,20}", 6),
+        ) {
+            let mut lines: Vec<_> = names.iter().zip(&values).map(|(n, v)| format!("{n}: {v}\r\n")).collect();
+            lines.extend(length.map(|length| format!("Content-Length: {length}\r\n")));
+            let head = format!("GET {path} HTTP/1.1\r\nHost: h\r\n{}\r\n", lines.concat());
+            if let Ok(request) = Request::parse(head.as_bytes()) {
+                let named = |name: &str| names.iter().any(|n| n.eq_ignore_ascii_case(name));
+                prop_assert!(!named("Host"), "a second one");
+                if !named("Content-Length") && !named("Transfer-Encoding") {
+                    prop_assert_eq!(request.content, length.map_or(Content::None, Content::Length));
+                }
+            }
+        }
+
+        #[test]
+        fn noise_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            if let Ok(Some(end)) = HeadScanner::default().end(&bytes) {
+                prop_assert!(end <= bytes.len());
+            }
+            drop(Request::parse(&bytes));
+        }
+
+        #[test]
+        fn near_misses_never_panic(at in 0_usize..60, byte in any::<u8>()) {
+            let mut head = with("Content-Length: 3\r\nTransfer-Encoding: x\r\n").into_bytes();
+            head[at] = byte;
+            drop(Request::parse(&head));
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! A folder as a page: plain HTML that reads well on a screen, on a phone, by voice and in a terminal.
+
+use std::fmt::Write;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
+
+use super::media_type::is_stream;
+use crate::calendar::Utc;
+
+/// A file or folder in a folder.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Entry {
+    /// Its name, without the folder's.
+    pub name: String,
+    /// Whether it is a folder.
+    pub is_folder: bool,
+    /// A file's length.
+    pub file_bytes: u64,
+    /// When it last changed, in seconds since 1970.
+    pub modified_s: i64,
+}
+
+/// A folder.
+#[derive(Clone, Copy, Debug)]
+pub struct Listing<'a> {
+    /// Its name below the served directory; empty for that itself.
+    pub folder: &'a str,
+    /// What is in it, in the order of [`Entry::sort`].
+    pub entries: &'a [Entry],
+    /// Whether there is more in it than is listed.
+    pub is_cut: bool,
+    /// What the client calls this server: `host[:port]`; empty if it does not.
+    pub http_host: &'a str,
+    /// Where RTSP plays what is listed here: `host[:port]`; empty if nowhere.
+    pub rtsp_host: &'a str,
+}
+
+/// A name as it stands in a URL: its slashes stay.
+pub fn in_url(name: &str) -> PercentEncode<'_> {
+    const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+        .remove(b'/')
+        .remove(b'-')
+        .remove(b'.')
+        .remove(b'_')
+        .remove(b'~');
+    utf8_percent_encode(name, ESCAPED)
+}
+
+impl Entry {
+    /// Folders first, then by name, as people count: capitals do not matter.
+    pub fn sort(entries: &mut [Self]) {
+        entries.sort_by_cached_key(|entry| {
+            (
+                !entry.is_folder,
+                entry.name.to_lowercase(),
+                entry.name.clone(),
+            )
+        });
+    }
+}
+
+impl Listing<'_> {
+    /// The page.
+    #[must_use]
+    pub fn to_html(&self) -> String {
+        let title = match self.folder {
+            "" => "Files".to_owned(),
+            folder => escaped(folder),
+        };
+        let mut html = String::with_capacity(2048 + 400 * self.entries.len());
+        html += "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
+        html += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
+        html += "<meta name=\"color-scheme\" content=\"light dark\">\n";
+        html += &format!("<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n");
+        html += &format!("<body>\n<main>\n<h1><bdi>{title}</bdi></h1>\n");
+        if !self.folder.is_empty() {
+            html += "<p><a href=\"../\">Up to the folder above</a></p>\n";
+        }
+        if self.entries.is_empty() {
+            html += "<p>There is nothing here.</p>\n";
+        } else {
+            self.table(&mut html);
+        }
+        if self.is_cut {
+            html += "<p>There is more in this folder than this page lists.</p>\n";
+        }
+        self.commands(&mut html);
+        html + "</main>\n</body>\n</html>\n"
+    }
+
+    fn table(&self, html: &mut String) {
+        *html += "<table>\n<thead><tr><th scope=\"col\">Name</th><th scope=\"col\">Size</th>\
+            <th scope=\"col\">Changed (UTC)</th><th scope=\"col\">Play</th></tr></thead>\n<tbody>\n";
+        for entry in self.entries {
+            let slash = if entry.is_folder { "/" } else { "" };
+            let (link, name) = (in_url(&entry.name), escaped(&entry.name));
+            let size = if entry.is_folder {
+                String::new()
+            } else {
+                told(entry.file_bytes)
+            };
+            let time = time(entry.modified_s);
+            let play = match self.play_url(entry) {
+                Some(url) => format!("<a href=\"{url}\" aria-label=\"Play {name}\">Play</a>"),
+                None => String::new(),
+            };
+            // "./", so that a colon in a name makes no scheme of what is before it.
+            let written = writeln!(
+                html,
+                "<tr><td><a href=\"./{link}{slash}\"><bdi>{name}</bdi>{slash}</a></td><td>{size}</td>\
+                 <td>{time}</td><td>{play}</td></tr>"
+            );
+            written.expect("memory takes all");
+        }
+        *html += "</tbody>\n</table>\n";
+    }
+
+    /// How to fetch and to play the first file that can be, from a terminal.
+    fn commands(&self, html: &mut String) {
+        let file = self.entries.iter().find(|entry| !entry.is_folder);
+        let stream = self
+            .entries
+            .iter()
+            .find(|entry| self.play_url(entry).is_some());
+        let Some(file) = stream.or(file).filter(|_| !self.http_host.is_empty()) else {
+            return;
+        };
+        *html += "<h2>From a terminal</h2>\n";
+        let url = format!("http://{}/{}", self.http_host, in_url(&self.name_of(file)));
+        *html += &format!("<pre><code>curl -O '{}'</code></pre>\n", escaped(&url));
+        if let Some(url) = self.play_url(file) {
+            *html += &format!("<pre><code>ffplay -rtsp_transport udp '{url}'</code></pre>\n");
+        }
+    }
+
+    /// Where RTSP plays it, escaped for HTML.
+    fn play_url(&self, entry: &Entry) -> Option<String> {
+        let plays = !entry.is_folder && is_stream(&entry.name) && !self.rtsp_host.is_empty();
+        let name = plays.then(|| self.name_of(entry))?;
+        Some(escaped(&format!(
+            "rtsp://{}/{}",
+            self.rtsp_host,
+            in_url(&name)
+        )))
+    }
+
+    fn name_of(&self, entry: &Entry) -> String {
+        match self.folder {
+            "" => entry.name.clone(),
+            folder => format!("{folder}/{}", entry.name),
+        }
+    }
+}
+
+fn escaped(text: &str) -> String {
+    let mut html = String::with_capacity(text.len() + 8);
+    for character in text.chars() {
+        match character {
+            '&' => html += "&amp;",
+            '<' => html += "&lt;",
+            '>' => html += "&gt;",
+            '"' => html += "&quot;",
+            '\'' => html += "&#39;",
+            // No name turns the rest of a line around or hides in it.
+            control if control.is_control() => html.push('\u{fffd}'),
+            other => html.push(other),
+        }
+    }
+    html
+}
+
+fn time(modified_s: i64) -> String {
+    let Utc {
+        year,
+        month,
+        day,
+        hour,
+        minute,
+        second,
+    } = Utc::at(modified_s);
+    let date = format!("{year:04}-{month:02}-{day:02}");
+    format!(
+        "<time datetime=\"{date}T{hour:02}:{minute:02}:{second:02}Z\">{date} {hour:02}:{minute:02}</time>"
+    )
+}
+
+/// A size for people: three digits are enough to choose by.
+fn told(bytes: u64) -> String {
+    #[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
+    let mut value = bytes as f64;
+    let mut units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"].into_iter();
+    let mut unit = units.next().unwrap_or_default();
+    while value >= 1023.5 {
+        match units.next() {
+            Some(next) => (value, unit) = (value / 1024.0, next),
+            None => break,
+        }
+    }
+    let digits = usize::from(unit != "B" && value < 99.95);
+    format!("{value:.digits$} {unit}")
+}
+
+const STYLE: &str = ":root{color-scheme:light dark}\
+    body{font:1rem/1.5 system-ui,sans-serif;margin:0;padding:1.5rem}\
+    main{max-width:60rem;margin:auto}h1{font-size:1.4rem;overflow-wrap:anywhere}h2{font-size:1.1rem}\
+    table{border-collapse:collapse;width:100%}\
+    th,td{text-align:start;padding:.35rem .75rem .35rem 0;border-bottom:1px solid #8884;vertical-align:top}\
+    td:first-child{overflow-wrap:anywhere}\
+    td:nth-child(2),td:nth-child(3){white-space:nowrap;font-variant-numeric:tabular-nums}\
+    pre{overflow-x:auto;padding:.6rem;border:1px solid #8884;border-radius:.4rem}";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str, is_folder: bool, file_bytes: u64) -> Entry {
+        Entry {
+            name: name.to_owned(),
+            is_folder,
+            file_bytes,
+            modified_s: 784_111_777,
+        }
+    }
+
+    fn page(folder: &str, entries: &[Entry]) -> String {
+        let listing = Listing {
+            folder,
+            entries,
+            is_cut: false,
+            http_host: "h:80",
+            rtsp_host: "h:554",
+        };
+        listing.to_html()
+    }
+
+    #[test]
+    fn files_have_their_links_sizes_and_dates() {
+        let html = page(
+            "a b",
+            &[entry("ä#%.ts", false, 1 << 20), entry("in", true, 0)],
+        );
+        for expected in [
+            "<a href=\"./%C3%A4%23%25.ts\"><bdi>ä#%.ts</bdi></a></td><td>1.0 MiB</td>",
+            "<time datetime=\"1994-11-06T08:49:37Z\">1994-11-06 08:49</time>",
+            "<a href=\"rtsp://h:554/a%20b/%C3%A4%23%25.ts\" aria-label=\"Play ä#%.ts\">",
+            "<a href=\"./in/\"><bdi>in</bdi>/</a></td><td></td>",
+            "<code>curl -O &#39;http://h:80/a%20b/",
+            "<code>ffplay -rtsp_transport udp 'rtsp://h:554/a%20b/",
+            "<a href=\"../\">",
+            "<html lang=\"en\">",
+        ] {
+            let expected = expected.replace("&#39;http", "'http");
+            assert!(html.contains(&expected), "{expected}\n{html}");
+        }
+        assert!(!page("", &[]).contains("../"));
+    }
+
+    #[test]
+    fn names_stay_names() {
+        let html = page(
+            "<b>",
+            &[entry("<script>alert('x')</script>&\"\u{1b}.ts", false, 1)],
+        );
+        assert!(
+            !html.contains("<script>") && !html.contains("<b>") && !html.contains('\u{1b}'),
+            "{html}"
+        );
+        assert!(
+            html.contains("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&amp;&quot;"),
+            "{html}"
+        );
+    }
+
+    #[test]
+    fn folders_come_first_and_capitals_do_not_matter() {
+        let names = [
+            ("b", false),
+            ("A", false),
+            ("z", true),
+            ("a", false),
+            ("Ü", true),
+        ];
+        let mut entries = names.map(|(name, is_folder)| entry(name, is_folder, 0));
+        Entry::sort(&mut entries);
+        let sorted: Vec<_> = entries.iter().map(|entry| &*entry.name).collect();
+        assert_eq!(sorted, ["z", "Ü", "A", "a", "b"]);
+    }
+
+    #[test]
+    fn sizes_are_told_in_three_digits() {
+        for (bytes, expected) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1_048_575, "1.0 MiB"),
+            (150 << 20, "150 MiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
+            assert_eq!(told(bytes), expected);
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! HTTP/1.1 (RFC 9110, RFC 9112), from the side of a server of files.
+//!
+//! A connection's bytes are cut into heads by a [`HeadScanner`], a head is understood by [`Request::parse`],
+//! which refuses whatever two readers could read in two ways, and [`Answer::file`] decides all that a request
+//! for a file gets: status, head, and which pieces of the file in which order. What a request carries as its
+//! content is counted off by [`Discard`]. Opening, sending and waiting are the caller's.
+//!
+//! Nothing is ever stored, so there is no method that stores.
+
+mod answer;
+mod condition;
+mod content;
+mod head;
+mod listing;
+mod log;
+mod media_type;
+mod negotiate;
+mod range;
+mod target;
+
+pub use self::answer::{Answer, Context, Piece, Resource, Status};
+pub use self::condition::{Validators, Verdict};
+pub use self::content::{CHUNK_LINE_BYTES_MAX, Discard, Discarded};
+pub use self::head::{
+    Content, HEAD_BYTES_MAX, HEADERS_MAX, HeadScanner, Method, Refusal, Request, TARGET_BYTES_MAX,
+};
+pub use self::listing::{Entry, Listing, in_url};
+pub use self::log::{Access, LogFormat};
+pub use self::media_type::{is_stream, media_type};
+pub use self::negotiate::{Coding, Codings};
+pub use self::range::{RANGES_MAX, Ranges};
+pub use self::target::Target;

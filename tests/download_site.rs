@@ -1,0 +1,269 @@
+//! What the tests of downloads share: a server on loopback, and a client that sends whatever it is told.
+
+#![allow(dead_code, reason = "each test binary uses its own part of this")]
+#![allow(
+    unreachable_pub,
+    reason = "a module of test binaries is reached by nobody else"
+)]
+
+use std::fs::{self, File, FileTimes};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, UNIX_EPOCH};
+
+use onrush_testkit::process::Process;
+use tempfile::TempDir;
+
+/// The built `onrush`.
+pub const ONRUSH: &str = env!("CARGO_BIN_EXE_onrush");
+/// Bounds every wait for something that takes moments; never a measure.
+pub const LONG: Duration = Duration::from_secs(60);
+
+/// A server of an own directory, on loopback.
+pub struct Site {
+    pub server: Process,
+    pub http: SocketAddr,
+    pub ftp: SocketAddr,
+    pub media: TempDir,
+}
+
+impl Site {
+    /// Serves what `fill` puts into the directory.
+    pub fn new(options: &[&str], fill: impl FnOnce(&Path)) -> Self {
+        let media = TempDir::with_prefix("onrush-downloads-").unwrap();
+        let root = media.path().join("root");
+        fs::create_dir(&root).unwrap();
+        fill(&root);
+        let mut command = Command::new(ONRUSH);
+        command.arg("serve").arg(&root);
+        command.args([
+            "--rtsp=127.0.0.1:0",
+            "--http=127.0.0.1:0",
+            "--ftp=127.0.0.1:0",
+            "--cache=1MiB",
+        ]);
+        let server = Process::start(command.args(options)).unwrap();
+        let ready = server.wait_for_line("stopping ", LONG);
+        assert!(ready.is_some(), "no server:\n{}", server.log_tail());
+        let at = |scheme: &str| {
+            let line = server
+                .wait_for_line(&format!("listening  {scheme}://"), LONG)
+                .unwrap();
+            let address = line.rsplit("//").next().unwrap().trim_end_matches('/');
+            address.parse().unwrap()
+        };
+        let (http, ftp) = (at("http"), at("ftp"));
+        Self {
+            server,
+            http,
+            ftp,
+            media,
+        }
+    }
+
+    /// A server of a file of 100,000 bytes and not much else.
+    pub fn plain(options: &[&str]) -> Self {
+        Self::new(options, |root| {
+            fs::write(root.join("film.ts"), bytes(FILM_BYTES)).unwrap();
+            set_modified(&root.join("film.ts"), FILM_MODIFIED_S);
+            fs::write(root.join("empty"), []).unwrap();
+            fs::create_dir(root.join("folder")).unwrap();
+            fs::write(root.join("folder/a b#%ü.ts"), bytes(1000)).unwrap();
+        })
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.media.path().join("root").join(name)
+    }
+
+    pub fn url(&self, name: &str) -> String {
+        format!("http://{}/{name}", self.http)
+    }
+
+    pub fn ftp_url(&self, name: &str) -> String {
+        format!("ftp://{}/{name}", self.ftp)
+    }
+
+    pub fn connect(&self) -> Raw {
+        Raw::connect(self.http)
+    }
+
+    /// One request on a connection of its own; `lines` are more header lines.
+    pub fn get(&self, target: &str, lines: &str) -> Response {
+        self.connect().request("GET", target, lines)
+    }
+}
+
+/// A connection, byte by byte.
+pub struct Raw {
+    pub stream: TcpStream,
+    pub received: Vec<u8>,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Response {
+    pub status: u16,
+    pub head: String,
+    pub body: Vec<u8>,
+}
+
+impl Raw {
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        Self {
+            stream,
+            received: Vec::new(),
+        }
+    }
+
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).unwrap();
+    }
+
+    pub fn request(&mut self, method: &str, target: &str, lines: &str) -> Response {
+        self.send(format!(
+            "{method} {target} HTTP/1.1\r\nHost: h\r\n{lines}\r\n"
+        ));
+        self.response(method == "HEAD")
+    }
+
+    /// The next answer.
+    pub fn response(&mut self, is_head: bool) -> Response {
+        let head_end = loop {
+            let end = self
+                .received
+                .windows(4)
+                .position(|bytes| bytes == b"\r\n\r\n");
+            if let Some(end) = end {
+                break end + 4;
+            }
+            assert!(
+                self.receive() > 0,
+                "no answer: {:?}",
+                String::from_utf8_lossy(&self.received)
+            );
+        };
+        let head = String::from_utf8(self.received.drain(..head_end).collect()).unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let mut response = Response {
+            status,
+            head,
+            body: Vec::new(),
+        };
+        let has_body = !is_head && !matches!(status, 100 | 204 | 304);
+        let length = response
+            .header("Content-Length")
+            .map(|length| length.parse().unwrap());
+        let length = if has_body {
+            length.expect("a length")
+        } else {
+            0
+        };
+        while self.received.len() < length {
+            assert!(self.receive() > 0, "the body is short: {response:?}");
+        }
+        response.body = self.received.drain(..length).collect();
+        response
+    }
+
+    /// Whether the server has closed, and sent nothing more.
+    pub fn is_closed(&mut self) -> bool {
+        self.received.is_empty() && self.receive() == 0
+    }
+
+    /// How many bytes came; 0 at the end, however it came about.
+    pub fn receive(&mut self) -> usize {
+        let mut bytes = [0; 65_536];
+        let received = match self.stream.read(&mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
+            received => received.unwrap(),
+        };
+        self.received.extend_from_slice(&bytes[..received]);
+        received
+    }
+
+    /// The next line of an FTP reply's last: its code and text.
+    pub fn reply(&mut self) -> (u16, String) {
+        let mut all = String::new();
+        loop {
+            while let Some(end) = self.received.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = self.received.drain(..=end).collect();
+                let line = String::from_utf8(line).unwrap();
+                all.push_str(&line);
+                let code = line.get(..3).and_then(|code| code.parse().ok());
+                if let Some(code) = code.filter(|_| line.as_bytes()[3] == b' ') {
+                    return (code, all);
+                }
+            }
+            assert!(self.receive() > 0, "no reply after {all:?}");
+        }
+    }
+
+    /// Sends an FTP command; the reply's code.
+    pub fn command(&mut self, line: &str) -> u16 {
+        self.send(format!("{line}\r\n"));
+        self.reply().0
+    }
+}
+
+impl Response {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| {
+            let (key, value) = line.split_once(": ")?;
+            key.eq_ignore_ascii_case(name).then_some(value)
+        })
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).unwrap()
+    }
+}
+
+/// The length of `film.ts`.
+pub const FILM_BYTES: usize = 100_000;
+/// Sun, 06 Nov 1994 08:49:37 GMT
+pub const FILM_MODIFIED_S: u64 = 784_111_777;
+pub const FILM_DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+
+/// Bytes of which no two stretches are alike.
+pub fn bytes(count: usize) -> Vec<u8> {
+    let mut state = 1_u64;
+    let mut next = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        state.to_be_bytes()[0]
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+pub fn set_modified(path: &Path, seconds: u64) {
+    let times = FileTimes::new().set_modified(UNIX_EPOCH + Duration::from_secs(seconds));
+    File::options()
+        .write(true)
+        .open(path)
+        .unwrap()
+        .set_times(times)
+        .unwrap();
+}
+
+/// Runs a program in `folder`; it must end well.
+pub fn run(folder: &Path, program: &str, arguments: &[&str]) -> Output {
+    let output = Command::new(program)
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}
