@@ -10,9 +10,11 @@ use onrush_server::config::{Config, Limits};
 use onrush_sys::path::PathName;
 
 use crate::bench::Bench;
+use crate::compare::Compare;
 use crate::downloads::DownloadOptions;
 use crate::measure::Measure;
 use crate::relay::RelayCommand;
+use crate::report::Report;
 use crate::units::{Rate, Size, Time, within};
 
 /// Serves MPEG transport streams to RTSP players.
@@ -42,6 +44,8 @@ pub(crate) enum Command {
     Doctor(Doctor),
     Bench(Bench),
     Measure(Measure),
+    Report(Report),
+    Compare(Compare),
     /// Print a shell's completion script
     ///
     /// Load it in the running shell, or put it where the shell looks for completions:

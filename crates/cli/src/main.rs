@@ -7,12 +7,14 @@ mod args;
 mod bench;
 mod bench_lock;
 mod bench_serve;
+mod compare;
 mod doctor;
 mod downloads;
 mod inspect;
 mod limits;
 mod measure;
 mod relay;
+mod report;
 mod serve;
 mod units;
 
@@ -54,6 +56,8 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         }
         Command::Bench(arguments) => bench::run(arguments, &mut out)?,
         Command::Measure(arguments) => measure::run(arguments, &mut out)?,
+        Command::Report(arguments) => report::run(arguments, &mut out)?,
+        Command::Compare(arguments) => compare::run(arguments, &mut out)?,
         Command::Completions { shell } => {
             // Into memory first: the generator panics when it cannot write.
             let mut script = Vec::new();

@@ -12,6 +12,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use onrush_measure::experiment::Record;
 use onrush_measure::primitives::peer::Peer;
 use onrush_measure::primitives::{self, Entry, Group, MeasureRecord, Row, Settings};
+use onrush_measure::report::Page;
+
+use crate::report;
 
 /// Measure what the operating system costs here
 ///
@@ -39,8 +42,13 @@ pub(crate) struct Measure {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     json: Option<PathBuf>,
 
+    /// Write a page with tables and plots to this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    html: Option<PathBuf>,
+
     /// Print such a file's table, measure nothing
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, exclusive = true)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
+          conflicts_with_all = ["quick", "only", "json", "system_clock"])]
     from: Option<PathBuf>,
 
     /// Make and read files here
@@ -121,9 +129,19 @@ pub(crate) fn run(arguments: &Measure, out: &mut dyn Write) -> anyhow::Result<Ex
     if let Some(file) = &arguments.json {
         record.write(file)?;
     }
+    if let Some(file) = &arguments.html {
+        report::write(&of_record(&record)?, file)?;
+    }
     print(&record, out)?;
     let is_void = |entry: &Entry| matches!(entry, Entry::Row(Row { void: Some(_), .. }));
     Ok(ExitCode::from(u8::from(record.runs.iter().any(is_void))))
+}
+
+fn of_record(record: &MeasureRecord) -> anyhow::Result<Page> {
+    Ok(onrush_measure::report::of_record(
+        &format!("Onrush on {}", record.environment.cpu),
+        &record.any()?,
+    ))
 }
 
 fn measure(arguments: &Measure) -> anyhow::Result<MeasureRecord> {

@@ -1,6 +1,6 @@
 //! The program as it is typed: its pages, its errors, its exit codes.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Write, pipe};
 use std::net::TcpListener;
 use std::path::Path;
@@ -12,12 +12,14 @@ use rustix::process::Signal;
 
 const ONRUSH: &str = env!("CARGO_BIN_EXE_onrush");
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/demo.ts");
-const COMMANDS: [&str; 6] = [
+const COMMANDS: [&str; 8] = [
     "serve",
     "inspect",
     "doctor",
     "bench",
     "measure",
+    "report",
+    "compare",
     "completions",
 ];
 const RESULTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/serve");
@@ -421,4 +423,58 @@ fn help(command: &str, flag: &str) -> String {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn results_become_a_page_and_are_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, ns: [f64; 5]| {
+        let runs = ns
+            .map(|ns| format!("{{\"way\":\"a\",\"t_ns\":{ns:?}}}"))
+            .join(",");
+        let environment = "{\"version\":\"1\",\"command\":\"c\",\"date\":\"d\",\"kernel\":\"k\",\"cpu\":\"p\",\
+                           \"cores\":[0],\"governor\":null,\"virtual_machine\":null,\"memory_bytes\":1,\
+                           \"network\":\"\",\"load_before\":0.0}";
+        let record = format!(
+            "{{\"schema_version\":1,\"experiment\":\"x\",\"environment\":{environment},\"settings\":null,\
+             \"runs\":[{runs}]}}"
+        );
+        let path = folder.path().join(name);
+        fs::write(&path, record).unwrap();
+        path.into_os_string().into_string().unwrap()
+    };
+    let slow = write("slow.json", [200.0, 201.0, 202.0, 203.0, 204.0]);
+    let fast = write("fast.json", [100.0, 101.0, 102.0, 103.0, 104.0]);
+    let worse = onrush(&["compare", &fast, &slow]);
+    assert_eq!(worse.status.code(), Some(1));
+    assert!(text(&worse.stdout).contains("WORSE") && text(&worse.stdout).contains("+98.0 %"));
+    let better = onrush(&["compare", &slow, &fast]);
+    assert_eq!(better.status.code(), Some(0), "{}", text(&better.stdout));
+    assert!(text(&better.stdout).contains("1 better"));
+    let same = onrush(&["compare", &slow, &slow, "--all"]);
+    assert_eq!(same.status.code(), Some(0));
+    assert_eq!(
+        onrush(&["compare", &slow, "/none.json"]).status.code(),
+        Some(2)
+    );
+
+    let page = folder
+        .path()
+        .join("page.html")
+        .into_os_string()
+        .into_string()
+        .unwrap();
+    let directory = folder.path().to_str().unwrap();
+    let made = onrush(&["report", directory, "--html", &page]);
+    assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
+    assert!(
+        fs::read_to_string(&page)
+            .unwrap()
+            .contains("Experiment x (fast.json)")
+    );
+    let refused = onrush(&["report", directory, "--html", "/none/page.html"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("can not write /none/page.html"));
+    let nothing = onrush(&["report", "/none"]);
+    assert_eq!(nothing.status.code(), Some(2));
 }

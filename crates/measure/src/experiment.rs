@@ -15,6 +15,12 @@ use crate::machine;
 /// The schema that is written and read. It grows by one whenever a reader of the one before would be wrong.
 pub const SCHEMA_VERSION: u32 = 1;
 
+/// What a file of a record may have, in bytes.
+pub const RECORD_BYTES_MAX: u64 = 256 << 20;
+
+/// A record of any experiment, for those who only want what all have.
+pub type AnyRecord = Record<serde_json::Value, serde_json::Value>;
+
 /// An experiment that was carried out. `S` are its settings, `R` is one run of it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Record<S, R> {
@@ -77,6 +83,14 @@ pub enum RecordError {
         /// What is wrong with it.
         source: serde_json::Error,
     },
+    /// The file is larger than any record.
+    #[error("{}: has {bytes} bytes; a record has {RECORD_BYTES_MAX} at most", path.display())]
+    Large {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
     /// The file is a record of something else.
     #[error(
         "{}: holds experiment {experiment:?} in schema {schema_version}; this reads {wanted:?} in schema \
@@ -116,6 +130,22 @@ impl<S, R> Record<S, R> {
 }
 
 impl<S: Serialize, R: Serialize> Record<S, R> {
+    /// The same without its types.
+    ///
+    /// # Errors
+    ///
+    /// If it has what JSON has no place for.
+    pub fn any(&self) -> serde_json::Result<AnyRecord> {
+        let runs: Result<Vec<_>, _> = self.runs.iter().map(serde_json::to_value).collect();
+        Ok(Record {
+            schema_version: self.schema_version,
+            experiment: self.experiment.clone(),
+            environment: self.environment.clone(),
+            settings: serde_json::to_value(&self.settings)?,
+            runs: runs?,
+        })
+    }
+
     /// Writes it to a file, in place of what is there.
     ///
     /// # Errors
@@ -162,11 +192,8 @@ impl<S: DeserializeOwned, R: DeserializeOwned> Record<S, R> {
     ///
     /// If it can not be read, or holds something else.
     pub fn read(path: &Path, experiment: &str) -> Result<Self, RecordError> {
+        let text = text_of(path)?;
         let path = path.to_owned();
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(source) => return Err(RecordError::File { path, source }),
-        };
         let head: Head = match serde_json::from_str(&text) {
             Ok(head) => head,
             Err(source) => return Err(RecordError::Json { path, source }),
@@ -180,6 +207,42 @@ impl<S: DeserializeOwned, R: DeserializeOwned> Record<S, R> {
             });
         }
         serde_json::from_str(&text).map_err(|source| RecordError::Json { path, source })
+    }
+}
+
+impl AnyRecord {
+    /// Reads a record of whatever experiment from a file.
+    ///
+    /// # Errors
+    ///
+    /// If it can not be read, or is no record of this schema.
+    pub fn read_any(path: &Path) -> Result<Self, RecordError> {
+        let head: Result<Head, _> = serde_json::from_str(&text_of(path)?);
+        match head {
+            Ok(head) => Self::read(path, &head.experiment),
+            Err(source) => Err(RecordError::Json {
+                path: path.to_owned(),
+                source,
+            }),
+        }
+    }
+
+    /// The same, as what it is a record of.
+    ///
+    /// # Errors
+    ///
+    /// If it is of something else.
+    pub fn typed<S: DeserializeOwned, R: DeserializeOwned>(
+        &self,
+    ) -> serde_json::Result<Record<S, R>> {
+        let runs: Result<Vec<R>, _> = self.runs.iter().map(R::deserialize).collect();
+        Ok(Record {
+            schema_version: self.schema_version,
+            experiment: self.experiment.clone(),
+            environment: self.environment.clone(),
+            settings: S::deserialize(&self.settings)?,
+            runs: runs?,
+        })
     }
 }
 
@@ -202,6 +265,21 @@ impl Environment {
             load_before: machine::load(),
         }
     }
+}
+
+fn text_of(path: &Path) -> Result<String, RecordError> {
+    let refused = |source| RecordError::File {
+        path: path.to_owned(),
+        source,
+    };
+    let bytes = fs::metadata(path).map_err(refused)?.len();
+    if bytes > RECORD_BYTES_MAX {
+        return Err(RecordError::Large {
+            path: path.to_owned(),
+            bytes,
+        });
+    }
+    fs::read_to_string(path).map_err(refused)
 }
 
 fn virtual_machine(cpuinfo: &str) -> Option<String> {
@@ -283,5 +361,22 @@ mod tests {
         assert!(said(&path).contains("in schema 2"), "{}", said(&path));
         fs::write(&path, "{}").unwrap();
         assert!(said(&path).contains("written by --json"), "{}", said(&path));
+        assert!(AnyRecord::read_any(&path).is_err());
+        let file = fs::File::create(&path).unwrap();
+        file.set_len(RECORD_BYTES_MAX + 1).unwrap();
+        assert!(said(&path).contains("at most"), "{}", said(&path));
+        file.set_len(RECORD_BYTES_MAX).unwrap();
+        let at_the_bound = text_of(&path).map(|text| text.len());
+        assert!(at_the_bound.is_ok_and(|bytes| bytes == 256 << 20));
+    }
+
+    #[test]
+    fn any_record_is_read_and_becomes_what_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("r.json");
+        record().write(&path).unwrap();
+        let any = AnyRecord::read_any(&path).unwrap();
+        assert_eq!(any.typed::<u8, u64>().unwrap().runs, record().runs);
+        assert!(any.typed::<u8, String>().is_err());
     }
 }

@@ -8,11 +8,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod compare;
 pub mod experiment;
+pub mod figures;
 pub mod histogram;
 pub mod lock;
 pub mod machine;
 pub mod plot;
 pub mod primitives;
+pub mod report;
 pub mod serve;
 pub mod stats;

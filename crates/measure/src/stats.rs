@@ -120,6 +120,78 @@ pub fn median(samples: &[f64]) -> Option<f64> {
     Summary::of(samples).map(|summary| summary.median)
 }
 
+/// How likely two sets of samples of the same thing differ at least so much by chance alone: the two-sided
+/// rank sum test of Wilcoxon, Mann and Whitney. Assumes nothing of how samples are spread. `None` without
+/// samples on both sides, or if one is not a number.
+///
+/// Exact, equal samples included, for up to [`EXACT_MAX`] samples together; above by the normal distribution.
+#[must_use]
+pub fn chance_of_difference(a: &[f64], b: &[f64]) -> Option<f64> {
+    let both: Vec<f64> = a.iter().chain(b).copied().collect();
+    if a.is_empty() || b.is_empty() || both.iter().any(|x| x.is_nan()) {
+        return None;
+    }
+    let ranks = doubled_ranks(&both);
+    let sum: usize = ranks[..a.len()].iter().sum();
+    // Doubled, the mean of the sum is a whole number.
+    let mean = a.len() * (both.len() + 1);
+    let distance = sum.abs_diff(mean);
+    if both.len() <= EXACT_MAX {
+        return Some(exact(&ranks, a.len(), mean, distance));
+    }
+    let (n, m, all) = (to_f64(a.len()), to_f64(b.len()), to_f64(both.len()));
+    let squares: f64 = ranks
+        .iter()
+        .map(|&r| (to_f64(r) / 2.0 - (all + 1.0) / 2.0).powi(2))
+        .sum();
+    let deviation = (n * m * squares / (all * (all - 1.0))).sqrt();
+    if deviation == 0.0 {
+        return Some(1.0);
+    }
+    Some(libm::erfc(
+        (to_f64(distance) / 2.0 / deviation) / 2.0_f64.sqrt(),
+    ))
+}
+
+/// Samples, of both sides together, up to which [`chance_of_difference`] counts all ways to share them out.
+pub const EXACT_MAX: usize = 60;
+
+/// The rank of each sample, twice: equal ones share the middle of their ranks.
+fn doubled_ranks(samples: &[f64]) -> Vec<usize> {
+    let rank = |x: &f64| {
+        let below = samples.iter().filter(|other| *other < x).count();
+        let equal = samples.iter().filter(|other| *other == x).count();
+        2 * below + equal + 1
+    };
+    samples.iter().map(rank).collect()
+}
+
+/// The part of all ways to take `taken` of the ranks whose sum is at least `distance` from `mean`.
+fn exact(ranks: &[usize], taken: usize, mean: usize, distance: usize) -> f64 {
+    let sum_max: usize = ranks.iter().sum();
+    // How many ways there are to take so many with such a sum.
+    let mut ways = vec![vec![0.0; sum_max + 1]; taken + 1];
+    ways[0][0] = 1.0;
+    for &rank in ranks {
+        for count in (0..taken).rev() {
+            let (fewer, more) = ways.split_at_mut(count + 1);
+            for (sum, many) in fewer[count]
+                .iter()
+                .enumerate()
+                .filter(|(_, many)| **many > 0.0)
+            {
+                more[0][sum + rank] += many;
+            }
+        }
+    }
+    let all: f64 = ways[taken].iter().sum();
+    let far = ways[taken]
+        .iter()
+        .enumerate()
+        .filter(|(sum, _)| sum.abs_diff(mean) >= distance);
+    far.map(|(_, many)| many).sum::<f64>() / all
+}
+
 fn sorted(samples: &[f64]) -> Vec<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -227,6 +299,41 @@ mod tests {
         assert!(text.contains("samples 4 of 5 stand apart"), "{text}");
         assert!(text.contains("spread over 290 %"), "{text}");
         assert_eq!(summary.told(1), "10.5 (9.5..40.0)");
+    }
+
+    #[test]
+    fn the_chance_of_a_difference_is_that_of_the_tables() {
+        let from =
+            |start: u32, count: u32| (start..start + count).map(f64::from).collect::<Vec<_>>();
+        // Apart altogether: 2 ways of (n over k).
+        let p = chance_of_difference(&from(0, 5), &from(5, 5)).unwrap();
+        assert!((p - 2.0 / 252.0).abs() < 1e-12, "{p}");
+        assert_eq!(chance_of_difference(&from(5, 5), &from(0, 5)), Some(p));
+        let p = chance_of_difference(&from(0, 3), &from(3, 3)).unwrap();
+        assert!((p - 0.1).abs() < 1e-12, "{p}");
+        // U = 1 of 4 and 4: (1 + 1 and 1 + 1) of 70.
+        let p = chance_of_difference(&[1.0, 2.0, 3.0, 5.0], &[4.0, 6.0, 7.0, 8.0]).unwrap();
+        assert!((p - 4.0 / 70.0).abs() < 1e-12, "{p}");
+        assert_eq!(chance_of_difference(&[1.0; 4], &[1.0; 4]), Some(1.0));
+        assert_eq!(chance_of_difference(&[], &[1.0]), None);
+        assert_eq!(chance_of_difference(&[f64::NAN], &[1.0]), None);
+        // Equal samples count half each way: of 1 1 | 1 2 nothing can be said.
+        assert_eq!(chance_of_difference(&[1.0, 1.0], &[1.0, 2.0]), Some(1.0));
+    }
+
+    #[test]
+    fn many_samples_are_judged_like_few() {
+        let from =
+            |start: f64, count: u32| (0..count).map(|i| start + f64::from(i)).collect::<Vec<_>>();
+        let exact = chance_of_difference(&from(0.0, 30), &from(8.5, 30)).unwrap();
+        let normal = chance_of_difference(&from(0.0, 31), &from(9.01, 30)).unwrap();
+        assert!(
+            exact > 1e-4 && exact < 0.05 && normal < exact * 2.0 && normal > exact / 2.0,
+            "{exact} {normal}"
+        );
+        let far = chance_of_difference(&from(0.0, 100), &from(1000.0, 100)).unwrap();
+        assert!(far < 1e-20, "{far}");
+        assert_eq!(chance_of_difference(&[1.0; 40], &[1.0; 40]), Some(1.0));
     }
 
     #[test]

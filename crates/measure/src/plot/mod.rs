@@ -285,6 +285,51 @@ impl Chart {
         draw::svg(self, false)
     }
 
+    /// Its title.
+    #[must_use]
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// Its figures as a table, head and rows, for those who can not see it.
+    #[must_use]
+    pub fn table(&self) -> (Vec<String>, Vec<Vec<String>>) {
+        let first = match self.is_bars() {
+            true => String::new(),
+            false => self.x.label(),
+        };
+        let head = [first]
+            .into_iter()
+            .chain(self.series.iter().map(|series| series.name.clone()));
+        let mut xs: Vec<f64> = self
+            .series
+            .iter()
+            .flat_map(|series| &series.points)
+            .map(|(x, _)| *x)
+            .collect();
+        xs.sort_by(f64::total_cmp);
+        xs.dedup();
+        let rows = xs.iter().enumerate().map(|(i, x)| {
+            let name = match self.is_bars() {
+                true => self.categories[i].clone(),
+                false => self.x.unit.tell(*x),
+            };
+            let cell = |series: &Series| {
+                let value = series
+                    .points
+                    .iter()
+                    .find(|(at, _)| at == x)
+                    .and_then(|(_, v)| v.at);
+                value.map_or_else(String::new, |value| self.y.unit.tell(value))
+            };
+            [name]
+                .into_iter()
+                .chain(self.series.iter().map(cell))
+                .collect()
+        });
+        (head.collect(), rows.collect())
+    }
+
     fn check(&self) -> Result<(), PlotError> {
         let max = if self.is_bars() {
             BAR_SERIES_MAX

@@ -1,0 +1,226 @@
+//! A page: sections of tables and pictures in one file of HTML that asks the network for nothing.
+//!
+//! It is light or dark as its reader likes, fits a phone and a sheet of paper, and can be read without seeing:
+//! pictures tell in words what they show, with their figures in a table below, and wide tables can be moved
+//! by keys.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::experiment::Environment;
+use crate::plot::{self, Chart, PlotError};
+
+/// A page that is being put together.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// What it is about.
+    pub title: String,
+    /// In order.
+    pub sections: Vec<Section>,
+}
+
+/// One experiment, or one part of it.
+#[derive(Clone, Debug, Default)]
+pub struct Section {
+    /// Its heading.
+    pub title: String,
+    /// Where and when it was measured.
+    pub environment: Option<Environment>,
+    /// In order.
+    pub blocks: Vec<Block>,
+}
+
+/// What sections are made of.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Block {
+    /// A heading within the section.
+    Heading(String),
+    /// A paragraph.
+    Text(String),
+    /// What a reader must know before believing the rest.
+    Warning(String),
+    /// A bound, and whether it was kept.
+    Verdict(String, bool),
+    /// Text that was laid out for a terminal.
+    Terminal(String),
+    /// A table.
+    Table(Table),
+    /// A picture, with its figures below.
+    Chart(Box<Chart>),
+    /// A picture that was drawn before: what it shows in words, and its SVG.
+    Picture(String, String),
+    /// What only some want to see, below a line that can be opened.
+    Folded(String, Vec<Block>),
+}
+
+/// Rows below a head. The first cell of a row names it.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    /// What it shows.
+    pub caption: String,
+    /// The names of the columns.
+    pub head: Vec<String>,
+    /// The rows; a row of one cell says something about the row above.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Page {
+    /// The page, to be written to a file.
+    ///
+    /// # Errors
+    ///
+    /// If one of its charts can not be drawn.
+    pub fn render(&self) -> Result<String, PlotError> {
+        let sections: Result<Vec<_>, _> = (0..).zip(&self.sections).map(section).collect();
+        let page = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    title { (self.title) }
+                    style { (PreEscaped(STYLE)) (PreEscaped(plot::styles())) }
+                }
+                body {
+                    header { h1 { (self.title) } }
+                    @if self.sections.len() > 1 {
+                        nav aria-label="Contents" {
+                            ol { @for (i, section) in self.sections.iter().enumerate() {
+                                li { a href=(format!("#s{i}")) { (section.title) } }
+                            } }
+                        }
+                    }
+                    main { @for section in sections? { (section) } }
+                }
+            }
+        };
+        Ok(page.into_string())
+    }
+}
+
+fn section((number, section): (u32, &Section)) -> Result<Markup, PlotError> {
+    let blocks: Result<Vec<_>, _> = section.blocks.iter().map(block).collect();
+    Ok(html! {
+        section id=(format!("s{number}")) {
+            h2 { (section.title) }
+            @if let Some(environment) = &section.environment { (machine(environment)) }
+            @for block in blocks? { (block) }
+        }
+    })
+}
+
+fn machine(environment: &Environment) -> Markup {
+    let on = match &environment.virtual_machine {
+        Some(host) => format!("a virtual machine ({host})"),
+        None => "metal".to_owned(),
+    };
+    let memory_bytes = crate::stats::ratio(environment.memory_bytes, 1);
+    html! {
+        p { code { (environment.command) } }
+        p class="faint" {
+            (environment.cpu) ", " (environment.cores.len()) " processors, "
+            (plot::Unit::Bytes.tell(memory_bytes)) ", " (on)
+            "; load before " (format!("{:.1}", environment.load_before))
+            "; Linux " (environment.kernel) "; onrush " (environment.version)
+            "; " time { (environment.date) }
+        }
+    }
+}
+
+fn block(block: &Block) -> Result<Markup, PlotError> {
+    Ok(match block {
+        Block::Heading(text) => html! { h3 { (text) } },
+        Block::Text(text) => html! { p { (text) } },
+        Block::Warning(text) => html! { p class="warning" { strong { "Warning: " } (text) } },
+        Block::Verdict(text, true) => html! { p class="kept" { strong { "kept: " } (text) } },
+        Block::Verdict(text, false) => html! { p class="missed" { strong { "MISSED: " } (text) } },
+        Block::Terminal(text) => scrolled("Table as printed", &html! { pre { (text) } }),
+        Block::Table(table) => scrolled(&table.caption, &self::table(table)),
+        Block::Chart(chart) => {
+            let svg = chart.render_inline()?;
+            let figures = scrolled("Figures of the picture", &table(&figures(chart)));
+            html! {
+                figure { div class="picture" { (PreEscaped(svg)) } }
+                details { summary { "These figures as a table" } (figures) }
+            }
+        }
+        // As an image: whatever is in the file, nothing of it runs.
+        Block::Picture(words, svg) => html! {
+            figure { div class="picture" {
+                img class="plot" alt=(words) src=(format!("data:image/svg+xml,{}", utf8_percent_encode(svg, NON_ALPHANUMERIC)));
+            } }
+        },
+        Block::Folded(title, blocks) => {
+            let blocks: Result<Vec<_>, _> = blocks.iter().map(self::block).collect();
+            html! { details { summary { (title) } @for block in blocks? { (block) } } }
+        }
+    })
+}
+
+/// What may be wider than the page moves within it, by keys too.
+fn scrolled(name: &str, content: &Markup) -> Markup {
+    html! { div class="wide" role="region" aria-label=(name) tabindex="0" { (content) } }
+}
+
+fn table(table: &Table) -> Markup {
+    html! {
+        table {
+            caption { (table.caption) }
+            thead { tr { @for name in &table.head { th scope="col" { (name) } } } }
+            tbody {
+                @for row in &table.rows {
+                    @if let [note] = row.as_slice() {
+                        tr class="note" { td colspan=(table.head.len()) { (note) } }
+                    } @else {
+                        tr { @for (i, cell) in row.iter().enumerate() {
+                            @if i == 0 { th scope="row" { (cell) } } @else { td { (cell) } }
+                        } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn figures(chart: &Chart) -> Table {
+    let (head, rows) = chart.table();
+    Table {
+        caption: chart.title().to_owned(),
+        head,
+        rows,
+    }
+}
+
+/// Colours are those of the pictures; text has a contrast of at least 4.5.
+const STYLE: &str = "\
+:root{--ground:#fff;--text:#1f2328;--faint:#57606a;--line:#d8dee4;--shade:#f4f6f8;--link:#005fa8;\
+--good:#00694c;--bad:#a83200}
+@media screen and (prefers-color-scheme:dark){:root{--ground:#14181d;--text:#e6eaf0;--faint:#a4adb8;\
+--line:#333a43;--shade:#1d232a;--link:#6bb5f0;--good:#45d3a6;--bad:#ff9a55}}
+*{box-sizing:border-box}
+body{margin:0 auto;max-width:64rem;padding:1rem;background:var(--ground);color:var(--text);\
+font:1rem/1.5 system-ui,sans-serif;overflow-wrap:break-word}
+h1{font-size:1.6rem;line-height:1.2}h2{font-size:1.3rem;margin-top:2.5rem;border-bottom:1px solid var(--line)}
+h3{font-size:1.1rem;margin-top:1.8rem}
+a{color:var(--link)}code,pre{font:.85rem/1.45 ui-monospace,monospace}
+.faint{color:var(--faint);font-size:.85rem}
+.warning,.missed{border-left:.25rem solid var(--bad);padding-left:.6rem}
+.kept{border-left:.25rem solid var(--good);padding-left:.6rem}
+.missed strong,.warning strong{color:var(--bad)}.kept strong{color:var(--good)}
+.wide,.picture{overflow-x:auto;margin:1rem 0}
+.wide:focus-visible,summary:focus-visible,a:focus-visible{outline:2px solid var(--link);outline-offset:2px}
+table{border-collapse:collapse;font-size:.875rem;min-width:100%}
+caption{text-align:left;font-weight:600;padding:.3rem 0}
+th,td{padding:.3rem .7rem;border-bottom:1px solid var(--line);text-align:right;vertical-align:baseline;\
+font-variant-numeric:tabular-nums}
+thead th{background:var(--shade)}th:first-child{text-align:left;font-weight:500}
+thead th:first-child{font-weight:700}td{white-space:nowrap}td:last-child{white-space:normal}
+.note td{text-align:left;white-space:normal;color:var(--faint);padding-left:1.5rem}
+figure{margin:1rem 0}.plot{display:block;width:100%;min-width:34rem;max-width:48rem;height:auto}
+details{margin:.5rem 0}summary{cursor:pointer;color:var(--link)}
+@media print{body{max-width:none;padding:0;font-size:10pt}nav{display:none}.wide,.picture{overflow:visible}\
+.plot{min-width:0}table{font-size:8pt}td{white-space:normal}figure,tr,h3{break-inside:avoid}h2,h3{break-after:avoid}\
+details:not([open]){display:none}}
+";
