@@ -1,5 +1,6 @@
 //! How late things were, in steps: fixed memory, so that a sender can count while it sends.
 
+use onrush_testkit::sink;
 use serde::{Deserialize, Serialize};
 
 /// The lower edge of the first slot. What is earlier counts there too, what is later than the last slot in
@@ -39,6 +40,20 @@ impl Histogram {
         self.slots.iter().sum()
     }
 
+    /// How many were counted in the slot that `lateness_ns` is in, or in a later one.
+    #[must_use]
+    pub fn later_than(&self, lateness_ns: i64) -> u64 {
+        self.slots[slot(lateness_ns)..].iter().sum()
+    }
+
+    /// The slots that hold something: where each begins, and how many.
+    pub fn slots(&self) -> impl Iterator<Item = (i64, u64)> {
+        let slots = (0..).zip(&self.slots);
+        slots
+            .filter(|&(_, &count)| count > 0)
+            .map(|(i, &count)| (FIRST_NS + i * STEP_NS, count))
+    }
+
     /// The lateness that `fraction` (0 to 1) of them did not exceed, rounded up to the end of its slot. `None`
     /// if nothing was counted.
     #[must_use]
@@ -67,13 +82,21 @@ impl Default for Histogram {
     }
 }
 
+impl From<&sink::Histogram> for Histogram {
+    fn from(sink: &sink::Histogram) -> Self {
+        let mut histogram = Self::default();
+        histogram.count(i64::MIN, sink.under);
+        for (i, &count) in (0..).zip(&sink.steps) {
+            histogram.count(sink::LATENESS_FLOOR_NS + i * sink::LATENESS_STEP_NS, count);
+        }
+        histogram.count(i64::MAX, sink.over);
+        histogram
+    }
+}
+
 impl From<Histogram> for Vec<(i64, u64)> {
     fn from(histogram: Histogram) -> Self {
-        (0..)
-            .zip(histogram.slots)
-            .filter(|&(_, count)| count > 0)
-            .map(|(i, count)| (FIRST_NS + i * STEP_NS, count))
-            .collect()
+        histogram.slots().collect()
     }
 }
 
@@ -92,6 +115,8 @@ impl TryFrom<Vec<(i64, u64)>> for Histogram {
         Ok(histogram)
     }
 }
+
+const _: () = assert!(FIRST_NS == sink::LATENESS_FLOOR_NS && STEP_NS == sink::LATENESS_STEP_NS);
 
 fn slot(lateness_ns: i64) -> usize {
     let from_first = lateness_ns.saturating_sub(FIRST_NS).max(0) / STEP_NS;
@@ -115,6 +140,33 @@ mod tests {
         assert_eq!(histogram.quantile_ns(1.0), Some(450_000_000));
         histogram.count(-1, 100);
         assert_eq!(histogram.quantile_ns(0.5), Some(0));
+    }
+
+    #[test]
+    fn the_sinks_histogram_keeps_its_edges() {
+        let mut steps = vec![0; SLOTS];
+        (steps[0], steps[500], steps[SLOTS - 1]) = (1, 10, 1);
+        let sink = sink::Histogram {
+            under: 1,
+            steps,
+            over: 1,
+        };
+        let ours = Histogram::from(&sink);
+        assert_eq!(ours.total(), sink.packets());
+        assert_eq!(ours.quantile_ns(0.5), sink.quantile_ns(0.5));
+        assert_eq!(ours.quantile_ns(0.5), Some(STEP_NS));
+    }
+
+    #[test]
+    fn later_than_a_slots_end_is_late() {
+        let mut histogram = Histogram::default();
+        histogram.count(-1_000_000, 5);
+        histogram.count(19_999_999, 2);
+        histogram.count(20_000_000, 1);
+        histogram.count(i64::MAX, 1);
+        assert_eq!(histogram.later_than(20_000_000), 2);
+        assert_eq!(histogram.later_than(i64::MIN), 9);
+        assert_eq!(histogram.later_than(i64::MAX), 1);
     }
 
     #[test]

@@ -21,10 +21,7 @@ pub struct Sink {
     ports: RangeInclusive<u16>,
     port_states: Array<MapData, PortState>,
     lateness: PerCpuArray<MapData, u64>,
-    #[expect(
-        dead_code,
-        reason = "holds the program and its attachment until it is dropped"
-    )]
+    /// Holds the program and its attachment.
     ebpf: Ebpf,
 }
 
@@ -158,9 +155,30 @@ impl Sink {
         Self::load(netns, device, ports, Verdict::Drop, look_every)
     }
 
+    /// The same in the namespace that this thread is in.
+    pub fn attach_here(
+        device: &str,
+        ports: RangeInclusive<u16>,
+        look_every: u16,
+    ) -> Result<Self, SinkError> {
+        let mut sink = Self::prepare(ports, Verdict::Drop, look_every)?;
+        sink.attach_to(device)?;
+        Ok(sink)
+    }
+
     fn load(
         netns: &Netns,
         device: &str,
+        ports: RangeInclusive<u16>,
+        verdict: Verdict,
+        look_every: u16,
+    ) -> Result<Self, SinkError> {
+        let mut sink = Self::prepare(ports, verdict, look_every)?;
+        netns.run(|| sink.attach_to(device))?;
+        Ok(sink)
+    }
+
+    fn prepare(
         ports: RangeInclusive<u16>,
         verdict: Verdict,
         look_every: u16,
@@ -186,12 +204,6 @@ impl Sink {
             .expect("sink.bpf.c defines it")
             .try_into()?;
         program.load()?;
-        netns.run(|| {
-            // Kernels before 6.6 attach through this queue discipline; it may be there already, and
-            // if it can not be made, attaching says so.
-            drop(tc::qdisc_add_clsact(device));
-            program.attach(device, TcAttachType::Ingress)
-        })?;
         let mut map = |name| ebpf.take_map(name).expect("sink.bpf.c defines it");
         Ok(Self {
             ports,
@@ -199,6 +211,16 @@ impl Sink {
             lateness: map("lateness").try_into()?,
             ebpf,
         })
+    }
+
+    fn attach_to(&mut self, device: &str) -> Result<(), SinkError> {
+        // Kernels before 6.6 attach through this queue discipline; it may be there already, and if it can
+        // not be made, attaching says so.
+        drop(tc::qdisc_add_clsact(device));
+        let program = self.ebpf.program_mut("sink");
+        let program: &mut SchedClassifier = program.expect("it was loaded").try_into()?;
+        program.attach(device, TcAttachType::Ingress)?;
+        Ok(())
     }
 
     /// Sets all counters to nothing. Call it while nobody sends.
@@ -226,17 +248,27 @@ impl Sink {
 
     /// What arrived at one port.
     pub fn port(&self, port: u16) -> Result<PortCounts, SinkError> {
+        let index = self.index(port)?;
+        Ok(self.port_states.get(&index, BPF_F_LOCK)?.into())
+    }
+
+    /// What arrived at one port, which begins anew: its next packet is the first. Call it while nobody sends
+    /// there.
+    pub fn take_port(&mut self, port: u16) -> Result<PortCounts, SinkError> {
+        let index = self.index(port)?;
+        let state = self.port_states.get(&index, BPF_F_LOCK)?;
+        self.port_states
+            .set(index, PortState::default(), BPF_F_LOCK)?;
+        Ok(state.into())
+    }
+
+    fn index(&self, port: u16) -> Result<u32, SinkError> {
         let (first, last) = (*self.ports.start(), *self.ports.end());
-        if !self.ports.contains(&port) {
-            return Err(SinkError::Port { port, first, last });
+        if self.ports.contains(&port) {
+            Ok(u32::from(port - first))
+        } else {
+            Err(SinkError::Port { port, first, last })
         }
-        let state = self.port_states.get(&u32::from(port - first), BPF_F_LOCK)?;
-        Ok(PortCounts {
-            counts: state.counts,
-            arrival_ns: (state.arrival_ns_first, state.arrival_ns_last),
-            timestamp_first: state.timestamp_first,
-            lateness_ns: (state.lateness_ns_min, state.lateness_ns_max),
-        })
     }
 
     /// How late the packets of all ports arrived.
@@ -252,6 +284,17 @@ impl Sink {
             steps: slots,
             over,
         })
+    }
+}
+
+impl From<PortState> for PortCounts {
+    fn from(state: PortState) -> Self {
+        Self {
+            counts: state.counts,
+            arrival_ns: (state.arrival_ns_first, state.arrival_ns_last),
+            timestamp_first: state.timestamp_first,
+            lateness_ns: (state.lateness_ns_min, state.lateness_ns_max),
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use super::{
     Arrived, Contestant, Counts, Interval, Progress, REPEATS_OF_VOID_MAX, Run, ServeError,
     Settings, engine, plain, system,
 };
-use crate::histogram::{self, Histogram};
+use crate::histogram::Histogram;
 use crate::machine::{self, Awake, CoreTimes};
 use crate::stats::ratio;
 
@@ -204,7 +204,7 @@ impl Bench {
                 .iter()
                 .map(|&thread| machine::waited_ns(thread))
                 .sum(),
-            arrivals: arrivals(&self.sink.lateness()?),
+            arrivals: Histogram::from(&self.sink.lateness()?),
         })
     }
 
@@ -370,21 +370,6 @@ impl From<sink::Counts> for Arrived {
     }
 }
 
-/// The sink's histogram as one of ours.
-fn arrivals(sink: &sink::Histogram) -> Histogram {
-    let mut histogram = Histogram::default();
-    histogram.count(i64::MIN, sink.under);
-    for (i, &count) in (0..).zip(&sink.steps) {
-        histogram.count(sink::LATENESS_FLOOR_NS + i * sink::LATENESS_STEP_NS, count);
-    }
-    histogram.count(i64::MAX, sink.over);
-    histogram
-}
-
-const _: () = assert!(
-    histogram::FIRST_NS == sink::LATENESS_FLOOR_NS && histogram::STEP_NS == sink::LATENESS_STEP_NS
-);
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -479,20 +464,5 @@ mod tests {
         let interval = after.since(&before, 1);
         assert_eq!((interval.wall_ns, interval.core_busy_ns), (100, 40));
         assert_eq!((interval.other_cores_busy_ns, interval.stolen_ns), (10, 20));
-    }
-
-    #[test]
-    fn the_sinks_histogram_keeps_its_edges() {
-        let mut steps = vec![0; histogram::SLOTS];
-        (steps[0], steps[500], steps[histogram::SLOTS - 1]) = (1, 10, 1);
-        let sink = sink::Histogram {
-            under: 1,
-            steps,
-            over: 1,
-        };
-        let ours = arrivals(&sink);
-        assert_eq!(ours.total(), sink.packets());
-        assert_eq!(ours.quantile_ns(0.5), sink.quantile_ns(0.5));
-        assert_eq!(ours.quantile_ns(0.5), Some(histogram::STEP_NS));
     }
 }
