@@ -8,7 +8,6 @@ use onrush_sys::lock::{self, Kind};
 use onrush_sys::memory::{Area, HUGE_PAGE_BYTES, MemoryError, available_bytes, lockable_bytes};
 use onrush_sys::path::{self, PathName};
 use onrush_sys::pool::Pool;
-use onrush_sys::thread::raise_open_files_limit;
 use thiserror::Error;
 use tracing::{info, warn};
 
@@ -35,12 +34,6 @@ const HUGE_SEND_BUFFER_BYTES_MIN: usize = 16 * HUGE_PAGE_BYTES;
 
 /// Streams that may be on their way out while all sessions are taken.
 const STREAMS_SPARE: usize = 256;
-
-/// Open files of a session: a socket each for RTP, RTCP and its RTSP connection.
-const FILES_PER_SESSION: u64 = 3;
-
-/// Open files that have nothing to do with sessions.
-const FILES_APART: u64 = 256;
 
 const MEMLOCK_REMEDY: &str =
     "raise RLIMIT_MEMLOCK (ulimit -l, LimitMEMLOCK=) or grant CAP_IPC_LOCK for more";
@@ -102,13 +95,6 @@ impl Data {
             let next = name.next().map_or("none", PathName::as_str);
             warn!("data path {name} is not available: {error}; trying {next}");
         })?;
-        let files = raise_open_files_limit();
-        let sessions = files.saturating_sub(FILES_APART) / FILES_PER_SESSION;
-        if sessions < config.limits.sessions_max as u64 {
-            info!(
-                "RLIMIT_NOFILE is {files}: enough for about {sessions} sessions (ulimit -n, LimitNOFILE=)"
-            );
-        }
         Ok(Self {
             engines,
             store,
