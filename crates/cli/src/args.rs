@@ -12,6 +12,7 @@ use onrush_sys::path::PathName;
 use crate::bench::Bench;
 use crate::compare::Compare;
 use crate::downloads::DownloadOptions;
+use crate::load::Load;
 use crate::measure::Measure;
 use crate::relay::RelayCommand;
 use crate::report::Report;
@@ -42,6 +43,7 @@ pub(crate) enum Command {
     Relay(Box<RelayCommand>),
     Inspect(Inspect),
     Doctor(Doctor),
+    Load(Load),
     Bench(Bench),
     Measure(Measure),
     Report(Report),

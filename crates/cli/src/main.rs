@@ -12,6 +12,7 @@ mod doctor;
 mod downloads;
 mod inspect;
 mod limits;
+mod load;
 mod measure;
 mod relay;
 mod report;
@@ -54,6 +55,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
             inspect::inspect(&arguments.file, &options, &mut out)?;
             ExitCode::SUCCESS
         }
+        Command::Load(arguments) => load::run(arguments, &mut out)?,
         Command::Bench(arguments) => bench::run(arguments, &mut out)?,
         Command::Measure(arguments) => measure::run(arguments, &mut out)?,
         Command::Report(arguments) => report::run(arguments, &mut out)?,

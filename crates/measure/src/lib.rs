@@ -12,6 +12,7 @@ pub mod compare;
 pub mod experiment;
 pub mod figures;
 pub mod histogram;
+pub mod load;
 pub mod lock;
 pub mod machine;
 pub mod plot;

@@ -1,0 +1,225 @@
+//! `onrush load`, on a terminal.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum, ValueHint};
+use indicatif::{ProgressBar, ProgressStyle};
+use onrush_measure::experiment::Record;
+use onrush_measure::load::report::{Report, html, rows};
+use onrush_measure::load::{self, Arrival, Behaviour, LoadRecord, Receive, Settings};
+
+use crate::units::Time;
+
+/// Watch a server with many eyes, and tell how it did
+///
+/// Plays the URLs as so many RTSP viewers over UDP, of any server, this one or another, and tells what
+/// they notice: packets lost, out of order, late against their RTP timestamps, and how soon the first
+/// came. Media whose clock does not run at 90 kHz are left out. Ends with 1 if a packet was lost or
+/// came twice, if more than --late-max of them were late, or if a viewer was turned away.
+///
+/// Sockets receive a few hundred streams of 4 Mbit/s on one processor. With --sink packets are counted
+/// where they reach the device, and dropped: ten thousand streams on less than one. That needs root.
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Load {
+    /// What to watch, the most popular first: rtsp://HOST[:PORT]/PATH
+    #[arg(required_unless_present = "from", value_hint = ValueHint::Url)]
+    urls: Vec<String>,
+
+    /// Viewers at once
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
+    clients: u32,
+
+    /// How they come: ramp, at-once or poisson
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Come::Ramp, hide_possible_values = true)]
+    arrival: Come,
+
+    /// Within which time [default: 5ms for each]
+    #[arg(long, value_name = "TIME")]
+    ramp: Option<Time>,
+
+    /// How long all of them watch
+    #[arg(long, value_name = "TIME", default_value_t = Time(Duration::from_secs(10)))]
+    time: Time,
+
+    /// How popularity falls from URL to URL, by Zipf; 0: all alike
+    #[arg(
+        long,
+        value_name = "EXPONENT",
+        default_value_t = 1.0,
+        hide_short_help = true
+    )]
+    zipf: f64,
+
+    /// Jump to another place this often, on average
+    #[arg(long, value_name = "TIME")]
+    seek_every: Option<Time>,
+
+    /// Pause for a second this often, on average
+    #[arg(long, hide_short_help = true, value_name = "TIME")]
+    pause_every: Option<Time>,
+
+    /// Leave after so long, on average; another comes
+    #[arg(long, value_name = "TIME")]
+    stay: Option<Time>,
+
+    /// Count packets at this device and drop them (root)
+    #[arg(long, value_name = "DEVICE")]
+    sink: Option<String>,
+
+    /// Receive at ports from here
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "PORT",
+        default_value_t = 20_000
+    )]
+    ports: u16,
+
+    /// A packet later than this is late
+    #[arg(long, value_name = "TIME", default_value_t = Time(Duration::from_millis(20)))]
+    lateness: Time,
+
+    /// So many of all packets may be late, in percent
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "PERCENT",
+        default_value_t = 0.1
+    )]
+    late_max: f64,
+
+    /// The server's process, to tell what it uses
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+
+    /// Draw other places, choices and times
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Write all that was seen to this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    json: Option<PathBuf>,
+
+    /// Write a page with the lateness histogram
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    html: Option<PathBuf>,
+
+    /// Tell of such a --json file, load nothing
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["urls", "json"])]
+    from: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Come {
+    /// Evenly
+    Ramp,
+    /// All at the first moment
+    AtOnce,
+    /// Independently of each other
+    Poisson,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  A hundred viewers of one film:
+      onrush load -n 100 rtsp://127.0.0.1:8554/demo.ts
+
+  Five thousand who come and go, with the server's processor time:
+      onrush load -n 5000 --sink lo --stay 2m --pid $(pidof -s onrush) \\
+          rtsp://127.0.0.1:8554/a.ts rtsp://127.0.0.1:8554/b.ts
+
+Exit codes:
+  0  every viewer was served in time
+  1  something was lost, late or refused
+  2  the load could not be made";
+
+/// Makes a load, or tells of one that was made.
+pub(crate) fn run(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let record: LoadRecord = match &arguments.from {
+        Some(file) => Record::read(file, load::NAME)?,
+        None => carry_out(&arguments.settings())?,
+    };
+    if let Some(file) = &arguments.json {
+        record.write(file)?;
+    }
+    if let Some(file) = &arguments.html {
+        fs::write(file, html(&record)?)
+            .with_context(|| format!("{}: check the name and your rights", file.display()))?;
+    }
+    let mut passed = true;
+    for run in &record.runs {
+        let report = Report::of(&record.settings, run);
+        for (name, value) in rows(&record.settings, run, &report) {
+            writeln!(out, "{name:<15} {value}")?;
+        }
+        for missed in &report.missed {
+            writeln!(out, "MISSED          {missed}")?;
+        }
+        passed &= report.passed();
+    }
+    Ok(ExitCode::from(u8::from(!passed)))
+}
+
+impl Load {
+    fn settings(&self) -> Settings {
+        let settings = Settings::new(self.urls.clone(), self.clients);
+        let or_never = |time: Option<Time>| time.map_or(0, nanos);
+        Settings {
+            zipf: self.zipf,
+            arrival: match self.arrival {
+                Come::Ramp => Arrival::Ramp,
+                Come::AtOnce => Arrival::AtOnce,
+                Come::Poisson => Arrival::Poisson,
+            },
+            ramp_ns: self.ramp.map_or(settings.ramp_ns, nanos),
+            time_ns: nanos(self.time),
+            behaviour: Behaviour {
+                seek_every_ns: or_never(self.seek_every),
+                pause_every_ns: or_never(self.pause_every),
+                stay_ns: or_never(self.stay),
+            },
+            receive: match &self.sink {
+                None => Receive::Sockets,
+                Some(device) => Receive::Sink {
+                    device: device.clone(),
+                    look_every: 1,
+                },
+            },
+            port_first: self.ports,
+            lateness_ns_max: i64::try_from(nanos(self.lateness)).unwrap_or(i64::MAX),
+            late_part_max: self.late_max / 100.0,
+            pid: self.pid,
+            seed: self.seed,
+            ..settings
+        }
+    }
+}
+
+fn carry_out(settings: &Settings) -> anyhow::Result<LoadRecord> {
+    let bar = ProgressBar::new(0).with_style(
+        ProgressStyle::with_template("{elapsed_precise} {bar:30} {msg}")
+            .expect("the template is well formed"),
+    );
+    let shown = bar.clone();
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let command = format!("onrush {}", arguments.join(" "));
+    let version = env!("ONRUSH_VERSION");
+    let record = load::carry_out(settings, version, &command, move |progress| {
+        shown.set_length(progress.total_ns / 1_000_000);
+        shown.set_position(progress.elapsed_ns / 1_000_000);
+        let (watching, failed) = (progress.watching, progress.failed);
+        shown.set_message(format!("{watching} watching, {failed} failed"));
+    });
+    bar.finish_and_clear();
+    Ok(record?)
+}
+
+fn nanos(time: Time) -> u64 {
+    u64::try_from(time.0.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,502 @@
+//! The viewers, each a task.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use onrush_sys::clock::{monotonic_ns, thread_cpu_ns};
+use onrush_testkit::sink::{PortCounts, Sink};
+use tokio::net::{UdpSocket, lookup_host};
+use tokio::task::{JoinHandle, spawn_local};
+use tokio::time::{Instant, sleep, sleep_until};
+use url::Url;
+
+use super::follow::{Arrived, Follow};
+use super::plan::{Act, Popularity, Random};
+use super::rtsp::{Description, Viewer, ViewerError};
+use super::server::{Usage, usage};
+use super::{LoadError, Progress, Receive, Run, STREAMS_KEPT_MAX, Settings, Stream};
+use crate::histogram::Histogram;
+
+/// How long a viewer whom the server refused waits before he comes again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// How long a pause is.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How long after a pause was answered packets may still be on their way.
+const STRAGGLERS: Duration = Duration::from_millis(50);
+
+/// How often progress is told and memory looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Bytes of a datagram at the most.
+const DATAGRAM_BYTES_MAX: usize = 64 << 10;
+
+/// What all viewers share.
+struct Shared {
+    settings: Settings,
+    servers: Vec<SocketAddr>,
+    popularity: Popularity,
+    begin: Instant,
+    begin_ns: u64,
+    /// When all go.
+    end: Instant,
+    /// RTP ports that are free, those longest unused first.
+    ports: RefCell<VecDeque<u16>>,
+    sink: Option<RefCell<Sink>>,
+    watching: Cell<u32>,
+    /// Packets by lateness, as sockets saw them; the sink keeps its own account.
+    lateness: RefCell<Histogram>,
+    /// RTP packets that sockets saw, or that were taken from the sink's account.
+    packets: Cell<u64>,
+    seen: RefCell<Seen>,
+}
+
+/// What the viewers have told.
+#[derive(Default)]
+struct Seen {
+    visits: u64,
+    played: u64,
+    failures: BTreeMap<String, u64>,
+    totals: Arrived,
+    start_up_ns: Vec<u64>,
+    streams: Vec<Stream>,
+}
+
+/// One stream while it is watched.
+struct Watched {
+    port: u16,
+    /// What the sink counted before a seek.
+    before: Arrived,
+    first_ns: Option<u64>,
+    socket: Option<Receiver>,
+}
+
+/// A socket that is read, and one for RTCP that is only there.
+struct Receiver {
+    state: Rc<RefCell<Received>>,
+    task: JoinHandle<()>,
+    _rtcp: UdpSocket,
+}
+
+#[derive(Default)]
+struct Received {
+    follow: Follow,
+    first_ns: Option<u64>,
+}
+
+/// Lets all come, watch and go.
+pub(super) async fn all(
+    settings: &Settings,
+    progress: impl Fn(Progress) + 'static,
+) -> Result<Run, LoadError> {
+    let mut random = Random::new(settings.seed);
+    let arrivals = settings
+        .arrival
+        .times_ns(settings.clients, settings.ramp_ns, &mut random);
+    // Poisson arrivals may take longer than the ramp.
+    let last_ns = arrivals.last().copied().unwrap_or(0);
+    let ramp_ns = settings.ramp_ns.max(last_ns);
+    let shared = Shared::new(settings, ramp_ns).await?;
+    let usage_now = || settings.pid.map(usage_of).transpose();
+    usage_now()?;
+    let mut viewers = Vec::with_capacity(arrivals.len());
+    for (i, at_ns) in (0..).zip(arrivals) {
+        let random = Random::new(settings.seed.wrapping_add(i).wrapping_mul(0x2545_f491));
+        viewers.push(spawn_local(viewer(Rc::clone(&shared), at_ns, random)));
+    }
+    let told = spawn_local(tell(Rc::clone(&shared), progress));
+    sleep_until(shared.begin + Duration::from_nanos(ramp_ns)).await;
+    let from = shared.moment(usage_now()?)?;
+    sleep_until(shared.end).await;
+    let to = shared.moment(usage_now()?)?;
+    let watching = shared.watching.get();
+    for viewer in viewers {
+        drop(viewer.await);
+    }
+    told.abort();
+    drop(told.await);
+    Ok(shared.run(&from, &to, watching))
+}
+
+fn usage_of(pid: u32) -> Result<Usage, LoadError> {
+    usage(pid).map_err(|source| LoadError::Pid { pid, source })
+}
+
+/// The accounts at a moment.
+struct Moment {
+    at_ns: u64,
+    own_cpu_ns: u64,
+    usage: Option<Usage>,
+    packets: u64,
+    lateness: Histogram,
+}
+
+impl Shared {
+    async fn new(settings: &Settings, ramp_ns: u64) -> Result<Rc<Self>, LoadError> {
+        let mut servers = Vec::new();
+        for url in &settings.urls {
+            servers.push(resolve(url).await?);
+        }
+        let sink = match &settings.receive {
+            Receive::Sockets => None,
+            Receive::Sink { device, look_every } => {
+                let last = settings.port_first + 2 * pairs(settings.port_first) - 1;
+                let ports = settings.port_first..=last;
+                let sink = Sink::attach_here(device, ports, *look_every)?;
+                Some(RefCell::new(sink))
+            }
+        };
+        let begin = Instant::now();
+        let total_ns = ramp_ns.saturating_add(settings.time_ns);
+        let shared = Self {
+            popularity: Popularity::zipf(settings.urls.len(), settings.zipf),
+            settings: settings.clone(),
+            servers,
+            begin,
+            begin_ns: monotonic_ns(),
+            end: begin + Duration::from_nanos(total_ns),
+            ports: RefCell::default(),
+            sink,
+            watching: Cell::new(0),
+            lateness: RefCell::default(),
+            packets: Cell::new(0),
+            seen: RefCell::default(),
+        };
+        shared.ports.borrow_mut().extend(shared.rtp_ports());
+        Ok(Rc::new(shared))
+    }
+
+    fn rtp_ports(&self) -> impl Iterator<Item = u16> {
+        let first = self.settings.port_first;
+        (0..pairs(first)).map(move |i| first + 2 * i)
+    }
+
+    fn moment(&self, usage: Option<Usage>) -> Result<Moment, LoadError> {
+        let (packets, lateness) = match &self.sink {
+            None => (self.packets.get(), self.lateness.borrow().clone()),
+            Some(sink) => {
+                let sink = sink.borrow();
+                let mut packets = self.packets.get();
+                // RTCP, at the odd ports, is no stream.
+                for port in self.rtp_ports() {
+                    packets += sink.port(port)?.counts.packets;
+                }
+                (packets, Histogram::from(&sink.lateness()?))
+            }
+        };
+        Ok(Moment {
+            at_ns: monotonic_ns(),
+            own_cpu_ns: thread_cpu_ns(),
+            usage,
+            packets,
+            lateness,
+        })
+    }
+
+    fn run(&self, from: &Moment, to: &Moment, watching: u32) -> Run {
+        let seen = self.seen.take();
+        Run {
+            wall_ns: to.at_ns - from.at_ns,
+            visits: seen.visits,
+            failures: seen.failures.into_iter().collect(),
+            played: seen.played,
+            watching,
+            totals: seen.totals,
+            lateness: to.lateness.since(&from.lateness),
+            packets_steady: to.packets.saturating_sub(from.packets),
+            start_up_ns: seen.start_up_ns,
+            server: to.usage.zip(from.usage).map(|(to, from)| to.since(from)),
+            own_cpu_ns: to.own_cpu_ns - from.own_cpu_ns,
+            streams: seen.streams,
+        }
+    }
+}
+
+/// The address behind an URL.
+async fn resolve(url: &str) -> Result<SocketAddr, LoadError> {
+    let wrong = |reason: String| LoadError::Url {
+        url: url.to_owned(),
+        reason,
+    };
+    let parsed = Url::parse(url).map_err(|error| wrong(error.to_string()))?;
+    if parsed.scheme() != "rtsp" {
+        return Err(wrong(format!("{}:// is not spoken", parsed.scheme())));
+    }
+    let host = parsed
+        .host_str()
+        .ok_or_else(|| wrong("no host".to_owned()))?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let found = lookup_host((host, parsed.port().unwrap_or(554))).await;
+    let mut found = found.map_err(|error| wrong(error.to_string()))?;
+    found.next().ok_or_else(|| wrong("no address".to_owned()))
+}
+
+async fn tell(shared: Rc<Shared>, progress: impl Fn(Progress)) {
+    loop {
+        progress(Progress {
+            elapsed_ns: nanos(shared.begin.elapsed()),
+            total_ns: nanos(shared.end - shared.begin),
+            watching: shared.watching.get(),
+            failed: shared.seen.borrow().failures.values().sum(),
+        });
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// One place among the viewers: someone watches there from its time to the end.
+async fn viewer(shared: Rc<Shared>, at_ns: u64, mut random: Random) {
+    sleep_until(shared.begin + Duration::from_nanos(at_ns)).await;
+    while Instant::now() < shared.end {
+        shared.seen.borrow_mut().visits += 1;
+        let url = shared.popularity.draw(&mut random);
+        let mut streams = Vec::new();
+        let begin_ns = monotonic_ns();
+        let visit = visit(&shared, url, &mut streams, &mut random).await;
+        for stream in streams {
+            shared.put_down(stream, url, begin_ns);
+        }
+        if let Err(error) = visit {
+            shared.count_failure(&error);
+            let again = Instant::now() + AGAIN;
+            sleep_until(again.min(shared.end)).await;
+        }
+    }
+}
+
+/// Someone comes, watches, and goes.
+async fn visit(
+    shared: &Rc<Shared>,
+    url: usize,
+    streams: &mut Vec<Watched>,
+    random: &mut Random,
+) -> Result<(), ViewerError> {
+    let mut viewer = Viewer::connect(shared.servers[url], &shared.settings.urls[url]).await?;
+    let Description { tracks, seconds } = viewer.describe().await?;
+    for track in &tracks {
+        let stream = shared.take_up(viewer.local_ip()?).await?;
+        let port = stream.port;
+        streams.push(stream);
+        viewer.set_up(track, port).await?;
+    }
+    viewer.play(None).await?;
+    shared.seen.borrow_mut().played += 1;
+    shared.watching.set(shared.watching.get() + 1);
+    let watched = watch(shared, &mut viewer, seconds, streams, random).await;
+    shared.watching.set(shared.watching.get() - 1);
+    watched?;
+    viewer.tear_down().await?;
+    // Before the ports are another's.
+    sleep(STRAGGLERS).await;
+    Ok(())
+}
+
+/// Watches to the end of the load, or until the viewer has had enough.
+async fn watch(
+    shared: &Shared,
+    viewer: &mut Viewer,
+    seconds: Option<f64>,
+    streams: &mut [Watched],
+    random: &mut Random,
+) -> Result<(), ViewerError> {
+    let mut media_end = Instant::now() + whole(seconds, 0.0);
+    let mut next = shared.next_act(random);
+    let mut alive = Instant::now() + viewer.alive_every();
+    loop {
+        let act_at = next.map_or(shared.end, |(at, _)| at);
+        let until = shared.end.min(alive).min(media_end).min(act_at);
+        viewer.wait_until(until).await?;
+        let now = Instant::now();
+        let seek = next.filter(|_| now >= act_at).map(|(_, act)| act);
+        match seek {
+            _ if now >= shared.end => return Ok(()),
+            Some(Act::Leave) => return Ok(()),
+            Some(Act::Pause) => {
+                shared.interrupt(viewer, streams, PAUSE).await?;
+                viewer.play(None).await?;
+                media_end += PAUSE;
+                next = shared.next_act(random);
+            }
+            Some(Act::Seek) => {
+                let to = seconds.unwrap_or(0.0) * 0.9 * random.unit();
+                shared.interrupt(viewer, streams, STRAGGLERS).await?;
+                viewer.play(Some(to)).await?;
+                media_end = Instant::now() + whole(seconds, to);
+                next = shared.next_act(random);
+            }
+            // The film is over: once more.
+            None if now >= media_end => {
+                shared.interrupt(viewer, streams, STRAGGLERS).await?;
+                viewer.play(Some(0.0)).await?;
+                media_end = Instant::now() + whole(seconds, 0.0);
+            }
+            None => {}
+        }
+        if now >= alive {
+            viewer.keep_alive().await?;
+            alive = Instant::now() + viewer.alive_every();
+        }
+    }
+}
+
+/// How long a film of that length lasts from a place on; for ever, if nobody knows.
+fn whole(seconds: Option<f64>, from: f64) -> Duration {
+    let left = seconds.map(|seconds| Duration::try_from_secs_f64(seconds - from));
+    left.and_then(Result::ok)
+        .unwrap_or(Duration::from_secs(10 * 24 * 3600))
+}
+
+impl Shared {
+    fn count_failure(&self, error: &ViewerError) {
+        let mut seen = self.seen.borrow_mut();
+        *seen.failures.entry(error.to_string()).or_default() += 1;
+    }
+
+    fn next_act(&self, random: &mut Random) -> Option<(Instant, Act)> {
+        let (in_ns, act) = self.settings.behaviour.next(random)?;
+        Some((Instant::now() + Duration::from_nanos(in_ns), act))
+    }
+
+    /// Pauses; what is played then is measured from its own first packet.
+    async fn interrupt(
+        &self,
+        viewer: &mut Viewer,
+        streams: &mut [Watched],
+        rest: Duration,
+    ) -> Result<(), ViewerError> {
+        viewer.pause().await?;
+        sleep(rest).await;
+        for stream in streams {
+            match (&stream.socket, &self.sink) {
+                (Some(socket), _) => socket.state.borrow_mut().follow.restart(),
+                (None, Some(sink)) => {
+                    self.take_from(sink, stream);
+                }
+                (None, None) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Ports for one stream, and sockets at them unless the sink counts.
+    async fn take_up(self: &Rc<Self>, ip: IpAddr) -> Result<Watched, ViewerError> {
+        loop {
+            let port = self.ports.borrow_mut().pop_front();
+            let port = port.ok_or(ViewerError::NoPort)?;
+            let mut stream = Watched {
+                port,
+                before: Arrived::default(),
+                first_ns: None,
+                socket: None,
+            };
+            if self.sink.is_some() {
+                return Ok(stream);
+            }
+            // A port that another program has is left alone for good.
+            let rtp = UdpSocket::bind((ip, port)).await;
+            let rtcp = UdpSocket::bind((ip, port + 1)).await;
+            if let (Ok(rtp), Ok(rtcp)) = (rtp, rtcp) {
+                stream.socket = Some(Receiver::start(self, rtp, rtcp));
+                return Ok(stream);
+            }
+        }
+    }
+
+    fn take_from(&self, sink: &RefCell<Sink>, stream: &mut Watched) {
+        let taken = sink.borrow_mut().take_port(stream.port);
+        // A map of ours that can be written once can be read and written always.
+        let counts = taken.expect("the port is the sink's");
+        self.packets.set(self.packets.get() + counts.counts.packets);
+        stream.add(counts);
+    }
+
+    fn put_down(&self, mut stream: Watched, url: usize, begin_ns: u64) {
+        if let Some(socket) = stream.socket.take() {
+            socket.task.abort();
+            let received = socket.state.borrow();
+            (stream.before, stream.first_ns) = (received.follow.arrived, received.first_ns);
+        } else if let Some(sink) = &self.sink {
+            self.take_from(sink, &mut stream);
+        }
+        self.ports.borrow_mut().push_back(stream.port);
+        let mut seen = self.seen.borrow_mut();
+        seen.totals.add(&stream.before);
+        if let Some(first_ns) = stream.first_ns {
+            seen.start_up_ns.push(first_ns.saturating_sub(begin_ns));
+        }
+        if seen.streams.len() < STREAMS_KEPT_MAX {
+            seen.streams.push(Stream {
+                url: u32::try_from(url).unwrap_or(u32::MAX),
+                begin_ns: begin_ns.saturating_sub(self.begin_ns),
+                watched_ns: monotonic_ns().saturating_sub(begin_ns),
+                arrived: stream.before,
+            });
+        }
+    }
+}
+
+impl Watched {
+    /// What the sink has counted since it was asked last.
+    fn add(&mut self, counts: PortCounts) {
+        let first_ns = Some(counts.arrival_ns.0).filter(|&ns| ns > 0);
+        self.first_ns = self.first_ns.or(first_ns);
+        self.before.add(&Arrived {
+            packets: counts.counts.packets,
+            bytes: counts.counts.bytes,
+            lost: counts.counts.sequence_missing,
+            reordered: 0,
+            repeated: counts.counts.sequence_repeated,
+            lateness_ns_min: counts.lateness_ns.0,
+            lateness_ns_max: counts.lateness_ns.1,
+            burst_packets_max: counts.counts.train_packets_max,
+        });
+    }
+}
+
+impl Receiver {
+    fn start(shared: &Rc<Shared>, rtp: UdpSocket, rtcp: UdpSocket) -> Self {
+        let state = Rc::<RefCell<Received>>::default();
+        let task = spawn_local(receive(Rc::clone(shared), rtp, Rc::clone(&state)));
+        Self {
+            state,
+            task,
+            _rtcp: rtcp,
+        }
+    }
+}
+
+async fn receive(shared: Rc<Shared>, socket: UdpSocket, state: Rc<RefCell<Received>>) {
+    thread_local! {
+        // One for all: nobody waits while he holds it.
+        static DATAGRAM: RefCell<Box<[u8]>> = RefCell::new(vec![0; DATAGRAM_BYTES_MAX].into());
+    }
+    loop {
+        if socket.readable().await.is_err() {
+            return;
+        }
+        DATAGRAM.with_borrow_mut(|datagram| {
+            while let Ok(bytes) = socket.try_recv(datagram) {
+                let now_ns = monotonic_ns();
+                let mut received = state.borrow_mut();
+                let late_ns = received.follow.packet(&datagram[..bytes], now_ns);
+                if let Some(lateness_ns) = late_ns {
+                    received.first_ns.get_or_insert(now_ns);
+                    shared.lateness.borrow_mut().count(lateness_ns, 1);
+                    shared.packets.set(shared.packets.get() + 1);
+                }
+            }
+        });
+    }
+}
+
+/// Pairs of ports from `first` on.
+fn pairs(first: u16) -> u16 {
+    (u16::MAX - first) / 2
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

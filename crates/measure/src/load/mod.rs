@@ -1,0 +1,306 @@
+//! A load generator: as many viewers as asked for, of any server that speaks RTSP, ours or another.
+//!
+//! Viewers come, watch, seek, pause and leave as the [`Settings`] say. What they are sent is received by real
+//! sockets, or counted and dropped by the [sink](onrush_testkit::sink) at the receiving device, for viewers by
+//! the thousand. Told is what a viewer notices: whether a stream came whole, in order and on time, and how
+//! soon it began; and what it cost the server. All viewers share one thread.
+
+mod client;
+mod follow;
+mod plan;
+pub mod report;
+mod rtsp;
+mod server;
+
+use std::io;
+use std::time::Duration;
+
+use onrush_sys::thread::raise_open_files_limit;
+use onrush_testkit::sink::SinkError;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tokio::runtime::Builder;
+use tokio::task::LocalSet;
+
+use crate::experiment::{Environment, Record};
+use crate::histogram::Histogram;
+pub use follow::Arrived;
+pub use plan::{Arrival, Behaviour};
+pub use server::Usage;
+
+/// Its name on the command line and in files.
+pub const NAME: &str = "load";
+
+/// Viewers at the most: each takes two ports, and half of all is left to others.
+pub const CLIENTS_MAX: u32 = 20_000;
+
+/// Streams that a record keeps one by one, those that ended first; all count in the totals.
+pub const STREAMS_KEPT_MAX: usize = 20_000;
+
+/// What is measured.
+pub type LoadRecord = Record<Settings, Run>;
+
+/// How the load is made.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Settings {
+    /// What is watched, the most popular first.
+    pub urls: Vec<String>,
+    /// How popularity falls from one to the next (Zipf's exponent); 0: all alike.
+    pub zipf: f64,
+    /// Viewers at once, 1 to [`CLIENTS_MAX`].
+    pub clients: u32,
+    /// How they come.
+    pub arrival: Arrival,
+    /// Within which time.
+    pub ramp_ns: u64,
+    /// How long the load lasts once all have come.
+    pub time_ns: u64,
+    /// What they do.
+    pub behaviour: Behaviour,
+    /// How packets are received.
+    pub receive: Receive,
+    /// The first port for RTP; even.
+    pub port_first: u16,
+    /// A packet later than this is late.
+    pub lateness_ns_max: i64,
+    /// Of all packets, so many may be late.
+    pub late_part_max: f64,
+    /// The server's process, if it runs here.
+    pub pid: Option<u32>,
+    /// What places, choices and times are drawn from.
+    pub seed: u64,
+}
+
+/// How packets are received.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Receive {
+    /// By a socket for each stream.
+    Sockets,
+    /// By the counting sink at this device, which then drops them: needs root.
+    Sink {
+        /// The device where packets arrive.
+        device: String,
+        /// RTP headers are looked at in every so many socket buffers of a stream; 1: in all.
+        look_every: u16,
+    },
+}
+
+/// What was seen.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Run {
+    /// From when all had come to the end.
+    pub wall_ns: u64,
+    /// Visits: viewers that came, and came again.
+    pub visits: u64,
+    /// Of those, ended by something else than the viewer; each reason, and how often.
+    pub failures: Vec<(String, u64)>,
+    /// Visits that got to play.
+    pub played: u64,
+    /// Viewers that watched at the end.
+    pub watching: u32,
+    /// All streams together; the extremes are of the worst.
+    pub totals: Arrived,
+    /// Packets by lateness, from when all had come to the end. By the sink, of those looked at.
+    pub lateness: Histogram,
+    /// RTP packets that arrived in that time.
+    pub packets_steady: u64,
+    /// From the first request to the first packet, of each visit that saw one.
+    pub start_up_ns: Vec<u64>,
+    /// What the server's process used in that time.
+    pub server: Option<Usage>,
+    /// Processor time of the load generator in that time.
+    pub own_cpu_ns: u64,
+    /// Streams one by one, at most [`STREAMS_KEPT_MAX`].
+    pub streams: Vec<Stream>,
+}
+
+/// What one viewer saw of one stream.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Stream {
+    /// Which URL.
+    pub url: u32,
+    /// When it was asked for, since the load began.
+    pub begin_ns: u64,
+    /// How long it was watched.
+    pub watched_ns: u64,
+    /// What arrived.
+    pub arrived: Arrived,
+}
+
+/// How it goes, once or twice a second.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Since the load began.
+    pub elapsed_ns: u64,
+    /// How long it will take in all.
+    pub total_ns: u64,
+    /// Viewers that watch now.
+    pub watching: u32,
+    /// Visits that failed so far.
+    pub failed: u64,
+}
+
+/// Why no load could be made.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// A setting is out of bounds.
+    #[error("{0}")]
+    Settings(String),
+    /// The address of a server is not known.
+    #[error("{url}: {reason}; an URL is rtsp://HOST[:PORT]/PATH")]
+    Url {
+        /// The URL.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The sink can not be had.
+    #[error("{0}; without --sink packets are received by sockets, which needs no rights")]
+    Sink(#[from] SinkError),
+    /// There is no such process, or it has ended.
+    #[error(
+        "process {pid}: {source}; --pid takes the number of the server's process on this machine"
+    )]
+    Pid {
+        /// Its number.
+        pid: u32,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The system refused something else.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Makes the load, on this thread and in the network namespace that it is in.
+///
+/// # Errors
+///
+/// If the load could not be made. What went wrong for single viewers is in the record.
+pub fn carry_out(
+    settings: &Settings,
+    version: &str,
+    command: &str,
+    progress: impl Fn(Progress) + 'static,
+) -> Result<LoadRecord, LoadError> {
+    let environment = Environment::here(version, command);
+    let mut record = Record::new(NAME, environment, settings.clone());
+    record.runs.push(run(settings, progress)?);
+    Ok(record)
+}
+
+/// The same without a record, for experiments that are made of loads.
+pub(crate) fn run(
+    settings: &Settings,
+    progress: impl Fn(Progress) + 'static,
+) -> Result<Run, LoadError> {
+    settings.check()?;
+    raise_open_files_limit();
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|source| LoadError::System {
+        what: "start a runtime",
+        source,
+    })?;
+    let tasks = LocalSet::new();
+    tasks.block_on(&runtime, client::all(settings, progress))
+}
+
+impl Settings {
+    /// Those that a URL and a number of viewers are enough for.
+    #[must_use]
+    pub fn new(urls: Vec<String>, clients: u32) -> Self {
+        Self {
+            urls,
+            zipf: 1.0,
+            clients,
+            arrival: Arrival::Ramp,
+            // Two hundred a second.
+            ramp_ns: u64::from(clients) * 5_000_000,
+            time_ns: 10_000_000_000,
+            behaviour: Behaviour::default(),
+            receive: Receive::Sockets,
+            port_first: 20_000,
+            lateness_ns_max: 20_000_000,
+            late_part_max: 0.001,
+            pid: None,
+            seed: 1,
+        }
+    }
+
+    /// Refuses what can not be done, in words with the bound.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError::Settings`].
+    pub fn check(&self) -> Result<(), LoadError> {
+        let wrong = |text: String| Err(LoadError::Settings(text));
+        if self.urls.is_empty() {
+            return wrong("nothing to watch: give an URL".to_owned());
+        }
+        if !(1..=CLIENTS_MAX).contains(&self.clients) {
+            return wrong(format!(
+                "{} clients: ask for 1 to {CLIENTS_MAX}",
+                self.clients
+            ));
+        }
+        if !(0.0..=10.0).contains(&self.zipf) {
+            return wrong(format!("Zipf's exponent {}: ask for 0 to 10", self.zipf));
+        }
+        let hour = Duration::from_secs(24 * 3600);
+        if self.time_ns == 0 || u128::from(self.time_ns) > hour.as_nanos() {
+            return wrong(format!(
+                "a load of {} ns: ask for 1 ns to 24 h",
+                self.time_ns
+            ));
+        }
+        let ports_left = (u32::from(u16::MAX) - u32::from(self.port_first)) / 2;
+        if self.port_first < 1024 || !self.port_first.is_multiple_of(2) || ports_left < self.clients
+        {
+            return wrong(format!(
+                "ports from {}: ask for an even one from 1024, with two above it for each client",
+                self.port_first
+            ));
+        }
+        if !(0.0..=1.0).contains(&self.late_part_max) {
+            return wrong(format!(
+                "{} of the packets may be late: ask for 0 to 1",
+                self.late_part_max
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_not_be_done_is_refused_with_its_bound() {
+        let good = Settings::new(vec!["rtsp://h/x".to_owned()], CLIENTS_MAX);
+        good.check().expect("the most clients");
+        let wrong: [fn(&mut Settings); 9] = [
+            |s| s.urls.clear(),
+            |s| s.clients = 0,
+            |s| s.clients = CLIENTS_MAX + 1,
+            |s| s.zipf = f64::NAN,
+            |s| s.zipf = 11.0,
+            |s| s.time_ns = 0,
+            |s| s.port_first = 20_001,
+            |s| s.port_first = 40_000,
+            |s| s.late_part_max = 1.5,
+        ];
+        for (i, change) in wrong.into_iter().enumerate() {
+            let mut settings = good.clone();
+            change(&mut settings);
+            assert!(settings.check().is_err(), "case {i}");
+        }
+    }
+}

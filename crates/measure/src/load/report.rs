@@ -1,0 +1,377 @@
+//! What a load says of the server: the figures of a table, the verdict, and a page with the histogram.
+//!
+//! Computed from the record alone, so that it can be told again from its file.
+
+use std::fmt::Write;
+
+use super::{LoadRecord, Run, Settings};
+use crate::experiment::Environment;
+use crate::histogram::STEP_NS;
+use crate::plot::{Chart, PlotError, Unit};
+use crate::stats::ratio;
+
+/// All that is to be told of a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Packets a second, while all watched.
+    pub packets_a_second: f64,
+    /// Payload a second in bit, in the mean over the whole run.
+    pub bits_a_second: f64,
+    /// Lateness in ns of half of the packets, of 99 in 100, of 999 in 1000, and of all; `None` without any.
+    pub lateness_ns: Option<[i64; 4]>,
+    /// The part of the packets that was late.
+    pub late_part: f64,
+    /// Time to the first packet in ns: of half of the visits, of 99 in 100, of all; `None` without any.
+    pub start_up_ns: Option<[u64; 3]>,
+    /// Processors that the server was busy on, on average; `None` if nobody said which process it is.
+    pub server_cores: Option<f64>,
+    /// What the server spent on a packet, in ns of processor time.
+    pub server_ns_a_packet: Option<f64>,
+    /// Processors that the load generator was busy on.
+    pub own_cores: f64,
+    /// What is wrong with what was seen, in words; empty if nothing is.
+    pub missed: Vec<String>,
+}
+
+impl Report {
+    /// What `run` says, by the budget of `settings`.
+    #[must_use]
+    pub fn of(settings: &Settings, run: &Run) -> Self {
+        let lateness = &run.lateness;
+        let quantiles = [0.5, 0.99, 0.999, 1.0].map(|part| lateness.quantile_ns(part));
+        let late_part = ratio(
+            lateness.later_than(settings.lateness_ns_max),
+            lateness.total(),
+        );
+        let a_second = |count: u64| ratio(count, run.wall_ns) * 1e9;
+        let bytes_a_packet = ratio(run.totals.bytes, run.totals.packets);
+        let cores = |cpu_ns: u64| ratio(cpu_ns, run.wall_ns);
+        Self {
+            packets_a_second: a_second(run.packets_steady),
+            bits_a_second: a_second(run.packets_steady) * bytes_a_packet * 8.0,
+            lateness_ns: (lateness.total() > 0).then(|| quantiles.map(Option::unwrap_or_default)),
+            late_part,
+            start_up_ns: start_up(&run.start_up_ns),
+            server_cores: run.server.map(|usage| cores(usage.cpu_ns)),
+            server_ns_a_packet: run
+                .server
+                .map(|usage| ratio(usage.cpu_ns, run.packets_steady)),
+            own_cores: cores(run.own_cpu_ns),
+            missed: missed(settings, run, late_part),
+        }
+    }
+
+    /// Whether all came, and all of it on time.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.missed.is_empty()
+    }
+}
+
+/// A page that holds all of it: the figures, the settings, and packets by lateness.
+///
+/// # Errors
+///
+/// If the histogram can not be drawn.
+pub fn html(record: &LoadRecord) -> Result<String, PlotError> {
+    let mut body = String::new();
+    for run in &record.runs {
+        let report = Report::of(&record.settings, run);
+        let picture = histogram(&record.environment, &record.settings, run)?;
+        let verdict = if report.passed() {
+            "On time, and nothing lost.".to_owned()
+        } else {
+            report.missed.join("; ")
+        };
+        write!(
+            body,
+            "<p class=\"verdict\">{}</p>\n{picture}\n<table>\n",
+            escaped(&verdict)
+        )
+        .expect("a string grows");
+        for (name, value) in rows(&record.settings, run, &report) {
+            writeln!(
+                body,
+                "<tr><th scope=\"row\">{}</th><td>{}</td></tr>",
+                escaped(&name),
+                escaped(&value)
+            )
+            .expect("a string grows");
+        }
+        body.push_str("</table>\n");
+    }
+    let environment = &record.environment;
+    Ok(format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>onrush load</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n\
+         <h1>{} viewers</h1>\n{body}<p class=\"source\">{}<br>{}, Linux {}, {}</p>\n</main>\n</body>\n</html>\n",
+        record.settings.clients,
+        escaped(&environment.command),
+        escaped(&environment.cpu),
+        escaped(&environment.kernel),
+        escaped(&environment.date),
+    ))
+}
+
+/// The table of a run: names and values, for people.
+#[must_use]
+pub fn rows(settings: &Settings, run: &Run, report: &Report) -> Vec<(String, String)> {
+    let mut rows = Vec::new();
+    let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
+    let failed: u64 = run.failures.iter().map(|(_, count)| count).sum();
+    row(
+        "viewers",
+        format!(
+            "{} wanted, {} watching at the end; {} visits, {failed} failed",
+            settings.clients, run.watching, run.visits
+        ),
+    );
+    let (totals, a_second) = (&run.totals, report.packets_a_second);
+    row(
+        "packets",
+        format!(
+            "{} received, {} lost, {} out of order, {} twice; {a_second:.0} and {} a second",
+            totals.packets,
+            totals.lost,
+            totals.reordered,
+            totals.repeated,
+            bits(report.bits_a_second)
+        ),
+    );
+    if let Some([p50, p99, p999, max]) = report.lateness_ns.map(|all| all.map(millis)) {
+        row(
+            "lateness",
+            format!(
+                "p50 {p50:.1}, p99 {p99:.1}, p99.9 {p999:.1}, max {max:.1} ms; {:.4} % later than {} ms",
+                report.late_part * 100.0,
+                millis(settings.lateness_ns_max)
+            ),
+        );
+    }
+    row(
+        "longest burst",
+        format!("{} packets of a stream together", totals.burst_packets_max),
+    );
+    if let Some(all) = report.start_up_ns {
+        let [p50, p99, max] = all.map(|ns| millis(i64::try_from(ns).unwrap_or(i64::MAX)));
+        row(
+            "start-up",
+            format!("p50 {p50:.1}, p99 {p99:.1}, max {max:.1} ms to the first packet"),
+        );
+    }
+    if let Some((usage, (cores, packet_ns))) = run
+        .server
+        .zip(report.server_cores.zip(report.server_ns_a_packet))
+    {
+        row(
+            "server",
+            format!(
+                "{:.1} % of a processor, {packet_ns:.0} ns a packet, {} MiB",
+                cores * 100.0,
+                usage.memory_bytes >> 20
+            ),
+        );
+    }
+    row(
+        "load generator",
+        format!("{:.1} % of a processor", report.own_cores * 100.0),
+    );
+    rows
+}
+
+fn missed(settings: &Settings, run: &Run, late_part: f64) -> Vec<String> {
+    let mut missed = Vec::new();
+    if late_part > settings.late_part_max {
+        missed.push(format!(
+            "{:.3} % of the packets were later than {} ms; {} % may be",
+            late_part * 100.0,
+            millis(settings.lateness_ns_max),
+            settings.late_part_max * 100.0
+        ));
+    }
+    if run.totals.lost > 0 {
+        missed.push(format!("{} packets were lost", run.totals.lost));
+    }
+    if run.totals.repeated > 0 {
+        missed.push(format!("{} packets came twice", run.totals.repeated));
+    }
+    if run.packets_steady == 0 {
+        missed.push("no packet came".to_owned());
+    }
+    if run.watching < settings.clients && settings.behaviour.stay_ns == 0 {
+        missed.push(format!(
+            "{} of {} viewers watched at the end",
+            run.watching, settings.clients
+        ));
+    }
+    for (reason, count) in &run.failures {
+        missed.push(format!("{count} times: {reason}"));
+    }
+    missed
+}
+
+fn start_up(samples: &[u64]) -> Option<[u64; 3]> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable();
+    let last = sorted.len().checked_sub(1)?;
+    Some([last / 2, last * 99 / 100, last].map(|place| sorted[place]))
+}
+
+fn histogram(
+    environment: &Environment,
+    settings: &Settings,
+    run: &Run,
+) -> Result<String, PlotError> {
+    let total = run.lateness.total();
+    let (mut points, mut end_ns) = (Vec::new(), None);
+    for (edge_ns, count) in run.lateness.slots() {
+        // Empty slots between two that hold something are zero, not bridged.
+        if let Some(end_ns) = end_ns.filter(|&end_ns| end_ns < edge_ns) {
+            points.push((millis(end_ns), 0.0));
+        }
+        points.push((millis(edge_ns), ratio(count, total) * 100.0));
+        end_ns = Some(edge_ns + STEP_NS);
+    }
+    points.extend(end_ns.map(|end_ns| (millis(end_ns), 0.0)));
+    Chart::steps("Packets by lateness")
+        .x("later than due by, ms", Unit::Count)
+        .y("packets", Unit::Percent)
+        .series("packets", points)
+        .mark_x(millis(settings.lateness_ns_max), "budget")
+        .source(environment)
+        .render_inline()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "for people")]
+fn millis(ns: i64) -> f64 {
+    ns as f64 / 1e6
+}
+
+fn bits(a_second: f64) -> String {
+    if a_second >= 1e9 {
+        format!("{:.2} Gbit", a_second / 1e9)
+    } else {
+        format!("{:.1} Mbit", a_second / 1e6)
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}
+
+const STYLE: &str = "\
+:root{color-scheme:light dark}\
+body{font:16px/1.5 system-ui,sans-serif;margin:0;background:#fff;color:#1a1a1a}\
+main{max-width:60rem;margin:0 auto;padding:1rem}\
+svg{max-width:100%;height:auto}\
+table{border-collapse:collapse;width:100%}\
+th{text-align:left;padding-right:1rem;vertical-align:top;white-space:nowrap}\
+th,td{border-bottom:1px solid #bbb;padding:.3rem .5rem .3rem 0}\
+.source{font-size:.85rem;overflow-wrap:anywhere}\
+.verdict{font-weight:600}\
+@media (prefers-color-scheme:dark){body{background:#121212;color:#e6e6e6}th,td{border-color:#555}}";
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Arrived, Stream, Usage};
+    use super::*;
+    use crate::experiment::Record;
+    use crate::histogram::Histogram;
+
+    fn run() -> Run {
+        let mut lateness = Histogram::default();
+        lateness.count(1_000_000, 999);
+        lateness.count(30_000_000, 1);
+        Run {
+            wall_ns: 2_000_000_000,
+            visits: 2,
+            failures: Vec::new(),
+            played: 2,
+            watching: 2,
+            totals: Arrived {
+                packets: 1500,
+                bytes: 1500 * 1328,
+                ..Arrived::default()
+            },
+            lateness,
+            packets_steady: 1000,
+            start_up_ns: vec![5_000_000, 3_000_000],
+            server: Some(Usage {
+                cpu_ns: 1_000_000_000,
+                memory_bytes: 64 << 20,
+            }),
+            own_cpu_ns: 500_000_000,
+            streams: vec![Stream {
+                url: 0,
+                begin_ns: 0,
+                watched_ns: 1,
+                arrived: Arrived::default(),
+            }],
+        }
+    }
+
+    fn settings() -> Settings {
+        Settings::new(vec!["rtsp://h/<x>".to_owned()], 2)
+    }
+
+    #[test]
+    fn figures_are_those_of_the_run() {
+        let report = Report::of(&settings(), &run());
+        assert!(report.passed(), "{:?}", report.missed);
+        assert!((report.packets_a_second - 500.0).abs() < 1e-9);
+        assert!((report.bits_a_second - 500.0 * 1328.0 * 8.0).abs() < 1e-3);
+        assert!((report.late_part - 0.001).abs() < 1e-12);
+        assert_eq!(report.start_up_ns, Some([3_000_000, 3_000_000, 5_000_000]));
+        assert!((report.server_cores.unwrap() - 0.5).abs() < 1e-12);
+        assert!((report.server_ns_a_packet.unwrap() - 1e6).abs() < 1e-6);
+        assert_eq!(report.lateness_ns.unwrap()[2], 1_100_000);
+    }
+
+    #[test]
+    fn every_kind_of_trouble_is_told() {
+        type Change = fn(&mut Run);
+        let wrong: [(Change, &str); 6] = [
+            (|r| r.lateness.count(25_000_000, 1), "later than 20 ms"),
+            (|r| r.totals.lost = 1, "lost"),
+            (|r| r.totals.repeated = 1, "twice"),
+            (|r| r.packets_steady = 0, "no packet"),
+            (|r| r.watching = 1, "1 of 2 viewers"),
+            (
+                |r| r.failures.push(("PLAY was answered 453".to_owned(), 3)),
+                "3 times: PLAY was answered 453",
+            ),
+        ];
+        for (change, said) in wrong {
+            let mut run = run();
+            change(&mut run);
+            let missed = Report::of(&settings(), &run).missed;
+            assert_eq!(missed.len(), 1, "{missed:?}");
+            assert!(missed[0].contains(said), "{missed:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_is_whole_and_escapes_what_it_quotes() {
+        let mut environment = Environment::here("1", "onrush load rtsp://h/<x>");
+        environment.cpu = "a & b".to_owned();
+        let mut record = Record::new(super::super::NAME, environment, settings());
+        record.runs.push(run());
+        let page = html(&record).expect("a picture");
+        for said in [
+            "<svg",
+            "rtsp://h/&lt;x&gt;",
+            "a &amp; b",
+            "budget",
+            "</html>",
+        ] {
+            assert!(page.contains(said), "{said}");
+        }
+        assert!(!page.contains("<x>"));
+        record.runs[0].lateness = Histogram::default();
+        html(&record).expect("also without a packet");
+    }
+}

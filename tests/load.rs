@@ -1,0 +1,111 @@
+//! `onrush load` against our own server: what viewers see by sockets and by the sink, and what they miss.
+
+use std::process::{Command, Output};
+
+use onrush_measure::experiment::Record;
+use onrush_measure::load::{self, LoadRecord};
+use onrush_testkit::require_root;
+use onrush_testkit::testbed::{Mode, RCV_DEVICE};
+
+use common::{ONRUSH, Site, clip};
+
+mod common;
+
+/// Has `onrush load` make a load at the site, and keeps its record.
+fn load(site: &Site, name: &str, arguments: &[&str]) -> (Output, LoadRecord) {
+    let json = site.path("load.json");
+    let mut command = site.testbed.rcv.command(ONRUSH);
+    command.args(["load", "--time", "2s", "--ramp", "200ms", "--json"]);
+    command.arg(&json).args(arguments).arg(site.url(name));
+    let output = command.output().unwrap();
+    let record = Record::read(&json, load::NAME).unwrap();
+    (output, record)
+}
+
+fn said(output: &Output) -> String {
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+#[test]
+fn sockets_and_the_sink_see_the_same_and_nothing_is_missing() {
+    require_root!();
+    // Shorter than the load: it is played again from its start.
+    let site = Site::with_clip(&clip(1.5), Mode::Uso, &[]);
+    let pid = site.server.id().to_string();
+    for receive in [&[][..], &["--sink", RCV_DEVICE]] {
+        let arguments = [&["-n", "8", "--pid", &pid, "--lateness", "400ms"], receive].concat();
+        let (output, record) = load(&site, "clip.ts", &arguments);
+        assert!(output.status.success(), "{}", said(&output));
+        let run = &record.runs[0];
+        assert_eq!((run.visits, run.played, run.watching), (8, 8, 8));
+        assert_eq!((run.totals.lost, run.totals.repeated), (0, 0));
+        assert_eq!((run.start_up_ns.len(), run.streams.len()), (8, 8));
+        // At 1 Mbit/s 95 packets a second, of which at least one second's came.
+        assert!(run.totals.packets > 8 * 95, "{:?}", run.totals);
+        assert!(run.packets_steady > 0 && run.lateness.total() > 0);
+        assert!(run.server.is_some_and(|usage| usage.memory_bytes > 0));
+    }
+    let json = site.path("load.json");
+    let told = Command::new(ONRUSH)
+        .args(["load", "--from"])
+        .arg(&json)
+        .output()
+        .unwrap();
+    assert!(said(&told).contains("8 wanted, 8 watching at the end"));
+}
+
+#[test]
+fn who_comes_and_goes_leaves_nothing_behind() {
+    require_root!();
+    let site = Site::with_clip(&clip(20.0), Mode::Uso, &[]);
+    // The server keeps a file that was played open.
+    load(&site, "clip.ts", &["-n", "1"]);
+    let before = site.settled();
+    let restless = [
+        "-n",
+        "6",
+        "--stay",
+        "400ms",
+        "--seek-every",
+        "300ms",
+        "--pause-every",
+        "900ms",
+        "--arrival",
+        "poisson",
+        "--lateness",
+        "400ms",
+        "--sink",
+        RCV_DEVICE,
+    ];
+    let (output, record) = load(&site, "clip.ts", &restless);
+    assert!(output.status.success(), "{}", said(&output));
+    let run = &record.runs[0];
+    assert!(run.visits > 6, "{}", run.visits);
+    assert_eq!(run.visits, run.played);
+    site.assert_returns_to(before);
+}
+
+#[test]
+fn what_is_refused_is_told_with_its_reason() {
+    require_root!();
+    let site = Site::with_clip(&clip(5.0), Mode::Uso, &["--sessions-max", "2"]);
+    let (output, record) = load(&site, "clip.ts", &["-n", "3", "--lateness", "400ms"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        said(&output).contains("SETUP was answered 453"),
+        "{}",
+        said(&output)
+    );
+    assert_eq!(record.runs[0].watching, 2);
+    let (output, _) = load(&site, "none.ts", &["-n", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        said(&output).contains("DESCRIBE was answered 404"),
+        "{}",
+        said(&output)
+    );
+}
