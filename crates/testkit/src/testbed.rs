@@ -196,7 +196,8 @@ pub const SND_IPV6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1);
 pub const RCV_IPV6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2);
 
 const SND_MAC: &str = "02:00:00:77:00:01";
-const RCV_MAC: &str = "02:00:00:77:00:02";
+/// The receiver's link-layer address.
+pub const RCV_MAC: &str = "02:00:00:77:00:02";
 const UDP_SEGMENTATION: &str = "tx-udp-segmentation";
 
 #[cfg(test)]

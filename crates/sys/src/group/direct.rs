@@ -2,9 +2,8 @@
 
 use std::io;
 use std::mem;
-use std::net::UdpSocket;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 
 use super::members::{Members, Name};
 use super::{GroupError, Sent, Train};
@@ -19,6 +18,7 @@ const SEND_FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 pub(super) struct Direct {
     /// Headers of a batch; empty for the way `loop`.
     messages: Vec<libc::mmsghdr>,
+    names: Vec<Name>,
     /// What UDP_SEGMENT of the socket is now.
     segment: usize,
     pub(super) crossings: u64,
@@ -28,11 +28,37 @@ pub(super) struct Direct {
 // SAFETY: the pointers in `messages` are set and used within one call and never read after it.
 unsafe impl Send for Direct {}
 
+/// Whom to send to, by the members' slots.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Slots<'a> {
+    /// The first so many.
+    All(usize),
+    /// These.
+    Of(&'a [u32]),
+}
+
+impl Slots<'_> {
+    fn len(self) -> usize {
+        match self {
+            Self::All(count) => count,
+            Self::Of(slots) => slots.len(),
+        }
+    }
+
+    fn at(self, place: usize) -> usize {
+        match self {
+            Self::All(_) => place,
+            Self::Of(slots) => slots[place] as usize,
+        }
+    }
+}
+
 impl Direct {
     pub(super) fn by_loop(fd: RawFd) -> Result<Self, GroupError> {
         crate::path::widen_send_buffer(fd).map_err(GroupError::Socket)?;
         Ok(Self {
             messages: Vec::new(),
+            names: Vec::new(),
             segment: 0,
             crossings: 0,
             trains_cut: 0,
@@ -47,29 +73,32 @@ impl Direct {
         Ok(direct)
     }
 
-    /// Sends `train` to all members.
+    /// Sends `train` to members.
     pub(super) fn send(
         &mut self,
-        socket: &UdpSocket,
+        fd: RawFd,
         members: &mut Members,
+        slots: Slots<'_>,
         train: Train<'_>,
     ) -> Sent {
-        let fd = socket.as_raw_fd();
-        let mut sent = Sent::default();
-        if self.messages.is_empty() || members.len() == 1 && train.packets() == 1 {
-            for slot in 0..members.len() {
-                sent.add(self.send_singly(fd, members, slot, train));
+        let (mut sent, all) = (Sent::default(), slots.len());
+        if self.messages.is_empty() || all == 1 && train.packets() == 1 {
+            for place in 0..all {
+                sent.add(self.send_singly(fd, members, slots.at(place), train));
             }
             return sent;
         }
-        if let Err(errno) = self.set_segment(fd, train) {
-            return refuse_all(members, 0..members.len(), train, errno);
+        if all == 0 {
+            return sent;
         }
-        let mut slot = 0;
-        while slot < members.len() {
-            let end = members.len().min(slot + BATCH_MESSAGES_MAX);
-            sent.add(self.send_batch(fd, members, slot..end, train));
-            slot = end;
+        if let Err(errno) = self.set_segment(fd, train) {
+            return refuse_all(members, slots, 0..all, train, errno);
+        }
+        let mut place = 0;
+        while place < all {
+            let end = all.min(place + BATCH_MESSAGES_MAX);
+            sent.add(self.send_batch(fd, members, slots, place..end, train));
+            place = end;
         }
         sent
     }
@@ -83,9 +112,9 @@ impl Direct {
         train: Train<'_>,
     ) -> Sent {
         if let Err(errno) = self.set_segment_to(fd, 0) {
-            return refuse_all(members, slot..slot + 1, train, errno);
+            return refuse_all(members, Slots::All(slot + 1), slot..slot + 1, train, errno);
         }
-        let name = members.names()[slot];
+        let name = members.name(slot);
         let mut sent = Sent::default();
         let whole = train.bytes.chunks(train.stride);
         let empty = train.bytes.is_empty().then_some(train.bytes);
@@ -109,7 +138,8 @@ impl Direct {
         &mut self,
         fd: RawFd,
         members: &mut Members,
-        slots: Range<usize>,
+        slots: Slots<'_>,
+        places: Range<usize>,
         train: Train<'_>,
     ) -> Sent {
         let packets = train.packets() as u64;
@@ -117,35 +147,43 @@ impl Direct {
             iov_base: train.bytes.as_ptr().cast_mut().cast(),
             iov_len: train.bytes.len(),
         };
-        let names = &members.names()[slots.clone()];
-        for (message, name) in self.messages.iter_mut().zip(names) {
+        self.names.clear();
+        self.names
+            .extend(places.clone().map(|place| members.name(slots.at(place))));
+        for (message, name) in self.messages.iter_mut().zip(&self.names) {
             message.msg_hdr.msg_name = name.as_ptr().cast_mut().cast();
             message.msg_hdr.msg_namelen = name.length();
             message.msg_hdr.msg_iov = &raw mut iovec;
             message.msg_hdr.msg_iovlen = 1;
         }
-        let (mut slot, mut sent) = (slots.start, Sent::default());
-        while slot < slots.end {
-            let done = self.send_messages(fd, slot - slots.start, slots.end - slot);
+        let (mut place, mut sent) = (places.start, Sent::default());
+        while place < places.end {
+            let done = self.send_messages(fd, place - places.start, places.end - place);
             for _ in 0..*done.as_ref().unwrap_or(&0) {
-                members.taken(slot, packets);
+                members.taken(slots.at(place), packets);
                 sent.packets += packets;
-                slot += 1;
+                place += 1;
             }
             let Err(errno) = done else { continue };
             // It is the first that was refused, and the others wait behind it.
             if packets > 1 && matches!(errno, libc::EIO | libc::EMSGSIZE | libc::EINVAL) {
                 self.trains_cut += 1;
-                sent.add(self.send_singly(fd, members, slot, train));
+                sent.add(self.send_singly(fd, members, slots.at(place), train));
                 if let Err(errno) = self.set_segment(fd, train) {
-                    sent.add(refuse_all(members, slot + 1..slots.end, train, errno));
+                    sent.add(refuse_all(
+                        members,
+                        slots,
+                        place + 1..places.end,
+                        train,
+                        errno,
+                    ));
                     return sent;
                 }
             } else {
-                members.refused(slot, packets, errno);
+                members.refused(slots.at(place), packets, errno);
                 sent.refused += packets;
             }
-            slot += 1;
+            place += 1;
         }
         sent
     }
@@ -155,7 +193,7 @@ impl Direct {
         let messages = &mut self.messages[first..first + count];
         let count = libc::c_uint::try_from(count).expect("a batch has at most 1024 messages");
         self.crossings += 1;
-        // SAFETY: each message points to a name in `members`, with its length, and to one iovec over the
+        // SAFETY: each message points to a name in `self.names`, with its length, and to one iovec over the
         // train's bytes, all of which the caller holds until the call returns; the kernel only reads them,
         // and writes the lengths into the headers, which are ours. Control data there is none.
         let sent = unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), count, SEND_FLAGS as _) };
@@ -166,7 +204,7 @@ impl Direct {
     }
 
     /// Has the kernel cut what is sent from now on as `train` says; the errno if it will not.
-    fn set_segment(&mut self, fd: RawFd, train: Train<'_>) -> Result<(), i32> {
+    pub(super) fn set_segment(&mut self, fd: RawFd, train: Train<'_>) -> Result<(), i32> {
         let segment = if train.packets() > 1 { train.stride } else { 0 };
         self.set_segment_to(fd, segment)
     }
@@ -181,11 +219,17 @@ impl Direct {
     }
 }
 
-fn refuse_all(members: &mut Members, slots: Range<usize>, train: Train<'_>, errno: i32) -> Sent {
+fn refuse_all(
+    members: &mut Members,
+    slots: Slots<'_>,
+    places: Range<usize>,
+    train: Train<'_>,
+    errno: i32,
+) -> Sent {
     let packets = train.packets() as u64;
-    let refused = packets * slots.len() as u64;
-    for slot in slots {
-        members.refused(slot, packets, errno);
+    let refused = packets * places.len() as u64;
+    for place in places {
+        members.refused(slots.at(place), packets, errno);
     }
     Sent {
         packets: 0,
@@ -194,7 +238,7 @@ fn refuse_all(members: &mut Members, slots: Range<usize>, train: Train<'_>, errn
 }
 
 /// Sends one datagram; the errno, or 0.
-fn send_to(fd: RawFd, packet: &[u8], name: &Name) -> i32 {
+pub(super) fn send_to(fd: RawFd, packet: &[u8], name: &Name) -> i32 {
     // SAFETY: the packet is readable for its length, the name for its own; the kernel only reads them.
     let sent = unsafe {
         libc::sendto(

@@ -1,24 +1,26 @@
 //! Who the members are, and what each was sent.
 
+use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 use std::mem;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 
-use super::{GroupError, MemberCounters, Sent};
+use super::{GroupError, MemberCounters};
 
 /// The members in the order of their slots, and where each of them is.
 #[derive(Debug)]
 pub(super) struct Members {
     local: SocketAddr,
     members_max: usize,
-    names: Vec<Name>,
     addresses: Vec<SocketAddr>,
+    /// Made when something is counted; shorter than the members as long as that is nothing for the rest.
     counters: Vec<MemberCounters>,
-    slots: HashMap<SocketAddr, usize, foldhash::fast::RandomState>,
-    /// Of members that have left.
-    left: Sent,
+    /// Made when somebody is looked for: a group that is replaced before every send needs none.
+    slots: OnceCell<Index>,
 }
+
+type Index = HashMap<SocketAddr, usize, foldhash::fast::RandomState>;
 
 /// An address as the kernel takes it from this socket.
 #[derive(Clone, Copy)]
@@ -33,134 +35,162 @@ impl Members {
         Self {
             local,
             members_max,
-            names: Vec::new(),
             addresses: Vec::new(),
             counters: Vec::new(),
-            slots: HashMap::default(),
-            left: Sent::default(),
+            slots: OnceCell::new(),
         }
     }
 
     pub(super) fn replace(&mut self, addresses: &[SocketAddr]) -> Result<(), GroupError> {
+        let (local, members_max) = (self.local, self.members_max);
+        let mut is_ascending = true;
         for &address in addresses {
-            self.reach(address)?;
+            reach(local, address)?;
         }
-        if addresses.len() > self.members_max {
-            self.check_room_for_distinct(addresses)?;
+        for pair in addresses.windows(2) {
+            is_ascending &= is_less(pair[0], pair[1]);
         }
-        self.left = self.sent();
-        self.names.clear();
-        self.addresses.clear();
+        // What ascends is distinct; the rest is worth an index.
+        let mut slots = OnceCell::new();
+        if is_ascending && addresses.len() <= members_max {
+            self.addresses.clear();
+            self.addresses.extend_from_slice(addresses);
+        } else {
+            let mut index = Index::default();
+            let mut distinct = Vec::with_capacity(addresses.len());
+            for &address in addresses {
+                if let Entry::Vacant(vacant) = index.entry(address) {
+                    vacant.insert(distinct.len());
+                    distinct.push(address);
+                }
+            }
+            if distinct.len() > members_max {
+                return Err(GroupError::MembersMax { members_max });
+            }
+            self.addresses = distinct;
+            slots = OnceCell::from(index);
+        }
+        self.slots = slots;
         self.counters.clear();
-        self.slots.clear();
-        for &address in addresses {
-            self.push(address);
-        }
         Ok(())
     }
 
     pub(super) fn add(&mut self, address: SocketAddr) -> Result<bool, GroupError> {
-        self.reach(address)?;
-        if self.slots.contains_key(&address) {
+        reach(self.local, address)?;
+        if self.slot_of(address).is_some() {
             return Ok(false);
         }
-        if self.len() == self.members_max {
-            let members_max = self.members_max;
+        let (slot, members_max) = (self.len(), self.members_max);
+        if slot == members_max {
             return Err(GroupError::MembersMax { members_max });
         }
-        self.push(address);
+        self.index_mut().insert(address, slot);
+        self.addresses.push(address);
         Ok(true)
     }
 
-    /// Removes a member; the last one takes its slot, which is returned.
-    pub(super) fn remove(&mut self, address: SocketAddr) -> Option<usize> {
-        let slot = self.slots.remove(&address)?;
-        let counters = self.counters.swap_remove(slot);
-        self.left.add(counters.sent());
-        self.names.swap_remove(slot);
-        self.addresses.swap_remove(slot);
-        if let Some(moved) = self.addresses.get(slot) {
-            self.slots.insert(*moved, slot);
+    /// Removes the member in that slot, which the last one takes.
+    pub(super) fn remove(&mut self, slot: usize) {
+        let address = self.addresses.swap_remove(slot);
+        if !self.counters.is_empty() {
+            self.counters
+                .resize(self.addresses.len() + 1, MemberCounters::default());
+            self.counters.swap_remove(slot);
         }
-        Some(slot)
+        let moved = self.addresses.get(slot).copied();
+        let index = self.index_mut();
+        index.remove(&address);
+        if let Some(moved) = moved {
+            index.insert(moved, slot);
+        }
+    }
+
+    /// Counts for a member what was counted elsewhere.
+    pub(super) fn keep(&mut self, slot: usize, counters: MemberCounters) {
+        self.counters_mut(slot).add(counters);
     }
 
     pub(super) fn taken(&mut self, slot: usize, packets: u64) {
-        self.counters[slot].packets += packets;
+        self.counters_mut(slot).packets += packets;
     }
 
     pub(super) fn refused(&mut self, slot: usize, packets: u64, errno: i32) {
-        self.counters[slot].refused += packets;
-        self.counters[slot].errno_last = errno;
+        let counters = self.counters_mut(slot);
+        counters.refused += packets;
+        counters.errno_last = errno;
     }
 
-    pub(super) fn names(&self) -> &[Name] {
-        &self.names
+    pub(super) fn name(&self, slot: usize) -> Name {
+        Name::new(self.addresses[slot], self.local.is_ipv6())
     }
 
     pub(super) fn len(&self) -> usize {
-        self.names.len()
+        self.addresses.len()
     }
 
     pub(super) fn addresses(&self) -> impl ExactSizeIterator<Item = SocketAddr> + '_ {
         self.addresses.iter().copied()
     }
 
-    pub(super) fn counters(&self, address: SocketAddr) -> Option<MemberCounters> {
-        self.slots.get(&address).map(|&slot| self.counters[slot])
+    pub(super) fn address(&self, slot: usize) -> SocketAddr {
+        self.addresses[slot]
     }
 
-    /// What was sent to all, those who left included.
-    pub(super) fn sent(&self) -> Sent {
-        let mut sum = self.left;
-        for counters in &self.counters {
-            sum.add(counters.sent());
+    pub(super) fn slot_of(&self, address: SocketAddr) -> Option<usize> {
+        self.index().get(&address).copied()
+    }
+
+    pub(super) fn counters(&self, slot: usize) -> MemberCounters {
+        self.counters.get(slot).copied().unwrap_or_default()
+    }
+
+    fn counters_mut(&mut self, slot: usize) -> &mut MemberCounters {
+        if self.counters.len() <= slot {
+            self.counters
+                .resize(self.addresses.len(), MemberCounters::default());
         }
-        sum
+        &mut self.counters[slot]
     }
 
-    fn push(&mut self, address: SocketAddr) {
-        // Named before: it keeps its place.
-        if let Entry::Vacant(vacant) = self.slots.entry(address) {
-            vacant.insert(self.names.len());
-            self.names.push(Name::new(address, self.local.is_ipv6()));
-            self.addresses.push(address);
-            self.counters.push(MemberCounters::default());
-        }
-    }
-
-    /// Whether the socket can send there. One that is bound to all of IPv6 reaches IPv4 too, unless it was
-    /// told not to, which the first send will show.
-    fn reach(&self, address: SocketAddr) -> Result<(), GroupError> {
-        let local = self.local;
-        let reaches = match local.ip() {
-            IpAddr::V4(_) => address.is_ipv4(),
-            IpAddr::V6(ip) if ip.is_unspecified() => true,
-            IpAddr::V6(ip) => ip.to_ipv4_mapped().is_some() == address.is_ipv4(),
+    fn index(&self) -> &Index {
+        let make = || {
+            (0..)
+                .zip(&self.addresses)
+                .map(|(slot, &a)| (a, slot))
+                .collect()
         };
-        if reaches {
-            Ok(())
-        } else {
-            Err(GroupError::Family { address, local })
-        }
+        self.slots.get_or_init(make)
     }
 
-    fn check_room_for_distinct(&self, addresses: &[SocketAddr]) -> Result<(), GroupError> {
-        let distinct: HashSet<_> = addresses.iter().collect();
-        let members_max = self.members_max;
-        if distinct.len() > members_max {
-            return Err(GroupError::MembersMax { members_max });
-        }
-        Ok(())
+    fn index_mut(&mut self) -> &mut Index {
+        self.index();
+        self.slots.get_mut().expect("it has just been made")
     }
 }
 
-impl MemberCounters {
-    fn sent(&self) -> Sent {
-        Sent {
-            packets: self.packets,
-            refused: self.refused,
-        }
+/// Whether the socket can send there. One that is bound to all of IPv6 reaches IPv4 too, unless it was told
+/// not to, which the first send will show.
+#[inline]
+fn reach(local: SocketAddr, address: SocketAddr) -> Result<(), GroupError> {
+    let reaches = match local.ip() {
+        IpAddr::V4(_) => address.is_ipv4(),
+        IpAddr::V6(ip) if ip.is_unspecified() => true,
+        IpAddr::V6(ip) => ip.to_ipv4_mapped().is_some() == address.is_ipv4(),
+    };
+    if reaches {
+        Ok(())
+    } else {
+        Err(GroupError::Family { address, local })
+    }
+}
+
+/// As `<`, but for the case that matters quicker.
+#[inline]
+fn is_less(a: SocketAddr, b: SocketAddr) -> bool {
+    let key = |v4: SocketAddrV4| u64::from(v4.ip().to_bits()) << 16 | u64::from(v4.port());
+    match (a, b) {
+        (SocketAddr::V4(a), SocketAddr::V4(b)) => key(a) < key(b),
+        _ => a < b,
     }
 }
 

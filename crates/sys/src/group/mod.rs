@@ -17,7 +17,12 @@
 //! is `MSG_DONTWAIT`. Not here: who the members are, pace, retransmission, and any answer from a member.
 
 mod direct;
+mod kernel;
 mod members;
+mod netlink;
+mod network;
+mod table;
+mod uring;
 
 use std::fmt;
 use std::io;
@@ -29,8 +34,12 @@ use thiserror::Error;
 
 use crate::memory::{Area, MemoryError};
 use crate::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
-use direct::Direct;
+use direct::{Direct, Slots};
+use kernel::Kernel;
+pub use kernel::{KernelError, LANES_MAX};
 use members::Members;
+use uring::Uring;
+pub use uring::UringError;
 
 /// Members that a group may be opened for.
 pub const MEMBERS_MAX: usize = 131_072;
@@ -41,9 +50,17 @@ pub struct Group {
     way: Way,
     reason: String,
     members: Members,
-    direct: Direct,
+    sender: Sender,
     area: Option<Area>,
     sends: u64,
+    sent: Sent,
+}
+
+/// Who sends.
+enum Sender {
+    Direct(Direct),
+    Kernel(Box<Kernel>),
+    Uring(Box<Uring>),
 }
 
 /// A way to replicate, best first.
@@ -92,6 +109,18 @@ pub struct Counters {
     pub crossings: u64,
     /// Trains that were refused whole and sent as single packets instead.
     pub trains_cut: u64,
+    /// Members that the program replicates to at the moment; the others are sent to by `sendmmsg`.
+    pub members_in_lanes: usize,
+    /// Sends, each to a member, that the ring made without a copy, as the kernel has reported so far.
+    pub zero_copy: u64,
+    /// Sends from registered memory that the kernel copied all the same.
+    pub copied: u64,
+    /// Packets, or whole trains, that the program has cloned.
+    pub clones: u64,
+    /// Packets, or whole trains, that were cloned for many members.
+    pub passes: u64,
+    /// Those that did not reach the program, so that their members were sent to by `sendmmsg`.
+    pub passes_missed: u64,
 }
 
 /// What was sent to a member since it joined.
@@ -115,9 +144,12 @@ pub enum GroupError {
     /// The kernel does not cut trains.
     #[error("this kernel has no UDP_SEGMENT (Linux 4.18): {0}; ask for the way loop")]
     UdpSegment(#[source] io::Error),
-    /// The way that was asked for is not built into this version.
-    #[error("the way {0} is not available")]
-    Way(Way),
+    /// No ring sends here.
+    #[error("{0}")]
+    Uring(#[source] UringError),
+    /// No program replicates here.
+    #[error("{0}")]
+    Kernel(#[source] KernelError),
     /// There is no memory for the area.
     #[error("the group's area: {0}")]
     Area(#[from] MemoryError),
@@ -189,19 +221,22 @@ impl Group {
         }
         let local = socket.local_addr().map_err(GroupError::Socket)?;
         let members = Members::new(local, members_max);
-        let area = match options.area_bytes {
-            0 => None,
-            bytes => Some(Area::map(bytes)?),
+        let (way, reason, sender) = choose(&socket, options)?;
+        // The ring holds the memory that it has registered.
+        let area = if way == Way::Uring {
+            None
+        } else {
+            map_area(options)?
         };
-        let (way, reason, direct) = choose(&socket, options.way)?;
         Ok(Self {
             socket,
             way,
             reason,
             members,
-            direct,
+            sender,
             area,
             sends: 0,
+            sent: Sent::default(),
         })
     }
 
@@ -212,7 +247,11 @@ impl Group {
     ///
     /// If there are too many or one can not be reached from this socket's family; the old group stays.
     pub fn set_members(&mut self, addresses: &[SocketAddr]) -> Result<(), GroupError> {
-        self.members.replace(addresses)
+        self.members.replace(addresses)?;
+        if let Sender::Kernel(kernel) = &mut self.sender {
+            kernel.replace(&self.socket, &self.members);
+        }
+        Ok(())
     }
 
     /// Adds a member; whether it was none before.
@@ -221,12 +260,23 @@ impl Group {
     ///
     /// As [`Group::set_members`].
     pub fn add(&mut self, address: SocketAddr) -> Result<bool, GroupError> {
-        self.members.add(address)
+        let is_new = self.members.add(address)?;
+        if is_new && let Sender::Kernel(kernel) = &mut self.sender {
+            kernel.add(&self.socket, &self.members);
+        }
+        Ok(is_new)
     }
 
     /// Removes a member; whether it was one.
     pub fn remove(&mut self, address: SocketAddr) -> bool {
-        self.members.remove(address).is_some()
+        let Some(slot) = self.members.slot_of(address) else {
+            return false;
+        };
+        if let Sender::Kernel(kernel) = &mut self.sender {
+            kernel.remove(&mut self.members, slot);
+        }
+        self.members.remove(slot);
+        true
     }
 
     /// Sends one datagram to every member.
@@ -245,8 +295,10 @@ impl Group {
     /// As [`Group::send`].
     pub fn send_train(&mut self, bytes: &[u8], stride: usize) -> Result<Sent, GroupError> {
         let train = Train::new(bytes, stride)?;
+        let sent = self.sender.send(&self.socket, &mut self.members, train);
         self.sends += 1;
-        Ok(self.direct.send(&self.socket, &mut self.members, train))
+        self.sent.add(sent);
+        Ok(sent)
     }
 
     /// Sends a train that lies in the area, without a copy where the way can.
@@ -259,11 +311,12 @@ impl Group {
         range: Range<usize>,
         stride: usize,
     ) -> Result<Sent, GroupError> {
-        let area = self.area.as_ref();
-        let bytes = area_bytes(area, &range)?;
-        let train = Train::new(bytes, stride)?;
-        self.sends += 1;
-        Ok(self.direct.send(&self.socket, &mut self.members, train))
+        let (start, length) = self.area_range(&range)?;
+        // SAFETY: `area_range` has seen that the range lies within the area, which is mapped, initialised
+        // (zeroed by the kernel) and lives as long as `self`. It is written through `area_mut` alone, whose
+        // borrow has ended.
+        let bytes = unsafe { std::slice::from_raw_parts(start.cast_const(), length) };
+        self.send_train(bytes, stride)
     }
 
     /// Part of the area, to be written. It waits until the kernel has let go of it.
@@ -272,12 +325,31 @@ impl Group {
     ///
     /// If the area has no such bytes.
     pub fn area_mut(&mut self, range: Range<usize>) -> Result<&mut [u8], GroupError> {
-        let bytes = area_bytes(self.area.as_ref(), &range)?;
-        let (start, length) = (bytes.as_ptr().cast_mut(), bytes.len());
-        // SAFETY: `area_bytes` has seen that the range lies within the area, which is mapped writable and
+        let (start, length) = self.area_range(&range)?;
+        if let Sender::Uring(uring) = &mut self.sender {
+            uring.settle();
+        }
+        // SAFETY: `area_range` has seen that the range lies within the area, which is mapped writable and
         // lives as long as `self`. The group has the area's only handle and gives out references to it
         // through `&mut self` alone, so that this one is alone as long as it lives.
         Ok(unsafe { std::slice::from_raw_parts_mut(start, length) })
+    }
+
+    fn area_range(&self, range: &Range<usize>) -> Result<(*mut u8, usize), GroupError> {
+        let area = match &self.sender {
+            Sender::Uring(uring) => uring.area.as_ref(),
+            Sender::Direct(_) | Sender::Kernel(_) => self.area.as_ref(),
+        };
+        let area_bytes = area.map_or(0, Area::bytes_total);
+        let (start, end) = (range.start, range.end);
+        let Some(area) = area.filter(|_| start <= end && end <= area_bytes) else {
+            return Err(GroupError::Outside {
+                start,
+                end,
+                area_bytes,
+            });
+        };
+        Ok((area.base().as_ptr().wrapping_add(start), end - start))
     }
 
     /// The way it sends.
@@ -318,20 +390,56 @@ impl Group {
     /// What it has done so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        let Sent { packets, refused } = self.members.sent();
-        Counters {
+        let Sent { packets, refused } = self.sent;
+        let direct = self.sender.direct();
+        let mut counters = Counters {
             sends: self.sends,
             packets,
             refused,
-            crossings: self.direct.crossings,
-            trains_cut: self.direct.trains_cut,
+            crossings: direct.crossings,
+            trains_cut: direct.trains_cut,
+            ..Counters::default()
+        };
+        if let Sender::Kernel(kernel) = &self.sender {
+            (counters.clones, counters.members_in_lanes) = kernel.clones();
+            (counters.passes, counters.passes_missed) = (kernel.passes, kernel.passes_missed);
         }
+        if let Sender::Uring(uring) = &self.sender {
+            (counters.zero_copy, counters.copied) = (uring.zero_copy, uring.copied);
+        }
+        counters
     }
 
     /// What was sent to a member since it joined; `None` if it is none.
     #[must_use]
     pub fn member_counters(&self, address: SocketAddr) -> Option<MemberCounters> {
-        self.members.counters(address)
+        let slot = self.members.slot_of(address)?;
+        let mut counters = self.members.counters(slot);
+        if let Sender::Kernel(kernel) = &self.sender {
+            counters.add(kernel.counters(slot));
+        }
+        Some(counters)
+    }
+}
+
+impl Sender {
+    fn send(&mut self, socket: &UdpSocket, members: &mut Members, train: Train<'_>) -> Sent {
+        match self {
+            Self::Direct(direct) => {
+                let all = Slots::All(members.len());
+                direct.send(socket.as_raw_fd(), members, all, train)
+            }
+            Self::Kernel(kernel) => kernel.send(socket, members, train),
+            Self::Uring(uring) => uring.send(socket.as_raw_fd(), members, train),
+        }
+    }
+
+    fn direct(&self) -> &Direct {
+        match self {
+            Self::Direct(direct) => direct,
+            Self::Kernel(kernel) => &kernel.direct,
+            Self::Uring(uring) => &uring.direct,
+        }
     }
 }
 
@@ -366,6 +474,16 @@ impl Sent {
     fn add(&mut self, other: Self) {
         self.packets += other.packets;
         self.refused += other.refused;
+    }
+}
+
+impl MemberCounters {
+    fn add(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.refused += other.refused;
+        if other.refused > 0 {
+            self.errno_last = other.errno_last;
+        }
     }
 }
 
@@ -415,53 +533,43 @@ impl Default for Options {
     }
 }
 
-fn choose(socket: &UdpSocket, wanted: Option<Way>) -> Result<(Way, String, Direct), GroupError> {
-    let mut reason = String::new();
+fn choose(socket: &UdpSocket, options: &Options) -> Result<(Way, String, Sender), GroupError> {
+    if let Some(way) = options.way {
+        return Ok((way, "asked for".to_owned(), open_way(socket, way, options)?));
+    }
+    let mut refusals = Vec::new();
     for way in Way::ALL {
-        if wanted.is_some_and(|wanted| wanted != way) {
-            continue;
-        }
-        match open_way(socket, way) {
-            Ok(direct) => {
-                if wanted.is_some() {
-                    "asked for".clone_into(&mut reason);
-                } else if reason.is_empty() {
-                    "the best there is".clone_into(&mut reason);
-                }
-                return Ok((way, reason, direct));
+        match open_way(socket, way, options) {
+            Ok(sender) if refusals.is_empty() => {
+                return Ok((way, "the best there is".to_owned(), sender));
             }
-            Err(error) if wanted.is_some() => return Err(error),
-            Err(error) => {
-                let but = if reason.is_empty() { "" } else { "; " };
-                reason += &format!("{but}not {way}: {error}");
-            }
+            Ok(sender) => return Ok((way, refusals.join("; "), sender)),
+            Err(error) => refusals.push(format!("not {way}: {error}")),
         }
     }
     unreachable!("the way loop needs nothing and is always available")
 }
 
-fn open_way(socket: &UdpSocket, way: Way) -> Result<Direct, GroupError> {
-    match way {
-        Way::Kernel | Way::Uring => Err(GroupError::Way(way)),
-        Way::Sendmmsg => Direct::sendmmsg(socket.as_raw_fd()),
-        Way::Loop => Direct::by_loop(socket.as_raw_fd()),
-    }
+fn open_way(socket: &UdpSocket, way: Way, options: &Options) -> Result<Sender, GroupError> {
+    let fd = socket.as_raw_fd();
+    Ok(match way {
+        Way::Kernel => {
+            let direct = Direct::sendmmsg(fd)?;
+            let kernel = Kernel::open(socket, direct, options.members_max)?;
+            Sender::Kernel(Box::new(kernel))
+        }
+        Way::Uring => {
+            let area = map_area(options)?;
+            Sender::Uring(Box::new(Uring::open(Direct::sendmmsg(fd)?, area)?))
+        }
+        Way::Sendmmsg => Sender::Direct(Direct::sendmmsg(fd)?),
+        Way::Loop => Sender::Direct(Direct::by_loop(fd)?),
+    })
 }
 
-fn area_bytes<'a>(area: Option<&'a Area>, range: &Range<usize>) -> Result<&'a [u8], GroupError> {
-    let area_bytes = area.map_or(0, Area::bytes_total);
-    let (start, end) = (range.start, range.end);
-    let Some(area) = area.filter(|_| start <= end && end <= area_bytes) else {
-        return Err(GroupError::Outside {
-            start,
-            end,
-            area_bytes,
-        });
-    };
-    let base = area.base().as_ptr().wrapping_add(start);
-    // SAFETY: the range lies within the area, which is mapped, initialised (zeroed by the kernel) and lives
-    // as long as the borrow of it; writes go through `Group::area_mut`, which borrows the group mutably.
-    Ok(unsafe { std::slice::from_raw_parts(base, end - start) })
+fn map_area(options: &Options) -> Result<Option<Area>, GroupError> {
+    let bytes = options.area_bytes;
+    Ok((bytes > 0).then(|| Area::map(bytes)).transpose()?)
 }
 
 #[cfg(test)]

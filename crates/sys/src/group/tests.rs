@@ -11,7 +11,7 @@ const LOOPBACKS: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
 fn ways() -> Vec<Way> {
     Way::ALL
         .into_iter()
-        .filter(|&way| open_way(&bind(LOOPBACKS[0]), way).is_ok())
+        .filter(|&way| open_way(&bind(LOOPBACKS[0]), way, &Options::default()).is_ok())
         .collect()
 }
 

@@ -6,7 +6,7 @@
 mod disk;
 mod host;
 mod memory;
-mod network;
+pub(crate) mod network;
 mod ring;
 mod udp;
 

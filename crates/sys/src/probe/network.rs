@@ -187,6 +187,11 @@ impl Features {
     }
 }
 
+/// Whether a device cuts UDP trains itself; no if it can not be asked. Any socket will do to ask by.
+pub(crate) fn segments_udp(socket: &UdpSocket, interface: &str) -> bool {
+    Features::ask(socket, interface).is_ok_and(|f| f.any(&["tx-udp-segmentation"]))
+}
+
 /// One ethtool command, whose answer overwrites `command`.
 fn ethtool(socket: &UdpSocket, interface: &str, command: &mut [u32]) -> io::Result<()> {
     let mut request = named(interface);
