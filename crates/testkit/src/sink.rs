@@ -133,7 +133,7 @@ impl Sink {
         ports: RangeInclusive<u16>,
         verdict: Verdict,
     ) -> Result<Self, SinkError> {
-        Self::load(netns, device, ports, verdict, 1)
+        Self::load(netns, device, ports, verdict, 1, false)
     }
 
     /// Counts and drops UDP to `ports` that reaches `device` in `netns`, but looks at the RTP header of every
@@ -152,7 +152,22 @@ impl Sink {
         ports: RangeInclusive<u16>,
         look_every: u16,
     ) -> Result<Self, SinkError> {
-        Self::load(netns, device, ports, Verdict::Drop, look_every)
+        Self::load(netns, device, ports, Verdict::Drop, look_every, false)
+    }
+
+    /// The same, of a sender whose RTP timestamps are CLOCK_MONOTONIC in ticks of 90 kHz, modulo 2^32: a packet is
+    /// late by when it arrived minus when it says it was sent, whatever the first one was.
+    ///
+    /// # Panics
+    ///
+    /// If `ports` is empty, or `look_every` is 0.
+    pub fn attach_by_clock(
+        netns: &Netns,
+        device: &str,
+        ports: RangeInclusive<u16>,
+        look_every: u16,
+    ) -> Result<Self, SinkError> {
+        Self::load(netns, device, ports, Verdict::Drop, look_every, true)
     }
 
     /// The same in the namespace that this thread is in.
@@ -172,6 +187,7 @@ impl Sink {
         ports: RangeInclusive<u16>,
         verdict: Verdict,
         look_every: u16,
+        by_clock: bool,
     ) -> Result<Self, SinkError> {
         let mut sink = Self::prepare(ports, verdict, look_every)?;
         netns.run(|| sink.attach_to(device))?;
@@ -197,6 +213,7 @@ impl Sink {
             .override_global("PORT_COUNT", &count, true)
             .override_global("VERDICT", &verdict, true)
             .override_global("LOOK_EVERY", &u32::from(look_every), true)
+            .override_global("BY_CLOCK", &u32::from(by_clock), true)
             .map_max_entries("ports", count)
             .load(PROGRAM)?;
         let program: &mut SchedClassifier = ebpf
@@ -661,6 +678,25 @@ mod tests {
         // The two first packets are late by nothing: in the step that begins at zero.
         assert_eq!(histogram.quantile_ns(0.5), Some(LATENESS_STEP_NS));
         assert!(histogram.quantile_ns(1.0).unwrap() >= 400_000_000);
+    }
+
+    #[test]
+    fn by_the_clock_the_first_packet_is_late_too() {
+        crate::require_root!();
+        let testbed = Testbed::new(Options::default()).unwrap();
+        let sink = Sink::attach_by_clock(&testbed.rcv, RCV_DEVICE, FIRST..=LAST, 1).unwrap();
+        let clock = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let ticks = clock.tv_sec * 90_000 + clock.tv_nsec * 9 / 100_000;
+        let now = u32::try_from(ticks & 0xffff_ffff).unwrap();
+        // 36,000 ticks are 400 ms ago.
+        sender(&testbed, FIRST)
+            .send(&rtp(0, now.wrapping_sub(36_000)))
+            .unwrap();
+        sender(&testbed, LAST).send(&rtp(0, now)).unwrap();
+        assert_eq!(totals_at(&sink, 2).packets, 2);
+        let late = [FIRST, LAST].map(|port| sink.port(port).unwrap().lateness_ns);
+        assert!(late[0].0 >= 400_000_000, "{late:?}");
+        assert!(late[1].0 > -1_000_000 && late[1].1 < late[0].1, "{late:?}");
     }
 
     #[test]
