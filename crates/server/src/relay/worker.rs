@@ -45,6 +45,8 @@ pub(super) struct Worker {
     playable: Option<Playable>,
     odd: Odd,
     told: Told,
+    /// When nothing was there to be taken, last.
+    empty_ns: u64,
 }
 
 /// One form of the stream and who gets it, by the address of ours that they get it from.
@@ -99,6 +101,7 @@ impl Worker {
             playable: None,
             odd: Odd::default(),
             told: Told::default(),
+            empty_ns: monotonic_ns(),
         }
     }
 
@@ -129,6 +132,8 @@ impl Worker {
     /// Takes a batch; whether there may be more.
     fn take(&mut self) -> bool {
         let now_ns = monotonic_ns();
+        // As early as it may have been: what came while a train was sent has waited since then.
+        let arrived_ns = self.empty_ns;
         let Self {
             channel,
             receiver,
@@ -145,20 +150,20 @@ impl Worker {
             for datagram in message.datagrams() {
                 let note = |note| odd.note(channel.name(), note);
                 let kind = follower.follow(message.from, datagram, now_ns, note);
-                if !plain.push(&[], datagram, now_ns) {
+                if !plain.push(&[], datagram, arrived_ns) {
                     told.too_long += u64::from(!datagram.is_empty());
                 }
                 match kind {
                     Kind::Rtp(header) => {
                         *playable = Some(playable_rtp(&header, now_ns));
-                        players.push(&[], datagram, now_ns);
+                        players.push(&[], datagram, arrived_ns);
                     }
                     Kind::TransportStream => {
                         let head = stamper.stamp(now_ns);
                         if let Some(header) = Header::read(&head) {
                             *playable = Some(playable_rtp(&header, now_ns));
                         }
-                        players.push(&head, datagram, now_ns);
+                        players.push(&head, datagram, arrived_ns);
                     }
                     Kind::Other => {}
                 }
@@ -169,6 +174,9 @@ impl Worker {
             warn!("{}: receiving: {error}", channel.name());
             0
         });
+        if received == 0 {
+            self.empty_ns = now_ns;
+        }
         if self.delay_ns == 0 {
             self.plain.flush();
             self.players.flush();
@@ -188,7 +196,7 @@ impl Worker {
     }
 
     /// Sleeps until there is something to do.
-    fn rest(&self) {
+    fn rest(&mut self) {
         let waiting = [&self.plain, &self.players].map(|lane| lane.former.waiting_since_ns());
         let due_ns = waiting.into_iter().flatten().min();
         let now_ns = monotonic_ns();
@@ -209,6 +217,11 @@ impl Worker {
         ];
         // A signal only makes the round come early.
         poll(&mut awaited, Some(&timeout)).ok();
+        let woken_ns = monotonic_ns();
+        // If it slept there was nothing, until just now.
+        if woken_ns - now_ns > SLEPT_NS {
+            self.empty_ns = woken_ns;
+        }
     }
 
     /// Looks after what only time tells.
@@ -446,6 +459,9 @@ fn unspecified(is_ipv4: bool) -> IpAddr {
 
 /// Batches of a round.
 const ROUNDS_MAX: usize = 64;
+
+/// Longer than it takes to see that there is no need to sleep.
+const SLEPT_NS: u64 = 50_000;
 
 /// How long a thread sleeps at the most.
 const REST_NS_MAX: u64 = 500_000_000;
