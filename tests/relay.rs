@@ -139,7 +139,7 @@ fn rtp(sequence: u16, bytes: usize) -> Vec<u8> {
         ssrc: 7,
     };
     let mut packet = header.to_bytes().to_vec();
-    packet.extend((0..bytes - packet.len()).map(|i| (i ^ usize::from(sequence)) as u8));
+    packet.extend((0..bytes - packet.len()).map(|i| (i ^ usize::from(sequence)).to_le_bytes()[0]));
     packet
 }
 
@@ -368,7 +368,7 @@ fn gst(site: &Site, url: &str) -> usize {
     command.arg(format!("location={}", out.path().display()));
     let mut player = Process::start(&mut command).unwrap();
     let give_up = Instant::now() + LONG;
-    let bytes = || out.as_file().metadata().unwrap().len() as usize;
+    let bytes = || out.as_file().metadata().unwrap().len();
     while bytes() < 30 * 188 {
         assert!(
             player.is_running().unwrap() && Instant::now() < give_up,

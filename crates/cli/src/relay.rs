@@ -183,7 +183,7 @@ impl RelayCommand {
             rtp_ports: (self.rtp_ports.0, self.rtp_ports.1),
             api_address: self
                 .api
-                .unwrap_or(Listen::At((Ipv4Addr::LOCALHOST, API_PORT).into()))
+                .unwrap_or_else(|| Listen::At((Ipv4Addr::LOCALHOST, API_PORT).into()))
                 .address(),
             token: self.token()?,
             core: self.core,
