@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use crate::bench_lock::{self, Lock};
+use crate::bench_relay::{self, RelayBench};
 use crate::bench_serve::{self, Serve};
 
 /// Measure what Onrush does, and judge it
@@ -26,6 +27,7 @@ pub(crate) struct Bench {
 enum Experiment {
     Serve(Serve),
     Lock(Lock),
+    Relay(RelayBench),
 }
 
 /// Carries out an experiment, or prints one that was.
@@ -37,5 +39,6 @@ pub(crate) fn run(bench: &Bench, out: &mut dyn Write) -> anyhow::Result<ExitCode
     match &bench.experiment {
         Experiment::Serve(arguments) => bench_serve::run(arguments, out),
         Experiment::Lock(arguments) => bench_lock::run(arguments, out),
+        Experiment::Relay(arguments) => bench_relay::run(arguments, out),
     }
 }

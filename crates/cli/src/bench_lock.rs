@@ -133,7 +133,7 @@ fn work(worker: &[String], out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn bar() -> (ProgressBar, impl FnMut(f64)) {
+pub(crate) fn bar() -> (ProgressBar, impl FnMut(f64)) {
     // Hidden by itself where stderr is no terminal.
     let bar = ProgressBar::new(1000).with_style(
         ProgressStyle::with_template("{bar:30} {percent} %  {elapsed}")
@@ -149,7 +149,7 @@ fn bar() -> (ProgressBar, impl FnMut(f64)) {
     (bar, move |part| moved.set_position((part * 1000.0) as u64))
 }
 
-fn command() -> String {
+pub(crate) fn command() -> String {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     format!("onrush {}", arguments.join(" "))
 }

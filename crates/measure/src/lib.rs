@@ -18,5 +18,6 @@ pub mod machine;
 pub mod plot;
 pub mod primitives;
 pub mod report;
+pub mod relay;
 pub mod serve;
 pub mod stats;

@@ -10,7 +10,7 @@ mod engine;
 mod film;
 mod plain;
 pub mod report;
-mod run;
+pub(crate) mod run;
 
 use std::fmt;
 use std::io;
