@@ -17,7 +17,7 @@ pub mod lock;
 pub mod machine;
 pub mod plot;
 pub mod primitives;
-pub mod report;
 pub mod relay;
+pub mod report;
 pub mod serve;
 pub mod stats;

@@ -31,7 +31,6 @@ use thiserror::Error;
 use crate::experiment::{Environment, Record};
 use crate::histogram::Histogram;
 use crate::machine::{Awake, core_times, cpu_ns_of_all, threads_named};
-use crate::serve::run::arrivals;
 use crate::stats::ratio;
 
 /// Its name on the command line and in files.
@@ -235,7 +234,7 @@ fn run(
     let all = packets * u64::from(case.receivers);
     wait_until(|| sink.totals().is_ok_and(|totals| totals.packets >= all));
     // What the last trains were late by counts too.
-    let lateness = arrivals(&sink.lateness()?).since(&before.lateness);
+    let lateness = Histogram::from(&sink.lateness()?).since(&before.lateness);
     relay_is_done(channel, packets);
     let told = channel.told();
     drop(relay);
@@ -315,7 +314,7 @@ impl Snapshot {
             // What keeps a processor awake is rest all the same.
             idle_ns: idle_ns + awake.map_or(0, Awake::cpu_ns),
             packets: sink.totals()?.packets,
-            lateness: arrivals(&sink.lateness()?),
+            lateness: Histogram::from(&sink.lateness()?),
         })
     }
 }

@@ -176,7 +176,7 @@ impl Sink {
         ports: RangeInclusive<u16>,
         look_every: u16,
     ) -> Result<Self, SinkError> {
-        let mut sink = Self::prepare(ports, Verdict::Drop, look_every)?;
+        let mut sink = Self::prepare(ports, Verdict::Drop, look_every, false)?;
         sink.attach_to(device)?;
         Ok(sink)
     }
@@ -189,7 +189,7 @@ impl Sink {
         look_every: u16,
         by_clock: bool,
     ) -> Result<Self, SinkError> {
-        let mut sink = Self::prepare(ports, verdict, look_every)?;
+        let mut sink = Self::prepare(ports, verdict, look_every, by_clock)?;
         netns.run(|| sink.attach_to(device))?;
         Ok(sink)
     }
@@ -198,6 +198,7 @@ impl Sink {
         ports: RangeInclusive<u16>,
         verdict: Verdict,
         look_every: u16,
+        by_clock: bool,
     ) -> Result<Self, SinkError> {
         assert!(!ports.is_empty(), "a sink counts at least one port");
         assert!(look_every > 0, "a sink looks at times");

@@ -10,7 +10,7 @@ mod engine;
 mod film;
 mod plain;
 pub mod report;
-pub(crate) mod run;
+mod run;
 
 use std::fmt;
 use std::io;

@@ -370,21 +370,6 @@ impl From<sink::Counts> for Arrived {
     }
 }
 
-/// The sink's histogram as one of ours.
-pub(crate) fn arrivals(sink: &sink::Histogram) -> Histogram {
-    let mut histogram = Histogram::default();
-    histogram.count(i64::MIN, sink.under);
-    for (i, &count) in (0..).zip(&sink.steps) {
-        histogram.count(sink::LATENESS_FLOOR_NS + i * sink::LATENESS_STEP_NS, count);
-    }
-    histogram.count(i64::MAX, sink.over);
-    histogram
-}
-
-const _: () = assert!(
-    histogram::FIRST_NS == sink::LATENESS_FLOOR_NS && histogram::STEP_NS == sink::LATENESS_STEP_NS
-);
-
 #[cfg(test)]
 mod tests {
     use super::*;
