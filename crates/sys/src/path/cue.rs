@@ -6,7 +6,9 @@
 //!
 //! `sendfile` and not the ring, because there is no such opcode: `IORING_OP_SPLICE` always runs on a kernel
 //! worker (io_uring/splice.c, `io_splice`: `REQ_F_FORCE_ASYNC`), which costs a change of thread for each block
-//! where `sendfile` costs a crossing. What the ring does better is a whole schedule in one entry.
+//! where `sendfile` costs a crossing. What the ring does better is a whole schedule in one entry: [`chain`].
+
+pub mod chain;
 
 use std::fs::File;
 use std::io;
