@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
+use crate::bench_cue::{self, Cue};
 use crate::bench_lock::{self, Lock};
 use crate::bench_relay::{self, RelayBench};
 use crate::bench_serve::{self, Serve};
@@ -28,6 +29,7 @@ enum Experiment {
     Serve(Serve),
     Lock(Lock),
     Relay(RelayBench),
+    Cue(Cue),
 }
 
 /// Carries out an experiment, or prints one that was.
@@ -40,5 +42,6 @@ pub(crate) fn run(bench: &Bench, out: &mut dyn Write) -> anyhow::Result<ExitCode
         Experiment::Serve(arguments) => bench_serve::run(arguments, out),
         Experiment::Lock(arguments) => bench_lock::run(arguments, out),
         Experiment::Relay(arguments) => bench_relay::run(arguments, out),
+        Experiment::Cue(arguments) => bench_cue::run(arguments, out),
     }
 }

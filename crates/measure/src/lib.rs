@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod compare;
+pub mod cue;
 pub mod experiment;
 pub mod figures;
 pub mod histogram;

@@ -1,0 +1,185 @@
+//! One run: somebody sends, somebody receives, somebody else has what is left of the processor.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use onrush_sys::clock::monotonic_ns;
+use onrush_sys::fs::advise_done;
+use onrush_sys::thread::{allowed_cores, keep_off, raise_open_files_limit};
+
+use super::senders::{self, Progress, Task};
+use super::watch::{Metering, Receivers, switches};
+use super::{Cell, CueError, Run, Set, Settings, TRANSFERS_MAX, system};
+use crate::machine::{cpu_ns_of_all, threads_named};
+
+/// From the first byte to the measured stretch: sockets have found their sizes, schedules have settled.
+const WARM_UP: Duration = Duration::from_millis(300);
+
+/// What a run from the disk may take.
+const COLD_NS_MAX: u64 = 4_000_000_000;
+
+/// Files are on a disk; the usual place of temporary ones may be memory.
+const FOLDER: &str = "/var/tmp";
+
+/// What all runs share.
+pub(super) struct Stage {
+    settings: Settings,
+    small: Arc<File>,
+    large: Arc<File>,
+    /// Where senders and the metering thread run, and where receivers do.
+    cores: (usize, usize),
+}
+
+/// What is read before and after.
+struct Reading {
+    at_ns: u64,
+    cpu_ns: u64,
+    switches: (u64, u64),
+    calls: u64,
+    received: Vec<u64>,
+}
+
+impl Stage {
+    pub(super) fn set_up(settings: &Settings) -> Result<Self, CueError> {
+        raise_open_files_limit();
+        let cores = allowed_cores();
+        let [first, .., last] = cores[..] else {
+            return Err(CueError::OneProcessor);
+        };
+        keep_off(&[last]);
+        let film = |bytes| film(bytes).map_err(system("write a file of 1 GiB to /var/tmp"));
+        Ok(Self {
+            settings: settings.clone(),
+            small: film(settings.small_bytes)?,
+            large: film(settings.large_bytes)?,
+            cores: (last, first),
+        })
+    }
+
+    pub(super) fn run(&self, cell: Cell, repeat: u32) -> Result<Run, CueError> {
+        assert!(cell.transfers <= TRANSFERS_MAX, "settings were checked");
+        let (receivers, sockets) = Receivers::start(cell.transfers, self.cores.1)
+            .map_err(system("connect over loopback"))?;
+        let metering = cell.metered.then(|| Metering::start(self.cores.0));
+        let metering = metering.transpose().map_err(system("start a thread"))?;
+        let task = self.task(cell);
+        if task.once {
+            advise_done(&task.file, 0, 0);
+        }
+        let threads = senders::start(cell.contestant, &task, sockets);
+        let threads = threads.map_err(system("start a thread"))?;
+        if !task.once {
+            thread::sleep(WARM_UP);
+        }
+        let begin = Reading::take(&receivers, metering.as_ref());
+        self.wait(&task, begin.at_ns);
+        let end = Reading::take(&receivers, metering.as_ref());
+        task.progress.stopping.store(true, Ordering::Relaxed);
+        let mut void = None;
+        for thread in threads {
+            match thread.join() {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => void = Some(error.to_string()),
+                Err(_) => void = Some("a sender panicked".to_owned()),
+            }
+        }
+        let received = receivers.finish().map_err(system("receive"))?;
+        let sent = task.progress.sent_bytes.load(Ordering::Relaxed);
+        if sent != received && void.is_none() {
+            void = Some(format!("{sent} bytes were sent and {received} arrived"));
+        }
+        let parts = end.received.iter().zip(&begin.received);
+        Ok(Run {
+            cell,
+            repeat,
+            wall_ns: end.at_ns - begin.at_ns,
+            cpu_ns: end.cpu_ns - begin.cpu_ns,
+            voluntary: end.switches.0 - begin.switches.0,
+            involuntary: end.switches.1 - begin.switches.1,
+            calls: end.calls - begin.calls,
+            received_bytes: parts.map(|(end, begin)| end - begin).collect(),
+            total_bytes: (sent, received),
+            void,
+        })
+    }
+
+    fn task(&self, cell: Cell) -> Task {
+        let (file, bytes) = match cell.set {
+            Set::Cold | Set::Bare => (&self.large, self.settings.large_bytes),
+            _ => (&self.small, self.settings.small_bytes),
+        };
+        let once = cell.set == Set::Cold;
+        let parts = u64::from(cell.transfers);
+        let share = |part: u64| match once {
+            true => bytes * part / parts..bytes * (part + 1) / parts,
+            false => 0..bytes,
+        };
+        Task {
+            file: Arc::clone(file),
+            shares: (0..parts).map(share).collect(),
+            once,
+            core: self.cores.0,
+            left_to_others: self.settings.left_to_others,
+            progress: Arc::new(Progress::default()),
+        }
+    }
+
+    fn wait(&self, task: &Task, begin_ns: u64) {
+        if !task.once {
+            thread::sleep(Duration::from_nanos(self.settings.measured_ns));
+            return;
+        }
+        let transfers = u32::try_from(task.shares.len()).unwrap_or(u32::MAX);
+        while task.progress.done.load(Ordering::Relaxed) < transfers
+            && monotonic_ns() - begin_ns < COLD_NS_MAX
+        {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Reading {
+    fn take(receivers: &Receivers, metering: Option<&Metering>) -> Self {
+        let threads = threads_named(senders::THREAD_NAME);
+        Self {
+            switches: switches(&threads),
+            at_ns: monotonic_ns(),
+            cpu_ns: cpu_ns_of_all(&threads),
+            calls: metering.map_or(0, Metering::calls),
+            received: receivers.counts(),
+        }
+    }
+}
+
+/// A file on a disk, written and in memory.
+fn film(bytes: u64) -> io::Result<Arc<File>> {
+    let mut file = tempfile::tempfile_in(FOLDER)?;
+    let mut piece = vec![0; 1 << 20];
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for eight in piece.chunks_exact_mut(8) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        eight.copy_from_slice(&state.to_le_bytes());
+    }
+    let mut at = 0;
+    while at < bytes {
+        let part = usize::try_from(bytes - at).map_or(piece.len(), |left| left.min(piece.len()));
+        // So that no two pieces are alike to a disk that looks for that.
+        piece[..8].copy_from_slice(&at.to_le_bytes());
+        file.write_all(&piece[..part])?;
+        at += part as u64;
+    }
+    file.sync_all()?;
+    // Read once, so that it is in memory as a file that was read, not as one that was written.
+    let mut at = 0;
+    while at < bytes {
+        at += file.read_at(&mut piece, at)? as u64;
+    }
+    Ok(Arc::new(file))
+}

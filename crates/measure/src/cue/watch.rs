@@ -1,0 +1,157 @@
+//! Those who look on: receivers that count, and the metering thread.
+
+use std::fs;
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+
+use onrush_sys::thread::pin_to;
+use rustix::net::{RecvFlags, recv};
+use tokio::io::Interest;
+use tokio::task::JoinSet;
+
+/// Bytes that a receiver takes at once, without looking at them.
+const RECEIVE_BYTES: usize = 1 << 20;
+
+/// Calls between two looks at the clock of others.
+const CALLS_A_ROUND: u64 = 64;
+
+/// Takes what arrives, counts it, and throws it away.
+pub(super) struct Receivers {
+    counts: Arc<[AtomicU64]>,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+impl Receivers {
+    /// Connects so many pairs over loopback, and receives at the far ends on processor `core`.
+    pub(super) fn start(count: u32, core: usize) -> io::Result<(Self, Vec<TcpStream>)> {
+        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        let address = listener.local_addr()?;
+        let (mut near, mut far) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            near.push(TcpStream::connect(address)?);
+            far.push(listener.accept()?.0);
+        }
+        let counts: Arc<[AtomicU64]> = (0..count).map(|_| AtomicU64::new(0)).collect();
+        let its_counts = Arc::clone(&counts);
+        let thread = thread::Builder::new().name("cue-receive".to_owned());
+        let thread = thread.spawn(move || {
+            pin_to(core)?;
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_io()
+                .build()?;
+            runtime.block_on(async {
+                let mut all = JoinSet::new();
+                for (number, far) in far.into_iter().enumerate() {
+                    all.spawn(receive(far, Arc::clone(&its_counts), number));
+                }
+                while all.join_next().await.is_some() {}
+            });
+            Ok(())
+        })?;
+        Ok((Self { counts, thread }, near))
+    }
+
+    /// What each has counted so far.
+    pub(super) fn counts(&self) -> Vec<u64> {
+        let counts = self.counts.iter();
+        counts.map(|count| count.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Waits until the near ends are closed and all has arrived; how much that was.
+    pub(super) fn finish(self) -> io::Result<u64> {
+        let ended = self.thread.join();
+        ended.map_err(|_| io::Error::other("the receiver panicked"))??;
+        Ok(self.counts.iter().map(|c| c.load(Ordering::Relaxed)).sum())
+    }
+}
+
+async fn receive(far: TcpStream, counts: Arc<[AtomicU64]>, number: usize) -> io::Result<()> {
+    far.set_nonblocking(true)?;
+    let far = tokio::net::TcpStream::from_std(far)?;
+    // Never written to: with MSG_TRUNC TCP drops what it hands over (tcp(7)).
+    let mut unused = vec![0; RECEIVE_BYTES];
+    loop {
+        let taken = far
+            .async_io(Interest::READABLE, || {
+                recv(&far, &mut unused, RecvFlags::TRUNC).map_err(io::Error::from)
+            })
+            .await?;
+        if taken.1 == 0 {
+            return Ok(());
+        }
+        counts[number].fetch_add(taken.1 as u64, Ordering::Relaxed);
+        // Others want to be received as well.
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A thread that makes cheap system calls for as long as it lives, as the paper's metering process did.
+pub(super) struct Metering {
+    stopping: Arc<AtomicBool>,
+    calls: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Metering {
+    /// On processor `core`.
+    pub(super) fn start(core: usize) -> io::Result<Self> {
+        let stopping = Arc::new(AtomicBool::new(false));
+        let calls = Arc::new(AtomicU64::new(0));
+        let (its_stopping, its_calls) = (Arc::clone(&stopping), Arc::clone(&calls));
+        let thread = thread::Builder::new().name("metering".to_owned());
+        let thread = thread.spawn(move || {
+            if pin_to(core).is_err() {
+                return;
+            }
+            while !its_stopping.load(Ordering::Relaxed) {
+                for _ in 0..CALLS_A_ROUND {
+                    // The paper's gettimeofday is no system call any more.
+                    std::hint::black_box(rustix::process::getppid());
+                }
+                its_calls.fetch_add(CALLS_A_ROUND, Ordering::Relaxed);
+            }
+        })?;
+        Ok(Self {
+            stopping,
+            calls,
+            thread: Some(thread),
+        })
+    }
+
+    pub(super) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Metering {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It can not panic.
+            drop(thread.join());
+        }
+    }
+}
+
+/// How often these threads gave the processor up, and how often it was taken from them.
+pub(super) fn switches(threads: &[u32]) -> (u64, u64) {
+    let of = |thread: &u32| {
+        let status = fs::read_to_string(format!("/proc/self/task/{thread}/status"));
+        let status = status.unwrap_or_default();
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|line| line.trim().parse().ok()).unwrap_or(0)
+        };
+        (
+            field("voluntary_ctxt_switches:"),
+            field("nonvoluntary_ctxt_switches:"),
+        )
+    };
+    let sums = threads.iter().map(of);
+    sums.fold((0, 0), |(v, i), (voluntary, involuntary)| {
+        (v + voluntary, i + involuntary)
+    })
+}
