@@ -34,6 +34,9 @@ pub const BLOCK_BYTES_TODAY: u32 = 256 << 10;
 /// Transfers at once, at the most.
 pub const TRANSFERS_MAX: u32 = 256;
 
+/// Transfers at once that are judged.
+pub const TRANSFERS_JUDGED: u32 = 64;
+
 /// How the experiment is carried out.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Settings {
@@ -47,6 +50,8 @@ pub struct Settings {
     pub small_bytes: u64,
     /// The file that is read from the disk.
     pub large_bytes: u64,
+    /// What all receivers together take of a line that is slower than the senders.
+    pub line_bytes_a_second: u64,
     /// Numbers of transfers, for how things scale.
     pub scaling: Vec<u32>,
     /// Whether the paper's sets are measured, too.
@@ -101,6 +106,8 @@ pub enum Set {
     Parallel,
     /// Many, beside the metering thread.
     Scaling,
+    /// As many as are judged, over a line that is slower than they are.
+    Line,
     /// One large file as fast as it goes.
     Bare,
     /// A file that is not in memory.
@@ -174,10 +181,11 @@ impl Settings {
     pub fn full() -> Self {
         Self {
             repeats: 3,
-            measured_ns: 1_000_000_000,
-            left_to_others: 0.5,
+            measured_ns: 700_000_000,
+            left_to_others: onrush_server::transfer::Settings::default().left_to_others,
             small_bytes: 12 << 20,
             large_bytes: 1 << 30,
+            line_bytes_a_second: 2_500_000_000,
             scaling: vec![1, 4, 16, 64, 256],
             sets: true,
         }
@@ -236,6 +244,12 @@ impl Settings {
             let all = [UserDriven, UserLoop, Fair, Adaptive];
             add(Set::Scaling, transfers, true, &all);
         }
+        add(
+            Set::Line,
+            TRANSFERS_JUDGED,
+            true,
+            &[UserDriven, UserLoop, Fair, Adaptive],
+        );
         for _ in 0..3 {
             add(Set::Bare, 1, false, &[SendfileLoop, Fair]);
         }

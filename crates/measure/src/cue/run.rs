@@ -63,7 +63,9 @@ impl Stage {
 
     pub(super) fn run(&self, cell: Cell, repeat: u32) -> Result<Run, CueError> {
         assert!(cell.transfers <= TRANSFERS_MAX, "settings were checked");
-        let (receivers, sockets) = Receivers::start(cell.transfers, self.cores.1)
+        let each = self.settings.line_bytes_a_second / u64::from(cell.transfers.max(1));
+        let line = (cell.set == Set::Line).then_some(each);
+        let (receivers, sockets) = Receivers::start(cell.transfers, self.cores.1, line)
             .map_err(system("connect over loopback"))?;
         let metering = cell.metered.then(|| Metering::start(self.cores.0));
         let metering = metering.transpose().map_err(system("start a thread"))?;

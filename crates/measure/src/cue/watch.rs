@@ -6,11 +6,16 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use onrush_sys::thread::pin_to;
 use rustix::net::{RecvFlags, recv};
 use tokio::io::Interest;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// What a line makes up for, because its timers are late.
+const LINE_SLACK: Duration = Duration::from_millis(20);
 
 /// Bytes that a receiver takes at once, without looking at them.
 const RECEIVE_BYTES: usize = 1 << 20;
@@ -25,8 +30,13 @@ pub(super) struct Receivers {
 }
 
 impl Receivers {
-    /// Connects so many pairs over loopback, and receives at the far ends on processor `core`.
-    pub(super) fn start(count: u32, core: usize) -> io::Result<(Self, Vec<TcpStream>)> {
+    /// Connects so many pairs over loopback, and receives at the far ends on processor `core`: as fast as it comes,
+    /// or each no more than so many bytes a second.
+    pub(super) fn start(
+        count: u32,
+        core: usize,
+        bytes_a_second: Option<u64>,
+    ) -> io::Result<(Self, Vec<TcpStream>)> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         let address = listener.local_addr()?;
         let (mut near, mut far) = (Vec::new(), Vec::new());
@@ -40,12 +50,13 @@ impl Receivers {
         let thread = thread.spawn(move || {
             pin_to(core)?;
             let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_io()
+                .enable_all()
                 .build()?;
             runtime.block_on(async {
                 let mut all = JoinSet::new();
                 for (number, far) in far.into_iter().enumerate() {
-                    all.spawn(receive(far, Arc::clone(&its_counts), number));
+                    let line = bytes_a_second.map(Line::new);
+                    all.spawn(receive(far, Arc::clone(&its_counts), number, line));
                 }
                 while all.join_next().await.is_some() {}
             });
@@ -68,11 +79,16 @@ impl Receivers {
     }
 }
 
-async fn receive(far: TcpStream, counts: Arc<[AtomicU64]>, number: usize) -> io::Result<()> {
+async fn receive(
+    far: TcpStream,
+    counts: Arc<[AtomicU64]>,
+    number: usize,
+    mut line: Option<Line>,
+) -> io::Result<()> {
     far.set_nonblocking(true)?;
     let far = tokio::net::TcpStream::from_std(far)?;
     // Never written to: with MSG_TRUNC TCP drops what it hands over (tcp(7)).
-    let mut unused = vec![0; RECEIVE_BYTES];
+    let mut unused = vec![0; line.as_ref().map_or(RECEIVE_BYTES, |line| line.piece_bytes)];
     loop {
         let taken = far
             .async_io(Interest::READABLE, || {
@@ -83,8 +99,38 @@ async fn receive(far: TcpStream, counts: Arc<[AtomicU64]>, number: usize) -> io:
             return Ok(());
         }
         counts[number].fetch_add(taken.1 as u64, Ordering::Relaxed);
-        // Others want to be received as well.
-        tokio::task::yield_now().await;
+        match &mut line {
+            Some(line) => line.took(taken.1).await,
+            // Others want to be received as well.
+            None => tokio::task::yield_now().await,
+        }
+    }
+}
+
+/// A rate that is kept by taking no more.
+struct Line {
+    bytes_a_second: f64,
+    /// Some milliseconds' worth.
+    piece_bytes: usize,
+    until: Instant,
+}
+
+impl Line {
+    fn new(bytes_a_second: u64) -> Self {
+        Self {
+            #[allow(clippy::cast_precision_loss, reason = "a rate below 2^52")]
+            bytes_a_second: bytes_a_second as f64,
+            piece_bytes: usize::try_from(bytes_a_second / 200).map_or(RECEIVE_BYTES, |b| b.max(1)),
+            until: Instant::now(),
+        }
+    }
+
+    async fn took(&mut self, bytes: usize) {
+        #[allow(clippy::cast_precision_loss, reason = "a piece")]
+        let lasts = Duration::from_secs_f64(bytes as f64 / self.bytes_a_second);
+        // A sender that was late does not get back what it has missed.
+        self.until = self.until.max(Instant::now() - LINE_SLACK) + lasts;
+        tokio::time::sleep_until(self.until).await;
     }
 }
 
