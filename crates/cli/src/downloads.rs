@@ -4,11 +4,15 @@ use std::fmt;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use onrush_server::downloads::{AccessLog, DownloadLimits, Downloads, LogTarget};
+use onrush_server::transfer::LEFT_TO_OTHERS;
 use onrush_wire::http::LogFormat;
+use onrush_wire::pace::adaptive::LEFT_TO_OTHERS_MAX;
+use onrush_wire::pace::schedule::{Fixed, Schedule};
 
 use crate::args::{DAY, count, listening_address};
 use crate::units::{Rate, Time, within};
@@ -61,6 +65,19 @@ pub(crate) struct DownloadOptions {
     #[arg(long, value_name = "RATE", hide_short_help = true,
           value_parser = within(Rate(RATE_MIN), Rate(RATE_MAX)))]
     pub(crate) download_rate_per_client: Option<Rate>,
+
+    /// How downloads are cut in time: fair, adaptive or BLOCKS,PAUSE
+    ///
+    /// fair: as fast as each goes, in equal shares. adaptive: so that a third of the processor is left to
+    /// others; adaptive=0.5 leaves half of it. BLOCKS,PAUSE: so many blocks of 8 KiB, then a pause, as in
+    /// 4,16ms.
+    #[arg(
+        long,
+        value_name = "SCHEDULE",
+        hide_short_help = true,
+        default_value = "fair"
+    )]
+    pub(crate) download_schedule: DownloadSchedule,
 
     /// Connections of HTTP and FTP at once; one more is told 503 or 421
     #[arg(long, hide_short_help = true, value_name = "N",
@@ -120,6 +137,13 @@ pub(crate) enum AccessLogFormat {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FtpPorts(u16, u16);
 
+/// The value of `--download-schedule`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct DownloadSchedule {
+    schedule: Schedule,
+    left_to_others: f64,
+}
+
 impl DownloadOptions {
     /// The settings; `is_default` says that nobody told where RTSP listens either.
     pub(crate) fn settings(&self, is_default: bool) -> Downloads {
@@ -152,6 +176,8 @@ impl DownloadOptions {
             }),
             rate_max: bytes(self.download_rate),
             client_rate_max: bytes(self.download_rate_per_client),
+            schedule: self.download_schedule.schedule,
+            left_to_others: self.download_schedule.left_to_others,
             limits: DownloadLimits {
                 download_connections_max: self.download_connections_max,
                 download_connections_per_address_max: self.download_connections_per_address_max,
@@ -178,6 +204,42 @@ pub(crate) fn curl_line(
     match address.is_ipv6() {
         true => writeln!(out, "download   curl -gO 'http://{address}/{url_name}'"),
         false => writeln!(out, "download   curl -O http://{address}/{url_name}"),
+    }
+}
+
+impl FromStr for DownloadSchedule {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let as_usual = |schedule| Self {
+            schedule,
+            left_to_others: LEFT_TO_OTHERS,
+        };
+        let left = text.strip_prefix("adaptive=").map(str::parse::<f64>);
+        let fixed = text.split_once(',').map(|(blocks, pause)| {
+            let pause: Time = pause.parse().ok()?;
+            Some(Fixed {
+                block_bytes: SCHEDULE_BLOCK_BYTES,
+                blocks: blocks.trim().parse().ok().filter(|&blocks| blocks > 0)?,
+                pause_ns: u64::try_from(pause.0.as_nanos()).ok()?,
+            })
+        });
+        match (text, left, fixed) {
+            ("fair", ..) => Ok(as_usual(Schedule::Fair)),
+            ("adaptive", ..) => Ok(as_usual(Schedule::Adaptive)),
+            (_, Some(Ok(left_to_others)), _)
+                if (0.0..=LEFT_TO_OTHERS_MAX).contains(&left_to_others) =>
+            {
+                Ok(Self {
+                    schedule: Schedule::Adaptive,
+                    left_to_others,
+                })
+            }
+            (_, _, Some(Some(fixed))) => Ok(as_usual(Schedule::Fixed(fixed))),
+            _ => Err(format!(
+                "write fair, adaptive, adaptive=PART (0 to {LEFT_TO_OTHERS_MAX}) or BLOCKS,PAUSE as in 4,16ms"
+            )),
+        }
     }
 }
 
@@ -218,6 +280,8 @@ fn ftp_ports(text: &str) -> Result<FtpPorts, String> {
         .ok_or_else(|| "write FIRST-LAST, from 1024 to 65535, as in 60000-60999".to_owned())
 }
 
+/// As in the paper that schedules are from.
+const SCHEDULE_BLOCK_BYTES: u32 = 8192;
 const HTTP_PORT: u16 = 8080;
 const FTP_PORT: u16 = 2121;
 const RATE_MIN: u64 = 8_000;
@@ -289,6 +353,33 @@ mod tests {
         assert_eq!(ours.ftp_ports, (1024, 65_535));
         for ports in ["1023-2000", "2000-1999", "1", "a-b"] {
             assert!(serve(&["--ftp-ports", ports]).is_err(), "{ports}");
+        }
+    }
+
+    #[test]
+    fn schedules_are_named_or_spelled_out() {
+        let of = |text: &str| {
+            serve(&["--download-schedule", text]).map(|ours| (ours.schedule, ours.left_to_others))
+        };
+        assert_eq!(serve(&[]).unwrap().schedule, Schedule::Fair);
+        assert_eq!(of("adaptive"), Ok((Schedule::Adaptive, LEFT_TO_OTHERS)));
+        assert_eq!(of("adaptive=0.99"), Ok((Schedule::Adaptive, 0.99)));
+        let fixed = Fixed {
+            block_bytes: 8192,
+            blocks: 4,
+            pause_ns: 16_000_000,
+        };
+        assert_eq!(of("4,16ms"), Ok((Schedule::Fixed(fixed), LEFT_TO_OTHERS)));
+        for wrong in [
+            "",
+            "0,16ms",
+            "4,16",
+            "4",
+            "adaptive=1",
+            "adaptive=-1",
+            "adaptive=NaN",
+        ] {
+            assert!(of(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use onrush_wire::http::LogFormat;
+use onrush_wire::pace::schedule::Schedule;
+
+use crate::transfer::LEFT_TO_OTHERS;
 
 /// What `onrush serve` can be told about downloads.
 #[derive(Clone, Debug)]
@@ -21,6 +24,10 @@ pub struct Downloads {
     pub rate_max: Option<u64>,
     /// Bytes a second that those from one address may take.
     pub client_rate_max: Option<u64>,
+    /// How each download is cut in time.
+    pub schedule: Schedule,
+    /// What adaptive downloads leave of their thread's processor to others.
+    pub left_to_others: f64,
     /// What peers may take at the most.
     pub limits: DownloadLimits,
 }
@@ -71,6 +78,8 @@ impl Default for Downloads {
             access_log: None,
             rate_max: None,
             client_rate_max: None,
+            schedule: Schedule::default(),
+            left_to_others: LEFT_TO_OTHERS,
             limits: DownloadLimits::default(),
         }
     }

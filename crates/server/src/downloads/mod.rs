@@ -121,8 +121,8 @@ impl Site {
     fn new(settings: Downloads, root: Arc<Root>, rtsp_port: Option<u16>, log: Log) -> Rc<Self> {
         let transfers = Transfers::new(Settings {
             rate_max: settings.rate_max.map(rate),
+            left_to_others: settings.left_to_others,
             stall_time_max: settings.limits.download_stall_time_max,
-            ..Settings::default()
         });
         Rc::new(Self {
             files: Files::new(Arc::clone(&root), settings.limits.download_files_max),

@@ -34,8 +34,8 @@ pub(super) async fn serve(
 ) -> io::Result<()> {
     let local = socket.local_addr()?.ip().to_canonical();
     let policy = Policy {
+        schedule: site.settings.schedule,
         limit: place.limit().cloned(),
-        ..Policy::default()
     };
     let mut connection = Connection {
         site,

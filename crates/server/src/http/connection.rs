@@ -33,8 +33,8 @@ use crate::transfer::{Control, Policy, TransferError};
 pub(super) async fn serve(site: Rc<Site>, socket: TcpStream, peer: IpAddr, place: Place) {
     let mut connection = Connection {
         policy: Policy {
+            schedule: site.settings.schedule,
             limit: place.limit().cloned(),
-            ..Policy::default()
         },
         site: &site,
         socket,
