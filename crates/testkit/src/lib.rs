@@ -1,6 +1,7 @@
 //! What Onrush's tests and experiments stand on: namespaces, the counting sink, receivers, planted faults.
 
 pub mod checker;
+pub mod disk;
 pub mod media;
 pub mod netns;
 pub mod process;

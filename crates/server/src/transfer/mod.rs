@@ -53,9 +53,9 @@ const ROUND_BYTES: u64 = 32 << 20;
 /// Reads from disks at once; others wait for one of them to end.
 pub const READS_MAX: usize = 16;
 
-/// The part of the processor that adaptive transfers leave to others, unless told: on the machine we measured on the
-/// largest at which they still move more than as many user-driven ones, which leave hardly any (docs/cue.md).
-pub const LEFT_TO_OTHERS: f64 = 0.33;
+/// The part of the processor that adaptive transfers leave to others, unless told. With it they still move no less
+/// than as many user-driven ones, which leave hardly any (docs/cue.md).
+pub const LEFT_TO_OTHERS: f64 = 0.2;
 
 /// What holds for all transfers of a thread.
 #[derive(Clone, Copy, Debug)]

@@ -6,6 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use onrush_sys::clock::thread_cpu_ns;
 use onrush_sys::fs::advise_done;
+use onrush_testkit::disk::FailingDisk;
 use onrush_wire::pace::schedule::{Fixed, jain};
 use tokio::net::TcpListener;
 use tokio::task::{LocalSet, spawn_local};
@@ -256,6 +257,31 @@ fn a_file_that_is_cut_ends_its_transfer_and_one_that_grows_sends_what_was_promis
         let (sent, received) = send(&transfers, &file, 0..1000, &policy).await;
         sent.unwrap();
         assert!(received == content(0..1000));
+    });
+}
+
+#[test]
+fn a_disk_that_fails_ends_its_own_transfer_and_no_other() {
+    onrush_testkit::require_root!();
+    onrush_testkit::require_programs!("losetup");
+    let disk = FailingDisk::new(&content(0..8 << 20), 3 << 20).unwrap();
+    let failing = Arc::new(disk.open().unwrap());
+    let file = film(8 << 20);
+    run(async {
+        let transfers = Transfers::new(Settings::default());
+        let (policy, all) = (Policy::default(), 0..8 << 20);
+        let bad = send(&transfers, &failing, all.clone(), &policy);
+        let good = send(&transfers, &file, all, &policy);
+        let ((failed, part), (sent, whole)) = tokio::join!(bad, good);
+        let Err(TransferError::File { offset, source }) = failed else {
+            panic!("{failed:?}");
+        };
+        assert_eq!(source.raw_os_error(), Some(libc::EIO));
+        assert!(offset <= 3 << 20, "{offset}");
+        // Nothing that was not on the disk.
+        assert!(part.len() <= 3 << 20 && part == content(0..part.len()));
+        sent.unwrap();
+        assert!(whole == content(0..8 << 20));
     });
 }
 

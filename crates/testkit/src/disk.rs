@@ -1,0 +1,66 @@
+//! A disk of which a part can not be read.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A loop device over a file that has become shorter: what lies beyond reads as an input/output error, as a bad
+/// sector does. Needs root and util-linux.
+#[derive(Debug)]
+pub struct FailingDisk {
+    device: PathBuf,
+    backing: tempfile::NamedTempFile,
+}
+
+impl FailingDisk {
+    /// A disk that holds `content`, of which the bytes from `good_bytes` on can not be read; both are multiples
+    /// of 4096.
+    ///
+    /// # Errors
+    ///
+    /// If there is no loop device to be had.
+    pub fn new(content: &[u8], good_bytes: u64) -> io::Result<Self> {
+        let mut backing = tempfile::NamedTempFile::new_in("/var/tmp")?;
+        backing.write_all(content)?;
+        backing.as_file().sync_all()?;
+        let said = Command::new("losetup")
+            .args(["--find", "--show", "--read-only"])
+            .arg(backing.path())
+            .output()?;
+        let device = String::from_utf8_lossy(&said.stdout).trim().to_owned();
+        if !said.status.success() || device.is_empty() {
+            let why = String::from_utf8_lossy(&said.stderr);
+            return Err(io::Error::other(format!("losetup: {why}")));
+        }
+        let disk = Self {
+            device: device.into(),
+            backing: backing,
+        };
+        // After the device knows its length, and before anything of it is in memory.
+        disk.backing.as_file().set_len(good_bytes)?;
+        Ok(disk)
+    }
+
+    /// The device, open.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn open(&self) -> io::Result<File> {
+        File::open(&self.device)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.device
+    }
+}
+
+impl Drop for FailingDisk {
+    fn drop(&mut self) {
+        // One that is still open goes when it is closed.
+        drop(Command::new("losetup").arg("-d").arg(&self.device).output());
+    }
+}
