@@ -184,12 +184,11 @@ pub(super) fn check(bytes: &Range<usize>) -> Result<(), LockError> {
     if start == end {
         return Err(LockError::Empty { address: start });
     }
-    let page_bytes = page_bytes();
-    if !start.is_multiple_of(page_bytes) || !end.is_multiple_of(page_bytes) {
+    if (start | end) & (page_bytes() - 1) != 0 {
         return Err(LockError::Alignment {
             start,
             end,
-            page_bytes,
+            page_bytes: page_bytes(),
         });
     }
     Ok(())

@@ -73,7 +73,7 @@ pub use table::{BUFFER_BYTES_MAX, SLOTS_MAX};
 pub use watch::EVENTS_MAX;
 use watch::Watch;
 
-use crate::memory::page_bytes;
+use crate::memory::{page_bytes, page_shift};
 
 /// Handles that can be out at a time.
 pub const AREAS_MAX: usize = 1 << 18;
@@ -155,12 +155,12 @@ impl Manager {
         inner.areas.check_room()?;
         let held = match kind {
             Kind::Resident | Kind::OnFault => {
-                make_resident(&inner.intervals, &bytes, kind)?;
+                make_resident(&mut inner.intervals, &bytes, kind)?;
                 Held {
                     bytes: bytes.clone(),
                     kind,
                     buffer: None,
-                    more: Vec::new(),
+                    more: Box::default(),
                 }
             }
             Kind::Pinned => inner.pin(&bytes)?,
@@ -179,10 +179,9 @@ impl Manager {
     /// What is locked and how often, by address.
     #[must_use]
     pub fn areas(&self) -> Vec<Interval> {
-        let page_bytes = page_bytes();
         let inner = self.inner();
         let intervals = inner.intervals.iter().map(|(pages, counts)| Interval {
-            bytes: pages.start * page_bytes..pages.end * page_bytes,
+            bytes: addresses(&pages),
             counts,
         });
         intervals.collect()
@@ -191,12 +190,11 @@ impl Manager {
     /// How much is locked.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        let page_bytes = page_bytes();
         let inner = self.inner();
         Totals {
             areas: inner.areas.len(),
-            resident_bytes: inner.intervals.resident_pages() * page_bytes,
-            pinned_bytes: inner.intervals.pinned_pages() * page_bytes,
+            resident_bytes: inner.intervals.resident_pages() << page_shift(),
+            pinned_bytes: inner.intervals.pinned_pages() << page_shift(),
         }
     }
 
@@ -330,10 +328,17 @@ struct Areas {
 struct Held {
     bytes: Range<usize>,
     kind: Kind,
-    /// Table and slot of the registration, if it is pinned, and by a table of ours.
-    buffer: Option<(usize, u16)>,
+    /// The registration, if it is pinned, and by a table of ours.
+    buffer: Option<Buffer>,
     /// Those of the parts behind the first [`BUFFER_BYTES_MAX`].
-    more: Vec<(usize, u16)>,
+    more: Box<[Buffer]>,
+}
+
+/// A slot of a table.
+#[derive(Clone, Copy)]
+struct Buffer {
+    table: u16,
+    slot: u16,
 }
 
 impl Areas {
@@ -388,17 +393,17 @@ impl Areas {
 
 impl Inner {
     fn pin(&mut self, bytes: &Range<usize>) -> Result<Held, LockError> {
-        let mut parts = parts(bytes);
-        let first = parts.next().expect("the range is not empty");
+        let first = bytes.start..bytes.end.min(bytes.start.saturating_add(BUFFER_BYTES_MAX));
         let mut held = Held {
             bytes: bytes.clone(),
             kind: Kind::Pinned,
             buffer: Some(self.pin_part(&first)?),
-            more: Vec::new(),
+            more: Box::default(),
         };
-        for part in parts {
-            match self.pin_part(&part) {
-                Ok(buffer) => held.more.push(buffer),
+        if first.end < bytes.end {
+            let rest: Result<_, _> = self.pin_all(&(first.end..bytes.end));
+            match rest {
+                Ok(more) => held.more = more,
                 Err(error) => {
                     self.unpin(&held);
                     return Err(error);
@@ -408,11 +413,28 @@ impl Inner {
         Ok(held)
     }
 
-    fn pin_part(&mut self, part: &Range<usize>) -> Result<(usize, u16), LockError> {
-        for (number, table) in self.tables.iter_mut().enumerate() {
+    fn pin_all(&mut self, bytes: &Range<usize>) -> Result<Box<[Buffer]>, LockError> {
+        let mut pinned = Vec::new();
+        for part in parts(bytes) {
+            match self.pin_part(&part) {
+                Ok(buffer) => pinned.push(buffer),
+                Err(error) => {
+                    pinned.iter().for_each(|buffer| self.unpin_part(*buffer));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(pinned.into())
+    }
+
+    fn pin_part(&mut self, part: &Range<usize>) -> Result<Buffer, LockError> {
+        for (table, number) in self.tables.iter_mut().zip(0..) {
             if let Some(slot) = table.pin(part) {
                 let slot = slot.map_err(|e| error::diagnose(part, Kind::Pinned, e))?;
-                return Ok((number, slot));
+                return Ok(Buffer {
+                    table: number,
+                    slot,
+                });
             }
         }
         let table = Table::on_own_ring().map_err(|source| LockError::Ring { source })?;
@@ -421,9 +443,13 @@ impl Inner {
     }
 
     fn unpin(&mut self, held: &Held) {
-        for &(table, slot) in held.buffer.iter().chain(&held.more) {
-            self.tables[table].unpin(slot);
+        for &buffer in held.buffer.iter().chain(&held.more) {
+            self.unpin_part(buffer);
         }
+    }
+
+    fn unpin_part(&mut self, Buffer { table, slot }: Buffer) {
+        self.tables[usize::from(table)].unpin(slot);
     }
 
     fn release(&mut self, held: &Held) {
@@ -445,11 +471,15 @@ impl Inner {
 fn parts(bytes: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
     let end = bytes.end;
     let starts = bytes.clone().step_by(BUFFER_BYTES_MAX);
-    starts.map(move |start| start..end.min(start + BUFFER_BYTES_MAX))
+    starts.map(move |start| start..end.min(start.saturating_add(BUFFER_BYTES_MAX)))
 }
 
 /// Makes `bytes` resident in the way of `kind`, or leaves everything as `intervals` say it is.
-fn make_resident(intervals: &Intervals, bytes: &Range<usize>, kind: Kind) -> Result<(), LockError> {
+fn make_resident(
+    intervals: &mut Intervals,
+    bytes: &Range<usize>,
+    kind: Kind,
+) -> Result<(), LockError> {
     // Never skipped for pages that are counted already: the range may have been mapped anew since, and
     // for what is locked the kernel has little to do.
     let result = match kind {
@@ -526,13 +556,13 @@ fn pointer(bytes: &Range<usize>) -> *mut u8 {
 }
 
 fn page_numbers(bytes: &Range<usize>) -> Range<usize> {
-    let page_bytes = page_bytes();
-    bytes.start / page_bytes..bytes.end / page_bytes
+    let shift = page_shift();
+    bytes.start >> shift..bytes.end >> shift
 }
 
 fn addresses(pages: &Range<usize>) -> Range<usize> {
-    let page_bytes = page_bytes();
-    pages.start * page_bytes..pages.end * page_bytes
+    let shift = page_shift();
+    pages.start << shift..pages.end << shift
 }
 
 /// `mlock2`: lock pages as they are faulted in (Linux 4.4).

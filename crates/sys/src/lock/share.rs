@@ -62,7 +62,7 @@ impl Manager {
             bytes,
             kind: Kind::Pinned,
             buffer: None,
-            more: Vec::new(),
+            more: Box::default(),
         };
         Ok(self.count(&mut inner, held))
     }
@@ -95,8 +95,9 @@ impl Inner {
             return false;
         };
         let buffers = held.buffer.iter().chain(&held.more);
-        let shared = buffers.zip(0..).try_for_each(|(&(number, slot), at)| {
-            let shared = self.tables[number].share(slot, ring, at);
+        let shared = buffers.zip(0..).try_for_each(|(buffer, at)| {
+            let table = &self.tables[usize::from(buffer.table)];
+            let shared = table.share(buffer.slot, ring, at);
             if shared.is_err() && at > 0 {
                 // The first ones would be in the way of a registration of all. Not what the ring had before.
                 drop(table::unregister_all(ring));
