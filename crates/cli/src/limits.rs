@@ -250,6 +250,7 @@ fn fixed() -> Vec<Limit> {
         lock::TABLES_MAX as count, "tables of pinned buffers";
         lock::SLOTS_MAX as count, "buffers in a table";
         lock::BUFFER_BYTES_MAX as bytes, "a pinned buffer";
+        lock::SEALED_MAX as count, "pieces of sealed memory";
         lock::EVENTS_MAX as count, "events a cache may lag behind";
         lock::DISCARD_MAX as time, "a discard of cached memory";
         probe::TRIAL_BYTES_MAX as bytes, "memory that doctor tries";

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use onrush_sys::lock::bare::{self, BareRing, Private};
-use onrush_sys::lock::{Budget, Cache, Kind, Manager, Segment};
+use onrush_sys::lock::{Budget, Cache, Keep, Kind, Manager, Segment};
 
 use super::{LockBenchError, Memory, Run, Settings, Way};
 use crate::stats::Summary;
@@ -251,6 +251,7 @@ impl Mapped {
 fn cache(entries_max: usize) -> Result<Cache, LockBenchError> {
     let ring: OwnedFd = bare::ring().map_err(system("open a ring"))?;
     let budget = Budget {
+        keep: Keep::Watched,
         entries_max,
         bytes_max: usize::MAX,
     };

@@ -1,19 +1,22 @@
 //! The registration cache: memory that was registered before is found again without entering the kernel.
 //!
 //! A registration pins frames, not addresses. When the address is unmapped, mapped anew or its contents
-//! discarded, the ring still has the old frames, and a send by them sends what used to be there. A cache must
-//! hear of every such event, whoever causes it and however. So it keeps only what can be watched:
+//! discarded, the ring still has the old frames, and a send by them sends what used to be there. So a cache keeps
+//! only what can not become stale, or what it is told of:
 //!
-//! | memory | kept | because |
-//! |---|---|---|
-//! | private and anonymous | yes | every call that changes it is reported before it returns |
-//! | SysV segments | no | `shmdt` and `shmat` report nothing |
-//! | memfd, POSIX and other shared memory | no | whoever has the descriptor can punch a hole or cut it, in any process |
-//! | file mappings | no | the same, and most file systems forbid long-term pins |
+//! | memory | [`Keep::Sealed`] | [`Keep::Watched`] | because |
+//! |---|---|---|---|
+//! | [`Sealed`](super::Sealed) | yes | yes | the kernel refuses every call that would change it |
+//! | private and anonymous | no | yes | most calls that change it are reported before they return |
+//! | SysV segments | no | no | `shmdt` and `shmat` report nothing |
+//! | memfd, POSIX and other shared memory | no | no | whoever has the descriptor can punch a hole or cut it, in any process |
+//! | file mappings | no | no | the same, and most file systems forbid long-term pins |
 //!
 //! Memory that is not kept is registered when asked for and released when given back; the loan says why
-//! ([`Loan::uncached`]). Two calls replace private memory unreported, and no program makes them by accident:
-//! `shmat` with `SHM_REMAP` over it, and MADV_GUARD_INSTALL in it. Do not use them on memory that is sent.
+//! ([`Loan::uncached`]). Four things no watcher hears of in time, so that memory which is merely watched must
+//! be spared them: `shmat` with SHM_REMAP over it; MADV_GUARD_INSTALL in it; a send from a new mapping while
+//! another thread's `munmap` of the same addresses has not returned; and a discard that takes longer than
+//! [`DISCARD_MAX`] from its announcement. Sealed memory knows none of them.
 //!
 //! Kept registrations never overlap: a range that reaches over some is registered as one with them. So the one
 //! that covers a range is found by one look into an ordered map, or, if it was asked for before, into a table.
@@ -25,19 +28,21 @@
 //! use std::os::fd::{AsRawFd, BorrowedFd};
 //!
 //! use io_uring::IoUring;
-//! use onrush_sys::lock::{Budget, Cache};
+//! use onrush_sys::lock::{Budget, Cache, Keep, Sealed};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let ring = IoUring::new(8)?;
 //! // SAFETY: the ring lives to the end of this example.
 //! let fd = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
-//! let budget = Budget { entries_max: 1000, bytes_max: 64 << 20 };
+//! let budget = Budget { keep: Keep::Sealed, entries_max: 1000, bytes_max: 64 << 20 };
 //! let mut cache = Cache::new(fd, budget)?;
-//! let message = vec![7u8; 10_000];
-//! let range = message.as_ptr_range();
-//! let loan = cache.acquire(range.start.addr()..range.end.addr())?;
-//! // Send from `message` with buf_index(loan.buffer()), and wait for it to be sent. Then:
-//! cache.release(loan);
+//! let message = Sealed::map(10_000)?;
+//! for _ in 0..3 {
+//!     let loan = cache.acquire(message.bytes())?;
+//!     // Send from `message` with buf_index(loan.buffer()), and wait for it to be sent. Then:
+//!     cache.release(loan);
+//! }
+//! assert_eq!(cache.counters().hits, 2);
 //! # Ok(())
 //! # }
 //! ```
@@ -70,7 +75,7 @@ pub struct Cache {
     /// The process that made it, and where to look whether it is still that one.
     owner: *const Manager,
     process: &'static AtomicPtr<Manager>,
-    /// `None` where there is no userfaultfd: then nothing is kept.
+    /// `None` where there is no userfaultfd, or nothing is to be watched.
     watch: Option<&'static Watch>,
     position: Position,
     /// Discards that were announced not long ago.
@@ -91,10 +96,22 @@ pub struct Cache {
 /// How much a cache keeps.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Budget {
+    /// Which memory.
+    pub keep: Keep,
     /// Registrations, at most [`SLOTS_MAX`].
     pub entries_max: usize,
     /// Bytes pinned by registrations that are kept.
     pub bytes_max: usize,
+}
+
+/// Which memory's registrations are kept.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Keep {
+    /// [`Sealed`](super::Sealed) memory only: nothing that anybody does makes them stale.
+    Sealed,
+    /// Private and anonymous memory too, as long as nobody does in it what no watcher hears of: see the
+    /// [module](self).
+    Watched,
 }
 
 /// What a cache has done.
@@ -126,6 +143,8 @@ pub struct Loan {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Uncached {
+    /// The cache keeps [`Keep::Sealed`] memory only, and this is not.
+    NotSealed,
     /// This kernel or its settings offer no userfaultfd.
     NoWatcher,
     /// Another userfaultfd has the range.
@@ -188,7 +207,10 @@ impl Cache {
         }
         let table = Table::on(ring, SLOTS_MAX).map_err(|source| CacheError::Table { source })?;
         let manager = Manager::of_process();
-        let watch = manager.watch();
+        let watch = match budget.keep {
+            Keep::Sealed => None,
+            Keep::Watched => manager.watch(),
+        };
         Ok(Self {
             table,
             budget,
@@ -329,12 +351,13 @@ impl Cache {
             return Err(CacheError::TooLong { bytes });
         }
         self.counters.misses += 1;
-        // Watched first and looked at then: what changes in between is reported.
-        match self.watch_union(&pages) {
+        match self.secure(&pages) {
             Ok((wide, watch)) => match self.pin(&wide) {
-                Ok(slot) => Ok(self.keep(wide, slot)),
+                Ok(slot) => Ok(self.keep(wide, slot, watch)),
                 Err(error) => {
-                    watch.unwatch(&wide);
+                    if let Some(watch) = watch {
+                        watch.unwatch(&wide);
+                    }
                     Err(error)
                 }
             },
@@ -346,12 +369,12 @@ impl Cache {
         }
     }
 
-    /// Watches `pages` together with the kept registrations that they meet, and gives those up.
-    fn watch_union(
+    /// Sees that a registration of `pages` together with the kept ones that they meet, which are given up, can
+    /// not become stale unnoticed: by its seals, or else by the watcher that is returned.
+    fn secure(
         &mut self,
         pages: &Range<usize>,
-    ) -> Result<(Range<usize>, &'static Watch), Uncached> {
-        let watch = self.watch.ok_or(Uncached::NoWatcher)?;
+    ) -> Result<(Range<usize>, Option<&'static Watch>), Uncached> {
         let met = self.meeting(pages);
         let mut wide = pages.clone();
         for &entry in &met {
@@ -361,12 +384,21 @@ impl Cache {
         if wide.len() > self.budget.bytes_max.min(BUFFER_BYTES_MAX) {
             wide = pages.clone();
         }
+        if Manager::of_process().sealed.covers(&wide) {
+            self.make_room(&met, wide.len())?;
+            return Ok((wide, None));
+        }
+        let watch = self.watch.ok_or(match self.budget.keep {
+            Keep::Sealed => Uncached::NotSealed,
+            Keep::Watched => Uncached::NoWatcher,
+        })?;
         if wide.len() > self.budget.bytes_max {
             return Err(Uncached::Budget);
         }
         if self.is_being_discarded(&wide) {
             return Err(Uncached::Discarded);
         }
+        // Watched first and looked at then: what changes in between is reported.
         if let Err(error) = watch.watch(&wide) {
             return Err(match (error.raw_os_error(), maps::backing(&wide)) {
                 (Some(libc::EBUSY), _) => Uncached::WatchedByOthers,
@@ -380,7 +412,7 @@ impl Cache {
             Ok(Backing::PrivateFile) | Err(_) => Err(Uncached::File),
         };
         match result {
-            Ok(()) => Ok((wide, watch)),
+            Ok(()) => Ok((wide, Some(watch))),
             Err(why) => {
                 watch.unwatch(&wide);
                 Err(why)
@@ -390,12 +422,16 @@ impl Cache {
 
     /// Gives up `met`, and then the least recently used until there is room for `bytes` more.
     fn make_room(&mut self, met: &[u32], bytes: usize) -> Result<(), Uncached> {
+        if bytes > self.budget.bytes_max {
+            return Err(Uncached::Budget);
+        }
         for &entry in met {
             self.forget(entry);
         }
         let Budget {
             entries_max,
             bytes_max,
+            ..
         } = self.budget;
         while self.index.len() >= entries_max || self.kept_bytes + bytes > bytes_max {
             if !self.evict() {
@@ -423,11 +459,12 @@ impl Cache {
         }
     }
 
-    fn keep(&mut self, bytes: Range<usize>, slot: u16) -> Loan {
+    fn keep(&mut self, bytes: Range<usize>, slot: u16, watch: Option<&'static Watch>) -> Loan {
         self.kept_bytes += bytes.len();
         let start = bytes.start;
         let loan = self.lend(bytes, slot, None);
-        self.entries[loan.entry as usize].kept = true;
+        let entry = &mut self.entries[loan.entry as usize];
+        (entry.kept, entry.watch) = (true, watch);
         self.index.insert(start, loan.entry);
         let hint = self.hint(start);
         self.hints[hint] = loan.entry;
@@ -439,6 +476,7 @@ impl Cache {
             bytes,
             slot,
             kept: false,
+            watch: None,
             loans: 1,
             older: NONE,
             newer: NONE,
@@ -474,7 +512,9 @@ impl Cache {
             is_ahead,
         } in changes
         {
-            for entry in self.meeting(&(start..end)) {
+            let mut met = self.meeting(&(start..end));
+            met.retain(|&entry| self.entries[entry as usize].watch.is_some());
+            for entry in met {
                 self.counters.invalidations += 1;
                 self.forget(entry);
             }
@@ -522,10 +562,10 @@ impl Cache {
     fn forget(&mut self, entry: u32) {
         let found = &mut self.entries[entry as usize];
         found.kept = false;
-        let (bytes, idle) = (found.bytes.clone(), found.loans == 0);
+        let (bytes, watch, idle) = (found.bytes.clone(), found.watch, found.loans == 0);
         self.kept_bytes -= bytes.len();
         self.index.remove(&bytes.start);
-        if let Some(watch) = self.watch {
+        if let Some(watch) = watch {
             watch.unwatch(&bytes);
         }
         if idle {
@@ -584,8 +624,9 @@ impl Drop for Cache {
         }
         // Those on loan are released with the table, when the ring has no more use for it.
         for entry in std::mem::take(&mut self.index).into_values() {
-            if let Some(watch) = self.watch {
-                watch.unwatch(&self.entries[entry as usize].bytes);
+            let Entry { watch, bytes, .. } = &self.entries[entry as usize];
+            if let Some(watch) = watch {
+                watch.unwatch(bytes);
             }
         }
         for entry in &self.entries {
@@ -618,6 +659,8 @@ struct Entry {
     slot: u16,
     /// Whether it can be found. One that can not goes with its last loan.
     kept: bool,
+    /// `None` for what is sealed.
+    watch: Option<&'static Watch>,
     loans: u32,
     older: u32,
     newer: u32,

@@ -13,15 +13,15 @@ use super::*;
 pub(super) static WATCHER_IS_DEAF: AtomicBool = AtomicBool::new(false);
 
 /// A ring that sends to ourselves from registered memory.
-struct Rig {
-    cache: Cache,
+pub(super) struct Rig {
+    pub(super) cache: Cache,
     ring: IoUring,
     from: UdpSocket,
     to: UdpSocket,
 }
 
 impl Rig {
-    fn new(budget: Budget) -> Self {
+    pub(super) fn new(budget: Budget) -> Self {
         let ring = IoUring::new(8).unwrap();
         let to = UdpSocket::bind("127.0.0.1:0").unwrap();
         let from = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -35,15 +35,16 @@ impl Rig {
         }
     }
 
-    fn roomy() -> Self {
+    pub(super) fn roomy() -> Self {
         Self::new(Budget {
+            keep: Keep::Watched,
             entries_max: 1000,
             bytes_max: 1 << 30,
         })
     }
 
     /// Sends `bytes` through the cache and returns what arrived.
-    fn send(&mut self, bytes: Range<usize>) -> Result<Vec<u8>, CacheError> {
+    pub(super) fn send(&mut self, bytes: Range<usize>) -> Result<Vec<u8>, CacheError> {
         let loan = self.cache.acquire(bytes.clone())?;
         let fd = types::Fd(self.from.as_raw_fd());
         let length = u32::try_from(bytes.len()).unwrap();
@@ -73,14 +74,14 @@ impl Rig {
     }
 
     /// Why `bytes` would not be kept, now.
-    fn uncached(&mut self, bytes: Range<usize>) -> Option<Uncached> {
+    pub(super) fn uncached(&mut self, bytes: Range<usize>) -> Option<Uncached> {
         let loan = self.cache.acquire(bytes).unwrap();
         let uncached = loan.uncached();
         self.cache.release(loan);
         uncached
     }
 
-    fn is_hit(&mut self, bytes: Range<usize>) -> bool {
+    pub(super) fn is_hit(&mut self, bytes: Range<usize>) -> bool {
         let before = self.cache.counters().hits;
         assert_eq!(self.uncached(bytes), None);
         self.cache.counters().hits > before
@@ -92,7 +93,7 @@ fn borrow(ring: &IoUring) -> BorrowedFd<'_> {
     unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) }
 }
 
-fn fill(bytes: &Range<usize>, byte: u8) {
+pub(super) fn fill(bytes: &Range<usize>, byte: u8) {
     for address in bytes.clone() {
         let address = ptr::with_exposed_provenance_mut::<u8>(address);
         // SAFETY: only called for memory of the test that is mapped and writable.
@@ -100,7 +101,7 @@ fn fill(bytes: &Range<usize>, byte: u8) {
     }
 }
 
-fn read(bytes: &Range<usize>) -> Vec<u8> {
+pub(super) fn read(bytes: &Range<usize>) -> Vec<u8> {
     let byte = |address| {
         let address = ptr::with_exposed_provenance::<u8>(address);
         // SAFETY: only called for memory of the test that is mapped and readable.
@@ -110,14 +111,14 @@ fn read(bytes: &Range<usize>) -> Vec<u8> {
 }
 
 /// A call to the kernel past libc, for its effect on the test's own memory.
-fn call(number: libc::c_long, arguments: [usize; 5]) -> isize {
+pub(super) fn call(number: libc::c_long, arguments: [usize; 5]) -> isize {
     let [a, b, c, d, e] = arguments;
     // SAFETY: the calls made here change mappings of the test, to which it holds no references.
     let result = unsafe { libc::syscall(number, a, b, c, d, e, 0) };
     isize::try_from(result).unwrap()
 }
 
-fn map_fixed(bytes: &Range<usize>) {
+pub(super) fn map_fixed(bytes: &Range<usize>) {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     // SAFETY: replaces memory of the test, to which it holds no references.
@@ -236,7 +237,7 @@ impl Event {
 }
 
 /// Writes while a child shares the pages.
-fn fork_and_write(bytes: &Range<usize>) {
+pub(super) fn fork_and_write(bytes: &Range<usize>) {
     // SAFETY: the child only waits to be killed.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -334,6 +335,7 @@ fn wander(seed: u64, steps: usize) {
         usize::try_from(random >> 33).unwrap() % limit
     };
     let mut rig = Rig::new(Budget {
+        keep: Keep::Watched,
         entries_max: 6,
         bytes_max: 16 * PAGE,
     });
@@ -477,6 +479,7 @@ fn what_can_not_be_kept_says_why() {
         return;
     }
     let mut rig = Rig::new(Budget {
+        keep: Keep::Watched,
         entries_max: 1,
         bytes_max: 4 * PAGE,
     });
@@ -506,6 +509,7 @@ fn impossible_requests_are_refused_by_name() {
     let ring = IoUring::new(1).unwrap();
     for entries_max in [0, usize::from(SLOTS_MAX) + 1] {
         let budget = Budget {
+            keep: Keep::Watched,
             entries_max,
             bytes_max: 1,
         };
@@ -513,6 +517,7 @@ fn impossible_requests_are_refused_by_name() {
         assert!(matches!(error, CacheError::Budget { .. }), "{error}");
     }
     let budget = Budget {
+        keep: Keep::Watched,
         entries_max: SLOTS_MAX.into(),
         bytes_max: usize::MAX,
     };
@@ -602,6 +607,7 @@ fn a_registration_in_use_outlives_its_memory_and_is_not_lent_again() {
 fn the_least_recently_used_go_first_and_none_in_use() {
     const ROOM: usize = 5;
     let mut rig = Rig::new(Budget {
+        keep: Keep::Watched,
         entries_max: ROOM,
         bytes_max: usize::MAX,
     });
@@ -657,6 +663,7 @@ fn the_least_recently_used_go_first_and_none_in_use() {
 #[test]
 fn bytes_are_bounded_too() {
     let mut rig = Rig::new(Budget {
+        keep: Keep::Watched,
         entries_max: 100,
         bytes_max: 4 * PAGE,
     });

@@ -19,8 +19,8 @@
 //! The first lock of a segment finds no pages and makes them; [`pages_in_memory`] tells whether others did.
 //!
 //! A data ring takes its buffers through the manager too ([`Manager::register`]): the same pin, counted.
-//! A [`Cache`] finds registrations of a ring again without entering the kernel, and never one whose memory has
-//! been unmapped, replaced or discarded.
+//! A [`Cache`] finds registrations of a ring again without entering the kernel. It keeps those of [`Sealed`]
+//! memory, which nobody can unmap, replace or discard; other private memory it can be told to watch.
 //!
 //! A lock belongs to the memory that was mapped when it was taken. Unmapping a locked range ends residency;
 //! pinned pages stay pinned but are no longer what the address shows. Locking the range again is always
@@ -49,6 +49,7 @@ mod frames;
 mod intervals;
 mod maps;
 mod process;
+mod sealed;
 mod segment;
 mod share;
 mod table;
@@ -60,12 +61,14 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-pub use cache::{Budget, Cache, CacheCounters, CacheError, DISCARD_MAX, Loan, Uncached};
+pub use cache::{Budget, Cache, CacheCounters, CacheError, DISCARD_MAX, Keep, Loan, Uncached};
 pub use error::LockError;
 pub use frames::{Block, pages_in_memory};
 pub use intervals::Counts;
 use intervals::{Intervals, Residency};
 pub use process::TABLES_MAX;
+use sealed::SealedMemory;
+pub use sealed::{SEALED_MAX, Sealed};
 pub use segment::{Segment, SegmentError, memfd, posix, unlink_posix};
 pub use share::rings_share_pins;
 use table::Table;
@@ -92,7 +95,9 @@ pub enum Kind {
 /// All locks of this process.
 pub struct Manager {
     inner: Mutex<Inner>,
-    /// Started for the first cache.
+    /// What it has mapped for good.
+    sealed: SealedMemory,
+    /// Started for the first cache that is to watch.
     watch: OnceLock<Option<&'static Watch>>,
 }
 
@@ -206,6 +211,7 @@ impl Manager {
         };
         Self {
             inner: Mutex::new(inner),
+            sealed: SealedMemory::default(),
             watch: OnceLock::new(),
         }
     }
@@ -570,6 +576,8 @@ const MLOCK_ONFAULT: libc::c_uint = 1;
 
 #[cfg(test)]
 mod cache_tests;
+#[cfg(test)]
+mod sealed_tests;
 #[cfg(test)]
 mod share_tests;
 #[cfg(test)]

@@ -23,6 +23,11 @@ pub(super) fn manager() -> &'static Manager {
     if let Some(manager) = unsafe { known.as_ref() } {
         return manager;
     }
+    let kept_by = KEPT_BY.load(Ordering::Relaxed);
+    if kept_by != 0 && kept_by != std::process::id() {
+        // Made by a `clone` past libc, which calls no handler: this is the first that we hear of it.
+        close_in_child();
+    }
     // The parent's manager, if there was one, stays where it is for the handles that name it.
     let fresh = Box::into_raw(Box::new(Manager::new()));
     match word.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
@@ -77,6 +82,7 @@ impl KeptFd {
         HANDLER.call_once(|| unsafe {
             libc::pthread_atfork(None, None, Some(close_in_child));
         });
+        KEPT_BY.store(std::process::id(), Ordering::Relaxed);
         let number = u64::from(NEXT.fetch_add(1, Ordering::Relaxed));
         let kept = number << 32 | u64::from(fd.as_raw_fd().unsigned_abs());
         let place = KEPT.iter().position(|place| {
@@ -111,6 +117,9 @@ impl Drop for KeptFd {
 /// The descriptors that are kept: [`NONE`], or the descriptor below a number that never comes again, so
 /// that one is not taken for a later one with the same descriptor.
 static KEPT: [AtomicU64; TABLES_MAX] = [const { AtomicU64::new(NONE) }; TABLES_MAX];
+
+/// The process that keeps them.
+static KEPT_BY: AtomicU32 = AtomicU32::new(0);
 
 const NONE: u64 = u64::MAX;
 

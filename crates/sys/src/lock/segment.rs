@@ -26,7 +26,7 @@ use std::ptr;
 
 use thiserror::Error;
 
-use super::pointer;
+use super::{SEALED_MAX, pointer};
 use crate::memory::page_bytes;
 
 /// A mapping of memory that other processes may map too. Dropping it detaches it; locks on it do not keep
@@ -65,6 +65,21 @@ pub enum SegmentError {
         /// What the system said.
         source: io::Error,
     },
+    /// The kernel does not seal mappings.
+    #[error(
+        "can not seal {bytes_total} bytes of memory: {source}; Linux 6.10 is needed, of 64 bits"
+    )]
+    Seal {
+        /// The size asked for.
+        bytes_total: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// As much sealed memory as there may be.
+    #[error(
+        "there are {SEALED_MAX} pieces of sealed memory, the most there may be; take fewer, larger ones"
+    )]
+    Sealed,
     /// The file can not be made, sized, or mapped.
     #[error("can not {action} {bytes_total} bytes of shared memory: {source}")]
     File {
@@ -195,7 +210,7 @@ pub fn unlink_posix(name: &str) -> Result<(), SegmentError> {
     Ok(())
 }
 
-fn check(bytes_total: usize) -> Result<(), SegmentError> {
+pub(super) fn check(bytes_total: usize) -> Result<(), SegmentError> {
     if bytes_total == 0 || isize::try_from(bytes_total).is_err() {
         return Err(SegmentError::Size { bytes_total });
     }

@@ -532,6 +532,43 @@ fn a_forked_child_inherits_no_lock_and_undoes_none() {
 }
 
 #[test]
+fn a_child_made_past_libc_lets_go_at_its_first_use() {
+    if !alone(
+        "tests::a_child_made_past_libc_lets_go_at_its_first_use",
+        false,
+    ) {
+        return;
+    }
+    let memory = Memory::anonymous(2);
+    let _area = manager().lock(memory.all(), Kind::Pinned).unwrap();
+    let rings = || {
+        let all = fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let links = all.filter_map(|entry| fs::read_link(entry.path()).ok());
+        links
+            .filter(|to| to.to_string_lossy().contains("io_uring"))
+            .count()
+    };
+    assert_eq!(rings(), 1);
+    // SAFETY: as fork, but that no handler is called; the child only looks and ends.
+    let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    if child == 0 {
+        let before = rings();
+        let empty = manager().areas().is_empty();
+        let code = if before == 1 && empty && rings() == 0 {
+            0
+        } else {
+            1
+        };
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(code) };
+    }
+    let mut status = 0;
+    // SAFETY: our own child; `status` is writable.
+    unsafe { libc::waitpid(i32::try_from(child).unwrap(), &raw mut status, 0) };
+    assert_eq!((status, rings()), (0, 1));
+}
+
+#[test]
 fn more_slots_than_a_table_has_open_another_table() {
     if !alone(
         "tests::more_slots_than_a_table_has_open_another_table",
