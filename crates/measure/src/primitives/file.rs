@@ -71,14 +71,8 @@ pub(super) fn measure(method: &Method, found: &mut Found, kept: &mut Kept) {
         if let Err(error) = contention(method, found, &kept.contenders) {
             found.missing(CONTENTION_CURVE, &error.to_string());
         }
-        if found.round() < 3 {
-            match &mut kept.knee {
-                Some(knee) => cache::measure(found, knee),
-                None => found.missing(
-                    "file_cache",
-                    "there is no memory group of our own to limit it with",
-                ),
-            }
+        if let Some(knee) = &mut kept.knee {
+            cache::measure(found, knee);
         }
     }
     if let Some(place) = &kept.mounted {

@@ -49,6 +49,8 @@ fn latency(method: &Method, found: &mut Found, kept: &mut Kept) {
     if found.round() == 0 {
         staircase.strides(method, found);
         found.fact("huge_part", staircase.huge_part());
+    }
+    if kept.sizes.is_empty() {
         kept.sizes = levels(
             staircase.bytes_max(),
             &steps(&found.line(staircase::CURVE, staircase::HUGE)),
@@ -78,8 +80,8 @@ fn levels(bytes_max: usize, steps: &[staircase::Step]) -> Vec<(&'static str, Pag
     let mut from = 4096_u64;
     let mut found = Vec::new();
     for (name, step) in names.into_iter().zip(steps) {
-        // Nearer to the lower end: the upper one is the next level's.
-        let bytes = (from * 3 / 2).max(step.edge_bytes / 2).min(step.edge_bytes);
+        // The geometric middle: the ends are shared with the levels beside.
+        let bytes = (from * step.edge_bytes).isqrt();
         found.push((
             name,
             Pages::Huge,

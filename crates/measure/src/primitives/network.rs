@@ -14,6 +14,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::Found;
 use super::WAIT_MAX;
+use super::http::Served;
 use super::method::{Method, six_digits};
 use super::peer::{self, Ask, Peer, Running};
 use crate::stats::{median, ratio, to_f64};
@@ -23,6 +24,7 @@ use crate::stats::{median, ratio, to_f64};
 pub(super) struct Kept {
     is_ready: bool,
     places: Vec<Place>,
+    served: Option<Served>,
     /// After the peers, which run in it.
     testbed: Option<Testbed>,
 }
@@ -65,6 +67,9 @@ pub(super) fn measure(method: &Method, found: &mut Found, kept: &mut Kept) {
         }
         measure_place(method, found, place);
     }
+    if let Some(served) = &kept.served {
+        served.measure(method, found);
+    }
 }
 
 fn prepare(method: &Method, found: &mut Found, kept: &mut Kept) {
@@ -98,6 +103,10 @@ fn prepare(method: &Method, found: &mut Found, kept: &mut Kept) {
             kept.testbed = Some(testbed);
         }
         Err(error) => found.missing("veth", &format!("between two namespaces: {error}")),
+    }
+    match Served::start(method) {
+        Ok(served) => kept.served = Some(served),
+        Err(error) => found.missing("remote_read_http", &error.to_string()),
     }
     if let Some(host) = &method.settings().remote {
         match peer::find(host)
@@ -265,12 +274,21 @@ fn connections(method: &Method, peer: SocketAddr) -> io::Result<(Vec<f64>, Vec<f
     for _ in 0..if method.settings().quick { 10 } else { 30 } {
         let (setup_ns, stream) = method.once(|| TcpStream::connect_timeout(&peer, WAIT_MAX));
         let stream = stream?;
-        // Let the peer see it and wait for a request first.
+        // The peer has seen the connection and waits: or it would be woken while we close.
+        settle(&stream)?;
         let (teardown_ns, ()) = method.once(|| drop(stream));
         setup.push(six_digits(setup_ns));
         teardown.push(six_digits(teardown_ns));
     }
     Ok((setup, teardown))
+}
+
+/// One byte there and back.
+fn settle(mut stream: &TcpStream) -> io::Result<()> {
+    peer::bound(stream)?;
+    stream.write_all(&Ask::Echo { bytes: 1 }.encode())?;
+    stream.write_all(b"x")?;
+    stream.read_exact(&mut [0; 1])
 }
 
 /// Bytes per second over the size of a message, told by the peer; the best is the row.

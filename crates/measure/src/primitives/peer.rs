@@ -36,7 +36,7 @@ pub(super) enum Ask {
 }
 
 impl Ask {
-    fn encode(self) -> [u8; 17] {
+    pub(super) fn encode(self) -> [u8; 17] {
         let (kind, one, two) = match self {
             Self::Echo { bytes } => (b'e', bytes, 0),
             Self::Swallow { bytes, first_bytes } => (b's', bytes, first_bytes),
@@ -84,7 +84,8 @@ pub(super) fn ask(peer: SocketAddr, what: Ask) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-fn bound(stream: &TcpStream) -> io::Result<()> {
+/// Lets no wait on a connection be longer than allowed.
+pub(super) fn bound(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(WAIT_MAX))?;
     stream.set_write_timeout(Some(WAIT_MAX))

@@ -27,6 +27,11 @@ impl Scratch {
         Ok(Self { folder })
     }
 
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// Writes a file of `bytes`, no two blocks alike, and waits until the disk has it.
     ///
     /// # Errors

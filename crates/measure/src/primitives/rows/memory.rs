@@ -53,6 +53,11 @@ fn latency(sheet: &mut Sheet<'_>) {
             )
         });
     }
+    pages(sheet);
+}
+
+fn pages(sheet: &mut Sheet<'_>) {
+    let basics = sheet.basics;
     let huge = sheet.found.median("latency_memory");
     let l2 = sheet.found.median("latency_l2");
     let row = plan(
@@ -120,14 +125,16 @@ fn bandwidth(sheet: &mut Sheet<'_>) {
         .median("latency_memory")
         .map(|ns| LINES_UNDER_WAY * 64.0 / ns * 1e9);
     let over = sheet.found.known("bandwidth_bytes").unwrap_or(0.0);
+    let latency = sheet.found.median("latency_memory");
     for way in Way::ALL {
         let id = format!("bandwidth_{}", way.name());
         let (operation, paper) = named(way);
         let part = lines.map(|lines| lines * expected_part(way));
         let row = of_bytes(&id, operation, (part, None), most, paper);
         sheet.row(&row, |rate| {
+            let under_way = latency.map_or(0.0, |ns| rate * ns / 1e9 / LINE_BYTES);
             format!(
-                "{:.1} bytes a cycle over {}, further than the caches reach",
+                "{:.1} bytes a cycle over {}: {under_way:.0} lines under way at once, where {LINES_UNDER_WAY:.0} were guessed",
                 rate / 1e9 * basics.cycle_ns,
                 Unit::Bytes.told(over)
             )
@@ -163,6 +170,7 @@ fn bandwidth(sheet: &mut Sheet<'_>) {
 const BYTES_PER_CYCLE_MAX: f64 = 128.0;
 /// A guess: processors of the last ten years have from 10 to 48 line buffers, and prefetchers behind them.
 const LINES_UNDER_WAY: f64 = 32.0;
+const LINE_BYTES: f64 = 64.0;
 
 fn of_bytes<'p>(
     id: &'p str,
@@ -256,6 +264,12 @@ fn faults(sheet: &mut Sheet<'_>) {
             ns / 16.0
         )
     });
+    disk_faults(sheet);
+}
+
+fn disk_faults(sheet: &mut Sheet<'_>) {
+    let basics = sheet.basics;
+    let minor = sheet.found.median("fault_minor");
     let disk = sheet.found.median("fault_major");
     let row = plan(
         "fault_major",

@@ -21,6 +21,7 @@ pub(super) fn fill(sheet: &mut Sheet<'_>) {
     for (place, told) in PLACES {
         remote_reads(sheet, place, told);
     }
+    http_reads(sheet);
     let shape = Shape {
         title: "TCP bandwidth over message size, both ends on one processor",
         x: ("message", Unit::Bytes, true),
@@ -163,6 +164,29 @@ fn connections(sheet: &mut Sheet<'_>, place: &str, told: &str) {
         )
     });
 }
+
+fn http_reads(sheet: &mut Sheet<'_>) {
+    let basics = sheet.basics;
+    let tcp = sheet.found.median("rtt_tcp_loopback");
+    for order in ["sequential", "random"] {
+        let id = format!("remote_read_{order}_http");
+        let operation = format!("Remote file read, 4 KB, {order}, by HTTP from our server");
+        // A request to be read, a file to be found and sent, a head to be written.
+        let row = plan(
+            &id,
+            &operation,
+            (tcp, Some(HTTP_CROSSINGS * basics.crossing_ns)),
+            "",
+        );
+        sheet.row(&row, |ns| match tcp {
+            Some(tcp) => format!("{:.1} round trips: the rest is HTTP", ns / tcp),
+            None => "A request, and its answer".to_owned(),
+        });
+    }
+}
+
+/// A guess: open, look, wait, send twice, close, and as much work again.
+const HTTP_CROSSINGS: f64 = 60.0;
 
 fn remote_reads(sheet: &mut Sheet<'_>, place: &str, told: &str) {
     let basics = sheet.basics;

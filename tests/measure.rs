@@ -1,0 +1,256 @@
+//! `onrush measure` as it is typed: what it writes, what it names when it can not, and that it comes to its end.
+//!
+//! Nothing here asserts a time but in the widest bounds: that a figure is one that a machine can have.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use onrush_measure::experiment::Record;
+use onrush_measure::primitives::{Entry, MeasureRecord, NAME, Row};
+use onrush_testkit::netns::Netns;
+use onrush_testkit::process::Process;
+use onrush_testkit::{require_root, skip};
+
+const ONRUSH: &str = env!("CARGO_BIN_EXE_onrush");
+/// Bounds every wait for something that takes moments; never a measure.
+const LONG: Duration = Duration::from_secs(60);
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn measure(arguments: &[&str]) -> Output {
+    let mut command = Command::new(ONRUSH);
+    command.arg("measure").args(arguments);
+    command.output().expect("it runs")
+}
+
+fn read(path: &Path) -> MeasureRecord {
+    Record::read(path, NAME).expect("a record of measure")
+}
+
+fn rows(record: &MeasureRecord) -> Vec<&Row> {
+    let rows = record.runs.iter().filter_map(|entry| match entry {
+        Entry::Row(row) => Some(row),
+        _ => None,
+    });
+    rows.collect()
+}
+
+fn ids(record: &MeasureRecord) -> Vec<&str> {
+    rows(record).iter().map(|row| row.id.as_str()).collect()
+}
+
+#[test]
+fn every_row_has_all_that_the_papers_table_has() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let json = folder.path().join("cpu.json");
+    let said = measure(&[
+        "--quick",
+        "--only",
+        "cpu",
+        "--json",
+        json.to_str().expect("a name"),
+    ]);
+    assert!(
+        said.status.code().is_some_and(|code| code <= 1),
+        "{}",
+        text(&said.stderr)
+    );
+    let record = read(&json);
+    let found = ids(&record);
+    for id in [
+        "clock_read",
+        "loop",
+        "call_0",
+        "call_7",
+        "getpid_cached",
+        "getppid",
+        "time_vdso",
+        "fork",
+        "vfork",
+        "spawn_exec",
+        "thread",
+        "switch_process_pipe",
+        "switch_thread_futex",
+    ] {
+        assert!(found.contains(&id), "{id} is not in {found:?}");
+    }
+    for row in rows(&record) {
+        let (low, high) = row.measured.interval;
+        assert!(
+            low <= row.measured.median && row.measured.median <= high,
+            "{row:?}"
+        );
+        assert_eq!(row.measured.rounds.len(), 5, "{row:?}");
+        assert!(
+            row.explanation.ends_with('.') && row.explanation.len() > 20,
+            "{row:?}"
+        );
+        assert!(row.void.is_none() && row.measured.median < 1e12, "{row:?}");
+    }
+    // The file alone gives the same table.
+    let again = measure(&["--from", json.to_str().expect("a name")]);
+    assert_eq!(text(&again.stdout), text(&said.stdout));
+}
+
+#[test]
+fn where_nothing_can_be_written_the_rest_is_measured_and_the_reason_named() {
+    let said = measure(&["--quick", "--only", "file", "--dir", "/proc"]);
+    assert_eq!(said.status.code(), Some(0));
+    let table = text(&said.stdout);
+    for id in ["read_time_over_file", "contention", "file_cache"] {
+        assert!(table.contains(&format!("missing: {id}: /proc")), "{table}");
+    }
+    assert!(
+        table.contains("name another directory with --dir"),
+        "{table}"
+    );
+}
+
+#[test]
+fn one_processor_and_no_counter_are_said() {
+    let mut command = Command::new("taskset");
+    command.args([
+        "-c",
+        "0",
+        ONRUSH,
+        "measure",
+        "--quick",
+        "--only",
+        "file",
+        "--dir",
+        "/proc",
+        "--system-clock",
+    ]);
+    let table = text(&command.output().expect("util-linux").stdout);
+    assert!(
+        table.contains("warning: there is one processor only"),
+        "{table}"
+    );
+    assert!(
+        table.contains("time is told by CLOCK_MONOTONIC_RAW"),
+        "{table}"
+    );
+}
+
+#[test]
+fn what_can_not_be_asked_for_ends_with_2_before_anything_is_measured() {
+    for (arguments, said) in [
+        (&["--only", "disk"][..], "cpu, memory, network, file"),
+        (&["--json", "/no/such/file"], "--json"),
+        (&["--from", "/no/such/file"], "/no/such/file"),
+        (&["--from", "x", "--quick"], "--from"),
+        (&["--peer", "nowhere"], "--peer"),
+        (&["--peer", "127.0.0.1:0", "--quick"], "--peer"),
+    ] {
+        let output = measure(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(
+            text(&output.stderr).contains(said),
+            "{arguments:?}: {}",
+            text(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn a_full_disk_is_named() {
+    require_root!();
+    let script = format!(
+        "mount -t tmpfs -o size=1m none /mnt && exec {ONRUSH} measure --quick --only file --dir /mnt"
+    );
+    let mut command = Command::new("unshare");
+    let output = command
+        .args(["--mount", "sh", "-c", &script])
+        .output()
+        .expect("util-linux");
+    let table = text(&output.stdout);
+    assert!(
+        table.contains("No space left on device"),
+        "{table}{}",
+        text(&output.stderr)
+    );
+    assert!(table.contains("--dir"), "{table}");
+}
+
+#[test]
+fn a_peer_is_measured_to_and_ipv6_is_missed_where_there_is_none() {
+    require_root!();
+    let netns = Netns::new().expect("a namespace");
+    let off = ["-w", "net.ipv6.conf.all.disable_ipv6=1"];
+    netns.tool("sysctl", off).expect("procps");
+    let mut peer = netns.command(ONRUSH);
+    let peer = Process::start(peer.args(["measure", "--peer", "127.0.0.1:0"])).expect("it starts");
+    let line = peer
+        .wait_for_line("listening at ", LONG)
+        .expect("it listens");
+    let address = line
+        .split("listening at ")
+        .nth(1)
+        .expect("an address")
+        .trim();
+    let folder = tempfile::tempdir().expect("a folder");
+    let json = folder.path().join("network.json");
+    let mut command = netns.command(ONRUSH);
+    command.args([
+        "measure", "--quick", "--only", "network", "--remote", address, "--json",
+    ]);
+    let output = command.arg(&json).output().expect("it runs");
+    let record = read(&json);
+    let found = ids(&record);
+    for id in [
+        "rtt_icmp_loopback",
+        "rtt_tcp_remote",
+        "rtt_udp_remote",
+        "tcp_setup_remote",
+        "tcp_bandwidth_remote",
+        "remote_read_random_remote",
+        "rtt_tcp_veth",
+        "remote_read_sequential_http",
+    ] {
+        assert!(
+            found.contains(&id),
+            "{id} is not in {found:?}: {}",
+            text(&output.stderr)
+        );
+    }
+    assert!(
+        text(&output.stdout).contains("missing: loopback6: "),
+        "{}",
+        text(&output.stdout)
+    );
+}
+
+#[test]
+fn an_ordinary_user_gets_what_there_is_and_the_rest_by_name() {
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        ONRUSH,
+        "measure",
+        "--quick",
+        "--only",
+        "network,file",
+    ]);
+    if !Netns::is_permitted() {
+        command = Command::new(ONRUSH);
+        command.args(["measure", "--quick", "--only", "network,file"]);
+    }
+    let output = command.output().expect("util-linux");
+    if text(&output.stderr).contains("Permission denied") && output.stdout.is_empty() {
+        skip::record("another user may not run the program where it was built");
+        return;
+    }
+    let table = text(&output.stdout);
+    assert!(
+        table.contains("Round trip, TCP, 56 bytes, loopback "),
+        "{table}{}",
+        text(&output.stderr)
+    );
+    assert!(table.contains("missing: veth: "), "{table}");
+    assert!(table.contains("missing: file_cache: "), "{table}");
+}
