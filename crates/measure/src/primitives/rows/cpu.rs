@@ -77,6 +77,14 @@ fn code(sheet: &mut Sheet<'_>) {
             1e9 / hertz
         )
     });
+    loops(sheet);
+    procedure_calls(sheet);
+}
+
+fn loops(sheet: &mut Sheet<'_>) {
+    let basics = sheet.basics;
+    let cycle = basics.cycle_ns;
+    let cycles_of = |number: f64| Some(number * cycle);
     let turn = plan(
         "loop",
         "Loop, in registers",
@@ -101,7 +109,6 @@ fn code(sheet: &mut Sheet<'_>) {
         }
         format!("Each turn waits for what the last one stored: {told}")
     });
-    procedure_calls(sheet);
 }
 
 fn procedure_calls(sheet: &mut Sheet<'_>) {

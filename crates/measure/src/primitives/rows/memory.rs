@@ -388,7 +388,7 @@ fn curves(sheet: &mut Sheet<'_>) {
         .iter()
         .find(|(_, part)| *part > 0.9)
         .map(|(stride, _)| Mark {
-            name: "every touch waits for the disk: half the window, which lies around the page"
+            name: "every touch waits for the disk: at most half the window lies ahead of a page"
                 .to_owned(),
             x: *stride as f64,
         });
