@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use onrush_testkit::netns::Netns;
 use onrush_testkit::process::Process;
 use onrush_testkit::receiver::Capture;
 use onrush_testkit::testbed::{Mode, Options, RCV_IPV4, RCV_IPV6, SND_IPV4, SND_IPV6, Testbed};
@@ -129,6 +130,17 @@ impl Site {
     }
 }
 
+/// A counter of UDP over IPv4 in a namespace.
+fn udp_counter(netns: &Netns, name: &str) -> u64 {
+    let snmp = netns
+        .run(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))
+        .unwrap();
+    let mut udp = snmp.lines().filter_map(|line| line.strip_prefix("Udp: "));
+    let (names, values) = (udp.next().unwrap(), udp.next().unwrap());
+    let column = names.split(' ').position(|n| n == name).unwrap();
+    values.split(' ').nth(column).unwrap().parse().unwrap()
+}
+
 /// An RTP packet that no other is like.
 fn rtp(sequence: u16, bytes: usize) -> Vec<u8> {
     let header = Header {
@@ -163,9 +175,17 @@ fn assert_silent(socket: &UdpSocket) {
 #[test]
 fn every_member_gets_every_datagram_once_and_unchanged() {
     require_root!();
-    for (delay, count) in [("0ms", 500), ("20ms", 500)] {
-        let site = Site::start(&["5004", "--rtsp", "off", "--delay", delay]);
-        let members: Vec<_> = (0..40).map(|i| site.member(i % 2 == 0)).collect();
+    for (how, count) in [
+        ("--delay=0ms", 500),
+        ("--delay=20ms", 500),
+        ("--in-kernel", 500),
+    ] {
+        let site = Site::start(&["5004", "--rtsp", "off", how]);
+        let in_kernel = how == "--in-kernel";
+        // What comes by one IP version leaves by it, in the kernel.
+        let members: Vec<_> = (0..40)
+            .map(|i| site.member(in_kernel || i % 2 == 0))
+            .collect();
         let list: Vec<_> = members
             .iter()
             .map(|member| member.local_addr().unwrap().to_string())
@@ -189,7 +209,7 @@ fn every_member_gets_every_datagram_once_and_unchanged() {
         for member in &members {
             assert!(
                 received(member, sent.len()) == sent,
-                "{delay}: {}",
+                "{how}: {}",
                 site.relay.log_tail()
             );
             assert_silent(member);
@@ -198,6 +218,17 @@ fn every_member_gets_every_datagram_once_and_unchanged() {
         let told = site.wait_for("counters", |source| source["sent"]["packets"] == packets);
         assert_eq!(told["sent"]["refused"], 0, "{told:#}");
         assert_eq!(told["received"]["datagrams"], count, "{told:#}");
+        let (_, each) = site.ask("GET", "/sources/live/members", "");
+        for member in each["members"].as_array().unwrap() {
+            assert_eq!(
+                (&member["packets"], &member["refused"]),
+                (&count.into(), &0.into()),
+                "{member}"
+            );
+        }
+        let taken_in = udp_counter(&site.testbed.snd, "InDatagrams");
+        assert_eq!(taken_in, if in_kernel { 0 } else { count.into() }, "{how}");
+        assert_eq!(udp_counter(&site.testbed.rcv, "InCsumErrors"), 0, "{how}");
         let log = site.stop();
         assert!(log.contains(&format!("{packets} packets left")), "{log}");
     }
@@ -738,16 +769,71 @@ fn a_group_is_joined_and_of_one_source_only_if_so_said() {
 }
 
 #[test]
-fn after_a_kill_a_second_relay_starts_at_once() {
+fn after_a_kill_nothing_is_left_and_a_second_relay_starts_at_once() {
     require_root!();
-    let mut site = Site::start(&["5004", "--rtsp", "10.77.0.1:8554"]);
-    site.source(true).send(&rtp(1, 1328)).unwrap();
-    site.wait_for("the source", |source| source["state"] == "live");
-    site.relay.signal(Signal::KILL).unwrap();
-    site.relay.wait(LONG).unwrap();
-    site.relay = Site::relay(&site.testbed, &["5004", "--rtsp", "10.77.0.1:8554"]);
-    site.source(true).send(&rtp(1, 1328)).unwrap();
-    site.wait_for("the source", |source| source["state"] == "live");
+    for how in ["--delay=0ms", "--in-kernel"] {
+        let arguments = ["5004", "--rtsp", "10.77.0.1:8554", how];
+        let mut site = Site::start(&arguments);
+        site.source(true).send(&rtp(1, 1328)).unwrap();
+        site.wait_for("the source", |source| source["state"] == "live");
+        site.relay.signal(Signal::KILL).unwrap();
+        site.relay.wait(LONG).unwrap();
+        // A program that had stayed would take what is for this socket.
+        let other = site
+            .testbed
+            .snd
+            .run(|| UdpSocket::bind((SND_IPV4, INPUT_PORT)));
+        let other = other.unwrap();
+        other.set_read_timeout(Some(LONG)).unwrap();
+        site.source(true).send(&rtp(2, 1328)).unwrap();
+        assert!(received(&other, 1)[0] == rtp(2, 1328), "{how}");
+        drop(other);
+        site.relay = Site::relay(&site.testbed, &arguments);
+        site.source(true).send(&rtp(3, 1328)).unwrap();
+        site.wait_for("the source", |source| source["state"] == "live");
+        site.stop();
+    }
+}
+
+#[test]
+fn in_the_kernel_players_and_both_ip_versions_are_served_and_others_pass() {
+    require_root!();
+    let site = Site::start(&[
+        "5004",
+        "--in-kernel",
+        "--rtsp=10.77.0.1:8554",
+        "--rtsp=[fd77::1]:8554",
+    ]);
+    for (is_ipv4, server) in [(true, IpAddr::from(SND_IPV4)), (false, SND_IPV6.into())] {
+        let source = site.source(is_ipv4);
+        source.send(&rtp(1, 1328)).unwrap();
+        site.wait_for("the source", |source| source["state"] == "live");
+        let mut viewer = Viewer::setup_to(&site.testbed, "live/live", server);
+        assert_eq!(viewer.ask("PLAY", &[]).status, 200);
+        site.wait_for("the player", |source| source["players"] == 1);
+        let sent: Vec<_> = (10..20).map(|i| rtp(i, 1328)).collect();
+        for packet in &sent {
+            source.send(packet).unwrap();
+        }
+        assert!(
+            viewer
+                .receiver
+                .wait_until(LONG, |capture| capture.rtp.len() >= 10)
+        );
+        let got = viewer.receiver.take().rtp;
+        assert!(
+            got.iter().map(|datagram| &datagram.bytes).eq(&sent),
+            "{server}"
+        );
+        // Another port is none of its business.
+        let bind = || UdpSocket::bind((server, 5006));
+        let other = site.testbed.snd.run(bind).unwrap();
+        other.set_read_timeout(Some(LONG)).unwrap();
+        source.send_to(b"passes", (server, 5006)).unwrap();
+        assert_eq!(received(&other, 1)[0], b"passes");
+        assert_eq!(viewer.ask("TEARDOWN", &[]).status, 200);
+        site.wait_for("the end", |source| source["players"] == 0);
+    }
     site.stop();
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// By their names in `bpf/`.
-const PROGRAMS: [&str; 1] = ["group"];
+const PROGRAMS: [&str; 2] = ["group", "relay"];
 
 fn main() {
     let folder = Path::new("../../bpf");

@@ -8,6 +8,7 @@
 //! says where the end is.
 
 use std::fmt;
+use std::fs;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::thread;
@@ -38,6 +39,9 @@ pub const NAME: &str = "relay";
 
 /// How late a packet may be, beyond the delay that the relay was allowed, and still be on time.
 pub const BUDGET_NS: u64 = 20_000_000;
+
+/// The way of a case that is replicated at tc ingress.
+pub const IN_KERNEL: &str = "in-kernel";
 
 /// Receivers at the most: as many ports as the sink counts.
 pub const RECEIVERS_MAX: u32 = 50_000;
@@ -71,7 +75,7 @@ pub struct Case {
     pub receivers: u32,
     /// How long packets may wait for each other.
     pub delay_ns: u64,
-    /// How the group replicates; `None` for the best there is.
+    /// How the group replicates; `None` for the best there is, [`IN_KERNEL`] where packets arrive.
     pub way: Option<String>,
     /// Whether it is to be held on time, or just tried.
     pub is_judged: bool,
@@ -205,6 +209,9 @@ fn run(
     let last = u32::from(PORT_FIRST) + case.receivers - 1;
     let last = u16::try_from(last).expect("checked against RECEIVERS_MAX");
     let sink = Sink::attach_by_clock(&testbed.rcv, RCV_DEVICE, PORT_FIRST..=last, LOOK_EVERY)?;
+    let in_kernel = case.way.as_deref() == Some(IN_KERNEL);
+    let backlog = in_kernel.then(Backlog::widen).transpose();
+    let _backlog = backlog.map_err(system("widen net.core.netdev_max_backlog"))?;
     let relay = testbed.snd.run(|| start(case, core))?;
     let channel = &relay.channels()[0];
     let receivers: Vec<_> = (PORT_FIRST..=last)
@@ -223,7 +230,13 @@ fn run(
         .connect((SND_IPV4, INPUT_PORT))
         .map_err(system("address the source's socket"))?;
     let (before, after) = thread::scope(|scope| {
-        let source = scope.spawn(|| feed(&source, packets, gap_ns));
+        // Where packets arrive there they are replicated: in the source's own call, over a veth pair.
+        let feeder = in_kernel.then_some(core);
+        let source = &source;
+        let source = scope.spawn(move || {
+            feeder.map_or(Ok(()), pin_to)?;
+            feed(source, packets, gap_ns)
+        });
         thread::sleep(Duration::from_nanos(settings.warm_up_ns));
         let before = Snapshot::take(&sink, core, awake);
         let sent = source.join().expect("the source does not panic");
@@ -258,7 +271,9 @@ fn run(
 
 /// A relay in the calling thread's namespace.
 fn start(case: &Case, core: usize) -> Result<Relay, RelayBenchError> {
-    let way = case.way.as_deref().map(str::parse::<Way>).transpose();
+    let in_kernel = case.way.as_deref() == Some(IN_KERNEL);
+    let way = case.way.as_deref().filter(|_| !in_kernel);
+    let way = way.map(str::parse::<Way>).transpose();
     let source = SourceConfig {
         name: "bench".to_owned(),
         input: format!("{SND_IPV4}:{INPUT_PORT}")
@@ -272,22 +287,24 @@ fn start(case: &Case, core: usize) -> Result<Relay, RelayBenchError> {
         delay: Duration::from_nanos(case.delay_ns),
         core: Some(core),
         way: way.map_err(RelayBenchError::Settings)?,
+        in_kernel,
         ..RelayConfig::default()
     })?)
 }
 
-/// Sends so many packets, each when it is due, with that time in it.
+/// Sends so many packets, each when it is due and with that time in it.
 fn feed(socket: &UdpSocket, packets: u64, gap_ns: u64) -> io::Result<()> {
     let mut packet = vec![0x47; HEADER_BYTES + PAYLOAD_BYTES];
     let begin_ns = monotonic_ns() + 10_000_000;
     for number in 0..packets {
-        sleep_until_ns(begin_ns + number * gap_ns);
+        let due_ns = begin_ns + number * gap_ns;
+        sleep_until_ns(due_ns);
         let header = Header {
             marker: false,
             payload_type: PAYLOAD_TYPE_MP2T,
             sequence: u16::try_from(number % 65_536).unwrap_or(0),
-            // When it leaves: the source may be late itself.
-            timestamp: ticks(monotonic_ns()),
+            // Not when it leaves: a source that is held up by what it sets off would not be late.
+            timestamp: ticks(due_ns),
             ssrc: 1,
         };
         packet[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
@@ -316,6 +333,27 @@ impl Snapshot {
             packets: sink.totals()?.packets,
             lateness: Histogram::from(&sink.lateness()?),
         })
+    }
+}
+
+/// The machine's `net.core.netdev_max_backlog`, wide for as long as this lives: a veth pair drops what is beyond it of
+/// the packets of one pass, which a network card would send.
+struct Backlog {
+    before: String,
+}
+
+impl Backlog {
+    fn widen() -> io::Result<Self> {
+        let before = fs::read_to_string(BACKLOG)?;
+        fs::write(BACKLOG, "1000000")?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Backlog {
+    fn drop(&mut self) {
+        // It could be written before.
+        drop(fs::write(BACKLOG, &self.before));
     }
 }
 
@@ -398,20 +436,18 @@ impl Settings {
     /// The judged cases and the steps around them.
     #[must_use]
     pub fn full() -> Self {
-        let steps = |delay_ns, judged: u32, tried: &[u32]| -> Vec<Case> {
-            let mut all = tried.to_vec();
-            all.push(judged);
-            all.sort_unstable();
-            let case = |receivers| Case {
+        let steps = |way: Option<&str>, delay_ns, judged: u32, all: &[u32]| -> Vec<Case> {
+            let case = |&receivers: &u32| Case {
                 receivers,
                 delay_ns,
-                way: None,
+                way: way.map(str::to_owned),
                 is_judged: receivers == judged,
             };
-            all.into_iter().map(case).collect()
+            all.iter().map(case).collect()
         };
-        let mut cases = steps(0, 3000, &[1000, 6000, 9000]);
-        cases.extend(steps(20_000_000, 10_000, &[5000, 15_000, 20_000]));
+        let mut cases = steps(None, 0, 3000, &[3000, 6000, 9000]);
+        cases.extend(steps(Some(IN_KERNEL), 0, 3000, &[3000, 6000, 9000]));
+        cases.extend(steps(None, 20_000_000, 10_000, &[10_000, 20_000, 30_000]));
         Self {
             rate_bps: 4_000_000,
             warm_up_ns: 1_000_000_000,
@@ -486,6 +522,8 @@ impl fmt::Display for Case {
 fn system(what: &'static str) -> impl Fn(io::Error) -> RelayBenchError {
     move |source| RelayBenchError::System { what, source }
 }
+
+const BACKLOG: &str = "/proc/sys/net/core/netdev_max_backlog";
 
 /// Seven transport packets.
 const PAYLOAD_BYTES: usize = 7 * 188;

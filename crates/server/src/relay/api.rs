@@ -279,7 +279,7 @@ fn told(channel: &Channel) -> Value {
         "state": channel.state(),
         "from": told.from,
         "ssrc": told.playable.map(|playable| playable.ssrc),
-        "members": channel.members().len(),
+        "members": told.members,
         "players": told.players,
         "received": {
             "datagrams": heard.datagrams,

@@ -15,6 +15,7 @@ pub mod members;
 mod api;
 mod channel;
 mod file;
+mod kernel;
 mod outlet;
 mod worker;
 
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use onrush_sys::group::KernelError;
 use onrush_sys::receive::Receiver;
 use onrush_sys::thread::{pin_to, raise_open_files_limit};
 use onrush_wire::live::Stamper;
@@ -44,6 +46,7 @@ pub use self::file::{MEMBERS_FILE_BYTES_MAX, MembersFileError};
 use self::channel::Command;
 use self::config::{DELAY_MAX, SOURCES_MAX, is_source_name};
 use self::file::MembersFile;
+use self::kernel::KernelWorker;
 use self::members::{MemberError, Origin};
 use self::worker::Worker;
 use crate::config::Config;
@@ -102,6 +105,14 @@ pub enum RelayError {
         name: String,
         /// Why.
         error: MembersFileError,
+    },
+    /// The kernel does not replicate.
+    #[error("{name}: {source}; leave --in-kernel out to relay from a process")]
+    Kernel {
+        /// Of which stream.
+        name: String,
+        /// Why not.
+        source: KernelError,
     },
     /// A thread can not be started.
     #[error("can not start {what}: {source}")]
@@ -192,7 +203,7 @@ impl Relay {
             input: input.to_string(),
             source,
         };
-        let receiver = input.open().and_then(Receiver::new).map_err(input_error)?;
+        let socket = input.open().map_err(input_error)?;
         let channel = Channel::new(name.clone(), input.clone()).map_err(input_error)?;
         let channel = Arc::new(channel);
         channel
@@ -201,9 +212,21 @@ impl Relay {
                 name: name.clone(),
                 error,
             })?;
-        let stamper = Stamper::new(u32::from_ne_bytes(random()), u16::from_ne_bytes(random()));
-        let worker = Worker::new(Arc::clone(&channel), receiver, stamper, config);
-        let core = config.core;
+        let (of_thread, core) = (Arc::clone(&channel), config.core);
+        let run: Box<dyn FnOnce() + Send> = if config.in_kernel {
+            let worker = KernelWorker::open(of_thread, socket, config.silence);
+            let worker = worker.map_err(|source| RelayError::Kernel {
+                name: name.clone(),
+                source,
+            })?;
+            Box::new(|| worker.run())
+        } else {
+            let receiver = Receiver::new(socket).map_err(input_error)?;
+            let (ssrc, sequence) = (random(), random());
+            let stamper = Stamper::new(u32::from_ne_bytes(ssrc), u16::from_ne_bytes(sequence));
+            let worker = Worker::new(of_thread, receiver, stamper, config);
+            Box::new(|| worker.run())
+        };
         let run = move || {
             if let Some(Err(error)) = core.map(pin_to) {
                 warn!(
@@ -211,7 +234,7 @@ impl Relay {
                     core.unwrap_or(0)
                 );
             }
-            worker.run();
+            run();
         };
         let thread = thread::Builder::new()
             .name(THREAD_NAME.to_owned())

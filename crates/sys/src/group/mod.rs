@@ -17,6 +17,7 @@
 //! is `MSG_DONTWAIT`. Not here: who the members are, pace, retransmission, and any answer from a member.
 
 mod direct;
+mod ingress;
 mod kernel;
 mod members;
 mod netlink;
@@ -35,6 +36,7 @@ use thiserror::Error;
 use crate::memory::{Area, MemoryError};
 use crate::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
 use direct::{Direct, Slots};
+pub use ingress::{Heard, Ingress, Taken};
 use kernel::Kernel;
 pub use kernel::{KernelError, LANES_MAX};
 use members::Members;

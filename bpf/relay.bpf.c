@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//
+// The relay at tc ingress: a packet that arrives for the relay becomes a packet for each member, and is gone.
+//
+// The packet is addressed anew in place and cloned for each member, lane by lane: a lane's members are sent to through
+// one device from one address and port. Nothing of it enters a user's process.
+//
+// Members and lanes lie in two halves. `control` says which half counts; a run says that it is in that half for as long
+// as it is, so that the other half may be written, and this one as soon as all who are in it have left.
+
+#include "fan.h"
+
+#define LANES_MAX 64
+#define TTL 64
+
+// Set by the loader before the program is verified.
+const volatile __u32 MEMBERS_MAX = 1;
+const volatile __u32 IS_IPV4 = 0; /* what is taken */
+const volatile __u32 IS_IPV6 = 0;
+const volatile __u32 IS_ANY = 0; /* sent to any address of this machine */
+const volatile __be32 ADDRESS_0 = 0, ADDRESS_1 = 0, ADDRESS_2 = 0, ADDRESS_3 = 0;
+const volatile __be32 SENDER_0 = 0, SENDER_1 = 0, SENDER_2 = 0, SENDER_3 = 0; /* the only one, if any */
+const volatile __u32 PORT = 0; /* as in the packet */
+
+// Mirrored by `Lane` in crates/sys/src/group/ingress.rs.
+struct lane {
+	__be32 source[4];
+	__be16 port;
+	__u8 mac[6];
+	__u32 ifindex;
+	__u32 first; /* member, within the half */
+	__u32 count;
+	__u32 is_ipv6;
+};
+
+// Mirrored by `Control`. Written by the loader alone.
+struct control {
+	__u32 active; /* half */
+	__u32 lanes[2];
+	__u32 pad;
+};
+
+// Mirrored by `Running`. Written here alone.
+struct running {
+	__u32 runs[2];
+	__u64 packets[2]; /* given to the members of a half, since ever */
+};
+
+// Mirrored by `Heard`.
+struct heard {
+	struct bpf_spin_lock lock;
+	__u16 sequence_next;
+	__u8 payload_type;
+	__u8 is_rtp; /* the last one was */
+	__u64 datagrams;
+	__u64 bytes;
+	__u64 rtp;
+	__u64 transport_streams;
+	__u64 missing;
+	__u64 behind;
+	__u64 restarts;
+	__u64 source_changes;
+	__u64 ssrc_changes;
+	__u64 arrived_ns; /* the last */
+	__u64 skbs;
+	__u64 clones; /* packets */
+	__u64 refused; /* packets */
+	__u32 ssrc;
+	__u32 timestamp;
+	__be32 from[4];
+	__be16 from_port;
+	__u16 from_is_ipv6;
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct control);
+} controls SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct running);
+} runnings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 2 * LANES_MAX);
+	__type(key, __u32);
+	__type(value, struct lane);
+} lanes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* the loader says: twice as many as there may be */
+	__type(key, __u32);
+	__type(value, struct member);
+} members SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct heard);
+} heards SEC(".maps");
+
+struct context {
+	struct __sk_buff *skb;
+	struct frame frame;
+	__u32 is_ipv6;
+	__u32 half;
+	__u32 first;
+	__u32 error;
+	__u64 clones;
+	__u64 refused;
+};
+
+struct rtp {
+	__u8 version;
+	__u8 kind;
+	__be16 sequence;
+	__be32 timestamp;
+	__be32 ssrc;
+};
+
+static long one_member(__u32 i, struct context *context)
+{
+	__u32 slot = context->first + i;
+	struct member *member = bpf_map_lookup_elem(&members, &slot);
+	if (!member)
+		return 1;
+	_Bool written = context->is_ipv6 ? frame_write_ipv6(context->skb, &context->frame, member)
+					 : frame_write_ipv4(context->skb, &context->frame, member);
+	if (!written)
+		return 1;
+	context->refused += frame_clone(context->skb, &context->frame, member, member->ifindex);
+	context->clones += context->frame.packets;
+	return 0;
+}
+
+// Gives the packet another sender, and the sums with it. A full sum holds the sender's port.
+static __always_inline _Bool from_lane_ipv4(struct context *context, const struct lane *lane)
+{
+	struct frame_ipv4 *f = (void *)(long)context->skb->data;
+	struct frame *frame = &context->frame;
+	if ((void *)(f + 1) > (void *)(long)context->skb->data_end)
+		return 0;
+	__u32 now = sum_of(lane->source, 2);
+	__u16 less = ~fold(sum_of(&f->ip.saddr, 2)), less_port = ~f->udp.source;
+	__u16 *life = (__u16 *)&f->ip.ttl, less_life = ~*life;
+	f->ip.ttl = TTL;
+	frame->sum_ip = fold(frame->sum_ip) + fold(now) + less + less_life + *life;
+	frame->sum_udp = fold(frame->sum_udp) + fold(now) + less;
+	if (frame->sum == SUM_FULL)
+		frame->sum_udp += lane->port + less_port;
+	f->ip.saddr = lane->source[0];
+	f->udp.source = lane->port;
+	__builtin_memcpy(f->eth.h_source, lane->mac, sizeof lane->mac);
+	return 1;
+}
+
+static __always_inline _Bool from_lane_ipv6(struct context *context, const struct lane *lane)
+{
+	struct frame_ipv6 *f = (void *)(long)context->skb->data;
+	struct frame *frame = &context->frame;
+	if ((void *)(f + 1) > (void *)(long)context->skb->data_end)
+		return 0;
+	__u16 now = fold(sum_of(lane->source, 8));
+	__u16 less = ~fold(sum_of(&f->ip.saddr, 8)), less_port = ~f->udp.source;
+	frame->sum_udp = fold(frame->sum_udp) + now + less;
+	if (frame->sum == SUM_FULL)
+		frame->sum_udp += lane->port + less_port;
+	f->ip.hop_limit = TTL;
+	__builtin_memcpy(&f->ip.saddr, lane->source, sizeof lane->source);
+	f->udp.source = lane->port;
+	__builtin_memcpy(f->eth.h_source, lane->mac, sizeof lane->mac);
+	return 1;
+}
+
+static long one_lane(__u32 i, struct context *context)
+{
+	__u32 slot = context->half * LANES_MAX + i;
+	struct lane *lane = bpf_map_lookup_elem(&lanes, &slot);
+	if (!lane)
+		return 1;
+	if (lane->is_ipv6 != context->is_ipv6) {
+		// What came by one IP version can not go on by the other.
+		context->refused += (__u64)lane->count * context->frame.packets;
+		return 0;
+	}
+	if (!(context->is_ipv6 ? from_lane_ipv6(context, lane) : from_lane_ipv4(context, lane)))
+		return 1;
+	context->first = context->half * MEMBERS_MAX + lane->first;
+	bpf_loop(lane->count, one_member, context, 0);
+	return 0;
+}
+
+static __always_inline _Bool is_address(const __be32 *to, _Bool is_ipv6)
+{
+	if (!is_ipv6)
+		return to[0] == ADDRESS_0;
+	return to[0] == ADDRESS_0 && to[1] == ADDRESS_1 && to[2] == ADDRESS_2 && to[3] == ADDRESS_3;
+}
+
+static __always_inline _Bool is_sender(const __be32 *from, _Bool is_ipv6)
+{
+	if (!(SENDER_0 | SENDER_1 | SENDER_2 | SENDER_3))
+		return 1;
+	if (!is_ipv6)
+		return from[0] == SENDER_0;
+	return from[0] == SENDER_0 && from[1] == SENDER_1 && from[2] == SENDER_2 &&
+	       from[3] == SENDER_3;
+}
+
+// Whether the packet is for the relay. Who sent it is written to `from` and `port`.
+static __always_inline _Bool is_ours(struct __sk_buff *skb, __be32 *from, __be16 *port,
+				     __u32 *is_ipv6)
+{
+	if (skb->protocol == bpf_htons(ETH_P_IP) && IS_IPV4) {
+		struct frame_ipv4 *f = (void *)(long)skb->data;
+		if ((void *)(f + 1) > (void *)(long)skb->data_end || f->ip.ihl != 5 ||
+		    f->ip.protocol != IPPROTO_UDP || f->udp.dest != PORT ||
+		    f->ip.frag_off & bpf_htons(0x3fff))
+			return 0;
+		__be32 to = f->ip.daddr;
+		from[0] = f->ip.saddr;
+		*port = f->udp.source;
+		*is_ipv6 = 0;
+		return (IS_ANY ? skb->pkt_type == 0 : is_address(&to, 0)) && is_sender(from, 0);
+	}
+	if (skb->protocol == bpf_htons(ETH_P_IPV6) && IS_IPV6) {
+		struct frame_ipv6 *f = (void *)(long)skb->data;
+		if ((void *)(f + 1) > (void *)(long)skb->data_end ||
+		    f->ip.nexthdr != IPPROTO_UDP || f->udp.dest != PORT)
+			return 0;
+		__builtin_memcpy(from, &f->ip.saddr, 16);
+		*port = f->udp.source;
+		*is_ipv6 = 1;
+		return (IS_ANY ? skb->pkt_type == 0 : is_address(f->ip.daddr.in6_u.u6_addr32, 1)) &&
+		       is_sender(from, 1);
+	}
+	return 0;
+}
+
+// As `Follower` in crates/wire/src/live/follow.rs. Called with the lock held.
+static __always_inline void follow(struct heard *heard, const struct rtp *rtp, __u16 packets)
+{
+	__u16 got = bpf_ntohs(rtp->sequence);
+	__u32 ssrc = bpf_ntohl(rtp->ssrc);
+	__u16 ahead = got - heard->sequence_next, behind = heard->sequence_next - got;
+	_Bool is_next = 1;
+	if (heard->rtp == 0) {
+		/* the first */
+	} else if (heard->ssrc != ssrc) {
+		heard->ssrc_changes++;
+	} else if (ahead && ahead <= 3000) {
+		heard->missing += ahead;
+	} else if (ahead && behind <= 100) {
+		heard->behind++;
+		is_next = 0;
+	} else if (ahead) {
+		heard->restarts++;
+	}
+	if (is_next)
+		heard->sequence_next = got + packets;
+	heard->rtp += packets;
+	heard->ssrc = ssrc;
+	heard->timestamp = bpf_ntohl(rtp->timestamp);
+	heard->payload_type = rtp->kind & 0x7f;
+}
+
+static __always_inline void hear(struct heard *heard, struct __sk_buff *skb, const __be32 *from,
+				 __be16 port, __u32 is_ipv6)
+{
+	__u32 packets = skb->gso_segs ? skb->gso_segs : 1;
+	__u32 header = is_ipv6 ? sizeof(struct frame_ipv6) : sizeof(struct frame_ipv4);
+	__u32 bytes = skb->len - header;
+	struct rtp rtp = {};
+	_Bool is_read = !bpf_skb_load_bytes(skb, header, &rtp, sizeof rtp);
+	_Bool is_rtp = is_read && rtp.version >> 6 == 2 && (rtp.kind < 192 || rtp.kind > 223);
+	_Bool is_ts = is_read && rtp.version == 0x47;
+	__u64 now_ns = bpf_ktime_get_ns();
+	bpf_spin_lock(&heard->lock);
+	if (heard->datagrams &&
+	    (heard->from[0] != from[0] || heard->from[1] != from[1] || heard->from[2] != from[2] ||
+	     heard->from[3] != from[3] || heard->from_port != port))
+		heard->source_changes++;
+	heard->from[0] = from[0];
+	heard->from[1] = from[1];
+	heard->from[2] = from[2];
+	heard->from[3] = from[3];
+	heard->from_port = port;
+	heard->from_is_ipv6 = is_ipv6;
+	heard->arrived_ns = now_ns;
+	heard->datagrams += packets;
+	heard->bytes += bytes;
+	heard->skbs++;
+	heard->is_rtp = is_rtp;
+	if (is_rtp)
+		follow(heard, &rtp, packets);
+	if (is_ts)
+		heard->transport_streams += packets;
+	bpf_spin_unlock(&heard->lock);
+}
+
+// The half that counts, entered; 2 if it changes faster than it can be entered.
+static __always_inline __u32 enter(volatile struct control *control, struct running *running)
+{
+	for (int i = 0; i < 8; i++) {
+		__u32 half = control->active & 1;
+		__sync_fetch_and_add(&running->runs[half], 1);
+		if ((control->active & 1) == half)
+			return half;
+		__sync_fetch_and_add(&running->runs[half], -1);
+	}
+	return 2;
+}
+
+SEC("classifier")
+int relay(struct __sk_buff *skb)
+{
+	__u32 zero = 0, is_ipv6 = 0;
+	__be32 from[4] = {};
+	__be16 port = 0;
+	if (!is_ours(skb, from, &port, &is_ipv6))
+		return TC_ACT_UNSPEC;
+	struct heard *heard = bpf_map_lookup_elem(&heards, &zero);
+	struct control *control = bpf_map_lookup_elem(&controls, &zero);
+	struct running *running = bpf_map_lookup_elem(&runnings, &zero);
+	if (!heard || !control || !running)
+		return TC_ACT_UNSPEC;
+	hear(heard, skb, from, port, is_ipv6);
+	struct context context = { .skb = skb, .is_ipv6 = is_ipv6 };
+	if (!(is_ipv6 ? frame_read_ipv6(skb, &context.frame) : frame_read_ipv4(skb, &context.frame)))
+		return TC_ACT_SHOT;
+	__u32 half = enter(control, running);
+	if (half > 1)
+		return TC_ACT_SHOT;
+	context.half = half;
+	bpf_set_hash_invalid(skb);
+	bpf_loop(control->lanes[half], one_lane, &context, 0);
+	__sync_fetch_and_add(&running->packets[half], context.frame.packets);
+	__sync_fetch_and_add(&running->runs[half], -1);
+	__sync_fetch_and_add(&heard->clones, context.clones);
+	__sync_fetch_and_add(&heard->refused, context.refused);
+	return TC_ACT_SHOT;
+}
+
+char _license[] SEC("license") = "Dual MIT/GPL";
