@@ -112,7 +112,7 @@ pub enum RelayError {
         /// Of which stream.
         name: String,
         /// Why not.
-        source: KernelError,
+        source: Box<KernelError>,
     },
     /// A thread can not be started.
     #[error("can not start {what}: {source}")]
@@ -217,7 +217,7 @@ impl Relay {
             let worker = KernelWorker::open(of_thread, socket, config.silence);
             let worker = worker.map_err(|source| RelayError::Kernel {
                 name: name.clone(),
-                source,
+                source: Box::new(source),
             })?;
             Box::new(|| worker.run())
         } else {
