@@ -298,7 +298,7 @@ impl Kernel {
                     0 => self.backlog_packets_max,
                     queue => self.backlog_packets_max.min(queue),
                 };
-                queue as usize * 3 / 4 / skbs
+                queue as usize / QUEUE_PART / skbs
             }
             _ => 0,
         };
@@ -648,6 +648,9 @@ impl From<KernelError> for GroupError {
 
 static PROGRAM: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/group.o"));
 
+/// A pass fills this part of a queue at most: what the pass before left there, when a tick has ended its
+/// softirq early, and what others put there, has to fit too.
+const QUEUE_PART: usize = 4;
 /// How often news are heard, at most. A syscall at each send would cost a small group a tenth.
 const POLL_NS: u64 = 10_000_000;
 /// Longer than the kernel tries to resolve an address (3 s: mcast_solicit times retrans_time).
