@@ -5,15 +5,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
-    let source = Path::new("../../bpf/sink.bpf.c");
-    let object = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("sink.o");
-    println!("cargo::rerun-if-changed={}", source.display());
     println!("cargo::rerun-if-changed=build.rs");
-    if let Err(message) = compile(source, &object) {
-        println!(
-            "cargo::error={message}; eBPF programs need clang, libbpf-dev and linux-libc-dev \
-             (on Debian: apt install clang libbpf-dev linux-libc-dev)"
-        );
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    for name in ["sink", "slice"] {
+        let source = PathBuf::from(format!("../../bpf/{name}.bpf.c"));
+        println!("cargo::rerun-if-changed={}", source.display());
+        if let Err(message) = compile(&source, &out.join(format!("{name}.o"))) {
+            println!(
+                "cargo::error={message}; eBPF programs need clang, libbpf-dev and linux-libc-dev \
+                 (on Debian: apt install clang libbpf-dev linux-libc-dev)"
+            );
+        }
     }
 }
 

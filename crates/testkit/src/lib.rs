@@ -9,4 +9,5 @@ pub mod receiver;
 pub mod rtsp_client;
 pub mod sink;
 pub mod skip;
+pub mod slice;
 pub mod testbed;
