@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use crate::bench_cue::{self, Cue};
+use crate::bench_group::{self, Group};
 use crate::bench_lock::{self, Lock};
 use crate::bench_relay::{self, RelayBench};
 use crate::bench_serve::{self, Serve};
@@ -30,6 +31,7 @@ enum Experiment {
     Lock(Lock),
     Relay(RelayBench),
     Cue(Cue),
+    Group(Group),
 }
 
 /// Carries out an experiment, or prints one that was.
@@ -43,5 +45,6 @@ pub(crate) fn run(bench: &Bench, out: &mut dyn Write) -> anyhow::Result<ExitCode
         Experiment::Lock(arguments) => bench_lock::run(arguments, out),
         Experiment::Relay(arguments) => bench_relay::run(arguments, out),
         Experiment::Cue(arguments) => bench_cue::run(arguments, out),
+        Experiment::Group(arguments) => bench_group::run(arguments, out),
     }
 }

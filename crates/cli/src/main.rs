@@ -6,6 +6,7 @@
 mod args;
 mod bench;
 mod bench_cue;
+mod bench_group;
 mod bench_lock;
 mod bench_relay;
 mod bench_serve;

@@ -12,6 +12,7 @@ pub mod compare;
 pub mod cue;
 pub mod experiment;
 pub mod figures;
+pub mod group;
 pub mod histogram;
 pub mod load;
 pub mod lock;

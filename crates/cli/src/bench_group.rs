@@ -1,0 +1,155 @@
+//! `onrush bench group`, on a terminal.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueHint};
+use indicatif::{ProgressBar, ProgressStyle};
+use onrush_measure::experiment::Record;
+use onrush_measure::group::report::Report;
+use onrush_measure::group::{self, GroupRecord, Load, Settings};
+use onrush_testkit::testbed::Mode;
+
+/// What a group send costs as the group grows, by each way
+///
+/// Sends datagrams and trains to groups of 1 to 4000 members by each way of group unicast, turn about,
+/// with the group replaced before every send and not; a sink counts what arrives. With 480 members the
+/// program at the device is to cost at most a third of a loop of sendto and half of sendmmsg for single
+/// packets, and a fortieth of the loop for trains of 40; replacing the group is to add at most 5 %.
+/// Then drops datagrams at points of their way, to tell where their time goes. Takes the better part of
+/// an hour, --quick about a minute. Needs root.
+#[derive(Args, Debug)]
+pub(crate) struct Group {
+    /// Only what is judged, with fewer runs
+    #[arg(long)]
+    quick: bool,
+
+    /// Write every sample to this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    json: Option<PathBuf>,
+
+    /// Draw the figures into this folder
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    figures: Option<PathBuf>,
+
+    /// Print such a file's table, measure nothing
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "json")]
+    from: Option<PathBuf>,
+
+    /// Members of the groups, one size after the other
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    members: Option<Vec<u16>>,
+
+    /// Bytes of a packet, or packets and bytes (40x1328)
+    #[arg(long, value_name = "LOAD", value_delimiter = ',', value_parser = load)]
+    loads: Option<Vec<Load>>,
+
+    /// Ways: kernel, uring, sendmmsg, loop
+    #[arg(long, value_name = "WAY", value_delimiter = ',')]
+    ways: Option<Vec<String>>,
+
+    /// Runs of everything [default: 10; quick: 5]
+    #[arg(long, value_name = "N")]
+    repeats: Option<u32>,
+
+    /// Sends of a run, at most [default: 1000; quick: 200]
+    #[arg(long, value_name = "N")]
+    sends: Option<u32>,
+
+    /// Only with trains cut by the device
+    #[arg(long)]
+    uso: bool,
+}
+
+/// Carries it out, or prints one that was.
+pub(crate) fn run(arguments: &Group, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let record: GroupRecord = match &arguments.from {
+        Some(file) => Record::read(file, group::NAME)?,
+        None => measure(&arguments.settings())?,
+    };
+    if let Some(file) = &arguments.json {
+        record.write(file)?;
+    }
+    let report = Report::of(&record);
+    if let Some(folder) = &arguments.figures {
+        std::fs::create_dir_all(folder)?;
+        for (name, svg) in report.figures()? {
+            std::fs::write(folder.join(name), svg)?;
+        }
+    }
+    let environment = &record.environment;
+    let on = match &environment.virtual_machine {
+        Some(host) => format!("a virtual machine ({host})"),
+        None => "metal".to_owned(),
+    };
+    writeln!(
+        out,
+        "{}, {} processors, on {on}; Linux {}; onrush {}; {}\n{}",
+        environment.cpu,
+        environment.cores.len(),
+        environment.kernel,
+        environment.version,
+        environment.date,
+        environment.command
+    )?;
+    write!(out, "{report}")?;
+    Ok(ExitCode::from(u8::from(!report.passed())))
+}
+
+impl Group {
+    fn settings(&self) -> Settings {
+        let base = if self.quick {
+            Settings::quick()
+        } else {
+            Settings::default()
+        };
+        Settings {
+            members: self.members.clone().unwrap_or(base.members),
+            loads: self.loads.clone().unwrap_or(base.loads),
+            ways: self.ways.clone().unwrap_or(base.ways),
+            repeats: self.repeats.unwrap_or(base.repeats),
+            sends: self.sends.unwrap_or(base.sends),
+            modes: if self.uso {
+                vec![Mode::Uso]
+            } else {
+                base.modes
+            },
+            ..base
+        }
+    }
+}
+
+fn measure(settings: &Settings) -> anyhow::Result<GroupRecord> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let command = format!("onrush {}", arguments.join(" "));
+    // Hidden by itself where stderr is no terminal.
+    let bar = ProgressBar::new(1000).with_style(
+        ProgressStyle::with_template("{bar:30} {percent} %  {elapsed}")
+            .expect("a constant that has been seen to work"),
+    );
+    bar.enable_steady_tick(Duration::from_millis(500));
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a part of one, in thousandths"
+    )]
+    let progress = |part: f64| bar.set_position((part * 1000.0) as u64);
+    let record = group::carry_out(settings, env!("ONRUSH_VERSION"), &command, progress);
+    bar.finish_and_clear();
+    match record {
+        Err(error) if error.needs_root() => anyhow::bail!(
+            "{error}: the experiment makes network namespaces and attaches eBPF programs; try: sudo {command}"
+        ),
+        record => Ok(record?),
+    }
+}
+
+fn load(text: &str) -> Result<Load, String> {
+    let (packets, bytes) = text.split_once('x').unwrap_or(("1", text));
+    match (packets.parse(), bytes.parse()) {
+        (Ok(packets), Ok(bytes)) if packets > 0 && bytes > 0 => Ok(Load::new(packets, bytes)),
+        _ => Err(format!("{text:?} is no load; say 100, or 40x1328")),
+    }
+}
