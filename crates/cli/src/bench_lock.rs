@@ -1,16 +1,18 @@
 //! `onrush bench lock`, on a terminal.
 
+use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::{Args, ValueHint};
 use indicatif::{ProgressBar, ProgressStyle};
 use onrush_measure::experiment::{Environment, Record};
 use onrush_measure::lock::reliability::{self, ReliabilityRecord, Task};
 use onrush_measure::lock::report::Report;
-use onrush_measure::lock::{self, LockRecord, Settings};
+use onrush_measure::lock::{self, LockRecord, Settings, plots};
 
 /// What locking memory costs, and whether it stays in place
 ///
@@ -40,6 +42,10 @@ pub(crate) struct Lock {
     /// Print such a file's table, measure nothing
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "json")]
     from: Option<PathBuf>,
+
+    /// Draw the paper's figures 7 and 8 into this folder
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath, conflicts_with = "reliability")]
+    plots: Option<PathBuf>,
 
     /// What the processes of a reliability run are started with
     #[arg(long, hide = true, num_args = 3, value_names = ["ADDRESS", "TASK", "SEED"])]
@@ -71,6 +77,9 @@ pub(crate) fn run(arguments: &Lock, out: &mut dyn Write) -> anyhow::Result<ExitC
         if let Some(file) = &arguments.json {
             record.write(file)?;
         }
+        if let Some(folder) = &arguments.plots {
+            draw(&record, folder)?;
+        }
         head(&record.environment, out)?;
         let report = Report::of(&record);
         write!(out, "{report}")?;
@@ -81,6 +90,15 @@ pub(crate) fn run(arguments: &Lock, out: &mut dyn Write) -> anyhow::Result<ExitC
     } else {
         ExitCode::from(1)
     })
+}
+
+fn draw(record: &LockRecord, folder: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("can not make {}", folder.display()))?;
+    for (name, svg) in plots::all(record)? {
+        let file = folder.join(name);
+        fs::write(&file, svg).with_context(|| format!("can not write {}", file.display()))?;
+    }
+    Ok(())
 }
 
 fn measure(arguments: &Lock) -> anyhow::Result<LockRecord> {

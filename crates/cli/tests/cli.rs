@@ -95,6 +95,11 @@ fn what_can_not_run_ends_with_2_and_says_why() {
         (&["serve", "--cores", "x"], "as in 0,2-3"),
         (&["serve", "--rtp-ports", "5"], "FIRST even"),
         (&["serve", "--log-format", "xml"], "text, json"),
+        (&["bench", "lock", "--from", "none.json"], "none.json"),
+        (
+            &["bench", "lock", "--reliability", "--plots", "x"],
+            "--plots",
+        ),
         (&["bench", "serve", "--sessions", "0"], "1 to 8192"),
         (&["bench", "serve", "--rate", "1kbit/s"], "500 kbit/s"),
         (&["bench", "serve", "--mode", "gso"], "software-gso"),

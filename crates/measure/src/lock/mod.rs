@@ -5,6 +5,7 @@
 //! swapped and forked, and every frame number is compared.
 
 mod cost;
+pub mod plots;
 pub mod reliability;
 pub mod report;
 

@@ -41,7 +41,7 @@ struct Table {
     rows: Vec<(usize, Vec<Cell>)>,
 }
 
-type Cell = Option<(f64, f64)>;
+pub(super) type Cell = Option<(f64, f64)>;
 
 impl Report {
     /// Reads the record.
@@ -216,7 +216,8 @@ impl fmt::Display for Report {
     }
 }
 
-fn cost(record: &LockRecord, memory: Memory, way: Way, bytes: usize) -> Cell {
+/// Medians to lock and to unlock, in ns.
+pub(super) fn cost(record: &LockRecord, memory: Memory, way: Way, bytes: usize) -> Cell {
     let samples: Vec<_> = samples(record, memory, way, bytes).collect();
     let locks: Vec<_> = samples.iter().map(|s| s.0).collect();
     let unlocks: Vec<_> = samples.iter().map(|s| s.1).collect();
