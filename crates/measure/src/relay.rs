@@ -224,11 +224,7 @@ fn run(
     let warm_up_packets = settings.warm_up_ns / gap_ns;
     let packets = warm_up_packets + settings.measured_ns / gap_ns;
     wait_until(|| channel.told().members == receivers.len());
-    let source = testbed.rcv.run(|| UdpSocket::bind((RCV_IPV4, 0)));
-    let source = source.map_err(system("open the source's socket"))?;
-    source
-        .connect((SND_IPV4, INPUT_PORT))
-        .map_err(system("address the source's socket"))?;
+    let source = source(&testbed)?;
     let (before, after) = thread::scope(|scope| {
         // Where packets arrive there they are replicated: in the source's own call, over a veth pair.
         let feeder = in_kernel.then_some(core);
@@ -267,6 +263,16 @@ fn run(
         lateness,
         ..Run::of(&told)
     })
+}
+
+/// A socket on the far side that sends to the relay.
+fn source(testbed: &Testbed) -> Result<UdpSocket, RelayBenchError> {
+    let source = testbed.rcv.run(|| UdpSocket::bind((RCV_IPV4, 0)));
+    let source = source.map_err(system("open the source's socket"))?;
+    source
+        .connect((SND_IPV4, INPUT_PORT))
+        .map_err(system("address the source's socket"))?;
+    Ok(source)
 }
 
 /// A relay in the calling thread's namespace.

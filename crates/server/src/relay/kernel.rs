@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_sys::clock::monotonic_ns;
-use onrush_sys::group::{Ingress, KernelError, Taken};
+use onrush_sys::group::{Heard, Ingress, KernelError, Taken};
 use onrush_wire::live;
 use onrush_wire::rtp::StaticPayload;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -185,6 +185,12 @@ impl KernelWorker {
             Ok(heard) => heard,
             Err(error) => return warn!("source {name}: {error}"),
         };
+        self.note(&name, &heard, &before);
+        self.tell(&heard);
+    }
+
+    /// What only a change of the counters tells.
+    fn note(&mut self, name: &str, heard: &Heard, before: &live::Heard) {
         let silent_ns = monotonic_ns().saturating_sub(heard.arrived_ns);
         let is_silent = heard.datagrams > 0 && silent_ns >= self.silence_ns;
         if is_silent && !self.is_silent {
@@ -224,6 +230,9 @@ impl KernelWorker {
                 warn!("source {name}: {} {what}", now - then);
             }
         }
+    }
+
+    fn tell(&mut self, heard: &Heard) {
         self.told.heard = live::Heard {
             datagrams: heard.datagrams,
             bytes: heard.bytes,
@@ -237,7 +246,7 @@ impl KernelWorker {
             silences: self.silences,
         };
         let told = &mut self.told;
-        told.is_heard = heard.datagrams > 0 && !is_silent;
+        told.is_heard = heard.datagrams > 0 && !self.is_silent;
         told.from = heard.from;
         told.playable = heard
             .last_rtp

@@ -149,8 +149,8 @@ impl Flow {
         }
     }
 
-    /// Sends a sender report for this moment of the media. Also finds out whether there is still somebody: if not, the next receive on
-    /// the socket, or this send, says that the port is unreachable.
+    /// Sends a sender report for this moment of the media. Also finds out whether there is still somebody: if
+    /// not, the next receive on the socket, or this send, says that the port is unreachable.
     pub(super) fn report(&self, position_ns: u64) -> io::Result<()> {
         self.send(&self.sending(position_ns).report())
     }
