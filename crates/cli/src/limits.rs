@@ -236,7 +236,7 @@ fn fixed() -> Vec<Limit> {
         members::MEMBERS_MAX as count, "members of a source";
         members::LINE_ERRORS_MAX as count, "wrong lines told of";
         group::MEMBERS_MAX as count, "members of a group";
-        group::LANES_MAX as count, "devices, times source addresses, of a group";
+        group::LANES_MAX as count, "devices times source addresses of a group";
         receive::BATCH_MAX as count, "messages taken in one crossing";
         store::CHUNKS_MAX as count, "chunks of a file";
         store::REQUESTS_MAX as count, "chunks waiting to be built";
