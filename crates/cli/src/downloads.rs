@@ -68,8 +68,8 @@ pub(crate) struct DownloadOptions {
 
     /// How downloads are cut in time: fair, adaptive or BLOCKS,PAUSE
     ///
-    /// fair: as fast as each goes, in equal shares. adaptive: so that a fifth of the processor is left to
-    /// others, with CAP_SYS_NICE no more; adaptive=0.5 leaves half of it. BLOCKS,PAUSE: so many blocks of 8 KiB, then a pause, as in
+    /// fair: as fast as each goes, in equal shares. adaptive: so that a third of the processor is left to
+    /// others; adaptive=0.5 leaves half of it. BLOCKS,PAUSE: so many blocks of 8 KiB, then a pause, as in
     /// 4,16ms.
     #[arg(
         long,

@@ -7,9 +7,11 @@ use std::time::Duration;
 use onrush_server::config::Limits;
 use onrush_server::downloads::{self, DownloadLimits};
 use onrush_server::relay::{self as channel, config, members};
-use onrush_server::{engine, ftp as session, library, relay, store};
+use onrush_server::{engine, ftp as session, library, relay, store, transfer};
+use onrush_sys::path::cue::chain;
 use onrush_sys::{group, lock, path, pool, probe, receive};
 use onrush_wire::media::{clock, plan, psi, ts};
+use onrush_wire::pace::adaptive;
 use onrush_wire::{ftp, http};
 use serde::Serialize;
 
@@ -254,6 +256,10 @@ fn fixed() -> Vec<Limit> {
         lock::SEALED_MAX as count, "pieces of sealed memory";
         lock::EVENTS_MAX as count, "events a cache may lag behind";
         lock::DISCARD_MAX as time, "a discard of cached memory";
+        adaptive::LEFT_TO_OTHERS_MAX as count, "of a processor left to others";
+        transfer::STEP_BYTES_MAX as bytes, "a download's step";
+        transfer::READS_MAX as count, "reads of disks at once";
+        chain::CHAIN_SETS_MAX as count, "sets of one chain of the ring";
         probe::TRIAL_BYTES_MAX as bytes, "memory that doctor tries";
         http::HEAD_BYTES_MAX as bytes, "an HTTP request's head";
         http::HEADERS_MAX as count, "its header lines";

@@ -68,18 +68,6 @@ pub fn run_when_idle() -> io::Result<()> {
     }
 }
 
-/// Lets the calling thread go before ordinary ones (a nice value of -10), for one that gives the processor up by
-/// itself. Errors: EACCES without CAP_SYS_NICE or an RLIMIT_NICE of 30.
-pub fn take_precedence() -> io::Result<()> {
-    // SAFETY: takes no pointers; 0 means the calling thread (setpriority(2), under C library/kernel differences).
-    let r = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
-    if r == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
-}
-
 /// Raises the soft limit of open files to the hard one, and says what it is now.
 pub fn raise_open_files_limit() -> u64 {
     let mut limit = libc::rlimit {
@@ -111,24 +99,6 @@ mod tests {
         })
         .join()
         .expect("idle");
-    }
-
-    #[test]
-    fn a_thread_that_takes_precedence_says_so_and_no_other_does() {
-        let nice = || {
-            // proc_pid_stat(5): the nice value is field 19.
-            let stat = std::fs::read_to_string("/proc/thread-self/stat").expect("procfs");
-            let after_name = stat.rsplit(')').next().expect("a name");
-            let nice = after_name.split_ascii_whitespace().nth(19 - 3);
-            nice.expect("a value").parse::<i32>().expect("a number")
-        };
-        let before = nice();
-        let of_thread = std::thread::spawn(move || take_precedence().map(|()| nice()));
-        match of_thread.join().expect("it asks") {
-            Ok(of_thread) => assert_eq!(of_thread, -10),
-            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EACCES)),
-        }
-        assert_eq!(nice(), before);
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl FailingDisk {
         }
         let disk = Self {
             device: device.into(),
-            backing: backing,
+            backing,
         };
         // After the device knows its length, and before anything of it is in memory.
         disk.backing.as_file().set_len(good_bytes)?;

@@ -386,3 +386,136 @@ fn write_row(f: &mut fmt::Formatter<'_>, row: &Row) -> fmt::Result {
         told(&row.evenness, 4)
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cue::{NAME, Settings};
+    use crate::experiment::{Environment, Record};
+
+    fn run(set: Set, contestant: Contestant, transfers: u32) -> Run {
+        Run {
+            cell: Cell {
+                set,
+                contestant,
+                transfers,
+                metered: true,
+            },
+            repeat: 0,
+            wall_ns: 1_000_000_000,
+            cpu_ns: 500_000_000,
+            voluntary: 1000,
+            involuntary: 0,
+            calls: 1_000_000,
+            received_bytes: vec![10_000_000; transfers as usize],
+            total_bytes: (1, 1),
+            void: None,
+        }
+    }
+
+    /// A record in which all bounds are just kept.
+    fn record() -> CueRecord {
+        let mut record = Record::new(
+            NAME,
+            Environment::here("1", "onrush bench cue"),
+            Settings::quick(),
+        );
+        record.runs.push(run(Set::One, Contestant::Nobody, 0));
+        for set in [Set::Scaling, Set::Line] {
+            for contestant in [
+                Contestant::UserDriven,
+                Contestant::Fair,
+                Contestant::Adaptive,
+            ] {
+                record.runs.push(run(set, contestant, TRANSFERS_JUDGED));
+            }
+        }
+        for run in &mut record.runs {
+            if run.cell.contestant == Contestant::Adaptive {
+                run.calls = 1_200_000;
+            }
+        }
+        record
+            .runs
+            .push(run(Set::Bare, Contestant::SendfileLoop, 1));
+        let mut ours = run(Set::Bare, Contestant::Fair, 1);
+        ours.cpu_ns = 525_000_000;
+        record.runs.push(ours);
+        record
+    }
+
+    fn missed(change: impl Fn(&mut Run)) -> usize {
+        let mut record = record();
+        record.runs.iter_mut().for_each(change);
+        let verdicts = Report::of(&record).verdicts;
+        verdicts.iter().filter(|verdict| !verdict.passed).count()
+    }
+
+    #[test]
+    fn each_bound_is_kept_at_its_value_and_missed_beyond() {
+        let of =
+            |run: &Run, set, contestant| run.cell.set == set && run.cell.contestant == contestant;
+        assert_eq!(missed(|_| {}), 0);
+        for set in [Set::Scaling, Set::Line] {
+            let fewer_calls = |run: &mut Run| {
+                if of(run, set, Contestant::Adaptive) {
+                    run.calls -= 1000;
+                }
+            };
+            assert_eq!(missed(fewer_calls), 1, "{set:?}");
+            let slower = |run: &mut Run| {
+                if of(run, set, Contestant::Adaptive) {
+                    run.wall_ns += 20_000_000;
+                    run.calls += 100_000;
+                }
+            };
+            assert_eq!(missed(slower), 1, "{set:?}");
+        }
+        let dearer = |run: &mut Run| {
+            if of(run, Set::Bare, Contestant::Fair) {
+                run.cpu_ns += 1_000_000;
+            }
+        };
+        assert_eq!(missed(dearer), 1);
+        let uneven = |run: &mut Run| {
+            if of(run, Set::Scaling, Contestant::Fair) {
+                run.received_bytes[0] *= 10;
+            }
+        };
+        assert_eq!(missed(uneven), 1);
+    }
+
+    #[test]
+    fn what_is_void_or_was_not_measured_is_not_good() {
+        let void = |run: &mut Run| {
+            if run.cell.contestant == Contestant::Adaptive {
+                run.void = Some("nothing arrived".to_owned());
+            }
+        };
+        assert_eq!(missed(void), 3);
+        let mut record = record();
+        record.runs.clear();
+        assert_eq!(
+            Report::of(&record)
+                .verdicts
+                .iter()
+                .filter(|v| !v.passed)
+                .count(),
+            5
+        );
+    }
+
+    #[test]
+    fn what_is_left_is_told_beside_what_there_was() {
+        let report = Report::of(&record());
+        let row = report
+            .row(Set::Line, Contestant::Adaptive, TRANSFERS_JUDGED)
+            .unwrap();
+        assert!((row.left.unwrap() - 1.2).abs() < 1e-9);
+        let text = report.to_string();
+        assert!(
+            text.contains("cue adaptive") && text.contains("120 %"),
+            "{text}"
+        );
+    }
+}

@@ -185,3 +185,58 @@ fn film(bytes: u64) -> io::Result<Arc<File>> {
     }
     Ok(Arc::new(file))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Contestant;
+    use super::*;
+
+    /// Everybody sends a little; it is the mechanism that is tried, not the machine.
+    #[test]
+    fn all_contestants_send_what_is_received_and_say_so() {
+        if allowed_cores().len() < 2 {
+            onrush_testkit::skip::record("needs two processors");
+            return;
+        }
+        let settings = Settings {
+            measured_ns: 30_000_000,
+            small_bytes: 1 << 20,
+            large_bytes: 4 << 20,
+            ..Settings::quick()
+        };
+        // On a thread of its own, which keeps off the senders' processor.
+        let runs = thread::spawn(move || {
+            let stage = Stage::set_up(&settings).unwrap();
+            let chain = Contestant::Chain {
+                block_bytes: 8192,
+                blocks: 4,
+                pause_ms: 1,
+            };
+            let all = [
+                (Set::One, Contestant::Nobody, 0),
+                (Set::One, Contestant::UserDriven, 2),
+                (Set::Line, Contestant::UserLoop, 2),
+                (Set::Bare, Contestant::SendfileLoop, 1),
+                (Set::One, Contestant::fixed(4, 1), 2),
+                (Set::One, chain, 2),
+                (Set::Cold, Contestant::Fair, 2),
+                (Set::Scaling, Contestant::Adaptive, 3),
+            ];
+            all.map(|(set, contestant, transfers)| {
+                let cell = Cell {
+                    set,
+                    contestant,
+                    transfers,
+                    metered: true,
+                };
+                stage.run(cell, 0).unwrap()
+            })
+        });
+        for run in runs.join().unwrap() {
+            assert_eq!(run.void, None, "{run:?}");
+            assert_eq!(run.received_bytes.len(), run.cell.transfers as usize);
+            assert!(run.cell.transfers == 0 || run.total_bytes.0 > 0, "{run:?}");
+            assert_eq!(run.total_bytes.0, run.total_bytes.1);
+        }
+    }
+}

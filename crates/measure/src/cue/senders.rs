@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use onrush_server::transfer::{Control, Policy, Settings, Transfers};
 use onrush_sys::path::cue::{self, chain};
-use onrush_sys::thread::{pin_to, take_precedence};
+use onrush_sys::thread::pin_to;
 use onrush_wire::pace::schedule::{Fixed, Schedule};
 use tokio::io::AsyncWriteExt;
 use tokio::task::{LocalSet, spawn_local};
@@ -241,10 +241,6 @@ fn user_loop(task: &Task, sockets: Vec<TcpStream>) -> io::Result<()> {
 }
 
 fn engine(task: &Task, sockets: Vec<TcpStream>, schedule: Schedule) -> io::Result<()> {
-    if schedule == Schedule::Adaptive {
-        // Its schedule is to say what is left to others. Without the right to it the processor's scheduler does.
-        take_precedence().ok();
-    }
     LocalSet::new().block_on(&runtime()?, async {
         let transfers = Transfers::new(Settings {
             left_to_others: task.left_to_others,

@@ -20,12 +20,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use onrush_sys::fs::Root;
-use onrush_sys::thread::take_precedence;
-use onrush_wire::pace::schedule::{Rate, Schedule};
+use onrush_wire::pace::schedule::Rate;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::{JoinSet, LocalSet};
-use tracing::info;
 
 use self::admission::Admission;
 use self::clock::Clock;
@@ -91,14 +89,6 @@ impl Running {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
         let run = move || {
-            if settings.schedule == Schedule::Adaptive
-                && let Err(error) = take_precedence()
-            {
-                info!(
-                    "adaptive downloads get no more than an ordinary thread's share of the processor: {error} \
-                     (CAP_SYS_NICE)"
-                );
-            }
             // In here, because nothing of it may leave the thread.
             let site = Site::new(settings, root, rtsp_port, log);
             serve(&runtime, site, listening, stopped);

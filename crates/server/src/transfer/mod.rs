@@ -55,7 +55,7 @@ pub const READS_MAX: usize = 16;
 
 /// The part of the processor that adaptive transfers leave to others, unless told. With it they still move no less
 /// than as many user-driven ones, which leave hardly any (docs/cue.md).
-pub const LEFT_TO_OTHERS: f64 = 0.2;
+pub const LEFT_TO_OTHERS: f64 = 0.33;
 
 /// What holds for all transfers of a thread.
 #[derive(Clone, Copy, Debug)]

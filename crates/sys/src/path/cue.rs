@@ -89,8 +89,8 @@ pub fn step(
     }
 }
 
-/// Whether these bytes of the file are in memory, so that a step over them would not wait for a disk. Costs less
-/// than a microsecond and never waits itself. `false` also where the kernel does not tell (`cachestat` is of
+/// Whether these bytes of the file are in memory, so that a step over them would not wait for a disk. Never
+/// waits itself. `false` also where the kernel does not tell (`cachestat` is of
 /// Linux 6.5, and since 6.14 refuses to tell of files that are somebody else's; not every file system knows
 /// `RWF_NOWAIT`).
 #[must_use]

@@ -7,8 +7,7 @@
 //! large as a period of a few milliseconds allows, because few large steps cost less than many small ones. The
 //! larger k makes bytes cheaper, which raises the rate, until k has no more to give: there it settles.
 //!
-//! It is a promise of the least that others have. Where more of them want the processor than that, its scheduler
-//! decides, unless the thread takes precedence over them: then the schedule does, as it did in the paper's kernel.
+//! It is a promise of the least that others have. Where they want more of the processor than that, its scheduler decides.
 //!
 //! A line that is slower than that rate is never held up by it, and a processor that nobody else wants is left
 //! idle all the same: the wish is a promise to others, not a guess about them.
