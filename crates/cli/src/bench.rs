@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
+use crate::bench_capacity::{self, Capacity};
 use crate::bench_cue::{self, Cue};
 use crate::bench_group::{self, Group};
 use crate::bench_lock::{self, Lock};
@@ -28,6 +29,7 @@ pub(crate) struct Bench {
 #[derive(Debug, Subcommand)]
 enum Experiment {
     Serve(Serve),
+    Capacity(Capacity),
     Lock(Lock),
     Relay(RelayBench),
     Cue(Cue),
@@ -41,6 +43,7 @@ enum Experiment {
 /// If it could not run, with what it needs.
 pub(crate) fn run(bench: &Bench, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     match &bench.experiment {
+        Experiment::Capacity(arguments) => bench_capacity::run(arguments, out),
         Experiment::Serve(arguments) => bench_serve::run(arguments, out),
         Experiment::Lock(arguments) => bench_lock::run(arguments, out),
         Experiment::Relay(arguments) => bench_relay::run(arguments, out),

@@ -5,6 +5,7 @@
 
 mod args;
 mod bench;
+mod bench_capacity;
 mod bench_cue;
 mod bench_group;
 mod bench_lock;

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod capacity;
 pub mod compare;
 pub mod cue;
 pub mod experiment;

@@ -1,0 +1,255 @@
+//! `onrush bench capacity`, on a terminal.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum, ValueHint};
+use indicatif::ProgressBar;
+use onrush_measure::capacity::{self, CapacityRecord, FileSet, Peer, Progress, Settings};
+use onrush_measure::experiment::Record;
+use onrush_testkit::testbed::Mode;
+
+use crate::units::{Rate, Size, Time};
+
+/// How many streams a server holds on time
+///
+/// Starts the server anew in the testbed for each number of viewers, doubles the number until more than
+/// one packet in 1000 is late, or one is lost, and bisects. The server's data has a processor of its own;
+/// the viewers, the counting sink and the server's control share the rest. Takes some minutes for each
+/// mode, burst and server. Needs root and two processors.
+#[derive(Args, Debug)]
+pub(crate) struct Capacity {
+    /// One mode, one search, shorter
+    #[arg(long)]
+    quick: bool,
+
+    /// Write all that was seen to this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    json: Option<PathBuf>,
+
+    /// Print such a file's table, measure nothing
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    from: Option<PathBuf>,
+
+    /// Write cpu.svg, lateness.svg and memory.svg into this directory
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    plots: Option<PathBuf>,
+
+    /// Rate of each stream
+    #[arg(long, value_name = "RATE", default_value_t = Rate(Settings::default().rate_bps))]
+    rate: Rate,
+
+    /// Length of a burst; repeatable
+    #[arg(long, value_name = "TIME", default_values_t = [Time(Duration::from_millis(20))])]
+    burst: Vec<Time>,
+
+    /// One film, so many by Zipf's law (zipf:N), or so many alike (even:N)
+    #[arg(long, value_name = "FILES", default_value = "one", value_parser = file_set)]
+    files: FileSet,
+
+    /// The packet cache [default: a quarter of the films; 1GiB for one]
+    #[arg(long, value_name = "SIZE")]
+    cache: Option<Size>,
+
+    /// The number to begin with
+    #[arg(long, value_name = "N", default_value_t = Settings::default().clients_first)]
+    first: u32,
+
+    /// The most that are tried
+    #[arg(long, value_name = "N", default_value_t = Settings::default().clients_max)]
+    max: u32,
+
+    /// How long each number is watched
+    #[arg(long, value_name = "TIME", default_value_t = Time(Duration::from_secs(10)))]
+    time: Time,
+
+    /// Who cuts trains: uso, software-gso or both
+    #[arg(
+        long,
+        value_name = "MODE",
+        default_value = "both",
+        hide_possible_values = true
+    )]
+    mode: Modes,
+
+    /// Measure this server too: {dir} is the films' directory, {address} where to listen; repeatable
+    #[arg(long, value_name = "COMMAND", requires = "peer_url")]
+    peer: Vec<String>,
+
+    /// Where its films are: an URL with {address} and {file}; one for each --peer
+    #[arg(long, value_name = "URL", requires = "peer")]
+    peer_url: Vec<String>,
+
+    /// Measure the --peer only
+    #[arg(long, requires = "peer")]
+    peers_only: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Modes {
+    Uso,
+    SoftwareGso,
+    Both,
+}
+
+/// Carries it out, or prints one that was.
+pub(crate) fn run(arguments: &Capacity, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let record: CapacityRecord = match &arguments.from {
+        Some(file) => Record::read(file, capacity::NAME)?,
+        None => measure(&arguments.settings()?)?,
+    };
+    if let Some(file) = &arguments.json {
+        record.write(file)?;
+    }
+    if let Some(folder) = &arguments.plots {
+        for (name, picture) in record.pictures()? {
+            let file = folder.join(format!("{name}.svg"));
+            fs::write(&file, picture)
+                .with_context(|| format!("{}: check the name and your rights", file.display()))?;
+        }
+    }
+    print(&record, out)?;
+    let held = record.rows().iter().all(|row| row.held.is_some());
+    Ok(ExitCode::from(u8::from(!held)))
+}
+
+impl Capacity {
+    fn settings(&self) -> anyhow::Result<Settings> {
+        if self.peer.len() != self.peer_url.len() {
+            bail!(
+                "{} --peer and {} --peer-url: give one for each",
+                self.peer.len(),
+                self.peer_url.len()
+            );
+        }
+        let peers = self.peer.iter().zip(&self.peer_url);
+        let mut settings = Settings {
+            rate_bps: self.rate.0,
+            bursts_ns: self.burst.iter().map(|&burst| nanos(burst)).collect(),
+            files: self.files,
+            cache_bytes: self.cache.map(|size| size.0 as u64),
+            modes: match self.mode {
+                Modes::Uso => vec![Mode::Uso],
+                Modes::SoftwareGso => vec![Mode::SoftwareGso],
+                Modes::Both => vec![Mode::Uso, Mode::SoftwareGso],
+            },
+            clients_first: self.first,
+            clients_max: self.max,
+            time_ns: nanos(self.time),
+            peers: peers
+                .map(|(command, url)| Peer {
+                    command: command.clone(),
+                    url: url.clone(),
+                })
+                .collect(),
+            ..Settings::default()
+        };
+        if self.peers_only {
+            settings.bursts_ns.clear();
+        }
+        if self.quick {
+            settings.modes.truncate(1);
+            settings.time_ns = settings.time_ns.min(3_000_000_000);
+            settings.precision = 0.25;
+        }
+        Ok(settings)
+    }
+}
+
+fn measure(settings: &Settings) -> anyhow::Result<CapacityRecord> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let command = format!("onrush {}", arguments.join(" "));
+    let bar = ProgressBar::new_spinner();
+    bar.enable_steady_tick(Duration::from_millis(500));
+    let progress = |progress: Progress| {
+        let upper = progress.between.1.map_or("?".to_owned(), |n| n.to_string());
+        bar.set_message(format!(
+            "{}, {}: {} viewers (between {} and {upper})",
+            progress.server,
+            progress.mode.name(),
+            progress.clients,
+            progress.between.0
+        ));
+    };
+    let onrush = std::env::current_exe().context("find this program")?;
+    let version = env!("ONRUSH_VERSION");
+    let measured = capacity::carry_out(settings, &onrush, version, &command, progress);
+    bar.finish_and_clear();
+    match measured {
+        Err(error) if error.needs_root() => bail!(
+            "{error}: the experiment makes network namespaces and attaches an eBPF program; try: sudo {command}"
+        ),
+        measured => Ok(measured?),
+    }
+}
+
+fn print(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
+    let environment = &record.environment;
+    writeln!(
+        out,
+        "{}, {} processors; Linux {}; onrush {}; {}",
+        environment.cpu,
+        environment.cores.len(),
+        environment.kernel,
+        environment.version,
+        environment.date
+    )?;
+    writeln!(out, "{}\n", environment.command)?;
+    writeln!(
+        out,
+        "{:<44} {:>6} {:>8} {:>6} {:>6} {:>6} {:>6} {:>7}",
+        "server", "holds", "server", "ns a", "core", "others", "memory", "late by"
+    )?;
+    writeln!(
+        out,
+        "{:<44} {:>6} {:>8} {:>6} {:>6} {:>6} {:>6} {:>7}",
+        "", "", "CPU", "packet", "busy", "busy", "MiB", "p99.9ms"
+    )?;
+    for row in record.rows() {
+        let Some(held) = row.held else {
+            writeln!(out, "{:<44} {:>6}", row.name(), "none")?;
+            continue;
+        };
+        let cost = record.cost(held);
+        writeln!(
+            out,
+            "{:<44} {:>6} {:>6.1} % {:>6.0} {:>4.0} % {:>4.0} % {:>6} {:>7.1}",
+            row.name(),
+            held.clients,
+            cost.server_cores * 100.0,
+            cost.packet_ns,
+            cost.core_busy * 100.0,
+            cost.other_cores_busy * 100.0,
+            cost.memory_bytes >> 20,
+            std::time::Duration::from_nanos(cost.lateness_ns.unsigned_abs()).as_secs_f64()
+                * 1e3
+                * if cost.lateness_ns < 0 { -1.0 } else { 1.0 },
+        )?;
+    }
+    for row in record.rows() {
+        if let Some(missed) = row.missed {
+            let reasons = missed.missed.join("; ");
+            writeln!(out, "{} with {}: {reasons}", row.name(), missed.clients)?;
+        }
+    }
+    Ok(())
+}
+
+fn file_set(text: &str) -> Result<FileSet, String> {
+    let wrong = || "ask for one, zipf:N or even:N".to_owned();
+    let files = |n: &str| n.parse().map_err(|_| wrong());
+    match text.split_once(':') {
+        None if text == "one" => Ok(FileSet::One),
+        Some(("zipf", n)) => Ok(FileSet::Zipf { files: files(n)? }),
+        Some(("even", n)) => Ok(FileSet::Even { files: files(n)? }),
+        _ => Err(wrong()),
+    }
+}
+
+fn nanos(time: Time) -> u64 {
+    u64::try_from(time.0.as_nanos()).unwrap_or(u64::MAX)
+}

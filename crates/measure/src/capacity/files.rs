@@ -1,0 +1,144 @@
+//! The films of the experiment, constant in rate.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use onrush_wire::media::{TS_PACKET_BYTES, synth};
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+
+use super::Settings;
+
+/// Ticks of a transport stream's clock in a second.
+const CLOCK_HZ: u64 = 27_000_000;
+
+/// Files at the most.
+const FILES_MAX: u32 = 20_000;
+
+/// Seconds of the one film that all watch.
+const SECONDS_OF_ONE: u64 = 60;
+
+/// Seconds of each of many. A viewer who has seen it all begins again.
+const SECONDS_OF_MANY: u64 = 10;
+
+/// The cache for one film, in bytes.
+const CACHE_BYTES_OF_ONE: u64 = 1 << 30;
+
+/// What is watched.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileSet {
+    /// One film.
+    One,
+    /// So many, by Zipf's law with exponent 1.
+    Zipf {
+        /// How many.
+        files: u32,
+    },
+    /// So many, all asked for alike: with as many as viewers nearly everyone has one of his own.
+    Even {
+        /// How many.
+        files: u32,
+    },
+}
+
+/// Films on disk.
+pub(super) struct Films {
+    folder: TempDir,
+    files: u32,
+    bytes: u64,
+}
+
+impl FileSet {
+    pub(super) fn check(self) -> Result<(), String> {
+        let files = self.files();
+        if (1..=FILES_MAX).contains(&files) {
+            Ok(())
+        } else {
+            Err(format!("{files} files: ask for 1 to {FILES_MAX}"))
+        }
+    }
+
+    fn files(self) -> u32 {
+        match self {
+            Self::One => 1,
+            Self::Zipf { files } | Self::Even { files } => files,
+        }
+    }
+}
+
+impl Films {
+    /// Writes them. The same bytes in each: a cache that tells files apart does not see that.
+    pub(super) fn make(settings: &Settings) -> io::Result<Self> {
+        let seconds = if settings.files == FileSet::One {
+            SECONDS_OF_ONE
+        } else {
+            SECONDS_OF_MANY
+        };
+        let packet_ticks = TS_PACKET_BYTES as u64 * 8 * CLOCK_HZ / settings.rate_bps;
+        let film = synth::constant_rate(seconds * CLOCK_HZ / packet_ticks, 0, packet_ticks);
+        let films = Self {
+            folder: tempfile::tempdir()?,
+            files: settings.files.files(),
+            bytes: film.len() as u64,
+        };
+        for name in films.names() {
+            fs::write(films.folder().join(name), &film)?;
+        }
+        Ok(films)
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Their names, the most popular first.
+    pub(super) fn names(&self) -> impl Iterator<Item = String> + use<> {
+        (0..self.files).map(|i| format!("film{i}.ts"))
+    }
+
+    /// A quarter of all of them, but enough for one.
+    pub(super) fn cache_bytes(&self) -> u64 {
+        if self.files == 1 {
+            CACHE_BYTES_OF_ONE
+        } else {
+            (self.bytes * u64::from(self.files) / 4).max(64 << 20)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn films_are_as_many_and_as_long_as_asked_for() {
+        let settings = Settings {
+            files: FileSet::Zipf { files: 3 },
+            rate_bps: 1_000_000,
+            ..Settings::default()
+        };
+        let films = Films::make(&settings).unwrap();
+        let names: Vec<_> = films.names().collect();
+        assert_eq!(names, ["film0.ts", "film1.ts", "film2.ts"]);
+        for name in names {
+            let bytes = fs::metadata(films.folder().join(name)).unwrap().len();
+            assert!(
+                bytes.abs_diff(1_000_000 / 8 * SECONDS_OF_MANY) < 1000,
+                "{bytes}"
+            );
+        }
+        assert_eq!(films.cache_bytes(), 64 << 20);
+    }
+
+    #[test]
+    fn so_many_files_and_no_more() {
+        assert!(FileSet::Zipf { files: FILES_MAX }.check().is_ok());
+        let many = FileSet::Even {
+            files: FILES_MAX + 1,
+        };
+        assert!(many.check().is_err());
+        assert!(FileSet::Zipf { files: 0 }.check().is_err());
+    }
+}

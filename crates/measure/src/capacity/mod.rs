@@ -1,0 +1,524 @@
+//! The capacity experiment: how many streams a server holds on time, on one processor that sends.
+//!
+//! A server, ours or another, is started anew in the testbed for each number of viewers, and watched by the
+//! [load generator](crate::load) with the counting sink. The number doubles until a budget is missed and is
+//! then bisected. Whoever is faster than the box that the experiment shares with it is told by the accounts
+//! of all processors beside the result.
+
+mod files;
+pub mod report;
+
+use std::io;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use onrush_sys::clock::monotonic_ns;
+use onrush_sys::thread::pin_to;
+use onrush_testkit::netns::NetnsError;
+use onrush_testkit::process::Process;
+use onrush_testkit::testbed::{Mode, Options, RCV_DEVICE, SND_IPV4, Testbed, TestbedError};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::experiment::{Environment, Record};
+use crate::load::report::Report as LoadReport;
+use crate::load::{self, LoadError, Receive};
+use crate::machine::{self, CoreTimes};
+pub use files::FileSet;
+use files::Films;
+
+/// Its name on the command line and in files.
+pub const NAME: &str = "capacity";
+
+/// Where our server listens, in a namespace where nobody else does.
+const RTSP_PORT: u16 = 8554;
+
+/// How long a server may take until it listens.
+const START_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// How long a server may take to stop.
+const STOP_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// The sink looks at the RTP header of every so many socket buffers: no divisor of usual bursts.
+const LOOK_EVERY: u16 = 13;
+
+/// Time per viewer while they come.
+const RAMP_NS_PER_CLIENT: u64 = 1_000_000;
+
+/// What is measured.
+pub type CapacityRecord = Record<Settings, Run>;
+
+/// How the experiment is carried out.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Settings {
+    /// Rate of each stream, in bit/s.
+    pub rate_bps: u64,
+    /// Lengths of a burst, for our server; each is tried.
+    pub bursts_ns: Vec<u64>,
+    /// What is watched.
+    pub files: FileSet,
+    /// Our server's cache in bytes; `None`: a quarter of the films, or 1 GiB for a single one.
+    pub cache_bytes: Option<u64>,
+    /// Who cuts trains.
+    pub modes: Vec<Mode>,
+    /// The number of viewers to begin with.
+    pub clients_first: u32,
+    /// The most that are tried.
+    pub clients_max: u32,
+    /// The search ends when bounds are this close, as a part of the upper.
+    pub precision: f64,
+    /// How long each number is watched once all have come.
+    pub time_ns: u64,
+    /// A packet later than this is late; of 1000 one may be.
+    pub lateness_ns_max: i64,
+    /// Other servers.
+    pub peers: Vec<Peer>,
+    /// What choices are drawn from.
+    pub seed: u64,
+}
+
+/// Another server: how it is started, and where the film is then.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Peer {
+    /// A shell command that runs in the foreground; `{dir}` is the folder of films, `{address}` where to listen.
+    pub command: String,
+    /// An URL of the film; `{address}` and `{file}` stand for those.
+    pub url: String,
+}
+
+/// One server, watched by one number of viewers.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Run {
+    /// `onrush`, or the peer's command.
+    pub server: String,
+    /// Who cut trains.
+    pub mode: Mode,
+    /// Length of a burst; 0 for a peer.
+    pub burst_ns: u64,
+    /// Viewers.
+    pub clients: u32,
+    /// What they saw, without the streams one by one.
+    pub load: load::Run,
+    /// How long the server's processor was busy while they came and watched, for whomever.
+    pub core_busy_ns: u64,
+    /// How long all others were, together.
+    pub other_cores_busy_ns: u64,
+    /// How long that was.
+    pub wall_ns: u64,
+    /// Why it does not count as held; empty if it does.
+    pub missed: Vec<String>,
+}
+
+/// A run that is about to begin.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// The server.
+    pub server: String,
+    /// Who cuts trains.
+    pub mode: Mode,
+    /// Viewers.
+    pub clients: u32,
+    /// The most that were held so far, and the least that were not.
+    pub between: (u32, Option<u32>),
+}
+
+/// Why the experiment could not be carried out.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CapacityError {
+    /// A setting is out of bounds.
+    #[error("{0}")]
+    Settings(String),
+    /// There is nothing to leave the rest of the work to.
+    #[error("needs two processors, one for the server alone; this process may use {}", cores.len())]
+    Cores {
+        /// Those that this process may use.
+        cores: Vec<usize>,
+    },
+    /// No network to send on.
+    #[error(transparent)]
+    Testbed(#[from] TestbedError),
+    /// The namespace can not be entered.
+    #[error(transparent)]
+    Netns(#[from] NetnsError),
+    /// The server did not begin to listen.
+    #[error("{server} did not listen within {START_TIME_MAX:?}; it said: {said}")]
+    Server {
+        /// Which.
+        server: String,
+        /// The end of its log.
+        said: String,
+    },
+    /// No load could be made.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The system refused something else.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Carries the experiment out. `onrush` is the program to measure.
+///
+/// # Errors
+///
+/// If it could not be carried out; see [`CapacityError::needs_root`].
+pub fn carry_out(
+    settings: &Settings,
+    onrush: &std::path::Path,
+    version: &str,
+    command: &str,
+    progress: impl FnMut(Progress) + Send,
+) -> Result<CapacityRecord, CapacityError> {
+    settings.check()?;
+    let environment = Environment::here(version, command);
+    let cores = environment.cores.clone();
+    let [rest, .., core] = *cores.as_slice() else {
+        return Err(CapacityError::Cores { cores });
+    };
+    let mut record = Record::new(NAME, environment, settings.clone());
+    // On a thread of its own: it is pinned, and moves between namespaces.
+    thread::scope(|scope| {
+        let experiment = scope.spawn(|| {
+            pin_to(rest).map_err(system("pin the experiment to a processor"))?;
+            let films = Films::make(settings).map_err(system("write the films"))?;
+            let testbed = Testbed::new(Options::default())?;
+            record.environment.network = "veth pair, sink at tc ingress of its far end".to_owned();
+            let mut search = Search {
+                settings,
+                onrush,
+                films,
+                testbed,
+                core,
+                progress,
+                runs: &mut record.runs,
+            };
+            search.all()
+        });
+        experiment
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })?;
+    Ok(record)
+}
+
+struct Search<'a, P> {
+    settings: &'a Settings,
+    onrush: &'a std::path::Path,
+    films: Films,
+    testbed: Testbed,
+    /// The server's processor.
+    core: usize,
+    progress: P,
+    runs: &'a mut Vec<Run>,
+}
+
+/// Who is measured, and how it is started.
+struct Candidate {
+    name: String,
+    mode: Mode,
+    burst_ns: u64,
+    peer: Option<Peer>,
+}
+
+impl<P: FnMut(Progress)> Search<'_, P> {
+    fn all(&mut self) -> Result<(), CapacityError> {
+        let settings = self.settings;
+        for &mode in &settings.modes {
+            self.testbed.set_mode(mode)?;
+            for &burst_ns in &settings.bursts_ns {
+                self.search(&Candidate {
+                    name: "onrush".to_owned(),
+                    mode,
+                    burst_ns,
+                    peer: None,
+                })?;
+            }
+            for peer in &settings.peers {
+                self.search(&Candidate {
+                    name: peer.command.clone(),
+                    mode,
+                    burst_ns: 0,
+                    peer: Some(peer.clone()),
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Doubles, then bisects.
+    fn search(&mut self, candidate: &Candidate) -> Result<(), CapacityError> {
+        let (mut held, mut missed) = (0, None);
+        while let Some(clients) = next_number(self.settings, held, missed) {
+            (self.progress)(Progress {
+                server: candidate.name.clone(),
+                mode: candidate.mode,
+                clients,
+                between: (held, missed),
+            });
+            let run = self.run(candidate, clients)?;
+            if run.missed.is_empty() {
+                held = clients;
+            } else {
+                missed = Some(clients);
+            }
+            self.runs.push(run);
+        }
+        Ok(())
+    }
+
+    fn run(&self, candidate: &Candidate, clients: u32) -> Result<Run, CapacityError> {
+        let (mut server, urls) = self.start(candidate)?;
+        let load = load::Settings {
+            zipf: if matches!(self.settings.files, FileSet::Zipf { .. }) {
+                1.0
+            } else {
+                0.0
+            },
+            ramp_ns: u64::from(clients) * RAMP_NS_PER_CLIENT,
+            time_ns: self.settings.time_ns,
+            receive: Receive::Sink {
+                device: RCV_DEVICE.to_owned(),
+                look_every: LOOK_EVERY,
+            },
+            lateness_ns_max: self.settings.lateness_ns_max,
+            pid: Some(server.id()),
+            seed: self.settings.seed,
+            ..load::Settings::new(urls, clients)
+        };
+        let (begin_ns, before) = (monotonic_ns(), machine::core_times());
+        let seen = self.testbed.rcv.run(|| load::run(&load, |_| {}));
+        let (end_ns, after) = (monotonic_ns(), machine::core_times());
+        // A peer that does not stop when it is asked to is killed when dropped.
+        drop(server.interrupt(STOP_TIME_MAX));
+        let mut seen = seen?;
+        let missed = LoadReport::of(&load, &seen).missed;
+        seen.streams.clear();
+        seen.start_up_ns.sort_unstable();
+        let wall_ns = end_ns - begin_ns;
+        let rest_ns = |core| rest_ns(&after, core).saturating_sub(rest_ns(&before, core));
+        let busy = |core: usize| wall_ns.saturating_sub(rest_ns(core));
+        Ok(Run {
+            server: candidate.name.clone(),
+            mode: candidate.mode,
+            burst_ns: candidate.burst_ns,
+            clients,
+            load: seen,
+            core_busy_ns: busy(self.core),
+            other_cores_busy_ns: (0..after.len())
+                .filter(|&core| core != self.core)
+                .map(busy)
+                .sum(),
+            wall_ns,
+            missed,
+        })
+    }
+
+    fn start(&self, candidate: &Candidate) -> Result<(Process, Vec<String>), CapacityError> {
+        let address = format!("{SND_IPV4}:{RTSP_PORT}");
+        let folder = self.films.folder().display().to_string();
+        let filled = |text: &str, file: &str| {
+            text.replace("{address}", &address)
+                .replace("{dir}", &folder)
+                .replace("{file}", file)
+        };
+        let (mut command, url) = match &candidate.peer {
+            Some(peer) => {
+                let mut command = self.testbed.snd.command("taskset");
+                let core = self.core.to_string();
+                let shell = format!("exec {}", filled(&peer.command, ""));
+                command.args(["-c", &core, "sh", "-c", &shell]);
+                (command, peer.url.clone())
+            }
+            None => (
+                self.ours(candidate, &address, &folder),
+                "rtsp://{address}/{file}".to_owned(),
+            ),
+        };
+        let server = Process::start(&mut command).map_err(system("start the server"))?;
+        let give_up_ns = monotonic_ns() + u64::try_from(START_TIME_MAX.as_nanos()).unwrap_or(0);
+        let listens = || {
+            let connect = || std::net::TcpStream::connect((SND_IPV4, RTSP_PORT));
+            self.testbed.rcv.run(connect).is_ok()
+        };
+        while !listens() {
+            if monotonic_ns() > give_up_ns {
+                return Err(CapacityError::Server {
+                    server: candidate.name.clone(),
+                    said: server.log_tail(),
+                });
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        let urls = self.films.names().map(|file| filled(&url, &file));
+        Ok((server, urls.collect()))
+    }
+
+    fn ours(&self, candidate: &Candidate, address: &str, folder: &str) -> Command {
+        let cache_bytes = self
+            .settings
+            .cache_bytes
+            .unwrap_or_else(|| self.films.cache_bytes());
+        let mut command = self.testbed.snd.command(self.onrush);
+        command.args(["serve", folder, "--rtsp", address]);
+        command.args(["--cores", &self.core.to_string()]);
+        command.args(["--burst", &format!("{}us", candidate.burst_ns / 1000)]);
+        command.args(["--cache", &cache_bytes.to_string()]);
+        command.env("RUST_LOG", "warn");
+        command
+    }
+}
+
+/// The number of viewers to try next; `None` when the bounds are close enough.
+fn next_number(settings: &Settings, held: u32, missed: Option<u32>) -> Option<u32> {
+    let next = match missed {
+        None if held == 0 => settings.clients_first,
+        None => held.saturating_mul(2).min(settings.clients_max),
+        Some(missed) => {
+            let gap = missed - held;
+            let close = f64::from(gap) <= f64::from(missed) * settings.precision;
+            if close || gap <= 1 {
+                return None;
+            }
+            held + gap / 2
+        }
+    };
+    (next > held).then_some(next)
+}
+
+/// Time that a processor did nothing, or was not there.
+fn rest_ns(cores: &[CoreTimes], core: usize) -> u64 {
+    let times = cores.get(core);
+    times.map_or(0, |times| times.idle_ns + times.stolen_ns)
+}
+
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> CapacityError {
+    move |source| CapacityError::System { what, source }
+}
+
+impl CapacityError {
+    /// Whether it would go with more rights.
+    #[must_use]
+    pub fn needs_root(&self) -> bool {
+        matches!(self, Self::Testbed(error) if error.is_not_permitted())
+    }
+}
+
+impl Settings {
+    /// Refuses what can not be measured, in words with the bound.
+    ///
+    /// # Errors
+    ///
+    /// [`CapacityError::Settings`].
+    pub fn check(&self) -> Result<(), CapacityError> {
+        let wrong = |text: String| Err(CapacityError::Settings(text));
+        if !(500_000..=100_000_000).contains(&self.rate_bps) {
+            return wrong(format!(
+                "{} bit/s: ask for 500 kbit/s to 100 Mbit/s",
+                self.rate_bps
+            ));
+        }
+        if self.clients_first == 0
+            || self.clients_first > self.clients_max
+            || self.clients_max > load::CLIENTS_MAX
+        {
+            return wrong(format!(
+                "{} to {} viewers: ask for 1 to {}",
+                self.clients_first,
+                self.clients_max,
+                load::CLIENTS_MAX
+            ));
+        }
+        if !(0.001..=0.5).contains(&self.precision) {
+            return wrong(format!(
+                "a precision of {}: ask for 0.001 to 0.5",
+                self.precision
+            ));
+        }
+        if !(1_000_000_000..=3_600_000_000_000).contains(&self.time_ns) {
+            return wrong(format!("{} ns: ask for 1 s to 1 h", self.time_ns));
+        }
+        if self.modes.is_empty() || (self.bursts_ns.is_empty() && self.peers.is_empty()) {
+            return wrong("nothing to do: ask for a mode and a server".to_owned());
+        }
+        self.files.check().map_err(CapacityError::Settings)
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            rate_bps: 4_000_000,
+            bursts_ns: vec![20_000_000],
+            files: FileSet::One,
+            cache_bytes: None,
+            modes: vec![Mode::Uso, Mode::SoftwareGso],
+            clients_first: 1000,
+            clients_max: 16_000,
+            precision: 0.05,
+            time_ns: 10_000_000_000,
+            lateness_ns_max: 20_000_000,
+            peers: Vec::new(),
+            seed: 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers tried on a server that holds so many.
+    fn tried(settings: &Settings, holds: u32) -> Vec<u32> {
+        let (mut held, mut missed, mut tried) = (0, None, Vec::new());
+        while let Some(clients) = next_number(settings, held, missed) {
+            tried.push(clients);
+            if clients <= holds {
+                held = clients;
+            } else {
+                missed = Some(clients);
+            }
+            assert!(tried.len() < 100, "it ends");
+        }
+        tried
+    }
+
+    #[test]
+    fn the_search_doubles_and_bisects_to_the_precision() {
+        let settings = Settings {
+            clients_first: 100,
+            clients_max: 1000,
+            precision: 0.1,
+            ..Settings::default()
+        };
+        assert_eq!(tried(&settings, 330), [100, 200, 400, 300, 350, 325]);
+        assert_eq!(tried(&settings, 5000), [100, 200, 400, 800, 1000]);
+        assert_eq!(tried(&settings, 0), [100, 50, 25, 12, 6, 3, 1]);
+        assert_eq!(tried(&settings, 1), [100, 50, 25, 12, 6, 3, 1, 2]);
+    }
+
+    #[test]
+    fn what_can_not_be_done_is_refused_with_its_bound() {
+        Settings::default().check().expect("the defaults");
+        let wrong: [fn(&mut Settings); 8] = [
+            |s| s.rate_bps = 499_999,
+            |s| s.clients_first = 0,
+            |s| s.clients_first = s.clients_max + 1,
+            |s| s.clients_max = load::CLIENTS_MAX + 1,
+            |s| s.precision = 0.0,
+            |s| s.time_ns = 999_999_999,
+            |s| s.bursts_ns.clear(),
+            |s| s.files = FileSet::Zipf { files: 0 },
+        ];
+        for (i, change) in wrong.into_iter().enumerate() {
+            let mut settings = Settings::default();
+            change(&mut settings);
+            assert!(settings.check().is_err(), "case {i}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What a record of the experiment says: the most that each server held, and at what cost.
+
+use onrush_testkit::testbed::Mode;
+
+use super::{CapacityRecord, Run};
+use crate::load::report::Report as LoadReport;
+use crate::plot::{Chart, PlotError, Unit};
+use crate::stats::ratio;
+
+/// One server in one mode.
+#[derive(Clone, Debug)]
+pub struct Row<'a> {
+    /// Its name.
+    pub server: &'a str,
+    /// Who cut trains.
+    pub mode: Mode,
+    /// Length of a burst; 0 for a peer.
+    pub burst_ns: u64,
+    /// The largest number that it held on time; `None` if it held none that was tried.
+    pub held: Option<&'a Run>,
+    /// The smallest number above that it did not; `None` if it held all that were tried.
+    pub missed: Option<&'a Run>,
+}
+
+/// What a server spent on a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// Its own processor time, as processors.
+    pub server_cores: f64,
+    /// The same for a packet, in ns.
+    pub packet_ns: f64,
+    /// How busy its processor was, for whomever, from 0 to 1.
+    pub core_busy: f64,
+    /// How busy all others were, together.
+    pub other_cores_busy: f64,
+    /// Its memory in bytes.
+    pub memory_bytes: u64,
+    /// Lateness of 999 packets in 1000, in ns.
+    pub lateness_ns: i64,
+}
+
+impl CapacityRecord {
+    /// A row for each server, mode and burst, in the order they were measured.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Row<'_>> {
+        let mut rows: Vec<Row<'_>> = Vec::new();
+        for run in &self.runs {
+            let key = (run.server.as_str(), run.mode, run.burst_ns);
+            let place = rows
+                .iter()
+                .position(|row| (row.server, row.mode, row.burst_ns) == key);
+            let place = place.unwrap_or_else(|| {
+                rows.push(Row {
+                    server: &run.server,
+                    mode: run.mode,
+                    burst_ns: run.burst_ns,
+                    held: None,
+                    missed: None,
+                });
+                rows.len() - 1
+            });
+            let row = &mut rows[place];
+            if run.missed.is_empty() {
+                if row.held.is_none_or(|held| held.clients < run.clients) {
+                    row.held = Some(run);
+                }
+            } else if row.missed.is_none_or(|missed| missed.clients > run.clients) {
+                row.missed = Some(run);
+            }
+        }
+        rows
+    }
+
+    /// What `run` cost.
+    #[must_use]
+    pub fn cost(&self, run: &Run) -> Cost {
+        let load = &run.load;
+        let usage = load.server.unwrap_or_default();
+        let lateness = load.lateness.quantile_ns(0.999);
+        Cost {
+            server_cores: ratio(usage.cpu_ns, load.wall_ns),
+            packet_ns: ratio(usage.cpu_ns, load.packets_steady),
+            core_busy: ratio(run.core_busy_ns, run.wall_ns),
+            other_cores_busy: ratio(run.other_cores_busy_ns, run.wall_ns),
+            memory_bytes: usage.memory_bytes,
+            lateness_ns: lateness.unwrap_or(0),
+        }
+    }
+
+    /// Processor time, lateness and memory over the number of viewers: three pictures, each with its name.
+    ///
+    /// # Errors
+    ///
+    /// If one can not be drawn.
+    pub fn pictures(&self) -> Result<Vec<(&'static str, String)>, PlotError> {
+        #[allow(clippy::cast_precision_loss, reason = "for a picture")]
+        let lateness_ms = |cost: &Cost| cost.lateness_ns as f64 / 1e6;
+        #[allow(clippy::cast_precision_loss, reason = "for a picture")]
+        let memory_mib = |cost: &Cost| (cost.memory_bytes >> 20) as f64;
+        type Value<'a> = &'a dyn Fn(&Cost) -> f64;
+        let all: [(&str, &str, &str, Value<'_>); 3] = [
+            (
+                "cpu",
+                "What streams cost the server",
+                "processors",
+                &|cost| cost.server_cores,
+            ),
+            (
+                "lateness",
+                "How late 999 packets in 1000 were at most",
+                "ms",
+                &lateness_ms,
+            ),
+            ("memory", "What the server holds", "MiB", &memory_mib),
+        ];
+        let mut pictures = Vec::new();
+        for (name, title, unit, value) in all {
+            let mut chart = Chart::lines(title)
+                .x("viewers", Unit::Count)
+                .y(unit, Unit::Count)
+                .source(&self.environment);
+            for row in self.rows() {
+                let mut points: Vec<_> = self
+                    .runs
+                    .iter()
+                    .filter(|run| {
+                        (run.server.as_str(), run.mode, run.burst_ns)
+                            == (row.server, row.mode, row.burst_ns)
+                    })
+                    .map(|run| (f64::from(run.clients), value(&self.cost(run))))
+                    .collect();
+                points.sort_by(|a, b| a.0.total_cmp(&b.0));
+                chart = chart.series(&row.name(), points);
+            }
+            pictures.push((name, chart.render()?));
+        }
+        Ok(pictures)
+    }
+}
+
+impl Row<'_> {
+    /// Server, mode and burst in words.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let mode = self.mode.name();
+        match self.burst_ns {
+            0 => format!(
+                "{}, {mode}",
+                self.server.split(' ').next().unwrap_or_default()
+            ),
+            ns => format!("{}, {mode}, bursts of {} ms", self.server, ns / 1_000_000),
+        }
+    }
+}
+
+/// What viewers saw of `run`, by the budget of the record.
+#[must_use]
+pub fn seen(record: &CapacityRecord, run: &Run) -> LoadReport {
+    let settings = crate::load::Settings {
+        lateness_ns_max: record.settings.lateness_ns_max,
+        ..crate::load::Settings::new(Vec::new(), run.clients)
+    };
+    LoadReport::of(&settings, &run.load)
+}
