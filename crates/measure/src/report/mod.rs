@@ -83,7 +83,7 @@ pub fn of_folder(folder: &Path) -> Result<Page, ReportError> {
         if path.extension().is_some_and(|extension| extension == "svg") {
             match picture(&path) {
                 Some(block) => {
-                    let place = name.parent().unwrap_or(Path::new("")).to_owned();
+                    let place = name.parent().map(Path::to_owned).unwrap_or_default();
                     match pictures.last_mut().filter(|(last, _)| *last == place) {
                         Some((_, blocks)) => blocks.push(block),
                         None => pictures.push((place, vec![block])),

@@ -51,7 +51,7 @@ pub enum Block {
     /// A picture that was drawn before: what it shows in words, and its SVG.
     Picture(String, String),
     /// What only some want to see, below a line that can be opened.
-    Folded(String, Vec<Block>),
+    Folded(String, Vec<Self>),
 }
 
 /// Rows below a head. The first cell of a row names it.
