@@ -91,6 +91,10 @@ fn number(digits: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
+#[allow(
+    clippy::single_range_in_vec_init,
+    reason = "lists of one part are meant"
+)]
 mod tests {
     use proptest::prelude::*;
 
