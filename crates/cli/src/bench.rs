@@ -11,6 +11,7 @@ use clap::{Args, Subcommand};
 use crate::bench_capacity::{self, Capacity};
 use crate::bench_cue::{self, Cue};
 use crate::bench_group::{self, Group};
+use crate::bench_http::{self, Http};
 use crate::bench_lock::{self, Lock};
 use crate::bench_relay::{self, RelayBench};
 use crate::bench_serve::{self, Serve};
@@ -34,6 +35,7 @@ enum Experiment {
     Relay(RelayBench),
     Cue(Cue),
     Group(Group),
+    Http(Http),
 }
 
 /// Carries out an experiment, or prints one that was.
@@ -49,5 +51,6 @@ pub(crate) fn run(bench: &Bench, out: &mut dyn Write) -> anyhow::Result<ExitCode
         Experiment::Relay(arguments) => bench_relay::run(arguments, out),
         Experiment::Cue(arguments) => bench_cue::run(arguments, out),
         Experiment::Group(arguments) => bench_group::run(arguments, out),
+        Experiment::Http(arguments) => bench_http::run(arguments, out),
     }
 }

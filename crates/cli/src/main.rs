@@ -8,6 +8,7 @@ mod bench;
 mod bench_capacity;
 mod bench_cue;
 mod bench_group;
+mod bench_http;
 mod bench_lock;
 mod bench_relay;
 mod bench_serve;

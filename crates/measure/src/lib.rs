@@ -15,6 +15,7 @@ pub mod experiment;
 pub mod figures;
 pub mod group;
 pub mod histogram;
+pub mod http;
 pub mod load;
 pub mod lock;
 pub mod machine;

@@ -25,6 +25,15 @@ pub fn cpu_ns_of(thread: u32) -> Option<u64> {
     try_read_ns((!thread) << 3 | 4 | 2)
 }
 
+/// Processor time so far of process `process`, of all its threads, those that have ended too, in ns. `None` if
+/// there is no such process.
+#[must_use]
+pub fn cpu_ns_of_process(process: u32) -> Option<u64> {
+    let process = libc::pid_t::try_from(process).ok()?;
+    // As above, without CPUCLOCK_PERTHREAD_MASK: what clock_getcpuclockid(3) computes.
+    try_read_ns((!process) << 3 | 2)
+}
+
 /// Sleeps until `deadline_ns` of [`monotonic_ns`]; returns at once if that is past.
 pub fn sleep_until_ns(deadline_ns: u64) {
     let deadline = libc::timespec {
@@ -90,6 +99,14 @@ mod tests {
         });
         assert!(gone);
         assert_eq!(cpu_ns_of(u32::MAX), None);
+    }
+
+    #[test]
+    fn a_process_has_used_no_less_than_its_threads() {
+        while thread_cpu_ns() < 5_000_000 {}
+        let own_ns = thread_cpu_ns();
+        assert!(cpu_ns_of_process(std::process::id()).expect("we are here") >= own_ns);
+        assert_eq!(cpu_ns_of_process(u32::MAX), None);
     }
 
     #[test]

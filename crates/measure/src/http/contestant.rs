@@ -1,0 +1,223 @@
+//! The servers that are compared: two programs, and a loop on a thread.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use onrush_sys::clock::{cpu_ns_of_process, thread_cpu_ns};
+
+use super::{Contestant, HttpBenchError, system};
+
+/// A server that runs, and ends when it is dropped.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) contestant: Contestant,
+    pub(super) address: SocketAddr,
+    server: Server,
+}
+
+#[derive(Debug)]
+enum Server {
+    Program {
+        child: Child,
+        _folder: tempfile::TempDir,
+    },
+    Loop {
+        cpu_ns: Arc<AtomicU64>,
+        stopping: Arc<AtomicBool>,
+        thread: Option<JoinHandle<()>>,
+    },
+}
+
+impl Running {
+    /// Starts it on the processor of the caller.
+    pub(super) fn start(
+        contestant: Contestant,
+        files: &Path,
+        serve: &(dyn Fn(&Path, SocketAddr) -> Command + Sync),
+    ) -> Result<Self, HttpBenchError> {
+        if contestant == Contestant::SendfileLoop {
+            return Self::start_loop(files).map_err(system("listen on loopback"));
+        }
+        let address = free_address().map_err(system("listen on loopback"))?;
+        let folder = tempfile::tempdir().map_err(system("make a folder"))?;
+        let mut command = match contestant {
+            Contestant::Nginx => nginx(files, folder.path(), address)
+                .map_err(system("write the peer's configuration"))?,
+            _ => serve(files, address),
+        };
+        let said = folder.path().join("said");
+        let log = File::create(&said).map_err(system("make a file"))?;
+        let program = command.get_program().to_string_lossy().into_owned();
+        let not_there = |said: String| HttpBenchError::NotThere {
+            program,
+            address,
+            said,
+        };
+        let spawned = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn();
+        let child = match spawned {
+            Ok(child) => child,
+            Err(error) => return Err(not_there(error.to_string())),
+        };
+        let server = Server::Program {
+            child,
+            _folder: folder,
+        };
+        let running = Self {
+            contestant,
+            address,
+            server,
+        };
+        let give_up = Instant::now() + START_TIME_MAX;
+        while TcpStream::connect(address).is_err() {
+            if Instant::now() > give_up {
+                return Err(not_there(fs::read_to_string(said).unwrap_or_default()));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(running)
+    }
+
+    /// Processor time so far.
+    pub(super) fn cpu_ns(&self) -> u64 {
+        match &self.server {
+            Server::Program { child, .. } => cpu_ns_of_process(child.id()).unwrap_or(0),
+            Server::Loop { cpu_ns, .. } => cpu_ns.load(Ordering::Acquire),
+        }
+    }
+
+    fn start_loop(files: &Path) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        let (cpu_ns, stopping) = (Arc::default(), Arc::default());
+        let (counted, stopped) = (Arc::clone(&cpu_ns), Arc::clone(&stopping));
+        let files = files.to_owned();
+        // Inherits the processor that its maker is pinned to.
+        let thread = thread::Builder::new().name("sendfile-loop".to_owned());
+        let thread = thread.spawn(move || serve_plainly(&listener, &files, &counted, &stopped))?;
+        let server = Server::Loop {
+            cpu_ns,
+            stopping,
+            thread: Some(thread),
+        };
+        Ok(Self {
+            contestant: Contestant::SendfileLoop,
+            address,
+            server,
+        })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        match &mut self.server {
+            Server::Program { child, .. } => {
+                // Fails only for one that is gone already, which is what is wanted.
+                drop(child.kill());
+                drop(child.wait());
+            }
+            Server::Loop {
+                stopping, thread, ..
+            } => {
+                stopping.store(true, Ordering::Relaxed);
+                // Wakes it from its accept.
+                drop(TcpStream::connect(self.address));
+                drop(thread.take().map(JoinHandle::join));
+            }
+        }
+    }
+}
+
+/// Accept, read the head, write one, `sendfile` until all is sent; one connection after the other.
+fn serve_plainly(listener: &TcpListener, files: &Path, cpu_ns: &AtomicU64, stopping: &AtomicBool) {
+    for stream in listener.incoming().flatten() {
+        if stopping.load(Ordering::Relaxed) {
+            return;
+        }
+        // A client that hangs up is the next one's gain; what it got shows at its end.
+        drop(answer_plainly(stream, files, cpu_ns));
+    }
+}
+
+fn answer_plainly(stream: TcpStream, files: &Path, cpu_ns: &AtomicU64) -> io::Result<()> {
+    let mut lines = BufReader::new(&stream).lines();
+    let first = lines.next().unwrap_or_else(|| Ok(String::new()))?;
+    for line in lines {
+        if line?.is_empty() {
+            break;
+        }
+    }
+    let name = first
+        .split(' ')
+        .nth(1)
+        .unwrap_or_default()
+        .trim_start_matches('/');
+    let file = File::open(files.join(name))?;
+    let file_bytes = file.metadata()?.len();
+    let head =
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {file_bytes}\r\nConnection: close\r\n\r\n");
+    io::Write::write_all(&mut &stream, head.as_bytes())?;
+    let mut offset = 0;
+    while offset < file_bytes {
+        let left = usize::try_from(file_bytes - offset).unwrap_or(usize::MAX);
+        if rustix::fs::sendfile(&stream, &file, Some(&mut offset), left)? == 0 {
+            break;
+        }
+    }
+    // Before the client can see the end.
+    cpu_ns.store(thread_cpu_ns(), Ordering::Release);
+    Ok(())
+}
+
+/// As its manual has it for files: one process, `sendfile on`, no log.
+fn nginx(files: &Path, folder: &Path, address: SocketAddr) -> io::Result<Command> {
+    let path = |name: &str| folder.join(name).display().to_string();
+    let text = format!(
+        "daemon off; master_process off; worker_processes 1; pid {pid}; error_log stderr crit;\n\
+         events {{ worker_connections 4096; }}\n\
+         http {{\n\
+         access_log off; sendfile on; keepalive_requests 1000000000; default_type video/mp2t;\n\
+         client_body_temp_path {body}; proxy_temp_path {proxy}; fastcgi_temp_path {fastcgi};\n\
+         uwsgi_temp_path {uwsgi}; scgi_temp_path {scgi};\n\
+         server {{ listen {address}; root {root}; }}\n\
+         }}\n",
+        pid = path("pid"),
+        body = path("body"),
+        proxy = path("proxy"),
+        fastcgi = path("fastcgi"),
+        uwsgi = path("uwsgi"),
+        scgi = path("scgi"),
+        root = files.display(),
+    );
+    let configuration = folder.join("nginx.conf");
+    fs::write(&configuration, text)?;
+    let mut command = Command::new(nginx_program());
+    command.arg("-p").arg(folder).arg("-c").arg(configuration);
+    Ok(command)
+}
+
+/// Where Debian has it, which is on nobody's but root's path.
+pub(super) fn nginx_program() -> PathBuf {
+    let debian = PathBuf::from("/usr/sbin/nginx");
+    if debian.exists() {
+        debian
+    } else {
+        "nginx".into()
+    }
+}
+
+fn free_address() -> io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
+
+const START_TIME_MAX: Duration = Duration::from_secs(20);
