@@ -1,0 +1,319 @@
+//! FTP, command by command, over a socket: the rows of the table in docs/downloads.md.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::symlink;
+use std::thread;
+use std::time::Duration;
+
+use download_site::{FILM_BYTES, Raw, Site, bytes};
+
+mod download_site;
+
+fn log_in(site: &Site) -> Raw {
+    let mut raw = Raw::connect(site.ftp);
+    assert_eq!(raw.reply().0, 220);
+    assert_eq!(
+        (raw.command("USER anonymous"), raw.command("PASS a@b")),
+        (331, 230)
+    );
+    raw
+}
+
+/// Where EPSV or PASV says to connect to.
+fn passive(raw: &mut Raw, command: &str) -> SocketAddr {
+    raw.send(format!("{command}\r\n"));
+    let (code, text) = raw.reply();
+    let numbers: Vec<u16> = text[4..]
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|n| n.parse().ok())
+        .collect();
+    let port = match (code, &numbers[..]) {
+        (229, [port]) => *port,
+        (227, [127, 0, 0, 1, high, low]) => high * 256 + low,
+        _ => panic!("{text}"),
+    };
+    ([127, 0, 0, 1], port).into()
+}
+
+/// What comes on a data connection, to its end; the control connection's last reply.
+fn fetch(raw: &mut Raw, command: &str) -> (Vec<u8>, u16) {
+    let mut data = Raw::connect(passive(raw, "EPSV"));
+    assert_eq!(raw.command(command), 150, "{command}");
+    while data.receive() > 0 {}
+    (data.received, raw.reply().0)
+}
+
+#[test]
+fn commands_have_their_replies() {
+    let site = Site::plain(&[]);
+    let mut raw = Raw::connect(site.ftp);
+    assert_eq!(raw.reply().0, 220);
+    for (line, code) in [
+        ("RETR film.ts", 530),
+        ("PASV", 530),
+        ("SYST", 215),
+        ("FEAT", 211),
+        ("USER root", 331),
+        ("PASS x", 530),
+        ("USER anonymous", 331),
+        ("PASS x", 230),
+        ("PWD", 257),
+        ("TYPE I", 200),
+        ("TYPE A", 200),
+        ("TYPE E", 504),
+        ("MODE S", 200),
+        ("MODE C", 504),
+        ("STRU F", 200),
+        ("STRU P", 504),
+        ("OPTS UTF8 ON", 200),
+        ("OPTS MLST Size;", 200),
+        ("HELP", 214),
+        ("NOOP", 200),
+        ("STAT", 211),
+        ("ABOR", 226),
+        ("REST 5", 350),
+        ("SIZE film.ts", 213),
+        ("MDTM film.ts", 213),
+        ("SIZE folder", 550),
+        ("MDTM none", 550),
+        ("MLST film.ts", 250),
+        ("MLST folder", 250),
+        ("MLST none", 550),
+        ("CWD none", 550),
+        ("CWD film.ts", 550),
+        ("CWD folder", 250),
+        ("CDUP", 250),
+        ("CDUP", 250),
+        ("STOR x", 550),
+        ("DELE film.ts", 550),
+        ("MKD x", 550),
+        ("SITE x", 550),
+        ("AUTH TLS", 502),
+        ("WHAT", 500),
+        ("RETR film.ts", 425),
+        ("LIST", 425),
+        ("RETR none", 550),
+        ("EPSV 2", 522),
+        ("QUIT", 221),
+    ] {
+        assert_eq!(raw.command(line), code, "{line}");
+    }
+    assert!(raw.is_closed());
+    assert_eq!(fs::read(site.path("film.ts")).unwrap(), bytes(FILM_BYTES));
+}
+
+#[test]
+fn files_and_folders_are_sent() {
+    let site = Site::plain(&[]);
+    let film = bytes(FILM_BYTES);
+    let mut raw = log_in(&site);
+    assert!(fetch(&mut raw, "RETR film.ts") == (film.clone(), 226));
+    assert_eq!(raw.command("REST 99990"), 350);
+    assert!(fetch(&mut raw, "RETR film.ts") == (film[99_990..].to_vec(), 226));
+    assert!(fetch(&mut raw, "RETR /folder/../film.ts").0 == film);
+    assert_eq!(fetch(&mut raw, "RETR empty"), (Vec::new(), 226));
+    assert_eq!(raw.command("CWD folder"), 250);
+    assert!(fetch(&mut raw, "RETR a b#%ü.ts").0 == bytes(1000));
+    let text = |(bytes, code): (Vec<u8>, u16)| {
+        assert_eq!(code, 226);
+        String::from_utf8(bytes).unwrap()
+    };
+    assert_eq!(text(fetch(&mut raw, "NLST")), "a b#%ü.ts\r\n");
+    assert_eq!(text(fetch(&mut raw, "NLST /film.ts")), "film.ts\r\n");
+    let long = text(fetch(&mut raw, "LIST -a /"));
+    assert!(
+        long.contains("-r--r--r-- 1 ftp ftp        100000 Nov 06  1994 film.ts\r\n"),
+        "{long}"
+    );
+    let machine = text(fetch(&mut raw, "MLSD /"));
+    assert!(
+        machine.contains("Type=file;Size=100000;Modify=19941106084937;Perm=r; film.ts\r\n"),
+        "{machine}"
+    );
+    raw.send("MDTM /film.ts\r\nSIZE /film.ts\r\nPWD\r\n");
+    assert_eq!(raw.reply().1, "213 19941106084937\r\n");
+    assert_eq!(raw.reply().1, "213 100000\r\n");
+    assert_eq!(raw.reply().1, "257 \"/folder\"\r\n");
+    assert_eq!(raw.command("REST 100001"), 350);
+    assert_eq!(raw.command("RETR /film.ts"), 554);
+}
+
+#[test]
+fn data_goes_to_the_client_and_comes_from_nobody_else() {
+    let site = Site::plain(&[]);
+    let mut raw = log_in(&site);
+    for line in [
+        "PORT 192,0,2,1,200,0",
+        "PORT 127,0,0,2,200,0",
+        "EPRT |1|192.0.2.1|51200|",
+        "EPRT |2|::1|51200|",
+        "PORT 127,0,0,1,0,25",
+    ] {
+        assert_eq!(raw.command(line), 501, "{line}");
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    for line in [
+        format!("PORT 127,0,0,1,{},{}", port / 256, port % 256),
+        format!("EPRT |1|127.0.0.1|{port}|"),
+    ] {
+        assert_eq!(raw.command(&line), 200);
+        assert_eq!(raw.command("RETR film.ts"), 150);
+        let mut got = Vec::new();
+        listener.accept().unwrap().0.read_to_end(&mut got).unwrap();
+        assert!(got == bytes(FILM_BYTES));
+        assert_eq!(raw.reply().0, 226);
+    }
+    // Somebody else is quicker, and gets nothing.
+    let at = passive(&mut raw, "PASV");
+    let stranger =
+        socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    stranger
+        .bind(&SocketAddr::from(([127, 0, 0, 9], 0)).into())
+        .unwrap();
+    stranger.connect(&at.into()).unwrap();
+    let mut own = Raw::connect(at);
+    assert_eq!(raw.command("RETR film.ts"), 150);
+    while own.receive() > 0 {}
+    assert!(own.received == bytes(FILM_BYTES));
+    assert_eq!(raw.reply().0, 226);
+    let mut got = Vec::new();
+    let read = (&stranger).read_to_end(&mut got);
+    assert!(got.is_empty(), "{read:?}");
+    assert_eq!(raw.command("EPSV ALL"), 200);
+    assert_eq!(raw.command("PASV"), 501);
+}
+
+#[test]
+fn passive_ports_are_those_of_the_option() {
+    let free = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let site = Site::plain(&[&format!("--ftp-ports={free}-{free}")]);
+    let mut raw = log_in(&site);
+    assert_eq!(passive(&mut raw, "EPSV").port(), free);
+    let mut other = log_in(&site);
+    assert_eq!(other.command("EPSV"), 425);
+}
+
+#[test]
+fn transfers_are_aborted_and_answered_beside() {
+    let site = Site::new(&[], |root| {
+        fs::write(root.join("large.ts"), bytes(64 << 20)).unwrap()
+    });
+    for abort in [&b"ABOR\r\n"[..], b"\xff\xf4\xff\xf2ABOR\r\n"] {
+        let mut raw = log_in(&site);
+        let mut data = Raw::connect(passive(&mut raw, "EPSV"));
+        assert_eq!(raw.command("RETR large.ts"), 150);
+        assert!(data.receive() > 0);
+        raw.send("STAT\r\n");
+        assert!(raw.reply().1.contains("sending; "));
+        assert_eq!(raw.command("NOOP"), 200);
+        raw.send(abort);
+        assert_eq!((raw.reply().0, raw.reply().0), (426, 226));
+        while data.receive() > 0 {}
+        assert!(data.received.len() < 64 << 20);
+        // And the session goes on.
+        assert_eq!(raw.command("REST 67108854"), 350);
+        assert!(fetch(&mut raw, "RETR large.ts").0 == bytes(64 << 20)[67_108_854..]);
+        // A command that is sent early is carried out afterwards.
+        let mut data = Raw::connect(passive(&mut raw, "EPSV"));
+        raw.send("RETR large.ts\r\nPWD\r\nNOOP\r\n");
+        while data.receive() > 0 {}
+        let codes: Vec<_> = (0..4).map(|_| raw.reply().0).collect();
+        assert_eq!(codes, [150, 226, 257, 200]);
+    }
+}
+
+/// An end of the data connection is the end of the file, so a file that is cut must not just end.
+#[test]
+fn a_file_that_is_cut_is_not_taken_for_a_whole_one() {
+    let site = Site::new(&[], |root| {
+        fs::write(root.join("victim.ts"), bytes(64 << 20)).unwrap()
+    });
+    let mut raw = log_in(&site);
+    let mut data = Raw::connect(passive(&mut raw, "EPSV"));
+    assert_eq!(raw.command("RETR victim.ts"), 150);
+    assert!(data.receive() > 0);
+    File::options()
+        .write(true)
+        .open(site.path("victim.ts"))
+        .unwrap()
+        .set_len(40 << 20)
+        .unwrap();
+    let mut buffer = vec![0; 1 << 16];
+    let end = loop {
+        match data.stream.read(&mut buffer) {
+            Ok(0) => break "an end",
+            Ok(_) => {}
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+                break "a reset";
+            }
+        }
+    };
+    assert_eq!((end, raw.reply().0), ("a reset", 451));
+    assert_eq!(raw.command("NOOP"), 200);
+}
+
+#[test]
+fn nothing_outside_is_ever_reached() {
+    let site = Site::plain(&[]);
+    fs::write(site.media.path().join("secret"), "secret").unwrap();
+    symlink("../secret", site.path("link")).unwrap();
+    symlink("..", site.path("up")).unwrap();
+    fs::write(site.path(".hidden"), "secret").unwrap();
+    let mut raw = log_in(&site);
+    for name in [
+        "../secret",
+        "/../secret",
+        "link",
+        "up/secret",
+        ".hidden",
+        "/etc/passwd",
+        "folder/../../secret",
+    ] {
+        assert_eq!(raw.command(&format!("RETR {name}")), 550, "{name}");
+        assert_eq!(raw.command(&format!("SIZE {name}")), 550, "{name}");
+    }
+    assert_eq!(
+        (raw.command("CWD up"), raw.command("CWD ../..")),
+        (550, 250)
+    );
+    let (names, _) = fetch(&mut raw, "NLST");
+    assert_eq!(
+        String::from_utf8(names).unwrap(),
+        "folder\r\nempty\r\nfilm.ts\r\n"
+    );
+}
+
+#[test]
+fn sessions_have_their_bounds() {
+    let site = Site::plain(&["--download-connections-max=1"]);
+    let raw = log_in(&site);
+    let mut second = Raw::connect(site.ftp);
+    assert_eq!(second.reply().0, 421);
+    assert!(second.is_closed());
+    drop(raw);
+    let site = Site::plain(&[
+        "--download-idle-time-max=100ms",
+        "--download-head-time-max=300ms",
+    ]);
+    let mut silent = log_in(&site);
+    assert_eq!(silent.reply().0, 421);
+    assert!(silent.is_closed());
+    let mut begun = log_in(&site);
+    begun.send("NO");
+    assert_eq!(begun.reply().0, 421);
+    let mut long = log_in(&site);
+    assert_eq!(long.command(&format!("RETR {}", "x".repeat(5000))), 500);
+    assert_eq!(long.command("NOOP"), 200);
+    // Who hangs up while it is sent something ends only that.
+    drop(log_in(&site));
+    thread::sleep(Duration::from_millis(10));
+    assert_eq!(log_in(&site).command("QUIT"), 221);
+}
