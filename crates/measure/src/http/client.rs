@@ -132,7 +132,7 @@ fn many(settings: &Settings, address: SocketAddr) -> io::Result<Loaded> {
     })
 }
 
-/// Downloads the large file on a connection of its own and throws it away; its bytes with its head.
+/// Downloads the large file on a connection of its own and throws it away; the bytes of it that came.
 fn download(address: SocketAddr, file_bytes: u64, arrived: &AtomicU64) -> io::Result<u64> {
     let mut stream = connect(address)?;
     ask(&mut stream, LARGE, false)?;
