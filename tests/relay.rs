@@ -17,11 +17,6 @@ use rustix::process::Signal;
 
 use common::{LONG, ONRUSH, Viewer};
 
-#[allow(
-    unused_imports,
-    dead_code,
-    reason = "each test binary uses its own part of this"
-)]
 mod common;
 
 /// A relay in the sending side of a testbed; sources and members are on the other side.

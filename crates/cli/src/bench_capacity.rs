@@ -131,7 +131,7 @@ impl Capacity {
             rate_bps: self.rate.0,
             bursts_ns: self.burst.iter().map(|&burst| nanos(burst)).collect(),
             files: self.files,
-            cache_bytes: self.cache.map(|size| size.0 as u64),
+            cache_bytes: self.cache.map(|size| size.0),
             modes: match self.mode {
                 Modes::Uso => vec![Mode::Uso],
                 Modes::SoftwareGso => vec![Mode::SoftwareGso],
@@ -166,7 +166,10 @@ fn measure(settings: &Settings) -> anyhow::Result<CapacityRecord> {
     let bar = ProgressBar::new_spinner();
     bar.enable_steady_tick(Duration::from_millis(500));
     let progress = |progress: Progress| {
-        let upper = progress.between.1.map_or("?".to_owned(), |n| n.to_string());
+        let upper = progress
+            .between
+            .1
+            .map_or_else(|| "?".to_owned(), |n| n.to_string());
         bar.set_message(format!(
             "{}, {}: {} viewers (between {} and {upper})",
             progress.server,
@@ -225,7 +228,7 @@ fn print(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
             cost.core_busy * 100.0,
             cost.other_cores_busy * 100.0,
             cost.memory_bytes >> 20,
-            std::time::Duration::from_nanos(cost.lateness_ns.unsigned_abs()).as_secs_f64()
+            Duration::from_nanos(cost.lateness_ns.unsigned_abs()).as_secs_f64()
                 * 1e3
                 * if cost.lateness_ns < 0 { -1.0 } else { 1.0 },
         )?;

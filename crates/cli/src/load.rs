@@ -27,7 +27,7 @@ use crate::units::Time;
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Load {
-    /// What to watch, the most popular first: rtsp://HOST[:PORT]/PATH
+    /// What to watch, the most popular first: `rtsp://HOST[:PORT]/PATH`
     #[arg(required_unless_present = "from", value_hint = ValueHint::Url)]
     urls: Vec<String>,
 

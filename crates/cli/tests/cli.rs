@@ -276,9 +276,9 @@ fn limits_are_listed_to_people_and_to_programs() {
 #[test]
 fn published_tables_are_those_of_their_files() {
     let folder = Path::new(RESULTS);
-    let page = std::fs::read_to_string(folder.join("README.md")).unwrap();
+    let page = fs::read_to_string(folder.join("README.md")).unwrap();
     let mut files = 0;
-    for entry in std::fs::read_dir(folder).unwrap() {
+    for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_none_or(|ending| ending != "json") {
             continue;
@@ -352,7 +352,7 @@ fn a_closed_pipe_is_a_quiet_success() {
 #[test]
 fn a_server_says_how_to_play_and_ends_when_asked() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::copy(DEMO, folder.path().join("a film.ts")).unwrap();
+    fs::copy(DEMO, folder.path().join("a film.ts")).unwrap();
     for signal in [Signal::INT, Signal::TERM] {
         let mut command = Command::new(ONRUSH);
         command.args([

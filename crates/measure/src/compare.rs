@@ -1,7 +1,7 @@
 //! Two records of one experiment: what is better or worse now, beyond noise.
 //!
 //! A figure changed if chance alone would hardly part its samples so (see
-//! [`chance_of_difference`](crate::stats::chance_of_difference)) and its median moved by more than a part that
+//! [`crate::stats::chance_of_difference`]) and its median moved by more than a part that
 //! the reader sets. The first guards against noise within a record, the second against what a
 //! machine does from day to day.
 

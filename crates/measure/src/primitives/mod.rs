@@ -1,8 +1,8 @@
 //! `onrush measure`: what every primitive of the operating system costs here; predicted, measured, explained.
 //!
 //! The probes of four [`Group`]s are carried out in rounds, one after the other and then all again, so that
-//! what a machine does for a while falls on all of them alike. A probe gives raw samples to a [`Found`]; all
-//! that is said about them is computed from there, afterwards, by [`rows`]: what the hardware alone would take,
+//! what a machine does for a while falls on all of them alike. A probe gives raw samples to a `Found`; all
+//! that is said about them is computed from there, afterwards, by `rows`: what the hardware alone would take,
 //! what software adds, what follows from both, what was measured, and a sentence about the difference.
 //!
 //! A figure that its own probe shows to be impossible is void. What this machine, this user or this file

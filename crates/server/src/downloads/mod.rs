@@ -2,7 +2,7 @@
 //!
 //! That thread is the transfer engine: connections are tasks on it, bodies go by [`crate::transfer`], and no
 //! request crosses to another thread unless a disk must be waited for. RTSP's control has its own thread, so
-//! that a flood of downloads delays no PLAY. Files come from [`files`], which opens nothing outside the root.
+//! that a flood of downloads delays no PLAY. Files come from `files`, which opens nothing outside the root.
 
 pub(crate) mod admission;
 pub(crate) mod clock;

@@ -110,7 +110,7 @@ pub enum Keep {
     /// [`Sealed`](super::Sealed) memory only: nothing that anybody does makes them stale.
     Sealed,
     /// Private and anonymous memory too, as long as nobody does in it what no watcher hears of: see the
-    /// [module](self).
+    /// module.
     Watched,
 }
 

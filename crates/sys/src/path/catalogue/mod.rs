@@ -179,7 +179,7 @@ pub struct Job<'a> {
 /// How packets are moved: one contract, a file for each.
 ///
 /// `send` sends all that the job has left, in order. Each time the kernel has taken packets it says so by
-/// [`Job::sent`]; what it returns as an error comes after those. When it returns, the kernel needs none of the
+/// `Job::sent`; what it returns as an error comes after those. When it returns, the kernel needs none of the
 /// memory that it used, or has references to it of its own.
 pub trait Mechanism: fmt::Debug {
     /// Sends what is left of the job.
