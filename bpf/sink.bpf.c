@@ -91,9 +91,9 @@ static __always_inline struct udphdr *udp_header(struct __sk_buff *skb)
 	struct udphdr *udp;
 
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		// Any fragment: later ones carry no ports, and nothing here should ever send them.
+		// Later fragments carry no ports; see later_fragment_bytes.
 		if ((void *)(ip + 1) > end || ip->protocol != IPPROTO_UDP ||
-		    ip->frag_off & bpf_htons(0x3fff))
+		    ip->frag_off & bpf_htons(0x1fff))
 			return 0;
 		udp = (void *)ip + ip->ihl * 4;
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
@@ -104,6 +104,19 @@ static __always_inline struct udphdr *udp_header(struct __sk_buff *skb)
 		return 0;
 	}
 	return (void *)(udp + 1) > end ? 0 : udp;
+}
+
+// Bytes of a fragment of a UDP datagram over IPv4 that is not its first, which is counted as the packet; 0 for
+// anything else.
+static __always_inline __u32 later_fragment_bytes(struct __sk_buff *skb)
+{
+	void *end = (void *)(long)skb->data_end;
+	struct iphdr *ip = (void *)((struct ethhdr *)(long)skb->data + 1);
+
+	if (skb->protocol != bpf_htons(ETH_P_IP) || (void *)(ip + 1) > end ||
+	    ip->protocol != IPPROTO_UDP || !(ip->frag_off & bpf_htons(0x1fff)))
+		return 0;
+	return skb->len - sizeof(struct ethhdr) - ip->ihl * 4;
 }
 
 static __always_inline __s64 ticks_to_ns(__s32 ticks)
@@ -157,6 +170,18 @@ SEC("classifier")
 int sink(struct __sk_buff *skb)
 {
 	struct udphdr *udp = udp_header(skb);
+	__u32 more = udp ? 0 : later_fragment_bytes(skb);
+	if (more) {
+		// It names no port: its bytes count at the first.
+		__u32 first = 0;
+		struct port_state *port = bpf_map_lookup_elem(&ports, &first);
+		if (!port)
+			return TC_ACT_OK;
+		bpf_spin_lock(&port->lock);
+		port->bytes += more;
+		bpf_spin_unlock(&port->lock);
+		return VERDICT;
+	}
 	if (!udp)
 		return TC_ACT_OK;
 	__u32 payload = (void *)(udp + 1) - (void *)(long)skb->data;

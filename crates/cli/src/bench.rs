@@ -13,6 +13,7 @@ use crate::bench_cue::{self, Cue};
 use crate::bench_group::{self, Group};
 use crate::bench_http::{self, Http};
 use crate::bench_lock::{self, Lock};
+use crate::bench_paths::{self, Paths};
 use crate::bench_relay::{self, RelayBench};
 use crate::bench_serve::{self, Serve};
 
@@ -36,6 +37,7 @@ enum Experiment {
     Cue(Cue),
     Group(Group),
     Http(Http),
+    Paths(Paths),
 }
 
 /// Carries out an experiment, or prints one that was.
@@ -52,5 +54,6 @@ pub(crate) fn run(bench: &Bench, out: &mut dyn Write) -> anyhow::Result<ExitCode
         Experiment::Cue(arguments) => bench_cue::run(arguments, out),
         Experiment::Group(arguments) => bench_group::run(arguments, out),
         Experiment::Http(arguments) => bench_http::run(arguments, out),
+        Experiment::Paths(arguments) => bench_paths::run(arguments, out),
     }
 }

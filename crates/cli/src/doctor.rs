@@ -4,11 +4,13 @@
 //! of cost were measured on another machine; they say which lack matters, not what this one will do.
 
 use std::io::Write;
+use std::net::{TcpListener, UdpSocket};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use onrush_server::config::Config;
 use onrush_sys::memory::{Area, Pages};
+use onrush_sys::path::catalogue::{self, Needs, best};
 use onrush_sys::path::{self, PathName};
 use onrush_sys::pool::Pool;
 use onrush_sys::probe::{Capability, Facts, Holder, Interface, Refused, Ring};
@@ -97,6 +99,10 @@ fn print_text(rows: &[Row], choice: &Choice, out: &mut dyn Write) -> anyhow::Res
     writeln!(out, "\ndata path: {}{best}", choice.name)?;
     for PassedOver { name, why } in &choice.passed_over {
         writeln!(out, "  not {}", indented(&format!("{name}: {why}"), 6))?;
+    }
+    for (what, choice) in by_need()? {
+        let told = format!("{what}: {} ({})", choice.name, choice.reason);
+        writeln!(out, "  {}", indented(&told, 4))?;
     }
     if rows.iter().any(|row| row.means.contains("times")) {
         writeln!(
@@ -421,6 +427,27 @@ fn testbed_row(facts: &Facts) -> Row {
         remedy: "run those as root".to_owned(),
         ..Row::note("test bed", format!("lacks {}", missing.join(", ")))
     }
+}
+
+/// What the catalogue has for programs that send otherwise than the server: see docs/paths.md.
+fn by_need() -> anyhow::Result<[(&'static str, catalogue::Choice); 3]> {
+    let plain = catalogue::Plan::regular(2 * 1316, 1316)?;
+    let headed = plain.clone().with_headers(12, vec![0; 24])?;
+    let udp = UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| UdpSocket::bind(("::1", 0)))?;
+    let tcp = TcpListener::bind(("127.0.0.1", 0)).or_else(|_| TcpListener::bind(("::1", 0)))?;
+    let shared = Needs::default();
+    let own = Needs {
+        own_headers: true,
+        ..shared
+    };
+    Ok([
+        (
+            "with headers of each client's own",
+            best(&headed, &udp, own),
+        ),
+        ("files over UDP", best(&plain, &udp, shared)),
+        ("files over TCP", best(&plain, &tcp, shared)),
+    ])
 }
 
 /// Opens the path that the server would open here, and keeps the reasons against better ones.

@@ -10,6 +10,7 @@ mod bench_cue;
 mod bench_group;
 mod bench_http;
 mod bench_lock;
+mod bench_paths;
 mod bench_relay;
 mod bench_serve;
 mod compare;

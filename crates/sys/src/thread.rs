@@ -68,6 +68,20 @@ pub fn run_when_idle() -> io::Result<()> {
     }
 }
 
+/// Processor time of the calling thread so far, in ns: in the program, and in the kernel (getrusage(2)).
+#[must_use]
+pub fn usage_ns() -> (u64, u64) {
+    // SAFETY: an rusage is integers, for which all zeroes is a value.
+    let mut usage: libc::rusage = unsafe { mem::zeroed() };
+    // SAFETY: `usage` is writable. With a valid `who` there is nothing to refuse.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    let nanos = |time: libc::timeval| {
+        let us = time.tv_sec * 1_000_000 + time.tv_usec;
+        u64::try_from(us).unwrap_or(0) * 1000
+    };
+    (nanos(usage.ru_utime), nanos(usage.ru_stime))
+}
+
 /// Raises the soft limit of open files to the hard one, and says what it is now.
 pub fn raise_open_files_limit() -> u64 {
     let mut limit = libc::rlimit {

@@ -250,23 +250,20 @@ fn open_with(
     })
 }
 
-/// Opens the best path available here, from `first` down. `demoted` is told of each that is not, and why.
+/// Opens the best path available here, from `first` down, in the order of [`catalogue::best`]. `demoted` is told of each that is not, and why.
 pub fn open_best(
     first: PathName,
     pool: &Arc<Pool>,
     waker: &Arc<Waker>,
     mut demoted: impl FnMut(PathName, PathError),
 ) -> Box<dyn Path> {
-    let mut name = first;
-    loop {
+    for name in catalogue::engine_paths().skip_while(|&name| name != first) {
         match open(name, pool, waker) {
             Ok(path) => return path,
             Err(error) => demoted(name, error),
         }
-        name = name
-            .next()
-            .expect("sendto needs nothing and is always available");
     }
+    unreachable!("sendto needs nothing and is always available")
 }
 
 /// Readies a connected UDP socket for trains of `stride` bytes an image on the path of that name.

@@ -310,6 +310,11 @@ pub(super) fn path_mtu(socket: RawFd) -> Option<usize> {
     usize::try_from(mtu).ok()
 }
 
+/// Whether what is sent is cut into packets (UDP_SEGMENT), by whoever used the socket before.
+pub(super) fn is_segmented(socket: RawFd) -> bool {
+    option(socket, libc::SOL_UDP, libc::UDP_SEGMENT).is_some_and(|bytes| bytes > 0)
+}
+
 /// Bytes of IP and UDP header.
 pub(super) fn overhead_bytes(socket: RawFd) -> usize {
     match option(socket, libc::SOL_SOCKET, libc::SO_DOMAIN) {

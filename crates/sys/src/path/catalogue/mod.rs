@@ -10,6 +10,8 @@
 //! The server's engine does not use movers: it mixes many sockets in one batch (see [`super::Path`]). Where
 //! both do the same thing, the mover uses the engine's path.
 
+pub mod calls;
+mod choice;
 mod engine;
 mod gather;
 mod gso;
@@ -51,6 +53,8 @@ use thiserror::Error;
 use crate::memory::MemoryError;
 use kernel::Calls;
 
+pub(super) use choice::engine_paths;
+pub use choice::{Choice, Needs, best};
 pub use name::{Facts, Family, Name, Payload};
 pub use plan::{Packet, Piece, Plan, PlanError};
 
@@ -273,6 +277,15 @@ impl Mover {
             return Ok(());
         }
         let before = self.calls.counters.packets;
+        if !is_tcp && !name.facts().is_train && kernel::is_segmented(socket) {
+            // A path of trains had the socket before: what it set would cut this one's packets.
+            self.calls
+                .segment(socket, 0)
+                .map_err(|source| SendError::Refused {
+                    packets_sent: 0,
+                    source,
+                })?;
+        }
         let mut job = Job {
             source: &self.source,
             socket,
