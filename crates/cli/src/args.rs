@@ -144,6 +144,7 @@ pub(crate) struct Serve {
     /// The rate of a transport stream that carries no clock (PCR) and so does not tell its own.
     #[arg(
         long,
+        hide_short_help = true,
         value_name = "RATE",
         default_value_t = Rate(Config::default().fallback_bitrate),
         value_parser = within(Rate(FALLBACK_BITRATE_MIN), Rate(FALLBACK_BITRATE_MAX))

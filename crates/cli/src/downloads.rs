@@ -20,7 +20,7 @@ use crate::units::{Rate, Time, within};
 /// The options of downloads.
 #[derive(Args, Debug)]
 pub(crate) struct DownloadOptions {
-    /// Serve the files by HTTP here; repeatable [default: 8080]
+    /// HTTP listens here; repeatable [default: 8080]
     ///
     /// ADDRESS:PORT, ADDRESS or PORT, as for --rtsp, or "off". Where neither --rtsp nor --http is given
     /// HTTP listens at 8080; where only --rtsp is given it does not. All files of the directory can be
@@ -28,7 +28,7 @@ pub(crate) struct DownloadOptions {
     #[arg(long, value_name = "ADDR", value_parser = http_address)]
     pub(crate) http: Vec<Listen>,
 
-    /// Serve the files by FTP here; repeatable
+    /// FTP listens here; repeatable
     ///
     /// ADDRESS:PORT, ADDRESS or PORT, as for --rtsp. Anybody may read all there is, as anonymous;
     /// nobody can change anything.
@@ -42,7 +42,7 @@ pub(crate) struct DownloadOptions {
           default_value_t = FtpPorts::default(), value_parser = ftp_ports)]
     pub(crate) ftp_ports: FtpPorts,
 
-    /// Write a line for each download to FILE, or - for stdout
+    /// A line for each download; -: on stdout
     #[arg(long, value_name = "FILE")]
     pub(crate) access_log: Option<PathBuf>,
 
