@@ -67,23 +67,12 @@ const FILES_PER_SESSION: u64 = 2;
 /// Open files that have nothing to do with clients.
 const FILES_APART: u64 = 256;
 
-impl Limits {
-    /// These limits, lowered to what a process with so many open files can keep: to be refused in words is
-    /// better than to find no descriptor half way.
-    #[must_use]
-    pub fn within_files(self, files: u64) -> Self {
-        let most = |files: u64| usize::try_from(files).unwrap_or(usize::MAX).max(1);
-        let files = files.saturating_sub(FILES_APART);
-        let sessions_max = self.sessions_max.min(most(files / (FILES_PER_SESSION + 1)));
-        let of_sessions = FILES_PER_SESSION.saturating_mul(sessions_max as u64);
-        Self {
-            sessions_max,
-            connections_max: self
-                .connections_max
-                .min(most(files.saturating_sub(of_sessions))),
-            ..self
-        }
-    }
+/// Whether a process that may open so many files can keep so many connections and sessions: to be refused in
+/// words is better than to find no descriptor half way.
+pub(crate) const fn files_suffice(files: u64, connections: usize, sessions: usize) -> bool {
+    let of_sessions = FILES_PER_SESSION.saturating_mul(sessions as u64);
+    let clients = of_sessions.saturating_add(connections as u64);
+    clients.saturating_add(FILES_APART) <= files
 }
 
 impl Default for Limits {
@@ -127,22 +116,14 @@ mod tests {
 
     #[test]
     fn clients_find_a_descriptor_or_are_refused() {
-        let asked = Limits {
-            sessions_max: 1000,
-            connections_max: 5000,
-            ..Limits::default()
-        };
-        let within = |files| {
-            let limits = asked.within_files(files);
-            (limits.sessions_max, limits.connections_max)
-        };
-        assert_eq!(within(1 << 20), (1000, 5000));
-        assert_eq!(within(256 + 2000 + 5000), (1000, 5000));
-        assert_eq!(within(256 + 2000 + 4999), (1000, 4999));
-        assert_eq!(within(256 + 3000), (1000, 1000));
-        assert_eq!(within(256 + 2999), (999, 1001));
-        assert_eq!(within(256 + 768), (256, 256));
-        assert_eq!(within(10), (1, 1));
-        assert_eq!(within(u64::MAX), (1000, 5000));
+        assert!(files_suffice(256, 0, 0));
+        assert!(!files_suffice(256, 1, 0));
+        assert!(files_suffice(256 + 3, 1, 1));
+        assert!(!files_suffice(256 + 3, 2, 1));
+        assert!(!files_suffice(256 + 3, 0, 2));
+        // As many connections that say nothing as there are descriptors.
+        assert!(files_suffice(20_000, 19_742, 1));
+        assert!(!files_suffice(20_000, 19_743, 1));
+        assert!(!files_suffice(u64::MAX - 1, usize::MAX, usize::MAX));
     }
 }

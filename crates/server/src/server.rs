@@ -13,14 +13,12 @@ use std::time::Duration;
 
 use onrush_sys::lock::{Manager, Totals};
 use onrush_sys::memory::Pages;
-use onrush_sys::thread::raise_open_files_limit;
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
-use tracing::info;
 
-use crate::config::{Config, Limits};
+use crate::config::Config;
 use crate::data::{Data, DataError};
 use crate::downloads::{Listening, Running};
 use crate::library::{Library, LibraryError};
@@ -82,7 +80,7 @@ impl Server {
     /// # Errors
     ///
     /// See [`StartError`].
-    pub fn start(mut config: Config) -> Result<Self, StartError> {
+    pub fn start(config: Config) -> Result<Self, StartError> {
         if config.rtsp_addresses.is_empty() {
             return Err(StartError::NoAddress);
         }
@@ -96,7 +94,6 @@ impl Server {
         let addresses = addresses
             .collect::<Result<Vec<_>, _>>()
             .map_err(control_error)?;
-        config.limits = limits_here(config.limits);
         let library = Arc::new(Library::new(&config)?);
         let downloads = download(&config, &library, &addresses, listening)?;
         let data = Data::start(&config)?;
@@ -229,21 +226,6 @@ fn download(
     Running::start(settings, library.root_shared(), rtsp_port, listening)
         .map(Some)
         .map_err(|source| StartError::Downloads { source })
-}
-
-/// `limits`, as far as this process may open files.
-fn limits_here(limits: Limits) -> Limits {
-    let files = raise_open_files_limit();
-    let within = limits.within_files(files);
-    if (within.sessions_max, within.connections_max)
-        != (limits.sessions_max, limits.connections_max)
-    {
-        info!(
-            "RLIMIT_NOFILE is {files}: enough for {} sessions and {} connections (ulimit -n, LimitNOFILE=)",
-            within.sessions_max, within.connections_max
-        );
-    }
-    within
 }
 
 fn serve(

@@ -250,9 +250,7 @@ impl Connection<'_> {
             let note = "the server stops";
             return Err(Reply::refusal(StatusCode::ServiceUnavailable, note));
         }
-        if session.is_none() && control.is_full() {
-            let sessions_max = control.config.limits.sessions_max;
-            let note = format!("all {sessions_max} sessions are taken");
+        if let Some(note) = control.full().filter(|_| session.is_none()) {
             return Err(Reply::refusal(StatusCode::NotEnoughBandwidth, &note));
         }
         let flow = Flow::open(control, &presentation, transport, self.local, self.peer)?;

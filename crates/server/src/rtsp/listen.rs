@@ -15,6 +15,7 @@ use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use super::{Control, connection};
+use crate::config::files_suffice;
 
 /// Listens at `address`. `[::]` takes IPv4 as well; on a host without IPv6 it takes nothing but.
 ///
@@ -59,7 +60,11 @@ impl Place {
         let mut connections = control.connections.borrow_mut();
         let all = control.statistics.connections.load(Ordering::Relaxed);
         let of_address = connections.get(&ip).copied().unwrap_or(0);
-        if all >= limits.connections_max || of_address >= limits.connections_per_address_max {
+        let sessions = control.sessions.borrow().len();
+        if all >= limits.connections_max
+            || of_address >= limits.connections_per_address_max
+            || !files_suffice(control.files, all + 1, sessions)
+        {
             return None;
         }
         connections.insert(ip, of_address + 1);

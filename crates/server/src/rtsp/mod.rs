@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use onrush_sys::thread::raise_open_files_limit;
 use onrush_wire::rtsp::SessionId;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -33,7 +34,7 @@ pub(crate) use self::listen::bind;
 use self::ports::Ports;
 use self::seat::LivePorts;
 use self::session::{End, Session};
-use crate::config::Config;
+use crate::config::{Config, files_suffice};
 use crate::data::Data;
 use crate::engine::shared::WorkerShared;
 use crate::library::{Library, Media};
@@ -48,6 +49,8 @@ pub(crate) struct Control {
     live_ports: LivePorts,
     sessions: RefCell<HashMap<SessionId, Rc<Session>>>,
     connections: RefCell<HashMap<IpAddr, usize>>,
+    /// Files that this process may have open.
+    files: u64,
     /// Connections that are being told that there are too many.
     refusals: Cell<usize>,
     /// No more sessions are to come.
@@ -82,6 +85,7 @@ impl Control {
             content,
             sessions: RefCell::default(),
             connections: RefCell::default(),
+            files: raise_open_files_limit(),
             refusals: Cell::new(0),
             stopping: Cell::new(false),
             statistics,
@@ -170,8 +174,20 @@ impl Control {
         session.filter(|session| session.peer_ip() == peer)
     }
 
-    fn is_full(&self) -> bool {
-        self.sessions.borrow().len() >= self.config.limits.sessions_max
+    /// Why there can be no session more, if so.
+    fn full(&self) -> Option<String> {
+        let (sessions, most) = (
+            self.sessions.borrow().len(),
+            self.config.limits.sessions_max,
+        );
+        if sessions >= most {
+            return Some(format!("all {most} sessions are taken"));
+        }
+        let connections = self.statistics.connections.load(Ordering::Relaxed);
+        let files = self.files;
+        (!files_suffice(files, connections, sessions + 1)).then(|| {
+            format!("the server may open {files} files (RLIMIT_NOFILE), and all are taken")
+        })
     }
 
     /// Says in the log what was done in all.
