@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use onrush_server::config::{Config, Limits};
 use onrush_server::server::{Server, StartError};
-use onrush_testkit::rtsp_client::{Client, Ports, Response, Session, WAIT_MAX, rtcp_types};
+use onrush_testkit::rtsp_client::{
+    Client, Ports, Response, Session, WAIT_MAX, rtcp_types, uninterrupted,
+};
 use onrush_wire::rtp::{HEADER_BYTES, Header};
 use tempfile::TempDir;
 
@@ -169,7 +171,7 @@ impl Viewer {
             .unwrap();
         let mut packets = Vec::new();
         let mut datagram = [0; 2048];
-        while let Ok(bytes) = rtp.recv(&mut datagram) {
+        while let Ok(bytes) = uninterrupted(|| rtp.recv(&mut datagram)) {
             packets.push(datagram[..bytes].to_vec());
         }
         rtp.set_read_timeout(Some(WAIT_MAX)).unwrap();

@@ -192,7 +192,7 @@ impl Client {
 
     fn receive(&mut self) -> io::Result<()> {
         let mut bytes = [0; 4096];
-        let read = self.stream.read(&mut bytes)?;
+        let read = uninterrupted(|| self.stream.read(&mut bytes))?;
         if read == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -308,9 +308,20 @@ pub fn rtcp_types(mut datagram: &[u8]) -> Vec<u8> {
 /// The longest wait for a server that says nothing. Long, because it only ends tests that fail.
 pub const WAIT_MAX: Duration = Duration::from_secs(20);
 
+/// Calls again what a signal interrupted. A ring of this process may wake any of its threads so (task work of
+/// io_uring), and a read with a time-out is not restarted (signal(7)).
+pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
 fn receive(socket: &UdpSocket) -> io::Result<Vec<u8>> {
     let mut datagram = vec![0; 2048];
-    let bytes = socket.recv(&mut datagram)?;
+    let bytes = uninterrupted(|| socket.recv(&mut datagram))?;
     datagram.truncate(bytes);
     Ok(datagram)
 }

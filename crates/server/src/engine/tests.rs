@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicI32;
 use std::time::Instant;
 
 use onrush_sys::path::{Completion, Counters, Train};
+use onrush_testkit::rtsp_client::uninterrupted;
 
 use onrush_wire::media::synth::constant_rate;
 
@@ -79,8 +80,7 @@ fn receive(receiver: &UdpSocket, count: usize) -> Vec<Vec<u8>> {
     (0..count)
         .map(|i| {
             let mut packet = [0; 2048];
-            let bytes = receiver
-                .recv(&mut packet)
+            let bytes = uninterrupted(|| receiver.recv(&mut packet))
                 .unwrap_or_else(|e| panic!("packet {i}: {e}"));
             packet[..bytes].to_vec()
         })
