@@ -10,6 +10,7 @@ pub mod code;
 pub mod counter;
 pub mod latency;
 pub mod map;
+pub mod packet;
 pub mod process;
 pub mod reader;
 pub mod switch;

@@ -1,0 +1,379 @@
+//! What sending is made of: one packet, a train, a piece that is appended, a page that is lent, an entry of a
+//! ring, each by itself and many times.
+//!
+//! None of this moves a file to anybody. Packets are so small that their bytes cost nothing, or have a size
+//! that the caller varies; files go to `/dev/null`. What a data path costs can be put together from it.
+
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, pipe};
+use std::mem;
+use std::net::UdpSocket;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use io_uring::{IoUring, opcode, squeue, types};
+
+use crate::lock::LockedArea;
+use crate::memory::Area;
+
+/// Messages of a `sendmmsg`, and pieces of a `sendmsg`, at the most.
+pub const PIECES_MAX: usize = 64;
+
+/// Entries that a [`RingSends`] takes in one crossing, at the most.
+pub const ENTRIES_MAX: usize = 256;
+
+/// A connected socket to send by.
+#[derive(Debug)]
+pub struct Sends {
+    socket: UdpSocket,
+    null: File,
+    pipe: (PipeReader, PipeWriter),
+}
+
+/// A ring to send by, with memory that is registered with it.
+#[derive(Debug)]
+pub struct RingSends {
+    ring: Unlisted,
+    area: Area,
+    _registered: LockedArea,
+}
+
+/// How a ring sends.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RingSend {
+    /// An entry that does nothing.
+    Nothing,
+    /// The same, each linked to the next.
+    Linked,
+    /// SEND: the bytes are copied.
+    Copied,
+    /// SEND_ZC from memory that is pinned for each send.
+    Pinned,
+    /// SEND_ZC from registered memory.
+    Registered,
+}
+
+impl Sends {
+    /// Sends by a connected socket.
+    pub fn new(socket: UdpSocket) -> io::Result<Self> {
+        let null = File::options().write(true).open("/dev/null")?;
+        let sends = Self {
+            socket,
+            null,
+            pipe: pipe()?,
+        };
+        sends.set(libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1)?;
+        Ok(sends)
+    }
+
+    /// Cuts what is sent from now on into packets of `bytes`; 0 ends that.
+    pub fn segment(&self, bytes: u16) -> io::Result<()> {
+        self.set(libc::SOL_UDP, libc::UDP_SEGMENT, bytes.into())
+    }
+
+    /// `send`s the bytes.
+    pub fn send(&self, bytes: &[u8], times: u64) -> io::Result<()> {
+        let socket = self.socket.as_raw_fd();
+        (0..times).try_for_each(|_| {
+            // SAFETY: the kernel reads `bytes`, which are borrowed for the call.
+            done(unsafe { libc::send(socket, bytes.as_ptr().cast(), bytes.len(), 0) })
+        })
+    }
+
+    /// `sendmsg` of so many pieces of `piece`, as one.
+    pub fn gather(&self, piece: &[u8], pieces: usize, times: u64) -> io::Result<()> {
+        let pieces = vec![iovec(piece); pieces.min(PIECES_MAX)];
+        let message = message(&pieces);
+        let socket = self.socket.as_raw_fd();
+        (0..times).try_for_each(|_| {
+            // SAFETY: the message and its pieces are alive, and the kernel only reads them.
+            done(unsafe { libc::sendmsg(socket, &raw const message, 0) })
+        })
+    }
+
+    /// `sendmmsg` of so many messages of these bytes each.
+    pub fn many(&self, bytes: &[u8], messages: usize, times: u64) -> io::Result<()> {
+        let piece = [iovec(bytes)];
+        let one = libc::mmsghdr {
+            msg_hdr: message(&piece),
+            msg_len: 0,
+        };
+        let mut messages = vec![one; messages.min(PIECES_MAX)];
+        let (socket, count) = (self.socket.as_raw_fd(), messages.len());
+        let wanted = libc::c_uint::try_from(count).map_err(io::Error::other)?;
+        (0..times).try_for_each(|_| {
+            // SAFETY: the messages and their piece are alive; the kernel writes their lengths only.
+            let sent = unsafe { libc::sendmmsg(socket, messages.as_mut_ptr(), wanted, 0) };
+            done(sent as isize)
+        })
+    }
+
+    /// Holds back and lets go, with nothing to send: two calls.
+    pub fn cork(&self, times: u64) -> io::Result<()> {
+        (0..times).try_for_each(|_| {
+            self.set(libc::SOL_UDP, libc::UDP_CORK, 1)?;
+            self.set(libc::SOL_UDP, libc::UDP_CORK, 0)
+        })
+    }
+
+    /// Holds back, `send`s so many pieces, lets them go as one packet: two calls and one for each.
+    pub fn append(&self, piece: &[u8], pieces: u64, times: u64) -> io::Result<()> {
+        (0..times).try_for_each(|_| {
+            self.set(libc::SOL_UDP, libc::UDP_CORK, 1)?;
+            self.send(piece, pieces)?;
+            self.set(libc::SOL_UDP, libc::UDP_CORK, 0)
+        })
+    }
+
+    /// `sendfile`s so many of the file's bytes to `/dev/null`, from `offset` on, one part after the other.
+    pub fn discard(&self, file: &File, offset: u64, bytes: usize, times: u64) -> io::Result<()> {
+        let (to, from) = (self.null.as_raw_fd(), file.as_raw_fd());
+        (0..times).try_for_each(|nth| {
+            let place = offset + nth * bytes as u64;
+            let mut place = libc::off_t::try_from(place).map_err(io::Error::other)?;
+            // SAFETY: the place is ours; the kernel reads and writes it only.
+            done(unsafe { libc::sendfile(to, from, &raw mut place, bytes) })
+        })
+    }
+
+    /// Lends the bytes to a pipe and moves them on to `/dev/null`: two calls.
+    pub fn lend(&self, bytes: &[u8], times: u64) -> io::Result<()> {
+        let piece = iovec(bytes);
+        let (from, into) = (self.pipe.0.as_raw_fd(), self.pipe.1.as_raw_fd());
+        let null = self.null.as_raw_fd();
+        (0..times).try_for_each(|_| {
+            // SAFETY: the piece is alive; what the pipe refers to is drained below, before it can change.
+            done(unsafe { libc::vmsplice(into, &raw const piece, 1, 0) })?;
+            let nowhere = ptr::null_mut();
+            // SAFETY: no offsets are passed.
+            done(unsafe { libc::splice(from, nowhere, null, nowhere, bytes.len(), 0) })
+        })
+    }
+
+    /// `sendmsg` of so many pieces of `piece` with MSG_ZEROCOPY; reads what the kernel says of it when it
+    /// refuses more, and at the end.
+    pub fn zero_copy(&self, piece: &[u8], pieces: usize, times: u64) -> io::Result<()> {
+        let pieces = vec![iovec(piece); pieces.min(PIECES_MAX)];
+        let message = message(&pieces);
+        let (socket, flags) = (self.socket.as_raw_fd(), libc::MSG_ZEROCOPY);
+        let mut sent = 0;
+        while sent < times {
+            // SAFETY: the pieces are borrowed until the notifications have been read; they never change.
+            match done(unsafe { libc::sendmsg(socket, &raw const message, flags) }) {
+                Ok(()) => sent += 1,
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => self.drain()?,
+                Err(error) => return Err(error),
+            }
+        }
+        self.drain()
+    }
+
+    /// Reads all that is in the error queue.
+    fn drain(&self) -> io::Result<()> {
+        let mut control = [0_u64; 32];
+        loop {
+            let mut message = message(&[]);
+            message.msg_control = control.as_mut_ptr().cast();
+            message.msg_controllen = size_of_val(&control);
+            let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+            // SAFETY: the message names `control`, which is writable and alive, and nothing else.
+            match done(unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, flags) }) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn set(&self, level: i32, option: i32, value: i32) -> io::Result<()> {
+        let bytes = libc::socklen_t::try_from(size_of_val(&value)).map_err(io::Error::other)?;
+        let value = (&raw const value).cast();
+        // SAFETY: the value is a live int of that size.
+        let set = unsafe { libc::setsockopt(self.socket.as_raw_fd(), level, option, value, bytes) };
+        done(set as isize)
+    }
+}
+
+impl RingSends {
+    /// A ring with `bytes` of registered memory, in huge pages if they fill one.
+    ///
+    /// # Errors
+    ///
+    /// If there is no ring, or the memory can not be locked.
+    pub fn new(bytes: usize) -> io::Result<Self> {
+        let mut builder = IoUring::builder();
+        builder
+            .setup_submit_all()
+            .setup_single_issuer()
+            .setup_defer_taskrun();
+        let entries = u32::try_from(ENTRIES_MAX).map_err(io::Error::other)?;
+        let ring = builder.setup_cqsize(entries * 4).build(entries)?;
+        let area = Area::map(bytes).map_err(io::Error::other)?;
+        // SAFETY: the ring is open during the call.
+        let fd = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
+        let registered = area.register(fd).map_err(io::Error::other)?;
+        Ok(Self {
+            ring: Unlisted(ring),
+            area,
+            _registered: registered,
+        })
+    }
+
+    /// Hands over so many entries in one crossing, each a send of the first `bytes` of the memory, and waits
+    /// until the kernel needs none of it; all that `times`.
+    ///
+    /// # Errors
+    ///
+    /// If a send failed.
+    pub fn send(
+        &mut self,
+        by: &Sends,
+        how: RingSend,
+        bytes: usize,
+        entries: usize,
+        times: u64,
+    ) -> io::Result<()> {
+        let entry = self.entry(by, how, bytes)?;
+        let entries = entries.min(ENTRIES_MAX);
+        let mut batch = vec![entry; entries];
+        if let Some(last) = batch.last_mut() {
+            // What is linked to nothing would wait for the next batch.
+            *last = last.clone().clear_flags();
+        }
+        let ring = &mut self.ring.0;
+        for _ in 0..times {
+            // SAFETY: the socket and the memory that entries refer to are borrowed until all have been
+            // answered and released, below.
+            let pushed = unsafe { ring.submission().push_multiple(&batch) };
+            pushed.map_err(io::Error::other)?;
+            let (mut unanswered, mut unreleased) = (entries, 0);
+            while unanswered + unreleased > 0 {
+                ring.submit_and_wait(unanswered + unreleased)?;
+                for completion in ring.completion() {
+                    if io_uring::cqueue::notif(completion.flags()) {
+                        unreleased -= 1;
+                        continue;
+                    }
+                    unanswered -= 1;
+                    unreleased += usize::from(io_uring::cqueue::more(completion.flags()));
+                    if completion.result() < 0 {
+                        return Err(io::Error::from_raw_os_error(-completion.result()));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(&self, by: &Sends, how: RingSend, bytes: usize) -> io::Result<squeue::Entry> {
+        let socket = types::Fd(by.socket.as_raw_fd());
+        let length = u32::try_from(bytes.min(self.area.bytes_total())).map_err(io::Error::other)?;
+        let start = self.area.base().as_ptr().cast_const();
+        let registered = (how == RingSend::Registered).then_some(0);
+        Ok(match how {
+            RingSend::Nothing => opcode::Nop::new().build(),
+            RingSend::Linked => opcode::Nop::new().build().flags(squeue::Flags::IO_LINK),
+            RingSend::Copied => opcode::Send::new(socket, start, length).build(),
+            RingSend::Pinned | RingSend::Registered => opcode::SendZc::new(socket, start, length)
+                .buf_index(registered)
+                .build(),
+        })
+    }
+}
+
+/// A ring, which can not be printed.
+struct Unlisted(IoUring);
+
+impl std::fmt::Debug for Unlisted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("IoUring")
+    }
+}
+
+fn iovec(bytes: &[u8]) -> libc::iovec {
+    libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    }
+}
+
+fn message(pieces: &[libc::iovec]) -> libc::msghdr {
+    // SAFETY: a msghdr is addresses, lengths and flags, for which all zeroes is valid (and empty).
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_iov = pieces.as_ptr().cast_mut();
+    message.msg_iovlen = pieces.len();
+    message
+}
+
+fn done(result: isize) -> io::Result<()> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Sends, UdpSocket) {
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        receiver.set_nonblocking(true).unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        sender.connect(receiver.local_addr().unwrap()).unwrap();
+        (Sends::new(sender).unwrap(), receiver)
+    }
+
+    /// The sizes of all packets that are there.
+    fn sizes(receiver: &UdpSocket) -> Vec<usize> {
+        let mut buffer = vec![0; 65_536];
+        std::iter::from_fn(|| receiver.recv(&mut buffer).ok()).collect()
+    }
+
+    #[test]
+    fn each_way_sends_what_it_says_as_often_as_it_says() {
+        let (sends, receiver) = pair();
+        sends.send(&[7; 20], 3).unwrap();
+        assert_eq!(sizes(&receiver), [20; 3]);
+        sends.gather(&[7; 5], 4, 2).unwrap();
+        assert_eq!(sizes(&receiver), [20; 2]);
+        sends.many(&[7; 9], 5, 2).unwrap();
+        assert_eq!(sizes(&receiver), [9; 10]);
+        sends.cork(3).unwrap();
+        assert_eq!(sizes(&receiver), []);
+        sends.append(&[7; 8], 3, 2).unwrap();
+        assert_eq!(sizes(&receiver), [24; 2]);
+        sends.zero_copy(&[7; 15], 2, 2).unwrap();
+        assert_eq!(sizes(&receiver), [30; 2]);
+        sends.segment(10).unwrap();
+        sends.send(&[7; 35], 1).unwrap();
+        assert_eq!(sizes(&receiver), [10, 10, 10, 5]);
+        sends.segment(0).unwrap();
+        let file = File::open("/proc/self/exe").unwrap();
+        sends.discard(&file, 4096, 5000, 3).unwrap();
+        sends.lend(&[7; 100], 3).unwrap();
+        assert_eq!(sizes(&receiver), []);
+    }
+
+    #[test]
+    fn a_ring_sends_so_many_entries_a_crossing() {
+        let (sends, receiver) = pair();
+        let Ok(mut ring) = RingSends::new(1 << 16) else {
+            // A kernel, or a container, without rings; the server's tests say so loudly.
+            return;
+        };
+        for how in [RingSend::Nothing, RingSend::Linked] {
+            ring.send(&sends, how, 0, ENTRIES_MAX, 2).unwrap();
+        }
+        assert_eq!(sizes(&receiver), []);
+        for how in [RingSend::Copied, RingSend::Pinned, RingSend::Registered] {
+            ring.send(&sends, how, 100, 4, 2).unwrap();
+            assert_eq!(sizes(&receiver), [100; 8], "{how:?}");
+        }
+        ring.send(&sends, RingSend::Copied, 10, ENTRIES_MAX + 1, 1)
+            .unwrap();
+        assert_eq!(sizes(&receiver), [10; ENTRIES_MAX]);
+        assert!(ring.send(&sends, RingSend::Copied, 65_508, 1, 1).is_err());
+    }
+}
