@@ -14,6 +14,7 @@ use crate::compare::Compare;
 use crate::downloads::DownloadOptions;
 use crate::load::Load;
 use crate::measure::Measure;
+use crate::predict::Predict;
 use crate::relay::RelayCommand;
 use crate::report::Report;
 use crate::units::{Rate, Size, Time, within};
@@ -47,6 +48,7 @@ pub(crate) enum Command {
     Bench(Bench),
     Measure(Measure),
     Report(Report),
+    Predict(Predict),
     Compare(Compare),
     /// Print a shell's completion script
     ///

@@ -20,6 +20,7 @@ mod inspect;
 mod limits;
 mod load;
 mod measure;
+mod predict;
 mod relay;
 mod report;
 mod serve;
@@ -65,6 +66,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Bench(arguments) => bench::run(arguments, &mut out)?,
         Command::Measure(arguments) => measure::run(arguments, &mut out)?,
         Command::Report(arguments) => report::run(arguments, &mut out)?,
+        Command::Predict(arguments) => predict::run(arguments, &mut out)?,
         Command::Compare(arguments) => compare::run(arguments, &mut out)?,
         Command::Completions { shell } => {
             // Into memory first: the generator panics when it cannot write.

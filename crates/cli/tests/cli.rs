@@ -12,13 +12,14 @@ use rustix::process::Signal;
 
 const ONRUSH: &str = env!("CARGO_BIN_EXE_onrush");
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/demo.ts");
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 10] = [
     "serve",
     "load",
     "inspect",
     "doctor",
     "bench",
     "measure",
+    "predict",
     "report",
     "compare",
     "completions",

@@ -19,6 +19,7 @@ pub mod http;
 pub mod load;
 pub mod lock;
 pub mod machine;
+pub mod model;
 pub mod paths;
 pub mod plot;
 pub mod primitives;

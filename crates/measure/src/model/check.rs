@@ -1,0 +1,174 @@
+//! The model against the paths: each moves a file, in the session in which the probes were taken.
+
+use std::fs::File;
+use std::io;
+use std::net::UdpSocket;
+use std::sync::Arc;
+
+use onrush_sys::clock::thread_cpu_ns;
+use onrush_sys::path::catalogue::{Mover, Name, Plan, Source};
+use onrush_testkit::sink::Sink;
+use onrush_testkit::testbed::{Mode, Testbed};
+
+use super::probe::{ModelError, Of, Run, connected, system};
+use super::{Costs, Load, ModelRecord, path};
+use crate::stats::{Summary, ratio};
+
+/// Bytes of the file that is moved: more than a processor's cache has.
+const FILE_BYTES: u64 = 64 << 20;
+/// How far a prediction may be off.
+pub const ERROR_MAX: f64 = 0.20;
+/// What part of the catalogue is to be predicted so well.
+pub const PREDICTED_MIN: f64 = 0.80;
+
+/// One path, predicted and measured.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// Its name.
+    pub path: String,
+    /// Who cut trains.
+    pub mode: Mode,
+    /// What the model says, in ns a packet; or why it does not.
+    pub predicted_ns: Result<f64, super::NotPredicted>,
+    /// What it took; or why there is no figure.
+    pub measured_ns: Result<Summary, String>,
+}
+
+/// What the paths of a record took, beside what its probes predict.
+#[must_use]
+pub fn checked(record: &ModelRecord) -> Vec<Checked> {
+    let mut all = Vec::new();
+    for &mode in &record.settings.modes {
+        let costs = Costs::of(record, mode);
+        for name in Name::ALL.into_iter().filter(|name| name.takes_udp()) {
+            let is_it = |run: &&Run| run.mode == mode && run.of == Of::Path(name.to_string());
+            let runs: Vec<_> = record.runs.iter().filter(is_it).collect();
+            if runs.is_empty() {
+                continue;
+            }
+            let valid = runs
+                .iter()
+                .filter(|run| run.void.is_none())
+                .map(|run| run.cost_ns);
+            let summary = Summary::of(&valid.collect::<Vec<_>>());
+            let why = || {
+                runs.iter()
+                    .find_map(|run| run.void.clone())
+                    .unwrap_or_default()
+            };
+            let load = load(name, record.settings.packet_bytes);
+            let predicted = path(name.as_str(), &load).and_then(|formula| {
+                let costs = costs.as_ref().ok_or(super::NotPredicted::Probes)?;
+                Ok(formula.ns(costs))
+            });
+            all.push(Checked {
+                path: name.to_string(),
+                mode,
+                predicted_ns: predicted,
+                measured_ns: summary.ok_or_else(why),
+            });
+        }
+    }
+    all
+}
+
+impl Checked {
+    /// How far the prediction is off, as a part of what was measured; `None` if either is missing.
+    #[must_use]
+    pub fn error(&self) -> Option<f64> {
+        let measured_ns = self.measured_ns.as_ref().ok()?.median;
+        Some(self.predicted_ns.as_ref().ok()? / measured_ns - 1.0)
+    }
+
+    /// Whether the prediction is good enough.
+    #[must_use]
+    pub fn is_predicted(&self) -> bool {
+        self.error().is_some_and(|error| error.abs() <= ERROR_MAX)
+    }
+}
+
+/// One round of all paths.
+pub(super) fn round(
+    testbed: &Testbed,
+    sink: &mut Sink,
+    file: &File,
+    (round, packet_bytes): (u32, u32),
+    runs: &mut Vec<Run>,
+) -> Result<(), ModelError> {
+    for name in Name::ALL.into_iter().filter(|name| name.takes_udp()) {
+        let file = file.try_clone().map_err(system("open a file again"))?;
+        let socket = connected(testbed).map_err(system("open a socket"))?;
+        sink.reset()?;
+        let taken = take(name, file, packet_bytes, &socket);
+        let arrived = sink.totals()?.packets;
+        let (times, cost_ns, void) = match taken {
+            Err(error) => (0, 0.0, Some(error)),
+            Ok((packets, taken_ns)) => {
+                let void = format!("{packets} packets were sent, {arrived} arrived");
+                (
+                    packets,
+                    ratio(taken_ns, packets),
+                    (packets != arrived).then_some(void),
+                )
+            }
+        };
+        let of = Of::Path(name.to_string());
+        runs.push(Run {
+            mode: testbed.mode(),
+            of,
+            round,
+            times,
+            cost_ns,
+            void,
+        });
+    }
+    Ok(())
+}
+
+/// Moves the file by a path: packets, and the processor time of this thread.
+fn take(
+    name: Name,
+    file: File,
+    packet_bytes: u32,
+    socket: &UdpSocket,
+) -> Result<(u64, u64), String> {
+    let told = |error: &dyn std::error::Error| error.to_string();
+    let load = load(name, packet_bytes);
+    let payload = packet_bytes
+        - if load.header_bytes > 0.0 {
+            HEADER_BYTES
+        } else {
+            0
+        };
+    let mut plan = Plan::regular(FILE_BYTES, payload).map_err(|e| told(&e))?;
+    let packets = plan.packets();
+    if load.header_bytes > 0.0 {
+        let bytes = HEADER_BYTES as usize;
+        plan = plan
+            .with_headers(bytes, vec![0x80; packets * bytes])
+            .map_err(|e| told(&e))?;
+    }
+    let images = packets * packet_bytes as usize;
+    let source = Arc::new(Source { file, plan });
+    let mut mover = Mover::open(name, &source, images).map_err(|e| told(&e))?;
+    mover.prepare(0..packets).map_err(|e: io::Error| told(&e))?;
+    let begin = thread_cpu_ns();
+    mover.send(socket, 0..packets).map_err(|e| told(&e))?;
+    Ok((packets as u64, thread_cpu_ns() - begin))
+}
+
+/// Of an RTP header.
+const HEADER_BYTES: u32 = 12;
+
+fn load(name: Name, packet_bytes: u32) -> Load {
+    let header_bytes = if name.takes_headers(true) {
+        HEADER_BYTES
+    } else {
+        0
+    };
+    Load {
+        payload_bytes: f64::from(packet_bytes - header_bytes),
+        header_bytes: header_bytes.into(),
+        burst_packets: f64::INFINITY,
+    }
+}
