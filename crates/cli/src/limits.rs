@@ -10,7 +10,7 @@ use onrush_server::relay::{self as channel, config, members};
 use onrush_server::{engine, ftp as session, library, relay, store, transfer};
 use onrush_sys::path::catalogue::{self, kernel, plan as packets};
 use onrush_sys::path::cue::chain;
-use onrush_sys::primitive::{code, latency, switch};
+use onrush_sys::primitive::{code, latency, packet, switch};
 use onrush_sys::{group, lock, path, pool, probe, receive};
 use onrush_wire::media::{clock, plan, psi, ts};
 use onrush_wire::pace::adaptive;
@@ -254,6 +254,8 @@ fn fixed() -> Vec<Limit> {
         packets::PIECES_MAX as count, "pieces of a packet";
         packets::PACKET_BYTES_MAX as count, "bytes of a packet";
         catalogue::PACKET_BYTES_SPLICED_MAX as count, "bytes of one by a pipe";
+        packet::CALL_PIECES_MAX as count, "pieces of a call that is measured";
+        packet::CROSSING_ENTRIES_MAX as count, "ring entries of a crossing that is measured";
         kernel::WAIT_MS_MAX as count, "ms for room in a socket";
         lock::AREAS_MAX as count, "areas locked at a time";
         lock::TABLES_MAX as count, "tables of pinned buffers";

@@ -17,10 +17,10 @@ use crate::lock::LockedArea;
 use crate::memory::Area;
 
 /// Messages of a `sendmmsg`, and pieces of a `sendmsg`, at the most.
-pub const PIECES_MAX: usize = 64;
+pub const CALL_PIECES_MAX: usize = 64;
 
 /// Entries that a [`RingSends`] takes in one crossing, at the most.
-pub const ENTRIES_MAX: usize = 256;
+pub const CROSSING_ENTRIES_MAX: usize = 256;
 
 /// A connected socket to send by.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Sends {
 
     /// `sendmsg` of so many pieces of `piece`, as one.
     pub fn gather(&self, piece: &[u8], pieces: usize, times: u64) -> io::Result<()> {
-        let pieces = vec![iovec(piece); pieces.min(PIECES_MAX)];
+        let pieces = vec![iovec(piece); pieces.min(CALL_PIECES_MAX)];
         let message = message(&pieces);
         let socket = self.socket.as_raw_fd();
         (0..times).try_for_each(|_| {
@@ -98,7 +98,7 @@ impl Sends {
             msg_hdr: message(&piece),
             msg_len: 0,
         };
-        let mut messages = vec![one; messages.min(PIECES_MAX)];
+        let mut messages = vec![one; messages.min(CALL_PIECES_MAX)];
         let (socket, count) = (self.socket.as_raw_fd(), messages.len());
         let wanted = libc::c_uint::try_from(count).map_err(io::Error::other)?;
         (0..times).try_for_each(|_| {
@@ -153,7 +153,7 @@ impl Sends {
     /// `sendmsg` of so many pieces of `piece` with MSG_ZEROCOPY; reads what the kernel says of it when it
     /// refuses more, and at the end.
     pub fn zero_copy(&self, piece: &[u8], pieces: usize, times: u64) -> io::Result<()> {
-        let pieces = vec![iovec(piece); pieces.min(PIECES_MAX)];
+        let pieces = vec![iovec(piece); pieces.min(CALL_PIECES_MAX)];
         let message = message(&pieces);
         let (socket, flags) = (self.socket.as_raw_fd(), libc::MSG_ZEROCOPY);
         let mut sent = 0;
@@ -206,7 +206,7 @@ impl RingSends {
             .setup_submit_all()
             .setup_single_issuer()
             .setup_defer_taskrun();
-        let entries = u32::try_from(ENTRIES_MAX).map_err(io::Error::other)?;
+        let entries = u32::try_from(CROSSING_ENTRIES_MAX).map_err(io::Error::other)?;
         let ring = builder.setup_cqsize(entries * 4).build(entries)?;
         let area = Area::map(bytes).map_err(io::Error::other)?;
         // SAFETY: the ring is open during the call.
@@ -234,7 +234,7 @@ impl RingSends {
         times: u64,
     ) -> io::Result<()> {
         let entry = self.entry(by, how, bytes)?;
-        let entries = entries.min(ENTRIES_MAX);
+        let entries = entries.min(CROSSING_ENTRIES_MAX);
         let mut batch = vec![entry; entries];
         if let Some(last) = batch.last_mut() {
             // What is linked to nothing would wait for the next batch.
@@ -364,16 +364,16 @@ mod tests {
             return;
         };
         for how in [RingSend::Nothing, RingSend::Linked] {
-            ring.send(&sends, how, 0, ENTRIES_MAX, 2).unwrap();
+            ring.send(&sends, how, 0, CROSSING_ENTRIES_MAX, 2).unwrap();
         }
         assert_eq!(sizes(&receiver), []);
         for how in [RingSend::Copied, RingSend::Pinned, RingSend::Registered] {
             ring.send(&sends, how, 100, 4, 2).unwrap();
             assert_eq!(sizes(&receiver), [100; 8], "{how:?}");
         }
-        ring.send(&sends, RingSend::Copied, 10, ENTRIES_MAX + 1, 1)
+        ring.send(&sends, RingSend::Copied, 10, CROSSING_ENTRIES_MAX + 1, 1)
             .unwrap();
-        assert_eq!(sizes(&receiver), [10; ENTRIES_MAX]);
+        assert_eq!(sizes(&receiver), [10; CROSSING_ENTRIES_MAX]);
         assert!(ring.send(&sends, RingSend::Copied, 65_508, 1, 1).is_err());
     }
 }
