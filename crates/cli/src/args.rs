@@ -1,6 +1,6 @@
 //! What can be typed after `onrush`. The help texts here are the manual.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use onrush_sys::path::PathName;
 
 use crate::bench::Bench;
 use crate::compare::Compare;
-use crate::downloads::DownloadOptions;
+use crate::downloads::{DownloadOptions, Listen};
 use crate::load::Load;
 use crate::measure::Measure;
 use crate::predict::Predict;
@@ -158,6 +158,7 @@ pub(crate) struct Serve {
     /// How long a session lives without a sign of its client: a request, or an RTCP report.
     #[arg(
         long,
+        hide_short_help = true,
         value_name = "TIME",
         default_value_t = Time(Limits::default().session_timeout),
         value_parser = within(Time(Duration::from_secs(1)), Time(DAY))
@@ -172,6 +173,14 @@ pub(crate) struct Serve {
         hide_possible_values = true
     )]
     pub(crate) log_format: LogFormat,
+
+    /// Metrics and status [default: 127.0.0.1:9554]
+    ///
+    /// ADDRESS:PORT, ADDRESS, or PORT on loopback; off for none. /metrics is for Prometheus, /status the
+    /// same as JSON; `onrush top` shows it. Whoever can connect can read it. By default where --rtsp is
+    /// not given.
+    #[arg(long, value_name = "ADDR", value_parser = metrics_address)]
+    pub(crate) metrics: Option<Listen>,
 
     #[command(flatten, next_help_heading = "Downloads")]
     pub(crate) downloads: DownloadOptions,
@@ -337,6 +346,11 @@ impl Serve {
                 files_max: limits.files_max,
             },
             downloads: self.downloads.settings(self.rtsp.is_empty()),
+            metrics_address: match self.metrics {
+                Some(Listen::At(address)) => Some(address),
+                None if self.rtsp.is_empty() => Some(METRICS_ADDRESS),
+                Some(Listen::Off) | None => None,
+            },
             fallback_bitrate: self.fallback_bitrate.0,
             path: self.path,
             faults: default.faults,
@@ -394,6 +408,16 @@ pub(crate) fn listening_address(text: &str, port: u16) -> Result<SocketAddr, Str
     })
 }
 
+/// Reads as [`listening_address`] does, but a port alone is on loopback.
+fn metrics_address(text: &str) -> Result<Listen, String> {
+    let at_port = |port: u16| SocketAddr::new(METRICS_ADDRESS.ip(), port);
+    match (text, text.parse()) {
+        ("off", _) => Ok(Listen::Off),
+        (_, Ok(port)) => Ok(Listen::At(at_port(port))),
+        _ => listening_address(text, METRICS_ADDRESS.port()).map(Listen::At),
+    }
+}
+
 /// Reads `0,2-3`.
 fn cores(text: &str) -> Result<Cores, String> {
     let mut found = Vec::new();
@@ -438,6 +462,7 @@ const CACHE_BYTES_MIN: u64 = 1 << 20;
 const CACHE_BYTES_MAX: u64 = 1 << 40;
 const FALLBACK_BITRATE_MIN: u64 = 10_000;
 const FALLBACK_BITRATE_MAX: u64 = 1_000_000_000;
+const METRICS_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9554);
 const COUNT_MAX: usize = 1_000_000;
 const CORES_MAX: usize = 1024;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use onrush_server::config::Limits;
 use onrush_server::downloads::{self, DownloadLimits};
 use onrush_server::relay::{self as channel, config, members};
-use onrush_server::{engine, ftp as session, library, relay, store, transfer};
+use onrush_server::{admin, engine, ftp as session, library, relay, store, transfer};
 use onrush_sys::path::catalogue::{self, kernel, plan as packets};
 use onrush_sys::path::cue::chain;
 use onrush_sys::primitive::{code, latency, packet, switch};
@@ -231,6 +231,7 @@ fn fixed() -> Vec<Limit> {
         plan::TS_PACKETS_PER_RTP_MAX as count, "transport packets in one of RTP";
         relay::API_BODY_BYTES_MAX as bytes, "a request to a relay's API";
         relay::API_CONNECTIONS_MAX as count, "connections to it at once";
+        admin::METRICS_CONNECTIONS_MAX as count, "scrapes of metrics at once";
         channel::CHANGES_MAX as count, "changes of members made one by one";
         channel::CHANGES_WAITING_MAX as count, "changes of members that wait";
         relay::MEMBERS_FILE_BYTES_MAX as bytes, "a file of members";

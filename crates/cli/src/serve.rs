@@ -124,6 +124,11 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
     }
     writeln!(out, "{}", sending(server, config))?;
     writeln!(out, "locked     {}", locked(server.locked()))?;
+    if let Some(address) = server.metrics_address() {
+        for address in reached_at(address, &host) {
+            writeln!(out, "metrics    http://{address}/metrics")?;
+        }
+    }
     writeln!(out, "stopping   with Ctrl-C")?;
     Ok(out.flush()?)
 }

@@ -28,6 +28,8 @@ pub struct Config {
     pub limits: Limits,
     /// The same files by HTTP and FTP.
     pub downloads: Downloads,
+    /// Where metrics and status are told, if anywhere: to whoever can connect.
+    pub metrics_address: Option<SocketAddr>,
     /// The rate of a transport stream that carries no clock (no PCR), in bit/s.
     pub fallback_bitrate: u64,
     /// The best data path to try; worse ones follow where it is not available.
@@ -103,6 +105,7 @@ impl Default for Config {
             cores: Vec::new(),
             limits: Limits::default(),
             downloads: Downloads::default(),
+            metrics_address: None,
             fallback_bitrate: 4_000_000,
             path: PathName::UringRegisteredZc,
             faults: Faults::default(),

@@ -5,6 +5,7 @@
 //! the engine's: one pinned thread a core, which shares no lock with control and allocates nothing once
 //! it runs. The two meet in [`engine::Stream`].
 
+pub mod admin;
 pub mod config;
 pub mod data;
 pub mod downloads;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use onrush_sys::lock::{Manager, Totals};
 use onrush_sys::memory::Pages;
@@ -18,6 +18,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
+use crate::admin::Admin;
+use crate::admin::status::Watched;
 use crate::config::Config;
 use crate::data::{Data, DataError};
 use crate::downloads::{Listening, Running};
@@ -35,6 +37,7 @@ pub struct Server {
     stop: Option<oneshot::Sender<()>>,
     control: Option<JoinHandle<()>>,
     downloads: Option<Running>,
+    admin: Option<Admin>,
 }
 
 /// Why a server could not be started.
@@ -94,6 +97,8 @@ impl Server {
         let addresses = addresses
             .collect::<Result<Vec<_>, _>>()
             .map_err(control_error)?;
+        let metrics = config.metrics_address.as_slice();
+        let metrics = bind(metrics, "--metrics")?.pop();
         let library = Arc::new(Library::new(&config)?);
         let downloads = download(&config, &library, &addresses, listening)?;
         let data = Data::start(&config)?;
@@ -102,6 +107,19 @@ impl Server {
         let cache = (area.bytes_total(), area.pages());
         let cores = data.cores().to_vec();
         let statistics = Arc::new(Statistics::default());
+        let watched = Watched {
+            statistics: Arc::clone(&statistics),
+            engines: cores
+                .iter()
+                .copied()
+                .zip(data.engines().remotes())
+                .collect(),
+            store: Arc::clone(data.store()),
+            downloads: downloads.as_ref().map(|running| Arc::clone(&running.told)),
+            started: SystemTime::now(),
+        };
+        let admin = metrics.map(|listener| Admin::start(listener, watched, &cores));
+        let admin = admin.transpose().map_err(control_error)?;
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
@@ -125,6 +143,7 @@ impl Server {
             stop: Some(stop),
             control: Some(thread.map_err(control_error)?),
             downloads,
+            admin,
         })
     }
 
@@ -147,6 +166,12 @@ impl Server {
     #[must_use]
     pub fn ftp_addresses(&self) -> &[SocketAddr] {
         self.downloads.as_ref().map_or(&[], |d| &d.ftp_addresses)
+    }
+
+    /// Where metrics are told, if they are.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(|admin| admin.address)
     }
 
     /// The name of the data path that it started with, as in the catalogue.
@@ -188,6 +213,8 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        // First, because it holds the memory that is to be let go.
+        drop(self.admin.take());
         drop(self.stop.take());
         drop(self.downloads.take());
         if let Some(Err(panic)) = self.control.take().map(JoinHandle::join) {

@@ -97,6 +97,18 @@ pub fn raise_open_files_limit() -> u64 {
     if r == 0 { limit.rlim_cur } else { soft }
 }
 
+/// Files and sockets that this process may have open at the moment: the soft limit.
+#[must_use]
+pub fn open_files_limit() -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is a valid rlimit to write to.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    limit.rlim_cur
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use super::{Site, rate};
+use crate::engine::shared::{bump, drop_one};
 use crate::transfer::Limit;
 
 /// Who is connected.
@@ -25,10 +26,18 @@ struct Client {
     left: Option<Instant>,
 }
 
+/// What a connection speaks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Protocol {
+    Http,
+    Ftp,
+}
+
 /// A connection's place, given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     site: Rc<Site>,
+    protocol: Protocol,
     peer: IpAddr,
     limit: Option<Limit>,
     is_refusal: bool,
@@ -47,7 +56,7 @@ impl Admission {
 
 impl Place {
     /// A place among those that are served.
-    pub(crate) fn take(site: &Rc<Site>, peer: IpAddr) -> Option<Self> {
+    pub(crate) fn take(site: &Rc<Site>, protocol: Protocol, peer: IpAddr) -> Option<Self> {
         let limits = &site.settings.limits;
         let admission = &site.admission;
         let mut clients = admission.clients.borrow_mut();
@@ -55,6 +64,7 @@ impl Place {
         if admission.connections.get() >= limits.download_connections_max
             || of_peer >= limits.download_connections_per_address_max
         {
+            bump(&site.told.refused, 1);
             return None;
         }
         let client_rate_max = site.settings.client_rate_max;
@@ -67,8 +77,10 @@ impl Place {
         client.left = None;
         let limit = client.limit.clone();
         admission.connections.set(admission.connections.get() + 1);
+        bump(site.told.connections(protocol), 1);
         Some(Self {
             site: Rc::clone(site),
+            protocol,
             peer,
             limit,
             is_refusal: false,
@@ -77,7 +89,7 @@ impl Place {
 
     /// A place among those that are told that there are too many, if there is one left: the others of a flood
     /// are just closed.
-    pub(crate) fn take_refusal(site: &Rc<Site>, peer: IpAddr) -> Option<Self> {
+    pub(crate) fn take_refusal(site: &Rc<Site>, protocol: Protocol, peer: IpAddr) -> Option<Self> {
         let refusals = &site.admission.refusals;
         if refusals.get() >= REFUSALS_MAX {
             return None;
@@ -85,6 +97,7 @@ impl Place {
         refusals.set(refusals.get() + 1);
         Some(Self {
             site: Rc::clone(site),
+            protocol,
             peer,
             limit: None,
             is_refusal: true,
@@ -105,6 +118,7 @@ impl Drop for Place {
             return;
         }
         admission.connections.set(admission.connections.get() - 1);
+        drop_one(self.site.told.connections(self.protocol));
         let mut clients = admission.clients.borrow_mut();
         let client = clients.get_mut(&self.peer).expect("it was counted in");
         client.connections -= 1;

@@ -16,6 +16,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -25,15 +26,16 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::{JoinSet, LocalSet};
 
-use self::admission::Admission;
+use self::admission::{Admission, Protocol};
 use self::clock::Clock;
 pub use self::config::{AccessLog, DownloadLimits, Downloads, LogTarget};
 use self::files::Files;
 pub use self::files::OPEN_TIME_MAX;
 pub use self::folder::FOLDER_ENTRIES_MAX;
 use self::log::Log;
+use crate::engine::shared::bump;
 use crate::transfer::{Settings, Transfers};
-use crate::{ftp, http};
+use crate::{ftp, http, transfer};
 
 /// What all connections share.
 #[derive(Debug)]
@@ -43,6 +45,7 @@ pub(crate) struct Site {
     pub(crate) files: Files,
     pub(crate) transfers: Rc<Transfers>,
     pub(crate) admission: Admission,
+    pub(crate) told: Arc<Told>,
     pub(crate) log: Log,
     pub(crate) clock: Clock,
     /// Separates the parts of a multipart answer.
@@ -51,9 +54,22 @@ pub(crate) struct Site {
     pub(crate) rtsp_port: Option<u16>,
 }
 
+/// What the thread of downloads tells the others: written by it alone.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) http_connections: AtomicU64,
+    pub(crate) ftp_connections: AtomicU64,
+    /// Connections that found no place.
+    pub(crate) refused: AtomicU64,
+    /// Answered requests of HTTP by the first digit of their status, from 1 to 5.
+    pub(crate) http_answers: [AtomicU64; 5],
+    pub(crate) transfers: Arc<transfer::Told>,
+}
+
 /// The thread, and where it listens. Dropping it stops it.
 #[derive(Debug)]
 pub(crate) struct Running {
+    pub(crate) told: Arc<Told>,
     pub(crate) http_addresses: Vec<SocketAddr>,
     pub(crate) ftp_addresses: Vec<SocketAddr>,
     stop: Option<oneshot::Sender<()>>,
@@ -88,15 +104,18 @@ impl Running {
         let log = Log::open(settings.access_log.as_ref())?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
+        let told = Arc::new(Told::default());
+        let of_thread = Arc::clone(&told);
         let run = move || {
             // In here, because nothing of it may leave the thread.
-            let site = Site::new(settings, root, rtsp_port, log);
+            let site = Site::new(settings, root, rtsp_port, log, of_thread);
             serve(&runtime, site, listening, stopped);
             // Only a read of a disk can be left.
             runtime.shutdown_timeout(Duration::from_secs(1));
         };
         let thread = thread::Builder::new().name("onrush-http".to_owned());
         Ok(Self {
+            told,
             http_addresses,
             ftp_addresses,
             stop: Some(stop),
@@ -117,18 +136,42 @@ impl Drop for Running {
     }
 }
 
+impl Told {
+    /// Of that protocol, those that are open.
+    fn connections(&self, protocol: Protocol) -> &AtomicU64 {
+        match protocol {
+            Protocol::Http => &self.http_connections,
+            Protocol::Ftp => &self.ftp_connections,
+        }
+    }
+
+    /// A request of HTTP was answered so.
+    pub(crate) fn count_answer(&self, status: u16) {
+        let class = usize::from(status / 100).clamp(1, 5);
+        bump(&self.http_answers[class - 1], 1);
+    }
+}
+
 impl Site {
-    fn new(settings: Downloads, root: Arc<Root>, rtsp_port: Option<u16>, log: Log) -> Rc<Self> {
-        let transfers = Transfers::new(Settings {
+    fn new(
+        settings: Downloads,
+        root: Arc<Root>,
+        rtsp_port: Option<u16>,
+        log: Log,
+        told: Arc<Told>,
+    ) -> Rc<Self> {
+        let of_transfers = Settings {
             rate_max: settings.rate_max.map(rate),
             left_to_others: settings.left_to_others,
             stall_time_max: settings.limits.download_stall_time_max,
-        });
+        };
+        let transfers = Transfers::telling(of_transfers, Arc::clone(&told.transfers));
         Rc::new(Self {
             files: Files::new(Arc::clone(&root), settings.limits.download_files_max),
             root,
             transfers,
             admission: Admission::default(),
+            told,
             log,
             clock: Clock::default(),
             boundary: boundary(),

@@ -335,6 +335,14 @@ impl Engines {
         self.engines.iter().map(|e| &e.remote.shared)
     }
 
+    /// What is known of each engine, for those who look on as long as they like.
+    pub(crate) fn remotes(&self) -> Vec<Arc<Remote>> {
+        self.engines
+            .iter()
+            .map(|engine| Arc::clone(&engine.remote))
+            .collect()
+    }
+
     /// Streams that exist.
     #[must_use]
     pub fn streams(&self) -> usize {
@@ -526,6 +534,11 @@ impl Remote {
     /// For the worker: it takes no more commands.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
+    }
+
+    /// Streams that exist.
+    pub(crate) fn streams(&self) -> usize {
+        self.streams.load(Ordering::Relaxed)
     }
 
     fn has_stopped(&self) -> bool {

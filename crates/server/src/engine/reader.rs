@@ -166,6 +166,7 @@ impl Reader {
                 }
             }
         };
+        store.count_read();
         let packets = source.packets_of(number);
         self.page = Some(Page {
             pin,

@@ -68,6 +68,9 @@ pub const LATENESS_BUCKET_NS: i64 = 100_000;
 /// bucket counts in the last.
 pub const LATENESS_FIRST_NS: i64 = -50_000_000;
 
+/// Buckets of the sizes of batches: one burst, 2, 3 to 4, 5 to 8, and so on; what is larger counts in the last.
+pub const BATCH_BUCKETS: usize = 16;
+
 /// What a worker has done so far.
 #[derive(Debug)]
 pub struct WorkerShared {
@@ -86,8 +89,14 @@ pub struct WorkerShared {
     pub trains_single: AtomicU64,
     /// RTP packets handed over.
     pub packets: AtomicU64,
+    /// Their bytes, RTP headers included.
+    pub bytes: AtomicU64,
     /// Packets the kernel refused.
     pub packets_refused: AtomicU64,
+    /// Streams that play.
+    pub playing: AtomicU64,
+    /// Times a better path was not to be had, or was given up.
+    pub demotions: AtomicU64,
     /// Bursts that waited for a chunk.
     pub underruns: AtomicU64,
     /// Times a stream was so late that its clock was moved.
@@ -100,6 +109,10 @@ pub struct WorkerShared {
     pub cpu_ns: AtomicU64,
     /// Bursts by lateness.
     pub lateness: Box<[AtomicU64]>,
+    /// Lateness of all bursts that were late, added up.
+    pub lateness_sum_ns: AtomicU64,
+    /// Batches by the number of bursts that were handed over together.
+    pub batches: [AtomicU64; BATCH_BUCKETS],
 }
 
 impl StreamShared {
@@ -273,6 +286,17 @@ impl WorkerShared {
             .unwrap_or(0)
             .min(LATENESS_BUCKETS - 1);
         bump(&self.lateness[bucket], 1);
+        bump(
+            &self.lateness_sum_ns,
+            u64::try_from(lateness_ns).unwrap_or(0),
+        );
+    }
+
+    pub(super) fn count_batch(&self, bursts: usize) {
+        if bursts > 0 {
+            let bucket = bursts.next_power_of_two().trailing_zeros() as usize;
+            bump(&self.batches[bucket.min(BATCH_BUCKETS - 1)], 1);
+        }
     }
 }
 
@@ -287,18 +311,28 @@ impl Default for WorkerShared {
             trains_copied: AtomicU64::new(0),
             trains_single: AtomicU64::new(0),
             packets: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
             packets_refused: AtomicU64::new(0),
+            playing: AtomicU64::new(0),
+            demotions: AtomicU64::new(0),
             underruns: AtomicU64::new(0),
             lags: AtomicU64::new(0),
             flights_full: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
             cpu_ns: AtomicU64::new(0),
             lateness: (0..LATENESS_BUCKETS).map(|_| AtomicU64::new(0)).collect(),
+            lateness_sum_ns: AtomicU64::new(0),
+            batches: Default::default(),
         }
     }
 }
 
 /// Adds to a counter that only this thread writes: a load and a store, no locked instruction.
-pub(super) fn bump(counter: &AtomicU64, by: u64) {
+pub(crate) fn bump(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+}
+
+/// As [`bump`], the other way: one of those that are counted is gone.
+pub(crate) fn drop_one(counter: &AtomicU64) {
+    counter.store(counter.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
 }

@@ -20,7 +20,7 @@ use tracing::{debug, error, warn};
 
 use super::flights::{Flight, Flights};
 use super::reader::{NotReady, Reader, images_per_train};
-use super::shared::{State, StreamShared, bump};
+use super::shared::{State, StreamShared, bump, drop_one};
 use super::{Command, EngineConfig, OpenPath, Play, Remote, STREAM_RATE_MAX};
 use crate::faults::{Fault, Faults};
 use crate::store;
@@ -114,7 +114,11 @@ impl Worker {
         let open_path = Arc::clone(&config.open_path);
         let path = open_from(config.path, |name| {
             let opened = open_path(name, store.pool(), &remote.waker);
-            opened.map_err(|error| demoted(name, error)).ok()
+            let failed = |error| {
+                bump(&remote.shared.demotions, 1);
+                demoted(name, error);
+            };
+            opened.map_err(failed).ok()
         });
         remote.shared.set_path(path.name());
         let now_ns = monotonic_ns();
@@ -333,6 +337,7 @@ impl Worker {
     /// Hands over what is queued by `crossing`, and takes what has come back.
     fn hand_over(&mut self, crossing: impl FnOnce(&mut dyn Path) -> io::Result<()>) {
         let left_ns = signed(monotonic_ns());
+        self.remote.shared.count_batch(self.batch.len());
         for (number, due_ns) in self.batch.drain(..) {
             self.remote.shared.count_lateness(left_ns - due_ns);
             if let Some(stream) = &self.streams[number as usize] {
@@ -381,14 +386,12 @@ impl Worker {
     /// The kernel has taken a train, or not.
     fn answered(&mut self, number: u32, errno: i32, packets: u64, bytes: u64) {
         let counters = &self.remote.shared;
-        bump(
-            if errno == 0 {
-                &counters.packets
-            } else {
-                &counters.packets_refused
-            },
-            packets,
-        );
+        if errno == 0 {
+            bump(&counters.packets, packets);
+            bump(&counters.bytes, bytes);
+        } else {
+            bump(&counters.packets_refused, packets);
+        }
         let Some(stream) = self.streams[number as usize].as_mut() else {
             return;
         };
@@ -451,6 +454,7 @@ impl Worker {
         warn!(%from, %to, "the device takes no trains (EIO): packets are sent singly from now on");
         self.retired = Some(std::mem::replace(&mut self.path, path));
         self.remote.shared.set_path(to);
+        bump(&self.remote.shared.demotions, 1);
         for stream in self.streams.iter().flatten() {
             prepare(to, &stream.shared);
         }
@@ -487,7 +491,9 @@ impl Worker {
             play.stop_before,
             pin,
         );
-        stream.playing = true;
+        if !std::mem::replace(&mut stream.playing, true) {
+            bump(&self.remote.shared.playing, 1);
+        }
         stream.finishing = false;
         stream.refused_since_ns = 0;
         // A burst that a seek cuts was due before the first of its packets that is sent.
@@ -512,6 +518,7 @@ impl Worker {
         {
             stream.reader.put_down(&self.store);
             stream.shared.set_state(state);
+            drop_one(&self.remote.shared.playing);
         }
     }
 
@@ -521,7 +528,10 @@ impl Worker {
             return;
         };
         stream.reader.put_down(&self.store);
-        (stream.playing, stream.closing) = (false, true);
+        stream.closing = true;
+        if std::mem::take(&mut stream.playing) {
+            drop_one(&self.remote.shared.playing);
+        }
         if stream.trains == 0 {
             self.streams[number as usize] = None;
             self.remote.closed(number);
@@ -577,6 +587,7 @@ impl Worker {
             stream.playing = false;
             stream.reader.put_down(&self.store);
         }
+        self.remote.shared.playing.store(0, Ordering::Relaxed);
         for _ in 0..100 {
             if self.flights.in_flight() == 0 {
                 break;

@@ -25,18 +25,14 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::channel::{Channel, ChannelState, MemberCounts};
 use super::members::{Change, MemberError, Origin, parse_member};
+use crate::admin::listen::{Bounds, answer};
 
 /// Connections at once; more wait to be accepted.
 pub const API_CONNECTIONS_MAX: usize = 64;
@@ -84,34 +80,12 @@ pub(super) async fn serve(listener: TcpListener, channels: Vec<Arc<Channel>>, to
         names,
         token,
     });
-    let router = router(api);
-    let places = Arc::new(Semaphore::new(API_CONNECTIONS_MAX));
-    let mut connections = tokio::task::JoinSet::new();
-    loop {
-        let place = Arc::clone(&places).acquire_owned().await;
-        let socket = match listener.accept().await {
-            Ok((socket, _)) => socket,
-            Err(error) => {
-                warn!("accepting connections: {error}; trying again in 100 ms");
-                sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        while connections.try_join_next().is_some() {}
-        let service = TowerToHyperService::new(router.clone());
-        connections.spawn_local(async move {
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(REQUEST_TIME_MAX)
-                .max_headers(HEADERS_MAX)
-                .max_buf_size(HEAD_BYTES_MAX)
-                .serve_connection(TokioIo::new(socket), service);
-            if let Ok(Err(error)) = timeout(CONNECTION_TIME_MAX, connection).await {
-                debug!("a client of the API: {error}");
-            }
-            drop(place);
-        });
-    }
+    let bounds = Bounds {
+        connections_max: API_CONNECTIONS_MAX,
+        request_time_max: REQUEST_TIME_MAX,
+        connection_time_max: CONNECTION_TIME_MAX,
+    };
+    answer(listener, router(api), bounds).await;
 }
 
 fn router(api: Shared) -> Router {
@@ -339,8 +313,6 @@ impl IntoResponse for Refusal {
 
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(300);
-const HEADERS_MAX: usize = 64;
-const HEAD_BYTES_MAX: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -175,6 +175,7 @@ impl Connection<'_> {
             Err(refusal) => Err(refusal),
         };
         let reply = reply.unwrap_or_else(|refusal| refusal);
+        self.control.statistics.count_answer(reply.status());
         let (method, uri) = (<&str>::from(&request.method), Escaped(&request.uri));
         debug!(
             "{}: {} {uri}: {}",

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use onrush_sys::thread::raise_open_files_limit;
-use onrush_wire::rtsp::SessionId;
+use onrush_wire::rtsp::{SessionId, StatusCode};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet, spawn_blocking, spawn_local};
@@ -74,6 +74,21 @@ pub(crate) struct Statistics {
     /// Those that have been as well.
     pub(crate) sessions_total: AtomicU64,
     pub(crate) connections: AtomicUsize,
+    /// Answers by the first digit of their status, from 1 to 5.
+    pub(crate) answers: [AtomicU64; 5],
+    /// Of them, 453 Not Enough Bandwidth.
+    pub(crate) refused: AtomicU64,
+}
+
+impl Statistics {
+    /// A request was answered with this status.
+    fn count_answer(&self, status: u16) {
+        let class = usize::from(status / 100).clamp(1, 5);
+        self.answers[class - 1].fetch_add(1, Ordering::Relaxed);
+        if status == u16::from(StatusCode::NotEnoughBandwidth) {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Control {

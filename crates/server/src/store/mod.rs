@@ -71,6 +71,8 @@ struct Request {
 /// What the store has done so far.
 #[derive(Debug, Default)]
 pub struct Counters {
+    /// Chunks that streams began to send from: those built and those that were there.
+    pub chunks_read: AtomicU64,
     /// Chunks built.
     pub chunks_built: AtomicU64,
     /// Bytes read from files.
@@ -233,6 +235,12 @@ impl Shared {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// A stream begins to send from a chunk. All engines count here, a few times a second for each stream: as
+    /// seldom as they share the chunk's own counter of pins.
+    pub(crate) fn count_read(&self) {
+        self.counters.chunks_read.fetch_add(1, Ordering::Relaxed);
     }
 
     fn request(&self, source: &Arc<Source>, chunk: u32) {

@@ -16,13 +16,13 @@ mod reader;
 mod tests;
 mod turns;
 
-use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use onrush_sys::clock::monotonic_ns;
@@ -40,6 +40,8 @@ pub use control::Control;
 pub use limit::Limit;
 use reader::Reader;
 use turns::{Place, Turns};
+
+use crate::engine::shared::{bump, drop_one};
 
 /// Bytes that one step moves at the most. A step of so much takes some 100 us of the thread.
 pub const STEP_BYTES_MAX: u64 = 1 << 20;
@@ -85,7 +87,7 @@ pub struct Transfers {
     arranger: Arranger,
     turns: Turns,
     reads: Arc<Semaphore>,
-    counters: Cell<Counters>,
+    told: Arc<Told>,
 }
 
 /// What has been done so far.
@@ -101,6 +103,17 @@ pub struct Counters {
     pub full: u64,
     /// How often a disk was waited for.
     pub cold: u64,
+}
+
+/// What the thread of transfers tells the others: written by it alone.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    active: AtomicU64,
+    transfers: AtomicU64,
+    sent_bytes: AtomicU64,
+    steps: AtomicU64,
+    full: AtomicU64,
+    cold: AtomicU64,
 }
 
 /// A transfer that has ended well.
@@ -159,13 +172,18 @@ impl Transfers {
     /// Transfers that share this.
     #[must_use]
     pub fn new(settings: Settings) -> Rc<Self> {
+        Self::telling(settings, Arc::default())
+    }
+
+    /// As [`Self::new`], with counters that others look at.
+    pub(crate) fn telling(settings: Settings, told: Arc<Told>) -> Rc<Self> {
         Rc::new(Self {
             stall_time_max: settings.stall_time_max,
             total: settings.rate_max.map(Limit::new),
             arranger: Arranger::new(settings.left_to_others),
             turns: Turns::default(),
             reads: Arc::new(Semaphore::new(READS_MAX)),
-            counters: Cell::default(),
+            told,
         })
     }
 
@@ -183,7 +201,7 @@ impl Transfers {
         policy: &Policy,
         control: &Control,
     ) -> Result<Sent, TransferError> {
-        self.count(|counters| counters.transfers += 1);
+        bump(&self.told.transfers, 1);
         let bytes = range.end.saturating_sub(range.start);
         let mut transfer = Transfer::new(self, file, range, socket, policy, control);
         while transfer.reader.left_bytes() > 0 {
@@ -202,18 +220,31 @@ impl Transfers {
     /// What has been done so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.counters.get()
-    }
-
-    fn count(&self, change: impl FnOnce(&mut Counters)) {
-        let mut counters = self.counters.get();
-        change(&mut counters);
-        self.counters.set(counters);
+        self.told.counters()
     }
 
     /// Bytes of a step: the fewer transfers there are, the more.
     fn step_bytes(&self) -> u64 {
         (ROUND_BYTES / self.turns.len().max(1) as u64).clamp(STEP_BYTES_MIN, STEP_BYTES_MAX)
+    }
+}
+
+impl Told {
+    /// What has been done so far.
+    pub(crate) fn counters(&self) -> Counters {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counters {
+            transfers: of(&self.transfers),
+            sent_bytes: of(&self.sent_bytes),
+            steps: of(&self.steps),
+            full: of(&self.full),
+            cold: of(&self.cold),
+        }
+    }
+
+    /// Transfers that run now.
+    pub(crate) fn active(&self) -> u64 {
+        self.active.load(Ordering::Relaxed)
     }
 }
 
@@ -232,6 +263,12 @@ struct Transfer<'a> {
     steps: u32,
 }
 
+impl Drop for Transfer<'_> {
+    fn drop(&mut self) {
+        drop_one(&self.transfers.told.active);
+    }
+}
+
 impl<'a> Transfer<'a> {
     fn new(
         transfers: &'a Transfers,
@@ -248,6 +285,7 @@ impl<'a> Transfer<'a> {
             Schedule::Adaptive => (None, Some(transfers.arranger.limit().clone())),
         };
         let is_adaptive = policy.schedule == Schedule::Adaptive;
+        bump(&transfers.told.active, 1);
         Self {
             transfers,
             socket,
@@ -306,7 +344,7 @@ impl<'a> Transfer<'a> {
 
     /// Waits until the disk has brought what comes next.
     async fn disk(&mut self, bytes: u64) -> Result<(), TransferError> {
-        self.transfers.count(|counters| counters.cold += 1);
+        bump(&self.transfers.told.cold, 1);
         let begin_ns = monotonic_ns();
         if let Some(arranger) = self.arranger {
             self.reader.window_bytes = arranger.arranged().ahead_bytes;
@@ -360,13 +398,12 @@ impl<'a> Transfer<'a> {
         if let Some(sets) = &mut self.sets {
             sets.spent(monotonic_ns(), step.sent_bytes);
         }
-        self.transfers.count(|counters| {
-            counters.steps += 1;
-            counters.sent_bytes += step.sent_bytes;
-            counters.full += u64::from(step.end == StepEnd::Full);
-        });
+        let told = &self.transfers.told;
+        bump(&told.steps, 1);
+        bump(&told.sent_bytes, step.sent_bytes);
+        bump(&told.full, u64::from(step.end == StepEnd::Full));
         if let Some(arranger) = self.arranger {
-            let sent_bytes = self.transfers.counters().sent_bytes;
+            let sent_bytes = told.sent_bytes.load(Ordering::Relaxed);
             arranger.stepped(sent_bytes, self.transfers.active());
         }
     }

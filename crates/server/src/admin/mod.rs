@@ -1,0 +1,154 @@
+//! What whoever runs the server wants to know: metrics for Prometheus, and the same as JSON.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /metrics` | [`exposition`], for Prometheus |
+//! | `GET /status` | [`Status`] as JSON, for programs and `onrush top` |
+//! | `GET /health` | 200 while the server runs |
+//!
+//! A thread of its own answers, off the processors that send: a scrape delays no packet and no PLAY. What it
+//! tells it reads from counters that are kept anyway ([`status`]). It changes nothing and asks for no password;
+//! so it listens on loopback, unless told otherwise.
+
+pub mod exposition;
+pub(crate) mod listen;
+pub mod status;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use axum::{Json, Router};
+use onrush_sys::thread::keep_off;
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+use tokio::task::LocalSet;
+use tokio::time::{MissedTickBehavior, interval};
+
+use self::exposition::{CONTENT_TYPE, exposition};
+use self::listen::{Bounds, answer};
+use self::status::{Status, Watched, Window};
+
+/// Connections at once; more wait to be accepted.
+pub const METRICS_CONNECTIONS_MAX: usize = 64;
+
+/// The thread, and where it listens. Dropping it stops it.
+#[derive(Debug)]
+pub(crate) struct Admin {
+    pub(crate) address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What all requests see.
+#[derive(Debug)]
+struct Site {
+    watched: Watched,
+    /// Only ever locked by the one thread; the router wants it to be.
+    window: Mutex<Window>,
+}
+
+impl Admin {
+    /// Starts the thread, off `data_cores` where there are others.
+    ///
+    /// # Errors
+    ///
+    /// If there is no thread to be had.
+    pub(crate) fn start(
+        listener: TcpListener,
+        watched: Watched,
+        data_cores: &[usize],
+    ) -> io::Result<Self> {
+        let address = listener.local_addr()?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel();
+        let data_cores = data_cores.to_vec();
+        let run = move || {
+            keep_off(&data_cores);
+            LocalSet::new().block_on(&runtime, serve(listener, watched, stopped));
+        };
+        let thread = thread::Builder::new().name("onrush-metrics".to_owned());
+        Ok(Self {
+            address,
+            stop: Some(stop),
+            thread: Some(thread.spawn(run)?),
+        })
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
+            // What the thread died of is not lost, and not thrown over another panic.
+            if !thread::panicking() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+async fn serve(listener: TcpListener, watched: Watched, stopped: oneshot::Receiver<()>) {
+    let site = Arc::new(Site {
+        watched,
+        window: Mutex::default(),
+    });
+    let router = Router::new()
+        .route("/metrics", get(metrics))
+        .route("/status", get(status))
+        .route("/health", get(async || "ok\n"))
+        .fallback(async || {
+            let text = "nothing here; see /metrics, /status and /health\n";
+            (StatusCode::NOT_FOUND, text)
+        })
+        .with_state(Arc::clone(&site));
+    let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime with I/O");
+    let bounds = Bounds {
+        connections_max: METRICS_CONNECTIONS_MAX,
+        request_time_max: REQUEST_TIME_MAX,
+        connection_time_max: CONNECTION_TIME_MAX,
+    };
+    tokio::select! {
+        () = answer(listener, router, bounds) => {}
+        () = look(&site) => {}
+        // A sender that was dropped asks for the same as one that sent.
+        _ = stopped => {}
+    }
+}
+
+/// Once a second: what streams cost lately.
+async fn look(site: &Site) {
+    let mut ticks = interval(Duration::from_secs(1));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let mut window = site.window.lock().unwrap_or_else(PoisonError::into_inner);
+        site.watched.look(&mut window);
+    }
+}
+
+impl Site {
+    fn status(&self) -> Status {
+        let window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        self.watched.status(window.stream_cpu_ratio())
+    }
+}
+
+async fn metrics(State(site): State<Arc<Site>>) -> impl IntoResponse {
+    let headers = [(header::CONTENT_TYPE, CONTENT_TYPE)];
+    (headers, exposition(&site.status()))
+}
+
+async fn status(State(site): State<Arc<Site>>) -> Json<Status> {
+    Json(site.status())
+}
+
+/// Shorter than a scraper's patience (10 s): who takes a place and says nothing does not keep it from others.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(2);
+const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);

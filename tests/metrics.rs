@@ -1,0 +1,346 @@
+//! The metrics of a server that has played and given away a film: what they say, how they are written, and that
+//! the document lists them all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use onrush_server::admin::METRICS_CONNECTIONS_MAX;
+use onrush_server::admin::status::Status;
+use onrush_testkit::process::Process;
+use onrush_testkit::rtsp_client::Client;
+
+use download_site::{LONG, Raw, Site};
+
+mod download_site;
+
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
+const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/demo.ts");
+
+/// A server of the demo clip, and where its metrics are.
+fn site() -> (Site, SocketAddr) {
+    let site = Site::new(&["--metrics=0"], |root| {
+        fs::copy(DEMO, root.join("demo.ts")).unwrap();
+    });
+    let metrics = metrics_address(&site.server);
+    (site, metrics)
+}
+
+fn metrics_address(server: &Process) -> SocketAddr {
+    let line = server.wait_for_line("metrics ", LONG).unwrap();
+    let address = line.trim_end_matches("/metrics").rsplit("//").next();
+    address.unwrap().parse().unwrap()
+}
+
+fn get(address: SocketAddr, target: &str) -> (String, String) {
+    let response = Raw::connect(address).request("GET", target, "");
+    assert_eq!(response.status, 200, "{}", response.head);
+    (response.head, String::from_utf8(response.body).unwrap())
+}
+
+fn status(address: SocketAddr) -> Status {
+    serde_json::from_str(&get(address, "/status").1).unwrap()
+}
+
+/// Waits until what the server says of itself is so.
+fn wait_until(address: SocketAddr, what: &str, is_so: impl Fn(&Status) -> bool) -> Status {
+    let give_up = Instant::now() + LONG;
+    loop {
+        let status = status(address);
+        if is_so(&status) {
+            return status;
+        }
+        assert!(
+            Instant::now() < give_up,
+            "waited in vain until {what}: {status:#?}"
+        );
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The page, taken apart: families with their types, and samples by name and labels as written.
+struct Page {
+    types: BTreeMap<String, String>,
+    samples: BTreeMap<(String, String), f64>,
+}
+
+impl Page {
+    /// Reads the page and checks its form: HELP and TYPE once and before the samples, which stand together.
+    fn read(text: &str) -> Self {
+        let mut page = Self {
+            types: BTreeMap::new(),
+            samples: BTreeMap::new(),
+        };
+        let (mut helped, mut family) = (String::new(), String::new());
+        assert!(text.ends_with('\n'));
+        for line in text.lines() {
+            if let Some(help) = line.strip_prefix("# HELP ") {
+                let (name, meaning) = help.split_once(' ').expect(line);
+                assert!(meaning.ends_with('.'), "{line}");
+                name.clone_into(&mut helped);
+            } else if let Some(of) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = of.split_once(' ').expect(line);
+                assert_eq!(name, helped, "HELP comes first");
+                let before = page.types.insert(name.to_owned(), kind.to_owned());
+                assert_eq!(before, None, "{name} stands twice");
+                name.clone_into(&mut family);
+            } else {
+                let (sample, value) = line.rsplit_once(' ').expect(line);
+                let (name, labels) = sample.split_once('{').unwrap_or((sample, "}"));
+                let labels = labels.strip_suffix('}').expect(line);
+                let suffix = name.strip_prefix(&*family).expect(line);
+                let is_histogram = page.types[&family] == "histogram";
+                assert!(
+                    match suffix {
+                        "" => !is_histogram,
+                        _ => is_histogram && ["_bucket", "_sum", "_count"].contains(&suffix),
+                    },
+                    "{line}"
+                );
+                let key = (name.to_owned(), labels.to_owned());
+                let value = value.parse::<f64>().expect(line);
+                assert_eq!(page.samples.insert(key, value), None, "{line} stands twice");
+            }
+        }
+        page
+    }
+
+    fn value(&self, name: &str, labels: &str) -> f64 {
+        let key = (name.to_owned(), labels.to_owned());
+        *self.samples.get(&key).unwrap_or_else(|| panic!("{key:?}"))
+    }
+
+    /// The values of a name, over all its labels.
+    fn sum(&self, name: &str) -> f64 {
+        let of_name = self.samples.iter().filter(|((n, _), _)| n == name);
+        of_name.map(|(_, value)| value).sum()
+    }
+}
+
+#[test]
+fn a_film_that_was_played_and_downloaded_is_in_the_metrics() {
+    let (site, metrics) = site();
+    let quiet = status(metrics);
+    assert_eq!((quiet.sessions.total, quiet.engines[0].packets), (0, 0));
+    assert!(quiet.locked.pinned_bytes + quiet.locked.resident_bytes <= quiet.cache.bytes);
+
+    let film = fs::read(DEMO).unwrap();
+    assert_eq!(site.get("/demo.ts", "").body.len(), film.len());
+    assert_eq!(site.get("/none", "").status, 404);
+
+    let rtsp = site
+        .server
+        .wait_for_line("listening  rtsp://", LONG)
+        .unwrap();
+    let rtsp = rtsp.rsplit("//").next().unwrap().trim_end_matches('/');
+    let rtsp: SocketAddr = rtsp.parse().unwrap();
+    let sockets = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let ports = sockets.each_ref().map(|s| s.local_addr().unwrap().port());
+    let is_over = Arc::new(AtomicBool::new(false));
+    let receiver = receive(sockets[0].try_clone().unwrap(), Arc::clone(&is_over));
+    let mut client = Client::connect(rtsp).unwrap();
+    let url = format!("rtsp://{rtsp}/demo.ts");
+    let transport = format!("RTP/AVP;unicast;client_port={}-{}", ports[0], ports[1]);
+    let setup = client
+        .request(
+            "SETUP",
+            &format!("{url}/track1"),
+            &[("Transport", &transport)],
+        )
+        .unwrap();
+    assert_eq!(setup.status, 200, "{setup:?}");
+    let session = setup
+        .header("Session")
+        .unwrap()
+        .split(';')
+        .next()
+        .unwrap()
+        .to_owned();
+    let of_session = [("Session", &*session)];
+    assert_eq!(
+        client.request("PLAY", &url, &of_session).unwrap().status,
+        200
+    );
+    let playing = wait_until(metrics, "it plays", |status| status.engines[0].packets > 20);
+    assert_eq!((playing.sessions.now, playing.sessions.connections), (1, 1));
+    assert_eq!(
+        (playing.engines[0].streams, playing.engines[0].playing),
+        (1, 1)
+    );
+    assert!(playing.cache.chunks_in_use > 0 && playing.cache.chunks_read > 0);
+    wait_until(metrics, "streams have a cost", |s| {
+        s.stream_cpu_ratio.is_some()
+    });
+    assert_eq!(
+        client.request("PAUSE", &url, &of_session).unwrap().status,
+        200
+    );
+    wait_until(metrics, "it pauses", |s| {
+        (s.engines[0].streams, s.engines[0].playing) == (1, 0)
+    });
+    assert_eq!(
+        client
+            .request("TEARDOWN", &url, &of_session)
+            .unwrap()
+            .status,
+        200
+    );
+    drop(client);
+    let status = wait_until(metrics, "all is over", |status| {
+        let engine = &status.engines[0];
+        (
+            engine.streams,
+            engine.in_flight,
+            status.sessions.connections,
+        ) == (0, 0, 0)
+    });
+
+    let engine = &status.engines[0];
+    is_over.store(true, Ordering::Relaxed);
+    assert_eq!((engine.packets, engine.bytes), receiver.join().unwrap());
+    assert_eq!(engine.lateness.count(), engine.batches.sum);
+    assert!(engine.lateness.count() <= engine.packets && engine.batches.count() > 0);
+    assert!(engine.crossings >= engine.batches.count());
+    let downloads = status.downloads.unwrap();
+    assert_eq!((downloads.transfers, downloads.active), (1, 0));
+    assert_eq!(downloads.bytes, film.len() as u64);
+    assert_eq!(downloads.http_answers, [0, 1, 0, 1, 0]);
+    assert_eq!((status.sessions.now, status.sessions.total), (0, 1));
+
+    let page = Page::read(&get(metrics, "/metrics").1);
+    assert_eq!(page.sum("onrush_packets_total"), engine.packets as f64);
+    assert_eq!(page.sum("onrush_sent_bytes_total"), engine.bytes as f64);
+    assert_eq!(page.sum("onrush_trains_total"), engine.trains as f64);
+    assert_eq!(
+        page.value("onrush_http_requests_total", "code=\"4xx\""),
+        1.0
+    );
+    assert_eq!(
+        page.value("onrush_rtsp_requests_total", "code=\"2xx\""),
+        4.0
+    );
+    check_histograms(&page, engine.core);
+}
+
+/// Counts packets and bytes until it is over and nothing is left: read all the time, no buffer overflows.
+fn receive(socket: UdpSocket, is_over: Arc<AtomicBool>) -> JoinHandle<(u64, u64)> {
+    socket
+        .set_read_timeout(Some(Duration::from_millis(100)))
+        .unwrap();
+    thread::spawn(move || {
+        let (mut packets, mut bytes, mut buffer) = (0, 0, [0; 2048]);
+        loop {
+            let was_over = is_over.load(Ordering::Relaxed);
+            match socket.recv(&mut buffer) {
+                Ok(received) => (packets, bytes) = (packets + 1, bytes + received as u64),
+                Err(_) if was_over => return (packets, bytes),
+                Err(_) => {}
+            }
+        }
+    })
+}
+
+/// Buckets are cumulative, the last one has no end and holds all, and sum and count are there.
+fn check_histograms(page: &Page, core: usize) {
+    let histograms = page.types.iter().filter(|(_, kind)| *kind == "histogram");
+    let names: Vec<_> = histograms.map(|(name, _)| name).collect();
+    assert_eq!(
+        names,
+        ["onrush_batch_bursts", "onrush_burst_lateness_seconds"]
+    );
+    for name in names {
+        let bucket = format!("{name}_bucket");
+        let mut buckets: Vec<_> = page
+            .samples
+            .iter()
+            .filter(|((n, _), _)| *n == bucket)
+            .map(|((_, labels), value)| {
+                let end = labels
+                    .strip_prefix(&format!("core=\"{core}\",le=\""))
+                    .unwrap();
+                (end.trim_end_matches('"').parse::<f64>().unwrap(), *value)
+            })
+            .collect();
+        buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+        assert!(
+            buckets.windows(2).all(|pair| pair[0].1 <= pair[1].1),
+            "{buckets:?}"
+        );
+        let (end, all) = *buckets.last().unwrap();
+        let of_core = format!("core=\"{core}\"");
+        assert_eq!(
+            (end, all),
+            (
+                f64::INFINITY,
+                page.value(&format!("{name}_count"), &of_core)
+            )
+        );
+        assert!(all > 0.0 && page.value(&format!("{name}_sum"), &of_core) >= 0.0);
+    }
+}
+
+#[test]
+fn the_document_lists_every_metric_and_no_other() {
+    let (_site, metrics) = site();
+    let (head, text) = get(metrics, "/metrics");
+    assert!(
+        head.to_ascii_lowercase()
+            .contains("content-type: text/plain; version=0.0.4; charset=utf-8"),
+        "{head}"
+    );
+    let page = Page::read(&text);
+    let mut told: BTreeSet<_> = page
+        .types
+        .iter()
+        .map(|(name, kind)| (name.clone(), kind.clone()))
+        .collect();
+    // Absent while nothing plays.
+    told.insert(("onrush_stream_cpu_ratio".to_owned(), "gauge".to_owned()));
+    let document = fs::read_to_string(DOCUMENT).unwrap();
+    let rows = document.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| `")?.split(" | ");
+        let name = cells.next()?.strip_suffix('`')?;
+        Some((name.to_owned(), cells.next()?.to_owned()))
+    });
+    let listed: BTreeSet<_> = rows.filter(|(name, _)| !name.starts_with("GET")).collect();
+    assert_eq!(listed, told);
+    for (name, kind) in &told {
+        assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
+    }
+    for (target, status) in [("/health", 200), ("/", 404), ("/status/", 404)] {
+        let response = Raw::connect(metrics).request("GET", target, "");
+        assert_eq!(response.status, status, "{target}");
+    }
+    assert_eq!(
+        Raw::connect(metrics).request("POST", "/metrics", "").status,
+        405
+    );
+}
+
+#[test]
+fn a_crowd_that_says_nothing_does_not_keep_a_scrape_out() {
+    let (_site, metrics) = site();
+    let crowd: Vec<_> = (0..METRICS_CONNECTIONS_MAX + 8)
+        .map(|_| TcpStream::connect(metrics).unwrap())
+        .collect();
+    // Ten times what a place may be held without a word.
+    let mut scrape = Raw::connect(metrics);
+    let patience = Some(Duration::from_secs(20));
+    scrape.stream.set_read_timeout(patience).unwrap();
+    assert_eq!(scrape.request("GET", "/metrics", "").status, 200);
+    drop(crowd);
+}
+
+#[test]
+fn a_server_that_is_told_where_to_listen_has_no_metrics_by_itself() {
+    let site = Site::new(&[], |_| ());
+    let all = site.server.log();
+    assert!(
+        all.contains("stopping ") && !all.contains("metrics "),
+        "{all}"
+    );
+}
