@@ -52,6 +52,16 @@ struct Choice {
     passed_over: Vec<PassedOver>,
 }
 
+/// What the catalogue has for programs that need something else than the server does.
+#[derive(Serialize)]
+struct ByNeed {
+    need: &'static str,
+    name: &'static str,
+    reason: String,
+    /// The better ones that are not available here.
+    passed_over: Vec<PassedOver>,
+}
+
 /// A data path that is not available here.
 #[derive(Serialize)]
 struct PassedOver {
@@ -63,10 +73,11 @@ pub(crate) fn run(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<Exi
     let facts = Facts::gather(Some(&arguments.media_dir));
     let rows = rows(&facts);
     let choice = choose()?;
+    let by_need = by_need()?;
     if arguments.json {
-        print_json(&rows, &choice, out)?;
+        print_json(&rows, &choice, &by_need, out)?;
     } else {
-        print_text(&rows, &choice, out)?;
+        print_text(&rows, &choice, &by_need, out)?;
     }
     Ok(if choice.passed_over.is_empty() {
         ExitCode::SUCCESS
@@ -75,7 +86,12 @@ pub(crate) fn run(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<Exi
     })
 }
 
-fn print_text(rows: &[Row], choice: &Choice, out: &mut dyn Write) -> anyhow::Result<()> {
+fn print_text(
+    rows: &[Row],
+    choice: &Choice,
+    by_need: &[ByNeed],
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     for row in rows {
         writeln!(
             out,
@@ -100,9 +116,12 @@ fn print_text(rows: &[Row], choice: &Choice, out: &mut dyn Write) -> anyhow::Res
     for PassedOver { name, why } in &choice.passed_over {
         writeln!(out, "  not {}", indented(&format!("{name}: {why}"), 6))?;
     }
-    for (what, choice) in by_need()? {
-        let told = format!("{what}: {} ({})", choice.name, choice.reason);
+    for choice in by_need {
+        let told = format!("{}: {} ({})", choice.need, choice.name, choice.reason);
         writeln!(out, "  {}", indented(&told, 4))?;
+        for PassedOver { name, why } in &choice.passed_over {
+            writeln!(out, "    not {}", indented(&format!("{name}: {why}"), 8))?;
+        }
     }
     if rows.iter().any(|row| row.means.contains("times")) {
         writeln!(
@@ -113,12 +132,18 @@ fn print_text(rows: &[Row], choice: &Choice, out: &mut dyn Write) -> anyhow::Res
     Ok(())
 }
 
-fn print_json(rows: &[Row], choice: &Choice, out: &mut dyn Write) -> anyhow::Result<()> {
+fn print_json(
+    rows: &[Row],
+    choice: &Choice,
+    by_need: &[ByNeed],
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     #[derive(Serialize)]
     struct Document<'a> {
         schema_version: u32,
         version: &'static str,
         data_path: &'a Choice,
+        data_paths_by_need: &'a [ByNeed],
         rows: &'a [Row],
     }
     let version = env!("ONRUSH_VERSION");
@@ -126,6 +151,7 @@ fn print_json(rows: &[Row], choice: &Choice, out: &mut dyn Write) -> anyhow::Res
         schema_version: 1,
         version,
         data_path: choice,
+        data_paths_by_need: by_need,
         rows,
     };
     writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
@@ -430,24 +456,33 @@ fn testbed_row(facts: &Facts) -> Row {
 }
 
 /// What the catalogue has for programs that send otherwise than the server: see docs/paths.md.
-fn by_need() -> anyhow::Result<[(&'static str, catalogue::Choice); 3]> {
+fn by_need() -> anyhow::Result<Vec<ByNeed>> {
     let plain = catalogue::Plan::regular(2 * 1316, 1316)?;
     let headed = plain.clone().with_headers(12, vec![0; 24])?;
     let udp = UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| UdpSocket::bind(("::1", 0)))?;
-    let tcp = TcpListener::bind(("127.0.0.1", 0)).or_else(|_| TcpListener::bind(("::1", 0)))?;
+    let tcp = TcpListener::bind(("127.0.0.1", 0)).or_else(|_| TcpListener::bind(("::1", 0)));
     let shared = Needs::default();
     let own = Needs {
         own_headers: true,
         ..shared
     };
-    Ok([
+    let mut choices = vec![
+        (
+            "with headers that all clients share",
+            best(&headed, &udp, shared),
+        ),
         (
             "with headers of each client's own",
             best(&headed, &udp, own),
         ),
         ("files over UDP", best(&plain, &udp, shared)),
-        ("files over TCP", best(&plain, &tcp, shared)),
-    ])
+    ];
+    // A machine where nobody can listen has no such choice.
+    choices.extend(tcp.map(|tcp| ("files over TCP", best(&plain, &tcp, shared))));
+    let choices = choices.into_iter();
+    Ok(choices
+        .map(|(need, choice)| ByNeed::new(need, choice))
+        .collect())
 }
 
 /// Opens the path that the server would open here, and keeps the reasons against better ones.
@@ -465,6 +500,23 @@ fn choose() -> anyhow::Result<Choice> {
         name: path.name().as_str(),
         passed_over,
     })
+}
+
+impl ByNeed {
+    fn new(need: &'static str, choice: catalogue::Choice) -> Self {
+        let passed_over = choice.passed_over.into_iter();
+        Self {
+            need,
+            name: choice.name.as_str(),
+            reason: choice.reason,
+            passed_over: passed_over
+                .map(|(name, why)| PassedOver {
+                    name: name.as_str(),
+                    why,
+                })
+                .collect(),
+        }
+    }
 }
 
 impl Row {

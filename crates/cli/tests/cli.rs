@@ -203,6 +203,15 @@ fn doctor_says_the_same_to_people_and_to_programs() {
     for output in [&page, &json] {
         assert_eq!(output.status.code(), Some(if is_best { 0 } else { 1 }));
     }
+    let choices = document["data_paths_by_need"].as_array().unwrap();
+    assert_eq!(choices.len(), 4);
+    // Lines are broken on the page, and words between them are the same.
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for choice in choices {
+        let field = |name: &str| choice[name].as_str().unwrap();
+        let told = format!("{}: {} ({})", field("need"), field("name"), field("reason"));
+        assert!(words(&page_text).contains(&words(&told)), "{told}");
+    }
     for row in document["rows"].as_array().unwrap() {
         assert!(page_text.contains(row["what"].as_str().unwrap()), "{row}");
         assert!(row["state"] != "lacks" || row["means"] != "", "{row}");
