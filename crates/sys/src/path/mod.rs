@@ -305,10 +305,16 @@ pub fn send_buffer_bytes() -> io::Result<usize> {
 /// kernel's charge says little about it. FORCE passes net.core.wmem_max and needs CAP_NET_ADMIN; without it
 /// that limit is what we get.
 pub(crate) fn widen_send_buffer(fd: RawFd) -> io::Result<()> {
-    let wanted = 256 << 20;
-    set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, wanted)
-        .or_else(|_| set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, wanted))
+    set_option(
+        fd,
+        libc::SOL_SOCKET,
+        libc::SO_SNDBUFFORCE,
+        SEND_BUFFER_BYTES,
+    )
+    .or_else(|_| set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, SEND_BUFFER_BYTES))
 }
+
+const SEND_BUFFER_BYTES: i32 = 256 << 20;
 
 fn probe_udp_segment() -> Result<(), PathError> {
     let socket = loopback_socket().map_err(PathError::UdpSegment)?;

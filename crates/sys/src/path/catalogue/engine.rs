@@ -138,8 +138,7 @@ impl Mechanism for Engine {
         } else {
             job.calls.segment(job.socket, 0)?;
         }
-        path::widen_send_buffer(job.socket)?;
-        job.calls.counters.crossings += 1;
+        job.calls.widen(job.socket)?;
         while !job.packets.is_empty() {
             let ready = self.images.ensure(job)?;
             let before = self.path.counters();

@@ -255,6 +255,41 @@ impl Calls {
         self.set(socket, libc::SOL_UDP, libc::UDP_CORK, is_held.into())
     }
 
+    /// Lets the socket have as much under way as may be: see [`super::super::widen_send_buffer`].
+    pub(super) fn widen(&mut self, socket: RawFd) -> io::Result<()> {
+        let bytes = super::super::SEND_BUFFER_BYTES;
+        self.set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes)
+            .or_else(|_| self.set(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, bytes))
+    }
+
+    /// Whether it is TCP, as far as can be told.
+    pub(super) fn is_stream(&mut self, socket: RawFd) -> bool {
+        self.counters.crossings += 1;
+        is_stream(socket)
+    }
+
+    /// Bytes of a UDP payload that fit the path MTU that a connected socket knows; 0 if it knows none.
+    pub(super) fn whole_bytes_max(&mut self, socket: RawFd) -> usize {
+        let (level, name, overhead_bytes) =
+            match self.ask(socket, libc::SOL_SOCKET, libc::SO_DOMAIN) {
+                Some(libc::AF_INET) => (libc::IPPROTO_IP, libc::IP_MTU, 28),
+                _ => (libc::IPPROTO_IPV6, libc::IPV6_MTU, 48),
+            };
+        let mtu = self.ask(socket, level, name).unwrap_or(0);
+        usize::try_from(mtu).map_or(0, |mtu| mtu.saturating_sub(overhead_bytes))
+    }
+
+    /// Whether what is sent is cut into packets (UDP_SEGMENT), by whoever used the socket before.
+    pub(super) fn is_segmented(&mut self, socket: RawFd) -> bool {
+        let bytes = self.ask(socket, libc::SOL_UDP, libc::UDP_SEGMENT);
+        bytes.is_some_and(|bytes| bytes > 0)
+    }
+
+    fn ask(&mut self, socket: RawFd, level: i32, name: i32) -> Option<i32> {
+        self.counters.crossings += 1;
+        option(socket, level, name)
+    }
+
     /// How much of `bytes` to hand over: tests of streams ask for less at times.
     fn stream_limit(&self, socket: RawFd, bytes: usize) -> usize {
         if cfg!(test) && is_stream(socket) {
@@ -298,29 +333,9 @@ const INT_BYTES: libc::socklen_t = 4;
 /// 32 pages; a packet touches 17 at the most.
 const PIPE_BYTES: i32 = 128 << 10;
 
-/// Whether it is TCP, as far as can be told.
+/// Whether it is TCP, as far as can be told. Not counted: for those who send nothing.
 pub(super) fn is_stream(socket: RawFd) -> bool {
     option(socket, libc::SOL_SOCKET, libc::SO_TYPE) == Some(libc::SOCK_STREAM)
-}
-
-/// The path MTU that a connected socket knows, IP header included; `None` if it has none.
-pub(super) fn path_mtu(socket: RawFd) -> Option<usize> {
-    let mtu = option(socket, libc::IPPROTO_IP, libc::IP_MTU)
-        .or_else(|| option(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU))?;
-    usize::try_from(mtu).ok()
-}
-
-/// Whether what is sent is cut into packets (UDP_SEGMENT), by whoever used the socket before.
-pub(super) fn is_segmented(socket: RawFd) -> bool {
-    option(socket, libc::SOL_UDP, libc::UDP_SEGMENT).is_some_and(|bytes| bytes > 0)
-}
-
-/// Bytes of IP and UDP header.
-pub(super) fn overhead_bytes(socket: RawFd) -> usize {
-    match option(socket, libc::SOL_SOCKET, libc::SO_DOMAIN) {
-        Some(libc::AF_INET) => 28,
-        _ => 48,
-    }
 }
 
 fn option(socket: RawFd, level: i32, name: i32) -> Option<i32> {

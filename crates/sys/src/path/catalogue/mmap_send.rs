@@ -17,7 +17,7 @@ impl Mechanism for MmapSend {
                 pieces.add(map, &packet);
                 match pieces.as_slice() {
                     [one] => job.calls.send_all(job.socket, *one)?,
-                    several if super::kernel::is_stream(job.socket) => several
+                    several if job.is_tcp => several
                         .iter()
                         .try_for_each(|&piece| job.calls.send_all(job.socket, piece))?,
                     several => drop(job.calls.send_pieces(job.socket, several, 0)?),

@@ -72,7 +72,8 @@ pub struct Source {
 /// What a mover has done so far.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counters {
-    /// Entries into the kernel, those for making ready included.
+    /// Entries into the kernel, those for making ready included. Each send begins with some that ask the socket
+    /// what it is: one over TCP, three over UDP, four if the path sends no trains.
     pub crossings: u64,
     /// Of those, for making packet images.
     pub crossings_prepare: u64,
@@ -173,9 +174,10 @@ impl SendError {
 pub struct Job<'a> {
     source: &'a Source,
     socket: RawFd,
+    is_tcp: bool,
     /// What is left to send.
     packets: Range<usize>,
-    /// Packets larger than this do not fit the path MTU and are sent one by one.
+    /// Packets larger than this do not fit the path MTU and are sent one by one; 0 over TCP.
     whole_bytes_max: usize,
     calls: &'a mut Calls,
 }
@@ -260,7 +262,7 @@ impl Mover {
     /// If the plan has fewer packets.
     pub fn send(&mut self, socket: &impl AsFd, packets: Range<usize>) -> Result<(), SendError> {
         let socket = socket.as_fd().as_raw_fd();
-        let is_tcp = kernel::is_stream(socket);
+        let is_tcp = self.calls.is_stream(socket);
         let name = self.name;
         if !(if is_tcp {
             name.takes_tcp()
@@ -277,7 +279,7 @@ impl Mover {
             return Ok(());
         }
         let before = self.calls.counters.packets;
-        if !is_tcp && !name.facts().is_train && kernel::is_segmented(socket) {
+        if !is_tcp && !name.facts().is_train && self.calls.is_segmented(socket) {
             // A path of trains had the socket before: what it set would cut this one's packets.
             self.calls
                 .segment(socket, 0)
@@ -289,9 +291,12 @@ impl Mover {
         let mut job = Job {
             source: &self.source,
             socket,
+            is_tcp,
             packets,
-            whole_bytes_max: kernel::path_mtu(socket)
-                .map_or(0, |mtu| mtu.saturating_sub(kernel::overhead_bytes(socket))),
+            whole_bytes_max: match is_tcp {
+                true => 0,
+                false => self.calls.whole_bytes_max(socket),
+            },
             calls: &mut self.calls,
         };
         let sent = self.mechanism.send(&mut job);
@@ -311,6 +316,7 @@ impl Mover {
         let mut job = Job {
             source: &self.source,
             socket: -1,
+            is_tcp: false,
             packets,
             whole_bytes_max: 0,
             calls: &mut self.calls,

@@ -245,9 +245,11 @@ fn crossings_are_as_many_as_the_catalogue_says() {
             Name::UringSqpoll => 1..=2 * trains + 2,
             Name::SendfileTcp => unreachable!("it is not over UDP"),
         };
+        // The socket is asked what it is, before.
+        let asked = if name.facts().is_train { 3 } else { 4 };
         assert!(
-            expected.contains(&did.crossings),
-            "{name}: {did:?}, not {expected:?}"
+            expected.contains(&(did.crossings - asked)),
+            "{name}: {did:?}, not {expected:?} and {asked}"
         );
         assert_eq!(did.crossings_prepare, 0, "{name}: it was ready");
     }
@@ -262,7 +264,7 @@ fn crossings_are_as_many_as_the_catalogue_says() {
         mover.send(&sender, 0..source.plan.packets()).expect("sent");
         drop(sender);
         receiving.join().expect("received");
-        assert_eq!(mover.counters().crossings, crossings, "{name}");
+        assert_eq!(mover.counters().crossings, crossings + 1, "{name}");
     }
 }
 
