@@ -177,7 +177,7 @@ fn cache_area(cache_bytes: usize, rings: usize) -> Result<Area, MemoryError> {
         mib(saturated(lockable))
     );
     if registrable < CACHE_BYTES_MIN {
-        let bytes = cache_bytes.min(available).min(UNLOCKED_BYTES_MAX);
+        let bytes = unlocked(cache_bytes, available);
         warn!(
             "cache: {} that can be swapped out, and are sent with a copy: {may_lock}",
             mib(bytes)
@@ -216,6 +216,11 @@ fn cache_area(cache_bytes: usize, rings: usize) -> Result<Area, MemoryError> {
     Ok(area)
 }
 
+/// Bytes of a cache that can not be locked.
+fn unlocked(cache_bytes: usize, available: usize) -> usize {
+    cache_bytes.min(available).min(UNLOCKED_BYTES_MAX)
+}
+
 /// Rounded down to whole huge pages, if it is more than one: an area is rounded up, and a limit is to be
 /// stayed under.
 fn whole_pages(bytes: usize) -> usize {
@@ -248,6 +253,15 @@ mod tests {
         assert_eq!(whole_pages((8 << 20) / 16 * 15), 6 << 20);
         assert_eq!(whole_pages(2 << 20), 2 << 20);
         assert_eq!(whole_pages(1 << 20), 1 << 20);
+    }
+
+    #[test]
+    fn a_cache_that_can_not_be_locked_is_no_larger_than_its_limit() {
+        let most = UNLOCKED_BYTES_MAX;
+        assert_eq!(unlocked(most, usize::MAX), most);
+        assert_eq!(unlocked(most + 1, usize::MAX), most);
+        assert_eq!(unlocked(most - 1, usize::MAX), most - 1);
+        assert_eq!(unlocked(usize::MAX, most - 1), most - 1);
     }
 
     #[test]

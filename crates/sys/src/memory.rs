@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,6 +26,23 @@ pub struct Area {
     pages: Pages,
     lock: Option<LockedArea>,
 }
+
+/// An area that one owner reads and writes.
+///
+/// ```
+/// use onrush_sys::lock::Kind;
+/// use onrush_sys::memory::Buffer;
+///
+/// # fn main() -> Result<(), onrush_sys::memory::MemoryError> {
+/// let mut buffer = Buffer::map(1 << 16)?;
+/// buffer.lock(Kind::Resident)?; // No page of it is ever waited for.
+/// buffer[..5].copy_from_slice(b"hello");
+/// assert_eq!(buffer.len(), 1 << 16);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Buffer(Area);
 
 /// What an area's pages are.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -210,6 +227,35 @@ impl Area {
     }
 }
 
+impl Buffer {
+    /// Maps and touches `bytes_total` bytes of base pages, rounded up to whole ones.
+    pub fn map(bytes_total: usize) -> Result<Self, MemoryError> {
+        Area::map_base(bytes_total).map(Self)
+    }
+
+    /// Locks all of it, as [`Area::lock`] does.
+    pub fn lock(&mut self, kind: Kind) -> Result<(), MemoryError> {
+        self.0.lock(kind)
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the area is mapped, readable, zeroed when it was mapped, and known to this value alone, which
+        // is borrowed for as long as the slice is.
+        unsafe { std::slice::from_raw_parts(self.0.base.as_ptr(), self.0.bytes_total) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above; it is writable, and `&mut self` is the only way to it.
+        unsafe { std::slice::from_raw_parts_mut(self.0.base.as_ptr(), self.0.bytes_total) }
+    }
+}
+
 impl Drop for Area {
     fn drop(&mut self) {
         // First, while the addresses are ours: another mapping may come to lie there.
@@ -377,6 +423,19 @@ mod tests {
         assert_eq!(area.pages(), Pages::Base);
         let huge_kib = smaps_kib(area.base().as_ptr().addr(), "AnonHugePages:");
         assert_eq!(huge_kib, Some(0));
+    }
+
+    #[test]
+    fn a_buffer_is_whole_pages_and_the_kernel_counts_it_as_locked() {
+        let mut buffer = Buffer::map(page_bytes() + 1).expect("two pages");
+        assert!(buffer.len() == 2 * page_bytes() && buffer.iter().all(|&b| b == 0));
+        buffer
+            .lock(Kind::Resident)
+            .expect("two pages can be locked");
+        buffer.fill(7);
+        assert_eq!(buffer[2 * page_bytes() - 1], 7);
+        let kib = smaps_kib(buffer.as_ptr().addr(), "Locked:").expect("smaps has the mapping");
+        assert_eq!(kib * 1024, buffer.len() as u64);
     }
 
     #[test]

@@ -381,6 +381,10 @@ impl Drop for Engines {
 impl Stream {
     /// Makes sure that what `from` needs is in the cache, so that [`Self::play`] starts without a wait, and
     /// that a file that can not be read or a cache that is full is known before anything is promised.
+    ///
+    /// It holds the first chunk, no more. A reader has the next one, too, while it sends from one, if the cache
+    /// has room; if not, it gives the one back that it has sent and waits for the next, which makes a pause at each
+    /// chunk's end but loses nothing.
     pub async fn prepare(&self, from: u64) -> Result<(), EngineError> {
         let source = &self.shared.source;
         if from >= source.plan().rtp_packets() {

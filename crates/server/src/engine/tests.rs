@@ -117,6 +117,20 @@ fn a_file_arrives_whole_on_every_path_and_leaves_nothing_behind() {
     }
 }
 
+/// As `prepare` says: one chunk is held for it, and a reader that gets no second one only pauses.
+#[test]
+fn a_cache_of_one_chunk_loses_nothing() {
+    let test = TestSource::lasting(500);
+    assert!(test.source.chunks() > 3, "it does not fit the cache");
+    let images = test.images();
+    let rig = rig_of(config(), 1);
+    let (stream, receiver) = rig.open(&test);
+    block_on(stream.prepare(0)).expect("the first chunk");
+    stream.play(0, None, Duration::ZERO).expect("played");
+    assert_eq!(receive(&receiver, images.len()), images);
+    assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+}
+
 #[test]
 fn pause_and_resume_lose_and_repeat_nothing() {
     let test = TestSource::lasting(900);

@@ -12,9 +12,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use onrush_sys::lock::Kind;
+use onrush_sys::memory::{Buffer, MemoryError};
 use onrush_sys::pool::Pin;
 use onrush_wire::media::plan::TS_PACKETS_PER_RTP_MAX;
 use onrush_wire::media::{Burst, FilePiece, TS_PACKET_BYTES};
+use tracing::debug;
 
 use super::{ABSENT, FOUND, Request, Shared, Source, layout};
 use crate::faults::Fault;
@@ -24,7 +27,7 @@ const DIRECT_ALIGN: usize = 4096;
 
 /// Bytes read from a file in one call, at most. Packets that lie further apart, because there is garbage
 /// between them, are read in several.
-const READ_BYTES_MAX: usize = 1 << 20;
+pub(super) const READ_BYTES_MAX: usize = 1 << 20;
 
 /// How long a builder rests that finds every chunk in use.
 const POOL_FULL_PAUSE: Duration = Duration::from_millis(1);
@@ -32,7 +35,8 @@ const POOL_FULL_PAUSE: Duration = Duration::from_millis(1);
 /// A builder's own memory, taken once.
 struct Builder<'a> {
     shared: &'a Shared,
-    read: AlignedBuffer,
+    /// Of whole pages, as O_DIRECT wants it.
+    read: Buffer,
     bursts: Vec<Burst>,
 }
 
@@ -45,10 +49,10 @@ enum BuildError {
 }
 
 /// Serves requests until the store stops.
-pub(super) fn run(shared: &Shared) {
+pub(super) fn run(shared: &Shared, read: Buffer) {
     let mut builder = Builder {
         shared,
-        read: AlignedBuffer::new(),
+        read,
         bursts: Vec::new(),
     };
     while !shared.stopping.load(Ordering::Relaxed) {
@@ -176,7 +180,7 @@ impl Builder<'_> {
         let offset = range.start / align * align;
         let aligned = (range.end - offset).next_multiple_of(align);
         let wanted = usize::try_from(aligned).unwrap_or(usize::MAX);
-        let buffer = self.read.of(wanted);
+        let buffer = &mut self.read[..wanted];
         let counters = &self.shared.counters;
         let direct = source
             .direct
@@ -249,23 +253,15 @@ fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> 
     Ok(filled)
 }
 
-/// Memory that starts on a multiple of [`DIRECT_ALIGN`].
-struct AlignedBuffer {
-    bytes: Vec<u8>,
-    start: usize,
-}
+/// Room for a piece that starts and ends anywhere.
+const BUFFER_BYTES: usize = READ_BYTES_MAX + 2 * DIRECT_ALIGN;
 
-impl AlignedBuffer {
-    /// Room for a piece that starts and ends anywhere.
-    const BYTES: usize = READ_BYTES_MAX + 2 * DIRECT_ALIGN;
-
-    fn new() -> Self {
-        let bytes = vec![0; Self::BYTES + DIRECT_ALIGN];
-        let start = bytes.as_ptr().align_offset(DIRECT_ALIGN);
-        Self { bytes, start }
+/// What files are read into, locked if this account may: a page that was swapped out would be read back only to
+/// be written over.
+pub(super) fn buffer() -> Result<Buffer, MemoryError> {
+    let mut buffer = Buffer::map(BUFFER_BYTES)?;
+    if let Err(error) = buffer.lock(Kind::Resident) {
+        debug!("store: a buffer that can be swapped out: {error}");
     }
-
-    fn of(&mut self, bytes: usize) -> &mut [u8] {
-        &mut self.bytes[self.start..][..bytes]
-    }
+    Ok(buffer)
 }

@@ -118,7 +118,7 @@ pub enum Acquired {
 
 impl Store {
     /// Starts the builders of a pool. They keep off the processors `data_cores`, where there are others.
-    /// Errors: EAGAIN if no thread can be made.
+    /// Errors: EAGAIN if no thread can be made, or no memory for what it reads.
     pub fn start(pool: Arc<Pool>, data_cores: &[usize], faults: Faults) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             pool,
@@ -132,11 +132,12 @@ impl Store {
         let builders = (0..BUILDERS)
             .map(|i| {
                 let (shared, data_cores) = (Arc::clone(&shared), data_cores.to_owned());
+                let buffer = builder::buffer().map_err(io::Error::other)?;
                 std::thread::Builder::new()
                     .name(format!("onrush-build-{i}"))
                     .spawn(move || {
                         keep_off(&data_cores);
-                        builder::run(&shared);
+                        builder::run(&shared, buffer);
                     })
             })
             .collect::<io::Result<Vec<_>>>()?;
@@ -282,10 +283,7 @@ impl Source {
         if packets_per_chunk == 0 {
             return None;
         }
-        let chunks = plan.rtp_packets().div_ceil(packets_per_chunk);
-        let chunks = usize::try_from(chunks)
-            .ok()
-            .filter(|_| chunks <= CHUNKS_MAX)?;
+        let chunks = chunks(plan.rtp_packets(), packets_per_chunk)?;
         let table = (0..chunks).map(|_| AtomicU32::new(ABSENT)).collect();
         // Ids come back after 2^32 sources; by then the chunks of the first are long gone.
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
@@ -347,6 +345,14 @@ impl Source {
     fn key(&self, chunk: u32) -> u64 {
         u64::from(self.id) << 32 | u64::from(chunk)
     }
+}
+
+/// How many chunks so many packets fill, if those are not too many.
+fn chunks(packets: u64, packets_per_chunk: u64) -> Option<usize> {
+    let chunks = packets.div_ceil(packets_per_chunk);
+    usize::try_from(chunks)
+        .ok()
+        .filter(|_| chunks <= CHUNKS_MAX)
 }
 
 #[cfg(test)]

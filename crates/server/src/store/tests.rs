@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use onrush_sys::memory::Area;
 use onrush_wire::media::synth::constant_rate;
 
+use super::builder::READ_BYTES_MAX;
 use super::*;
 use crate::testing::{CHUNK_BYTES, TestFile, TestSource, block_on, store, wait_until};
 
@@ -233,6 +234,36 @@ fn packets_with_garbage_between_them_are_read_in_pieces() {
         assert_eq!(built, expected[first..first + built.len()]);
         store.shared().pool().unpin(pin);
     }
+}
+
+/// Reading less than the whole is how it shows that a chunk was read in halves: the garbage between is left out.
+#[test]
+fn a_chunk_is_read_at_once_up_to_the_limit_and_in_halves_beyond() {
+    let front = 4095; // The worst place for direct input.
+    for (beyond, in_one) in [(0, true), (1, false)] {
+        // One chunk of packets, garbage in its middle.
+        let mut bytes = constant_rate(48 * 7, 0, 10_152);
+        let garbage = READ_BYTES_MAX + beyond - bytes.len();
+        bytes.splice(24 * 7 * 188..24 * 7 * 188, vec![0; garbage]);
+        bytes.splice(0..0, vec![0; front]);
+        let test = TestSource::of(bytes);
+        let range = test.source.plan().file_range(0..48);
+        assert_eq!(range.end - range.start, (READ_BYTES_MAX + beyond) as u64);
+        let store = store(1, Faults::default());
+        let pin = block_on(store.shared().fetch(&test.source, 0, PATIENCE)).expect("built");
+        assert_eq!(images(store.shared(), &test.source, 0, &pin), test.images());
+        store.shared().pool().unpin(pin);
+        let read = counter(&store.shared().counters().bytes_read);
+        assert_eq!(read >= READ_BYTES_MAX as u64, in_one, "{read} bytes read");
+    }
+}
+
+#[test]
+fn a_source_has_so_many_chunks_and_no_more() {
+    let most = usize::try_from(CHUNKS_MAX).unwrap();
+    assert_eq!(chunks(CHUNKS_MAX * 48, 48), Some(most));
+    assert_eq!(chunks(CHUNKS_MAX * 48 + 1, 48), None);
+    assert_eq!(chunks(u64::MAX, 1), None);
 }
 
 /// A file that can be looked at only while its gate is open.
