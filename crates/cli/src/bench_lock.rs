@@ -19,7 +19,8 @@ use onrush_measure::lock::{self, LockRecord, Settings, plots};
 /// Locks and unlocks private and SysV memory of 4 KiB to 16 MiB by the bare system calls and by the
 /// manager, for the first time and again, and asks the cache of registrations. The manager is to add
 /// at most 1 us to the registration of less than 64 KiB and 10 % to others, a cache hit is to take at
-/// most 60 ns, and 100,000 areas are to make no call more than three times slower than 100 do.
+/// most 60 ns, and 100,000 areas are to make no call more than three times slower than 100 do. An
+/// account that may lock little gets what fits, and is told what was left out.
 ///
 /// With --reliability: fragments and compacts memory, pushes it into a swap file that it makes and
 /// removes (/var/tmp/onrush-bench-lock.swap), forks and writes, while other processes lock and unlock

@@ -11,6 +11,7 @@ fn every_way_and_memory_has_its_turn() {
         repeats: 2,
         areas: vec![10, 100],
         kept: vec![10],
+        left_out: Vec::new(),
     };
     let mut told = Vec::new();
     let record = lock::carry_out(&settings, "test", "onrush bench lock", |p| told.push(p)).unwrap();

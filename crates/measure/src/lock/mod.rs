@@ -12,6 +12,7 @@ pub mod report;
 use std::io;
 
 use onrush_sys::lock::{CacheError, LockError, SegmentError};
+use onrush_sys::memory::{lockable_bytes, page_bytes};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -34,6 +35,9 @@ pub struct Settings {
     pub areas: Vec<usize>,
     /// Registrations that are kept while one of them is looked for.
     pub kept: Vec<usize>,
+    /// What was left out of these, and why: nothing, if the account may lock any amount.
+    #[serde(default)]
+    pub left_out: Vec<String>,
 }
 
 /// Which memory is locked.
@@ -194,6 +198,7 @@ impl Settings {
             repeats: 15,
             areas: vec![100, 100_000],
             kept: vec![10, 10_000],
+            left_out: Vec::new(),
         }
     }
 
@@ -206,13 +211,36 @@ impl Settings {
             ..Self::full()
         }
     }
+
+    /// As much of it as an account can that may lock so many bytes.
+    #[must_use]
+    pub fn within(mut self, lockable_bytes: u64) -> Self {
+        let remedy = "raise it (ulimit -l, LimitMEMLOCK=) or grant CAP_IPC_LOCK";
+        let mut keep = |what: &str, amounts: &mut Vec<usize>, bytes_each: usize| {
+            let fits = |amount: usize| amount.saturating_mul(bytes_each) as u64 <= lockable_bytes;
+            let (fit, more): (Vec<usize>, Vec<usize>) = amounts.iter().partition(|&&a| fits(a));
+            *amounts = fit;
+            let more: Vec<_> = more.iter().map(usize::to_string).collect();
+            if !more.is_empty() {
+                self.left_out.push(format!(
+                    "{what} {}: more than RLIMIT_MEMLOCK ({lockable_bytes} bytes) allows; {remedy}",
+                    more.join(", ")
+                ));
+            }
+        };
+        // The cache keeps another range of the same size meanwhile.
+        keep("sizes of", &mut self.sizes_bytes, 2);
+        keep("areas:", &mut self.areas, cost::AREA_BYTES_MAX);
+        keep("kept registrations:", &mut self.kept, cost::KEPT_BYTES);
+        self
+    }
 }
 
-/// Measures all of it. `progress` hears how much of the whole is done.
+/// Measures all of it, as far as this account may lock memory; the record's settings say what was left out. `progress` hears how much of the whole is done.
 ///
 /// # Errors
 ///
-/// If memory can not be had or locked; RLIMIT_MEMLOCK stands in the way of those without CAP_IPC_LOCK.
+/// If memory can not be had, or none be locked.
 pub fn carry_out(
     settings: &Settings,
     version: &str,
@@ -220,11 +248,46 @@ pub fn carry_out(
     mut progress: impl FnMut(f64),
 ) -> Result<LockRecord, LockBenchError> {
     let environment = Environment::here(version, command);
+    let settings = settings.clone().within(lockable_bytes());
+    if settings.sizes_bytes.is_empty() {
+        let error = match lockable_bytes() {
+            0 => LockError::NotPermitted,
+            limit_bytes => LockError::Limit {
+                bytes: 2 * page_bytes(),
+                limit_bytes,
+            },
+        };
+        return Err(error.into());
+    }
     let mut record = Record::new(NAME, environment, settings.clone());
     let rounds = f64::from(settings.repeats);
     for repeat in 0..settings.repeats {
-        cost::round(settings, repeat, &mut record.runs)?;
+        cost::round(&settings, repeat, &mut record.runs)?;
         progress(f64::from(repeat + 1) / rounds);
     }
     Ok(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_the_limit_is_left_out_by_name() {
+        let full = Settings::full();
+        assert_eq!(full.clone().within(u64::MAX), full);
+        let little = full.clone().within(8 << 20);
+        assert_eq!(little.sizes_bytes.last(), Some(&(4 << 20)));
+        assert_eq!((&*little.areas, &*little.kept), (&[100][..], &[10][..]));
+        assert_eq!(little.left_out.len(), 3);
+        assert!(
+            little.left_out[0].starts_with("sizes of 8388608, 16777216: more than RLIMIT_MEMLOCK"),
+            "{little:?}"
+        );
+        // The largest size at its bound, and a byte below.
+        let most = full.clone().within(32 << 20);
+        assert_eq!(most.sizes_bytes, full.sizes_bytes);
+        let less = full.within((32 << 20) - 1);
+        assert_eq!(less.sizes_bytes.last(), Some(&(8 << 20)));
+    }
 }

@@ -151,6 +151,11 @@ pub fn carry_out(
     worker: &dyn Fn(&str, Task, u64) -> Command,
     mut progress: impl FnMut(f64),
 ) -> Result<ReliabilityRecord, LockBenchError> {
+    // Before anything is locked, so that who lacks the right hears of that and not of a limit.
+    let page = Private::map(PAGE_BYTES).map_err(system("map memory"))?;
+    if matches!(bare::frames(&page.bytes()), Err(LockError::FramesHidden)) {
+        return Err(LockBenchError::Root);
+    }
     remove_swap();
     let environment = Environment::here(version, command);
     let mut record = Record::new(NAME, environment, settings.clone());

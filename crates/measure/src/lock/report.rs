@@ -69,6 +69,10 @@ impl Report {
         }
         report.judge_crowd(record);
         report.judge_hits(record);
+        let left_out = record.settings.left_out.iter();
+        report
+            .lines
+            .extend(left_out.map(|what| format!("left out: {what}")));
         report
     }
 
@@ -133,6 +137,9 @@ impl Report {
         let (Some(&few), Some(&many)) = (areas.iter().min(), areas.iter().max()) else {
             return;
         };
+        if few == many {
+            return;
+        }
         for way in [Way::Pinned, Way::Resident] {
             for (call, of) in [("lock", 0), ("unlock", 1)] {
                 let median = |count| {
@@ -269,6 +276,7 @@ mod tests {
             repeats: 1,
             areas: vec![100, 100_000],
             kept: vec![10],
+            left_out: Vec::new(),
         };
         let mut record = Record::new(NAME, Environment::here("1", "c"), settings);
         for bytes in [4096, 1 << 20] {
