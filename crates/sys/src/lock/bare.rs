@@ -15,6 +15,17 @@ use super::{Kind, Residency, frames, mlock2, pointer};
 use crate::memory::page_bytes;
 
 /// Private memory on pages of the base size, zeroed and untouched.
+///
+/// ```
+/// use onrush_sys::lock::bare::Private;
+///
+/// # fn main() -> Result<(), std::io::Error> {
+/// let mut memory = Private::map(10_000)?;
+/// memory.write(7);
+/// assert_eq!(memory.bytes().len(), 12_288); // With pages of 4 KiB.
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Private {
     bytes: Range<usize>,
@@ -101,6 +112,17 @@ impl Drop for Private {
 }
 
 /// A ring with a table of buffers and nothing else.
+///
+/// ```
+/// use onrush_sys::lock::bare::{BareRing, Private};
+///
+/// # fn main() -> Result<(), std::io::Error> {
+/// let (ring, memory) = (BareRing::open()?, Private::map(4096)?);
+/// ring.register(&memory.bytes())?; // Nobody counts this.
+/// ring.unregister()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct BareRing(Table);
 
@@ -135,6 +157,16 @@ impl BareRing {
 
 /// A ring without a table, for a [`Cache`](super::Cache) to make one.
 ///
+/// ```
+/// use onrush_sys::lock::bare;
+///
+/// # fn main() -> Result<(), std::io::Error> {
+/// let ring = bare::ring()?;
+/// println!("{ring:?} has no buffers yet");
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 ///
 /// What the system says.
@@ -147,6 +179,18 @@ pub fn ring() -> io::Result<OwnedFd> {
 
 /// `mlock`.
 ///
+/// ```
+/// use onrush_sys::lock::bare::{self, Private};
+///
+/// # fn main() -> Result<(), std::io::Error> {
+/// let memory = Private::map(8192)?;
+/// bare::mlock(&memory.bytes())?;
+/// bare::mlock(&memory.bytes())?;
+/// bare::munlock(&memory.bytes())?; // It does not nest: this ends both.
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 ///
 /// What the system says.
@@ -155,6 +199,16 @@ pub fn mlock(bytes: &Range<usize>) -> io::Result<()> {
 }
 
 /// `munlock`.
+///
+/// ```
+/// use onrush_sys::lock::bare::{self, Private};
+///
+/// # fn main() -> Result<(), std::io::Error> {
+/// let memory = Private::map(8192)?;
+/// bare::munlock(&memory.bytes())?; // What is not locked is no error.
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 ///
@@ -166,6 +220,16 @@ pub fn munlock(bytes: &Range<usize>) -> io::Result<()> {
 
 /// SHM_LOCK of a whole SysV segment.
 ///
+/// ```
+/// use onrush_sys::lock::{Segment, bare};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let segment = Segment::sysv(8192)?;
+/// bare::shm_lock(segment.sysv_id().expect("it is a SysV segment"))?; // In memory now, for everybody.
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 ///
 /// What the system says.
@@ -176,6 +240,17 @@ pub fn shm_lock(id: i32) -> io::Result<()> {
 
 /// Asks the kernel to reclaim memory now (MADV_PAGEOUT).
 ///
+/// ```
+/// use onrush_sys::lock::bare::{self, Private};
+///
+/// # fn main() -> Result<(), std::io::Error> {
+/// let mut memory = Private::map(8192)?;
+/// memory.write(7);
+/// bare::page_out(&memory.bytes())?; // To swap, if there is any; the contents stay.
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 ///
 /// What the system says.
@@ -185,6 +260,19 @@ pub fn page_out(bytes: &Range<usize>) -> io::Result<()> {
 }
 
 /// Writes to no page, and reads the frame of each, locked or not.
+///
+/// ```
+/// use onrush_sys::lock::bare::{self, Private};
+///
+/// # fn main() -> Result<(), std::io::Error> {
+/// let mut memory = Private::map(8192)?;
+/// memory.write(7);
+/// if let Ok(frames) = bare::frames(&memory.bytes()) {
+///     assert_eq!(frames.len(), 2);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 ///

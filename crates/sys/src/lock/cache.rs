@@ -69,6 +69,25 @@ use crate::memory::page_bytes;
 pub const DISCARD_MAX: Duration = Duration::from_secs(1);
 
 /// Registrations of one ring, by address.
+///
+/// ```
+/// use std::os::fd::AsFd;
+/// use onrush_sys::lock::{Budget, Cache, Keep, Sealed, bare};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let ring = bare::ring()?;
+/// let budget = Budget { keep: Keep::Sealed, entries_max: 2, bytes_max: 1 << 20 };
+/// let mut cache = Cache::new(ring.as_fd(), budget)?;
+/// let messages = [Sealed::map(4096)?, Sealed::map(4096)?, Sealed::map(4096)?];
+/// for message in &messages {
+///     let loan = cache.acquire(message.bytes())?;
+///     cache.release(loan);
+/// }
+/// // The third made room for itself.
+/// assert_eq!((cache.kept(), cache.kept_bytes(), cache.counters().evictions), (2, 8192, 1));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Cache {
     table: Table,
     budget: Budget,
@@ -94,6 +113,13 @@ pub struct Cache {
 }
 
 /// How much a cache keeps.
+///
+/// ```
+/// use onrush_sys::lock::{Budget, Keep};
+///
+/// let budget = Budget { keep: Keep::Sealed, entries_max: 1000, bytes_max: 64 << 20 };
+/// assert!(budget.bytes_max / budget.entries_max > 64 << 10); // For messages of 64 KiB.
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Budget {
     /// Which memory.
@@ -105,6 +131,22 @@ pub struct Budget {
 }
 
 /// Which memory's registrations are kept.
+///
+/// ```
+/// use std::os::fd::AsFd;
+/// use onrush_sys::lock::{Budget, Cache, Keep, Uncached, bare, pages_around};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let ring = bare::ring()?;
+/// let budget = Budget { keep: Keep::Sealed, entries_max: 8, bytes_max: 1 << 20 };
+/// let mut cache = Cache::new(ring.as_fd(), budget)?;
+/// let ordinary = vec![0u8; 8192];
+/// let loan = cache.acquire(pages_around(&ordinary))?; // It works, and will not be found again.
+/// assert_eq!(loan.uncached(), Some(Uncached::NotSealed));
+/// cache.release(loan);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Keep {
     /// [`Sealed`](super::Sealed) memory only: nothing that anybody does makes them stale.
@@ -115,6 +157,14 @@ pub enum Keep {
 }
 
 /// What a cache has done.
+///
+/// ```
+/// use onrush_sys::lock::CacheCounters;
+///
+/// let counters = CacheCounters { hits: 99, misses: 1, ..CacheCounters::default() };
+/// let asked = counters.hits + counters.misses;
+/// println!("{} % found", counters.hits * 100 / asked);
+/// ```
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct CacheCounters {
     /// Requests that found a registration.
@@ -131,6 +181,25 @@ pub struct CacheCounters {
 
 /// The right to use registered memory in operations of the cache's ring, until it is given back with
 /// [`Cache::release`]. One that is forgotten keeps its registration for ever.
+///
+/// ```
+/// use std::os::fd::AsFd;
+/// use onrush_sys::lock::{Budget, Cache, Keep, Sealed, bare};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let ring = bare::ring()?;
+/// let budget = Budget { keep: Keep::Sealed, entries_max: 8, bytes_max: 1 << 20 };
+/// let mut cache = Cache::new(ring.as_fd(), budget)?;
+/// let message = Sealed::map(8192)?;
+/// let whole = cache.acquire(message.bytes())?;
+/// let start = message.bytes().start;
+/// let part = cache.acquire(start + 100..start + 200)?; // Covered by the same.
+/// assert_eq!(whole.buffer(), part.buffer());
+/// cache.release(part);
+/// cache.release(whole);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "a loan that is not given back keeps its registration for ever"]
 pub struct Loan {
@@ -140,6 +209,19 @@ pub struct Loan {
 }
 
 /// Why a registration is not kept.
+///
+/// ```
+/// use onrush_sys::lock::{Loan, Uncached};
+///
+/// fn advise(loan: &Loan) -> &'static str {
+///     match loan.uncached() {
+///         None => "found again for nothing",
+///         Some(Uncached::NotSealed) => "take Sealed memory, or Keep::Watched",
+///         Some(Uncached::Budget) => "a larger budget would help",
+///         Some(_) => "registered for each use",
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Uncached {
@@ -161,6 +243,19 @@ pub enum Uncached {
 }
 
 /// Why memory was not registered.
+///
+/// ```
+/// use std::os::fd::AsFd;
+/// use onrush_sys::lock::{Budget, Cache, CacheError, Keep, bare};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let ring = bare::ring()?;
+/// let budget = Budget { keep: Keep::Sealed, entries_max: 0, bytes_max: 1 };
+/// let refused = Cache::new(ring.as_fd(), budget);
+/// assert!(matches!(refused, Err(CacheError::Budget { entries_max: 0 })));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CacheError {

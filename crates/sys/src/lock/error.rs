@@ -13,6 +13,21 @@ use super::{AREAS_MAX, Kind, TABLES_MAX};
 use crate::memory::{CAP_IPC_LOCK, has_capability, memlock_limit_bytes, page_bytes};
 
 /// Why a range is not locked, or its frames not known. A failed lock has changed nothing.
+///
+/// ```
+/// use onrush_sys::lock::{Kind, LockError, Manager};
+///
+/// # fn main() -> Result<(), onrush_sys::lock::LockError> {
+/// // Nothing is mapped at the first page.
+/// match Manager::of_process().lock(0..4096, Kind::Resident) {
+///     Err(error @ LockError::Unmapped { .. }) => {
+///         assert!(error.to_string().contains("map memory there first"));
+///     }
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LockError {
@@ -166,6 +181,13 @@ pub enum LockError {
 
 impl LockError {
     /// Whether a larger limit or more rights would have helped.
+    ///
+    /// ```
+    /// use onrush_sys::lock::LockError;
+    ///
+    /// assert!(LockError::NotPermitted.is_permission());
+    /// assert!(!LockError::Empty { address: 4096 }.is_permission());
+    /// ```
     #[must_use]
     pub fn is_permission(&self) -> bool {
         matches!(

@@ -10,6 +10,14 @@ use super::{Kind, advise, pointer};
 use crate::memory::page_bytes;
 
 /// Consecutive frames of physical memory: one entry of a scatter/gather map.
+///
+/// ```
+/// use onrush_sys::lock::Block;
+///
+/// let block = Block { frame: 0x1234, frames: 16 };
+/// let (address, bytes) = (block.frame << 12, block.frames << 12); // With pages of 4 KiB.
+/// assert_eq!((address, bytes), (0x123_4000, 65_536));
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Block {
     /// The number of the first frame.
@@ -21,6 +29,19 @@ pub struct Block {
 /// How many pages of `bytes`, whole pages, are in memory before anybody locks them. For a shared segment
 /// none means that this is its first use: a lock makes the pages. After others have used it a lock finds
 /// them, and only maps them. Pages that are swapped out count as absent.
+///
+/// ```
+/// use onrush_sys::lock::{Kind, Manager, Segment, pages_in_memory};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let segment = Segment::sysv(64 << 10)?;
+/// assert_eq!(pages_in_memory(&segment.bytes())?, 0); // Nobody has used it: the paper's table 2.
+/// let area = Manager::of_process().lock(segment.bytes(), Kind::Resident)?;
+/// drop(area);
+/// assert_eq!(pages_in_memory(&segment.bytes())?, 16); // Table 1, from here on.
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 ///

@@ -14,6 +14,20 @@ use std::ops::Range;
 use super::Kind;
 
 /// How many handles hold each page of an interval, by kind.
+///
+/// ```
+/// use onrush_sys::lock::{Counts, Kind, Manager, pages_around};
+///
+/// # fn main() -> Result<(), onrush_sys::lock::LockError> {
+/// let buffer = vec![0u8; 8192];
+/// let manager = Manager::of_process();
+/// let _resident = manager.lock(pages_around(&buffer), Kind::Resident)?;
+/// let _pinned = manager.lock(pages_around(&buffer), Kind::Pinned)?;
+/// let counts = Counts { resident: 1, on_fault: 0, pinned: 1 };
+/// assert_eq!(manager.areas()[0].counts, counts);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counts {
     /// Handles of [`Kind::Resident`].

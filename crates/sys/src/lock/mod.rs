@@ -82,6 +82,21 @@ use crate::memory::{page_bytes, page_shift};
 pub const AREAS_MAX: usize = 1 << 18;
 
 /// In what way memory is locked.
+///
+/// ```
+/// use onrush_sys::lock::{Kind, Manager, pages_around};
+///
+/// # fn main() -> Result<(), onrush_sys::lock::LockError> {
+/// let buffer = vec![0u8; 8192];
+/// let manager = Manager::of_process();
+/// // No page fault in here; but the kernel may move the pages.
+/// let resident = manager.lock(pages_around(&buffer), Kind::Resident)?;
+/// // Nor that: a device may have their addresses.
+/// let pinned = manager.lock(pages_around(&buffer), Kind::Pinned)?;
+/// assert_eq!((resident.kind(), pinned.kind()), (Kind::Resident, Kind::Pinned));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
     /// All pages are brought in and stay in memory; the kernel may move them (`mlock2`).
@@ -93,6 +108,19 @@ pub enum Kind {
 }
 
 /// All locks of this process.
+///
+/// ```
+/// use onrush_sys::lock::{Kind, Manager, pages_around};
+///
+/// # fn main() -> Result<(), onrush_sys::lock::LockError> {
+/// let buffer = vec![0u8; 8192];
+/// let area = Manager::of_process().lock(pages_around(&buffer), Kind::Resident)?;
+/// println!("{:?}", Manager::of_process()); // How much is locked.
+/// drop(area);
+/// assert_eq!(Manager::of_process().totals().areas, 0);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Manager {
     inner: Mutex<Inner>,
     /// What it has mapped for good.
@@ -102,6 +130,24 @@ pub struct Manager {
 }
 
 /// A handle on locked memory. Dropping it unlocks what no other handle holds.
+///
+/// ```
+/// use onrush_sys::lock::{Kind, LockedArea, Manager, pages_around};
+///
+/// # fn main() -> Result<(), onrush_sys::lock::LockError> {
+/// struct Message {
+///     // Before the memory: what is declared first is dropped first.
+///     lock: LockedArea,
+///     bytes: Vec<u8>,
+/// }
+///
+/// let bytes = vec![7u8; 4096];
+/// let lock = Manager::of_process().lock(pages_around(&bytes), Kind::Pinned)?;
+/// let message = Message { lock, bytes };
+/// assert!(message.lock.is_held() && message.bytes[0] == 7);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping the handle unlocks the memory"]
 pub struct LockedArea {
@@ -113,6 +159,26 @@ pub struct LockedArea {
 }
 
 /// Memory with the same locks on every page: the paper's locked memory area.
+///
+/// ```
+/// use onrush_sys::lock::{Kind, Manager, pages_around};
+/// use onrush_sys::memory::page_bytes;
+///
+/// # fn main() -> Result<(), onrush_sys::lock::LockError> {
+/// let buffer = vec![0u8; 8 * page_bytes()];
+/// let pages = pages_around(&buffer);
+/// let half = pages.start..pages.start + 4 * page_bytes();
+/// let manager = Manager::of_process();
+/// let _whole = manager.lock(pages.clone(), Kind::Resident)?;
+/// let _half = manager.lock(half.clone(), Kind::Resident)?;
+/// let [first, second] = &manager.areas()[..] else {
+///     panic!("two intervals");
+/// };
+/// assert_eq!((&first.bytes, first.counts.resident), (&half, 2));
+/// assert_eq!((&second.bytes, second.counts.resident), (&(half.end..pages.end), 1));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Interval {
     /// Its addresses.
@@ -122,6 +188,20 @@ pub struct Interval {
 }
 
 /// How much is locked.
+///
+/// ```
+/// use onrush_sys::lock::{Kind, Manager, pages_around};
+///
+/// # fn main() -> Result<(), onrush_sys::lock::LockError> {
+/// let buffer = vec![0u8; 8192];
+/// let pages = pages_around(&buffer);
+/// let manager = Manager::of_process();
+/// let _twice = [manager.lock(pages.clone(), Kind::Pinned)?, manager.lock(pages.clone(), Kind::Pinned)?];
+/// let totals = manager.totals();
+/// assert_eq!((totals.areas, totals.pinned_bytes, totals.resident_bytes), (2, pages.len(), 0));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Totals {
     /// Handles that are out.
@@ -133,6 +213,16 @@ pub struct Totals {
 }
 
 /// The whole pages that `memory` lies in: what can be locked of it.
+///
+/// ```
+/// use onrush_sys::lock::pages_around;
+/// use onrush_sys::memory::page_bytes;
+///
+/// let numbers = [1u64, 2, 3];
+/// let pages = pages_around(&numbers);
+/// assert!(pages.start % page_bytes() == 0 && pages.len() % page_bytes() == 0);
+/// assert!(pages.contains(&numbers.as_ptr().addr()));
+/// ```
 pub fn pages_around<T>(memory: &[T]) -> Range<usize> {
     let page_bytes = page_bytes();
     let Range { start, end } = memory.as_ptr_range();
@@ -148,6 +238,19 @@ impl Manager {
     }
 
     /// Locks `bytes`, whole pages at addresses of this process, until the handle is dropped.
+    ///
+    /// ```
+    /// use onrush_sys::lock::{Kind, LockError, Manager, pages_around};
+    ///
+    /// # fn main() -> Result<(), onrush_sys::lock::LockError> {
+    /// let buffer = vec![0u8; 10_000];
+    /// let area = Manager::of_process().lock(pages_around(&buffer), Kind::Resident)?;
+    /// assert!(area.bytes().len() >= buffer.len());
+    /// let refused = Manager::of_process().lock(1..2, Kind::Resident);
+    /// assert!(matches!(refused, Err(LockError::Alignment { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -174,6 +277,18 @@ impl Manager {
     }
 
     /// Unlocks everything. Handles that are still out hold nothing any more.
+    ///
+    /// ```
+    /// use onrush_sys::lock::{Kind, Manager, pages_around};
+    ///
+    /// # fn main() -> Result<(), onrush_sys::lock::LockError> {
+    /// let buffer = vec![0u8; 8192];
+    /// let area = Manager::of_process().lock(pages_around(&buffer), Kind::Pinned)?;
+    /// Manager::of_process().cleanup();
+    /// assert!(!area.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cleanup(&self) {
         let mut inner = self.inner();
         for held in inner.areas.take_all() {
@@ -182,6 +297,20 @@ impl Manager {
     }
 
     /// What is locked and how often, by address.
+    ///
+    /// ```
+    /// use onrush_sys::lock::{Kind, Manager, pages_around};
+    ///
+    /// # fn main() -> Result<(), onrush_sys::lock::LockError> {
+    /// let buffer = vec![0u8; 8192];
+    /// let area = Manager::of_process().lock(pages_around(&buffer), Kind::Resident)?;
+    /// for interval in Manager::of_process().areas() {
+    ///     println!("{:#x?}: {:?}", interval.bytes, interval.counts);
+    /// }
+    /// assert_eq!(Manager::of_process().areas()[0].bytes, area.bytes());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn areas(&self) -> Vec<Interval> {
         let inner = self.inner();
@@ -269,6 +398,22 @@ impl LockedArea {
     /// The number of the physical frame behind every page, in order, after touching it. Only those of
     /// [`Kind::Pinned`] memory stay what they are.
     ///
+    /// ```
+    /// use onrush_sys::lock::{Kind, LockError, Manager, pages_around};
+    /// use onrush_sys::memory::page_bytes;
+    ///
+    /// # fn main() -> Result<(), onrush_sys::lock::LockError> {
+    /// let buffer = vec![0u8; 8192];
+    /// let area = Manager::of_process().lock(pages_around(&buffer), Kind::Pinned)?;
+    /// match area.pages() {
+    ///     Ok(frames) => assert_eq!(frames.len(), area.bytes().len() / page_bytes()),
+    ///     Err(LockError::FramesHidden) => println!("only for those with CAP_SYS_ADMIN"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`LockError::FramesHidden`] without CAP_SYS_ADMIN; never a zero for an address.
@@ -280,6 +425,20 @@ impl LockedArea {
     }
 
     /// The runs of consecutive frames, in order: the entries of a scatter/gather map.
+    ///
+    /// ```
+    /// use onrush_sys::lock::{Kind, Manager, pages_around};
+    ///
+    /// # fn main() -> Result<(), onrush_sys::lock::LockError> {
+    /// let buffer = vec![0u8; 64 << 10];
+    /// let area = Manager::of_process().lock(pages_around(&buffer), Kind::Pinned)?;
+    /// if let Ok(blocks) = area.blocks() {
+    ///     let pages: usize = blocks.iter().map(|block| block.frames).sum();
+    ///     assert!(blocks.len() <= pages); // Fewer entries than pages, where frames follow one another.
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///

@@ -37,6 +37,18 @@ use crate::memory::page_bytes;
 pub const SEALED_MAX: usize = 4096;
 
 /// Sealed memory, zeroed at first. Dropped, it waits for the next who wants as much.
+///
+/// ```
+/// use onrush_sys::lock::{Kind, Manager, Sealed};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut frame = Sealed::map(64 << 10)?;
+/// let lock = Manager::of_process().lock(frame.bytes(), Kind::Pinned)?;
+/// frame.fill(7); // What the lock pins is what this writes, for as long as the process lives.
+/// assert!(lock.is_held());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Sealed {
     manager: &'static Manager,

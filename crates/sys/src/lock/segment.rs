@@ -31,6 +31,18 @@ use crate::memory::page_bytes;
 
 /// A mapping of memory that other processes may map too. Dropping it detaches it; locks on it do not keep
 /// it, but pinned pages stay until their handle is dropped.
+///
+/// ```
+/// use onrush_sys::lock::{Segment, memfd};
+///
+/// # fn main() -> Result<(), onrush_sys::lock::SegmentError> {
+/// let file = memfd(8192)?;
+/// let one = Segment::map(&file, 8192)?;
+/// let other = Segment::map(&file, 8192)?; // As another process would that has the descriptor.
+/// assert!(one.bytes() != other.bytes() && one.sysv_id().is_none());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Segment {
     bytes: Range<usize>,
@@ -38,6 +50,14 @@ pub struct Segment {
 }
 
 /// Why there is no segment.
+///
+/// ```
+/// use onrush_sys::lock::{Segment, SegmentError};
+///
+/// assert!(matches!(Segment::sysv(0), Err(SegmentError::Size { bytes_total: 0 })));
+/// let error = Segment::attach_sysv(-1).unwrap_err();
+/// assert!(error.to_string().contains("does its maker still run"));
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SegmentError {
@@ -95,6 +115,16 @@ pub enum SegmentError {
 impl Segment {
     /// Makes a SysV segment and attaches it. It exists as long as somebody has it attached, whatever
     /// becomes of this process.
+    ///
+    /// ```
+    /// use onrush_sys::lock::Segment;
+    ///
+    /// # fn main() -> Result<(), onrush_sys::lock::SegmentError> {
+    /// let segment = Segment::sysv(10_000)?;
+    /// assert!(segment.bytes().len() >= 10_000 && segment.sysv_id().is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn sysv(bytes_total: usize) -> Result<Self, SegmentError> {
         check(bytes_total)?;
         let flags = libc::IPC_CREAT | 0o600;
@@ -115,6 +145,18 @@ impl Segment {
     }
 
     /// Attaches the SysV segment that another process, or this one, has made.
+    ///
+    /// ```
+    /// use onrush_sys::lock::Segment;
+    ///
+    /// # fn main() -> Result<(), onrush_sys::lock::SegmentError> {
+    /// let ours = Segment::sysv(4096)?;
+    /// let id = ours.sysv_id().expect("SysV segments have one"); // Told to another process, which does:
+    /// let theirs = Segment::attach_sysv(id)?;
+    /// assert_eq!(theirs.bytes().len(), ours.bytes().len());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn attach_sysv(id: i32) -> Result<Self, SegmentError> {
         let failed = |source| SegmentError::Attach { id, source };
         // SAFETY: all zeros is a valid value of this plain C structure.
@@ -136,6 +178,19 @@ impl Segment {
     }
 
     /// Maps the first `bytes_total` bytes of a file, a memfd or POSIX shared memory, shared and writable.
+    ///
+    /// ```
+    /// use std::fs::File;
+    /// use onrush_sys::lock::Segment;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let file = tempfile::tempfile()?;
+    /// file.set_len(8192)?;
+    /// let segment = Segment::map(&file, 8192)?; // May be resident; pinned only if it is in memory (tmpfs).
+    /// assert_eq!(segment.bytes().len(), 8192);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn map(file: &File, bytes_total: usize) -> Result<Self, SegmentError> {
         check(bytes_total)?;
         let bytes_total = bytes_total.next_multiple_of(page_bytes());
@@ -182,6 +237,17 @@ impl Drop for Segment {
 
 /// A new anonymous file of `bytes_total` bytes in memory, for [`Segment::map`]; whoever gets its descriptor
 /// can map it too.
+///
+/// ```
+/// use onrush_sys::lock::{Kind, Manager, Segment, memfd};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let segment = Segment::map(&memfd(64 << 10)?, 64 << 10)?;
+/// let area = Manager::of_process().lock(segment.bytes(), Kind::Pinned)?;
+/// assert!(area.is_held());
+/// # Ok(())
+/// # }
+/// ```
 pub fn memfd(bytes_total: usize) -> Result<File, SegmentError> {
     check(bytes_total)?;
     // SAFETY: the name is a C string; memfd_create has no other preconditions.
@@ -191,6 +257,19 @@ pub fn memfd(bytes_total: usize) -> Result<File, SegmentError> {
 
 /// POSIX shared memory of this name, made if there is none, `bytes_total` bytes long. [`unlink_posix`]
 /// takes the name away again.
+///
+/// ```
+/// use onrush_sys::lock::{Segment, posix, unlink_posix};
+///
+/// # fn main() -> Result<(), onrush_sys::lock::SegmentError> {
+/// let name = format!("/onrush-example-{}", std::process::id());
+/// let ours = Segment::map(&posix(&name, 8192)?, 8192)?;
+/// let theirs = Segment::map(&posix(&name, 8192)?, 8192)?; // By name, in any process.
+/// unlink_posix(&name)?;
+/// assert_eq!(ours.bytes().len(), theirs.bytes().len());
+/// # Ok(())
+/// # }
+/// ```
 pub fn posix(name: &str, bytes_total: usize) -> Result<File, SegmentError> {
     check(bytes_total)?;
     let flags = libc::O_CREAT | libc::O_RDWR | libc::O_CLOEXEC;
@@ -201,6 +280,19 @@ pub fn posix(name: &str, bytes_total: usize) -> Result<File, SegmentError> {
 }
 
 /// Takes the name of POSIX shared memory away; who has mapped it keeps it.
+///
+/// ```
+/// use onrush_sys::lock::{posix, unlink_posix};
+///
+/// # fn main() -> Result<(), onrush_sys::lock::SegmentError> {
+/// let name = format!("/onrush-example-name-{}", std::process::id());
+/// let file = posix(&name, 4096)?;
+/// unlink_posix(&name)?;
+/// assert!(unlink_posix(&name).is_err());
+/// assert_eq!(file.metadata().map(|m| m.len()).ok(), Some(4096)); // Still there for those who have it.
+/// # Ok(())
+/// # }
+/// ```
 pub fn unlink_posix(name: &str) -> Result<(), SegmentError> {
     let name = c_string(name, 0)?;
     // SAFETY: the name is a C string.

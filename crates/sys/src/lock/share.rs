@@ -69,6 +69,14 @@ impl Manager {
 }
 
 /// Whether a ring can share the pins of this process's manager. Tried once, with a page.
+///
+/// ```
+/// use onrush_sys::lock::rings_share_pins;
+///
+/// let rings = 4;
+/// let pins = if rings_share_pins() { 1 } else { rings };
+/// println!("64 MiB for {rings} rings count as {} MiB", 64 * pins);
+/// ```
 pub fn rings_share_pins() -> bool {
     static SHARE: OnceLock<bool> = OnceLock::new();
     *SHARE.get_or_init(|| {

@@ -374,6 +374,27 @@ fn a_lock_on_fault_takes_nothing_from_a_resident_one() {
     assert_eq!(memory.locked_count(), 0);
 }
 
+/// No watcher is told of guards. Who holds watched memory resident, too, need not fear them.
+#[test]
+fn the_kernel_puts_no_guards_into_resident_memory() {
+    const GUARD_INSTALL: libc::c_int = 102;
+    let memory = Memory::anonymous(2);
+    // SAFETY: the range is our own mapping, to which no reference exists.
+    let install =
+        || unsafe { libc::madvise(pointer(&memory.pages(0..1)).cast(), PAGE, GUARD_INSTALL) };
+    let area = Manager::of_process().lock(memory.pages(0..2), Kind::OnFault);
+    let area = area.expect("two pages can be locked");
+    assert_eq!(install(), -1);
+    assert_eq!(
+        io::Error::last_os_error().raw_os_error(),
+        Some(libc::EINVAL)
+    );
+    area.unlock();
+    if install() != 0 {
+        onrush_testkit::skip::record("this kernel knows no guards (Linux 6.13)");
+    }
+}
+
 #[test]
 fn a_part_unmapped_while_locked_does_not_keep_the_rest_locked() {
     let memory = Memory::anonymous(6);
