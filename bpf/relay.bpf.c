@@ -5,16 +5,26 @@
 // The packet is addressed anew in place and cloned for each member, lane by lane: a lane's members are sent to through
 // one device from one address and port. Nothing of it enters a user's process.
 //
-// Members and lanes lie in two halves. `control` says which half counts; a run says that it is in that half for as long
-// as it is, so that the other half may be written, and this one as soon as all who are in it have left.
+// A packet goes round in slices: what a device's far end, or its queue, takes at once is less than there may be members.
+// After a slice the packet is put behind the packets that it has become, in this processor's queue of arrivals, with
+// its place in the mark; so it comes back here when those are out of the way, and their memory is still in the cache.
+// One packet is on its way at a time, in the order of their numbers; others wait in that same queue.
+//
+// Members and lanes lie in two halves. `control` says which half counts; the packet that is on its way says in which
+// half it is, so that the other may be written, and this one as soon as it has left.
 
 #include "fan.h"
 
 #define LANES_MAX 64
 #define TTL 64
+#define WAITING_MAX 128 /* packets, in queues of which the smallest takes a thousand */
+#define MARK 0x5b /* the upper seven bits of a packet's that comes back; then its number, and the next member */
+#define LOST_NS 1000000000ll /* as in ingress.rs */
+#define ALL 0xffffffff
 
 // Set by the loader before the program is verified.
 const volatile __u32 MEMBERS_MAX = 1;
+const volatile __u32 SLICE = 250; /* packets */
 const volatile __u32 IS_IPV4 = 0; /* what is taken */
 const volatile __u32 IS_IPV6 = 0;
 const volatile __u32 IS_ANY = 0; /* sent to any address of this machine */
@@ -28,9 +38,11 @@ struct lane {
 	__be16 port;
 	__u8 mac[6];
 	__u32 ifindex;
-	__u32 first; /* member, within the half */
+	__u32 first; /* member, within the half; lanes follow upon each other */
 	__u32 count;
 	__u32 is_ipv6;
+	__u32 slice; /* packets that the device takes at once */
+	__u32 cuts; /* trains are cut before the device */
 };
 
 // Mirrored by `Control`. Written by the loader alone.
@@ -42,8 +54,14 @@ struct control {
 
 // Mirrored by `Running`. Written here alone.
 struct running {
-	__u32 runs[2];
-	__u64 packets[2]; /* given to the members of a half, since ever */
+	__u32 head; /* number of the packet whose turn it is */
+	__u32 tail; /* that the next has */
+	__u32 half; /* where the packet is that is on its way */
+	__u32 ports; /* its ports, which nobody else's has, nor its number */
+	__u64 at_ns; /* when it was last seen */
+	__u64 packets[2]; /* that were for the members of a half, since ever */
+	__u64 overruns[2]; /* of these, what nobody got: too many waited */
+	__u8 skipped[256]; /* numbers of packets that did not fit where they had to wait */
 };
 
 // Mirrored by `Heard`.
@@ -117,8 +135,10 @@ struct context {
 	struct frame frame;
 	__u32 is_ipv6;
 	__u32 half;
+	__u32 position; /* the next member, within the half */
+	__u32 budget; /* packets that are left of the slice */
+	__u32 is_more; /* members are left */
 	__u32 first;
-	__u32 error;
 	__u64 clones;
 	__u64 refused;
 };
@@ -191,16 +211,35 @@ static long one_lane(__u32 i, struct context *context)
 	struct lane *lane = bpf_map_lookup_elem(&lanes, &slot);
 	if (!lane)
 		return 1;
+	__u32 end = lane->first + lane->count;
+	if (context->position >= end)
+		return 0;
+	__u32 count = end - context->position;
 	if (lane->is_ipv6 != context->is_ipv6) {
 		// What came by one IP version can not go on by the other.
-		context->refused += (__u64)lane->count * context->frame.packets;
+		context->clones += (__u64)count * context->frame.packets;
+		context->refused += (__u64)count * context->frame.packets;
+		context->position = end;
 		return 0;
 	}
+	__u32 each = lane->cuts ? context->frame.packets : 1;
+	__u32 room = (context->budget < lane->slice ? context->budget : lane->slice) / each;
+	if (!room && context->budget == SLICE)
+		room = 1;
+	if (count > room && context->budget != ALL) {
+		count = room;
+		context->is_more = 1;
+	}
+	if (!count)
+		return 1;
 	if (!(context->is_ipv6 ? from_lane_ipv6(context, lane) : from_lane_ipv4(context, lane)))
 		return 1;
-	context->first = context->half * MEMBERS_MAX + lane->first;
-	bpf_loop(lane->count, one_member, context, 0);
-	return 0;
+	context->first = context->half * MEMBERS_MAX + context->position;
+	bpf_loop(count, one_member, context, 0);
+	context->position += count;
+	if (context->budget != ALL)
+		context->budget -= context->budget < count * each ? context->budget : count * each;
+	return context->is_more != 0;
 }
 
 static __always_inline _Bool is_address(const __be32 *to, _Bool is_ipv6)
@@ -278,7 +317,7 @@ static __always_inline void follow(struct heard *heard, const struct rtp *rtp, _
 }
 
 static __always_inline void hear(struct heard *heard, struct __sk_buff *skb, const __be32 *from,
-				 __be16 port, __u32 is_ipv6)
+				 __be16 port, __u32 is_ipv6, __u64 now_ns)
 {
 	__u32 packets = skb->gso_segs ? skb->gso_segs : 1;
 	__u32 header = is_ipv6 ? sizeof(struct frame_ipv6) : sizeof(struct frame_ipv4);
@@ -287,7 +326,6 @@ static __always_inline void hear(struct heard *heard, struct __sk_buff *skb, con
 	_Bool is_read = !bpf_skb_load_bytes(skb, header, &rtp, sizeof rtp);
 	_Bool is_rtp = is_read && rtp.version >> 6 == 2 && (rtp.kind < 192 || rtp.kind > 223);
 	_Bool is_ts = is_read && rtp.version == 0x47;
-	__u64 now_ns = bpf_ktime_get_ns();
 	bpf_spin_lock(&heard->lock);
 	if (heard->datagrams &&
 	    (heard->from[0] != from[0] || heard->from[1] != from[1] || heard->from[2] != from[2] ||
@@ -311,47 +349,150 @@ static __always_inline void hear(struct heard *heard, struct __sk_buff *skb, con
 	bpf_spin_unlock(&heard->lock);
 }
 
-// The half that counts, entered; 2 if it changes faster than it can be entered.
-static __always_inline __u32 enter(volatile struct control *control, struct running *running)
+// The half that counts, entered. Said before it is looked at again: who writes `active` looks at `half` afterwards.
+static __always_inline void enter(volatile struct control *control, volatile struct running *running)
 {
 	for (int i = 0; i < 8; i++) {
 		__u32 half = control->active & 1;
-		__sync_fetch_and_add(&running->runs[half], 1);
+		__sync_lock_test_and_set(&running->half, half);
 		if ((control->active & 1) == half)
-			return half;
-		__sync_fetch_and_add(&running->runs[half], -1);
+			return;
 	}
-	return 2;
+}
+
+// Whether the packet whose turn it is has not been seen for so long that it never will: its device went down with it.
+static __always_inline _Bool is_lost(volatile struct running *running, __u64 now_ns)
+{
+	// Another processor may have seen it since.
+	return (__s64)(now_ns - running->at_ns) >= LOST_NS;
+}
+
+// The next packet's turn.
+static __always_inline void leave(volatile struct running *running)
+{
+	for (int i = 0; i < WAITING_MAX; i++) {
+		__u32 head = __sync_fetch_and_add(&running->head, 1) + 1;
+		if (!running->skipped[head & 255])
+			return;
+		running->skipped[head & 255] = 0;
+	}
+}
+
+// Puts the packet, or what is left of its way, at the end of this processor's queue of arrivals; whether it fitted.
+static __always_inline _Bool again(struct __sk_buff *skb, __u32 number, __u32 position)
+{
+	skb->mark = MARK << 25 | (number & 255) << 17 | position;
+	long error = bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+	skb->mark = 0;
+	return !error;
+}
+
+// Nobody gets it.
+static __always_inline void overrun(struct __sk_buff *skb, struct control *control,
+				    struct running *running)
+{
+	__u32 half = control->active & 1, packets = skb->gso_segs ? skb->gso_segs : 1;
+	__sync_fetch_and_add(&running->packets[half], packets);
+	__sync_fetch_and_add(&running->overruns[half], packets);
+}
+
+static __always_inline __u32 ports_at(__u32 is_ipv6)
+{
+	return is_ipv6 ? offsetof(struct frame_ipv6, udp) : offsetof(struct frame_ipv4, udp);
+}
+
+// A slice of the packet's way from `position` on; and all of it if it could not come back.
+static __always_inline int go(struct __sk_buff *skb, struct control *control, struct running *running,
+			      struct heard *heard, __u32 number, __u32 position)
+{
+	__u32 half = running->half & 1, is_ipv6 = skb->protocol == bpf_htons(ETH_P_IPV6);
+	struct context context = {
+		.skb = skb, .is_ipv6 = is_ipv6, .half = half, .position = position,
+	};
+	skb->mark = 0;
+	if (!(is_ipv6 ? frame_read_ipv6(skb, &context.frame) : frame_read_ipv4(skb, &context.frame))) {
+		leave(running);
+		return TC_ACT_SHOT;
+	}
+	bpf_set_hash_invalid(skb);
+	context.budget = SLICE;
+	bpf_loop(control->lanes[half], one_lane, &context, 0);
+	if (context.is_more) {
+		bpf_skb_load_bytes(skb, ports_at(is_ipv6), &running->ports, sizeof running->ports);
+		if (!again(skb, number, context.position)) {
+			context.budget = ALL;
+			context.is_more = 0;
+			bpf_loop(control->lanes[half], one_lane, &context, 0);
+		}
+	}
+	__sync_fetch_and_add(&heard->clones, context.clones);
+	__sync_fetch_and_add(&heard->refused, context.refused);
+	if (!context.is_more) {
+		__sync_fetch_and_add(&running->packets[half], context.frame.packets);
+		leave(running);
+	}
+	return TC_ACT_SHOT;
 }
 
 SEC("classifier")
 int relay(struct __sk_buff *skb)
 {
-	__u32 zero = 0, is_ipv6 = 0;
-	__be32 from[4] = {};
-	__be16 port = 0;
-	if (!is_ours(skb, from, &port, &is_ipv6))
-		return TC_ACT_UNSPEC;
+	__u32 zero = 0, is_ipv6 = 0, ports = 0, mark = skb->mark;
 	struct heard *heard = bpf_map_lookup_elem(&heards, &zero);
 	struct control *control = bpf_map_lookup_elem(&controls, &zero);
 	struct running *running = bpf_map_lookup_elem(&runnings, &zero);
 	if (!heard || !control || !running)
 		return TC_ACT_UNSPEC;
-	hear(heard, skb, from, port, is_ipv6);
-	struct context context = { .skb = skb, .is_ipv6 = is_ipv6 };
-	if (!(is_ipv6 ? frame_read_ipv6(skb, &context.frame) : frame_read_ipv4(skb, &context.frame)))
+	_Bool is_new = mark >> 25 != MARK;
+	__u32 number = mark >> 17 & 255, position = mark & 0x1ffff;
+	__u64 now_ns = bpf_ktime_get_ns();
+	if (!is_new && position) {
+		is_ipv6 = skb->protocol == bpf_htons(ETH_P_IPV6);
+		bpf_skb_load_bytes(skb, ports_at(is_ipv6), &ports, sizeof ports);
+		if (number != (running->head & 255) || ports != running->ports)
+			return TC_ACT_UNSPEC;
+		running->at_ns = now_ns;
+		return go(skb, control, running, heard, number, position);
+	}
+	__be32 from[4] = {};
+	__be16 port = 0;
+	if (!is_ours(skb, from, &port, &is_ipv6))
+		return TC_ACT_UNSPEC;
+	if (is_new) {
+		hear(heard, skb, from, port, is_ipv6, now_ns);
+		if (running->head == running->tail)
+			running->at_ns = now_ns;
+		if (running->tail - running->head >= WAITING_MAX && !is_lost(running, now_ns)) {
+			overrun(skb, control, running);
+			return TC_ACT_SHOT;
+		}
+		number = __sync_fetch_and_add(&running->tail, 1);
+	}
+	__u32 ahead = number - running->head;
+	if (!is_new) {
+		ahead &= 255;
+		if (ahead >= WAITING_MAX)
+			return TC_ACT_SHOT;
+	}
+	if (ahead && is_lost(running, now_ns)) {
+		running->at_ns = now_ns;
+		__sync_fetch_and_add(&running->head, ahead);
+		ahead = 0;
+	}
+	if (ahead) {
+		if (!again(skb, number, 0)) {
+			overrun(skb, control, running);
+			running->skipped[number & 255] = 1;
+			if (((running->head ^ number) & 255) == 0) {
+				running->skipped[number & 255] = 0;
+				leave(running);
+			}
+		}
 		return TC_ACT_SHOT;
-	__u32 half = enter(control, running);
-	if (half > 1)
-		return TC_ACT_SHOT;
-	context.half = half;
-	bpf_set_hash_invalid(skb);
-	bpf_loop(control->lanes[half], one_lane, &context, 0);
-	__sync_fetch_and_add(&running->packets[half], context.frame.packets);
-	__sync_fetch_and_add(&running->runs[half], -1);
-	__sync_fetch_and_add(&heard->clones, context.clones);
-	__sync_fetch_and_add(&heard->refused, context.refused);
-	return TC_ACT_SHOT;
+	}
+	running->at_ns = now_ns;
+	enter(control, running);
+	return go(skb, control, running, heard, number, 0);
 }
 
 char _license[] SEC("license") = "Dual MIT/GPL";

@@ -29,6 +29,8 @@ fn compile(source: &Path, object: &Path) -> Result<(), String> {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets CARGO_CFG_TARGET_ARCH");
     let output = Command::new("clang")
         .args(["-O2", "-g", "-Wall", "-Werror", "-target", "bpf"])
+        // Atomic exchange: Linux 5.12, which is older than tcx.
+        .arg("-mcpu=v3")
         .arg(format!("-I/usr/include/{arch}-linux-gnu"))
         .arg("-c")
         .arg(source)

@@ -9,13 +9,13 @@ use clap::{Args, ValueHint};
 use indicatif::{ProgressBar, ProgressStyle};
 use onrush_measure::experiment::Record;
 use onrush_measure::group::report::Report;
-use onrush_measure::group::{self, GroupRecord, Load, Settings};
+use onrush_measure::group::{self, Change, GroupRecord, Load, Settings};
 use onrush_testkit::testbed::Mode;
 
 /// What a group send costs as the group grows, by each way
 ///
 /// Sends datagrams and trains to groups of 1 to 4000 members by each way of group unicast, turn about,
-/// with the group replaced before every send and not; a sink counts what arrives. With 480 members the
+/// with the group replaced before every send, one member of it, and none; a sink counts what arrives. With 480 members the
 /// program at the device is to cost at most a third of a loop of sendto and half of sendmmsg for single
 /// packets, and a fortieth of the loop for trains of 40; replacing the group is to add at most 5 %.
 /// Then drops datagrams at points of their way, to tell where their time goes. Takes the better part of
@@ -50,6 +50,14 @@ pub(crate) struct Group {
     #[arg(long, value_name = "WAY", value_delimiter = ',')]
     ways: Option<Vec<String>>,
 
+    /// What happens to the group before a send: none, all, one
+    #[arg(long, value_name = "CHANGE", value_delimiter = ',')]
+    changes: Option<Vec<Change>>,
+
+    /// Give each member an address of its own, behind one gateway
+    #[arg(long)]
+    spread: bool,
+
     /// Runs of everything [default: 10; quick: 5]
     #[arg(long, value_name = "N")]
     repeats: Option<u32>,
@@ -61,6 +69,14 @@ pub(crate) struct Group {
     /// Only with trains cut by the device
     #[arg(long)]
     uso: bool,
+
+    /// Only with trains cut by the kernel, before the device
+    #[arg(long, conflicts_with = "uso")]
+    software_gso: bool,
+
+    /// Slice nothing: leave figure 5 out
+    #[arg(long)]
+    unsliced: bool,
 }
 
 /// Carries it out, or prints one that was.
@@ -109,14 +125,21 @@ impl Group {
             members: self.members.clone().unwrap_or(base.members),
             loads: self.loads.clone().unwrap_or(base.loads),
             ways: self.ways.clone().unwrap_or(base.ways),
+            changes: self.changes.clone().unwrap_or(base.changes),
+            spread: self.spread,
             repeats: self.repeats.unwrap_or(base.repeats),
             sends: self.sends.unwrap_or(base.sends),
-            modes: if self.uso {
-                vec![Mode::Uso]
-            } else {
-                base.modes
+            modes: match (self.uso, self.software_gso) {
+                (true, _) => vec![Mode::Uso],
+                (_, true) => vec![Mode::SoftwareGso],
+                _ => base.modes,
             },
-            ..base
+            sliced_bytes: if self.unsliced {
+                Vec::new()
+            } else {
+                base.sliced_bytes
+            },
+            packets_max: base.packets_max,
         }
     }
 }

@@ -18,12 +18,12 @@ use crate::units::{Rate, Time};
 /// How many receivers of a live stream one processor holds on time
 ///
 /// A source sends one stream of 4 Mbit/s, a packet at a time; the relay gives it to more and more
-/// receivers, without a delay and with one of 20ms, on a processor of its own. A sink counts what
+/// receivers, without a delay and with one of 20ms, on a processor where it also arrives. A sink counts what
 /// arrives, and how late: from the source's send to the receiver. On time is a packet that is no later
 /// than the delay and 20 ms; receivers are held if none of their packets is lost and 99.9 % are on time.
 /// 3000 are to be held without a delay, in the kernel (for less than in a process) and not, and 10,000
-/// with 20ms. Takes about three minutes. Needs root and two processors, widens the machine's
-/// net.core.netdev_max_backlog while it relays in the kernel, and is worth as much as the machine is quiet.
+/// with 20ms. Takes about four minutes. Needs root and two processors, and is worth as much as the machine
+/// is quiet.
 #[derive(Args, Debug)]
 pub(crate) struct RelayBench {
     /// Only what is judged, shorter and once

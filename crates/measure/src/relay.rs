@@ -1,8 +1,8 @@
 //! `onrush bench relay`: how many receivers of one live stream a processor holds on time.
 //!
 //! A source on another processor sends one stream, evenly paced, into a [testbed](onrush_testkit::testbed); the relay
-//! of the server, its thread pinned, gives it to so many receivers across the veth pair, where the sink counts and
-//! drops. The source's timestamps are the clock, so what the sink sees as lateness is the whole way from the source's
+//! of the server, on whose processor packets arrive too, gives it to so many receivers across the veth pair, where the
+//! sink counts and drops. The source's timestamps are the clock, so what the sink sees as lateness is the whole way from the source's
 //! send to the receiver, and no packet's own is left out. Receivers are held on time if every packet arrived once and
 //! 99.9 % of them within the delay that was allowed and [`BUDGET_NS`] more. A run that is not held is no failure; it
 //! says where the end is.
@@ -23,7 +23,7 @@ use onrush_sys::group::Way;
 use onrush_sys::thread::pin_to;
 use onrush_testkit::sink::{Sink, SinkError};
 use onrush_testkit::testbed::{
-    Mode, Options, RCV_DEVICE, RCV_IPV4, SND_IPV4, Testbed, TestbedError,
+    Mode, Options, RCV_DEVICE, RCV_IPV4, SND_DEVICE, SND_IPV4, Testbed, TestbedError,
 };
 use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T, ticks};
 use serde::{Deserialize, Serialize};
@@ -170,7 +170,10 @@ pub fn carry_out(
         let cores = cores.len();
         return Err(RelayBenchError::Cores { cores });
     };
-    environment.network = format!("veth pair, sink at tc ingress; {}", settings.mode.name());
+    environment.network = format!(
+        "veth pair, arrivals by a thread of the kernel on the relay's processor, sink at tc ingress; {}",
+        settings.mode.name()
+    );
     // On a thread of its own: whatever it starts stays on its processor.
     thread::scope(|scope| {
         let experiment = scope.spawn(|| {
@@ -209,9 +212,7 @@ fn run(
     let last = u32::from(PORT_FIRST) + case.receivers - 1;
     let last = u16::try_from(last).expect("checked against RECEIVERS_MAX");
     let sink = Sink::attach_by_clock(&testbed.rcv, RCV_DEVICE, PORT_FIRST..=last, LOOK_EVERY)?;
-    let in_kernel = case.way.as_deref() == Some(IN_KERNEL);
-    let backlog = in_kernel.then(Backlog::widen).transpose();
-    let _backlog = backlog.map_err(system("widen net.core.netdev_max_backlog"))?;
+    take_in_on(&testbed, core)?;
     let relay = testbed.snd.run(|| start(case, core))?;
     let channel = &relay.channels()[0];
     let receivers: Vec<_> = (PORT_FIRST..=last)
@@ -226,13 +227,7 @@ fn run(
     wait_until(|| channel.told().members == receivers.len());
     let source = source(&testbed)?;
     let (before, after) = thread::scope(|scope| {
-        // Where packets arrive there they are replicated: in the source's own call, over a veth pair.
-        let feeder = in_kernel.then_some(core);
-        let source = &source;
-        let source = scope.spawn(move || {
-            feeder.map_or(Ok(()), pin_to)?;
-            feed(source, packets, gap_ns)
-        });
+        let source = scope.spawn(|| feed(&source, packets, gap_ns));
         thread::sleep(Duration::from_nanos(settings.warm_up_ns));
         let before = Snapshot::take(&sink, core, awake);
         let sent = source.join().expect("the source does not panic");
@@ -342,25 +337,37 @@ impl Snapshot {
     }
 }
 
-/// The machine's `net.core.netdev_max_backlog`, wide for as long as this lives: a veth pair drops what is beyond it of
-/// the packets of one pass, which a network card would send.
-struct Backlog {
-    before: String,
+/// Has packets arrive on this processor, as from a network card whose interrupts go there: a veth pair delivers them on
+/// the sender's. The thread of the kernel that does so joins packets to trains where it has fallen behind (GRO).
+fn take_in_on(testbed: &Testbed, core: usize) -> Result<(), RelayBenchError> {
+    let tool = |program, arguments: &[&str]| {
+        let done = testbed.snd.tool(program, arguments);
+        done.map_err(TestbedError::from)
+    };
+    let before = kernel_threads(NAPI_NAME);
+    let join = ["gro", "on", "rx-udp-gro-forwarding", "on"];
+    tool("ethtool", &[&["-K", SND_DEVICE], &join[..]].concat())?;
+    let command =
+        format!("mount -t sysfs sysfs /sys && echo 1 > /sys/class/net/{SND_DEVICE}/threaded");
+    tool("unshare", &["--mount", "sh", "-c", &command])?;
+    for thread in kernel_threads(NAPI_NAME) {
+        if !before.contains(&thread) {
+            tool("taskset", &["-pc", &core.to_string(), &thread])?;
+        }
+    }
+    Ok(())
 }
 
-impl Backlog {
-    fn widen() -> io::Result<Self> {
-        let before = fs::read_to_string(BACKLOG)?;
-        fs::write(BACKLOG, "1000000")?;
-        Ok(Self { before })
-    }
-}
-
-impl Drop for Backlog {
-    fn drop(&mut self) {
-        // It could be written before.
-        drop(fs::write(BACKLOG, &self.before));
-    }
+/// Threads of that name, the kernel's among them.
+fn kernel_threads(prefix: &str) -> Vec<String> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let threads = entries.filter(|entry| {
+        let comm = fs::read_to_string(entry.path().join("comm"));
+        comm.is_ok_and(|comm| comm.starts_with(prefix))
+    });
+    threads
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
 }
 
 fn relay_is_done(channel: &Channel, packets: u64) {
@@ -451,9 +458,14 @@ impl Settings {
             };
             all.iter().map(case).collect()
         };
-        let mut cases = steps(None, 0, 3000, &[3000, 6000, 9000]);
-        cases.extend(steps(Some(IN_KERNEL), 0, 3000, &[3000, 6000, 9000]));
-        cases.extend(steps(None, 20_000_000, 10_000, &[10_000, 20_000, 30_000]));
+        let mut cases = steps(None, 0, 3000, &[100, 3000, 12_000, 24_000]);
+        cases.extend(steps(
+            Some(IN_KERNEL),
+            0,
+            3000,
+            &[100, 3000, 12_000, 24_000],
+        ));
+        cases.extend(steps(None, 20_000_000, 10_000, &[10_000, 15_000, 30_000]));
         Self {
             rate_bps: 4_000_000,
             warm_up_ns: 1_000_000_000,
@@ -529,7 +541,8 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> RelayBenchError {
     move |source| RelayBenchError::System { what, source }
 }
 
-const BACKLOG: &str = "/proc/sys/net/core/netdev_max_backlog";
+/// Of the kernel's threads that take in what arrives at the relay's device.
+const NAPI_NAME: &str = "napi/v0";
 
 /// Seven transport packets.
 const PAYLOAD_BYTES: usize = 7 * 188;

@@ -71,7 +71,7 @@ impl Receiver {
     pub fn new(socket: UdpSocket) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         set_flag(&socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL)?;
-        let is_segmented = set_flag(&socket, libc::SOL_UDP, libc::UDP_GRO).is_ok();
+        let is_segmented = join_arrivals(&socket).is_ok();
         // SAFETY: all of a Slot is bytes, integers and pointers, for which zero is a value.
         let slots = (0..BATCH_MAX).map(|_| unsafe { mem::zeroed::<Slot>() });
         // SAFETY: an mmsghdr is integers and pointers, for which zero is a value.
@@ -233,6 +233,15 @@ fn address(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
         }
         _ => None,
     }
+}
+
+/// Has the kernel join datagrams to trains where they arrive for this socket faster than they are taken (UDP_GRO).
+///
+/// # Errors
+///
+/// If the kernel can not: before Linux 5.0.
+pub fn join_arrivals(socket: &UdpSocket) -> io::Result<()> {
+    set_flag(socket, libc::SOL_UDP, libc::UDP_GRO)
 }
 
 fn set_flag(socket: &UdpSocket, level: libc::c_int, option: libc::c_int) -> io::Result<()> {

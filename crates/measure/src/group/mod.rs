@@ -37,8 +37,10 @@ pub struct Settings {
     pub ways: Vec<String>,
     /// Who cuts trains.
     pub modes: Vec<Mode>,
-    /// Whether the group is replaced before every send, too.
-    pub replaced: bool,
+    /// What happens to the group before every send.
+    pub changes: Vec<Change>,
+    /// Whether each member has an address of its own, behind one gateway; else all share two.
+    pub spread: bool,
     /// Sends of a run, at most.
     pub sends: u32,
     /// Packets of a run, at most, unless that would be less than [`SENDS_MIN`] sends.
@@ -47,6 +49,18 @@ pub struct Settings {
     pub repeats: u32,
     /// Bytes of the datagrams that are sliced; none for no slicing.
     pub sliced_bytes: Vec<usize>,
+}
+
+/// What happens to the group before a send.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    /// Nothing.
+    None,
+    /// All members are replaced by others, as the paper's interface does.
+    All,
+    /// One member leaves and another joins, as the paper left it open.
+    One,
 }
 
 /// One datagram, or a train of several.
@@ -82,19 +96,19 @@ pub enum Run {
 pub struct GroupRun {
     /// Who cut trains.
     pub mode: Mode,
-    /// By which way.
+    /// By which way; [`PLAIN`] for no group at all.
     pub way: String,
     /// What was sent.
     pub load: Load,
     /// To how many.
     pub members: u16,
-    /// Whether the whole group was replaced before every send.
-    pub replaced: bool,
+    /// What happened to the group before every send.
+    pub change: Change,
     /// Which repeat, from 0. Ways of the same repeat took turns.
     pub repeat: u32,
     /// Sends.
     pub sends: u32,
-    /// Time of a send, in ns, replacing included.
+    /// Time of a send, in ns, the change included.
     pub send_ns: f64,
     /// Time that the sending thread's processor was charged for a send, in ns.
     pub cpu_ns: f64,
@@ -156,7 +170,7 @@ impl Settings {
     pub fn quick() -> Self {
         Self {
             members: vec![1, 40, 480],
-            replaced: true,
+            changes: vec![Change::None, Change::All],
             sends: 200,
             packets_max: 48_000,
             repeats: 5,
@@ -191,12 +205,38 @@ impl Default for Settings {
             ],
             ways: Way::ALL.map(|way| way.as_str().to_owned()).to_vec(),
             modes: vec![Mode::Uso, Mode::SoftwareGso],
-            replaced: true,
+            changes: vec![Change::None, Change::All, Change::One],
+            spread: false,
             sends: 1000,
             packets_max: 480_000,
             repeats: 10,
             sliced_bytes: vec![0, 100, 250, 500, 750, 1000, 1250, 1472],
         }
+    }
+}
+
+impl Change {
+    /// All.
+    pub const ALL: [Self; 3] = [Self::None, Self::All, Self::One];
+
+    /// The name it has in every report.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::All => "all",
+            Self::One => "one",
+        }
+    }
+}
+
+impl std::str::FromStr for Change {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|change| change.name() == name)
+            .ok_or_else(|| format!("no change is named {name:?}; there are none, all, one"))
     }
 }
 
@@ -255,6 +295,9 @@ pub fn carry_out(
     })?;
     Ok(record)
 }
+
+/// The way of a run that sends to one receiver by a connected socket's plain `send`.
+pub const PLAIN: &str = "send";
 
 /// Members of a measured group: each has a port at the sink.
 pub const MEMBERS_MAX: u16 = 8000;

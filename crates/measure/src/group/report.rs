@@ -5,7 +5,7 @@ use std::fmt;
 use onrush_testkit::testbed::Mode;
 
 use super::slicing::Point;
-use super::{GroupRecord, GroupRun, Load, Run};
+use super::{Change, GroupRecord, GroupRun, Load, PLAIN, Run};
 use crate::plot::{Chart, PlotError, Unit, Value};
 use crate::stats::to_f64;
 
@@ -34,7 +34,7 @@ struct Case {
     mode: Mode,
     load: Load,
     members: u16,
-    replaced: bool,
+    change: Change,
 }
 
 #[derive(Clone, Debug)]
@@ -147,20 +147,20 @@ impl Report {
                     .y("time of a send", Unit::Nanoseconds)
                     .log_y(10);
                 for way in &record.settings.ways {
-                    for replaced in [false, true] {
+                    for change in [Change::None, Change::All] {
                         // The paper's third curve: replacing matters where sends are cheap.
-                        if replaced && way != "kernel" {
+                        if change == Change::All && way != "kernel" {
                             continue;
                         }
                         let rows = self.rows.iter().filter(|row| {
                             row.way == *way
                                 && (row.case.mode, row.case.load) == (mode, load)
-                                && row.case.replaced == replaced
+                                && row.case.change == change
                         });
                         let points: Vec<_> = rows
                             .map(|row| (f64::from(row.case.members), value(row.mean)))
                             .collect();
-                        let name = if replaced {
+                        let name = if change == Change::All {
                             format!("{way}, replaced")
                         } else {
                             way.clone()
@@ -218,7 +218,7 @@ fn count(rows: &mut Vec<Row>, run: &GroupRun) {
         mode: run.mode,
         load: run.load,
         members: run.members,
-        replaced: run.replaced,
+        change: run.change,
     };
     match rows
         .iter_mut()
@@ -253,12 +253,12 @@ fn value(mean: Mean) -> Value {
 
 /// The bounds, each as a ratio of times that may be so large at most.
 fn verdicts(rows: &[Row]) -> Vec<Verdict> {
-    let of = |way: &str, load: Load, members: u16, replaced: bool| {
+    let of = |way: &str, load: Load, members: u16, change: Change| {
         let case = Case {
             mode: Mode::Uso,
             load,
             members,
-            replaced,
+            change,
         };
         let row = rows.iter().find(|row| row.way == way && row.case == case);
         row.map(|row| row.mean.mean)
@@ -274,14 +274,14 @@ fn verdicts(rows: &[Row]) -> Vec<Verdict> {
     };
     let (small, large, train) = (Load::new(1, 100), Load::new(1, 1000), Load::new(40, 1328));
     for load in [small, large] {
-        let kernel = of("kernel", load, 480, false);
+        let kernel = of("kernel", load, 480, Change::None);
         let told = load.told();
         judge(
             format!("{told}: kernel / loop"),
-            ratio(kernel, of("loop", load, 480, false)),
+            ratio(kernel, of("loop", load, 480, Change::None)),
             1.0 / 3.0,
         );
-        let sendmmsg = of("sendmmsg", load, 480, false);
+        let sendmmsg = of("sendmmsg", load, 480, Change::None);
         judge(
             format!("{told}: kernel / sendmmsg"),
             ratio(kernel, sendmmsg),
@@ -289,8 +289,8 @@ fn verdicts(rows: &[Row]) -> Vec<Verdict> {
         );
     }
     let (kernel, by_loop) = (
-        of("kernel", train, 480, false),
-        of("loop", train, 480, false),
+        of("kernel", train, 480, Change::None),
+        of("loop", train, 480, Change::None),
     );
     judge(
         format!("{}: kernel / loop", train.told()),
@@ -299,8 +299,8 @@ fn verdicts(rows: &[Row]) -> Vec<Verdict> {
     );
     for load in [small, large, train] {
         let (replaced, kept) = (
-            of("kernel", load, 480, true),
-            of("kernel", load, 480, false),
+            of("kernel", load, 480, Change::All),
+            of("kernel", load, 480, Change::None),
         );
         judge(
             format!("{}: kernel, replaced / not", load.told()),
@@ -309,12 +309,14 @@ fn verdicts(rows: &[Row]) -> Vec<Verdict> {
         );
     }
     for load in [small, large] {
-        let (one, plain) = (of("kernel", load, 1, false), of("loop", load, 1, false));
-        judge(
-            format!("{}, one member: kernel / loop", load.told()),
-            ratio(one, plain),
-            1.1,
-        );
+        let one = of("kernel", load, 1, Change::None);
+        for plain in ["loop", PLAIN] {
+            judge(
+                format!("{}, one member: kernel / {plain}", load.told()),
+                ratio(one, of(plain, load, 1, Change::None)),
+                1.1,
+            );
+        }
     }
     verdicts
 }
@@ -330,14 +332,14 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "\n{:<13} {:<11} {:>7}  {:<8} {:<8} {:>19} {:>11}",
-            "mode", "load", "members", "replaced", "way", "us a send (99.9 %)", "ns a packet"
+            "mode", "load", "members", "changed", "way", "us a send (99.9 %)", "ns a packet"
         )?;
         for row in &self.rows {
             let Case {
                 mode,
                 load,
                 members,
-                replaced,
+                change,
             } = row.case;
             let packets = to_f64(load.packets) * f64::from(members);
             let told = format!("{:.1} +- {:.1}", row.mean.mean / 1e3, row.mean.half / 1e3);
@@ -346,7 +348,7 @@ impl fmt::Display for Report {
                 "{:<13} {:<11} {members:>7}  {:<8} {:<8} {told:>19} {:>11.1}",
                 mode.name(),
                 load.told(),
-                if replaced { "yes" } else { "no" },
+                change.name(),
                 row.way,
                 row.mean.mean / packets
             )?;
@@ -394,8 +396,8 @@ impl Report {
         )?;
         for row in &self.rows {
             let is_base = row.way == "loop" && row.case.load == Load::new(1, 100);
-            if !is_base || row.case.mode != Mode::Uso || row.case.replaced || row.case.members < 40
-            {
+            let is_steady = row.case.mode == Mode::Uso && row.case.change == Change::None;
+            if !is_base || !is_steady || row.case.members < 40 {
                 continue;
             }
             let mut rows = self.rows.iter();
@@ -469,7 +471,7 @@ mod tests {
                 mode: Mode::Uso,
                 load: Load::new(1, 100),
                 members: 480,
-                replaced: false,
+                change: Change::None,
             },
             way: way.to_owned(),
             send_ns: vec![send_ns],

@@ -13,7 +13,7 @@ use onrush_testkit::testbed::{
     self, Mode, RCV_DEVICE, RCV_IPV4, RCV_MAC, SND_DEVICE, SND_IPV4, Testbed, TestbedError,
 };
 
-use super::{BenchError, GroupRun, Load, Run, Settings};
+use super::{BenchError, Change, GroupRun, Load, PLAIN, Run, Settings};
 use crate::stats::ratio;
 
 /// The port of the first member at the sink.
@@ -42,7 +42,7 @@ struct Case {
     mode: Mode,
     load: Load,
     members: u16,
-    replaced: bool,
+    change: Change,
 }
 
 impl<'a> Bench<'a> {
@@ -58,6 +58,9 @@ impl<'a> Bench<'a> {
             .snd
             .tool("ip", neighbour.split(' '))
             .map_err(TestbedError::from)?;
+        let route = format!("route add 10.80.0.0/15 via {RCV_IPV4}");
+        let route = testbed.snd.tool("ip", route.split(' '));
+        route.map_err(TestbedError::from)?;
         let sink = Sink::attach_seldom_looking(&testbed.rcv, RCV_DEVICE, ports, LOOK_EVERY)?;
         // The last: interrupts go to the first as a rule.
         let core = *allowed_cores().last().expect("this runs on one");
@@ -101,7 +104,12 @@ impl<'a> Bench<'a> {
             for &way in &self.ways {
                 groups.push(self.open(way, case)?);
             }
+            let with_plain =
+                case.members == 1 && case.change == Change::None && case.load.packets == 1;
             for repeat in 0..self.settings.repeats {
+                if with_plain {
+                    runs.push(Run::Group(self.run_plain(case, repeat)?));
+                }
                 for group in &mut groups {
                     for attempt in 0..=REPEATS_OF_VOID_MAX {
                         let run = self.run(group, case, repeat)?;
@@ -124,15 +132,13 @@ impl<'a> Bench<'a> {
         for &mode in &self.settings.modes {
             for &load in &self.settings.loads {
                 for &members in &self.settings.members {
-                    for replaced in [false, true] {
-                        if !replaced || self.settings.replaced {
-                            cases.push(Case {
-                                mode,
-                                load,
-                                members,
-                                replaced,
-                            });
-                        }
+                    for &change in &self.settings.changes {
+                        cases.push(Case {
+                            mode,
+                            load,
+                            members,
+                            change,
+                        });
                     }
                 }
             }
@@ -156,13 +162,25 @@ impl<'a> Bench<'a> {
 
     fn run(&mut self, group: &mut Group, case: Case, repeat: u32) -> Result<GroupRun, BenchError> {
         let sends = self.settings.sends_of(case.load, case.members);
-        let groups = [RCV_IPV4, OTHER_IPV4].map(|ip| members(ip, case.members));
+        let groups = [0, 1].map(|which| self.members(which, case.members));
         let image = vec![0x47; case.load.packets * case.load.bytes];
         let area = group.area_mut(0..image.len())?;
         area.copy_from_slice(&image);
-        let send = |group: &mut Group, number: u32| -> Result<(), BenchError> {
-            if case.replaced {
-                group.set_members(&groups[number as usize % 2])?;
+        let mut number = 0_usize;
+        let mut send = |group: &mut Group| -> Result<(), BenchError> {
+            number += 1;
+            match case.change {
+                Change::None => {}
+                Change::All => group.set_members(&groups[number % 2])?,
+                Change::One => {
+                    // Each in turn leaves for its other self.
+                    let (turn, place) = (
+                        number / usize::from(case.members),
+                        number % usize::from(case.members),
+                    );
+                    group.remove(groups[turn % 2][place]);
+                    group.add(groups[(turn + 1) % 2][place])?;
+                }
             }
             match (group.way(), case.load.packets) {
                 (Way::Uring, _) => group.send_registered(0..image.len(), case.load.bytes)?,
@@ -172,14 +190,14 @@ impl<'a> Bench<'a> {
             Ok(())
         };
         group.set_members(&groups[0])?;
-        for number in 0..sends.div_ceil(20) {
-            send(group, number)?;
+        for _ in 0..sends.div_ceil(20) {
+            send(group)?;
         }
         settle(&self.sink)?;
         self.sink.reset()?;
         let (before, begin_cpu_ns, begin) = (group.counters(), thread_cpu_ns(), Instant::now());
-        for number in 0..sends {
-            send(group, number)?;
+        for _ in 0..sends {
+            send(group)?;
         }
         let (elapsed, cpu_ns) = (begin.elapsed(), thread_cpu_ns() - begin_cpu_ns);
         let (after, arrived) = (group.counters(), settle(&self.sink)?);
@@ -190,7 +208,7 @@ impl<'a> Bench<'a> {
             way: group.way().as_str().to_owned(),
             load: case.load,
             members: case.members,
-            replaced: case.replaced,
+            change: case.change,
             repeat,
             sends,
             send_ns: elapsed.as_secs_f64() * 1e9 / f64::from(sends),
@@ -201,6 +219,66 @@ impl<'a> Bench<'a> {
             clones: after.clones - before.clones,
             void,
         })
+    }
+}
+
+impl Bench<'_> {
+    /// One receiver, and no group: what a group of one is compared with.
+    fn run_plain(&mut self, case: Case, repeat: u32) -> Result<GroupRun, BenchError> {
+        let system = |operation| move |source| BenchError::System { operation, source };
+        let socket = self.testbed.snd.run(|| UdpSocket::bind((SND_IPV4, 0)));
+        let socket = socket.map_err(system("open a socket"))?;
+        socket
+            .connect(self.members(0, 1)[0])
+            .map_err(system("connect a socket"))?;
+        let (sends, image) = (self.settings.sends, vec![0x47; case.load.bytes]);
+        let send = || socket.send(&image).map_err(system("send"));
+        for _ in 0..sends.div_ceil(20) {
+            send()?;
+        }
+        settle(&self.sink)?;
+        self.sink.reset()?;
+        let (begin_cpu_ns, begin) = (thread_cpu_ns(), Instant::now());
+        for _ in 0..sends {
+            send()?;
+        }
+        let (elapsed, cpu_ns) = (begin.elapsed(), thread_cpu_ns() - begin_cpu_ns);
+        let arrived = settle(&self.sink)?;
+        let is_whole = arrived.packets == u64::from(sends);
+        Ok(GroupRun {
+            mode: case.mode,
+            way: PLAIN.to_owned(),
+            load: case.load,
+            members: 1,
+            change: Change::None,
+            repeat,
+            sends,
+            send_ns: elapsed.as_secs_f64() * 1e9 / f64::from(sends),
+            cpu_ns: ratio(cpu_ns, sends.into()),
+            crossings: 1.0,
+            arrived: arrived.packets,
+            arrived_skbs: arrived.skbs,
+            clones: 0,
+            void: if is_whole {
+                String::new()
+            } else {
+                format!("{} of {sends} packets arrived", arrived.packets)
+            },
+        })
+    }
+
+    /// One of two lists of so many members, who have nobody in common and the same ports at the sink.
+    fn members(&self, which: u8, count: u16) -> Vec<SocketAddr> {
+        let member = |i: u16| {
+            let [high, low] = i.to_be_bytes();
+            let ip = match which {
+                _ if self.settings.spread => Ipv4Addr::new(10, 80 + which, high, low),
+                0 => RCV_IPV4,
+                _ => OTHER_IPV4,
+            };
+            SocketAddr::from((ip, PORT_FIRST + i))
+        };
+        (0..count).map(member).collect()
     }
 }
 
@@ -244,12 +322,6 @@ fn judge(
         }
     }
     why.join("; ")
-}
-
-fn members(ip: Ipv4Addr, count: u16) -> Vec<SocketAddr> {
-    (0..count)
-        .map(|i| SocketAddr::from((ip, PORT_FIRST + i)))
-        .collect()
 }
 
 /// What has arrived once nothing more does: softirqs may be left to a thread of the kernel's.

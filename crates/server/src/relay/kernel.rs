@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::group::{Heard, Ingress, KernelError, Taken};
+use onrush_sys::receive::join_arrivals;
 use onrush_wire::live;
 use onrush_wire::rtp::StaticPayload;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -56,6 +57,13 @@ impl KernelWorker {
             address: *address,
             sender: *source,
         };
+        // Nothing comes to this socket, but the kernel looks at it when it joins what has come.
+        if let Err(error) = join_arrivals(&socket) {
+            info!(
+                "source {}: packets are not joined where they arrive: {error}",
+                channel.name()
+            );
+        }
         let ingress = Ingress::open(&taken, interface.as_deref(), MEMBERS_MAX)?;
         let devices = ingress.devices().join(", ");
         info!(

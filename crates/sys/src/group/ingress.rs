@@ -8,8 +8,9 @@
 //! the discard port once a second, so that the kernel finds the way.
 //!
 //! Packets that come by IPv4 go to IPv4 members only, and so for IPv6. Fragments, IP options and VLAN tags pass by, to
-//! the socket if there is one. Over veth and loopback the kernel drops what is beyond `net.core.netdev_max_backlog`
-//! packets of a pass, unseen from here; a network card has no such limit.
+//! the socket if there is one. A packet goes its way in slices, each a quarter of what the device's queue or
+//! `net.core.netdev_max_backlog` takes, and one packet at a time; those that come meanwhile wait in the kernel's queue
+//! of arrivals, and are counted as refused to everybody if that is full.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -25,7 +26,7 @@ use aya::programs::tc::TcAttachOptions;
 use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader, Pod, include_bytes_aligned};
 
-use super::kernel::KernelError;
+use super::kernel::{KernelError, QUEUE_PART, backlog_packets_max};
 use super::network::{LaneKey, Network};
 use super::table::{Mapped, Slot};
 use super::{MEMBERS_MAX, MemberCounters};
@@ -55,6 +56,7 @@ pub struct Ingress {
     is_stale: bool,
     knocked_ns: u64,
     devices: Vec<String>,
+    backlog_packets_max: u32,
     #[expect(dead_code, reason = "holds the program and its attachments")]
     ebpf: Ebpf,
 }
@@ -82,6 +84,7 @@ struct Placed {
     /// Those who have no slot.
     unplaced: Vec<(usize, SocketAddr)>,
     packets_before: u64,
+    overruns_before: u64,
 }
 
 /// What the program has heard and done.
@@ -129,11 +132,17 @@ struct Control {
 }
 
 /// `struct running`.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Running {
-    runs: [u32; 2],
+    head: u32,
+    tail: u32,
+    half: u32,
+    ports: u32,
+    at_ns: u64,
     packets: [u64; 2],
+    overruns: [u64; 2],
+    skipped: [u8; 256],
 }
 
 /// `struct lane`.
@@ -147,6 +156,8 @@ struct Lane {
     first: u32,
     count: u32,
     is_ipv6: u32,
+    slice: u32,
+    cuts: u32,
 }
 
 /// `struct heard`.
@@ -171,9 +182,11 @@ struct RawHeard {
 }
 
 const _: () = assert!(size_of::<Control>() == 16);
-const _: () = assert!(size_of::<Running>() == 24);
-const _: () = assert!(size_of::<Lane>() == 40);
+const _: () = assert!(size_of::<Running>() == 312);
+const _: () = assert!(size_of::<Lane>() == 48);
 const _: () = assert!(size_of::<RawHeard>() == 144);
+// A packet on its way has 17 bits for the next member.
+const _: () = assert!(MEMBERS_MAX <= 1 << 17);
 
 // SAFETY: Pod demands that every bit pattern is a value and that there is no padding to leak. All fields are
 // integers, and the size above is the sum of theirs.
@@ -218,6 +231,7 @@ impl Ingress {
             is_stale: true,
             knocked_ns: 0,
             devices,
+            backlog_packets_max: backlog_packets_max(),
             ebpf,
         })
     }
@@ -340,10 +354,13 @@ impl Ingress {
         self.outlets[outlet].members.iter().map(of_outlet).collect()
     }
 
-    /// Whether nobody runs in that half any more.
+    /// Whether no packet is on its way in that half any more.
     fn is_idle(&self, half: usize) -> bool {
         for _ in 0..IDLE_TRIES {
-            if self.tables.runnings.read(0).runs[half] == 0 {
+            let running = self.tables.runnings.read(0);
+            let age_ns = monotonic_ns().saturating_sub(running.at_ns);
+            if running.head == running.tail || running.half != narrow(half) || age_ns > 2 * LOST_NS
+            {
                 return true;
             }
             sleep(Duration::from_micros(200));
@@ -401,7 +418,9 @@ impl Ingress {
                 .extend(outside.into_iter().map(|(_, member)| member));
             first += count;
         }
-        placed.packets_before = self.tables.runnings.read(0).packets[half];
+        let running = self.tables.runnings.read(0);
+        placed.packets_before = running.packets[half];
+        placed.overruns_before = running.overruns[half];
         let mut control = self.tables.controls.read(0);
         control.lanes[half] = narrow(numbers.len());
         self.tables.controls.write(0, control);
@@ -422,8 +441,9 @@ impl Ingress {
         self.is_stale = false;
     }
 
-    fn lane(&self, outlet: usize, key: LaneKey, first: usize, count: usize) -> Lane {
+    fn lane(&mut self, outlet: usize, key: LaneKey, first: usize, count: usize) -> Lane {
         let LaneKey { ifindex, source } = key;
+        let link = self.outlets[outlet].network.link(ifindex).cloned();
         let mut bytes = [0; 16];
         match source {
             IpAddr::V4(ip) => bytes[..4].copy_from_slice(&ip.octets()),
@@ -438,13 +458,19 @@ impl Ingress {
             first: narrow(first),
             count: narrow(count),
             is_ipv6: u32::from(source.is_ipv6()),
+            slice: link
+                .as_ref()
+                .map_or(1, |link| link.pass_packets(self.backlog_packets_max)),
+            cuts: u32::from(!link.is_some_and(|link| link.segments)),
         }
     }
 
     /// Adds what the members of a half were given in it.
     fn count(&self, half: usize, counters: &mut HashMap<(usize, SocketAddr), MemberCounters>) {
         let placed = &self.placed[half];
-        let packets = self.tables.runnings.read(0).packets[half] - placed.packets_before;
+        let running = self.tables.runnings.read(0);
+        let packets = running.packets[half] - placed.packets_before;
+        let overruns = running.overruns[half] - placed.overruns_before;
         let is_ipv6 = self
             .heard()
             .ok()
@@ -455,11 +481,14 @@ impl Ingress {
             let counter = counters.entry(key).or_default();
             let is_reached = is_ipv6 == Some(key.1.ip().to_canonical().is_ipv6());
             let refused = match is_reached {
-                true => u64::from(slot.refused).min(packets),
+                true => (u64::from(slot.refused) + overruns).min(packets),
                 false => packets,
             };
             counter.packets += packets - refused;
             counter.refused += refused;
+            if overruns > 0 {
+                counter.errno_last = libc::ENOBUFS;
+            }
             if slot.error != 0 {
                 counter.errno_last = slot.error.abs();
             }
@@ -501,9 +530,11 @@ fn load(taken: &Taken, members_max: usize) -> Result<Ebpf, KernelError> {
     let is_ipv4 = u32::from(ip.is_ipv4() || is_any);
     let (is_ipv6, is_any) = (u32::from(ip.is_ipv6()), u32::from(is_any));
     let members = narrow(members_max);
+    let slice = (backlog_packets_max() / QUEUE_PART).max(1);
     let mut loader = EbpfLoader::new();
     loader
         .override_global("MEMBERS_MAX", &members, true)
+        .override_global("SLICE", &slice, true)
         .override_global("IS_IPV4", &is_ipv4, true)
         .override_global("IS_IPV6", &is_ipv6, true)
         .override_global("IS_ANY", &is_any, true)
@@ -617,5 +648,7 @@ const SENDER_NAMES: [&str; 4] = ["SENDER_0", "SENDER_1", "SENDER_2", "SENDER_3"]
 /// Reads the counters whole, under their lock.
 const BPF_F_LOCK: u64 = 4;
 const KNOCK_NS: u64 = 1_000_000_000;
-/// Times 200 us: far longer than a pass to as many members as there may be.
+/// When a packet on its way counts as lost, as in bpf/relay.bpf.c.
+const LOST_NS: u64 = 1_000_000_000;
+/// Times 200 us: far longer than a packet's way to as many members as there may be.
 const IDLE_TRIES: usize = 1000;

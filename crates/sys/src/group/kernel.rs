@@ -17,7 +17,7 @@
 
 use std::fs::File;
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use aya::maps::{Map, MapData, MapError, ProgramArray};
@@ -159,28 +159,20 @@ impl Kernel {
         self.outside.clear();
         self.places.clear();
         self.network.lift_budget();
-        // Neighbours in the list often share what lies before the port.
-        let mut last: Option<(IpAddr, Hop, usize)> = None;
-        for slot in 0..members.len() {
-            let address = members.address(slot);
-            let place = match last {
-                // Its count begins below, with everybody's.
-                Some((ip, hop, lane)) if ip == address.ip() && address.is_ipv4() => {
-                    self.lanes[lane].append(address, hop, slot, lane)
-                }
-                _ => {
-                    let hop = self.network.hop(address);
-                    let place = self.place_at(socket, address, hop, slot);
-                    last = match (place, hop) {
-                        (Place::Lane { lane, .. }, Some(hop)) => {
-                            Some((address.ip(), hop, lane as usize))
-                        }
-                        _ => None,
-                    };
-                    place
-                }
-            };
+        let all = members.all();
+        while let Some(&address) = all.get(self.places.len()) {
+            let slot = self.places.len();
+            let hop = self.network.hop(address);
+            let place = self.place_at(socket, address, hop, slot);
             self.places.push(place);
+            if let (Place::Lane { lane, .. }, SocketAddr::V4(first)) = (place, address) {
+                // Neighbours in the list often share what lies before the port.
+                let rest = all[slot + 1..].iter().map_while(|next| match next {
+                    SocketAddr::V4(next) if next.ip() == first.ip() => Some(next.port()),
+                    _ => None,
+                });
+                self.lanes[lane as usize].append_like_last(rest, &mut self.places, lane);
+            }
         }
         for lane in &mut self.lanes {
             lane.joined.clear();
@@ -294,11 +286,7 @@ impl Kernel {
                     <= link.mtu_bytes as usize =>
             {
                 let skbs = if link.segments { 1 } else { packets };
-                let queue = match link.queue_packets {
-                    0 => self.backlog_packets_max,
-                    queue => self.backlog_packets_max.min(queue),
-                };
-                queue as usize / QUEUE_PART / skbs
+                link.pass_packets(self.backlog_packets_max) as usize / skbs
             }
             _ => 0,
         };
@@ -467,6 +455,25 @@ impl Lane {
         }
     }
 
+    /// Appends members that differ from the last one in their ports alone, and their places.
+    fn append_like_last(
+        &mut self,
+        ports: impl Iterator<Item = u16>,
+        places: &mut Vec<Place>,
+        lane: u32,
+    ) {
+        let like = self.slots.read(self.members.len() - 1);
+        for port in ports {
+            let (slot, position) = (places.len(), self.members.len());
+            self.slots.write(position, like.at_port(port));
+            self.members.push(narrow(slot));
+            places.push(Place::Lane {
+                lane,
+                position: narrow(position),
+            });
+        }
+    }
+
     fn swap_remove(&mut self, position: usize) {
         let last = self.slots.read(self.members.len() - 1);
         self.slots.write(position, last);
@@ -629,7 +636,8 @@ fn enter_netns_of(socket: &UdpSocket) -> io::Result<()> {
     Ok(())
 }
 
-fn backlog_packets_max() -> u32 {
+/// Packets that the far end of a veth pair, or of loopback, lets wait.
+pub(super) fn backlog_packets_max() -> u32 {
     let text = std::fs::read_to_string("/proc/sys/net/core/netdev_max_backlog");
     text.ok()
         .and_then(|text| text.trim().parse().ok())
@@ -650,7 +658,7 @@ static PROGRAM: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/group.
 
 /// A pass fills this part of a queue at most: what the pass before left there, when a tick has ended its
 /// softirq early, and what others put there, has to fit too.
-const QUEUE_PART: usize = 4;
+pub(super) const QUEUE_PART: u32 = 4;
 /// How often news are heard, at most. A syscall at each send would cost a small group a tenth.
 const POLL_NS: u64 = 10_000_000;
 /// Longer than the kernel tries to resolve an address (3 s: mcast_solicit times retrans_time).

@@ -44,11 +44,11 @@ impl Members {
     pub(super) fn replace(&mut self, addresses: &[SocketAddr]) -> Result<(), GroupError> {
         let (local, members_max) = (self.local, self.members_max);
         let mut is_ascending = true;
+        let mut before = None;
         for &address in addresses {
             reach(local, address)?;
-        }
-        for pair in addresses.windows(2) {
-            is_ascending &= is_less(pair[0], pair[1]);
+            is_ascending &= before.is_none_or(|before| is_less(before, address));
+            before = Some(address);
         }
         // What ascends is distinct; the rest is worth an index.
         let mut slots = OnceCell::new();
@@ -130,6 +130,11 @@ impl Members {
 
     pub(super) fn addresses(&self) -> impl ExactSizeIterator<Item = SocketAddr> + '_ {
         self.addresses.iter().copied()
+    }
+
+    /// The same, by slot.
+    pub(super) fn all(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     pub(super) fn address(&self, slot: usize) -> SocketAddr {

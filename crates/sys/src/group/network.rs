@@ -10,6 +10,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 
+use super::kernel::QUEUE_PART;
 use super::netlink::{News, Questions, attribute, attributes, half, word};
 use crate::probe::network::segments_udp;
 
@@ -50,6 +51,8 @@ pub(super) struct Network {
     news: News,
     /// To ask devices what they do in hardware.
     control: UdpSocket,
+    /// What the tables below say of a member, until one of them says otherwise.
+    hops: Table<Target, Option<Hop>>,
     routes: Table<Target, Option<Route>>,
     /// Targets in the order in which they are asked for again.
     round: VecDeque<Target>,
@@ -62,6 +65,17 @@ pub(super) struct Network {
     /// How many more routes may be asked for until the next poll.
     budget: usize,
     is_short: bool,
+}
+
+impl Link {
+    /// Packets that may go to it in one pass.
+    pub(super) fn pass_packets(&self, backlog_packets_max: u32) -> u32 {
+        let queue = match self.queue_packets {
+            0 => backlog_packets_max,
+            queue => backlog_packets_max.min(queue),
+        };
+        (queue / QUEUE_PART).max(1)
+    }
 }
 
 /// A device and an address behind it.
@@ -88,6 +102,7 @@ impl Network {
             questions: Questions::open()?,
             news,
             control,
+            hops: Table::default(),
             routes: Table::default(),
             round: VecDeque::new(),
             neighbours: Table::default(),
@@ -102,6 +117,14 @@ impl Network {
 
     /// Hears the news; whether a hop that was given out may be another by now.
     pub(super) fn poll(&mut self) -> bool {
+        let changed = self.hear();
+        if changed {
+            self.hops.clear();
+        }
+        changed
+    }
+
+    fn hear(&mut self) -> bool {
         let (mut routes_changed, mut changed) = (false, self.is_short);
         let (neighbours, links) = (&mut self.neighbours, &mut self.links);
         let complete = self.news.drain(|kind, body| match kind {
@@ -151,6 +174,18 @@ impl Network {
     /// The hop to a member; `None` if it is not known that a frame of ours would reach it.
     pub(super) fn hop(&mut self, member: SocketAddr) -> Option<Hop> {
         let target = target_of(member);
+        if let Some(hop) = self.hops.get(&target) {
+            return *hop;
+        }
+        let hop = self.find_hop(target);
+        // Who could not be asked for is asked for again.
+        if self.routes.contains_key(&target) {
+            self.hops.insert(target, hop);
+        }
+        hop
+    }
+
+    fn find_hop(&mut self, target: Target) -> Option<Hop> {
         let route = match self.routes.get(&target) {
             Some(route) => *route,
             None => self.new_route(target),
@@ -184,6 +219,13 @@ impl Network {
             return None;
         }
         self.budget -= 1;
+        if self.routes.len() == ROUTES_MAX {
+            // Of members that have left, for the most part.
+            self.hops.clear();
+            self.routes.clear();
+            self.round.clear();
+            self.neighbours.clear();
+        }
         let route = self.ask_route(target);
         self.routes.insert(target, route);
         self.round.push_back(target);
@@ -351,6 +393,8 @@ fn ip_of(bytes: &[u8]) -> Option<IpAddr> {
     Some(Ipv6Addr::from(octets).into())
 }
 
+/// Addresses that are remembered, at most.
+const ROUTES_MAX: usize = 2 * super::MEMBERS_MAX;
 /// Routes asked for at a poll, at most, about a microsecond or two each. Who waits is sent to directly.
 const ROUTES_AT_A_POLL_MAX: usize = 256;
 /// Routes asked for again at a poll.

@@ -126,6 +126,18 @@ impl Slot {
             error: 0,
         }
     }
+
+    /// The same member at another port, to whom nothing was refused yet.
+    pub(super) fn at_port(self, port: u16) -> Self {
+        let port = port.to_be_bytes();
+        Self {
+            port,
+            sum_port: u16::from_ne_bytes(port),
+            refused: 0,
+            error: 0,
+            ..self
+        }
+    }
 }
 
 /// The one's complement sum of 16-bit words as they lie in memory (RFC 1071), whose byte order does not
