@@ -306,7 +306,11 @@ pub fn figures(record: &PathsRecord) -> Result<Vec<Figure>, PlotError> {
     let mut figures = Vec::new();
     for &road in &record.settings.roads {
         let mut add = |number: &str, title: &str, names: Vec<Name>, base: Option<Name>| {
-            let chart = figure(record, road, title, &names, base);
+            let title = match number {
+                "modern" => format!("{title} ({})", road.name()),
+                _ => format!("{title} (figure {number}, {})", road.name()),
+            };
+            let chart = figure(record, road, &title, &names, base);
             let file = format!("figure-{number}-{}.svg", road.name());
             figures.extend(chart.map(|chart| Figure { file, chart }));
         };
@@ -335,7 +339,12 @@ pub fn figures(record: &PathsRecord) -> Result<Vec<Figure>, PlotError> {
             None,
         );
         let all = [rtp, enhanced].concat();
-        add("5", "Relative to read_writev", all, Some(Name::ReadWritev));
+        add(
+            "5",
+            "RTP streaming beside read_writev",
+            all,
+            Some(Name::ReadWritev),
+        );
         add(
             "modern",
             "RTP streaming, what came since",
@@ -347,7 +356,7 @@ pub fn figures(record: &PathsRecord) -> Result<Vec<Figure>, PlotError> {
         Sample::Copy { bytes, ns } => Some((f64::from(*bytes), *ns)),
         _ => None,
     });
-    let chart = Chart::lines("memcpy")
+    let chart = Chart::lines("Copying memory (figure 2)")
         .x("bytes copied", Unit::Bytes)
         .log_x(2)
         .y("time", Unit::Nanoseconds)
@@ -377,12 +386,11 @@ fn figure(
             .collect();
         Summary::of(&costs).map(|summary| summary.median)
     };
-    let title = format!("{title} ({})", road.name());
-    let mut chart = Chart::lines(&title).x("packet size", Unit::Bytes).log_x(2);
+    let mut chart = Chart::lines(title).x("packet size", Unit::Bytes).log_x(2);
     chart = match base {
-        Some(_) => chart.y("processor time, read_writev = 1", Unit::Count),
+        Some(_) => chart.y("processor time, median; read_writev = 1", Unit::Count),
         None => chart
-            .y("processor time for 1 GB", Unit::Nanoseconds)
+            .y("processor time for 1 GB, median", Unit::Nanoseconds)
             .log_y(10),
     };
     let mut drawn = 0;

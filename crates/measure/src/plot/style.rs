@@ -18,7 +18,7 @@ pub(super) const FAINT: Colour = colour(0x57_60_6A, 0xA4_AD_B8);
 pub(super) const GRID: Colour = colour(0xD8_DE_E4, 0x33_3A_43);
 
 /// One for each series. Each is at least three times as light, or as dark, as the ground.
-pub(super) const SERIES: [Colour; 8] = [
+pub(super) const SERIES: [Colour; 10] = [
     colour(0x00_5F_A8, 0x6B_B5_F0),
     colour(0xC4_4E_00, 0xFF_9A_55),
     colour(0x00_7F_5C, 0x45_D3_A6),
@@ -27,15 +27,26 @@ pub(super) const SERIES: [Colour; 8] = [
     colour(0x45_4B_52, 0xCF_D6_DD),
     colour(0x14_82_B8, 0x9C_E0_F7),
     colour(0x6E_3A_A0, 0xC7_9B_EA),
+    colour(0xA0_1C_1C, 0xFF_8A_80),
+    colour(0x2E_6E_12, 0x9B_D8_6A),
 ];
 
 /// Drawn and left out, in units of the picture; nothing for a line without gaps.
-const DASHES: [&str; 8] = [
-    "", "22 9", "6 8", "22 8 6 8", "12 8", "", "34 10", "6 6 6 14",
+const DASHES: [&str; 10] = [
+    "",
+    "22 9",
+    "6 8",
+    "22 8 6 8",
+    "12 8",
+    "",
+    "34 10",
+    "6 6 6 14",
+    "30 6 6 6 6 6",
+    "3 6",
 ];
 
 /// What is drawn over a bar's colour, on a tile of 16 units.
-const HATCHES: [&str; 8] = [
+const HATCHES: [&str; 10] = [
     "",
     "M-4 4 4 -4M0 16 16 0M12 20 20 12",
     "M0 4h16M0 12h16",
@@ -44,16 +55,18 @@ const HATCHES: [&str; 8] = [
     "M0 8h16M8 0v16",
     "M0 8h16",
     "M-4 4 4 -4M0 16 16 0M12 20 20 12M-4 12 4 20M0 0 16 16M12 -4 20 4",
+    "M8 0v16",
+    "M0 4h16M0 12h16M4 0v16",
 ];
 
-/// The series' colour; after the eighth they come again, with other markers.
+/// The series' colour; after the tenth they come again.
 pub(super) fn series(index: usize) -> Colour {
     SERIES[index % SERIES.len()]
 }
 
 /// Which of the eight markers a series has.
 pub(super) fn marker(index: usize) -> usize {
-    (index + index / SERIES.len() * 4) % 8
+    (index + index / 8 * 4) % 8
 }
 
 /// The style sheet, for every picture alike.
