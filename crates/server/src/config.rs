@@ -63,17 +63,14 @@ pub struct Limits {
     pub files_max: usize,
 }
 
-/// Open files of a session beside its RTSP connection: a socket each for RTP and RTCP.
-const FILES_PER_SESSION: u64 = 2;
+/// Open files that have nothing to do with single clients, among them the RTCP sockets that many share, and the RTP
+/// sockets of streams that no engine has taken up yet.
+const FILES_APART: u64 = 768;
 
-/// Open files that have nothing to do with clients.
-const FILES_APART: u64 = 256;
-
-/// Whether a process that may open so many files can keep so many connections and sessions: to be refused in
-/// words is better than to find no descriptor half way.
-pub(crate) const fn files_suffice(files: u64, connections: usize, sessions: usize) -> bool {
-    let of_sessions = FILES_PER_SESSION.saturating_mul(sessions as u64);
-    let clients = of_sessions.saturating_add(connections as u64);
+/// Whether a process that may open so many files can keep so many connections, and RTP sockets that have a
+/// descriptor: to be refused in words is better than to find none half way.
+pub(crate) const fn files_suffice(files: u64, connections: usize, sockets: usize) -> bool {
+    let clients = (sockets as u64).saturating_add(connections as u64);
     clients.saturating_add(FILES_APART) <= files
 }
 
@@ -119,14 +116,14 @@ mod tests {
 
     #[test]
     fn clients_find_a_descriptor_or_are_refused() {
-        assert!(files_suffice(256, 0, 0));
-        assert!(!files_suffice(256, 1, 0));
-        assert!(files_suffice(256 + 3, 1, 1));
-        assert!(!files_suffice(256 + 3, 2, 1));
-        assert!(!files_suffice(256 + 3, 0, 2));
+        assert!(files_suffice(768, 0, 0));
+        assert!(!files_suffice(768, 1, 0));
+        assert!(files_suffice(768 + 3, 2, 1));
+        assert!(!files_suffice(768 + 3, 3, 1));
+        assert!(!files_suffice(768 + 3, 2, 2));
         // As many connections that say nothing as there are descriptors.
-        assert!(files_suffice(20_000, 19_742, 1));
-        assert!(!files_suffice(20_000, 19_743, 1));
+        assert!(files_suffice(20_000, 19_231, 1));
+        assert!(!files_suffice(20_000, 19_232, 1));
         assert!(!files_suffice(u64::MAX - 1, usize::MAX, usize::MAX));
     }
 }

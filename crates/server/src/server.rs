@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use onrush_sys::lock::{Manager, Totals};
 use onrush_sys::memory::Pages;
+use onrush_sys::thread::raise_open_files_limit;
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -87,6 +88,8 @@ impl Server {
         if config.rtsp_addresses.is_empty() {
             return Err(StartError::NoAddress);
         }
+        // First of all: an engine's table of sockets is bounded by it too.
+        raise_open_files_limit();
         let listeners = bind(&config.rtsp_addresses, "--rtsp")?;
         let listening = Listening {
             http: bind(&config.downloads.http_addresses, "--http")?,

@@ -212,7 +212,7 @@ fn told(header: &libc::msghdr) -> (Option<usize>, Option<u32>) {
     (segment_bytes, overflows)
 }
 
-fn address(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
+pub(crate) fn address(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     let place = ptr::from_ref(storage);
     match libc::c_int::from(storage.ss_family) {
         libc::AF_INET => {

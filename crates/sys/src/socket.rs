@@ -2,9 +2,11 @@
 
 use std::io;
 use std::mem;
-use std::net::{IpAddr, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
+
+use crate::receive::address;
 
 /// The path MTU towards the address `socket` is connected to, in bytes, IP header included: the route's, or
 /// less once a router has said so.
@@ -34,6 +36,68 @@ pub fn path_mtu(socket: &UdpSocket) -> io::Result<u32> {
         return Err(io::Error::last_os_error());
     }
     u32::try_from(mtu_bytes).map_err(io::Error::other)
+}
+
+/// Has what the network says about datagrams of `socket`, which need not be connected, kept for [`take_error`]
+/// (IP_RECVERR, ip(7)). It also comes as the error of some other call on the socket, once.
+///
+/// # Errors
+///
+/// What the system says; there is no reason known.
+pub fn keep_errors(socket: &UdpSocket) -> io::Result<()> {
+    let (level, option) = match socket.local_addr()?.is_ipv4() {
+        true => (libc::IPPROTO_IP, libc::IP_RECVERR),
+        false => (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+    };
+    set(socket, level, option, &1_i32, 4)
+}
+
+/// The oldest error that was kept: what it is, and whom the datagram was for, if that is known.
+///
+/// # Errors
+///
+/// `WouldBlock` if there is none.
+pub fn take_error(socket: &impl AsFd) -> io::Result<(io::Error, Option<SocketAddr>)> {
+    // Room for a sock_extended_err with the address of who complains, and as much again.
+    #[repr(C, align(8))]
+    struct Control([u8; 128]);
+    let mut control = Control([0; 128]);
+    // SAFETY: a sockaddr_storage is integers, for which zero is a value.
+    let mut to: libc::sockaddr_storage = unsafe { mem::zeroed() };
+    // SAFETY: a msghdr is integers and pointers, for which zero is a value.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_name = (&raw mut to).cast();
+    message.msg_namelen = libc::socklen_t::try_from(size_of_val(&to)).unwrap_or(0);
+    message.msg_control = control.0.as_mut_ptr().cast();
+    message.msg_controllen = control.0.len();
+    let (fd, flags) = (
+        socket.as_fd().as_raw_fd(),
+        libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT,
+    );
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed; name and control are writable for the
+    // lengths given and outlive the call; there is no place for data, which is cut off.
+    let result = unsafe { libc::recvmsg(fd, &raw mut message, flags) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut errno = libc::EIO;
+    // SAFETY: the header is as recvmsg has filled it in, and its control still there.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+    while !header.is_null() {
+        // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR yield null or a whole header within the control, which is aligned.
+        let kind = unsafe { ((*header).cmsg_level, (*header).cmsg_type) };
+        if kind == (libc::IPPROTO_IP, libc::IP_RECVERR)
+            || kind == (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
+        {
+            // SAFETY: the data of such a message begins with a sock_extended_err (ip(7)), not always aligned.
+            let error: libc::sock_extended_err =
+                unsafe { ptr::read_unaligned(libc::CMSG_DATA(header).cast()) };
+            errno = i32::try_from(error.ee_errno).unwrap_or(libc::EIO);
+        }
+        // SAFETY: as above; `header` is one of this message.
+        header = unsafe { libc::CMSG_NXTHDR(&raw const message, header) };
+    }
+    Ok((io::Error::from_raw_os_error(errno), address(&to)))
 }
 
 /// Makes `socket` hear the multicast group `group` on the interface of number `interface` (0: as the routes say),
@@ -149,6 +213,27 @@ mod tests {
             join_group(&socket, group.parse().unwrap(), source, lo).unwrap();
             let error = join_group(&socket, own.parse().unwrap(), source, lo).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "{own}");
+        }
+    }
+
+    #[test]
+    fn an_error_tells_whom_the_datagram_was_for() {
+        for ip in ["127.0.0.1", "::1"] {
+            let socket = UdpSocket::bind((ip, 0)).unwrap();
+            keep_errors(&socket).unwrap();
+            let none = take_error(&socket).unwrap_err();
+            assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
+            let listening = UdpSocket::bind((ip, 0)).unwrap();
+            let gone = UdpSocket::bind((ip, 0)).unwrap().local_addr().unwrap();
+            socket.send_to(b"anybody?", gone).unwrap();
+            // On loopback the answer is there before the send returns.
+            let (error, to) = take_error(&socket).unwrap();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused, "{ip}");
+            assert_eq!(to, Some(gone));
+            // And then the socket is as good as new.
+            let there = listening.local_addr().unwrap();
+            socket.send_to(b"anybody?", there).unwrap();
+            assert!(take_error(&socket).is_err());
         }
     }
 

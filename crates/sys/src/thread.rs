@@ -82,14 +82,25 @@ pub fn usage_ns() -> (u64, u64) {
     (nanos(usage.ru_utime), nanos(usage.ru_stime))
 }
 
-/// Raises the soft limit of open files to the hard one, and says what it is now.
-pub fn raise_open_files_limit() -> u64 {
+/// Files that this process may have open.
+#[must_use]
+pub fn open_files_limit() -> u64 {
+    open_files_limits().rlim_cur
+}
+
+fn open_files_limits() -> libc::rlimit {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
     // SAFETY: `limit` is a valid rlimit to write to.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    limit
+}
+
+/// Raises the soft limit of open files to the hard one, and says what it is now.
+pub fn raise_open_files_limit() -> u64 {
+    let mut limit = open_files_limits();
     let soft = limit.rlim_cur;
     limit.rlim_cur = limit.rlim_max;
     // SAFETY: `limit` is a valid rlimit; a soft limit up to the hard one needs no privilege.

@@ -368,7 +368,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         command.args(["serve", folder, "--rtsp", address]);
         command.args(["--cores", &self.core.to_string()]);
         command.args(["--burst", &format!("{}us", candidate.burst_ns / 1000)]);
-        command.args(["--cache", &cache_bytes.to_string()]);
+        command.args(["--cache", &format!("{cache_bytes}B")]);
         command.env("RUST_LOG", "warn");
         command
     }

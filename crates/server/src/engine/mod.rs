@@ -26,6 +26,7 @@ use onrush_sys::thread::pin_to;
 use onrush_sys::wake::Waker;
 use thiserror::Error;
 
+use tokio::time::timeout;
 use crate::faults::Faults;
 use crate::store::{self, Source};
 use shared::{State, StreamShared, WorkerShared};
@@ -36,6 +37,10 @@ pub const COMMANDS_MAX: usize = 8192;
 
 /// What one stream may send in the long run, in bit/s, so that a file whose clock runs wild does not keep the
 /// others waiting. Two chunks a tick it may send in any case.
+/// How often an engine with many commands to take is looked at again, and how long it is waited for.
+const READY_EVERY: Duration = Duration::from_millis(1);
+const READY_TIME_MAX: Duration = Duration::from_secs(10);
+
 pub const STREAM_RATE_MAX: u64 = 1_000_000_000;
 
 /// Opens a data path on the thread that will use it. Tests put paths of their own here.
@@ -110,6 +115,7 @@ pub(crate) enum Command {
         stream: u32,
         play: Play,
         pin: Option<Pin>,
+        socket: UdpSocket,
     },
     Pause {
         stream: u32,
@@ -288,7 +294,7 @@ impl Engines {
         Ok(engines)
     }
 
-    /// Opens a stream on the engine with the fewest; it is paused at packet 0.
+    /// Opens a stream on the engine that has promised least; it is paused at packet 0.
     pub fn open(&self, spec: StreamSpec) -> Result<Stream, EngineError> {
         let running = self.engines.iter().filter(|e| !e.remote.has_stopped());
         let least = running.min_by_key(|e| e.remote.streams.load(Ordering::Relaxed));
@@ -298,7 +304,7 @@ impl Engines {
         path::prepare_socket(remote.shared.path(), socket.as_raw_fd(), stride)
             .map_err(EngineError::Socket)?;
         let number = remote.take_number()?;
-        let shared = Arc::new(StreamShared::new(source, socket, stride));
+        let shared = Arc::new(StreamShared::new(source, stride));
         let open = Command::Open {
             stream: number,
             shared: Arc::clone(&shared),
@@ -363,6 +369,7 @@ impl Drop for Engines {
         for engine in &self.engines {
             // A full queue empties within a tick, unless nobody empties it any more.
             while engine.remote.send(Command::Stop).is_err() {
+            socket,
                 if engine.remote.has_stopped() {
                     break;
                 }
@@ -396,6 +403,26 @@ impl Stream {
             .fetch(source, chunk, self.first_chunk_time_max)
             .await
         else {
+    /// Waits, not for ever, until every engine has room for the commands of one more client.
+    pub async fn ready(&self) {
+        let is_ready =
+            |remote: &Remote| remote.commands.len() < COMMANDS_MAX / 2 || remote.has_stopped();
+        let ready = async {
+            while !self.engines.iter().all(|engine| is_ready(&engine.remote)) {
+                tokio::time::sleep(READY_EVERY).await;
+            }
+        };
+        drop(timeout(READY_TIME_MAX, ready).await);
+    }
+
+    /// Whether streams need no descriptors; see [`WorkerShared::places`].
+    #[must_use]
+    pub fn keep_sockets(&self) -> bool {
+        self.engines.iter().all(|engine| {
+            engine.remote.shared.places.load(Ordering::Relaxed) >= engine.remote.streams_max
+        })
+    }
+
             let pool = self.store.pool();
             let reason = source.failure().map(str::to_owned);
             return Err(match reason {

@@ -209,7 +209,6 @@ pub(super) fn images_per_train(stride: u16) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::net::UdpSocket;
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
     use std::time::Duration;
@@ -224,8 +223,7 @@ mod tests {
     fn built_ahead(chunks: usize, expected: u64) {
         let test = TestSource::of(constant_rate(160_000, 0, 135));
         let store = store(chunks, Faults::default());
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback");
-        let shared = StreamShared::new(Arc::clone(&test.source), socket, 1328);
+        let shared = StreamShared::new(Arc::clone(&test.source), 1328);
         let mut reader = Reader::default();
         let packets = test.source.plan().rtp_packets();
         reader.start(&shared, store.shared(), 0, packets, None);

@@ -1,6 +1,5 @@
 //! What a worker and control see of each other: atomics, written by one side each.
 
-use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -33,7 +32,6 @@ pub enum State {
 #[derive(Debug)]
 pub struct StreamShared {
     pub(crate) source: Arc<Source>,
-    pub(crate) socket: UdpSocket,
     pub(crate) stride: u16,
     /// Told of every change of state by the worker.
     pub(crate) changed: Notify,
@@ -76,6 +74,8 @@ pub const BATCH_BUCKETS: usize = 16;
 pub struct WorkerShared {
     path: AtomicU8,
     /// Entries into the kernel.
+    /// Streams that need no descriptor, because the path keeps their sockets in a table of its own.
+    pub places: AtomicU32,
     pub crossings: AtomicU64,
     /// Times the worker woke to see what is due.
     pub ticks: AtomicU64,
@@ -116,10 +116,9 @@ pub struct WorkerShared {
 }
 
 impl StreamShared {
-    pub(super) fn new(source: Arc<Source>, socket: UdpSocket, stride: u16) -> Self {
+    pub(super) fn new(source: Arc<Source>, stride: u16) -> Self {
         Self {
             source,
-            socket,
             stride,
             changed: Notify::new(),
             state: AtomicU8::new(State::Paused as u8),
@@ -318,6 +317,7 @@ impl Default for WorkerShared {
             underruns: AtomicU64::new(0),
             lags: AtomicU64::new(0),
             flights_full: AtomicU64::new(0),
+            places: AtomicU32::new(0),
             in_flight: AtomicU64::new(0),
             cpu_ns: AtomicU64::new(0),
             lateness: (0..LATENESS_BUCKETS).map(|_| AtomicU64::new(0)).collect(),

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::net::UdpSocket;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicI32;
 use std::time::Instant;
 
-use onrush_sys::path::{Completion, Counters, Train};
+use onrush_sys::path::{Completion, Counters, To, Train};
 use onrush_testkit::rtsp_client::uninterrupted;
 
 use onrush_wire::media::synth::constant_rate;
@@ -63,12 +64,19 @@ fn sockets() -> (UdpSocket, UdpSocket) {
 
 impl Rig {
     fn open(&self, source: &TestSource) -> (Stream, UdpSocket) {
+        let (stream, receiver, _) = self.open_at(source);
+        (stream, receiver)
+    }
+
+    /// The same, and what the sending socket's descriptor is or was.
+    fn open_at(&self, source: &TestSource) -> (Stream, UdpSocket, i32) {
         let (socket, receiver) = sockets();
+        let fd = socket.as_raw_fd();
         let spec = StreamSpec {
             source: Arc::clone(&source.source),
             socket,
         };
-        (self.engines.open(spec).expect("a stream"), receiver)
+        (self.engines.open(spec).expect("a stream"), receiver, fd)
     }
 
     fn worker(&self) -> &WorkerShared {
@@ -180,7 +188,7 @@ fn a_play_counts_from_the_moment_it_is_asked_for() {
     for _ in 0..20 {
         // The end of the play before is not this one's.
         stream.play(0, None, soon).expect("played");
-        let ended = async { tokio::time::timeout(Duration::from_millis(10), stream.ended()).await };
+        let ended = async { timeout(Duration::from_millis(10), stream.ended()).await };
         block_on(ended).expect_err("it has not even begun");
         assert_eq!(block_on(stream.pause()).expect("paused"), 0);
     }
@@ -653,6 +661,22 @@ impl std::fmt::Debug for Meddled {
 }
 
 impl Path for Meddled {
+    fn make_places(&mut self, places: u32) -> u32 {
+        self.inner.make_places(places)
+    }
+
+    fn keep(&mut self, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        self.inner.keep(place, socket)
+    }
+
+    fn let_go(&mut self, place: u32) {
+        self.inner.let_go(place);
+    }
+
+    fn descriptor(&mut self, place: u32) -> io::Result<OwnedFd> {
+        self.inner.descriptor(place)
+    }
+
     fn name(&self) -> PathName {
         self.inner.name()
     }
@@ -848,6 +872,65 @@ fn a_kernel_that_takes_no_batch_is_asked_again_but_not_in_a_spin() {
     assert_eq!(receive(&receiver, images.len()), images, "nothing is lost");
 }
 
+/// Descriptors of this process for the socket `named`, as /proc names it.
+fn descriptors(named: &std::path::Path) -> usize {
+    let all = std::fs::read_dir("/proc/self/fd").expect("procfs");
+    all.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+        .filter(|link| link == named)
+        .count()
+}
+
+#[test]
+fn streams_have_descriptors_only_where_the_path_needs_them() {
+    let test = TestSource::lasting(1000);
+    let images = test.images();
+    let is_refusing = Arc::new(AtomicBool::new(false));
+    let refusing = Arc::clone(&is_refusing);
+    let meddle: Arc<Meddle> = Arc::new(|_| Ok(()));
+    let open_path = move |name: PathName, pool: &Arc<Pool>, waker: &Arc<Waker>| {
+        let inner = path::open(name, pool, waker)?;
+        let errno = if name.segments() { libc::EIO } else { 0 };
+        let meddle = Arc::clone(&meddle);
+        Ok(if refusing.load(Ordering::Relaxed) {
+            Box::new(Meddled {
+                inner,
+                meddle,
+                errno,
+            }) as Box<dyn Path>
+        } else {
+            inner
+        })
+    };
+    let open_path: Arc<OpenPath> = Arc::new(open_path);
+    for is_demoted in [false, true] {
+        is_refusing.store(is_demoted, Ordering::Relaxed);
+        let open_path = Arc::clone(&open_path);
+        let rig = rig(EngineConfig {
+            open_path,
+            ..config()
+        });
+        let (socket, receiver) = sockets();
+        let link = format!("/proc/self/fd/{}", socket.as_raw_fd());
+        let named = std::fs::read_link(link).expect("it is open");
+        let source = Arc::clone(&test.source);
+        let stream = rig.engines.open(StreamSpec { source, socket });
+        let stream = stream.expect("a stream");
+        wait_until("the path keeps the socket", || descriptors(&named) == 0);
+        assert!(rig.engines.keep_sockets());
+        stream.play(0, None, Duration::ZERO).expect("played");
+        // Loopback has taken those trains that were answered EIO.
+        assert_eq!(receive(&receiver, images.len()), images, "{is_demoted}");
+        assert_eq!(rig.engines.keep_sockets(), !is_demoted);
+        assert_eq!(descriptors(&named), usize::from(is_demoted));
+        let address = receiver.local_addr().expect("bound");
+        drop(stream);
+        wait_until("it is gone", || rig.engines.streams() == 0);
+        assert_eq!(descriptors(&named), 0);
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+        sender.connect(address).expect("loopback");
+    }
+}
+
 /// A client that comes while the path is given up gets a socket for the path of a moment ago.
 #[test]
 fn a_stream_opened_during_a_demotion_is_sent_singly_too() {
@@ -918,7 +1001,10 @@ impl Path for Withholding {
     }
 
     fn queue(&mut self, train: Train) {
-        self.fds.insert(train.token, train.fd);
+        let To::Descriptor(fd) = train.to else {
+            panic!("the copying paths keep no sockets");
+        };
+        self.fds.insert(train.token, fd);
         self.inner.queue(train);
     }
 
@@ -988,8 +1074,8 @@ fn a_device_that_sits_on_a_clients_trains_stops_that_client_alone() {
     let test = TestSource::lasting(700);
     let images = test.images();
     let (rig, withheld_fd) = withholding(4);
-    let (stuck, _receiver) = rig.open(&test);
-    withheld_fd.store(stuck.shared.socket.as_raw_fd(), Ordering::Relaxed);
+    let (stuck, _receiver, fd) = rig.open_at(&test);
+    withheld_fd.store(fd, Ordering::Relaxed);
     stuck.play(0, None, Duration::ZERO).expect("played");
     wait_until("its share is full", || {
         rig.worker().flights_full.load(Ordering::Relaxed) > 0
@@ -1007,8 +1093,7 @@ fn a_device_that_sits_on_a_clients_trains_stops_that_client_alone() {
 fn a_stream_leaves_with_its_last_train() {
     let test = TestSource::lasting(700);
     let (rig, withheld_fd) = withholding(4);
-    let (stream, _receiver) = rig.open(&test);
-    let fd = stream.shared.socket.as_raw_fd();
+    let (stream, _receiver, fd) = rig.open_at(&test);
     withheld_fd.store(fd, Ordering::Relaxed);
     stream.play(0, None, Duration::ZERO).expect("played");
     wait_until("trains are held", || {

@@ -5,14 +5,15 @@
 //! locks or logs while streams play; all memory is taken in [`Worker::open`].
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use onrush_sys::clock::{monotonic_ns, sleep_until_ns, thread_cpu_ns};
 use onrush_sys::path::{
-    Completion, IN_FLIGHT_TRAINS_MAX, Path, PathError, PathName, Train, prepare_socket,
+    Completion, IN_FLIGHT_TRAINS_MAX, Path, PathError, PathName, To, Train, prepare_socket,
 };
 use onrush_sys::pool::Pin;
 use onrush_wire::pace::Wheel;
@@ -57,6 +58,8 @@ pub(super) struct Worker {
     wheel: Wheel,
     streams: Box<[Option<Stream>]>,
     flights: Flights,
+    /// Streams below this number have their sockets in the path's table, and no descriptor.
+    places: u32,
     /// Stream and due time of the bursts in the batch that is being put together.
     batch: Vec<(u32, i64)>,
     due: Vec<u32>,
@@ -76,6 +79,8 @@ pub(super) struct Worker {
 struct Stream {
     shared: Arc<StreamShared>,
     /// Trains that are queued or whose memory the kernel has not released.
+    /// The RTP socket, unless the path keeps it.
+    socket: Option<UdpSocket>,
     trains: u32,
     /// Control has let go of it. It leaves with its last train: until then its number and its socket are
     /// taken, so that no train meets a successor's.
@@ -112,7 +117,7 @@ impl Worker {
         mut demoted: impl FnMut(PathName, PathError),
     ) -> Self {
         let open_path = Arc::clone(&config.open_path);
-        let path = open_from(config.path, |name| {
+        let mut path = open_from(config.path, |name| {
             let opened = open_path(name, store.pool(), &remote.waker);
             let failed = |error| {
                 bump(&remote.shared.demotions, 1);
@@ -122,6 +127,8 @@ impl Worker {
         });
         remote.shared.set_path(path.name());
         let now_ns = monotonic_ns();
+        let places = path.make_places(config.streams_max);
+        remote.shared.places.store(places, Ordering::Relaxed);
         let tick_ns = (nanos(config.burst) / TICKS_PER_BURST).max(1);
         let tick_bytes_max = (STREAM_RATE_MAX / 8).saturating_mul(tick_ns) / 1_000_000_000;
         let chunk_bytes = store.pool().chunk_bytes() as u64;
@@ -133,6 +140,7 @@ impl Worker {
             wheel: Wheel::new(config.streams_max, WHEEL_SLOTS, tick_ns, now_ns),
             streams: (0..streams_max).map(|_| None).collect(),
             flights: Flights::new(),
+            places,
             batch: Vec::with_capacity(IN_FLIGHT_TRAINS_MAX),
             due: Vec::with_capacity(streams_max),
             tick_ns,
@@ -169,15 +177,11 @@ impl Worker {
     fn take_commands(&mut self) {
         while let Some(command) = self.remote.commands.pop() {
             match command {
-                Command::Open { stream, shared } => {
-                    let place = &mut self.streams[stream as usize];
-                    assert!(place.is_none(), "a stream number belongs to one stream");
-                    // Its socket was made ready for the path of a moment ago.
-                    if !self.path.name().segments() {
-                        prepare(self.path.name(), &shared);
-                    }
-                    *place = Some(Stream::new(shared));
-                }
+                Command::Open {
+                    stream,
+                    shared,
+                    socket,
+                } => self.open_stream(stream, shared, socket),
                 Command::Play { stream, play, pin } => self.play(stream, play, pin),
                 Command::Pause { stream } => self.end(stream, State::Paused),
                 Command::Close { stream } => self.close(stream),
@@ -191,6 +195,18 @@ impl Worker {
         let mut due = std::mem::take(&mut self.due);
         self.wheel.take_due(now_ns, &mut due);
         let tick_end_ns = signed((now_ns / self.tick_ns + 1) * self.tick_ns);
+    fn open_stream(&mut self, number: u32, shared: Arc<StreamShared>, socket: UdpSocket) {
+        let place = &mut self.streams[number as usize];
+        assert!(place.is_none(), "a stream number belongs to one stream");
+        // It was made ready for the path of a moment ago.
+        if !self.path.name().segments() {
+            prepare(self.path.name(), &socket, shared.stride);
+        }
+        let is_kept = number < self.places && self.path.keep(number, socket.as_fd()).is_ok();
+        let socket = (!is_kept).then_some(socket);
+        *place = Some(Stream::new(shared, socket));
+    }
+
         for number in due.drain(..) {
             self.send_stream(number, signed(now_ns), tick_end_ns);
         }
@@ -317,7 +333,7 @@ impl Worker {
             });
             stream.trains += 1;
             self.path.queue(Train {
-                fd: stream.shared.socket.as_raw_fd(),
+                to: stream.to(number),
                 offset: span.offset,
                 bytes: span.bytes,
                 stride: stream.shared.stride,
@@ -412,8 +428,7 @@ impl Worker {
         };
         stream.trains -= 1;
         if stream.closing && stream.trains == 0 {
-            self.streams[number as usize] = None;
-            self.remote.closed(number);
+            self.forget(number);
         }
     }
 
@@ -422,14 +437,20 @@ impl Worker {
         if errno == libc::EIO && self.path.name().segments() {
             return self.demote();
         }
+    /// The stream has gone, and its last train with it.
+    fn forget(&mut self, number: u32) {
+        let stream = self.streams[number as usize].take();
+        if stream.is_some_and(|stream| stream.socket.is_none()) {
+            self.path.let_go(number);
+        }
+        self.remote.closed(number);
+    }
+
         let now_ns = monotonic_ns();
         let Some(stream) = self.streams[number as usize].as_mut() else {
             return;
         };
-        stream
-            .shared
-            .errno
-            .store(errno.unsigned_abs(), Ordering::Relaxed);
+        stream.set_errno(errno);
         if stream.refused_since_ns == 0 {
             stream.refused_since_ns = now_ns;
         }
@@ -452,11 +473,34 @@ impl Worker {
         });
         let to = path.name();
         warn!(%from, %to, "the device takes no trains (EIO): packets are sent singly from now on");
-        self.retired = Some(std::mem::replace(&mut self.path, path));
+        let mut retired = std::mem::replace(&mut self.path, path);
         self.remote.shared.set_path(to);
         bump(&self.remote.shared.demotions, 1);
-        for stream in self.streams.iter().flatten() {
-            prepare(to, &stream.shared);
+        self.places = 0;
+        self.remote.shared.places.store(0, Ordering::Relaxed);
+        for number in 0..u32::try_from(self.streams.len()).expect("streams have 32 bits") {
+            self.take_back(number, &mut *retired);
+        }
+        self.retired = Some(retired);
+    }
+
+    /// Gives a stream's socket a descriptor again, if it has none, and readies it for the path of now.
+    fn take_back(&mut self, number: u32, retired: &mut dyn Path) {
+        let Some(stream) = self.streams[number as usize].as_mut() else {
+            return;
+        };
+        if stream.socket.is_none() {
+            match retired.descriptor(number) {
+                Ok(socket) => stream.socket = Some(socket.into()),
+                Err(error) => {
+                    let errno = error.raw_os_error().unwrap_or(libc::EIO);
+                    stream.set_errno(errno);
+                    return self.end(number, State::SendFailed);
+                }
+            }
+        }
+        if let Some(socket) = &stream.socket {
+            prepare(self.path.name(), socket, stream.shared.stride);
         }
     }
 
@@ -533,8 +577,7 @@ impl Worker {
             drop_one(&self.remote.shared.playing);
         }
         if stream.trains == 0 {
-            self.streams[number as usize] = None;
-            self.remote.closed(number);
+            self.forget(number);
         }
     }
 
@@ -626,7 +669,7 @@ impl Drop for Worker {
 }
 
 impl Stream {
-    fn new(shared: Arc<StreamShared>) -> Self {
+    fn new(shared: Arc<StreamShared>, socket: Option<UdpSocket>) -> Self {
         Self {
             shared,
             trains: 0,
@@ -642,8 +685,9 @@ impl Stream {
 }
 
 /// Readies a stream's socket once more, for another path.
-fn prepare(path: PathName, shared: &StreamShared) {
-    if let Err(error) = prepare_socket(path, shared.socket.as_raw_fd(), shared.stride) {
+            socket,
+fn prepare(path: PathName, socket: &UdpSocket, stride: u16) {
+    if let Err(error) = prepare_socket(path, socket.as_raw_fd(), stride) {
         debug!(%error, "a socket kept its options");
     }
 }
@@ -652,6 +696,18 @@ fn prepare(path: PathName, shared: &StreamShared) {
 fn open_from(
     first: PathName,
     mut open: impl FnMut(PathName) -> Option<Box<dyn Path>>,
+
+    /// Where the trains of stream `number`, which this is, go.
+    fn to(&self, number: u32) -> To {
+        self.socket.as_ref().map_or(To::Place(number), |socket| {
+            To::Descriptor(socket.as_raw_fd())
+        })
+    }
+
+    fn set_errno(&self, errno: i32) {
+        let errno = errno.unsigned_abs();
+        self.shared.errno.store(errno, Ordering::Relaxed);
+    }
 ) -> Box<dyn Path> {
     let mut name = first;
     loop {

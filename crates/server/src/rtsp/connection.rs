@@ -145,6 +145,7 @@ impl Connection<'_> {
 
     /// Carries a request out and answers it.
     async fn answer(&mut self, request: &Request) -> io::Result<()> {
+        self.control.ready().await;
         let session = self.session_of(request);
         // Held until the answer is written.
         let _turn = match &session {

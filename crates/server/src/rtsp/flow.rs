@@ -1,8 +1,8 @@
-//! One client's packets and reports: a stream of the engine, and the RTCP socket beside it.
+//! One client's packets and reports: a stream of the engine, and a place at an RTCP port beside it.
 
 use std::cell::{Cell, RefCell};
 use std::future::pending;
-use std::io::{self, Read};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,13 +11,10 @@ use onrush_wire::media::Plan;
 use onrush_wire::rtcp::{self, Heard, Reception, Sending, ntp};
 use onrush_wire::rtp;
 use onrush_wire::rtsp::{Reply, Served, StatusCode, Transport};
-use socket2::SockRef;
-use tokio::io::Interest;
-use tokio::net::UdpSocket;
 use tokio::time::{Instant, timeout};
 use tracing::{debug, info};
 
-use super::ports::Pair;
+use super::ports::Place;
 use super::presentation::{Presentation, playable};
 use super::seat::Seat;
 use super::{Content, Control, Escaped};
@@ -30,7 +27,7 @@ use crate::relay::Channel;
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) road: Road,
-    rtcp: UdpSocket,
+    place: Place,
     pub(super) served: Served,
     peer: SocketAddr,
     cname: String,
@@ -73,7 +70,7 @@ impl Flow {
         peer: SocketAddr,
     ) -> Result<Self, Reply> {
         let (local, peer) = (canonical(local), canonical(peer));
-        let (road, rtcp, served) = match (presentation, &control.content) {
+        let (road, place, served) = match (presentation, &control.content) {
             (Presentation::Stored(media), Content::Stored { data, .. }) => {
                 stored(control, data, media, transport, local, peer)?
             }
@@ -82,10 +79,9 @@ impl Flow {
                 unreachable!("a relay opens no files")
             }
         };
-        let rtcp = UdpSocket::from_std(rtcp).map_err(|error| unavailable(&error))?;
         Ok(Self {
             road,
-            rtcp,
+            place,
             served,
             peer,
             cname: format!("onrush@{}", local.ip()),
@@ -121,32 +117,12 @@ impl Flow {
     ///
     /// What the network says instead: nobody listens there, or there is no way there.
     pub(super) async fn hear(&self) -> io::Result<Heard> {
-        loop {
-            // With ERROR, because an ICMP message makes a socket neither readable nor writable.
-            let ready = self
-                .rtcp
-                .ready(Interest::READABLE | Interest::ERROR)
-                .await?;
-            let interest = if ready.is_error() {
-                Interest::ERROR
-            } else {
-                Interest::READABLE
-            };
-            let mut datagram = [0; 1500];
-            let receive = || (&*SockRef::from(&self.rtcp)).read(&mut datagram);
-            match self.rtcp.try_io(interest, receive) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-                Ok(bytes) => {
-                    let now = ntp(unix_time());
-                    let heard = rtcp::read(&datagram[..bytes], self.ssrc(), now);
-                    if heard.reception.is_some() {
-                        self.reception.set(heard.reception);
-                    }
-                    return Ok(heard);
-                }
-            }
+        let datagram = self.place.hear().await?;
+        let heard = rtcp::read(&datagram, self.ssrc(), ntp(unix_time()));
+        if heard.reception.is_some() {
+            self.reception.set(heard.reception);
         }
+        Ok(heard)
     }
 
     /// Sends a sender report for this moment of the media. Also finds out whether there is still somebody: if
@@ -250,9 +226,8 @@ impl Flow {
     }
 
     fn send(&self, datagram: &[u8]) -> io::Result<()> {
-        // Not through tokio, which says that a new socket can not be written until it has looked.
-        match SockRef::from(&self.rtcp).send(datagram) {
-            Ok(_) => {
+        match self.place.send(datagram) {
+            Ok(()) => {
                 self.send_error.replace(None);
                 Ok(())
             }
@@ -267,7 +242,7 @@ impl Flow {
     }
 }
 
-/// A stream of its own from a file, and the sockets for it.
+/// A stream of its own from a file, and a place for its reports.
 fn stored(
     control: &Control,
     data: &Data,
@@ -275,12 +250,11 @@ fn stored(
     transport: &Transport,
     local: SocketAddr,
     peer: SocketAddr,
-) -> Result<(Road, std::net::UdpSocket, Served), Reply> {
-    let Pair {
-        rtp,
-        rtcp,
-        rtp_port,
-    } = connected(control, transport, local, peer)?;
+) -> Result<(Road, Place, Served), Reply> {
+    let (player, reports) = client_addresses(transport, peer);
+    let placed = control.ports.place(local, player, reports);
+    let (rtp, place) = placed.map_err(|error| no_place(&error))?;
+    let rtp_port = place.rtp_port();
     let mtu_bytes = onrush_sys::socket::path_mtu(&rtp).map_err(|error| unavailable(&error))?;
     let ts_packets_per_rtp = ts_packets_that_fit(mtu_bytes, peer.is_ipv4()).ok_or_else(|| {
         let note = format!("the path carries {mtu_bytes} bytes, too few for one TS packet");
@@ -293,7 +267,7 @@ fn stored(
         ts_packets_per_rtp,
     });
     let ssrc = media.ssrc();
-    Ok((road, rtcp, Served { rtp_port, ssrc }))
+    Ok((road, place, Served { rtp_port, ssrc }))
 }
 
 /// A seat among the players of a live stream.
@@ -303,18 +277,18 @@ fn live(
     transport: &Transport,
     local: SocketAddr,
     peer: SocketAddr,
-) -> Result<(Road, std::net::UdpSocket, Served), Reply> {
+) -> Result<(Road, Place, Served), Reply> {
     let ssrc = playable(channel)?.ssrc;
-    let (rtp_port, rtcp) = control
-        .live_ports
-        .share(&control.ports, channel, local)
-        .map_err(|error| no_ports(&error))?;
-    let (mut player, mut reports) = (peer, peer);
-    player.set_port(transport.rtp_port);
-    reports.set_port(transport.rtcp_port);
-    rtcp.connect(reports).map_err(|error| unreachable(&error))?;
+    let pair = control.live_ports.share(&control.ports, channel, local);
+    let pair = pair.map_err(|error| no_place(&error))?;
+    let (player, reports) = client_addresses(transport, peer);
+    let rtp_port = pair.rtp_port;
     let seat = Seat::new(Arc::clone(channel), local.ip(), player);
-    Ok((Road::Live(seat), rtcp, Served { rtp_port, ssrc }))
+    Ok((
+        Road::Live(seat),
+        pair.place(reports),
+        Served { rtp_port, ssrc },
+    ))
 }
 
 /// What a client is told that the engine can not serve.
@@ -345,34 +319,28 @@ fn unix_time() -> Duration {
         .unwrap_or(Duration::ZERO)
 }
 
-fn connected(
-    control: &Control,
-    transport: &Transport,
-    local: SocketAddr,
-    peer: SocketAddr,
-) -> Result<Pair, Reply> {
-    let pair = control
-        .ports
-        .bind(local)
-        .map_err(|error| no_ports(&error))?;
-    pair.connect(peer, transport.rtp_port, transport.rtcp_port)
-        .map_err(|error| unreachable(&error))?;
-    Ok(pair)
+/// Where the client wants its packets, and our reports.
+fn client_addresses(transport: &Transport, peer: SocketAddr) -> (SocketAddr, SocketAddr) {
+    let (mut player, mut reports) = (peer, peer);
+    player.set_port(transport.rtp_port);
+    reports.set_port(transport.rtcp_port);
+    (player, reports)
 }
 
-fn no_ports(error: &io::Error) -> Reply {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => Reply::refusal(
-            StatusCode::ServiceUnavailable,
-            "no pair of UDP ports is free",
-        ),
-        _ => unavailable(error),
-    }
-}
-
-fn unreachable(error: &io::Error) -> Reply {
-    let note = format!("your UDP ports can not be reached: {error}");
-    Reply::refusal(StatusCode::UnsupportedTransport, &note)
+fn no_place(error: &io::Error) -> Reply {
+    let note = match error.raw_os_error() {
+        None if error.kind() == io::ErrorKind::AddrInUse => {
+            "no pair of UDP ports is free".to_owned()
+        }
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+            return unavailable(error);
+        }
+        _ => {
+            let note = format!("your UDP ports can not be reached: {error}");
+            return Reply::refusal(StatusCode::UnsupportedTransport, &note);
+        }
+    };
+    Reply::refusal(StatusCode::ServiceUnavailable, &note)
 }
 
 /// How many transport packets an RTP packet holds so that it goes unfragmented; `None` if not one does.

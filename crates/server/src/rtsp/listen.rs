@@ -60,10 +60,9 @@ impl Place {
         let mut connections = control.connections.borrow_mut();
         let all = control.statistics.connections.load(Ordering::Relaxed);
         let of_address = connections.get(&ip).copied().unwrap_or(0);
-        let sessions = control.sessions.borrow().len();
         if all >= limits.connections_max
             || of_address >= limits.connections_per_address_max
-            || !files_suffice(control.files, all + 1, sessions)
+            || !files_suffice(control.files, all + 1, control.descriptors(0))
         {
             return None;
         }
@@ -140,7 +139,7 @@ fn bind_one(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    socket.listen(1024)?;
+    socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
@@ -150,6 +149,9 @@ fn lacks_ipv6(error: &io::Error) -> bool {
         Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)
     )
 }
+
+/// Connections that may wait to be taken; the kernel bounds it further (net.core.somaxconn).
+const BACKLOG: i32 = 16_384;
 
 /// Connections that are told why they are refused, at once; the others of a flood are just closed.
 const REFUSALS_MAX: usize = 64;

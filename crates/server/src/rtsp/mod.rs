@@ -40,6 +40,13 @@ use crate::engine::shared::WorkerShared;
 use crate::library::{Library, Media};
 use crate::relay::Channel;
 
+/// Clients of files at one pair of UDP ports. The kernel looks through all sockets of a port to bind one more, and,
+/// before 6.13, to find whom an ICMP message is for.
+pub const CLIENTS_PER_PAIR_MAX: usize = 128;
+
+/// Datagrams and errors of its RTCP port that may wait for a session: a client reports every few seconds.
+pub const REPORTS_WAITING_MAX: usize = 8;
+
 /// What all connections and sessions share.
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -200,9 +207,26 @@ impl Control {
         }
         let connections = self.statistics.connections.load(Ordering::Relaxed);
         let files = self.files;
-        (!files_suffice(files, connections, sessions + 1)).then(|| {
+        (!files_suffice(files, connections, self.descriptors(1))).then(|| {
             format!("the server may open {files} files (RLIMIT_NOFILE), and all are taken")
         })
+    }
+
+    /// RTP sockets that take a descriptor, with `more` sessions than there are.
+    fn descriptors(&self, more: usize) -> usize {
+        match &self.content {
+            Content::Stored { data, .. } if !data.engines().keep_sockets() => {
+                self.sessions.borrow().len() + more
+            }
+            _ => 0,
+        }
+    }
+
+    /// Waits until there is somebody to take what a request asks for.
+    async fn ready(&self) {
+        if let Content::Stored { data, .. } = &self.content {
+            data.engines().ready().await;
+        }
     }
 
     /// Says in the log what was done in all.

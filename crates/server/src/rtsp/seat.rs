@@ -1,12 +1,13 @@
 //! A player's place among those who get a live stream.
 //!
 //! All players of a stream that come to one address of ours are sent to from one socket, so that one send is for all
-//! of them. Each has an RTCP socket of its own, connected to it; these share the port above. Dropping a seat leaves it.
+//! of them, and report to one port. Dropping a seat leaves it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use onrush_sys::clock::monotonic_ns;
@@ -17,14 +18,7 @@ use crate::relay::{Channel, Playable};
 /// The ports of live streams, by stream and by address of ours. They stay taken as long as the relay runs.
 #[derive(Debug, Default)]
 pub(super) struct LivePorts {
-    pairs: RefCell<HashMap<(String, IpAddr), Shared>>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    rtp_port: u16,
-    /// Holds the port for those that are connected.
-    _rtcp: UdpSocket,
+    pairs: RefCell<HashMap<(String, IpAddr), Rc<Pair>>>,
 }
 
 /// The place of one player.
@@ -41,7 +35,7 @@ pub(super) struct Seat {
 }
 
 impl LivePorts {
-    /// The port that players of `channel` are sent from at `local`, and an RTCP socket for one of them.
+    /// The ports that players of `channel` are sent from, and report to, at `local`.
     ///
     /// # Errors
     ///
@@ -51,26 +45,16 @@ impl LivePorts {
         ports: &Ports,
         channel: &Channel,
         local: SocketAddr,
-    ) -> io::Result<(u16, UdpSocket)> {
+    ) -> io::Result<Rc<Pair>> {
         let key = (channel.name().to_owned(), local.ip());
         let mut pairs = self.pairs.borrow_mut();
-        let rtp_port = if let Some(shared) = pairs.get(&key) {
-            shared.rtp_port
-        } else {
-            let Pair {
-                rtp,
-                rtcp,
-                rtp_port,
-            } = ports.bind_shared(local)?;
-            channel.open_players(local.ip(), rtp);
-            let shared = Shared {
-                rtp_port,
-                _rtcp: rtcp,
-            };
-            pairs.insert(key, shared);
-            rtp_port
-        };
-        Ok((rtp_port, Ports::join(local, rtp_port)?))
+        if let Some(pair) = pairs.get(&key) {
+            return Ok(Rc::clone(pair));
+        }
+        let pair = ports.pair(local)?;
+        channel.open_players(local.ip(), pair.rtp_socket()?);
+        pairs.insert(key, Rc::clone(&pair));
+        Ok(pair)
     }
 }
 

@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::{
-    BATCH_TRAINS_MAX, Completion, Counters, Path, PathName, TRAIN_PACKETS_MAX, Train, check,
+    BATCH_TRAINS_MAX, Completion, Counters, Path, PathName, TRAIN_PACKETS_MAX, To, Train, check,
 };
 use crate::clock::monotonic_ns;
 use crate::pool::Pool;
@@ -50,6 +50,9 @@ impl Batch {
 
     /// Sends one train: the packets that the kernel took, and the errno of what it refused first, or 0.
     fn send(&mut self, train: &Train) -> (usize, i32) {
+        let To::Descriptor(fd) = train.to else {
+            unreachable!("this path has no places, and `queue` has seen that none was named");
+        };
         let start = self.pool.area().base().as_ptr().wrapping_add(train.offset);
         let bytes = train.bytes as usize;
         let piece_bytes = if self.name.segments() {
@@ -66,9 +69,9 @@ impl Batch {
             piece.iov_len = piece_bytes.min(bytes - offset);
         }
         let (sent, errno) = if self.name == PathName::Sendto {
-            self.send_singly(train.fd, &pieces[..count])
+            self.send_singly(fd, &pieces[..count])
         } else {
-            self.send_together(train.fd, &mut pieces[..count])
+            self.send_together(fd, &mut pieces[..count])
         };
         // A train that the kernel cuts is one piece.
         let is_whole = self.name.segments() && sent > 0;
@@ -168,6 +171,7 @@ impl Path for Batch {
     fn queue(&mut self, train: Train) {
         assert!(self.room() > 0, "there is room for the train");
         check(&train, self.pool.area().bytes_total());
+        assert!(matches!(train.to, To::Descriptor(_)), "it has no places");
         self.queued.push(train);
         self.counters.trains += 1;
         self.counters.trains_copied += 1;

@@ -14,7 +14,7 @@ mod uring_registered_zc;
 use std::fmt;
 use std::io;
 use std::net::UdpSocket;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -53,8 +53,8 @@ pub enum PathName {
 /// Images that lie one behind the other and leave together on a connected UDP socket.
 #[derive(Clone, Copy, Debug)]
 pub struct Train {
-    /// The socket, on which [`prepare_socket`] has been called. It stays open until the train was sent.
-    pub fd: RawFd,
+    /// The socket, on which [`prepare_socket`] has been called.
+    pub to: To,
     /// Where the first image starts in the pool's area.
     pub offset: usize,
     /// Bytes of all images; at most [`TRAIN_BYTES_MAX`].
@@ -63,6 +63,15 @@ pub struct Train {
     pub stride: u16,
     /// Comes back with the completion.
     pub token: u32,
+}
+
+/// A train's socket, as its path knows it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum To {
+    /// By its descriptor, which stays open until the train was sent.
+    Descriptor(RawFd),
+    /// By the place in the path's own table, where [`Path::keep`] has put it.
+    Place(u32),
 }
 
 /// What became of a train.
@@ -97,6 +106,26 @@ pub struct Counters {
 pub trait Path: fmt::Debug {
     /// Its name.
     fn name(&self) -> PathName;
+
+    /// Makes a table for so many sockets, which then need no descriptor while the path keeps them. How many it
+    /// has places for: perhaps fewer (RLIMIT_NOFILE bounds a ring's table too), and none where there are no tables.
+    fn make_places(&mut self, _places: u32) -> u32 {
+        0
+    }
+
+    /// Puts a socket into the table, at a free place that [`Self::make_places`] has made. The path holds it from
+    /// then on, and the descriptor may be closed. Errors: the system's (EMFILE, ENOMEM).
+    fn keep(&mut self, _place: u32, _socket: BorrowedFd<'_>) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Lets go of the socket at `place`. What is handed over already is sent all the same.
+    fn let_go(&mut self, _place: u32) {}
+
+    /// A descriptor for the socket at `place`, for a path that needs one. Errors: EMFILE if no more may be open.
+    fn descriptor(&mut self, _place: u32) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// How many more trains can be queued before the next submission.
     fn room(&self) -> usize;

@@ -1,7 +1,7 @@
 //! The contract, run unchanged on every path: loopback, real sockets, every byte compared.
 
 use std::net::UdpSocket;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use super::*;
@@ -55,7 +55,7 @@ fn rig(name: PathName) -> Rig {
 impl Rig {
     fn train(&self, first: usize, bytes: usize, token: u32) -> Train {
         Train {
-            fd: self.sender.as_raw_fd(),
+            to: To::Descriptor(self.sender.as_raw_fd()),
             offset: first * STRIDE,
             bytes: u32::try_from(bytes).expect("fits"),
             stride: 1328,
@@ -222,6 +222,54 @@ fn a_refused_train_says_why_and_is_released() {
             );
         }
         assert!(errors.contains(&libc::ECONNREFUSED), "{name}: {errors:?}");
+    }
+}
+
+#[test]
+fn a_socket_that_is_kept_needs_no_descriptor_and_can_be_had_back() {
+    let mut rig = rig(PathName::UringRegisteredZc);
+    assert_eq!(rig.path.make_places(8), 8);
+    rig.path.keep(7, rig.sender.as_fd()).expect("a free place");
+    let beyond = rig.path.keep(8, rig.sender.as_fd()).unwrap_err();
+    assert_eq!(beyond.raw_os_error(), Some(libc::EINVAL));
+    let address = rig.sender.local_addr().expect("bound");
+    let replaced = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+    drop(std::mem::replace(&mut rig.sender, replaced));
+    let kept = |train: Train| Train {
+        to: To::Place(7),
+        ..train
+    };
+    rig.path.queue(kept(rig.train(0, 8 * STRIDE, 1)));
+    rig.path.queue(kept(rig.train(8, STRIDE, 2)));
+    let answers: Vec<_> = rig.reap(2).iter().filter_map(|c| c.sent).collect();
+    assert_eq!(answers, [0, 0]);
+    rig.expect_images(0, 9 * STRIDE);
+    // With a train under way, whose completions are not lost over it.
+    rig.path.queue(kept(rig.train(9, 2 * STRIDE, 3)));
+    let socket = UdpSocket::from(rig.path.descriptor(7).expect("Linux 6.8"));
+    assert_eq!(socket.local_addr().expect("bound"), address);
+    assert_eq!(rig.reap(1).last().expect("one").token, 3);
+    rig.expect_images(9, 2 * STRIDE);
+    rig.path.let_go(7);
+    rig.path.queue(kept(rig.train(0, STRIDE, 4)));
+    let gone = rig.reap(1)[0].sent;
+    assert_eq!(gone, Some(libc::EBADF), "the place is empty");
+    drop(socket);
+    UdpSocket::bind(address).expect("nobody has the address any more");
+}
+
+#[test]
+fn a_path_without_a_table_says_so() {
+    for name in PathName::ALL.into_iter().skip(1) {
+        let mut rig = rig(name);
+        assert_eq!(rig.path.make_places(8), 0, "{name}");
+        assert!(rig.path.keep(0, rig.sender.as_fd()).is_err(), "{name}");
+        assert!(rig.path.descriptor(0).is_err(), "{name}");
+        let nowhere = Train {
+            to: To::Place(0),
+            ..rig.train(0, STRIDE, 1)
+        };
+        assert!(is_refused(&mut rig, nowhere), "{name}");
     }
 }
 

@@ -5,9 +5,10 @@
 //! It needs Linux 6.0 (SEND_ZC), 6.12 for a sleep to an absolute time in the same crossing, and memory that
 //! may be registered (RLIMIT_MEMLOCK or CAP_IPC_LOCK).
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,16 +16,20 @@ use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
 
 use super::ring::{REPORT_USAGE, USAGE_COPIED, build_ring, kernel_at_least};
 use super::{
-    BATCH_TRAINS_MAX, Completion, Counters, IN_FLIGHT_TRAINS_MAX, Path, PathError, PathName, Train,
-    check,
+    BATCH_TRAINS_MAX, Completion, Counters, IN_FLIGHT_TRAINS_MAX, Path, PathError, PathName, To,
+    Train, check,
 };
 use crate::clock::monotonic_ns;
 use crate::lock::{BUFFER_BYTES_MAX, LockedArea};
 use crate::pool::Pool;
+use crate::thread::open_files_limit;
 use crate::wake::Waker;
 
 /// Marks the completion of the wake-up poll; trains have tokens of 32 bits.
 const WAKE: u64 = u64::MAX;
+
+/// Marks the completion that brings a descriptor.
+const DESCRIPTOR: u64 = u64::MAX - 1;
 
 pub(super) struct UringRegisteredZc {
     // The ring goes first, and with it what it has of the pool's memory; then its counting; then the memory.
@@ -41,6 +46,10 @@ pub(super) struct UringRegisteredZc {
     /// Whether the kernel says if it copied.
     report_usage: bool,
     is_ordered: bool,
+    /// Whether a socket that is kept can be had back (IORING_OP_FIXED_FD_INSTALL, Linux 6.8).
+    gives_back: bool,
+    /// Completions that arrived before a descriptor that was waited for.
+    aside: VecDeque<cqueue::Entry>,
     /// The last train queued in order: whether it is linked is known when the next comes.
     held: Option<squeue::Entry>,
     /// Trains that were never begun, behind one that failed. The kernel says of those too that it has let go
@@ -85,6 +94,8 @@ impl UringRegisteredZc {
             absolute_sleep: true,
             report_usage: kernel_at_least(6, 2),
             is_ordered,
+            gives_back: probe.is_supported(opcode::FixedFdInstall::CODE),
+            aside: VecDeque::new(),
             held: None,
             cancelled: Vec::new(),
         };
@@ -139,7 +150,7 @@ impl UringRegisteredZc {
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: a poll has no buffer. A send's buffer lies in the pool's area, which the ring has
+        // SAFETY: a poll has no buffer, and neither has the wish for a descriptor. A send's buffer lies in the pool's area, which the ring has
         // registered, so that its pages outlive even the mapping. A socket that is closed by now is an
         // error, not undefined.
         let pushed = unsafe { self.ring.submission().push(entry) };
@@ -163,6 +174,46 @@ impl Path for UringRegisteredZc {
         self.in_flight
     }
 
+    fn make_places(&mut self, places: u32) -> u32 {
+        if !self.gives_back {
+            return 0;
+        }
+        // io_uring/rsrc.c, io_sqe_files_register: EMFILE beyond RLIMIT_NOFILE.
+        let places = u64::from(places).min(open_files_limit());
+        let places = u32::try_from(places).expect("no more than asked for");
+        let made = self.ring.submitter().register_files_sparse(places);
+        made.map_or(0, |()| places)
+    }
+
+    fn keep(&mut self, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let (submitter, fd) = (self.ring.submitter(), socket.as_raw_fd());
+        submitter.register_files_update(place, &[fd]).map(drop)
+    }
+
+    fn let_go(&mut self, place: u32) {
+        let emptied = self.ring.submitter().register_files_update(place, &[-1]);
+        // Emptying a place of the table asks the kernel for nothing that it could lack.
+        debug_assert!(emptied.is_ok(), "{emptied:?}");
+    }
+
+    fn descriptor(&mut self, place: u32) -> io::Result<OwnedFd> {
+        let wish = opcode::FixedFdInstall::new(types::Fixed(place), 0);
+        self.push(&wish.build().user_data(DESCRIPTOR));
+        loop {
+            self.enter(1, None)?;
+            while let Some(entry) = self.ring.completion().next() {
+                if entry.user_data() != DESCRIPTOR {
+                    self.aside.push_back(entry);
+                } else if entry.result() < 0 {
+                    return Err(io::Error::from_raw_os_error(-entry.result()));
+                } else {
+                    // SAFETY: the kernel has just made this descriptor, for us alone.
+                    return Ok(unsafe { OwnedFd::from_raw_fd(entry.result()) });
+                }
+            }
+        }
+    }
+
     fn queue(&mut self, train: Train) {
         assert!(self.room() > 0, "there is room for the train");
         let area = self.pool.area();
@@ -170,10 +221,15 @@ impl Path for UringRegisteredZc {
         let buffer =
             u16::try_from(train.offset / BUFFER_BYTES_MAX).expect("an area is under 64 TiB");
         let start = area.base().as_ptr().wrapping_add(train.offset);
-        let entry = opcode::SendZc::new(types::Fd(train.fd), start, train.bytes)
+        // DONTWAIT: a full socket must fail, not be tried again behind the session's next train.
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        let send_zc = match train.to {
+            To::Descriptor(fd) => opcode::SendZc::new(types::Fd(fd), start, train.bytes),
+            To::Place(place) => opcode::SendZc::new(types::Fixed(place), start, train.bytes),
+        };
+        let entry = send_zc
             .buf_index(Some(buffer))
-            // DONTWAIT: a full socket must fail, not be tried again behind the session's next train.
-            .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+            .flags(flags)
             .zc_flags(if self.report_usage { REPORT_USAGE } else { 0 })
             .build()
             .user_data(u64::from(train.token));
@@ -181,10 +237,11 @@ impl Path for UringRegisteredZc {
         // (io_uring/net.c, io_sg_from_iter: PAGE_ALIGN(bv_len + bv_offset)), up to 2 MiB. Segmentation
         // makes that good for the packets of a train, but a lone one keeps it into the socket of a
         // receiver on this machine, which then is full after one or two.
-        let single = opcode::Send::new(types::Fd(train.fd), start, train.bytes)
-            .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
-            .build()
-            .user_data(u64::from(train.token));
+        let send = match train.to {
+            To::Descriptor(fd) => opcode::Send::new(types::Fd(fd), start, train.bytes),
+            To::Place(place) => opcode::Send::new(types::Fixed(place), start, train.bytes),
+        };
+        let single = send.flags(flags).build().user_data(u64::from(train.token));
         let is_single = train.bytes <= u32::from(train.stride);
         let entry = if is_single { single } else { entry };
         if !self.is_ordered {
@@ -223,7 +280,10 @@ impl Path for UringRegisteredZc {
 
     fn completion(&mut self) -> Option<Completion> {
         loop {
-            let entry = self.ring.completion().next()?;
+            let entry = match self.aside.pop_front() {
+                Some(entry) => entry,
+                None => self.ring.completion().next()?,
+            };
             if entry.user_data() == WAKE {
                 self.wake_armed = false;
                 self.waker.clear();

@@ -8,7 +8,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::super::{self as path, Completion, Path, PathName, TRAIN_PACKETS_MAX, Train};
+use super::super::{self as path, Completion, Path, PathName, TRAIN_PACKETS_MAX, To, Train};
 use super::images::Images;
 use super::kernel::plant;
 use super::{Job, Mechanism, OpenError, Plan, Range, system};
@@ -73,7 +73,7 @@ impl Engine {
             let planted = plant::refusal();
             self.path.queue(Train {
                 // To no socket: it fails, and what is behind it stays.
-                fd: if planted == 0 { job.socket } else { -1 },
+                to: To::Descriptor(if planted == 0 { job.socket } else { -1 }),
                 offset: self.images.offset(train.start),
                 bytes: u32::try_from(bytes).expect("a train is below 64 KiB"),
                 stride: u16::try_from(stride).expect("a packet is below 64 KiB"),
