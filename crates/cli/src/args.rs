@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use onrush_server::config::{Config, Limits};
+use onrush_server::engine::admission::LOAD_UNLIMITED;
 use onrush_sys::path::PathName;
 
 use crate::bench::Bench;
@@ -17,7 +18,7 @@ use crate::measure::Measure;
 use crate::predict::Predict;
 use crate::relay::RelayCommand;
 use crate::report::Report;
-use crate::units::{Rate, Size, Time, within};
+use crate::units::{Percent, Rate, Size, Time, within};
 
 /// Serves MPEG transport streams to RTSP players.
 #[derive(Debug, Parser)]
@@ -107,6 +108,18 @@ pub(crate) struct Serve {
         value_parser = within(Time(BURST_MIN), Time(BURST_MAX))
     )]
     pub(crate) burst: Time,
+
+    /// How busy a processor that sends may be
+    ///
+    /// In percent. A session that would make it busier than that is answered 453, and those that play stay
+    /// on time. What a session costs is reckoned from what the sessions before it cost; 0 takes all.
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "PERCENT",
+        default_value_t = Percent(Config::default().load_max_permille),
+    )]
+    pub(crate) load_max: Percent,
 
     /// Memory for packets, locked
     ///
@@ -327,6 +340,10 @@ impl Serve {
                 false => self.rtsp.clone(),
             },
             rtp_ports: (self.rtp_ports.0, self.rtp_ports.1),
+            load_max_permille: match self.load_max.0 {
+                0 => LOAD_UNLIMITED,
+                permille => permille,
+            },
             burst: self.burst.0,
             cache_bytes: bytes(self.cache),
             cores: self
@@ -573,6 +590,17 @@ mod tests {
     }
 
     #[test]
+    fn a_load_has_a_decimal_or_is_unbounded() {
+        let load = |text: &str| serve(&["--load-max", text]).map(|config| config.load_max_permille);
+        assert_eq!(load("12.5"), Ok(125));
+        assert_eq!(load("100"), Ok(1000));
+        assert_eq!(load("0"), Ok(LOAD_UNLIMITED));
+        for text in ["", "a", "1.", ".1", "1.25", "1.+1", "70000"] {
+            assert!(load(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn cores_are_lists_and_ranges() {
         let listed = |text: &str| serve(&["--cores", text]).map(|config| config.cores);
         assert_eq!(listed("0,2-4"), Ok(vec![0, 2, 3, 4]));
@@ -623,6 +651,9 @@ mod tests {
                 "9999bit/s",
                 "10kbit/s to 1Gbit/s",
             ),
+            ("--load-max", "100", "100.1", "0 to 100"),
+            ("--load-max", "0.1", "0.01", "0 to 100"),
+            ("--load-max", "0", "-1", "0 to 100"),
             ("--session-timeout", "1s", "999ms", "1s to 1day"),
             ("--session-timeout", "1day", "86401s", "1s to 1day"),
             ("--sessions-max", "1", "0", "from 1 to 1000000"),

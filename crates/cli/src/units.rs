@@ -185,6 +185,34 @@ pub(crate) fn ranges(sorted: &[usize]) -> String {
     written.collect::<Vec<_>>().join(",")
 }
 
+/// A part of a whole in thousandths, written in percent with a decimal at the most.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Percent(pub(crate) u64);
+
+impl FromStr for Percent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (whole, tenths) = text.split_once('.').unwrap_or((text, "0"));
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let is_number = digits(whole) && digits(tenths) && !whole.is_empty() && tenths.len() == 1;
+        let permille = format!("{whole}{tenths}").parse().ok();
+        permille
+            .filter(|&permille| is_number && permille <= 1000)
+            .map(Self)
+            .ok_or_else(|| "allowed is 0 to 100, with a decimal at the most".to_owned())
+    }
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0 / 10, self.0 % 10) {
+            (whole, 0) => write!(f, "{whole}"),
+            (whole, tenths) => write!(f, "{whole}.{tenths}"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,6 +20,8 @@ pub struct Config {
     pub rtp_ports: (u16, u16),
     /// How much of a stream is handed to the kernel together.
     pub burst: Duration,
+    /// How busy a processor that sends may be with the sessions that are taken, of 1000.
+    pub load_max_permille: u64,
     /// Memory for packet images.
     pub cache_bytes: usize,
     /// The processors that send, one engine each; empty means the highest-numbered allowed one.
@@ -98,6 +100,7 @@ impl Default for Config {
             rtsp_addresses: vec![SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 0], 8554))],
             rtp_ports: (20_000, 59_999),
             burst: Duration::from_millis(20),
+            load_max_permille: 900,
             cache_bytes: 1 << 30,
             cores: Vec::new(),
             limits: Limits::default(),

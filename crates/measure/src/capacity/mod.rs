@@ -369,6 +369,16 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         command.args(["--cores", &self.core.to_string()]);
         command.args(["--burst", &format!("{}us", candidate.burst_ns / 1000)]);
         command.args(["--cache", &format!("{cache_bytes}B")]);
+        // What it holds is to be seen, not what it would take. And no more sessions at once than there are ports.
+        command.args([
+            "--load-max",
+            "0",
+            "--sessions-max",
+            "20000",
+            "--connections-max",
+            "20000",
+        ]);
+        command.args(["--connections-per-address-max", "20000"]);
         command.env("RUST_LOG", "warn");
         command
     }

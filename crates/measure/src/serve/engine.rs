@@ -9,6 +9,7 @@ use std::time::Duration;
 use onrush_server::config::{Config, Limits};
 use onrush_server::data::Data;
 use onrush_server::engine::Stream;
+use onrush_server::engine::admission::LOAD_UNLIMITED;
 use onrush_server::engine::shared::{LATENESS_BUCKET_NS, LATENESS_FIRST_NS, WorkerShared};
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::path::PathName;
@@ -59,6 +60,7 @@ fn config(bench: &Bench, path: PathName) -> Config {
         burst: Duration::from_nanos(bench.settings.burst_ns),
         cache_bytes: cache_bytes + (64 << 20),
         cores: vec![bench.core],
+        load_max_permille: LOAD_UNLIMITED,
         limits: Limits {
             sessions_max: bench.settings.sessions as usize,
             ..Limits::default()
@@ -81,6 +83,7 @@ impl Engine {
             .film
             .cues(media.plan(TS_PACKETS_PER_RTP_MAX), &bench.settings);
         for (socket, cue) in sockets.into_iter().zip(&cues) {
+            runtime.block_on(self.data.engines().ready());
             let stream = self.data.open(&media, TS_PACKETS_PER_RTP_MAX, socket)?;
             runtime.block_on(stream.prepare(cue.from))?;
             self.streams.push(stream);

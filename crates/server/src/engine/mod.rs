@@ -5,6 +5,7 @@
 //! ([`shared`]). A worker wakes at ticks of a quarter burst, takes what is due within the tick from all of
 //! its streams, and hands it to the kernel in one crossing, in which it also sleeps until the next tick.
 
+pub mod admission;
 mod flights;
 mod reader;
 pub mod shared;
@@ -25,22 +26,23 @@ use onrush_sys::pool::{Pin, Pool};
 use onrush_sys::thread::pin_to;
 use onrush_sys::wake::Waker;
 use thiserror::Error;
-
 use tokio::time::timeout;
+
 use crate::faults::Faults;
 use crate::store::{self, Source};
+use admission::Demand;
 use shared::{State, StreamShared, WorkerShared};
 use worker::{Worker, signed};
 
 /// Commands that may wait for one engine. A stream has at most a few under way.
 pub const COMMANDS_MAX: usize = 8192;
 
-/// What one stream may send in the long run, in bit/s, so that a file whose clock runs wild does not keep the
-/// others waiting. Two chunks a tick it may send in any case.
 /// How often an engine with many commands to take is looked at again, and how long it is waited for.
 const READY_EVERY: Duration = Duration::from_millis(1);
 const READY_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// What one stream may send in the long run, in bit/s, so that a file whose clock runs wild does not keep the
+/// others waiting. Two chunks a tick it may send in any case.
 pub const STREAM_RATE_MAX: u64 = 1_000_000_000;
 
 /// Opens a data path on the thread that will use it. Tests put paths of their own here.
@@ -56,6 +58,8 @@ pub struct EngineConfig {
     pub streams_max: u32,
     /// How much of a stream is handed over together; a tick is a quarter of it.
     pub burst: Duration,
+    /// How busy an engine may be with the streams that it has taken, of 1000; see [`admission`].
+    pub load_max_permille: u64,
     /// The best path to try; worse ones follow where it is not available.
     pub path: PathName,
     /// Opens a path.
@@ -79,6 +83,8 @@ pub struct Engines {
     engines: Vec<Engine>,
     store: Arc<store::Shared>,
     first_chunk_time_max: Duration,
+    burst_ns: u64,
+    load_max_permille: u64,
 }
 
 #[derive(Debug)]
@@ -109,13 +115,13 @@ pub(crate) enum Command {
     Open {
         stream: u32,
         shared: Arc<StreamShared>,
+        socket: UdpSocket,
     },
     /// With the first chunk, if it was prepared.
     Play {
         stream: u32,
         play: Play,
         pin: Option<Pin>,
-        socket: UdpSocket,
     },
     Pause {
         stream: u32,
@@ -156,6 +162,21 @@ pub enum EngineError {
         /// The limit.
         streams_max: u32,
     },
+    /// With one stream more, those that play would be late.
+    #[error(
+        "the engine would be busy for {} % of the time, of {} % that it may; add processors (--cores), lengthen \
+         bursts (--burst) or raise --load-max",
+        load_permille / 10, load_max_permille / 10
+    )]
+    Overload {
+        /// How busy it would be.
+        load_permille: u64,
+        /// How busy it may be.
+        load_max_permille: u64,
+    },
+    /// Streams have been late for seconds, whatever the reason.
+    #[error("the streams that play are late; try again")]
+    Late,
     /// The cache can not hold the chunks that one more reader needs.
     #[error("the packet cache ({cache_bytes} bytes) is full of chunks in use; raise --cache")]
     CacheFull {
@@ -241,6 +262,7 @@ pub struct Stream {
     store: Arc<store::Shared>,
     number: u32,
     shared: Arc<StreamShared>,
+    demand: Demand,
     first_chunk_time_max: Duration,
     /// The first packet of the next play, and the chunk that holds it.
     prepared: Mutex<Option<(u64, Pin)>>,
@@ -257,6 +279,8 @@ impl Engines {
             engines: Vec::new(),
             store: Arc::clone(store),
             first_chunk_time_max: config.first_chunk_time_max,
+            burst_ns: u64::try_from(config.burst.as_nanos()).unwrap_or(u64::MAX),
+            load_max_permille: config.load_max_permille,
         };
         for &core in &config.cores {
             let waker = Arc::new(Waker::new().map_err(EngineStartError::Thread)?);
@@ -297,10 +321,39 @@ impl Engines {
     /// Opens a stream on the engine that has promised least; it is paused at packet 0.
     pub fn open(&self, spec: StreamSpec) -> Result<Stream, EngineError> {
         let running = self.engines.iter().filter(|e| !e.remote.has_stopped());
-        let least = running.min_by_key(|e| e.remote.streams.load(Ordering::Relaxed));
+        let least = running.min_by_key(|e| e.remote.shared.admission.load_promised());
         let remote = &least.ok_or(EngineError::Stopped)?.remote;
         let StreamSpec { source, socket } = spec;
         let stride = u16::try_from(source.plan().stride()).expect("a packet is below 64 KiB");
+        let demand = Demand::of(source.plan(), stride, self.burst_ns);
+        self.admit(remote, demand)?;
+        let opened = self.open_on(remote, source, socket, stride, demand);
+        if opened.is_err() {
+            remote.shared.admission.give_back(demand);
+        }
+        opened
+    }
+
+    fn admit(&self, remote: &Remote, demand: Demand) -> Result<(), EngineError> {
+        let (admission, load_max_permille) = (&remote.shared.admission, self.load_max_permille);
+        match admission.take(demand, load_max_permille) {
+            Ok(_) => Ok(()),
+            Err(load_permille) if load_permille > load_max_permille => Err(EngineError::Overload {
+                load_permille,
+                load_max_permille,
+            }),
+            Err(_) => Err(EngineError::Late),
+        }
+    }
+
+    fn open_on(
+        &self,
+        remote: &Arc<Remote>,
+        source: Arc<Source>,
+        socket: UdpSocket,
+        stride: u16,
+        demand: Demand,
+    ) -> Result<Stream, EngineError> {
         path::prepare_socket(remote.shared.path(), socket.as_raw_fd(), stride)
             .map_err(EngineError::Socket)?;
         let number = remote.take_number()?;
@@ -308,6 +361,7 @@ impl Engines {
         let open = Command::Open {
             stream: number,
             shared: Arc::clone(&shared),
+            socket,
         };
         if let Err(error) = remote.send(open) {
             remote.give_back(number);
@@ -324,6 +378,7 @@ impl Engines {
             store,
             number,
             shared,
+            demand,
             first_chunk_time_max: self.first_chunk_time_max,
             prepared: Mutex::new(None),
         })
@@ -334,6 +389,26 @@ impl Engines {
     pub fn path(&self) -> PathName {
         let paths = self.engines.iter().map(|e| e.remote.shared.path());
         paths.max().expect("there is an engine")
+    }
+
+    /// Waits, not for ever, until every engine has room for the commands of one more client.
+    pub async fn ready(&self) {
+        let is_ready =
+            |remote: &Remote| remote.commands.len() < COMMANDS_MAX / 2 || remote.has_stopped();
+        let ready = async {
+            while !self.engines.iter().all(|engine| is_ready(&engine.remote)) {
+                tokio::time::sleep(READY_EVERY).await;
+            }
+        };
+        drop(timeout(READY_TIME_MAX, ready).await);
+    }
+
+    /// Whether streams need no descriptors; see [`WorkerShared::places`].
+    #[must_use]
+    pub fn keep_sockets(&self) -> bool {
+        self.engines.iter().all(|engine| {
+            engine.remote.shared.places.load(Ordering::Relaxed) >= engine.remote.streams_max
+        })
     }
 
     /// What each engine has done so far.
@@ -369,7 +444,6 @@ impl Drop for Engines {
         for engine in &self.engines {
             // A full queue empties within a tick, unless nobody empties it any more.
             while engine.remote.send(Command::Stop).is_err() {
-            socket,
                 if engine.remote.has_stopped() {
                     break;
                 }
@@ -403,26 +477,6 @@ impl Stream {
             .fetch(source, chunk, self.first_chunk_time_max)
             .await
         else {
-    /// Waits, not for ever, until every engine has room for the commands of one more client.
-    pub async fn ready(&self) {
-        let is_ready =
-            |remote: &Remote| remote.commands.len() < COMMANDS_MAX / 2 || remote.has_stopped();
-        let ready = async {
-            while !self.engines.iter().all(|engine| is_ready(&engine.remote)) {
-                tokio::time::sleep(READY_EVERY).await;
-            }
-        };
-        drop(timeout(READY_TIME_MAX, ready).await);
-    }
-
-    /// Whether streams need no descriptors; see [`WorkerShared::places`].
-    #[must_use]
-    pub fn keep_sockets(&self) -> bool {
-        self.engines.iter().all(|engine| {
-            engine.remote.shared.places.load(Ordering::Relaxed) >= engine.remote.streams_max
-        })
-    }
-
             let pool = self.store.pool();
             let reason = source.failure().map(str::to_owned);
             return Err(match reason {
@@ -534,6 +588,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.hold(0, None);
+        self.remote.shared.admission.give_back(self.demand);
         let mut close = Command::Close {
             stream: self.number,
         };
@@ -636,6 +691,7 @@ impl Default for EngineConfig {
                 .collect(),
             streams_max: 16_384,
             burst: Duration::from_millis(20),
+            load_max_permille: 900,
             path: PathName::UringRegisteredZc,
             open_path: Arc::new(path::open),
             lag_max: Duration::from_millis(500),

@@ -7,6 +7,7 @@ use onrush_sys::path::PathName;
 use onrush_wire::rtp::HEADER_BYTES;
 use tokio::sync::Notify;
 
+use super::admission::{Admission, LATE_NS};
 use super::{EndReason, Play, StreamSnapshot};
 use crate::store::Source;
 
@@ -73,9 +74,9 @@ pub const BATCH_BUCKETS: usize = 16;
 #[derive(Debug)]
 pub struct WorkerShared {
     path: AtomicU8,
-    /// Entries into the kernel.
     /// Streams that need no descriptor, because the path keeps their sockets in a table of its own.
     pub places: AtomicU32,
+    /// Entries into the kernel.
     pub crossings: AtomicU64,
     /// Times the worker woke to see what is due.
     pub ticks: AtomicU64,
@@ -113,6 +114,12 @@ pub struct WorkerShared {
     pub lateness_sum_ns: AtomicU64,
     /// Batches by the number of bursts that were handed over together.
     pub batches: [AtomicU64; BATCH_BUCKETS],
+    /// Bursts, and of them those that were [late](super::admission::LATE_NS).
+    pub bursts: AtomicU64,
+    /// Those that were late.
+    pub bursts_late: AtomicU64,
+    /// What it has promised, and what that costs.
+    pub admission: Admission,
 }
 
 impl StreamShared {
@@ -289,6 +296,10 @@ impl WorkerShared {
             &self.lateness_sum_ns,
             u64::try_from(lateness_ns).unwrap_or(0),
         );
+        bump(&self.bursts, 1);
+        if lateness_ns > LATE_NS {
+            bump(&self.bursts_late, 1);
+        }
     }
 
     pub(super) fn count_batch(&self, bursts: usize) {
@@ -303,6 +314,7 @@ impl Default for WorkerShared {
     fn default() -> Self {
         Self {
             path: AtomicU8::new(0),
+            places: AtomicU32::new(0),
             crossings: AtomicU64::new(0),
             ticks: AtomicU64::new(0),
             trains: AtomicU64::new(0),
@@ -317,12 +329,14 @@ impl Default for WorkerShared {
             underruns: AtomicU64::new(0),
             lags: AtomicU64::new(0),
             flights_full: AtomicU64::new(0),
-            places: AtomicU32::new(0),
             in_flight: AtomicU64::new(0),
             cpu_ns: AtomicU64::new(0),
             lateness: (0..LATENESS_BUCKETS).map(|_| AtomicU64::new(0)).collect(),
             lateness_sum_ns: AtomicU64::new(0),
             batches: Default::default(),
+            bursts: AtomicU64::new(0),
+            bursts_late: AtomicU64::new(0),
+            admission: Admission::default(),
         }
     }
 }

@@ -19,6 +19,7 @@ use onrush_sys::pool::Pin;
 use onrush_wire::pace::Wheel;
 use tracing::{debug, error, warn};
 
+use super::admission::Account;
 use super::flights::{Flight, Flights};
 use super::reader::{NotReady, Reader, images_per_train};
 use super::shared::{State, StreamShared, bump, drop_one};
@@ -57,9 +58,9 @@ pub(super) struct Worker {
     remote: Arc<Remote>,
     wheel: Wheel,
     streams: Box<[Option<Stream>]>,
-    flights: Flights,
     /// Streams below this number have their sockets in the path's table, and no descriptor.
     places: u32,
+    flights: Flights,
     /// Stream and due time of the bursts in the batch that is being put together.
     batch: Vec<(u32, i64)>,
     due: Vec<u32>,
@@ -68,7 +69,7 @@ pub(super) struct Worker {
     chunks_per_tick_max: u64,
     lag_ns_max: i64,
     refused_ns_max: u64,
-    counted_ns: u64,
+    counted: Account,
     trains_per_stream_max: u32,
     stopping: bool,
     faults: Faults,
@@ -78,9 +79,9 @@ pub(super) struct Worker {
 /// A stream as its worker sees it.
 struct Stream {
     shared: Arc<StreamShared>,
-    /// Trains that are queued or whose memory the kernel has not released.
     /// The RTP socket, unless the path keeps it.
     socket: Option<UdpSocket>,
+    /// Trains that are queued or whose memory the kernel has not released.
     trains: u32,
     /// Control has let go of it. It leaves with its last train: until then its number and its socket are
     /// taken, so that no train meets a successor's.
@@ -126,9 +127,9 @@ impl Worker {
             opened.map_err(failed).ok()
         });
         remote.shared.set_path(path.name());
-        let now_ns = monotonic_ns();
         let places = path.make_places(config.streams_max);
         remote.shared.places.store(places, Ordering::Relaxed);
+        let now_ns = monotonic_ns();
         let tick_ns = (nanos(config.burst) / TICKS_PER_BURST).max(1);
         let tick_bytes_max = (STREAM_RATE_MAX / 8).saturating_mul(tick_ns) / 1_000_000_000;
         let chunk_bytes = store.pool().chunk_bytes() as u64;
@@ -139,15 +140,19 @@ impl Worker {
             open_path,
             wheel: Wheel::new(config.streams_max, WHEEL_SLOTS, tick_ns, now_ns),
             streams: (0..streams_max).map(|_| None).collect(),
-            flights: Flights::new(),
             places,
+            flights: Flights::new(),
             batch: Vec::with_capacity(IN_FLIGHT_TRAINS_MAX),
             due: Vec::with_capacity(streams_max),
             tick_ns,
             chunks_per_tick_max: BURSTS_PER_TICK_MAX + tick_bytes_max / chunk_bytes,
             lag_ns_max: signed(nanos(config.lag_max)),
             refused_ns_max: nanos(config.refused_time_max),
-            counted_ns: now_ns,
+            counted: Account {
+                at_ns: now_ns,
+                cpu_ns: thread_cpu_ns(),
+                ..Account::default()
+            },
             trains_per_stream_max: config.trains_per_stream_max,
             stopping: false,
             faults: config.faults,
@@ -190,11 +195,6 @@ impl Worker {
         }
     }
 
-    /// Queues all that is due in the tick that begins now.
-    fn send_due(&mut self, now_ns: u64) {
-        let mut due = std::mem::take(&mut self.due);
-        self.wheel.take_due(now_ns, &mut due);
-        let tick_end_ns = signed((now_ns / self.tick_ns + 1) * self.tick_ns);
     fn open_stream(&mut self, number: u32, shared: Arc<StreamShared>, socket: UdpSocket) {
         let place = &mut self.streams[number as usize];
         assert!(place.is_none(), "a stream number belongs to one stream");
@@ -207,6 +207,11 @@ impl Worker {
         *place = Some(Stream::new(shared, socket));
     }
 
+    /// Queues all that is due in the tick that begins now.
+    fn send_due(&mut self, now_ns: u64) {
+        let mut due = std::mem::take(&mut self.due);
+        self.wheel.take_due(now_ns, &mut due);
+        let tick_end_ns = signed((now_ns / self.tick_ns + 1) * self.tick_ns);
         for number in due.drain(..) {
             self.send_stream(number, signed(now_ns), tick_end_ns);
         }
@@ -432,11 +437,6 @@ impl Worker {
         }
     }
 
-    /// The kernel refused a train: that is this stream's trouble alone, unless it is the path's.
-    fn refused(&mut self, number: u32, errno: i32) {
-        if errno == libc::EIO && self.path.name().segments() {
-            return self.demote();
-        }
     /// The stream has gone, and its last train with it.
     fn forget(&mut self, number: u32) {
         let stream = self.streams[number as usize].take();
@@ -446,6 +446,11 @@ impl Worker {
         self.remote.closed(number);
     }
 
+    /// The kernel refused a train: that is this stream's trouble alone, unless it is the path's.
+    fn refused(&mut self, number: u32, errno: i32) {
+        if errno == libc::EIO && self.path.name().segments() {
+            return self.demote();
+        }
         let now_ns = monotonic_ns();
         let Some(stream) = self.streams[number as usize].as_mut() else {
             return;
@@ -583,13 +588,21 @@ impl Worker {
 
     /// Once a second, because it enters the kernel.
     fn count_cpu(&mut self, now_ns: u64) {
-        if now_ns - self.counted_ns >= CPU_COUNT_NS {
-            self.counted_ns = now_ns;
-            self.remote
-                .shared
-                .cpu_ns
-                .store(thread_cpu_ns(), Ordering::Relaxed);
+        if now_ns - self.counted.at_ns < CPU_COUNT_NS {
+            return;
         }
+        let shared = &self.remote.shared;
+        let account = Account {
+            at_ns: now_ns,
+            cpu_ns: thread_cpu_ns(),
+            trains: shared.trains.load(Ordering::Relaxed),
+            packets: shared.packets.load(Ordering::Relaxed),
+            bursts: shared.bursts.load(Ordering::Relaxed),
+            bursts_late: shared.bursts_late.load(Ordering::Relaxed),
+        };
+        shared.cpu_ns.store(account.cpu_ns, Ordering::Relaxed);
+        shared.admission.tell(self.counted, account);
+        self.counted = account;
     }
 
     fn publish(&self) {
@@ -672,6 +685,7 @@ impl Stream {
     fn new(shared: Arc<StreamShared>, socket: Option<UdpSocket>) -> Self {
         Self {
             shared,
+            socket,
             trains: 0,
             closing: false,
             playing: false,
@@ -682,20 +696,6 @@ impl Stream {
             refused_since_ns: 0,
         }
     }
-}
-
-/// Readies a stream's socket once more, for another path.
-            socket,
-fn prepare(path: PathName, socket: &UdpSocket, stride: u16) {
-    if let Err(error) = prepare_socket(path, socket.as_raw_fd(), stride) {
-        debug!(%error, "a socket kept its options");
-    }
-}
-
-/// Opens the path `first`, or the best after it that `open` yields.
-fn open_from(
-    first: PathName,
-    mut open: impl FnMut(PathName) -> Option<Box<dyn Path>>,
 
     /// Where the trains of stream `number`, which this is, go.
     fn to(&self, number: u32) -> To {
@@ -708,6 +708,19 @@ fn open_from(
         let errno = errno.unsigned_abs();
         self.shared.errno.store(errno, Ordering::Relaxed);
     }
+}
+
+/// Readies a stream's socket once more, for another path.
+fn prepare(path: PathName, socket: &UdpSocket, stride: u16) {
+    if let Err(error) = prepare_socket(path, socket.as_raw_fd(), stride) {
+        debug!(%error, "a socket kept its options");
+    }
+}
+
+/// Opens the path `first`, or the best after it that `open` yields.
+fn open_from(
+    first: PathName,
+    mut open: impl FnMut(PathName) -> Option<Box<dyn Path>>,
 ) -> Box<dyn Path> {
     let mut name = first;
     loop {

@@ -13,7 +13,7 @@ use onrush_wire::rtsp::{
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
-use tracing::debug;
+use tracing::{debug, info};
 
 use super::flow::Flow;
 use super::presentation::Presentation;
@@ -253,6 +253,7 @@ impl Connection<'_> {
             return Err(Reply::refusal(StatusCode::ServiceUnavailable, note));
         }
         if let Some(note) = control.full().filter(|_| session.is_none()) {
+            info!("a session is refused: {note}");
             return Err(Reply::refusal(StatusCode::NotEnoughBandwidth, &note));
         }
         let flow = Flow::open(control, &presentation, transport, self.local, self.peer)?;

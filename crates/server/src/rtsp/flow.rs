@@ -294,12 +294,18 @@ fn live(
 /// What a client is told that the engine can not serve.
 pub(super) fn refusal(error: &EngineError) -> Reply {
     let status = match error {
-        EngineError::Full { .. } | EngineError::CacheFull { .. } => StatusCode::NotEnoughBandwidth,
+        EngineError::Full { .. }
+        | EngineError::Overload { .. }
+        | EngineError::Late
+        | EngineError::CacheFull { .. } => StatusCode::NotEnoughBandwidth,
         EngineError::Media { .. } => StatusCode::Gone,
         EngineError::Slow | EngineError::Busy | EngineError::Stopped | EngineError::Socket(_) => {
             StatusCode::ServiceUnavailable
         }
     };
+    if status == StatusCode::NotEnoughBandwidth {
+        info!("a session is refused: {error}");
+    }
     Reply::refusal(status, &error.to_string())
 }
 

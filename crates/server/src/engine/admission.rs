@@ -1,0 +1,282 @@
+//! Whether an engine can take one more stream without making others late.
+//!
+//! What a stream asks of an engine is known before it plays: so many trains and packets a second, all its life. What
+//! they cost is not: it depends on the machine, the device and on how many there are. So it is taken from the
+//! engine's own clock, again each second: processor time divided by what was sent for it. Streams that are paused
+//! count as if they played, because they may at any moment.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use onrush_wire::media::Plan;
+
+use super::STREAM_RATE_MAX;
+use super::reader::images_per_train;
+
+/// What a thousandth of a train is reckoned to cost, in ps, before anything was sent: about what it does in crowds on
+/// the machines that this was written on, where a train of eight packets costs 0.7 to 1.5 us.
+const PRICE_PS_FIRST: u64 = 1200;
+
+/// Work that the first reckoning counts for beside what was measured in a second. A few streams say little: most of
+/// what they cost is the engine's waking up.
+const WORK_FIRST: u64 = 20_000_000;
+
+/// Work of a train, in thousandths of a train.
+const TRAIN_WORK: u64 = 1000;
+
+/// Work of a packet in a train: what it is worth to a processor, where a device cuts trains a fiftieth of a train,
+/// where the kernel does a half. It matters only where streams of different rates meet.
+const PACKET_WORK: u64 = 50;
+
+/// Of 1000 bursts of a second, so many may be late, and so many in any case.
+const LATE_MAX_PERMILLE: u64 = 1;
+const LATE_MAX: u64 = 100;
+
+/// After so many seconds with more, no more streams are taken until one without.
+const LATE_SECONDS_MAX: u64 = 3;
+
+/// The bound on an engine's load that is none.
+pub const LOAD_UNLIMITED: u64 = u64::MAX;
+
+/// A burst that leaves so much too late is late.
+pub const LATE_NS: i64 = 20_000_000;
+
+/// What a stream asks of its engine, in thousandths of a train a second.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Demand(u64);
+
+/// What an engine has promised and what it can keep. Control counts streams in and out; the worker tells the price.
+#[derive(Debug)]
+pub struct Admission {
+    /// The demand of all streams.
+    promised: AtomicU64,
+    /// What a thousandth of a train costs, in ps.
+    price_ps: AtomicU64,
+    /// How busy the worker was in the last second, in ns of processor time.
+    busy_ns: AtomicU64,
+    /// For how many seconds more were late than may be.
+    late_seconds: AtomicU64,
+}
+
+/// Of a worker's counters, those that the price is made of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Account {
+    pub(super) at_ns: u64,
+    pub(super) cpu_ns: u64,
+    pub(super) trains: u64,
+    pub(super) packets: u64,
+    pub(super) bursts: u64,
+    pub(super) bursts_late: u64,
+}
+
+impl Demand {
+    /// What playing `plan` asks for, in bursts of `burst_ns`.
+    pub(super) fn of(plan: &Plan, stride: u16, burst_ns: u64) -> Self {
+        let packets = plan.rtp_packets();
+        // What it may send in any case, however wild its clock is.
+        let bytes = packets.saturating_mul(u64::from(stride));
+        let least_ns = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(STREAM_RATE_MAX);
+        let least_ns = u64::try_from(least_ns).unwrap_or(u64::MAX);
+        let last_ns = plan.due_ns(packets.saturating_sub(1));
+        let duration_ns = last_ns.max(burst_ns).max(least_ns).max(1);
+        let a_second = |count: u64| {
+            let count = u128::from(count) * 1_000_000_000 / u128::from(duration_ns);
+            u64::try_from(count).unwrap_or(u64::MAX)
+        };
+        let bursts = duration_ns.div_ceil(burst_ns.max(1)).min(packets);
+        let packets_a_burst = packets.div_ceil(bursts.max(1));
+        let trains = bursts * packets_a_burst.div_ceil(u64::from(images_per_train(stride)));
+        let work = a_second(trains).saturating_mul(TRAIN_WORK);
+        Self(work.saturating_add(a_second(packets).saturating_mul(PACKET_WORK)))
+    }
+}
+
+impl Admission {
+    /// Counts a stream in, if with it the engine would not be busier than `load_max` of 1000, or if it is alone. How
+    /// busy the engine would be, of 1000.
+    ///
+    /// # Errors
+    ///
+    /// The same number, if that is too much.
+    pub(super) fn take(&self, demand: Demand, load_max: u64) -> Result<u64, u64> {
+        let load = self.load_with(demand);
+        let others = self.promised.load(Ordering::Relaxed);
+        let is_too_much = load > load_max || (self.is_late() && load_max != LOAD_UNLIMITED);
+        if others > 0 && is_too_much {
+            return Err(load);
+        }
+        self.promised.fetch_add(demand.0, Ordering::Relaxed);
+        Ok(load)
+    }
+
+    /// Counts a stream out.
+    pub(super) fn give_back(&self, demand: Demand) {
+        self.promised.fetch_sub(demand.0, Ordering::Relaxed);
+    }
+
+    /// For the worker, once a second: what it had done then and has done now.
+    pub(super) fn tell(&self, then: Account, now: Account) {
+        let wall_ns = u128::from((now.at_ns - then.at_ns).max(1));
+        let a_second = |count: u64| {
+            let count = u128::from(count) * 1_000_000_000 / wall_ns;
+            u64::try_from(count).unwrap_or(u64::MAX)
+        };
+        let trains = (now.trains - then.trains).saturating_mul(TRAIN_WORK);
+        let packets = (now.packets - then.packets).saturating_mul(PACKET_WORK);
+        let work = a_second(trains.saturating_add(packets));
+        let busy_ns = a_second(now.cpu_ns - then.cpu_ns);
+        let cost_ps = (WORK_FIRST * PRICE_PS_FIRST).saturating_add(busy_ns.saturating_mul(1000));
+        let price_ps = cost_ps / WORK_FIRST.saturating_add(work);
+        self.price_ps.store(price_ps.max(1), Ordering::Relaxed);
+        self.busy_ns.store(busy_ns, Ordering::Relaxed);
+        let bursts = now.bursts - then.bursts;
+        let late = now.bursts_late - then.bursts_late;
+        let late_seconds = match late > LATE_MAX && late * 1000 > bursts * LATE_MAX_PERMILLE {
+            true => self.late_seconds.load(Ordering::Relaxed) + 1,
+            false => 0,
+        };
+        self.late_seconds.store(late_seconds, Ordering::Relaxed);
+    }
+
+    /// How busy the engine will be with the streams that it has, of 1000.
+    #[must_use]
+    pub fn load_promised(&self) -> u64 {
+        self.load_with(Demand(0))
+    }
+
+    /// How busy it was in the last second, of 1000.
+    #[must_use]
+    pub fn load_measured(&self) -> u64 {
+        self.busy_ns.load(Ordering::Relaxed) / 1_000_000
+    }
+
+    /// What a train costs it, in ns, as far as is known.
+    #[must_use]
+    pub fn train_ns(&self) -> u64 {
+        self.price_ps.load(Ordering::Relaxed) * TRAIN_WORK / 1000
+    }
+
+    /// Whether too many bursts have been late for seconds.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        self.late_seconds.load(Ordering::Relaxed) >= LATE_SECONDS_MAX
+    }
+
+    fn load_with(&self, demand: Demand) -> u64 {
+        let work = self
+            .promised
+            .load(Ordering::Relaxed)
+            .saturating_add(demand.0);
+        let price_ps = self.price_ps.load(Ordering::Relaxed);
+        let load = u128::from(work) * u128::from(price_ps) / 1_000_000_000;
+        u64::try_from(load).unwrap_or(u64::MAX)
+    }
+}
+
+impl Default for Admission {
+    fn default() -> Self {
+        Self {
+            promised: AtomicU64::new(0),
+            price_ps: AtomicU64::new(PRICE_PS_FIRST),
+            busy_ns: AtomicU64::new(0),
+            late_seconds: AtomicU64::new(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestSource;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A stream of 4 Mbit/s: 50 trains and 380 packets a second.
+    fn demand() -> Demand {
+        let test = TestSource::lasting(10_000);
+        Demand::of(test.source.plan(), 1328, 20_000_000)
+    }
+
+    #[test]
+    fn a_stream_asks_for_its_trains_and_packets() {
+        let Demand(work) = demand();
+        let expected = 50 * TRAIN_WORK + 380 * PACKET_WORK;
+        assert!(work.abs_diff(expected) < expected / 50, "{work} {expected}");
+        let test = TestSource::lasting(10_000);
+        let Demand(longer) = Demand::of(test.source.plan(), 1328, 100_000_000);
+        let expected = 10 * TRAIN_WORK + 380 * PACKET_WORK;
+        assert!(longer.abs_diff(expected) < expected / 50, "{longer}");
+    }
+
+    #[test]
+    fn a_clock_that_runs_wild_asks_for_no_more_than_it_gets() {
+        // All packets are due at once.
+        let wild = TestSource::of(onrush_wire::media::synth::constant_rate(160_000, 0, 1));
+        let Demand(work) = Demand::of(wild.source.plan(), 1328, 20_000_000);
+        let packets = STREAM_RATE_MAX / 8 / 1328;
+        let most = packets * PACKET_WORK + packets / 40 * TRAIN_WORK;
+        assert!(work <= most, "{work} {most}");
+    }
+
+    #[test]
+    fn as_many_are_taken_as_are_kept_and_one_who_leaves_makes_room() {
+        let (admission, demand) = (Admission::default(), demand());
+        let one = admission.load_with(Demand(demand.0 * 1000));
+        let mut taken = 0;
+        while admission.take(demand, 100).is_ok() {
+            taken += 1;
+        }
+        assert_eq!(taken, 100 * 1000 / one);
+        assert_eq!(admission.take(demand, 100), Err(101));
+        admission.give_back(demand);
+        assert_eq!(admission.take(demand, 100), Ok(100));
+        // Whoever is alone is served as well as can be.
+        let alone = Admission::default();
+        assert!(alone.take(demand, 0).is_ok());
+        assert!(alone.take(demand, 0).is_err());
+    }
+
+    #[test]
+    fn the_price_is_what_was_paid() {
+        let admission = Admission::default();
+        let at = |second: u64, cpu_ns: u64, trains: u64| Account {
+            at_ns: second * SECOND,
+            cpu_ns,
+            trains,
+            ..Account::default()
+        };
+        // A few trains say nothing.
+        admission.tell(at(0, 0, 0), at(1, 500_000, 10));
+        assert!(
+            admission.train_ns().abs_diff(PRICE_PS_FIRST) < 50,
+            "{}",
+            admission.train_ns()
+        );
+        // Many do, whatever was thought first: three microseconds each.
+        admission.tell(at(1, 0, 0), at(3, SECOND * 6 / 5, 400_000));
+        assert!(
+            (2700..3000).contains(&admission.train_ns()),
+            "{}",
+            admission.train_ns()
+        );
+        assert_eq!(admission.load_measured(), 600);
+    }
+
+    #[test]
+    fn nobody_is_taken_while_others_are_late() {
+        let (admission, demand) = (Admission::default(), demand());
+        admission.take(demand, 900).expect("the first");
+        let second = |late| {
+            let then = Account::default();
+            let now = Account {
+                at_ns: SECOND,
+                bursts: 200_000,
+                bursts_late: late,
+                ..then
+            };
+            admission.tell(then, now);
+            admission.take(demand, 900).is_ok()
+        };
+        let taken: Vec<_> = [201, 201, 201, 200, 201, 201, 200].map(second).into();
+        assert_eq!(taken, [true, true, false, true, true, true, true]);
+    }
+}
