@@ -653,7 +653,7 @@ mod tests {
             ),
             ("--load-max", "100", "100.1", "0 to 100"),
             ("--load-max", "0.1", "0.01", "0 to 100"),
-            ("--load-max", "0", "-1", "0 to 100"),
+            ("--load-max", "0", "1e2", "0 to 100"),
             ("--session-timeout", "1s", "999ms", "1s to 1day"),
             ("--session-timeout", "1day", "86401s", "1s to 1day"),
             ("--sessions-max", "1", "0", "from 1 to 1000000"),

@@ -16,6 +16,7 @@ use crate::bench_lock::{self, Lock};
 use crate::bench_paths::{self, Paths};
 use crate::bench_relay::{self, RelayBench};
 use crate::bench_serve::{self, Serve};
+use crate::bench_soak::{self, Soak};
 
 /// Measure what Onrush does, and judge it
 ///
@@ -32,6 +33,7 @@ pub(crate) struct Bench {
 enum Experiment {
     Serve(Serve),
     Capacity(Capacity),
+    Soak(Soak),
     Lock(Lock),
     Relay(RelayBench),
     Cue(Cue),
@@ -48,6 +50,7 @@ enum Experiment {
 pub(crate) fn run(bench: &Bench, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     match &bench.experiment {
         Experiment::Capacity(arguments) => bench_capacity::run(arguments, out),
+        Experiment::Soak(arguments) => bench_soak::run(arguments, out),
         Experiment::Serve(arguments) => bench_serve::run(arguments, out),
         Experiment::Lock(arguments) => bench_lock::run(arguments, out),
         Experiment::Relay(arguments) => bench_relay::run(arguments, out),

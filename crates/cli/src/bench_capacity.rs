@@ -204,26 +204,27 @@ fn print(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "{}\n", environment.command)?;
     writeln!(
         out,
-        "{:<44} {:>6} {:>8} {:>6} {:>6} {:>6} {:>6} {:>7}",
-        "server", "holds", "server", "ns a", "core", "others", "memory", "late by"
+        "{:<34} {:>6} {:>8} {:>8} {:>6} {:>6} {:>6} {:>6} {:>7}",
+        "server", "holds", "server", "of it", "ns a", "core", "others", "memory", "late by"
     )?;
     writeln!(
         out,
-        "{:<44} {:>6} {:>8} {:>6} {:>6} {:>6} {:>6} {:>7}",
-        "", "", "CPU", "packet", "busy", "busy", "MiB", "p99.9ms"
+        "{:<34} {:>6} {:>8} {:>8} {:>6} {:>6} {:>6} {:>6} {:>7}",
+        "", "", "CPU", "sending", "packet", "busy", "busy", "MiB", "p99.9ms"
     )?;
     for row in record.rows() {
         let Some(held) = row.held else {
-            writeln!(out, "{:<44} {:>6}", row.name(), "none")?;
+            writeln!(out, "{:<34} {:>6}", row.name(), "none")?;
             continue;
         };
         let cost = record.cost(held);
         writeln!(
             out,
-            "{:<44} {:>6} {:>6.1} % {:>6.0} {:>4.0} % {:>4.0} % {:>6} {:>7.1}",
+            "{:<34} {:>6} {:>6.1} % {:>6.1} % {:>6.0} {:>4.0} % {:>4.0} % {:>6} {:>7.1}",
             row.name(),
             held.clients,
             cost.server_cores * 100.0,
+            cost.send_cores * 100.0,
             cost.packet_ns,
             cost.core_busy * 100.0,
             cost.other_cores_busy * 100.0,

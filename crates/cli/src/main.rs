@@ -13,6 +13,7 @@ mod bench_lock;
 mod bench_paths;
 mod bench_relay;
 mod bench_serve;
+mod bench_soak;
 mod compare;
 mod doctor;
 mod downloads;

@@ -85,13 +85,15 @@ pub fn take_error(socket: &impl AsFd) -> io::Result<(io::Error, Option<SocketAdd
     let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
     while !header.is_null() {
         // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR yield null or a whole header within the control, which is aligned.
-        let kind = unsafe { ((*header).cmsg_level, (*header).cmsg_type) };
+        let cmsghdr = unsafe { ptr::read(header) };
+        let kind = (cmsghdr.cmsg_level, cmsghdr.cmsg_type);
         if kind == (libc::IPPROTO_IP, libc::IP_RECVERR)
             || kind == (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
         {
+            // SAFETY: the header is a whole one, as above.
+            let data = unsafe { libc::CMSG_DATA(header) };
             // SAFETY: the data of such a message begins with a sock_extended_err (ip(7)), not always aligned.
-            let error: libc::sock_extended_err =
-                unsafe { ptr::read_unaligned(libc::CMSG_DATA(header).cast()) };
+            let error: libc::sock_extended_err = unsafe { ptr::read_unaligned(data.cast()) };
             errno = i32::try_from(error.ee_errno).unwrap_or(libc::EIO);
         }
         // SAFETY: as above; `header` is one of this message.

@@ -86,6 +86,8 @@ impl Films {
         for name in films.names() {
             fs::write(films.folder().join(name), &film)?;
         }
+        // What is read past the page cache must not first be written from there.
+        rustix::fs::sync();
         Ok(films)
     }
 

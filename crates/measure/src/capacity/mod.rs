@@ -5,11 +5,16 @@
 //! then bisected. Whoever is faster than the box that the experiment shares with it is told by the accounts
 //! of all processors beside the result.
 
+pub mod account;
 mod files;
 pub mod report;
+pub mod soak;
 
+use std::cell::RefCell;
+use std::fs;
 use std::io;
 use std::process::Command;
+use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
@@ -24,7 +29,8 @@ use thiserror::Error;
 use crate::experiment::{Environment, Record};
 use crate::load::report::Report as LoadReport;
 use crate::load::{self, LoadError, Receive};
-use crate::machine::{self, CoreTimes};
+pub use account::Account;
+use account::Moment;
 pub use files::FileSet;
 use files::Films;
 
@@ -100,12 +106,8 @@ pub struct Run {
     pub clients: u32,
     /// What they saw, without the streams one by one.
     pub load: load::Run,
-    /// How long the server's processor was busy while they came and watched, for whomever.
-    pub core_busy_ns: u64,
-    /// How long all others were, together.
-    pub other_cores_busy_ns: u64,
-    /// How long that was.
-    pub wall_ns: u64,
+    /// Whose time it took while all watched.
+    pub account: Account,
     /// Why it does not count as held; empty if it does.
     pub missed: Vec<String>,
 }
@@ -187,7 +189,7 @@ pub fn carry_out(
         let experiment = scope.spawn(|| {
             pin_to(rest).map_err(system("pin the experiment to a processor"))?;
             let films = Films::make(settings).map_err(system("write the films"))?;
-            let testbed = Testbed::new(Options::default())?;
+            let testbed = testbed()?;
             record.environment.network = "veth pair, sink at tc ingress of its far end".to_owned();
             let mut search = Search {
                 settings,
@@ -205,6 +207,21 @@ pub fn carry_out(
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })?;
     Ok(record)
+}
+
+/// A testbed where viewers by the ten thousand come again and again: a connection that was closed keeps its port for
+/// a minute, unless another may have it.
+fn testbed() -> Result<Testbed, CapacityError> {
+    let testbed = Testbed::new(Options::default())?;
+    let settings = [("ip_local_port_range", "1024 65535"), ("tcp_tw_reuse", "1")];
+    for (name, value) in settings {
+        let set = || fs::write(format!("/proc/sys/net/ipv4/{name}"), value);
+        testbed
+            .rcv
+            .run(set)
+            .map_err(system("give viewers more ports"))?;
+    }
+    Ok(testbed)
 }
 
 struct Search<'a, P> {
@@ -291,30 +308,37 @@ impl<P: FnMut(Progress)> Search<'_, P> {
             seed: self.settings.seed,
             ..load::Settings::new(urls, clients)
         };
-        let (begin_ns, before) = (monotonic_ns(), machine::core_times());
-        let seen = self.testbed.rcv.run(|| load::run(&load, |_| {}));
-        let (end_ns, after) = (monotonic_ns(), machine::core_times());
+        let moments = Rc::<RefCell<Vec<(u64, Moment)>>>::default();
+        let (kept, process) = (Rc::clone(&moments), server.id());
+        let look = move |progress: load::Progress| {
+            let moment = (progress.elapsed_ns, Moment::now(process));
+            kept.borrow_mut().push(moment);
+        };
+        let seen = self.testbed.rcv.run(|| load::run(&load, look));
         // A peer that does not stop when it is asked to is killed when dropped.
         drop(server.interrupt(STOP_TIME_MAX));
         let mut seen = seen?;
         let missed = LoadReport::of(&load, &seen).missed;
         seen.streams.clear();
         seen.start_up_ns.sort_unstable();
-        let wall_ns = end_ns - begin_ns;
-        let rest_ns = |core| rest_ns(&after, core).saturating_sub(rest_ns(&before, core));
-        let busy = |core: usize| wall_ns.saturating_sub(rest_ns(core));
+        let total_ns = load.ramp_ns + load.time_ns;
+        let moments = moments.borrow();
+        let mut all_watched = moments
+            .iter()
+            .filter(|(elapsed_ns, _)| (load.ramp_ns..=total_ns).contains(elapsed_ns));
+        let (first, last) = (all_watched.next(), all_watched.next_back());
+        let account = first
+            .zip(last)
+            .map_or_else(Account::default, |(first, last)| {
+                Account::between(&first.1, &last.1, self.core)
+            });
         Ok(Run {
             server: candidate.name.clone(),
             mode: candidate.mode,
             burst_ns: candidate.burst_ns,
             clients,
             load: seen,
-            core_busy_ns: busy(self.core),
-            other_cores_busy_ns: (0..after.len())
-                .filter(|&core| core != self.core)
-                .map(busy)
-                .sum(),
-            wall_ns,
+            account,
             missed,
         })
     }
@@ -379,7 +403,11 @@ impl<P: FnMut(Progress)> Search<'_, P> {
             "20000",
         ]);
         command.args(["--connections-per-address-max", "20000"]);
-        command.env("RUST_LOG", "warn");
+        // Its last words, and no line for each session.
+        command.env(
+            "RUST_LOG",
+            "warn,onrush_server::rtsp=info,onrush_server::rtsp::flow=warn",
+        );
         command
     }
 }
@@ -399,12 +427,6 @@ fn next_number(settings: &Settings, held: u32, missed: Option<u32>) -> Option<u3
         }
     };
     (next > held).then_some(next)
-}
-
-/// Time that a processor did nothing, or was not there.
-fn rest_ns(cores: &[CoreTimes], core: usize) -> u64 {
-    let times = cores.get(core);
-    times.map_or(0, |times| times.idle_ns + times.stolen_ns)
 }
 
 fn system(what: &'static str) -> impl FnOnce(io::Error) -> CapacityError {

@@ -29,6 +29,8 @@ pub struct Cost {
     pub server_cores: f64,
     /// The same for a packet, in ns.
     pub packet_ns: f64,
+    /// Of that, the time of threads that send, as processors; 0 for a peer.
+    pub send_cores: f64,
     /// How busy its processor was, for whomever, from 0 to 1.
     pub core_busy: f64,
     /// How busy all others were, together.
@@ -74,14 +76,15 @@ impl CapacityRecord {
     /// What `run` cost.
     #[must_use]
     pub fn cost(&self, run: &Run) -> Cost {
-        let load = &run.load;
+        let (load, account) = (&run.load, &run.account);
         let usage = load.server.unwrap_or_default();
         let lateness = load.lateness.quantile_ns(0.999);
         Cost {
             server_cores: ratio(usage.cpu_ns, load.wall_ns),
             packet_ns: ratio(usage.cpu_ns, load.packets_steady),
-            core_busy: ratio(run.core_busy_ns, run.wall_ns),
-            other_cores_busy: ratio(run.other_cores_busy_ns, run.wall_ns),
+            send_cores: ratio(account.threads_ns("onrush-send"), account.wall_ns),
+            core_busy: ratio(account.core_busy_ns, account.wall_ns),
+            other_cores_busy: ratio(account.other_cores_busy_ns, account.wall_ns),
             memory_bytes: usage.memory_bytes,
             lateness_ns: lateness.unwrap_or(0),
         }
@@ -134,7 +137,34 @@ impl CapacityRecord {
             }
             pictures.push((name, chart.render()?));
         }
+        if self.settings.bursts_ns.len() > 1 {
+            pictures.push(("burst", self.burst_picture()?));
+        }
         Ok(pictures)
+    }
+
+    /// What a packet costs over the length of a burst, at the largest number that each length held.
+    fn burst_picture(&self) -> Result<String, PlotError> {
+        let mut chart = Chart::lines("What a packet costs the server, by the length of a burst")
+            .x("ms of a stream in a burst", Unit::Count)
+            .y("ns a packet", Unit::Count)
+            .source(&self.environment);
+        let rows = self.rows();
+        for &mode in &self.settings.modes {
+            let ours = rows
+                .iter()
+                .filter(|row| row.mode == mode && row.burst_ns > 0);
+            #[allow(clippy::cast_precision_loss, reason = "for a picture")]
+            let mut points: Vec<_> = ours
+                .filter_map(|row| {
+                    let packet_ns = self.cost(row.held?).packet_ns;
+                    Some((row.burst_ns as f64 / 1e6, packet_ns))
+                })
+                .collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            chart = chart.series(mode.name(), points);
+        }
+        chart.render()
     }
 }
 

@@ -17,7 +17,7 @@ use super::follow::{Arrived, Follow};
 use super::plan::{Act, Popularity, Random};
 use super::rtsp::{Description, Viewer, ViewerError};
 use super::server::{Usage, usage};
-use super::{LoadError, Progress, Receive, Run, STREAMS_KEPT_MAX, Settings, Stream};
+use super::{LoadError, Progress, Receive, Run, STREAMS_KEPT_MAX, Settings, Slice, Stream};
 use crate::histogram::Histogram;
 
 /// How long a viewer whom the server refused waits before he comes again.
@@ -111,6 +111,14 @@ pub(super) async fn all(
     let told = spawn_local(tell(Rc::clone(&shared), progress));
     sleep_until(shared.begin + Duration::from_nanos(ramp_ns)).await;
     let from = shared.moment(usage_now()?)?;
+    let mut slices = Vec::new();
+    let mut before = from.clone();
+    while let Some(slice_end) = shared.slice_end() {
+        sleep_until(slice_end).await;
+        let now = shared.moment(usage_now()?)?;
+        slices.push(now.slice_since(&before, from.at_ns));
+        before = now;
+    }
     sleep_until(shared.end).await;
     let to = shared.moment(usage_now()?)?;
     let watching = shared.watching.get();
@@ -119,7 +127,12 @@ pub(super) async fn all(
     }
     told.abort();
     drop(told.await);
-    Ok(shared.run(&from, &to, watching))
+    let last = shared.moment(None)?;
+    Ok(Run {
+        packets_sunk: shared.sink.is_some().then_some(last.packets),
+        slices,
+        ..shared.run(&from, &to, watching)
+    })
 }
 
 fn usage_of(pid: u32) -> Result<Usage, LoadError> {
@@ -127,12 +140,29 @@ fn usage_of(pid: u32) -> Result<Usage, LoadError> {
 }
 
 /// The accounts at a moment.
+#[derive(Clone)]
 struct Moment {
     at_ns: u64,
     own_cpu_ns: u64,
     usage: Option<Usage>,
     packets: u64,
     lateness: Histogram,
+}
+
+impl Moment {
+    /// What has happened since `before`, in a time that began at `begin_ns`.
+    fn slice_since(&self, before: &Self, begin_ns: u64) -> Slice {
+        let usage = self.usage.zip(before.usage);
+        Slice {
+            end_ns: self.at_ns - begin_ns,
+            packets: self.packets.saturating_sub(before.packets),
+            lateness: self.lateness.since(&before.lateness),
+            server: usage.map(|(now, before)| Usage {
+                memory_bytes: now.memory_bytes,
+                ..now.since(before)
+            }),
+        }
+    }
 }
 
 impl Shared {
@@ -168,6 +198,12 @@ impl Shared {
         };
         shared.ports.borrow_mut().extend(shared.rtp_ports());
         Ok(Rc::new(shared))
+    }
+
+    /// When the next slice ends, if there is one more before all go.
+    fn slice_end(&self) -> Option<Instant> {
+        let end = Instant::now() + Duration::from_nanos(self.settings.slice_ns);
+        (self.settings.slice_ns > 0 && end < self.end).then_some(end)
     }
 
     fn rtp_ports(&self) -> impl Iterator<Item = u16> {
@@ -212,6 +248,8 @@ impl Shared {
             server: to.usage.zip(from.usage).map(|(to, from)| to.since(from)),
             own_cpu_ns: to.own_cpu_ns - from.own_cpu_ns,
             streams: seen.streams,
+            packets_sunk: None,
+            slices: Vec::new(),
         }
     }
 }

@@ -69,6 +69,9 @@ pub struct Settings {
     pub pid: Option<u32>,
     /// What places, choices and times are drawn from.
     pub seed: u64,
+    /// The time that all watch is told of in slices of this length too; 0: not.
+    #[serde(default)]
+    pub slice_ns: u64,
 }
 
 /// How packets are received.
@@ -87,7 +90,7 @@ pub enum Receive {
 }
 
 /// What was seen.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Run {
     /// From when all had come to the end.
     pub wall_ns: u64,
@@ -113,6 +116,25 @@ pub struct Run {
     pub own_cpu_ns: u64,
     /// Streams one by one, at most [`STREAMS_KEPT_MAX`].
     pub streams: Vec<Stream>,
+    /// Packets that the sink counted in all, from before the first viewer came to after the last had gone.
+    #[serde(default)]
+    pub packets_sunk: Option<u64>,
+    /// Slices of the time that all watched.
+    #[serde(default)]
+    pub slices: Vec<Slice>,
+}
+
+/// A slice of the time that all watched.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Slice {
+    /// When it ended, since all had come.
+    pub end_ns: u64,
+    /// RTP packets that arrived in it.
+    pub packets: u64,
+    /// Packets by lateness.
+    pub lateness: Histogram,
+    /// What the server used in it, and its memory at its end.
+    pub server: Option<Usage>,
 }
 
 /// What one viewer saw of one stream.
@@ -231,6 +253,7 @@ impl Settings {
             late_part_max: 0.001,
             pid: None,
             seed: 1,
+            slice_ns: 0,
         }
     }
 

@@ -311,6 +311,8 @@ mod tests {
                 watched_ns: 1,
                 arrived: Arrived::default(),
             }],
+            packets_sunk: None,
+            slices: Vec::new(),
         }
     }
 

@@ -143,6 +143,12 @@ impl Admission {
         self.load_with(Demand(0))
     }
 
+    /// The same, in ps of a second, to compare engines by.
+    pub(super) fn promised_ps(&self) -> u64 {
+        let work = self.promised.load(Ordering::Relaxed);
+        work.saturating_mul(self.price_ps.load(Ordering::Relaxed))
+    }
+
     /// How busy it was in the last second, of 1000.
     #[must_use]
     pub fn load_measured(&self) -> u64 {
@@ -231,8 +237,9 @@ mod tests {
         assert_eq!(admission.take(demand, 100), Ok(100));
         // Whoever is alone is served as well as can be.
         let alone = Admission::default();
-        assert!(alone.take(demand, 0).is_ok());
-        assert!(alone.take(demand, 0).is_err());
+        let large = Demand(demand.0 * 1000);
+        assert!(alone.take(large, 0).is_ok());
+        assert!(alone.take(large, 0).is_err());
     }
 
     #[test]

@@ -45,6 +45,12 @@ const READY_TIME_MAX: Duration = Duration::from_secs(10);
 /// others waiting. Two chunks a tick it may send in any case.
 pub const STREAM_RATE_MAX: u64 = 1_000_000_000;
 
+/// What a stream takes here, for the account of what a session does: what both sides see, the worker's own, and its
+/// places on the wheel and among the numbers.
+#[cfg(test)]
+pub(crate) const BYTES_PER_STREAM: usize =
+    size_of::<StreamShared>() + worker::BYTES_PER_STREAM + 2 * size_of::<u32>();
+
 /// Opens a data path on the thread that will use it. Tests put paths of their own here.
 pub type OpenPath =
     dyn Fn(PathName, &Arc<Pool>, &Arc<Waker>) -> Result<Box<dyn Path>, PathError> + Send + Sync;
@@ -321,7 +327,7 @@ impl Engines {
     /// Opens a stream on the engine that has promised least; it is paused at packet 0.
     pub fn open(&self, spec: StreamSpec) -> Result<Stream, EngineError> {
         let running = self.engines.iter().filter(|e| !e.remote.has_stopped());
-        let least = running.min_by_key(|e| e.remote.shared.admission.load_promised());
+        let least = running.min_by_key(|e| e.remote.shared.admission.promised_ps());
         let remote = &least.ok_or(EngineError::Stopped)?.remote;
         let StreamSpec { source, socket } = spec;
         let stride = u16::try_from(source.plan().stride()).expect("a packet is below 64 KiB");
@@ -403,12 +409,13 @@ impl Engines {
         drop(timeout(READY_TIME_MAX, ready).await);
     }
 
-    /// Whether streams need no descriptors; see [`WorkerShared::places`].
+    /// How many streams need no descriptor; see [`WorkerShared::places`].
     #[must_use]
-    pub fn keep_sockets(&self) -> bool {
-        self.engines.iter().all(|engine| {
-            engine.remote.shared.places.load(Ordering::Relaxed) >= engine.remote.streams_max
-        })
+    pub fn places(&self) -> usize {
+        let places = self.counters().map(|shared| &shared.places);
+        places
+            .map(|places| places.load(Ordering::Relaxed) as usize)
+            .sum()
     }
 
     /// What each engine has done so far.

@@ -98,6 +98,10 @@ struct Stream {
     refused_since_ns: u64,
 }
 
+/// Of one stream: its own, and its places on the wheel (24 bytes) and in the list of those that are due.
+#[cfg(test)]
+pub(super) const BYTES_PER_STREAM: usize = size_of::<Option<Stream>>() + 24 + size_of::<u32>();
+
 /// What happened to a stream when it was its turn.
 enum Turn {
     /// The burst is queued that was due at that media time.

@@ -48,23 +48,13 @@ pub(super) async fn serve(
         decoder,
         sessions,
     };
+    // What there is to do lies apart from the connection, which mostly waits and then is small.
     while let Some(received) = connection.receive().await? {
-        match received {
-            Ok(request) => {
-                connection.answer(&request).await?;
-                let closes = |value: &str| value.trim().eq_ignore_ascii_case("close");
-                if request.headers_named("Connection").any(closes) {
-                    break;
-                }
-            }
-            Err((reply, cseq)) => {
-                debug!("{peer}: {} and the end of the connection", reply.status());
-                connection.write(&reply, cseq).await?;
-                break;
-            }
+        if Box::pin(connection.respond(received)).await? {
+            break;
         }
     }
-    close(&mut connection.socket).await
+    Box::pin(close(&mut connection.socket)).await
 }
 
 /// Says that nothing more will come, and waits for the client to say so too, for a second at the most: what
@@ -139,6 +129,23 @@ impl Connection<'_> {
                 Ok(read) => self.decoder.push(&bytes[..read]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Answers what has come. Whether that was the last.
+    async fn respond(&mut self, received: Result<Request, Farewell>) -> io::Result<bool> {
+        match received {
+            Ok(request) => {
+                self.answer(&request).await?;
+                let closes = |value: &str| value.trim().eq_ignore_ascii_case("close");
+                Ok(request.headers_named("Connection").any(closes))
+            }
+            Err((reply, cseq)) => {
+                let (peer, status) = (self.peer, reply.status());
+                debug!("{peer}: {status} and the end of the connection");
+                self.write(&reply, cseq).await?;
+                Ok(true)
             }
         }
     }

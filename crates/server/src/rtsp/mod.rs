@@ -27,7 +27,7 @@ use onrush_wire::rtsp::{SessionId, StatusCode};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet, spawn_blocking, spawn_local};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 pub(crate) use self::listen::bind;
 
@@ -36,6 +36,7 @@ use self::seat::LivePorts;
 use self::session::{End, Session};
 use crate::config::{Config, files_suffice};
 use crate::data::Data;
+use crate::engine::admission::LATE_NS;
 use crate::engine::shared::WorkerShared;
 use crate::library::{Library, Media};
 use crate::relay::Channel;
@@ -63,6 +64,14 @@ pub(crate) struct Control {
     /// No more sessions are to come.
     stopping: Cell<bool>,
     statistics: Arc<Statistics>,
+}
+
+/// What has been late so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Trouble {
+    lags: u64,
+    bursts: u64,
+    bursts_late: u64,
 }
 
 /// What can be played.
@@ -145,6 +154,7 @@ impl Control {
 
     /// Looks after the files in use, once a second: one that was truncated or replaced ends its sessions.
     async fn keep_house(self: Rc<Self>, library: Arc<Library>) {
+        let mut told = Trouble::default();
         let mut ticks = tokio::time::interval(Duration::from_secs(1));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         for tick in 0_u64.. {
@@ -156,6 +166,7 @@ impl Control {
                     spawn_blocking(move || library.sweep()).await,
                 );
             }
+            self.tell_trouble(&mut told);
             let media: HashMap<*const Media, Arc<Media>> = {
                 let sessions = self.sessions.borrow();
                 let media = sessions.values().filter_map(|session| session.media());
@@ -167,6 +178,41 @@ impl Control {
                 self.check(media).await;
             }
         }
+    }
+
+    /// Says in the log what has become late since it was `told` last.
+    fn tell_trouble(&self, told: &mut Trouble) {
+        let now = Trouble {
+            lags: self.sum(|engine| &engine.lags),
+            bursts: self.sum(|engine| &engine.bursts),
+            bursts_late: self.sum(|engine| &engine.bursts_late),
+        };
+        let then = std::mem::replace(told, now);
+        if now.lags > then.lags {
+            warn!(
+                "{} times a stream was so far behind that its clock was moved: clients see a pause, and no flood \
+                 after it",
+                now.lags - then.lags
+            );
+        }
+        let (bursts, late) = (now.bursts - then.bursts, now.bursts_late - then.bursts_late);
+        if late * 100 > bursts {
+            warn!(
+                "{late} of {bursts} bursts left more than {} ms late: the engine is held up, or has too much to do",
+                LATE_NS / 1_000_000
+            );
+        }
+    }
+
+    /// A counter of all engines together.
+    fn sum(&self, counter: fn(&WorkerShared) -> &AtomicU64) -> u64 {
+        let Content::Stored { data, .. } = &self.content else {
+            return 0;
+        };
+        let counters = data.engines().counters().map(counter);
+        counters
+            .map(|counter| counter.load(Ordering::Relaxed))
+            .sum()
     }
 
     async fn check(&self, media: Arc<Media>) {
@@ -215,10 +261,11 @@ impl Control {
     /// RTP sockets that take a descriptor, with `more` sessions than there are.
     fn descriptors(&self, more: usize) -> usize {
         match &self.content {
-            Content::Stored { data, .. } if !data.engines().keep_sockets() => {
-                self.sessions.borrow().len() + more
+            Content::Stored { data, .. } => {
+                let sessions = self.sessions.borrow().len() + more;
+                sessions.saturating_sub(data.engines().places())
             }
-            _ => 0,
+            Content::Live(_) => 0,
         }
     }
 
@@ -232,21 +279,15 @@ impl Control {
     /// Says in the log what was done in all.
     pub(crate) fn log_total(&self) {
         let sessions = self.statistics.sessions_total.load(Ordering::Relaxed);
-        let Content::Stored { data, .. } = &self.content else {
+        if matches!(self.content, Content::Live(_)) {
             return info!("players served: {sessions}");
-        };
-        let sum = |counter: fn(&WorkerShared) -> &AtomicU64| -> u64 {
-            let engines = data.engines().counters();
-            engines
-                .map(|engine| counter(engine).load(Ordering::Relaxed))
-                .sum()
-        };
+        }
         info!(
             "sessions served: {sessions}; {} packets in {} trains, {} of them without a copy, {} crossings, path {}",
-            sum(|engine| &engine.packets),
-            sum(|engine| &engine.trains),
-            sum(|engine| &engine.trains_zero_copy),
-            sum(|engine| &engine.crossings),
+            self.sum(|engine| &engine.packets),
+            self.sum(|engine| &engine.trains),
+            self.sum(|engine| &engine.trains_zero_copy),
+            self.sum(|engine| &engine.crossings),
             self.path_name(),
         );
     }
@@ -266,9 +307,7 @@ impl Control {
             .fetch_add(1, Ordering::Relaxed);
         let (control, session) = (Rc::clone(self), Rc::clone(session));
         drop(spawn_local(async move {
-            session
-                .run(&control.config.limits, || control.path_name())
-                .await;
+            session.run(&control).await;
             control.sessions.borrow_mut().remove(&session.id());
             control
                 .statistics
@@ -297,4 +336,43 @@ pub(crate) fn random<const BYTES: usize>() -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).expect("Linux has had random numbers for all since 3.17");
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpStream;
+
+    use super::*;
+    use crate::engine;
+
+    /// Bytes that a task takes beside its future: the header and the trailer, on whole cache lines.
+    const TASK_BYTES: usize = 128;
+
+    /// Of the future of an `async` function.
+    fn bytes_of<A, F: Future>(_: impl Fn(A) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_session_that_plays_takes_two_kilobytes_beside_its_sockets() {
+        let connection = bytes_of(|(control, socket, peer)| async move {
+            let (control, socket): (Rc<Control>, TcpStream) = (control, socket);
+            connection::serve(&control, socket, peer).await
+        });
+        let session = bytes_of(
+            |(control, session): (Rc<Control>, Rc<Session>)| async move {
+                session.run(&control).await;
+            },
+        );
+        let parts = [
+            ("connection", connection + TASK_BYTES),
+            ("session", session + TASK_BYTES),
+            ("session's state", size_of::<Session>()),
+            ("flow", size_of::<flow::Flow>()),
+            ("inbox", ports::INBOX_BYTES),
+            ("engine", engine::BYTES_PER_STREAM),
+        ];
+        let total: usize = parts.iter().map(|(_, bytes)| bytes).sum();
+        assert!(total <= 2400, "{total} of {parts:?}");
+    }
 }

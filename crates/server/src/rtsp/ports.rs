@@ -23,6 +23,10 @@ use super::{CLIENTS_PER_PAIR_MAX, REPORTS_WAITING_MAX};
 /// Bytes of a report that are read; more than a path without jumbo frames carries.
 const REPORT_BYTES_MAX: usize = 1500;
 
+/// Of one client's, for the account of what a session takes.
+#[cfg(test)]
+pub(super) const INBOX_BYTES: usize = size_of::<Inbox>() + 2 * size_of::<(Address, Rc<Inbox>)>();
+
 /// Errors that a send may meet which are about other datagrams, before it is taken to be about its own.
 const STRAY_ERRORS_MAX: usize = 4;
 

@@ -14,8 +14,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::flow::{Flow, Road, is_unreachable, refusal};
 use super::presentation::Presentation;
-use super::random;
-use crate::config::Limits;
+use super::{Control, random};
 use crate::engine::EndReason;
 use crate::library::Media;
 
@@ -330,14 +329,13 @@ impl Session {
     }
 
     /// Looks after the session to its end.
-    pub(super) async fn run(&self, limits: &Limits, path_name: impl Fn() -> &'static str) {
-        let end = loop {
-            if let Some(end) = self.end.borrow().clone() {
-                break end;
-            }
+    pub(super) async fn run(&self, control: &Control) {
+        let session_timeout = control.config.limits.session_timeout;
+        while self.end.borrow().is_none() {
             let flow = self.flow();
             let (seen, report_at) = (self.seen.get(), self.report_at.get());
             let is_playing = self.state.get() == State::Playing;
+            let wake_at = seen + session_timeout;
             tokio::select! {
                 () = self.changed.notified() => {}
                 heard = flow.hear() => match heard {
@@ -345,21 +343,27 @@ impl Session {
                     Err(error) => self.missing(&error),
                 },
                 reason = flow.ended(), if is_playing => self.ended(&flow, reason),
-                () = sleep_until(report_at.unwrap_or(seen)), if report_at.is_some() => {
-                    self.report(&flow, flow.position_ns());
-                }
-                () = sleep_until(seen + limits.session_timeout) => {
-                    if self.seen.get().elapsed() >= limits.session_timeout {
+                () = sleep_until(report_at.map_or(wake_at, |at| at.min(wake_at))) => {
+                    if report_at.is_some_and(|at| at <= Instant::now()) {
+                        self.report(&flow, flow.position_ns());
+                    }
+                    if self.seen.get().elapsed() >= session_timeout {
                         self.end(End::Timeout);
                     }
                 }
             }
-        };
+        }
+        Box::pin(self.wind_up(control)).await;
+    }
+
+    /// Stops what plays, and says goodbye.
+    async fn wind_up(&self, control: &Control) {
         let flow = self.flow();
         // So that the farewell counts every packet.
         flow.halt().await;
+        let end = self.end.borrow().clone().expect("there is a reason to end");
         flow.say_goodbye(end.farewell());
-        flow.log_end(self.id.short(), &end.to_string(), path_name());
+        flow.log_end(self.id.short(), &end.to_string(), control.path_name());
     }
 
     /// Sends a report, and plans the next.

@@ -1,0 +1,165 @@
+//! `onrush bench soak`, on a terminal.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueHint};
+use indicatif::{ProgressBar, ProgressStyle};
+use onrush_measure::capacity::soak::{self, Settings, SoakRecord};
+use onrush_measure::experiment::Record;
+use onrush_measure::load::Behaviour;
+
+use crate::units::Time;
+
+/// A long day of viewers in a short time
+///
+/// Viewers arrive, jump, pause and leave at random, and films are replaced while they are watched. The
+/// server's memory is to stay flat and its packets as punctual as they were, and each packet that it
+/// says it has sent is to be counted at the other end. Takes twenty minutes, --quick two. Needs root and
+/// two processors.
+#[derive(Args, Debug)]
+pub(crate) struct Soak {
+    /// Two minutes
+    #[arg(long)]
+    quick: bool,
+
+    /// Write all that was seen to this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    json: Option<PathBuf>,
+
+    /// Print such a file's table, measure nothing
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    from: Option<PathBuf>,
+
+    /// Viewers at once
+    #[arg(short = 'n', long, value_name = "N", default_value_t = Settings::default().clients)]
+    clients: u32,
+
+    /// How long [default: 20m]
+    #[arg(long, value_name = "TIME")]
+    time: Option<Time>,
+
+    /// Leave after so long, on average; another comes
+    #[arg(long, value_name = "TIME", default_value_t = Time(Duration::from_secs(60)))]
+    stay: Time,
+
+    /// Jump to another place this often, on average
+    #[arg(long, value_name = "TIME", default_value_t = Time(Duration::from_secs(30)))]
+    seek_every: Time,
+
+    /// Films
+    #[arg(long, value_name = "N", default_value_t = Settings::default().files)]
+    files: u32,
+}
+
+/// Carries it out, or prints one that was.
+pub(crate) fn run(arguments: &Soak, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let record: SoakRecord = match &arguments.from {
+        Some(file) => Record::read(file, soak::NAME)?,
+        None => measure(&arguments.settings())?,
+    };
+    if let Some(file) = &arguments.json {
+        record.write(file)?;
+    }
+    crate::bench_lock::head(&record.environment, out)?;
+    let mut passed = true;
+    for run in &record.runs {
+        writeln!(
+            out,
+            "\n{:>6} {:>10} {:>9} {:>8} {:>9}",
+            "s", "packets", "late by", "MiB", "server"
+        )?;
+        writeln!(
+            out,
+            "{:>6} {:>10} {:>9} {:>8} {:>9}",
+            "", "", "p99.9 ms", "", "CPU"
+        )?;
+        let mut begin_ns = 0;
+        for slice in &run.load.slices {
+            let usage = slice.server.unwrap_or_default();
+            let late_ns = slice.lateness.quantile_ns(0.999).unwrap_or(0);
+            #[allow(clippy::cast_precision_loss, reason = "for people")]
+            writeln!(
+                out,
+                "{:>6} {:>10} {:>9.1} {:>8} {:>7.1} %",
+                slice.end_ns / 1_000_000_000,
+                slice.packets,
+                late_ns as f64 / 1e6,
+                usage.memory_bytes >> 20,
+                usage.cpu_ns as f64 / (slice.end_ns - begin_ns).max(1) as f64 * 100.0,
+            )?;
+            begin_ns = slice.end_ns;
+        }
+        writeln!(
+            out,
+            "\n{} visits, {} films replaced; sent {} packets, sunk {}",
+            run.load.visits,
+            run.films_replaced,
+            run.packets_sent.unwrap_or(0),
+            run.load.packets_sunk.unwrap_or(0),
+        )?;
+        for (reason, count) in &run.load.failures {
+            writeln!(out, "{count} viewers of replaced films: {reason}")?;
+        }
+        for missed in &run.missed {
+            writeln!(out, "MISSED {missed}")?;
+        }
+        passed &= run.missed.is_empty();
+    }
+    Ok(ExitCode::from(u8::from(!passed)))
+}
+
+impl Soak {
+    fn settings(&self) -> Settings {
+        let default = Settings::default();
+        let quick = self.quick.then_some(Time(Duration::from_secs(100)));
+        Settings {
+            clients: self.clients,
+            time_ns: self.time.or(quick).map_or(default.time_ns, nanos),
+            behaviour: Behaviour {
+                stay_ns: nanos(self.stay),
+                seek_every_ns: nanos(self.seek_every),
+                ..default.behaviour
+            },
+            files: self.files,
+            ..default
+        }
+    }
+}
+
+fn measure(settings: &Settings) -> anyhow::Result<SoakRecord> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let command = format!("onrush {}", arguments.join(" "));
+    let bar = ProgressBar::new(0).with_style(
+        ProgressStyle::with_template("{elapsed_precise} {bar:30} {msg}")
+            .expect("the template is well formed"),
+    );
+    let shown = bar.clone();
+    let progress = move |progress: onrush_measure::load::Progress| {
+        shown.set_length(progress.total_ns / 1_000_000);
+        shown.set_position(progress.elapsed_ns / 1_000_000);
+        shown.set_message(format!("{} watching", progress.watching));
+    };
+    let onrush = std::env::current_exe().context("find this program")?;
+    let measured = soak::carry_out(
+        settings,
+        &onrush,
+        env!("ONRUSH_VERSION"),
+        &command,
+        progress,
+    );
+    bar.finish_and_clear();
+    match measured {
+        Err(error) if error.needs_root() => bail!(
+            "{error}: the experiment makes network namespaces and attaches an eBPF program; try: sudo {command}"
+        ),
+        measured => Ok(measured?),
+    }
+}
+
+fn nanos(time: Time) -> u64 {
+    u64::try_from(time.0.as_nanos()).unwrap_or(u64::MAX)
+}
