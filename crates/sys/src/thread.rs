@@ -82,22 +82,6 @@ pub fn usage_ns() -> (u64, u64) {
     (nanos(usage.ru_utime), nanos(usage.ru_stime))
 }
 
-/// Files that this process may have open.
-#[must_use]
-pub fn open_files_limit() -> u64 {
-    open_files_limits().rlim_cur
-}
-
-fn open_files_limits() -> libc::rlimit {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `limit` is a valid rlimit to write to.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    limit
-}
-
 /// Raises the soft limit of open files to the hard one, and says what it is now.
 pub fn raise_open_files_limit() -> u64 {
     let mut limit = open_files_limits();
@@ -111,13 +95,17 @@ pub fn raise_open_files_limit() -> u64 {
 /// Files and sockets that this process may have open at the moment: the soft limit.
 #[must_use]
 pub fn open_files_limit() -> u64 {
+    open_files_limits().rlim_cur
+}
+
+fn open_files_limits() -> libc::rlimit {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
     // SAFETY: `limit` is a valid rlimit to write to.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    limit.rlim_cur
+    limit
 }
 
 #[cfg(test)]

@@ -20,43 +20,6 @@ use super::presentation::Presentation;
 use super::session::{End, Session, Start};
 use super::{Control, Escaped, random};
 
-/// Serves a connection to its end.
-///
-/// # Errors
-///
-/// What broke it. Its sessions live on.
-pub(super) async fn serve(
-    control: &Rc<Control>,
-    socket: TcpStream,
-    peer: SocketAddr,
-) -> io::Result<()> {
-    // A response is written whole, so there is nothing to wait for and join with it.
-    socket.set_nodelay(true)?;
-    let local = socket.local_addr()?;
-    let limits = &control.config.limits;
-    let decoder = Decoder::new(rtsp::Limits {
-        head_bytes_max: limits.request_head_bytes_max,
-        headers_max: limits.request_headers_max,
-        body_bytes_max: limits.request_body_bytes_max,
-    });
-    let sessions = HashSet::new();
-    let mut connection = Connection {
-        control,
-        socket,
-        peer,
-        local,
-        decoder,
-        sessions,
-    };
-    // What there is to do lies apart from the connection, which mostly waits and then is small.
-    while let Some(received) = connection.receive().await? {
-        if Box::pin(connection.respond(received)).await? {
-            break;
-        }
-    }
-    Box::pin(close(&mut connection.socket)).await
-}
-
 /// Says that nothing more will come, and waits for the client to say so too, for a second at the most: what
 /// it has sent unread would make the kernel reset the connection, and the last reply be lost.
 pub(crate) async fn close(socket: &mut TcpStream) -> io::Result<()> {
@@ -76,8 +39,9 @@ pub(crate) async fn close(socket: &mut TcpStream) -> io::Result<()> {
 
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(1);
 
-struct Connection<'a> {
-    control: &'a Rc<Control>,
+/// One connection, and what has come on it.
+pub(super) struct Connection {
+    control: Rc<Control>,
     socket: TcpStream,
     peer: SocketAddr,
     local: SocketAddr,
@@ -89,16 +53,62 @@ struct Connection<'a> {
 /// The last reply on a connection, and the number of the request it answers.
 type Farewell = (Reply, Option<u32>);
 
-impl Connection<'_> {
+impl Connection {
+    /// Takes over a connection that was accepted.
+    ///
+    /// # Errors
+    ///
+    /// If it is broken already.
+    pub(super) fn new(
+        control: &Rc<Control>,
+        socket: TcpStream,
+        peer: SocketAddr,
+    ) -> io::Result<Self> {
+        // A response is written whole, so there is nothing to wait for and join with it.
+        socket.set_nodelay(true)?;
+        let local = socket.local_addr()?;
+        let limits = &control.config.limits;
+        let decoder = Decoder::new(rtsp::Limits {
+            head_bytes_max: limits.request_head_bytes_max,
+            headers_max: limits.request_headers_max,
+            body_bytes_max: limits.request_body_bytes_max,
+        });
+        Ok(Self {
+            control: Rc::clone(control),
+            socket,
+            peer,
+            local,
+            decoder,
+            sessions: HashSet::new(),
+        })
+    }
+
+    /// Serves it to its end.
+    ///
+    /// # Errors
+    ///
+    /// What broke it. Its sessions live on.
+    pub(super) async fn serve(&mut self) -> io::Result<()> {
+        // What there is to do lies apart from the connection, which mostly waits and then is small.
+        while let Some(received) = self.receive().await? {
+            if Box::pin(self.respond(received)).await? {
+                break;
+            }
+        }
+        Box::pin(close(&mut self.socket)).await
+    }
+
     /// The next request; `None` once the client has closed or has been silent for too long.
-    async fn receive(&mut self) -> io::Result<Option<Result<Request, Farewell>>> {
-        let limits = &self.control.config.limits;
+    async fn receive(&mut self) -> io::Result<Option<Result<Box<Request>, Box<Farewell>>>> {
+        let limits = self.control.config.limits;
         let mut waiting_since = Instant::now();
         let mut is_begun = false;
         loop {
             match self.decoder.next_request() {
-                Some(Ok(request)) => return Ok(Some(Ok(request))),
-                Some(Err(refused)) => return Ok(Some(Err((refused.reply(), refused.cseq)))),
+                Some(Ok(request)) => return Ok(Some(Ok(Box::new(request)))),
+                Some(Err(refused)) => {
+                    return Ok(Some(Err(Box::new((refused.reply(), refused.cseq)))));
+                }
                 None => {}
             }
             if self.decoder.is_mid_request() != is_begun {
@@ -114,10 +124,8 @@ impl Connection<'_> {
                 Ok(ready) => ready?,
                 Err(_) if is_begun => {
                     let note = "the rest of the request did not come";
-                    return Ok(Some(Err((
-                        Reply::refusal(StatusCode::RequestTimeout, note),
-                        None,
-                    ))));
+                    let reply = Reply::refusal(StatusCode::RequestTimeout, note);
+                    return Ok(Some(Err(Box::new((reply, None)))));
                 }
                 // Whoever watches a film says nothing on this connection; its session has a clock.
                 Err(_) if self.has_sessions() => waiting_since = Instant::now(),
@@ -134,14 +142,15 @@ impl Connection<'_> {
     }
 
     /// Answers what has come. Whether that was the last.
-    async fn respond(&mut self, received: Result<Request, Farewell>) -> io::Result<bool> {
+    async fn respond(&mut self, received: Result<Box<Request>, Box<Farewell>>) -> io::Result<bool> {
         match received {
             Ok(request) => {
                 self.answer(&request).await?;
                 let closes = |value: &str| value.trim().eq_ignore_ascii_case("close");
                 Ok(request.headers_named("Connection").any(closes))
             }
-            Err((reply, cseq)) => {
+            Err(farewell) => {
+                let (reply, cseq) = *farewell;
                 let (peer, status) = (self.peer, reply.status());
                 debug!("{peer}: {status} and the end of the connection");
                 self.write(&reply, cseq).await?;
@@ -226,7 +235,7 @@ impl Connection<'_> {
     }
 
     async fn describe(&self, request: &Request, path: &str) -> Result<Reply, Reply> {
-        let presentation = Presentation::open(self.control, path).await?;
+        let presentation = Presentation::open(&self.control, path).await?;
         let description = presentation.describe(self.local.ip())?;
         let url = request
             .uri
@@ -250,7 +259,7 @@ impl Connection<'_> {
         transport: &Transport,
         session: Option<Rc<Session>>,
     ) -> Result<Reply, Reply> {
-        let control = self.control;
+        let control = &Rc::clone(&self.control);
         let presentation = match &session {
             Some(session) => session.presentation().clone(),
             None => Presentation::open(control, &path).await?,
@@ -326,12 +335,17 @@ impl Connection<'_> {
         .await?
     }
 
+    /// Who is at the other end.
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
     fn peer_ip(&self) -> IpAddr {
         self.peer.ip().to_canonical()
     }
 }
 
-impl Drop for Connection<'_> {
+impl Drop for Connection {
     fn drop(&mut self) {
         let sessions = self.control.sessions.borrow();
         for session in self.sessions.iter().filter_map(|id| sessions.get(id)) {

@@ -14,7 +14,8 @@ use tokio::task::spawn_local;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-use super::{Control, connection};
+use super::Control;
+use super::connection::{self, Connection};
 use crate::config::files_suffice;
 
 /// Listens at `address`. `[::]` takes IPv4 as well; on a host without IPv6 it takes nothing but.
@@ -49,7 +50,7 @@ pub(super) async fn accept(control: Rc<Control>, listener: TcpListener) {
 }
 
 /// A connection's place among those that may be.
-struct Place {
+pub(super) struct Place {
     control: Rc<Control>,
     ip: IpAddr,
 }
@@ -97,12 +98,10 @@ fn admit(control: &Rc<Control>, socket: TcpStream, peer: SocketAddr) {
     let ip = peer.ip().to_canonical();
     let control = Rc::clone(control);
     match Place::take(&control, ip) {
-        Some(place) => drop(spawn_local(async move {
-            if let Err(error) = connection::serve(&control, socket, peer).await {
-                debug!("connection of {peer}: {error}");
-            }
-            drop(place);
-        })),
+        Some(place) => match Connection::new(&control, socket, peer) {
+            Ok(connection) => drop(spawn_local(serve(connection, place))),
+            Err(error) => debug!("connection of {peer}: {error}"),
+        },
         None if control.refusals.get() < REFUSALS_MAX => {
             debug!("connection of {peer} refused: there are too many");
             control.refusals.set(control.refusals.get() + 1);
@@ -113,6 +112,17 @@ fn admit(control: &Rc<Control>, socket: TcpStream, peer: SocketAddr) {
             }));
         }
         None => {}
+    }
+}
+
+/// Serves a connection, and then gives its place to another.
+pub(super) fn serve(mut connection: Connection, place: Place) -> impl Future<Output = ()> {
+    // Not an `async fn`, which would keep what it is given twice.
+    async move {
+        if let Err(error) = connection.serve().await {
+            debug!("connection of {}: {error}", connection.peer());
+        }
+        drop((connection, place));
     }
 }
 

@@ -340,39 +340,35 @@ pub(crate) fn random<const BYTES: usize>() -> [u8; BYTES] {
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpStream;
-
     use super::*;
     use crate::engine;
 
-    /// Bytes that a task takes beside its future: the header and the trailer, on whole cache lines.
+    /// Bytes that a task takes beside its future: its header, its links and its trailer, on whole cache lines.
     const TASK_BYTES: usize = 128;
 
-    /// Of the future of an `async` function.
+    /// Of the future that a function returns.
     fn bytes_of<A, F: Future>(_: impl Fn(A) -> F) -> usize {
         size_of::<F>()
     }
 
     #[test]
-    fn a_session_that_plays_takes_two_kilobytes_beside_its_sockets() {
-        let connection = bytes_of(|(control, socket, peer)| async move {
-            let (control, socket): (Rc<Control>, TcpStream) = (control, socket);
-            connection::serve(&control, socket, peer).await
-        });
-        let session = bytes_of(
+    fn a_session_takes_two_kilobytes_and_its_connection_one() {
+        let task = bytes_of(
             |(control, session): (Rc<Control>, Rc<Session>)| async move {
                 session.run(&control).await;
             },
         );
-        let parts = [
-            ("connection", connection + TASK_BYTES),
-            ("session", session + TASK_BYTES),
-            ("session's state", size_of::<Session>()),
+        let session = [
+            ("task", task + TASK_BYTES),
+            ("state", size_of::<Session>()),
             ("flow", size_of::<flow::Flow>()),
             ("inbox", ports::INBOX_BYTES),
             ("engine", engine::BYTES_PER_STREAM),
         ];
-        let total: usize = parts.iter().map(|(_, bytes)| bytes).sum();
-        assert!(total <= 2400, "{total} of {parts:?}");
+        let total: usize = session.iter().map(|(_, bytes)| bytes).sum();
+        assert!(total <= 2048, "{total} of {session:?}");
+        let connection =
+            TASK_BYTES + bytes_of(|(connection, place)| listen::serve(connection, place));
+        assert!(connection <= 1024, "{connection}");
     }
 }
