@@ -107,6 +107,7 @@ pub struct Run {
     /// What they saw, without the streams one by one.
     pub load: load::Run,
     /// Whose time it took while all watched.
+    #[serde(default)]
     pub account: Account,
     /// Why it does not count as held; empty if it does.
     pub missed: Vec<String>,
