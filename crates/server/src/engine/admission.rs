@@ -173,7 +173,8 @@ impl Admission {
             .load(Ordering::Relaxed)
             .saturating_add(demand.0);
         let price_ps = self.price_ps.load(Ordering::Relaxed);
-        let load = u128::from(work) * u128::from(price_ps) / 1_000_000_000;
+        // Rounded up: what is a little more than may be is more.
+        let load = (u128::from(work) * u128::from(price_ps)).div_ceil(1_000_000_000);
         u64::try_from(load).unwrap_or(u64::MAX)
     }
 }
@@ -226,12 +227,11 @@ mod tests {
     #[test]
     fn as_many_are_taken_as_are_kept_and_one_who_leaves_makes_room() {
         let (admission, demand) = (Admission::default(), demand());
-        let one = admission.load_with(Demand(demand.0 * 1000));
         let mut taken = 0;
         while admission.take(demand, 100).is_ok() {
             taken += 1;
         }
-        assert_eq!(taken, 100 * 1000 / one);
+        assert_eq!(taken, 100_000_000_000 / (demand.0 * PRICE_PS_FIRST));
         assert_eq!(admission.take(demand, 100), Err(101));
         admission.give_back(demand);
         assert_eq!(admission.take(demand, 100), Ok(100));

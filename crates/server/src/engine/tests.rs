@@ -794,6 +794,28 @@ fn a_stall_makes_all_bursts_late_that_were_due_in_it() {
     assert!(late >= 8, "only {late} bursts were late");
 }
 
+#[test]
+fn streams_go_to_the_engine_that_has_promised_least() {
+    let cores = onrush_sys::thread::allowed_cores();
+    let rig = rig(EngineConfig {
+        cores: vec![cores[0], cores[cores.len() - 1]],
+        ..config()
+    });
+    let (slow, fast) = (
+        TestSource::lasting(1000),
+        TestSource::of(constant_rate(80_000, 0, 135)),
+    );
+    let streams = |engine: usize| rig.engines.engines[engine].remote.streams();
+    let open: Vec<_> = (0..10).map(|_| rig.open(&slow)).collect();
+    assert_eq!((streams(0), streams(1)), (5, 5));
+    // A stream of 300 Mbit/s is worth many of 4.
+    let heavy = rig.open(&fast);
+    let others: Vec<_> = (0..10).map(|_| rig.open(&slow)).collect();
+    let fewer = streams(0).min(streams(1));
+    assert_eq!((fewer, streams(0) + streams(1)), (6, 21));
+    drop((open, heavy, others));
+}
+
 /// The most trains that a stream was sent in a tick after a stall, and how often its clock was
 /// moved.
 fn trains_at_once_after(stall: Duration, lag_max: Duration) -> (usize, u64) {
