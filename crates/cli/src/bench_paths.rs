@@ -19,8 +19,8 @@ use crate::units::Size;
 /// Sends a file once by every path of the catalogue, turn about on one processor, in packets of 256
 /// bytes to 8 KB: over UDP to a sink that counts, where the device cuts trains (uso) or the kernel
 /// does (software-gso), and over TCP to a receiver that drains. Prints the table of Halvorsen,
-/// Dalseng and Griwodz with our columns, and their claims beside what was measured. Takes half an
-/// hour; --quick less than a minute. Needs root and two processors.
+/// Dalseng and Griwodz with our columns, and their claims beside what was measured. Takes some
+/// twenty minutes; --quick less than one. Needs root and two processors.
 #[derive(Args, Debug)]
 pub(crate) struct Paths {
     /// A smaller file, three sizes of packets, three runs
