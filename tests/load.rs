@@ -3,6 +3,7 @@
 use std::process::{Command, Output};
 
 use onrush_measure::experiment::Record;
+use onrush_measure::load::http::{self, HttpRecord};
 use onrush_measure::load::{self, LoadRecord};
 use onrush_testkit::require_root;
 use onrush_testkit::testbed::{Mode, RCV_DEVICE};
@@ -10,6 +11,7 @@ use onrush_testkit::testbed::{Mode, RCV_DEVICE};
 use common::{ONRUSH, Site, clip};
 
 mod common;
+mod download_site;
 
 /// Has `onrush load` make a load at the site, and keeps its record.
 fn load(site: &Site, name: &str, arguments: &[&str]) -> (Output, LoadRecord) {
@@ -107,5 +109,86 @@ fn what_is_refused_is_told_with_its_reason() {
         said(&output).contains("DESCRIBE was answered 404"),
         "{}",
         said(&output)
+    );
+}
+
+/// Has `onrush load` download from a site of its own, and keeps its record.
+fn download(arguments: &[&str], file: &str) -> (Output, HttpRecord) {
+    const BYTES: usize = 3_000_000;
+    let site = download_site::Site::new(&[], |root| {
+        std::fs::write(root.join("film.ts"), download_site::bytes(BYTES)).unwrap();
+    });
+    let json = site.media.path().join("load.json");
+    let mut command = Command::new(ONRUSH);
+    command.args([
+        "load", "--time", "2s", "--ramp", "100ms", "-n", "8", "--json",
+    ]);
+    command.arg(&json).args(arguments).arg(site.url(file));
+    let output = command.output().unwrap();
+    let html = site.media.path().join("load.html");
+    let mut again = Command::new(ONRUSH);
+    again
+        .args(["load", "--from"])
+        .arg(&json)
+        .arg("--html")
+        .arg(&html);
+    assert_eq!(again.output().unwrap().stdout, output.stdout);
+    assert!(
+        std::fs::read_to_string(html)
+            .unwrap()
+            .contains("8 downloading clients")
+    );
+    (output, Record::read(&json, http::NAME).unwrap())
+}
+
+#[test]
+fn downloads_are_whole_and_counted() {
+    let (output, record) = download(&["--evenness-min", "0.2"], "film.ts");
+    assert!(output.status.success(), "{}", said(&output));
+    let run = &record.runs[0];
+    assert!(run.whole >= 8, "{run:?}");
+    // Who is in the middle of a download when the load is over breaks it off.
+    assert_eq!(run.whole + run.broken_off, run.requests);
+    assert!(run.broken_off <= 8);
+    assert!(run.bytes >= run.whole * 3_000_000);
+    assert_eq!(
+        (run.client_bytes.len(), run.first_byte_ns.len() as u64),
+        (8, run.requests)
+    );
+}
+
+#[test]
+fn who_downloads_slowly_seeks_and_leaves_gets_what_he_asks_for() {
+    // Nobody has a whole file within the load at this rate: what is whole is a range near its end.
+    let restless = [
+        "--rate",
+        "4Mbit/s",
+        "--seek-every",
+        "300ms",
+        "--stay",
+        "500ms",
+        "--pause-every",
+        "1s",
+    ];
+    let (output, record) = download(&restless, "film.ts");
+    assert!(output.status.success(), "{}", said(&output));
+    let run = &record.runs[0];
+    // A seek asks twice: how long the file is, and for the range.
+    assert!(
+        run.broken_off > 8 && run.requests > run.whole + run.broken_off,
+        "{run:?}"
+    );
+    // Eight clients of 500,000 bytes a second for 2.1 s, and a step of each request.
+    assert!(run.bytes < 8 * 1_050_000 + run.requests * 66_000, "{run:?}");
+}
+
+#[test]
+fn downloads_that_fail_are_told_with_their_reason() {
+    let (output, _) = download(&[], "none.ts");
+    assert_eq!(output.status.code(), Some(1));
+    let said = said(&output);
+    assert!(
+        said.contains("GET was answered 404") && said.contains("nothing came"),
+        "{said}"
     );
 }

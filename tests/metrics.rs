@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -14,7 +15,7 @@ use onrush_server::admin::status::Status;
 use onrush_testkit::process::Process;
 use onrush_testkit::rtsp_client::Client;
 
-use download_site::{LONG, Raw, Site};
+use download_site::{LONG, ONRUSH, Raw, Site};
 
 mod download_site;
 
@@ -310,6 +311,11 @@ fn the_document_lists_every_metric_and_no_other() {
     assert_eq!(listed, told);
     for (name, kind) in &told {
         assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
+        // OpenMetrics takes the ending off: both would be one family.
+        let both = told
+            .iter()
+            .any(|(other, _)| *other == format!("{name}_total"));
+        assert!(!both, "{name} is a gauge and a counter");
     }
     for (target, status) in [("/health", 200), ("/", 404), ("/status/", 404)] {
         let response = Raw::connect(metrics).request("GET", target, "");
@@ -333,6 +339,36 @@ fn a_crowd_that_says_nothing_does_not_keep_a_scrape_out() {
     scrape.stream.set_read_timeout(patience).unwrap();
     assert_eq!(scrape.request("GET", "/metrics", "").status, 200);
     drop(crowd);
+}
+
+#[test]
+fn top_shows_a_server_to_scripts_and_says_who_is_none() {
+    let (site, metrics) = site();
+    let top = |options: &[&str], address: SocketAddr| {
+        let mut command = Command::new(ONRUSH);
+        command.args(["top", "--interval", "100ms"]).args(options);
+        let output = command.arg(address.to_string()).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (
+            output.status.code(),
+            text(output.stdout),
+            text(output.stderr),
+        )
+    };
+    let (code, json, _) = top(&["--once", "--json"], metrics);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((code, json["sessions"].as_u64()), (Some(0), Some(0)));
+    assert_eq!(json["engines"].as_array().unwrap().len(), 1);
+    let (code, text, _) = top(&["--once"], metrics);
+    assert_eq!(code, Some(0));
+    assert!(
+        text.contains(&metrics.to_string()) && text.contains("0, 0 play"),
+        "{text}"
+    );
+    // It speaks HTTP and is no metrics address.
+    let (code, _, error) = top(&["--once"], site.http);
+    assert_eq!(code, Some(2));
+    assert!(error.contains("--metrics"), "{error}");
 }
 
 #[test]

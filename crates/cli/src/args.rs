@@ -18,6 +18,7 @@ use crate::measure::Measure;
 use crate::predict::Predict;
 use crate::relay::RelayCommand;
 use crate::report::Report;
+use crate::top::Top;
 use crate::units::{Percent, Rate, Size, Time, within};
 
 /// Serves MPEG transport streams to RTSP players.
@@ -43,6 +44,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     Serve(Box<Serve>),
     Relay(Box<RelayCommand>),
+    Top(Top),
     Inspect(Inspect),
     Doctor(Doctor),
     Load(Load),
@@ -539,7 +541,20 @@ mod tests {
         let mut default = Config::default();
         // The library listens nowhere that it was not told to.
         default.downloads.http_addresses = vec!["[::]:8080".parse().unwrap()];
+        default.metrics_address = Some("127.0.0.1:9554".parse().unwrap());
         assert_eq!(format!("{ours:?}"), format!("{default:?}"));
+    }
+
+    #[test]
+    fn metrics_are_on_loopback_unless_told_otherwise() {
+        let at = |options: &[&str]| serve(options).map(|ours| ours.metrics_address);
+        let address = |text: &str| Ok(Some(text.parse().unwrap()));
+        assert_eq!(at(&["--rtsp", "8554"]), Ok(None));
+        assert_eq!(at(&["--metrics", "off"]), Ok(None));
+        assert_eq!(at(&["--metrics", "99"]), address("127.0.0.1:99"));
+        assert_eq!(at(&["--metrics", "[::]:99"]), address("[::]:99"));
+        assert_eq!(at(&["--metrics", "192.0.2.7"]), address("192.0.2.7:9554"));
+        assert!(at(&["--metrics", "here"]).is_err());
     }
 
     #[test]

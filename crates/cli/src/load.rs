@@ -6,16 +6,22 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, ValueEnum, ValueHint};
 use indicatif::{ProgressBar, ProgressStyle};
-use onrush_measure::experiment::Record;
+use onrush_measure::experiment::{AnyRecord, Record};
+use onrush_measure::load::http::{self, HttpRecord, HttpSettings};
+use onrush_measure::load::http_report::{HttpReport, http_html, http_rows};
 use onrush_measure::load::report::{Report, html, rows};
-use onrush_measure::load::{self, Arrival, Behaviour, LoadRecord, Receive, Settings};
+use onrush_measure::load::{
+    self, Arrival, Behaviour, LoadError, LoadRecord, Progress, Receive, Settings,
+};
 
-use crate::units::Time;
+use crate::units::{Rate, Time};
 
 /// Watch a server with many eyes, and tell how it did
+///
+/// Downloads http:// URLs as so many clients, see below; with rtsp:// URLs:
 ///
 /// Plays the URLs as so many RTSP viewers over UDP, of any server, this one or another, and tells what
 /// they notice: packets lost, out of order, late against their RTP timestamps, and how soon the first
@@ -27,7 +33,7 @@ use crate::units::Time;
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Load {
-    /// What to watch, the most popular first: `rtsp://HOST[:PORT]/PATH`
+    /// What to watch, the most popular first: rtsp:// or http://
     #[arg(required_unless_present = "from", value_hint = ValueHint::Url)]
     urls: Vec<String>,
 
@@ -102,6 +108,23 @@ pub(crate) struct Load {
     #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1)]
     seed: u64,
 
+    /// Each client downloads no faster (http)
+    #[arg(long, value_name = "RATE")]
+    rate: Option<Rate>,
+
+    /// The first byte of 99 in 100 answers may take so long (http) [default: any time]
+    #[arg(long, hide_short_help = true, value_name = "TIME")]
+    first_byte_max: Option<Time>,
+
+    /// Shares must be so even, by Jain's index from 0 to 1 (http)
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "INDEX",
+        default_value_t = 0.0
+    )]
+    evenness_min: f64,
+
     /// Write all that was seen to this file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     json: Option<PathBuf>,
@@ -134,6 +157,14 @@ Examples:
       onrush load -n 5000 --sink lo --stay 2m --pid $(pidof -s onrush) \\
           rtsp://127.0.0.1:8554/a.ts rtsp://127.0.0.1:8554/b.ts
 
+  Two hundred downloads at 8 Mbit/s each, which jump about:
+      onrush load -n 200 --rate 8Mbit/s --seek-every 5s \\
+          http://127.0.0.1:8080/film.ts
+
+Of http:// URLs it tells throughput, time to the first byte, how even the
+shares of clients are, and what failed. --seek-every asks for the rest of
+the file from another place, --stay hangs up in the middle.
+
 Exit codes:
   0  every viewer was served in time
   1  something was lost, late or refused
@@ -141,6 +172,14 @@ Exit codes:
 
 /// Makes a load, or tells of one that was made.
 pub(crate) fn run(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let is_http = |url: &String| url.starts_with("http://");
+    let of_http = match &arguments.from {
+        Some(file) => AnyRecord::read_any(file)?.experiment == http::NAME,
+        None => arguments.urls.iter().any(is_http),
+    };
+    if of_http {
+        return run_http(arguments, out);
+    }
     let record: LoadRecord = match &arguments.from {
         Some(file) => Record::read(file, load::NAME)?,
         None => carry_out(&arguments.settings())?,
@@ -166,7 +205,60 @@ pub(crate) fn run(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitC
     Ok(ExitCode::from(u8::from(!passed)))
 }
 
+/// The same for downloads.
+fn run_http(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    if arguments.sink.is_some() {
+        bail!("--sink counts RTP; leave it out for http://");
+    }
+    let record: HttpRecord = match &arguments.from {
+        Some(file) => Record::read(file, http::NAME)?,
+        None => {
+            let carry_out = |command: &str, progress: Box<dyn Fn(Progress)>| {
+                let settings = arguments.http_settings();
+                http::carry_out(&settings, env!("ONRUSH_VERSION"), command, progress)
+            };
+            with_bar("downloading", carry_out)?
+        }
+    };
+    if let Some(file) = &arguments.json {
+        record.write(file)?;
+    }
+    if let Some(file) = &arguments.html {
+        fs::write(file, http_html(&record)?)
+            .with_context(|| format!("{}: check the name and your rights", file.display()))?;
+    }
+    let mut passed = true;
+    for run in &record.runs {
+        let report = HttpReport::of(&record.settings, run);
+        for (name, value) in http_rows(&record.settings, run, &report) {
+            writeln!(out, "{name:<15} {value}")?;
+        }
+        for missed in &report.missed {
+            writeln!(out, "MISSED          {missed}")?;
+        }
+        passed &= report.passed();
+    }
+    Ok(ExitCode::from(u8::from(!passed)))
+}
+
 impl Load {
+    fn http_settings(&self) -> HttpSettings {
+        let common = self.settings();
+        HttpSettings {
+            zipf: common.zipf,
+            arrival: common.arrival,
+            ramp_ns: common.ramp_ns,
+            time_ns: common.time_ns,
+            behaviour: common.behaviour,
+            rate: self.rate.map(|rate| rate.0 / 8),
+            first_byte_ns_max: self.first_byte_max.map(nanos),
+            evenness_min: self.evenness_min,
+            pid: common.pid,
+            seed: common.seed,
+            ..HttpSettings::new(common.urls, common.clients)
+        }
+    }
+
     fn settings(&self) -> Settings {
         let settings = Settings::new(self.urls.clone(), self.clients);
         let or_never = |time: Option<Time>| time.map_or(0, nanos);
@@ -202,6 +294,16 @@ impl Load {
 }
 
 fn carry_out(settings: &Settings) -> anyhow::Result<LoadRecord> {
+    with_bar("watching", |command, progress| {
+        load::carry_out(settings, env!("ONRUSH_VERSION"), command, progress)
+    })
+}
+
+/// Makes a load by `carry_out`, which gets the command line and whom to tell of progress.
+fn with_bar<T>(
+    what: &'static str,
+    carry_out: impl FnOnce(&str, Box<dyn Fn(Progress)>) -> Result<T, LoadError>,
+) -> anyhow::Result<T> {
     let bar = ProgressBar::new(0).with_style(
         ProgressStyle::with_template("{elapsed_precise} {bar:30} {msg}")
             .expect("the template is well formed"),
@@ -209,13 +311,13 @@ fn carry_out(settings: &Settings) -> anyhow::Result<LoadRecord> {
     let shown = bar.clone();
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let command = format!("onrush {}", arguments.join(" "));
-    let version = env!("ONRUSH_VERSION");
-    let record = load::carry_out(settings, version, &command, move |progress| {
+    let progress = move |progress: Progress| {
         shown.set_length(progress.total_ns / 1_000_000);
         shown.set_position(progress.elapsed_ns / 1_000_000);
         let (watching, failed) = (progress.watching, progress.failed);
-        shown.set_message(format!("{watching} watching, {failed} failed"));
-    });
+        shown.set_message(format!("{watching} {what}, {failed} failed"));
+    };
+    let record = carry_out(&command, Box::new(progress));
     bar.finish_and_clear();
     Ok(record?)
 }

@@ -25,6 +25,7 @@ mod predict;
 mod relay;
 mod report;
 mod serve;
+mod top;
 mod units;
 
 use std::io::{self, ErrorKind, Write};
@@ -54,6 +55,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Doctor(arguments) => doctor::run(arguments, &mut out)?,
         Command::Serve(arguments) => serve::run(arguments, &mut out)?,
         Command::Relay(arguments) => relay::run(arguments, &mut out)?,
+        Command::Top(arguments) => top::run(arguments, &mut out)?,
         Command::Inspect(arguments) => {
             let options = inspect::InspectOptions {
                 burst: arguments.burst.0,

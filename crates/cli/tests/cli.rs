@@ -12,8 +12,9 @@ use rustix::process::Signal;
 
 const ONRUSH: &str = env!("CARGO_BIN_EXE_onrush");
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/demo.ts");
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 11] = [
     "serve",
+    "top",
     "load",
     "inspect",
     "doctor",

@@ -7,6 +7,8 @@
 
 mod client;
 mod follow;
+pub mod http;
+pub mod http_report;
 mod plan;
 pub mod report;
 mod rtsp;
@@ -171,7 +173,7 @@ pub enum LoadError {
     #[error("{0}")]
     Settings(String),
     /// The address of a server is not known.
-    #[error("{url}: {reason}; an URL is rtsp://HOST[:PORT]/PATH")]
+    #[error("{url}: {reason}; an URL is rtsp://HOST[:PORT]/PATH or http://HOST[:PORT]/PATH")]
     Url {
         /// The URL.
         url: String,

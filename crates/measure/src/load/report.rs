@@ -83,35 +83,42 @@ pub fn html(record: &LoadRecord) -> Result<String, PlotError> {
         } else {
             report.missed.join("; ")
         };
-        write!(
-            body,
-            "<p class=\"verdict\">{}</p>\n{picture}\n<table>\n",
-            escaped(&verdict)
+        let rows = rows(&record.settings, run, &report);
+        body.push_str(&table(&verdict, &picture, &rows));
+    }
+    let heading = format!("{} viewers", record.settings.clients);
+    Ok(page(&heading, &body, &record.environment))
+}
+
+/// A verdict, a picture (SVG) and a table of names and values, as a part of a page.
+pub(super) fn table(verdict: &str, picture: &str, rows: &[(String, String)]) -> String {
+    let verdict = escaped(verdict);
+    let mut table = format!("<p class=\"verdict\">{verdict}</p>\n{picture}\n<table>\n");
+    for (name, value) in rows {
+        let (name, value) = (escaped(name), escaped(value));
+        writeln!(
+            table,
+            "<tr><th scope=\"row\">{name}</th><td>{value}</td></tr>"
         )
         .expect("a string grows");
-        for (name, value) in rows(&record.settings, run, &report) {
-            writeln!(
-                body,
-                "<tr><th scope=\"row\">{}</th><td>{}</td></tr>",
-                escaped(&name),
-                escaped(&value)
-            )
-            .expect("a string grows");
-        }
-        body.push_str("</table>\n");
     }
-    let environment = &record.environment;
-    Ok(format!(
+    table.push_str("</table>\n");
+    table
+}
+
+/// A page around such parts.
+pub(super) fn page(heading: &str, body: &str, environment: &Environment) -> String {
+    format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>onrush load</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n\
-         <h1>{} viewers</h1>\n{body}<p class=\"source\">{}<br>{}, Linux {}, {}</p>\n</main>\n</body>\n</html>\n",
-        record.settings.clients,
+         <h1>{}</h1>\n{body}<p class=\"source\">{}<br>{}, Linux {}, {}</p>\n</main>\n</body>\n</html>\n",
+        escaped(heading),
         escaped(&environment.command),
         escaped(&environment.cpu),
         escaped(&environment.kernel),
         escaped(&environment.date),
-    ))
+    )
 }
 
 /// The table of a run: names and values, for people.
@@ -128,6 +135,11 @@ pub fn rows(settings: &Settings, run: &Run, report: &Report) -> Vec<(String, Str
         ),
     );
     let (totals, a_second) = (&run.totals, report.packets_a_second);
+    let bits_a_second = if totals.packets == 0 {
+        0.0
+    } else {
+        report.bits_a_second
+    };
     row(
         "packets",
         format!(
@@ -136,7 +148,7 @@ pub fn rows(settings: &Settings, run: &Run, report: &Report) -> Vec<(String, Str
             totals.lost,
             totals.reordered,
             totals.repeated,
-            bits(report.bits_a_second)
+            bits(bits_a_second)
         ),
     );
     if let Some([p50, p99, p999, max]) = report.lateness_ns.map(|all| all.map(millis)) {
@@ -211,7 +223,7 @@ fn missed(settings: &Settings, run: &Run, late_part: f64) -> Vec<String> {
     missed
 }
 
-fn start_up(samples: &[u64]) -> Option<[u64; 3]> {
+pub(super) fn start_up(samples: &[u64]) -> Option<[u64; 3]> {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable();
     let last = sorted.len().checked_sub(1)?;

@@ -131,14 +131,18 @@ const ENGINE: [OfEngine; 13] = [
     (
         "onrush_engine_cpu_seconds_total",
         Kind::Counter,
-        "Processor time of the engine's thread, as of its last second.",
+        "Processor time of the engine's thread.",
         |e| Value::Seconds(e.cpu_ns),
     ),
 ];
 
 fn sessions(page: &mut Page, status: &Status) {
     let sessions = &status.sessions;
-    page.gauge("onrush_sessions", "RTSP sessions that exist.", sessions.now);
+    page.gauge(
+        "onrush_sessions_open",
+        "RTSP sessions that exist.",
+        sessions.now,
+    );
     page.counter(
         "onrush_sessions_total",
         "RTSP sessions that were set up.",
@@ -316,7 +320,7 @@ fn downloads(page: &mut Page, status: &Status) {
     );
     page.classes(name, &downloads.http_answers);
     page.gauge(
-        "onrush_transfers",
+        "onrush_transfers_running",
         "Transfers of files that run.",
         downloads.active,
     );

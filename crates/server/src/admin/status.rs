@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use onrush_sys::clock::{cpu_ns_of_process, monotonic_ns};
+use onrush_sys::clock::{cpu_ns_of, cpu_ns_of_process, monotonic_ns};
 use onrush_sys::lock::Manager;
 use onrush_sys::thread::open_files_limit;
 use serde::{Deserialize, Serialize};
@@ -234,7 +234,7 @@ impl Watched {
         let sum = |counter: fn(&Remote) -> u64| self.engines.iter().map(|(_, e)| counter(e)).sum();
         window.push(Moment {
             at_ns: monotonic_ns(),
-            cpu_ns: sum(|remote| read(&remote.shared.cpu_ns)),
+            cpu_ns: sum(cpu_ns),
             playing: sum(|remote| read(&remote.shared.playing)),
         });
     }
@@ -297,7 +297,7 @@ impl Engine {
             underruns: read(&shared.underruns),
             lags: read(&shared.lags),
             demotions: read(&shared.demotions),
-            cpu_ns: read(&shared.cpu_ns),
+            cpu_ns: cpu_ns(remote),
             lateness: Histogram {
                 buckets: filled(&shared.lateness, lateness_end_ns),
                 sum: read(&shared.lateness_sum_ns),
@@ -446,6 +446,12 @@ impl Process {
             started_s: since.as_secs(),
         }
     }
+}
+
+/// Processor time of the engine's thread: as of now, as long as it runs.
+fn cpu_ns(remote: &Remote) -> u64 {
+    let thread = remote.shared.thread.load(Ordering::Relaxed);
+    cpu_ns_of(thread).unwrap_or_else(|| read(&remote.shared.cpu_ns))
 }
 
 fn read(counter: &AtomicU64) -> u64 {

@@ -108,6 +108,8 @@ pub struct WorkerShared {
     pub in_flight: AtomicU64,
     /// Processor time of the worker's thread, in ns, as of its last housekeeping.
     pub cpu_ns: AtomicU64,
+    /// The worker's thread, for whoever wants to know that time as of now.
+    pub thread: AtomicU32,
     /// Bursts by lateness.
     pub lateness: Box<[AtomicU64]>,
     /// Lateness of all bursts that were late, added up.
@@ -331,6 +333,7 @@ impl Default for WorkerShared {
             flights_full: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
             cpu_ns: AtomicU64::new(0),
+            thread: AtomicU32::new(0),
             lateness: (0..LATENESS_BUCKETS).map(|_| AtomicU64::new(0)).collect(),
             lateness_sum_ns: AtomicU64::new(0),
             batches: Default::default(),

@@ -133,6 +133,11 @@ impl Worker {
         remote.shared.set_path(path.name());
         let places = path.make_places(config.streams_max);
         remote.shared.places.store(places, Ordering::Relaxed);
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        remote
+            .shared
+            .thread
+            .store(thread.unsigned_abs(), Ordering::Relaxed);
         let now_ns = monotonic_ns();
         let tick_ns = (nanos(config.burst) / TICKS_PER_BURST).max(1);
         let tick_bytes_max = (STREAM_RATE_MAX / 8).saturating_mul(tick_ns) / 1_000_000_000;

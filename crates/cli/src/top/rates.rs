@@ -1,0 +1,211 @@
+//! What happened between two looks at a server.
+
+use onrush_server::admin::status::{Engine, Histogram, Status};
+use serde::Serialize;
+
+/// What happened in an interval; in JSON, these names with these units.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Rates {
+    /// How long the interval was.
+    pub(crate) seconds: f64,
+    /// RTSP sessions at its end.
+    pub(crate) sessions: u64,
+    /// Streams that played then.
+    pub(crate) playing: u64,
+    pub(crate) sessions_a_second: f64,
+    /// Requests answered 453.
+    pub(crate) refused_a_second: f64,
+    pub(crate) packets_a_second: f64,
+    /// RTP, headers included.
+    pub(crate) mbit_a_second: f64,
+    pub(crate) packets_refused_a_second: f64,
+    /// When bursts left minus when they were due; none if there were none, negative if early.
+    pub(crate) late_p50_ms: Option<f64>,
+    pub(crate) late_p999_ms: Option<f64>,
+    /// Bursts handed over in a crossing, on average.
+    pub(crate) batch_bursts: Option<f64>,
+    pub(crate) crossings_a_second: f64,
+    pub(crate) packets_a_crossing: Option<f64>,
+    /// Processor time of the engines, as processors.
+    pub(crate) engines_cpu: f64,
+    /// Of the whole process.
+    pub(crate) process_cpu: f64,
+    /// Of the engines, for a stream that plays.
+    pub(crate) stream_cpu: Option<f64>,
+    /// Chunks read that nobody had to build, as a part of all.
+    pub(crate) cache_hits: Option<f64>,
+    pub(crate) file_mbyte_a_second: f64,
+    pub(crate) underruns_a_second: f64,
+    pub(crate) lags_a_second: f64,
+    /// Bytes of downloads.
+    pub(crate) download_mbit_a_second: f64,
+    pub(crate) engines: Vec<EngineRates>,
+}
+
+/// The same of one engine.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct EngineRates {
+    pub(crate) core: usize,
+    pub(crate) path: String,
+    pub(crate) playing: u64,
+    pub(crate) cpu: f64,
+    pub(crate) packets_a_second: f64,
+    pub(crate) mbit_a_second: f64,
+    pub(crate) batch_bursts: Option<f64>,
+    pub(crate) late_p50_ms: Option<f64>,
+    pub(crate) late_p999_ms: Option<f64>,
+    pub(crate) in_flight: u64,
+}
+
+impl Rates {
+    /// The heading of [`Self::line`].
+    pub(crate) const HEAD: &str =
+        "sessions playing  packets/s   Mbit/s  late p50  p99.9 ms  batch  CPU %  hits %  453/s";
+
+    /// What happened between two looks; `None` if they are of two servers, or of one that was started anew.
+    pub(crate) fn between(from: &Status, to: &Status) -> Option<Self> {
+        let is_same = from.process.started_s == to.process.started_s
+            && from.engines.len() == to.engines.len()
+            && from.at_ns < to.at_ns;
+        if !is_same {
+            return None;
+        }
+        let seconds = float(to.at_ns - from.at_ns) / 1e9;
+        let rate = |from: u64, to: u64| float(to.saturating_sub(from)) / seconds;
+        let (before, after) = (All::of(from), All::of(to));
+        let lateness = after.lateness.since(&before.lateness);
+        let batches = after.batches.since(&before.batches);
+        let crossings = rate(before.crossings, after.crossings);
+        let packets = rate(before.packets, after.packets);
+        let engines_cpu = rate(before.cpu_ns, after.cpu_ns) / 1e9;
+        let read = rate(from.cache.chunks_read, to.cache.chunks_read);
+        let built = rate(from.cache.chunks_built, to.cache.chunks_built);
+        let downloads = |status: &Status| status.downloads.as_ref().map_or(0, |d| d.bytes);
+        Some(Self {
+            seconds,
+            sessions: to.sessions.now,
+            playing: after.playing,
+            sessions_a_second: rate(from.sessions.total, to.sessions.total),
+            refused_a_second: rate(from.sessions.refused, to.sessions.refused),
+            packets_a_second: packets,
+            mbit_a_second: rate(before.bytes, after.bytes) * 8.0 / 1e6,
+            packets_refused_a_second: rate(before.packets_refused, after.packets_refused),
+            late_p50_ms: late_ms(&lateness, 0.5),
+            late_p999_ms: late_ms(&lateness, 0.999),
+            batch_bursts: mean(&batches),
+            crossings_a_second: crossings,
+            packets_a_crossing: part(packets, crossings),
+            engines_cpu,
+            process_cpu: rate(from.process.cpu_ns, to.process.cpu_ns) / 1e9,
+            stream_cpu: part(engines_cpu, float(after.playing)),
+            // What was built ahead is read later: less than none is none.
+            cache_hits: part(read - built, read).map(|hits| hits.max(0.0)),
+            file_mbyte_a_second: rate(from.cache.bytes_read, to.cache.bytes_read) / 1e6,
+            underruns_a_second: rate(before.underruns, after.underruns),
+            lags_a_second: rate(before.lags, after.lags),
+            download_mbit_a_second: rate(downloads(from), downloads(to)) * 8.0 / 1e6,
+            engines: from
+                .engines
+                .iter()
+                .zip(&to.engines)
+                .map(|(from, to)| EngineRates::between(from, to, seconds))
+                .collect(),
+        })
+    }
+
+    /// In a line, beneath [`Self::HEAD`].
+    pub(crate) fn line(&self) -> String {
+        let or_dash = |value: Option<f64>, scale: f64, decimals| {
+            value.map_or_else(|| "-".to_owned(), |v| format!("{:.decimals$}", v * scale))
+        };
+        format!(
+            "{:>8} {:>7} {:>10.0} {:>8.1} {:>9} {:>9} {:>6} {:>6.1} {:>7} {:>6.1}",
+            self.sessions,
+            self.playing,
+            self.packets_a_second,
+            self.mbit_a_second,
+            or_dash(self.late_p50_ms, 1.0, 1),
+            or_dash(self.late_p999_ms, 1.0, 1),
+            or_dash(self.batch_bursts, 1.0, 1),
+            self.process_cpu * 100.0,
+            or_dash(self.cache_hits, 100.0, 1),
+            self.refused_a_second,
+        )
+    }
+}
+
+impl EngineRates {
+    fn between(from: &Engine, to: &Engine, seconds: f64) -> Self {
+        let rate = |from: u64, to: u64| float(to.saturating_sub(from)) / seconds;
+        let lateness = to.lateness.since(&from.lateness);
+        Self {
+            core: to.core,
+            path: to.path.clone(),
+            playing: to.playing,
+            cpu: rate(from.cpu_ns, to.cpu_ns) / 1e9,
+            packets_a_second: rate(from.packets, to.packets),
+            mbit_a_second: rate(from.bytes, to.bytes) * 8.0 / 1e6,
+            batch_bursts: mean(&to.batches.since(&from.batches)),
+            late_p50_ms: late_ms(&lateness, 0.5),
+            late_p999_ms: late_ms(&lateness, 0.999),
+            in_flight: to.in_flight,
+        }
+    }
+}
+
+/// All engines together.
+#[derive(Default)]
+struct All {
+    playing: u64,
+    packets: u64,
+    bytes: u64,
+    packets_refused: u64,
+    crossings: u64,
+    underruns: u64,
+    lags: u64,
+    cpu_ns: u64,
+    lateness: Histogram,
+    batches: Histogram,
+}
+
+impl All {
+    fn of(status: &Status) -> Self {
+        let add = |all: Self, engine: &Engine| Self {
+            playing: all.playing + engine.playing,
+            packets: all.packets + engine.packets,
+            bytes: all.bytes + engine.bytes,
+            packets_refused: all.packets_refused + engine.packets_refused,
+            crossings: all.crossings + engine.crossings,
+            underruns: all.underruns + engine.underruns,
+            lags: all.lags + engine.lags,
+            cpu_ns: all.cpu_ns + engine.cpu_ns,
+            lateness: all.lateness.and(&engine.lateness),
+            batches: all.batches.and(&engine.batches),
+        };
+        status.engines.iter().fold(Self::default(), add)
+    }
+}
+
+/// In ms; what is beyond the last bucket's beginning, as that.
+fn late_ms(lateness: &Histogram, part: f64) -> Option<f64> {
+    let late_ns = lateness.quantile(part)?.min(LATE_NS_MAX);
+    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    Some(late_ns as f64 / 1e6)
+}
+
+/// Bursts for each crossing. The sum counts each burst once.
+fn mean(batches: &Histogram) -> Option<f64> {
+    part(float(batches.sum), float(batches.count()))
+}
+
+fn part(of: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| of / whole)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "for people")]
+fn float(number: u64) -> f64 {
+    number as f64
+}
+
+/// More is not told apart.
+const LATE_NS_MAX: i64 = 154_700_000;

@@ -1,0 +1,677 @@
+//! The same load for servers of files: clients by the hundred that download over HTTP.
+//!
+//! Each is a task: it asks, counts what comes and leaves it in the kernel (tcp(7), `MSG_TRUNC`), so that a thread
+//! keeps up with many gigabits a second. A download counts only if as much came as was announced. A seek asks for
+//! the rest of the file from another place, a pause reads nothing for a second, whoever leaves hangs up in the
+//! middle. An answer in chunks is refused: nobody could say whether it was whole.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use onrush_sys::clock::{monotonic_ns, thread_cpu_ns};
+use onrush_sys::thread::raise_open_files_limit;
+use rustix::net::{RecvFlags, recv};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tokio::io::{AsyncWriteExt, Interest};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::runtime::Builder;
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use url::Url;
+
+use super::plan::{Act, Popularity, Random};
+use super::server::{Usage, usage};
+use super::{Arrival, Behaviour, CLIENTS_MAX, LoadError, Progress};
+use crate::experiment::{Environment, Record};
+
+/// Its name in files.
+pub const NAME: &str = "load-http";
+
+/// What is measured.
+pub type HttpRecord = Record<HttpSettings, HttpRun>;
+
+/// How the load is made.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct HttpSettings {
+    /// What is downloaded, the most popular first.
+    pub urls: Vec<String>,
+    /// How popularity falls from one to the next (Zipf's exponent); 0: all alike.
+    pub zipf: f64,
+    /// Clients at once.
+    pub clients: u32,
+    /// How they come.
+    pub arrival: Arrival,
+    /// Within which time.
+    pub ramp_ns: u64,
+    /// How long the load lasts once all have come.
+    pub time_ns: u64,
+    /// What they do.
+    pub behaviour: Behaviour,
+    /// Bytes a second that each client takes at the most; `None`: all that comes.
+    pub rate: Option<u64>,
+    /// The first byte of 99 answers in 100 may take so long; `None`: any time.
+    pub first_byte_ns_max: Option<u64>,
+    /// The least evenness of shares (Jain's index).
+    pub evenness_min: f64,
+    /// The server's process, if it runs here.
+    pub pid: Option<u32>,
+    /// What choices are drawn from.
+    pub seed: u64,
+}
+
+/// What was seen.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct HttpRun {
+    /// From when all had come to the end.
+    pub wall_ns: u64,
+    /// Requests that were made.
+    pub requests: u64,
+    /// Downloads that came whole, whole ranges among them.
+    pub whole: u64,
+    /// Those that a client broke off: it sought, left, or the load was over.
+    pub broken_off: u64,
+    /// Those that something else ended; each reason, and how often.
+    pub failures: Vec<(String, u64)>,
+    /// Bytes of bodies from the first request to the end.
+    pub bytes: u64,
+    /// Bytes of bodies from when all had come to the end, of each client.
+    pub client_bytes: Vec<u64>,
+    /// From the connection's beginning to the first byte of the answer, of each request.
+    pub first_byte_ns: Vec<u64>,
+    /// What the server's process used in that time.
+    pub server: Option<Usage>,
+    /// Processor time of the load generator in that time.
+    pub own_cpu_ns: u64,
+}
+
+/// Why a download ended.
+#[derive(Debug, Error)]
+enum FetchError {
+    #[error("connecting failed: {0}")]
+    Connect(io::Error),
+    #[error("the connection failed: {0}")]
+    Connection(#[from] io::Error),
+    #[error("the server said nothing for {} s", SILENCE_MAX.as_secs())]
+    Silent,
+    #[error("the connection ended before all had come")]
+    Short,
+    #[error("GET was answered {0}")]
+    Status(u16),
+    #[error("the answer's head is not HTTP, or longer than {HEAD_BYTES_MAX} bytes")]
+    Garbled,
+    #[error("the answer does not announce its length")]
+    NoLength,
+    #[error("another range came than was asked for")]
+    Range,
+}
+
+/// How a download ended well.
+enum End {
+    Whole,
+    Seek,
+    Left,
+    Over,
+}
+
+struct Shared {
+    settings: HttpSettings,
+    targets: Vec<Target>,
+    popularity: Popularity,
+    begin: Instant,
+    end: Instant,
+    active: Cell<u32>,
+    client_bytes: Vec<Cell<u64>>,
+    seen: RefCell<Seen>,
+}
+
+/// Where an URL leads.
+struct Target {
+    address: SocketAddr,
+    host: String,
+    path: String,
+}
+
+#[derive(Default)]
+struct Seen {
+    requests: u64,
+    whole: u64,
+    broken_off: u64,
+    failures: BTreeMap<String, u64>,
+    first_byte_ns: Vec<u64>,
+}
+
+impl Seen {
+    fn count(&mut self, fetched: &Result<End, FetchError>) {
+        match fetched {
+            Ok(End::Whole) => self.whole += 1,
+            Ok(_) => self.broken_off += 1,
+            Err(error) => *self.failures.entry(error.to_string()).or_default() += 1,
+        }
+    }
+}
+
+/// Makes the load, on this thread.
+///
+/// # Errors
+///
+/// If the load could not be made. What went wrong for single clients is in the record.
+pub fn carry_out(
+    settings: &HttpSettings,
+    version: &str,
+    command: &str,
+    progress: impl Fn(Progress) + 'static,
+) -> Result<HttpRecord, LoadError> {
+    settings.check()?;
+    raise_open_files_limit();
+    let environment = Environment::here(version, command);
+    let mut record = Record::new(NAME, environment, settings.clone());
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|source| LoadError::System {
+        what: "start a runtime",
+        source,
+    })?;
+    let run = LocalSet::new().block_on(&runtime, all(settings, progress))?;
+    record.runs.push(run);
+    Ok(record)
+}
+
+/// Lets all come, download and go.
+async fn all(
+    settings: &HttpSettings,
+    progress: impl Fn(Progress) + 'static,
+) -> Result<HttpRun, LoadError> {
+    let mut random = Random::new(settings.seed);
+    let arrivals = settings
+        .arrival
+        .times_ns(settings.clients, settings.ramp_ns, &mut random);
+    // Poisson arrivals may take longer than the ramp.
+    let last_ns = arrivals.last().copied().unwrap_or(0);
+    let ramp = Duration::from_nanos(settings.ramp_ns.max(last_ns));
+    let shared = Shared::new(settings, ramp).await?;
+    let usage_now = || {
+        let usage = settings.pid.map(|pid| {
+            let error = move |source| LoadError::Pid { pid, source };
+            usage(pid).map_err(error)
+        });
+        usage.transpose()
+    };
+    usage_now()?;
+    let mut clients = Vec::with_capacity(arrivals.len());
+    for (number, at_ns) in arrivals.into_iter().enumerate() {
+        let seed = settings.seed.wrapping_add(number as u64);
+        let random = Random::new(seed.wrapping_mul(0x2545_f491));
+        clients.push(spawn_local(client(
+            Rc::clone(&shared),
+            number,
+            at_ns,
+            random,
+        )));
+    }
+    let told = spawn_local(tell(Rc::clone(&shared), progress));
+    sleep_until(shared.begin + ramp).await;
+    let (from, from_ns) = (shared.bytes(), monotonic_ns());
+    let (cpu_ns, before) = (thread_cpu_ns(), usage_now()?);
+    sleep_until(shared.end).await;
+    let (to, to_ns) = (shared.bytes(), monotonic_ns());
+    let (own_cpu_ns, after) = (thread_cpu_ns() - cpu_ns, usage_now()?);
+    for client in clients {
+        drop(client.await);
+    }
+    told.abort();
+    drop(told.await);
+    let seen = shared.seen.take();
+    Ok(HttpRun {
+        wall_ns: to_ns - from_ns,
+        requests: seen.requests,
+        whole: seen.whole,
+        broken_off: seen.broken_off,
+        failures: seen.failures.into_iter().collect(),
+        bytes: shared.bytes().iter().sum(),
+        client_bytes: to.iter().zip(from).map(|(to, from)| to - from).collect(),
+        first_byte_ns: seen.first_byte_ns,
+        server: after.zip(before).map(|(after, before)| after.since(before)),
+        own_cpu_ns,
+    })
+}
+
+async fn tell(shared: Rc<Shared>, progress: impl Fn(Progress)) {
+    loop {
+        progress(Progress {
+            elapsed_ns: nanos(shared.begin.elapsed()),
+            total_ns: nanos(shared.end - shared.begin),
+            watching: shared.active.get(),
+            failed: shared.seen.borrow().failures.values().sum(),
+        });
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// One place among the clients: someone downloads there from its time to the end.
+async fn client(shared: Rc<Shared>, number: usize, at_ns: u64, mut random: Random) {
+    sleep_until(shared.begin + Duration::from_nanos(at_ns)).await;
+    let mut from_part = None;
+    let mut url = shared.popularity.draw(&mut random);
+    while Instant::now() < shared.end {
+        shared.active.set(shared.active.get() + 1);
+        let fetched = shared.fetch(url, number, from_part, &mut random).await;
+        shared.active.set(shared.active.get() - 1);
+        from_part = None;
+        shared.seen.borrow_mut().count(&fetched);
+        match fetched {
+            Ok(End::Seek) => from_part = Some(random.unit()),
+            Ok(End::Whole | End::Left) => url = shared.popularity.draw(&mut random),
+            Ok(End::Over) => return,
+            Err(_) => sleep_until((Instant::now() + AGAIN).min(shared.end)).await,
+        }
+    }
+}
+
+impl Shared {
+    async fn new(settings: &HttpSettings, ramp: Duration) -> Result<Rc<Self>, LoadError> {
+        let mut targets = Vec::new();
+        for url in &settings.urls {
+            targets.push(Target::of(url).await?);
+        }
+        let begin = Instant::now();
+        Ok(Rc::new(Self {
+            popularity: Popularity::zipf(settings.urls.len(), settings.zipf),
+            settings: settings.clone(),
+            targets,
+            begin,
+            end: begin + ramp + Duration::from_nanos(settings.time_ns),
+            active: Cell::new(0),
+            client_bytes: (0..settings.clients).map(|_| Cell::new(0)).collect(),
+            seen: RefCell::default(),
+        }))
+    }
+
+    fn bytes(&self) -> Vec<u64> {
+        self.client_bytes.iter().map(Cell::get).collect()
+    }
+
+    /// Downloads from that part of the file on, or all of it.
+    async fn fetch(
+        &self,
+        url: usize,
+        number: usize,
+        from_part: Option<f64>,
+        random: &mut Random,
+    ) -> Result<End, FetchError> {
+        let target = &self.targets[url];
+        let mut from = 0;
+        if let Some(part) = from_part {
+            // How long the file is tells a request of its own: it may be another by now.
+            let whole = self.ask(target, "HEAD", None).await?.1.length;
+            from = of_length(whole, part);
+        }
+        let range = from_part.map(|_| from);
+        let (stream, head) = self.ask(target, "GET", range).await?;
+        if range.is_some_and(|from| head.range_from != Some(from)) {
+            return Err(FetchError::Range);
+        }
+        let bytes = &self.client_bytes[number];
+        bytes.set(bytes.get() + head.begun);
+        let left = head.length.checked_sub(head.begun);
+        self.take(&stream, left.ok_or(FetchError::Garbled)?, bytes, random)
+            .await
+    }
+
+    /// Asks on a connection of its own, and reads the head of the answer.
+    async fn ask(
+        &self,
+        target: &Target,
+        method: &str,
+        range: Option<u64>,
+    ) -> Result<(TcpStream, Head), FetchError> {
+        self.seen.borrow_mut().requests += 1;
+        let begin_ns = monotonic_ns();
+        let connect = timeout(SILENCE_MAX, TcpStream::connect(target.address)).await;
+        let mut stream = connect
+            .map_err(|_| FetchError::Silent)?
+            .map_err(FetchError::Connect)?;
+        let Target { path, host, .. } = target;
+        let range = range.map_or_else(String::new, |from| format!("Range: bytes={from}-\r\n"));
+        let request =
+            format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{range}\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let head = timeout(SILENCE_MAX, Head::read(&stream)).await;
+        let head = head.map_err(|_| FetchError::Silent)??;
+        let first_byte_ns = head.first_ns.saturating_sub(begin_ns);
+        self.seen.borrow_mut().first_byte_ns.push(first_byte_ns);
+        Ok((stream, head))
+    }
+
+    /// Takes what is left of the body, as fast as it may, unless the client does something else first.
+    async fn take(
+        &self,
+        stream: &TcpStream,
+        mut left: u64,
+        bytes: &Cell<u64>,
+        random: &mut Random,
+    ) -> Result<End, FetchError> {
+        let mut act = self.next_act(random);
+        let (begin, mut paced) = (Instant::now(), 0_u64);
+        let mut pauses = Duration::ZERO;
+        while left > 0 {
+            let until = act.map_or(self.end, |(at, _)| at.min(self.end));
+            if Instant::now() >= until {
+                match act.filter(|&(at, _)| at <= Instant::now()) {
+                    _ if Instant::now() >= self.end => return Ok(End::Over),
+                    Some((_, Act::Seek)) => return Ok(End::Seek),
+                    Some((_, Act::Leave)) => return Ok(End::Left),
+                    Some((_, Act::Pause)) => {
+                        sleep_until((Instant::now() + PAUSE).min(self.end)).await;
+                        pauses += PAUSE;
+                        act = self.next_act(random);
+                    }
+                    None => {}
+                }
+                continue;
+            }
+            let most = match self.settings.rate {
+                None => left.min(SKIP_BYTES),
+                Some(rate) => {
+                    let due = begin + pauses + time_of(paced, rate);
+                    if due > Instant::now() {
+                        sleep_until(due.min(until)).await;
+                        continue;
+                    }
+                    // What leaves in a twentieth of a second, so that a step is worth its while.
+                    left.min((rate / 20).clamp(1, SKIP_BYTES))
+                }
+            };
+            let silent = Instant::now() + SILENCE_MAX;
+            match timeout_at(until.min(silent), skip(stream, most)).await {
+                Ok(Ok(0)) => return Err(FetchError::Short),
+                Ok(taken) => {
+                    let taken = taken?;
+                    (left, paced) = (left - taken, paced + taken);
+                    bytes.set(bytes.get() + taken);
+                }
+                Err(_) if Instant::now() >= silent => return Err(FetchError::Silent),
+                Err(_) => {}
+            }
+        }
+        Ok(End::Whole)
+    }
+
+    fn next_act(&self, random: &mut Random) -> Option<(Instant, Act)> {
+        let (in_ns, act) = self.settings.behaviour.next(random)?;
+        Some((Instant::now() + Duration::from_nanos(in_ns), act))
+    }
+}
+
+/// The head of an answer.
+struct Head {
+    /// Bytes of the body that it announces.
+    length: u64,
+    /// Bytes of it that came with the head.
+    begun: u64,
+    /// Where the range begins, if it is one.
+    range_from: Option<u64>,
+    /// When its first byte was there.
+    first_ns: u64,
+}
+
+impl Head {
+    async fn read(stream: &TcpStream) -> Result<Self, FetchError> {
+        let mut received = Vec::new();
+        let mut first_ns = None;
+        loop {
+            stream.readable().await?;
+            // Little, so that most of the body can be left in the kernel.
+            match stream.try_read_buf(&mut received) {
+                Ok(0) => return Err(FetchError::Short),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let first_ns = *first_ns.get_or_insert_with(monotonic_ns);
+            if let Some(end) = received.windows(4).position(|four| four == b"\r\n\r\n") {
+                let begun = (received.len() - end - 4) as u64;
+                return Self::parse(&received[..end], begun, first_ns);
+            }
+            if received.len() > HEAD_BYTES_MAX {
+                return Err(FetchError::Garbled);
+            }
+        }
+    }
+
+    fn parse(head: &[u8], begun: u64, first_ns: u64) -> Result<Self, FetchError> {
+        let head = String::from_utf8_lossy(head);
+        let mut lines = head.lines();
+        let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1."));
+        let status = status.and_then(|line| line.split(' ').nth(1)?.parse().ok());
+        match status {
+            Some(200 | 206) => {}
+            Some(other) => return Err(FetchError::Status(other)),
+            None => return Err(FetchError::Garbled),
+        }
+        let (mut length, mut range_from) = (None, None);
+        for (name, value) in lines.filter_map(|line| line.split_once(':')) {
+            let value = value.trim();
+            if name.eq_ignore_ascii_case("Content-Length") {
+                length = value.parse().ok();
+            } else if name.eq_ignore_ascii_case("Content-Range") {
+                let range = value.strip_prefix("bytes ").unwrap_or(value);
+                range_from = range
+                    .split_once('-')
+                    .and_then(|(from, _)| from.parse().ok());
+            }
+        }
+        Ok(Self {
+            length: length.ok_or(FetchError::NoLength)?,
+            begun,
+            range_from,
+            first_ns,
+        })
+    }
+}
+
+impl Target {
+    async fn of(url: &str) -> Result<Self, LoadError> {
+        let wrong = |reason: String| LoadError::Url {
+            url: url.to_owned(),
+            reason,
+        };
+        let parsed = Url::parse(url).map_err(|error| wrong(error.to_string()))?;
+        if parsed.scheme() != "http" {
+            return Err(wrong(
+                "all URLs of a load are rtsp:// or all are http://".to_owned(),
+            ));
+        }
+        let (host, port) = (parsed.host_str(), parsed.port().unwrap_or(80));
+        let host = host.ok_or_else(|| wrong("no host".to_owned()))?;
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let found = lookup_host((bare, port)).await;
+        let mut found = found.map_err(|error| wrong(error.to_string()))?;
+        let query = parsed.query().map_or_else(String::new, |q| format!("?{q}"));
+        Ok(Self {
+            address: found.next().ok_or_else(|| wrong("no address".to_owned()))?,
+            host: format!("{host}:{port}"),
+            path: format!("{}{query}", parsed.path()),
+        })
+    }
+}
+
+impl HttpSettings {
+    /// Those that URLs and a number of clients are enough for.
+    #[must_use]
+    pub fn new(urls: Vec<String>, clients: u32) -> Self {
+        Self {
+            urls,
+            zipf: 1.0,
+            clients,
+            arrival: Arrival::Ramp,
+            ramp_ns: u64::from(clients) * 5_000_000,
+            time_ns: 10_000_000_000,
+            behaviour: Behaviour::default(),
+            rate: None,
+            first_byte_ns_max: None,
+            evenness_min: 0.0,
+            pid: None,
+            seed: 1,
+        }
+    }
+
+    /// Refuses what can not be done, in words with the bound.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError::Settings`].
+    pub fn check(&self) -> Result<(), LoadError> {
+        let wrong = |text: String| Err(LoadError::Settings(text));
+        if self.urls.is_empty() {
+            return wrong("nothing to download: give an URL".to_owned());
+        }
+        let clients = self.clients;
+        if !(1..=CLIENTS_MAX).contains(&clients) {
+            return wrong(format!("{clients} clients: ask for 1 to {CLIENTS_MAX}"));
+        }
+        if !(0.0..=10.0).contains(&self.zipf) {
+            return wrong(format!("Zipf's exponent {}: ask for 0 to 10", self.zipf));
+        }
+        if self.time_ns == 0 || self.time_ns > DAY_NS {
+            return wrong(format!(
+                "a load of {} ns: ask for 1 ns to 24 h",
+                self.time_ns
+            ));
+        }
+        if self.rate.is_some_and(|rate| rate < RATE_MIN) {
+            return wrong(format!(
+                "a rate below {RATE_MIN} bytes a second: ask for more"
+            ));
+        }
+        if !(0.0..=1.0).contains(&self.evenness_min) {
+            return wrong(format!(
+                "an evenness of {}: ask for 0 to 1",
+                self.evenness_min
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Takes up to so many bytes off the connection without having them copied; 0 at its end.
+async fn skip(stream: &TcpStream, bytes: u64) -> io::Result<u64> {
+    thread_local! {
+        static NOWHERE: RefCell<Vec<u8>> =
+            RefCell::new(vec![0; usize::try_from(SKIP_BYTES).expect("a megabyte")]);
+    }
+    let most = usize::try_from(bytes.min(SKIP_BYTES)).expect("a megabyte");
+    stream
+        .async_io(Interest::READABLE, || {
+            NOWHERE.with_borrow_mut(|nowhere| {
+                let flags = RecvFlags::TRUNC | RecvFlags::DONTWAIT;
+                let (_, taken) = recv(stream, &mut nowhere[..most], flags)?;
+                Ok(taken as u64)
+            })
+        })
+        .await
+}
+
+/// That part of a length, and at least one byte left.
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a place to seek to"
+)]
+fn of_length(length: u64, part: f64) -> u64 {
+    ((length as f64 * part) as u64).min(length.saturating_sub(1))
+}
+
+/// How long so many bytes take at a rate.
+fn time_of(bytes: u64, rate: u64) -> Duration {
+    let ns = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
+    Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// How long a client waits whom the server failed.
+const AGAIN: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// A server that says nothing for so long has failed.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+const HEAD_BYTES_MAX: usize = 64 << 10;
+const SKIP_BYTES: u64 = 1 << 20;
+/// Bytes a second that a client takes at the least.
+const RATE_MIN: u64 = 1000;
+const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_understood_or_refused() {
+        let parse = |head: &str| Head::parse(head.as_bytes(), 3, 7);
+        let head = parse(
+            "HTTP/1.1 206 Partial Content\r\ncontent-length: 10\r\nContent-Range: bytes 5-14/20",
+        );
+        let head = head.unwrap();
+        assert_eq!((head.length, head.begun), (10, 3));
+        assert_eq!((head.range_from, head.first_ns), (Some(5), 7));
+        assert_eq!(
+            parse("HTTP/1.0 200 OK\r\nContent-Length: 0")
+                .unwrap()
+                .range_from,
+            None
+        );
+        for (text, said) in [
+            ("HTTP/1.1 503 Busy\r\nContent-Length: 1", "answered 503"),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked",
+                "its length",
+            ),
+            ("HTTP/1.1 200 OK\r\nContent-Length: -1", "its length"),
+            ("ICY 200 OK\r\nContent-Length: 1", "not HTTP"),
+            ("", "not HTTP"),
+        ] {
+            let error = parse(text).map(|_| ()).unwrap_err().to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn places_and_times_are_within_their_bounds() {
+        assert_eq!((of_length(100, 0.0), of_length(100, 0.5)), (0, 50));
+        assert_eq!((of_length(100, 1.0), of_length(0, 0.5)), (99, 0));
+        assert_eq!(time_of(500, 1000), Duration::from_millis(500));
+        assert_eq!(time_of(u64::MAX, 0), Duration::from_nanos(u64::MAX));
+    }
+
+    #[test]
+    fn what_can_not_be_done_is_refused_with_its_bound() {
+        let good = HttpSettings {
+            rate: Some(RATE_MIN),
+            time_ns: DAY_NS,
+            ..HttpSettings::new(vec!["http://h/x".to_owned()], CLIENTS_MAX)
+        };
+        good.check().expect("the most");
+        let wrong: [fn(&mut HttpSettings); 8] = [
+            |s| s.urls.clear(),
+            |s| s.clients = 0,
+            |s| s.clients = CLIENTS_MAX + 1,
+            |s| s.zipf = f64::NAN,
+            |s| s.time_ns = 0,
+            |s| s.time_ns = DAY_NS + 1,
+            |s| s.rate = Some(RATE_MIN - 1),
+            |s| s.evenness_min = 1.1,
+        ];
+        for (i, change) in wrong.into_iter().enumerate() {
+            let mut settings = good.clone();
+            change(&mut settings);
+            assert!(settings.check().is_err(), "case {i}");
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! What a load of downloads says of the server: the figures of a table, the verdict, and a page with the shares.
+
+use onrush_wire::pace::schedule::jain;
+
+use super::http::{HttpRecord, HttpRun, HttpSettings};
+use super::report::{page, start_up, table};
+use crate::plot::{Chart, PlotError, Unit};
+use crate::stats::ratio;
+
+/// All that is to be told of a run.
+#[derive(Clone, Debug)]
+pub struct HttpReport {
+    /// What all clients took together, in bit/s.
+    pub bits_a_second: f64,
+    /// What one client took, in bit/s: the least, the median, the most.
+    pub client_bits_a_second: [f64; 3],
+    /// How even the shares are: 1 if all are equal, 1/n if one of n has all (Jain's index).
+    pub evenness: f64,
+    /// Time to the first byte in ns: of half of the requests, of 99 in 100, of all; `None` without any.
+    pub first_byte_ns: Option<[u64; 3]>,
+    /// Processors that the server was busy on; `None` if nobody said which process it is.
+    pub server_cores: Option<f64>,
+    /// What the server spent on a MiB, in ns of processor time.
+    pub server_ns_a_mib: Option<f64>,
+    /// Processors that the load generator was busy on.
+    pub own_cores: f64,
+    /// What is wrong with what was seen, in words; empty if nothing is.
+    pub missed: Vec<String>,
+}
+
+impl HttpReport {
+    /// What `run` says, by the budgets of `settings`.
+    #[must_use]
+    pub fn of(settings: &HttpSettings, run: &HttpRun) -> Self {
+        let mut shares = bits_a_second(run);
+        shares.sort_by(f64::total_cmp);
+        let at = |place: usize| shares.get(place).copied().unwrap_or(0.0);
+        let last = shares.len().saturating_sub(1);
+        let evenness = jain(shares.iter().copied());
+        let bytes: u64 = run.client_bytes.iter().sum();
+        let cores = |cpu_ns: u64| ratio(cpu_ns, run.wall_ns);
+        let first_byte_ns = start_up(&run.first_byte_ns);
+        Self {
+            bits_a_second: shares.iter().sum(),
+            client_bits_a_second: [at(0), at(last / 2), at(last)],
+            evenness,
+            first_byte_ns,
+            server_cores: run.server.map(|usage| cores(usage.cpu_ns)),
+            server_ns_a_mib: run
+                .server
+                .map(|usage| ratio(usage.cpu_ns, bytes) * f64::from(1 << 20)),
+            own_cores: cores(run.own_cpu_ns),
+            missed: missed(settings, run, evenness, first_byte_ns),
+        }
+    }
+
+    /// Whether all that was asked for came, within the budgets.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.missed.is_empty()
+    }
+}
+
+/// The table of a run: names and values, for people.
+#[must_use]
+pub fn http_rows(
+    settings: &HttpSettings,
+    run: &HttpRun,
+    report: &HttpReport,
+) -> Vec<(String, String)> {
+    let mut rows = Vec::new();
+    let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
+    let failed: u64 = run.failures.iter().map(|(_, count)| count).sum();
+    row(
+        "clients",
+        format!(
+            "{}; {} requests: {} downloads whole, {} broken off by the client, {failed} failed",
+            settings.clients, run.requests, run.whole, run.broken_off
+        ),
+    );
+    let [least, median, most] = report.client_bits_a_second.map(mbit);
+    row(
+        "throughput",
+        format!("{:.1} Mbit a second together", mbit(report.bits_a_second)),
+    );
+    row(
+        "a client",
+        format!("least {least:.2}, median {median:.2}, most {most:.2} Mbit a second"),
+    );
+    row(
+        "evenness",
+        format!("{:.4} (Jain's index; 1: all alike)", report.evenness),
+    );
+    if let Some(all) = report.first_byte_ns {
+        let [p50, p99, max] = all.map(millis);
+        row(
+            "first byte",
+            format!("p50 {p50:.1}, p99 {p99:.1}, max {max:.1} ms after the connection was begun"),
+        );
+    }
+    if let Some((usage, (cores, mib_ns))) = run
+        .server
+        .zip(report.server_cores.zip(report.server_ns_a_mib))
+    {
+        row(
+            "server",
+            format!(
+                "{:.1} % of a processor, {:.1} us a MiB, {} MiB of memory",
+                cores * 100.0,
+                mib_ns / 1000.0,
+                usage.memory_bytes >> 20
+            ),
+        );
+    }
+    row(
+        "load generator",
+        format!("{:.1} % of a processor", report.own_cores * 100.0),
+    );
+    rows
+}
+
+/// A page that holds all of it: the figures, and what each client took.
+///
+/// # Errors
+///
+/// If the picture can not be drawn.
+pub fn http_html(record: &HttpRecord) -> Result<String, PlotError> {
+    let mut body = String::new();
+    for run in &record.runs {
+        let report = HttpReport::of(&record.settings, run);
+        let verdict = if report.passed() {
+            "All that was asked for came.".to_owned()
+        } else {
+            report.missed.join("; ")
+        };
+        let mut shares = bits_a_second(run);
+        shares.sort_by(f64::total_cmp);
+        let points = (1_u32..).zip(&shares);
+        let points = points.map(|(number, &bits)| (f64::from(number), mbit(bits)));
+        let picture = Chart::steps("What each client took, the slowest first")
+            .x("client", Unit::Count)
+            .y("Mbit a second", Unit::Count)
+            .series("clients", points.collect::<Vec<_>>())
+            .source(&record.environment)
+            .render_inline()?;
+        let rows = http_rows(&record.settings, run, &report);
+        body.push_str(&table(&verdict, &picture, &rows));
+    }
+    let heading = format!("{} downloading clients", record.settings.clients);
+    Ok(page(&heading, &body, &record.environment))
+}
+
+/// What each client took.
+fn bits_a_second(run: &HttpRun) -> Vec<f64> {
+    let bits = |&bytes: &u64| ratio(bytes * 8, run.wall_ns) * 1e9;
+    run.client_bytes.iter().map(bits).collect()
+}
+
+fn missed(
+    settings: &HttpSettings,
+    run: &HttpRun,
+    evenness: f64,
+    first_byte_ns: Option<[u64; 3]>,
+) -> Vec<String> {
+    let mut missed = Vec::new();
+    let budget_ns = settings.first_byte_ns_max.unwrap_or(u64::MAX);
+    if let Some([_, p99, _]) = first_byte_ns.filter(|&[_, p99, _]| p99 > budget_ns) {
+        missed.push(format!(
+            "1 in 100 first bytes took longer than {:.1} ms; {:.1} ms are allowed",
+            millis(p99),
+            millis(budget_ns)
+        ));
+    }
+    if evenness < settings.evenness_min {
+        missed.push(format!(
+            "the shares' evenness is {evenness:.4}; at least {} was to be",
+            settings.evenness_min
+        ));
+    }
+    let bytes: u64 = run.client_bytes.iter().sum();
+    if bytes == 0 {
+        missed.push("nothing came".to_owned());
+    }
+    for (reason, count) in &run.failures {
+        missed.push(format!("{count} times: {reason}"));
+    }
+    missed
+}
+
+fn mbit(bits: f64) -> f64 {
+    bits / 1e6
+}
+
+#[allow(clippy::cast_precision_loss, reason = "for people")]
+fn millis(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Usage;
+    use super::super::http::NAME;
+    use super::*;
+    use crate::experiment::{Environment, Record};
+
+    fn run() -> HttpRun {
+        HttpRun {
+            wall_ns: 2_000_000_000,
+            requests: 3,
+            whole: 2,
+            broken_off: 1,
+            failures: Vec::new(),
+            bytes: 5 << 20,
+            client_bytes: vec![3 << 20, 1 << 20],
+            first_byte_ns: vec![5_000_000, 3_000_000],
+            server: Some(Usage {
+                cpu_ns: 1_000_000_000,
+                memory_bytes: 64 << 20,
+            }),
+            own_cpu_ns: 500_000_000,
+        }
+    }
+
+    fn settings() -> HttpSettings {
+        HttpSettings {
+            evenness_min: 0.8,
+            first_byte_ns_max: Some(5_000_000),
+            ..HttpSettings::new(vec!["http://h/<x>".to_owned()], 2)
+        }
+    }
+
+    #[test]
+    fn figures_are_those_of_the_run() {
+        let report = HttpReport::of(&settings(), &run());
+        assert!(report.passed(), "{:?}", report.missed);
+        let mib = f64::from(8 << 20) / 2.0;
+        assert!((report.bits_a_second - 4.0 * mib).abs() < 1e-6);
+        assert_eq!(report.client_bits_a_second, [mib, mib, 3.0 * mib]);
+        // (3 + 1)^2 / (2 (9 + 1)).
+        assert!((report.evenness - 0.8).abs() < 1e-12);
+        assert_eq!(
+            report.first_byte_ns,
+            Some([3_000_000, 3_000_000, 5_000_000])
+        );
+        assert!((report.server_cores.unwrap() - 0.5).abs() < 1e-12);
+        assert!((report.server_ns_a_mib.unwrap() - 250e6).abs() < 1e-3);
+    }
+
+    #[test]
+    fn every_kind_of_trouble_is_told() {
+        type Change = fn(&mut HttpSettings, &mut HttpRun);
+        let wrong: [(Change, &str); 4] = [
+            (
+                |s, _| s.first_byte_ns_max = Some(2_999_999),
+                "first bytes took",
+            ),
+            (|s, _| s.evenness_min = 0.81, "evenness is 0.8000"),
+            (|_, r| r.client_bytes.clear(), "nothing came"),
+            (
+                |_, r| r.failures.push(("GET was answered 404".to_owned(), 3)),
+                "3 times: GET was answered 404",
+            ),
+        ];
+        for (change, said) in wrong {
+            let (mut settings, mut run) = (settings(), run());
+            change(&mut settings, &mut run);
+            let missed = HttpReport::of(&settings, &run).missed;
+            assert_eq!(missed.len(), 1, "{missed:?}");
+            assert!(missed[0].contains(said), "{missed:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_is_whole_and_escapes_what_it_quotes() {
+        let environment = Environment::here("1", "onrush load http://h/<x>");
+        let mut record = Record::new(NAME, environment, settings());
+        record.runs.push(run());
+        let page = http_html(&record).expect("a picture");
+        for said in [
+            "<svg",
+            "http://h/&lt;x&gt;",
+            "2 downloading clients",
+            "</html>",
+        ] {
+            assert!(page.contains(said), "{said}");
+        }
+        assert!(!page.contains("<x>"));
+        record.runs[0].client_bytes.clear();
+        http_html(&record).expect("also without a byte");
+    }
+}
