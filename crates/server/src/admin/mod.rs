@@ -2,12 +2,12 @@
 //!
 //! | request | answer |
 //! |---|---|
-//! | `GET /metrics` | [`exposition`], for Prometheus |
+//! | `GET /metrics` | [`exposition`](mod@exposition), for Prometheus |
 //! | `GET /status` | [`Status`] as JSON, for programs and `onrush top` |
 //! | `GET /health` | 200 while the server runs |
 //!
 //! A thread of its own answers, off the processors that send: a scrape delays no packet and no PLAY. What it
-//! tells it reads from counters that are kept anyway ([`status`]). It changes nothing and asks for no password;
+//! tells it reads from counters that are kept anyway ([`status`](mod@status)). It changes nothing and asks for no password;
 //! so it listens on loopback, unless told otherwise.
 
 pub mod exposition;
