@@ -7,8 +7,8 @@
 //! | `GET /health` | 200 while the server runs |
 //!
 //! A thread of its own answers, off the processors that send: a scrape delays no packet and no PLAY. What it
-//! tells it reads from counters that are kept anyway ([`status`](mod@status)). It changes nothing and asks for no password;
-//! so it listens on loopback, unless told otherwise.
+//! tells it reads from counters that are kept anyway ([`status`](mod@status)). It changes nothing and asks for
+//! no password; so it listens on loopback, unless told otherwise.
 
 pub mod exposition;
 pub(crate) mod listen;
