@@ -151,8 +151,8 @@ pub(crate) struct Serve {
 
     /// RTP's UDP ports
     ///
-    /// FIRST-LAST, with FIRST even and LAST odd: every session takes an even one for RTP and the odd
-    /// one above it for RTCP. A firewall must let the players' reports in here.
+    /// FIRST-LAST, with FIRST even and LAST odd: 128 sessions share an even one for RTP and the odd one
+    /// above it for RTCP. A firewall must let the players' reports in here.
     #[arg(long, value_name = "A-B", default_value_t = Ports::default(), value_parser = ports)]
     pub(crate) rtp_ports: Ports,
 
