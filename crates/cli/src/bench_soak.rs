@@ -104,10 +104,11 @@ pub(crate) fn run(arguments: &Soak, out: &mut dyn Write) -> anyhow::Result<ExitC
         for (reason, count) in &run.load.failures {
             writeln!(out, "{count} viewers of replaced films: {reason}")?;
         }
-        for missed in &run.missed {
+        let missed = run.missed(&record.settings);
+        for missed in &missed {
             writeln!(out, "MISSED {missed}")?;
         }
-        passed &= run.missed.is_empty();
+        passed &= missed.is_empty();
     }
     Ok(ExitCode::from(u8::from(!passed)))
 }
