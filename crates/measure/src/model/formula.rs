@@ -4,9 +4,10 @@ use thiserror::Error;
 
 use super::Formula;
 use super::Term::{
-    Append, ColdByte, Crossing, Entry, EntrySend, Fault, HeldPacket, HotByte, Lend, Link, Message,
-    Miss, Notification, Packet, Piece, PinnedPage, PinnedPiece, PinnedRelease, Planned, ReadCall,
-    ReferredSegment, Release, RingCrossing, Segment, Set, SpliceCall, SplicePage, Train, TrainByte,
+    Append, Clone, ColdByte, ColdTrainByte, Crossing, Entry, EntrySend, Fault, HeldPacket, HotByte,
+    Lend, Link, MemoryPage, Message, Miss, Notification, Packet, Piece, PinnedPage, PinnedPiece,
+    PinnedRelease, Planned, ReadCall, ReferredSegment, Release, RingCrossing, Segment, Set,
+    SpliceCall, SpliceOut, SpliceOutPage, SplicePage, Train, TrainByte,
 };
 
 /// What is sent.
@@ -58,7 +59,6 @@ pub fn path(name: &str, load: &Load) -> Result<Formula, NotPredicted> {
         Err(NotPredicted::Missing { name, what })
     };
     match name {
-        "uring_sqpoll" => return missing("a thread of the kernel that polls"),
         "sendfile_tcp" => return missing("the acknowledgements and windows of TCP"),
         _ => {}
     }
@@ -96,7 +96,7 @@ fn alone(name: &str, load: &Load) -> Option<Formula> {
             .and(1.0, &copied)
             .with(1.0, Crossing)
             .with(1.0, Append),
-        "sendfile_udp" => spliced.with(1.0, Packet).with(load.pages(), Miss),
+        "sendfile_udp" => spliced.with(1.0, Packet).with(1.0, SpliceOut),
         // Without UDP_SEGMENT the processor sums what was spliced while it was held: it reads all of it.
         "rtp_sendfile" => held.and(1.0, &spliced).with(1.0, Append).and(1.0, &copied),
         "mmap_send_msend" => held
@@ -108,8 +108,7 @@ fn alone(name: &str, load: &Load) -> Option<Formula> {
         "mmap_msend" => packet
             .and(1.0, &mapped)
             .with(1.0, Notification)
-            .with(load.pages(), PinnedPage)
-            .with(load.pages(), Miss),
+            .with(load.pages(), PinnedPage),
         "sendto" => packet.and(1.0, &copied).with(header, ColdByte),
         "sendmmsg" => copied
             .with(1.0, Message)
@@ -129,16 +128,15 @@ fn trains(name: &str, load: &Load) -> Option<Formula> {
             .with(1.0, Planned);
         train.with(1.0 / packets, Train)
     };
-    let copied = train(images)
-        .with(1.0, Segment)
-        .with(bytes, ColdByte)
-        .with(bytes, TrainByte);
+    let copied = train(images).with(1.0, Segment).with(bytes, ColdTrainByte);
     Some(match name {
         "sendmmsg_gso" => copied,
         "gso" => copied.and(1.0, &load.mapped()).with(2.0, Piece),
         "gso_sendfile" => train(images)
             .with(1.0 / images, SpliceCall)
-            .with(bytes / PAGE_BYTES, SplicePage)
+            .with(1.0 / images, SpliceOut)
+            .with(bytes / PAGE_BYTES, MemoryPage)
+            .with(bytes / PAGE_BYTES, SpliceOutPage)
             .with(1.0, ReferredSegment),
         "gso_zerocopy" => train(images)
             .with(1.0 / images, Notification)
@@ -150,14 +148,12 @@ fn trains(name: &str, load: &Load) -> Option<Formula> {
             .and(1.0, &load.header_appended())
             .and(1.0, &load.spliced())
             .with(1.0, Append)
-            .with(load.pages(), Miss)
             .with(1.0, ReferredSegment),
         "mmap_rtpmsend" => train(apart)
             .and(1.0, &load.mapped())
             .with(1.0 / apart, Notification)
             .with(2.0 - 1.0 / apart, PinnedPiece)
             .with(load.pages(), PinnedPage)
-            .with(load.pages(), Miss)
             .with(1.0, ReferredSegment),
         _ => return None,
     })
@@ -174,7 +170,7 @@ fn rings(name: &str, load: &Load) -> Option<Formula> {
             .with(1.0 / batch, Crossing)
             .with(1.0 / batch, RingCrossing)
     };
-    // The catalogue's ring links its entries, the engine's does not.
+    // Rings of the catalogue send in order; the server's leaves the links out.
     let linked = |packets: f64| entry(packets).with(1.0 / packets, Link);
     let pinned = linked(apart)
         .and(1.0, &load.mapped())
@@ -184,15 +180,17 @@ fn rings(name: &str, load: &Load) -> Option<Formula> {
         .with(load.pages(), PinnedPage)
         .with(1.0, ReferredSegment);
     Some(match name {
-        "ksendfile" | "krtpsendfile" => entry(images)
+        // What the kernel's thread does meanwhile is not the sender's.
+        "uring_sqpoll" => Formula::default()
+            .with(1.0, Planned)
+            .with(1.0 / BATCH_ENTRIES / images, Crossing),
+        "ksendfile" | "krtpsendfile" => linked(images)
             .with(1.0, Planned)
             .with(1.0 / images, Train)
             .with(1.0 / images, Release)
             .with(1.0, ReferredSegment),
         "kmsend" => pinned,
-        "krtpmsend" => pinned
-            .with(2.0 - 1.0 / apart, PinnedPiece)
-            .with(load.pages(), Miss),
+        "krtpmsend" => pinned.with(2.0 - 1.0 / apart, PinnedPiece),
         "uring" => linked(1.0)
             .and(1.0, &load.mapped())
             .with(1.0, Packet)
@@ -227,17 +225,21 @@ pub fn group(way: &str, load: &Load) -> Result<Formula, NotPredicted> {
         "sendmmsg" if images > 1.0 => path("sendmmsg_gso", load).map(|formula| hot(formula, bytes)),
         "sendmmsg" => path("sendmmsg", load).map(|formula| hot(formula, bytes)),
         "uring" => path("krtpsendfile", load),
-        "kernel" => Err(NotPredicted::Missing {
-            name: way.to_owned(),
-            what: "clones made by a program at the device",
-        }),
+        // Segments are cut for each copy, where the kernel cuts them; a train of one is none.
+        "kernel" if images > 1.0 => Ok(Formula::default()
+            .with(1.0 / images, Clone)
+            .with(1.0, ReferredSegment)),
+        "kernel" => Ok(Formula::default().with(1.0, Clone)),
         _ => Err(NotPredicted::Name(way.to_owned())),
     }
 }
 
 fn hot(formula: Formula, bytes: f64) -> Formula {
     let fixed = formula.without(Miss).without(ColdByte);
-    fixed.with(bytes, HotByte)
+    match fixed.count(ColdTrainByte) > 0.0 {
+        true => fixed.without(ColdTrainByte).with(bytes, TrainByte),
+        false => fixed.with(bytes, HotByte),
+    }
 }
 
 impl Load {

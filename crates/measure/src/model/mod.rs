@@ -46,6 +46,8 @@ pub enum Term {
     Miss,
     /// A byte copied to a long train, which no cache close by holds.
     TrainByte,
+    /// The same from memory that no cache close by holds either.
+    ColdTrainByte,
     /// A packet's way through the network stack, alone.
     Packet,
     /// The same for a packet that was put together while it was held back.
@@ -72,8 +74,14 @@ pub enum Term {
     SpliceCall,
     /// A page moved by reference.
     SplicePage,
+    /// A page of a file in memory (memfd) moved by reference.
+    MemoryPage,
     /// A page lent to a pipe and moved on.
     Lend,
+    /// What a splice to a socket adds to a splice to nowhere and a packet.
+    SpliceOut,
+    /// A further page spliced to a socket, beyond one that is spliced to nowhere.
+    SpliceOutPage,
     /// MSG_ZEROCOPY: its bookkeeping and the message that memory is free, a page included.
     Notification,
     /// A further page pinned for one send.
@@ -92,6 +100,8 @@ pub enum Term {
     Release,
     /// What SEND_ZC adds if the memory has to be pinned, a page included.
     PinnedRelease,
+    /// A copy for one member more that a program at the device makes.
+    Clone,
 }
 
 /// What the terms cost on one machine, in one mode.
@@ -110,13 +120,14 @@ pub struct Formula {
 
 impl Term {
     /// All, in the order of tables.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 34] = [
         Self::Crossing,
         Self::ReadCall,
         Self::ColdByte,
         Self::HotByte,
         Self::Miss,
         Self::TrainByte,
+        Self::ColdTrainByte,
         Self::Packet,
         Self::HeldPacket,
         Self::Message,
@@ -130,7 +141,10 @@ impl Term {
         Self::Append,
         Self::SpliceCall,
         Self::SplicePage,
+        Self::MemoryPage,
         Self::Lend,
+        Self::SpliceOut,
+        Self::SpliceOutPage,
         Self::Notification,
         Self::PinnedPage,
         Self::PinnedPiece,
@@ -140,6 +154,7 @@ impl Term {
         Self::RingCrossing,
         Self::Release,
         Self::PinnedRelease,
+        Self::Clone,
     ];
 
     /// For people.
@@ -152,6 +167,7 @@ impl Term {
             Self::HotByte => "hot byte",
             Self::Miss => "miss",
             Self::TrainByte => "byte of a train",
+            Self::ColdTrainByte => "cold byte of a train",
             Self::Packet => "packet",
             Self::HeldPacket => "held packet",
             Self::Message => "message",
@@ -165,7 +181,10 @@ impl Term {
             Self::Append => "append",
             Self::SpliceCall => "splice",
             Self::SplicePage => "spliced page",
+            Self::MemoryPage => "spliced memory page",
             Self::Lend => "lend",
+            Self::SpliceOut => "splice to a socket",
+            Self::SpliceOutPage => "page to a socket",
             Self::Notification => "notification",
             Self::PinnedPage => "pinned page",
             Self::PinnedPiece => "pinned piece",
@@ -175,6 +194,7 @@ impl Term {
             Self::RingCrossing => "ring crossing",
             Self::Release => "release",
             Self::PinnedRelease => "pin and release",
+            Self::Clone => "clone",
         }
     }
 }
@@ -227,6 +247,13 @@ impl Formula {
     pub fn without(mut self, term: Term) -> Self {
         self.terms.retain(|(_, known)| *known != term);
         self
+    }
+
+    /// How many of a term.
+    #[must_use]
+    pub fn count(&self, term: Term) -> f64 {
+        let of = self.terms.iter().filter(|(_, known)| *known == term);
+        of.map(|(count, _)| count).sum()
     }
 
     /// All of another, so often.

@@ -11,10 +11,11 @@ use std::net::UdpSocket;
 use std::os::unix::fs::FileExt;
 
 use onrush_sys::clock::thread_cpu_ns;
+use onrush_sys::group::{self, Group, Way};
 use onrush_sys::path::catalogue::Plan;
 use onrush_sys::primitive::call;
 use onrush_sys::primitive::latency::{Chain, LOADS, Order};
-use onrush_sys::primitive::map::{Mapped, Memory, Pages};
+use onrush_sys::primitive::map::{Mapped, Memory, Pages, memory_file};
 use onrush_sys::primitive::packet::{RingSend, RingSends, Sends};
 use onrush_sys::thread::{allowed_cores, pin_to};
 use onrush_testkit::sink::{Sink, SinkError};
@@ -48,6 +49,9 @@ const PAGES: usize = 12;
 const PAGE: usize = 4096;
 /// Entries of a ring's batch.
 const ENTRIES: usize = 256;
+/// Members of a small group and of a larger one.
+const MEMBERS_SHORT: u16 = 16;
+const MEMBERS_LONG: u16 = 64;
 /// What a ring has registered: one huge page.
 const AREA_BYTES: usize = 2 << 20;
 /// Memory that no cache holds, and what comes from it at once.
@@ -70,12 +74,17 @@ pub enum Probe {
     TrainShort,
     TrainLong,
     TrainWide,
+    TrainCold,
     Cork,
     Append1,
     Append9,
     DiscardTiny,
     DiscardPages,
+    DiscardMemory,
     Lend,
+    LendPages,
+    LendOut,
+    LendOutPages,
     ZeroCopyTiny,
     ZeroCopyPieces,
     ZeroCopyPages,
@@ -89,6 +98,8 @@ pub enum Probe {
     RingShort,
     RingLong,
     RingPinned,
+    GroupShort,
+    GroupLong,
 }
 
 /// How the probes are carried out.
@@ -161,6 +172,11 @@ struct Probes<'m> {
     /// Where in the file the next probe goes on: what was just read is in the processor's cache.
     at: u64,
     bytes: Vec<u8>,
+    /// A file in memory.
+    memory_file: File,
+    /// What no cache holds, in huge pages, and where the next send of it begins.
+    cold: Memory,
+    cold_at: usize,
     chain: Chain<'m>,
     plan: Plan,
 }
@@ -191,7 +207,12 @@ pub fn carry_out(
     let mut record = Record::new(NAME, Environment::here(version, command), settings.clone());
     let core = allowed_cores().last().copied().unwrap_or(0);
     let mut testbed = Testbed::new(Options::default())?;
-    let mut sink = Sink::attach_seldom_looking(&testbed.rcv, RCV_DEVICE, PORT..=PORT, 64)?;
+    let mut sink = Sink::attach_seldom_looking(
+        &testbed.rcv,
+        RCV_DEVICE,
+        PORT..=PORT + (MEMBERS_LONG - 1),
+        64,
+    )?;
     let _awake = Awake::keep(core).map_err(system("keep a processor awake"))?;
     pin_to(core).map_err(system("bind to a processor"))?;
     let memory = Memory::map(CHAIN_BYTES, Pages::Huge);
@@ -248,6 +269,10 @@ pub(super) fn cost(term: Term, at: &impl Fn(Probe) -> f64) -> f64 {
             let bytes = LONG * (usize::from(WIDE_STRIDE) - TINY);
             slope(Probe::TrainWide, Probe::TrainLong, bytes)
         }
+        Term::ColdTrainByte => {
+            let bytes = LONG * (usize::from(WIDE_STRIDE) - TINY);
+            slope(Probe::TrainCold, Probe::TrainLong, bytes)
+        }
         Term::Miss => at(Probe::Miss),
         Term::Planned => at(Probe::Plan),
         Term::Piece => slope(Probe::Gather17, Probe::Gather1, 16),
@@ -260,7 +285,23 @@ pub(super) fn cost(term: Term, at: &impl Fn(Probe) -> f64) -> f64 {
         }
         Term::SpliceCall => at(Probe::DiscardTiny) - of(Term::Crossing) - of(Term::SplicePage),
         Term::SplicePage => slope(Probe::DiscardPages, Probe::DiscardTiny, PAGES - 1),
+        Term::MemoryPage => {
+            let pages = at(Probe::DiscardMemory) - of(Term::Crossing) - of(Term::SpliceCall);
+            pages / number(PAGES)
+        }
         Term::Lend => at(Probe::Lend) - 2.0 * of(Term::Crossing),
+        // A packet has a crossing, a splice too.
+        Term::SpliceOut => at(Probe::LendOut) - at(Probe::Lend) - of(Term::Packet),
+        Term::SpliceOutPage => {
+            let train = of(Term::Train) + number(LONG) * of(Term::ReferredSegment);
+            let pages = at(Probe::LendOutPages) - at(Probe::LendPages) - train;
+            (pages - of(Term::SpliceOut)) / number(PAGES - 1)
+        }
+        Term::Clone => slope(
+            Probe::GroupLong,
+            Probe::GroupShort,
+            usize::from(MEMBERS_LONG - MEMBERS_SHORT),
+        ),
         Term::Notification => at(Probe::ZeroCopyTiny) - at(Probe::SendTiny),
         // Both are of so many packets.
         Term::PinnedPage => {
@@ -292,7 +333,7 @@ pub(super) fn cost(term: Term, at: &impl Fn(Probe) -> f64) -> f64 {
 
 impl Probe {
     /// All, in the order of their turns.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 37] = [
         Self::Getppid,
         Self::SendTiny,
         Self::SendWide,
@@ -304,12 +345,17 @@ impl Probe {
         Self::TrainShort,
         Self::TrainLong,
         Self::TrainWide,
+        Self::TrainCold,
         Self::Cork,
         Self::Append1,
         Self::Append9,
         Self::DiscardTiny,
         Self::DiscardPages,
+        Self::DiscardMemory,
         Self::Lend,
+        Self::LendPages,
+        Self::LendOut,
+        Self::LendOutPages,
         Self::ZeroCopyTiny,
         Self::ZeroCopyPieces,
         Self::ZeroCopyPages,
@@ -323,6 +369,8 @@ impl Probe {
         Self::RingShort,
         Self::RingLong,
         Self::RingPinned,
+        Self::GroupShort,
+        Self::GroupLong,
     ];
 
     /// The stride that trains are cut into; 0 for none.
@@ -330,7 +378,8 @@ impl Probe {
         match self {
             Self::TrainShort | Self::TrainLong => TINY_STRIDE,
             Self::RingShort | Self::RingLong | Self::RingPinned => SMALL_STRIDE,
-            Self::TrainWide | Self::ZeroCopyPages => WIDE_STRIDE,
+            Self::TrainWide | Self::TrainCold => WIDE_STRIDE,
+            Self::ZeroCopyPages | Self::LendOutPages => WIDE_STRIDE,
             _ => 0,
         }
     }
@@ -340,12 +389,15 @@ impl Probe {
         let packets = match self {
             Self::SendTiny | Self::SendWide | Self::Gather1 | Self::Gather17 => 1,
             Self::Append1 | Self::Append9 => 1,
-            Self::ZeroCopyTiny | Self::ZeroCopyPieces => 1,
-            Self::Messages | Self::TrainLong | Self::TrainWide | Self::ZeroCopyPages => LONG,
+            Self::ZeroCopyTiny | Self::ZeroCopyPieces | Self::LendOut => 1,
+            Self::Messages | Self::TrainLong | Self::TrainWide | Self::TrainCold => LONG,
+            Self::ZeroCopyPages | Self::LendOutPages => LONG,
             Self::TrainShort => SHORT,
             Self::RingCopied => ENTRIES,
             Self::RingShort | Self::RingPinned => SHORT * ENTRIES,
             Self::RingLong => LONG * ENTRIES,
+            Self::GroupShort => MEMBERS_SHORT.into(),
+            Self::GroupLong => MEMBERS_LONG.into(),
             _ => 0,
         };
         packets as u64
@@ -358,12 +410,40 @@ impl<'m> Probes<'m> {
         Ok(Self {
             sends: Sends::new(socket).map_err(system("make a socket ready"))?,
             ring: RingSends::new(AREA_BYTES).map_err(system("make a ring with memory"))?,
-            file: cached_file().map_err(system("write a file of 256 MiB"))?,
+            file: filled(tempfile::tempfile()).map_err(system("write a file of 256 MiB"))?,
             at: 0,
             bytes: vec![7; PAGES * PAGE],
+            memory_file: filled(memory_file())
+                .map_err(system("write 256 MiB to a file in memory"))?,
+            cold: cold_memory().map_err(system("map memory"))?,
+            cold_at: 0,
             plan: Plan::regular(FILE_BYTES, SMALL_STRIDE.into()).expect("a size for a packet"),
             chain: Chain::link(memory, CHAIN_BYTES, LINE_BYTES, Order::Random),
         })
+    }
+
+    /// What a probe of clones sends to. Its program is at the device no longer than that.
+    fn group(&self, probe: Probe) -> Result<Option<Group>, ModelError> {
+        let (Probe::GroupShort | Probe::GroupLong) = probe else {
+            return Ok(None);
+        };
+        let members = u16::try_from(probe.packets()).expect("a member for each packet");
+        let options = group::Options {
+            way: Some(Way::Kernel),
+            members_max: members.into(),
+            area_bytes: 0,
+        };
+        let refused = system("replicate packets at the device");
+        let socket = self.sends.socket().try_clone().map_err(&refused)?;
+        socket.set_nonblocking(false).map_err(&refused)?;
+        let group = Group::open(socket, &options);
+        let mut group = group.map_err(io::Error::other).map_err(&refused)?;
+        let addresses: Vec<_> = (0..members)
+            .map(|nth| (RCV_IPV4, PORT + nth).into())
+            .collect();
+        let named = group.set_members(&addresses);
+        named.map_err(io::Error::other).map_err(&refused)?;
+        Ok(Some(group))
     }
 
     /// One turn: how often, what one took, and why it is void.
@@ -374,12 +454,14 @@ impl<'m> Probes<'m> {
         sink: &mut Sink,
     ) -> Result<(u64, f64, Option<String>), ModelError> {
         let refused = system("carry out a probe");
+        let mut group = self.group(probe)?;
         self.sends.segment(probe.stride()).map_err(&refused)?;
         let mut times = 1;
         // What it takes, about; also what warms it up.
         let once_ns = loop {
             let (begin, asked) = (thread_cpu_ns(), times);
-            self.carry_out(probe, times).map_err(&refused)?;
+            self.carry_out(probe, times, group.as_mut())
+                .map_err(&refused)?;
             let taken = thread_cpu_ns() - begin;
             times *= 4;
             if taken > turn_ns / 8 || times > 1 << 20 {
@@ -394,7 +476,8 @@ impl<'m> Probes<'m> {
         let times = (ratio(turn_ns, 1) / once_ns.max(1.0)).ceil().min(1e7) as u64;
         sink.reset()?;
         let begin = thread_cpu_ns();
-        self.carry_out(probe, times).map_err(&refused)?;
+        self.carry_out(probe, times, group.as_mut())
+            .map_err(&refused)?;
         let taken = thread_cpu_ns() - begin;
         let (sent, arrived) = (times * probe.packets(), sink.totals()?.packets);
         let void =
@@ -402,7 +485,7 @@ impl<'m> Probes<'m> {
         Ok((times, ratio(taken, times), void))
     }
 
-    fn carry_out(&mut self, probe: Probe, times: u64) -> io::Result<()> {
+    fn carry_out(&mut self, probe: Probe, times: u64, group: Option<&mut Group>) -> io::Result<()> {
         let Self {
             sends,
             ring,
@@ -411,6 +494,10 @@ impl<'m> Probes<'m> {
             bytes,
             chain,
             plan,
+            memory_file,
+            cold,
+            cold_at,
+            ..
         } = self;
         let tiny = &bytes[..TINY];
         match probe {
@@ -432,11 +519,19 @@ impl<'m> Probes<'m> {
             Probe::Append9 => sends.append(tiny, 9, times),
             Probe::DiscardTiny => discard(sends, file, at, TINY, times),
             Probe::DiscardPages => discard(sends, file, at, PAGES * PAGE, times),
+            Probe::DiscardMemory => discard(sends, memory_file, at, PAGES * PAGE, times),
             Probe::Lend => sends.lend(&bytes[..WIDE], times),
+            Probe::LendPages => sends.lend(bytes, times),
+            Probe::LendOut => sends.lend_out(&bytes[..TINY], times),
+            Probe::LendOutPages => sends.lend_out(bytes, times),
             Probe::ZeroCopyTiny => sends.zero_copy(tiny, 1, times),
             Probe::ZeroCopyPieces => sends.zero_copy(tiny, 9, times),
             Probe::ZeroCopyPages => sends.zero_copy(bytes, 1, times),
             Probe::TrainWide => sends.send(bytes, times),
+            Probe::TrainCold => (0..times).try_for_each(|_| {
+                *cold_at = (*cold_at + bytes.len()) % (CHAIN_BYTES - bytes.len());
+                sends.send(&cold.as_bytes()[*cold_at..][..bytes.len()], 1)
+            }),
             Probe::Faults => touch(file, times),
             Probe::Plan => {
                 look_up(plan, times);
@@ -460,6 +555,10 @@ impl<'m> Probes<'m> {
             }
             Probe::RingLong => ring.send(sends, RingSend::Registered, LONG * SMALL, ENTRIES, times),
             Probe::RingPinned => ring.send(sends, RingSend::Pinned, SHORT * SMALL, ENTRIES, times),
+            Probe::GroupShort | Probe::GroupLong => {
+                let group = group.expect("made for its turn");
+                (0..times).try_for_each(|_| group.send(tiny).map(drop).map_err(io::Error::other))
+            }
         }
     }
 }
@@ -526,9 +625,16 @@ fn touch(file: &File, times: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// A file without a name whose pages are in memory.
-fn cached_file() -> io::Result<File> {
-    let mut file = tempfile::tempfile()?;
+/// Memory that was written, of huge pages if there are some.
+fn cold_memory() -> io::Result<Memory> {
+    let mut memory = Memory::map(CHAIN_BYTES, Pages::Huge)?;
+    memory.words_mut().fill(7);
+    Ok(memory)
+}
+
+/// The file, with bytes that are in memory.
+fn filled(file: io::Result<File>) -> io::Result<File> {
+    let mut file = file?;
     let chunk = vec![7; 1 << 20];
     for _ in 0..FILE_BYTES >> 20 {
         file.write_all(&chunk)?;

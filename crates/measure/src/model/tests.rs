@@ -12,7 +12,10 @@ const MTU: Load = Load {
 /// Costs of which each probe follows exactly.
 fn made_up(term: Term) -> f64 {
     (term as usize as f64 + 1.0)
-        * if matches!(term, Term::ColdByte | Term::HotByte | Term::TrainByte) {
+        * if matches!(
+            term,
+            Term::ColdByte | Term::HotByte | Term::TrainByte | Term::ColdTrainByte
+        ) {
             0.01
         } else {
             10.0
@@ -104,14 +107,13 @@ fn a_short_burst_shares_less() {
 #[test]
 fn what_the_model_does_not_know_is_named() {
     let missing = |name| path(name, &MTU).unwrap_err().to_string();
-    assert!(missing("uring_sqpoll").contains("thread of the kernel"));
     assert!(missing("sendfile_tcp").contains("TCP"));
     assert!(missing("nothing").contains("no path"));
     assert!(
-        group("kernel", &MTU)
+        group("nobody", &MTU)
             .unwrap_err()
             .to_string()
-            .contains("clones")
+            .contains("no path")
     );
 }
 
@@ -120,6 +122,8 @@ fn ways_of_groups_are_paths_of_hot_bytes() {
     let with = |way| group(way, &MTU).unwrap().to_string();
     assert!(with("loop").contains("1328 hot byte") && !with("loop").contains("cold byte"));
     assert!(with("sendmmsg").contains("1 segment"));
+    assert!(with("sendmmsg").contains("1328 byte of a train"));
+    assert!(with("kernel").contains("0.02 clone"));
     let alone = Load {
         burst_packets: 1.0,
         ..MTU
@@ -165,12 +169,24 @@ fn terms_are_what_is_left_of_the_probes() {
             Probe::TrainWide => {
                 train(48.0) - 32.0 * t(Term::HotByte) + 48.0 * 1008.0 * t(Term::TrainByte)
             }
+            Probe::TrainCold => {
+                train(48.0) - 32.0 * t(Term::HotByte) + 48.0 * 1008.0 * t(Term::ColdTrainByte)
+            }
             Probe::Cork => 2.0 * (crossing + t(Term::Set)),
             Probe::Append1 => held(1.0),
             Probe::Append9 => held(9.0),
             Probe::DiscardTiny => crossing + t(Term::SpliceCall) + t(Term::SplicePage),
             Probe::DiscardPages => crossing + t(Term::SpliceCall) + 12.0 * t(Term::SplicePage),
+            Probe::DiscardMemory => crossing + t(Term::SpliceCall) + 12.0 * t(Term::MemoryPage),
             Probe::Lend => 2.0 * crossing + t(Term::Lend),
+            Probe::LendPages => 1000.0,
+            Probe::LendOut => 2.0 * crossing + t(Term::Lend) + t(Term::Packet) + t(Term::SpliceOut),
+            Probe::LendOutPages => {
+                let pages = t(Term::SpliceOut) + 11.0 * t(Term::SpliceOutPage);
+                1000.0 + referred(48.0) + pages
+            }
+            Probe::GroupShort => 500.0 + 16.0 * t(Term::Clone),
+            Probe::GroupLong => 500.0 + 64.0 * t(Term::Clone),
             Probe::ZeroCopyTiny => send + t(Term::Notification),
             Probe::ZeroCopyPieces => send + t(Term::Notification) + 8.0 * t(Term::PinnedPiece),
             Probe::ZeroCopyPages => {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr::{self, NonNull};
 use std::slice;
 
@@ -114,6 +114,13 @@ impl Memory {
             }
         }
         Some(huge_kib << 10)
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        // SAFETY: the mapping is readable, zeroed or written, lives as long as `self`, and is borrowed.
+        unsafe { slice::from_raw_parts(self.mapping.base.as_ptr(), self.mapping.bytes) }
     }
 
     /// All of it, as words.
@@ -229,6 +236,17 @@ impl Drop for Mapping {
 unsafe impl Send for Mapping {}
 // SAFETY: through a shared reference it is only read.
 unsafe impl Sync for Mapping {}
+
+/// An empty file in memory (memfd_create(2)), gone when closed.
+pub fn memory_file() -> io::Result<File> {
+    // SAFETY: the name is a terminated string.
+    let fd = unsafe { libc::memfd_create(c"onrush".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just opened, and nobody else's.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
 
 /// Page faults of the calling thread so far.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

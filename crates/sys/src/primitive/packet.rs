@@ -136,17 +136,32 @@ impl Sends {
         })
     }
 
+    /// The socket.
+    #[must_use]
+    pub fn socket(&self) -> &UdpSocket {
+        &self.socket
+    }
+
     /// Lends the bytes to a pipe and moves them on to `/dev/null`: two calls.
     pub fn lend(&self, bytes: &[u8], times: u64) -> io::Result<()> {
+        self.lend_to(self.null.as_raw_fd(), bytes, times)
+    }
+
+    /// Lends the bytes to a pipe and moves them on to the socket, as one packet or train: two calls.
+    pub fn lend_out(&self, bytes: &[u8], times: u64) -> io::Result<()> {
+        self.lend_to(self.socket.as_raw_fd(), bytes, times)
+    }
+
+    fn lend_to(&self, to: i32, bytes: &[u8], times: u64) -> io::Result<()> {
         let piece = iovec(bytes);
         let (from, into) = (self.pipe.0.as_raw_fd(), self.pipe.1.as_raw_fd());
-        let null = self.null.as_raw_fd();
         (0..times).try_for_each(|_| {
-            // SAFETY: the piece is alive; what the pipe refers to is drained below, before it can change.
+            // SAFETY: the piece is alive; what the pipe refers to is drained below. A packet may refer to it for
+            // longer, but only reads it: the most that a change could do is to change what arrives.
             done(unsafe { libc::vmsplice(into, &raw const piece, 1, 0) })?;
             let nowhere = ptr::null_mut();
             // SAFETY: no offsets are passed.
-            done(unsafe { libc::splice(from, nowhere, null, nowhere, bytes.len(), 0) })
+            done(unsafe { libc::splice(from, nowhere, to, nowhere, bytes.len(), 0) })
         })
     }
 
@@ -354,6 +369,12 @@ mod tests {
         sends.discard(&file, 4096, 5000, 3).unwrap();
         sends.lend(&[7; 100], 3).unwrap();
         assert_eq!(sizes(&receiver), []);
+        let page = [7; 4096];
+        sends.lend_out(&page[..100], 3).unwrap();
+        assert_eq!(sizes(&receiver), [100; 3]);
+        sends.segment(1000).unwrap();
+        sends.lend_out(&page, 1).unwrap();
+        assert_eq!(sizes(&receiver), [1000, 1000, 1000, 1000, 96]);
     }
 
     #[test]
