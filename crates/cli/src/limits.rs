@@ -12,7 +12,7 @@ use onrush_server::{
 };
 use onrush_sys::path::catalogue::{self, kernel, plan as packets};
 use onrush_sys::path::cue::chain;
-use onrush_sys::primitive::{code, latency, packet, switch};
+use onrush_sys::primitive::{code, latency, packet, process, switch};
 use onrush_sys::{group, lock, path, pool, probe, receive};
 use onrush_wire::media::{clock, plan, psi, ts};
 use onrush_wire::pace::adaptive;
@@ -276,6 +276,7 @@ fn fixed() -> Vec<Limit> {
         probe::TRIAL_BYTES_MAX as bytes, "memory that doctor tries";
         code::ARGUMENTS_MAX as count, "arguments of a measured call";
         switch::ANSWER_SECONDS_MAX as count, "s for a partner's answer";
+        process::CHILD_SECONDS_MAX as count, "s for a measured child";
         latency::NODES_MAX as count, "places of a walk through memory";
         http::HEAD_BYTES_MAX as bytes, "an HTTP request's head";
         http::HEADERS_MAX as count, "its header lines";

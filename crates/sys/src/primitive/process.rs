@@ -5,6 +5,7 @@
 
 use std::ffi::CStr;
 use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 /// Forks a child that leaves at once, and waits for it: the paper's process creation.
@@ -14,7 +15,7 @@ pub fn fork_and_wait() -> io::Result<()> {
         -1 => Err(io::Error::last_os_error()),
         // SAFETY: `_exit` runs nothing of ours; it does not return.
         0 => unsafe { libc::_exit(0) },
-        child => wait(child),
+        child => wait_at_most(child, CHILD_SECONDS_MAX * 1000),
     }
 }
 
@@ -31,6 +32,7 @@ pub fn vfork_and_wait() -> io::Result<()> {
     // the child has left; `leave` touches nothing and its return is `_exit`.
     match unsafe { libc::clone(leave, top, flags, ptr::null_mut()) } {
         -1 => Err(io::Error::last_os_error()),
+        // It has ended already.
         child => wait(child),
     }
 }
@@ -50,7 +52,7 @@ pub fn fork_exec_and_wait(path: &CStr) -> io::Result<()> {
             // SAFETY: only reached if there is no such program; does not return.
             unsafe { libc::_exit(127) }
         }
-        child => wait(child),
+        child => wait_at_most(child, CHILD_SECONDS_MAX * 1000),
     }
 }
 
@@ -71,9 +73,42 @@ pub fn spawn_and_wait(path: &CStr) -> io::Result<()> {
         )
     };
     match error {
-        0 => wait(child),
+        0 => wait_at_most(child, CHILD_SECONDS_MAX * 1000),
         error => Err(io::Error::from_raw_os_error(error)),
     }
+}
+
+/// How long a child may take, in seconds, before it is killed and the wait is an error.
+pub const CHILD_SECONDS_MAX: i32 = 10;
+
+/// Waits for a child so many milliseconds, then kills it. An error if that was so, or if it did not end with 0.
+fn wait_at_most(child: libc::pid_t, milliseconds: i32) -> io::Result<()> {
+    // SAFETY: takes integers; the child is ours and not waited for, so that its number is still its own.
+    let handle = unsafe { libc::syscall(libc::SYS_pidfd_open, child, 0) };
+    let Ok(handle) = i32::try_from(handle) else {
+        return wait(child);
+    };
+    if handle < 0 {
+        // Before Linux 5.3: no bound is better than no measurement.
+        return wait(child);
+    }
+    // SAFETY: just opened, and nobody else's.
+    let handle = unsafe { OwnedFd::from_raw_fd(handle) };
+    let mut poll = libc::pollfd {
+        fd: handle.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one valid pollfd.
+    let ready = unsafe { libc::poll(&raw mut poll, 1, milliseconds) };
+    if ready == 0 {
+        // SAFETY: as above, nobody has waited for it.
+        unsafe { libc::kill(child, libc::SIGKILL) };
+        wait(child).ok();
+        let text = format!("a child did not end within {milliseconds} ms, and was killed");
+        return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+    }
+    wait(child)
 }
 
 /// Waits for a child and takes it away. An error if it did not end with 0.
@@ -108,6 +143,23 @@ mod tests {
         vfork_and_wait().unwrap();
         fork_exec_and_wait(c"/bin/true").unwrap();
         spawn_and_wait(c"/bin/true").unwrap();
+    }
+
+    #[test]
+    fn a_child_that_is_stuck_is_killed() {
+        // SAFETY: the child makes async-signal-safe calls only, and never returns to our code.
+        let stuck = super::super::switch::fork(|| unsafe {
+            libc::sleep(1000);
+        });
+        let stuck = stuck.unwrap();
+        let error = wait_at_most(stuck, 50).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        // SAFETY: takes integers; signal 0 only asks.
+        assert_ne!(
+            unsafe { libc::kill(stuck, 0) },
+            0,
+            "it is gone and taken away"
+        );
     }
 
     #[test]

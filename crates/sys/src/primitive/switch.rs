@@ -4,9 +4,10 @@
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use super::process;
 
@@ -33,6 +34,8 @@ pub enum Medium {
 pub struct PingPong {
     // Dropped first: the partner ends when its pipe does.
     link: Link,
+    /// Ends a process that answers no more by pipe; a futex is waited for with a time.
+    watch: Option<Watch>,
     partner: Partner,
 }
 
@@ -61,14 +64,18 @@ impl PingPong {
     ///
     /// # Errors
     ///
-    /// If the partner is gone, or has not answered for [`ANSWER_SECONDS_MAX`].
+    /// If the partner is gone, or has not answered for [`ANSWER_SECONDS_MAX`] to twice as long.
     pub fn rounds(&mut self, times: u64) -> io::Result<()> {
         match &mut self.link {
             Link::Pipe(to, from) => {
                 let mut byte = [0_u8; 1];
+                let asking = self.watch.as_ref().map(Watch::asking);
                 for _ in 0..times {
                     to.write_all(&byte)?;
                     from.read_exact(&mut byte)?;
+                    if let Some(asking) = &asking {
+                        asking.answered();
+                    }
                 }
             }
             Link::Futex(word) => {
@@ -102,7 +109,15 @@ impl PingPong {
             })?,
         };
         let link = Link::Pipe(ask_out, answer_in);
-        Ok(Self { link, partner })
+        let watch = match &partner {
+            Partner::Process(child) => Some(Watch::over(*child)?),
+            Partner::Thread(_) => None,
+        };
+        Ok(Self {
+            link,
+            watch,
+            partner,
+        })
     }
 
     fn by_futex(who: Who) -> io::Result<Self> {
@@ -113,7 +128,11 @@ impl PingPong {
             Who::Process => Partner::process(|| answer(&theirs))?,
         };
         let link = Link::Futex(word);
-        Ok(Self { link, partner })
+        Ok(Self {
+            link,
+            watch: None,
+            partner,
+        })
     }
 }
 
@@ -128,10 +147,94 @@ impl Drop for PingPong {
                 }
             }
         }
+        // Before the partner is taken away: its number is its own until then.
+        self.watch = None;
         match &mut self.partner {
             Partner::Thread(thread) => drop(thread.take().map(JoinHandle::join)),
             Partner::Process(child) => end(*child),
         }
+    }
+}
+
+/// A thread that looks every second whether a partner that was asked has answered since, and kills it if not,
+/// so that its pipe ends.
+#[derive(Debug)]
+struct Watch {
+    looked_at: Arc<LookedAt>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct LookedAt {
+    /// Answers so far.
+    answers: AtomicU64,
+    is_asking: AtomicBool,
+    is_over: Mutex<bool>,
+    over: Condvar,
+}
+
+struct Asking<'w>(&'w LookedAt);
+
+impl Watch {
+    fn over(child: libc::pid_t) -> io::Result<Self> {
+        let looked_at = Arc::new(LookedAt::default());
+        let theirs = Arc::clone(&looked_at);
+        let thread = thread::Builder::new().name("watch".to_owned());
+        let thread = Some(thread.spawn(move || theirs.watch(child))?);
+        Ok(Self { looked_at, thread })
+    }
+
+    fn asking(&self) -> Asking<'_> {
+        self.looked_at.is_asking.store(true, Ordering::Relaxed);
+        Asking(&self.looked_at)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Ok(mut is_over) = self.looked_at.is_over.lock() {
+            *is_over = true;
+        }
+        self.looked_at.over.notify_all();
+        drop(self.thread.take().map(JoinHandle::join));
+    }
+}
+
+impl LookedAt {
+    fn watch(&self, child: libc::pid_t) {
+        let time = Duration::from_secs(ANSWER_SECONDS_MAX.unsigned_abs());
+        let mut last = None;
+        let Ok(mut is_over) = self.is_over.lock() else {
+            return;
+        };
+        while !*is_over {
+            let Ok((guard, waited)) = self.over.wait_timeout(is_over, time) else {
+                return;
+            };
+            is_over = guard;
+            let is_asking = self.is_asking.load(Ordering::Relaxed);
+            let now = is_asking.then(|| self.answers.load(Ordering::Relaxed));
+            if waited.timed_out() && now.is_some() && now == last {
+                // SAFETY: the partner is not taken away before this thread has ended.
+                unsafe { libc::kill(child, libc::SIGKILL) };
+                return;
+            }
+            last = now;
+        }
+    }
+}
+
+impl Asking<'_> {
+    fn answered(&self) {
+        let answers = &self.0.answers;
+        // Nobody else writes it.
+        answers.store(answers.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.is_asking.store(false, Ordering::Relaxed);
     }
 }
 
@@ -322,6 +425,20 @@ pub fn futex_alone(times: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_partner_that_is_stuck_is_an_error() {
+        for medium in [Medium::Pipe, Medium::Futex] {
+            let mut pair = PingPong::start(Who::Process, medium).expect("a partner");
+            pair.rounds(3).expect("it answers");
+            let Partner::Process(child) = pair.partner else {
+                panic!("a process was asked for");
+            };
+            // SAFETY: our own child, which nobody has waited for.
+            unsafe { libc::kill(child, libc::SIGSTOP) };
+            assert!(pair.rounds(1).is_err(), "{medium:?}");
+        }
+    }
 
     fn switches_of_thread() -> u64 {
         let status = std::fs::read_to_string("/proc/thread-self/status").expect("procfs");
