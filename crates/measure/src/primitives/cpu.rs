@@ -10,7 +10,7 @@ use onrush_sys::primitive::{call, code, process};
 
 use super::Found;
 use super::method::{Method, six_digits};
-use crate::stats::to_f64;
+use crate::stats::{median, to_f64};
 
 /// One round of all.
 pub(super) fn measure(method: &Method, found: &mut Found) {
@@ -57,9 +57,53 @@ fn calls(method: &Method, found: &mut Found) {
     keep("getpid_cached", call::cached_getpid);
     keep("getpid", call::getpid);
     keep("getppid", call::getppid);
+    windows(method, found);
     found.samples("time_vdso", method.per_act(time, call::vdso_time));
     found.samples("time_crossing", method.per_act(time, call::crossing_time));
 }
+
+/// The null system call in short windows, each between two of additions: what the processor's clock does
+/// falls on both. Every other window is of a second series, so that what else the machine does falls on both
+/// series.
+fn windows(method: &Method, found: &mut Found) {
+    let additions = |turns| {
+        let (ns, sum) = method.once(|| code::add(turns));
+        black_box(sum);
+        ns
+    };
+    let mut series = [Vec::new(), Vec::new()];
+    let mut blocks = Vec::new();
+    for _ in 0..WINDOW_BLOCKS {
+        let mut block = Vec::new();
+        for window in 0..WINDOWS {
+            let before_ns = additions(WINDOW_TURNS);
+            let (ns, parent) = method.once(|| call::getppid(WINDOW_CALLS));
+            black_box(parent);
+            let added_ns = before_ns + additions(WINDOW_TURNS);
+            let additions = to_f64(2 * WINDOW_ADDITIONS);
+            let cycles = ns / to_f64(WINDOW_ACTS) / (added_ns / additions);
+            if cycles.is_finite() {
+                block.push(cycles);
+                series[window % 2].push(cycles);
+            }
+        }
+        blocks.extend(median(&block).map(six_digits));
+    }
+    found.samples("getppid_cycles", blocks);
+    if let (Some(one), Some(other)) = (median(&series[0]), median(&series[1])) {
+        found.samples("getppid_repeats", vec![six_digits(one / other)]);
+    }
+}
+
+/// Windows of a block, and blocks of a round.
+const WINDOWS: usize = 300;
+const WINDOW_BLOCKS: usize = 11;
+/// Additions and calls of a window: half a microsecond and some five.
+const WINDOW_TURNS: u64 = 100;
+const WINDOW_ADDITIONS: usize = 100 * 16;
+const WINDOW_CALLS: u64 = 100;
+const WINDOW_ACTS: usize = 100;
+const _: () = assert!(WINDOW_ADDITIONS as u64 == WINDOW_TURNS * code::ADDITIONS);
 
 fn creation(method: &Method, found: &mut Found) {
     let time = method.time(120);

@@ -165,8 +165,9 @@ fn of_memory(found: &Found) -> Vec<Note> {
         let verdict = match ratio {
             ratio if (0.75..=1.3).contains(&ratio) => "which agrees".to_owned(),
             ratio if ratio < 1.0 && level > 2 && is_virtual() => format!(
-                "{:.0} % of it: the hypervisor states a cache that other guests use too",
-                ratio * 100.0
+                "{:.0} % of it: the hypervisor states a cache that other guests use too; {}",
+                ratio * 100.0,
+                shared(found, step.edge_bytes, stated)
             ),
             ratio => format!("{ratio:.2} times as much"),
         };
@@ -178,6 +179,46 @@ fn of_memory(found: &Found) -> Vec<Note> {
         });
     }
     notes
+}
+
+/// Whether others use the cache, more and less: then the passes, a second apart, differ where it is said to be
+/// large enough, and do not where it surely is.
+fn shared(found: &Found, edge_bytes: u64, stated_bytes: u64) -> String {
+    let curve = found.curve(super::staircase::CURVE);
+    let huge = curve
+        .iter()
+        .find(|(name, _)| *name == super::staircase::HUGE);
+    let points = huge.map_or(&[][..], |(_, points)| points);
+    let within = |range: std::ops::RangeInclusive<u64>| {
+        let wild = |(bytes, samples): &(u64, &[f64])| {
+            let least = samples.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = samples.iter().copied().fold(0.0, f64::max);
+            (*bytes, least, most)
+        };
+        let points = points.iter().filter(|(bytes, _)| range.contains(bytes));
+        points
+            .map(wild)
+            .max_by(|a, b| (a.2 / a.1).total_cmp(&(b.2 / b.1)))
+    };
+    let sentence = |(bytes, least, most): (u64, f64, f64)| {
+        format!("{} took {least:.0} to {most:.0} ns", told(bytes))
+    };
+    match (
+        within(edge_bytes..=stated_bytes),
+        within(edge_bytes / 8..=edge_bytes / 4),
+    ) {
+        (Some(above), Some(below)) if above.2 / above.1 > 1.5 * (below.2 / below.1) => format!(
+            "its passes, a second apart, differ where it should hold all ({}), and not where it surely does ({}), as \
+             only a cache does that others fill",
+            sentence(above),
+            sentence(below)
+        ),
+        (Some(above), _) => format!(
+            "but its passes agree ({}), so it may be a fixed part that this guest was given",
+            sentence(above)
+        ),
+        _ => "there were too few passes to tell".to_owned(),
+    }
 }
 
 fn told(bytes: u64) -> String {

@@ -169,7 +169,8 @@ const PASS_MAX: Duration = Duration::from_millis(4800);
 ///
 /// The curve of logarithms is cut where the parts are flattest (least squares, exactly, by dynamic
 /// programming), with a price for each part. Short parts are the slopes between plateaus. A plateau ends at
-/// the last size that is nearer to it than to the next one.
+/// the last size from which half the rise to the next one, in octaves, is still to come: caches do not forget in
+/// strict order, and so rise before they are full.
 pub(super) fn steps(line: &[(u64, f64)]) -> Vec<Step> {
     let heights: Vec<f64> = line.iter().map(|(_, ns)| ns.max(1e-3).log2()).collect();
     let plateaus: Vec<Part> = parts(&heights)
@@ -187,7 +188,7 @@ pub(super) fn steps(line: &[(u64, f64)]) -> Vec<Step> {
     pairs
         .map(|pair| {
             let (low, high) = (pair[0].height.exp2(), pair[1].height.exp2());
-            let bound = low + (high - low) * EDGE_PART;
+            let bound = (low * high).sqrt();
             let slope = &line[pair[0].begin..pair[1].end];
             // Two in a row that are beyond: one alone was disturbed.
             let is_beyond = |at: usize| slope[at..].iter().take(2).all(|(_, ns)| *ns > bound);
@@ -245,9 +246,6 @@ const PART_PRICE: f64 = 0.25;
 const PLATEAU_POINTS_MIN: usize = 5;
 /// Plateaus that are less than this apart, in octaves, are one.
 const STEP_MIN: f64 = 0.5;
-/// How far up the step a size may be and still count to the lower plateau. Small: the first size beyond a cache
-/// misses more often than it hits, but caches do not forget in strict order.
-const EDGE_PART: f64 = 0.25;
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,7 @@
 
 use super::{Plan, Sheet, count, cycles};
 use crate::primitives::{Better, Unit};
+use crate::stats::Summary;
 
 /// A second: nothing here takes as long.
 const SECOND_NS: f64 = 1e9;
@@ -175,6 +176,7 @@ fn calls(sheet: &mut Sheet<'_>) {
             format!("Into the kernel and back takes {}; its guards against speculation are part of that", cycles(ns, basics))
         });
     }
+    windows(sheet);
     let crossing = sheet.found.median("time_crossing");
     let vdso = plan(
         "time_vdso",
@@ -204,6 +206,40 @@ fn calls(sheet: &mut Sheet<'_>) {
         format!(
             "Reading the clock and a crossing take {}",
             cycles(ns, basics)
+        )
+    });
+}
+
+fn windows(sheet: &mut Sheet<'_>) {
+    let of = |id, operation, base| Plan {
+        unit: Unit::One,
+        ..plan(id, operation, (Some(base), None), "")
+    };
+    let in_cycles = of(
+        "getppid_cycles",
+        "System call, getppid, in cycles of that moment",
+        200.0,
+    );
+    sheet.row(&in_cycles, |_| {
+        "Calls between additions, in windows of microseconds: what the clock does falls on both"
+            .to_owned()
+    });
+    let spread = sheet.found.measured("getppid_cycles");
+    let spread = spread.and_then(|measured| Summary::of(&measured.medians()));
+    let repeats = Plan {
+        better: Better::Neither,
+        possible: (0.5, 2.0),
+        ..of(
+            "getppid_repeats",
+            "The same twice, window about, ratio",
+            1.0,
+        )
+    };
+    sheet.row(&repeats, |ratio| {
+        format!(
+            "Two series of one call differ by {:.2} %; the rounds, seconds apart, by {:.1} %: that is the machine",
+            (ratio - 1.0).abs() * 100.0,
+            spread.map_or(0.0, |summary| summary.spread() * 100.0)
         )
     });
 }
