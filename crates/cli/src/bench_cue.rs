@@ -13,6 +13,8 @@ use onrush_measure::cue::report::Report;
 use onrush_measure::cue::{self, CueRecord, Settings, plots};
 use onrush_measure::experiment::Record;
 
+use crate::beside::{self, Predicted};
+
 /// What moving files to sockets costs, and what it leaves to others
 ///
 /// Moves files over loopback TCP: by threads that read and write, by a bare sendfile, and by Cue with
@@ -45,10 +47,14 @@ pub(crate) struct Cue {
     /// How often everything has its turn [default: 3]
     #[arg(long, value_name = "N")]
     repeats: Option<u32>,
+
+    #[command(flatten)]
+    predicted: Predicted,
 }
 
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &Cue, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let model = arguments.predicted.model()?;
     let record: CueRecord = match &arguments.from {
         Some(file) => Record::read(file, cue::NAME)?,
         None => measure(arguments)?,
@@ -81,6 +87,8 @@ pub(crate) fn run(arguments: &Cue, out: &mut dyn Write) -> anyhow::Result<ExitCo
     writeln!(out, "{}", environment.command)?;
     let report = Report::of(&record);
     write!(out, "{report}")?;
+    let beside = |model: &_| onrush_measure::model::beside::cues(&record, model);
+    beside::print(model.as_ref(), beside, out)?;
     Ok(if report.passed() {
         ExitCode::SUCCESS
     } else {

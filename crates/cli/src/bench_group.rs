@@ -12,6 +12,8 @@ use onrush_measure::group::report::Report;
 use onrush_measure::group::{self, Change, GroupRecord, Load, Settings};
 use onrush_testkit::testbed::Mode;
 
+use crate::beside::{self, Predicted};
+
 /// What a group send costs as the group grows, by each way
 ///
 /// Sends datagrams and trains to groups of 1 to 4000 members by each way of group unicast, turn about,
@@ -77,10 +79,14 @@ pub(crate) struct Group {
     /// Slice nothing: leave figure 5 out
     #[arg(long)]
     unsliced: bool,
+
+    #[command(flatten)]
+    predicted: Predicted,
 }
 
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &Group, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let model = arguments.predicted.model()?;
     let record: GroupRecord = match &arguments.from {
         Some(file) => Record::read(file, group::NAME)?,
         None => measure(&arguments.settings())?,
@@ -111,6 +117,8 @@ pub(crate) fn run(arguments: &Group, out: &mut dyn Write) -> anyhow::Result<Exit
         environment.command
     )?;
     write!(out, "{report}")?;
+    let beside = |model: &_| onrush_measure::model::beside::groups(&record, model);
+    beside::print(model.as_ref(), beside, out)?;
     Ok(ExitCode::from(u8::from(!report.passed())))
 }
 

@@ -12,6 +12,7 @@ use onrush_measure::experiment::Record;
 use onrush_measure::paths::report::{Report, figures};
 use onrush_measure::paths::{self, PathsRecord, Road, Settings};
 
+use crate::beside::{self, Predicted};
 use crate::units::Size;
 
 /// CPU to move a file by each data path
@@ -62,6 +63,9 @@ pub(crate) struct Paths {
     /// Make the device copy behind the paths' backs, to see the runs turn void
     #[arg(long, hide = true)]
     plant_copies: bool,
+
+    #[command(flatten)]
+    predicted: Predicted,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -73,6 +77,7 @@ enum RoadName {
 
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &Paths, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let model = arguments.predicted.model()?;
     let record: PathsRecord = match &arguments.from {
         Some(file) => Record::read(file, paths::NAME)?,
         None => measure(&arguments.settings())?,
@@ -100,6 +105,8 @@ pub(crate) fn run(arguments: &Paths, out: &mut dyn Write) -> anyhow::Result<Exit
         environment.command
     )?;
     write!(out, "{report}")?;
+    let beside = |model: &_| onrush_measure::model::beside::paths(&record, model);
+    beside::print(model.as_ref(), beside, out)?;
     Ok(if report.passed() {
         ExitCode::SUCCESS
     } else {

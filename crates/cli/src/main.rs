@@ -14,6 +14,7 @@ mod bench_paths;
 mod bench_relay;
 mod bench_serve;
 mod bench_soak;
+mod beside;
 mod compare;
 mod doctor;
 mod downloads;

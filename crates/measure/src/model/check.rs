@@ -11,6 +11,7 @@ use onrush_testkit::sink::Sink;
 use onrush_testkit::testbed::{Mode, Testbed};
 
 use super::probe::{ModelError, Of, Run, connected, system};
+use super::stream::Stream;
 use super::{Costs, Load, ModelRecord, path};
 use crate::stats::{Summary, ratio};
 
@@ -24,7 +25,7 @@ pub const PREDICTED_MIN: f64 = 0.80;
 /// One path, predicted and measured.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// Its name.
+    /// Its name, and what was sent where that is not the same for all.
     pub path: String,
     /// Who cut trains.
     pub mode: Mode,
@@ -40,7 +41,7 @@ pub fn checked(record: &ModelRecord) -> Vec<Checked> {
     let mut all = Vec::new();
     for &mode in &record.settings.modes {
         let costs = Costs::of(record, mode);
-        for name in Name::ALL.into_iter().filter(|name| name.takes_udp()) {
+        for name in Name::ALL {
             let is_it = |run: &&Run| run.mode == mode && run.of == Of::Path(name.to_string());
             let runs: Vec<_> = record.runs.iter().filter(is_it).collect();
             if runs.is_empty() {
@@ -91,15 +92,14 @@ impl Checked {
 pub(super) fn round(
     testbed: &Testbed,
     sink: &mut Sink,
-    file: &File,
+    (file, stream): (&File, &Stream),
     (round, packet_bytes): (u32, u32),
     runs: &mut Vec<Run>,
 ) -> Result<(), ModelError> {
     for name in Name::ALL.into_iter().filter(|name| name.takes_udp()) {
         let file = file.try_clone().map_err(system("open a file again"))?;
         let socket = connected(testbed).map_err(system("open a socket"))?;
-        sink.reset()?;
-        let taken = take(name, file, packet_bytes, &socket);
+        let taken = take(name, file, packet_bytes, &socket, sink);
         let arrived = sink.totals()?.packets;
         let (times, cost_ns, void) = match taken {
             Err(error) => (0, 0.0, Some(error)),
@@ -122,7 +122,50 @@ pub(super) fn round(
             void,
         });
     }
+    runs.push(by_stream(
+        testbed.mode(),
+        file,
+        stream,
+        (round, packet_bytes),
+    )?);
     Ok(())
+}
+
+/// The file once by TCP.
+fn by_stream(
+    mode: Mode,
+    file: &File,
+    stream: &Stream,
+    (round, packet_bytes): (u32, u32),
+) -> Result<Run, ModelError> {
+    let file = file.try_clone().map_err(system("open a file again"))?;
+    let before = stream.arrived();
+    let moved = || -> Result<(u64, u64), Box<dyn std::error::Error>> {
+        let plan = Plan::regular(FILE_BYTES, packet_bytes)?;
+        let packets = plan.packets();
+        let mut mover = Mover::open(Name::SendfileTcp, &Arc::new(Source { file, plan }), 0)?;
+        let begin = thread_cpu_ns();
+        mover.send(&stream.socket, 0..packets)?;
+        Ok((packets as u64, thread_cpu_ns() - begin))
+    };
+    let moved = moved().map_err(|error| error.to_string());
+    let arrived = stream.arrived_at_last(before + FILE_BYTES) - before;
+    let (times, cost_ns, void) = match moved {
+        Err(error) => (0, 0.0, Some(error)),
+        Ok((packets, taken_ns)) => {
+            let void = format!("{FILE_BYTES} bytes were sent, {arrived} arrived");
+            let void = (arrived != FILE_BYTES).then_some(void);
+            (packets, ratio(taken_ns, packets), void)
+        }
+    };
+    Ok(Run {
+        mode,
+        of: Of::Path(Name::SendfileTcp.to_string()),
+        round,
+        times,
+        cost_ns,
+        void,
+    })
 }
 
 /// Moves the file by a path: packets, and the processor time of this thread.
@@ -131,6 +174,7 @@ fn take(
     file: File,
     packet_bytes: u32,
     socket: &UdpSocket,
+    sink: &mut Sink,
 ) -> Result<(u64, u64), String> {
     let told = |error: &dyn std::error::Error| error.to_string();
     let load = load(name, packet_bytes);
@@ -152,6 +196,9 @@ fn take(
     let source = Arc::new(Source { file, plan });
     let mut mover = Mover::open(name, &source, images).map_err(|e| told(&e))?;
     mover.prepare(0..packets).map_err(|e: io::Error| told(&e))?;
+    // What a path takes once (memory of its ring, room of its socket) is not a packet's.
+    mover.send(socket, 0..packets / 8).map_err(|e| told(&e))?;
+    sink.reset().map_err(|e| told(&e))?;
     let begin = thread_cpu_ns();
     mover.send(socket, 0..packets).map_err(|e| told(&e))?;
     Ok((packets as u64, thread_cpu_ns() - begin))

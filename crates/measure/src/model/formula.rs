@@ -7,7 +7,7 @@ use super::Term::{
     Append, Clone, ColdByte, ColdTrainByte, Crossing, Entry, EntrySend, Fault, HeldPacket, HotByte,
     Lend, Link, MemoryPage, Message, Miss, Notification, Packet, Piece, PinnedPage, PinnedPiece,
     PinnedRelease, Planned, ReadCall, ReferredSegment, Release, RingCrossing, Segment, Set,
-    SpliceCall, SpliceOut, SpliceOutPage, SplicePage, Train, TrainByte,
+    SpliceCall, SpliceOut, SpliceOutPage, SplicePage, StreamByte, Train, TrainByte,
 };
 
 /// What is sent.
@@ -25,14 +25,6 @@ pub struct Load {
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum NotPredicted {
-    /// It costs others time too.
-    #[error("{name}: {what}, which the model does not know")]
-    Missing {
-        /// The path.
-        name: String,
-        /// What is missing.
-        what: &'static str,
-    },
     /// A probe that it needs has no valid sample.
     #[error("a probe has no valid sample; measure again")]
     Probes,
@@ -47,22 +39,17 @@ const TRAIN_PACKETS_MAX: f64 = 64.0;
 const FRAGMENTS_MAX: f64 = 17.0;
 const BATCH_ENTRIES: f64 = 256.0;
 const PAGE_BYTES: f64 = 4096.0;
+/// What Cue hands over at once.
+const STEP_BYTES: f64 = 262_144.0;
 
-/// What a packet costs by a path of the catalogue.
+/// What a packet costs by a path of the catalogue, or by Cue (`cue`).
 ///
 /// # Errors
 ///
 /// If the path costs what the model has no term for.
 pub fn path(name: &str, load: &Load) -> Result<Formula, NotPredicted> {
-    let missing = |what| {
-        let name = name.to_owned();
-        Err(NotPredicted::Missing { name, what })
-    };
-    match name {
-        "sendfile_tcp" => return missing("the acknowledgements and windows of TCP"),
-        _ => {}
-    }
     let known = alone(name, load)
+        .or_else(|| streams(name, load))
         .or_else(|| trains(name, load))
         .or_else(|| rings(name, load));
     known.ok_or_else(|| NotPredicted::Name(name.to_owned()))
@@ -116,6 +103,21 @@ fn alone(name: &str, load: &Load) -> Option<Formula> {
             .with(1.0 / load.train(payload + header), Crossing),
         _ => return None,
     })
+}
+
+/// Paths that send a file by TCP.
+fn streams(name: &str, load: &Load) -> Option<Formula> {
+    let sent = Formula::default()
+        .with(load.payload_bytes, StreamByte)
+        .with(load.pages(), SplicePage)
+        .with(load.pages(), SpliceOutPage);
+    let steps = load.payload_bytes / STEP_BYTES;
+    match name {
+        // One crossing for 2 GiB.
+        "sendfile_tcp" => Some(sent),
+        "cue" => Some(sent.with(steps, Crossing).with(steps, SpliceCall)),
+        _ => None,
+    }
 }
 
 /// Paths that send trains by calls.

@@ -5,12 +5,14 @@
 //! [`probe`]: small things done often, none of which is a path and none of which moves a file. The prediction
 //! is the sum. Where it is wrong, something is missing from the model, and that is worth knowing.
 //!
-//! The processor time is that of the sending thread. What a path leaves to others (a polling thread, a
-//! receiver, acknowledgements) is not in the model, and paths that live by it have no prediction.
+//! The processor time is that of the sending thread. What a path leaves to others (a polling thread, a receiver)
+//! is not in the model.
 
+pub mod beside;
 pub mod check;
 mod formula;
 pub mod probe;
+mod stream;
 
 use std::fmt;
 
@@ -102,6 +104,8 @@ pub enum Term {
     PinnedRelease,
     /// A copy for one member more that a program at the device makes.
     Clone,
+    /// What TCP takes for a byte, its acknowledgements included, without the copy.
+    StreamByte,
 }
 
 /// What the terms cost on one machine, in one mode.
@@ -120,7 +124,7 @@ pub struct Formula {
 
 impl Term {
     /// All, in the order of tables.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::Crossing,
         Self::ReadCall,
         Self::ColdByte,
@@ -155,6 +159,7 @@ impl Term {
         Self::Release,
         Self::PinnedRelease,
         Self::Clone,
+        Self::StreamByte,
     ];
 
     /// For people.
@@ -195,6 +200,7 @@ impl Term {
             Self::Release => "release",
             Self::PinnedRelease => "pin and release",
             Self::Clone => "clone",
+            Self::StreamByte => "byte of a stream",
         }
     }
 }

@@ -25,6 +25,7 @@ use onrush_testkit::testbed::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::stream::Stream;
 use super::{ModelRecord, NAME, Term, check};
 use crate::experiment::{Environment, Record};
 use crate::machine::Awake;
@@ -100,6 +101,7 @@ pub enum Probe {
     RingPinned,
     GroupShort,
     GroupLong,
+    Stream,
 }
 
 /// How the probes are carried out.
@@ -172,6 +174,7 @@ struct Probes<'m> {
     /// Where in the file the next probe goes on: what was just read is in the processor's cache.
     at: u64,
     bytes: Vec<u8>,
+    stream: Stream,
     /// A file in memory.
     memory_file: File,
     /// What no cache holds, in huge pages, and where the next send of it begins.
@@ -205,7 +208,9 @@ pub fn carry_out(
     mut progress: impl FnMut(f64),
 ) -> Result<ModelRecord, ModelError> {
     let mut record = Record::new(NAME, Environment::here(version, command), settings.clone());
-    let core = allowed_cores().last().copied().unwrap_or(0);
+    let cores = allowed_cores();
+    let core = cores.last().copied().unwrap_or(0);
+    let rest = cores.first().copied().unwrap_or(0);
     let mut testbed = Testbed::new(Options::default())?;
     let mut sink = Sink::attach_seldom_looking(
         &testbed.rcv,
@@ -217,7 +222,7 @@ pub fn carry_out(
     pin_to(core).map_err(system("bind to a processor"))?;
     let memory = Memory::map(CHAIN_BYTES, Pages::Huge);
     let mut memory = memory.map_err(system("map memory"))?;
-    let mut probes = Probes::new(&testbed, &mut memory)?;
+    let mut probes = Probes::new(&testbed, &mut memory, rest)?;
     let rounds = f64::from(settings.rounds) * crate::stats::to_f64(settings.modes.len());
     let mut done = 0.0;
     for round in 0..settings.rounds {
@@ -235,8 +240,9 @@ pub fn carry_out(
                 });
             }
             if settings.check {
-                let (file, which) = (&probes.file, (round, settings.packet_bytes));
-                check::round(&testbed, &mut sink, file, which, &mut record.runs)?;
+                let from = (&probes.file, &probes.stream);
+                let which = (round, settings.packet_bytes);
+                check::round(&testbed, &mut sink, from, which, &mut record.runs)?;
             }
             done += 1.0;
             progress(done / rounds);
@@ -297,6 +303,10 @@ pub(super) fn cost(term: Term, at: &impl Fn(Probe) -> f64) -> f64 {
             let pages = at(Probe::LendOutPages) - at(Probe::LendPages) - train;
             (pages - of(Term::SpliceOut)) / number(PAGES - 1)
         }
+        Term::StreamByte => {
+            let copied = at(Probe::Stream) - of(Term::Crossing);
+            copied / number(PAGES * PAGE) - of(Term::TrainByte)
+        }
         Term::Clone => slope(
             Probe::GroupLong,
             Probe::GroupShort,
@@ -333,7 +343,7 @@ pub(super) fn cost(term: Term, at: &impl Fn(Probe) -> f64) -> f64 {
 
 impl Probe {
     /// All, in the order of their turns.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::Getppid,
         Self::SendTiny,
         Self::SendWide,
@@ -371,6 +381,7 @@ impl Probe {
         Self::RingPinned,
         Self::GroupShort,
         Self::GroupLong,
+        Self::Stream,
     ];
 
     /// The stride that trains are cut into; 0 for none.
@@ -405,7 +416,8 @@ impl Probe {
 }
 
 impl<'m> Probes<'m> {
-    fn new(testbed: &Testbed, memory: &'m mut Memory) -> Result<Self, ModelError> {
+    /// What needs no processor of its own (who reads a stream) goes to `rest`.
+    fn new(testbed: &Testbed, memory: &'m mut Memory, rest: usize) -> Result<Self, ModelError> {
         let socket = connected(testbed).map_err(system("open a socket"))?;
         Ok(Self {
             sends: Sends::new(socket).map_err(system("make a socket ready"))?,
@@ -413,6 +425,7 @@ impl<'m> Probes<'m> {
             file: filled(tempfile::tempfile()).map_err(system("write a file of 256 MiB"))?,
             at: 0,
             bytes: vec![7; PAGES * PAGE],
+            stream: Stream::open(testbed, rest).map_err(system("connect by TCP"))?,
             memory_file: filled(memory_file())
                 .map_err(system("write 256 MiB to a file in memory"))?,
             cold: cold_memory().map_err(system("map memory"))?,
@@ -497,6 +510,7 @@ impl<'m> Probes<'m> {
             memory_file,
             cold,
             cold_at,
+            stream,
             ..
         } = self;
         let tiny = &bytes[..TINY];
@@ -555,6 +569,7 @@ impl<'m> Probes<'m> {
             }
             Probe::RingLong => ring.send(sends, RingSend::Registered, LONG * SMALL, ENTRIES, times),
             Probe::RingPinned => ring.send(sends, RingSend::Pinned, SHORT * SMALL, ENTRIES, times),
+            Probe::Stream => (0..times).try_for_each(|_| (&stream.socket).write_all(bytes)),
             Probe::GroupShort | Probe::GroupLong => {
                 let group = group.expect("made for its turn");
                 (0..times).try_for_each(|_| group.send(tiny).map(drop).map_err(io::Error::other))

@@ -14,7 +14,11 @@ fn made_up(term: Term) -> f64 {
     (term as usize as f64 + 1.0)
         * if matches!(
             term,
-            Term::ColdByte | Term::HotByte | Term::TrainByte | Term::ColdTrainByte
+            Term::ColdByte
+                | Term::HotByte
+                | Term::TrainByte
+                | Term::ColdTrainByte
+                | Term::StreamByte
         ) {
             0.01
         } else {
@@ -107,7 +111,6 @@ fn a_short_burst_shares_less() {
 #[test]
 fn what_the_model_does_not_know_is_named() {
     let missing = |name| path(name, &MTU).unwrap_err().to_string();
-    assert!(missing("sendfile_tcp").contains("TCP"));
     assert!(missing("nothing").contains("no path"));
     assert!(
         group("nobody", &MTU)
@@ -185,6 +188,7 @@ fn terms_are_what_is_left_of_the_probes() {
                 let pages = t(Term::SpliceOut) + 11.0 * t(Term::SpliceOutPage);
                 1000.0 + referred(48.0) + pages
             }
+            Probe::Stream => crossing + 49_152.0 * (t(Term::TrainByte) + t(Term::StreamByte)),
             Probe::GroupShort => 500.0 + 16.0 * t(Term::Clone),
             Probe::GroupLong => 500.0 + 64.0 * t(Term::Clone),
             Probe::ZeroCopyTiny => send + t(Term::Notification),

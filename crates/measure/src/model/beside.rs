@@ -1,0 +1,191 @@
+//! What an experiment has measured, beside what the model says of it from probes of the same session.
+
+use std::collections::BTreeMap;
+
+use onrush_sys::path::catalogue::Name;
+use onrush_testkit::testbed::Mode;
+
+use super::check::Checked;
+use super::{Costs, Formula, Load, ModelRecord, NotPredicted, group, path};
+use crate::cue::{self, Contestant, CueRecord};
+use crate::group::{GroupRecord, Run as AnyGroupRun};
+use crate::paths::{MTU_PACKET_BYTES, PathsRecord, Road, Sample};
+use crate::stats::{Summary, ratio, to_f64};
+
+/// Samples of what is the same, in the order of names.
+type Samples = BTreeMap<(String, bool), (Load, String, Vec<f64>)>;
+
+/// Each path of `onrush bench paths`, by packets that fit a frame, from a file in memory: ns a packet.
+#[must_use]
+pub fn paths(record: &PathsRecord, model: &ModelRecord) -> Vec<Checked> {
+    let mut samples = Samples::new();
+    for sample in &record.runs {
+        let Sample::Path(run) = sample else { continue };
+        let is_whole = run.packet_bytes <= MTU_PACKET_BYTES || run.road == Road::Tcp;
+        let Ok(name) = run.path.parse::<Name>() else {
+            continue;
+        };
+        // What small writes cost over TCP, the model does not know.
+        let is_known = run.road != Road::Tcp || name == Name::SendfileTcp;
+        if !is_whole || !is_known || run.is_cold || !run.void.is_empty() {
+            continue;
+        }
+        let header_bytes = f64::from(u8::from(name.takes_headers(true)) * RTP_HEADER_BYTES);
+        let load = Load {
+            payload_bytes: f64::from(run.packet_bytes) - header_bytes,
+            header_bytes,
+            burst_packets: f64::INFINITY,
+        };
+        let key = (
+            format!("{name}, {} B", run.packet_bytes),
+            run.road == Road::SoftwareGso,
+        );
+        let kept = samples.entry(key);
+        let (_, _, costs) = kept.or_insert((load, run.path.clone(), Vec::new()));
+        costs.push(ratio(run.sender_ns, run.packets));
+    }
+    checked(samples, model, path)
+}
+
+/// Each way of `onrush bench group`, of groups that are not replaced: ns a packet and member.
+#[must_use]
+pub fn groups(record: &GroupRecord, model: &ModelRecord) -> Vec<Checked> {
+    let mut samples = Samples::new();
+    for run in &record.runs {
+        let AnyGroupRun::Group(run) = run else {
+            continue;
+        };
+        // To one member a group is a socket.
+        if run.replaced || run.members < 2 || !run.void.is_empty() {
+            continue;
+        }
+        let load = Load {
+            payload_bytes: to_f64(run.load.bytes),
+            header_bytes: 0.0,
+            burst_packets: to_f64(run.load.packets),
+        };
+        let what = format!("{}, {} to {}", run.way, run.load.told(), run.members);
+        let key = (what, run.mode == Mode::SoftwareGso);
+        let kept = samples.entry(key);
+        let (_, _, costs) = kept.or_insert((load, run.way.clone(), Vec::new()));
+        costs.push(run.cpu_ns / to_f64(run.load.packets) / f64::from(run.members));
+    }
+    checked(samples, model, group)
+}
+
+/// Cue and a bare `sendfile` of `onrush bench cue`, one large file as fast as it goes: ns for 1472 bytes.
+///
+/// The experiment sends over loopback, the probe of TCP over the testbed.
+#[must_use]
+pub fn cues(record: &CueRecord, model: &ModelRecord) -> Vec<Checked> {
+    let mut samples = Samples::new();
+    let bytes = f64::from(MTU_PACKET_BYTES);
+    for run in &record.runs {
+        let (shown, name) = match run.cell.contestant {
+            Contestant::SendfileLoop => ("sendfile loop", "sendfile_tcp"),
+            Contestant::Fair => ("cue, fair", "cue"),
+            Contestant::Adaptive => ("cue, adaptive", "cue"),
+            _ => continue,
+        };
+        let received: u64 = run.received_bytes.iter().sum();
+        if run.cell.set != cue::Set::Bare || run.void.is_some() || received == 0 {
+            continue;
+        }
+        let load = Load {
+            payload_bytes: bytes,
+            header_bytes: 0.0,
+            burst_packets: f64::INFINITY,
+        };
+        let kept = samples.entry((shown.to_owned(), false));
+        let (_, _, costs) = kept.or_insert((load, name.to_owned(), Vec::new()));
+        costs.push(ratio(run.cpu_ns, received) * bytes);
+    }
+    checked(samples, model, path)
+}
+
+const RTP_HEADER_BYTES: u8 = 12;
+
+fn checked(
+    samples: Samples,
+    model: &ModelRecord,
+    formula: impl Fn(&str, &Load) -> Result<Formula, NotPredicted>,
+) -> Vec<Checked> {
+    let costs = [Mode::Uso, Mode::SoftwareGso].map(|mode| Costs::of(model, mode));
+    let of = |((what, is_software), (load, name, samples)): (_, (Load, String, Vec<f64>))| {
+        let costs = costs[usize::from(is_software)].as_ref();
+        let predicted = formula(&name, &load)
+            .and_then(|formula| Ok(formula.ns(costs.ok_or(NotPredicted::Probes)?)));
+        Checked {
+            path: what,
+            mode: [Mode::Uso, Mode::SoftwareGso][usize::from(is_software)],
+            predicted_ns: predicted,
+            measured_ns: Summary::of(&samples).ok_or_else(|| "no run counts".to_owned()),
+        }
+    };
+    samples.into_iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{Environment, Record};
+    use crate::group::{GroupRun, Load as GroupLoad, Settings};
+    use crate::model::{self, Of, Probe, Run};
+
+    fn model() -> ModelRecord {
+        let here = Environment::here("1", "c");
+        let mut record = Record::new(model::NAME, here, model::Settings::default());
+        record.runs.extend(Probe::ALL.map(|probe| Run {
+            mode: Mode::Uso,
+            of: Of::Probe(probe),
+            round: 0,
+            times: 1,
+            cost_ns: if probe == Probe::GroupLong {
+                580.0
+            } else {
+                100.0
+            },
+            void: None,
+        }));
+        record
+    }
+
+    #[test]
+    fn a_group_is_predicted_for_each_packet_and_member() {
+        let settings = Settings::quick();
+        let here = Environment::here("1", "c");
+        let mut record = Record::new(crate::group::NAME, here, settings);
+        let run = |members, replaced, void: &str| {
+            AnyGroupRun::Group(GroupRun {
+                mode: Mode::Uso,
+                way: "kernel".to_owned(),
+                load: GroupLoad::new(1, 100),
+                members,
+                replaced,
+                repeat: 0,
+                sends: 10,
+                send_ns: 1.0,
+                cpu_ns: 440.0,
+                crossings: 1.0,
+                arrived: 400,
+                arrived_skbs: 400,
+                clones: 39,
+                void: void.to_owned(),
+            })
+        };
+        // What is replaced, void, or to one is left out.
+        record.runs = vec![
+            run(40, false, ""),
+            run(40, true, ""),
+            run(40, false, "lost"),
+            run(1, false, ""),
+        ];
+        let found = groups(&record, &model());
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].path, "kernel, 100 B to 40");
+        // A clone is the slope of 16 to 64 members.
+        assert_eq!(found[0].predicted_ns, Ok(10.0));
+        assert_eq!(found[0].measured_ns.as_ref().unwrap().median, 11.0);
+        assert!(found[0].is_predicted());
+    }
+}
