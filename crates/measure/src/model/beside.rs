@@ -8,7 +8,7 @@ use onrush_testkit::testbed::Mode;
 use super::check::Checked;
 use super::{Costs, Formula, Load, ModelRecord, NotPredicted, group, path};
 use crate::cue::{self, Contestant, CueRecord};
-use crate::group::{GroupRecord, Run as AnyGroupRun};
+use crate::group::{Change, GroupRecord, Run as AnyGroupRun};
 use crate::paths::{MTU_PACKET_BYTES, PathsRecord, Road, Sample};
 use crate::stats::{Summary, ratio, to_f64};
 
@@ -56,7 +56,7 @@ pub fn groups(record: &GroupRecord, model: &ModelRecord) -> Vec<Checked> {
             continue;
         };
         // To one member a group is a socket.
-        if run.replaced || run.members < 2 || !run.void.is_empty() {
+        if run.change != Change::None || run.members < 2 || !run.void.is_empty() {
             continue;
         }
         let load = Load {
@@ -114,7 +114,7 @@ fn checked(
     let of = |((what, is_software), (load, name, samples)): (_, (Load, String, Vec<f64>))| {
         let costs = costs[usize::from(is_software)].as_ref();
         let predicted = formula(&name, &load)
-            .and_then(|formula| Ok(formula.ns(costs.ok_or(NotPredicted::Probes)?)));
+            .and_then(|formula| formula.predict(costs.ok_or(NotPredicted::Probes)?));
         Checked {
             path: what,
             mode: [Mode::Uso, Mode::SoftwareGso][usize::from(is_software)],
@@ -155,13 +155,13 @@ mod tests {
         let settings = Settings::quick();
         let here = Environment::here("1", "c");
         let mut record = Record::new(crate::group::NAME, here, settings);
-        let run = |members, replaced, void: &str| {
+        let run = |members, change, void: &str| {
             AnyGroupRun::Group(GroupRun {
                 mode: Mode::Uso,
                 way: "kernel".to_owned(),
                 load: GroupLoad::new(1, 100),
                 members,
-                replaced,
+                change,
                 repeat: 0,
                 sends: 10,
                 send_ns: 1.0,
@@ -175,10 +175,10 @@ mod tests {
         };
         // What is replaced, void, or to one is left out.
         record.runs = vec![
-            run(40, false, ""),
-            run(40, true, ""),
-            run(40, false, "lost"),
-            run(1, false, ""),
+            run(40, Change::None, ""),
+            run(40, Change::All, ""),
+            run(40, Change::None, "lost"),
+            run(1, Change::None, ""),
         ];
         let found = groups(&record, &model());
         assert_eq!(found.len(), 1);

@@ -60,7 +60,7 @@ pub fn checked(record: &ModelRecord) -> Vec<Checked> {
             let load = load(name, record.settings.packet_bytes);
             let predicted = path(name.as_str(), &load).and_then(|formula| {
                 let costs = costs.as_ref().ok_or(super::NotPredicted::Probes)?;
-                Ok(formula.ns(costs))
+                formula.predict(costs)
             });
             all.push(Checked {
                 path: name.to_string(),

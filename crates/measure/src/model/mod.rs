@@ -206,7 +206,8 @@ impl Term {
 }
 
 impl Costs {
-    /// What the probes of `mode` say; `None` if one has no samples.
+    /// What the probes of `mode` say; `None` if there are none. A term is not a number if a probe of it has no
+    /// samples.
     #[must_use]
     pub fn of(record: &ModelRecord, mode: Mode) -> Option<Self> {
         let of = |probe: Probe| {
@@ -220,10 +221,16 @@ impl Costs {
                 .collect();
             Summary::of(&samples).map(|summary| summary.median)
         };
-        let found: Option<Vec<_>> = Probe::ALL.into_iter().map(of).collect();
-        let found = found?;
+        // Files of before a probe was thought of lack it, and the terms that come of it.
+        let found = Probe::ALL.map(|probe| of(probe).unwrap_or(f64::NAN));
+        if found.iter().all(|cost| cost.is_nan()) {
+            return None;
+        }
         let at = |probe: Probe| found[probe as usize];
-        let costs = Term::ALL.map(|term| probe::cost(term, &at).max(0.0));
+        let costs = Term::ALL.map(|term| match probe::cost(term, &at) {
+            cost if cost.is_nan() => cost,
+            cost => cost.max(0.0),
+        });
         Some(Self {
             mode,
             ns: costs.to_vec(),
@@ -272,6 +279,19 @@ impl Formula {
     }
 
     /// What it costs, in ns.
+    ///
+    /// # Errors
+    ///
+    /// If a probe of one of its terms has no samples.
+    pub fn predict(&self, costs: &Costs) -> Result<f64, NotPredicted> {
+        let ns = self.ns(costs);
+        if ns.is_nan() {
+            return Err(NotPredicted::Probes);
+        }
+        Ok(ns)
+    }
+
+    /// What it costs, in ns; not a number if a probe of one of its terms has no samples.
     #[must_use]
     pub fn ns(&self, costs: &Costs) -> f64 {
         self.terms

@@ -233,6 +233,13 @@ fn terms_are_what_is_left_of_the_probes() {
         );
     }
     assert_eq!(Costs::of(&record, Mode::SoftwareGso), None);
+    // A file without a probe still tells what the others do.
+    let mut older = record.clone();
+    older.runs.retain(|run| run.of != Of::Probe(Probe::Stream));
+    let older = Costs::of(&older, Mode::Uso).unwrap();
+    let of = |name| path(name, &MTU).unwrap().predict(&older);
+    assert_eq!(of("sendfile_tcp"), Err(NotPredicted::Probes));
+    assert!(of("sendto").is_ok());
     let formula = path("krtpsendfile", &MTU).unwrap();
     let sum: f64 = formula.parts(&costs).iter().map(|(_, ns)| ns).sum();
     assert!((formula.ns(&costs) - sum).abs() < 1e-9);
