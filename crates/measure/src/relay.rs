@@ -458,14 +458,11 @@ impl Settings {
             };
             all.iter().map(case).collect()
         };
-        let mut cases = steps(None, 0, 3000, &[100, 3000, 12_000, 24_000]);
-        cases.extend(steps(
-            Some(IN_KERNEL),
-            0,
-            3000,
-            &[100, 3000, 12_000, 24_000],
-        ));
-        cases.extend(steps(None, 20_000_000, 10_000, &[10_000, 15_000, 30_000]));
+        let mut cases = steps(None, 0, 3000, &[100, 3000, 9000, 24_000]);
+        let in_kernel = steps(Some(IN_KERNEL), 0, 3000, &[100, 3000, 9000, 12_000]);
+        cases.extend(in_kernel);
+        let delayed = steps(None, 20_000_000, 10_000, &[10_000, 15_000, 30_000]);
+        cases.extend(delayed);
         Self {
             rate_bps: 4_000_000,
             warm_up_ns: 1_000_000_000,

@@ -159,17 +159,19 @@ const MANY_IPV6: [IpAddr; 3] = [
     IpAddr::V6(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0xffff, 0xffff)),
 ];
 
+/// What the sending device does, less and less of it.
+const OFFLOADS: [&[&str]; 3] = [
+    &["tx", "on", "sg", "on", "tx-udp-segmentation", "on"],
+    &["tx-udp-segmentation", "off"],
+    &["tx", "off", "sg", "off"],
+];
+
 /// All ways, both families, each way a device may offload: the checksum means something else in each.
 #[test]
 fn every_member_gets_every_datagram_with_a_right_checksum() {
     onrush_testkit::require_root!();
     let rig = rig(&[MANY_IPV4, MANY_IPV6].concat(), 4);
-    let offloads: [&[&str]; 3] = [
-        &["tx", "on", "sg", "on", "tx-udp-segmentation", "on"],
-        &["tx-udp-segmentation", "off"],
-        &["tx", "off", "sg", "off"],
-    ];
-    for offload in offloads {
+    for offload in OFFLOADS {
         let features = ["-K", SND_DEVICE].iter().chain(offload);
         rig.testbed.snd.tool("ethtool", features).unwrap();
         for way in Way::ALL {
@@ -216,45 +218,65 @@ fn every_member_gets_every_datagram_with_a_right_checksum() {
     }
 }
 
-/// As long as ONRUSH_GROUP_SECONDS says, a hundred changes a second; a second's worth without it.
+/// A hundred replacements for every second that ONRUSH_GROUP_SECONDS says, one second's without it, by each way and
+/// over each IP version, while devices offload less and less.
 #[test]
 fn groups_may_change_under_fire() {
     onrush_testkit::require_root!();
-    let rig = rig(&MANY_IPV4, 8);
+    let rig = rig(&[MANY_IPV4, MANY_IPV6].concat(), 8);
     let seconds = std::env::var("ONRUSH_GROUP_SECONDS").map_or(1, |s| s.parse().unwrap());
-    for way in [Way::Kernel, Way::Uring, Way::Sendmmsg] {
-        let mut group = rig.group(way, SND_IPV4.into());
-        let mut random = 88_172_645_463_325_252_u64;
-        let mut members: Vec<usize> = Vec::new();
-        for change in 0..seconds * 100 {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            let i = usize::try_from(random % 24).unwrap();
-            match change % 4 {
-                0 => {
-                    members = (0..24).filter(|i| random >> (i + 8) & 1 == 1).collect();
-                    let addresses: Vec<_> = members.iter().map(|&i| rig.addresses[i]).collect();
-                    group.set_members(&addresses).unwrap();
-                }
-                1 if members.contains(&i) => {
-                    assert!(group.remove(rig.addresses[i]));
-                    members.retain(|&member| member != i);
-                }
-                _ => {
-                    assert_eq!(group.add(rig.addresses[i]).unwrap(), !members.contains(&i));
-                    members.retain(|&member| member != i);
-                    members.push(i);
-                }
+    let before = udp_counters(&rig.testbed.rcv);
+    for way in Way::ALL {
+        for (from, first) in [(IpAddr::from(SND_IPV4), 0), (SND_IPV6.into(), 24)] {
+            let mut group = rig.group(way, from);
+            for (third, offload) in (0..).zip(OFFLOADS) {
+                let features = ["-K", SND_DEVICE].iter().chain(offload);
+                rig.testbed.snd.tool("ethtool", features).unwrap();
+                let what = format!("{way} from {from} with {offload:?}");
+                change_under_fire(&rig, &mut group, first, seconds * 34, third, &what);
             }
-            rig.exchange(&mut group, &members, &format!("{way}, change {change}"));
-        }
-        rig.expect_silence();
-        if way == Way::Kernel {
-            assert_eq!(group.counters().passes_missed, 0);
-            assert!(group.counters().clones > 0);
+            if way == Way::Kernel {
+                assert_eq!(group.counters().passes_missed, 0);
+                assert!(group.counters().clones > 0);
+            }
         }
     }
+    let after = udp_counters(&rig.testbed.rcv);
+    for name in ["UdpInCsumErrors", "Udp6InCsumErrors"] {
+        assert_eq!(after[name], before[name], "{name}");
+    }
+}
+
+/// Replaces the group, and then changes it once more, before each exchange.
+fn change_under_fire(
+    rig: &Rig,
+    group: &mut Group,
+    first: usize,
+    changes: u64,
+    seed: u64,
+    what: &str,
+) {
+    let mut random = 88_172_645_463_325_252_u64 ^ seed;
+    for change in 0..changes {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let mut members: Vec<_> = (0..24).filter(|i| random >> (i + 8) & 1 == 1).collect();
+        members.iter_mut().for_each(|i| *i += first);
+        let addresses: Vec<_> = members.iter().map(|&i| rig.addresses[i]).collect();
+        group.set_members(&addresses).unwrap();
+        let i = first + usize::try_from(random % 24).unwrap();
+        let was_member = members.contains(&i);
+        members.retain(|&member| member != i);
+        if change % 2 == 0 {
+            assert_eq!(group.remove(rig.addresses[i]), was_member, "{what}");
+        } else {
+            assert_eq!(group.add(rig.addresses[i]).unwrap(), !was_member, "{what}");
+            members.push(i);
+        }
+        rig.exchange(group, &members, &format!("{what}, change {change}"));
+    }
+    rig.expect_silence();
 }
 
 /// Two devices, a gateway, loopback, both families, from a socket that is bound to none.

@@ -96,7 +96,7 @@ pub enum Run {
 pub struct GroupRun {
     /// Who cut trains.
     pub mode: Mode,
-    /// By which way; [`PLAIN`] for no group at all.
+    /// By which way; [`PLAIN`] or [`CONNECTED`] for no group at all.
     pub way: String,
     /// What was sent.
     pub load: Load,
@@ -296,8 +296,11 @@ pub fn carry_out(
     Ok(record)
 }
 
-/// The way of a run that sends to one receiver by a connected socket's plain `send`.
-pub const PLAIN: &str = "send";
+/// The way of a run that sends to one receiver by a plain `sendto`, without a group.
+pub const PLAIN: &str = "sendto";
+
+/// The same by a socket that is connected to the receiver, which spares the route: no server of many can.
+pub const CONNECTED: &str = "connected";
 
 /// Members of a measured group: each has a port at the sink.
 pub const MEMBERS_MAX: u16 = 8000;

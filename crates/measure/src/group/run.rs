@@ -13,7 +13,7 @@ use onrush_testkit::testbed::{
     self, Mode, RCV_DEVICE, RCV_IPV4, RCV_MAC, SND_DEVICE, SND_IPV4, Testbed, TestbedError,
 };
 
-use super::{BenchError, Change, GroupRun, Load, PLAIN, Run, Settings};
+use super::{BenchError, CONNECTED, Change, GroupRun, Load, PLAIN, Run, Settings};
 use crate::stats::ratio;
 
 /// The port of the first member at the sink.
@@ -108,7 +108,9 @@ impl<'a> Bench<'a> {
                 case.members == 1 && case.change == Change::None && case.load.packets == 1;
             for repeat in 0..self.settings.repeats {
                 if with_plain {
-                    runs.push(Run::Group(self.run_plain(case, repeat)?));
+                    for way in [PLAIN, CONNECTED] {
+                        runs.push(Run::Group(self.run_plain(way, case, repeat)?));
+                    }
                 }
                 for group in &mut groups {
                     for attempt in 0..=REPEATS_OF_VOID_MAX {
@@ -224,15 +226,22 @@ impl<'a> Bench<'a> {
 
 impl Bench<'_> {
     /// One receiver, and no group: what a group of one is compared with.
-    fn run_plain(&mut self, case: Case, repeat: u32) -> Result<GroupRun, BenchError> {
+    fn run_plain(&mut self, way: &str, case: Case, repeat: u32) -> Result<GroupRun, BenchError> {
         let system = |operation| move |source| BenchError::System { operation, source };
         let socket = self.testbed.snd.run(|| UdpSocket::bind((SND_IPV4, 0)));
         let socket = socket.map_err(system("open a socket"))?;
-        socket
-            .connect(self.members(0, 1)[0])
-            .map_err(system("connect a socket"))?;
+        let to = self.members(0, 1)[0];
+        if way == CONNECTED {
+            socket.connect(to).map_err(system("connect a socket"))?;
+        }
         let (sends, image) = (self.settings.sends, vec![0x47; case.load.bytes]);
-        let send = || socket.send(&image).map_err(system("send"));
+        let send = || {
+            let sent = match way {
+                CONNECTED => socket.send(&image),
+                _ => socket.send_to(&image, to),
+            };
+            sent.map_err(system("send"))
+        };
         for _ in 0..sends.div_ceil(20) {
             send()?;
         }
@@ -247,7 +256,7 @@ impl Bench<'_> {
         let is_whole = arrived.packets == u64::from(sends);
         Ok(GroupRun {
             mode: case.mode,
-            way: PLAIN.to_owned(),
+            way: way.to_owned(),
             load: case.load,
             members: 1,
             change: Change::None,

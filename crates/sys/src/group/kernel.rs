@@ -20,18 +20,17 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use aya::maps::{Map, MapData, MapError, ProgramArray};
-use aya::programs::tc::TcAttachOptions;
-use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType};
-use aya::{Ebpf, EbpfError, EbpfLoader, include_bytes_aligned};
+use aya::EbpfError;
+use aya::maps::MapError;
+use aya::programs::ProgramError;
 use thiserror::Error;
 
-use super::direct::{Direct, Slots, send_to};
+use super::direct::{Direct, Slots};
+use super::lane::{Lane, Passed, Place, load};
 use super::members::Members;
 use super::network::{Hop, LaneKey, Network, netns_cookie, option};
-use super::table::{Mapped, Pass, Slot};
 use super::{GroupError, MemberCounters, Sent, Train};
-use crate::clock::monotonic_ns;
+use crate::clock::monotonic_coarse_ns;
 
 /// Lanes of a group: devices times source addresses. Members of further ones are sent to directly.
 pub const LANES_MAX: usize = 64;
@@ -83,42 +82,6 @@ pub enum KernelError {
     /// Its maps can not be mapped.
     #[error("map the memory of the eBPF program: {0}")]
     Mmap(#[source] io::Error),
-}
-
-/// Members that one packet can be cloned for.
-struct Lane {
-    key: LaneKey,
-    passes: Mapped<Pass>,
-    slots: Mapped<Slot>,
-    /// By position: the member's slot, and the lane's packets when it joined.
-    members: Vec<u32>,
-    joined: Vec<u64>,
-    /// Sent to each member since the lane was made.
-    packets: u64,
-    /// Whose turn it is to be sent the packet of a pass, so that every next hop is used at times.
-    turn: usize,
-    #[expect(
-        dead_code,
-        reason = "holds the programs and their attachment, which go with it"
-    )]
-    programs: Programs,
-}
-
-/// What keeps a lane's programs in the kernel.
-struct Programs {
-    #[expect(
-        dead_code,
-        reason = "the kernel empties the array when nobody holds it"
-    )]
-    next: ProgramArray<MapData>,
-    #[expect(dead_code, reason = "holds the attachment")]
-    ebpf: Ebpf,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Place {
-    Outside { position: u32 },
-    Lane { lane: u32, position: u32 },
 }
 
 impl Kernel {
@@ -205,7 +168,7 @@ impl Kernel {
         members: &mut Members,
         train: Train<'_>,
     ) -> Sent {
-        let now_ns = monotonic_ns();
+        let now_ns = monotonic_coarse_ns();
         if now_ns >= self.polled_ns + POLL_NS {
             self.polled_ns = now_ns;
             self.refresh(socket, members);
@@ -412,195 +375,6 @@ impl Kernel {
     }
 }
 
-/// What became of a pass.
-enum Passed {
-    /// Every member's packet was handed on, less those that were refused.
-    Whole { refused: u64 },
-    /// The program has not seen the packet; only the member at this position gets it.
-    OnlyTo(usize),
-    /// The packet was not sent at all.
-    Refused,
-}
-
-impl Lane {
-    fn make(key: LaneKey, members_max: u32, device: &str) -> Result<Self, KernelError> {
-        let (programs, passes, slots) = load(members_max, device)?;
-        Ok(Self {
-            key,
-            passes,
-            slots,
-            members: Vec::new(),
-            joined: Vec::new(),
-            packets: 0,
-            turn: 0,
-            programs,
-        })
-    }
-
-    /// Appends a member; its place in this lane, whose number is `lane`.
-    fn push(&mut self, address: SocketAddr, hop: Hop, slot: usize, lane: usize) -> Place {
-        self.joined.push(self.packets);
-        self.append(address, hop, slot, lane)
-    }
-
-    fn append(&mut self, address: SocketAddr, hop: Hop, slot: usize, lane: usize) -> Place {
-        let (ip, port) = (address.ip().to_canonical(), address.port());
-        let position = self.members.len();
-        self.slots
-            .write(position, Slot::new(ip, port, hop.mac, hop.lane.ifindex));
-        self.members.push(narrow(slot));
-        Place::Lane {
-            lane: narrow(lane),
-            position: narrow(position),
-        }
-    }
-
-    /// Appends members that differ from the last one in their ports alone, and their places.
-    fn append_like_last(
-        &mut self,
-        ports: impl Iterator<Item = u16>,
-        places: &mut Vec<Place>,
-        lane: u32,
-    ) {
-        let like = self.slots.read(self.members.len() - 1);
-        for port in ports {
-            let (slot, position) = (places.len(), self.members.len());
-            self.slots.write(position, like.at_port(port));
-            self.members.push(narrow(slot));
-            places.push(Place::Lane {
-                lane,
-                position: narrow(position),
-            });
-        }
-    }
-
-    fn swap_remove(&mut self, position: usize) {
-        let last = self.slots.read(self.members.len() - 1);
-        self.slots.write(position, last);
-        self.members.swap_remove(position);
-        self.joined.swap_remove(position);
-    }
-
-    fn counters(&self, position: usize) -> MemberCounters {
-        let slot = self.slots.read(position);
-        let refused = u64::from(slot.refused);
-        MemberCounters {
-            packets: self.packets - self.joined[position] - refused,
-            refused,
-            // NET_XMIT_DROP and NET_XMIT_CN are positive: a queue was full.
-            errno_last: if slot.error > 0 {
-                libc::ENOBUFS
-            } else {
-                -slot.error
-            },
-        }
-    }
-
-    fn header_bytes(&self) -> usize {
-        if self.key.source.is_ipv4() {
-            20 + 8
-        } else {
-            40 + 8
-        }
-    }
-
-    /// Sends one packet for `count` members from `first` on.
-    fn pass(
-        &mut self,
-        fd: RawFd,
-        members: &Members,
-        first: usize,
-        count: usize,
-        train: Train<'_>,
-        cookie: u64,
-    ) -> Passed {
-        self.turn = self.turn.wrapping_add(1);
-        let position = first + self.turn % count;
-        let seed = self.slots.read(position);
-        let before = self.passes.read(0);
-        let pass = Pass {
-            cookie,
-            armed: 1,
-            first: narrow(first),
-            count: narrow(count),
-            is_ipv6: u32::from(self.key.source.is_ipv6()),
-            address: seed.address,
-            port: seed.port,
-            ..before
-        };
-        self.passes.write(0, pass);
-        let name = members.name(self.members[position] as usize);
-        let errno = send_to(fd, train.bytes, &name);
-        let mut after = self.passes.read(0);
-        if after.armed == 0 {
-            return Passed::Whole {
-                refused: after.refused - before.refused,
-            };
-        }
-        after.armed = 0;
-        self.passes.write(0, after);
-        if errno == 0 {
-            Passed::OnlyTo(position)
-        } else {
-            Passed::Refused
-        }
-    }
-
-    fn send_directly(
-        &mut self,
-        direct: &mut Direct,
-        fd: RawFd,
-        members: &mut Members,
-        positions: std::ops::Range<usize>,
-        train: Train<'_>,
-    ) -> Sent {
-        for joined in &mut self.joined[positions.clone()] {
-            *joined += train.packets() as u64;
-        }
-        direct.send(fd, members, Slots::Of(&self.members[positions]), train)
-    }
-}
-
-/// Loads the program for so many members, and attaches it to a device of this thread's network namespace.
-fn load(
-    members_max: u32,
-    device: &str,
-) -> Result<(Programs, Mapped<Pass>, Mapped<Slot>), KernelError> {
-    let mut ebpf = EbpfLoader::new()
-        .map_max_entries("members", members_max)
-        .load(PROGRAM)?;
-    let attach = |source| KernelError::Attach {
-        device: device.to_owned(),
-        source,
-    };
-    fan(&mut ebpf, "fan").load().map_err(attach)?;
-    let map = ebpf.take_map("next").expect("group.bpf.c defines it");
-    let mut next: ProgramArray<_> = map.try_into()?;
-    next.set(0, fan(&mut ebpf, "fan").fd().map_err(attach)?, 0)?;
-    let group = fan(&mut ebpf, "group");
-    group.load().map_err(attach)?;
-    // Links of tcx, not filters: the kernel takes them away with the last descriptor, whatever ended us.
-    let options = TcAttachOptions::TcxOrder(LinkOrder::default());
-    group
-        .attach_with_options(device, TcAttachType::Egress, options)
-        .map_err(attach)?;
-    let (passes, slots) = (mapped(&mut ebpf, "passes")?, mapped(&mut ebpf, "members")?);
-    Ok((Programs { next, ebpf }, passes, slots))
-}
-
-fn fan<'a>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut SchedClassifier {
-    let program = ebpf.program_mut(name).expect("group.bpf.c defines it");
-    program.try_into().expect("it is a classifier")
-}
-
-fn mapped<T: Copy>(ebpf: &mut Ebpf, name: &str) -> Result<Mapped<T>, KernelError> {
-    let Some(Map::Array(map)) = ebpf.map(name) else {
-        unreachable!("group.bpf.c defines it, as an array");
-    };
-    let info = map.info()?;
-    Mapped::of(map.fd(), info.value_size(), info.max_entries()).map_err(KernelError::Mmap)
-}
-
 /// Does something in the socket's network namespace: here, or if this thread is in another, on a thread that
 /// goes there.
 fn in_netns_of<T: Send>(
@@ -644,7 +418,7 @@ pub(super) fn backlog_packets_max() -> u32 {
         .unwrap_or(1000)
 }
 
-fn narrow(count: usize) -> u32 {
+pub(super) fn narrow(count: usize) -> u32 {
     u32::try_from(count).expect("at most MEMBERS_MAX")
 }
 
@@ -653,8 +427,6 @@ impl From<KernelError> for GroupError {
         Self::Kernel(error)
     }
 }
-
-static PROGRAM: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/group.o"));
 
 /// A pass fills this part of a queue at most: what the pass before left there, when a tick has ended its
 /// softirq early, and what others put there, has to fit too.

@@ -16,9 +16,11 @@
 //! mixture. A member that can not be sent to is counted, with its error, and keeps nobody waiting: every send
 //! is `MSG_DONTWAIT`. Not here: who the members are, pace, retransmission, and any answer from a member.
 
+mod arrival;
 mod direct;
 mod ingress;
 mod kernel;
+mod lane;
 mod members;
 mod netlink;
 mod network;
@@ -35,8 +37,9 @@ use thiserror::Error;
 
 use crate::memory::{Area, MemoryError};
 use crate::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
+pub use arrival::{Heard, Taken};
 use direct::{Direct, Slots};
-pub use ingress::{Heard, Ingress, Taken};
+pub use ingress::Ingress;
 use kernel::Kernel;
 pub use kernel::{KernelError, LANES_MAX};
 use members::Members;
@@ -244,6 +247,10 @@ impl Group {
 
     /// Replaces the whole group in one step. Who is named twice is a member once. All counters of members
     /// begin at nothing.
+    ///
+    /// This is what became of the paper's `setsockopt(SO_SETSENDGRP)`: a stock kernel has no such option, so the
+    /// list is ours, and by [`Way::Kernel`] it is written to memory that the program at the device reads; no
+    /// system call is made. [`Group::add`] and [`Group::remove`], which the paper left open, cost one member.
     ///
     /// # Errors
     ///

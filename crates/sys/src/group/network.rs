@@ -273,31 +273,35 @@ impl Network {
         // struct ifinfomsg: family, type, index, flags, change.
         let mut body = vec![0; 16];
         body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
-        let answer = self.questions.ask(libc::RTM_GETLINK, &body).ok()?;
-        let (kind, flags) = (half(answer, 2), word(answer, 8));
-        let mut link = Link {
-            name: String::new(),
-            mtu_bytes: 0,
-            queue_packets: 0,
-            segments: false,
-            is_loopback: kind == libc::ARPHRD_LOOPBACK,
-            is_usable: flags & UP == UP
-                && matches!(kind, libc::ARPHRD_LOOPBACK | libc::ARPHRD_ETHER),
-        };
-        for (kind, value) in attributes(answer.get(16..)?) {
-            match kind {
-                libc::IFLA_IFNAME => {
-                    let name = value.split(|&b| b == 0).next().unwrap_or(&[]);
-                    link.name = String::from_utf8_lossy(name).into_owned();
-                }
-                libc::IFLA_MTU => link.mtu_bytes = word(value, 0),
-                libc::IFLA_TXQLEN => link.queue_packets = word(value, 0),
-                _ => {}
-            }
-        }
+        let mut link = read_link(self.questions.ask(libc::RTM_GETLINK, &body).ok()?)?;
         link.segments = segments_udp(&self.control, &link.name);
         Some(link)
     }
+}
+
+/// A device, but for what it does in hardware.
+fn read_link(answer: &[u8]) -> Option<Link> {
+    let (kind, flags) = (half(answer, 2), word(answer, 8));
+    let mut link = Link {
+        name: String::new(),
+        mtu_bytes: 0,
+        queue_packets: 0,
+        segments: false,
+        is_loopback: kind == libc::ARPHRD_LOOPBACK,
+        is_usable: flags & UP == UP && matches!(kind, libc::ARPHRD_LOOPBACK | libc::ARPHRD_ETHER),
+    };
+    for (kind, value) in attributes(answer.get(16..)?) {
+        match kind {
+            libc::IFLA_IFNAME => {
+                let name = value.split(|&b| b == 0).next().unwrap_or(&[]);
+                link.name = String::from_utf8_lossy(name).into_owned();
+            }
+            libc::IFLA_MTU => link.mtu_bytes = word(value, 0),
+            libc::IFLA_TXQLEN => link.queue_packets = word(value, 0),
+            _ => {}
+        }
+    }
+    Some(link)
 }
 
 fn read_route(answer: &[u8], ip: IpAddr, bound: Option<IpAddr>) -> Option<Route> {
@@ -435,3 +439,67 @@ const NUD_VALID: u16 = 0x80 | 0x40 | 0x02 | 0x10 | 0x04 | 0x08;
 const UP: u32 = 1 | 0x10000;
 const SO_BINDTOIFINDEX: i32 = 62;
 const SO_NETNS_COOKIE: i32 = 71;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The messages about a VLAN of a device, laid out as rtnetlink(7) and `if_link.h` say.
+    fn vlan_link(flags: u32) -> Vec<u8> {
+        let mut body = vec![0; 16];
+        body[2..4].copy_from_slice(&libc::ARPHRD_ETHER.to_ne_bytes());
+        body[4..8].copy_from_slice(&7_u32.to_ne_bytes());
+        body[8..12].copy_from_slice(&flags.to_ne_bytes());
+        attribute(&mut body, libc::IFLA_IFNAME, b"eth0.100\0");
+        attribute(&mut body, libc::IFLA_TXQLEN, &1000_u32.to_ne_bytes());
+        attribute(&mut body, libc::IFLA_MTU, &1496_u32.to_ne_bytes());
+        // What lies below is none of our business: the tag is put on behind the program.
+        attribute(&mut body, libc::IFLA_LINK, &2_u32.to_ne_bytes());
+        let mut info = Vec::new();
+        attribute(&mut info, libc::IFLA_INFO_KIND, b"vlan\0");
+        attribute(&mut body, libc::IFLA_LINKINFO | 0x8000, &info);
+        body
+    }
+
+    #[test]
+    fn a_vlan_is_a_device_of_its_own() {
+        let link = read_link(&vlan_link(UP | 2)).unwrap();
+        let expected = Link {
+            name: "eth0.100".to_owned(),
+            mtu_bytes: 1496,
+            queue_packets: 1000,
+            segments: false,
+            is_loopback: false,
+            is_usable: true,
+        };
+        assert_eq!(link, expected);
+        assert!(!read_link(&vlan_link(1)).unwrap().is_usable, "no carrier");
+        assert_eq!(link.pass_packets(4000), 250);
+        assert_eq!(link.pass_packets(400), 100);
+    }
+
+    #[test]
+    fn a_member_behind_a_vlan_is_in_its_lane() {
+        let [member, gateway, source] =
+            ["198.51.100.9", "192.0.2.1", "192.0.2.2"].map(|ip| ip.parse::<IpAddr>().unwrap());
+        let mut body = vec![2, 32, 0, 0, 254, 0, 0, libc::RTN_UNICAST, 0, 0, 0, 0];
+        attribute(&mut body, RTA_DST, &bytes_of(member));
+        attribute(&mut body, RTA_OIF, &7_u32.to_ne_bytes());
+        attribute(&mut body, RTA_PREFSRC, &bytes_of(source));
+        attribute(&mut body, RTA_GATEWAY, &bytes_of(gateway));
+        let route = read_route(&body, member, None).unwrap();
+        let lane = LaneKey { ifindex: 7, source };
+        assert_eq!((route.lane, route.next), (lane, Some(gateway)));
+        // The neighbour is the VLAN's, not that of the device below.
+        let mut body = vec![2, 0, 0, 0];
+        body.extend(7_u32.to_ne_bytes());
+        body.extend([0x02, 0, 0, 0]);
+        attribute(&mut body, NDA_DST, &bytes_of(gateway));
+        attribute(&mut body, NDA_LLADDR, &[2, 0, 0, 0, 0, 1]);
+        let known = neighbour_of(&body).unwrap();
+        assert_eq!(known, ((7, gateway), Some([2, 0, 0, 0, 0, 1])));
+        // NUD_FAILED.
+        body[8] = 0x20;
+        assert_eq!(neighbour_of(&body).unwrap(), ((7, gateway), None));
+    }
+}
