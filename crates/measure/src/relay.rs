@@ -64,7 +64,7 @@ pub struct Settings {
     pub mode: Mode,
     /// What is tried.
     pub cases: Vec<Case>,
-    /// Whether the relay's processor is kept from resting; see [`Awake`].
+    /// Whether the relay's processor is kept from resting, but where the kernel relays; see [`Awake`].
     pub keep_awake: bool,
 }
 
@@ -178,14 +178,17 @@ pub fn carry_out(
     thread::scope(|scope| {
         let experiment = scope.spawn(|| {
             pin_to(rest).map_err(system("pin the experiment to a processor"))?;
-            let awake = settings.keep_awake.then(|| Awake::keep(core)).transpose();
-            let awake = awake.map_err(system("start a thread"))?;
             let mut record = Record::new(NAME, environment, settings.clone());
             let turns = settings.repeats as usize * settings.cases.len();
             for turn in 0..turns {
                 progress(ratio(turn as u64, turns as u64));
                 let case = turn % settings.cases.len();
                 let repeat = u32::try_from(turn / settings.cases.len()).unwrap_or(u32::MAX);
+                // The kernel's own threads are of no session, and would have to share the processor with whoever keeps
+                // it awake (sched(7), autogroups), however low his priority.
+                let is_kept = settings.keep_awake && !settings.cases[case].is_in_kernel();
+                let awake = is_kept.then(|| Awake::keep(core)).transpose();
+                let awake = awake.map_err(system("start a thread"))?;
                 let run = run(settings, case, repeat, core, awake.as_ref())?;
                 record.runs.push(run);
             }
@@ -272,7 +275,7 @@ fn source(testbed: &Testbed) -> Result<UdpSocket, RelayBenchError> {
 
 /// A relay in the calling thread's namespace.
 fn start(case: &Case, core: usize) -> Result<Relay, RelayBenchError> {
-    let in_kernel = case.way.as_deref() == Some(IN_KERNEL);
+    let in_kernel = case.is_in_kernel();
     let way = case.way.as_deref().filter(|_| !in_kernel);
     let way = way.map(str::parse::<Way>).transpose();
     let source = SourceConfig {
@@ -523,6 +526,12 @@ impl RelayBenchError {
     #[must_use]
     pub fn needs_root(&self) -> bool {
         matches!(self, Self::Testbed(error) if error.is_not_permitted())
+    }
+}
+
+impl Case {
+    fn is_in_kernel(&self) -> bool {
+        self.way.as_deref() == Some(IN_KERNEL)
     }
 }
 
