@@ -116,8 +116,11 @@ fn admit(control: &Rc<Control>, socket: TcpStream, peer: SocketAddr) {
 }
 
 /// Serves a connection, and then gives its place to another.
+#[allow(
+    clippy::manual_async_fn,
+    reason = "an `async fn` keeps what it is given twice"
+)]
 pub(super) fn serve(mut connection: Connection, place: Place) -> impl Future<Output = ()> {
-    // Not an `async fn`, which would keep what it is given twice.
     async move {
         if let Err(error) = connection.serve().await {
             debug!("connection of {}: {error}", connection.peer());
