@@ -5,11 +5,13 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use onrush_sys::clock::monotonic_ns;
 use onrush_sys::path::cue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::TransferError;
+use super::resident::{Resident, STRETCH_BYTES};
 
 /// Bytes that are read from the disk at once, and again ahead of them, unless it is arranged otherwise.
 const WINDOW_BYTES: u64 = 1 << 20;
@@ -31,6 +33,8 @@ pub(super) struct Reader {
     pub(super) window_bytes: u64,
     /// A disk had to be waited for.
     is_cold: bool,
+    /// How often the kernel was asked what is in memory.
+    pub(super) asked: u64,
 }
 
 #[derive(Debug)]
@@ -50,6 +54,7 @@ impl Reader {
             ahead_to: range.start,
             window_bytes: WINDOW_BYTES,
             is_cold: false,
+            asked: 0,
         }
     }
 
@@ -62,19 +67,51 @@ impl Reader {
         self.end.saturating_sub(self.offset)
     }
 
+    /// Bytes that a step may have: of a file that comes from a disk, no more than is read at once.
+    pub(super) fn step_bytes(&self, most: u64) -> u64 {
+        let most = most.min(self.left_bytes());
+        match self.is_cold {
+            true => most.min(self.window_bytes),
+            false => most,
+        }
+    }
+
     /// Whether the next `bytes` bytes can be sent without waiting for a disk.
-    pub(super) fn is_ready(&mut self, bytes: u64, reads: &Arc<Semaphore>) -> bool {
+    pub(super) fn is_ready(
+        &mut self,
+        bytes: u64,
+        resident: &Resident,
+        reads: &Arc<Semaphore>,
+    ) -> bool {
         let to = self.offset + bytes;
-        if to > self.ready_to {
-            if !cue::is_resident(&self.file, self.offset, bytes) {
+        while to > self.ready_to {
+            let from = self.ready_to.max(self.offset);
+            // Of a whole stretch others of the same file may know, or can be told.
+            let stretch = from..(from / STRETCH_BYTES + 1)
+                .saturating_mul(STRETCH_BYTES)
+                .min(self.end);
+            let now_ns = monotonic_ns();
+            if resident.has(&self.file, &stretch, now_ns) {
+                self.ready_to = stretch.end;
+            } else if self.is_in_memory(&stretch) {
+                resident.found(&self.file, &stretch, now_ns);
+                self.ready_to = stretch.end;
+            } else if to < stretch.end && self.is_in_memory(&(from..to)) {
+                // What is asked for, if not all of the stretch.
+                self.ready_to = to;
+            } else {
                 return false;
             }
-            self.ready_to = to;
         }
         if self.is_cold {
             self.read_ahead(reads);
         }
         true
+    }
+
+    fn is_in_memory(&mut self, range: &Range<u64>) -> bool {
+        self.asked += 1;
+        cue::is_resident(&self.file, range.start, range.end - range.start)
     }
 
     /// Waits until the next `bytes` bytes can be sent.

@@ -129,6 +129,7 @@ fn a_small_file_in_memory_leaves_in_the_first_step_without_waiting() {
             transfers: 1,
             sent_bytes: 100_000,
             steps: 1,
+            asked: 1,
             ..Counters::default()
         };
         assert_eq!(transfers.counters(), expected);
@@ -145,8 +146,96 @@ fn a_large_file_takes_large_steps() {
         sent.unwrap();
         assert_eq!(received.len(), 64 << 20);
         let Counters { steps, full, .. } = transfers.counters();
+        assert!(steps >= (64 << 20) / STEP_BYTES_MAX, "{steps} steps");
         // However small the socket's buffer: an empty step costs, one after each full socket is too many.
-        assert!(steps <= 64 + 2 * full, "{steps} steps, {full} times full");
+        assert!(steps <= 32 + 2 * full, "{steps} steps, {full} times full");
+    });
+}
+
+#[test]
+fn a_step_has_its_most_its_least_and_what_a_round_allows_between() {
+    let transfers = Transfers::new(Settings::default());
+    let mut places: Vec<_> = (0..ROUND_BYTES / STEP_BYTES_MAX)
+        .map(|_| transfers.turns.join())
+        .collect();
+    assert_eq!(transfers.step_bytes(), STEP_BYTES_MAX);
+    places.push(transfers.turns.join());
+    assert!((STEP_BYTES_MIN..STEP_BYTES_MAX).contains(&transfers.step_bytes()));
+    while places.len() < 3000 {
+        places.push(transfers.turns.join());
+    }
+    assert_eq!(transfers.step_bytes(), STEP_BYTES_MIN);
+    drop(places);
+    assert_eq!(transfers.step_bytes(), STEP_BYTES_MAX);
+}
+
+#[test]
+fn the_kernel_is_not_asked_again_what_a_neighbour_has_just_found() {
+    let file = film(9 << 20);
+    run(async {
+        let transfers = Transfers::new(Settings::default());
+        let policy = Policy::default();
+        let (sent, _) = send(&transfers, &file, 0..9 << 20, &policy).await;
+        sent.unwrap();
+        // Once for each stretch, however the socket cut the steps; again only if it took a quarter of a second.
+        let first = transfers.counters().asked;
+        assert!(first >= 5, "{first}");
+        let other = film(9 << 20);
+        let (sent, _) = send(&transfers, &other, 0..9 << 20, &policy).await;
+        sent.unwrap();
+        assert!(
+            transfers.counters().asked >= first + 5,
+            "another file is another matter"
+        );
+        // Soon enough after another it asks nothing; how soon, the machine decides.
+        let asks_nothing = async || {
+            let before = transfers.counters().asked;
+            let (sent, received) = send(&transfers, &file, 0..9 << 20, &policy).await;
+            sent.unwrap();
+            assert!(received == content(0..9 << 20));
+            transfers.counters().asked == before
+        };
+        for _ in 0..50 {
+            if asks_nothing().await {
+                return;
+            }
+        }
+        panic!("each transfer asks for itself");
+    });
+}
+
+/// With all reads taken a cold transfer waits, whoever else may go on; with one free it goes on.
+#[test]
+fn no_more_reads_at_once_than_there_may_be() {
+    let (cold, warm) = (film(3 << 20), film(3 << 20));
+    cold.sync_all().unwrap();
+    run(async {
+        let transfers = Transfers::new(Settings::default());
+        assert_eq!(transfers.reads.available_permits(), READS_MAX);
+        let all = u32::try_from(READS_MAX).unwrap();
+        let taken = Arc::clone(&transfers.reads);
+        let mut taken = taken.acquire_many_owned(all).await.unwrap();
+        advise_done(&cold, 0, 0);
+        let (near, far) = pair().await;
+        let reading = reading(far);
+        let (policy, control) = (Policy::default(), Control::default());
+        let mut cue = Box::pin(transfers.cue(&cold, 0..3 << 20, &near, &policy, &control));
+        let waits = poll_fn(|context| Poll::Ready(cue.as_mut().poll(context).is_pending())).await;
+        assert!(waits);
+        let (sent, _) = send(&transfers, &warm, 0..3 << 20, &policy).await;
+        sent.unwrap();
+        let waits = poll_fn(|context| Poll::Ready(cue.as_mut().poll(context).is_pending())).await;
+        assert!(
+            waits && control.sent_bytes() == 0,
+            "there is no read for it"
+        );
+        drop(taken.split(1));
+        cue.as_mut().await.unwrap();
+        drop(cue);
+        drop(near);
+        assert!(reading.join().unwrap() == content(0..3 << 20));
+        drop(taken);
+        assert_eq!(transfers.reads.available_permits(), READS_MAX);
     });
 }
 
