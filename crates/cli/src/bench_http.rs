@@ -1,5 +1,6 @@
 //! `onrush bench http`, on a terminal.
 
+use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use indicatif::{ProgressBar, ProgressStyle};
 use onrush_measure::experiment::Record;
 use onrush_measure::http::report::Report;
-use onrush_measure::http::{self, HttpRecord, Settings};
+use onrush_measure::http::{self, HttpRecord, Settings, plots};
 
 /// CPU per gigabyte of downloads, and requests a second
 ///
@@ -35,8 +36,13 @@ pub(crate) struct Http {
     json: Option<PathBuf>,
 
     /// Print such a file's table, measure nothing
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, exclusive = true)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
+          conflicts_with_all = ["json", "quick", "peer"])]
     from: Option<PathBuf>,
+
+    /// Draw charts into this folder
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    plots: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -53,6 +59,13 @@ pub(crate) fn run(arguments: &Http, out: &mut dyn Write) -> anyhow::Result<ExitC
     };
     if let Some(file) = &arguments.json {
         record.write(file)?;
+    }
+    if let Some(folder) = &arguments.plots {
+        fs::create_dir_all(folder).with_context(|| format!("can not make {}", folder.display()))?;
+        for (name, svg) in plots::all(&record)? {
+            let file = folder.join(name);
+            fs::write(&file, svg).with_context(|| format!("can not write {}", file.display()))?;
+        }
     }
     let environment = &record.environment;
     writeln!(

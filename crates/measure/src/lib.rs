@@ -27,3 +27,4 @@ pub mod relay;
 pub mod report;
 pub mod serve;
 pub mod stats;
+mod window;

@@ -14,6 +14,8 @@ use tokio::io::Interest;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::window;
+
 /// What a line makes up for, because its timers are late.
 const LINE_SLACK: Duration = Duration::from_millis(20);
 
@@ -42,7 +44,9 @@ impl Receivers {
         let (mut near, mut far) = (Vec::new(), Vec::new());
         for _ in 0..count {
             near.push(TcpStream::connect(address)?);
-            far.push(listener.accept()?.0);
+            let (accepted, _) = listener.accept()?;
+            window::keep(&accepted)?;
+            far.push(accepted);
         }
         let counts: Arc<[AtomicU64]> = (0..count).map(|_| AtomicU64::new(0)).collect();
         let its_counts = Arc::clone(&counts);

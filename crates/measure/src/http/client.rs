@@ -1,15 +1,17 @@
 //! The client of `bench http`: asks, counts what arrives, and leaves it in the kernel.
 
+use std::cell::RefCell;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use onrush_wire::pace::schedule::jain;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvFlags, recv};
 
 use super::{LARGE, Load, Settings, small};
+use crate::window;
 
 /// What a load brought.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +39,7 @@ pub(super) fn load(settings: &Settings, load: Load, address: SocketAddr) -> io::
         Load::One => {
             let mut bytes = 0;
             for _ in 0..settings.large_downloads {
-                bytes += download(address, settings.large_bytes, &AtomicU64::new(0))?;
+                bytes += download(address, settings.large_bytes)?;
             }
             let requests = settings.large_downloads.into();
             Ok(Loaded {
@@ -51,44 +53,114 @@ pub(super) fn load(settings: &Settings, load: Load, address: SocketAddr) -> io::
     }
 }
 
-/// All connections at once, each on a thread that sleeps unless something has come.
+/// All connections at once, on one thread that takes a piece of each in turn: with a thread for each it would be the
+/// client's scheduler that shares out.
 fn parallel(settings: &Settings, address: SocketAddr) -> io::Result<Loaded> {
-    let arrived: Vec<_> = (0..settings.parallel).map(|_| AtomicU64::new(0)).collect();
-    let total_bytes = settings.large_bytes * u64::from(settings.parallel);
-    let is_over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let downloads: Vec<_> = arrived
-            .iter()
-            .map(|arrived| scope.spawn(|| download(address, settings.large_bytes, arrived)))
-            .collect();
-        let shares = scope.spawn(|| {
-            let read = || {
-                arrived
-                    .iter()
-                    .map(|arrived| arrived.load(Ordering::Relaxed))
-            };
-            while read().sum::<u64>() < total_bytes / 2 && !is_over.load(Ordering::Relaxed) {
-                thread::sleep(Duration::from_millis(1));
-            }
-            #[allow(
-                clippy::cast_precision_loss,
-                reason = "shares are compared to a thousandth"
-            )]
-            jain(read().map(|bytes| bytes as f64))
-        });
-        let ended: Vec<_> = downloads
-            .into_iter()
-            .map(|download| download.join().expect("no panic"))
-            .collect();
-        is_over.store(true, Ordering::Relaxed);
-        let bytes = ended.into_iter().sum::<io::Result<u64>>()?;
-        let evenness = shares.join().expect("no panic");
-        Ok(Loaded {
-            bytes,
-            requests: settings.parallel.into(),
-            evenness,
-        })
+    // All are there before the first one asks.
+    let streams = (0..settings.parallel).map(|_| connect(address));
+    let mut streams = streams.collect::<io::Result<Vec<_>>>()?;
+    for stream in &mut streams {
+        window::keep(stream)?;
+        ask(stream, LARGE, false)?;
+    }
+    let mut arrivals = Arrivals::new(streams.len(), settings.large_bytes);
+    for (number, stream) in streams.iter_mut().enumerate() {
+        arrivals.count(number, begin(stream, settings.large_bytes)?);
+    }
+    while arrivals.left > 0 {
+        arrivals.take(&streams)?;
+    }
+    for stream in &mut streams {
+        no_more(stream)?;
+    }
+    Ok(Loaded {
+        bytes: arrivals.counts.iter().sum(),
+        requests: settings.parallel.into(),
+        evenness: arrivals.evenness(),
     })
+}
+
+/// What has arrived on connections that all download the same file.
+struct Arrivals {
+    file_bytes: u64,
+    counts: Vec<u64>,
+    /// Those that have not got all yet.
+    left: usize,
+    /// What had arrived when each had been looked at once, and when the first had all.
+    window: [Vec<u64>; 2],
+    /// Where what arrives is not written to.
+    nowhere: Vec<u8>,
+}
+
+impl Arrivals {
+    fn new(connections: usize, file_bytes: u64) -> Self {
+        Self {
+            file_bytes,
+            counts: vec![0; connections],
+            left: connections,
+            window: [Vec::new(), Vec::new()],
+            nowhere: vec![0; SKIP_BYTES],
+        }
+    }
+
+    /// Waits until something has come on one of them, and takes a piece of each that has something.
+    fn take(&mut self, streams: &[TcpStream]) -> io::Result<()> {
+        let under_way = |counts: &[u64]| -> Vec<usize> {
+            let numbers = (0..counts.len()).filter(|&number| counts[number] < self.file_bytes);
+            numbers.collect()
+        };
+        let numbers = under_way(&self.counts);
+        let asked = numbers.iter().map(|&number| &streams[number]);
+        let mut asked: Vec<_> = asked
+            .map(|stream| PollFd::new(stream, PollFlags::IN))
+            .collect();
+        if poll(&mut asked, Some(&SILENCE_MAX.try_into().expect("seconds")))? == 0 {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let ready: Vec<_> = asked
+            .iter()
+            .map(|asked| !asked.revents().is_empty())
+            .collect();
+        for (number, _) in numbers.into_iter().zip(ready).filter(|(_, ready)| *ready) {
+            let left = self.file_bytes - self.counts[number];
+            let most = usize::try_from(left).map_or(SKIP_BYTES, |left| left.min(SKIP_BYTES));
+            let (_, bytes) = recv(
+                &streams[number],
+                &mut self.nowhere[..most],
+                RecvFlags::TRUNC | RecvFlags::DONTWAIT,
+            )?;
+            if bytes == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.count(number, bytes as u64);
+        }
+        if self.window[0].is_empty() {
+            self.window[0].clone_from(&self.counts);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, number: usize, bytes: u64) {
+        self.counts[number] += bytes;
+        if self.counts[number] == self.file_bytes {
+            self.left -= 1;
+            if self.window[1].is_empty() {
+                self.window[1].clone_from(&self.counts);
+            }
+        }
+    }
+
+    /// How even the shares were while all of them were under way: one that came first or was done first has had
+    /// nobody to share with.
+    fn evenness(&self) -> f64 {
+        let [at_begin, at_end] = &self.window;
+        let shares = at_begin.iter().zip(at_end);
+        #[allow(
+            clippy::cast_precision_loss,
+            reason = "shares are compared to a thousandth"
+        )]
+        jain(shares.map(|(begin, end)| end.saturating_sub(*begin) as f64))
+    }
 }
 
 /// One request after the other, on each of some connections, for a while.
@@ -104,7 +176,7 @@ fn many(settings: &Settings, address: SocketAddr) -> io::Result<Loaded> {
                 ask(&mut stream, &small(file % settings.small_files), true)?;
                 let (begun, length) = head(&mut stream)?;
                 let left = length - begun.len() as u64;
-                skip(&stream, left, &AtomicU64::new(0))?;
+                skip(&stream, left)?;
                 bytes += length;
                 requests += 1;
                 file += 1;
@@ -133,17 +205,28 @@ fn many(settings: &Settings, address: SocketAddr) -> io::Result<Loaded> {
 }
 
 /// Downloads the large file on a connection of its own and throws it away; the bytes of it that came.
-fn download(address: SocketAddr, file_bytes: u64, arrived: &AtomicU64) -> io::Result<u64> {
+fn download(address: SocketAddr, file_bytes: u64) -> io::Result<u64> {
     let mut stream = connect(address)?;
     ask(&mut stream, LARGE, false)?;
-    let (begun, length) = head(&mut stream)?;
-    if length != file_bytes {
-        return Err(io::Error::other("the file has another length"));
+    let begun = begin(&mut stream, file_bytes)?;
+    skip(&stream, file_bytes - begun)?;
+    no_more(&mut stream)?;
+    Ok(file_bytes)
+}
+
+/// The head of an answer; the bytes of the body that came with it.
+fn begin(stream: &mut TcpStream, file_bytes: u64) -> io::Result<u64> {
+    let (begun, length) = head(stream)?;
+    match length == file_bytes {
+        true => Ok(begun.len() as u64),
+        false => Err(io::Error::other("the file has another length")),
     }
-    skip(&stream, length - begun.len() as u64, arrived)?;
-    // And no more.
+}
+
+/// The connection ends here.
+fn no_more(stream: &mut TcpStream) -> io::Result<()> {
     match stream.read(&mut [0])? {
-        0 => Ok(length),
+        0 => Ok(()),
         _ => Err(io::Error::other("more than the file came")),
     }
 }
@@ -187,9 +270,9 @@ fn head(stream: &mut TcpStream) -> io::Result<(Vec<u8>, u64)> {
 }
 
 /// Takes so many bytes off the connection without having them copied (tcp(7), `MSG_TRUNC`).
-fn skip(stream: &TcpStream, bytes: u64, arrived: &AtomicU64) -> io::Result<()> {
+fn skip(stream: &TcpStream, bytes: u64) -> io::Result<()> {
     thread_local! {
-        static NOWHERE: std::cell::RefCell<Vec<u8>> = std::cell::RefCell::new(vec![0; SKIP_BYTES]);
+        static NOWHERE: RefCell<Vec<u8>> = RefCell::new(vec![0; SKIP_BYTES]);
     }
     NOWHERE.with_borrow_mut(|nowhere| {
         let mut left = bytes;
@@ -197,10 +280,7 @@ fn skip(stream: &TcpStream, bytes: u64, arrived: &AtomicU64) -> io::Result<()> {
             let most = usize::try_from(left).unwrap_or(SKIP_BYTES).min(SKIP_BYTES);
             match recv(stream, &mut nowhere[..most], RecvFlags::TRUNC) {
                 Ok((_, 0)) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok((_, count)) => {
-                    left -= count as u64;
-                    arrived.fetch_add(count as u64, Ordering::Relaxed);
-                }
+                Ok((_, count)) => left -= count as u64,
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }

@@ -7,6 +7,7 @@
 
 mod client;
 mod contestant;
+pub mod plots;
 pub mod report;
 
 use std::fs;

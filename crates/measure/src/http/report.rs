@@ -9,6 +9,8 @@ use crate::stats::Summary;
 const ONE_MAX: f64 = 1.05;
 /// Processor time of many large downloads at once, against the peer's.
 const PARALLEL_MAX: f64 = 1.0;
+/// How even the shares of many large downloads are (Jain).
+const EVENNESS_MIN: f64 = 0.99;
 /// Requests a second for small files, against the peer's.
 const SMALL_MIN: f64 = 0.9;
 
@@ -31,13 +33,13 @@ pub struct Verdict {
 }
 
 #[derive(Clone, Debug)]
-struct Row {
+pub(super) struct Row {
     load: Load,
     contestant: Contestant,
-    cpu_ms_a_gb: Summary,
+    pub(super) cpu_ms_a_gb: Summary,
     core_ms_a_gb: Summary,
     gb_a_second: Summary,
-    requests_a_second: Summary,
+    pub(super) requests_a_second: Summary,
     busy_part: Summary,
     evenness: Summary,
 }
@@ -71,6 +73,7 @@ impl Report {
                 Contestant::Nginx,
                 Bound::RequestsAtLeast(SMALL_MIN),
             ),
+            judge_evenness(&rows),
         ];
         let yardsticks: Vec<_> = record
             .runs
@@ -82,6 +85,11 @@ impl Report {
             verdicts: verdicts.into_iter().flatten().collect(),
             yardstick: Summary::of(&yardsticks),
         }
+    }
+
+    pub(super) fn row(&self, load: Load, contestant: Contestant) -> Option<&Row> {
+        let wanted = |row: &&Row| (row.load, row.contestant) == (load, contestant);
+        self.rows.iter().find(wanted)
     }
 
     /// Whether all bounds were kept, of those that could be judged.
@@ -129,6 +137,18 @@ fn judge(record: &HttpRecord, load: Load, other: Contestant, bound: Bound) -> Op
     Some(Verdict { text, passed })
 }
 
+fn judge_evenness(rows: &[Row]) -> Option<Verdict> {
+    let ours = |row: &&Row| (row.load, row.contestant) == (Load::Parallel, Contestant::Onrush);
+    let evenness = &rows.iter().find(ours)?.evenness;
+    let passed = evenness.median >= EVENNESS_MIN;
+    let word = if passed { "kept" } else { "MISSED" };
+    let told = evenness.told(4);
+    let text = format!(
+        "many large: evenness (Jain) of onrush: {told}; at least {EVENNESS_MIN} was to be: {word}"
+    );
+    Some(Verdict { text, passed })
+}
+
 fn row(record: &HttpRecord, load: Load, contestant: Contestant) -> Option<Row> {
     let runs = record
         .runs
@@ -166,7 +186,7 @@ fn float(number: u64) -> f64 {
     number as f64
 }
 
-const fn name(contestant: Contestant) -> &'static str {
+pub(super) const fn name(contestant: Contestant) -> &'static str {
     match contestant {
         Contestant::Onrush => "onrush",
         Contestant::Nginx => "nginx",
@@ -174,7 +194,7 @@ const fn name(contestant: Contestant) -> &'static str {
     }
 }
 
-const fn load_name(load: Load) -> &'static str {
+pub(super) const fn load_name(load: Load) -> &'static str {
     match load {
         Load::One => "one large",
         Load::Parallel => "many large",
@@ -275,11 +295,14 @@ mod tests {
                 .map(|verdict| verdict.passed)
                 .collect::<Vec<_>>()
         };
-        assert_eq!(judged([1050, 1050, 1000], [900, 1000]), [true, true, true]);
+        assert_eq!(judged([1050, 1050, 1000], [900, 1000]), [true; 4]);
         assert_eq!(
             judged([1051, 1050, 1000], [899, 1000]),
-            [false, false, false]
+            [false, false, false, true]
         );
+        let mut uneven = record([1; 3], [1; 2]);
+        uneven.runs[2].evenness = 0.989;
+        assert!(!Report::of(&uneven).passed());
     }
 
     #[test]
