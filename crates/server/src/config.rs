@@ -69,10 +69,10 @@ pub struct Limits {
 /// sockets of streams that no engine has taken up yet.
 const FILES_APART: u64 = 768;
 
-/// Whether a process that may open so many files can keep so many connections, and RTP sockets that have a
-/// descriptor: to be refused in words is better than to find none half way.
-pub(crate) const fn files_suffice(files: u64, connections: usize, sockets: usize) -> bool {
-    let clients = (sockets as u64).saturating_add(connections as u64);
+/// Whether a process that may open so many files can keep so many connections, and whatever else has a descriptor
+/// (RTP sockets, files and connections of downloads): to be refused in words is better than to find none half way.
+pub(crate) const fn files_suffice(files: u64, connections: usize, others: usize) -> bool {
+    let clients = (others as u64).saturating_add(connections as u64);
     clients.saturating_add(FILES_APART) <= files
 }
 

@@ -103,13 +103,13 @@ impl Server {
         let metrics = config.metrics_address.as_slice();
         let metrics = bind(metrics, "--metrics")?.pop();
         let library = Arc::new(Library::new(&config)?);
-        let downloads = download(&config, &library, &addresses, listening)?;
+        let statistics = Arc::new(Statistics::default());
+        let downloads = download(&config, &library, &addresses, &statistics, listening)?;
         let data = Data::start(&config)?;
         let path_name = data.path().as_str();
         let area = data.store().pool().area();
         let cache = (area.bytes_total(), area.pages());
         let cores = data.cores().to_vec();
-        let statistics = Arc::new(Statistics::default());
         let watched = Watched {
             statistics: Arc::clone(&statistics),
             engines: cores
@@ -246,6 +246,7 @@ fn download(
     config: &Config,
     library: &Library,
     rtsp_addresses: &[SocketAddr],
+    statistics: &Arc<Statistics>,
     listening: Listening,
 ) -> Result<Option<Running>, StartError> {
     if listening.http.is_empty() && listening.ftp.is_empty() {
@@ -253,7 +254,8 @@ fn download(
     }
     let rtsp_port = rtsp_addresses.first().map(SocketAddr::port);
     let settings = config.downloads.clone();
-    Running::start(settings, library.root_shared(), rtsp_port, listening)
+    let (root, statistics) = (library.root_shared(), Arc::clone(statistics));
+    Running::start(settings, root, rtsp_port, statistics, listening)
         .map(Some)
         .map_err(|source| StartError::Downloads { source })
 }

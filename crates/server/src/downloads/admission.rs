@@ -4,10 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::{Site, rate};
+use crate::config::files_suffice;
 use crate::engine::shared::{bump, drop_one};
+use crate::rtsp::Statistics;
 use crate::transfer::Limit;
 
 /// Who is connected.
@@ -31,6 +34,17 @@ struct Client {
 pub(crate) enum Protocol {
     Http,
     Ftp,
+}
+
+impl Protocol {
+    /// Files that a connection may have open, itself with them: of HTTP the file that is sent; of FTP that and the
+    /// data connection, or who waits for it.
+    const fn files(self) -> usize {
+        match self {
+            Self::Http => 2,
+            Self::Ftp => 3,
+        }
+    }
 }
 
 /// A connection's place, given back when dropped.
@@ -63,6 +77,7 @@ impl Place {
         let of_peer = clients.get(&peer).map_or(0, |client| client.connections);
         if admission.connections.get() >= limits.download_connections_max
             || of_peer >= limits.download_connections_per_address_max
+            || !site.has_files(protocol.files())
         {
             bump(&site.told.refused, 1);
             return None;
@@ -77,6 +92,8 @@ impl Place {
         client.left = None;
         let limit = client.limit.clone();
         admission.connections.set(admission.connections.get() + 1);
+        let held = &site.statistics.download_files;
+        held.fetch_add(protocol.files(), Ordering::Relaxed);
         bump(site.told.connections(protocol), 1);
         Some(Self {
             site: Rc::clone(site),
@@ -118,6 +135,8 @@ impl Drop for Place {
             return;
         }
         admission.connections.set(admission.connections.get() - 1);
+        let held = &self.site.statistics.download_files;
+        held.fetch_sub(self.protocol.files(), Ordering::Relaxed);
         drop_one(self.site.told.connections(self.protocol));
         let mut clients = admission.clients.borrow_mut();
         let client = clients.get_mut(&self.peer).expect("it was counted in");
@@ -128,6 +147,22 @@ impl Drop for Place {
                 clients.remove(&self.peer);
             }
         }
+    }
+}
+
+impl Site {
+    /// Whether so many files more can be open. RTSP takes its own meanwhile, on another thread; those that are set
+    /// apart make up for what both take at once.
+    fn has_files(&self, files: usize) -> bool {
+        let of = |number: &AtomicUsize| number.load(Ordering::Relaxed);
+        let Statistics {
+            connections,
+            rtp_files,
+            download_files,
+            ..
+        } = &*self.statistics;
+        let others = of(rtp_files) + of(download_files) + files;
+        files_suffice(self.files_max, of(connections), others)
     }
 }
 

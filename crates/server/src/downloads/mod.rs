@@ -16,11 +16,12 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use onrush_sys::fs::Root;
+use onrush_sys::thread::raise_open_files_limit;
 use onrush_wire::pace::schedule::Rate;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -34,6 +35,7 @@ pub use self::files::OPEN_TIME_MAX;
 pub use self::folder::FOLDER_ENTRIES_MAX;
 use self::log::Log;
 use crate::engine::shared::bump;
+use crate::rtsp::Statistics;
 use crate::transfer::{Settings, Transfers};
 use crate::{ftp, http, transfer};
 
@@ -52,6 +54,10 @@ pub(crate) struct Site {
     pub(crate) boundary: String,
     /// Where RTSP plays the same files.
     pub(crate) rtsp_port: Option<u16>,
+    /// What there is of everything in this process.
+    pub(crate) statistics: Arc<Statistics>,
+    /// Files that this process may have open.
+    files_max: u64,
 }
 
 /// What the thread of downloads tells the others: written by it alone.
@@ -93,6 +99,7 @@ impl Running {
         settings: Downloads,
         root: Arc<Root>,
         rtsp_port: Option<u16>,
+        statistics: Arc<Statistics>,
         listening: Listening,
     ) -> io::Result<Self> {
         let addresses = |listeners: &[TcpListener]| {
@@ -108,7 +115,7 @@ impl Running {
         let of_thread = Arc::clone(&told);
         let run = move || {
             // In here, because nothing of it may leave the thread.
-            let site = Site::new(settings, root, rtsp_port, log, of_thread);
+            let site = Site::new(settings, root, rtsp_port, statistics, log, of_thread);
             serve(&runtime, site, listening, stopped);
             // Only a read of a disk can be left.
             runtime.shutdown_timeout(Duration::from_secs(1));
@@ -157,9 +164,16 @@ impl Site {
         settings: Downloads,
         root: Arc<Root>,
         rtsp_port: Option<u16>,
+        statistics: Arc<Statistics>,
         log: Log,
         told: Arc<Told>,
     ) -> Rc<Self> {
+        let files_max = raise_open_files_limit();
+        // What is kept open for whoever asks next is no client's, and no more than an eighth of all.
+        let kept_max = usize::try_from(files_max / 8).unwrap_or(usize::MAX);
+        let kept_max = settings.limits.download_files_max.min(kept_max);
+        let held = &statistics.download_files;
+        held.fetch_add(kept_max, Ordering::Relaxed);
         let of_transfers = Settings {
             rate_max: settings.rate_max.map(rate),
             left_to_others: settings.left_to_others,
@@ -167,7 +181,7 @@ impl Site {
         };
         let transfers = Transfers::telling(of_transfers, Arc::clone(&told.transfers));
         Rc::new(Self {
-            files: Files::new(Arc::clone(&root), settings.limits.download_files_max),
+            files: Files::new(Arc::clone(&root), kept_max),
             root,
             transfers,
             admission: Admission::default(),
@@ -176,6 +190,8 @@ impl Site {
             clock: Clock::default(),
             boundary: boundary(),
             rtsp_port,
+            statistics,
+            files_max,
             settings,
         })
     }

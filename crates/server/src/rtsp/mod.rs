@@ -94,6 +94,10 @@ pub(crate) struct Statistics {
     pub(crate) answers: [AtomicU64; 5],
     /// Of them, 453 Not Enough Bandwidth.
     pub(crate) refused: AtomicU64,
+    /// Files that downloads may have open.
+    pub(crate) download_files: AtomicUsize,
+    /// RTP sockets that take a descriptor, when they were counted last.
+    pub(crate) rtp_files: AtomicUsize,
 }
 
 impl Statistics {
@@ -159,6 +163,7 @@ impl Control {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         for tick in 0_u64.. {
             ticks.tick().await;
+            self.descriptors(0);
             if tick % 8 == 0 {
                 let library = Arc::clone(&library);
                 log_panic(
@@ -258,15 +263,20 @@ impl Control {
         })
     }
 
-    /// RTP sockets that take a descriptor, with `more` sessions than there are.
+    /// Descriptors that RTP sockets take, with `more` sessions than there are, and downloads.
     fn descriptors(&self, more: usize) -> usize {
-        match &self.content {
+        let of_downloads = self.statistics.download_files.load(Ordering::Relaxed);
+        let of_sockets = match &self.content {
             Content::Stored { data, .. } => {
                 let sessions = self.sessions.borrow().len() + more;
                 sessions.saturating_sub(data.engines().places())
             }
             Content::Live(_) => 0,
-        }
+        };
+        self.statistics
+            .rtp_files
+            .store(of_sockets, Ordering::Relaxed);
+        of_sockets + of_downloads
     }
 
     /// Waits until there is somebody to take what a request asks for.
