@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
@@ -19,7 +19,8 @@ mod download_site;
 
 const LARGE_BYTES: usize = 12 << 20;
 /// Of a file beyond four GiB, most of which is nothing.
-const HUGE_BYTES: u64 = (5 << 30) + 12_345;
+const HUGE_BYTES: u64 = FOUR_GIB + (1 << 20) + 12_345;
+const FOUR_GIB: u64 = 4 << 30;
 const AWKWARD: &str = "a b#%25+é&.ts";
 const AWKWARD_IN_URL: &str = "a%20b%23%2525%2B%C3%A9%26.ts";
 
@@ -31,9 +32,30 @@ fn site(options: &[&str]) -> Site {
         fs::write(root.join("empty.ts"), []).unwrap();
         let huge = File::create(root.join("huge.ts")).unwrap();
         huge.set_len(HUGE_BYTES).unwrap();
-        huge.write_all_at(&bytes(1000), 4 << 30).unwrap();
-        huge.write_all_at(&bytes(100), HUGE_BYTES - 100).unwrap();
+        for (at, part) in huge_parts() {
+            huge.write_all_at(&part, at).unwrap();
+        }
     })
+}
+
+/// Where the huge file is not zero, and what is there.
+fn huge_parts() -> [(u64, Vec<u8>); 3] {
+    [
+        (FOUR_GIB - (1 << 20), bytes(3000)),
+        // Across the border.
+        (FOUR_GIB - 500, bytes(1500)),
+        (HUGE_BYTES - 100, bytes(100)),
+    ]
+}
+
+/// The huge file from there on.
+fn huge_from(at: u64) -> Vec<u8> {
+    let mut all = vec![0; usize::try_from(HUGE_BYTES - at).unwrap()];
+    for (begin, part) in huge_parts() {
+        let begin = usize::try_from(begin - at).unwrap();
+        all[begin..begin + part.len()].copy_from_slice(&part);
+    }
+    all
 }
 
 /// A folder for a client, which begins with a part of the large file.
@@ -82,9 +104,12 @@ fn curl_downloads_resumes_and_takes_parts() {
         // Beyond four GiB.
         let far = curl(
             folder.path(),
-            &["-r", "4294967296-4294968295", &at("huge.ts")],
+            &["-r", "4294966796-4294968295", &at("huge.ts")],
         );
-        assert!(far.stdout == bytes(1000));
+        assert!(far.stdout == bytes(1500));
+        let resumed = FOUR_GIB - (1 << 20);
+        let far = curl(folder.path(), &["-C", &resumed.to_string(), &at("huge.ts")]);
+        assert!(far.stdout == huge_from(resumed));
         let last = curl(
             folder.path(),
             &["-C", &(HUGE_BYTES - 100).to_string(), &at("huge.ts")],
@@ -212,6 +237,7 @@ r, body = get('/large.ts', **{'If-None-Match': tag}); assert r.status == 304 and
 r, body = get(url); assert r.status == 200 and len(body) == 100000
 r, body = get('/empty.ts'); assert r.status == 200 and body == b''
 r, body = get('/huge.ts', Range='bytes=%d-' % (huge - 100)); assert r.status == 206 and body == large[:100]
+r, body = get('/huge.ts', Range='bytes=4294966796-4294968295'); assert r.status == 206 and body == large[:1500]
 r, body = get('/none'); assert r.status == 404
 host, port = ftp_at.split(':')
 f = ftplib.FTP(); f.connect(host, int(port), timeout=60); f.login()
@@ -221,6 +247,7 @@ for passive in (True, False):
     f.set_pasv(passive)
     assert retr('large.ts') == large
     assert retr('large.ts', rest=12345) == large[12345:]
+    assert retr('huge.ts', rest=(4 << 30) - 500)[:1500] == large[:1500]
     assert len(retr(name)) == 100000
     assert retr('empty.ts') == b''
     assert retr('huge.ts', rest=huge - 100) == large[:100]
@@ -247,25 +274,52 @@ f.quit()
     run(folder.path(), "python3", &arguments);
 }
 
-/// All of a file beyond four GiB, counted and compared at the places that are not zero.
+/// All of it, compared byte for byte, by HTTP and by FTP.
 #[test]
-#[ignore = "five GiB, some seconds of a fast machine: cargo test --test download_clients -- --ignored"]
 fn more_than_four_gib_arrive_whole() {
     let site = site(&[]);
-    let mut stream = TcpStream::connect(site.http).unwrap();
-    stream.write_all(b"GET /huge.ts HTTP/1.0\r\n\r\n").unwrap();
-    let (mut buffer, mut total, mut tail) = (vec![0; 1 << 20], 0_u64, Vec::new());
-    loop {
-        let count = stream.read(&mut buffer).unwrap();
-        if count == 0 {
-            break;
-        }
-        total += count as u64;
-        tail.extend_from_slice(&buffer[count.saturating_sub(100)..count]);
-        tail.drain(..tail.len().saturating_sub(100));
+    let mut http = site.connect();
+    http.send("GET /huge.ts HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    while !http.received.windows(4).any(|four| four == b"\r\n\r\n") {
+        assert!(http.receive() > 0);
     }
-    assert!(total > HUGE_BYTES && total < HUGE_BYTES + 1000, "{total}");
-    assert!(tail == bytes(100));
+    let end = http
+        .received
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n");
+    let begun = http.received.split_off(end.unwrap() + 4);
+    let head = String::from_utf8(http.received).unwrap();
+    assert!(
+        head.contains(&format!("Content-Length: {HUGE_BYTES}\r\n")),
+        "{head}"
+    );
+    is_huge(&mut Read::chain(&begun[..], http.stream));
+
+    let mut ftp = Raw::connect(site.ftp);
+    assert_eq!(ftp.reply().0, 220);
+    assert_eq!((ftp.command("USER ftp"), ftp.command("PASS x")), (331, 230));
+    ftp.send("EPSV\r\n");
+    let (_, text) = ftp.reply();
+    let port: u16 = text.split('|').nth(3).unwrap().parse().unwrap();
+    let mut data = Raw::connect(([127, 0, 0, 1], port).into());
+    assert_eq!(ftp.command("RETR huge.ts"), 150);
+    is_huge(&mut data.stream);
+    assert_eq!(ftp.reply().0, 226);
+}
+
+/// Reads the huge file, and nothing after it.
+fn is_huge(from: &mut impl Read) {
+    const PIECE_BYTES: u64 = 1 << 20;
+    let (zeroes, mut piece) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+    let mut at = 0;
+    while at < FOUR_GIB - PIECE_BYTES {
+        from.read_exact(&mut piece).unwrap();
+        assert!(piece == zeroes, "within the MiB at {at}");
+        at += PIECE_BYTES;
+    }
+    let mut rest = Vec::new();
+    from.read_to_end(&mut rest).unwrap();
+    assert!(rest == huge_from(at), "{} bytes after {at}", rest.len());
 }
 
 /// What a client gets of `victim.ts` when it has read a little and then `harm` is done to the file: the bytes

@@ -24,6 +24,7 @@ pub const LONG: Duration = Duration::from_secs(60);
 /// A server of an own directory, on loopback.
 pub struct Site {
     pub server: Process,
+    pub rtsp: SocketAddr,
     pub http: SocketAddr,
     pub ftp: SocketAddr,
     pub media: TempDir,
@@ -32,11 +33,15 @@ pub struct Site {
 impl Site {
     /// Serves what `fill` puts into the directory.
     pub fn new(options: &[&str], fill: impl FnOnce(&Path)) -> Self {
+        Self::by(Command::new(ONRUSH), options, fill)
+    }
+
+    /// The same, by a command that starts the server.
+    pub fn by(mut command: Command, options: &[&str], fill: impl FnOnce(&Path)) -> Self {
         let media = TempDir::with_prefix("onrush-downloads-").unwrap();
         let root = media.path().join("root");
         fs::create_dir(&root).unwrap();
         fill(&root);
-        let mut command = Command::new(ONRUSH);
         command.arg("serve").arg(&root);
         command.args([
             "--rtsp=127.0.0.1:0",
@@ -54,9 +59,10 @@ impl Site {
             let address = line.rsplit("//").next().unwrap().trim_end_matches('/');
             address.parse().unwrap()
         };
-        let (http, ftp) = (at("http"), at("ftp"));
+        let (rtsp, http, ftp) = (at("rtsp"), at("http"), at("ftp"));
         Self {
             server,
+            rtsp,
             http,
             ftp,
             media,

@@ -7,9 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use onrush_testkit::require_programs;
 use onrush_wire::http::{HEAD_BYTES_MAX, RANGES_MAX, TARGET_BYTES_MAX};
 
-use download_site::{FILM_BYTES, FILM_DATE, FILM_MODIFIED_S, Raw, Site, bytes, set_modified};
+use download_site::{
+    FILM_BYTES, FILM_DATE, FILM_MODIFIED_S, ONRUSH, Raw, Site, bytes, set_modified,
+};
 
 mod download_site;
 
@@ -583,6 +586,35 @@ fn refuses_the_third(site: &Site) {
         thread::sleep(Duration::from_millis(20));
     }
     panic!("the place was never free again");
+}
+
+/// Of 300 open files 256 are set apart, 37 for files that are kept, and an HTTP connection takes two: three fit, and
+/// one of RTSP. A client is told, before a file that it asks for can not be opened.
+#[test]
+fn descriptors_are_shared_out_among_all_who_come() {
+    require_programs!("prlimit");
+    let mut command = Command::new("prlimit");
+    command.args(["--nofile=300:300", ONRUSH]);
+    let site = Site::by(command, &[], |root| {
+        fs::write(root.join("film.ts"), bytes(FILM_BYTES)).unwrap();
+    });
+    let mut served: Vec<Raw> = (0..3).map(|_| site.connect()).collect();
+    for raw in &mut served {
+        assert_eq!(raw.request("GET", "/film.ts", "").body, bytes(FILM_BYTES));
+    }
+    let mut fourth = site.connect();
+    assert_eq!(fourth.response(false).status, 503);
+    // FTP takes three, so there is none for it either.
+    assert_eq!(Raw::connect(site.ftp).reply().0, 421);
+    // RTSP takes one, and has what is left; the next is told.
+    let options = "OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n\r\n";
+    let mut rtsp = Raw::connect(site.rtsp);
+    rtsp.send(options);
+    assert!(rtsp.receive() > 0 && rtsp.received.starts_with(b"RTSP/1.0 200 "));
+    let mut other = Raw::connect(site.rtsp);
+    assert!(other.receive() > 0 && other.received.starts_with(b"RTSP/1.0 503 "));
+    // Those who are there are served on.
+    assert_eq!(served[0].request("HEAD", "/film.ts", "").status, 200);
 }
 
 #[test]
