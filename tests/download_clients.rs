@@ -444,8 +444,8 @@ fn five_thousand_idle_and_five_hundred_active_connections() {
     const IDLE: usize = 5000;
     const ACTIVE: usize = 500;
     const FILE_BYTES: usize = 2 << 20;
-    if raise_open_files_limit() < 12_000 {
-        skip::record("needs 12,000 open files (ulimit -Hn)");
+    if raise_open_files_limit() < 14_000 {
+        skip::record("needs 14,000 open files (ulimit -Hn)");
         return;
     }
     let site = Site::new(&[], |root| {

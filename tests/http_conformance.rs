@@ -588,13 +588,13 @@ fn refuses_the_third(site: &Site) {
     panic!("the place was never free again");
 }
 
-/// Of 300 open files 256 are set apart, 37 for files that are kept, and an HTTP connection takes two: three fit, and
+/// Of 885 open files 768 are set apart, 110 for files that are kept, and an HTTP connection takes two: three fit, and
 /// one of RTSP. A client is told, before a file that it asks for can not be opened.
 #[test]
 fn descriptors_are_shared_out_among_all_who_come() {
     require_programs!("prlimit");
     let mut command = Command::new("prlimit");
-    command.args(["--nofile=300:300", ONRUSH]);
+    command.args(["--nofile=885:885", ONRUSH]);
     let site = Site::by(command, &[], |root| {
         fs::write(root.join("film.ts"), bytes(FILM_BYTES)).unwrap();
     });
