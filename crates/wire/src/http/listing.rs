@@ -207,7 +207,8 @@ const STYLE: &str = ":root{color-scheme:light dark}\
     th,td{text-align:start;padding:.35rem .75rem .35rem 0;border-bottom:1px solid #8884;vertical-align:top}\
     td:first-child{overflow-wrap:anywhere}\
     td:nth-child(2),td:nth-child(3){white-space:nowrap;font-variant-numeric:tabular-nums}\
-    pre{overflow-x:auto;padding:.6rem;border:1px solid #8884;border-radius:.4rem}";
+    pre{overflow-x:auto;padding:.6rem;border:1px solid #8884;border-radius:.4rem}\
+    @media(max-width:36rem){td:nth-child(3),th:nth-child(3){display:none}}";
 
 #[cfg(test)]
 mod tests {
