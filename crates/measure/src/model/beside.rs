@@ -41,7 +41,7 @@ pub fn paths(record: &PathsRecord, model: &ModelRecord) -> Vec<Checked> {
             run.road == Road::SoftwareGso,
         );
         let kept = samples.entry(key);
-        let (_, _, costs) = kept.or_insert((load, run.path.clone(), Vec::new()));
+        let (_, _, costs) = kept.or_insert_with(|| (load, run.path.clone(), Vec::new()));
         costs.push(ratio(run.sender_ns, run.packets));
     }
     checked(samples, model, path)
@@ -67,7 +67,7 @@ pub fn groups(record: &GroupRecord, model: &ModelRecord) -> Vec<Checked> {
         let what = format!("{}, {} to {}", run.way, run.load.told(), run.members);
         let key = (what, run.mode == Mode::SoftwareGso);
         let kept = samples.entry(key);
-        let (_, _, costs) = kept.or_insert((load, run.way.clone(), Vec::new()));
+        let (_, _, costs) = kept.or_insert_with(|| (load, run.way.clone(), Vec::new()));
         costs.push(run.cpu_ns / to_f64(run.load.packets) / f64::from(run.members));
     }
     checked(samples, model, group)
@@ -97,7 +97,7 @@ pub fn cues(record: &CueRecord, model: &ModelRecord) -> Vec<Checked> {
             burst_packets: f64::INFINITY,
         };
         let kept = samples.entry((shown.to_owned(), false));
-        let (_, _, costs) = kept.or_insert((load, name.to_owned(), Vec::new()));
+        let (_, _, costs) = kept.or_insert_with(|| (load, name.to_owned(), Vec::new()));
         costs.push(ratio(run.cpu_ns, received) * bytes);
     }
     checked(samples, model, path)

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use socket2::SockRef;
+
 use super::WAIT_MAX;
 use crate::stats::ratio;
 
@@ -142,6 +144,8 @@ impl Peer {
         let datagrams = UdpSocket::bind(listener.local_addr()?)?;
         datagrams.set_read_timeout(Some(TURN))?;
         listener.set_nonblocking(false)?;
+        // Of a listener it is how long it waits for a connection (socket(7), SO_RCVTIMEO).
+        SockRef::from(&listener).set_read_timeout(Some(TURN))?;
         Ok(Self {
             listener,
             datagrams,
@@ -196,8 +200,7 @@ impl Peer {
 impl Drop for Running {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Relaxed);
-        // One more connection, so that the accepting thread looks; from the same namespace.
-        drop(TcpStream::connect_timeout(&self.address, TURN));
+        // Both look whether they are to stop, without a packet: where the network is down none would come.
         for thread in self.threads.drain(..) {
             drop(thread.join());
         }
@@ -219,10 +222,13 @@ fn echo_datagrams(socket: &UdpSocket, stopping: &AtomicBool) {
 
 fn accept_all(listener: &TcpListener, stopping: &AtomicBool) {
     let connections = Arc::new(AtomicUsize::new(0));
-    while let Ok((stream, _)) = listener.accept() {
-        if stopping.load(Ordering::Relaxed) {
-            return;
-        }
+    while !stopping.load(Ordering::Relaxed) {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(_) => return,
+        };
         if connections.load(Ordering::Relaxed) >= CONNECTIONS_MAX {
             continue;
         }
@@ -315,6 +321,19 @@ mod tests {
     fn peer() -> Running {
         let address = "127.0.0.1:0".parse().unwrap();
         Peer::listen(address).unwrap().run().unwrap()
+    }
+
+    #[test]
+    fn it_ends_where_the_network_is_down() {
+        let mut peer = peer();
+        // As in a container whose loopback nobody has brought up: it can not be reached.
+        peer.address = "127.0.0.1:1".parse().unwrap();
+        let (ended, has_ended) = std::sync::mpsc::channel();
+        thread::spawn(move || {
+            drop(peer);
+            ended.send(()).unwrap();
+        });
+        has_ended.recv_timeout(WAIT_MAX).expect("it ends by itself");
     }
 
     #[test]

@@ -155,11 +155,8 @@ mod tests {
         let error = wait_at_most(stuck, 50).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
         // SAFETY: takes integers; signal 0 only asks.
-        assert_ne!(
-            unsafe { libc::kill(stuck, 0) },
-            0,
-            "it is gone and taken away"
-        );
+        let asked = unsafe { libc::kill(stuck, 0) };
+        assert_ne!(asked, 0, "it is gone and taken away");
     }
 
     #[test]
