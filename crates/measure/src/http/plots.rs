@@ -21,7 +21,7 @@ pub fn all(record: &HttpRecord) -> Result<Vec<(&'static str, String)>, PlotError
                 let of = |&load: &Load| {
                     report
                         .row(load, contestant)
-                        .map_or(Value::from(None::<f64>), value)
+                        .map_or_else(|| Value::from(None::<f64>), value)
                 };
                 chart = chart.values(name(contestant), loads.iter().map(of));
             }
