@@ -215,8 +215,15 @@ macro_rules! fixed {
     };
 }
 
-/// From the file to the wire.
+/// All of them.
 fn fixed() -> Vec<Limit> {
+    let mut limits = to_the_wire();
+    limits.extend(beside());
+    limits
+}
+
+/// From the file to the wire.
+fn to_the_wire() -> Vec<Limit> {
     fixed! {
         library::NAME_BYTES_MAX as bytes, "a file's name";
         library::DEPTH_MAX as count, "folders in folders listed";
@@ -260,8 +267,14 @@ fn fixed() -> Vec<Limit> {
         packets::PACKET_BYTES_MAX as count, "bytes of a packet";
         catalogue::PACKET_BYTES_SPLICED_MAX as count, "bytes of one by a pipe";
         packet::CALL_PIECES_MAX as count, "pieces of a call that is measured";
-        packet::CROSSING_ENTRIES_MAX as count, "ring entries of a crossing that is measured";
+        packet::CROSSING_ENTRIES_MAX as count, "ring entries of a measured crossing";
         kernel::WAIT_MS_MAX as count, "ms for room in a socket";
+    }
+}
+
+/// Memory, downloads and what measures.
+fn beside() -> Vec<Limit> {
+    fixed! {
         lock::AREAS_MAX as count, "areas locked at a time";
         lock::TABLES_MAX as count, "tables of pinned buffers";
         lock::SLOTS_MAX as count, "buffers in a table";
