@@ -138,7 +138,9 @@ fn a_film_that_was_played_and_downloaded_is_in_the_metrics() {
         .unwrap();
     let rtsp = rtsp.rsplit("//").next().unwrap().trim_end_matches('/');
     let rtsp: SocketAddr = rtsp.parse().unwrap();
-    let sockets = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+    // RTP's port is the lower one, whatever order they come in.
+    let mut sockets = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+    sockets.sort_by_key(|socket| socket.local_addr().unwrap().port());
     let ports = sockets.each_ref().map(|s| s.local_addr().unwrap().port());
     let is_over = Arc::new(AtomicBool::new(false));
     let receiver = receive(sockets[0].try_clone().unwrap(), Arc::clone(&is_over));
