@@ -319,25 +319,29 @@ pub(super) fn cost(term: Term, at: &impl Fn(Probe) -> f64) -> f64 {
             (more - of(Term::Notification)) / number(PAGES - 1)
         }
         Term::PinnedPiece => slope(Probe::ZeroCopyPieces, Probe::ZeroCopyTiny, 8),
-        Term::Link => slope(Probe::NopsLinked, Probe::NopsMany, ENTRIES - 1),
-        Term::EntrySend => {
-            let batch = of(Term::Crossing) + of(Term::RingCrossing);
-            (at(Probe::RingCopied) - batch) / number(ENTRIES) - of(Term::Entry) - of(Term::Packet)
-        }
-        Term::Entry => slope(Probe::NopsMany, Probe::Nops1, ENTRIES - 1),
+        _ => ring_cost(term, at),
+    }
+}
+
+/// The same of terms of rings.
+fn ring_cost(term: Term, at: &impl Fn(Probe) -> f64) -> f64 {
+    let of = |term| cost(term, at);
+    let number = crate::stats::to_f64;
+    let slope = |much: Probe, little: Probe| (at(much) - at(little)) / number(ENTRIES - 1);
+    // An entry of a batch, beyond one that does nothing.
+    let each = |probe| {
+        let batch = of(Term::Crossing) + of(Term::RingCrossing);
+        (at(probe) - batch) / number(ENTRIES) - of(Term::Entry)
+    };
+    let train = || of(Term::Train) + number(SHORT) * of(Term::ReferredSegment);
+    match term {
+        Term::Link => slope(Probe::NopsLinked, Probe::NopsMany),
+        Term::Entry => slope(Probe::NopsMany, Probe::Nops1),
         Term::RingCrossing => at(Probe::Nops1) - of(Term::Crossing) - of(Term::Entry),
-        Term::Release => {
-            let batch = of(Term::Crossing) + of(Term::RingCrossing);
-            let train =
-                of(Term::Entry) + of(Term::Train) + number(SHORT) * of(Term::ReferredSegment);
-            (at(Probe::RingShort) - batch) / number(ENTRIES) - train
-        }
-        Term::PinnedRelease => {
-            let batch = of(Term::Crossing) + of(Term::RingCrossing);
-            let train =
-                of(Term::Entry) + of(Term::Train) + number(SHORT) * of(Term::ReferredSegment);
-            (at(Probe::RingPinned) - batch) / number(ENTRIES) - train
-        }
+        Term::EntrySend => each(Probe::RingCopied) - of(Term::Packet),
+        Term::Release => each(Probe::RingShort) - train(),
+        Term::PinnedRelease => each(Probe::RingPinned) - train(),
+        _ => unreachable!("`cost` knows all other terms"),
     }
 }
 
@@ -560,22 +564,29 @@ impl<'m> Probes<'m> {
                 );
                 Ok(())
             }
-            Probe::Nops1 => ring.send(sends, RingSend::Nothing, 0, 1, times),
-            Probe::NopsMany => ring.send(sends, RingSend::Nothing, 0, ENTRIES, times),
-            Probe::NopsLinked => ring.send(sends, RingSend::Linked, 0, ENTRIES, times),
-            Probe::RingCopied => ring.send(sends, RingSend::Copied, TINY, ENTRIES, times),
-            Probe::RingShort => {
-                ring.send(sends, RingSend::Registered, SHORT * SMALL, ENTRIES, times)
-            }
-            Probe::RingLong => ring.send(sends, RingSend::Registered, LONG * SMALL, ENTRIES, times),
-            Probe::RingPinned => ring.send(sends, RingSend::Pinned, SHORT * SMALL, ENTRIES, times),
             Probe::Stream => (0..times).try_for_each(|_| (&stream.socket).write_all(bytes)),
             Probe::GroupShort | Probe::GroupLong => {
                 let group = group.expect("made for its turn");
                 (0..times).try_for_each(|_| group.send(tiny).map(drop).map_err(io::Error::other))
             }
+            _ => by_ring(ring, sends, probe, times),
         }
     }
+}
+
+/// The probes of rings.
+fn by_ring(ring: &mut RingSends, sends: &Sends, probe: Probe, times: u64) -> io::Result<()> {
+    let (how, bytes, entries) = match probe {
+        Probe::Nops1 => (RingSend::Nothing, 0, 1),
+        Probe::NopsMany => (RingSend::Nothing, 0, ENTRIES),
+        Probe::NopsLinked => (RingSend::Linked, 0, ENTRIES),
+        Probe::RingCopied => (RingSend::Copied, TINY, ENTRIES),
+        Probe::RingShort => (RingSend::Registered, SHORT * SMALL, ENTRIES),
+        Probe::RingLong => (RingSend::Registered, LONG * SMALL, ENTRIES),
+        Probe::RingPinned => (RingSend::Pinned, SHORT * SMALL, ENTRIES),
+        _ => unreachable!("`Probes::carry_out` knows all other probes"),
+    };
+    ring.send(sends, how, bytes, entries, times)
 }
 
 /// Reads so many parts of the file, one after the other.
