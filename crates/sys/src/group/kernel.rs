@@ -242,8 +242,10 @@ impl Kernel {
         now_ns: u64,
     ) -> Sent {
         let (lane, packets) = (&mut self.lanes[index], train.packets());
-        let pass_members_max = match self.network.link(lane.key.ifindex) {
-            _ if lane.members.len() == 1 || now_ns < self.suspended_until_ns => 0,
+        // Who is alone is not worth a look at the device.
+        let passes = lane.members.len() > 1 && now_ns >= self.suspended_until_ns;
+        let link = passes.then(|| self.network.link(lane.key.ifindex));
+        let pass_members_max = match link.flatten() {
             Some(link)
                 if train.bytes.len().min(train.stride) + lane.header_bytes()
                     <= link.mtu_bytes as usize =>
