@@ -3,16 +3,16 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Args, ValueHint};
-use indicatif::{ProgressBar, ProgressStyle};
-use onrush_measure::experiment::Record;
 use onrush_measure::group::report::Report;
-use onrush_measure::group::{self, Change, GroupRecord, Load, Settings};
+use onrush_measure::group::{self, BenchError, Change, GroupRecord, Load, Settings};
 use onrush_testkit::testbed::Mode;
 
 use crate::beside::{self, Predicted};
+use crate::frame::{
+    Samples, VERSION, bar_of_part, command, head_with, machine, outcome, with_rights, write_all,
+};
 
 /// What a group send costs as the group grows, by each way
 ///
@@ -28,17 +28,12 @@ pub(crate) struct Group {
     #[arg(long)]
     quick: bool,
 
-    /// Write every sample to this file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    samples: Samples,
 
     /// Draw the figures into this folder
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     figures: Option<PathBuf>,
-
-    /// Print such a file's table, measure nothing
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "json")]
-    from: Option<PathBuf>,
 
     /// Members of the groups, one size after the other
     #[arg(long, value_name = "N", value_delimiter = ',')]
@@ -87,39 +82,20 @@ pub(crate) struct Group {
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &Group, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let model = arguments.predicted.model()?;
-    let record: GroupRecord = match &arguments.from {
-        Some(file) => Record::read(file, group::NAME)?,
-        None => measure(&arguments.settings())?,
-    };
-    if let Some(file) = &arguments.json {
-        record.write(file)?;
-    }
+    let record: GroupRecord = arguments
+        .samples
+        .record(group::NAME, || measure(&arguments.settings()))?;
     let report = Report::of(&record);
     if let Some(folder) = &arguments.figures {
-        std::fs::create_dir_all(folder)?;
-        for (name, svg) in report.figures()? {
-            std::fs::write(folder.join(name), svg)?;
-        }
+        write_all(folder, report.figures()?)?;
     }
     let environment = &record.environment;
-    let on = match &environment.virtual_machine {
-        Some(host) => format!("a virtual machine ({host})"),
-        None => "metal".to_owned(),
-    };
-    writeln!(
-        out,
-        "{}, {} processors, on {on}; Linux {}; onrush {}; {}\n{}",
-        environment.cpu,
-        environment.cores.len(),
-        environment.kernel,
-        environment.version,
-        environment.date,
-        environment.command
-    )?;
+    let about = format!(", on {}", machine(environment, "metal"));
+    head_with(environment, &about, out)?;
     write!(out, "{report}")?;
     let beside = |model: &_| onrush_measure::model::beside::groups(&record, model);
     beside::print(model.as_ref(), beside, out)?;
-    Ok(ExitCode::from(u8::from(!report.passed())))
+    Ok(outcome(report.passed()))
 }
 
 impl Group {
@@ -153,28 +129,11 @@ impl Group {
 }
 
 fn measure(settings: &Settings) -> anyhow::Result<GroupRecord> {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let command = format!("onrush {}", arguments.join(" "));
-    // Hidden by itself where stderr is no terminal.
-    let bar = ProgressBar::new(1000).with_style(
-        ProgressStyle::with_template("{bar:30} {percent} %  {elapsed}")
-            .expect("a constant that has been seen to work"),
-    );
-    bar.enable_steady_tick(Duration::from_millis(500));
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a part of one, in thousandths"
-    )]
-    let progress = |part: f64| bar.set_position((part * 1000.0) as u64);
-    let record = group::carry_out(settings, env!("ONRUSH_VERSION"), &command, progress);
-    bar.finish_and_clear();
-    match record {
-        Err(error) if error.needs_root() => anyhow::bail!(
-            "{error}: the experiment makes network namespaces and attaches eBPF programs; try: sudo {command}"
-        ),
-        record => Ok(record?),
-    }
+    with_rights(
+        group::carry_out(settings, VERSION, &command(), bar_of_part()),
+        BenchError::needs_root,
+        "the experiment makes network namespaces and attaches eBPF programs",
+    )
 }
 
 fn load(text: &str) -> Result<Load, String> {

@@ -1,18 +1,16 @@
 //! `onrush bench http`, on a terminal.
 
-use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum, ValueHint};
-use indicatif::{ProgressBar, ProgressStyle};
-use onrush_measure::experiment::Record;
 use onrush_measure::http::report::Report;
 use onrush_measure::http::{self, HttpRecord, Settings, plots};
+
+use crate::frame::{Samples, VERSION, bar_of_part, command, outcome, write_all};
 
 /// CPU per gigabyte of downloads, and requests a second
 ///
@@ -24,21 +22,15 @@ use onrush_measure::http::{self, HttpRecord, Settings, plots};
 #[derive(Args, Debug)]
 pub(crate) struct Http {
     /// The server to compare with, which must be installed
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "from")]
     peer: Option<Peer>,
 
     /// Smaller files, fewer runs
-    #[arg(long)]
+    #[arg(long, conflicts_with = "from")]
     quick: bool,
 
-    /// Write every sample to this file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    json: Option<PathBuf>,
-
-    /// Print such a file's table, measure nothing
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
-          conflicts_with_all = ["json", "quick", "peer"])]
-    from: Option<PathBuf>,
+    #[command(flatten)]
+    samples: Samples,
 
     /// Draw charts into this folder
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
@@ -53,19 +45,11 @@ enum Peer {
 
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &Http, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let record: HttpRecord = match &arguments.from {
-        Some(file) => Record::read(file, http::NAME)?,
-        None => measure(arguments)?,
-    };
-    if let Some(file) = &arguments.json {
-        record.write(file)?;
-    }
+    let record: HttpRecord = arguments
+        .samples
+        .record(http::NAME, || measure(arguments))?;
     if let Some(folder) = &arguments.plots {
-        fs::create_dir_all(folder).with_context(|| format!("can not make {}", folder.display()))?;
-        for (name, svg) in plots::all(&record)? {
-            let file = folder.join(name);
-            fs::write(&file, svg).with_context(|| format!("can not write {}", file.display()))?;
-        }
+        write_all(folder, plots::all(&record)?)?;
     }
     let environment = &record.environment;
     writeln!(
@@ -81,11 +65,7 @@ pub(crate) fn run(arguments: &Http, out: &mut dyn Write) -> anyhow::Result<ExitC
     )?;
     let report = Report::of(&record);
     write!(out, "{report}")?;
-    Ok(if report.passed() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(1)
-    })
+    Ok(outcome(report.passed()))
 }
 
 fn measure(arguments: &Http) -> anyhow::Result<HttpRecord> {
@@ -112,27 +92,11 @@ fn measure(arguments: &Http) -> anyhow::Result<HttpRecord> {
         command.arg(format!("--http={address}"));
         command
     };
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let command = format!("onrush {}", arguments.join(" "));
-    // Hidden by itself where stderr is no terminal.
-    let bar = ProgressBar::new(1000).with_style(
-        ProgressStyle::with_template("{bar:30} {percent} %  {elapsed}")
-            .expect("a constant that has been seen to work"),
-    );
-    bar.enable_steady_tick(Duration::from_millis(500));
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a part of one, in thousandths"
-    )]
-    let progress = |part: f64| bar.set_position((part * 1000.0) as u64);
-    let record = http::carry_out(
+    Ok(http::carry_out(
         &settings,
-        env!("ONRUSH_VERSION"),
-        &command,
+        VERSION,
+        &command(),
         &serve,
-        progress,
-    );
-    bar.finish_and_clear();
-    Ok(record?)
+        bar_of_part(),
+    )?)
 }

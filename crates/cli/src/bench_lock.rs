@@ -1,18 +1,15 @@
 //! `onrush bench lock`, on a terminal.
 
-use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
-use std::time::Duration;
 
-use anyhow::Context;
 use clap::{Args, ValueHint};
-use indicatif::{ProgressBar, ProgressStyle};
-use onrush_measure::experiment::{Environment, Record};
 use onrush_measure::lock::reliability::{self, ReliabilityRecord, Task};
 use onrush_measure::lock::report::Report;
 use onrush_measure::lock::{self, LockRecord, Settings, plots};
+
+use crate::frame::{Samples, VERSION, bar_of_part, command, head, outcome, write_all};
 
 /// What locking memory costs, and whether it stays in place
 ///
@@ -36,13 +33,8 @@ pub(crate) struct Lock {
     #[arg(long)]
     quick: bool,
 
-    /// Write every sample to this file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    json: Option<PathBuf>,
-
-    /// Print such a file's table, measure nothing
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "json")]
-    from: Option<PathBuf>,
+    #[command(flatten)]
+    samples: Samples,
 
     /// Draw the paper's figures 7 and 8 into this folder
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath, conflicts_with = "reliability")]
@@ -58,48 +50,24 @@ pub(crate) fn run(arguments: &Lock, out: &mut dyn Write) -> anyhow::Result<ExitC
     if let Some(worker) = &arguments.worker {
         return work(worker, out);
     }
+    let samples = &arguments.samples;
     let passed = if arguments.reliability {
-        let record: ReliabilityRecord = match &arguments.from {
-            Some(file) => Record::read(file, reliability::NAME)?,
-            None => prove(arguments)?,
-        };
-        if let Some(file) = &arguments.json {
-            record.write(file)?;
-        }
+        let record: ReliabilityRecord = samples.record(reliability::NAME, || prove(arguments))?;
         head(&record.environment, out)?;
         let report = reliability::Report::of(&record);
         write!(out, "{report}")?;
         report.passed()
     } else {
-        let record: LockRecord = match &arguments.from {
-            Some(file) => Record::read(file, lock::NAME)?,
-            None => measure(arguments)?,
-        };
-        if let Some(file) = &arguments.json {
-            record.write(file)?;
-        }
+        let record: LockRecord = samples.record(lock::NAME, || measure(arguments))?;
         if let Some(folder) = &arguments.plots {
-            draw(&record, folder)?;
+            write_all(folder, plots::all(&record)?)?;
         }
         head(&record.environment, out)?;
         let report = Report::of(&record);
         write!(out, "{report}")?;
         report.passed()
     };
-    Ok(if passed {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(1)
-    })
-}
-
-fn draw(record: &LockRecord, folder: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("can not make {}", folder.display()))?;
-    for (name, svg) in plots::all(record)? {
-        let file = folder.join(name);
-        fs::write(&file, svg).with_context(|| format!("can not write {}", file.display()))?;
-    }
-    Ok(())
+    Ok(outcome(passed))
 }
 
 fn measure(arguments: &Lock) -> anyhow::Result<LockRecord> {
@@ -108,10 +76,12 @@ fn measure(arguments: &Lock) -> anyhow::Result<LockRecord> {
     } else {
         Settings::full()
     };
-    let (bar, progress) = bar();
-    let record = lock::carry_out(&settings, env!("ONRUSH_VERSION"), &command(), progress);
-    bar.finish_and_clear();
-    Ok(record?)
+    Ok(lock::carry_out(
+        &settings,
+        VERSION,
+        &command(),
+        bar_of_part(),
+    )?)
 }
 
 fn prove(arguments: &Lock) -> anyhow::Result<ReliabilityRecord> {
@@ -128,11 +98,13 @@ fn prove(arguments: &Lock) -> anyhow::Result<ReliabilityRecord> {
         command.arg(seed.to_string());
         command
     };
-    let (bar, progress) = bar();
-    let version = env!("ONRUSH_VERSION");
-    let record = reliability::carry_out(&settings, version, &command(), &worker, progress);
-    bar.finish_and_clear();
-    Ok(record?)
+    Ok(reliability::carry_out(
+        &settings,
+        VERSION,
+        &command(),
+        &worker,
+        bar_of_part(),
+    )?)
 }
 
 fn work(worker: &[String], out: &mut dyn Write) -> anyhow::Result<ExitCode> {
@@ -150,43 +122,4 @@ fn work(worker: &[String], out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     })?;
     said?;
     Ok(ExitCode::SUCCESS)
-}
-
-pub(crate) fn bar() -> (ProgressBar, impl FnMut(f64)) {
-    // Hidden by itself where stderr is no terminal.
-    let bar = ProgressBar::new(1000).with_style(
-        ProgressStyle::with_template("{bar:30} {percent} %  {elapsed}")
-            .expect("a constant that has been seen to work"),
-    );
-    bar.enable_steady_tick(Duration::from_millis(500));
-    let moved = bar.clone();
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a part of one, in thousandths"
-    )]
-    (bar, move |part| moved.set_position((part * 1000.0) as u64))
-}
-
-pub(crate) fn command() -> String {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    format!("onrush {}", arguments.join(" "))
-}
-
-pub(crate) fn head(environment: &Environment, out: &mut dyn Write) -> anyhow::Result<()> {
-    let on = match &environment.virtual_machine {
-        Some(host) => format!("a virtual machine ({host})"),
-        None => "metal".to_owned(),
-    };
-    writeln!(
-        out,
-        "{}, {} processors, on {on}, load {:.1}; Linux {}; onrush {}; {}",
-        environment.cpu,
-        environment.cores.len(),
-        environment.load_before,
-        environment.kernel,
-        environment.version,
-        environment.date
-    )?;
-    Ok(writeln!(out, "{}", environment.command)?)
 }

@@ -3,16 +3,15 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use anyhow::{Context, bail};
 use clap::{Args, ValueEnum, ValueHint};
-use indicatif::{ProgressBar, ProgressStyle};
-use onrush_measure::experiment::Record;
 use onrush_measure::paths::report::{Report, figures};
-use onrush_measure::paths::{self, PathsRecord, Road, Settings};
+use onrush_measure::paths::{self, PathsError, PathsRecord, Road, Settings};
 
 use crate::beside::{self, Predicted};
+use crate::frame::{
+    Samples, VERSION, bar_of_runs, command, head_with, outcome, with_rights, write_all,
+};
 use crate::units::Size;
 
 /// CPU to move a file by each data path
@@ -28,13 +27,8 @@ pub(crate) struct Paths {
     #[arg(long)]
     quick: bool,
 
-    /// Write every sample to this file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    json: Option<PathBuf>,
-
-    /// Print such a file's table, measure nothing
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "json")]
-    from: Option<PathBuf>,
+    #[command(flatten)]
+    samples: Samples,
 
     /// Write the figures into this folder
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
@@ -78,40 +72,20 @@ enum RoadName {
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &Paths, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let model = arguments.predicted.model()?;
-    let record: PathsRecord = match &arguments.from {
-        Some(file) => Record::read(file, paths::NAME)?,
-        None => measure(&arguments.settings())?,
-    };
-    if let Some(file) = &arguments.json {
-        record.write(file)?;
-    }
+    let record: PathsRecord = arguments
+        .samples
+        .record(paths::NAME, || measure(&arguments.settings()))?;
     if let Some(folder) = &arguments.svg {
         for figure in figures(&record)? {
-            let file = folder.join(&figure.file);
-            let svg = figure.chart.render()?;
-            std::fs::write(&file, svg).with_context(|| format!("{}", file.display()))?;
+            write_all(folder, [(&figure.file, figure.chart.render()?)])?;
         }
     }
     let report = Report::of(&record);
-    let environment = &record.environment;
-    writeln!(
-        out,
-        "{}, {} processors; Linux {}; onrush {}; {}\n{}",
-        environment.cpu,
-        environment.cores.len(),
-        environment.kernel,
-        environment.version,
-        environment.date,
-        environment.command
-    )?;
+    head_with(&record.environment, "", out)?;
     write!(out, "{report}")?;
     let beside = |model: &_| onrush_measure::model::beside::paths(&record, model);
     beside::print(model.as_ref(), beside, out)?;
-    Ok(if report.passed() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(1)
-    })
+    Ok(outcome(report.passed()))
 }
 
 impl Paths {
@@ -143,26 +117,11 @@ impl Paths {
 }
 
 fn measure(settings: &Settings) -> anyhow::Result<PathsRecord> {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let command = format!("onrush {}", arguments.join(" "));
-    // Hidden by itself where stderr is no terminal.
-    let bar = ProgressBar::new(0).with_style(
-        ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}  {elapsed}")
-            .expect("a constant that has been seen to work"),
-    );
-    bar.enable_steady_tick(Duration::from_millis(500));
-    let progress = |done: usize, all: usize, next: &str| {
-        bar.set_length(all as u64);
-        bar.set_position(done as u64);
-        bar.set_message(next.to_owned());
-    };
-    let measured = paths::carry_out(settings, env!("ONRUSH_VERSION"), &command, progress);
-    bar.finish_and_clear();
-    match measured {
-        Err(error) if error.needs_root() => bail!(
-            "{error}: the experiment makes network namespaces, attaches an eBPF program and pins a \
-             thread; try: sudo {command}"
-        ),
-        measured => Ok(measured?),
-    }
+    let mut bar = bar_of_runs();
+    let progress = move |done: usize, all: usize, next: &str| bar(done as u64, all as u64, next);
+    with_rights(
+        paths::carry_out(settings, VERSION, &command(), progress),
+        PathsError::needs_root,
+        "the experiment makes network namespaces, attaches an eBPF program and pins a thread",
+    )
 }

@@ -1,18 +1,17 @@
 //! `onrush bench relay`, on a terminal.
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::bail;
-use clap::{Args, ValueHint};
-use onrush_measure::experiment::Record;
-use onrush_measure::relay::{self, BUDGET_NS, Case, IN_KERNEL, RelayRecord, Run, Settings};
+use clap::Args;
+use onrush_measure::relay::{
+    self, BUDGET_NS, Case, IN_KERNEL, RelayBenchError, RelayRecord, Run, Settings,
+};
 use onrush_measure::stats::Summary;
 use onrush_sys::group::Way;
 
-use crate::bench_lock::{bar, command, head};
+use crate::frame::{Samples, VERSION, bar_of_part, command, head, outcome, with_rights};
 use crate::units::{Rate, Time};
 
 /// How many receivers of a live stream one processor holds on time
@@ -25,18 +24,14 @@ use crate::units::{Rate, Time};
 /// with 20ms. Takes about four minutes. Needs root and two processors, and is worth as much as the machine
 /// is quiet.
 #[derive(Args, Debug)]
+#[command(mut_arg("from", |from| from.exclusive(true)))]
 pub(crate) struct RelayBench {
     /// Only what is judged, shorter and once
     #[arg(long)]
     quick: bool,
 
-    /// Write every sample to this file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    json: Option<PathBuf>,
-
-    /// Print such a file's table, measure nothing
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, exclusive = true)]
-    from: Option<PathBuf>,
+    #[command(flatten)]
+    samples: Samples,
 
     /// Try so many receivers instead; repeatable
     #[arg(long, value_name = "N")]
@@ -57,20 +52,12 @@ pub(crate) struct RelayBench {
 
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &RelayBench, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let record: RelayRecord = match &arguments.from {
-        Some(file) => Record::read(file, relay::NAME)?,
-        None => measure(&arguments.settings())?,
-    };
-    if let Some(file) = &arguments.json {
-        record.write(file)?;
-    }
+    let record: RelayRecord = arguments
+        .samples
+        .record(relay::NAME, || measure(&arguments.settings()))?;
     head(&record.environment, out)?;
     let is_held = print(&record, out)?;
-    Ok(if is_held {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(1)
-    })
+    Ok(outcome(is_held))
 }
 
 impl RelayBench {
@@ -113,16 +100,11 @@ fn way(text: &str) -> Result<String, String> {
 }
 
 fn measure(settings: &Settings) -> anyhow::Result<RelayRecord> {
-    let (bar, progress) = bar();
-    let record = relay::carry_out(settings, env!("ONRUSH_VERSION"), &command(), progress);
-    bar.finish_and_clear();
-    match record {
-        Err(error) if error.needs_root() => bail!(
-            "{error}: the experiment makes network namespaces and attaches an eBPF program; try: sudo {}",
-            command()
-        ),
-        record => Ok(record?),
-    }
+    with_rights(
+        relay::carry_out(settings, VERSION, &command(), bar_of_part()),
+        RelayBenchError::needs_root,
+        "the experiment makes network namespaces and attaches an eBPF program",
+    )
 }
 
 /// The table, and what is to be held; whether it was.

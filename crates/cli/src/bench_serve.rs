@@ -1,19 +1,18 @@
 //! `onrush bench serve`, on a terminal.
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::bail;
-use clap::{Args, ValueEnum, ValueHint};
-use indicatif::{ProgressBar, ProgressStyle};
-use onrush_measure::experiment::Record;
+use clap::Args;
 use onrush_measure::serve::report::{Lateness, Report, Row, Verdict};
-use onrush_measure::serve::{self, Contestant, Progress, ServeRecord, Settings};
+use onrush_measure::serve::{self, Contestant, Progress, ServeError, ServeRecord, Settings};
 use onrush_measure::stats::Summary;
 use onrush_testkit::testbed::Mode;
 
+use crate::frame::{
+    Modes, Samples, VERSION, bar_of_runs, command, head_with, machine, outcome, with_rights,
+};
 use crate::units::{Rate, Time};
 
 /// CPU per packet of stored streams sent on time
@@ -24,18 +23,14 @@ use crate::units::{Rate, Time};
 /// median of the runs. Takes about six minutes; --quick about one. Needs root and two processors,
 /// and is worth as much as the machine is quiet: what else went on is told below the table.
 #[derive(Args, Debug)]
+#[command(mut_arg("from", |from| from.exclusive(true)))]
 pub(crate) struct Serve {
     /// Only what is judged, shorter and fewer runs
     #[arg(long)]
     quick: bool,
 
-    /// Write every sample to this file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    json: Option<PathBuf>,
-
-    /// Print such a file's table, measure nothing
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, exclusive = true)]
-    from: Option<PathBuf>,
+    #[command(flatten)]
+    samples: Samples,
 
     /// Sessions at once
     #[arg(long, value_name = "N", default_value_t = Settings::default().sessions)]
@@ -79,29 +74,14 @@ pub(crate) struct Serve {
     mode: Modes,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Modes {
-    Uso,
-    SoftwareGso,
-    Both,
-}
-
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let record: ServeRecord = match &arguments.from {
-        Some(file) => Record::read(file, serve::NAME)?,
-        None => measure(&arguments.settings())?,
-    };
-    if let Some(file) = &arguments.json {
-        record.write(file)?;
-    }
+    let record: ServeRecord = arguments
+        .samples
+        .record(serve::NAME, || measure(&arguments.settings()))?;
     let report = Report::of(&record);
     print(&record, &report, out)?;
-    Ok(if report.passed() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(1)
-    })
+    Ok(outcome(report.passed()))
 }
 
 impl Serve {
@@ -111,6 +91,7 @@ impl Serve {
             rate_bps: self.rate.0,
             burst_ns: nanos(self.burst),
             keep_awake: !self.let_idle,
+            modes: self.mode.modes(),
             ..Settings::default()
         };
         if self.quick {
@@ -121,40 +102,27 @@ impl Serve {
         }
         settings.repeats = self.repeats.unwrap_or(settings.repeats);
         settings.measured_ns = self.time.map_or(settings.measured_ns, nanos);
-        match self.mode {
-            Modes::Uso => settings.modes = vec![Mode::Uso],
-            Modes::SoftwareGso => settings.modes = vec![Mode::SoftwareGso],
-            Modes::Both => {}
-        }
         settings
     }
 }
 
 fn measure(settings: &Settings) -> anyhow::Result<ServeRecord> {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let command = format!("onrush {}", arguments.join(" "));
-    // Hidden by itself where stderr is no terminal.
-    let bar = ProgressBar::new(0).with_style(
-        ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}  {elapsed}")
-            .expect("a constant that has been seen to work"),
-    );
-    bar.enable_steady_tick(Duration::from_millis(500));
-    let progress = |progress: Progress| {
-        bar.set_length(progress.runs.into());
-        bar.set_position(progress.runs_done.into());
-        if let Some((mode, contestant, repeat)) = progress.next {
-            bar.set_message(format!("{} {contestant}, run {}", mode.name(), repeat + 1));
-        }
+    let mut bar = bar_of_runs();
+    let progress = move |progress: Progress| {
+        let next = progress.next.map(|(mode, contestant, repeat)| {
+            format!("{} {contestant}, run {}", mode.name(), repeat + 1)
+        });
+        bar(
+            progress.runs_done.into(),
+            progress.runs.into(),
+            &next.unwrap_or_default(),
+        );
     };
-    let measured = serve::carry_out(settings, env!("ONRUSH_VERSION"), &command, progress);
-    bar.finish_and_clear();
-    match measured {
-        Err(error) if error.needs_root() => bail!(
-            "{error}: the experiment makes network namespaces, attaches an eBPF program and pins a \
-             thread; try: sudo {command}"
-        ),
-        measured => Ok(measured?),
-    }
+    with_rights(
+        serve::carry_out(settings, VERSION, &command(), progress),
+        ServeError::needs_root,
+        "the experiment makes network namespaces, attaches an eBPF program and pins a thread",
+    )
 }
 
 fn print(record: &ServeRecord, report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -175,20 +143,8 @@ fn print(record: &ServeRecord, report: &Report, out: &mut dyn Write) -> anyhow::
             "free to rest"
         }
     )?;
-    let on = match &environment.virtual_machine {
-        Some(host) => format!("a virtual machine ({host})"),
-        None => "no virtual machine".to_owned(),
-    };
-    writeln!(
-        out,
-        "{}, {} processors, {on}; Linux {}; onrush {}; {}",
-        environment.cpu,
-        environment.cores.len(),
-        environment.kernel,
-        environment.version,
-        environment.date
-    )?;
-    writeln!(out, "{}", environment.command)?;
+    let machine = machine(environment, "no virtual machine");
+    head_with(environment, &format!(", {machine}"), out)?;
     for &mode in &settings.modes {
         print_mode(mode, report, out)?;
     }

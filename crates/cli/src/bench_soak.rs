@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &Soak, out: &mut dyn Write) -> anyhow::Result<ExitC
     if let Some(file) = &arguments.json {
         record.write(file)?;
     }
-    crate::bench_lock::head(&record.environment, out)?;
+    crate::frame::head(&record.environment, out)?;
     let mut passed = true;
     for run in &record.runs {
         writeln!(

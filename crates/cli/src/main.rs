@@ -18,6 +18,7 @@ mod beside;
 mod compare;
 mod doctor;
 mod downloads;
+mod frame;
 mod inspect;
 mod limits;
 mod load;

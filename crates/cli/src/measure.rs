@@ -206,7 +206,7 @@ impl GroupName {
 }
 
 fn print(record: &MeasureRecord, out: &mut dyn Write) -> anyhow::Result<()> {
-    crate::bench_lock::head(&record.environment, out)?;
+    crate::frame::head(&record.environment, out)?;
     writeln!(
         out,
         "\n{:<44} {:>10} {:>10} {:>10} {:>10} {:>21}",

@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &Predict, out: &mut dyn Write) -> anyhow::Result<Ex
     if let Some(file) = &arguments.json {
         record.write(file)?;
     }
-    crate::bench_lock::head(&record.environment, out)?;
+    crate::frame::head(&record.environment, out)?;
     let costs = record
         .settings
         .modes

@@ -1,0 +1,190 @@
+//! What all commands that measure have in common on a terminal: samples kept in files, a progress bar, where it
+//! was measured, pictures, and the verdict as an exit code.
+
+use std::error::Error;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use clap::{Args, ValueEnum, ValueHint};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use onrush_measure::experiment::{Environment, Record};
+use onrush_testkit::testbed::Mode;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// What goes into each record as the program's version.
+pub(crate) const VERSION: &str = env!("ONRUSH_VERSION");
+
+/// Where samples go, and where they may come from.
+#[derive(Args, Debug)]
+pub(crate) struct Samples {
+    /// Write every sample to this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    json: Option<PathBuf>,
+
+    /// Print such a file's table, measure nothing
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "json")]
+    from: Option<PathBuf>,
+}
+
+/// Who cuts trains.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Modes {
+    Uso,
+    SoftwareGso,
+    Both,
+}
+
+impl Samples {
+    /// The record of `experiment`: read, or measured now; and written, if that was asked for.
+    pub(crate) fn record<S, R>(
+        &self,
+        experiment: &str,
+        measure: impl FnOnce() -> anyhow::Result<Record<S, R>>,
+    ) -> anyhow::Result<Record<S, R>>
+    where
+        S: DeserializeOwned + Serialize,
+        R: DeserializeOwned + Serialize,
+    {
+        let record = match &self.from {
+            Some(file) => Record::read(file, experiment)?,
+            None => measure()?,
+        };
+        if let Some(file) = &self.json {
+            record.write(file)?;
+        }
+        Ok(record)
+    }
+}
+
+impl Modes {
+    pub(crate) fn modes(self) -> Vec<Mode> {
+        match self {
+            Self::Uso => vec![Mode::Uso],
+            Self::SoftwareGso => vec![Mode::SoftwareGso],
+            Self::Both => vec![Mode::Uso, Mode::SoftwareGso],
+        }
+    }
+}
+
+/// The command line, for records and for advice.
+pub(crate) fn command() -> String {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    format!("onrush {}", arguments.join(" "))
+}
+
+/// A bar on stderr, hidden by itself where that is no terminal, until it is dropped.
+pub(crate) fn bar(template: &str) -> ProgressBar {
+    let style =
+        ProgressStyle::with_template(template).expect("a constant that has been seen to work");
+    let bar = ProgressBar::new(1000).with_style(style);
+    let bar = bar.with_finish(ProgressFinish::AndClear);
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}
+
+/// A bar that is told what part is done, and what comes next.
+pub(crate) fn bar_of_parts() -> impl FnMut(f64, &str) + Send {
+    let bar = bar("{bar:30} {percent} %  {elapsed}  {msg}");
+    move |part, next| {
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a part of one, in thousandths"
+        )]
+        bar.set_position((part * 1000.0) as u64);
+        bar.set_message(next.to_owned());
+    }
+}
+
+/// The same for experiments whose parts need no names.
+pub(crate) fn bar_of_part() -> impl FnMut(f64) + Send {
+    let mut bar = bar_of_parts();
+    move |part| bar(part, "")
+}
+
+/// A bar that is told how many runs are done, of how many, and what comes next.
+pub(crate) fn bar_of_runs() -> impl FnMut(u64, u64, &str) + Send {
+    let bar = bar("{bar:30} {pos}/{len} {msg}  {elapsed}");
+    move |done, all, next| {
+        bar.set_length(all);
+        bar.set_position(done);
+        bar.set_message(next.to_owned());
+    }
+}
+
+/// What was measured, or why not; with how to get the rights, where those are what is missing.
+pub(crate) fn with_rights<T, E: Error + Send + Sync + 'static>(
+    measured: Result<T, E>,
+    needs_root: fn(&E) -> bool,
+    what_for: &str,
+) -> anyhow::Result<T> {
+    measured.map_err(|error| match needs_root(&error) {
+        true => anyhow!("{error}: {what_for}; try: sudo {}", command()),
+        false => error.into(),
+    })
+}
+
+/// Prints where and when it was measured, and how to have it again.
+pub(crate) fn head(environment: &Environment, out: &mut dyn Write) -> anyhow::Result<()> {
+    let machine = machine(environment, "metal");
+    let about = format!(", on {machine}, load {:.1}", environment.load_before);
+    head_with(environment, &about, out)
+}
+
+/// The same with something else told about the machine.
+pub(crate) fn head_with(
+    environment: &Environment,
+    about: &str,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    Ok(writeln!(
+        out,
+        "{}, {} processors{about}; Linux {}; onrush {}; {}\n{}",
+        environment.cpu,
+        environment.cores.len(),
+        environment.kernel,
+        environment.version,
+        environment.date,
+        environment.command
+    )?)
+}
+
+/// What virtual machine it is, or else `metal`.
+pub(crate) fn machine(environment: &Environment, metal: &str) -> String {
+    match &environment.virtual_machine {
+        Some(host) => format!("a virtual machine ({host})"),
+        None => metal.to_owned(),
+    }
+}
+
+/// Writes pictures into a folder, which it makes where there is none.
+pub(crate) fn write_all<Name: AsRef<Path>>(
+    folder: &Path,
+    files: impl IntoIterator<Item = (Name, String)>,
+) -> anyhow::Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("can not make {}", folder.display()))?;
+    for (name, text) in files {
+        write(&folder.join(name), &text)?;
+    }
+    Ok(())
+}
+
+/// Writes a file, in place of what is there.
+pub(crate) fn write(file: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(file, text).with_context(|| {
+        format!(
+            "can not write {}; check the name and your rights",
+            file.display()
+        )
+    })
+}
+
+/// 0: all bounds were kept; 1: one was not.
+pub(crate) fn outcome(passed: bool) -> ExitCode {
+    ExitCode::from(u8::from(!passed))
+}
