@@ -1,18 +1,19 @@
 //! `onrush bench capacity`, on a terminal.
 
-use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::{Args, ValueEnum, ValueHint};
-use indicatif::ProgressBar;
-use onrush_measure::capacity::{self, CapacityRecord, FileSet, Peer, Progress, Settings};
-use onrush_measure::experiment::Record;
-use onrush_testkit::testbed::Mode;
+use clap::{Args, ValueHint};
+use onrush_measure::capacity::{
+    self, CapacityError, CapacityRecord, FileSet, Peer, Progress, Settings,
+};
 
+use crate::frame::{
+    Modes, Samples, VERSION, bar, command, head_with, outcome, with_rights, write_all,
+};
 use crate::units::{Rate, Size, Time};
 
 /// How many streams a server holds on time
@@ -27,13 +28,8 @@ pub(crate) struct Capacity {
     #[arg(long)]
     quick: bool,
 
-    /// Write all that was seen to this file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    json: Option<PathBuf>,
-
-    /// Print such a file's table, measure nothing
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    from: Option<PathBuf>,
+    #[command(flatten)]
+    samples: Samples,
 
     /// Write cpu.svg, lateness.svg and memory.svg into this directory
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -89,32 +85,19 @@ pub(crate) struct Capacity {
     peers_only: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Modes {
-    Uso,
-    SoftwareGso,
-    Both,
-}
-
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &Capacity, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let record: CapacityRecord = match &arguments.from {
-        Some(file) => Record::read(file, capacity::NAME)?,
-        None => measure(&arguments.settings()?)?,
-    };
-    if let Some(file) = &arguments.json {
-        record.write(file)?;
-    }
+    let record: CapacityRecord = arguments
+        .samples
+        .record(capacity::NAME, || measure(&arguments.settings()?))?;
     if let Some(folder) = &arguments.plots {
-        for (name, picture) in record.pictures()? {
-            let file = folder.join(format!("{name}.svg"));
-            fs::write(&file, picture)
-                .with_context(|| format!("{}: check the name and your rights", file.display()))?;
-        }
+        let pictures = record.pictures()?.into_iter();
+        let files = pictures.map(|(name, picture)| (format!("{name}.svg"), picture));
+        write_all(folder, files)?;
     }
     print(&record, out)?;
     let held = record.rows().iter().all(|row| row.held.is_some());
-    Ok(ExitCode::from(u8::from(!held)))
+    Ok(outcome(held))
 }
 
 impl Capacity {
@@ -129,17 +112,13 @@ impl Capacity {
         let peers = self.peer.iter().zip(&self.peer_url);
         let mut settings = Settings {
             rate_bps: self.rate.0,
-            bursts_ns: self.burst.iter().map(|&burst| nanos(burst)).collect(),
+            bursts_ns: self.burst.iter().map(Time::nanos).collect(),
             files: self.files,
             cache_bytes: self.cache.map(|size| size.0),
-            modes: match self.mode {
-                Modes::Uso => vec![Mode::Uso],
-                Modes::SoftwareGso => vec![Mode::SoftwareGso],
-                Modes::Both => vec![Mode::Uso, Mode::SoftwareGso],
-            },
+            modes: self.mode.modes(),
             clients_first: self.first,
             clients_max: self.max,
-            time_ns: nanos(self.time),
+            time_ns: self.time.nanos(),
             peers: peers
                 .map(|(command, url)| Peer {
                     command: command.clone(),
@@ -161,11 +140,8 @@ impl Capacity {
 }
 
 fn measure(settings: &Settings) -> anyhow::Result<CapacityRecord> {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let command = format!("onrush {}", arguments.join(" "));
-    let bar = ProgressBar::new_spinner();
-    bar.enable_steady_tick(Duration::from_millis(500));
-    let progress = |progress: Progress| {
+    let bar = bar("{spinner} {msg}");
+    let progress = move |progress: Progress| {
         let upper = progress
             .between
             .1
@@ -179,29 +155,16 @@ fn measure(settings: &Settings) -> anyhow::Result<CapacityRecord> {
         ));
     };
     let onrush = std::env::current_exe().context("find this program")?;
-    let version = env!("ONRUSH_VERSION");
-    let measured = capacity::carry_out(settings, &onrush, version, &command, progress);
-    bar.finish_and_clear();
-    match measured {
-        Err(error) if error.needs_root() => bail!(
-            "{error}: the experiment makes network namespaces and attaches an eBPF program; try: sudo {command}"
-        ),
-        measured => Ok(measured?),
-    }
+    with_rights(
+        capacity::carry_out(settings, &onrush, VERSION, &command(), progress),
+        CapacityError::needs_root,
+        "the experiment makes network namespaces and attaches an eBPF program",
+    )
 }
 
 fn print(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
-    let environment = &record.environment;
-    writeln!(
-        out,
-        "{}, {} processors; Linux {}; onrush {}; {}",
-        environment.cpu,
-        environment.cores.len(),
-        environment.kernel,
-        environment.version,
-        environment.date
-    )?;
-    writeln!(out, "{}\n", environment.command)?;
+    head_with(&record.environment, "", out)?;
+    writeln!(out)?;
     writeln!(
         out,
         "{:<34} {:>6} {:>8} {:>8} {:>6} {:>6} {:>6} {:>6} {:>7}",
@@ -252,8 +215,4 @@ fn file_set(text: &str) -> Result<FileSet, String> {
         Some(("even", n)) => Ok(FileSet::Even { files: files(n)? }),
         _ => Err(wrong()),
     }
-}
-
-fn nanos(time: Time) -> u64 {
-    u64::try_from(time.0.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -117,7 +117,7 @@ impl Paths {
 }
 
 fn measure(settings: &Settings) -> anyhow::Result<PathsRecord> {
-    let mut bar = bar_of_runs();
+    let bar = bar_of_runs();
     let progress = move |done: usize, all: usize, next: &str| bar(done as u64, all as u64, next);
     with_rights(
         paths::carry_out(settings, VERSION, &command(), progress),

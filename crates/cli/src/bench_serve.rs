@@ -89,7 +89,7 @@ impl Serve {
         let mut settings = Settings {
             sessions: self.sessions,
             rate_bps: self.rate.0,
-            burst_ns: nanos(self.burst),
+            burst_ns: self.burst.nanos(),
             keep_awake: !self.let_idle,
             modes: self.mode.modes(),
             ..Settings::default()
@@ -101,13 +101,13 @@ impl Serve {
             settings.contestants = vec![Contestant::ENGINE, Contestant::ReadSendLoop];
         }
         settings.repeats = self.repeats.unwrap_or(settings.repeats);
-        settings.measured_ns = self.time.map_or(settings.measured_ns, nanos);
+        settings.measured_ns = self.time.map_or(settings.measured_ns, |time| time.nanos());
         settings
     }
 }
 
 fn measure(settings: &Settings) -> anyhow::Result<ServeRecord> {
-    let mut bar = bar_of_runs();
+    let bar = bar_of_runs();
     let progress = move |progress: Progress| {
         let next = progress.next.map(|(mode, contestant, repeat)| {
             format!("{} {contestant}, run {}", mode.name(), repeat + 1)
@@ -280,10 +280,6 @@ fn told(verdict: &Verdict) -> String {
          {wanted} times was to be: {word}",
         ratio.median, ratio.min, ratio.max, ratio.samples
     )
-}
-
-fn nanos(time: Time) -> u64 {
-    u64::try_from(time.0.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// What the design foretold, for a reader to compare.

@@ -1,17 +1,16 @@
 //! `onrush bench soak`, on a terminal.
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use clap::{Args, ValueHint};
-use indicatif::{ProgressBar, ProgressStyle};
+use anyhow::Context;
+use clap::Args;
+use onrush_measure::capacity::CapacityError;
 use onrush_measure::capacity::soak::{self, Settings, SoakRecord};
-use onrush_measure::experiment::Record;
-use onrush_measure::load::Behaviour;
+use onrush_measure::load::{Behaviour, Progress};
 
+use crate::frame::{Samples, VERSION, bar_of_time, command, head, outcome, with_rights};
 use crate::units::Time;
 
 /// A long day of viewers in a short time
@@ -26,13 +25,8 @@ pub(crate) struct Soak {
     #[arg(long)]
     quick: bool,
 
-    /// Write all that was seen to this file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    json: Option<PathBuf>,
-
-    /// Print such a file's table, measure nothing
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    from: Option<PathBuf>,
+    #[command(flatten)]
+    samples: Samples,
 
     /// Viewers at once
     #[arg(short = 'n', long, value_name = "N", default_value_t = Settings::default().clients)]
@@ -57,14 +51,10 @@ pub(crate) struct Soak {
 
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &Soak, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let record: SoakRecord = match &arguments.from {
-        Some(file) => Record::read(file, soak::NAME)?,
-        None => measure(&arguments.settings())?,
-    };
-    if let Some(file) = &arguments.json {
-        record.write(file)?;
-    }
-    crate::frame::head(&record.environment, out)?;
+    let record: SoakRecord = arguments
+        .samples
+        .record(soak::NAME, || measure(&arguments.settings()))?;
+    head(&record.environment, out)?;
     let mut passed = true;
     for run in &record.runs {
         writeln!(
@@ -110,7 +100,7 @@ pub(crate) fn run(arguments: &Soak, out: &mut dyn Write) -> anyhow::Result<ExitC
         }
         passed &= missed.is_empty();
     }
-    Ok(ExitCode::from(u8::from(!passed)))
+    Ok(outcome(passed))
 }
 
 impl Soak {
@@ -119,10 +109,13 @@ impl Soak {
         let quick = self.quick.then_some(Time(Duration::from_secs(100)));
         Settings {
             clients: self.clients,
-            time_ns: self.time.or(quick).map_or(default.time_ns, nanos),
+            time_ns: self
+                .time
+                .or(quick)
+                .map_or(default.time_ns, |time| time.nanos()),
             behaviour: Behaviour {
-                stay_ns: nanos(self.stay),
-                seek_every_ns: nanos(self.seek_every),
+                stay_ns: self.stay.nanos(),
+                seek_every_ns: self.seek_every.nanos(),
                 ..default.behaviour
             },
             files: self.files,
@@ -132,35 +125,15 @@ impl Soak {
 }
 
 fn measure(settings: &Settings) -> anyhow::Result<SoakRecord> {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let command = format!("onrush {}", arguments.join(" "));
-    let bar = ProgressBar::new(0).with_style(
-        ProgressStyle::with_template("{elapsed_precise} {bar:30} {msg}")
-            .expect("the template is well formed"),
-    );
-    let shown = bar.clone();
-    let progress = move |progress: onrush_measure::load::Progress| {
-        shown.set_length(progress.total_ns / 1_000_000);
-        shown.set_position(progress.elapsed_ns / 1_000_000);
-        shown.set_message(format!("{} watching", progress.watching));
+    let bar = bar_of_time();
+    let progress = move |progress: Progress| {
+        let watching = format!("{} watching", progress.watching);
+        bar(progress.elapsed_ns, progress.total_ns, &watching);
     };
     let onrush = std::env::current_exe().context("find this program")?;
-    let measured = soak::carry_out(
-        settings,
-        &onrush,
-        env!("ONRUSH_VERSION"),
-        &command,
-        progress,
-    );
-    bar.finish_and_clear();
-    match measured {
-        Err(error) if error.needs_root() => bail!(
-            "{error}: the experiment makes network namespaces and attaches an eBPF program; try: sudo {command}"
-        ),
-        measured => Ok(measured?),
-    }
-}
-
-fn nanos(time: Time) -> u64 {
-    u64::try_from(time.0.as_nanos()).unwrap_or(u64::MAX)
+    with_rights(
+        soak::carry_out(settings, &onrush, VERSION, &command(), progress),
+        CapacityError::needs_root,
+        "the experiment makes network namespaces and attaches an eBPF program",
+    )
 }

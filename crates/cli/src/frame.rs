@@ -2,7 +2,7 @@
 //! was measured, pictures, and the verdict as an exit code.
 
 use std::error::Error;
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -52,12 +52,27 @@ impl Samples {
     {
         let record = match &self.from {
             Some(file) => Record::read(file, experiment)?,
-            None => measure()?,
+            None => {
+                self.check()?;
+                measure()?
+            }
         };
         if let Some(file) = &self.json {
             record.write(file)?;
         }
         Ok(record)
+    }
+
+    /// Whether the file can be written: found out before, rather than after an hour.
+    fn check(&self) -> anyhow::Result<()> {
+        if let Some(file) = &self.json {
+            let opened = File::options().create(true).append(true).open(file);
+            opened.with_context(|| {
+                let file = file.display();
+                format!("can not write {file}; name another file with --json")
+            })?;
+        }
+        Ok(())
     }
 }
 
@@ -88,7 +103,7 @@ pub(crate) fn bar(template: &str) -> ProgressBar {
 }
 
 /// A bar that is told what part is done, and what comes next.
-pub(crate) fn bar_of_parts() -> impl FnMut(f64, &str) + Send {
+pub(crate) fn bar_of_parts() -> impl Fn(f64, &str) + Send {
     let bar = bar("{bar:30} {percent} %  {elapsed}  {msg}");
     move |part, next| {
         #[allow(
@@ -102,18 +117,28 @@ pub(crate) fn bar_of_parts() -> impl FnMut(f64, &str) + Send {
 }
 
 /// The same for experiments whose parts need no names.
-pub(crate) fn bar_of_part() -> impl FnMut(f64) + Send {
-    let mut bar = bar_of_parts();
+pub(crate) fn bar_of_part() -> impl Fn(f64) + Send {
+    let bar = bar_of_parts();
     move |part| bar(part, "")
 }
 
 /// A bar that is told how many runs are done, of how many, and what comes next.
-pub(crate) fn bar_of_runs() -> impl FnMut(u64, u64, &str) + Send {
+pub(crate) fn bar_of_runs() -> impl Fn(u64, u64, &str) + Send {
     let bar = bar("{bar:30} {pos}/{len} {msg}  {elapsed}");
     move |done, all, next| {
         bar.set_length(all);
         bar.set_position(done);
         bar.set_message(next.to_owned());
+    }
+}
+
+/// A bar that is told how much of the time is over, of how much, and what goes on.
+pub(crate) fn bar_of_time() -> impl Fn(u64, u64, &str) + Send {
+    let bar = bar("{elapsed_precise} {bar:30} {msg}");
+    move |elapsed_ns, total_ns, now| {
+        bar.set_length(total_ns / 1_000_000);
+        bar.set_position(elapsed_ns / 1_000_000);
+        bar.set_message(now.to_owned());
     }
 }
 

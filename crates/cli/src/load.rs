@@ -1,14 +1,12 @@
 //! `onrush load`, on a terminal.
 
-use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::{Args, ValueEnum, ValueHint};
-use indicatif::{ProgressBar, ProgressStyle};
 use onrush_measure::experiment::{AnyRecord, Record};
 use onrush_measure::load::http::{self, HttpRecord, HttpSettings};
 use onrush_measure::load::http_report::{HttpReport, http_html, http_rows};
@@ -17,6 +15,7 @@ use onrush_measure::load::{
     self, Arrival, Behaviour, LoadError, LoadRecord, Progress, Receive, Settings,
 };
 
+use crate::frame::{VERSION, bar_of_time, command, outcome, write};
 use crate::units::{Rate, Time};
 
 /// Watch a server with many eyes, and tell how it did
@@ -188,8 +187,7 @@ pub(crate) fn run(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitC
         record.write(file)?;
     }
     if let Some(file) = &arguments.html {
-        fs::write(file, html(&record)?)
-            .with_context(|| format!("{}: check the name and your rights", file.display()))?;
+        write(file, &html(&record)?)?;
     }
     let mut passed = true;
     for run in &record.runs {
@@ -202,7 +200,7 @@ pub(crate) fn run(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitC
         }
         passed &= report.passed();
     }
-    Ok(ExitCode::from(u8::from(!passed)))
+    Ok(outcome(passed))
 }
 
 /// The same for downloads.
@@ -215,7 +213,7 @@ fn run_http(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         None => {
             let carry_out = |command: &str, progress: Box<dyn Fn(Progress)>| {
                 let settings = arguments.http_settings();
-                http::carry_out(&settings, env!("ONRUSH_VERSION"), command, progress)
+                http::carry_out(&settings, VERSION, command, progress)
             };
             with_bar("downloading", carry_out)?
         }
@@ -224,8 +222,7 @@ fn run_http(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         record.write(file)?;
     }
     if let Some(file) = &arguments.html {
-        fs::write(file, http_html(&record)?)
-            .with_context(|| format!("{}: check the name and your rights", file.display()))?;
+        write(file, &http_html(&record)?)?;
     }
     let mut passed = true;
     for run in &record.runs {
@@ -238,7 +235,7 @@ fn run_http(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         }
         passed &= report.passed();
     }
-    Ok(ExitCode::from(u8::from(!passed)))
+    Ok(outcome(passed))
 }
 
 impl Load {
@@ -251,7 +248,7 @@ impl Load {
             time_ns: common.time_ns,
             behaviour: common.behaviour,
             rate: self.rate.map(|rate| rate.0 / 8),
-            first_byte_ns_max: self.first_byte_max.map(nanos),
+            first_byte_ns_max: self.first_byte_max.as_ref().map(Time::nanos),
             evenness_min: self.evenness_min,
             pid: common.pid,
             seed: common.seed,
@@ -261,7 +258,7 @@ impl Load {
 
     fn settings(&self) -> Settings {
         let settings = Settings::new(self.urls.clone(), self.clients);
-        let or_never = |time: Option<Time>| time.map_or(0, nanos);
+        let or_never = |time: Option<Time>| time.map_or(0, |time| time.nanos());
         Settings {
             zipf: self.zipf,
             arrival: match self.arrival {
@@ -269,8 +266,8 @@ impl Load {
                 Come::AtOnce => Arrival::AtOnce,
                 Come::Poisson => Arrival::Poisson,
             },
-            ramp_ns: self.ramp.map_or(settings.ramp_ns, nanos),
-            time_ns: nanos(self.time),
+            ramp_ns: self.ramp.map_or(settings.ramp_ns, |time| time.nanos()),
+            time_ns: self.time.nanos(),
             behaviour: Behaviour {
                 seek_every_ns: or_never(self.seek_every),
                 pause_every_ns: or_never(self.pause_every),
@@ -284,7 +281,7 @@ impl Load {
                 },
             },
             port_first: self.ports,
-            lateness_ns_max: i64::try_from(nanos(self.lateness)).unwrap_or(i64::MAX),
+            lateness_ns_max: i64::try_from(self.lateness.nanos()).unwrap_or(i64::MAX),
             late_part_max: self.late_max / 100.0,
             pid: self.pid,
             seed: self.seed,
@@ -295,7 +292,7 @@ impl Load {
 
 fn carry_out(settings: &Settings) -> anyhow::Result<LoadRecord> {
     with_bar("watching", |command, progress| {
-        load::carry_out(settings, env!("ONRUSH_VERSION"), command, progress)
+        load::carry_out(settings, VERSION, command, progress)
     })
 }
 
@@ -304,24 +301,14 @@ fn with_bar<T>(
     what: &'static str,
     carry_out: impl FnOnce(&str, Box<dyn Fn(Progress)>) -> Result<T, LoadError>,
 ) -> anyhow::Result<T> {
-    let bar = ProgressBar::new(0).with_style(
-        ProgressStyle::with_template("{elapsed_precise} {bar:30} {msg}")
-            .expect("the template is well formed"),
-    );
-    let shown = bar.clone();
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let command = format!("onrush {}", arguments.join(" "));
+    let bar = bar_of_time();
     let progress = move |progress: Progress| {
-        shown.set_length(progress.total_ns / 1_000_000);
-        shown.set_position(progress.elapsed_ns / 1_000_000);
         let (watching, failed) = (progress.watching, progress.failed);
-        shown.set_message(format!("{watching} {what}, {failed} failed"));
+        bar(
+            progress.elapsed_ns,
+            progress.total_ns,
+            &format!("{watching} {what}, {failed} failed"),
+        );
     };
-    let record = carry_out(&command, Box::new(progress));
-    bar.finish_and_clear();
-    Ok(record?)
-}
-
-fn nanos(time: Time) -> u64 {
-    u64::try_from(time.0.as_nanos()).unwrap_or(u64::MAX)
+    Ok(carry_out(&command(), Box::new(progress))?)
 }

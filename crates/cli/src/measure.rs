@@ -4,17 +4,14 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum, ValueHint};
-use indicatif::{ProgressBar, ProgressStyle};
-use onrush_measure::experiment::Record;
 use onrush_measure::primitives::peer::Peer;
 use onrush_measure::primitives::{self, Entry, Group, MeasureRecord, Row, Settings};
 use onrush_measure::report::Page;
 
-use crate::report;
+use crate::frame::{Samples, VERSION, bar_of_parts, command, head, outcome, write};
 
 /// Measure what the operating system costs here
 ///
@@ -26,7 +23,7 @@ use crate::report;
 #[derive(Args, Debug)]
 pub(crate) struct Measure {
     /// Shorter and fewer: a minute
-    #[arg(long)]
+    #[arg(long, conflicts_with = "from")]
     quick: bool,
 
     /// Only these groups: cpu, memory, network, file
@@ -34,22 +31,17 @@ pub(crate) struct Measure {
         long,
         value_name = "GROUP",
         value_delimiter = ',',
+        conflicts_with = "from",
         hide_possible_values = true
     )]
     only: Vec<GroupName>,
 
-    /// Write every sample to this file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    samples: Samples,
 
     /// Write a page with tables and plots to this file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     html: Option<PathBuf>,
-
-    /// Print such a file's table, measure nothing
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
-          conflicts_with_all = ["quick", "only", "json", "system_clock"])]
-    from: Option<PathBuf>,
 
     /// Make and read files here
     ///
@@ -81,7 +73,7 @@ pub(crate) struct Measure {
     /// Tell the time by CLOCK_MONOTONIC_RAW
     ///
     /// Even if the processor has a counter of its own, which costs less to read.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "from")]
     system_clock: bool,
 }
 
@@ -109,32 +101,15 @@ pub(crate) fn run(arguments: &Measure, out: &mut dyn Write) -> anyhow::Result<Ex
         peer.serve();
         return Ok(ExitCode::SUCCESS);
     }
-    if let Some(file) = &arguments.json {
-        // Found out now, rather than after ten minutes.
-        std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(file)
-            .with_context(|| {
-                format!(
-                    "can not write {}; name another file with --json",
-                    file.display()
-                )
-            })?;
-    }
-    let record: MeasureRecord = match &arguments.from {
-        Some(file) => Record::read(file, primitives::NAME)?,
-        None => measure(arguments)?,
-    };
-    if let Some(file) = &arguments.json {
-        record.write(file)?;
-    }
+    let record: MeasureRecord = arguments
+        .samples
+        .record(primitives::NAME, || measure(arguments))?;
     if let Some(file) = &arguments.html {
-        report::write(&of_record(&record)?, file)?;
+        write(file, &of_record(&record)?.render()?)?;
     }
     print(&record, out)?;
     let is_void = |entry: &Entry| matches!(entry, Entry::Row(Row { void: Some(_), .. }));
-    Ok(ExitCode::from(u8::from(record.runs.iter().any(is_void))))
+    Ok(outcome(!record.runs.iter().any(is_void)))
 }
 
 fn of_record(record: &MeasureRecord) -> anyhow::Result<Page> {
@@ -145,31 +120,13 @@ fn of_record(record: &MeasureRecord) -> anyhow::Result<Page> {
 }
 
 fn measure(arguments: &Measure) -> anyhow::Result<MeasureRecord> {
-    // Hidden by itself where stderr is no terminal.
-    let bar = ProgressBar::new(1000).with_style(
-        ProgressStyle::with_template("{bar:30} {percent} %  {elapsed}  {msg}")
-            .expect("a constant that has been seen to work"),
-    );
-    bar.enable_steady_tick(Duration::from_millis(500));
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a part of one, in thousandths"
-    )]
-    let progress = |part: f64, what: &str| {
-        bar.set_position((part * 1000.0) as u64);
-        bar.set_message(what.to_owned());
-    };
-    let words: Vec<_> = std::env::args().skip(1).collect();
-    let command = format!("onrush {}", words.join(" "));
-    let measured = primitives::carry_out(
-        &arguments.settings(),
-        env!("ONRUSH_VERSION"),
-        &command,
-        progress,
-    );
-    bar.finish_and_clear();
-    Ok(measured?)
+    let settings = arguments.settings();
+    Ok(primitives::carry_out(
+        &settings,
+        VERSION,
+        &command(),
+        bar_of_parts(),
+    )?)
 }
 
 impl Measure {
@@ -206,7 +163,7 @@ impl GroupName {
 }
 
 fn print(record: &MeasureRecord, out: &mut dyn Write) -> anyhow::Result<()> {
-    crate::frame::head(&record.environment, out)?;
+    head(&record.environment, out)?;
     writeln!(
         out,
         "\n{:<44} {:>10} {:>10} {:>10} {:>10} {:>21}",

@@ -4,11 +4,9 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, ValueHint};
-use indicatif::{ProgressBar, ProgressStyle};
 use onrush_measure::experiment::Record;
 use onrush_measure::model::check::{Checked, ERROR_MAX, PREDICTED_MIN, checked};
 use onrush_measure::model::probe::ModelError;
@@ -16,6 +14,7 @@ use onrush_measure::model::{self, Costs, Load, ModelRecord, Settings, Term};
 use onrush_sys::group::Way;
 use onrush_sys::path::catalogue::Name;
 
+use crate::frame::{VERSION, bar_of_part, command, head, outcome};
 use crate::units::{Rate, Size, Time, within};
 
 /// Predict what each data path will cost here
@@ -80,7 +79,7 @@ pub(crate) fn run(arguments: &Predict, out: &mut dyn Write) -> anyhow::Result<Ex
     if let Some(file) = &arguments.json {
         record.write(file)?;
     }
-    crate::frame::head(&record.environment, out)?;
+    head(&record.environment, out)?;
     let costs = record
         .settings
         .modes
@@ -107,30 +106,16 @@ pub(crate) fn run(arguments: &Predict, out: &mut dyn Write) -> anyhow::Result<Ex
             record.runs.len()
         )?;
     }
-    Ok(ExitCode::from(u8::from(!passed)))
+    Ok(outcome(passed))
 }
 
 /// Carries the probes out, with a bar on stderr.
 pub(crate) fn measure(settings: &Settings) -> anyhow::Result<ModelRecord> {
-    let bar = ProgressBar::new(1000).with_style(
-        ProgressStyle::with_template("{bar:30} {percent} %  {elapsed}")
-            .expect("a constant that has been seen to work"),
-    );
-    bar.enable_steady_tick(Duration::from_millis(500));
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a part of one, in thousandths"
-    )]
-    let progress = |part: f64| bar.set_position((part * 1000.0) as u64);
-    let words: Vec<_> = std::env::args().skip(1).collect();
-    let command = format!("onrush {}", words.join(" "));
-    let version = env!("ONRUSH_VERSION");
-    let measured = model::probe::carry_out(settings, version, &command, progress);
-    bar.finish_and_clear();
+    let measured = model::probe::carry_out(settings, VERSION, &command(), bar_of_part());
     match measured {
         Err(ModelError::Testbed(error)) if error.is_not_permitted() => bail!(
-            "{error}: the probes send in network namespaces of their own; try: sudo {command}, or --from FILE"
+            "{error}: the probes send in network namespaces of their own; try: sudo {}, or --from FILE",
+            command()
         ),
         measured => Ok(measured?),
     }

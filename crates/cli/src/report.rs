@@ -1,13 +1,13 @@
 //! `onrush report`: all measurements of a directory on one page.
 
-use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::{Args, ValueHint};
-use onrush_measure::report::{self, Page};
+use onrush_measure::report;
+
+use crate::frame::write;
 
 /// Join the results of measurements into one page
 ///
@@ -29,22 +29,8 @@ pub(crate) struct Report {
 pub(crate) fn run(arguments: &Report, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let page = report::of_folder(&arguments.dir)?;
     match &arguments.html {
-        Some(file) => write(&page, file)?,
+        Some(file) => write(file, &page.render()?)?,
         None => out.write_all(page.render()?.as_bytes())?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Writes a page to a file, in place of what is there.
-///
-/// # Errors
-///
-/// If it can not be written.
-pub(crate) fn write(page: &Page, file: &Path) -> anyhow::Result<()> {
-    fs::write(file, page.render()?).with_context(|| {
-        format!(
-            "can not write {}; check the name and your rights",
-            file.display()
-        )
-    })
 }

@@ -19,6 +19,13 @@ pub(crate) struct Rate(pub(crate) u64);
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Time(pub(crate) Duration);
 
+impl Time {
+    /// In nanoseconds; as many as there are, if it is longer than five centuries.
+    pub(crate) fn nanos(&self) -> u64 {
+        u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
 /// The largest unit comes last. Those after the gap are read but not printed.
 struct Scale {
     printed: &'static [(&'static str, u64)],

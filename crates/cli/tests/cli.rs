@@ -495,3 +495,17 @@ fn results_become_a_page_and_are_compared() {
     let nothing = onrush(&["report", "/none"]);
     assert_eq!(nothing.status.code(), Some(2));
 }
+
+#[test]
+fn an_experiment_whose_samples_can_not_be_kept_does_not_begin() {
+    for experiment in [&["bench", "http"][..], &["measure"]] {
+        let asked = [experiment, &["--quick", "--json", "/none/samples.json"]].concat();
+        let refused = onrush(&asked);
+        assert_eq!(refused.status.code(), Some(2));
+        let said = text(&refused.stderr);
+        assert!(
+            said.contains("can not write /none/samples.json; name another file"),
+            "{said}"
+        );
+    }
+}
