@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use socket2::{Domain, Socket, Type};
 
 /// One connection.
@@ -255,6 +256,8 @@ impl Ports {
                     for socket in [&rtp, &rtcp] {
                         socket.set_read_timeout(Some(WAIT_MAX))?;
                     }
+                    // Nothing is to be lost while a busy machine lets nobody read; others than root have less room.
+                    set_socket_recv_buffer_size_force(&rtp, RECEIVE_BUFFER_BYTES).ok();
                     return Ok(Self { rtp, rtcp });
                 }
                 Err(error) => last = error,
@@ -306,7 +309,8 @@ pub fn rtcp_types(mut datagram: &[u8]) -> Vec<u8> {
 }
 
 /// The longest wait for a server that says nothing. Long, because it only ends tests that fail.
-pub const WAIT_MAX: Duration = Duration::from_secs(20);
+pub const WAIT_MAX: Duration = Duration::from_secs(60);
+const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
 /// Calls again what a signal interrupted. A ring of this process may wake any of its threads so (task work of
 /// io_uring), and a read with a time-out is not restarted (signal(7)).
