@@ -476,9 +476,11 @@ mod tests {
             assert!(matches!(map(), Err(MemoryError::Map { .. })));
             return;
         }
-        // Other tests may take some of the pages meanwhile, and give them back.
-        let mapped = (0..200).find_map(|_| {
+        // Other tests may take some of the pages meanwhile, and give them back; and where memory lies in pieces the
+        // kernel may not find all of them at the first attempt.
+        let mapped = (0..2000).find_map(|_| {
             std::thread::sleep(std::time::Duration::from_millis(5));
+            std::fs::write(POOL, (before + 4).to_string()).ok()?;
             map().ok()
         });
         std::fs::write(POOL, before.to_string()).expect("as before");

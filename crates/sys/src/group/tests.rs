@@ -17,7 +17,7 @@ fn ways() -> Vec<Way> {
 
 fn bind(address: &str) -> UdpSocket {
     let socket = UdpSocket::bind(address).expect("loopback");
-    let limit = Some(Duration::from_secs(5));
+    let limit = Some(Duration::from_secs(60));
     socket.set_read_timeout(limit).expect("a time-out");
     socket
 }

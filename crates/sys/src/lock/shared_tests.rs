@@ -281,11 +281,11 @@ fn what_a_killed_process_pinned_is_given_back() {
     assert!(matches!(error, LockError::Limit { .. }), "{error}");
     peer.kill();
     // The kernel takes a dead process's rings apart a little later.
-    let again = (0..500).find_map(|_| {
+    let again = (0..6000).find_map(|_| {
         std::thread::sleep(std::time::Duration::from_millis(10));
         lock().ok()
     });
-    assert!(again.is_some(), "five seconds later it is still pinned");
+    assert!(again.is_some(), "a minute later it is still pinned");
 }
 
 /// Processes that lock and unlock overlapping parts at random, each against its own model; some are killed.
