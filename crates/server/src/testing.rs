@@ -110,13 +110,14 @@ pub(crate) fn store(chunks: usize, faults: Faults) -> Store {
 
 /// Waits, not for ever, until `true`.
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..5000 {
-        if is_so() {
-            return;
-        }
+    let give_up = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !is_so() {
+        assert!(
+            std::time::Instant::now() < give_up,
+            "waited a minute in vain until {what}"
+        );
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
-    panic!("waited 10 s in vain until {what}");
 }
 
 /// Runs a future to its end on this thread.

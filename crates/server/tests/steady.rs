@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use onrush_server::config::Config;
 use onrush_server::data::Data;
@@ -70,27 +70,32 @@ fn streams_that_play_allocate_nothing() {
             data.open(&media, 7, socket).expect("a stream")
         })
         .collect();
+    // Every chunk of the file is built before the counting.
+    let first = &streams[0];
+    for packet in (0..media.plan(7).rtp_packets()).step_by(20) {
+        runtime.block_on(first.prepare(packet)).expect("its chunk");
+    }
     for (i, stream) in (0..).zip(&streams) {
-        // At different places, so that every chunk is read from in turn, and built before the counting.
+        // At different places, so that every chunk is read from in turn.
         let from = i * 40;
         runtime.block_on(stream.prepare(from)).expect("its chunk");
         stream
             .play(from, None, Duration::from_millis(i % 20))
             .expect("played");
     }
-    // Long enough for every chunk of the file that will be read below to be built.
-    let first = &streams[0];
-    runtime.block_on(first.prepare(2000)).expect("a chunk");
-    std::thread::sleep(Duration::from_millis(1500));
+    let wait_until = |is_so: &dyn Fn() -> bool| {
+        let give_up = Instant::now() + Duration::from_secs(60);
+        while !is_so() {
+            assert!(Instant::now() < give_up, "it does not play");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    wait_until(&|| streams.iter().all(|stream| stream.snapshot().packets > 100));
 
     let built = data.store().counters().chunks_built.load(Ordering::Relaxed);
     let (packets, allocations) = (first.snapshot().packets, ALLOCATIONS.load(Ordering::SeqCst));
-    std::thread::sleep(Duration::from_millis(1500));
+    wait_until(&|| first.snapshot().packets > packets + 400);
     let allocated = ALLOCATIONS.load(Ordering::SeqCst) - allocations;
-    assert!(
-        first.snapshot().packets > packets + 100,
-        "it plays all the while"
-    );
     let built = data.store().counters().chunks_built.load(Ordering::Relaxed) - built;
     assert_eq!(allocated, 0, "while {built} chunks were built");
 }

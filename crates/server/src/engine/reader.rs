@@ -235,7 +235,7 @@ mod tests {
         let pin = block_on(
             store
                 .shared()
-                .fetch(&test.source, last, Duration::from_secs(5)),
+                .fetch(&test.source, last, Duration::from_secs(60)),
         );
         store.shared().pool().unpin(pin.expect("built"));
         let counters = store.shared().counters();

@@ -17,7 +17,7 @@ use super::shared::{LATENESS_BUCKET_NS, LATENESS_FIRST_NS};
 use super::*;
 use crate::testing::{CHUNK_BYTES, TestSource, block_on, store, wait_until};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Rig {
     engines: Engines,
@@ -50,11 +50,15 @@ fn config() -> EngineConfig {
 fn sockets() -> (UdpSocket, UdpSocket) {
     let receiver = UdpSocket::bind("127.0.0.1:0").expect("loopback");
     receiver
-        .set_read_timeout(Some(Duration::from_secs(5)))
+        .set_read_timeout(Some(PATIENCE))
         .expect("a time-out");
-    socket2::SockRef::from(&receiver)
-        .set_recv_buffer_size(4 << 20)
-        .expect("a large buffer");
+    // Nothing is to be lost while a busy machine lets nobody read; others than root have less room.
+    let bytes = 16 << 20;
+    if rustix::net::sockopt::set_socket_recv_buffer_size_force(&receiver, bytes).is_err() {
+        socket2::SockRef::from(&receiver)
+            .set_recv_buffer_size(bytes)
+            .expect("a large buffer");
+    }
     let sender = UdpSocket::bind("127.0.0.1:0").expect("loopback");
     sender
         .connect(receiver.local_addr().expect("bound"))
@@ -141,7 +145,8 @@ fn a_cache_of_one_chunk_loses_nothing() {
 
 #[test]
 fn pause_and_resume_lose_and_repeat_nothing() {
-    let test = TestSource::lasting(900);
+    // Longer than the pauses take to be asked for.
+    let test = TestSource::lasting(4000);
     let images = test.images();
     let rig = rig(config());
     let (stream, receiver) = rig.open(&test);
@@ -261,13 +266,13 @@ fn packets_keep_their_pace() {
     // The last burst is due 20 ms before the end. Far too fast is a bug; slow may be the machine.
     assert!(took_ns > 900_000_000, "{took_ns} ns for a second");
     let snapshot = stream.snapshot();
-    assert!(snapshot.lateness_mean_ns < 400_000_000, "{snapshot:?}");
+    // After half a second's lag the clock is moved: more is no machine's.
+    assert!(snapshot.lateness_mean_ns < 1_000_000_000, "{snapshot:?}");
 }
 
 #[test]
 fn crossings_do_not_grow_with_the_number_of_streams() {
     let test = TestSource::lasting(1500);
-    let mut crossings = Vec::new();
     for streams in [8, 256] {
         let rig = rig(config());
         let open: Vec<_> = (0..streams).map(|_| rig.open(&test)).collect();
@@ -276,21 +281,31 @@ fn crossings_do_not_grow_with_the_number_of_streams() {
             let delay = Duration::from_millis(50 + i % 4 * 5);
             stream.play(0, None, delay).expect("played");
         }
-        let before = rig.worker().crossings.load(Ordering::Relaxed);
+        let now = || {
+            let WorkerShared {
+                crossings, ticks, ..
+            } = rig.worker();
+            [crossings, ticks].map(|count| count.load(Ordering::Relaxed))
+        };
+        let (before, since) = (now(), Instant::now());
         block_on(open[0].0.ended());
-        crossings.push(rig.worker().crossings.load(Ordering::Relaxed) - before);
+        let [crossings, ticks] = [0, 1].map(|i| now()[i] - before[i]);
+        // One a tick, of which there are 200 a second, fewer if some come late; and some to spare.
+        let ticks_max = since.elapsed().as_millis() / 5 + 10;
+        assert!(
+            u128::from(ticks) <= ticks_max,
+            "{ticks} of {ticks_max} ticks"
+        );
+        assert!(
+            crossings <= ticks + ticks / 10 + 10,
+            "{crossings} in {ticks} ticks"
+        );
         let trains = rig.worker().trains.load(Ordering::Relaxed);
         assert!(
             trains >= streams * 70,
             "{trains} trains of {streams} streams"
         );
     }
-    // One a tick: 200 a second at the most, and some to spare for a noisy machine.
-    assert!(
-        crossings[1] <= crossings[0] + crossings[0] / 2,
-        "{crossings:?}"
-    );
-    assert!(crossings[0] > 100, "{crossings:?}");
 }
 
 #[test]
@@ -374,7 +389,7 @@ fn a_full_cache_is_said_before_anything_is_promised() {
     let held: Vec<_> = (0..2)
         .map(|i| {
             let source = &tests[i].source;
-            block_on(rig.store.shared().fetch(source, 0, Duration::from_secs(5))).expect("built")
+            block_on(rig.store.shared().fetch(source, 0, PATIENCE)).expect("built")
         })
         .collect();
     let (stream, _receiver) = rig.open(&tests[2]);
@@ -390,7 +405,7 @@ fn a_full_cache_is_said_before_anything_is_promised() {
     );
     held.into_iter()
         .for_each(|pin| rig.store.shared().pool().unpin(pin));
-    block_on(stream.prepare(0)).expect("there is room now");
+    wait_until("there is room now", || block_on(stream.prepare(0)).is_ok());
     drop(stream);
     wait_until("the prepared chunk is free", || {
         rig.store.shared().pool().chunks_in_use() == 0
@@ -768,7 +783,7 @@ fn a_file_whose_clock_runs_wild_is_held_to_the_rate_limit() {
 /// What is caught up with is late, every burst of it, and not only the first.
 #[test]
 fn a_stall_makes_all_bursts_late_that_were_due_in_it() {
-    let test = TestSource::lasting(1000);
+    let test = TestSource::lasting(2000);
     let stall = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&stall);
     let rig = rig(EngineConfig {
@@ -929,7 +944,7 @@ fn a_kernel_that_takes_no_batch_is_asked_again_but_not_in_a_spin() {
     let (stream, receiver) = rig.open(&test);
     stream.play(0, None, Duration::ZERO).expect("played");
     wait_until("it was asked for long", || {
-        since.elapsed() > Duration::from_millis(100)
+        since.elapsed() > Duration::from_millis(100) && refused.load(Ordering::Relaxed) > 1
     });
     let asked = refused.load(Ordering::Relaxed) as u128;
     let asked_max = since.elapsed().as_nanos() / u128::from(worker::REFUSED_PAUSE_NS) + 2;
@@ -1243,8 +1258,10 @@ fn a_kernel_that_refuses_for_long_ends_the_stream() {
     let (stream, _receiver) = rig.open(&test);
     stream.play(0, None, Duration::ZERO).expect("played");
     std::thread::sleep(Duration::from_millis(300));
+    wait_until("packets are refused", || {
+        stream.snapshot().packets_refused > 0
+    });
     assert_eq!(stream.snapshot().packets, 0);
-    assert!(stream.snapshot().packets_refused > 0);
     errno.store(0, Ordering::Relaxed);
     wait_until("it goes on as soon as it may", || {
         stream.snapshot().packets > 0

@@ -92,10 +92,10 @@ mod tests {
 
     const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-    /// Some ports that are free just now, one after the other.
-    fn free_ports() -> (u16, u16) {
+    /// Some ports from there on that are free just now, one after the other. No two tests look in the same place.
+    fn free_ports(from: u16) -> (u16, u16) {
         let taken = |port| std::net::TcpListener::bind((LOCAL, port)).is_err();
-        let first = (30_000..60_000)
+        let first = (from..from + 900)
             .step_by(3)
             .find(|&port| (port..port + 3).all(|p| !taken(p)));
         first.map(|first| (first, first + 2)).unwrap()
@@ -103,7 +103,7 @@ mod tests {
 
     #[tokio::test]
     async fn ports_are_those_of_the_range_and_no_others() {
-        let ports = free_ports();
+        let ports = free_ports(30_000);
         let taken: Vec<_> = (0..3)
             .map(|_| Data::listen(LOCAL, ports).unwrap())
             .collect();
@@ -116,7 +116,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_client_itself_is_taken() {
-        let (data, address) = Data::listen(LOCAL, free_ports()).unwrap();
+        let (data, address) = Data::listen(LOCAL, free_ports(31_000)).unwrap();
         let stranger = TcpSocket::new_v4().unwrap();
         stranger.bind("127.0.0.9:0".parse().unwrap()).unwrap();
         let stranger = stranger.connect(address).await.unwrap();

@@ -253,7 +253,8 @@ mod tests {
     #[test]
     fn sockets_are_open_where_they_are_said_to_be() {
         let input: Input = "127.0.0.1:1".parse().unwrap();
-        let somewhere = UdpSocket::bind("127.0.0.1:0")
+        // Where no other test takes over the port.
+        let somewhere = UdpSocket::bind("127.83.0.1:0")
             .unwrap()
             .local_addr()
             .unwrap();

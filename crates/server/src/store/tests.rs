@@ -10,7 +10,7 @@ use super::builder::READ_BYTES_MAX;
 use super::*;
 use crate::testing::{CHUNK_BYTES, TestFile, TestSource, block_on, store, wait_until};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn counter(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)

