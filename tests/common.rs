@@ -152,6 +152,15 @@ impl Site {
     }
 }
 
+/// Waits for what takes moments.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let give_up = Instant::now() + LONG;
+    while !is_so() {
+        assert!(Instant::now() < give_up, "waited in vain until {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Connects from the receiving side to one of the server's addresses.
 pub fn connect(testbed: &Testbed, server: IpAddr) -> Client {
     let address = SocketAddr::from((server, RTSP_PORT));

@@ -14,7 +14,7 @@ use onrush_testkit::{require_programs, require_root};
 use onrush_wire::rtp::Header;
 
 use common::{LONG, Viewer};
-use relay_site::{Site, Stopper, rtp, transport_stream};
+use relay_site::{Site, Stopper, rtp, send_all, transport_stream};
 
 mod common;
 mod relay_site;
@@ -80,8 +80,7 @@ fn ffmpeg_plays_to_players_and_plain_receivers_while_others_come_and_go() {
                 );
             }
             stop.store(true, Ordering::Relaxed);
-            let rounds = churn.join().unwrap();
-            assert!(rounds >= 2, "{rounds} rounds");
+            churn.join().unwrap();
             assert!(
                 got.iter().all(|&packets| packets > 20),
                 "{output}: gst-launch got {got:?} transport packets"
@@ -118,14 +117,15 @@ fn ffmpeg(site: &Site, output: &str) -> Process {
     Process::start(command.args(["-f", format, url])).unwrap()
 }
 
-/// 500 members, all of whom come, are replaced and go, again and again. How often they did.
-fn come_and_go(site: &Site, stop: &AtomicBool) -> u32 {
+/// 500 members, all of whom come, are replaced and go, again and again.
+fn come_and_go(site: &Site, stop: &AtomicBool) {
     let list = |from: u16| -> String {
         let members = (0..500).map(|i| format!("10.77.0.2:{}", from + i));
         serde_json::json!({ "members": members.collect::<Vec<_>>() }).to_string()
     };
     let mut rounds = 0;
-    while !stop.load(Ordering::Relaxed) {
+    // Twice at least, however soon the others have seen enough.
+    while !stop.load(Ordering::Relaxed) || rounds < 2 {
         let path = "/sources/live/members";
         let sent = site.ask("GET", "/sources/live", "").1["sent"]["packets"].as_u64();
         assert_eq!(site.ask("POST", path, &list(30_000)).0, 200);
@@ -142,7 +142,6 @@ fn come_and_go(site: &Site, stop: &AtomicBool) -> u32 {
         }
         rounds += 1;
     }
-    rounds
 }
 
 /// What ffprobe says of a stream.
@@ -238,9 +237,7 @@ fn players_get_headers_where_there_are_none_and_their_own_where_there_are() {
         site.wait_for("the player", |source| source["players"] == 1);
         // Once as it is, once with headers of ours.
         let sent: Vec<_> = (10..20).map(|i| rtp(i, 1328)).collect();
-        for packet in &sent {
-            source.send(packet).unwrap();
-        }
+        send_all(&source, &sent);
         let has_both = |capture: &Capture| capture.rtp.len() >= 10 && !capture.rtcp.is_empty();
         assert!(
             viewer.receiver.wait_until(LONG, has_both),
@@ -252,9 +249,7 @@ fn players_get_headers_where_there_are_none_and_their_own_where_there_are() {
             "ipv4 {is_ipv4}"
         );
         let ts = transport_stream(3);
-        for _ in 0..10 {
-            source.send(&ts).unwrap();
-        }
+        send_all(&source, &vec![ts.clone(); 10]);
         assert!(
             viewer
                 .receiver
@@ -294,7 +289,7 @@ fn a_player_that_vanishes_leaves_at_its_time_out_and_a_stop_is_told() {
         "--rtsp",
         "10.77.0.1:8554",
         "--session-timeout",
-        "1s",
+        "5s",
     ]);
     site.source(true).send(&rtp(1, 1328)).unwrap();
     site.wait_for("the source", |source| source["state"] == "live");

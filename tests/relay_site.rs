@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use onrush_testkit::netns::Netns;
 use onrush_testkit::process::Process;
-use onrush_testkit::testbed::{Mode, Options, RCV_IPV4, RCV_IPV6, SND_IPV4, SND_IPV6, Testbed};
+use onrush_testkit::testbed::{
+    Mode, Options, RCV_IPV4, RCV_IPV6, SND_IPV4, SND_IPV6, Testbed, stay_on_one_processor,
+};
 use onrush_wire::rtp::Header;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
@@ -149,6 +151,18 @@ pub fn rtp(sequence: u16, bytes: usize) -> Vec<u8> {
     let mut packet = header.to_bytes().to_vec();
     packet.extend((0..bytes - packet.len()).map(|i| (i ^ usize::from(sequence)).to_le_bytes()[0]));
     packet
+}
+
+/// Sends these in their order.
+pub fn send_all(source: &UdpSocket, packets: &[Vec<u8>]) {
+    // On a thread of its own: who is started by this one is to run where it likes.
+    let send = || {
+        stay_on_one_processor();
+        for packet in packets {
+            source.send(packet).unwrap();
+        }
+    };
+    thread::scope(|scope| scope.spawn(send).join()).unwrap();
 }
 
 /// What arrives, in order, until so many have.
