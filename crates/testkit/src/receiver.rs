@@ -43,7 +43,15 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     capture: Capture,
-    finished: bool,
+    end: Option<(End, Instant)>,
+}
+
+/// When collecting ends.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    AtOnce,
+    /// When nothing more is there.
+    Drained,
 }
 
 impl Receiver {
@@ -87,10 +95,19 @@ impl Receiver {
         std::mem::take(&mut self.shared.lock().capture)
     }
 
-    /// Stops listening and hands over what has arrived.
+    /// Stops listening and hands over what has arrived, that too which nobody has come to collect yet.
     #[must_use]
-    pub fn finish(self) -> Capture {
+    pub fn finish(mut self) -> Capture {
+        self.stop(End::Drained);
         self.take()
+    }
+
+    fn stop(&mut self, end: End) {
+        self.shared.lock().end = Some((end, Instant::now()));
+        for thread in self.threads.drain(..) {
+            // A collector's panic is lost in a panic of the test's, and shows as missing packets else.
+            drop(thread.join());
+        }
     }
 
     /// The even port; RTCP is the next.
@@ -102,11 +119,7 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        self.shared.lock().finished = true;
-        for thread in self.threads.drain(..) {
-            // A collector's panic is lost in a panic of the test's, and shows as missing packets else.
-            drop(thread.join());
-        }
+        self.stop(End::AtOnce);
     }
 }
 
@@ -135,8 +148,11 @@ impl Shared {
             let received = socket.recv(&mut buffer);
             let arrival_ns = self.epoch.elapsed().as_nanos();
             let mut state = self.lock();
-            if state.finished {
-                return;
+            match state.end {
+                Some((End::AtOnce, _)) => return,
+                // Whoever goes on sending is not waited for.
+                Some((_, since)) if received.is_err() || since.elapsed() > DRAIN_MAX => return,
+                _ => {}
             }
             // A time-out, or the ICMP echo of a report that we sent to a port closed since.
             let Ok(bytes) = received else { continue };
@@ -167,6 +183,7 @@ impl Shared {
 }
 
 const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
+const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// What one receiver holds at the most.
 const CAPTURE_BYTES_MAX: usize = 1 << 30;
 
