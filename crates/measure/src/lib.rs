@@ -26,5 +26,6 @@ pub mod primitives;
 pub mod relay;
 pub mod report;
 pub mod serve;
+pub mod setup;
 pub mod stats;
 mod window;

@@ -20,7 +20,6 @@ use onrush_server::relay::{
 };
 use onrush_sys::clock::{monotonic_ns, sleep_until_ns};
 use onrush_sys::group::Way;
-use onrush_sys::thread::pin_to;
 use onrush_testkit::sink::{Sink, SinkError};
 use onrush_testkit::testbed::{
     Mode, Options, RCV_DEVICE, RCV_IPV4, SND_DEVICE, SND_IPV4, Testbed, TestbedError,
@@ -32,6 +31,7 @@ use thiserror::Error;
 use crate::experiment::{Environment, Record};
 use crate::histogram::Histogram;
 use crate::machine::{Awake, core_times, cpu_ns_of_all, threads_named};
+use crate::setup::{CoresError, SystemError, on_core, system, two_cores};
 use crate::stats::ratio;
 
 /// Its name on the command line and in files.
@@ -128,11 +128,8 @@ pub enum RelayBenchError {
     #[error("{0}")]
     Settings(String),
     /// There is nothing to leave the rest of the work to.
-    #[error("needs two processors, one for the relay alone; this process may use {cores}")]
-    Cores {
-        /// How many it may use.
-        cores: usize,
-    },
+    #[error(transparent)]
+    Cores(#[from] CoresError),
     /// No network to send on.
     #[error(transparent)]
     Testbed(#[from] TestbedError),
@@ -143,13 +140,8 @@ pub enum RelayBenchError {
     #[error(transparent)]
     Relay(#[from] RelayError),
     /// The system refused something else.
-    #[error("{what}: {source}")]
-    System {
-        /// What was tried.
-        what: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    System(#[from] SystemError),
 }
 
 /// Carries the experiment out. `progress` hears of the part that is done.
@@ -164,39 +156,28 @@ pub fn carry_out(
     mut progress: impl FnMut(f64) + Send,
 ) -> Result<RelayRecord, RelayBenchError> {
     settings.check()?;
+    let (rest, core) = two_cores("the relay")?;
     let mut environment = Environment::here(version, command);
-    let cores = environment.cores.clone();
-    let [rest, .., core] = *cores.as_slice() else {
-        let cores = cores.len();
-        return Err(RelayBenchError::Cores { cores });
-    };
     environment.network = format!(
         "veth pair, arrivals by a thread of the kernel on the relay's processor, sink at tc ingress; {}",
         settings.mode.name()
     );
-    // On a thread of its own: whatever it starts stays on its processor.
-    thread::scope(|scope| {
-        let experiment = scope.spawn(|| {
-            pin_to(rest).map_err(system("pin the experiment to a processor"))?;
-            let mut record = Record::new(NAME, environment, settings.clone());
-            let turns = settings.repeats as usize * settings.cases.len();
-            for turn in 0..turns {
-                progress(ratio(turn as u64, turns as u64));
-                let case = turn % settings.cases.len();
-                let repeat = u32::try_from(turn / settings.cases.len()).unwrap_or(u32::MAX);
-                // The kernel's own threads are of no session, and would have to share the processor with whoever keeps
-                // it awake (sched(7), autogroups), however low his priority.
-                let is_kept = settings.keep_awake && !settings.cases[case].is_in_kernel();
-                let awake = is_kept.then(|| Awake::keep(core)).transpose();
-                let awake = awake.map_err(system("start a thread"))?;
-                let run = run(settings, case, repeat, core, awake.as_ref())?;
-                record.runs.push(run);
-            }
-            Ok(record)
-        });
-        experiment
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    on_core(rest, || {
+        let mut record = Record::new(NAME, environment, settings.clone());
+        let turns = settings.repeats as usize * settings.cases.len();
+        for turn in 0..turns {
+            progress(ratio(turn as u64, turns as u64));
+            let case = turn % settings.cases.len();
+            let repeat = u32::try_from(turn / settings.cases.len()).unwrap_or(u32::MAX);
+            // The kernel's own threads are of no session, and would have to share the processor with whoever keeps
+            // it awake (sched(7), autogroups), however low his priority.
+            let is_kept = settings.keep_awake && !settings.cases[case].is_in_kernel();
+            let awake = is_kept.then(|| Awake::keep(core)).transpose();
+            let awake = awake.map_err(system("start a thread"))?;
+            let run = run(settings, case, repeat, core, awake.as_ref())?;
+            record.runs.push(run);
+        }
+        Ok(record)
     })
 }
 
@@ -541,10 +522,6 @@ impl fmt::Display for Case {
         let delay_ms = self.delay_ns / 1_000_000;
         write!(f, "{:>6} {way:>9} {delay_ms:>3} ms", self.receivers)
     }
-}
-
-fn system(what: &'static str) -> impl Fn(io::Error) -> RelayBenchError {
-    move |source| RelayBenchError::System { what, source }
 }
 
 /// Of the kernel's threads that take in what arrives at the relay's device.

@@ -18,7 +18,7 @@ fn a_few_sessions_are_served_and_counted_in_both_modes() {
     };
     let mut told = Vec::new();
     let record = match serve::carry_out(&settings, "test", "onrush bench serve", |p| told.push(p)) {
-        Err(ServeError::Cores { .. }) => return skip::record("needs two processors"),
+        Err(ServeError::Cores(_)) => return skip::record("needs two processors"),
         record => record.unwrap(),
     };
     for &mode in &settings.modes {

@@ -12,12 +12,12 @@ mod senders;
 mod watch;
 
 use std::fmt;
-use std::io;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::experiment::{Environment, Record};
+use crate::setup::{CoresError, SystemError};
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "cue";
@@ -158,21 +158,12 @@ pub struct Run {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CueError {
-    /// A system call failed.
-    #[error("can not {action}: {source}")]
-    System {
-        /// What was tried.
-        action: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
+    /// The system refused something else.
+    #[error("can not {0}")]
+    System(#[from] SystemError),
     /// Senders and receivers need a processor each.
-    #[error("the experiment needs two processors, and this process may use one (taskset -p)")]
-    OneProcessor,
-}
-
-pub(crate) fn system(action: &'static str) -> impl FnOnce(io::Error) -> CueError {
-    move |source| CueError::System { action, source }
+    #[error(transparent)]
+    Cores(#[from] CoresError),
 }
 
 impl Settings {

@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::fs::advise_done;
-use onrush_sys::thread::{allowed_cores, keep_off, raise_open_files_limit};
+use onrush_sys::thread::{keep_off, raise_open_files_limit};
 
 use super::senders::{self, Progress, Task};
 use super::watch::{Metering, Receivers, switches};
-use super::{Cell, CueError, Run, Set, Settings, TRANSFERS_MAX, system};
+use super::{Cell, CueError, Run, Set, Settings, TRANSFERS_MAX};
 use crate::machine::{cpu_ns_of_all, threads_named};
+use crate::setup::{system, two_cores};
 
 /// From the first byte to the measured stretch: sockets have found their sizes, schedules have settled.
 const WARM_UP: Duration = Duration::from_millis(300);
@@ -47,10 +48,7 @@ struct Reading {
 impl Stage {
     pub(super) fn set_up(settings: &Settings) -> Result<Self, CueError> {
         raise_open_files_limit();
-        let cores = allowed_cores();
-        let [first, .., last] = cores[..] else {
-            return Err(CueError::OneProcessor);
-        };
+        let (first, last) = two_cores("the senders")?;
         keep_off(&[last]);
         let film = |bytes| film(bytes).map_err(system("write a file of 1 GiB to /var/tmp"));
         Ok(Self {
@@ -188,6 +186,8 @@ fn film(bytes: u64) -> io::Result<Arc<File>> {
 
 #[cfg(test)]
 mod tests {
+    use onrush_sys::thread::allowed_cores;
+
     use super::super::Contestant;
     use super::*;
 

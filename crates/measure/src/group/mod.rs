@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::experiment::{Environment, Record};
+use crate::setup::SystemError;
 use run::Bench;
 use slicing::{Point, SliceError};
 
@@ -141,13 +142,8 @@ pub enum BenchError {
     #[error(transparent)]
     Slice(#[from] SliceError),
     /// The system refused something else.
-    #[error("{operation}: {source}")]
-    System {
-        /// What was tried.
-        operation: &'static str,
-        /// What it said.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    System(#[from] SystemError),
     /// A way is not known.
     #[error("{0}")]
     Way(String),

@@ -14,6 +14,7 @@ use onrush_testkit::testbed::{
 };
 
 use super::{BenchError, CONNECTED, Change, GroupRun, Load, PLAIN, Run, Settings};
+use crate::setup::{network, system};
 use crate::stats::ratio;
 
 /// The port of the first member at the sink.
@@ -64,10 +65,7 @@ impl<'a> Bench<'a> {
         let sink = Sink::attach_seldom_looking(&testbed.rcv, RCV_DEVICE, ports, LOOK_EVERY)?;
         // The last: interrupts go to the first as a rule.
         let core = *allowed_cores().last().expect("this runs on one");
-        pin_to(core).map_err(|source| BenchError::System {
-            operation: "pin the sender to a processor",
-            source,
-        })?;
+        pin_to(core).map_err(system("pin the sender to a processor"))?;
         Ok(Self {
             settings,
             ways,
@@ -78,17 +76,7 @@ impl<'a> Bench<'a> {
 
     /// The sending device and what it does in hardware, or here in nobody's.
     pub(super) fn network(&self) -> Result<String, BenchError> {
-        let features = self.testbed.snd.tool("ethtool", ["-k", SND_DEVICE]);
-        let features = features.map_err(TestbedError::from)?.stdout;
-        let text = String::from_utf8_lossy(&features);
-        let on = text
-            .lines()
-            .filter_map(|line| line.trim().strip_suffix(": on"));
-        let on: Vec<_> = on.filter(|name| name.starts_with("tx-")).collect();
-        Ok(format!(
-            "veth pair, sink at tc ingress of its far end; {}",
-            on.join(" ")
-        ))
+        Ok(network(&self.testbed, &["tx-"])?)
     }
 
     pub(super) fn run_all(
@@ -150,10 +138,7 @@ impl<'a> Bench<'a> {
 
     fn open(&self, way: Way, case: Case) -> Result<Group, BenchError> {
         let socket = self.testbed.snd.run(|| UdpSocket::bind((SND_IPV4, 0)));
-        let socket = socket.map_err(|source| BenchError::System {
-            operation: "open a socket",
-            source,
-        })?;
+        let socket = socket.map_err(system("open a socket"))?;
         let options = Options {
             way: Some(way),
             members_max: usize::from(case.members),
@@ -227,7 +212,6 @@ impl<'a> Bench<'a> {
 impl Bench<'_> {
     /// One receiver, and no group: what a group of one is compared with.
     fn run_plain(&mut self, way: &str, case: Case, repeat: u32) -> Result<GroupRun, BenchError> {
-        let system = |operation| move |source| BenchError::System { operation, source };
         let socket = self.testbed.snd.run(|| UdpSocket::bind((SND_IPV4, 0)));
         let socket = socket.map_err(system("open a socket"))?;
         let to = self.members(0, 1)[0];
@@ -345,8 +329,5 @@ fn settle(sink: &Sink) -> Result<Counts, BenchError> {
         before = now;
     }
     let source = io::Error::from(io::ErrorKind::TimedOut);
-    Err(BenchError::System {
-        operation: "wait for the sink",
-        source,
-    })
+    Err(system("wait for the sink")(source).into())
 }

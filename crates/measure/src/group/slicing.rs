@@ -14,6 +14,7 @@ use onrush_testkit::testbed::{self, RCV_DEVICE, RCV_IPV4, SND_DEVICE, SND_IPV4, 
 use serde::{Deserialize, Serialize};
 
 use super::{BenchError, Run, Settings};
+use crate::setup::system;
 use crate::stats::ratio;
 
 pub use onrush_testkit::slice::SliceError;
@@ -118,10 +119,6 @@ fn run(
         ));
     }
     Ok(elapsed.as_secs_f64() * 1e9 / f64::from(SENDS))
-}
-
-fn system(operation: &'static str) -> impl Fn(std::io::Error) -> BenchError {
-    move |source| BenchError::System { operation, source }
 }
 
 const PORT: u16 = 20_000;

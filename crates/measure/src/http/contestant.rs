@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use onrush_sys::clock::{cpu_ns_of_process, thread_cpu_ns};
 
-use super::{Contestant, HttpBenchError, system};
+use super::{Contestant, HttpBenchError};
+use crate::setup::system;
 
 /// A server that runs, and ends when it is dropped.
 #[derive(Debug)]
@@ -43,7 +44,7 @@ impl Running {
         serve: &(dyn Fn(&Path, SocketAddr) -> Command + Sync),
     ) -> Result<Self, HttpBenchError> {
         if contestant == Contestant::SendfileLoop {
-            return Self::start_loop(files).map_err(system("listen on loopback"));
+            return Ok(Self::start_loop(files).map_err(system("listen on loopback"))?);
         }
         let address = free_address().map_err(system("listen on loopback"))?;
         let folder = tempfile::tempdir().map_err(system("make a folder"))?;

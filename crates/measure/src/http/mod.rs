@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use onrush_sys::thread::{allowed_cores, keep_off, pin_to};
+use onrush_sys::thread::keep_off;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -25,6 +25,7 @@ use self::client::Loaded;
 use self::contestant::Running;
 use crate::experiment::{Environment, Record};
 use crate::machine::{Awake, core_times, yardstick_ns};
+use crate::setup::{CoresError, SystemError, on_core, system, two_cores};
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "http";
@@ -109,9 +110,9 @@ pub struct Run {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum HttpBenchError {
-    /// There are fewer than two processors.
-    #[error("the server and its client need a processor each; this machine allows one")]
-    Cores,
+    /// There is nothing to leave the rest of the work to.
+    #[error(transparent)]
+    Cores(#[from] CoresError),
     /// A server did not start.
     #[error("{program} does not answer at {address}: {said}; see that it is installed")]
     NotThere {
@@ -130,14 +131,9 @@ pub enum HttpBenchError {
         /// What.
         file: String,
     },
-    /// A system call failed.
-    #[error("can not {action}: {source}")]
-    System {
-        /// What was tried.
-        action: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
+    /// The system refused something else.
+    #[error("can not {0}")]
+    System(#[from] SystemError),
 }
 
 impl Settings {
@@ -215,28 +211,17 @@ pub fn carry_out(
     serve: &(dyn Fn(&Path, SocketAddr) -> Command + Sync),
     mut progress: impl FnMut(f64),
 ) -> Result<HttpRecord, HttpBenchError> {
-    let cores = allowed_cores();
-    let (Some(&core), true) = (cores.last(), cores.len() > 1) else {
-        return Err(HttpBenchError::Cores);
-    };
+    let (_, core) = two_cores("the servers")?;
     let mut environment = Environment::here(version, command);
     "loopback".clone_into(&mut environment.network);
     let files = Files::make(settings).map_err(system("make the files to serve"))?;
-    let starting = || -> Result<Vec<Running>, HttpBenchError> {
+    // What is started here stays on the processor that it is started on.
+    let running: Vec<_> = on_core(core, || {
         let contestants = settings.contestants().into_iter();
         contestants
             .map(|contestant| Running::start(contestant, files.folder.path(), serve))
-            .collect()
-    };
-    // What is started here stays on the processor that it is started on.
-    let pinned = std::thread::scope(|scope| {
-        let starting = scope.spawn(|| {
-            pin_to(core).map_err(system("use one processor"))?;
-            starting()
-        });
-        starting.join().expect("no panic")
-    });
-    let running = pinned?;
+            .collect::<Result<_, HttpBenchError>>()
+    })?;
     let awake = Awake::keep(core).map_err(system("keep a processor awake"))?;
     keep_off(&[core]);
     for contestant in &running {
@@ -354,10 +339,6 @@ const LARGE: &str = "large.bin";
 
 fn small(i: u32) -> String {
     format!("small{i}.bin")
-}
-
-fn system(action: &'static str) -> impl Fn(io::Error) -> HttpBenchError {
-    move |source| HttpBenchError::System { action, source }
 }
 
 fn nanos(time: Duration) -> u64 {

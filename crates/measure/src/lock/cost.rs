@@ -9,6 +9,7 @@ use onrush_sys::lock::bare::{self, BareRing, Private};
 use onrush_sys::lock::{Budget, Cache, Keep, Kind, Manager, Segment};
 
 use super::{LockBenchError, Memory, Run, Settings, Way};
+use crate::setup::system;
 use crate::stats::Summary;
 
 /// Memory that the areas of the crowded measurement lie in.
@@ -282,10 +283,6 @@ fn since(begin: Instant, middle: Instant) -> (f64, f64) {
     let unlock = middle.elapsed();
     let lock = middle - begin;
     (lock.as_secs_f64() * 1e9, unlock.as_secs_f64() * 1e9)
-}
-
-pub(super) fn system(action: &'static str) -> impl FnOnce(std::io::Error) -> LockBenchError {
-    move |source| LockBenchError::System { action, source }
 }
 
 /// xorshift64*: the same each time, and good enough to pick ranges.

@@ -9,14 +9,13 @@ pub mod plots;
 pub mod reliability;
 pub mod report;
 
-use std::io;
-
 use onrush_sys::lock::{CacheError, LockError, SegmentError};
 use onrush_sys::memory::{lockable_bytes, page_bytes};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::experiment::{Environment, Record};
+use crate::setup::SystemError;
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "lock";
@@ -128,14 +127,9 @@ pub enum LockBenchError {
     /// There is no segment.
     #[error(transparent)]
     Segment(#[from] SegmentError),
-    /// A system call failed.
-    #[error("can not {action}: {source}")]
-    System {
-        /// What was tried.
-        action: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
+    /// The system refused something else.
+    #[error("can not {0}")]
+    System(#[from] SystemError),
     /// The reliability run needs what only root has.
     #[error(
         "the reliability run reads frame numbers, compacts memory and adds a swap file: it needs root"

@@ -25,8 +25,9 @@ use onrush_sys::memory::available_bytes;
 use serde::{Deserialize, Serialize};
 
 use super::LockBenchError;
-use super::cost::{below, system};
+use super::cost::below;
 use crate::experiment::{Environment, Record};
+use crate::setup::system;
 
 /// Its name in files.
 pub const NAME: &str = "lock-reliability";
@@ -416,10 +417,8 @@ impl Hold {
 }
 
 fn attach(address: &str) -> Result<Segment, LockBenchError> {
-    let malformed = || LockBenchError::System {
-        action: "read the address of shared memory",
-        source: io::ErrorKind::InvalidInput.into(),
-    };
+    let malformed =
+        || system("read the address of shared memory")(io::ErrorKind::InvalidInput.into());
     if let Some(id) = address.strip_prefix("sysv:") {
         return Ok(Segment::attach_sysv(id.parse().map_err(|_| malformed())?)?);
     }
@@ -446,10 +445,8 @@ impl Worker {
             .read_line(&mut line)
             .map_err(system("hear of another process"))?;
         if line.is_empty() {
-            return Err(LockBenchError::System {
-                action: "have another process lock memory",
-                source: io::ErrorKind::UnexpectedEof.into(),
-            });
+            let ended = io::ErrorKind::UnexpectedEof.into();
+            return Err(system("have another process lock memory")(ended).into());
         }
         Ok(worker)
     }
@@ -461,10 +458,8 @@ impl Worker {
         if status.success() {
             return Ok(());
         }
-        Err(LockBenchError::System {
-            action: "lock memory in another process",
-            source: io::Error::other(status.to_string()),
-        })
+        let said = io::Error::other(status.to_string());
+        Err(system("lock memory in another process")(said).into())
     }
 }
 
@@ -570,7 +565,7 @@ fn compact(hog_bytes: usize) -> Result<(), LockBenchError> {
     for _ in 0..3 {
         fs::write("/proc/sys/vm/compact_memory", "1").map_err(|source| match source.kind() {
             io::ErrorKind::PermissionDenied => LockBenchError::Root,
-            _ => system("compact memory")(source),
+            _ => system("compact memory")(source).into(),
         })?;
     }
     Ok(())
@@ -612,7 +607,7 @@ impl Swap {
             let output = output.map_err(system("run mkswap and swapon (util-linux)"))?;
             if !output.status.success() {
                 let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-                return Err(system("swap to a file")(io::Error::other(said)));
+                return Err(system("swap to a file")(io::Error::other(said)).into());
             }
         }
         Ok(swap)

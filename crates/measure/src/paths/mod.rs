@@ -13,11 +13,7 @@
 pub mod report;
 mod run;
 
-use std::io;
-use std::thread;
-
 use onrush_sys::path::catalogue::{Name, OpenError, Piece, Plan, PlanError};
-use onrush_sys::thread::pin_to;
 use onrush_testkit::sink::SinkError;
 use onrush_testkit::testbed::{Mode, TestbedError};
 use onrush_wire::media::{self, RtpOrigin, TS_PACKET_BYTES};
@@ -26,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::experiment::{Environment, Record};
+use crate::setup::{CoresError, SystemError, on_core, two_cores};
 use run::Bench;
 
 /// Its name on the command line and in files.
@@ -153,8 +150,8 @@ pub enum PathsError {
     #[error("{0}")]
     Settings(String),
     /// There is nothing to leave the rest of the work to.
-    #[error("needs two processors, one for the sender alone")]
-    Cores,
+    #[error(transparent)]
+    Cores(#[from] CoresError),
     /// No network to send on.
     #[error(transparent)]
     Testbed(#[from] TestbedError),
@@ -168,13 +165,8 @@ pub enum PathsError {
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The system refused something else.
-    #[error("{what}: {source}")]
-    System {
-        /// What was tried.
-        what: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    System(#[from] SystemError),
 }
 
 /// Carries the experiment out. `progress` hears of every run before it begins: how many are done, of how many,
@@ -191,24 +183,14 @@ pub fn carry_out(
     progress: impl FnMut(usize, usize, &str) + Send,
 ) -> Result<PathsRecord, PathsError> {
     settings.check()?;
+    let (rest, core) = two_cores("the sender")?;
     let mut environment = Environment::here(version, command);
-    let cores = environment.cores.clone();
-    let [rest, .., core] = cores.as_slice() else {
-        return Err(PathsError::Cores);
-    };
-    let (rest, core) = (*rest, *core);
-    thread::scope(|scope| {
-        let experiment = scope.spawn(|| {
-            pin_to(core).map_err(system("pin the sender to a processor"))?;
-            let mut bench = Bench::set_up(settings, rest)?;
-            environment.network = bench.network();
-            let mut record = Record::new(NAME, environment, settings.clone());
-            bench.run_all(&mut record.runs, progress)?;
-            Ok(record)
-        });
-        experiment
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    on_core(core, || {
+        let mut bench = Bench::set_up(settings, rest)?;
+        environment.network = bench.network();
+        let mut record = Record::new(NAME, environment, settings.clone());
+        bench.run_all(&mut record.runs, progress)?;
+        Ok(record)
     })
 }
 
@@ -356,10 +338,6 @@ impl PathsError {
     pub fn needs_root(&self) -> bool {
         matches!(self, Self::Testbed(error) if error.is_not_permitted())
     }
-}
-
-fn system(what: &'static str) -> impl Fn(io::Error) -> PathsError {
-    move |source| PathsError::System { what, source }
 }
 
 #[cfg(test)]

@@ -18,8 +18,9 @@ use onrush_testkit::testbed::{Options, RCV_DEVICE, RCV_IPV4, SND_DEVICE, SND_IPV
 use onrush_wire::media::RtpOrigin;
 use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T};
 
-use super::{PathsError, REPEATS_OF_VOID_MAX, Road, Run, Sample, Settings, system};
+use super::{PathsError, REPEATS_OF_VOID_MAX, Road, Run, Sample, Settings};
 use crate::machine;
+use crate::setup::system;
 use crate::stats::{ratio, to_f64};
 
 const PORT: u16 = 5004;
@@ -250,10 +251,8 @@ impl<'a> Bench<'a> {
     /// reference.
     fn device_gathers(&self) -> Result<bool, PathsError> {
         let interfaces = self.testbed.snd.run(onrush_sys::probe::interfaces);
-        let interfaces = interfaces.map_err(|refused| PathsError::System {
-            what: "ask the device what it does",
-            source: refused.source,
-        })?;
+        let asked = system("ask the device what it does");
+        let interfaces = interfaces.map_err(|refused| asked(refused.source))?;
         let device = interfaces.iter().find(|device| device.name == SND_DEVICE);
         Ok(device.is_some_and(|d| d.scatter_gather == Some(true) && d.checksum == Some(true)))
     }

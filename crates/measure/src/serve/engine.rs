@@ -17,8 +17,9 @@ use onrush_wire::media::plan::TS_PACKETS_PER_RTP_MAX;
 use tokio::runtime::{Builder, Runtime};
 
 use super::run::{Bench, Finished, LEAD_NS, Sender};
-use super::{Counts, ServeError, system};
+use super::{Counts, ServeError};
 use crate::machine;
+use crate::setup::system;
 
 /// How long the kernel may hold on to the last trains.
 const WIND_UP_TIME_MAX: Duration = Duration::from_secs(5);
@@ -158,5 +159,5 @@ impl Sender for Engine {
 /// Runs what the server runs beside its engines.
 pub(super) fn runtime() -> Result<Runtime, ServeError> {
     let built = Builder::new_current_thread().enable_all().build();
-    built.map_err(system("start a runtime"))
+    Ok(built.map_err(system("start a runtime"))?)
 }

@@ -12,7 +12,8 @@ use onrush_wire::rtp;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use super::{ServeError, Settings, system};
+use super::{ServeError, Settings};
+use crate::setup::system;
 
 /// Ticks of a transport stream's clock in a second.
 const CLOCK_HZ: u64 = 27_000_000;
@@ -79,7 +80,7 @@ impl Film {
     /// The file, to be read in the plain way. It is in the page cache: it was written just now, and read to
     /// be indexed.
     pub(super) fn file(&self) -> Result<File, ServeError> {
-        File::open(self.folder().join(FILE_NAME)).map_err(system("open the film"))
+        Ok(File::open(self.folder().join(FILE_NAME)).map_err(system("open the film"))?)
     }
 
     /// The directory it is alone in.

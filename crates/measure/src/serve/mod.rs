@@ -13,14 +13,11 @@ pub mod report;
 mod run;
 
 use std::fmt;
-use std::io;
-use std::thread;
 
 use onrush_server::data::DataError;
 use onrush_server::engine::EngineError;
 use onrush_server::library::{LibraryError, OpenError};
 use onrush_sys::path::PathName;
-use onrush_sys::thread::pin_to;
 use onrush_testkit::sink::SinkError;
 use onrush_testkit::testbed::{Mode, TestbedError};
 use serde::{Deserialize, Serialize};
@@ -28,6 +25,7 @@ use thiserror::Error;
 
 use crate::experiment::{Environment, Record};
 use crate::histogram::Histogram;
+use crate::setup::{CoresError, SystemError, on_core, two_cores};
 use run::Bench;
 
 /// Its name on the command line and in files.
@@ -195,11 +193,8 @@ pub enum ServeError {
     #[error("{0}")]
     Settings(String),
     /// There is nothing to leave the rest of the work to.
-    #[error("needs two processors, one for the sender alone; this process may use {}", cores.len())]
-    Cores {
-        /// Those that this process may use.
-        cores: Vec<usize>,
-    },
+    #[error(transparent)]
+    Cores(#[from] CoresError),
     /// No network to send on.
     #[error(transparent)]
     Testbed(#[from] TestbedError),
@@ -219,13 +214,8 @@ pub enum ServeError {
     #[error(transparent)]
     Engine(#[from] EngineError),
     /// The system refused something else.
-    #[error("{what}: {source}")]
-    System {
-        /// What was tried.
-        what: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    System(#[from] SystemError),
 }
 
 /// Carries the experiment out. `version` and `command` go into the record. `progress` hears of every run
@@ -242,24 +232,14 @@ pub fn carry_out(
     progress: impl FnMut(Progress) + Send,
 ) -> Result<ServeRecord, ServeError> {
     settings.check()?;
+    let (rest, core) = two_cores("the sender")?;
     let mut environment = Environment::here(version, command);
-    let cores = environment.cores.clone();
-    let [rest, .., core] = cores.as_slice() else {
-        return Err(ServeError::Cores { cores });
-    };
-    // On a thread of its own: all that it starts, the store's builders too, stays on its processor.
-    thread::scope(|scope| {
-        let experiment = scope.spawn(|| {
-            pin_to(*rest).map_err(system("pin the experiment to a processor"))?;
-            let mut bench = Bench::set_up(settings, *core)?;
-            environment.network = bench.network()?;
-            let mut record = Record::new(NAME, environment, settings.clone());
-            bench.run_all(&mut record.runs, progress)?;
-            Ok(record)
-        });
-        experiment
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    on_core(rest, || {
+        let mut bench = Bench::set_up(settings, core)?;
+        environment.network = bench.network()?;
+        let mut record = Record::new(NAME, environment, settings.clone());
+        bench.run_all(&mut record.runs, progress)?;
+        Ok(record)
     })
 }
 
@@ -405,10 +385,6 @@ impl From<Contestant> for String {
     fn from(contestant: Contestant) -> Self {
         contestant.name().to_owned()
     }
-}
-
-fn system(what: &'static str) -> impl Fn(io::Error) -> ServeError {
-    move |source| ServeError::System { what, source }
 }
 
 #[cfg(test)]

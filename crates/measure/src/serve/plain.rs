@@ -25,7 +25,8 @@ use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T};
 
 use super::film::Cue;
 use super::run::{Bench, Finished, LEAD_NS, Sender};
-use super::{Counts, ServeError, system};
+use super::{Counts, ServeError};
+use crate::setup::system;
 
 /// The name of its thread.
 pub(super) const THREAD_NAME: &str = "read-send-loop";

@@ -8,17 +8,16 @@ use std::time::Duration;
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::thread::{pin_to, raise_open_files_limit};
 use onrush_testkit::sink::{self, Sink};
-use onrush_testkit::testbed::{
-    Mode, Options, RCV_DEVICE, RCV_IPV4, SND_DEVICE, SND_IPV4, Testbed, TestbedError,
-};
+use onrush_testkit::testbed::{Mode, Options, RCV_DEVICE, RCV_IPV4, SND_IPV4, Testbed};
 
 use super::film::Film;
 use super::{
     Arrived, Contestant, Counts, Interval, Progress, REPEATS_OF_VOID_MAX, Run, ServeError,
-    Settings, engine, plain, system,
+    Settings, engine, plain,
 };
 use crate::histogram::Histogram;
 use crate::machine::{self, Awake, CoreTimes};
+use crate::setup::{network, system};
 use crate::stats::ratio;
 
 /// The port of the first session at the sink; the others follow.
@@ -87,18 +86,7 @@ impl Bench {
 
     /// The sending device and what it does in hardware, or here in nobody's.
     pub(super) fn network(&self) -> Result<String, ServeError> {
-        let features = self.testbed.snd.tool("ethtool", ["-k", SND_DEVICE]);
-        let features = features.map_err(TestbedError::from)?.stdout;
-        let on = String::from_utf8_lossy(&features);
-        let on: Vec<_> = on
-            .lines()
-            .filter_map(|line| line.trim().strip_suffix(": on"))
-            .filter(|name| name.starts_with("tx-") || name.starts_with("generic-seg"))
-            .collect();
-        Ok(format!(
-            "veth pair, sink at tc ingress of its far end; {}",
-            on.join(" ")
-        ))
+        Ok(network(&self.testbed, &["tx-", "generic-seg"])?)
     }
 
     pub(super) fn run_all(
@@ -227,7 +215,7 @@ impl Bench {
                 })
                 .collect::<io::Result<Vec<_>>>()
         });
-        sockets.map_err(system("open a socket for each session (see ulimit -n)"))
+        Ok(sockets.map_err(system("open a socket for each session (see ulimit -n)"))?)
     }
 }
 
