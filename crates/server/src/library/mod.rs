@@ -1,0 +1,444 @@
+//! The files that are served: names to media, and nothing outside the root.
+//!
+//! A file is read through once, on a blocking thread, to index it; all that ask for it meanwhile wait for
+//! that one reading, and so does the next one who asks, should they all hang up. A file that changes is
+//! another file: it gets a new entry, and [`Media::check`] tells those who play the old one.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use onrush_sys::fs::Root;
+use onrush_wire::media::ts::ScanOptions;
+use thiserror::Error;
+use tokio::sync::{OnceCell, Semaphore};
+
+use crate::config::Config;
+
+mod media;
+
+pub use media::{Identity, Media};
+use media::{Opened, scan};
+
+/// Bytes of a name at the most: Linux's `PATH_MAX`.
+pub const NAME_BYTES_MAX: usize = 4096;
+
+/// Files that are being indexed at once; others wait. More would only make the disk seek.
+pub const INDEXING_MAX: usize = 2;
+
+/// How deep [`Library::names`] looks into folders.
+pub const DEPTH_MAX: usize = 16;
+
+/// How many entries of folders [`Library::names`] looks at.
+pub const ENTRIES_MAX: usize = 100_000;
+
+/// The directory that is served.
+#[derive(Debug)]
+pub struct Library {
+    root: Arc<Root>,
+    files_max: usize,
+    fallback_bitrate: u64,
+    burst_ns: u64,
+    indexing: Semaphore,
+    stopping: Arc<AtomicBool>,
+    entries: Mutex<Entries>,
+}
+
+/// Why there is no library.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LibraryError {
+    /// The root is no directory that can be read.
+    #[error("media directory {}: {source}", path.display())]
+    Root {
+        /// The root as it was given.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Why a name could not be served.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// There is no such file, or it is not a regular file, or it lies outside the root.
+    #[error("{name}: no such file under the media directory")]
+    NotFound {
+        /// The name asked for, decoded.
+        name: String,
+    },
+    /// It is a directory.
+    #[error("{name}: is a directory; ask for a file in it")]
+    Directory {
+        /// The name asked for, decoded.
+        name: String,
+    },
+    /// The file can not be read.
+    #[error("{name}: {source}")]
+    Read {
+        /// The name asked for, decoded.
+        name: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is no transport stream.
+    #[error("{name}: {reason}")]
+    NotMedia {
+        /// The name asked for, decoded.
+        name: String,
+        /// What was wrong with it.
+        reason: String,
+    },
+    /// `Limits::files_max` files are open and in use.
+    #[error("{files_max} files are in use already")]
+    TooMany {
+        /// The limit.
+        files_max: usize,
+    },
+}
+
+/// The files known, each under the name it was asked for by.
+#[derive(Debug, Default)]
+struct Entries {
+    by_name: HashMap<String, Entry>,
+    /// Counts the uses, to know which entry has not been used for longest.
+    uses: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    identity: Identity,
+    slot: Arc<Slot>,
+    used: u64,
+}
+
+/// Filled by whoever comes first: with the media, or with what is wrong with the file's bytes.
+type Slot = OnceCell<Result<Arc<Media>, String>>;
+
+impl Library {
+    /// The library of `config.media_root`.
+    ///
+    /// # Errors
+    ///
+    /// If that is not a directory that can be read.
+    pub fn new(config: &Config) -> Result<Self, LibraryError> {
+        let path = &config.media_root;
+        let root = Root::open(path).map_err(|source| LibraryError::Root {
+            path: path.clone(),
+            source,
+        })?;
+        Ok(Self {
+            root: Arc::new(root),
+            files_max: config.limits.files_max,
+            fallback_bitrate: config.fallback_bitrate,
+            burst_ns: u64::try_from(config.burst.as_nanos())
+                .unwrap_or(u64::MAX)
+                .max(1),
+            indexing: Semaphore::new(INDEXING_MAX),
+            stopping: Arc::default(),
+            entries: Mutex::default(),
+        })
+    }
+
+    /// The directory served, without symbolic links.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// The same, for others who open files in it.
+    pub(crate) fn root_shared(&self) -> Arc<Root> {
+        Arc::clone(&self.root)
+    }
+
+    /// The media at `name`: decoded, relative to the root, `/` between folders. Indexes the file the first
+    /// time (which reads all of it, on a blocking thread). Call it within a tokio runtime. Dropping the
+    /// future does not stop an indexing that has begun; its result serves the next caller.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`]. Names with `..`, of hidden files and of files outside the root are not found.
+    pub async fn open(self: &Arc<Self>, name: &str) -> Result<Arc<Media>, OpenError> {
+        let not_found = || OpenError::NotFound {
+            name: name.to_owned(),
+        };
+        let relative = safe(name).ok_or_else(not_found)?;
+        let (root, path) = (Arc::clone(&self.root), relative.clone());
+        let opened = blocking(move || open_file(&root, &path)).await;
+        let (file, identity) = opened.map_err(|source| open_error(name, source))?;
+        let slot = self.slot(name, identity)?;
+        if slot.get().is_none() {
+            let (library, slot) = (Arc::clone(self), Arc::clone(&slot));
+            let name_owned = name.to_owned();
+            // A task of its own, so that clients that hang up can not start one reading after another.
+            let fill = tokio::spawn(async move {
+                let fill = || library.load(name_owned, relative, file, identity);
+                slot.get_or_try_init(fill).await.map(|_| ())
+            });
+            let filled = fill
+                .await
+                .unwrap_or_else(|failure| Err(io::Error::other(failure)));
+            filled.map_err(|source| OpenError::Read {
+                name: name.to_owned(),
+                source,
+            })?;
+        }
+        match slot.get() {
+            Some(Ok(media)) => Ok(Arc::clone(media)),
+            Some(Err(reason)) => Err(OpenError::NotMedia {
+                name: name.to_owned(),
+                reason: reason.clone(),
+            }),
+            None => Err(not_found()),
+        }
+    }
+
+    /// Lets go of files that nobody plays and that are no longer what they were, so that a removed file's
+    /// space is freed. Cheap enough for every few seconds; asks the file system, so it may block.
+    pub fn sweep(&self) {
+        let lock = || self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle: Vec<_> = lock()
+            .by_name
+            .iter()
+            .filter(|(_, entry)| entry.is_unused())
+            .filter_map(|(name, entry)| Some((name.clone(), entry.slot.get()?.clone().ok()?)))
+            .collect();
+        for (name, media) in idle {
+            let is_stale = media.check().is_err();
+            let identity = media.identity();
+            drop(media);
+            let mut entries = lock();
+            let same = |entry: &Entry| entry.identity == identity && entry.is_unused();
+            if is_stale && entries.by_name.get(&name).is_some_and(same) {
+                entries.by_name.remove(&name);
+            }
+        }
+    }
+
+    /// Ends indexings that are under way; they fail. For a clean stop.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// The names of the regular files with a transport stream's ending, sorted, at most `names_max`,
+    /// relative to the root. Hidden files, folders deeper than [`DEPTH_MAX`] and what links lead out to are
+    /// left out. Reads the folders, so it may block.
+    ///
+    /// # Errors
+    ///
+    /// If the root can not be read; folders in it that can not are left out.
+    pub fn names(&self, names_max: usize) -> io::Result<Vec<PathBuf>> {
+        self.walk(names_max, ENTRIES_MAX)
+    }
+
+    fn walk(&self, names_max: usize, entries_max: usize) -> io::Result<Vec<PathBuf>> {
+        let root = self.root.path();
+        let mut names = Vec::new();
+        let mut folders = vec![(fs::read_dir(root)?, 0)];
+        let mut entries_left = entries_max;
+        while let Some((mut entries, depth)) = folders.pop() {
+            let Some(entry) = entries.next() else {
+                continue;
+            };
+            folders.push((entries, depth));
+            if entries_left == 0 {
+                break;
+            }
+            entries_left -= 1;
+            let Ok(entry) = entry else { continue };
+            let Ok(kind) = entry.file_type() else {
+                continue;
+            };
+            if is_hidden(&entry.file_name()) {
+                continue;
+            }
+            let path = entry.path();
+            if kind.is_dir() && depth < DEPTH_MAX {
+                folders.extend(fs::read_dir(path).ok().map(|entries| (entries, depth + 1)));
+            } else if has_media_ending(&path) && is_servable(root, &path, kind.is_symlink()) {
+                names.extend(path.strip_prefix(root).map(Path::to_owned));
+            }
+        }
+        names.sort();
+        names.truncate(names_max);
+        Ok(names)
+    }
+
+    /// The slot of this file, made anew if the file under that name was another before, or failed.
+    fn slot(&self, name: &str, identity: Identity) -> Result<Arc<Slot>, OpenError> {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.uses += 1;
+        let used = entries.uses;
+        if let Some(entry) = entries.by_name.get_mut(name) {
+            entry.used = used;
+            if entry.identity != identity || entry.has_failed() {
+                *entry = Entry {
+                    identity,
+                    slot: Arc::default(),
+                    used,
+                };
+            }
+            return Ok(Arc::clone(&entry.slot));
+        }
+        if entries.by_name.len() >= self.files_max && !entries.evict() {
+            return Err(OpenError::TooMany {
+                files_max: self.files_max,
+            });
+        }
+        let slot = Arc::default();
+        let entry = Entry {
+            identity,
+            slot: Arc::clone(&slot),
+            used,
+        };
+        entries.by_name.insert(name.to_owned(), entry);
+        Ok(slot)
+    }
+
+    /// Indexes an open file. The outer error is of reading and may pass; the inner is of the bytes.
+    async fn load(
+        &self,
+        name: String,
+        relative: PathBuf,
+        file: File,
+        identity: Identity,
+    ) -> io::Result<Result<Arc<Media>, String>> {
+        let _permit = self.indexing.acquire().await.map_err(io::Error::other)?;
+        let options = ScanOptions {
+            fallback_bitrate: self.fallback_bitrate,
+        };
+        let stopping = Arc::clone(&self.stopping);
+        let (file, scanned) =
+            blocking(move || scan(&file, identity, options, &stopping).map(|index| (file, index)))
+                .await?;
+        let index = match scanned {
+            Ok(index) => Arc::new(index),
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let path = self.root.path().join(relative);
+        let opened = Opened {
+            path,
+            file,
+            identity,
+        };
+        let media = Media::new(name, opened, index, self.burst_ns)?;
+        Ok(Ok(Arc::new(media)))
+    }
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Entries {
+    /// Drops the entry that has not been used for longest, of those that nobody uses now.
+    fn evict(&mut self) -> bool {
+        let unused = self.by_name.iter().filter(|(_, entry)| entry.is_unused());
+        let oldest = unused
+            .min_by_key(|(_, entry)| entry.used)
+            .map(|(name, _)| name.clone());
+        oldest.is_some_and(|name| self.by_name.remove(&name).is_some())
+    }
+}
+
+impl Entry {
+    /// Whether it is of no use any more, although the file may be what it was.
+    fn has_failed(&self) -> bool {
+        matches!(self.slot.get(), Some(Ok(media)) if media.has_failed())
+    }
+
+    fn is_unused(&self) -> bool {
+        let media_unused = match self.slot.get() {
+            Some(Ok(media)) => Arc::strong_count(media) == 1,
+            Some(Err(_)) | None => true,
+        };
+        // A slot that others hold is being filled, or about to be read.
+        media_unused && Arc::strong_count(&self.slot) == 1
+    }
+}
+
+/// Opens what is at `relative`, if that is a regular file.
+fn open_file(root: &Root, relative: &Path) -> io::Result<(File, Identity)> {
+    let file = root.open_beneath(relative)?;
+    let metadata = file.metadata()?;
+    if metadata.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !metadata.is_file() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    Ok((file, Identity::of(&metadata)))
+}
+
+/// What a client is told when a file can not be opened. Not more than that it is not there, where more
+/// would tell about what lies outside.
+fn open_error(name: &str, source: io::Error) -> OpenError {
+    use io::ErrorKind as Kind;
+    let name = name.to_owned();
+    match source.kind() {
+        Kind::IsADirectory => OpenError::Directory { name },
+        Kind::NotFound
+        | Kind::NotADirectory
+        | Kind::CrossesDevices
+        | Kind::InvalidFilename
+        | Kind::InvalidInput => OpenError::NotFound { name },
+        _ if source.raw_os_error() == Some(libc::ELOOP) => OpenError::NotFound { name },
+        _ => OpenError::Read { name, source },
+    }
+}
+
+/// The name as a path, if it stays under the root by its own words and names nothing hidden.
+pub(crate) fn safe(name: &str) -> Option<PathBuf> {
+    if name.len() > NAME_BYTES_MAX || name.contains('\0') {
+        return None;
+    }
+    if name.is_empty() {
+        return Some(PathBuf::from("."));
+    }
+    let path = Path::new(name);
+    let plain = path.components().all(|component| match component {
+        Component::Normal(part) => !is_hidden(part),
+        _ => false,
+    });
+    plain.then(|| path.to_owned())
+}
+
+pub(crate) fn is_hidden(name: &std::ffi::OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".")
+}
+
+/// Endings of files that hold transport streams.
+const ENDINGS: [&str; 7] = ["ts", "m2ts", "mts", "m2t", "mpegts", "tp", "trp"];
+
+fn has_media_ending(path: &Path) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    ending.is_some_and(|ending| {
+        ENDINGS
+            .iter()
+            .any(|known| ending.eq_ignore_ascii_case(known))
+    })
+}
+
+/// Whether there is a regular file, under the root if a link leads to it.
+fn is_servable(root: &Path, path: &Path, is_link: bool) -> bool {
+    let beneath = !is_link || fs::canonicalize(path).is_ok_and(|target| target.starts_with(root));
+    beneath && fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
+}
+
+/// Runs what may wait for a disk where waiting is allowed.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|failure| Err(io::Error::other(failure)))
+}
+
+#[cfg(test)]
+mod tests;
