@@ -43,6 +43,14 @@ impl Ordinary {
         command.output().unwrap()
     }
 
+    /// Waits until nothing is pinned: a ring is taken apart a moment after its process, and counts until then.
+    fn assert_nothing_stays_pinned(&self) {
+        let begin = Instant::now();
+        while !self.has_nothing_pinned() {
+            assert!(begin.elapsed() < LONG, "something stays pinned");
+        }
+    }
+
     /// Whether the account can pin 4 MiB and little more: all that it may, if nothing of its is pinned already.
     fn has_nothing_pinned(&self) -> bool {
         let said = self
@@ -60,7 +68,7 @@ fn an_ordinary_user_locks_up_to_the_limit_is_told_of_the_rest_and_leaves_nothing
     require_root!();
     require_programs!("prlimit", "setpriv");
     let ordinary = Ordinary::of(ACCOUNTS[0]);
-    assert!(ordinary.has_nothing_pinned());
+    ordinary.assert_nothing_stays_pinned();
     let output = ordinary.onrush(8 << 20, &["bench", "lock", "--quick"]);
     let (said, complained) = (text(&output.stdout), text(&output.stderr));
     // Whether the bounds were kept is no matter here: the machine is busy.
@@ -78,11 +86,7 @@ fn an_ordinary_user_locks_up_to_the_limit_is_told_of_the_rest_and_leaves_nothing
     ] {
         assert!(said.contains(row), "no {row:?} in\n{said}{complained}");
     }
-    // A ring is taken apart a moment after its process; until then what it pinned counts.
-    let begin = Instant::now();
-    while !ordinary.has_nothing_pinned() {
-        assert!(begin.elapsed() < LONG, "something stays pinned");
-    }
+    ordinary.assert_nothing_stays_pinned();
 }
 
 #[test]

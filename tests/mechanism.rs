@@ -37,6 +37,8 @@ struct Outcome {
     crossings: u64,
     /// In the last three quarters of it.
     ticks: u64,
+    /// How long they took.
+    wall: Duration,
 }
 
 /// Plays `seconds` of the clip to so many ports of the sink at once, from an engine in this process.
@@ -71,6 +73,7 @@ fn play_in(
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     // Before all play, each that comes wakes the engine.
     arrived(&sink, due / 4);
+    let begin = Instant::now();
     let (crossings, ticks) = (load(&counters.crossings), load(&counters.ticks));
     let seen = arrived(&sink, due);
     assert_eq!((seen.packets, seen.rtp_packets), (due, due));
@@ -98,6 +101,7 @@ fn play_in(
         packets: load(&counters.packets),
         crossings: load(&counters.crossings) - crossings,
         ticks: load(&counters.ticks) - ticks,
+        wall: begin.elapsed(),
     }
 }
 
@@ -252,21 +256,25 @@ fn crossings_do_not_grow_with_the_streams() {
     let many = play(Mode::Uso, PathName::UringRegisteredZc, 256, 3.0);
     assert_eq!(many.packets, few.packets * 32);
     assert_eq!(many.trains_zero_copy, many.seen.trains);
-    for outcome in [&few, &many] {
-        let Outcome {
-            crossings, ticks, ..
-        } = *outcome;
+    for Outcome {
+        crossings,
+        ticks,
+        wall,
+        ..
+    } in [few, many]
+    {
+        // The clock makes the ticks, four a burst; on a busy machine some are late, and then there are fewer.
+        let ticks_max = 4 * wall.as_millis() / u128::from(BURST_MS) + 10;
         assert!(
-            crossings > 0 && crossings * 10 < ticks * 11,
+            u128::from(ticks) < ticks_max,
+            "{ticks} of {ticks_max} ticks"
+        );
+        // What a tick catches up with may need a second crossing. For each stream it were thirty-two times as many.
+        assert!(
+            crossings > 0 && crossings < ticks * 3 / 2 + 10,
             "{crossings} in {ticks} ticks"
         );
     }
-    // The clock makes the ticks. What a busy machine adds is little against thirty-two times.
-    let (few, many) = (few.crossings, many.crossings);
-    assert!(
-        many < few * 2,
-        "{few} crossings for 8 streams, {many} for 256"
-    );
 }
 
 #[test]
@@ -283,12 +291,15 @@ fn strace_sees_one_crossing_a_tick_whatever_is_due() {
     for viewer in &mut viewers {
         viewer.play(None);
     }
-    let interval = Duration::from_secs(3);
-    let before = sink.totals().unwrap().rtp_packets;
-    let calls = site.server.count_system_calls(interval).unwrap();
+    let (begin, before) = (Instant::now(), sink.totals().unwrap().rtp_packets);
+    let calls = site
+        .server
+        .count_system_calls(Duration::from_secs(3))
+        .unwrap();
     let packets = sink.totals().unwrap().rtp_packets - before;
+    let interval = begin.elapsed();
     site.stop();
-    // Four ticks a burst. strace takes its time to let go, so half as many again are allowed.
+    // Four ticks a burst; some of them come late, and are one.
     let ticks = 4 * interval.as_micros() / burst.as_micros();
     let crossings = calls["io_uring_enter"];
     assert!(
@@ -298,7 +309,8 @@ fn strace_sees_one_crossing_a_tick_whatever_is_due() {
     // Sender reports and housekeeping are calls of their own; a call a packet, or a burst, is not there.
     let all = calls.values().sum::<u64>();
     assert!(
-        all < 6 * SESSIONS && all * 20 < packets,
+        u128::from(all) < 2 * u128::from(SESSIONS) * interval.as_millis() / 1000
+            && all * 20 < packets,
         "{packets} packets: {calls:?}"
     );
 }

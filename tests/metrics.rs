@@ -14,6 +14,7 @@ use onrush_server::admin::METRICS_CONNECTIONS_MAX;
 use onrush_server::admin::status::Status;
 use onrush_testkit::process::Process;
 use onrush_testkit::rtsp_client::Client;
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 use download_site::{LONG, ONRUSH, Raw, Site};
 
@@ -235,6 +236,8 @@ fn receive(socket: UdpSocket, is_over: Arc<AtomicBool>) -> JoinHandle<(u64, u64)
     socket
         .set_read_timeout(Some(Duration::from_millis(100)))
         .unwrap();
+    // For what comes while it does not run; others than root have less room.
+    set_socket_recv_buffer_size_force(&socket, 8 << 20).ok();
     thread::spawn(move || {
         let (mut packets, mut bytes, mut buffer) = (0, 0, [0; 2048]);
         loop {

@@ -22,7 +22,7 @@ fn sessions_opened_and_killed_at_random_leave_nothing_behind() {
     let clip = clip(20.0);
     let ts: Arc<[u8]> = Arc::from(&*clip);
     // The cache is so small that chunks which nobody gives back would soon be missed.
-    let site = Site::with_clip(&clip, Mode::Uso, &["--session-timeout=2s", "--cache=4MiB"]);
+    let site = Site::with_clip(&clip, Mode::Uso, &["--session-timeout=5s", "--cache=4MiB"]);
     // Once before, so that what a first session leaves for the next ones is there already.
     watch(&site.testbed, "clip.ts", &ts, Some(18.0));
     let before = site.settled();

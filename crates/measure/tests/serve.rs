@@ -53,8 +53,8 @@ fn check(record: &ServeRecord, mode: Mode, contestant: Contestant) {
         .filter(|fault| !excused.iter().any(|e| fault.contains(e)));
     assert_eq!(faults.count(), 0, "{what}");
     assert_eq!(run.arrived.packets, run.packets_sent, "{what}");
-    // Five sessions of 4 Mbit/s send 1900 packets a second.
-    assert!((500..4000).contains(&run.packets_sent), "{what}");
+    // Five sessions of 4 Mbit/s send 1900 packets a second, and fewer if somebody else has the processor.
+    assert!((50..4000).contains(&run.packets_sent), "{what}");
     assert_eq!(run.arrived.bytes, run.packets_sent * 1328, "{what}");
     let counts = &run.interval.counts;
     let per_packet = counts.packets <= counts.crossings;

@@ -141,10 +141,12 @@ mod tests {
 
     #[test]
     fn who_is_not_there_is_told_with_what_to_do() {
-        // A port that was free a moment ago.
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        drop(listener);
+        // A port that is taken, so that nobody else comes to listen there, and where nobody does.
+        let taken =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+        taken.bind(&any.into()).unwrap();
+        let address = taken.local_addr().unwrap().as_socket().unwrap().to_string();
         let error = status_url(&address)
             .unwrap()
             .fetch()

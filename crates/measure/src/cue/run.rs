@@ -199,7 +199,7 @@ mod tests {
             return;
         }
         let settings = Settings {
-            measured_ns: 30_000_000,
+            measured_ns: 200_000_000,
             small_bytes: 1 << 20,
             large_bytes: 4 << 20,
             ..Settings::quick()

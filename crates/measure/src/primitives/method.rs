@@ -364,16 +364,19 @@ mod tests {
     fn more_work_takes_longer_and_nothing_takes_nothing() {
         let method = method();
         let time = Duration::from_millis(10);
+        // The least of many: what else this machine does falls on some of them.
+        let least = |samples: &mut dyn Iterator<Item = f64>| samples.fold(f64::INFINITY, f64::min);
         let of = |turns_each: u64| {
-            median(&method.per_act(time, |times| {
-                std::hint::black_box(code::add(times * turns_each));
-            }))
-            .unwrap()
+            let samples = |_| {
+                method.per_act(time, |times| {
+                    std::hint::black_box(code::add(times * turns_each));
+                })
+            };
+            least(&mut (0..10).flat_map(samples))
         };
         let (one, hundred) = (of(1), of(100));
-        // Wide: other work on this machine can fall on either.
         assert!(hundred > one * 10.0, "{one} {hundred}");
-        assert!(method.once(|| ()).0 < 1e6);
+        assert!(least(&mut (0..100).map(|_| method.once(|| ()).0)) < 1e6);
     }
 
     #[test]
