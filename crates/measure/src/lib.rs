@@ -23,6 +23,7 @@ pub mod model;
 pub mod paths;
 pub mod plot;
 pub mod primitives;
+mod random;
 pub mod relay;
 pub mod report;
 pub mod serve;

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use super::{ServeError, Settings};
+use crate::random::Random;
 use crate::setup::system;
 
 /// Ticks of a transport stream's clock in a second.
@@ -109,7 +110,7 @@ impl Film {
     pub(super) fn cues(&self, plan: &Plan, settings: &Settings) -> Vec<Cue> {
         let mut bursts = Vec::new();
         plan.bursts(0..plan.rtp_packet_at(self.places_ns), &mut bursts);
-        let mut random = SplitMix(settings.seed);
+        let mut random = Random::new(settings.seed);
         (0..settings.sessions)
             .map(|_| {
                 let place = random.below(bursts.len() as u64);
@@ -120,24 +121,6 @@ impl Film {
                 }
             })
             .collect()
-    }
-}
-
-/// Steele, Lea and Flood's SplitMix64: enough to scatter sessions, and the same on every machine.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// One of `0..bound`, by the remainder: for the bounds here as good as even.
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
     }
 }
 
