@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use onrush_server::config::{Config, Limits};
 use onrush_server::engine::admission::LOAD_UNLIMITED;
+use onrush_server::engine::phase::Phase;
 use onrush_sys::path::PathName;
 
 use crate::bench::Bench;
@@ -110,6 +111,13 @@ pub(crate) struct Serve {
         value_parser = within(Time(BURST_MIN), Time(BURST_MAX))
     )]
     pub(crate) burst: Time,
+
+    /// When bursts leave: as-they-come, aligned or spread
+    ///
+    /// For measuring: streams in the phase in which their viewers came, all in one tick of each burst's
+    /// time, or as many in each tick.
+    #[arg(long, hide = true, value_name = "PHASE", default_value_t = Config::default().phase)]
+    pub(crate) phase: Phase,
 
     /// How busy a processor that sends may be
     ///
@@ -347,6 +355,7 @@ impl Serve {
                 permille => permille,
             },
             burst: self.burst.0,
+            phase: self.phase,
             cache_bytes: bytes(self.cache),
             cores: self
                 .cores

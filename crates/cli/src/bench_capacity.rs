@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
+use onrush_measure::capacity::report::Row;
 use onrush_measure::capacity::{
     self, CapacityError, CapacityRecord, FileSet, Peer, Progress, Settings,
 };
+use onrush_measure::stats::{chance_of_difference, median};
+use onrush_server::engine::phase::Phase;
 
 use crate::frame::{
     Modes, Samples, VERSION, bar, command, head_with, outcome, with_rights, write_all,
@@ -42,6 +45,14 @@ pub(crate) struct Capacity {
     /// Length of a burst; repeatable
     #[arg(long, value_name = "TIME", default_values_t = [Time(Duration::from_millis(20))])]
     burst: Vec<Time>,
+
+    /// When bursts leave: as-they-come, aligned or spread; repeatable
+    #[arg(long, hide_short_help = true, value_name = "PHASE", default_values_t = [Phase::default()])]
+    phase: Vec<Phase>,
+
+    /// Try all of it so often, in turns
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1)]
+    rounds: u32,
 
     /// One film, so many by Zipf's law (zipf:N), or so many alike (even:N)
     #[arg(long, value_name = "FILES", default_value = "one", value_parser = file_set)]
@@ -113,6 +124,8 @@ impl Capacity {
         let mut settings = Settings {
             rate_bps: self.rate.0,
             bursts_ns: self.burst.iter().map(Time::nanos).collect(),
+            phases: self.phase.clone(),
+            rounds: self.rounds,
             files: self.files,
             cache_bytes: self.cache.map(|size| size.0),
             modes: self.mode.modes(),
@@ -197,12 +210,61 @@ fn print(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
                 * if cost.lateness_ns < 0 { -1.0 } else { 1.0 },
         )?;
     }
+    if record.settings.rounds > 1 {
+        print_rounds(record, out)?;
+    }
     for row in record.rows() {
         if let Some(missed) = row.missed {
             let reasons = missed.missed.join("; ");
             writeln!(out, "{} with {}: {reasons}", row.name(), missed.clients)?;
         }
     }
+    Ok(())
+}
+
+/// What was tried more than once, side by side: medians, and whether they differ by more than chance.
+fn print_rounds(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
+    let rows = record.rows();
+    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    let samples = |row: &Row<'_>| {
+        let costs = row.runs.iter().map(|run| record.cost(run));
+        costs
+            .map(|cost| (cost.packet_ns, cost.lateness_ns as f64 / 1e6))
+            .unzip::<_, _, Vec<_>, Vec<_>>()
+    };
+    let Some(first) = rows.first().map(samples) else {
+        return Ok(());
+    };
+    let told = |samples: &[f64], first: &[f64]| {
+        let middle = median(samples).unwrap_or(0.0);
+        let chance = chance_of_difference(first, samples).unwrap_or(1.0);
+        format!("{middle:>8.1} {chance:>8.3}")
+    };
+    writeln!(
+        out,
+        "\n{:<46} {:>4} {:>8} {:>8} {:>8} {:>8}",
+        "in turns, the median of all runs", "runs", "ns a", "by", "late by", "by"
+    )?;
+    writeln!(
+        out,
+        "{:<46} {:>4} {:>8} {:>8} {:>8} {:>8}",
+        "", "", "packet", "chance", "p99.9ms", "chance"
+    )?;
+    for row in &rows {
+        let (packet_ns, late_ms) = samples(row);
+        writeln!(
+            out,
+            "{:<46} {:>4} {} {}",
+            row.name(),
+            row.runs.len(),
+            told(&packet_ns, &first.0),
+            told(&late_ms, &first.1)
+        )?;
+    }
+    writeln!(
+        out,
+        "chance: of a difference from the first line where there is none\n"
+    )?;
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use onrush_sys::path::PathName;
 
 use crate::downloads::Downloads;
+use crate::engine::phase::Phase;
 use crate::faults::Faults;
 
 /// Everything `onrush serve` can be told.
@@ -20,6 +21,8 @@ pub struct Config {
     pub rtp_ports: (u16, u16),
     /// How much of a stream is handed to the kernel together.
     pub burst: Duration,
+    /// When within a burst's time streams begin.
+    pub phase: Phase,
     /// How busy a processor that sends may be with the sessions that are taken, of 1000.
     pub load_max_permille: u64,
     /// Memory for packet images.
@@ -100,6 +103,7 @@ impl Default for Config {
             rtsp_addresses: vec![SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 0], 8554))],
             rtp_ports: (20_000, 59_999),
             burst: Duration::from_millis(20),
+            phase: Phase::default(),
             load_max_permille: 900,
             cache_bytes: 1 << 30,
             cores: Vec::new(),

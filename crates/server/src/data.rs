@@ -158,6 +158,7 @@ fn engine_config(config: &Config) -> EngineConfig {
         },
         streams_max: u32::try_from(streams_max).unwrap_or(u32::MAX - 1),
         burst: config.burst,
+        phase: config.phase,
         load_max_permille: config.load_max_permille,
         path: config.path,
         faults: config.faults,

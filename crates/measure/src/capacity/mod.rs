@@ -18,6 +18,7 @@ use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
+use onrush_server::engine::phase::Phase;
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::thread::pin_to;
 use onrush_testkit::netns::NetnsError;
@@ -52,6 +53,9 @@ const LOOK_EVERY: u16 = 13;
 /// Time per viewer while they come.
 const RAMP_NS_PER_CLIENT: u64 = 1_000_000;
 
+/// Rounds at the most.
+const ROUNDS_MAX: u32 = 100;
+
 /// What is measured.
 pub type CapacityRecord = Record<Settings, Run>;
 
@@ -62,6 +66,12 @@ pub struct Settings {
     pub rate_bps: u64,
     /// Lengths of a burst, for our server; each is tried.
     pub bursts_ns: Vec<u64>,
+    /// When within a burst's time our server's streams begin; each is tried.
+    #[serde(default = "as_they_come")]
+    pub phases: Vec<Phase>,
+    /// How often all that is tried is tried, in turns.
+    #[serde(default = "once")]
+    pub rounds: u32,
     /// What is watched.
     pub files: FileSet,
     /// Our server's cache in bytes; `None`: a quarter of the films, or 1 GiB for a single one.
@@ -102,6 +112,9 @@ pub struct Run {
     pub mode: Mode,
     /// Length of a burst; 0 for a peer.
     pub burst_ns: u64,
+    /// When within a burst's time streams began.
+    #[serde(default)]
+    pub phase: Phase,
     /// Viewers.
     pub clients: u32,
     /// What they saw, without the streams one by one.
@@ -241,19 +254,32 @@ struct Candidate {
     name: String,
     mode: Mode,
     burst_ns: u64,
+    phase: Phase,
     peer: Option<Peer>,
 }
 
 impl<P: FnMut(Progress)> Search<'_, P> {
     fn all(&mut self) -> Result<(), CapacityError> {
+        for _ in 0..self.settings.rounds {
+            self.round()?;
+        }
+        Ok(())
+    }
+
+    /// Everything once.
+    fn round(&mut self) -> Result<(), CapacityError> {
         let settings = self.settings;
         for &mode in &settings.modes {
             self.testbed.set_mode(mode)?;
-            for &burst_ns in &settings.bursts_ns {
+            let phases = settings.phases.iter();
+            let ours =
+                phases.flat_map(|&phase| settings.bursts_ns.iter().map(move |&ns| (phase, ns)));
+            for (phase, burst_ns) in ours {
                 self.search(&Candidate {
                     name: "onrush".to_owned(),
                     mode,
                     burst_ns,
+                    phase,
                     peer: None,
                 })?;
             }
@@ -262,6 +288,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
                     name: peer.command.clone(),
                     mode,
                     burst_ns: 0,
+                    phase: Phase::default(),
                     peer: Some(peer.clone()),
                 })?;
             }
@@ -337,6 +364,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
             server: candidate.name.clone(),
             mode: candidate.mode,
             burst_ns: candidate.burst_ns,
+            phase: candidate.phase,
             clients,
             load: seen,
             account,
@@ -393,6 +421,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         command.args(["serve", folder, "--rtsp", address]);
         command.args(["--cores", &self.core.to_string()]);
         command.args(["--burst", &format!("{}us", candidate.burst_ns / 1000)]);
+        command.args(["--phase", candidate.phase.as_str()]);
         command.args(["--cache", &format!("{cache_bytes}B")]);
         // What it holds is to be seen, not what it would take. And no more sessions at once than there are ports.
         command.args([
@@ -479,8 +508,20 @@ impl Settings {
         if self.modes.is_empty() || (self.bursts_ns.is_empty() && self.peers.is_empty()) {
             return wrong("nothing to do: ask for a mode and a server".to_owned());
         }
+        if !(1..=ROUNDS_MAX).contains(&self.rounds) {
+            return wrong(format!("{} rounds: ask for 1 to {ROUNDS_MAX}", self.rounds));
+        }
         self.files.check().map_err(CapacityError::Settings)
     }
+}
+
+/// What was measured before there was a choice.
+fn as_they_come() -> Vec<Phase> {
+    vec![Phase::AsTheyCome]
+}
+
+const fn once() -> u32 {
+    1
 }
 
 impl Default for Settings {
@@ -488,6 +529,8 @@ impl Default for Settings {
         Self {
             rate_bps: 4_000_000,
             bursts_ns: vec![20_000_000],
+            phases: as_they_come(),
+            rounds: once(),
             files: FileSet::One,
             cache_bytes: None,
             modes: vec![Mode::Uso, Mode::SoftwareGso],
@@ -538,7 +581,7 @@ mod tests {
     #[test]
     fn what_can_not_be_done_is_refused_with_its_bound() {
         Settings::default().check().expect("the defaults");
-        let wrong: [fn(&mut Settings); 8] = [
+        let wrong: [fn(&mut Settings); 10] = [
             |s| s.rate_bps = 499_999,
             |s| s.clients_first = 0,
             |s| s.clients_first = s.clients_max + 1,
@@ -547,6 +590,8 @@ mod tests {
             |s| s.time_ns = 999_999_999,
             |s| s.bursts_ns.clear(),
             |s| s.files = FileSet::Zipf { files: 0 },
+            |s| s.rounds = 0,
+            |s| s.rounds = ROUNDS_MAX + 1,
         ];
         for (i, change) in wrong.into_iter().enumerate() {
             let mut settings = Settings::default();

@@ -1,5 +1,6 @@
 //! What a record of the experiment says: the most that each server held, and at what cost.
 
+use onrush_server::engine::phase::Phase;
 use onrush_testkit::testbed::Mode;
 
 use super::{CapacityRecord, Run};
@@ -16,6 +17,10 @@ pub struct Row<'a> {
     pub mode: Mode,
     /// Length of a burst; 0 for a peer.
     pub burst_ns: u64,
+    /// When within a burst's time streams began.
+    pub phase: Phase,
+    /// Every run of it, in the order they were measured.
+    pub runs: Vec<&'a Run>,
     /// The largest number that it held on time; `None` if it held none that was tried.
     pub held: Option<&'a Run>,
     /// The smallest number above that it did not; `None` if it held all that were tried.
@@ -47,21 +52,25 @@ impl CapacityRecord {
     pub fn rows(&self) -> Vec<Row<'_>> {
         let mut rows: Vec<Row<'_>> = Vec::new();
         for run in &self.runs {
-            let key = (run.server.as_str(), run.mode, run.burst_ns);
-            let place = rows
-                .iter()
-                .position(|row| (row.server, row.mode, row.burst_ns) == key);
+            let is_of = |row: &Row<'_>| {
+                (row.server, row.mode, row.burst_ns, row.phase)
+                    == (&run.server, run.mode, run.burst_ns, run.phase)
+            };
+            let place = rows.iter().position(is_of);
             let place = place.unwrap_or_else(|| {
                 rows.push(Row {
                     server: &run.server,
                     mode: run.mode,
                     burst_ns: run.burst_ns,
+                    phase: run.phase,
+                    runs: Vec::new(),
                     held: None,
                     missed: None,
                 });
                 rows.len() - 1
             });
             let row = &mut rows[place];
+            row.runs.push(run);
             if run.missed.is_empty() {
                 if row.held.is_none_or(|held| held.clients < run.clients) {
                     row.held = Some(run);
@@ -123,15 +132,9 @@ impl CapacityRecord {
                 .y(unit, Unit::Count)
                 .source(&self.environment);
             for row in self.rows() {
-                let mut points: Vec<_> = self
-                    .runs
-                    .iter()
-                    .filter(|run| {
-                        (run.server.as_str(), run.mode, run.burst_ns)
-                            == (row.server, row.mode, row.burst_ns)
-                    })
-                    .map(|run| (f64::from(run.clients), value(&self.cost(run))))
-                    .collect();
+                let points = row.runs.iter();
+                let points = points.map(|run| (f64::from(run.clients), value(&self.cost(run))));
+                let mut points: Vec<_> = points.collect();
                 points.sort_by(|a, b| a.0.total_cmp(&b.0));
                 chart = chart.series(&row.name(), points);
             }
@@ -173,12 +176,20 @@ impl Row<'_> {
     #[must_use]
     pub fn name(&self) -> String {
         let mode = self.mode.name();
+        let phase = match self.phase {
+            Phase::AsTheyCome => String::new(),
+            phase => format!(", {phase}"),
+        };
         match self.burst_ns {
             0 => format!(
                 "{}, {mode}",
                 self.server.split(' ').next().unwrap_or_default()
             ),
-            ns => format!("{}, {mode}, bursts of {} ms", self.server, ns / 1_000_000),
+            ns => format!(
+                "{}, {mode}, bursts of {} ms{phase}",
+                self.server,
+                ns / 1_000_000
+            ),
         }
     }
 }

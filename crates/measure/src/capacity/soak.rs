@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use onrush_server::engine::phase::Phase;
 use onrush_sys::thread::pin_to;
 use onrush_testkit::testbed::{Mode, RCV_DEVICE};
 use serde::{Deserialize, Serialize};
@@ -129,6 +130,7 @@ fn soak<P: FnMut(super::Progress)>(
         name: "onrush".to_owned(),
         mode: Mode::Uso,
         burst_ns: settings.burst_ns,
+        phase: Phase::default(),
         peer: None,
     })?;
     let load = settings.load(urls, server.id());

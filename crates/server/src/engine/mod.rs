@@ -7,6 +7,7 @@
 
 pub mod admission;
 mod flights;
+pub mod phase;
 mod reader;
 pub mod shared;
 mod worker;
@@ -31,6 +32,7 @@ use tokio::time::timeout;
 use crate::faults::Faults;
 use crate::store::{self, Source};
 use admission::Demand;
+use phase::Phase;
 use shared::{State, StreamShared, WorkerShared};
 use worker::{Worker, signed};
 
@@ -64,6 +66,8 @@ pub struct EngineConfig {
     pub streams_max: u32,
     /// How much of a stream is handed over together; a tick is a quarter of it.
     pub burst: Duration,
+    /// When within a burst's time streams begin.
+    pub phase: Phase,
     /// How busy an engine may be with the streams that it has taken, of 1000; see [`admission`].
     pub load_max_permille: u64,
     /// The best path to try; worse ones follow where it is not available.
@@ -90,7 +94,6 @@ pub struct Engines {
     store: Arc<store::Shared>,
     first_chunk_time_max: Duration,
     burst_ns: u64,
-    load_max_permille: u64,
 }
 
 #[derive(Debug)]
@@ -111,6 +114,10 @@ pub(crate) struct Remote {
     pub(crate) closed: ArrayQueue<u32>,
     streams: AtomicUsize,
     streams_max: u32,
+    phase: Phase,
+    tick_ns: u64,
+    /// How busy the engine may be, of 1000.
+    pub(crate) load_max_permille: u64,
     /// The worker is gone, and nobody takes commands any more.
     stopped: AtomicBool,
 }
@@ -170,15 +177,20 @@ pub enum EngineError {
     },
     /// With one stream more, those that play would be late.
     #[error(
-        "the engine would be busy for {} % of the time, of {} % that it may; add processors (--cores), lengthen \
+        "the engine would be busy for {} % of the time, of {} % that it may (now it is for {} %, and a train costs \
+         {train_ns} ns); add processors (--cores), lengthen \
          bursts (--burst) or raise --load-max",
-        load_permille / 10, load_max_permille / 10
+        load_permille / 10, load_max_permille / 10, measured_permille / 10
     )]
     Overload {
         /// How busy it would be.
         load_permille: u64,
         /// How busy it may be.
         load_max_permille: u64,
+        /// How busy it was in the last second.
+        measured_permille: u64,
+        /// What a train was reckoned to cost, in ns.
+        train_ns: u64,
     },
     /// Streams have been late for seconds, whatever the reason.
     #[error("the streams that play are late; try again")]
@@ -285,12 +297,11 @@ impl Engines {
             engines: Vec::new(),
             store: Arc::clone(store),
             first_chunk_time_max: config.first_chunk_time_max,
-            burst_ns: u64::try_from(config.burst.as_nanos()).unwrap_or(u64::MAX),
-            load_max_permille: config.load_max_permille,
+            burst_ns: worker::nanos(config.burst),
         };
         for &core in &config.cores {
             let waker = Arc::new(Waker::new().map_err(EngineStartError::Thread)?);
-            let remote = Arc::new(Remote::new(config.streams_max, waker));
+            let remote = Arc::new(Remote::new(config, waker));
             let (send, receive) = mpsc::channel();
             let thread = {
                 let (config, store, remote) =
@@ -332,7 +343,7 @@ impl Engines {
         let StreamSpec { source, socket } = spec;
         let stride = u16::try_from(source.plan().stride()).expect("a packet is below 64 KiB");
         let demand = Demand::of(source.plan(), stride, self.burst_ns);
-        self.admit(remote, demand)?;
+        Self::admit(remote, demand)?;
         let opened = self.open_on(remote, source, socket, stride, demand);
         if opened.is_err() {
             remote.shared.admission.give_back(demand);
@@ -340,13 +351,15 @@ impl Engines {
         opened
     }
 
-    fn admit(&self, remote: &Remote, demand: Demand) -> Result<(), EngineError> {
-        let (admission, load_max_permille) = (&remote.shared.admission, self.load_max_permille);
+    fn admit(remote: &Remote, demand: Demand) -> Result<(), EngineError> {
+        let (admission, load_max_permille) = (&remote.shared.admission, remote.load_max_permille);
         match admission.take(demand, load_max_permille) {
             Ok(_) => Ok(()),
             Err(load_permille) if load_permille > load_max_permille => Err(EngineError::Overload {
                 load_permille,
                 load_max_permille,
+                measured_permille: admission.load_measured(),
+                train_ns: admission.train_ns(),
             }),
             Err(_) => Err(EngineError::Late),
         }
@@ -509,7 +522,12 @@ impl Stream {
         let plan = self.shared.source.plan();
         let stop_before = stop_before.unwrap_or(u64::MAX).min(plan.rtp_packets());
         let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
-        let start_ns = monotonic_ns().saturating_add(delay_ns);
+        let (phase, tick_ns) = (self.remote.phase, self.remote.tick_ns);
+        let start_ns = phase.start_ns(
+            monotonic_ns().saturating_add(delay_ns),
+            self.number,
+            tick_ns,
+        );
         let play = Play {
             from,
             stop_before,
@@ -611,7 +629,8 @@ impl Drop for Stream {
 }
 
 impl Remote {
-    fn new(streams_max: u32, waker: Arc<Waker>) -> Self {
+    fn new(config: &EngineConfig, waker: Arc<Waker>) -> Self {
+        let streams_max = config.streams_max;
         Self {
             commands: ArrayQueue::new(COMMANDS_MAX),
             waker,
@@ -620,6 +639,9 @@ impl Remote {
             closed: ArrayQueue::new((streams_max as usize).max(1)),
             streams: AtomicUsize::new(0),
             streams_max,
+            phase: config.phase,
+            tick_ns: worker::tick_ns(config),
+            load_max_permille: config.load_max_permille,
             stopped: AtomicBool::new(false),
         }
     }
@@ -698,6 +720,7 @@ impl Default for EngineConfig {
                 .collect(),
             streams_max: 16_384,
             burst: Duration::from_millis(20),
+            phase: Phase::default(),
             load_max_permille: 900,
             path: PathName::UringRegisteredZc,
             open_path: Arc::new(path::open),

@@ -29,7 +29,7 @@ use crate::store;
 use crate::store::layout::ImageBurst;
 
 /// Ticks in a burst. A tick is what a burst may be early by, and what bounds the number of crossings.
-const TICKS_PER_BURST: u64 = 4;
+pub(super) const TICKS_PER_BURST: u64 = 4;
 
 /// Slots of the wheel: at the default burst it turns in 2.5 s.
 const WHEEL_SLOTS: u32 = 512;
@@ -139,7 +139,7 @@ impl Worker {
             .thread
             .store(thread.unsigned_abs(), Ordering::Relaxed);
         let now_ns = monotonic_ns();
-        let tick_ns = (nanos(config.burst) / TICKS_PER_BURST).max(1);
+        let tick_ns = tick_ns(config);
         let tick_bytes_max = (STREAM_RATE_MAX / 8).saturating_mul(tick_ns) / 1_000_000_000;
         let chunk_bytes = store.pool().chunk_bytes() as u64;
         let streams_max = config.streams_max as usize;
@@ -748,7 +748,12 @@ fn train_pieces(images: u32, images_per_train: u32) -> impl Iterator<Item = (u32
     firsts.map(move |first| (first, images_per_train.min(images - first)))
 }
 
-fn nanos(duration: Duration) -> u64 {
+/// Length of a tick.
+pub(super) fn tick_ns(config: &EngineConfig) -> u64 {
+    (nanos(config.burst) / TICKS_PER_BURST).max(1)
+}
+
+pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
