@@ -55,6 +55,9 @@ pub(crate) struct EngineRates {
     pub(crate) late_p50_ms: Option<f64>,
     pub(crate) late_p999_ms: Option<f64>,
     pub(crate) in_flight: u64,
+    /// How busy the engine will be with the streams that it has, as reckoned, and how busy it may be.
+    pub(crate) load_promised: f64,
+    pub(crate) load_max: Option<f64>,
 }
 
 impl Rates {
@@ -149,6 +152,8 @@ impl EngineRates {
             late_p50_ms: late_ms(&lateness, 0.5),
             late_p999_ms: late_ms(&lateness, 0.999),
             in_flight: to.in_flight,
+            load_promised: to.admission.load_promised,
+            load_max: to.admission.load_max,
         }
     }
 }

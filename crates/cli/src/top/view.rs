@@ -261,6 +261,7 @@ impl View {
                     shown(rates.and_then(|r| r.stream_cpu).map(|cpu| cpu * 100.0), 4)
                 ),
             ),
+            ("promised", promised(status)),
             (
                 "cache",
                 format!(
@@ -399,6 +400,25 @@ fn fact_line((name, value): &Fact) -> Line<'static> {
     ])
 }
 
+/// How busy the fullest engine will be with the streams that it has, of what it may, and what a train costs it.
+fn promised(status: &Status) -> String {
+    let admissions = status.engines.iter().map(|engine| engine.admission);
+    let fullest = admissions.max_by(|a, b| a.load_promised.total_cmp(&b.load_promised));
+    let admission = fullest.unwrap_or_default();
+    let most = admission.load_max.map(|most| most * 100.0);
+    let late = if admission.is_late {
+        ", late: closed"
+    } else {
+        ""
+    };
+    format!(
+        "{:.1} of {} %, {} ns a train{late}",
+        admission.load_promised * 100.0,
+        shown(most, 0),
+        admission.train_ns
+    )
+}
+
 fn shown(value: Option<f64>, decimals: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
 }
@@ -414,7 +434,7 @@ const ENGINE_WIDTHS: [u16; 9] = [4, 19, 7, 6, 9, 8, 6, 6, 6];
 #[cfg(test)]
 mod tests {
     use onrush_server::admin::status::{
-        Cache, Downloads, Engine, Histogram, Locked, Process, SCHEMA_VERSION, Sessions,
+        Admission, Cache, Downloads, Engine, Histogram, Locked, Process, SCHEMA_VERSION, Sessions,
     };
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
@@ -443,6 +463,13 @@ mod tests {
             lags: 0,
             demotions: 0,
             cpu_ns: 250_000_000 * second,
+            admission: Admission {
+                load_promised: 0.5,
+                load_measured: 0.25,
+                load_max: Some(0.9),
+                train_ns: 801,
+                is_late: second > 3,
+            },
             lateness: Histogram {
                 buckets: vec![(Some(-1_500_000), 99 * second), (Some(30_000_000), second)],
                 sum: 0,
@@ -546,6 +573,15 @@ mod tests {
     }
 
     #[test]
+    fn an_engine_that_lets_nobody_in_is_seen() {
+        let mut view = watched();
+        assert!(!view.text().contains("closed"), "{}", view.text());
+        drop(view.take(Ok(Box::new(status(4)))));
+        let text = view.text();
+        assert!(text.contains("801 ns a train, late: closed"), "{text}");
+    }
+
+    #[test]
     fn every_terminal_shows_what_it_has_room_for() {
         let view = watched();
         for (width, height) in [(80, 24), (200, 50), (132, 30)] {
@@ -558,6 +594,7 @@ mod tests {
                 "p50 -1.5, p99.9 30.0 ms",
                 "4.0 bursts",
                 "5000.0 packets, 200/s",
+                "50.0 of 90 %, 801 ns a train ",
                 "3 RTSP, 4 HTTP, 0 FTP",
                 "late p99.9, ms: 30.0, most 30.0",
                 "uring_registered_zc",

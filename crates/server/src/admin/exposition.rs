@@ -5,7 +5,7 @@
 
 use std::fmt::{Display, Write};
 
-use super::status::{Engine, Histogram, Status};
+use super::status::{Admission, Engine, Histogram, Status};
 use crate::engine::shared::BATCH_BUCKETS;
 
 /// What a reader is told that this is.
@@ -36,6 +36,7 @@ pub fn exposition(status: &Status) -> String {
         }
     }
     trains(&mut page, status);
+    admission(&mut page, status);
     histograms(&mut page, status);
     cache(&mut page, status);
     downloads(&mut page, status);
@@ -206,6 +207,48 @@ fn trains(page: &mut Page, status: &Status) {
              seconds; absent while nothing plays.",
         );
         page.sample("onrush_stream_cpu_ratio", &[], Value::Part(part));
+    }
+}
+
+fn admission(page: &mut Page, status: &Status) {
+    type OfAdmission = (&'static str, &'static str, fn(&Admission) -> Option<Value>);
+    const ADMISSION: [OfAdmission; 5] = [
+        (
+            "onrush_engine_load_promised_ratio",
+            "How busy the engine will be with all streams that it has, as reckoned, as a part of a processor.",
+            |a| Some(Value::Part(a.load_promised)),
+        ),
+        (
+            "onrush_engine_load_ratio",
+            "How busy it was in the last second.",
+            |a| Some(Value::Part(a.load_measured)),
+        ),
+        (
+            "onrush_engine_load_max_ratio",
+            "How busy it may be: a session that would make it busier is refused; absent with --load-max 0.",
+            |a| a.load_max.map(Value::Part),
+        ),
+        (
+            "onrush_engine_train_cost_seconds",
+            "Processor time of a train, as it is reckoned for new sessions.",
+            |a| Some(Value::Seconds(a.train_ns)),
+        ),
+        (
+            "onrush_engine_closed",
+            "1 while nobody is let in because bursts have been late for seconds.",
+            |a| Some(Value::Whole(u64::from(a.is_late))),
+        ),
+    ];
+    for (name, help, value) in ADMISSION {
+        let told = status.engines.iter();
+        let told = told.filter_map(|engine| Some((engine.core, value(&engine.admission)?)));
+        let mut told = told.peekable();
+        if told.peek().is_some() {
+            page.family(name, Kind::Gauge, help);
+        }
+        for (core, value) in told {
+            page.sample(name, &[("core", &core)], value);
+        }
     }
 }
 

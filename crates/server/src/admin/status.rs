@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::downloads;
 use crate::engine::Remote;
+use crate::engine::admission::LOAD_UNLIMITED;
 use crate::engine::shared::{
     BATCH_BUCKETS, LATENESS_BUCKET_NS, LATENESS_BUCKETS, LATENESS_FIRST_NS,
 };
@@ -96,10 +97,28 @@ pub struct Engine {
     pub lags: u64,
     pub demotions: u64,
     pub cpu_ns: u64,
+    /// What it has promised, and what it can keep.
+    #[serde(default)]
+    pub admission: Admission,
     /// Bursts by lateness in ns; negative is early. Its sum is of those that were late.
     pub lateness: Histogram,
     /// Crossings by the number of bursts handed over.
     pub batches: Histogram,
+}
+
+/// By what a new session is let in or not; see [`admission`](crate::engine::admission).
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Admission {
+    /// How busy the engine will be with all streams that it has, as reckoned, as a part of a processor.
+    pub load_promised: f64,
+    /// How busy it was in the last second.
+    pub load_measured: f64,
+    /// How busy it may be; `None`: as busy as it gets.
+    pub load_max: Option<f64>,
+    /// What a train costs it, in ns, as far as is known.
+    pub train_ns: u64,
+    /// Too many bursts have been late for seconds, so that nobody is let in.
+    pub is_late: bool,
 }
 
 /// How often what happened.
@@ -298,6 +317,7 @@ impl Engine {
             lags: read(&shared.lags),
             demotions: read(&shared.demotions),
             cpu_ns: cpu_ns(remote),
+            admission: Admission::of(remote),
             lateness: Histogram {
                 buckets: filled(&shared.lateness, lateness_end_ns),
                 sum: read(&shared.lateness_sum_ns),
@@ -307,6 +327,22 @@ impl Engine {
                 // Each burst counts once in each.
                 sum: shared.lateness.iter().map(read).sum(),
             },
+        }
+    }
+}
+
+impl Admission {
+    #[allow(clippy::cast_precision_loss, reason = "a part")]
+    fn of(remote: &Remote) -> Self {
+        let admission = &remote.shared.admission;
+        let part = |permille: u64| permille as f64 / 1000.0;
+        let load_max = remote.load_max_permille;
+        Self {
+            load_promised: part(admission.load_promised()),
+            load_measured: part(admission.load_measured()),
+            load_max: (load_max != LOAD_UNLIMITED).then(|| part(load_max)),
+            train_ns: admission.train_ns(),
+            is_late: admission.is_late(),
         }
     }
 }
