@@ -1,13 +1,13 @@
 //! `onrush bench soak`, on a terminal.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
 use onrush_measure::capacity::CapacityError;
-use onrush_measure::capacity::soak::{self, Settings, SoakRecord};
+use onrush_measure::capacity::soak::{self, Run, Settings, SoakRecord};
 use onrush_measure::load::{Behaviour, Progress};
 
 use crate::frame::{Samples, VERSION, bar_of_time, command, head, outcome, with_rights};
@@ -57,40 +57,35 @@ pub(crate) fn run(arguments: &Soak, out: &mut dyn Write) -> anyhow::Result<ExitC
     head(&record.environment, out)?;
     let mut passed = true;
     for run in &record.runs {
+        print_slices(run, out)?;
+        let acts = run.load.acts;
         writeln!(
             out,
-            "\n{:>6} {:>10} {:>9} {:>8} {:>9}",
-            "s", "packets", "late by", "MiB", "server"
-        )?;
-        writeln!(
-            out,
-            "{:>6} {:>10} {:>9} {:>8} {:>9}",
-            "", "", "p99.9 ms", "", "CPU"
-        )?;
-        let mut begin_ns = 0;
-        for slice in &run.load.slices {
-            let usage = slice.server.unwrap_or_default();
-            let late_ns = slice.lateness.quantile_ns(0.999).unwrap_or(0);
-            #[allow(clippy::cast_precision_loss, reason = "for people")]
-            writeln!(
-                out,
-                "{:>6} {:>10} {:>9.1} {:>8} {:>7.1} %",
-                slice.end_ns / 1_000_000_000,
-                slice.packets,
-                late_ns as f64 / 1e6,
-                usage.memory_bytes >> 20,
-                usage.cpu_ns as f64 / (slice.end_ns - begin_ns).max(1) as f64 * 100.0,
-            )?;
-            begin_ns = slice.end_ns;
-        }
-        writeln!(
-            out,
-            "\n{} visits, {} films replaced; sent {} packets, sunk {}",
+            "\n{} visits, {} jumps, {} pauses, {} left; {} films removed, {} added; sent {} packets, sunk {}",
             run.load.visits,
+            acts.seeks,
+            acts.pauses,
+            acts.leaves,
+            run.films_removed,
             run.films_replaced,
             run.packets_sent.unwrap_or(0),
             run.load.packets_sunk.unwrap_or(0),
         )?;
+        if let Some(trends) = run.trends() {
+            writeln!(
+                out,
+                "after {} s of warm-up:",
+                trends.from_ns / 1_000_000_000
+            )?;
+            let flat = if trends.memory_leaks() { "" } else { "flat: " };
+            writeln!(out, "memory     {flat}{}", trends.memory_in_words())?;
+            let steady = if trends.gets_later() {
+                ""
+            } else {
+                "no trend: "
+            };
+            writeln!(out, "lateness   {steady}{}", trends.lateness_in_words())?;
+        }
         for (reason, count) in &run.load.failures {
             writeln!(out, "{count} viewers of replaced films: {reason}")?;
         }
@@ -103,16 +98,50 @@ pub(crate) fn run(arguments: &Soak, out: &mut dyn Write) -> anyhow::Result<ExitC
     Ok(outcome(passed))
 }
 
+/// A line for each slice.
+fn print_slices(run: &Run, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "\n     s    packets   late by  all MiB packets     heap  tables     files  server\n{:>26} {:>16} {:>8} {:>7} {:>16}",
+        "p99.9 ms", "MiB", "KiB", "KiB", "CPU"
+    )?;
+    let mut begin_ns = 0;
+    for slice in &run.load.slices {
+        let (usage, memory) = (
+            slice.server.unwrap_or_default(),
+            slice.memory.unwrap_or_default(),
+        );
+        let late_ns = slice.lateness.quantile_ns(0.999).unwrap_or(0);
+        #[allow(clippy::cast_precision_loss, reason = "for people")]
+        writeln!(
+            out,
+            "{:>6} {:>10} {:>9.1} {:>8} {:>7} {:>8} {:>7} {:>9} {:>5.1} %",
+            slice.end_ns / 1_000_000_000,
+            slice.packets,
+            late_ns as f64 / 1e6,
+            usage.memory_bytes >> 20,
+            memory.arena_bytes >> 20,
+            memory.heap_bytes >> 10,
+            memory.page_table_bytes >> 10,
+            memory.descriptors,
+            usage.cpu_ns as f64 / (slice.end_ns - begin_ns).max(1) as f64 * 100.0,
+        )?;
+        begin_ns = slice.end_ns;
+    }
+    Ok(())
+}
+
 impl Soak {
     fn settings(&self) -> Settings {
         let default = Settings::default();
         let quick = self.quick.then_some(Time(Duration::from_secs(100)));
+        let time_ns = self.time.or(quick);
+        let time_ns = time_ns.map_or(default.time_ns, |time| time.nanos());
         Settings {
             clients: self.clients,
-            time_ns: self
-                .time
-                .or(quick)
-                .map_or(default.time_ns, |time| time.nanos()),
+            time_ns,
+            // At least sixty slices, of a second at least.
+            slice_ns: default.slice_ns.min((time_ns / 60).max(1_000_000_000)),
             behaviour: Behaviour {
                 stay_ns: self.stay.nanos(),
                 seek_every_ns: self.seek_every.nanos(),

@@ -29,4 +29,5 @@ pub mod report;
 pub mod serve;
 pub mod setup;
 pub mod stats;
+pub mod trend;
 mod window;

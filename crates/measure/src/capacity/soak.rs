@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ use super::{
 use crate::experiment::{Environment, Record};
 use crate::load::report::Report as LoadReport;
 use crate::load::{self, Behaviour, Receive, Slice};
+use crate::stats::ratio;
+use crate::trend::Trend;
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "soak";
@@ -35,11 +37,17 @@ const REPLACED_EVERY: Duration = Duration::from_secs(3);
 /// What ends the viewers of a film that is replaced; they come again.
 const EXPECTED_FAILURES: [&str; 4] = ["404", "410", "454", "closed the connection"];
 
-/// The last quarter of the slices may need so much more memory than the second.
-const MEMORY_GROWTH_MAX: f64 = 1.02;
+/// How long a film is away before there is one of its name again.
+const AWAY: Duration = Duration::from_secs(1);
 
-/// And 999 packets in 1000 may be so much later in it, in ns.
-const LATENESS_GROWTH_NS_MAX: i64 = 5_000_000;
+/// Of the slices, the first third is left out of trends: buffers, tables and the allocator's lists find their sizes.
+const WARM_UP_PARTS: usize = 3;
+
+/// Bytes that memory may grow by for each visit. Whoever forgets a session, a connection or a film forgets more.
+const GROWTH_BYTES_PER_VISIT_MAX: f64 = 64.0;
+
+/// And 999 packets in 1000 may be so much later in the end, in ns.
+const LATENESS_GROWTH_NS_MAX: f64 = 5_000_000.0;
 
 /// What is measured.
 pub type SoakRecord = Record<Settings, Run>;
@@ -74,8 +82,30 @@ pub struct Run {
     pub load: load::Run,
     /// Packets that the server says it has sent.
     pub packets_sent: Option<u64>,
-    /// Films that were replaced.
+    /// Films that were removed while they were watched.
+    #[serde(default)]
+    pub films_removed: u32,
+    /// Films that were put in their places.
     pub films_replaced: u32,
+}
+
+/// What only time shows, from the slices after warm-up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trends {
+    /// When warm-up was over.
+    pub from_ns: u64,
+    /// How long after that was looked at.
+    pub time_ns: u64,
+    /// Visits in that time.
+    pub visits: u64,
+    /// Memory beside the arena in the end: what is resident of the rest, and page tables.
+    pub memory_bytes: f64,
+    /// By how much it grew, in bytes a second.
+    pub memory: Trend,
+    /// The median of the slices' latenesses of 999 packets in 1000, in ns.
+    pub late_ns: f64,
+    /// By how much that grew, in ns a second.
+    pub lateness: Trend,
 }
 
 /// Carries it out. `onrush` is the program to measure.
@@ -135,13 +165,16 @@ fn soak<P: FnMut(super::Progress)>(
     })?;
     let load = settings.load(urls, server.id());
     let is_over = AtomicBool::new(false);
-    let replaced = AtomicU32::new(0);
     let films = &search.films;
-    let seen = thread::scope(|scope| {
-        scope.spawn(|| replace_films(films, &is_over, &replaced));
+    let (seen, (films_removed, films_replaced)) = thread::scope(|scope| {
+        let replacing = scope.spawn(|| replace_films(films, &is_over));
         let seen = search.testbed.rcv.run(|| load::run(&load, progress));
         is_over.store(true, Ordering::Relaxed);
-        seen
+        let replaced = replacing.join();
+        (
+            seen,
+            replaced.unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        )
     });
     drop(server.interrupt(STOP_TIME_MAX));
     let mut seen = seen?;
@@ -150,32 +183,44 @@ fn soak<P: FnMut(super::Progress)>(
     seen.start_up_ns.clear();
     Ok(Run {
         packets_sent: packets_sent(&server.log()),
-        films_replaced: replaced.load(Ordering::Relaxed),
+        films_removed,
+        films_replaced,
         load: seen,
     })
 }
 
-/// Puts new films in the place of old ones, one after the other, until it is over. A film that can not be replaced
-/// is one replaced less.
-fn replace_films(films: &Films, is_over: &AtomicBool, replaced: &AtomicU32) {
+/// Removes films and puts new ones in their places, one after the other, until it is over. How many were removed,
+/// and how many put there.
+fn replace_films(films: &Films, is_over: &AtomicBool) -> (u32, u32) {
     let names: Vec<_> = films.names().collect();
     let last = names.len().saturating_sub(FILMS_REPLACED as usize);
-    for name in names[last..].iter().cycle() {
-        for _ in 0..REPLACED_EVERY.as_millis() / 100 {
+    let is_over_within = |time: Duration| {
+        (0..time.as_millis() / 100).any(|_| {
             thread::sleep(Duration::from_millis(100));
-            if is_over.load(Ordering::Relaxed) {
-                return;
-            }
+            is_over.load(Ordering::Relaxed)
+        })
+    };
+    let (mut removed, mut added) = (0, 0);
+    for name in names[last..].iter().cycle() {
+        if is_over_within(REPLACED_EVERY - AWAY) {
+            break;
         }
         let (film, new) = (films.folder().join(name), films.folder().join("new.part"));
-        let made = fs::copy(&film, &new).and_then(|_| {
-            // For a moment it is not there at all.
-            fs::remove_file(&film)?;
-            thread::sleep(Duration::from_millis(20));
-            fs::rename(&new, &film)
-        });
-        replaced.fetch_add(u32::from(made.is_ok()), Ordering::Relaxed);
+        // One that can not be removed is one less.
+        if fs::copy(&film, &new)
+            .and_then(|_| fs::remove_file(&film))
+            .is_err()
+        {
+            continue;
+        }
+        removed += 1;
+        let is_over = is_over_within(AWAY);
+        added += u32::from(fs::rename(&new, &film).is_ok());
+        if is_over {
+            break;
+        }
     }
+    (removed, added)
 }
 
 /// The number in the server's last words: `sessions served: 7; 1234 packets in ...`.
@@ -202,41 +247,109 @@ impl Run {
                 self.packets_sent, self.load.packets_sunk
             ));
         }
-        let [_, second, _, last] = quarters(&self.load.slices);
-        let (before, after) = (memory(second), memory(last));
-        if after > before * MEMORY_GROWTH_MAX {
-            missed.push(format!("memory grew from {before:.0} to {after:.0} bytes"));
+        let Some(trends) = self.trends() else {
+            missed.push("too short to say whether anything grows".to_owned());
+            return missed;
+        };
+        if trends.memory_leaks() {
+            missed.push(format!("memory grows: {}", trends.memory_in_words()));
         }
-        let (before, after) = (lateness_ns(second), lateness_ns(last));
-        if after > before + LATENESS_GROWTH_NS_MAX {
-            missed.push(format!(
-                "packets got later: p99.9 from {before} to {after} ns"
-            ));
+        if trends.gets_later() {
+            missed.push(format!("packets get later: {}", trends.lateness_in_words()));
         }
         missed
     }
+
+    /// What only time shows; `None` if it was too short for that.
+    #[must_use]
+    pub fn trends(&self) -> Option<Trends> {
+        let slices = &self.load.slices;
+        let after = &slices[slices.len() / WARM_UP_PARTS..];
+        let (first, last) = (after.first()?, after.last()?);
+        let over_time = |value: fn(&Slice) -> Option<f64>| {
+            let samples = after
+                .iter()
+                .filter_map(|slice| Some((seconds(slice.end_ns), value(slice)?)));
+            samples.collect::<Vec<_>>()
+        };
+        let (memory, lateness) = (over_time(memory_bytes), over_time(late_ns));
+        let mut late: Vec<_> = lateness.iter().map(|&(_, ns)| ns).collect();
+        late.sort_unstable_by(f64::total_cmp);
+        Some(Trends {
+            from_ns: first.end_ns,
+            time_ns: last.end_ns - first.end_ns,
+            visits: last.visits.saturating_sub(first.visits),
+            memory_bytes: memory.last()?.1,
+            memory: Trend::of(&memory)?,
+            late_ns: *late.get(late.len() / 2)?,
+            lateness: Trend::of(&lateness)?,
+        })
+    }
 }
 
-/// The slices in four parts of the same length.
-fn quarters(slices: &[Slice]) -> [&[Slice]; 4] {
-    let quarter = slices.len() / 4;
-    [0, 1, 2, 3].map(|i| &slices[i * quarter..(i + 1) * quarter])
+impl Trends {
+    /// Whether memory grows, and by more than a few bytes for each visit.
+    #[must_use]
+    pub fn memory_leaks(&self) -> bool {
+        self.memory.grows() && self.bytes_per_visit(self.memory.slope) > GROWTH_BYTES_PER_VISIT_MAX
+    }
+
+    /// Whether packets get later, and by more than does no harm.
+    #[must_use]
+    pub fn gets_later(&self) -> bool {
+        self.lateness.grows()
+            && self.lateness.slope * seconds(self.time_ns) > LATENESS_GROWTH_NS_MAX
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn memory_in_words(&self) -> String {
+        let kib_a_minute = |slope: f64| slope * 60.0 / 1024.0;
+        let (low, high) = self.memory.interval;
+        format!(
+            "beside packets {:.1} MiB, {:+.1} KiB a minute ({:+.1} to {:+.1}, 99 %), {:+.1} bytes a visit",
+            self.memory_bytes / f64::from(1 << 20),
+            kib_a_minute(self.memory.slope),
+            kib_a_minute(low),
+            kib_a_minute(high),
+            self.bytes_per_visit(self.memory.slope),
+        )
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn lateness_in_words(&self) -> String {
+        let us_a_minute = |slope: f64| slope * 60.0 / 1e3;
+        let (low, high) = self.lateness.interval;
+        format!(
+            "p99.9 of {:.1} ms, {:+.0} us a minute ({:+.0} to {:+.0}, 99 %)",
+            self.late_ns / 1e6,
+            us_a_minute(self.lateness.slope),
+            us_a_minute(low),
+            us_a_minute(high),
+        )
+    }
+
+    fn bytes_per_visit(&self, bytes_a_second: f64) -> f64 {
+        bytes_a_second * seconds(self.time_ns) / ratio(self.visits.max(1), 1)
+    }
 }
 
-/// The mean of what the server held.
-#[allow(clippy::cast_precision_loss, reason = "a mean of sizes")]
-fn memory(slices: &[Slice]) -> f64 {
-    let held = slices.iter().filter_map(|slice| slice.server);
-    let bytes: Vec<_> = held.map(|usage| usage.memory_bytes as f64).collect();
-    bytes.iter().sum::<f64>() / bytes.len().max(1) as f64
+/// What the server held beside packets, at the end of the slice.
+fn memory_bytes(slice: &Slice) -> Option<f64> {
+    let memory = slice.memory?;
+    let rest = memory.resident_bytes.saturating_sub(memory.arena_bytes);
+    Some(ratio(rest + memory.page_table_bytes, 1))
 }
 
-/// The median of the slices' latenesses of 999 packets in 1000.
-fn lateness_ns(slices: &[Slice]) -> i64 {
-    let late = slices.iter().map(|slice| slice.lateness.quantile_ns(0.999));
-    let mut late: Vec<_> = late.map(|ns| ns.unwrap_or(0)).collect();
-    late.sort_unstable();
-    late.get(late.len() / 2).copied().unwrap_or(0)
+/// How late 999 packets in 1000 were at the most.
+fn late_ns(slice: &Slice) -> Option<f64> {
+    let late_ns = slice.lateness.quantile_ns(0.999)?;
+    Some(ratio(u64::try_from(late_ns).unwrap_or(0), 1))
+}
+
+fn seconds(ns: u64) -> f64 {
+    ratio(ns, 1_000_000_000)
 }
 
 impl Settings {
@@ -299,7 +412,7 @@ impl Default for Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Usage;
+    use crate::load::Memory;
 
     #[test]
     fn the_last_words_tell_how_much_was_sent() {
@@ -309,53 +422,68 @@ mod tests {
         assert_eq!(packets_sent(""), None);
     }
 
-    fn slice(memory_bytes: u64, late_ns: i64) -> Slice {
-        let mut slice = Slice {
-            end_ns: 0,
-            packets: 1,
-            lateness: crate::histogram::Histogram::default(),
-            server: Some(Usage {
-                cpu_ns: 0,
-                memory_bytes,
-            }),
+    /// Slices of ten seconds, a hundred visits in each.
+    fn slices(memory_bytes: impl Fn(u64) -> u64, late_ns: impl Fn(u64) -> i64) -> Vec<Slice> {
+        (1..=12)
+            .map(|i| {
+                let mut slice = Slice {
+                    end_ns: i * 10_000_000_000,
+                    packets: 1,
+                    lateness: crate::histogram::Histogram::default(),
+                    server: None,
+                    memory: Some(Memory {
+                        resident_bytes: (4 << 30) + memory_bytes(i),
+                        arena_bytes: 4 << 30,
+                        ..Memory::default()
+                    }),
+                    visits: i * 100,
+                };
+                slice.lateness.count(late_ns(i), 1);
+                slice
+            })
+            .collect()
+    }
+
+    fn missed(slices: Vec<Slice>, packets_sent: u64) -> String {
+        let run = Run {
+            load: load::Run {
+                slices,
+                packets_sunk: Some(5),
+                watching: 10,
+                packets_steady: 5,
+                failures: vec![("PAUSE was answered 454".to_owned(), 3)],
+                ..load::Run::default()
+            },
+            packets_sent: Some(packets_sent),
+            films_removed: 0,
+            films_replaced: 0,
         };
-        slice.lateness.count(late_ns, 1);
-        slice
+        let settings = Settings {
+            clients: 10,
+            ..Settings::default()
+        };
+        run.missed(&settings).join(";")
     }
 
     #[test]
     fn a_trend_is_missed_and_steadiness_is_not() {
-        let steady: Vec<_> = (0..8).map(|_| slice(1000, 1_000_000)).collect();
-        let growing: Vec<_> = (0..8).map(|i| slice(1000 + i * 10, 1_000_000)).collect();
-        let later: Vec<_> = (0..8).map(|i| slice(1000, i * 2_000_000)).collect();
-        for (slices, words) in [
-            (steady, None),
-            (growing, Some("memory")),
-            (later, Some("later")),
-        ] {
-            let mut run = Run {
-                load: load::Run {
-                    slices,
-                    packets_sunk: Some(5),
-                    watching: 10,
-                    packets_steady: 5,
-                    failures: vec![("PAUSE was answered 454".to_owned(), 3)],
-                    ..load::Run::default()
-                },
-                packets_sent: Some(5),
-                films_replaced: 0,
-            };
-            let settings = Settings {
-                clients: 10,
-                ..Settings::default()
-            };
-            let missed = |run: &Run| run.missed(&settings).join(";");
-            match words {
-                None => assert_eq!(missed(&run), ""),
-                Some(words) => assert!(missed(&run).contains(words), "{}", missed(&run)),
-            }
-            run.packets_sent = Some(6);
-            assert!(missed(&run).contains("sunk"));
+        let (flat, on_time) = (|_| 1000, |_| 1_000_000);
+        assert_eq!(missed(slices(flat, on_time), 5), "");
+        assert!(missed(slices(flat, on_time), 6).contains("sunk"));
+        // While it warms up it may grow.
+        let warming = |i: u64| 1_000_000 * i.min(4);
+        assert_eq!(missed(slices(warming, on_time), 5), "");
+        // Less than anything that could be forgotten is nothing; a session is something.
+        for (bytes_per_visit, leaks) in [(60, false), (68, true), (2000, true)] {
+            let missed = missed(slices(|i| i * 100 * bytes_per_visit, on_time), 5);
+            assert_eq!(missed.contains("memory grows"), leaks, "{missed}");
         }
+        for (ms_in_all, later) in [(4, false), (6, true)] {
+            let late_ns =
+                |i: u64| 1_000_000 + ms_in_all * 1_000_000 * i64::try_from(i).unwrap() / 7;
+            let missed = missed(slices(flat, late_ns), 5);
+            assert_eq!(missed.contains("get later"), later, "{missed}");
+        }
+        assert!(missed(slices(flat, on_time)[..7].to_vec(), 5).contains("too short"));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,8 +17,8 @@ use url::Url;
 use super::follow::{Arrived, Follow};
 use super::plan::{Act, Popularity, Random};
 use super::rtsp::{Description, Viewer, ViewerError};
-use super::server::{Usage, usage};
-use super::{LoadError, Progress, Receive, Run, STREAMS_KEPT_MAX, Settings, Slice, Stream};
+use super::server::{Memory, Usage, memory, usage};
+use super::{Acts, LoadError, Progress, Receive, Run, STREAMS_KEPT_MAX, Settings, Slice, Stream};
 use crate::histogram::Histogram;
 
 /// How long a viewer whom the server refused waits before he comes again.
@@ -60,6 +61,7 @@ struct Shared {
 struct Seen {
     visits: u64,
     played: u64,
+    acts: Acts,
     failures: BTreeMap<String, u64>,
     totals: Arrived,
     start_up_ns: Vec<u64>,
@@ -101,8 +103,7 @@ pub(super) async fn all(
     let last_ns = arrivals.last().copied().unwrap_or(0);
     let ramp_ns = settings.ramp_ns.max(last_ns);
     let shared = Shared::new(settings, ramp_ns).await?;
-    let usage_now = || settings.pid.map(usage_of).transpose();
-    usage_now()?;
+    shared.moment(Look::Full)?;
     let mut viewers = Vec::with_capacity(arrivals.len());
     for (i, at_ns) in (0..).zip(arrivals) {
         let random = Random::new(settings.seed.wrapping_add(i).wrapping_mul(0x2545_f491));
@@ -110,24 +111,24 @@ pub(super) async fn all(
     }
     let told = spawn_local(tell(Rc::clone(&shared), progress));
     sleep_until(shared.begin + Duration::from_nanos(ramp_ns)).await;
-    let from = shared.moment(usage_now()?)?;
+    let from = shared.moment(Look::Full)?;
     let mut slices = Vec::new();
     let mut before = from.clone();
     while let Some(slice_end) = shared.slice_end() {
         sleep_until(slice_end).await;
-        let now = shared.moment(usage_now()?)?;
+        let now = shared.moment(Look::Full)?;
         slices.push(now.slice_since(&before, from.at_ns));
         before = now;
     }
     sleep_until(shared.end).await;
-    let to = shared.moment(usage_now()?)?;
+    let to = shared.moment(Look::Full)?;
     let watching = shared.watching.get();
     for viewer in viewers {
         drop(viewer.await);
     }
     told.abort();
     drop(told.await);
-    let last = shared.moment(None)?;
+    let last = shared.moment(Look::Packets)?;
     Ok(Run {
         packets_sunk: shared.sink.is_some().then_some(last.packets),
         slices,
@@ -135,8 +136,17 @@ pub(super) async fn all(
     })
 }
 
-fn usage_of(pid: u32) -> Result<Usage, LoadError> {
-    usage(pid).map_err(|source| LoadError::Pid { pid, source })
+fn of_process<T>(pid: u32, ask: impl Fn(u32) -> io::Result<T>) -> Result<T, LoadError> {
+    ask(pid).map_err(|source| LoadError::Pid { pid, source })
+}
+
+/// What a moment tells of.
+#[derive(Clone, Copy, PartialEq)]
+enum Look {
+    /// Packets, and the server's process, if that is known.
+    Full,
+    /// Packets: the server may be gone.
+    Packets,
 }
 
 /// The accounts at a moment.
@@ -145,6 +155,8 @@ struct Moment {
     at_ns: u64,
     own_cpu_ns: u64,
     usage: Option<Usage>,
+    memory: Option<Memory>,
+    visits: u64,
     packets: u64,
     lateness: Histogram,
 }
@@ -161,6 +173,8 @@ impl Moment {
                 memory_bytes: now.memory_bytes,
                 ..now.since(before)
             }),
+            memory: self.memory,
+            visits: self.visits,
         }
     }
 }
@@ -211,7 +225,12 @@ impl Shared {
         (0..pairs(first)).map(move |i| first + 2 * i)
     }
 
-    fn moment(&self, usage: Option<Usage>) -> Result<Moment, LoadError> {
+    fn moment(&self, look: Look) -> Result<Moment, LoadError> {
+        let pid = self.settings.pid.filter(|_| look == Look::Full);
+        // All mappings are looked through for the second: only where it is asked for.
+        let sliced = pid.filter(|_| self.settings.slice_ns > 0);
+        let usage = pid.map(|pid| of_process(pid, usage)).transpose()?;
+        let memory = sliced.map(|pid| of_process(pid, memory)).transpose()?;
         let (packets, lateness) = match &self.sink {
             None => (self.packets.get(), self.lateness.borrow().clone()),
             Some(sink) => {
@@ -228,6 +247,8 @@ impl Shared {
             at_ns: monotonic_ns(),
             own_cpu_ns: thread_cpu_ns(),
             usage,
+            memory,
+            visits: self.seen.borrow().visits,
             packets,
             lateness,
         })
@@ -240,6 +261,7 @@ impl Shared {
             visits: seen.visits,
             failures: seen.failures.into_iter().collect(),
             played: seen.played,
+            acts: seen.acts,
             watching,
             totals: seen.totals,
             lateness: to.lateness.since(&from.lateness),
@@ -351,10 +373,14 @@ async fn watch(
         let seek = next.filter(|_| now >= act_at).map(|(_, act)| act);
         match seek {
             _ if now >= shared.end => return Ok(()),
-            Some(Act::Leave) => return Ok(()),
+            Some(Act::Leave) => {
+                shared.seen.borrow_mut().acts.leaves += 1;
+                return Ok(());
+            }
             Some(Act::Pause) => {
                 shared.interrupt(viewer, streams, PAUSE).await?;
                 viewer.play(None).await?;
+                shared.seen.borrow_mut().acts.pauses += 1;
                 media_end += PAUSE;
                 next = shared.next_act(random);
             }
@@ -362,6 +388,7 @@ async fn watch(
                 let to = seconds.unwrap_or(0.0) * 0.9 * random.unit();
                 shared.interrupt(viewer, streams, STRAGGLERS).await?;
                 viewer.play(Some(to)).await?;
+                shared.seen.borrow_mut().acts.seeks += 1;
                 media_end = Instant::now() + whole(seconds, to);
                 next = shared.next_act(random);
             }

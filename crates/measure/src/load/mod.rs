@@ -28,7 +28,7 @@ use crate::experiment::{Environment, Record};
 use crate::histogram::Histogram;
 pub use follow::Arrived;
 pub use plan::{Arrival, Behaviour};
-pub use server::Usage;
+pub use server::{Memory, Usage};
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "load";
@@ -102,6 +102,9 @@ pub struct Run {
     pub failures: Vec<(String, u64)>,
     /// Visits that got to play.
     pub played: u64,
+    /// How often viewers jumped, paused, and left of their own accord.
+    #[serde(default)]
+    pub acts: Acts,
     /// Viewers that watched at the end.
     pub watching: u32,
     /// All streams together; the extremes are of the worst.
@@ -126,6 +129,17 @@ pub struct Run {
     pub slices: Vec<Slice>,
 }
 
+/// What viewers did besides watching.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Acts {
+    /// They jumped to another place.
+    pub seeks: u64,
+    /// They paused for a second.
+    pub pauses: u64,
+    /// They left before the end.
+    pub leaves: u64,
+}
+
 /// A slice of the time that all watched.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Slice {
@@ -137,6 +151,12 @@ pub struct Slice {
     pub lateness: Histogram,
     /// What the server used in it, and its memory at its end.
     pub server: Option<Usage>,
+    /// What that memory is.
+    #[serde(default)]
+    pub memory: Option<Memory>,
+    /// Visits that had begun by its end, from the very first.
+    #[serde(default)]
+    pub visits: u64,
 }
 
 /// What one viewer saw of one stream.

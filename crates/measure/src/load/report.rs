@@ -302,6 +302,7 @@ mod tests {
             wall_ns: 2_000_000_000,
             visits: 2,
             failures: Vec::new(),
+            acts: crate::load::Acts::default(),
             played: 2,
             watching: 2,
             totals: Arrived {

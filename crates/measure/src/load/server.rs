@@ -15,6 +15,39 @@ pub struct Usage {
     pub memory_bytes: u64,
 }
 
+/// What the memory of a process is, and what it has open.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Memory {
+    /// All that is in memory of what it has mapped, in bytes; reserved huge pages included.
+    pub resident_bytes: u64,
+    /// The same, with what others have mapped too as their part of it.
+    pub proportional_bytes: u64,
+    /// Of what is resident: mappings of huge pages and locked ones, which is where our server keeps packets.
+    pub arena_bytes: u64,
+    /// Of what is resident: anonymous memory that is none of these, which is the heap and stacks.
+    pub heap_bytes: u64,
+    /// The tables by which all that is found; they are the kernel's, and not resident in this sense.
+    pub page_table_bytes: u64,
+    /// Open files and sockets; 0 where the kernel does not tell (before Linux 6.2).
+    pub descriptors: u64,
+}
+
+/// What process `pid` has at the moment.
+pub(super) fn memory(pid: u32) -> io::Result<Memory> {
+    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let page_tables = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmPTE:"))
+        .and_then(kilobytes);
+    Ok(Memory {
+        page_table_bytes: page_tables.unwrap_or(0),
+        // The directory's size is their number (fs/proc/fd.c, proc_fd_getattr).
+        descriptors: fs::metadata(format!("/proc/{pid}/fd"))?.len(),
+        ..parse_smaps(&smaps)
+    })
+}
+
 /// What process `pid` has used so far.
 pub(super) fn usage(pid: u32) -> io::Result<Usage> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
@@ -46,6 +79,49 @@ fn parse(stat: &str, statm: &str) -> Option<Usage> {
     })
 }
 
+/// Reads proc_pid_smaps(5): a head for each mapping, fields, and last its flags.
+fn parse_smaps(smaps: &str) -> Memory {
+    let mut memory = Memory::default();
+    let (mut is_anonymous, mut resident_bytes) = (false, 0);
+    for line in smaps.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let Some(first) = words.next() else {
+            continue;
+        };
+        let field = first.strip_suffix(':');
+        let bytes = || kilobytes(&line[first.len()..]).unwrap_or(0);
+        match field {
+            // The head: range, rights, offset, device, inode, and a name, if it has one.
+            None => {
+                let name = words.nth(4);
+                is_anonymous =
+                    name.is_none_or(|name| name.starts_with("[heap") || name.starts_with("[anon"));
+                resident_bytes = 0;
+            }
+            Some("Rss" | "Private_Hugetlb" | "Shared_Hugetlb") => resident_bytes += bytes(),
+            Some("Pss") => memory.proportional_bytes += bytes(),
+            Some("VmFlags") => {
+                memory.resident_bytes += resident_bytes;
+                // Huge pages by advice, reserved huge pages, or locked.
+                let is_arena = words.any(|flag| matches!(flag, "hg" | "ht" | "lo"));
+                if is_arena {
+                    memory.arena_bytes += resident_bytes;
+                } else if is_anonymous {
+                    memory.heap_bytes += resident_bytes;
+                }
+            }
+            _ => {}
+        }
+    }
+    memory
+}
+
+/// `   12 kB`, in bytes.
+fn kilobytes(text: &str) -> Option<u64> {
+    let number = text.trim().strip_suffix(" kB")?;
+    Some(number.trim().parse::<u64>().ok()? << 10)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,5 +141,50 @@ mod tests {
         let own = usage(std::process::id()).expect("this process");
         assert!(own.memory_bytes > 0);
         assert!(usage(u32::MAX).is_err());
+    }
+
+    #[test]
+    fn mappings_are_told_apart() {
+        let mapping = |head: &str, rss: u64, flags: &str| {
+            format!(
+                "{head}\nSize: 99 kB\nRss: {rss} kB\nPss: 1 kB\nShared_Hugetlb: 0 kB\nPrivate_Hugetlb: 0 kB\nVmFlags: {flags}\n"
+            )
+        };
+        let smaps = [
+            mapping("55-56 rw-p 00000000 00:00 0    [heap]", 10, "rd wr mr"),
+            mapping("57-58 rw-p 00000000 00:00 0 ", 20, "rd wr mr"),
+            mapping("58-59 rw-p 00000000 00:00 0 ", 400, "rd wr hg"),
+            mapping("59-60 rw-p 00000000 00:00 0 ", 800, "rd wr lo"),
+            mapping("60-61 r-xp 00000000 fe:00 1234    /usr/bin/a b", 5, "rd ex"),
+        ];
+        let memory = parse_smaps(&smaps.concat());
+        let expected = Memory {
+            resident_bytes: 1235 << 10,
+            proportional_bytes: 5 << 10,
+            arena_bytes: 1200 << 10,
+            heap_bytes: 30 << 10,
+            ..Memory::default()
+        };
+        assert_eq!(memory, expected);
+    }
+
+    #[test]
+    fn what_is_taken_is_seen() {
+        const BYTES: usize = 64 << 20;
+        let before = memory(std::process::id()).expect("this process");
+        let taken = std::hint::black_box(vec![1_u8; BYTES]);
+        let after = memory(std::process::id()).expect("this process");
+        // Other tests may give some back meanwhile.
+        assert!(
+            after.heap_bytes > before.heap_bytes + BYTES as u64 / 2,
+            "{before:?} {after:?}"
+        );
+        assert!(
+            after.resident_bytes > after.heap_bytes && after.page_table_bytes > 0,
+            "{after:?}"
+        );
+        assert!(after.proportional_bytes > 0 && after.proportional_bytes <= after.resident_bytes);
+        drop(taken);
+        assert!(memory(u32::MAX).is_err());
     }
 }
