@@ -12,7 +12,6 @@ pub mod soak;
 
 use std::cell::RefCell;
 use std::fs;
-use std::io;
 use std::process::Command;
 use std::rc::Rc;
 use std::thread;
@@ -20,7 +19,6 @@ use std::time::Duration;
 
 use onrush_server::engine::phase::Phase;
 use onrush_sys::clock::monotonic_ns;
-use onrush_sys::thread::pin_to;
 use onrush_testkit::netns::NetnsError;
 use onrush_testkit::process::Process;
 use onrush_testkit::testbed::{Mode, Options, RCV_DEVICE, SND_IPV4, Testbed, TestbedError};
@@ -30,6 +28,7 @@ use thiserror::Error;
 use crate::experiment::{Environment, Record};
 use crate::load::report::Report as LoadReport;
 use crate::load::{self, LoadError, Receive};
+use crate::setup::{CoresError, SystemError, on_core, system, two_cores};
 pub use account::Account;
 use account::Moment;
 pub use files::FileSet;
@@ -147,11 +146,8 @@ pub enum CapacityError {
     #[error("{0}")]
     Settings(String),
     /// There is nothing to leave the rest of the work to.
-    #[error("needs two processors, one for the server alone; this process may use {}", cores.len())]
-    Cores {
-        /// Those that this process may use.
-        cores: Vec<usize>,
-    },
+    #[error(transparent)]
+    Cores(#[from] CoresError),
     /// No network to send on.
     #[error(transparent)]
     Testbed(#[from] TestbedError),
@@ -170,13 +166,8 @@ pub enum CapacityError {
     #[error(transparent)]
     Load(#[from] LoadError),
     /// The system refused something else.
-    #[error("{what}: {source}")]
-    System {
-        /// What was tried.
-        what: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    System(#[from] SystemError),
 }
 
 /// Carries the experiment out. `onrush` is the program to measure.
@@ -192,33 +183,24 @@ pub fn carry_out(
     progress: impl FnMut(Progress) + Send,
 ) -> Result<CapacityRecord, CapacityError> {
     settings.check()?;
+    let (rest, core) = two_cores("the server")?;
     let environment = Environment::here(version, command);
-    let cores = environment.cores.clone();
-    let [rest, .., core] = *cores.as_slice() else {
-        return Err(CapacityError::Cores { cores });
-    };
     let mut record = Record::new(NAME, environment, settings.clone());
-    // On a thread of its own: it is pinned, and moves between namespaces.
-    thread::scope(|scope| {
-        let experiment = scope.spawn(|| {
-            pin_to(rest).map_err(system("pin the experiment to a processor"))?;
-            let films = Films::make(settings).map_err(system("write the films"))?;
-            let testbed = testbed()?;
-            record.environment.network = "veth pair, sink at tc ingress of its far end".to_owned();
-            let mut search = Search {
-                settings,
-                onrush,
-                films,
-                testbed,
-                core,
-                progress,
-                runs: &mut record.runs,
-            };
-            search.all()
-        });
-        experiment
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    // It moves between namespaces.
+    on_core(rest, || {
+        let films = Films::make(settings).map_err(system("write the films"))?;
+        let testbed = testbed()?;
+        record.environment.network = "veth pair, sink at tc ingress of its far end".to_owned();
+        let mut search = Search {
+            settings,
+            onrush,
+            films,
+            testbed,
+            core,
+            progress,
+            runs: &mut record.runs,
+        };
+        search.all()
     })?;
     Ok(record)
 }
@@ -457,10 +439,6 @@ fn next_number(settings: &Settings, held: u32, missed: Option<u32>) -> Option<u3
         }
     };
     (next > held).then_some(next)
-}
-
-fn system(what: &'static str) -> impl FnOnce(io::Error) -> CapacityError {
-    move |source| CapacityError::System { what, source }
 }
 
 impl CapacityError {

@@ -11,17 +11,15 @@ use std::thread;
 use std::time::Duration;
 
 use onrush_server::engine::phase::Phase;
-use onrush_sys::thread::pin_to;
 use onrush_testkit::testbed::{Mode, RCV_DEVICE};
 use serde::{Deserialize, Serialize};
 
 use super::files::{FileSet, Films};
-use super::{
-    Candidate, CapacityError, LOOK_EVERY, RAMP_NS_PER_CLIENT, STOP_TIME_MAX, Search, system,
-};
+use super::{Candidate, CapacityError, LOOK_EVERY, RAMP_NS_PER_CLIENT, STOP_TIME_MAX, Search};
 use crate::experiment::{Environment, Record};
 use crate::load::report::Report as LoadReport;
 use crate::load::{self, Behaviour, Receive, Slice};
+use crate::setup::{on_core, system, two_cores};
 use crate::stats::ratio;
 use crate::trend::Trend;
 
@@ -120,32 +118,23 @@ pub fn carry_out(
     command: &str,
     progress: impl Fn(load::Progress) + Send + 'static,
 ) -> Result<SoakRecord, CapacityError> {
+    let (rest, core) = two_cores("the server")?;
     let environment = Environment::here(version, command);
-    let cores = environment.cores.clone();
-    let [rest, .., core] = *cores.as_slice() else {
-        return Err(CapacityError::Cores { cores });
-    };
     let capacity = settings.capacity();
     capacity.check()?;
     let mut record = Record::new(NAME, environment, settings.clone());
-    // On a thread of its own: it is pinned, and moves between namespaces.
-    let run = thread::scope(|scope| {
-        let soak = scope.spawn(|| {
-            pin_to(rest).map_err(system("pin the experiment to a processor"))?;
-            let films = Films::make(&capacity).map_err(system("write the films"))?;
-            let search = Search {
-                settings: &capacity,
-                onrush,
-                films,
-                testbed: super::testbed()?,
-                core,
-                progress: |_| {},
-                runs: &mut Vec::new(),
-            };
-            soak(settings, &search, progress)
-        });
-        soak.join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    let run = on_core(rest, || {
+        let films = Films::make(&capacity).map_err(system("write the films"))?;
+        let search = Search {
+            settings: &capacity,
+            onrush,
+            films,
+            testbed: super::testbed()?,
+            core,
+            progress: |_| {},
+            runs: &mut Vec::new(),
+        };
+        soak(settings, &search, progress)
     })?;
     record.runs.push(run);
     Ok(record)
