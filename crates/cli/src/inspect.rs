@@ -5,46 +5,72 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use clap::{Args, ValueHint};
+use onrush_server::config::Config;
 use onrush_wire::media::report::{Bursts, ClockSource, Kind, Programme, Report, SeekKind};
 use onrush_wire::media::ts::{ScanOptions, Scanner};
 use onrush_wire::media::{Packetisation, plan};
 
-use crate::units::{Rate, Size};
+use crate::args::{BURST_MAX, BURST_MIN, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN};
+use crate::units::{Rate, Size, Time, within};
 
-/// How to read the file, and how to tell about it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InspectOptions {
-    /// The length of a burst.
-    pub(crate) burst: Duration,
-    /// The rate of a stream without a clock, in bit/s.
-    pub(crate) fallback_bitrate: u64,
-    /// Print JSON.
-    pub(crate) json: bool,
+/// Print what a transport stream holds
+///
+/// Reads all of FILE as the server would, and prints what was understood: programmes, streams and
+/// codecs, duration, rate, the quality of its clock, seek points, bursts. Ends with 2 if FILE cannot
+/// be read or is no transport stream.
+#[derive(Args, Debug)]
+pub(crate) struct Inspect {
+    /// The file
+    #[arg(value_hint = ValueHint::FilePath)]
+    file: PathBuf,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Length of a burst, 1ms to 1s
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value_t = Time(Config::default().burst),
+        value_parser = within(Time(BURST_MIN), Time(BURST_MAX))
+    )]
+    burst: Time,
+
+    /// Rate without clock
+    #[arg(
+        long,
+        value_name = "RATE",
+        default_value_t = Rate(Config::default().fallback_bitrate),
+        value_parser = within(Rate(FALLBACK_BITRATE_MIN), Rate(FALLBACK_BITRATE_MAX))
+    )]
+    fallback_bitrate: Rate,
 }
 
-/// Prints what `file` holds to `out`.
+/// Prints what the file holds to `out`.
 ///
 /// # Errors
 ///
 /// If it can not be read or is no transport stream, with what to do next; or if `out` does not take it.
-pub(crate) fn inspect(
-    file: &Path,
-    options: &InspectOptions,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let report = read(file, options)?;
-    if options.json {
-        return Ok(writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?);
+pub(crate) fn run(arguments: &Inspect, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let report = read(arguments)?;
+    if arguments.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+    } else {
+        print(&arguments.file, &report, out)?;
     }
-    print(file, &report, out)
+    Ok(ExitCode::SUCCESS)
 }
 
-fn read(path: &Path, options: &InspectOptions) -> anyhow::Result<Report> {
+fn read(arguments: &Inspect) -> anyhow::Result<Report> {
+    let path = &arguments.file;
     let name = path.display();
     let mut file = File::open(path).map_err(|error| {
         let next = match error.kind() {
@@ -60,7 +86,7 @@ fn read(path: &Path, options: &InspectOptions) -> anyhow::Result<Report> {
         bail!("{name}: is a directory; name one of the files in it");
     }
     let mut scanner = Scanner::new(ScanOptions {
-        fallback_bitrate: options.fallback_bitrate,
+        fallback_bitrate: arguments.fallback_bitrate.0,
     });
     let mut buffer = vec![0; READ_BYTES];
     loop {
@@ -74,9 +100,7 @@ fn read(path: &Path, options: &InspectOptions) -> anyhow::Result<Report> {
             .with_context(|| name.to_string())?;
     }
     let index = Arc::new(scanner.finish().with_context(|| name.to_string())?);
-    let burst_ns = u64::try_from(options.burst.as_nanos())
-        .unwrap_or(u64::MAX)
-        .max(1);
+    let burst_ns = arguments.burst.nanos();
     let ts_packets_per_rtp = plan::TS_PACKETS_PER_RTP_MAX;
     Ok(index.report(Packetisation {
         ts_packets_per_rtp,
@@ -315,11 +339,14 @@ mod tests {
 
     use super::*;
 
-    const OPTIONS: InspectOptions = InspectOptions {
-        burst: Duration::from_millis(20),
-        fallback_bitrate: 4_000_000,
-        json: false,
-    };
+    fn of(file: &Path, json: bool) -> Inspect {
+        Inspect {
+            file: file.to_owned(),
+            json,
+            burst: Time(Duration::from_millis(20)),
+            fallback_bitrate: Rate(4_000_000),
+        }
+    }
 
     /// What is said of a file of these bytes, or why it is refused.
     fn said(bytes: &[u8], json: bool) -> Result<String, String> {
@@ -327,7 +354,7 @@ mod tests {
         let path = folder.path().join("film.ts");
         std::fs::write(&path, bytes).unwrap();
         let mut out = Vec::new();
-        let inspected = inspect(&path, &InspectOptions { json, ..OPTIONS }, &mut out);
+        let inspected = run(&of(&path, json), &mut out);
         let plain = |text: String| text.replace(path.to_str().unwrap(), "film.ts");
         inspected.map_err(|error| plain(format!("{error:#}")))?;
         Ok(plain(String::from_utf8(out).unwrap()))
@@ -416,12 +443,8 @@ bursts   250 of 20ms: 2.9 RTP packets each; at most 3 RTP packets, 3.8KiB
             "{text}"
         );
         let folder = tempfile::tempdir().unwrap();
-        let said = |path: &Path| {
-            format!(
-                "{:#}",
-                inspect(path, &OPTIONS, &mut Vec::new()).unwrap_err()
-            )
-        };
+        let said =
+            |path: &Path| format!("{:#}", run(&of(path, false), &mut Vec::new()).unwrap_err());
         let directory = said(folder.path());
         assert!(
             directory.ends_with("is a directory; name one of the files in it"),
@@ -440,9 +463,9 @@ bursts   250 of 20ms: 2.9 RTP packets each; at most 3 RTP packets, 3.8KiB
         let path = folder.path().join("secret.ts");
         std::fs::write(&path, film()).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
-        match inspect(&path, &OPTIONS, &mut Vec::new()) {
+        match run(&of(&path, false), &mut Vec::new()) {
             // Root may read everything.
-            Ok(()) => assert!(rustix::process::geteuid().is_root()),
+            Ok(_) => assert!(rustix::process::geteuid().is_root()),
             Err(error) => {
                 let text = format!("{error:#}");
                 assert!(

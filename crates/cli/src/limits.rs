@@ -19,7 +19,7 @@ use onrush_wire::pace::adaptive;
 use onrush_wire::{ftp, http};
 use serde::Serialize;
 
-use crate::args::Doctor;
+use crate::doctor::Doctor;
 use crate::units::{Rate, Size, Time};
 
 #[derive(Serialize)]

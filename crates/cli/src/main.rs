@@ -27,6 +27,7 @@ mod predict;
 mod relay;
 mod report;
 mod serve;
+mod serve_options;
 mod top;
 mod units;
 
@@ -58,15 +59,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Serve(arguments) => serve::run(arguments, &mut out)?,
         Command::Relay(arguments) => relay::run(arguments, &mut out)?,
         Command::Top(arguments) => top::run(arguments, &mut out)?,
-        Command::Inspect(arguments) => {
-            let options = inspect::InspectOptions {
-                burst: arguments.burst.0,
-                fallback_bitrate: arguments.fallback_bitrate.0,
-                json: arguments.json,
-            };
-            inspect::inspect(&arguments.file, &options, &mut out)?;
-            ExitCode::SUCCESS
-        }
+        Command::Inspect(arguments) => inspect::run(arguments, &mut out)?,
         Command::Load(arguments) => load::run(arguments, &mut out)?,
         Command::Bench(arguments) => bench::run(arguments, &mut out)?,
         Command::Measure(arguments) => measure::run(arguments, &mut out)?,

@@ -21,8 +21,9 @@ use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-use crate::args::{LogFormat, Serve};
+use crate::args::LogFormat;
 use crate::downloads;
+use crate::serve_options::Serve;
 use crate::units::{Size, Time, ranges};
 
 pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<ExitCode> {

@@ -5,9 +5,11 @@
 
 use std::io::Write;
 use std::net::{TcpListener, UdpSocket};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use clap::{Args, ValueHint};
 use onrush_sys::memory::Area;
 use onrush_sys::path::catalogue::{self, Needs, best};
 use onrush_sys::path::{self, PathName};
@@ -16,11 +18,29 @@ use onrush_sys::probe::Facts;
 use onrush_sys::wake::Waker;
 use serde::Serialize;
 
-use crate::args::Doctor;
-
 mod rows;
 
 use rows::{Row, rows};
+
+/// Say what this machine can do, and what a lack costs
+///
+/// Tries every feature of the kernel that Onrush uses, once, on loopback, and says what was found,
+/// what a missing one costs, and how to get it; then which data path the server will take and why.
+/// Ends with 1 if that is not the best one.
+#[derive(Args, Debug)]
+pub(crate) struct Doctor {
+    /// Try direct reads on this directory's file system
+    #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
+    media_dir: PathBuf,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// List the bounds on everything that can grow
+    #[arg(long)]
+    pub(crate) limits: bool,
+}
 
 /// The data path that the server will take, by its name in the catalogue.
 #[derive(Serialize)]

@@ -1,0 +1,501 @@
+//! The options of `onrush serve`, and the settings that they make.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueHint};
+use onrush_server::config::{Config, Limits};
+use onrush_server::engine::admission::LOAD_UNLIMITED;
+use onrush_server::engine::phase::Phase;
+use onrush_sys::path::PathName;
+
+use crate::args::{
+    BURST_MAX, BURST_MIN, DAY, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN, LogFormat, Ports, count,
+    listening_address, ports, rtsp_address,
+};
+use crate::downloads::{DownloadOptions, Listen};
+use crate::units::{Percent, Rate, Size, Time, within};
+
+/// Serve a directory of transport streams over RTSP, and all its files by HTTP
+///
+/// Serves every file under MEDIA_DIR to RTSP 1.0 players over UDP, each under its path:
+/// rtsp://HOST:8554/folder/film.ts, and to download at http://HOST:8080/folder/film.ts. Nothing
+/// outside the directory is ever served. The addresses and the commands that play and download each
+/// of the first files are printed on stdout, a line for each session and every warning on stderr.
+///
+/// SIGINT (Ctrl-C) or SIGTERM says goodbye to every client and ends with 0; a second one ends at
+/// once. RUST_LOG sets what is logged: error, warn, info (default), debug, trace.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Limits on what peers and files may take are options too: see --help.",
+    after_long_help = SERVE_EXAMPLES
+)]
+pub(crate) struct Serve {
+    /// Where the files are [default: the demo clip's directory]
+    ///
+    /// The demo clip is looked for in ./media, and in the media directory of every folder above the
+    /// program.
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) media_dir: Option<PathBuf>,
+
+    /// Listen here; repeatable [default: 8554]
+    ///
+    /// ADDRESS:PORT, ADDRESS or PORT. IPv6 addresses stand in brackets before a port. A port alone
+    /// means every address of this machine, IPv4 and IPv6. Port 0 takes a free one, which is
+    /// printed.
+    #[arg(long, value_name = "ADDR", value_parser = rtsp_address)]
+    pub(crate) rtsp: Vec<SocketAddr>,
+
+    /// Length of a burst
+    ///
+    /// How much of a stream is handed to the kernel together, 1ms to 1s. Longer bursts cost less CPU
+    /// and need deeper buffers on the way to the player.
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value_t = Time(Config::default().burst),
+        value_parser = within(Time(BURST_MIN), Time(BURST_MAX))
+    )]
+    pub(crate) burst: Time,
+
+    /// When bursts leave: as-they-come, aligned or spread
+    ///
+    /// For measuring: streams in the phase in which their viewers came, all in one tick of each burst's
+    /// time, or as many in each tick.
+    #[arg(long, hide = true, value_name = "PHASE", default_value_t = Config::default().phase)]
+    pub(crate) phase: Phase,
+
+    /// How busy a processor that sends may be
+    ///
+    /// In percent. A session that would make it busier than that is answered 453, and those that play stay
+    /// on time. What a session costs is reckoned from what the sessions before it cost; 0 takes all.
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "PERCENT",
+        default_value_t = Percent(Config::default().load_max_permille),
+    )]
+    pub(crate) load_max: Percent,
+
+    /// Memory for packets, locked
+    ///
+    /// Holds packets that are ready to be sent, shared by all clients of a file. Larger files stream
+    /// through it. A user who may lock less (ulimit -l) gets less, and is told.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value_t = size(Config::default().cache_bytes),
+        value_parser = within(Size(CACHE_BYTES_MIN), Size(CACHE_BYTES_MAX))
+    )]
+    pub(crate) cache: Size,
+
+    /// Processors that send [default: the last]
+    ///
+    /// One thread is pinned to each, as in 0,2-3. Without this option it is one thread on the
+    /// highest-numbered processor that this process may use; `onrush doctor` lists them.
+    #[arg(long, value_name = "LIST", value_parser = cores)]
+    pub(crate) cores: Option<Cores>,
+
+    /// Data path
+    ///
+    /// The best one to try: uring_registered_zc, sendmmsg_gso, sendmmsg or sendto. Where it is not
+    /// available the next one is taken, and said so; `onrush doctor` tells why.
+    #[arg(long, value_name = "NAME", default_value_t = Config::default().path)]
+    pub(crate) path: PathName,
+
+    /// RTP's UDP ports
+    ///
+    /// FIRST-LAST, with FIRST even and LAST odd: 128 sessions share an even one for RTP and the odd one
+    /// above it for RTCP. A firewall must let the players' reports in here.
+    #[arg(long, value_name = "A-B", default_value_t = Ports::default(), value_parser = ports)]
+    pub(crate) rtp_ports: Ports,
+
+    /// Rate without clock
+    ///
+    /// The rate of a transport stream that carries no clock (PCR) and so does not tell its own.
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "RATE",
+        default_value_t = Rate(Config::default().fallback_bitrate),
+        value_parser = within(Rate(FALLBACK_BITRATE_MIN), Rate(FALLBACK_BITRATE_MAX))
+    )]
+    pub(crate) fallback_bitrate: Rate,
+
+    /// Life of a silent session
+    ///
+    /// How long a session lives without a sign of its client: a request, or an RTCP report.
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "TIME",
+        default_value_t = Time(Limits::default().session_timeout),
+        value_parser = within(Time(Duration::from_secs(1)), Time(DAY))
+    )]
+    pub(crate) session_timeout: Time,
+
+    /// Log lines: text or json
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        hide_possible_values = true
+    )]
+    pub(crate) log_format: LogFormat,
+
+    /// Metrics and status [default: 127.0.0.1:9554]
+    ///
+    /// ADDRESS:PORT, ADDRESS, or PORT on loopback; off for none. /metrics is for Prometheus, /status the
+    /// same as JSON; `onrush top` shows it. Whoever can connect can read it. By default where --rtsp is
+    /// not given.
+    #[arg(long, value_name = "ADDR", value_parser = metrics_address)]
+    pub(crate) metrics: Option<Listen>,
+
+    #[command(flatten, next_help_heading = "Downloads")]
+    pub(crate) downloads: DownloadOptions,
+
+    #[command(
+        flatten,
+        next_help_heading = "Limits (what peers and files can make the server hold)"
+    )]
+    pub(crate) limits: LimitOptions,
+}
+
+/// One option for each field of [`Limits`] but the session's time-out, which is no bound on size.
+#[derive(Args, Debug)]
+pub(crate) struct LimitOptions {
+    /// Sessions at once; one more is answered 453
+    #[arg(long, hide_short_help = true, value_name = "N",
+          default_value_t = Limits::default().sessions_max, value_parser = count)]
+    pub(crate) sessions_max: usize,
+
+    /// RTSP connections at once; one more is answered 503 and closed
+    #[arg(long, hide_short_help = true, value_name = "N",
+          default_value_t = Limits::default().connections_max, value_parser = count)]
+    pub(crate) connections_max: usize,
+
+    /// RTSP connections at once from one address
+    #[arg(long, hide_short_help = true, value_name = "N",
+          default_value_t = Limits::default().connections_per_address_max, value_parser = count)]
+    pub(crate) connections_per_address_max: usize,
+
+    /// Size of a request's head
+    #[arg(long, hide_short_help = true, value_name = "SIZE",
+          default_value_t = size(Limits::default().request_head_bytes_max),
+          value_parser = within(Size(1 << 10), Size(1 << 20)))]
+    pub(crate) request_head_max: Size,
+
+    /// Header lines in a request
+    #[arg(long, hide_short_help = true, value_name = "N",
+          default_value_t = Limits::default().request_headers_max, value_parser = count)]
+    pub(crate) request_headers_max: usize,
+
+    /// Size of a request's body
+    #[arg(long, hide_short_help = true, value_name = "SIZE",
+          default_value_t = size(Limits::default().request_body_bytes_max),
+          value_parser = within(Size(0), Size(1 << 20)))]
+    pub(crate) request_body_max: Size,
+
+    /// How long a request may take to arrive whole
+    #[arg(long, hide_short_help = true, value_name = "TIME",
+          default_value_t = Time(Limits::default().request_time_max),
+          value_parser = within(Time(Duration::from_millis(100)), Time(DAY)))]
+    pub(crate) request_time_max: Time,
+
+    /// How long a connection without a session may be silent
+    #[arg(long, hide_short_help = true, value_name = "TIME",
+          default_value_t = Time(Limits::default().idle_time_max),
+          value_parser = within(Time(Duration::from_millis(100)), Time(DAY)))]
+    pub(crate) idle_time_max: Time,
+
+    /// Files open at once
+    #[arg(long, hide_short_help = true, value_name = "N",
+          default_value_t = Limits::default().files_max, value_parser = count)]
+    pub(crate) files_max: usize,
+}
+
+/// The processors of `--cores`, in the order given.
+#[derive(Clone, Debug)]
+pub(crate) struct Cores(pub(crate) Vec<usize>);
+
+impl Serve {
+    /// The server's settings, with the files at `media_root`.
+    pub(crate) fn config(&self, media_root: PathBuf) -> Config {
+        let default = Config::default();
+        let limits = &self.limits;
+        Config {
+            media_root,
+            rtsp_addresses: match self.rtsp.is_empty() {
+                true => default.rtsp_addresses,
+                false => self.rtsp.clone(),
+            },
+            rtp_ports: (self.rtp_ports.0, self.rtp_ports.1),
+            load_max_permille: match self.load_max.0 {
+                0 => LOAD_UNLIMITED,
+                permille => permille,
+            },
+            burst: self.burst.0,
+            phase: self.phase,
+            cache_bytes: bytes(self.cache),
+            cores: self
+                .cores
+                .as_ref()
+                .map_or_else(Vec::new, |cores| cores.0.clone()),
+            limits: Limits {
+                sessions_max: limits.sessions_max,
+                connections_max: limits.connections_max,
+                connections_per_address_max: limits.connections_per_address_max,
+                request_head_bytes_max: bytes(limits.request_head_max),
+                request_headers_max: limits.request_headers_max,
+                request_body_bytes_max: bytes(limits.request_body_max),
+                request_time_max: limits.request_time_max.0,
+                idle_time_max: limits.idle_time_max.0,
+                session_timeout: self.session_timeout.0,
+                files_max: limits.files_max,
+            },
+            downloads: self.downloads.settings(self.rtsp.is_empty()),
+            metrics_address: match self.metrics {
+                Some(Listen::At(address)) => Some(address),
+                None if self.rtsp.is_empty() => Some(METRICS_ADDRESS),
+                Some(Listen::Off) | None => None,
+            },
+            fallback_bitrate: self.fallback_bitrate.0,
+            path: self.path,
+            faults: default.faults,
+        }
+    }
+}
+
+fn size(bytes: usize) -> Size {
+    Size(bytes as u64)
+}
+
+fn bytes(size: Size) -> usize {
+    // The parsers allow nothing larger than the address space.
+    usize::try_from(size.0).unwrap_or(usize::MAX)
+}
+
+/// Reads as [`listening_address`] does, but a port alone is on loopback.
+fn metrics_address(text: &str) -> Result<Listen, String> {
+    let at_port = |port: u16| SocketAddr::new(METRICS_ADDRESS.ip(), port);
+    match (text, text.parse()) {
+        ("off", _) => Ok(Listen::Off),
+        (_, Ok(port)) => Ok(Listen::At(at_port(port))),
+        _ => listening_address(text, METRICS_ADDRESS.port()).map(Listen::At),
+    }
+}
+
+/// Reads `0,2-3`.
+fn cores(text: &str) -> Result<Cores, String> {
+    let mut found = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let parsed = first
+            .trim()
+            .parse::<usize>()
+            .ok()
+            .zip(last.trim().parse::<usize>().ok());
+        match parsed.filter(|&(first, last)| first <= last && last < CORES_MAX) {
+            Some((first, last)) => found.extend(first..=last),
+            None => {
+                let allowed = format!("write numbers below {CORES_MAX} and ranges, as in 0,2-3");
+                return Err(format!("\"{part}\" names no processor; {allowed}"));
+            }
+        }
+    }
+    let mut sorted = found.clone();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(format!("processor {} is named twice", pair[0])),
+        None => Ok(Cores(found)),
+    }
+}
+
+const CACHE_BYTES_MIN: u64 = 1 << 20;
+const CACHE_BYTES_MAX: u64 = 1 << 40;
+const METRICS_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9554);
+const CORES_MAX: usize = 1024;
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  onrush serve /srv/films --cache 8GiB --cores 2,3
+  onrush serve /srv/films --rtsp 192.0.2.7:554 --rtsp '[2001:db8::7]:554'
+  onrush serve --rtsp 127.0.0.1:0   only this machine, any free port
+  onrush serve /srv/films --ftp 2121 --access-log - --http 80
+
+Play it:
+  ffplay -rtsp_transport udp rtsp://127.0.0.1:8554/demo.ts
+  vlc rtsp://127.0.0.1:8554/demo.ts
+  mpv --rtsp-transport=udp rtsp://127.0.0.1:8554/demo.ts
+
+Download it:
+  curl -O http://127.0.0.1:8080/demo.ts
+
+Exit codes:
+  0  stopped by a signal, all clients told
+  2  could not start";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Arguments, Command};
+    use clap::Parser;
+
+    fn serve(options: &[&str]) -> Result<Config, String> {
+        let command = ["onrush", "serve"].iter().chain(options);
+        match Arguments::try_parse_from(command)
+            .map_err(|error| error.to_string())?
+            .command
+        {
+            Command::Serve(serve) => Ok(serve.config("media".into())),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn without_options_the_settings_are_the_defaults() {
+        let ours = serve(&[]).unwrap();
+        let mut default = Config::default();
+        // The library listens nowhere that it was not told to.
+        default.downloads.http_addresses = vec!["[::]:8080".parse().unwrap()];
+        default.metrics_address = Some("127.0.0.1:9554".parse().unwrap());
+        assert_eq!(format!("{ours:?}"), format!("{default:?}"));
+    }
+
+    #[test]
+    fn metrics_are_on_loopback_unless_told_otherwise() {
+        let at = |options: &[&str]| serve(options).map(|ours| ours.metrics_address);
+        let address = |text: &str| Ok(Some(text.parse().unwrap()));
+        assert_eq!(at(&["--rtsp", "8554"]), Ok(None));
+        assert_eq!(at(&["--metrics", "off"]), Ok(None));
+        assert_eq!(at(&["--metrics", "99"]), address("127.0.0.1:99"));
+        assert_eq!(at(&["--metrics", "[::]:99"]), address("[::]:99"));
+        assert_eq!(at(&["--metrics", "192.0.2.7"]), address("192.0.2.7:9554"));
+        assert!(at(&["--metrics", "here"]).is_err());
+    }
+
+    #[test]
+    fn every_limit_can_be_set() {
+        let options = "--sessions-max=1 --connections-max=2 --connections-per-address-max=3 \
+            --request-head-max=4KiB --request-headers-max=5 --request-body-max=6B \
+            --request-time-max=7s --idle-time-max=8s --session-timeout=9s --files-max=10";
+        let options: Vec<_> = options.split_whitespace().collect();
+        let expected = Limits {
+            sessions_max: 1,
+            connections_max: 2,
+            connections_per_address_max: 3,
+            request_head_bytes_max: 4096,
+            request_headers_max: 5,
+            request_body_bytes_max: 6,
+            request_time_max: Duration::from_secs(7),
+            idle_time_max: Duration::from_secs(8),
+            session_timeout: Duration::from_secs(9),
+            files_max: 10,
+        };
+        assert_eq!(
+            format!("{:?}", serve(&options).unwrap().limits),
+            format!("{expected:?}")
+        );
+    }
+
+    #[test]
+    fn addresses_may_lack_a_port_or_be_only_one() {
+        let listens = |text: &str| serve(&["--rtsp", text]).map(|config| config.rtsp_addresses);
+        for (text, address) in [
+            ("127.0.0.1:0", "127.0.0.1:0"),
+            ("554", "[::]:554"),
+            ("127.0.0.1", "127.0.0.1:8554"),
+            ("::1", "[::1]:8554"),
+            ("[::1]", "[::1]:8554"),
+            ("[::1]:99", "[::1]:99"),
+        ] {
+            assert_eq!(listens(text), Ok(vec![address.parse().unwrap()]), "{text}");
+        }
+        for text in ["", "localhost", "65536", "127.0.0.1:65536", ":554"] {
+            assert!(
+                listens(text).unwrap_err().contains("as in 127.0.0.1:8554"),
+                "{text}"
+            );
+        }
+        let two = serve(&["--rtsp", "1", "--rtsp", "2"]).unwrap();
+        assert_eq!(two.rtsp_addresses.len(), 2);
+    }
+
+    #[test]
+    fn a_load_has_a_decimal_or_is_unbounded() {
+        let load = |text: &str| serve(&["--load-max", text]).map(|config| config.load_max_permille);
+        assert_eq!(load("12.5"), Ok(125));
+        assert_eq!(load("100"), Ok(1000));
+        assert_eq!(load("0"), Ok(LOAD_UNLIMITED));
+        for text in ["", "a", "1.", ".1", "1.25", "1.+1", "70000"] {
+            assert!(load(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn cores_are_lists_and_ranges() {
+        let listed = |text: &str| serve(&["--cores", text]).map(|config| config.cores);
+        assert_eq!(listed("0,2-4"), Ok(vec![0, 2, 3, 4]));
+        assert_eq!(listed("1023"), Ok(vec![1023]));
+        for text in ["", "a", "1,", "3-2", "1024", "0-99999999999", "-1"] {
+            assert!(listed(text).is_err(), "{text}");
+        }
+        assert!(
+            listed("1,0-2")
+                .unwrap_err()
+                .contains("processor 1 is named twice")
+        );
+    }
+
+    #[test]
+    fn ports_come_in_pairs() {
+        let pair = |text: &str| serve(&["--rtp-ports", text]).map(|config| config.rtp_ports);
+        assert_eq!(pair("20000-20001"), Ok((20_000, 20_001)));
+        assert_eq!(pair("2-65535"), Ok((2, 65535)));
+        for text in [
+            "20000",
+            "20001-20002",
+            "20000-20000",
+            "0-9",
+            "20002-20001",
+            "2-65537",
+        ] {
+            assert!(pair(text).unwrap_err().contains("FIRST even"), "{text}");
+        }
+    }
+
+    #[test]
+    fn values_outside_their_bounds_are_told_the_bounds() {
+        for (option, inside, outside, said) in [
+            ("--burst", "1s", "1001ms", "1ms to 1s"),
+            ("--burst", "1ms", "999us", "1ms to 1s"),
+            ("--cache", "1MiB", "1023KiB", "1MiB to 1TiB"),
+            ("--cache", "1TiB", "1.1TiB", "1MiB to 1TiB"),
+            (
+                "--fallback-bitrate",
+                "1Gbit/s",
+                "1.1Gbit/s",
+                "10kbit/s to 1Gbit/s",
+            ),
+            (
+                "--fallback-bitrate",
+                "10kbit/s",
+                "9999bit/s",
+                "10kbit/s to 1Gbit/s",
+            ),
+            ("--load-max", "100", "100.1", "0 to 100"),
+            ("--load-max", "0.1", "0.01", "0 to 100"),
+            ("--load-max", "0", "1e2", "0 to 100"),
+            ("--session-timeout", "1s", "999ms", "1s to 1day"),
+            ("--session-timeout", "1day", "86401s", "1s to 1day"),
+            ("--sessions-max", "1", "0", "from 1 to 1000000"),
+            ("--files-max", "1000000", "1000001", "from 1 to 1000000"),
+            ("--request-head-max", "1MiB", "1025KiB", "1KiB to 1MiB"),
+        ] {
+            assert!(serve(&[option, inside]).is_ok(), "{option} {inside}");
+            let error = serve(&[option, outside]).unwrap_err();
+            assert!(error.contains(said), "{option} {outside}: {error}");
+        }
+    }
+}
