@@ -35,6 +35,8 @@ pub(crate) struct Predict {
     rate: Rate,
 
     /// Clients at once
+    ///
+    /// Of several, each burst is another one's, whose socket no cache holds any more.
     #[arg(long, value_name = "N", default_value_t = 1)]
     clients: u32,
 
@@ -143,7 +145,7 @@ fn print_paths(arguments: &Predict, costs: &[Costs], out: &mut dyn Write) -> any
     #[allow(clippy::cast_precision_loss, reason = "a rate is far below 2^53")]
     let packets_a_second =
         arguments.rate.0 as f64 / 8.0 / packet_bytes * f64::from(arguments.clients);
-    write!(out, "\n{:<28}", format!("{} packets", arguments.packet))?;
+    write!(out, "\n{:<28}", format!("{} B packets", arguments.packet.0))?;
     for costs in costs {
         let mode = costs.mode.name();
         write!(
@@ -169,6 +171,11 @@ fn print_paths(arguments: &Predict, costs: &[Costs], out: &mut dyn Write) -> any
         let formula = match kind {
             "" => model::path(name, &load),
             _ => model::group(name, &load),
+        };
+        let formula = match arguments.clients {
+            // A group has one socket for all.
+            2.. if kind.is_empty() => formula.map(|formula| model::of_many(formula, &load)),
+            _ => formula,
         };
         match formula {
             Err(error) => writeln!(out, "{shown:<28} not predicted: {error}")?,

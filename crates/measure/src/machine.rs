@@ -93,7 +93,7 @@ impl Awake {
     /// How long nobody else wanted the processor, in ns.
     #[must_use]
     pub fn cpu_ns(&self) -> u64 {
-        cpu_ns_of_all(&threads_named(AWAKE_NAME))
+        awake_ns()
     }
 }
 
@@ -105,6 +105,12 @@ impl Drop for Awake {
             drop(thread.join());
         }
     }
+}
+
+/// Processor time of all that keep processors awake, in ns.
+#[must_use]
+pub fn awake_ns() -> u64 {
+    cpu_ns_of_all(&threads_named(AWAKE_NAME))
 }
 
 const AWAKE_NAME: &str = "keep-awake";

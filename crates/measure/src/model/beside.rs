@@ -5,15 +5,17 @@ use std::collections::BTreeMap;
 use onrush_sys::path::catalogue::Name;
 use onrush_testkit::testbed::Mode;
 
-use super::check::Checked;
-use super::{Costs, Formula, Load, ModelRecord, NotPredicted, group, path};
+use super::check::{self, Checked};
+use super::{
+    Costs, Formula, Load, ModelRecord, NotPredicted, group, over_loopback, over_tcp, path,
+};
 use crate::cue::{self, Contestant, CueRecord};
 use crate::group::{Change, GroupRecord, Run as AnyGroupRun};
 use crate::paths::{MTU_PACKET_BYTES, PathsRecord, Road, Sample};
 use crate::stats::{Summary, ratio, to_f64};
 
 /// Samples of what is the same, in the order of names.
-type Samples = BTreeMap<(String, bool), (Load, String, Vec<f64>)>;
+type Samples = BTreeMap<(String, bool), (Result<Formula, NotPredicted>, Vec<f64>)>;
 
 /// Each path of `onrush bench paths`, by packets that fit a frame, from a file in memory: ns a packet.
 #[must_use]
@@ -21,13 +23,12 @@ pub fn paths(record: &PathsRecord, model: &ModelRecord) -> Vec<Checked> {
     let mut samples = Samples::new();
     for sample in &record.runs {
         let Sample::Path(run) = sample else { continue };
-        let is_whole = run.packet_bytes <= MTU_PACKET_BYTES || run.road == Road::Tcp;
+        let is_whole = run.packet_bytes <= MTU_PACKET_BYTES;
         let Ok(name) = run.path.parse::<Name>() else {
             continue;
         };
-        // What small writes cost over TCP, the model does not know.
-        let is_known = run.road != Road::Tcp || name == Name::SendfileTcp;
-        if !is_whole || !is_known || run.is_cold || !run.void.is_empty() {
+        let is_tcp = run.road == Road::Tcp;
+        if !is_whole || run.is_cold || !run.void.is_empty() {
             continue;
         }
         let header_bytes = f64::from(u8::from(name.takes_headers(true)) * RTP_HEADER_BYTES);
@@ -37,14 +38,15 @@ pub fn paths(record: &PathsRecord, model: &ModelRecord) -> Vec<Checked> {
             burst_packets: f64::INFINITY,
         };
         let key = (
-            format!("{name}, {} B", run.packet_bytes),
+            format!("{}, {} B", check::shown(name, is_tcp), run.packet_bytes),
             run.road == Road::SoftwareGso,
         );
+        let formula = if is_tcp { over_tcp } else { path };
         let kept = samples.entry(key);
-        let (_, _, costs) = kept.or_insert_with(|| (load, run.path.clone(), Vec::new()));
+        let (_, costs) = kept.or_insert_with(|| (formula(&run.path, &load), Vec::new()));
         costs.push(ratio(run.sender_ns, run.packets));
     }
-    checked(samples, model, path)
+    checked(samples, model)
 }
 
 /// Each way of `onrush bench group`, of groups that are not replaced: ns a packet and member.
@@ -67,15 +69,15 @@ pub fn groups(record: &GroupRecord, model: &ModelRecord) -> Vec<Checked> {
         let what = format!("{}, {} to {}", run.way, run.load.told(), run.members);
         let key = (what, run.mode == Mode::SoftwareGso);
         let kept = samples.entry(key);
-        let (_, _, costs) = kept.or_insert_with(|| (load, run.way.clone(), Vec::new()));
+        let (_, costs) = kept.or_insert_with(|| (group(&run.way, &load), Vec::new()));
         costs.push(run.cpu_ns / to_f64(run.load.packets) / f64::from(run.members));
     }
-    checked(samples, model, group)
+    checked(samples, model)
 }
 
 /// Cue and a bare `sendfile` of `onrush bench cue`, one large file as fast as it goes: ns for 1472 bytes.
 ///
-/// The experiment sends over loopback, the probe of TCP over the testbed.
+/// The experiment sends over loopback.
 #[must_use]
 pub fn cues(record: &CueRecord, model: &ModelRecord) -> Vec<Checked> {
     let mut samples = Samples::new();
@@ -97,24 +99,20 @@ pub fn cues(record: &CueRecord, model: &ModelRecord) -> Vec<Checked> {
             burst_packets: f64::INFINITY,
         };
         let kept = samples.entry((shown.to_owned(), false));
-        let (_, _, costs) = kept.or_insert_with(|| (load, name.to_owned(), Vec::new()));
+        let (_, costs) = kept.or_insert_with(|| (over_loopback(name, &load), Vec::new()));
         costs.push(ratio(run.cpu_ns, received) * bytes);
     }
-    checked(samples, model, path)
+    checked(samples, model)
 }
 
 const RTP_HEADER_BYTES: u8 = 12;
 
-fn checked(
-    samples: Samples,
-    model: &ModelRecord,
-    formula: impl Fn(&str, &Load) -> Result<Formula, NotPredicted>,
-) -> Vec<Checked> {
+fn checked(samples: Samples, model: &ModelRecord) -> Vec<Checked> {
     let costs = [Mode::Uso, Mode::SoftwareGso].map(|mode| Costs::of(model, mode));
-    let of = |((what, is_software), (load, name, samples)): (_, (Load, String, Vec<f64>))| {
+    let of = |((what, is_software), (formula, samples)): (_, (Result<Formula, _>, Vec<f64>))| {
         let costs = costs[usize::from(is_software)].as_ref();
-        let predicted = formula(&name, &load)
-            .and_then(|formula| formula.predict(costs.ok_or(NotPredicted::Probes)?));
+        let predicted =
+            formula.and_then(|formula| formula.predict(costs.ok_or(NotPredicted::Probes)?));
         Checked {
             path: what,
             mode: [Mode::Uso, Mode::SoftwareGso][usize::from(is_software)],

@@ -10,13 +10,16 @@ use onrush_sys::path::catalogue::{Mover, Name, Plan, Source};
 use onrush_testkit::sink::Sink;
 use onrush_testkit::testbed::{Mode, Testbed};
 
-use super::probe::{ModelError, Of, Run, connected, system};
+use super::probe::{ModelError, Of, Run, system};
 use super::stream::Stream;
-use super::{Costs, Load, ModelRecord, path};
+use super::turn::connected;
+use super::{Costs, Load, ModelRecord, NotPredicted, over_tcp, path};
 use crate::stats::{Summary, ratio};
 
 /// Bytes of the file that is moved: more than a processor's cache has.
 const FILE_BYTES: u64 = 64 << 20;
+/// Packets that are written to a connection one by one.
+const STREAM_PACKETS: u64 = 4096;
 /// How far a prediction may be off.
 pub const ERROR_MAX: f64 = 0.20;
 /// What part of the catalogue is to be predicted so well.
@@ -30,7 +33,7 @@ pub struct Checked {
     /// Who cut trains.
     pub mode: Mode,
     /// What the model says, in ns a packet; or why it does not.
-    pub predicted_ns: Result<f64, super::NotPredicted>,
+    pub predicted_ns: Result<f64, NotPredicted>,
     /// What it took; or why there is no figure.
     pub measured_ns: Result<Summary, String>,
 }
@@ -41,36 +44,57 @@ pub fn checked(record: &ModelRecord) -> Vec<Checked> {
     let mut all = Vec::new();
     for &mode in &record.settings.modes {
         let costs = Costs::of(record, mode);
-        for name in Name::ALL {
-            let is_it = |run: &&Run| run.mode == mode && run.of == Of::Path(name.to_string());
+        for (name, is_tcp) in both_roads() {
+            let shown = shown(name, is_tcp);
+            let is_it = |run: &&Run| run.mode == mode && run.of == Of::Path(shown.clone());
             let runs: Vec<_> = record.runs.iter().filter(is_it).collect();
             if runs.is_empty() {
                 continue;
             }
-            let valid = runs
-                .iter()
-                .filter(|run| run.void.is_none())
-                .map(|run| run.cost_ns);
-            let summary = Summary::of(&valid.collect::<Vec<_>>());
-            let why = || {
-                runs.iter()
-                    .find_map(|run| run.void.clone())
-                    .unwrap_or_default()
-            };
+            let valid = runs.iter().filter(|run| run.void.is_none());
+            let valid: Vec<_> = valid.map(|run| run.cost_ns).collect();
+            let why = || runs.iter().find_map(|run| run.void.clone());
             let load = load(name, record.settings.packet_bytes);
-            let predicted = path(name.as_str(), &load).and_then(|formula| {
-                let costs = costs.as_ref().ok_or(super::NotPredicted::Probes)?;
+            let formula = if is_tcp { over_tcp } else { path };
+            let predicted = formula(name.as_str(), &load).and_then(|formula| {
+                let costs = costs.as_ref().ok_or(NotPredicted::Probes)?;
                 formula.predict(costs)
             });
             all.push(Checked {
-                path: name.to_string(),
+                path: shown,
                 mode,
                 predicted_ns: predicted,
-                measured_ns: summary.ok_or_else(why),
+                measured_ns: Summary::of(&valid).ok_or_else(|| why().unwrap_or_default()),
             });
         }
     }
     all
+}
+
+/// All paths, and how they are sent: over UDP, over TCP, or one after the other.
+fn both_roads() -> impl Iterator<Item = (Name, bool)> {
+    let over = |is_tcp: bool| {
+        let takes = move |name: &Name| {
+            if is_tcp {
+                name.takes_tcp()
+            } else {
+                name.takes_udp()
+            }
+        };
+        Name::ALL
+            .into_iter()
+            .filter(takes)
+            .map(move |name| (name, is_tcp))
+    };
+    over(false).chain(over(true))
+}
+
+/// A path's name, with its road where it has two and goes by TCP.
+pub(super) fn shown(name: Name, is_tcp: bool) -> String {
+    match is_tcp && name.takes_udp() {
+        true => format!("{name}, tcp"),
+        false => name.to_string(),
+    }
 }
 
 impl Checked {
@@ -92,7 +116,7 @@ impl Checked {
 pub(super) fn round(
     testbed: &Testbed,
     sink: &mut Sink,
-    (file, stream): (&File, &Stream),
+    (file, rest): (&File, usize),
     (round, packet_bytes): (u32, u32),
     runs: &mut Vec<Run>,
 ) -> Result<(), ModelError> {
@@ -122,45 +146,49 @@ pub(super) fn round(
             void,
         });
     }
-    runs.push(by_stream(
-        testbed.mode(),
-        file,
-        stream,
-        (round, packet_bytes),
-    )?);
+    for name in Name::ALL.into_iter().filter(|name| name.takes_tcp()) {
+        let which = (round, packet_bytes);
+        let stream = Stream::open(testbed, rest).map_err(system("connect by TCP"))?;
+        runs.push(by_stream(name, testbed.mode(), file, &stream, which)?);
+    }
     Ok(())
 }
 
-/// The file once by TCP.
+/// A part of the file by TCP: all of it, or what takes some ten milliseconds if each packet is a write.
 fn by_stream(
+    name: Name,
     mode: Mode,
     file: &File,
     stream: &Stream,
     (round, packet_bytes): (u32, u32),
 ) -> Result<Run, ModelError> {
     let file = file.try_clone().map_err(system("open a file again"))?;
+    let bytes = match name {
+        Name::SendfileTcp => FILE_BYTES,
+        _ => STREAM_PACKETS * u64::from(packet_bytes),
+    };
     let before = stream.arrived();
     let moved = || -> Result<(u64, u64), Box<dyn std::error::Error>> {
-        let plan = Plan::regular(FILE_BYTES, packet_bytes)?;
+        let plan = Plan::regular(bytes, packet_bytes)?;
         let packets = plan.packets();
-        let mut mover = Mover::open(Name::SendfileTcp, &Arc::new(Source { file, plan }), 0)?;
+        let mut mover = Mover::open(name, &Arc::new(Source { file, plan }), 0)?;
         let begin = thread_cpu_ns();
         mover.send(&stream.socket, 0..packets)?;
         Ok((packets as u64, thread_cpu_ns() - begin))
     };
     let moved = moved().map_err(|error| error.to_string());
-    let arrived = stream.arrived_at_last(before + FILE_BYTES) - before;
+    let arrived = stream.arrived_at_last(before + bytes) - before;
     let (times, cost_ns, void) = match moved {
         Err(error) => (0, 0.0, Some(error)),
         Ok((packets, taken_ns)) => {
-            let void = format!("{FILE_BYTES} bytes were sent, {arrived} arrived");
-            let void = (arrived != FILE_BYTES).then_some(void);
+            let void = format!("{bytes} bytes were sent, {arrived} arrived");
+            let void = (arrived != bytes).then_some(void);
             (packets, ratio(taken_ns, packets), void)
         }
     };
     Ok(Run {
         mode,
-        of: Of::Path(Name::SendfileTcp.to_string()),
+        of: Of::Path(shown(name, true)),
         round,
         times,
         cost_ns,

@@ -2,13 +2,14 @@
 
 use thiserror::Error;
 
-use super::Formula;
 use super::Term::{
-    Append, Clone, ColdByte, ColdTrainByte, Crossing, Entry, EntrySend, Fault, HeldPacket, HotByte,
-    Lend, Link, MemoryPage, Message, Miss, Notification, Packet, Piece, PinnedPage, PinnedPiece,
-    PinnedRelease, Planned, ReadCall, ReferredSegment, Release, RingCrossing, Segment, Set,
-    SpliceCall, SpliceOut, SpliceOutPage, SplicePage, StreamByte, Train, TrainByte,
+    Append, Clone, ColdByte, ColdTrain, ColdTrainByte, Crossing, Entry, EntrySend, Fault,
+    HeldPacket, HotByte, Lend, Link, LoopByte, MemoryPage, Message, Miss, Notification, Packet,
+    Piece, PinnedHugePage, PinnedPage, PinnedPiece, PinnedRelease, Planned, PolledEntry, ReadCall,
+    ReferredSegment, Release, RingCrossing, Segment, Session, Set, SpliceCall, SpliceOut,
+    SpliceOutPage, SplicePage, StreamByte, StreamWrite, Train, TrainByte,
 };
+use super::{Formula, Term};
 
 /// What is sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,14 +43,14 @@ const PAGE_BYTES: f64 = 4096.0;
 /// What Cue hands over at once.
 const STEP_BYTES: f64 = 262_144.0;
 
-/// What a packet costs by a path of the catalogue, or by Cue (`cue`).
+/// What a packet costs by a path of the catalogue, or by Cue (`cue`); over UDP by those that send over both.
 ///
 /// # Errors
 ///
-/// If the path costs what the model has no term for.
+/// If there is no such path.
 pub fn path(name: &str, load: &Load) -> Result<Formula, NotPredicted> {
     let known = alone(name, load)
-        .or_else(|| streams(name, load))
+        .or_else(|| streams(name, load, StreamByte))
         .or_else(|| trains(name, load))
         .or_else(|| rings(name, load));
     known.ok_or_else(|| NotPredicted::Name(name.to_owned()))
@@ -105,12 +106,44 @@ fn alone(name: &str, load: &Load) -> Option<Formula> {
     })
 }
 
-/// Paths that send a file by TCP.
-fn streams(name: &str, load: &Load) -> Option<Formula> {
+/// The same over TCP; a packet is then what one write has.
+///
+/// # Errors
+///
+/// If there is no such path.
+pub fn over_tcp(name: &str, load: &Load) -> Result<Formula, NotPredicted> {
+    let payload = load.payload_bytes;
+    let none = Formula::default;
+    let copied = none().with(1.0, Miss).with(payload, ColdByte);
+    let write = none().with(1.0, Crossing).with(1.0, StreamWrite);
+    let known = match name {
+        "read_write" => Some(
+            write
+                .and(1.0, &copied)
+                .with(1.0, Crossing)
+                .with(1.0, ReadCall)
+                .with(payload, HotByte),
+        ),
+        "mmap_send" => Some(write.and(1.0, &load.mapped()).and(1.0, &copied)),
+        _ => streams(name, load, StreamByte),
+    };
+    known.ok_or_else(|| NotPredicted::Name(name.to_owned()))
+}
+
+/// The same over loopback, where the sender's processor receives, too.
+///
+/// # Errors
+///
+/// If there is no such path, or it is only known over a device.
+pub fn over_loopback(name: &str, load: &Load) -> Result<Formula, NotPredicted> {
+    streams(name, load, LoopByte).ok_or_else(|| NotPredicted::Name(name.to_owned()))
+}
+
+/// Paths that refer TCP to a file.
+fn streams(name: &str, load: &Load, byte: Term) -> Option<Formula> {
     let sent = Formula::default()
-        .with(load.payload_bytes, StreamByte)
-        .with(load.pages(), SplicePage)
-        .with(load.pages(), SpliceOutPage);
+        .with(load.payload_bytes, byte)
+        .with(load.pages(), SplicePage);
     let steps = load.payload_bytes / STEP_BYTES;
     match name {
         // One crossing for 2 GiB.
@@ -142,7 +175,7 @@ fn trains(name: &str, load: &Load) -> Option<Formula> {
             .with(1.0, ReferredSegment),
         "gso_zerocopy" => train(images)
             .with(1.0 / images, Notification)
-            .with(bytes / PAGE_BYTES, PinnedPage)
+            .with(bytes / PAGE_BYTES, PinnedHugePage)
             .with(1.0, ReferredSegment),
         "rtpsendfile" => train(apart)
             .with(1.0 / apart, Crossing)
@@ -185,10 +218,11 @@ fn rings(name: &str, load: &Load) -> Option<Formula> {
         // What the kernel's thread does meanwhile is not the sender's.
         "uring_sqpoll" => Formula::default()
             .with(1.0, Planned)
-            .with(1.0 / BATCH_ENTRIES / images, Crossing),
+            .with(1.0 / images, PolledEntry),
         "ksendfile" | "krtpsendfile" => linked(images)
             .with(1.0, Planned)
             .with(1.0 / images, Train)
+            .with(1.0 / images, ColdTrain)
             .with(1.0 / images, Release)
             .with(1.0, ReferredSegment),
         "kmsend" => pinned,
@@ -234,6 +268,12 @@ pub fn group(way: &str, load: &Load) -> Result<Formula, NotPredicted> {
         "kernel" => Ok(Formula::default().with(1.0, Clone)),
         _ => Err(NotPredicted::Name(way.to_owned())),
     }
+}
+
+/// The same if every burst is another client's: what the kernel has of its socket is in no cache.
+#[must_use]
+pub fn of_many(formula: Formula, load: &Load) -> Formula {
+    formula.with(1.0 / load.burst_packets.max(1.0), Session)
 }
 
 fn hot(formula: Formula, bytes: f64) -> Formula {

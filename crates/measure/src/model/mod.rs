@@ -10,16 +10,18 @@
 
 pub mod beside;
 pub mod check;
+mod cost;
 mod formula;
 pub mod probe;
 mod stream;
+mod turn;
 
 use std::fmt;
 
 use onrush_testkit::testbed::Mode;
 use serde::{Deserialize, Serialize};
 
-pub use formula::{Load, NotPredicted, group, path};
+pub use formula::{Load, NotPredicted, group, of_many, over_loopback, over_tcp, path};
 pub use probe::{Of, Probe, Run, Settings};
 
 use crate::experiment::Record;
@@ -88,12 +90,16 @@ pub enum Term {
     Notification,
     /// A further page pinned for one send.
     PinnedPage,
+    /// The same, a part of a huge page.
+    PinnedHugePage,
     /// A further piece pinned for one send.
     PinnedPiece,
     /// An entry of a ring.
     Entry,
     /// What an entry that sends adds to an entry and a packet.
     EntrySend,
+    /// An entry that a thread of the kernel fetches: what it takes whoever made it.
+    PolledEntry,
     /// That an entry waits for the one before.
     Link,
     /// A ring's crossing, beyond a plain one.
@@ -102,10 +108,18 @@ pub enum Term {
     Release,
     /// What SEND_ZC adds if the memory has to be pinned, a page included.
     PinnedRelease,
+    /// What a train takes more if its memory was not sent from a moment ago.
+    ColdTrain,
+    /// What a train takes more if it is another client's than the one before: its socket is in no cache.
+    Session,
     /// A copy for one member more that a program at the device makes.
     Clone,
-    /// What TCP takes for a byte, its acknowledgements included, without the copy.
+    /// A small write to a connection whose reader sleeps, its way to the reader included.
+    StreamWrite,
+    /// What TCP takes for a byte that it refers to, its acknowledgements included.
     StreamByte,
+    /// The same over loopback.
+    LoopByte,
 }
 
 /// What the terms cost on one machine, in one mode.
@@ -124,7 +138,7 @@ pub struct Formula {
 
 impl Term {
     /// All, in the order of tables.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 41] = [
         Self::Crossing,
         Self::ReadCall,
         Self::ColdByte,
@@ -151,15 +165,21 @@ impl Term {
         Self::SpliceOutPage,
         Self::Notification,
         Self::PinnedPage,
+        Self::PinnedHugePage,
         Self::PinnedPiece,
         Self::Entry,
         Self::EntrySend,
+        Self::PolledEntry,
         Self::Link,
         Self::RingCrossing,
         Self::Release,
         Self::PinnedRelease,
+        Self::ColdTrain,
+        Self::Session,
         Self::Clone,
+        Self::StreamWrite,
         Self::StreamByte,
+        Self::LoopByte,
     ];
 
     /// For people.
@@ -192,15 +212,21 @@ impl Term {
             Self::SpliceOutPage => "page to a socket",
             Self::Notification => "notification",
             Self::PinnedPage => "pinned page",
+            Self::PinnedHugePage => "pinned huge page",
             Self::PinnedPiece => "pinned piece",
             Self::Entry => "entry",
             Self::EntrySend => "entry that sends",
+            Self::PolledEntry => "polled entry",
             Self::Link => "link",
             Self::RingCrossing => "ring crossing",
             Self::Release => "release",
             Self::PinnedRelease => "pin and release",
+            Self::ColdTrain => "cold train",
+            Self::Session => "session",
             Self::Clone => "clone",
+            Self::StreamWrite => "write to a stream",
             Self::StreamByte => "byte of a stream",
+            Self::LoopByte => "byte over loopback",
         }
     }
 }
@@ -227,7 +253,7 @@ impl Costs {
             return None;
         }
         let at = |probe: Probe| found[probe as usize];
-        let costs = Term::ALL.map(|term| match probe::cost(term, &at) {
+        let costs = Term::ALL.map(|term| match cost::cost(term, &at) {
             cost if cost.is_nan() => cost,
             cost => cost.max(0.0),
         });

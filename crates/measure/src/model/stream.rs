@@ -1,40 +1,65 @@
-//! A TCP connection to the far end of a testbed, where somebody reads all that comes and counts it.
+//! A TCP connection to the far end of a testbed, or over loopback, where somebody reads all that comes and
+//! counts it.
 
-use std::io::{self, Read};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use onrush_sys::thread::pin_to;
 use onrush_testkit::testbed::{RCV_IPV4, Testbed};
 
+use crate::machine::Awake;
+use crate::window;
+
 /// How long a connection, a write and the last byte may take.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 const BUFFER_BYTES: usize = 256 << 10;
+/// How long the reader waits before it looks whether it may read.
+const HELD_FOR: Duration = Duration::from_micros(200);
 
 /// The near end, and who reads at the far one.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) socket: TcpStream,
     arrived: Arc<AtomicU64>,
+    /// While it is set, nobody reads.
+    held: Arc<AtomicBool>,
     reader: Option<JoinHandle<()>>,
+    /// Keeps the reader's processor awake. Else whoever wakes it pays, three times as much at one time as at
+    /// another.
+    _awake: Awake,
 }
 
 impl Stream {
-    /// Connects. Who reads is bound to `reader_core`, away from whoever sends.
+    /// Connects to the far end. Who reads is bound to `reader_core`, away from whoever sends.
     pub(super) fn open(testbed: &Testbed, reader_core: usize) -> io::Result<Self> {
         let listener = testbed.rcv.run(|| TcpListener::bind((RCV_IPV4, 0)))?;
         let address = listener.local_addr()?;
         let socket = testbed
             .snd
             .run(|| TcpStream::connect_timeout(&address, WAIT_MAX))?;
-        socket.set_write_timeout(Some(WAIT_MAX))?;
         // Connected already, so that this does not wait.
-        let (mut far, _) = listener.accept()?;
+        Self::between(socket, listener.accept()?.0, reader_core)
+    }
+
+    /// The same over loopback, with a window as wide as the experiment on Cue gives.
+    pub(super) fn open_loopback(reader_core: usize) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let socket = TcpStream::connect_timeout(&listener.local_addr()?, WAIT_MAX)?;
+        let far = listener.accept()?.0;
+        window::keep(&far)?;
+        Self::between(socket, far, reader_core)
+    }
+
+    fn between(socket: TcpStream, mut far: TcpStream, reader_core: usize) -> io::Result<Self> {
+        socket.set_write_timeout(Some(WAIT_MAX))?;
         let arrived = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&arrived);
+        let held = Arc::new(AtomicBool::new(false));
+        let its_held = Arc::clone(&held);
         let reader = thread::Builder::new().name("reader".to_owned());
         let reader = reader.spawn(move || {
             pin_to(reader_core).ok();
@@ -43,13 +68,41 @@ impl Stream {
                 && bytes > 0
             {
                 count.fetch_add(bytes as u64, Ordering::Relaxed);
+                while its_held.load(Ordering::Relaxed) {
+                    thread::sleep(HELD_FOR);
+                }
             }
         })?;
         Ok(Self {
             socket,
             arrived,
+            held,
             reader: Some(reader),
+            _awake: Awake::keep(reader_core)?,
         })
+    }
+
+    /// Fills the connection while nobody reads, then lets the reader begin; says with how many bytes. From then on
+    /// the reader has work as long as whoever sends is the faster one.
+    pub(super) fn fill(&self, bytes: &[u8]) -> io::Result<u64> {
+        self.held.store(true, Ordering::Relaxed);
+        self.socket.set_nonblocking(true)?;
+        let mut filled = 0;
+        let mut waited = 0;
+        // What is on its way makes room once more.
+        while waited < 3 {
+            match (&self.socket).write(bytes) {
+                Ok(written) => filled += written as u64,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    thread::sleep(HELD_FOR);
+                    waited += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.socket.set_nonblocking(false)?;
+        self.held.store(false, Ordering::Relaxed);
+        Ok(filled)
     }
 
     /// Bytes that have arrived so far.
@@ -69,6 +122,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        self.held.store(false, Ordering::Relaxed);
         // The reader sees its end; an error means that there is no connection left, and so no reader.
         self.socket.shutdown(Shutdown::Both).ok();
         drop(self.reader.take().map(JoinHandle::join));

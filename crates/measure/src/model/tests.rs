@@ -1,5 +1,7 @@
 //! Formulas against counts that are known, and terms against costs that were made up.
 
+use onrush_sys::path::catalogue::Name;
+
 use super::*;
 use crate::experiment::Environment;
 
@@ -19,6 +21,7 @@ fn made_up(term: Term) -> f64 {
                 | Term::TrainByte
                 | Term::ColdTrainByte
                 | Term::StreamByte
+                | Term::LoopByte
         ) {
             0.01
         } else {
@@ -71,10 +74,22 @@ fn the_paper_counts_so_many_crossings() {
 
 #[test]
 fn every_path_of_the_catalogue_has_a_formula_or_a_reason() {
-    for name in onrush_sys::path::catalogue::Name::ALL {
+    for name in Name::ALL {
         let known = path(name.as_str(), &MTU);
         assert!(!matches!(known, Err(NotPredicted::Name(_))), "{name}");
     }
+    let tcp = Name::ALL.into_iter().filter(|name| name.takes_tcp());
+    for name in tcp {
+        let formula = over_tcp(name.as_str(), &MTU).unwrap();
+        let stream = formula.count(Term::StreamWrite) + formula.count(Term::StreamByte);
+        assert!(stream > 0.0, "{name}: {formula}");
+    }
+    for name in ["sendfile_tcp", "cue"] {
+        let formula = over_loopback(name, &MTU).unwrap();
+        assert_eq!(formula.count(Term::LoopByte), MTU.payload_bytes);
+        assert_eq!(formula.count(Term::StreamByte), 0.0);
+    }
+    assert!(over_loopback("mmap_send", &MTU).is_err() && over_tcp("sendto", &MTU).is_err());
     for way in onrush_sys::group::Way::ALL {
         assert!(
             !matches!(group(way.as_str(), &MTU), Err(NotPredicted::Name(_))),
@@ -106,6 +121,25 @@ fn a_short_burst_shares_less() {
     assert_eq!(trains(&burst(8.0)), 1.0 / 8.0);
     assert_eq!(trains(&burst(0.0)), 1.0);
     assert_eq!(trains(&burst(1e9)), 1.0 / 49.0);
+}
+
+#[test]
+fn bursts_of_many_clients_go_by_cold_sockets() {
+    let load = Load {
+        burst_packets: 8.0,
+        ..MTU
+    };
+    let formula = of_many(path("krtpsendfile", &load).unwrap(), &load);
+    assert_eq!(formula.count(Term::Session), formula.count(Term::Train));
+    let one = of_many(
+        Formula::default(),
+        &Load {
+            burst_packets: 0.5,
+            ..MTU
+        },
+    );
+    assert_eq!(one.count(Term::Session), 1.0);
+    assert_eq!(of_many(Formula::default(), &MTU).count(Term::Session), 0.0);
 }
 
 #[test]
@@ -188,7 +222,10 @@ fn terms_are_what_is_left_of_the_probes() {
                 let pages = t(Term::SpliceOut) + 11.0 * t(Term::SpliceOutPage);
                 1000.0 + referred(48.0) + pages
             }
-            Probe::Stream => crossing + 49_152.0 * (t(Term::TrainByte) + t(Term::StreamByte)),
+            Probe::LendCold => 3000.0,
+            Probe::StreamWrite => crossing + t(Term::StreamWrite) + 1400.0 * t(Term::HotByte),
+            Probe::StreamPages => 3000.0 + 1_048_576.0 * t(Term::StreamByte),
+            Probe::LoopPages => 3000.0 + 1_048_576.0 * t(Term::LoopByte),
             Probe::GroupShort => 500.0 + 16.0 * t(Term::Clone),
             Probe::GroupLong => 500.0 + 64.0 * t(Term::Clone),
             Probe::ZeroCopyTiny => send + t(Term::Notification),
@@ -196,6 +233,19 @@ fn terms_are_what_is_left_of_the_probes() {
             Probe::ZeroCopyPages => {
                 let train = train(48.0) - 32.0 * t(Term::HotByte);
                 train + t(Term::Notification) + 11.0 * t(Term::PinnedPage)
+            }
+            Probe::ZeroCopyHuge => {
+                let train = train(48.0) - 32.0 * t(Term::HotByte);
+                train + t(Term::Notification) + 11.0 * t(Term::PinnedHugePage)
+            }
+            Probe::NopsPolled => 256.0 * t(Term::PolledEntry),
+            Probe::RingApart => ring(
+                referred(2.0) + t(Term::Release) + t(Term::ColdTrain),
+                256.0,
+            ),
+            Probe::RingSockets => {
+                let cold = t(Term::ColdTrain) + t(Term::Session);
+                ring(referred(2.0) + t(Term::Release) + cold, 256.0)
             }
             Probe::Faults => t(Term::Fault),
             Probe::Miss => t(Term::Miss),
@@ -235,10 +285,14 @@ fn terms_are_what_is_left_of_the_probes() {
     assert_eq!(Costs::of(&record, Mode::SoftwareGso), None);
     // A file without a probe still tells what the others do.
     let mut older = record.clone();
-    older.runs.retain(|run| run.of != Of::Probe(Probe::Stream));
+    older
+        .runs
+        .retain(|run| run.of != Of::Probe(Probe::StreamPages));
     let older = Costs::of(&older, Mode::Uso).unwrap();
     let of = |name| path(name, &MTU).unwrap().predict(&older);
     assert_eq!(of("sendfile_tcp"), Err(NotPredicted::Probes));
+    let over = |name| over_tcp(name, &MTU).unwrap().predict(&older);
+    assert!(over("sendfile_tcp").is_err() && over("mmap_send").is_ok());
     assert!(of("sendto").is_ok());
     let formula = path("krtpsendfile", &MTU).unwrap();
     let sum: f64 = formula.parts(&costs).iter().map(|(_, ns)| ns).sum();

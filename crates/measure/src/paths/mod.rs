@@ -186,7 +186,7 @@ pub fn carry_out(
     let (rest, core) = two_cores("the sender")?;
     let mut environment = Environment::here(version, command);
     on_core(core, || {
-        let mut bench = Bench::set_up(settings, rest)?;
+        let mut bench = Bench::set_up(settings, (core, rest))?;
         environment.network = bench.network();
         let mut record = Record::new(NAME, environment, settings.clone());
         bench.run_all(&mut record.runs, progress)?;

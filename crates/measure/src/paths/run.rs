@@ -19,7 +19,7 @@ use onrush_wire::media::RtpOrigin;
 use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T};
 
 use super::{PathsError, REPEATS_OF_VOID_MAX, Road, Run, Sample, Settings};
-use crate::machine;
+use crate::machine::{self, Awake};
 use crate::setup::system;
 use crate::stats::{ratio, to_f64};
 
@@ -35,18 +35,25 @@ pub(super) struct Bench<'a> {
     file: File,
     /// Where everybody but the sender runs.
     rest: usize,
+    /// Where the sender is.
+    core: usize,
     /// The plans of the packet size at hand: without headers, and with.
     sources: Option<(u32, [Arc<Source>; 2])>,
 }
 
-/// A TCP receiver at work: the bytes it takes.
-type Receiving = Option<JoinHandle<std::io::Result<u64>>>;
+/// A TCP receiver at work: the bytes it takes. Both processors are kept awake: what a packet costs its sender
+/// would else be, for the most part, what it takes to wake the receiver's, three times as much at one time as
+/// at another.
+type Receiving = Option<(JoinHandle<std::io::Result<u64>>, Vec<Awake>)>;
 
 /// What arrived: packets (over TCP none are told apart) and bytes.
 type Arrived = (u64, u64);
 
 impl<'a> Bench<'a> {
-    pub(super) fn set_up(settings: &'a Settings, rest: usize) -> Result<Self, PathsError> {
+    pub(super) fn set_up(
+        settings: &'a Settings,
+        (core, rest): (usize, usize),
+    ) -> Result<Self, PathsError> {
         let testbed = Testbed::new(Options::default())?;
         let sink = Sink::attach_seldom_looking(&testbed.rcv, RCV_DEVICE, PORT..=PORT, LOOK_EVERY)?;
         if settings.planted_copies {
@@ -61,6 +68,7 @@ impl<'a> Bench<'a> {
             sink,
             file: film(settings.file_bytes).map_err(system("write the file (in /var/tmp)"))?,
             rest,
+            core,
             sources: None,
         })
     }
@@ -226,12 +234,14 @@ impl<'a> Bench<'a> {
         let listener = listener.map_err(&system)?;
         let address = listener.local_addr().map_err(&system)?;
         let rest = self.rest;
+        let awake = [rest, self.core].map(Awake::keep).into_iter();
+        let awake = awake.collect::<Result<_, _>>().map_err(&system)?;
         let receiving = thread::spawn(move || {
             pin_to(rest)?;
             drain(listener.accept()?.0)
         });
         let stream = self.testbed.snd.run(|| TcpStream::connect(address));
-        Ok((stream.map_err(system)?.into(), Some(receiving)))
+        Ok((stream.map_err(system)?.into(), Some((receiving, awake))))
     }
 
     fn arrived(&self, receiving: Receiving) -> Result<Arrived, PathsError> {
@@ -240,7 +250,7 @@ impl<'a> Bench<'a> {
                 let totals = self.sink.totals()?;
                 Ok((totals.packets, totals.bytes))
             }
-            Some(thread) => {
+            Some((thread, _awake)) => {
                 let drained = thread.join().expect("it does not panic");
                 Ok((0, drained.map_err(system("receive"))?))
             }
@@ -300,6 +310,8 @@ struct Moment {
     user_ns: u64,
     system_ns: u64,
     helper_ns: u64,
+    /// Of those who keep processors awake.
+    awake_ns: u64,
     cores: Vec<machine::CoreTimes>,
 }
 
@@ -313,6 +325,7 @@ impl Moment {
             user_ns,
             system_ns,
             helper_ns: machine::cpu_ns_of_all(&helpers),
+            awake_ns: machine::awake_ns(),
             cores: machine::core_times(),
         }
     }
@@ -341,13 +354,14 @@ impl Moment {
     fn busy_since(&self, before: &Self) -> u64 {
         let wall_ns = self.at_ns - before.at_ns;
         let cores = self.cores.iter().zip(&before.cores);
-        cores
+        let busy_ns: u64 = cores
             .map(|(now, then)| {
                 let idle = now.idle_ns.saturating_sub(then.idle_ns);
                 let stolen = now.stolen_ns.saturating_sub(then.stolen_ns);
                 wall_ns.saturating_sub(idle + stolen)
             })
-            .sum()
+            .sum();
+        busy_ns.saturating_sub(self.awake_ns - before.awake_ns)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::hint::black_box;
 use std::io;
+use std::sync::Mutex;
 use std::thread;
 
 use onrush_sys::primitive::counter::monotonic_raw_ns;
@@ -48,18 +49,51 @@ fn code(method: &Method, found: &mut Found) {
 
 fn calls(method: &Method, found: &mut Found) {
     let time = method.time(40);
-    let mut keep = |id: &str, act: fn(u64) -> i32| {
-        let samples = method.per_act(time, |times| {
-            black_box(act(times));
+    found.samples(
+        "getpid_cached",
+        method.per_act(time, |times| {
+            black_box(call::cached_getpid(times));
+        }),
+    );
+    for (id, act) in [
+        ("getpid", call::getpid as fn(u64) -> i32),
+        ("getppid", call::getppid),
+    ] {
+        let each = on_threads(|| {
+            let samples = method.per_act(time / u32::from(THREADS), |times| {
+                black_box(act(times));
+            });
+            median(&samples).map(six_digits)
         });
-        found.samples(id, samples);
-    };
-    keep("getpid_cached", call::cached_getpid);
-    keep("getpid", call::getpid);
-    keep("getppid", call::getppid);
+        found.samples(id, each.into_iter().flatten().collect());
+    }
     windows(method, found);
     found.samples("time_vdso", method.per_act(time, call::vdso_time));
     found.samples("time_crossing", method.per_act(time, call::crossing_time));
+}
+
+/// Carries something out on many threads, one after the other. All are there before the first begins, so that each
+/// has its own memory in the kernel (its stack, its task): where that lies makes a system call several per cent
+/// faster or slower, for as long as the thread lives. Their median is the machine's, one thread's is luck.
+fn on_threads<T: Send>(act: impl Fn() -> T + Sync) -> Vec<T> {
+    let turn = Mutex::new(());
+    let taken = thread::scope(|scope| {
+        let all_wait = turn.lock();
+        let threads: Vec<_> = (0..THREADS)
+            .map_while(|_| {
+                let in_turn = || {
+                    let _turn = turn.lock();
+                    act()
+                };
+                thread::Builder::new().spawn_scoped(scope, in_turn).ok()
+            })
+            .collect();
+        drop(all_wait);
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.filter_map(Result::ok).collect::<Vec<_>>()
+    });
+    // Where no threads are to be had, there is this one.
+    if taken.is_empty() { vec![act()] } else { taken }
 }
 
 /// The null system call in short windows, each between two of additions: what the processor's clock does
@@ -71,33 +105,40 @@ fn windows(method: &Method, found: &mut Found) {
         black_box(sum);
         ns
     };
-    let mut series = [Vec::new(), Vec::new()];
-    let mut blocks = Vec::new();
-    for _ in 0..WINDOW_BLOCKS {
-        let mut block = Vec::new();
-        for window in 0..WINDOWS {
+    let windows = on_threads(|| {
+        let window = |_| {
             let before_ns = additions(WINDOW_TURNS);
             let (ns, parent) = method.once(|| call::getppid(WINDOW_CALLS));
             black_box(parent);
             let added_ns = before_ns + additions(WINDOW_TURNS);
-            let additions = to_f64(2 * WINDOW_ADDITIONS);
-            let cycles = ns / to_f64(WINDOW_ACTS) / (added_ns / additions);
-            if cycles.is_finite() {
-                block.push(cycles);
-                series[window % 2].push(cycles);
-            }
-        }
-        blocks.extend(median(&block).map(six_digits));
-    }
-    found.samples("getppid_cycles", blocks);
-    if let (Some(one), Some(other)) = (median(&series[0]), median(&series[1])) {
+            ns / to_f64(WINDOW_ACTS) / (added_ns / to_f64(2 * WINDOW_ADDITIONS))
+        };
+        let cycles: Vec<f64> = (0..WINDOWS).map(window).collect();
+        let every_other = |first: usize| {
+            let series = cycles[first..].iter().step_by(2).copied();
+            series
+                .filter(|cycles| cycles.is_finite())
+                .collect::<Vec<_>>()
+        };
+        [every_other(0), every_other(1)]
+    });
+    let of_thread = |series: &[Vec<f64>; 2]| median(&series.concat()).map(six_digits);
+    found.samples(
+        "getppid_cycles",
+        windows.iter().filter_map(of_thread).collect(),
+    );
+    let series = [0, 1].map(|which| {
+        let all = windows.iter().flat_map(|series| &series[which]);
+        median(&all.copied().collect::<Vec<_>>())
+    });
+    if let [Some(one), Some(other)] = series {
         found.samples("getppid_repeats", vec![six_digits(one / other)]);
     }
 }
 
-/// Windows of a block, and blocks of a round.
-const WINDOWS: usize = 300;
-const WINDOW_BLOCKS: usize = 11;
+/// Threads that take a turn each, and windows of one.
+const THREADS: u16 = 33;
+const WINDOWS: usize = 100;
 /// Additions and calls of a window: half a microsecond and some five.
 const WINDOW_TURNS: u64 = 100;
 const WINDOW_ADDITIONS: usize = 100 * 16;
@@ -158,5 +199,29 @@ fn switches(method: &Method, found: &mut Found) {
         // A round is two switches and twice what it takes to ask and to listen.
         let each = |round_ns: &f64| six_digits(round_ns / 2.0 - alone_ns);
         found.try_samples(id, rounds.map(|rounds| rounds.iter().map(each).collect()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn threads_take_turns_and_each_is_another() {
+        let inside = AtomicUsize::new(0);
+        let seen = on_threads(|| {
+            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
+            thread::yield_now();
+            inside.fetch_sub(1, Ordering::SeqCst);
+            thread::current().id()
+        });
+        let different: HashSet<_> = seen.iter().collect();
+        assert_eq!(
+            (seen.len(), different.len()),
+            (usize::from(THREADS), usize::from(THREADS))
+        );
     }
 }

@@ -13,7 +13,7 @@ use onrush_sys::thread::pin_to;
 use super::Found;
 use super::fault;
 use super::method::{Method, six_digits};
-use super::staircase::{self, Staircase, steps};
+use super::staircase::{self, Staircase};
 use crate::stats::{median, to_f64};
 
 /// What is kept from round to round.
@@ -51,10 +51,7 @@ fn latency(method: &Method, found: &mut Found, kept: &mut Kept) {
         found.fact("huge_part", staircase.huge_part());
     }
     if kept.sizes.is_empty() {
-        kept.sizes = levels(
-            staircase.bytes_max(),
-            &steps(&found.line(staircase::CURVE, staircase::HUGE)),
-        );
+        kept.sizes = levels(staircase.bytes_max(), &staircase::cache_steps(found));
     }
     let seconds = begin.elapsed().as_secs_f64() + found.known("staircase_seconds").unwrap_or(0.0);
     found.fact("staircase_seconds", seconds);

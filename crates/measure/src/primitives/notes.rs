@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::method::Method;
-use super::{Found, Note};
+use super::{Found, Note, staircase};
 use crate::machine::{CoreTimes, core_times, is_virtual, yardstick_ns};
 use crate::stats::{Summary, to_f64};
 use onrush_sys::primitive::counter::Counter;
@@ -140,8 +140,9 @@ fn of_memory(found: &Found) -> Vec<Note> {
             is_warning: true,
         });
     }
-    let line = found.line(super::staircase::CURVE, super::staircase::HUGE);
-    let steps = super::staircase::steps(&line);
+    let line = found.line(staircase::CURVE, staircase::HUGE);
+    let steps = staircase::cache_steps(found);
+    let random = staircase::steps(&line);
     for (index, stated) in stated_caches().into_iter().enumerate() {
         let level = index + 1;
         let Some(step) = steps.get(index) else {
@@ -165,9 +166,10 @@ fn of_memory(found: &Found) -> Vec<Note> {
         let verdict = match ratio {
             ratio if (0.75..=1.3).contains(&ratio) => "which agrees".to_owned(),
             ratio if ratio < 1.0 && level > 2 && is_virtual() => format!(
-                "{:.0} % of it: the hypervisor states a cache that other guests use too; {}",
+                "{:.0} % of it{}; whether the host gave this guest a part or others fill the rest can not be seen \
+                 from inside",
                 ratio * 100.0,
-                shared(found, step.edge_bytes, stated)
+                passes(found, step.edge_bytes, stated)
             ),
             ratio => format!("{ratio:.2} times as much"),
         };
@@ -177,48 +179,62 @@ fn of_memory(found: &Found) -> Vec<Note> {
                 told(step.edge_bytes), told(stated)),
             is_warning: !(0.75..=1.3).contains(&ratio),
         });
+        if let Some(early) = random
+            .get(index)
+            .filter(|early| early.edge_bytes < step.edge_bytes)
+        {
+            notes.push(Note {
+                text: format!(
+                    "loads in random order leave cache {level} at {} already: beyond, addresses have to be looked \
+                     up{}",
+                    told(early.edge_bytes),
+                    piecemeal(found).unwrap_or_default()
+                ),
+                is_warning: false,
+            });
+        }
     }
     notes
 }
 
-/// Whether others use the cache, more and less: then the passes, a second apart, differ where it is said to be
-/// large enough, and do not where it surely is.
-fn shared(found: &Found, edge_bytes: u64, stated_bytes: u64) -> String {
-    let curve = found.curve(super::staircase::CURVE);
-    let huge = curve
+/// Whether huge pages are looked up like small ones: then a load from each 4 KB gets slower as they become more,
+/// though few lines are read.
+fn piecemeal(found: &Found) -> Option<String> {
+    let line = found.line(staircase::STRIDES, staircase::SPARSE);
+    let at = |wanted| Some(line.iter().find(|(bytes, _)| *bytes == wanted)?.1);
+    let (few, many) = (at(8 << 20)?, at(32 << 20)?);
+    let text = format!(
+        ", and huge pages are looked up like small ones, as where a host maps them so: a load from each 4 KB of \
+         them takes {few:.1} ns over 8 MiB and {many:.1} ns over 32 MiB, a 65th of which is read"
+    );
+    (many > PIECEMEAL_MIN * few).then_some(text)
+}
+
+/// How much slower that makes loads at least. A second cache holds what is read of both sizes.
+const PIECEMEAL_MIN: f64 = 1.5;
+
+/// How much the passes differ where the cache should hold all.
+fn passes(found: &Found, edge_bytes: u64, stated_bytes: u64) -> String {
+    let curve = found.curve(staircase::CURVE);
+    let by_page = curve.iter().find(|(name, _)| *name == staircase::BY_PAGE);
+    let points = by_page.map_or(&[][..], |(_, points)| points);
+    let wild = |(bytes, samples): &(u64, &[f64])| {
+        let least = samples.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = samples.iter().copied().fold(0.0, f64::max);
+        (*bytes, least, most)
+    };
+    let points = points
         .iter()
-        .find(|(name, _)| *name == super::staircase::HUGE);
-    let points = huge.map_or(&[][..], |(_, points)| points);
-    let within = |range: std::ops::RangeInclusive<u64>| {
-        let wild = |(bytes, samples): &(u64, &[f64])| {
-            let least = samples.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = samples.iter().copied().fold(0.0, f64::max);
-            (*bytes, least, most)
-        };
-        let points = points.iter().filter(|(bytes, _)| range.contains(bytes));
-        points
-            .map(wild)
-            .max_by(|a, b| (a.2 / a.1).total_cmp(&(b.2 / b.1)))
-    };
-    let sentence = |(bytes, least, most): (u64, f64, f64)| {
-        format!("{} took {least:.0} to {most:.0} ns", told(bytes))
-    };
-    match (
-        within(edge_bytes..=stated_bytes),
-        within(edge_bytes / 8..=edge_bytes / 4),
-    ) {
-        (Some(above), Some(below)) if above.2 / above.1 > 1.5 * (below.2 / below.1) => format!(
-            "its passes, a second apart, differ where it should hold all ({}), and not where it surely does ({}), as \
-             only a cache does that others fill",
-            sentence(above),
-            sentence(below)
-        ),
-        (Some(above), _) => format!(
-            "but its passes agree ({}), so it may be a fixed part that this guest was given",
-            sentence(above)
-        ),
-        _ => "there were too few passes to tell".to_owned(),
-    }
+        .filter(|(bytes, _)| (edge_bytes..=stated_bytes).contains(bytes));
+    let widest = points
+        .map(wild)
+        .max_by(|a, b| (a.2 / a.1).total_cmp(&(b.2 / b.1)));
+    widest.map_or_else(String::new, |(bytes, least, most)| {
+        format!(
+            " (over {} passes, a second apart, took {least:.0} to {most:.0} ns a load)",
+            told(bytes)
+        )
+    })
 }
 
 fn told(bytes: u64) -> String {

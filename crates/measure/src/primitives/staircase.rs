@@ -15,6 +15,9 @@ use crate::stats::{median, to_f64};
 pub(super) const CURVE: &str = "latency_over_size";
 pub(super) const HUGE: &str = "huge pages, random order";
 pub(super) const BASE: &str = "4 KB pages, random order";
+pub(super) const BY_PAGE: &str = "huge pages, a page at a time";
+/// A load from each page, so that addresses are looked up and little is cached.
+pub(super) const SPARSE: &str = "4 KB and a line apart, random order, huge pages";
 /// The curve with other strides.
 pub(super) const STRIDES: &str = "latency_over_stride";
 
@@ -66,7 +69,15 @@ impl Staircase {
     pub(super) fn pass(&mut self, method: &Method, found: &mut Found) {
         let deadline = Instant::now() + PASS_MAX;
         for bytes in sizes(self.bytes_max) {
-            for (memory, name) in [(&mut self.huge, HUGE), (&mut self.base, BASE)] {
+            for (name, order) in [
+                (HUGE, Order::Random),
+                (BASE, Order::Random),
+                (BY_PAGE, Order::ByPage),
+            ] {
+                let memory = match name {
+                    BASE => &mut self.base,
+                    _ => &mut self.huge,
+                };
                 if Instant::now() > deadline {
                     found.missing(CURVE, "a pass over all sizes took longer than 5 s and was ended; the machine is busy");
                     return;
@@ -75,7 +86,7 @@ impl Staircase {
                     CURVE,
                     name,
                     bytes as u64,
-                    load_ns(method, memory, bytes, LINE_BYTES, Order::Random),
+                    load_ns(method, memory, bytes, LINE_BYTES, order),
                 );
             }
         }
@@ -104,6 +115,11 @@ impl Staircase {
                     found.point(STRIDES, name, bytes as u64, ns);
                 }
             }
+            let sparse = 4096 + LINE_BYTES;
+            if bytes >= sparse {
+                let ns = load_ns(method, &mut self.huge, bytes, sparse, Order::Random);
+                found.point(STRIDES, SPARSE, bytes as u64, ns);
+            }
         }
     }
 
@@ -123,12 +139,12 @@ impl Staircase {
     }
 }
 
-/// Sizes from 4 KB up, four to an octave, from 8 MB on two.
+/// Sizes from 4 KB up, four to an octave, from 64 MB on two.
 fn sizes(bytes_max: usize) -> impl Iterator<Item = usize> {
     let octaves = (12..usize::BITS - 1).map(|bits| 1_usize << bits);
     let quarters = octaves.flat_map(|octave| (4..8).map(move |quarter| octave / 4 * quarter));
-    // Where a point takes long there are fewer: beyond any second cache two to an octave.
-    let fine = |bytes: usize| bytes <= 8 << 20 || (bytes >> (bytes.ilog2() - 2)).is_multiple_of(2);
+    // Where a point takes long there are fewer.
+    let fine = |bytes: usize| bytes <= 64 << 20 || (bytes >> (bytes.ilog2() - 2)).is_multiple_of(2);
     quarters
         .take_while(move |bytes| *bytes <= bytes_max)
         .filter(move |bytes| fine(*bytes))
@@ -164,6 +180,17 @@ const POINT_TIME: Duration = Duration::from_millis(2);
 const ROW_TIME: Duration = Duration::from_millis(10);
 /// Three passes are the staircase: together at most fifteen seconds.
 const PASS_MAX: Duration = Duration::from_millis(4800);
+
+/// The steps of caches: those of loads in random order, but for the end of the last cache, which is that of loads a
+/// page at a time if they see it later. Looking up addresses only makes loads slower, and so a cache look smaller.
+pub(super) fn cache_steps(found: &Found) -> Vec<Step> {
+    let mut all = steps(&found.line(CURVE, HUGE));
+    let by_page = steps(&found.line(CURVE, BY_PAGE));
+    if let (Some(last), Some(other)) = (all.last_mut(), by_page.last()) {
+        last.edge_bytes = last.edge_bytes.max(other.edge_bytes);
+    }
+    all
+}
 
 /// Finds the steps of a staircase: sizes and nanoseconds of a load, by rising size.
 ///

@@ -13,6 +13,9 @@ pub enum Order {
     Rising,
     /// Mixed, the same each time.
     Random,
+    /// Mixed pages, and mixed places in each, a page after the other: an address is looked up once for all of a
+    /// page's loads, so that caches are left.
+    ByPage,
 }
 
 /// A ring of pointers in some memory.
@@ -31,7 +34,7 @@ struct Node(*const Self);
 
 /// Nodes of a ring; with more places than that, they are spread over all of the memory. Enough for 32 MB of
 /// cache lines, of which a walk that begins where linking did finds none in a cache.
-pub const NODES_MAX: usize = 512 << 10;
+pub const NODES_MAX: usize = 1 << 20;
 
 /// Loads in one turn of [`Chain::walk`].
 pub const LOADS: usize = 8;
@@ -52,10 +55,12 @@ impl<'m> Chain<'m> {
         let nodes = places.min(NODES_MAX);
         let base = memory.base().as_ptr();
         let mut mixed = Mixed::new(places);
+        let mut by_page = ByPage::new(bytes, stride);
         let mut place = |index: usize| {
             let place = match order {
                 Order::Rising => index * (places / nodes),
                 Order::Random => mixed.next(),
+                Order::ByPage => by_page.next(),
             };
             // SAFETY: `place` is below `places`, so this is at least a stride before the memory's end.
             unsafe { base.add(place * stride) }.cast::<Node>()
@@ -147,6 +152,43 @@ impl Mixed {
     }
 }
 
+/// Places by page: the pages mixed, and the places in each, in an order of its own.
+struct ByPage {
+    pages: Mixed,
+    page: usize,
+    places: Mixed,
+    places_each: usize,
+    left: usize,
+}
+
+impl ByPage {
+    fn new(bytes: usize, stride: usize) -> Self {
+        let places_each = (PAGE_BYTES / stride).max(1);
+        let pages = (bytes / stride).div_ceil(places_each);
+        Self {
+            pages: Mixed::new(pages),
+            page: 0,
+            places: Mixed::new(places_each),
+            places_each,
+            left: 0,
+        }
+    }
+
+    fn next(&mut self) -> usize {
+        if self.left == 0 {
+            self.page = self.pages.next();
+            self.places = Mixed::new(self.places_each);
+            self.left = self.places_each;
+        }
+        self.left -= 1;
+        // The same order turned by the page's number: no two neighbours are alike.
+        let turned = (self.places.next() + self.page * 29) % self.places_each;
+        self.page * self.places_each + turned
+    }
+}
+
+const PAGE_BYTES: usize = 4096;
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -157,8 +199,12 @@ mod tests {
     #[test]
     fn a_ring_visits_each_place_once_and_comes_back() {
         let mut memory = Memory::map(1 << 20, Pages::Base).unwrap();
-        for (bytes, stride) in [(4096, 64), (48 << 10, 64), (100_032, 64), (1 << 20, 4096)] {
-            for order in [Order::Rising, Order::Random] {
+        let whole = [(4096, 64), (48 << 10, 64), (1 << 20, 4096), (1 << 20, 8192)];
+        for (bytes, stride) in whole.into_iter().chain([(100_032, 64)]) {
+            for order in [Order::Rising, Order::Random, Order::ByPage] {
+                if order == Order::ByPage && bytes % 4096 != 0 {
+                    continue;
+                }
                 let mut chain = Chain::link(&mut memory, bytes, stride, order);
                 assert_eq!(chain.nodes(), bytes / stride);
                 let first = chain.offset();
@@ -173,6 +219,37 @@ mod tests {
                 assert_eq!(chain.offset(), first, "{LOADS} times round");
             }
         }
+    }
+
+    #[test]
+    fn a_ring_by_page_leaves_a_page_when_it_is_through() {
+        let mut memory = Memory::map(1 << 20, Pages::Base).unwrap();
+        let mut chain = Chain::link(&mut memory, 1 << 20, 64, Order::ByPage);
+        let mut pages = Vec::new();
+        let mut orders = HashSet::new();
+        for _ in 0..256 {
+            let offsets: Vec<usize> = (0..64)
+                .map(|_| {
+                    let offset = chain.offset();
+                    chain.at = next(chain.at);
+                    offset
+                })
+                .collect();
+            assert!(
+                offsets
+                    .iter()
+                    .all(|offset| offset / 4096 == offsets[0] / 4096)
+            );
+            pages.push(offsets[0] / 4096);
+            orders.insert(
+                offsets
+                    .iter()
+                    .map(|offset| offset % 4096)
+                    .collect::<Vec<_>>(),
+            );
+        }
+        assert!(!pages.is_sorted(), "{pages:?}");
+        assert!(orders.len() > 32, "{} orders", orders.len());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, pipe};
 use std::mem;
 use std::net::UdpSocket;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 
 use io_uring::{IoUring, opcode, squeue, types};
@@ -21,6 +21,10 @@ pub const CALL_PIECES_MAX: usize = 64;
 
 /// Entries that a [`RingSends`] takes in one crossing, at the most.
 pub const CROSSING_ENTRIES_MAX: usize = 256;
+
+/// Bytes that are lent at once, at the most: what fits a pipe that an account without rights may have
+/// (pipe-max-size, pipe(7)).
+pub const LENT_BYTES_MAX: usize = 1 << 20;
 
 /// A connected socket to send by.
 #[derive(Debug)]
@@ -63,12 +67,15 @@ impl Sends {
             pipe: pipe()?,
         };
         sends.set(libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1)?;
+        let bytes = libc::c_int::try_from(LENT_BYTES_MAX).map_err(io::Error::other)?;
+        // SAFETY: the pipe is open, and the size is an int.
+        done(unsafe { libc::fcntl(sends.pipe.1.as_raw_fd(), libc::F_SETPIPE_SZ, bytes) } as isize)?;
         Ok(sends)
     }
 
     /// Cuts what is sent from now on into packets of `bytes`; 0 ends that.
     pub fn segment(&self, bytes: u16) -> io::Result<()> {
-        self.set(libc::SOL_UDP, libc::UDP_SEGMENT, bytes.into())
+        segment(&self.socket, bytes)
     }
 
     /// `send`s the bytes.
@@ -132,7 +139,14 @@ impl Sends {
             let place = offset + nth * bytes as u64;
             let mut place = libc::off_t::try_from(place).map_err(io::Error::other)?;
             // SAFETY: the place is ours; the kernel reads and writes it only.
-            done(unsafe { libc::sendfile(to, from, &raw mut place, bytes) })
+            let moved = unsafe { libc::sendfile(to, from, &raw mut place, bytes) };
+            done(moved)?;
+            // The file has ended: what would be nothing was not done.
+            if moved == 0 {
+                Err(io::ErrorKind::UnexpectedEof.into())
+            } else {
+                Ok(())
+            }
         })
     }
 
@@ -144,25 +158,41 @@ impl Sends {
 
     /// Lends the bytes to a pipe and moves them on to `/dev/null`: two calls.
     pub fn lend(&self, bytes: &[u8], times: u64) -> io::Result<()> {
-        self.lend_to(self.null.as_raw_fd(), bytes, times)
+        (0..times).try_for_each(|_| self.lend_to(self.null.as_fd(), bytes, 0))
     }
 
     /// Lends the bytes to a pipe and moves them on to the socket, as one packet or train: two calls.
     pub fn lend_out(&self, bytes: &[u8], times: u64) -> io::Result<()> {
-        self.lend_to(self.socket.as_raw_fd(), bytes, times)
+        (0..times).try_for_each(|_| self.lend_to(self.socket.as_fd(), bytes, 0))
     }
 
-    fn lend_to(&self, to: i32, bytes: &[u8], times: u64) -> io::Result<()> {
+    /// Lends the bytes to a pipe and moves them on to a connection, more of which come if `is_more`: two calls.
+    pub fn lend_on(&self, stream: BorrowedFd<'_>, bytes: &[u8], is_more: bool) -> io::Result<()> {
+        let flags = if is_more { libc::SPLICE_F_MORE } else { 0 };
+        self.lend_to(stream, bytes, flags)
+    }
+
+    /// No more bytes than a pipe holds, so that all of them go at once.
+    fn lend_to(&self, to: BorrowedFd<'_>, bytes: &[u8], flags: libc::c_uint) -> io::Result<()> {
         let piece = iovec(bytes);
         let (from, into) = (self.pipe.0.as_raw_fd(), self.pipe.1.as_raw_fd());
-        (0..times).try_for_each(|_| {
-            // SAFETY: the piece is alive; what the pipe refers to is drained below. A packet may refer to it for
-            // longer, but only reads it: the most that a change could do is to change what arrives.
-            done(unsafe { libc::vmsplice(into, &raw const piece, 1, 0) })?;
-            let nowhere = ptr::null_mut();
-            // SAFETY: no offsets are passed.
-            done(unsafe { libc::splice(from, nowhere, to, nowhere, bytes.len(), 0) })
-        })
+        // SAFETY: the piece is alive; what the pipe refers to is drained below. A packet may refer to it for
+        // longer, but only reads it: the most that a change could do is to change what arrives.
+        let lent = unsafe { libc::vmsplice(into, &raw const piece, 1, 0) };
+        done(lent)?;
+        let nowhere = ptr::null_mut();
+        let to = to.as_raw_fd();
+        // SAFETY: no offsets are passed.
+        let moved = unsafe { libc::splice(from, nowhere, to, nowhere, bytes.len(), flags) };
+        done(moved)?;
+        if lent.unsigned_abs() != bytes.len() || moved != lent {
+            let parts = format!(
+                "of {} bytes {lent} were lent and {moved} moved",
+                bytes.len()
+            );
+            return Err(io::Error::other(parts));
+        }
+        Ok(())
     }
 
     /// `sendmsg` of so many pieces of `piece` with MSG_ZEROCOPY; reads what the kernel says of it when it
@@ -201,12 +231,21 @@ impl Sends {
     }
 
     fn set(&self, level: i32, option: i32, value: i32) -> io::Result<()> {
-        let bytes = libc::socklen_t::try_from(size_of_val(&value)).map_err(io::Error::other)?;
-        let value = (&raw const value).cast();
-        // SAFETY: the value is a live int of that size.
-        let set = unsafe { libc::setsockopt(self.socket.as_raw_fd(), level, option, value, bytes) };
-        done(set as isize)
+        set(&self.socket, level, option, value)
     }
+}
+
+/// Cuts what a socket sends from now on into packets of `bytes`; 0 ends that.
+pub fn segment(socket: &UdpSocket, bytes: u16) -> io::Result<()> {
+    set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, bytes.into())
+}
+
+fn set(socket: &UdpSocket, level: i32, option: i32, value: i32) -> io::Result<()> {
+    let bytes = libc::socklen_t::try_from(size_of_val(&value)).map_err(io::Error::other)?;
+    let value = (&raw const value).cast();
+    // SAFETY: the value is a live int of that size.
+    let set = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, bytes) };
+    done(set as isize)
 }
 
 impl RingSends {
@@ -217,12 +256,23 @@ impl RingSends {
     /// If there is no ring, or the memory can not be locked.
     pub fn new(bytes: usize) -> io::Result<Self> {
         let mut builder = IoUring::builder();
-        builder
-            .setup_submit_all()
-            .setup_single_issuer()
-            .setup_defer_taskrun();
+        builder.setup_single_issuer().setup_defer_taskrun();
+        Self::built(&mut builder, bytes)
+    }
+
+    /// The same with a thread of the kernel that looks for entries, and rests when it found none for 100 ms.
+    ///
+    /// # Errors
+    ///
+    /// As above.
+    pub fn polled(bytes: usize) -> io::Result<Self> {
+        Self::built(IoUring::builder().setup_sqpoll(100), bytes)
+    }
+
+    fn built(builder: &mut io_uring::Builder, bytes: usize) -> io::Result<Self> {
         let entries = u32::try_from(CROSSING_ENTRIES_MAX).map_err(io::Error::other)?;
-        let ring = builder.setup_cqsize(entries * 4).build(entries)?;
+        builder.setup_submit_all().setup_cqsize(entries * 4);
+        let ring = builder.build(entries)?;
         let area = Area::map(bytes).map_err(io::Error::other)?;
         // SAFETY: the ring is open during the call.
         let fd = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
@@ -255,29 +305,62 @@ impl RingSends {
             // What is linked to nothing would wait for the next batch.
             *last = last.clone().clear_flags();
         }
+        (0..times).try_for_each(|_| self.hand_over(&batch))
+    }
+
+    /// Hands these over, and waits until the kernel needs no memory any more.
+    fn hand_over(&mut self, batch: &[squeue::Entry]) -> io::Result<()> {
         let ring = &mut self.ring.0;
-        for _ in 0..times {
-            // SAFETY: the socket and the memory that entries refer to are borrowed until all have been
-            // answered and released, below.
-            let pushed = unsafe { ring.submission().push_multiple(&batch) };
-            pushed.map_err(io::Error::other)?;
-            let (mut unanswered, mut unreleased) = (entries, 0);
-            while unanswered + unreleased > 0 {
-                ring.submit_and_wait(unanswered + unreleased)?;
-                for completion in ring.completion() {
-                    if io_uring::cqueue::notif(completion.flags()) {
-                        unreleased -= 1;
-                        continue;
-                    }
-                    unanswered -= 1;
-                    unreleased += usize::from(io_uring::cqueue::more(completion.flags()));
-                    if completion.result() < 0 {
-                        return Err(io::Error::from_raw_os_error(-completion.result()));
-                    }
+        // SAFETY: the caller has borrowed the socket and owns the memory that entries refer to until all have
+        // been answered and released, below.
+        let pushed = unsafe { ring.submission().push_multiple(batch) };
+        pushed.map_err(io::Error::other)?;
+        let (mut unanswered, mut unreleased) = (batch.len(), 0);
+        while unanswered + unreleased > 0 {
+            ring.submit_and_wait(unanswered + unreleased)?;
+            for completion in ring.completion() {
+                if io_uring::cqueue::notif(completion.flags()) {
+                    unreleased -= 1;
+                    continue;
+                }
+                unanswered -= 1;
+                unreleased += usize::from(io_uring::cqueue::more(completion.flags()));
+                if completion.result() < 0 {
+                    return Err(io::Error::from_raw_os_error(-completion.result()));
                 }
             }
         }
         Ok(())
+    }
+
+    /// So many entries in one crossing, each by the next socket and from the next place, `apart` bytes further: what
+    /// neither this processor's cache has nor the kernel had in hand a moment ago. `at` says where it goes on.
+    ///
+    /// # Errors
+    ///
+    /// If a send failed.
+    ///
+    /// # Panics
+    ///
+    /// If there is no socket.
+    pub fn send_apart(
+        &mut self,
+        sockets: &[UdpSocket],
+        (bytes, apart): (usize, usize),
+        entries: usize,
+        at: &mut usize,
+    ) -> io::Result<()> {
+        let places = (self.area.bytes_total() / apart.max(bytes)).max(1);
+        let length = u32::try_from(bytes).map_err(io::Error::other)?;
+        let mut batch = Vec::with_capacity(entries);
+        for _ in 0..entries.min(CROSSING_ENTRIES_MAX) {
+            *at += 1;
+            let socket = types::Fd(sockets[*at % sockets.len()].as_raw_fd());
+            let start = self.area.base().as_ptr().wrapping_add(*at % places * apart);
+            let entry = opcode::SendZc::new(socket, start.cast_const(), length);
+            batch.push(entry.buf_index(Some(0)).build());
+        }
+        self.hand_over(&batch)
     }
 
     fn entry(&self, by: &Sends, how: RingSend, bytes: usize) -> io::Result<squeue::Entry> {
@@ -330,51 +413,61 @@ fn done(result: isize) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn pair() -> (Sends, UdpSocket) {
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
-        receiver.set_nonblocking(true).unwrap();
+        receiver
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         sender.connect(receiver.local_addr().unwrap()).unwrap();
         (Sends::new(sender).unwrap(), receiver)
     }
 
-    /// The sizes of all packets that are there.
-    fn sizes(receiver: &UdpSocket) -> Vec<usize> {
+    /// The sizes of all packets that arrive, at least so many: a busy kernel delivers them later.
+    fn sizes(receiver: &UdpSocket, count: usize) -> Vec<usize> {
         let mut buffer = vec![0; 65_536];
-        std::iter::from_fn(|| receiver.recv(&mut buffer).ok()).collect()
+        let mut found: Vec<_> = (0..count)
+            .map(|_| receiver.recv(&mut buffer).unwrap())
+            .collect();
+        receiver.set_nonblocking(true).unwrap();
+        found.extend(std::iter::from_fn(|| receiver.recv(&mut buffer).ok()));
+        receiver.set_nonblocking(false).unwrap();
+        found
     }
 
     #[test]
     fn each_way_sends_what_it_says_as_often_as_it_says() {
         let (sends, receiver) = pair();
         sends.send(&[7; 20], 3).unwrap();
-        assert_eq!(sizes(&receiver), [20; 3]);
+        assert_eq!(sizes(&receiver, 3), [20; 3]);
         sends.gather(&[7; 5], 4, 2).unwrap();
-        assert_eq!(sizes(&receiver), [20; 2]);
+        assert_eq!(sizes(&receiver, 2), [20; 2]);
         sends.many(&[7; 9], 5, 2).unwrap();
-        assert_eq!(sizes(&receiver), [9; 10]);
+        assert_eq!(sizes(&receiver, 10), [9; 10]);
         sends.cork(3).unwrap();
-        assert_eq!(sizes(&receiver), []);
+        assert_eq!(sizes(&receiver, 0), []);
         sends.append(&[7; 8], 3, 2).unwrap();
-        assert_eq!(sizes(&receiver), [24; 2]);
+        assert_eq!(sizes(&receiver, 2), [24; 2]);
         sends.zero_copy(&[7; 15], 2, 2).unwrap();
-        assert_eq!(sizes(&receiver), [30; 2]);
+        assert_eq!(sizes(&receiver, 2), [30; 2]);
         sends.segment(10).unwrap();
         sends.send(&[7; 35], 1).unwrap();
-        assert_eq!(sizes(&receiver), [10, 10, 10, 5]);
+        assert_eq!(sizes(&receiver, 4), [10, 10, 10, 5]);
         sends.segment(0).unwrap();
         let file = File::open("/proc/self/exe").unwrap();
         sends.discard(&file, 4096, 5000, 3).unwrap();
         sends.lend(&[7; 100], 3).unwrap();
-        assert_eq!(sizes(&receiver), []);
+        assert_eq!(sizes(&receiver, 0), []);
         let page = [7; 4096];
         sends.lend_out(&page[..100], 3).unwrap();
-        assert_eq!(sizes(&receiver), [100; 3]);
+        assert_eq!(sizes(&receiver, 3), [100; 3]);
         sends.segment(1000).unwrap();
         sends.lend_out(&page, 1).unwrap();
-        assert_eq!(sizes(&receiver), [1000, 1000, 1000, 1000, 96]);
+        assert_eq!(sizes(&receiver, 5), [1000, 1000, 1000, 1000, 96]);
     }
 
     #[test]
@@ -387,14 +480,28 @@ mod tests {
         for how in [RingSend::Nothing, RingSend::Linked] {
             ring.send(&sends, how, 0, CROSSING_ENTRIES_MAX, 2).unwrap();
         }
-        assert_eq!(sizes(&receiver), []);
+        assert_eq!(sizes(&receiver, 0), []);
+        let mut polled = RingSends::polled(1 << 16).unwrap();
         for how in [RingSend::Copied, RingSend::Pinned, RingSend::Registered] {
-            ring.send(&sends, how, 100, 4, 2).unwrap();
-            assert_eq!(sizes(&receiver), [100; 8], "{how:?}");
+            for ring in [&mut ring, &mut polled] {
+                ring.send(&sends, how, 100, 4, 2).unwrap();
+                assert_eq!(sizes(&receiver, 8), [100; 8], "{how:?}");
+            }
         }
+        let sockets = [
+            sends.socket().try_clone().unwrap(),
+            UdpSocket::bind("127.0.0.1:0").unwrap(),
+        ];
+        sockets[1].connect(receiver.local_addr().unwrap()).unwrap();
+        let mut at = 0;
+        ring.send_apart(&sockets, (100, 4096), 5, &mut at).unwrap();
+        assert_eq!((sizes(&receiver, 5), at), (vec![100; 5], 5));
         ring.send(&sends, RingSend::Copied, 10, CROSSING_ENTRIES_MAX + 1, 1)
             .unwrap();
-        assert_eq!(sizes(&receiver), [10; CROSSING_ENTRIES_MAX]);
+        assert_eq!(
+            sizes(&receiver, CROSSING_ENTRIES_MAX),
+            [10; CROSSING_ENTRIES_MAX]
+        );
         assert!(ring.send(&sends, RingSend::Copied, 65_508, 1, 1).is_err());
     }
 }

@@ -3,7 +3,7 @@
 use onrush_sys::primitive::bandwidth::Way;
 
 use super::{Plan, Shape, Sheet, cycles};
-use crate::primitives::staircase::{self, steps};
+use crate::primitives::staircase;
 use crate::primitives::{Better, Mark, Unit, fault};
 
 /// Fills in the group.
@@ -329,9 +329,8 @@ fn disk_faults(sheet: &mut Sheet<'_>) {
 const DISK_READ_NS: f64 = 80_000.0;
 
 fn curves(sheet: &mut Sheet<'_>) {
-    let line = sheet.found.line(staircase::CURVE, staircase::HUGE);
     #[allow(clippy::cast_precision_loss, reason = "sizes are far below 2^53")]
-    let mut marks: Vec<Mark> = steps(&line)
+    let mut marks: Vec<Mark> = staircase::cache_steps(sheet.found)
         .iter()
         .enumerate()
         .map(|(index, step)| Mark {
