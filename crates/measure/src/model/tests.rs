@@ -239,10 +239,7 @@ fn terms_are_what_is_left_of_the_probes() {
                 train + t(Term::Notification) + 11.0 * t(Term::PinnedHugePage)
             }
             Probe::NopsPolled => 256.0 * t(Term::PolledEntry),
-            Probe::RingApart => ring(
-                referred(2.0) + t(Term::Release) + t(Term::ColdTrain),
-                256.0,
-            ),
+            Probe::RingApart => ring(referred(2.0) + t(Term::Release) + t(Term::ColdTrain), 256.0),
             Probe::RingSockets => {
                 let cold = t(Term::ColdTrain) + t(Term::Session);
                 ring(referred(2.0) + t(Term::Release) + cold, 256.0)
