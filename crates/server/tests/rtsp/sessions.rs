@@ -1,0 +1,316 @@
+//! What becomes of sessions: whose they are, how they go on, and what ends them.
+
+use super::*;
+
+#[test]
+fn there_are_no_more_sessions_than_there_may_be() {
+    let fixture = Fixture::limited(|limits| limits.sessions_max = 2);
+    let mut first = fixture.set_up();
+    let _second = fixture.set_up();
+    let third = || {
+        let ports = Ports::bind(V4).unwrap();
+        let transport = ports.transport().unwrap();
+        let headers = [("Transport", transport.as_str())];
+        let url = format!("{}/track1", fixture.url("long.ts"));
+        fixture.connect().request("SETUP", &url, &headers).unwrap()
+    };
+    let refused = third();
+    assert_eq!(refused.status, 453);
+    assert!(refused.reason.contains("2 sessions"), "{}", refused.reason);
+    assert_eq!(fixture.server.sessions(), 2);
+    first.request("TEARDOWN", &[]);
+    wait_until("a free place", || third().status == 200);
+}
+
+#[test]
+fn a_session_belongs_to_the_address_that_made_it() {
+    let fixture = Fixture::new();
+    let viewer = fixture.set_up();
+    let headers = [("Session", viewer.session.id.as_str())];
+    let local = IpAddr::from([127, 0, 0, 2]);
+    let mut other = Client::connect_from(local, fixture.address()).unwrap();
+    for method in ["PLAY", "TEARDOWN", "OPTIONS"] {
+        assert_eq!(
+            other.request(method, &viewer.url, &headers).unwrap().status,
+            454
+        );
+    }
+    let elsewhere = "RTP/AVP;unicast;client_port=9000-9001;destination=127.0.0.1";
+    let url = format!("{}/track1", viewer.url);
+    let response = other
+        .request("SETUP", &url, &[("Transport", elsewhere)])
+        .unwrap();
+    assert_eq!(response.status, 461, "{response:?}");
+    assert_eq!(fixture.server.sessions(), 1);
+}
+
+#[test]
+fn a_session_outlives_its_connection_while_its_client_listens() {
+    let fixture = Fixture::new();
+    let mut viewer = fixture.set_up();
+    viewer.play(None);
+    let first = viewer.ports.receive(1).unwrap();
+    viewer.client = fixture.connect();
+    wait_until("one connection", || fixture.server.connections() == 1);
+    // The report that looks whether anybody is there, and packets, still come.
+    viewer
+        .ports
+        .rtcp(|datagram| rtcp_types(datagram) == [SR, SDES])
+        .unwrap();
+    let more = viewer.ports.receive(20).unwrap();
+    assert_contiguous(&[first, more].concat());
+    assert_eq!(viewer.request("PAUSE", &[]).status, 200);
+}
+
+#[test]
+fn a_client_that_has_died_is_not_sent_to() {
+    let fixture = Fixture::new();
+    // From an address of its own, where no other test takes over the ports of the dead.
+    let local = IpAddr::V4(Ipv4Addr::new(127, 83, 0, 1));
+    let mut viewer = fixture.set_up_from(local, "long.ts");
+    viewer.play(None);
+    viewer.ports.receive(1).unwrap();
+    // Its session would live for a minute; ICMP says that nobody is there.
+    drop(viewer);
+    fixture.wait_for_sessions(0);
+    // Also one that never played.
+    drop(fixture.set_up_from(local, "long.ts"));
+    fixture.wait_for_sessions(0);
+}
+
+#[test]
+fn a_client_that_is_not_heard_of_loses_its_session() {
+    let fixture = Fixture::limited(|limits| limits.session_timeout = Duration::from_secs(3));
+    let mut viewer = fixture.set_up();
+    viewer.play(None);
+    viewer.to_the_end();
+    fixture.wait_for_sessions(0);
+    assert_eq!(viewer.request("OPTIONS", &[]).status, 454);
+}
+
+#[test]
+fn reports_and_requests_keep_a_session() {
+    let timeout = Duration::from_secs(3);
+    let fixture = Fixture::limited(|limits| limits.session_timeout = timeout);
+    let mut by_request = fixture.set_up();
+    let mut by_report = fixture.set_up();
+    let _by_nothing = fixture.set_up();
+    let server = SocketAddr::new(V4, by_report.session.server_ports.1);
+    let started = Instant::now();
+    while started.elapsed() < timeout * 2 {
+        assert_eq!(by_request.request("GET_PARAMETER", &[]).status, 200);
+        // An empty receiver report.
+        by_report
+            .ports
+            .rtcp
+            .send_to(b"\x80\xc9\x00\x01\x00\x00\x00\x01", server)
+            .unwrap();
+        std::thread::sleep(timeout / 30);
+    }
+    fixture.wait_for_sessions(2);
+    assert_eq!(by_report.request("OPTIONS", &[]).status, 200);
+}
+
+#[test]
+fn two_clients_of_a_file_get_the_same() {
+    let fixture = Fixture::new();
+    let mut viewers = [
+        fixture.set_up_file("short.ts"),
+        fixture.set_up_file("short.ts"),
+    ];
+    assert_ne!(viewers[0].session.id, viewers[1].session.id);
+    for viewer in &mut viewers {
+        viewer.play(None);
+    }
+    let packets = std::thread::scope(|scope| {
+        let receiving = viewers
+            .each_ref()
+            .map(|viewer| scope.spawn(|| viewer.to_the_end()));
+        receiving.map(|thread| thread.join().unwrap())
+    });
+    assert_carries(&packets[0], &demo(1));
+    assert!(packets[0] == packets[1], "the two differ");
+}
+
+#[test]
+fn a_seek_while_playing_goes_on_from_the_new_place() {
+    let fixture = Fixture::new();
+    let mut viewer = fixture.set_up();
+    let (start, _) = viewer.play(None);
+    viewer.ports.receive(5).unwrap();
+    let (sequence, timestamp) = viewer.play(Some("npt=6-7"));
+    let packets = viewer.to_the_end();
+    let after = packets
+        .iter()
+        .position(|p| header(p).sequence == sequence)
+        .unwrap();
+    let (old, new) = packets.split_at(after);
+    assert!(sequence.wrapping_sub(start) > 100, "{start} to {sequence}");
+    assert_eq!(header(&new[0]).timestamp, timestamp);
+    assert_contiguous(new);
+    assert!(old.is_empty() || contiguous(old));
+    // What comes is the file's from there on.
+    let ts_packet = usize::from(sequence.wrapping_sub(start)) * 7;
+    assert_carries(new, &demo(10)[ts_packet * 188..][..payload(new).len()]);
+    // A range that can not be played changes nothing.
+    viewer.play(Some("npt=0-"));
+    let response = viewer.request("PLAY", &[("Range", "npt=999-")]);
+    assert_eq!(response.status, 457);
+    viewer.ports.receive(20).unwrap();
+    // Nor does a PLAY that asks for what it already gets.
+    let response = viewer.request("PLAY", &[("Scale", "2.0")]);
+    assert_eq!((response.status, response.header("RTP-Info")), (200, None));
+    assert_eq!(response.header("Scale"), Some("1"));
+}
+
+#[test]
+fn after_a_pause_comes_exactly_the_next_packet() {
+    let fixture = Fixture::new();
+    // Longer than a slow machine takes to ask for four pauses.
+    fs::write(fixture.root.path().join("middle.ts"), demo(4)).unwrap();
+    let mut viewer = fixture.set_up_file("middle.ts");
+    let mut all = Vec::new();
+    let mut first_sequences = Vec::new();
+    for _ in 0..4 {
+        let (sequence, timestamp) = viewer.play(None);
+        let packets = viewer.ports.receive(3).unwrap();
+        let first = header(&packets[0]);
+        assert_eq!((first.sequence, first.timestamp), (sequence, timestamp));
+        first_sequences.push(sequence);
+        all.extend(packets);
+        assert_eq!(viewer.request("PAUSE", &[]).status, 200);
+        all.extend(viewer.drain());
+        assert_eq!(viewer.drain(), [[0; 0]; 0], "nothing is sent in a pause");
+        assert_eq!(viewer.request("PAUSE", &[]).status, 455);
+    }
+    viewer.play(None);
+    all.extend(viewer.to_the_end());
+    assert_contiguous(&all);
+    assert_carries(&all, &demo(4));
+    // After the end it starts from the beginning, wherever it was paused before.
+    assert_eq!(viewer.play(None).0, first_sequences[0]);
+}
+
+#[test]
+fn a_new_end_does_not_disturb_what_plays() {
+    let fixture = Fixture::new();
+    let mut viewer = fixture.set_up();
+    viewer.play(None);
+    let mut all = viewer.ports.receive(20).unwrap();
+    for range in ["npt=now-8", "npt=-2"] {
+        viewer.play(Some(range));
+    }
+    all.extend(viewer.to_the_end());
+    assert_contiguous(&all);
+    assert!(
+        payload(&all).len() < demo(3).len(),
+        "it goes on to the old end"
+    );
+}
+
+#[test]
+fn closed_ports_end_no_session_whose_connection_is_open() {
+    let fixture = Fixture::new();
+    // From an address of its own, where no other test takes over the ports while they are closed.
+    let local = IpAddr::V4(Ipv4Addr::new(127, 83, 0, 2));
+    let mut viewer = fixture.set_up_from(local, "long.ts");
+    let (rtp, rtcp) = (&viewer.ports.rtp, &viewer.ports.rtcp);
+    let addresses = [rtp, rtcp].map(|socket| socket.local_addr().unwrap());
+    viewer.ports = Ports::bind(local).unwrap();
+    viewer.play(None);
+    for _ in 0..20 {
+        assert_eq!(viewer.request("GET_PARAMETER", &[]).status, 200);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let [rtp, rtcp] = addresses.map(|address| UdpSocket::bind(address).unwrap());
+    viewer.ports = Ports { rtp, rtcp };
+    viewer.ports.rtp.set_read_timeout(Some(WAIT_MAX)).unwrap();
+    viewer.ports.receive(10).unwrap();
+}
+
+#[test]
+fn a_client_without_a_connection_that_says_goodbye_is_believed() {
+    let fixture = Fixture::new();
+    let mut viewer = fixture.set_up();
+    let server = SocketAddr::new(V4, viewer.session.server_ports.1);
+    let goodbye = b"\x80\xc9\x00\x01\x00\x00\x00\x01\x81\xcb\x00\x01\x00\x00\x00\x01";
+    viewer.ports.rtcp.send_to(goodbye, server).unwrap();
+    for _ in 0..10 {
+        assert_eq!(viewer.request("GET_PARAMETER", &[]).status, 200);
+    }
+    let other = fixture.connect();
+    drop(std::mem::replace(&mut viewer.client, other));
+    wait_until("one connection", || fixture.server.connections() == 1);
+    viewer.ports.rtcp.send_to(goodbye, server).unwrap();
+    fixture.wait_for_sessions(0);
+}
+
+#[test]
+fn a_session_can_be_given_another_transport_while_it_does_not_play() {
+    let fixture = Fixture::new();
+    let mut viewer = fixture.set_up_file("short.ts");
+    let ports = Ports::bind(V4).unwrap();
+    let transport = ports.transport().unwrap();
+    let track = format!("{}/track1", viewer.url);
+    let id = viewer.session.id.clone();
+    let headers = [("Session", id.as_str()), ("Transport", transport.as_str())];
+    viewer.play(None);
+    assert_eq!(
+        viewer
+            .client
+            .request("SETUP", &track, &headers)
+            .unwrap()
+            .status,
+        455
+    );
+    viewer.request("PAUSE", &[]);
+    let response = viewer.client.request("SETUP", &track, &headers).unwrap();
+    assert_eq!(response.session().unwrap().id, id);
+    viewer.ports = ports;
+    viewer.play(None);
+    assert_carries(&viewer.to_the_end(), &demo(1));
+    assert_eq!(fixture.server.sessions(), 1);
+}
+
+#[test]
+fn a_file_that_is_replaced_ends_its_sessions_and_no_others() {
+    let fixture = Fixture::new();
+    let mut viewer = fixture.set_up();
+    let mut other = fixture.set_up_file("short.ts");
+    viewer.play(None);
+    viewer.ports.receive(1).unwrap();
+    let new = fixture.root.path().join("new");
+    fs::write(&new, demo(1)).unwrap();
+    fs::rename(&new, fixture.root.path().join("long.ts")).unwrap();
+    viewer.to_the_end();
+    fixture.wait_for_sessions(1);
+    other.play(None);
+    assert_carries(&other.to_the_end(), &demo(1));
+    // And the new file is served.
+    let mut viewer = fixture.set_up();
+    viewer.play(None);
+    assert_carries(&viewer.to_the_end(), &demo(1));
+}
+
+#[test]
+fn a_stop_says_goodbye_to_all_and_leaves_nothing() {
+    let fixture = Fixture::new();
+    let mut playing = fixture.set_up();
+    playing.play(None);
+    let ready = fixture.set_up();
+    let silent = TcpStream::connect(fixture.address()).unwrap();
+    let address = fixture.address();
+    fixture.server.shutdown();
+    for viewer in [&playing, &ready] {
+        viewer
+            .ports
+            .rtcp(|datagram| rtcp_types(datagram) == [SR, SDES, BYE])
+            .unwrap();
+    }
+    assert!(playing.client.is_closed());
+    assert_eq!(
+        TcpStream::connect(address).unwrap_err().kind(),
+        ErrorKind::ConnectionRefused
+    );
+    drop(silent);
+}
