@@ -268,6 +268,7 @@ fn to_the_wire() -> Vec<Limit> {
         catalogue::PACKET_BYTES_SPLICED_MAX as count, "bytes of one by a pipe";
         packet::CALL_PIECES_MAX as count, "pieces of a call that is measured";
         packet::CROSSING_ENTRIES_MAX as count, "ring entries of a measured crossing";
+        packet::LENT_BYTES_MAX as count, "bytes lent at once, measured";
         kernel::WAIT_MS_MAX as count, "ms for room in a socket";
     }
 }
