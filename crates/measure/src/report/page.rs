@@ -142,16 +142,18 @@ fn block(block: &Block) -> Result<Markup, PlotError> {
             let svg = chart.render_inline()?;
             let figures = scrolled("Figures of the picture", &table(&figures(chart)));
             html! {
-                figure { div class="picture" { (PreEscaped(svg)) } }
+                (picture(chart.title(), &html! { (PreEscaped(svg)) }))
                 details { summary { "These figures as a table" } (figures) }
             }
         }
         // As an image: whatever is in the file, nothing of it runs.
-        Block::Picture(words, svg) => html! {
-            figure { div class="picture" {
-                img class="plot" alt=(words) src=(format!("data:image/svg+xml,{}", utf8_percent_encode(svg, NON_ALPHANUMERIC)));
-            } }
-        },
+        Block::Picture(words, svg) => {
+            let source = format!(
+                "data:image/svg+xml,{}",
+                utf8_percent_encode(svg, NON_ALPHANUMERIC)
+            );
+            picture(words, &html! { img class="plot" alt=(words) src=(source); })
+        }
         Block::Folded(title, blocks) => {
             let blocks: Result<Vec<_>, _> = blocks.iter().map(self::block).collect();
             html! { details { summary { (title) } @for block in blocks? { (block) } } }
@@ -159,9 +161,21 @@ fn block(block: &Block) -> Result<Markup, PlotError> {
     })
 }
 
-/// What may be wider than the page moves within it, by keys too.
+/// What may be wider than the page moves within it, by keys too. A group and no region: regions are landmarks, to be
+/// told apart by names that tables of several experiments share.
 fn scrolled(name: &str, content: &Markup) -> Markup {
-    html! { div class="wide" role="region" aria-label=(name) tabindex="0" { (content) } }
+    html! { div class="wide" role="group" aria-label=(name) tabindex="0" { (content) } }
+}
+
+/// A picture. On a phone its letters would be too small if it were as wide as the screen: it is wider and moves,
+/// which a line of text says there.
+fn picture(name: &str, content: &Markup) -> Markup {
+    html! {
+        figure {
+            div class="picture" role="group" aria-label=(name) tabindex="0" { (content) }
+            p class="hint faint" aria-hidden="true" { "\u{2194} The picture goes on: move it sideways." }
+        }
+    }
 }
 
 fn table(table: &Table) -> Markup {
@@ -210,7 +224,13 @@ a{color:var(--link)}code,pre{font:.85rem/1.45 ui-monospace,monospace}
 .kept{border-left:.25rem solid var(--good);padding-left:.6rem}
 .missed strong,.warning strong{color:var(--bad)}.kept strong{color:var(--good)}
 .wide,.picture{overflow-x:auto;margin:1rem 0}
-.wide:focus-visible,summary:focus-visible,a:focus-visible{outline:2px solid var(--link);outline-offset:2px}
+.picture{background:linear-gradient(to right,var(--ground) 1rem,transparent 2rem) local,\
+linear-gradient(to left,var(--ground) 1rem,transparent 2rem) right local,\
+linear-gradient(to right,var(--line),transparent .8rem),\
+linear-gradient(to left,var(--line),transparent .8rem) right;background-repeat:no-repeat}
+.hint{display:none;margin:-.5rem 0 1rem}
+@media screen and (max-width:36rem){.hint{display:block}}
+.wide:focus-visible,.picture:focus-visible,summary:focus-visible,a:focus-visible{outline:2px solid var(--link);outline-offset:2px}
 table{border-collapse:collapse;font-size:.875rem;min-width:100%}
 caption{text-align:left;font-weight:600;padding:.3rem 0}
 th,td{padding:.3rem .7rem;border-bottom:1px solid var(--line);text-align:right;vertical-align:baseline;\

@@ -24,6 +24,15 @@ fn closed(page: &str) -> String {
     text
 }
 
+/// Whether a line behind it says, where the screen is narrow, that it goes on.
+fn says_it_goes_on(node: roxmltree::Node<'_, '_>) -> bool {
+    let next = node.next_sibling_element();
+    next.is_some_and(|next| {
+        next.attribute("class")
+            .is_some_and(|class| class.starts_with("hint"))
+    })
+}
+
 #[test]
 fn the_published_results_make_one_page_that_asks_for_nothing() {
     let page = of_folder(&results()).unwrap();
@@ -46,6 +55,18 @@ fn the_published_results_make_one_page_that_asks_for_nothing() {
             "img" => assert!(!node.attribute("alt").unwrap_or_default().is_empty()),
             "table" => assert!(node.children().any(|child| child.has_tag_name("caption"))),
             "script" | "link" | "iframe" => panic!("{node:?}"),
+            // What moves within the page is named and reached by keys; as a landmark its name would have to be
+            // its own.
+            "div" => {
+                let of = |name| node.attribute(name).unwrap_or_default();
+                let moves = ["wide", "picture"].contains(&of("class"));
+                assert_eq!(
+                    (of("role"), of("tabindex")),
+                    if moves { ("group", "0") } else { ("", "") }
+                );
+                assert!(!moves || !of("aria-label").is_empty());
+                assert_eq!(of("class") == "picture", says_it_goes_on(node), "{node:?}");
+            }
             _ => {}
         }
     }
