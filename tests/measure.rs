@@ -96,9 +96,11 @@ fn every_row_has_all_that_the_papers_table_has() {
 }
 
 #[test]
-fn where_nothing_can_be_written_the_rest_is_measured_and_the_reason_named() {
+fn where_nothing_can_be_written_the_reason_is_named_and_nothing_is_no_success() {
     let said = measure(&["--quick", "--only", "file", "--dir", "/proc"]);
-    assert_eq!(said.status.code(), Some(0));
+    assert_eq!(said.status.code(), Some(2));
+    let why = text(&said.stderr);
+    assert!(why.contains("nothing could be measured"), "{why}");
     let table = text(&said.stdout);
     for id in ["read_time_over_file", "contention", "file_cache"] {
         assert!(table.contains(&format!("missing: {id}: /proc")), "{table}");
@@ -173,6 +175,33 @@ fn a_full_disk_is_named() {
         text(&output.stderr)
     );
     assert!(table.contains("--dir"), "{table}");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn a_report_that_does_not_fit_its_disk_is_no_success() {
+    let from = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/results/measure/quick.json"
+    );
+    let said = measure(&["--from", from, "--html", "/dev/full"]);
+    assert_eq!(said.status.code(), Some(2));
+    let why = text(&said.stderr);
+    assert!(
+        why.contains("/dev/full") && why.contains("the room on that disk"),
+        "{why}"
+    );
+}
+
+#[test]
+fn loopback_that_is_down_is_named_and_keeps_nobody_waiting() {
+    require_root!();
+    let mut command = Command::new("unshare");
+    command.args(["--net", ONRUSH, "measure", "--quick", "--only", "network"]);
+    let output = command.output().expect("util-linux");
+    let table = text(&output.stdout);
+    let hint = "missing: rtt_tcp_loopback: Network is unreachable (os error 101); loopback is down: ip link set lo up";
+    assert!(table.contains(hint), "{table}{}", text(&output.stderr));
 }
 
 #[test]

@@ -203,7 +203,7 @@ pub(crate) fn write_all<Name: AsRef<Path>>(
 pub(crate) fn write(file: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(file, text).with_context(|| {
         format!(
-            "can not write {}; check the name and your rights",
+            "can not write {}; check the name, your rights, and the room on that disk",
             file.display()
         )
     })

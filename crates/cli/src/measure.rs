@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, ValueEnum, ValueHint};
 use onrush_measure::primitives::peer::Peer;
 use onrush_measure::primitives::{self, Entry, Group, MeasureRecord, Row, Settings};
@@ -108,6 +108,14 @@ pub(crate) fn run(arguments: &Measure, out: &mut dyn Write) -> anyhow::Result<Ex
         write(file, &of_record(&record)?.render()?)?;
     }
     print(&record, out)?;
+    if !record
+        .runs
+        .iter()
+        .any(|entry| matches!(entry, Entry::Row(_)))
+    {
+        out.flush()?;
+        bail!("nothing could be measured; what is missing above says what would help");
+    }
     let is_void = |entry: &Entry| matches!(entry, Entry::Row(Row { void: Some(_), .. }));
     Ok(outcome(!record.runs.iter().any(is_void)))
 }

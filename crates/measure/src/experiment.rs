@@ -68,7 +68,7 @@ pub struct Environment {
 #[non_exhaustive]
 pub enum RecordError {
     /// The file can not be read or written.
-    #[error("{}: {source}; check the name and your rights", path.display())]
+    #[error("{}: {source}; check the name, your rights, and the room on that disk", path.display())]
     File {
         /// The file.
         path: PathBuf,

@@ -287,7 +287,14 @@ impl Found {
 
     /// Something could not be measured.
     pub(super) fn missing(&mut self, id: &str, why: &str) {
-        self.missing.insert(id.to_owned(), why.to_owned());
+        // Nothing else is between a machine and itself.
+        let is_down = id.contains("loopback") && why.ends_with("(os error 101)");
+        let advice = if is_down {
+            "; loopback is down: ip link set lo up"
+        } else {
+            ""
+        };
+        self.missing.insert(id.to_owned(), format!("{why}{advice}"));
     }
 
     /// Something was measured that can not be.
