@@ -50,6 +50,14 @@ pub(crate) struct Capacity {
     #[arg(long, hide_short_help = true, value_name = "PHASE", default_values_t = [Phase::default()])]
     phase: Vec<Phase>,
 
+    /// Let viewers in as serve does with this --load-max, in percent; others get 453
+    #[arg(long, hide_short_help = true, value_name = "PERCENT")]
+    load_max: Option<u32>,
+
+    /// Stop our server (SIGSTOP) for so long in the middle of each run
+    #[arg(long, hide_short_help = true, value_name = "TIME")]
+    stall: Option<Time>,
+
     /// Try all of it so often, in turns
     #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1)]
     rounds: u32,
@@ -126,6 +134,8 @@ impl Capacity {
             bursts_ns: self.burst.iter().map(Time::nanos).collect(),
             phases: self.phase.clone(),
             rounds: self.rounds,
+            load_max_percent: self.load_max,
+            stall_ns: self.stall.map_or(0, |time| time.nanos()),
             files: self.files,
             cache_bytes: self.cache.map(|size| size.0),
             modes: self.mode.modes(),
@@ -213,12 +223,41 @@ fn print(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
     if record.settings.rounds > 1 {
         print_rounds(record, out)?;
     }
+    print_events(record, out)?;
     for row in record.rows() {
         if let Some(missed) = row.missed {
             let reasons = missed.missed.join("; ");
             writeln!(out, "{} with {}: {reasons}", row.name(), missed.clients)?;
         }
     }
+    Ok(())
+}
+
+/// What happened in runs where more came than were let in, or the server was stopped.
+fn print_events(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
+    let settings = &record.settings;
+    if settings.load_max_percent.is_none() && settings.stall_ns == 0 {
+        return Ok(());
+    }
+    for run in &record.runs {
+        let (load, report) = (&run.load, capacity::report::seen(record, run));
+        writeln!(
+            out,
+            "\n{} came, {} watched at the end; {:.3} % of their packets were late, {} lost; at most {} packets at once",
+            run.clients,
+            load.watching,
+            report.late_part * 100.0,
+            load.totals.lost,
+            load.totals.burst_packets_max,
+        )?;
+        for (reason, count) in &load.failures {
+            writeln!(out, "{count} times: {reason}")?;
+        }
+        for line in &run.trouble {
+            writeln!(out, "{line}")?;
+        }
+    }
+    writeln!(out)?;
     Ok(())
 }
 

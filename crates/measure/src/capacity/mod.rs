@@ -20,7 +20,7 @@ use std::time::Duration;
 use onrush_server::engine::phase::Phase;
 use onrush_sys::clock::monotonic_ns;
 use onrush_testkit::netns::NetnsError;
-use onrush_testkit::process::Process;
+use onrush_testkit::process::{Process, Signal};
 use onrush_testkit::testbed::{Mode, Options, RCV_DEVICE, SND_IPV4, Testbed, TestbedError};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -51,6 +51,9 @@ const LOOK_EVERY: u16 = 13;
 
 /// Time per viewer while they come.
 const RAMP_NS_PER_CLIENT: u64 = 1_000_000;
+
+/// What a viewer says who was not let in.
+const REFUSAL: &str = "SETUP was answered 453 Not Enough Bandwidth";
 
 /// Rounds at the most.
 const ROUNDS_MAX: u32 = 100;
@@ -87,6 +90,13 @@ pub struct Settings {
     pub time_ns: u64,
     /// A packet later than this is late; of 1000 one may be.
     pub lateness_ns_max: i64,
+    /// How busy our server's processor may be with those whom it lets in, in percent; more get 453, which counts as held
+    /// then. `None`: it lets all in.
+    #[serde(default)]
+    pub load_max_percent: Option<u32>,
+    /// For so long our server is stopped (SIGSTOP) in the middle of each run; 0: not.
+    #[serde(default)]
+    pub stall_ns: u64,
     /// Other servers.
     pub peers: Vec<Peer>,
     /// What choices are drawn from.
@@ -121,6 +131,9 @@ pub struct Run {
     /// Whose time it took while all watched.
     #[serde(default)]
     pub account: Account,
+    /// Warnings in the server's log.
+    #[serde(default)]
+    pub trouble: Vec<String>,
     /// Why it does not count as held; empty if it does.
     pub missed: Vec<String>,
 }
@@ -324,11 +337,22 @@ impl<P: FnMut(Progress)> Search<'_, P> {
             let moment = (progress.elapsed_ns, Moment::now(process));
             kept.borrow_mut().push(moment);
         };
-        let seen = self.testbed.rcv.run(|| load::run(&load, look));
+        let seen = thread::scope(|scope| {
+            let (server, load, stall_ns) = (&server, &load, self.settings.stall_ns);
+            let stalling = scope.spawn(move || stall(server, load, stall_ns));
+            let seen = self.testbed.rcv.run(|| load::run(load, look));
+            stalling
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            seen
+        });
         // A peer that does not stop when it is asked to is killed when dropped.
         drop(server.interrupt(STOP_TIME_MAX));
         let mut seen = seen?;
-        let missed = LoadReport::of(&load, &seen).missed;
+        let missed = self.missed(LoadReport::of(&load, &seen).missed);
+        let said = server.log();
+        let trouble = said.lines().filter(|line| line.contains("WARN"));
+        let trouble = trouble.map(str::to_owned).collect();
         seen.streams.clear();
         seen.start_up_ns.sort_unstable();
         let total_ns = load.ramp_ns + load.time_ns;
@@ -350,8 +374,18 @@ impl<P: FnMut(Progress)> Search<'_, P> {
             clients,
             load: seen,
             account,
+            trouble,
             missed,
         })
+    }
+
+    /// What counts as missed. Whoever was too much was told so: that is what is asked for, if it is.
+    fn missed(&self, mut missed: Vec<String>) -> Vec<String> {
+        let is_refusal = |missed: &String| {
+            missed.ends_with(REFUSAL) || missed.ends_with("viewers watched at the end")
+        };
+        missed.retain(|missed| self.settings.load_max_percent.is_none() || !is_refusal(missed));
+        missed
     }
 
     fn start(&self, candidate: &Candidate) -> Result<(Process, Vec<String>), CapacityError> {
@@ -405,10 +439,10 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         command.args(["--burst", &format!("{}us", candidate.burst_ns / 1000)]);
         command.args(["--phase", candidate.phase.as_str()]);
         command.args(["--cache", &format!("{cache_bytes}B")]);
-        // What it holds is to be seen, not what it would take. And no more sessions at once than there are ports.
+        // What it holds is to be seen, not what it would take, unless that is asked for. And no more sessions at once than there are ports.
         command.args([
             "--load-max",
-            "0",
+            &self.settings.load_max_percent.unwrap_or(0).to_string(),
             "--sessions-max",
             "20000",
             "--connections-max",
@@ -421,6 +455,19 @@ impl<P: FnMut(Progress)> Search<'_, P> {
             "warn,onrush_server::rtsp=info,onrush_server::rtsp::flow=warn",
         );
         command
+    }
+}
+
+/// Stops the server for a while in the middle of a run, if that is asked for.
+fn stall(server: &Process, load: &load::Settings, stall_ns: u64) {
+    if stall_ns == 0 {
+        return;
+    }
+    thread::sleep(Duration::from_nanos(load.ramp_ns + load.time_ns / 2));
+    // A server that is gone by now is told of by its viewers.
+    if server.signal(Signal::STOP).is_ok() {
+        thread::sleep(Duration::from_nanos(stall_ns));
+        server.signal(Signal::CONT).unwrap_or_default();
     }
 }
 
@@ -486,6 +533,12 @@ impl Settings {
         if self.modes.is_empty() || (self.bursts_ns.is_empty() && self.peers.is_empty()) {
             return wrong("nothing to do: ask for a mode and a server".to_owned());
         }
+        if self.stall_ns > self.time_ns / 4 {
+            return wrong(format!(
+                "a stall of {} ns: ask for a quarter of --time at the most",
+                self.stall_ns
+            ));
+        }
         if !(1..=ROUNDS_MAX).contains(&self.rounds) {
             return wrong(format!("{} rounds: ask for 1 to {ROUNDS_MAX}", self.rounds));
         }
@@ -517,6 +570,8 @@ impl Default for Settings {
             precision: 0.05,
             time_ns: 10_000_000_000,
             lateness_ns_max: 20_000_000,
+            load_max_percent: None,
+            stall_ns: 0,
             peers: Vec::new(),
             seed: 1,
         }
@@ -559,7 +614,7 @@ mod tests {
     #[test]
     fn what_can_not_be_done_is_refused_with_its_bound() {
         Settings::default().check().expect("the defaults");
-        let wrong: [fn(&mut Settings); 10] = [
+        let wrong: [fn(&mut Settings); 11] = [
             |s| s.rate_bps = 499_999,
             |s| s.clients_first = 0,
             |s| s.clients_first = s.clients_max + 1,
@@ -568,6 +623,7 @@ mod tests {
             |s| s.time_ns = 999_999_999,
             |s| s.bursts_ns.clear(),
             |s| s.files = FileSet::Zipf { files: 0 },
+            |s| s.stall_ns = s.time_ns / 4 + 1,
             |s| s.rounds = 0,
             |s| s.rounds = ROUNDS_MAX + 1,
         ];
