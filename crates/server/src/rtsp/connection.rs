@@ -1,6 +1,5 @@
 //! One connection: requests in, what they ask for carried out, replies out, one after the other.
 
-use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -47,7 +46,7 @@ pub(super) struct Connection {
     local: SocketAddr,
     decoder: Decoder,
     /// Those it has used.
-    sessions: HashSet<SessionId>,
+    sessions: Vec<SessionId>,
 }
 
 /// The last reply on a connection, and the number of the request it answers.
@@ -79,7 +78,7 @@ impl Connection {
             peer,
             local,
             decoder,
-            sessions: HashSet::new(),
+            sessions: Vec::new(),
         })
     }
 
@@ -304,7 +303,9 @@ impl Connection {
         // So that it does not remember every session that ever was.
         let existing = self.control.sessions.borrow();
         self.sessions.retain(|id| existing.contains_key(id));
-        self.sessions.insert(session.id());
+        // Nearly always the only one.
+        self.sessions.reserve_exact(1);
+        self.sessions.push(session.id());
         session.join();
     }
 

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::pending;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -30,7 +30,7 @@ pub(super) struct Flow {
     place: Place,
     pub(super) served: Served,
     peer: SocketAddr,
-    cname: String,
+    local_ip: IpAddr,
     started: Cell<Option<Instant>>,
     reception: Cell<Option<Reception>>,
     seeks: Cell<u32>,
@@ -84,7 +84,7 @@ impl Flow {
             place,
             served,
             peer,
-            cname: format!("onrush@{}", local.ip()),
+            local_ip: local.ip(),
             started: Cell::new(None),
             reception: Cell::new(None),
             seeks: Cell::new(0),
@@ -128,7 +128,7 @@ impl Flow {
     /// Sends a sender report for this moment of the media. Also finds out whether there is still somebody: if
     /// not, the next receive on the socket, or this send, says that the port is unreachable.
     pub(super) fn report(&self, position_ns: u64) -> io::Result<()> {
-        self.send(&self.sending(position_ns).report())
+        self.send(&self.sending(position_ns, &self.cname()).report())
     }
 
     /// What media time is due now; of no meaning in a live stream.
@@ -141,7 +141,8 @@ impl Flow {
 
     /// Sends the last report, and that it is the last.
     pub(super) fn say_goodbye(&self, reason: &str) {
-        let goodbye = self.sending(self.position_ns()).goodbye(reason);
+        let cname = self.cname();
+        let goodbye = self.sending(self.position_ns(), &cname).goodbye(reason);
         // Whoever is no longer there needs no farewell.
         self.send(&goodbye).unwrap_or_default();
     }
@@ -202,7 +203,12 @@ impl Flow {
         }
     }
 
-    fn sending(&self, position_ns: u64) -> Sending<'_> {
+    /// What our reports call us.
+    fn cname(&self) -> String {
+        format!("onrush@{}", self.local_ip)
+    }
+
+    fn sending<'a>(&self, position_ns: u64, cname: &'a str) -> Sending<'a> {
         let (timestamp, packets, payload_bytes) = match &self.road {
             Road::Stored(road) => {
                 let StreamSnapshot { packets, bytes, .. } = road.stream.snapshot();
@@ -217,7 +223,7 @@ impl Flow {
         };
         Sending {
             ssrc: self.ssrc(),
-            cname: &self.cname,
+            cname,
             ntp: ntp(unix_time()),
             timestamp,
             packets,

@@ -1,0 +1,183 @@
+//! What a viewer takes of the server's heap: his session, his connection, and what the allocator adds.
+//!
+//! A test file of its own, because its allocator counts for the whole process. The viewers' side is made of sockets
+//! and buffers on the stack, so that what stays is the server's.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use onrush_server::config::Config;
+use onrush_server::server::Server;
+use onrush_sys::thread::raise_open_files_limit;
+use onrush_testkit::rtsp_client::uninterrupted;
+use onrush_wire::media::synth::constant_rate;
+
+/// Bytes for a viewer: 2 KiB beside his sockets.
+const BYTES_PER_VIEWER_MAX: i64 = 2048;
+
+/// As many as are counted together: tables that grow by doubling are as full as after a doubling.
+const VIEWERS: usize = 256;
+
+struct Counting;
+
+/// Bytes that are taken, with what the allocator needs beside them.
+static BYTES: AtomicI64 = AtomicI64::new(0);
+
+/// Blocks of so many times 16 bytes.
+static BLOCKS: [AtomicI64; 256] = [const { AtomicI64::new(0) }; 256];
+
+/// glibc's word in front of each block.
+const HEADER_BYTES: usize = 8;
+
+fn count(pointer: *mut u8, by: i64) {
+    // SAFETY: the block was given by the system's allocator, which is glibc's malloc, and not given back yet.
+    let usable = unsafe { libc::malloc_usable_size(pointer.cast()) };
+    let bytes = usable + HEADER_BYTES;
+    BYTES.fetch_add(by * i64::try_from(bytes).unwrap_or(0), Ordering::Relaxed);
+    BLOCKS[(bytes / 16).min(255)].fetch_add(by, Ordering::Relaxed);
+}
+
+// SAFETY: every call goes to the system allocator unchanged; counting does not allocate.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises are the system allocator's conditions.
+        let pointer = unsafe { System.alloc(layout) };
+        if !pointer.is_null() {
+            count(pointer, 1);
+        }
+        pointer
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(pointer, -1);
+        // SAFETY: as above; the block came from the system allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A viewer who watches.
+struct Viewer {
+    _connection: TcpStream,
+    _rtp: UdpSocket,
+    _rtcp: UdpSocket,
+}
+
+/// Asks, and reads the answer's head; what is behind `Session: ` in it.
+fn ask(connection: &mut TcpStream, request: std::fmt::Arguments<'_>) -> [u8; 32] {
+    connection.write_fmt(request).expect("written");
+    let (mut answer, mut bytes) = ([0; 4096], 0);
+    let body = |head: &[u8]| head.windows(4).position(|w| w == b"\r\n\r\n");
+    while body(&answer[..bytes]).is_none() {
+        let read = uninterrupted(|| connection.read(&mut answer[bytes..])).expect("an answer");
+        assert!(read > 0, "the connection is open");
+        bytes += read;
+    }
+    assert!(
+        answer.starts_with(b"RTSP/1.0 200"),
+        "{}",
+        String::from_utf8_lossy(&answer[..bytes])
+    );
+    let name = b"Session: ";
+    let at = answer.windows(name.len()).position(|w| w == name);
+    let mut session = [b' '; 32];
+    if let Some(at) = at {
+        let value = answer[at + name.len()..].iter();
+        for (to, &byte) in session
+            .iter_mut()
+            .zip(value.take_while(|&&b| b != b';' && b != b'\r'))
+        {
+            *to = byte;
+        }
+    }
+    session
+}
+
+fn watch(server: SocketAddr) -> Viewer {
+    let socket = || UdpSocket::bind("127.0.0.1:0").expect("loopback");
+    let port = |socket: &UdpSocket| socket.local_addr().expect("bound").port();
+    let (one, other) = (socket(), socket());
+    // RTP has the lower port of the two.
+    let (rtp, rtcp) = if port(&one) < port(&other) {
+        (one, other)
+    } else {
+        (other, one)
+    };
+    let (rtp_port, rtcp_port) = (port(&rtp), port(&rtcp));
+    let mut connection = TcpStream::connect(server).expect("it listens");
+    connection
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .expect("set");
+    let url = format_args!("rtsp://{server}/film.ts");
+    let head = "RTSP/1.0\r\nUser-Agent: a player of usual length/1.0";
+    let _ = ask(
+        &mut connection,
+        format_args!("DESCRIBE {url} {head}\r\nCSeq: 1\r\nAccept: application/sdp\r\n\r\n"),
+    );
+    let session = ask(
+        &mut connection,
+        format_args!(
+            "SETUP {url}/track1 {head}\r\nCSeq: 2\r\nTransport: RTP/AVP;unicast;client_port={rtp_port}-{rtcp_port}\r\n\r\n"
+        ),
+    );
+    let session = std::str::from_utf8(&session).expect("text").trim();
+    let _ = ask(
+        &mut connection,
+        format_args!("PLAY {url} {head}\r\nCSeq: 3\r\nSession: {session}\r\nRange: npt=0-\r\n\r\n"),
+    );
+    Viewer {
+        _connection: connection,
+        _rtp: rtp,
+        _rtcp: rtcp,
+    }
+}
+
+#[test]
+fn a_viewer_takes_two_kilobytes_with_all_that_the_allocator_adds() {
+    raise_open_files_limit();
+    let root = tempfile::tempdir().expect("a directory");
+    let film = constant_rate(60 * 665, 0, 40_608);
+    std::fs::write(root.path().join("film.ts"), film).expect("a few MB of disk");
+    let config = Config {
+        media_root: root.path().to_owned(),
+        rtsp_addresses: vec![([127, 0, 0, 1], 0).into()],
+        cache_bytes: 64 << 20,
+        ..Config::default()
+    };
+    let server = Server::start(config).expect("a server");
+    let address = server.addresses()[0];
+    let mut viewers = Vec::with_capacity(2 * VIEWERS);
+    viewers.extend((0..VIEWERS).map(|_| watch(address)));
+    // What a request needed is given back.
+    let settled = || {
+        std::thread::sleep(Duration::from_millis(200));
+        let blocks: Vec<_> = BLOCKS
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed))
+            .collect();
+        (BYTES.load(Ordering::Relaxed), blocks)
+    };
+    let (before, blocks) = settled();
+    viewers.extend((0..VIEWERS).map(|_| watch(address)));
+    let (after, blocks_after) = settled();
+    let viewers = i64::try_from(VIEWERS).expect("a few");
+    let each = (after - before) / viewers;
+    let mut account = String::new();
+    for (i, (before, after)) in blocks.iter().zip(&blocks_after).enumerate() {
+        let more = after - before;
+        if more.abs() > viewers / 8 {
+            writeln!(account, "{more:>6} blocks of {:>5}", i * 16).expect("a string takes all");
+        }
+    }
+    assert!(
+        each <= BYTES_PER_VIEWER_MAX,
+        "{each} bytes for each of {viewers} viewers:\n{account}"
+    );
+    assert!(each > 500, "they are counted: {each}");
+}
