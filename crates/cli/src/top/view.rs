@@ -232,10 +232,11 @@ impl View {
             (
                 "trouble",
                 format!(
-                    "{}/s lost, {}/s waits, {}/s lags",
+                    "{}/s lost, {}/s waits, {}/s lags, {} shed",
                     shown(of(|r| r.packets_refused_a_second), 0),
                     shown(of(|r| r.underruns_a_second), 0),
-                    shown(of(|r| r.lags_a_second), 0)
+                    shown(of(|r| r.lags_a_second), 0),
+                    status.engines.iter().map(|e| e.shed).sum::<u64>()
                 ),
             ),
         ]
@@ -461,6 +462,10 @@ mod tests {
             flights_full: 0,
             underruns: 0,
             lags: 0,
+            moved: 0,
+            shed: 7,
+            sheds: 9,
+            packets_skipped: 0,
             demotions: 0,
             cpu_ns: 250_000_000 * second,
             admission: Admission {
@@ -594,6 +599,7 @@ mod tests {
                 "p50 -1.5, p99.9 30.0 ms",
                 "4.0 bursts",
                 "5000.0 packets, 200/s",
+                "0/s lags, 7 shed",
                 "50.0 of 90 %, 801 ns a train ",
                 "3 RTSP, 4 HTTP, 0 FTP",
                 "late p99.9, ms: 30.0, most 30.0",

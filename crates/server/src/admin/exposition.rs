@@ -56,7 +56,7 @@ enum Kind {
 type OfEngine = (&'static str, Kind, &'static str, fn(&Engine) -> Value);
 
 /// A line for each engine.
-const ENGINE: [OfEngine; 13] = [
+const ENGINE: [OfEngine; 17] = [
     (
         "onrush_streams",
         Kind::Gauge,
@@ -122,6 +122,30 @@ const ENGINE: [OfEngine; 13] = [
         Kind::Counter,
         "Times a stream was so late that its clock was moved instead of catching up.",
         |e| Value::Whole(e.lags),
+    ),
+    (
+        "onrush_streams_moved_total",
+        Kind::Counter,
+        "Streams that went from this engine to another.",
+        |e| Value::Whole(e.moved),
+    ),
+    (
+        "onrush_streams_shed",
+        Kind::Gauge,
+        "Streams that play but are left out, because all were late for seconds.",
+        |e| Value::Whole(e.shed),
+    ),
+    (
+        "onrush_sheds_total",
+        Kind::Counter,
+        "Times a stream was left out.",
+        |e| Value::Whole(e.sheds),
+    ),
+    (
+        "onrush_packets_skipped_total",
+        Kind::Counter,
+        "RTP packets that such streams were not sent.",
+        |e| Value::Whole(e.packets_skipped),
     ),
     (
         "onrush_demotions_total",

@@ -95,6 +95,14 @@ pub struct Engine {
     pub flights_full: u64,
     pub underruns: u64,
     pub lags: u64,
+    #[serde(default)]
+    pub moved: u64,
+    #[serde(default)]
+    pub shed: u64,
+    #[serde(default)]
+    pub sheds: u64,
+    #[serde(default)]
+    pub packets_skipped: u64,
     pub demotions: u64,
     pub cpu_ns: u64,
     /// What it has promised, and what it can keep.
@@ -315,6 +323,10 @@ impl Engine {
             flights_full: read(&shared.flights_full),
             underruns: read(&shared.underruns),
             lags: read(&shared.lags),
+            moved: read(&shared.moved),
+            shed: read(&shared.shed),
+            sheds: read(&shared.sheds),
+            packets_skipped: read(&shared.packets_skipped),
             demotions: read(&shared.demotions),
             cpu_ns: cpu_ns(remote),
             admission: Admission::of(remote),

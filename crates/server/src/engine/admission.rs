@@ -5,7 +5,7 @@
 //! engine's own clock, again each second: processor time divided by what was sent for it. Streams that are paused
 //! count as if they played, because they may at any moment.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use onrush_wire::media::Plan;
 
@@ -21,7 +21,7 @@ const PRICE_PS_FIRST: u64 = 1200;
 const WORK_FIRST: u64 = 20_000_000;
 
 /// Work of a train, in thousandths of a train.
-const TRAIN_WORK: u64 = 1000;
+pub(super) const TRAIN_WORK: u64 = 1000;
 
 /// Work of a packet in a train: what it is worth to a processor, where a device cuts trains a fiftieth of a train,
 /// where the kernel does a half. It matters only where streams of different rates meet.
@@ -42,7 +42,7 @@ pub const LATE_NS: i64 = 20_000_000;
 
 /// What a stream asks of its engine, in thousandths of a train a second.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Demand(u64);
+pub(crate) struct Demand(u64);
 
 /// What an engine has promised and what it can keep. Control counts streams in and out; the worker tells the price.
 #[derive(Debug)]
@@ -55,6 +55,8 @@ pub struct Admission {
     busy_ns: AtomicU64,
     /// For how many seconds more were late than may be.
     late_seconds: AtomicU64,
+    /// Some of those who were let in are left out already.
+    is_shedding: AtomicBool,
 }
 
 /// Of a worker's counters, those that the price is made of.
@@ -66,6 +68,8 @@ pub(super) struct Account {
     pub(super) packets: u64,
     pub(super) bursts: u64,
     pub(super) bursts_late: u64,
+    /// Of the late ones, those that waited for nothing but the worker.
+    pub(super) bursts_held_up: u64,
 }
 
 impl Demand {
@@ -87,6 +91,28 @@ impl Demand {
         let trains = bursts * packets_a_burst.div_ceil(u64::from(images_per_train(stride)));
         let work = a_second(trains).saturating_mul(TRAIN_WORK);
         Self(work.saturating_add(a_second(packets).saturating_mul(PACKET_WORK)))
+    }
+}
+
+impl Account {
+    /// Work done in a second since `then`.
+    pub(super) fn work_since(&self, then: Self) -> u64 {
+        let trains = (self.trains - then.trains).saturating_mul(TRAIN_WORK);
+        let packets = (self.packets - then.packets).saturating_mul(PACKET_WORK);
+        self.a_second_since(then, trains.saturating_add(packets))
+    }
+
+    fn a_second_since(&self, then: Self, count: u64) -> u64 {
+        let wall_ns = u128::from((self.at_ns - then.at_ns).max(1));
+        let count = u128::from(count) * 1_000_000_000 / wall_ns;
+        u64::try_from(count).unwrap_or(u64::MAX)
+    }
+}
+
+impl Demand {
+    /// In thousandths of a train a second.
+    pub(super) fn work(self) -> u64 {
+        self.0
     }
 }
 
@@ -115,15 +141,8 @@ impl Admission {
 
     /// For the worker, once a second: what it had done then and has done now.
     pub(super) fn tell(&self, then: Account, now: Account) {
-        let wall_ns = u128::from((now.at_ns - then.at_ns).max(1));
-        let a_second = |count: u64| {
-            let count = u128::from(count) * 1_000_000_000 / wall_ns;
-            u64::try_from(count).unwrap_or(u64::MAX)
-        };
-        let trains = (now.trains - then.trains).saturating_mul(TRAIN_WORK);
-        let packets = (now.packets - then.packets).saturating_mul(PACKET_WORK);
-        let work = a_second(trains.saturating_add(packets));
-        let busy_ns = a_second(now.cpu_ns - then.cpu_ns);
+        let work = now.work_since(then);
+        let busy_ns = now.a_second_since(then, now.cpu_ns - then.cpu_ns);
         let cost_ps = (WORK_FIRST * PRICE_PS_FIRST).saturating_add(busy_ns.saturating_mul(1000));
         let price_ps = cost_ps / WORK_FIRST.saturating_add(work);
         self.price_ps.store(price_ps.max(1), Ordering::Relaxed);
@@ -141,6 +160,11 @@ impl Admission {
     #[must_use]
     pub fn load_promised(&self) -> u64 {
         self.load_with(Demand(0))
+    }
+
+    /// The demand of all streams.
+    pub(super) fn work(&self) -> u64 {
+        self.promised.load(Ordering::Relaxed)
     }
 
     /// The same, in ps of a second, to compare engines by.
@@ -161,10 +185,21 @@ impl Admission {
         self.price_ps.load(Ordering::Relaxed) * TRAIN_WORK / 1000
     }
 
-    /// Whether too many bursts have been late for seconds.
+    /// For the worker: whether it leaves streams out.
+    pub(super) fn set_shedding(&self, is_shedding: bool) {
+        self.is_shedding.store(is_shedding, Ordering::Relaxed);
+    }
+
+    /// Whether too many bursts have been late for seconds, or streams are left out so that they are not.
     #[must_use]
     pub fn is_late(&self) -> bool {
-        self.late_seconds.load(Ordering::Relaxed) >= LATE_SECONDS_MAX
+        self.is_late_for(LATE_SECONDS_MAX)
+    }
+
+    /// The same, for so many seconds.
+    pub(super) fn is_late_for(&self, seconds: u64) -> bool {
+        self.is_shedding.load(Ordering::Relaxed)
+            || self.late_seconds.load(Ordering::Relaxed) >= seconds
     }
 
     fn load_with(&self, demand: Demand) -> u64 {
@@ -186,6 +221,7 @@ impl Default for Admission {
             price_ps: AtomicU64::new(PRICE_PS_FIRST),
             busy_ns: AtomicU64::new(0),
             late_seconds: AtomicU64::new(0),
+            is_shedding: AtomicBool::new(false),
         }
     }
 }

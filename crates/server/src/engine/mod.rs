@@ -7,9 +7,11 @@
 
 pub mod admission;
 mod flights;
+mod moving;
 pub mod phase;
 mod reader;
 pub mod shared;
+mod shedding;
 mod worker;
 
 use std::io;
@@ -129,6 +131,7 @@ pub(crate) enum Command {
         stream: u32,
         shared: Arc<StreamShared>,
         socket: UdpSocket,
+        demand: Demand,
     },
     /// With the first chunk, if it was prepared.
     Play {
@@ -141,6 +144,11 @@ pub(crate) enum Command {
     },
     Close {
         stream: u32,
+    },
+    /// To another engine.
+    Leave {
+        stream: u32,
+        leaving: Box<moving::Leaving>,
     },
     Stop,
 }
@@ -276,14 +284,21 @@ pub struct StreamSnapshot {
 /// One client's stream, as control sees it. Dropping it stops the sending and frees all it held.
 #[derive(Debug)]
 pub struct Stream {
-    remote: Arc<Remote>,
+    /// The engine that has it; none while it moves.
+    seat: Mutex<Option<Seat>>,
     store: Arc<store::Shared>,
-    number: u32,
     shared: Arc<StreamShared>,
     demand: Demand,
     first_chunk_time_max: Duration,
     /// The first packet of the next play, and the chunk that holds it.
     prepared: Mutex<Option<(u64, Pin)>>,
+}
+
+/// A stream's engine, and its number there.
+#[derive(Clone, Debug)]
+pub(crate) struct Seat {
+    remote: Arc<Remote>,
+    number: u32,
 }
 
 impl Engines {
@@ -381,6 +396,7 @@ impl Engines {
             stream: number,
             shared: Arc::clone(&shared),
             socket,
+            demand,
         };
         if let Err(error) = remote.send(open) {
             remote.give_back(number);
@@ -393,9 +409,8 @@ impl Engines {
         }
         let (remote, store) = (Arc::clone(remote), Arc::clone(&self.store));
         Ok(Stream {
-            remote,
+            seat: Mutex::new(Some(Seat { remote, number })),
             store,
-            number,
             shared,
             demand,
             first_chunk_time_max: self.first_chunk_time_max,
@@ -522,12 +537,9 @@ impl Stream {
         let plan = self.shared.source.plan();
         let stop_before = stop_before.unwrap_or(u64::MAX).min(plan.rtp_packets());
         let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
-        let (phase, tick_ns) = (self.remote.phase, self.remote.tick_ns);
-        let start_ns = phase.start_ns(
-            monotonic_ns().saturating_add(delay_ns),
-            self.number,
-            tick_ns,
-        );
+        let Seat { remote, number } = self.seat().ok_or(EngineError::Busy)?;
+        let from_ns = monotonic_ns().saturating_add(delay_ns);
+        let start_ns = remote.phase.start_ns(from_ns, number, remote.tick_ns);
         let play = Play {
             from,
             stop_before,
@@ -540,8 +552,8 @@ impl Stream {
             self.shared.unask_play();
             Err(EngineError::Busy)
         };
-        match self.remote.push(Command::Play {
-            stream: self.number,
+        match remote.push(Command::Play {
+            stream: number,
             play,
             pin,
         }) {
@@ -561,9 +573,8 @@ impl Stream {
             if self.shared.state() != State::Playing {
                 return Ok(self.shared.next_packet.load(Ordering::Relaxed));
             }
-            self.remote.send(Command::Pause {
-                stream: self.number,
-            })?;
+            let Seat { remote, number } = self.seat().ok_or(EngineError::Busy)?;
+            remote.send(Command::Pause { stream: number })?;
             changed.await;
         }
     }
@@ -592,6 +603,15 @@ impl Stream {
         &self.shared.source
     }
 
+    fn seat(&self) -> Option<Seat> {
+        let seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
+        seat.clone()
+    }
+
+    fn set_seat(&self, seat: Option<Seat>) {
+        *self.seat.lock().unwrap_or_else(PoisonError::into_inner) = seat;
+    }
+
     /// Keeps the chunk that packet `from` needs, in place of one kept before.
     fn hold(&self, from: u64, pin: Option<Pin>) {
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -613,13 +633,14 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.hold(0, None);
-        self.remote.shared.admission.give_back(self.demand);
-        let mut close = Command::Close {
-            stream: self.number,
+        let Some(Seat { remote, number }) = self.seat() else {
+            return;
         };
+        remote.shared.admission.give_back(self.demand);
+        let mut close = Command::Close { stream: number };
         // A full queue empties within a tick, unless nobody empties it any more.
-        while !self.remote.has_stopped() {
-            match self.remote.push(close) {
+        while !remote.has_stopped() {
+            match remote.push(close) {
                 Ok(()) => return,
                 Err(unsent) => close = unsent,
             }
@@ -733,5 +754,7 @@ impl Default for EngineConfig {
     }
 }
 
+#[cfg(test)]
+mod scale_tests;
 #[cfg(test)]
 mod tests;

@@ -132,6 +132,30 @@ impl Reader {
         }
     }
 
+    /// Goes on from packet `next`, and holds no chunk until then.
+    pub(super) fn skip_to(&mut self, next: u64, store: &store::Shared) {
+        self.put_down(store);
+        self.next = next.min(self.stop_before);
+    }
+
+    /// Puts all down but the chunk that holds the next packet, which is the caller's now, if it is held.
+    pub(super) fn hand_over(&mut self, store: &store::Shared) -> Option<Pin> {
+        let next = self.next;
+        let page = self
+            .page
+            .take_if(|page| next < page.end_packet)
+            .map(|page| page.pin);
+        // At the end of a page the next packet is the first of the chunk ahead.
+        let pin = page.or_else(|| self.ahead.take().map(|(_, pin)| pin));
+        self.put_down(store);
+        pin
+    }
+
+    /// The packet before which it ends.
+    pub(super) fn stop_before(&self) -> u64 {
+        self.stop_before
+    }
+
     /// The plan's number of the next packet.
     pub(super) fn next_packet(&self) -> u64 {
         self.next

@@ -102,6 +102,14 @@ pub struct WorkerShared {
     pub underruns: AtomicU64,
     /// Times a stream was so late that its clock was moved.
     pub lags: AtomicU64,
+    /// Streams that went to another engine.
+    pub moved: AtomicU64,
+    /// Streams that are left out, so that the others are on time.
+    pub shed: AtomicU64,
+    /// Times a stream was.
+    pub sheds: AtomicU64,
+    /// Packets that such streams were not sent: whole bursts.
+    pub packets_skipped: AtomicU64,
     /// Trains put off because too many were in flight.
     pub flights_full: AtomicU64,
     /// Trains whose memory the kernel still needs.
@@ -330,6 +338,10 @@ impl Default for WorkerShared {
             demotions: AtomicU64::new(0),
             underruns: AtomicU64::new(0),
             lags: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
+            shed: AtomicU64::new(0),
+            sheds: AtomicU64::new(0),
+            packets_skipped: AtomicU64::new(0),
             flights_full: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
             cpu_ns: AtomicU64::new(0),

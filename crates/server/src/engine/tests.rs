@@ -19,12 +19,12 @@ use crate::testing::{CHUNK_BYTES, TestSource, block_on, store, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-struct Rig {
-    engines: Engines,
-    store: store::Store,
+pub(super) struct Rig {
+    pub(super) engines: Engines,
+    pub(super) store: store::Store,
 }
 
-fn rig(config: EngineConfig) -> Rig {
+pub(super) fn rig(config: EngineConfig) -> Rig {
     rig_of(config, 64)
 }
 
@@ -39,7 +39,7 @@ fn rig_of(config: EngineConfig, chunks: usize) -> Rig {
     }
 }
 
-fn config() -> EngineConfig {
+pub(super) fn config() -> EngineConfig {
     EngineConfig {
         streams_max: 300,
         ..EngineConfig::default()
@@ -47,7 +47,7 @@ fn config() -> EngineConfig {
 }
 
 /// A connected pair: what the engine sends through, and where it arrives.
-fn sockets() -> (UdpSocket, UdpSocket) {
+pub(super) fn sockets() -> (UdpSocket, UdpSocket) {
     let receiver = UdpSocket::bind("127.0.0.1:0").expect("loopback");
     receiver
         .set_read_timeout(Some(PATIENCE))
@@ -69,7 +69,7 @@ fn make_room(receiver: &UdpSocket) {
 }
 
 impl Rig {
-    fn open(&self, source: &TestSource) -> (Stream, UdpSocket) {
+    pub(super) fn open(&self, source: &TestSource) -> (Stream, UdpSocket) {
         let (stream, receiver, _) = self.open_at(source);
         (stream, receiver)
     }
@@ -85,12 +85,12 @@ impl Rig {
         (self.engines.open(spec).expect("a stream"), receiver, fd)
     }
 
-    fn worker(&self) -> &WorkerShared {
+    pub(super) fn worker(&self) -> &WorkerShared {
         self.engines.counters().next().expect("one engine")
     }
 }
 
-fn receive(receiver: &UdpSocket, count: usize) -> Vec<Vec<u8>> {
+pub(super) fn receive(receiver: &UdpSocket, count: usize) -> Vec<Vec<u8>> {
     (0..count)
         .map(|i| {
             let mut packet = [0; 2048];
@@ -714,6 +714,7 @@ impl Path for Meddled {
     }
 
     fn submit(&mut self) -> io::Result<()> {
+        (self.meddle)(self.inner.in_flight())?;
         self.inner.submit()
     }
 
@@ -739,7 +740,9 @@ impl Path for Meddled {
     }
 }
 
-fn meddled(meddle: impl Fn(usize) -> io::Result<()> + Send + Sync + 'static) -> EngineConfig {
+pub(super) fn meddled(
+    meddle: impl Fn(usize) -> io::Result<()> + Send + Sync + 'static,
+) -> EngineConfig {
     let meddle: Arc<Meddle> = Arc::new(meddle);
     let open_path = move |name, pool: &Arc<Pool>, waker: &Arc<Waker>| {
         let (inner, meddle) = (path::open(name, pool, waker)?, Arc::clone(&meddle));

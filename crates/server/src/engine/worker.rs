@@ -19,10 +19,12 @@ use onrush_sys::pool::Pin;
 use onrush_wire::pace::Wheel;
 use tracing::{debug, error, warn};
 
-use super::admission::Account;
+use super::admission::{Account, Demand, LATE_NS};
 use super::flights::{Flight, Flights};
+use super::moving::Leaving;
 use super::reader::{NotReady, Reader, images_per_train};
 use super::shared::{State, StreamShared, bump, drop_one};
+use super::shedding::Shedding;
 use super::{Command, EngineConfig, OpenPath, Play, Remote, STREAM_RATE_MAX};
 use crate::faults::{Fault, Faults};
 use crate::store;
@@ -50,20 +52,20 @@ const CPU_COUNT_NS: u64 = 1_000_000_000;
 const FAULT_EVERY: u64 = 20;
 
 pub(super) struct Worker {
-    path: Box<dyn Path>,
+    pub(super) path: Box<dyn Path>,
     /// A path that was given up while trains were in flight on it.
     retired: Option<Box<dyn Path>>,
     open_path: Arc<OpenPath>,
-    store: Arc<store::Shared>,
-    remote: Arc<Remote>,
-    wheel: Wheel,
-    streams: Box<[Option<Stream>]>,
+    pub(super) store: Arc<store::Shared>,
+    pub(super) remote: Arc<Remote>,
+    pub(super) wheel: Wheel,
+    pub(super) streams: Box<[Option<Stream>]>,
     /// Streams below this number have their sockets in the path's table, and no descriptor.
     places: u32,
     flights: Flights,
     /// Stream and due time of the bursts in the batch that is being put together.
     batch: Vec<(u32, i64)>,
-    due: Vec<u32>,
+    pub(super) due: Vec<u32>,
     tick_ns: u64,
     /// Chunks that a stream may send from in one tick; bursts end at the ends of chunks.
     chunks_per_tick_max: u64,
@@ -71,29 +73,43 @@ pub(super) struct Worker {
     refused_ns_max: u64,
     counted: Account,
     trains_per_stream_max: u32,
+    /// Streams that were opened so far.
+    opened: u64,
+    /// Whom to leave out when all are late.
+    pub(super) shedding: Shedding,
     stopping: bool,
     faults: Faults,
     bursts: u64,
 }
 
 /// A stream as its worker sees it.
-struct Stream {
-    shared: Arc<StreamShared>,
+pub(super) struct Stream {
+    pub(super) shared: Arc<StreamShared>,
     /// The RTP socket, unless the path keeps it.
-    socket: Option<UdpSocket>,
+    pub(super) socket: Option<UdpSocket>,
     /// Trains that are queued or whose memory the kernel has not released.
-    trains: u32,
+    pub(super) trains: u32,
     /// Control has let go of it. It leaves with its last train: until then its number and its socket are
     /// taken, so that no train meets a successor's.
     closing: bool,
-    playing: bool,
+    /// It goes to another engine, likewise with its last train.
+    pub(super) leaving: Option<Box<Leaving>>,
+    pub(super) playing: bool,
+    /// It plays, but is not sent: see [`shedding`](super::shedding).
+    pub(super) is_shed: bool,
+    /// Until when it waited for its chunk or for the device: what was due before is not late because of this worker.
+    waited_until_ns: i64,
+    /// What it asks for.
+    pub(super) demand: Demand,
+    /// How many were opened before it.
+    pub(super) order: u64,
     /// All is queued; the end is told at the next tick, when it has left.
     finishing: bool,
-    reader: Reader,
+    pub(super) reader: Reader,
     /// When media time 0 was due.
-    epoch_ns: i64,
+    pub(super) epoch_ns: i64,
     /// No burst leaves before.
-    hold_until_ns: i64,
+    pub(super) hold_until_ns: i64,
     /// Since when the kernel has refused every train; 0 if the last was taken.
     refused_since_ns: u64,
 }
@@ -163,6 +179,8 @@ impl Worker {
                 ..Account::default()
             },
             trains_per_stream_max: config.trains_per_stream_max,
+            opened: 0,
+            shedding: Shedding::new(config.load_max_permille),
             stopping: false,
             faults: config.faults,
             bursts: 0,
@@ -195,16 +213,24 @@ impl Worker {
                     stream,
                     shared,
                     socket,
-                } => self.open_stream(stream, shared, socket),
+                    demand,
+                } => self.open_stream(stream, shared, socket, demand),
                 Command::Play { stream, play, pin } => self.play(stream, play, pin),
                 Command::Pause { stream } => self.end(stream, State::Paused),
                 Command::Close { stream } => self.close(stream),
+                Command::Leave { stream, leaving } => self.leave(stream, leaving),
                 Command::Stop => self.stopping = true,
             }
         }
     }
 
-    fn open_stream(&mut self, number: u32, shared: Arc<StreamShared>, socket: UdpSocket) {
+    fn open_stream(
+        &mut self,
+        number: u32,
+        shared: Arc<StreamShared>,
+        socket: UdpSocket,
+        demand: Demand,
+    ) {
         let place = &mut self.streams[number as usize];
         assert!(place.is_none(), "a stream number belongs to one stream");
         // It was made ready for the path of a moment ago.
@@ -213,7 +239,8 @@ impl Worker {
         }
         let is_kept = number < self.places && self.path.keep(number, socket.as_fd()).is_ok();
         let socket = (!is_kept).then_some(socket);
-        *place = Some(Stream::new(shared, socket));
+        *place = Some(Stream::new(shared, socket, demand, self.opened));
+        self.opened += 1;
     }
 
     /// Queues all that is due in the tick that begins now.
@@ -229,6 +256,12 @@ impl Worker {
 
     /// Queues what this stream owes, and puts it back on the wheel for the next.
     fn send_stream(&mut self, number: u32, now_ns: i64, tick_end_ns: i64) {
+        if self.streams[number as usize]
+            .as_ref()
+            .is_some_and(|s| s.is_shed)
+        {
+            return self.skip(number, now_ns);
+        }
         let media_ns_max = BURSTS_PER_TICK_MAX * TICKS_PER_BURST * self.tick_ns;
         let mut media_end_ns = u64::MAX;
         for _ in 0..self.chunks_per_tick_max {
@@ -264,6 +297,7 @@ impl Worker {
             Ok(None) => return Turn::Later(tick_end_ns),
             Err(NotReady::Never) => return Turn::Over(State::MediaFailed),
             Err(NotReady::Yet) => {
+                stream.waited_until_ns = now_ns;
                 bump(&stream.shared.underruns, 1);
                 bump(&self.remote.shared.underruns, 1);
                 return Turn::Later(tick_end_ns);
@@ -286,6 +320,9 @@ impl Worker {
         }
         if !self.make_room(number, burst.images) {
             bump(&self.remote.shared.flights_full, 1);
+            if let Some(stream) = self.streams[number as usize].as_mut() {
+                stream.waited_until_ns = now_ns;
+            }
             return Turn::Later(tick_end_ns);
         }
         self.queue(number, burst);
@@ -369,9 +406,12 @@ impl Worker {
         let left_ns = signed(monotonic_ns());
         self.remote.shared.count_batch(self.batch.len());
         for (number, due_ns) in self.batch.drain(..) {
-            self.remote.shared.count_lateness(left_ns - due_ns);
-            if let Some(stream) = &self.streams[number as usize] {
-                stream.shared.count_lateness(left_ns - due_ns);
+            let late_ns = left_ns - due_ns;
+            self.remote.shared.count_lateness(late_ns);
+            if let Some(stream) = &mut self.streams[number as usize] {
+                stream.shared.count_lateness(late_ns);
+                let is_held_up = late_ns > LATE_NS && due_ns > stream.waited_until_ns;
+                self.shedding.held_up += u64::from(is_held_up);
             }
         }
         if let Err(error) = crossing(&mut *self.path) {
@@ -441,7 +481,12 @@ impl Worker {
             return;
         };
         stream.trains -= 1;
-        if stream.closing && stream.trains == 0 {
+        if stream.trains > 0 {
+            return;
+        }
+        if stream.leaving.is_some() {
+            self.depart(number);
+        } else if stream.closing {
             self.forget(number);
         }
     }
@@ -551,6 +596,7 @@ impl Worker {
         );
         if !std::mem::replace(&mut stream.playing, true) {
             bump(&self.remote.shared.playing, 1);
+            self.shedding.asked += stream.demand.work();
         }
         stream.finishing = false;
         stream.refused_since_ns = 0;
@@ -569,12 +615,13 @@ impl Worker {
         self.wheel.insert(number, play.start_ns);
     }
 
-    fn end(&mut self, number: u32, state: State) {
+    pub(super) fn end(&mut self, number: u32, state: State) {
         self.wheel.remove(number);
         if let Some(stream) = self.streams[number as usize].as_mut()
             && std::mem::take(&mut stream.playing)
         {
             stream.reader.put_down(&self.store);
+            self.shedding.gone(stream, &self.remote.shared);
             stream.shared.set_state(state);
             drop_one(&self.remote.shared.playing);
         }
@@ -588,6 +635,7 @@ impl Worker {
         stream.reader.put_down(&self.store);
         stream.closing = true;
         if std::mem::take(&mut stream.playing) {
+            self.shedding.gone(stream, &self.remote.shared);
             drop_one(&self.remote.shared.playing);
         }
         if stream.trains == 0 {
@@ -608,10 +656,12 @@ impl Worker {
             packets: shared.packets.load(Ordering::Relaxed),
             bursts: shared.bursts.load(Ordering::Relaxed),
             bursts_late: shared.bursts_late.load(Ordering::Relaxed),
+            bursts_held_up: self.shedding.held_up,
         };
         shared.cpu_ns.store(account.cpu_ns, Ordering::Relaxed);
         shared.admission.tell(self.counted, account);
-        self.counted = account;
+        let before = std::mem::replace(&mut self.counted, account);
+        self.relieve(before, account);
     }
 
     fn publish(&self) {
@@ -691,12 +741,22 @@ impl Drop for Worker {
 }
 
 impl Stream {
-    fn new(shared: Arc<StreamShared>, socket: Option<UdpSocket>) -> Self {
+    fn new(
+        shared: Arc<StreamShared>,
+        socket: Option<UdpSocket>,
+        demand: Demand,
+        order: u64,
+    ) -> Self {
         Self {
             shared,
             socket,
+            demand,
+            order,
+            is_shed: false,
+            waited_until_ns: i64::MIN,
             trains: 0,
             closing: false,
+            leaving: None,
             playing: false,
             finishing: false,
             reader: Reader::default(),
@@ -762,6 +822,6 @@ pub(super) fn signed(ns: u64) -> i64 {
     i64::try_from(ns).unwrap_or(i64::MAX)
 }
 
-fn unsigned(ns: i64) -> u64 {
+pub(super) fn unsigned(ns: i64) -> u64 {
     u64::try_from(ns).unwrap_or(0)
 }

@@ -6,6 +6,7 @@
 //! connection that made it, and be used through another from the same address. What two tasks share is
 //! counted by reference, never locked, and never borrowed across a wait.
 
+mod balance;
 pub(crate) mod connection;
 mod flow;
 mod listen;
@@ -72,6 +73,9 @@ struct Trouble {
     lags: u64,
     bursts: u64,
     bursts_late: u64,
+    sheds: u64,
+    /// How many are left out now.
+    shed: u64,
 }
 
 /// What can be played.
@@ -172,6 +176,7 @@ impl Control {
                 );
             }
             self.tell_trouble(&mut told);
+            self.balance().await;
             let media: HashMap<*const Media, Arc<Media>> = {
                 let sessions = self.sessions.borrow();
                 let media = sessions.values().filter_map(|session| session.media());
@@ -191,6 +196,8 @@ impl Control {
             lags: self.sum(|engine| &engine.lags),
             bursts: self.sum(|engine| &engine.bursts),
             bursts_late: self.sum(|engine| &engine.bursts_late),
+            sheds: self.sum(|engine| &engine.sheds),
+            shed: self.sum(|engine| &engine.shed),
         };
         let then = std::mem::replace(told, now);
         if now.lags > then.lags {
@@ -198,6 +205,21 @@ impl Control {
                 "{} times a stream was so far behind that its clock was moved: clients see a pause, and no flood \
                  after it",
                 now.lags - then.lags
+            );
+        }
+        if now.sheds > then.sheds {
+            warn!(
+                "all streams were late for seconds: the newest {} are not sent for a while, so that the others are \
+                 on time; {} are left out now",
+                now.sheds - then.sheds,
+                now.shed
+            );
+        } else if now.shed < then.shed {
+            let skipped = self.sum(|engine| &engine.packets_skipped);
+            info!(
+                "there is room again: {} streams fewer are left out, {} still are; {skipped} packets were not sent so far",
+                then.shed - now.shed,
+                now.shed
             );
         }
         let (bursts, late) = (now.bursts - then.bursts, now.bursts_late - then.bursts_late);

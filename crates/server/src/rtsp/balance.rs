@@ -1,0 +1,67 @@
+//! Sessions go to another engine where one has too much to do.
+
+use std::rc::Rc;
+
+use tokio::task::JoinSet;
+use tracing::{debug, info};
+
+use super::flow::Road;
+use super::session::Session;
+use super::{Content, Control};
+use crate::engine::EngineError;
+
+/// Sessions that move at once, and in a second: the others play on meanwhile, and a look tells whether it was enough.
+const MOVES_MAX: usize = 256;
+
+impl Control {
+    /// Once a second: moves sessions from an engine that is late, or has promised much more than another, to that one.
+    /// Those that are being asked something stay.
+    pub(super) async fn balance(self: &Rc<Self>) {
+        let Content::Stored { data, .. } = &self.content else {
+            return;
+        };
+        let Some(shift) = data.engines().shift() else {
+            return;
+        };
+        let mut moves = JoinSet::new();
+        let mut left = shift.work;
+        for session in self.sessions.borrow().values() {
+            if left == 0 || moves.len() == MOVES_MAX {
+                break;
+            }
+            if let Road::Stored(road) = &session.flow().road
+                && let Some(work) = road.stream.work_on(data.engines(), shift.from)
+            {
+                left = left.saturating_sub(work);
+                let (control, session) = (Rc::clone(self), Rc::clone(session));
+                moves.spawn_local(async move { control.relocate(&session, shift.to).await });
+            }
+        }
+        let (mut moved, mut stayed) = (0, 0);
+        while let Some(done) = moves.join_next().await {
+            match done {
+                Ok(Ok(())) => moved += 1,
+                Ok(Err(error)) => {
+                    debug!("a session stays where it is: {error}");
+                    stayed += 1;
+                }
+                Err(panic) => debug!("moving a session: {panic}"),
+            }
+        }
+        let [from, to] = [shift.from, shift.to].map(|engine| data.cores()[engine]);
+        info!("{moved} sessions moved from processor {from} to {to}, {stayed} could not");
+    }
+
+    async fn relocate(&self, session: &Session, engine: usize) -> Result<(), EngineError> {
+        let Content::Stored { data, .. } = &self.content else {
+            return Ok(());
+        };
+        // So that it is not played or paused meanwhile.
+        let _turn = session.turn.try_lock().map_err(|_| EngineError::Busy)?;
+        let flow = session.flow();
+        match &flow.road {
+            Road::Stored(road) => road.stream.move_to(data.engines(), engine).await,
+            Road::Live(_) => Ok(()),
+        }
+    }
+}
