@@ -58,6 +58,11 @@ pub(crate) struct Capacity {
     #[arg(long, hide_short_help = true, value_name = "TIME")]
     stall: Option<Time>,
 
+    /// Viewers that come in a second
+    #[arg(long, hide_short_help = true, value_name = "N",
+          default_value_t = Settings::default().arrivals_per_second)]
+    arrivals: u32,
+
     /// Try all of it so often, in turns
     #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1)]
     rounds: u32,
@@ -134,6 +139,7 @@ impl Capacity {
             bursts_ns: self.burst.iter().map(Time::nanos).collect(),
             phases: self.phase.clone(),
             rounds: self.rounds,
+            arrivals_per_second: self.arrivals,
             load_max_percent: self.load_max,
             stall_ns: self.stall.map_or(0, |time| time.nanos()),
             files: self.files,
@@ -223,12 +229,42 @@ fn print(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
     if record.settings.rounds > 1 {
         print_rounds(record, out)?;
     }
+    print_arrivals(record, out)?;
     print_events(record, out)?;
     for row in record.rows() {
         if let Some(missed) = row.missed {
             let reasons = missed.missed.join("; ");
             writeln!(out, "{} with {}: {reasons}", row.name(), missed.clients)?;
         }
+    }
+    Ok(())
+}
+
+/// How soon viewers saw something, and what setting up took of control's processor.
+fn print_arrivals(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
+    for run in &record.runs {
+        let (mut start_up_ns, coming) = (run.load.start_up_ns.clone(), &run.account_coming);
+        start_up_ns.sort_unstable();
+        let last = start_up_ns.len().saturating_sub(1);
+        let Some((middle, late)) = start_up_ns
+            .get(last / 2)
+            .zip(start_up_ns.get(last * 99 / 100))
+        else {
+            continue;
+        };
+        let came = u128::from(coming.wall_ns) * u128::from(record.settings.arrivals_per_second);
+        let came = u64::try_from(came / 1_000_000_000)
+            .unwrap_or(u64::MAX)
+            .max(1);
+        writeln!(
+            out,
+            "{} came, {} a second: the first packet after {:.1} ms, for 99 of 100 after {:.1} ms; control took {} us for each",
+            run.clients,
+            record.settings.arrivals_per_second,
+            Duration::from_nanos(*middle).as_secs_f64() * 1e3,
+            Duration::from_nanos(*late).as_secs_f64() * 1e3,
+            coming.threads_ns("onrush-control") / came / 1000,
+        )?;
     }
     Ok(())
 }

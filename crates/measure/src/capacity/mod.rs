@@ -12,6 +12,7 @@ pub mod soak;
 
 use std::cell::RefCell;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::process::Command;
 use std::rc::Rc;
 use std::thread;
@@ -49,8 +50,9 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(20);
 /// The sink looks at the RTP header of every so many socket buffers: no divisor of usual bursts.
 const LOOK_EVERY: u16 = 13;
 
-/// Time per viewer while they come.
-const RAMP_NS_PER_CLIENT: u64 = 1_000_000;
+/// Viewers that come in a second, unless said otherwise, and at the most.
+const ARRIVALS_PER_SECOND: u32 = 1000;
+const ARRIVALS_PER_SECOND_MAX: u32 = 20_000;
 
 /// What a viewer says who was not let in.
 const REFUSAL: &str = "SETUP was answered 453 Not Enough Bandwidth";
@@ -94,6 +96,9 @@ pub struct Settings {
     /// then. `None`: it lets all in.
     #[serde(default)]
     pub load_max_percent: Option<u32>,
+    /// Viewers that come in a second, each with a connection of his own.
+    #[serde(default = "arrivals_per_second")]
+    pub arrivals_per_second: u32,
     /// For so long our server is stopped (SIGSTOP) in the middle of each run; 0: not.
     #[serde(default)]
     pub stall_ns: u64,
@@ -131,6 +136,9 @@ pub struct Run {
     /// Whose time it took while all watched.
     #[serde(default)]
     pub account: Account,
+    /// The same while they came.
+    #[serde(default)]
+    pub account_coming: Account,
     /// Warnings in the server's log.
     #[serde(default)]
     pub trouble: Vec<String>,
@@ -320,7 +328,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
             } else {
                 0.0
             },
-            ramp_ns: u64::from(clients) * RAMP_NS_PER_CLIENT,
+            ramp_ns: self.settings.ramp_ns(clients),
             time_ns: self.settings.time_ns,
             receive: Receive::Sink {
                 device: RCV_DEVICE.to_owned(),
@@ -357,15 +365,9 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         seen.start_up_ns.sort_unstable();
         let total_ns = load.ramp_ns + load.time_ns;
         let moments = moments.borrow();
-        let mut all_watched = moments
-            .iter()
-            .filter(|(elapsed_ns, _)| (load.ramp_ns..=total_ns).contains(elapsed_ns));
-        let (first, last) = (all_watched.next(), all_watched.next_back());
-        let account = first
-            .zip(last)
-            .map_or_else(Account::default, |(first, last)| {
-                Account::between(&first.1, &last.1, self.core)
-            });
+        let (coming, watching) = (0..=load.ramp_ns, load.ramp_ns..=total_ns);
+        let account = account_of(&moments, watching, self.core);
+        let account_coming = account_of(&moments, coming, self.core);
         Ok(Run {
             server: candidate.name.clone(),
             mode: candidate.mode,
@@ -374,6 +376,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
             clients,
             load: seen,
             account,
+            account_coming,
             trouble,
             missed,
         })
@@ -458,6 +461,17 @@ impl<P: FnMut(Progress)> Search<'_, P> {
     }
 }
 
+/// From the first moment in that time to the last.
+fn account_of(moments: &[(u64, Moment)], time_ns: RangeInclusive<u64>, core: usize) -> Account {
+    let mut those = moments
+        .iter()
+        .filter(|(elapsed_ns, _)| time_ns.contains(elapsed_ns));
+    let ends = those.next().zip(those.next_back());
+    ends.map_or_else(Account::default, |(first, last)| {
+        Account::between(&first.1, &last.1, core)
+    })
+}
+
 /// Stops the server for a while in the middle of a run, if that is asked for.
 fn stall(server: &Process, load: &load::Settings, stall_ns: u64) {
     if stall_ns == 0 {
@@ -497,6 +511,11 @@ impl CapacityError {
 }
 
 impl Settings {
+    /// How long `clients` viewers take to come.
+    fn ramp_ns(&self, clients: u32) -> u64 {
+        u64::from(clients) * 1_000_000_000 / u64::from(self.arrivals_per_second.max(1))
+    }
+
     /// Refuses what can not be measured, in words with the bound.
     ///
     /// # Errors
@@ -533,6 +552,12 @@ impl Settings {
         if self.modes.is_empty() || (self.bursts_ns.is_empty() && self.peers.is_empty()) {
             return wrong("nothing to do: ask for a mode and a server".to_owned());
         }
+        if !(1..=ARRIVALS_PER_SECOND_MAX).contains(&self.arrivals_per_second) {
+            return wrong(format!(
+                "{} viewers a second: ask for 1 to {ARRIVALS_PER_SECOND_MAX}",
+                self.arrivals_per_second
+            ));
+        }
         if self.stall_ns > self.time_ns / 4 {
             return wrong(format!(
                 "a stall of {} ns: ask for a quarter of --time at the most",
@@ -549,6 +574,10 @@ impl Settings {
 /// What was measured before there was a choice.
 fn as_they_come() -> Vec<Phase> {
     vec![Phase::AsTheyCome]
+}
+
+const fn arrivals_per_second() -> u32 {
+    ARRIVALS_PER_SECOND
 }
 
 const fn once() -> u32 {
@@ -571,6 +600,7 @@ impl Default for Settings {
             time_ns: 10_000_000_000,
             lateness_ns_max: 20_000_000,
             load_max_percent: None,
+            arrivals_per_second: arrivals_per_second(),
             stall_ns: 0,
             peers: Vec::new(),
             seed: 1,
@@ -614,7 +644,7 @@ mod tests {
     #[test]
     fn what_can_not_be_done_is_refused_with_its_bound() {
         Settings::default().check().expect("the defaults");
-        let wrong: [fn(&mut Settings); 11] = [
+        let wrong: [fn(&mut Settings); 13] = [
             |s| s.rate_bps = 499_999,
             |s| s.clients_first = 0,
             |s| s.clients_first = s.clients_max + 1,
@@ -624,6 +654,8 @@ mod tests {
             |s| s.bursts_ns.clear(),
             |s| s.files = FileSet::Zipf { files: 0 },
             |s| s.stall_ns = s.time_ns / 4 + 1,
+            |s| s.arrivals_per_second = 0,
+            |s| s.arrivals_per_second = ARRIVALS_PER_SECOND_MAX + 1,
             |s| s.rounds = 0,
             |s| s.rounds = ROUNDS_MAX + 1,
         ];

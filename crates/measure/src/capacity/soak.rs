@@ -15,7 +15,7 @@ use onrush_testkit::testbed::{Mode, RCV_DEVICE};
 use serde::{Deserialize, Serialize};
 
 use super::files::{FileSet, Films};
-use super::{Candidate, CapacityError, LOOK_EVERY, RAMP_NS_PER_CLIENT, STOP_TIME_MAX, Search};
+use super::{Candidate, CapacityError, LOOK_EVERY, STOP_TIME_MAX, Search};
 use crate::experiment::{Environment, Record};
 use crate::load::report::Report as LoadReport;
 use crate::load::{self, Behaviour, Receive, Slice};
@@ -362,7 +362,7 @@ impl Settings {
 
     fn load(&self, urls: Vec<String>, server: u32) -> load::Settings {
         load::Settings {
-            ramp_ns: u64::from(self.clients) * RAMP_NS_PER_CLIENT,
+            ramp_ns: self.capacity().ramp_ns(self.clients),
             time_ns: self.time_ns,
             behaviour: self.behaviour,
             receive: Receive::Sink {
