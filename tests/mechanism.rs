@@ -315,6 +315,49 @@ fn strace_sees_one_crossing_a_tick_whatever_is_due() {
     );
 }
 
+/// What control, engine and the threads that look at files ask of the kernel until somebody watches: connect,
+/// DESCRIBE, SETUP and PLAY. Waiting is not counted, because how often that is interrupted is chance.
+#[test]
+fn a_set_up_takes_so_many_system_calls() {
+    require_root!();
+    require_programs!("strace");
+    const SESSIONS: u64 = 200;
+    let site = Site::with_clip(&clip(24.0), Mode::Uso, &["--burst=1s"]);
+    let _sink = Sink::attach(&site.testbed.rcv, RCV_DEVICE, 1024..=u16::MAX).unwrap();
+    let set_up = |_| {
+        let mut viewer = Viewer::setup(&site.testbed, "clip.ts");
+        viewer.play(None);
+        viewer
+    };
+    // What a first one leaves for the others is there already.
+    let mut viewers: Vec<_> = (0..8).map(set_up).collect();
+    let calls = site
+        .server
+        .count_system_calls_while(|| viewers.extend((0..SESSIONS).map(set_up)));
+    let mut calls = calls.unwrap();
+    site.stop();
+    for wait in ["epoll_wait", "futex", "io_uring_enter", "restart_syscall"] {
+        calls.remove(wait);
+    }
+    let each = calls.values().sum::<u64>() / SESSIONS;
+    assert!(each <= SET_UP_CALLS_MAX, "{each} for each: {calls:?}");
+    // One RTP socket of his own, taken up by the ring; no RTCP socket.
+    for (call, most) in [
+        ("socket", 1),
+        ("bind", 1),
+        ("io_uring_register", 1),
+        ("accept4", 2),
+    ] {
+        assert!(
+            calls[call] * 10 <= SESSIONS * most * 11,
+            "{call}: {calls:?}"
+        );
+    }
+}
+
+/// Calls of a set-up; as many as there were when this was written, and a tenth.
+const SET_UP_CALLS_MAX: u64 = 48;
+
 #[test]
 fn what_a_player_gets_was_sent_in_trains() {
     require_root!();

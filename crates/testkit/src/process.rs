@@ -184,6 +184,14 @@ impl Process {
 
     /// Counts its system calls, all threads' together, for `interval`, with strace.
     pub fn count_system_calls(&self, interval: Duration) -> io::Result<BTreeMap<String, u64>> {
+        self.count_system_calls_while(|| thread::sleep(interval))
+    }
+
+    /// The same, while `work` is done.
+    pub fn count_system_calls_while(
+        &self,
+        work: impl FnOnce(),
+    ) -> io::Result<BTreeMap<String, u64>> {
         let folder = tempfile::tempdir()?;
         let table = folder.path().join("table");
         let mut strace = Self::start(
@@ -197,7 +205,7 @@ impl Process {
                 strace.log()
             )));
         }
-        thread::sleep(interval);
+        work();
         strace.interrupt(STRACE_WAIT)?;
         Ok(parse_strace(&fs::read_to_string(table)?))
     }

@@ -303,8 +303,8 @@ async fn listen(socket: Rc<UdpSocket>, clients: Rc<RefCell<Clients>>) {
 
 fn bind_one(mut local: SocketAddr, port: u16, is_shared: bool) -> io::Result<Socket> {
     local.set_port(port);
-    let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
-    socket.set_nonblocking(true)?;
+    let kind = Type::DGRAM.nonblocking();
+    let socket = Socket::new(Domain::for_address(local), kind, Some(Protocol::UDP))?;
     socket.set_reuse_port(is_shared)?;
     socket.bind(&local.into())?;
     Ok(socket)
