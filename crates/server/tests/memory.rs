@@ -22,7 +22,7 @@ use onrush_wire::media::synth::constant_rate;
 const BYTES_PER_VIEWER_MAX: i64 = 3500;
 
 /// As many as are counted together: tables that grow by doubling are as full as after a doubling.
-const VIEWERS: usize = 256;
+const VIEWERS: usize = 64;
 
 struct Counting;
 
