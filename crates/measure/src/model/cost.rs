@@ -47,20 +47,6 @@ pub(super) fn cost(term: Term, at: &impl Fn(Probe) -> f64) -> f64 {
             let calls = at(Probe::Cork) + of(Term::Crossing) + of(Term::Append);
             at(Probe::Append1) - calls
         }
-        Term::SpliceCall => at(Probe::DiscardTiny) - of(Term::Crossing) - of(Term::SplicePage),
-        Term::SplicePage => slope(Probe::DiscardPages, Probe::DiscardTiny, PAGES - 1),
-        Term::MemoryPage => {
-            let pages = at(Probe::DiscardMemory) - of(Term::Crossing) - of(Term::SpliceCall);
-            pages / number(PAGES)
-        }
-        Term::Lend => at(Probe::Lend) - 2.0 * of(Term::Crossing),
-        // A packet has a crossing, a splice too.
-        Term::SpliceOut => at(Probe::LendOut) - at(Probe::Lend) - of(Term::Packet),
-        Term::SpliceOutPage => {
-            let train = of(Term::Train) + number(LONG) * of(Term::ReferredSegment);
-            let pages = at(Probe::LendOutPages) - at(Probe::LendPages) - train;
-            (pages - of(Term::SpliceOut)) / number(PAGES - 1)
-        }
         Term::StreamWrite => {
             let bytes = number(WIDE) * of(Term::HotByte);
             at(Probe::StreamWrite) - of(Term::Crossing) - bytes
@@ -76,6 +62,29 @@ pub(super) fn cost(term: Term, at: &impl Fn(Probe) -> f64) -> f64 {
         Term::PinnedPage => pinned(Probe::ZeroCopyPages),
         Term::PinnedHugePage => pinned(Probe::ZeroCopyHuge),
         Term::PinnedPiece => slope(Probe::ZeroCopyPieces, Probe::ZeroCopyTiny, 8),
+        _ => splice_cost(term, at),
+    }
+}
+
+/// The same of terms of pages that are passed on.
+fn splice_cost(term: Term, at: &impl Fn(Probe) -> f64) -> f64 {
+    let of = |term| cost(term, at);
+    let number = crate::stats::to_f64;
+    match term {
+        Term::SpliceCall => at(Probe::DiscardTiny) - of(Term::Crossing) - of(Term::SplicePage),
+        Term::SplicePage => (at(Probe::DiscardPages) - at(Probe::DiscardTiny)) / number(PAGES - 1),
+        Term::MemoryPage => {
+            let pages = at(Probe::DiscardMemory) - of(Term::Crossing) - of(Term::SpliceCall);
+            pages / number(PAGES)
+        }
+        Term::Lend => at(Probe::Lend) - 2.0 * of(Term::Crossing),
+        // A packet has a crossing, a splice too.
+        Term::SpliceOut => at(Probe::LendOut) - at(Probe::Lend) - of(Term::Packet),
+        Term::SpliceOutPage => {
+            let train = of(Term::Train) + number(LONG) * of(Term::ReferredSegment);
+            let pages = at(Probe::LendOutPages) - at(Probe::LendPages) - train;
+            (pages - of(Term::SpliceOut)) / number(PAGES - 1)
+        }
         _ => ring_cost(term, at),
     }
 }

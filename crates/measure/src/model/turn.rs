@@ -219,22 +219,11 @@ impl<'m> Probes<'m> {
     fn carry_out(&mut self, probe: Probe, times: u64, group: Option<&mut Group>) -> io::Result<()> {
         let Self {
             sends,
-            ring,
-            polled,
-            apart,
-            sockets,
-            apart_at,
             file,
             at,
             bytes,
-            chain,
             plan,
             memory_file,
-            cold,
-            cold_at,
-            stream,
-            lent,
-            lent_at,
             ..
         } = self;
         let tiny = &bytes[..TINY];
@@ -270,23 +259,48 @@ impl<'m> Probes<'m> {
             Probe::ZeroCopyPieces => sends.zero_copy(tiny, 9, times),
             Probe::ZeroCopyPages => sends.zero_copy(bytes, 1, times),
             Probe::TrainWide => sends.send(bytes, times),
-            Probe::TrainCold => {
-                (0..times).try_for_each(|_| sends.send(next(cold, cold_at, bytes.len()), 1))
-            }
-            // One page after the other, and the same for a while: nobody reads what is referred to.
-            Probe::ZeroCopyHuge => sends.zero_copy(next(cold, cold_at, bytes.len()), 1, times),
             Probe::Faults => touch(file, times),
             Probe::Plan => {
                 look_up(plan, times);
                 Ok(())
             }
+            _ => self.carry_out_kept(probe, times, group),
+        }
+    }
+
+    /// The probes of what is kept from turn to turn: cold memory, the plan, streams, rings.
+    fn carry_out_kept(
+        &mut self,
+        probe: Probe,
+        times: u64,
+        group: Option<&mut Group>,
+    ) -> io::Result<()> {
+        let Self {
+            sends,
+            ring,
+            polled,
+            apart,
+            sockets,
+            apart_at,
+            bytes,
+            chain,
+            cold,
+            cold_at,
+            stream,
+            lent,
+            lent_at,
+            ..
+        } = self;
+        match probe {
+            Probe::TrainCold => {
+                (0..times).try_for_each(|_| sends.send(next(cold, cold_at, bytes.len()), 1))
+            }
+            // One page after the other, and the same for a while: nobody reads what is referred to.
+            Probe::ZeroCopyHuge => sends.zero_copy(next(cold, cold_at, bytes.len()), 1, times),
             Probe::Miss => {
+                let loads = usize::try_from(times).map_err(io::Error::other)?;
                 // Rounded up, which is nothing among so many.
-                chain.walk(
-                    usize::try_from(times)
-                        .map_err(io::Error::other)?
-                        .div_ceil(LOADS),
-                );
+                chain.walk(loads.div_ceil(LOADS));
                 Ok(())
             }
             Probe::StreamWrite => {
@@ -298,7 +312,12 @@ impl<'m> Probes<'m> {
             }
             Probe::GroupShort | Probe::GroupLong => {
                 let group = group.expect("made for its turn");
-                (0..times).try_for_each(|_| group.send(tiny).map(drop).map_err(io::Error::other))
+                (0..times).try_for_each(|_| {
+                    group
+                        .send(&bytes[..TINY])
+                        .map(drop)
+                        .map_err(io::Error::other)
+                })
             }
             Probe::NopsPolled => {
                 let polled = polled.as_mut().expect("made for its turn");
@@ -306,10 +325,9 @@ impl<'m> Probes<'m> {
             }
             Probe::RingApart | Probe::RingSockets => {
                 let one = [sends.socket().try_clone()?];
-                let by = if probe == Probe::RingApart {
-                    &one
-                } else {
-                    &sockets[..]
+                let by = match probe {
+                    Probe::RingApart => &one[..],
+                    _ => sockets,
                 };
                 let bytes = (SHORT * SMALL, TRAIN_BYTES);
                 (0..times).try_for_each(|_| apart.send_apart(by, bytes, ENTRIES, apart_at))
@@ -329,7 +347,7 @@ fn by_ring(ring: &mut RingSends, sends: &Sends, probe: Probe, times: u64) -> io:
         Probe::RingShort => (RingSend::Registered, SHORT * SMALL, ENTRIES),
         Probe::RingLong => (RingSend::Registered, LONG * SMALL, ENTRIES),
         Probe::RingPinned => (RingSend::Pinned, SHORT * SMALL, ENTRIES),
-        _ => unreachable!("`Probes::carry_out` knows all other probes"),
+        _ => unreachable!("the callers know all other probes"),
     };
     ring.send(sends, how, bytes, entries, times)
 }

@@ -147,18 +147,7 @@ fn of_memory(found: &Found) -> Vec<Note> {
         let level = index + 1;
         let Some(step) = steps.get(index) else {
             if !line.is_empty() {
-                notes.push(Note {
-                    text: format!(
-                        "the machine states {} of cache {level}; no step was found for it{}",
-                        told(stated),
-                        if is_virtual() {
-                            ": other guests of the host use it too, and leave this one too little for a plateau"
-                        } else {
-                            ""
-                        }
-                    ),
-                    is_warning: true,
-                });
+                notes.push(without_a_step(level, stated));
             }
             continue;
         };
@@ -195,6 +184,22 @@ fn of_memory(found: &Found) -> Vec<Note> {
         }
     }
     notes
+}
+
+/// A cache that the machine states and the staircase did not find.
+fn without_a_step(level: usize, stated: u64) -> Note {
+    let why = if is_virtual() {
+        ": other guests of the host use it too, and leave this one too little for a plateau"
+    } else {
+        ""
+    };
+    let stated = told(stated);
+    Note {
+        text: format!(
+            "the machine states {stated} of cache {level}; no step was found for it{why}"
+        ),
+        is_warning: true,
+    }
 }
 
 /// Whether huge pages are looked up like small ones: then a load from each 4 KB gets slower as they become more,
