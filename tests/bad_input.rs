@@ -22,11 +22,20 @@ mod common;
 /// Runs `mischief` while a well-behaved session plays beside it, which must lose nothing. Then the server
 /// must hold what it held before, and stop cleanly. Its log comes back.
 fn beside_a_good_session(arguments: &[&str], mischief: impl FnOnce(&Site) + Send) -> String {
-    let good = clip(4.0);
+    beside_a_session_of(4.0, arguments, mischief)
+}
+
+/// The same with a clip of so many seconds.
+fn beside_a_session_of(
+    seconds: f64,
+    arguments: &[&str],
+    mischief: impl FnOnce(&Site) + Send,
+) -> String {
+    let good = clip(seconds);
     let ts = Arc::from(&*good);
     let site = Site::with_clip(&good, Mode::Uso, arguments);
     // Once before, so that what a first session leaves for the next ones is there already.
-    watch(&site.testbed, "clip.ts", &ts, Some(3.0));
+    watch(&site.testbed, "clip.ts", &ts, Some(seconds - 1.0));
     let before = site.settled();
     thread::scope(|scope| {
         let mut viewer = Viewer::setup(&site.testbed, "clip.ts");
@@ -36,7 +45,7 @@ fn beside_a_good_session(arguments: &[&str], mischief: impl FnOnce(&Site) + Send
         session.join().unwrap();
     });
     site.assert_returns_to(before);
-    watch(&site.testbed, "clip.ts", &ts, Some(3.0));
+    watch(&site.testbed, "clip.ts", &ts, Some(seconds - 1.0));
     site.stop()
 }
 
@@ -377,7 +386,8 @@ fn connections_and_sessions_beyond_their_limits_are_refused() {
 #[test]
 fn a_client_that_died_stops_receiving_within_the_time_out() {
     require_root!();
-    let log = beside_a_good_session(&["--session-timeout=2s"], |site| {
+    // A time-out that a client keeps on a busy machine too, and a clip of twice that.
+    let log = beside_a_session_of(8.0, &["--session-timeout=4s"], |site| {
         let mut viewer = Viewer::setup(&site.testbed, "clip.ts");
         viewer.play(None);
         assert!(
@@ -392,7 +402,7 @@ fn a_client_that_died_stops_receiving_within_the_time_out() {
         drop(client);
         assert!(receiver.wait_until(LONG, |capture| capture.has_bye()));
         let capture = receiver.finish();
-        let whole = clip(4.0).len().div_ceil(7 * 188);
+        let whole = clip(8.0).len().div_ceil(7 * 188);
         assert!(
             capture.rtp.len() < whole,
             "all {whole} packets went to a dead client"
