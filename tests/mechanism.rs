@@ -54,6 +54,19 @@ fn play_in(
     streams: u16,
     seconds: f64,
 ) -> Outcome {
+    let outcome = (0..4).find_map(|_| try_to_play(testbed, folder, path, streams, seconds));
+    outcome.expect("a machine on which not each play loses something to others")
+}
+
+/// Nothing if what all arrivals of a processor share had no room: that it loses packets then is nobody's fault.
+fn try_to_play(
+    testbed: &Testbed,
+    folder: &TempDir,
+    path: PathName,
+    streams: u16,
+    seconds: f64,
+) -> Option<Outcome> {
+    let dropped = testbed.dropped();
     // Trains of nine or ten packets at the clip's 1 Mbit/s.
     let burst = Duration::from_millis(BURST_MS);
     let (data, media) = engine(testbed, folder, path, burst, seconds);
@@ -76,7 +89,14 @@ fn play_in(
     let begin = Instant::now();
     let (crossings, ticks) = (load(&counters.crossings), load(&counters.ticks));
     let seen = arrived(&sink, due);
-    assert_eq!((seen.packets, seen.rtp_packets), (due, due));
+    if testbed.dropped() > dropped {
+        return None;
+    }
+    assert_eq!(
+        (seen.packets, seen.rtp_packets),
+        (due, due),
+        "{path}: {counters:?}"
+    );
     assert_eq!((seen.sequence_missing, seen.sequence_repeated), (0, 0));
     // The engine writes its counters down from time to time, and the memory of the last trains comes
     // back a moment after them.
@@ -92,7 +112,7 @@ fn play_in(
         assert!(Instant::now() < give_up, "{counters:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
-    Outcome {
+    Some(Outcome {
         seen,
         trains: load(&counters.trains),
         trains_zero_copy: load(&counters.trains_zero_copy),
@@ -102,7 +122,7 @@ fn play_in(
         crossings: load(&counters.crossings) - crossings,
         ticks: load(&counters.ticks) - ticks,
         wall: begin.elapsed(),
-    }
+    })
 }
 
 /// An engine in this process that runs in the sending namespace, and the clip for it to play.

@@ -8,6 +8,7 @@
 //! is a [`Mode`] of `v0`, read back from the kernel whenever it is set. Everything goes with the
 //! [`Netns`]: there is nothing to clean up.
 
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
@@ -133,6 +134,26 @@ impl Testbed {
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// Packets and trains that found no room behind the sending device. All that arrives on a processor shares one
+    /// queue (net.core.netdev_max_backlog), whatever namespace it is for: others can fill it.
+    ///
+    /// # Panics
+    ///
+    /// If the kernel does not tell.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        let devices = self
+            .snd
+            .run(|| fs::read_to_string("/proc/thread-self/net/dev"));
+        let devices = devices.expect("procfs");
+        let line = devices
+            .lines()
+            .find_map(|line| line.trim().strip_prefix(SND_DEVICE)?.strip_prefix(":"));
+        // Eight columns of what was received, then bytes, packets, errors and drops of what was sent.
+        let dropped = line.and_then(|line| line.split_whitespace().nth(11)?.parse().ok());
+        dropped.expect("a device has its line")
     }
 }
 
