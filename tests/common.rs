@@ -197,9 +197,16 @@ impl Viewer {
         let port = receiver.rtp_port();
         let transport = format!("RTP/AVP;unicast;client_port={port}-{}", port + 1);
         let track = format!("{url}/track1");
-        let answer = client
-            .request("SETUP", &track, &[("Transport", &transport)])
-            .unwrap();
+        let give_up = Instant::now() + LONG;
+        let answer = loop {
+            let headers = [("Transport", &*transport)];
+            let answer = client.request("SETUP", &track, &headers).unwrap();
+            // On a machine so busy that those who play are late a client is told to come again.
+            if !answer.reason.contains("are late; try again") || Instant::now() > give_up {
+                break answer;
+            }
+            thread::sleep(Duration::from_millis(200));
+        };
         let session = answer.session().unwrap_or_else(|| panic!("{answer:?}")).id;
         Self {
             client,
