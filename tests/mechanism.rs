@@ -291,7 +291,7 @@ fn crossings_do_not_grow_with_the_streams() {
         );
         // What a tick catches up with may need a second crossing. For each stream it were thirty-two times as many.
         assert!(
-            crossings > 0 && crossings < ticks * 3 / 2 + 10,
+            crossings > 0 && crossings < 2 * ticks + 20,
             "{crossings} in {ticks} ticks"
         );
     }

@@ -296,16 +296,13 @@ fn crossings_do_not_grow_with_the_number_of_streams() {
         let (before, since) = (now(), Instant::now());
         block_on(open[0].0.ended());
         let [crossings, ticks] = [0, 1].map(|i| now()[i] - before[i]);
-        // One a tick, of which there are 200 a second, fewer if some come late; and some to spare.
+        // One a tick, of which there are 200 a second, fewer if some come late: to catch up takes a second one.
         let ticks_max = since.elapsed().as_millis() / 5 + 10;
         assert!(
             u128::from(ticks) <= ticks_max,
             "{ticks} of {ticks_max} ticks"
         );
-        assert!(
-            crossings <= ticks + ticks / 10 + 10,
-            "{crossings} in {ticks} ticks"
-        );
+        assert!(crossings <= 2 * ticks + 20, "{crossings} in {ticks} ticks");
         let trains = rig.worker().trains.load(Ordering::Relaxed);
         assert!(
             trains >= streams * 70,
@@ -945,6 +942,7 @@ fn a_kernel_that_takes_no_batch_is_asked_again_but_not_in_a_spin() {
     let refused = Arc::new(AtomicUsize::new(0));
     let refusing = Arc::new(AtomicBool::new(true));
     let seen = (Arc::clone(&refused), Arc::clone(&refusing));
+    let since = Instant::now();
     let rig = rig(meddled(move |_| {
         if !seen.1.load(Ordering::Relaxed) {
             return Ok(());
@@ -952,7 +950,6 @@ fn a_kernel_that_takes_no_batch_is_asked_again_but_not_in_a_spin() {
         seen.0.fetch_add(1, Ordering::Relaxed);
         Err(io::Error::from_raw_os_error(libc::ENOMEM))
     }));
-    let since = Instant::now();
     let (stream, receiver) = rig.open(&test);
     stream.play(0, None, Duration::ZERO).expect("played");
     wait_until("it was asked for long", || {
