@@ -34,6 +34,7 @@ use tokio::time::timeout;
 use crate::faults::Faults;
 use crate::store::{self, Source};
 use admission::Demand;
+pub(crate) use moving::Shift;
 use phase::Phase;
 use shared::{State, StreamShared, WorkerShared};
 use worker::{Worker, signed};

@@ -2,25 +2,38 @@
 
 use std::rc::Rc;
 
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_local};
 use tracing::{debug, info};
 
 use super::flow::Road;
 use super::session::Session;
 use super::{Content, Control};
-use crate::engine::EngineError;
+use crate::engine::{EngineError, Shift};
 
 /// Sessions that move at once, and in a second: the others play on meanwhile, and a look tells whether it was enough.
 const MOVES_MAX: usize = 256;
 
 impl Control {
     /// Once a second: moves sessions from an engine that is late, or has promised much more than another, to that one.
-    /// Those that are being asked something stay.
-    pub(super) async fn balance(self: &Rc<Self>) {
+    /// Those that are being asked something stay. In a task of its own: a device that does not let go of a train may
+    /// hold a move up, and nothing else.
+    pub(super) fn balance(self: &Rc<Self>) {
         let Content::Stored { data, .. } = &self.content else {
             return;
         };
-        let Some(shift) = data.engines().shift() else {
+        if let Some(shift) = data.engines().shift()
+            && !self.balancing.replace(true)
+        {
+            let control = Rc::clone(self);
+            drop(spawn_local(async move {
+                control.carry_out(shift).await;
+                control.balancing.set(false);
+            }));
+        }
+    }
+
+    async fn carry_out(self: &Rc<Self>, shift: Shift) {
+        let Content::Stored { data, .. } = &self.content else {
             return;
         };
         let mut moves = JoinSet::new();

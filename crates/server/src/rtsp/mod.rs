@@ -62,6 +62,8 @@ pub(crate) struct Control {
     files: u64,
     /// Connections that are being told that there are too many.
     refusals: Cell<usize>,
+    /// Sessions are on their way from one engine to another.
+    balancing: Cell<bool>,
     /// No more sessions are to come.
     stopping: Cell<bool>,
     statistics: Arc<Statistics>,
@@ -126,6 +128,7 @@ impl Control {
             connections: RefCell::default(),
             files: raise_open_files_limit(),
             refusals: Cell::new(0),
+            balancing: Cell::new(false),
             stopping: Cell::new(false),
             statistics,
         })
@@ -176,7 +179,7 @@ impl Control {
                 );
             }
             self.tell_trouble(&mut told);
-            self.balance().await;
+            self.balance();
             let media: HashMap<*const Media, Arc<Media>> = {
                 let sessions = self.sessions.borrow();
                 let media = sessions.values().filter_map(|session| session.media());
