@@ -93,7 +93,8 @@ pub(crate) fn run(arguments: &Predict, out: &mut dyn Write) -> anyhow::Result<Ex
     if arguments.terms {
         print_terms(&costs, out)?;
     }
-    let passed = match record.settings.check {
+    // Who asks for clients does not ask how the paths were checked.
+    let passed = match record.settings.check && arguments.clients == 1 {
         true => print_check(&checked(&record), out)?,
         false => {
             print_paths(arguments, &costs, out)?;

@@ -182,7 +182,9 @@ fn table(table: &Table) -> Markup {
     html! {
         table {
             caption { (table.caption) }
-            thead { tr { @for name in &table.head { th scope="col" { (name) } } } }
+            thead { tr { @for name in &table.head {
+                @if name.is_empty() { td {} } @else { th scope="col" { (name) } }
+            } } }
             tbody {
                 @for row in &table.rows {
                     @if let [note] = row.as_slice() {

@@ -54,6 +54,7 @@ fn the_published_results_make_one_page_that_asks_for_nothing() {
             ),
             "img" => assert!(!node.attribute("alt").unwrap_or_default().is_empty()),
             "table" => assert!(node.children().any(|child| child.has_tag_name("caption"))),
+            "th" => assert!(node.text().is_some_and(|text| !text.is_empty())),
             "script" | "link" | "iframe" => panic!("{node:?}"),
             // What moves within the page is named and reached by keys; as a landmark its name would have to be
             // its own.
