@@ -3,6 +3,8 @@
 //! `ONRUSH_SOAK_SECONDS` says for how long; the default keeps the whole suite short.
 
 use std::env;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -11,7 +13,7 @@ use std::time::{Duration, Instant};
 use onrush_testkit::require_root;
 use onrush_testkit::testbed::Mode;
 
-use common::{Site, Viewer, clip, watch};
+use common::{LONG, Site, Viewer, clip, watch};
 
 mod common;
 
@@ -21,8 +23,8 @@ fn sessions_opened_and_killed_at_random_leave_nothing_behind() {
     let seconds = env::var("ONRUSH_SOAK_SECONDS").map_or(SECONDS, |text| text.parse().unwrap());
     let clip = clip(20.0);
     let ts: Arc<[u8]> = Arc::from(&*clip);
-    // The cache is so small that chunks which nobody gives back would soon be missed.
-    let site = Site::with_clip(&clip, Mode::Uso, &["--session-timeout=5s", "--cache=4MiB"]);
+    let arguments = ["--session-timeout=5s", "--cache=4MiB", "--metrics=9554"];
+    let site = Site::with_clip(&clip, Mode::Uso, &arguments);
     // Once before, so that what a first session leaves for the next ones is there already.
     watch(&site.testbed, "clip.ts", &ts, Some(18.0));
     let before = site.settled();
@@ -54,8 +56,33 @@ fn sessions_opened_and_killed_at_random_leave_nothing_behind() {
         }
     });
     site.assert_returns_to(before);
+    // A chunk that nobody gives back is missed by none while all of the clip is in the cache.
+    let give_up = Instant::now() + LONG;
+    while chunks_in_use(&site) > 0 {
+        assert!(
+            Instant::now() < give_up,
+            "{} chunks are held",
+            chunks_in_use(&site)
+        );
+        thread::sleep(Duration::from_millis(50));
+    }
     watch(&site.testbed, "clip.ts", &ts, Some(18.0));
     site.stop();
+}
+
+/// Chunks of the cache that somebody holds, as the server tells.
+fn chunks_in_use(site: &Site) -> u64 {
+    let status = site.testbed.snd.run(|| {
+        let mut connection = TcpStream::connect(("127.0.0.1", 9554)).unwrap();
+        let request = "GET /status HTTP/1.1\r\nHost: me\r\nConnection: close\r\n\r\n";
+        connection.write_all(request.as_bytes()).unwrap();
+        let mut status = String::new();
+        connection.read_to_string(&mut status).unwrap();
+        status
+    });
+    let (_, value) = status.split_once("\"chunks_in_use\":").unwrap();
+    let end = value.find(|c: char| !c.is_ascii_digit()).unwrap();
+    value[..end].parse().unwrap()
 }
 
 /// One session, up to a random point of its life, and then gone in a random way.
