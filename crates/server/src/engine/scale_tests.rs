@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use onrush_wire::media::synth::constant_rate;
 
-use super::tests::{Rig, config, meddled, receive, rig, sockets};
+use super::tests::{Rig, config, make_room, meddled, receive, rig, sockets};
 use super::*;
 use crate::testing::{TestSource, block_on, wait_until};
 
@@ -34,7 +34,9 @@ fn a_stream_that_moves_to_and_fro_loses_repeats_and_reorders_nothing() {
             ..two_engines()
         });
         let open: Vec<_> = (0..STREAMS).map(|_| rig.open(&test)).collect();
-        for (stream, _) in &open {
+        for (stream, receiver) in &open {
+            // Nobody reads before all have moved.
+            make_room(receiver);
             stream.play(0, None, Duration::ZERO).expect("played");
         }
         let mut moves = 0;

@@ -64,7 +64,7 @@ pub(super) fn sockets() -> (UdpSocket, UdpSocket) {
 
 /// Gives a receiver room for all that comes before somebody reads; others than root have less. Not for receivers that
 /// many streams play to and nobody reads: what all sockets of a machine hold together is bounded (udp_mem).
-fn make_room(receiver: &UdpSocket) {
+pub(super) fn make_room(receiver: &UdpSocket) {
     rustix::net::sockopt::set_socket_recv_buffer_size_force(receiver, 4 << 20).ok();
 }
 
