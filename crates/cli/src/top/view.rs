@@ -196,9 +196,10 @@ impl View {
             (
                 "refused",
                 format!(
-                    "{} in all, {}/s",
+                    "{} in all, {}/s; {} shed",
                     sessions.refused,
-                    shown(of(|r| r.refused_a_second), 1)
+                    shown(of(|r| r.refused_a_second), 1),
+                    status.engines.iter().map(|e| e.shed).sum::<u64>()
                 ),
             ),
             (
@@ -232,11 +233,10 @@ impl View {
             (
                 "trouble",
                 format!(
-                    "{}/s lost, {}/s waits, {}/s lags, {} shed",
+                    "{}/s lost, {}/s waits, {}/s lags",
                     shown(of(|r| r.packets_refused_a_second), 0),
                     shown(of(|r| r.underruns_a_second), 0),
-                    shown(of(|r| r.lags_a_second), 0),
-                    status.engines.iter().map(|e| e.shed).sum::<u64>()
+                    shown(of(|r| r.lags_a_second), 0)
                 ),
             ),
         ]
@@ -599,7 +599,8 @@ mod tests {
                 "p50 -1.5, p99.9 30.0 ms",
                 "4.0 bursts",
                 "5000.0 packets, 200/s",
-                "0/s lags, 7 shed",
+                "0/s lags",
+                "6 in all, 2.0/s; 7 shed",
                 "50.0 of 90 %, 801 ns a train ",
                 "3 RTSP, 4 HTTP, 0 FTP",
                 "late p99.9, ms: 30.0, most 30.0",

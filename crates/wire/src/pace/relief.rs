@@ -8,7 +8,7 @@
 //! Work is in whatever unit the caller reckons in. One call a second, by the caller's clock.
 
 /// Seconds in a row that must be late before anybody is left out: a short stall is made good by catching up.
-pub const LATE_SECONDS_MAX: u32 = 3;
+const LATE_SECONDS_MAX: u32 = 3;
 
 /// One in so many bursts may be late in a second that is not.
 const LATE_SHARE: u64 = 10;
