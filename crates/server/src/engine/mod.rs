@@ -6,6 +6,7 @@
 //! its streams, and hands it to the kernel in one crossing, in which it also sleeps until the next tick.
 
 pub mod admission;
+pub mod clock;
 mod flights;
 mod moving;
 pub mod phase;
@@ -23,7 +24,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_queue::ArrayQueue;
-use onrush_sys::clock::monotonic_ns;
 use onrush_sys::path::{self, Path, PathError, PathName};
 use onrush_sys::pool::{Pin, Pool};
 use onrush_sys::thread::pin_to;
@@ -34,6 +34,7 @@ use tokio::time::timeout;
 use crate::faults::Faults;
 use crate::store::{self, Source};
 use admission::Demand;
+use clock::Clock;
 pub(crate) use moving::Shift;
 use phase::Phase;
 use shared::{State, StreamShared, WorkerShared};
@@ -77,6 +78,8 @@ pub struct EngineConfig {
     pub path: PathName,
     /// Opens a path.
     pub open_path: Arc<OpenPath>,
+    /// What time it is. Tests put a clock of their own here.
+    pub clock: Clock,
     /// How far a stream may fall behind before its clock is moved instead of catching up.
     pub lag_max: Duration,
     /// How long a stream waits for its first chunk: for a place in the cache, or for the disk.
@@ -118,6 +121,7 @@ pub(crate) struct Remote {
     streams: AtomicUsize,
     streams_max: u32,
     phase: Phase,
+    pub(crate) clock: Clock,
     tick_ns: u64,
     /// How busy the engine may be, of 1000.
     pub(crate) load_max_permille: u64,
@@ -539,7 +543,7 @@ impl Stream {
         let stop_before = stop_before.unwrap_or(u64::MAX).min(plan.rtp_packets());
         let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
         let Seat { remote, number } = self.seat().ok_or(EngineError::Busy)?;
-        let from_ns = monotonic_ns().saturating_add(delay_ns);
+        let from_ns = remote.clock.now_ns().saturating_add(delay_ns);
         let start_ns = remote.phase.start_ns(from_ns, number, remote.tick_ns);
         let play = Play {
             from,
@@ -595,7 +599,8 @@ impl Stream {
     /// The counters now.
     #[must_use]
     pub fn snapshot(&self) -> StreamSnapshot {
-        self.shared.snapshot(monotonic_ns())
+        let clock = self.seat().map(|seat| seat.remote.clock.clone());
+        self.shared.snapshot(clock.unwrap_or_default().now_ns())
     }
 
     /// What it sends.
@@ -662,6 +667,7 @@ impl Remote {
             streams: AtomicUsize::new(0),
             streams_max,
             phase: config.phase,
+            clock: config.clock.clone(),
             tick_ns: worker::tick_ns(config),
             load_max_permille: config.load_max_permille,
             stopped: AtomicBool::new(false),
@@ -746,6 +752,7 @@ impl Default for EngineConfig {
             load_max_permille: 900,
             path: PathName::UringRegisteredZc,
             open_path: Arc::new(path::open),
+            clock: Clock::default(),
             lag_max: Duration::from_millis(500),
             first_chunk_time_max: Duration::from_secs(10),
             refused_time_max: Duration::from_secs(10),
@@ -759,3 +766,5 @@ impl Default for EngineConfig {
 mod scale_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod time_tests;

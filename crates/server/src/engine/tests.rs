@@ -8,14 +8,14 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicI32;
 use std::time::Instant;
 
+use onrush_sys::clock::monotonic_ns;
 use onrush_sys::path::{Completion, Counters, To, Train};
 use onrush_testkit::rtsp_client::uninterrupted;
 
 use onrush_wire::media::synth::constant_rate;
 
-use super::shared::{LATENESS_BUCKET_NS, LATENESS_FIRST_NS};
 use super::*;
-use crate::testing::{CHUNK_BYTES, TestSource, block_on, store, wait_until};
+use crate::testing::{TestSource, block_on, store, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -28,7 +28,7 @@ pub(super) fn rig(config: EngineConfig) -> Rig {
     rig_of(config, 64)
 }
 
-fn rig_of(config: EngineConfig, chunks: usize) -> Rig {
+pub(super) fn rig_of(config: EngineConfig, chunks: usize) -> Rig {
     let store = store(chunks, config.faults);
     let engines = Engines::start(&config, store.shared(), |name, error| {
         panic!("{name} is available to these tests: {error}");
@@ -257,22 +257,6 @@ fn a_seek_while_playing_takes_effect_at_once() {
 }
 
 #[test]
-fn packets_keep_their_pace() {
-    let test = TestSource::lasting(1000);
-    let rig = rig(config());
-    let (stream, receiver) = rig.open(&test);
-    let start_ns = monotonic_ns();
-    stream.play(0, None, Duration::ZERO).expect("played");
-    receive(&receiver, test.images().len());
-    let took_ns = monotonic_ns() - start_ns;
-    // The last burst is due 20 ms before the end. Far too fast is a bug; slow may be the machine.
-    assert!(took_ns > 900_000_000, "{took_ns} ns for a second");
-    let snapshot = stream.snapshot();
-    // After half a second's lag the clock is moved: more is no machine's.
-    assert!(snapshot.lateness_mean_ns < 1_000_000_000, "{snapshot:?}");
-}
-
-#[test]
 fn crossings_do_not_grow_with_the_number_of_streams() {
     let test = TestSource::lasting(1500);
     for streams in [8, 256] {
@@ -296,14 +280,19 @@ fn crossings_do_not_grow_with_the_number_of_streams() {
         let (before, since) = (now(), Instant::now());
         block_on(open[0].0.ended());
         let [crossings, ticks] = [0, 1].map(|i| now()[i] - before[i]);
-        // One a tick, of which there are 200 a second, fewer if some come late: to catch up takes a second one.
+        // There are 200 ticks a second, fewer if some come late.
         let ticks_max = since.elapsed().as_millis() / 5 + 10;
         assert!(
             u128::from(ticks) <= ticks_max,
             "{ticks} of {ticks_max} ticks"
         );
-        assert!(crossings <= 2 * ticks + 20, "{crossings} in {ticks} ticks");
+        // One a tick, and one for each batch that what is caught up with fills, of 256 trains.
         let trains = rig.worker().trains.load(Ordering::Relaxed);
+        let crossings_max = ticks + trains / 200 + 2;
+        assert!(
+            crossings <= crossings_max,
+            "{crossings} in {ticks} ticks for {trains} trains"
+        );
         assert!(
             trains >= streams * 70,
             "{trains} trains of {streams} streams"
@@ -756,68 +745,6 @@ pub(super) fn meddled(
     }
 }
 
-/// How many ticks and chunks it takes to play all of `test`, whose chunks are there already.
-fn ticks_and_chunks(test: &TestSource) -> (u64, u64) {
-    let chunks = test.source.chunks();
-    let rig = rig_of(config(), chunks as usize + 1);
-    for chunk in 0..chunks {
-        let pin = block_on(rig.store.shared().fetch(&test.source, chunk, PATIENCE));
-        rig.store.shared().pool().unpin(pin.expect("built"));
-    }
-    let (stream, _receiver) = rig.open(test);
-    let before = rig.worker().ticks.load(Ordering::Relaxed);
-    stream.play(0, None, Duration::ZERO).expect("played");
-    assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
-    let after = rig.worker().ticks.load(Ordering::Relaxed);
-    (after - before, u64::from(chunks))
-}
-
-/// A burst that chunks cut into pieces is still one burst.
-#[test]
-fn a_stream_of_many_chunks_a_tick_keeps_up() {
-    // 300 Mbit/s for 0.4 s: 80 ticks, and fewer if some come late; with two chunks in each it were 120.
-    let (ticks, chunks) = ticks_and_chunks(&TestSource::of(constant_rate(80_000, 0, 135)));
-    assert!(ticks < 105, "{ticks} ticks for {chunks} chunks");
-}
-
-#[test]
-fn a_file_whose_clock_runs_wild_is_held_to_the_rate_limit() {
-    // 4 Gbit/s for 30 ms.
-    let (ticks, chunks) = ticks_and_chunks(&TestSource::of(constant_rate(80_000, 0, 10)));
-    let tick_bytes_max = STREAM_RATE_MAX / 8 / 200;
-    let chunks_max = 2 + tick_bytes_max / CHUNK_BYTES as u64;
-    assert!(ticks >= chunks / chunks_max, "{ticks} for {chunks} chunks");
-}
-
-/// What is caught up with is late, every burst of it, and not only the first.
-#[test]
-fn a_stall_makes_all_bursts_late_that_were_due_in_it() {
-    let test = TestSource::lasting(2000);
-    let stall = Arc::new(AtomicBool::new(false));
-    let asked = Arc::clone(&stall);
-    let rig = rig(EngineConfig {
-        lag_max: Duration::from_secs(60),
-        ..meddled(move |_| {
-            if asked.swap(false, Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_millis(300));
-            }
-            Ok(())
-        })
-    });
-    let (stream, _receiver) = rig.open(&test);
-    stream.play(0, None, Duration::ZERO).expect("played");
-    wait_until("it plays", || stream.snapshot().packets > 0);
-    stall.store(true, Ordering::Relaxed);
-    assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
-    let first_late = usize::try_from((100_000_000 - LATENESS_FIRST_NS) / LATENESS_BUCKET_NS);
-    let late: u64 = rig.worker().lateness[first_late.expect("a bucket")..]
-        .iter()
-        .map(|bucket| bucket.load(Ordering::Relaxed))
-        .sum();
-    // Ten bursts were due in the first 200 ms of it.
-    assert!(late >= 8, "only {late} bursts were late");
-}
-
 #[test]
 fn streams_go_to_the_engine_that_has_promised_least() {
     let cores = onrush_sys::thread::allowed_cores();
@@ -838,50 +765,6 @@ fn streams_go_to_the_engine_that_has_promised_least() {
     let fewer = streams(0).min(streams(1));
     assert_eq!((fewer, streams(0) + streams(1)), (6, 21));
     drop((open, heavy, others));
-}
-
-/// The most trains that a stream was sent in a tick after a stall, and how often its clock was
-/// moved.
-fn trains_at_once_after(stall: Duration, lag_max: Duration) -> (usize, u64) {
-    let test = TestSource::lasting(2500);
-    let (stalling, most) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicUsize::new(0)),
-    );
-    let seen = (Arc::clone(&stalling), Arc::clone(&most));
-    let meddle = move |queued| {
-        seen.1.fetch_max(queued, Ordering::Relaxed);
-        if seen.0.swap(false, Ordering::Relaxed) {
-            std::thread::sleep(stall);
-        }
-        Ok(())
-    };
-    // There, what is in flight before a crossing is what was queued for it.
-    let rig = rig(EngineConfig {
-        path: PathName::SendmmsgGso,
-        lag_max,
-        ..meddled(meddle)
-    });
-    let (stream, receiver) = rig.open(&test);
-    block_on(stream.prepare(0)).expect("the first chunk");
-    stream.play(0, None, Duration::ZERO).expect("played");
-    receive(&receiver, 100);
-    stalling.store(true, Ordering::Relaxed);
-    let images = test.images();
-    receive(&receiver, images.len() - 100);
-    assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
-    let lags = rig.worker().lags.load(Ordering::Relaxed);
-    (most.load(Ordering::Relaxed), lags)
-}
-
-#[test]
-fn after_a_stall_a_stream_catches_up_by_two_bursts_a_tick_or_has_its_clock_moved() {
-    let stall = Duration::from_secs(1);
-    // Of fifty bursts that are due: the media of two, which may be the parts of four.
-    let (trains, lags) = trains_at_once_after(stall, Duration::from_secs(60));
-    assert!((2..=4).contains(&trains) && lags == 0, "{trains} {lags}");
-    let (trains, lags) = trains_at_once_after(stall, Duration::from_millis(500));
-    assert!(trains <= 4 && lags >= 1, "{trains} {lags}");
 }
 
 #[test]

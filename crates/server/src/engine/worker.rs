@@ -154,7 +154,7 @@ impl Worker {
             .shared
             .thread
             .store(thread.unsigned_abs(), Ordering::Relaxed);
-        let now_ns = monotonic_ns();
+        let now_ns = remote.clock.now_ns();
         let tick_ns = tick_ns(config);
         let tick_bytes_max = (STREAM_RATE_MAX / 8).saturating_mul(tick_ns) / 1_000_000_000;
         let chunk_bytes = store.pool().chunk_bytes() as u64;
@@ -195,7 +195,7 @@ impl Worker {
             if self.stopping {
                 break;
             }
-            let now_ns = monotonic_ns();
+            let now_ns = self.now_ns();
             self.send_due(now_ns);
             self.count_cpu(now_ns);
             let deadline_ns = self.deadline(now_ns);
@@ -397,13 +397,13 @@ impl Worker {
             .next_packet
             .store(stream.reader.next_packet(), Ordering::Relaxed);
         if faulty(Fault::LateBurst) {
-            stream.hold_until_ns = signed(monotonic_ns()).saturating_add(200_000_000);
+            stream.hold_until_ns = signed(self.remote.clock.now_ns()).saturating_add(200_000_000);
         }
     }
 
     /// Hands over what is queued by `crossing`, and takes what has come back.
     fn hand_over(&mut self, crossing: impl FnOnce(&mut dyn Path) -> io::Result<()>) {
-        let left_ns = signed(monotonic_ns());
+        let left_ns = signed(self.now_ns());
         self.remote.shared.count_batch(self.batch.len());
         for (number, due_ns) in self.batch.drain(..) {
             let late_ns = left_ns - due_ns;
@@ -505,7 +505,7 @@ impl Worker {
         if errno == libc::EIO && self.path.name().segments() {
             return self.demote();
         }
-        let now_ns = monotonic_ns();
+        let now_ns = self.now_ns();
         let Some(stream) = self.streams[number as usize].as_mut() else {
             return;
         };
@@ -664,6 +664,10 @@ impl Worker {
         self.relieve(before, account);
     }
 
+    fn now_ns(&self) -> u64 {
+        self.remote.clock.now_ns()
+    }
+
     fn publish(&self) {
         let (shared, counters) = (&self.remote.shared, self.path.counters());
         shared
@@ -707,7 +711,7 @@ impl Worker {
             if self.flights.in_flight() == 0 {
                 break;
             }
-            let soon_ns = monotonic_ns() + 10_000_000;
+            let soon_ns = self.now_ns() + 10_000_000;
             self.hand_over(|path| path.submit_and_sleep(Some(soon_ns)));
         }
         self.remote

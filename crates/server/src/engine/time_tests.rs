@@ -1,0 +1,471 @@
+//! Engines in a time of the tests' own: what is on time, late, caught up with and left out, to the tick. Sockets and
+//! sending are real; but time passes only when a test says so, and sending takes as long as the test says.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicU64;
+
+use onrush_sys::path::{Completion, Counters, Train};
+use onrush_wire::media::synth::constant_rate;
+use rustix::io::read;
+
+use super::clock::Clock;
+use super::shared::{LATENESS_BUCKET_NS, LATENESS_FIRST_NS};
+use super::tests::{Rig, config, make_room, receive, rig_of, sockets};
+use super::*;
+use crate::testing::{CHUNK_BYTES, TestSource, block_on, wait_until};
+
+const TICK: Duration = Duration::from_millis(5);
+const TICKS_PER_SECOND: u64 = 200;
+
+/// The time of one engine.
+#[derive(Debug)]
+struct Time {
+    now_ns: Arc<AtomicU64>,
+    /// Until then it may pass.
+    until_ns: AtomicU64,
+    /// The engine has done what it has to until then.
+    idle_ns: AtomicU64,
+    /// How long sending a train takes.
+    train_ns: AtomicU64,
+    /// How long the next crossing is held up.
+    stall_ns: AtomicU64,
+    /// The most trains of a crossing.
+    trains_max: AtomicU64,
+}
+
+impl Time {
+    fn new() -> Arc<Self> {
+        let start_ns = 1_000_000_000_000;
+        Arc::new(Self {
+            now_ns: Arc::new(start_ns.into()),
+            until_ns: start_ns.into(),
+            idle_ns: 0.into(),
+            train_ns: 0.into(),
+            stall_ns: 0.into(),
+            trains_max: 0.into(),
+        })
+    }
+
+    /// An engine that lives in it, with all chunks of `test` built: building takes real time.
+    fn rig(self: &Arc<Self>, test: &TestSource, config: EngineConfig) -> Rig {
+        let time = Arc::clone(self);
+        let open_path = move |name, pool: &Arc<Pool>, waker: &Arc<Waker>| {
+            Ok(Box::new(Timed {
+                inner: path::open(name, pool, waker)?,
+                time: Arc::clone(&time),
+                waker: Arc::clone(waker),
+            }) as Box<dyn Path>)
+        };
+        let config = EngineConfig {
+            // It has sent when it comes back, and sleeps nowhere.
+            path: PathName::SendmmsgGso,
+            open_path: Arc::new(open_path),
+            clock: Clock::by_hand(Arc::clone(&self.now_ns)),
+            ..config
+        };
+        let chunks = test.source.chunks();
+        let rig = rig_of(config, chunks as usize + 1);
+        for chunk in 0..chunks {
+            let patience = Duration::from_secs(60);
+            let pin = block_on(rig.store.shared().fetch(&test.source, chunk, patience));
+            rig.store.shared().pool().unpin(pin.expect("built"));
+        }
+        rig
+    }
+
+    /// Lets so much time pass, and the engine do what it has to in it.
+    fn pass(&self, time: Duration) {
+        let time_ns = worker::nanos(time);
+        let until_ns = self.until_ns.fetch_add(time_ns, Ordering::AcqRel) + time_ns;
+        wait_until("the engine is done", || {
+            self.idle_ns.load(Ordering::Acquire) == until_ns
+        });
+    }
+}
+
+/// A path that sleeps in a [`Time`].
+#[derive(Debug)]
+struct Timed {
+    inner: Box<dyn Path>,
+    time: Arc<Time>,
+    waker: Arc<Waker>,
+}
+
+impl Timed {
+    fn send(&mut self) -> io::Result<()> {
+        let trains = self.inner.in_flight() as u64;
+        self.time.trains_max.fetch_max(trains, Ordering::Relaxed);
+        let train_ns = self.time.train_ns.load(Ordering::Relaxed);
+        let stall_ns = self.time.stall_ns.swap(0, Ordering::Relaxed);
+        let took_ns = trains * train_ns + stall_ns;
+        self.time.now_ns.fetch_add(took_ns, Ordering::AcqRel);
+        self.inner.submit()
+    }
+}
+
+impl Path for Timed {
+    fn name(&self) -> PathName {
+        self.inner.name()
+    }
+
+    fn room(&self) -> usize {
+        self.inner.room()
+    }
+
+    fn queue(&mut self, train: Train) {
+        self.inner.queue(train);
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        self.send()
+    }
+
+    fn submit_and_sleep(&mut self, deadline_ns: Option<u64>) -> io::Result<()> {
+        self.send()?;
+        if deadline_ns.is_none() && self.inner.in_flight() > 0 {
+            return Ok(());
+        }
+        let deadline_ns = deadline_ns.unwrap_or(u64::MAX);
+        loop {
+            // In this order: what was commanded before time was let pass is taken before it passes.
+            let until_ns = self.time.until_ns.load(Ordering::Acquire);
+            if read(&*self.waker, &mut [0; 8]).is_ok() {
+                return Ok(());
+            }
+            let now_ns = self.time.now_ns.load(Ordering::Acquire);
+            let wakes_ns = deadline_ns.max(now_ns);
+            let now_ns = wakes_ns.min(until_ns.max(now_ns));
+            self.time.now_ns.store(now_ns, Ordering::Release);
+            if wakes_ns <= until_ns {
+                return Ok(());
+            }
+            self.time.idle_ns.store(until_ns, Ordering::Release);
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+
+    fn completion(&mut self) -> Option<Completion> {
+        self.inner.completion()
+    }
+
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+}
+
+#[test]
+fn packets_keep_their_pace() {
+    let test = TestSource::lasting(1000);
+    let (time, plan) = (Time::new(), test.source.plan());
+    let rig = time.rig(&test, config());
+    let (stream, receiver) = rig.open(&test);
+    make_room(&receiver);
+    stream.play(0, None, TICK * 4).expect("played");
+    time.pass(TICK * 4);
+    for _ in 0..TICKS_PER_SECOND {
+        // Of all that is due the burst has left, and none that is due after this tick.
+        let (now, ahead_ns) = (stream.snapshot(), worker::nanos(TICK) + plan.burst_ns());
+        let [least, most] = [0, ahead_ns].map(|ahead| plan.rtp_packet_at(now.position_ns + ahead));
+        let sent = now.next_packet;
+        assert!((least..=most).contains(&sent), "{least}..={most}: {now:?}");
+        let lateness_ns = [now.lateness_mean_ns, now.lateness_max_ns];
+        assert!(
+            lateness_ns.iter().all(|ns| (-5_000_000..=0).contains(ns)),
+            "{now:?}"
+        );
+        time.pass(TICK);
+    }
+    time.pass(TICK * 2);
+    assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+    let images = test.images();
+    assert_eq!(receive(&receiver, images.len()), images);
+}
+
+/// How many ticks and chunks it takes to play all of `test`, whose chunks are there already.
+fn ticks_and_chunks(test: &TestSource) -> (u64, u64) {
+    let time = Time::new();
+    let rig = time.rig(test, config());
+    let (stream, _receiver) = rig.open(test);
+    stream.play(0, None, Duration::ZERO).expect("played");
+    let mut ticks = 0;
+    while stream.shared.end_reason().is_none() {
+        time.pass(TICK);
+        ticks += 1;
+        assert!(ticks < 10_000, "it has no end");
+    }
+    (ticks, u64::from(test.source.chunks()))
+}
+
+/// A burst that chunks cut into pieces is still one burst.
+#[test]
+fn a_stream_of_many_chunks_a_tick_keeps_up() {
+    // 300 Mbit/s for 0.4 s: 80 ticks, and two to see that it is over; with two chunks in each it were 120.
+    let (ticks, chunks) = ticks_and_chunks(&TestSource::of(constant_rate(80_000, 0, 135)));
+    assert!(
+        (79..=82).contains(&ticks),
+        "{ticks} ticks for {chunks} chunks"
+    );
+}
+
+#[test]
+fn a_file_whose_clock_runs_wild_is_held_to_the_rate_limit() {
+    // 4 Gbit/s for 30 ms.
+    let (ticks, chunks) = ticks_and_chunks(&TestSource::of(constant_rate(80_000, 0, 10)));
+    let tick_bytes_max = STREAM_RATE_MAX / 8 / TICKS_PER_SECOND;
+    let chunks_max = 2 + tick_bytes_max / CHUNK_BYTES as u64;
+    assert!(ticks >= chunks / chunks_max, "{ticks} for {chunks} chunks");
+}
+
+/// What is caught up with is late, every burst of it, and not only the first.
+#[test]
+fn a_stall_makes_all_bursts_late_that_were_due_in_it() {
+    let test = TestSource::lasting(2000);
+    let time = Time::new();
+    let rig = time.rig(
+        &test,
+        EngineConfig {
+            lag_max: Duration::from_secs(60),
+            ..config()
+        },
+    );
+    let (stream, _receiver) = rig.open(&test);
+    stream.play(0, None, Duration::ZERO).expect("played");
+    time.pass(TICK * 100);
+    time.stall_ns.store(300_000_000, Ordering::Relaxed);
+    time.pass(Duration::from_secs(2));
+    assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+    let first_late = usize::try_from((100_000_000 - LATENESS_FIRST_NS) / LATENESS_BUCKET_NS);
+    let late: u64 = rig.worker().lateness[first_late.expect("a bucket")..]
+        .iter()
+        .map(|bucket| bucket.load(Ordering::Relaxed))
+        .sum();
+    // Ten bursts were due in the first 200 ms of it.
+    assert!((9..=11).contains(&late), "{late} bursts were late");
+}
+
+/// The most trains that a stream was sent in a tick after a stall, and how often its clock was moved.
+fn trains_at_once_after(stall: Duration, lag_max: Duration) -> (u64, u64) {
+    let test = TestSource::lasting(2500);
+    let time = Time::new();
+    let rig = time.rig(
+        &test,
+        EngineConfig {
+            lag_max,
+            ..config()
+        },
+    );
+    let (stream, receiver) = rig.open(&test);
+    make_room(&receiver);
+    stream.play(0, None, Duration::ZERO).expect("played");
+    time.pass(TICK * 100);
+    let on_time = time.trains_max.load(Ordering::Relaxed);
+    assert!(
+        (1..=2).contains(&on_time),
+        "a burst, which a chunk's end may cut: {on_time}"
+    );
+    time.stall_ns.store(worker::nanos(stall), Ordering::Relaxed);
+    time.pass(Duration::from_secs(4));
+    assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+    let images = test.images();
+    assert_eq!(receive(&receiver, images.len()), images);
+    let lags = rig.worker().lags.load(Ordering::Relaxed);
+    (time.trains_max.load(Ordering::Relaxed), lags)
+}
+
+#[test]
+fn after_a_stall_a_stream_catches_up_by_two_bursts_a_tick_or_has_its_clock_moved() {
+    let stall = Duration::from_secs(1);
+    // Of fifty bursts that are due: the media of two, which may be the parts of four.
+    let (trains, lags) = trains_at_once_after(stall, Duration::from_secs(60));
+    assert!((2..=4).contains(&trains) && lags == 0, "{trains} {lags}");
+    let (trains, lags) = trains_at_once_after(stall, Duration::from_millis(500));
+    assert!(trains <= 4 && lags == 1, "{trains} {lags}");
+}
+
+/// A receiver that is read, and the sequence numbers of what came.
+struct Watched {
+    receiver: UdpSocket,
+    seen: Vec<u16>,
+}
+
+impl Watched {
+    fn read(&mut self) {
+        self.receiver.set_nonblocking(true).expect("set");
+        let mut packet = [0; 2048];
+        while let Ok(bytes) = self.receiver.recv(&mut packet) {
+            assert!(bytes > 12);
+            self.seen.push(u16::from_be_bytes([packet[2], packet[3]]));
+        }
+    }
+
+    /// Whether bursts are missing; nothing else may be.
+    fn has_gaps(&mut self, stream: &Stream) -> bool {
+        let (source, end) = (stream.source(), stream.snapshot());
+        wait_until("what was sent has arrived", || {
+            self.read();
+            self.seen.len() as u64 >= end.packets
+        });
+        assert_eq!(self.seen.len() as u64, end.packets, "each once");
+        let first = source.origin().sequence_of(0);
+        let numbers = self
+            .seen
+            .iter()
+            .map(|seen| u64::from(seen.wrapping_sub(first)));
+        let numbers: Vec<_> = numbers.collect();
+        assert!(
+            numbers.is_sorted_by(|a, b| a < b),
+            "in order, and each once"
+        );
+        let mut bursts = Vec::new();
+        source.plan().bursts(0..end.next_packet + 1000, &mut bursts);
+        let firsts: BTreeSet<_> = bursts.iter().map(|burst| burst.first).collect();
+        let mut gaps = numbers
+            .windows(2)
+            .filter(|pair| pair[1] != pair[0] + 1)
+            .peekable();
+        let has_gaps = gaps.peek().is_some();
+        for gap in gaps {
+            let is_whole = firsts.contains(&(gap[0] + 1)) && firsts.contains(&gap[1]);
+            assert!(is_whole, "whole bursts: {gap:?}");
+        }
+        has_gaps
+    }
+}
+
+/// Streams of 1 Mbit/s: 50 trains a second each.
+const CROWD: usize = 300;
+
+/// How long a train takes, so that two in three of them can be sent.
+const TRAIN_NS: u64 = 100_000;
+
+/// An engine that needs so long for each train leaves streams out until the others are on time, the newest first, and
+/// takes them back when it is faster.
+#[test]
+fn when_all_are_late_the_newest_are_left_out_and_come_back() {
+    const WATCHED_EVERY: usize = 10;
+    // 120 s of 1 Mbit/s.
+    let test = TestSource::of(constant_rate(120 * 665, 0, 40_608));
+    let time = Time::new();
+    let rig = time.rig(&test, config());
+    let counter =
+        |counter: fn(&WorkerShared) -> &AtomicU64| counter(rig.worker()).load(Ordering::Relaxed);
+    let shed = || counter(|shared| &shared.shed);
+    let (_, crowd) = sockets();
+    let mut watched = Vec::new();
+    let streams = (0..CROWD).map(|i| {
+        let (socket, receiver) = sockets();
+        if i % WATCHED_EVERY == WATCHED_EVERY - 1 {
+            let seen = Vec::new();
+            watched.push(Watched { receiver, seen });
+        } else {
+            let to = crowd.local_addr().expect("bound");
+            socket.connect(to).expect("loopback");
+        }
+        let source = Arc::clone(&test.source);
+        rig.engines
+            .open(StreamSpec { source, socket })
+            .expect("a stream")
+    });
+    let streams: Vec<_> = streams.collect();
+    for stream in &streams {
+        stream.play(0, None, Duration::ZERO).expect("played");
+    }
+    let (oldest, newest) = (&streams[0], &streams[CROWD - 1]);
+    // Of the bursts of so many seconds, how many there were and how many were late.
+    let mut after = |seconds: u32| {
+        let both = || {
+            [
+                counter(|shared| &shared.bursts),
+                counter(|shared| &shared.bursts_late),
+            ]
+        };
+        let before = both();
+        for _ in 0..seconds * 10 {
+            time.pass(TICK * 20);
+            watched.iter_mut().for_each(Watched::read);
+        }
+        let now = both();
+        [0, 1].map(|i| now[i] - before[i])
+    };
+    time.train_ns.store(TRAIN_NS, Ordering::Relaxed);
+    after(2);
+    assert_eq!(shed(), 0, "a short stall is made good by catching up");
+    after(2);
+    let left_out = shed();
+    assert!(
+        (110..140).contains(&left_out),
+        "a third can not be sent, and piled up: {left_out}"
+    );
+    assert!(
+        rig.worker().admission.is_late(),
+        "nobody is let in meanwhile"
+    );
+    // What piled up is late, too.
+    after(1);
+    let packets = [oldest, newest].map(|stream| stream.snapshot().packets);
+    let [bursts, late] = after(1);
+    assert!(late * 50 < bursts, "of {bursts} bursts {late} were late");
+    assert!(
+        oldest.snapshot().packets > packets[0] + 90,
+        "the oldest plays on"
+    );
+    assert_eq!(newest.snapshot().packets, packets[1], "the newest does not");
+    after(2);
+    assert!(shed() < left_out, "some are tried");
+    after(2);
+    assert!(
+        shed().abs_diff(left_out) < 10,
+        "too soon: {} instead of {left_out}",
+        shed()
+    );
+    time.train_ns.store(0, Ordering::Relaxed);
+    after(20);
+    assert_eq!(shed(), 0, "all have come back");
+    for stream in &streams {
+        block_on(stream.pause()).expect("paused");
+    }
+    after(1);
+    let in_flight = counter(|shared| &shared.in_flight);
+    assert_eq!(in_flight, 0);
+    let theirs = streams
+        .iter()
+        .skip(WATCHED_EVERY - 1)
+        .step_by(WATCHED_EVERY);
+    let gaps: Vec<_> = watched
+        .iter_mut()
+        .zip(theirs)
+        .map(|(watched, stream)| watched.has_gaps(stream))
+        .collect();
+    assert!(!gaps[0], "the oldest missed nothing");
+    let missed = gaps.iter().filter(|&&has_gaps| has_gaps).count();
+    assert!(
+        (8..=20).contains(&missed),
+        "of {}, {missed} were left out",
+        gaps.len()
+    );
+    assert!(counter(|shared| &shared.packets_skipped) > 0);
+}
+
+#[test]
+fn whoever_may_take_all_leaves_nobody_out() {
+    let test = TestSource::of(constant_rate(60 * 665, 0, 40_608));
+    let time = Time::new();
+    let unlimited = EngineConfig {
+        load_max_permille: admission::LOAD_UNLIMITED,
+        ..config()
+    };
+    let rig = time.rig(&test, unlimited);
+    let open: Vec<_> = (0..CROWD).map(|_| rig.open(&test)).collect();
+    for (stream, _) in &open {
+        stream.play(0, None, Duration::ZERO).expect("played");
+    }
+    time.train_ns.store(TRAIN_NS, Ordering::Relaxed);
+    time.pass(Duration::from_secs(10));
+    let [late, sheds] = [&rig.worker().bursts_late, &rig.worker().sheds];
+    assert!(late.load(Ordering::Relaxed) > 90_000, "{late:?}");
+    assert_eq!(sheds.load(Ordering::Relaxed), 0);
+}
