@@ -172,14 +172,19 @@ impl GroupName {
 
 fn print(record: &MeasureRecord, out: &mut dyn Write) -> anyhow::Result<()> {
     head(&record.environment, out)?;
+    let names = record.runs.iter().filter_map(|entry| match entry {
+        Entry::Row(row) => Some(row.operation.chars().count()),
+        _ => None,
+    });
+    let width = names.max().unwrap_or(0);
     writeln!(
         out,
-        "\n{:<44} {:>10} {:>10} {:>10} {:>10} {:>21}",
+        "\n{:<width$} {:>10} {:>10} {:>10} {:>10} {:>21}",
         "operation", "hardware", "software", "predicted", "measured", "interval"
     )?;
     for entry in &record.runs {
         match entry {
-            Entry::Row(row) => print_row(row, out)?,
+            Entry::Row(row) => print_row(row, width, out)?,
             Entry::Missing(missing) => writeln!(out, "missing: {}: {}", missing.id, missing.why)?,
             Entry::Note(note) => {
                 let kind = if note.is_warning { "warning" } else { "note" };
@@ -201,13 +206,13 @@ fn print(record: &MeasureRecord, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn print_row(row: &Row, out: &mut dyn Write) -> anyhow::Result<()> {
+fn print_row(row: &Row, width: usize, out: &mut dyn Write) -> anyhow::Result<()> {
     let told =
         |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| row.unit.told(value));
     let (low, high) = row.measured.interval;
     writeln!(
         out,
-        "{:<44} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
+        "{:<width$} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
         row.operation,
         told(row.estimate.base),
         told(row.estimate.overhead),

@@ -178,20 +178,27 @@ fn picture(name: &str, content: &Markup) -> Markup {
     }
 }
 
+/// A table. If its rows have notes it is read row by row: on a phone each row is then a card, every cell with the
+/// name of its column before it. Roles are spelled out, as what is not laid out as a table is not told as one.
 fn table(table: &Table) -> Markup {
+    let has_notes = table.rows.iter().any(|row| row.len() == 1);
     html! {
-        table {
+        table class=[has_notes.then_some("cards")] role="table" {
             caption { (table.caption) }
-            thead { tr { @for name in &table.head {
-                @if name.is_empty() { td {} } @else { th scope="col" { (name) } }
+            thead role="rowgroup" { tr role="row" { @for name in &table.head {
+                @if name.is_empty() { td role="cell" {} }
+                @else { th scope="col" role="columnheader" { (name) } }
             } } }
-            tbody {
+            tbody role="rowgroup" {
                 @for row in &table.rows {
                     @if let [note] = row.as_slice() {
-                        tr class="note" { td colspan=(table.head.len()) { (note) } }
+                        tr class="note" role="row" {
+                            td colspan=(table.head.len()) role="cell" { (note) }
+                        }
                     } @else {
-                        tr { @for (i, cell) in row.iter().enumerate() {
-                            @if i == 0 { th scope="row" { (cell) } } @else { td { (cell) } }
+                        tr role="row" { @for (i, cell) in row.iter().enumerate() {
+                            @if i == 0 { th scope="row" role="rowheader" { (cell) } }
+                            @else { td role="cell" data-name=[table.head.get(i)] { (cell) } }
                         } }
                     }
                 }
@@ -240,6 +247,14 @@ font-variant-numeric:tabular-nums}
 thead th{background:var(--shade)}th:first-child{text-align:left;font-weight:500}
 thead th:first-child{font-weight:700}td{white-space:nowrap}td:last-child{white-space:normal}
 .note td{text-align:left;white-space:normal;color:var(--faint);padding-left:1.5rem}
+@media screen and (max-width:36rem){.cards,.cards tbody,.cards tr,.cards th,.cards td{display:block}\
+.cards caption{display:block}.cards thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}\
+.cards th,.cards td{border:0;padding:.1rem 0;text-align:left;white-space:normal}\
+.cards tbody th{font-weight:600;padding-top:.7rem}\
+.cards td[data-name]{display:flex;justify-content:space-between;gap:1rem;text-align:right}\
+.cards td[data-name]::before{content:attr(data-name);color:var(--faint);text-align:left}\
+.cards td[data-name]:empty{display:none}\
+.cards .note{border-bottom:1px solid var(--line);padding-bottom:.7rem}}
 figure{margin:1rem 0}.plot{display:block;width:100%;min-width:34rem;max-width:48rem;height:auto}
 details{margin:.5rem 0}summary{cursor:pointer;color:var(--link)}
 @media print{body{max-width:none;padding:0;font-size:10pt}nav{display:none}.wide,.picture{overflow:visible}\

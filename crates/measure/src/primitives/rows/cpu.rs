@@ -1,6 +1,6 @@
 //! The processor's rows.
 
-use super::{Plan, Sheet, count, cycles};
+use super::{Basics, Plan, Sheet, count, cycles};
 use crate::primitives::{Better, Unit};
 use crate::stats::Summary;
 
@@ -118,7 +118,12 @@ fn procedure_calls(sheet: &mut Sheet<'_>) {
     let none = sheet.found.median("call_0");
     for arguments in 0..=onrush_sys::primitive::code::ARGUMENTS_MAX {
         let id = format!("call_{arguments}");
-        let operation = format!("Procedure call, {arguments} arguments, with its loop");
+        let noun = if arguments == 1 {
+            "argument"
+        } else {
+            "arguments"
+        };
+        let operation = format!("Procedure call, {arguments} {noun}, with its loop");
         let moved = count(arguments) * basics.cycle_ns / 4.0;
         let paper = match arguments {
             0 => "0.2 cycles above the clock's cost",
@@ -132,16 +137,27 @@ fn procedure_calls(sheet: &mut Sheet<'_>) {
             paper,
         );
         sheet.row(&row, |ns| match none.filter(|_| arguments > 0) {
-            Some(none) => {
-                let each = (ns - none) / count(arguments);
-                format!(
-                    "Each argument adds {} to the {} of a call without",
-                    cycles(each, basics),
-                    cycles(none, basics)
-                )
-            }
+            Some(none) => argument_told((ns - none) / count(arguments), none, basics),
             None => format!("Call and return take {}", cycles(ns, basics)),
         });
+    }
+}
+
+/// What one argument adds to a call without any. Less than a tenth of a cycle can not be told from nothing, and where
+/// the code lies moves a call by a cycle either way.
+fn argument_told(each_ns: f64, none_ns: f64, basics: Basics) -> String {
+    let none = cycles(none_ns, basics);
+    let least_ns = basics.cycle_ns / 10.0;
+    if each_ns > least_ns {
+        let each = cycles(each_ns, basics);
+        format!("Each argument adds {each} to the {none} of a call without")
+    } else if each_ns < -least_ns {
+        let less = cycles(-each_ns, basics);
+        format!(
+            "{less} less for each argument than the {none} of a call without: where the code lies matters more"
+        )
+    } else {
+        format!("In a register an argument adds nothing to the {none} of a call without")
     }
 }
 
