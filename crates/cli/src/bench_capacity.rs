@@ -15,7 +15,7 @@ use onrush_measure::stats::{chance_of_difference, median};
 use onrush_server::engine::phase::Phase;
 
 use crate::frame::{
-    Modes, Samples, VERSION, bar, command, head_with, outcome, with_rights, write_all,
+    Modes, Samples, VERSION, bar, command, draw_all, head_with, outcome, with_rights,
 };
 use crate::units::{Rate, Size, Time};
 
@@ -115,9 +115,7 @@ pub(crate) fn run(arguments: &Capacity, out: &mut dyn Write) -> anyhow::Result<E
         .samples
         .record(capacity::NAME, || measure(&arguments.settings()?))?;
     if let Some(folder) = &arguments.plots {
-        let pictures = record.pictures()?.into_iter();
-        let files = pictures.map(|(name, picture)| (format!("{name}.svg"), picture));
-        write_all(folder, files)?;
+        draw_all(folder, &record.drawings())?;
     }
     print(&record, out)?;
     let held = record.rows().iter().all(|row| row.held.is_some());

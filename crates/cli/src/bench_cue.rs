@@ -9,7 +9,7 @@ use onrush_measure::cue::report::Report;
 use onrush_measure::cue::{self, CueRecord, Settings, plots};
 
 use crate::beside::{self, Predicted};
-use crate::frame::{Samples, VERSION, bar_of_part, command, head, outcome, write_all};
+use crate::frame::{Samples, VERSION, bar_of_part, command, draw_all, head, outcome};
 
 /// What moving files to sockets costs, and what it leaves to others
 ///
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &Cue, out: &mut dyn Write) -> anyhow::Result<ExitCo
     let model = arguments.predicted.model()?;
     let record: CueRecord = arguments.samples.record(cue::NAME, || measure(arguments))?;
     if let Some(folder) = &arguments.plots {
-        write_all(folder, plots::all(&record)?)?;
+        draw_all(folder, &plots::all(&record))?;
     }
     head(&record.environment, out)?;
     let report = Report::of(&record);

@@ -11,7 +11,7 @@ use onrush_testkit::testbed::Mode;
 
 use crate::beside::{self, Predicted};
 use crate::frame::{
-    Samples, VERSION, bar_of_part, command, head_with, machine, outcome, with_rights, write_all,
+    Samples, VERSION, bar_of_part, command, draw_all, head_with, machine, outcome, with_rights,
 };
 
 /// What a group send costs as the group grows, by each way
@@ -31,9 +31,9 @@ pub(crate) struct Group {
     #[command(flatten)]
     samples: Samples,
 
-    /// Draw the figures into this folder
-    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
-    figures: Option<PathBuf>,
+    /// Draw the pictures into this folder
+    #[arg(long, alias = "figures", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    plots: Option<PathBuf>,
 
     /// Members of the groups, one size after the other
     #[arg(long, value_name = "N", value_delimiter = ',')]
@@ -86,8 +86,8 @@ pub(crate) fn run(arguments: &Group, out: &mut dyn Write) -> anyhow::Result<Exit
         .samples
         .record(group::NAME, || measure(&arguments.settings()))?;
     let report = Report::of(&record);
-    if let Some(folder) = &arguments.figures {
-        write_all(folder, report.figures()?)?;
+    if let Some(folder) = &arguments.plots {
+        draw_all(folder, report.drawings())?;
     }
     let environment = &record.environment;
     let about = format!(", on {}", machine(environment, "metal"));

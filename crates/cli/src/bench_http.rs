@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use onrush_measure::http::report::Report;
 use onrush_measure::http::{self, HttpRecord, Settings, plots};
 
-use crate::frame::{Samples, VERSION, bar_of_part, command, outcome, write_all};
+use crate::frame::{Samples, VERSION, bar_of_part, command, draw_all, outcome};
 
 /// CPU per gigabyte of downloads, and requests a second
 ///
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &Http, out: &mut dyn Write) -> anyhow::Result<ExitC
         .samples
         .record(http::NAME, || measure(arguments))?;
     if let Some(folder) = &arguments.plots {
-        write_all(folder, plots::all(&record)?)?;
+        draw_all(folder, &plots::all(&record))?;
     }
     let environment = &record.environment;
     writeln!(

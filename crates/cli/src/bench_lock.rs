@@ -9,7 +9,7 @@ use onrush_measure::lock::reliability::{self, ReliabilityRecord, Task};
 use onrush_measure::lock::report::Report;
 use onrush_measure::lock::{self, LockRecord, Settings, plots};
 
-use crate::frame::{Samples, VERSION, bar_of_part, command, head, outcome, write_all};
+use crate::frame::{Samples, VERSION, bar_of_part, command, draw_all, head, outcome};
 
 /// What locking memory costs, and whether it stays in place
 ///
@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Lock, out: &mut dyn Write) -> anyhow::Result<ExitC
     } else {
         let record: LockRecord = samples.record(lock::NAME, || measure(arguments))?;
         if let Some(folder) = &arguments.plots {
-            write_all(folder, plots::all(&record)?)?;
+            draw_all(folder, &plots::all(&record))?;
         }
         head(&record.environment, out)?;
         let report = Report::of(&record);

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum, ValueHint};
-use onrush_measure::paths::report::{Report, figures};
+use onrush_measure::paths::report::{Report, drawings};
 use onrush_measure::paths::{self, PathsError, PathsRecord, Road, Settings};
 
 use crate::beside::{self, Predicted};
 use crate::frame::{
-    Samples, VERSION, bar_of_runs, command, head_with, outcome, with_rights, write_all,
+    Samples, VERSION, bar_of_runs, command, draw_all, head_with, outcome, with_rights,
 };
 use crate::units::Size;
 
@@ -30,9 +30,9 @@ pub(crate) struct Paths {
     #[command(flatten)]
     samples: Samples,
 
-    /// Write the figures into this folder
-    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
-    svg: Option<PathBuf>,
+    /// Draw the paper's figures into this folder
+    #[arg(long, alias = "svg", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    plots: Option<PathBuf>,
 
     /// Only this path; may be given several times
     #[arg(long = "path", value_name = "NAME")]
@@ -75,10 +75,8 @@ pub(crate) fn run(arguments: &Paths, out: &mut dyn Write) -> anyhow::Result<Exit
     let record: PathsRecord = arguments
         .samples
         .record(paths::NAME, || measure(&arguments.settings()))?;
-    if let Some(folder) = &arguments.svg {
-        for figure in figures(&record)? {
-            write_all(folder, [(&figure.file, figure.chart.render()?)])?;
-        }
+    if let Some(folder) = &arguments.plots {
+        draw_all(folder, &drawings(&record))?;
     }
     let report = Report::of(&record);
     head_with(&record.environment, "", out)?;

@@ -12,6 +12,7 @@ use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum, ValueHint};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use onrush_measure::experiment::{Environment, Record};
+use onrush_measure::plot::Drawing;
 use onrush_testkit::testbed::Mode;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -187,14 +188,11 @@ pub(crate) fn machine(environment: &Environment, metal: &str) -> String {
     }
 }
 
-/// Writes pictures into a folder, which it makes where there is none.
-pub(crate) fn write_all<Name: AsRef<Path>>(
-    folder: &Path,
-    files: impl IntoIterator<Item = (Name, String)>,
-) -> anyhow::Result<()> {
+/// Draws pictures into a folder, which it makes where there is none.
+pub(crate) fn draw_all(folder: &Path, drawings: &[Drawing]) -> anyhow::Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("can not make {}", folder.display()))?;
-    for (name, text) in files {
-        write(&folder.join(name), &text)?;
+    for drawing in drawings {
+        write(&folder.join(&drawing.file), &drawing.chart.render()?)?;
     }
     Ok(())
 }

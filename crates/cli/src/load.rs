@@ -9,11 +9,12 @@ use anyhow::bail;
 use clap::{Args, ValueEnum, ValueHint};
 use onrush_measure::experiment::{AnyRecord, Record};
 use onrush_measure::load::http::{self, HttpRecord, HttpSettings};
-use onrush_measure::load::http_report::{HttpReport, http_html, http_rows};
-use onrush_measure::load::report::{Report, html, rows};
+use onrush_measure::load::http_report::{HttpReport, http_rows};
+use onrush_measure::load::report::{Report, rows};
 use onrush_measure::load::{
     self, Arrival, Behaviour, LoadError, LoadRecord, Progress, Receive, Settings,
 };
+use onrush_measure::report::of_record;
 
 use crate::frame::{VERSION, bar_of_time, command, outcome, write};
 use crate::units::{Rate, Time};
@@ -187,7 +188,8 @@ pub(crate) fn run(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitC
         record.write(file)?;
     }
     if let Some(file) = &arguments.html {
-        write(file, &html(&record)?)?;
+        let title = format!("{} viewers", record.settings.clients);
+        write(file, &of_record(&title, &record.any()?).render()?)?;
     }
     let mut passed = true;
     for run in &record.runs {
@@ -222,7 +224,8 @@ fn run_http(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         record.write(file)?;
     }
     if let Some(file) = &arguments.html {
-        write(file, &http_html(&record)?)?;
+        let title = format!("{} downloading clients", record.settings.clients);
+        write(file, &of_record(&title, &record.any()?).render()?)?;
     }
     let mut passed = true;
     for run in &record.runs {

@@ -516,6 +516,16 @@ impl Case {
     }
 }
 
+impl Case {
+    /// What it is, in words: the same in every record.
+    #[must_use]
+    pub fn told(&self) -> String {
+        let way = self.way.as_deref().unwrap_or("best");
+        let delay_ms = self.delay_ns / 1_000_000;
+        format!("{way} to {}, {delay_ms} ms", self.receivers)
+    }
+}
+
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let way = self.way.as_deref().unwrap_or("best");

@@ -1,6 +1,6 @@
 //! The paths experiment, small: that it counts, that nothing is void, and that a silent copy makes it so.
 
-use onrush_measure::paths::report::{Report, figures};
+use onrush_measure::paths::report::{Report, drawings};
 use onrush_measure::paths::{self, PathsError, Road, Sample, Settings};
 use onrush_testkit::{require_root, skip};
 
@@ -42,7 +42,7 @@ fn every_path_is_counted_at_both_ends_on_every_road() {
     // Paths that copy anyway report it as copied.
     let mut zero_copy = runs.iter().filter(|run| run.sends_zero_copy > 0);
     assert!(zero_copy.all(|run| run.packet_bytes > 1472 || run.sends_copied == 0));
-    assert!(!figures(&record).unwrap().is_empty());
+    assert!(!drawings(&record).is_empty());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use onrush_testkit::testbed::Mode;
 
 use super::{CapacityRecord, Run};
 use crate::load::report::Report as LoadReport;
-use crate::plot::{Chart, PlotError, Unit};
+use crate::plot::{Chart, Drawing, Unit};
 use crate::stats::ratio;
 
 /// One server in one mode.
@@ -99,12 +99,10 @@ impl CapacityRecord {
         }
     }
 
-    /// Processor time, lateness and memory over the number of viewers: three pictures, each with its name.
-    ///
-    /// # Errors
-    ///
-    /// If one can not be drawn.
-    pub fn pictures(&self) -> Result<Vec<(&'static str, String)>, PlotError> {
+    /// Processor time, lateness and memory over the number of viewers; and a packet's cost over the length of a
+    /// burst, if there were several.
+    #[must_use]
+    pub fn drawings(&self) -> Vec<Drawing> {
         #[allow(clippy::cast_precision_loss, reason = "for a picture")]
         let lateness_ms = |cost: &Cost| cost.lateness_ns as f64 / 1e6;
         #[allow(clippy::cast_precision_loss, reason = "for a picture")]
@@ -125,7 +123,7 @@ impl CapacityRecord {
             ),
             ("memory", "What the server holds", "MiB", &memory_mib),
         ];
-        let mut pictures = Vec::new();
+        let mut drawings = Vec::new();
         for (name, title, unit, value) in all {
             let mut chart = Chart::lines(title)
                 .x("viewers", Unit::Count)
@@ -138,16 +136,16 @@ impl CapacityRecord {
                 points.sort_by(|a, b| a.0.total_cmp(&b.0));
                 chart = chart.series(&row.name(), points);
             }
-            pictures.push((name, chart.render()?));
+            drawings.push(Drawing::new(format!("{name}.svg"), chart));
         }
         if self.settings.bursts_ns.len() > 1 {
-            pictures.push(("burst", self.burst_picture()?));
+            drawings.push(Drawing::new("burst.svg", self.burst_chart()));
         }
-        Ok(pictures)
+        drawings
     }
 
     /// What a packet costs over the length of a burst, at the largest number that each length held.
-    fn burst_picture(&self) -> Result<String, PlotError> {
+    fn burst_chart(&self) -> Chart {
         let mut chart = Chart::lines("What a packet costs the server, by the length of a burst")
             .x("ms of a stream in a burst", Unit::Count)
             .y("ns a packet", Unit::Count)
@@ -167,7 +165,7 @@ impl CapacityRecord {
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
             chart = chart.series(mode.name(), points);
         }
-        chart.render()
+        chart
     }
 }
 

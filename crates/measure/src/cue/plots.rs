@@ -2,7 +2,7 @@
 
 use super::report::{Report, Row};
 use super::{Contestant, CueRecord, Set};
-use crate::plot::{Chart, PlotError, Unit, Value};
+use crate::plot::{Chart, Drawing, Unit, Value};
 
 /// Who is shown over the number of transfers.
 const SHOWN: [Contestant; 4] = [
@@ -12,12 +12,9 @@ const SHOWN: [Contestant; 4] = [
     Contestant::Adaptive,
 ];
 
-/// The pictures that a record gives, each under the name of its file.
-///
-/// # Errors
-///
-/// If one can not be drawn; see [`PlotError`].
-pub fn all(record: &CueRecord) -> Result<Vec<(&'static str, String)>, PlotError> {
+/// The pictures that a record gives.
+#[must_use]
+pub fn all(record: &CueRecord) -> Vec<Drawing> {
     let report = Report::of(record);
     let draw = |title: &str, name: &str, unit: Unit, value: fn(&Row) -> Value| {
         let mut chart = Chart::lines(title)
@@ -33,38 +30,38 @@ pub fn all(record: &CueRecord) -> Result<Vec<(&'static str, String)>, PlotError>
             });
             chart = chart.series(&contestant.to_string(), points);
         }
-        chart.render()
+        chart
     };
     let rate = |row: &Row| Value::from(row.mb_a_second.as_ref());
     let cost = |row: &Row| Value::from(row.cpu_us_a_mb.as_ref());
     let left = |row: &Row| Value::from(row.left.map(|left| left * 100.0));
-    Ok(vec![
-        (
+    vec![
+        Drawing::new(
             "throughput.svg",
             draw(
                 "What is moved beside a metering thread",
                 "throughput",
                 Unit::Named("MB/s"),
                 rate,
-            )?,
+            ),
         ),
-        (
+        Drawing::new(
             "left.svg",
             draw(
                 "What is left to the metering thread",
                 "of what it does alone",
                 Unit::Percent,
                 left,
-            )?,
+            ),
         ),
-        (
+        Drawing::new(
             "cost.svg",
             draw(
                 "Processor time of the senders",
                 "CPU per MB",
                 Unit::Named("us"),
                 cost,
-            )?,
+            ),
         ),
-    ])
+    ]
 }

@@ -256,11 +256,13 @@ fn megabytes(run: &Run) -> f64 {
     float(run.received_bytes.iter().sum()) / 1e6
 }
 
-fn mb_a_second(run: &Run) -> Option<f64> {
+/// Millions of bytes a second; `None` if nobody sent.
+pub(crate) fn mb_a_second(run: &Run) -> Option<f64> {
     (!run.received_bytes.is_empty()).then(|| megabytes(run) * 1e9 / float(run.wall_ns))
 }
 
-fn cpu_us_a_mb(run: &Run) -> Option<f64> {
+/// Processor time of the senders for a million bytes, in us; `None` if none were sent.
+pub(crate) fn cpu_us_a_mb(run: &Run) -> Option<f64> {
     (megabytes(run) > 0.0).then(|| float(run.cpu_ns) / 1e3 / megabytes(run))
 }
 
@@ -268,7 +270,8 @@ fn a_mb(run: &Run, count: u64) -> Option<f64> {
     (megabytes(run) > 0.0).then(|| float(count) / megabytes(run))
 }
 
-fn kilocalls(run: &Run) -> Option<f64> {
+/// Rounds of the metering thread, in thousands a second; `None` if it had none.
+pub(crate) fn kilocalls(run: &Run) -> Option<f64> {
     (run.calls > 0).then(|| float(run.calls) * 1e6 / float(run.wall_ns))
 }
 
@@ -292,6 +295,19 @@ impl Set {
         Self::Bare,
         Self::Cold,
     ];
+
+    /// What it is called in figures.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::One => "one transfer",
+            Self::Two => "two transfers",
+            Self::Parallel => "in parallel",
+            Self::Scaling => "many",
+            Self::Line => "over a slow line",
+            Self::Bare => "one large file",
+            Self::Cold => "cold file",
+        }
+    }
 
     fn title(self) -> &'static str {
         match self {

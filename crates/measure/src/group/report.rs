@@ -6,7 +6,7 @@ use onrush_testkit::testbed::Mode;
 
 use super::slicing::Point;
 use super::{Change, GroupRecord, GroupRun, Load, PLAIN, Run};
-use crate::plot::{Chart, PlotError, Unit, Value};
+use crate::plot::{Chart, Drawing, Unit, Value};
 use crate::stats::to_f64;
 
 /// Everything that is told of a record.
@@ -16,7 +16,7 @@ pub struct Report {
     slices: Vec<(usize, Point, Mean)>,
     verdicts: Vec<Verdict>,
     void: usize,
-    figures: Vec<(String, Chart)>,
+    drawings: Vec<Drawing>,
 }
 
 /// A mean, and how far the true one may be off with a probability of 99.9 %, by Student's t.
@@ -114,9 +114,9 @@ impl Report {
             rows,
             slices: slices.collect(),
             void,
-            figures: Vec::new(),
+            drawings: Vec::new(),
         };
-        report.figures = report.draw(record);
+        report.drawings = report.draw(record);
         report
     }
 
@@ -126,18 +126,14 @@ impl Report {
         !self.verdicts.is_empty() && self.verdicts.iter().all(Verdict::passed)
     }
 
-    /// The figures, each with the name of its file.
-    ///
-    /// # Errors
-    ///
-    /// If one can not be drawn.
-    pub fn figures(&self) -> Result<Vec<(String, String)>, PlotError> {
-        let render = |(name, chart): &(String, Chart)| Ok((name.clone(), chart.render()?));
-        self.figures.iter().map(render).collect()
+    /// A send over the number of members, and where the time of a datagram goes.
+    #[must_use]
+    pub fn drawings(&self) -> &[Drawing] {
+        &self.drawings
     }
 
-    fn draw(&self, record: &GroupRecord) -> Vec<(String, Chart)> {
-        let mut figures = Vec::new();
+    fn draw(&self, record: &GroupRecord) -> Vec<Drawing> {
+        let mut drawings = Vec::new();
         for &mode in &record.settings.modes {
             for &load in &record.settings.loads {
                 let title = format!("A group send of {}, {}", load.told(), mode.name());
@@ -171,13 +167,14 @@ impl Report {
                     }
                 }
                 let name = format!("send-{}x{}-{}.svg", load.packets, load.bytes, mode.name());
-                figures.push((name, chart.source(&record.environment)));
+                drawings.push(Drawing::new(name, chart.source(&record.environment)));
             }
         }
         if let Some(chart) = self.draw_slices() {
-            figures.push(("slices.svg".to_owned(), chart.source(&record.environment)));
+            let chart = chart.source(&record.environment);
+            drawings.push(Drawing::new("slices.svg", chart));
         }
-        figures
+        drawings
     }
 
     fn draw_slices(&self) -> Option<Chart> {

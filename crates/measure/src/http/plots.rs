@@ -2,14 +2,11 @@
 
 use super::report::{Report, Row, load_name, name};
 use super::{HttpRecord, Load};
-use crate::plot::{Chart, PlotError, Unit, Value};
+use crate::plot::{Chart, Drawing, Unit, Value};
 
-/// The pictures that a record gives, each under the name of its file.
-///
-/// # Errors
-///
-/// If one can not be drawn; see [`PlotError`].
-pub fn all(record: &HttpRecord) -> Result<Vec<(&'static str, String)>, PlotError> {
+/// The pictures that a record gives.
+#[must_use]
+pub fn all(record: &HttpRecord) -> Vec<Drawing> {
     let report = Report::of(record);
     let draw =
         |title: &str, loads: &[Load], name_of: &str, unit: Unit, value: fn(&Row) -> Value| {
@@ -25,12 +22,12 @@ pub fn all(record: &HttpRecord) -> Result<Vec<(&'static str, String)>, PlotError
                 };
                 chart = chart.values(name(contestant), loads.iter().map(of));
             }
-            chart.render()
+            chart
         };
     let cost = |row: &Row| Value::from(Some(&row.cpu_ms_a_gb));
     let requests = |row: &Row| Value::from(Some(&row.requests_a_second));
-    Ok(vec![
-        (
+    vec![
+        Drawing::new(
             "cost.svg",
             draw(
                 "Processor time of the server",
@@ -38,9 +35,9 @@ pub fn all(record: &HttpRecord) -> Result<Vec<(&'static str, String)>, PlotError
                 "CPU per GB",
                 Unit::Named("ms"),
                 cost,
-            )?,
+            ),
         ),
-        (
+        Drawing::new(
             "requests.svg",
             draw(
                 "Files of 100 KB from one processor",
@@ -48,7 +45,7 @@ pub fn all(record: &HttpRecord) -> Result<Vec<(&'static str, String)>, PlotError
                 "requests a second",
                 Unit::Count,
                 requests,
-            )?,
+            ),
         ),
-    ])
+    ]
 }

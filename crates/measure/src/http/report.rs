@@ -169,12 +169,14 @@ fn row(record: &HttpRecord, load: Load, contestant: Contestant) -> Option<Row> {
     })
 }
 
-fn cpu_ms_a_gb(run: &Run) -> f64 {
+/// Processor time of the server for 10^9 bytes, in ms.
+pub(crate) fn cpu_ms_a_gb(run: &Run) -> f64 {
     // ns a byte is s a GB.
     float(run.cpu_ns) / float(run.bytes) * 1e3
 }
 
-fn requests_a_second(run: &Run) -> f64 {
+/// Requests answered in a second.
+pub(crate) fn requests_a_second(run: &Run) -> f64 {
     float(run.requests) / float(run.wall_ns) * 1e9
 }
 
@@ -186,7 +188,8 @@ fn float(number: u64) -> f64 {
     number as f64
 }
 
-pub(super) const fn name(contestant: Contestant) -> &'static str {
+/// The name it has in every report.
+pub(crate) const fn name(contestant: Contestant) -> &'static str {
     match contestant {
         Contestant::Onrush => "onrush",
         Contestant::Nginx => "nginx",
@@ -194,7 +197,8 @@ pub(super) const fn name(contestant: Contestant) -> &'static str {
     }
 }
 
-pub(super) const fn load_name(load: Load) -> &'static str {
+/// The name it has in every report.
+pub(crate) const fn load_name(load: Load) -> &'static str {
     match load {
         Load::One => "one large",
         Load::Parallel => "many large",

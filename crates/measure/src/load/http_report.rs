@@ -1,10 +1,10 @@
-//! What a load of downloads says of the server: the figures of a table, the verdict, and a page with the shares.
+//! What a load of downloads says of the server: the figures of a table, the verdict, and the shares.
 
 use onrush_wire::pace::schedule::jain;
 
-use super::http::{HttpRecord, HttpRun, HttpSettings};
-use super::report::{page, start_up, table};
-use crate::plot::{Chart, PlotError, Unit};
+use super::http::{HttpRun, HttpSettings};
+use super::report::start_up;
+use crate::plot::{Chart, Unit};
 use crate::stats::ratio;
 
 /// All that is to be told of a run.
@@ -119,35 +119,17 @@ pub fn http_rows(
     rows
 }
 
-/// A page that holds all of it: the figures, and what each client took.
-///
-/// # Errors
-///
-/// If the picture can not be drawn.
-pub fn http_html(record: &HttpRecord) -> Result<String, PlotError> {
-    let mut body = String::new();
-    for run in &record.runs {
-        let report = HttpReport::of(&record.settings, run);
-        let verdict = if report.passed() {
-            "All that was asked for came.".to_owned()
-        } else {
-            report.missed.join("; ")
-        };
-        let mut shares = bits_a_second(run);
-        shares.sort_by(f64::total_cmp);
-        let points = (1_u32..).zip(&shares);
-        let points = points.map(|(number, &bits)| (f64::from(number), mbit(bits)));
-        let picture = Chart::steps("What each client took, the slowest first")
-            .x("client", Unit::Count)
-            .y("Mbit a second", Unit::Count)
-            .series("clients", points.collect::<Vec<_>>())
-            .source(&record.environment)
-            .render_inline()?;
-        let rows = http_rows(&record.settings, run, &report);
-        body.push_str(&table(&verdict, &picture, &rows));
-    }
-    let heading = format!("{} downloading clients", record.settings.clients);
-    Ok(page(&heading, &body, &record.environment))
+/// What each client took, the slowest first.
+#[must_use]
+pub fn http_chart(run: &HttpRun) -> Chart {
+    let mut shares = bits_a_second(run);
+    shares.sort_by(f64::total_cmp);
+    let points = (1_u32..).zip(&shares);
+    let points = points.map(|(number, &bits)| (f64::from(number), mbit(bits)));
+    Chart::steps("What each client took, the slowest first")
+        .x("client", Unit::Count)
+        .y("Mbit a second", Unit::Count)
+        .series("clients", points.collect::<Vec<_>>())
 }
 
 /// What each client took.
@@ -197,13 +179,11 @@ fn millis(ns: u64) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::super::Usage;
-    use super::super::http::NAME;
     use super::*;
-    use crate::experiment::{Environment, Record};
 
-    fn run() -> HttpRun {
+    pub(crate) fn run() -> HttpRun {
         HttpRun {
             wall_ns: 2_000_000_000,
             requests: 3,
@@ -270,24 +250,5 @@ mod tests {
             assert_eq!(missed.len(), 1, "{missed:?}");
             assert!(missed[0].contains(said), "{missed:?}");
         }
-    }
-
-    #[test]
-    fn a_page_is_whole_and_escapes_what_it_quotes() {
-        let environment = Environment::here("1", "onrush load http://h/<x>");
-        let mut record = Record::new(NAME, environment, settings());
-        record.runs.push(run());
-        let page = http_html(&record).expect("a picture");
-        for said in [
-            "<svg",
-            "http://h/&lt;x&gt;",
-            "2 downloading clients",
-            "</html>",
-        ] {
-            assert!(page.contains(said), "{said}");
-        }
-        assert!(!page.contains("<x>"));
-        record.runs[0].client_bytes.clear();
-        http_html(&record).expect("also without a byte");
     }
 }

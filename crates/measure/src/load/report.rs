@@ -1,13 +1,10 @@
-//! What a load says of the server: the figures of a table, the verdict, and a page with the histogram.
+//! What a load says of the server: the figures of a table, the verdict, and packets by lateness.
 //!
 //! Computed from the record alone, so that it can be told again from its file.
 
-use std::fmt::Write;
-
-use super::{LoadRecord, Run, Settings};
-use crate::experiment::Environment;
+use super::{Run, Settings};
 use crate::histogram::STEP_NS;
-use crate::plot::{Chart, PlotError, Unit};
+use crate::plot::{Chart, Unit};
 use crate::stats::ratio;
 
 /// All that is to be told of a run.
@@ -66,59 +63,6 @@ impl Report {
     pub fn passed(&self) -> bool {
         self.missed.is_empty()
     }
-}
-
-/// A page that holds all of it: the figures, the settings, and packets by lateness.
-///
-/// # Errors
-///
-/// If the histogram can not be drawn.
-pub fn html(record: &LoadRecord) -> Result<String, PlotError> {
-    let mut body = String::new();
-    for run in &record.runs {
-        let report = Report::of(&record.settings, run);
-        let picture = histogram(&record.environment, &record.settings, run)?;
-        let verdict = if report.passed() {
-            "On time, and nothing lost.".to_owned()
-        } else {
-            report.missed.join("; ")
-        };
-        let rows = rows(&record.settings, run, &report);
-        body.push_str(&table(&verdict, &picture, &rows));
-    }
-    let heading = format!("{} viewers", record.settings.clients);
-    Ok(page(&heading, &body, &record.environment))
-}
-
-/// A verdict, a picture (SVG) and a table of names and values, as a part of a page.
-pub(super) fn table(verdict: &str, picture: &str, rows: &[(String, String)]) -> String {
-    let verdict = escaped(verdict);
-    let mut table = format!("<p class=\"verdict\">{verdict}</p>\n{picture}\n<table>\n");
-    for (name, value) in rows {
-        let (name, value) = (escaped(name), escaped(value));
-        writeln!(
-            table,
-            "<tr><th scope=\"row\">{name}</th><td>{value}</td></tr>"
-        )
-        .expect("a string grows");
-    }
-    table.push_str("</table>\n");
-    table
-}
-
-/// A page around such parts.
-pub(super) fn page(heading: &str, body: &str, environment: &Environment) -> String {
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>onrush load</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n\
-         <h1>{}</h1>\n{body}<p class=\"source\">{}<br>{}, Linux {}, {}</p>\n</main>\n</body>\n</html>\n",
-        escaped(heading),
-        escaped(&environment.command),
-        escaped(&environment.cpu),
-        escaped(&environment.kernel),
-        escaped(&environment.date),
-    )
 }
 
 /// The table of a run: names and values, for people.
@@ -230,11 +174,9 @@ pub(super) fn start_up(samples: &[u64]) -> Option<[u64; 3]> {
     Some([last / 2, last * 99 / 100, last].map(|place| sorted[place]))
 }
 
-fn histogram(
-    environment: &Environment,
-    settings: &Settings,
-    run: &Run,
-) -> Result<String, PlotError> {
+/// Packets by lateness, and the budget.
+#[must_use]
+pub fn chart(settings: &Settings, run: &Run) -> Chart {
     let total = run.lateness.total();
     let (mut points, mut end_ns) = (Vec::new(), None);
     for (edge_ns, count) in run.lateness.slots() {
@@ -251,8 +193,6 @@ fn histogram(
         .y("packets", Unit::Percent)
         .series("packets", points)
         .mark_x(millis(settings.lateness_ns_max), "budget")
-        .source(environment)
-        .render_inline()
 }
 
 #[allow(clippy::cast_precision_loss, reason = "for people")]
@@ -268,33 +208,13 @@ fn bits(a_second: f64) -> String {
     }
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-}
-
-const STYLE: &str = "\
-:root{color-scheme:light dark}\
-body{font:16px/1.5 system-ui,sans-serif;margin:0;background:#fff;color:#1a1a1a}\
-main{max-width:60rem;margin:0 auto;padding:1rem}\
-svg{max-width:100%;height:auto}\
-table{border-collapse:collapse;width:100%}\
-th{text-align:left;padding-right:1rem;vertical-align:top;white-space:nowrap}\
-th,td{border-bottom:1px solid #bbb;padding:.3rem .5rem .3rem 0}\
-.source{font-size:.85rem;overflow-wrap:anywhere}\
-.verdict{font-weight:600}\
-@media (prefers-color-scheme:dark){body{background:#121212;color:#e6e6e6}th,td{border-color:#555}}";
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::super::{Arrived, Stream, Usage};
     use super::*;
-    use crate::experiment::Record;
     use crate::histogram::Histogram;
 
-    fn run() -> Run {
+    pub(crate) fn run() -> Run {
         let mut lateness = Histogram::default();
         lateness.count(1_000_000, 999);
         lateness.count(30_000_000, 1);
@@ -367,26 +287,5 @@ mod tests {
             assert_eq!(missed.len(), 1, "{missed:?}");
             assert!(missed[0].contains(said), "{missed:?}");
         }
-    }
-
-    #[test]
-    fn a_page_is_whole_and_escapes_what_it_quotes() {
-        let mut environment = Environment::here("1", "onrush load rtsp://h/<x>");
-        environment.cpu = "a & b".to_owned();
-        let mut record = Record::new(super::super::NAME, environment, settings());
-        record.runs.push(run());
-        let page = html(&record).expect("a picture");
-        for said in [
-            "<svg",
-            "rtsp://h/&lt;x&gt;",
-            "a &amp; b",
-            "budget",
-            "</html>",
-        ] {
-            assert!(page.contains(said), "{said}");
-        }
-        assert!(!page.contains("<x>"));
-        record.runs[0].lateness = Histogram::default();
-        html(&record).expect("also without a packet");
     }
 }

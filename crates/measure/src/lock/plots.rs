@@ -2,14 +2,11 @@
 
 use super::report::cost;
 use super::{LockRecord, Memory, Way};
-use crate::plot::{Chart, PlotError, Unit};
+use crate::plot::{Chart, Drawing, Unit};
 
-/// The pictures that a record gives, each under the name of its file.
-///
-/// # Errors
-///
-/// If one can not be drawn; see [`PlotError`].
-pub fn all(record: &LockRecord) -> Result<Vec<(&'static str, String)>, PlotError> {
+/// The pictures that a record gives.
+#[must_use]
+pub fn all(record: &LockRecord) -> Vec<Drawing> {
     let draw = |title: &str, memories: [Memory; 2]| {
         let mut chart = Chart::lines(title)
             .x("size", Unit::Bytes)
@@ -31,22 +28,22 @@ pub fn all(record: &LockRecord) -> Result<Vec<(&'static str, String)>, PlotError
                 chart = chart.series(&format!("{}: {name}", memory.name()), points);
             }
         }
-        chart.render()
+        chart
     };
-    Ok(vec![
-        (
+    vec![
+        Drawing::new(
             "figure-7.svg",
             draw(
                 "Registering SysV memory, with and without mlock (figure 7)",
                 [Memory::SysvFirst, Memory::SysvAgain],
-            )?,
+            ),
         ),
-        (
+        Drawing::new(
             "figure-8.svg",
             draw(
                 "Registering private memory, with and without mlock (figure 8)",
                 [Memory::PrivateFirst, Memory::PrivateAgain],
-            )?,
+            ),
         ),
-    ])
+    ]
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use onrush_sys::path::catalogue::{Family, Name};
 
 use super::{MTU_PACKET_BYTES, PathsRecord, Road, Run, Sample};
-use crate::plot::{Chart, PlotError, Unit};
+use crate::plot::{Chart, Drawing, Unit};
 use crate::stats::{Summary, ratio};
 
 /// All that is to be told.
@@ -48,15 +48,6 @@ struct Verdict {
     /// Whose claim.
     by: &'static str,
     part: Option<Summary>,
-}
-
-/// A picture, and the file it goes to.
-#[derive(Clone, Debug)]
-pub struct Figure {
-    /// The file's name.
-    pub file: String,
-    /// The picture.
-    pub chart: Chart,
 }
 
 /// What must hold: which path takes at most which part of which other's time, where, and who says so.
@@ -293,17 +284,14 @@ fn table(f: &mut fmt::Formatter<'_>, road: Road, is_cold: bool, rows: &[&Row]) -
 }
 
 /// The paper's figures 2 to 5, and one of the modern paths.
-///
-/// # Errors
-///
-/// If a figure has something that can not be drawn.
-pub fn figures(record: &PathsRecord) -> Result<Vec<Figure>, PlotError> {
+#[must_use]
+pub fn drawings(record: &PathsRecord) -> Vec<Drawing> {
     let family = |wanted: Family| {
         Name::ALL
             .into_iter()
             .filter(move |n| n.facts().family == wanted)
     };
-    let mut figures = Vec::new();
+    let mut drawings = Vec::new();
     for &road in &record.settings.roads {
         let mut add = |number: &str, title: &str, names: Vec<Name>, base: Option<Name>| {
             let title = match number {
@@ -312,7 +300,7 @@ pub fn figures(record: &PathsRecord) -> Result<Vec<Figure>, PlotError> {
             };
             let chart = figure(record, road, &title, &names, base);
             let file = format!("figure-{number}-{}.svg", road.name());
-            figures.extend(chart.map(|chart| Figure { file, chart }));
+            drawings.extend(chart.map(|chart| Drawing { file, chart }));
         };
         if road == Road::Tcp {
             add(
@@ -363,9 +351,8 @@ pub fn figures(record: &PathsRecord) -> Result<Vec<Figure>, PlotError> {
         .log_y(10)
         .series("memcpy", copies)
         .source(&record.environment);
-    let file = "figure-2.svg".to_owned();
-    figures.push(Figure { file, chart });
-    Ok(figures)
+    drawings.push(Drawing::new("figure-2.svg", chart));
+    drawings
 }
 
 /// Processor time over packet size of these paths, or their part of `base`'s.

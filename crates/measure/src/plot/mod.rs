@@ -54,6 +54,15 @@ pub struct Chart {
     source: Vec<String>,
 }
 
+/// A chart, and the file it goes to.
+#[derive(Clone, Debug)]
+pub struct Drawing {
+    /// The file's name, without a folder.
+    pub file: String,
+    /// The chart.
+    pub chart: Chart,
+}
+
 /// A value, perhaps unknown, perhaps with the interval that it is believed to lie in.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Value {
@@ -432,6 +441,17 @@ impl Chart {
 #[must_use]
 pub fn styles() -> String {
     style::sheet()
+}
+
+impl Drawing {
+    /// A chart that goes to such a file.
+    #[must_use]
+    pub fn new(file: impl Into<String>, chart: Chart) -> Self {
+        Self {
+            file: file.into(),
+            chart,
+        }
+    }
 }
 
 impl Value {

@@ -7,6 +7,7 @@
 mod known;
 mod page;
 mod primitives;
+mod viewers;
 
 use std::fs;
 use std::io;

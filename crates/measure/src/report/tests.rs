@@ -170,6 +170,122 @@ fn a_folder_has_so_many_files_and_no_more() {
     assert!(of_folder(deep.path()).is_ok());
 }
 
+/// Every record in the tree is of an experiment that is known: it is told as such, and all of it but a verdict can be
+/// compared with another of its kind.
+#[test]
+fn every_published_record_is_told_and_can_be_compared() {
+    let mut files = Vec::new();
+    collect(&results(), &results(), DEPTH_MAX, &mut files).unwrap();
+    let mut seen = 0;
+    for file in files
+        .iter()
+        .filter(|file| file.extension().unwrap() == "json")
+    {
+        let Ok(record) = AnyRecord::read_any(file) else {
+            continue;
+        };
+        seen += 1;
+        let name = file.display();
+        let figures = figures::of(&record);
+        let blocks = known::blocks(&record, &figures);
+        let is_unknown =
+            |block: &Block| matches!(block, Block::Text(text) if text.contains(" runs with "));
+        assert!(!blocks.iter().any(is_unknown), "{name}");
+        assert!(
+            !known::title(&record.experiment).starts_with("Experiment"),
+            "{name}"
+        );
+        let drawn = |block: &Block| matches!(block, Block::Warning(text) if text.contains("drawn"));
+        assert!(!blocks.iter().any(drawn), "{name}");
+        let is_verdict = record.experiment == crate::lock::reliability::NAME;
+        assert_eq!(figures.is_empty(), is_verdict, "{name}");
+        // A name says what was measured and nothing that was found, or no other record would have it.
+        for word in [
+            "arrived",
+            "involuntary",
+            "received_packets",
+            "sends_zero_copy",
+        ] {
+            assert!(
+                !figures.iter().any(|figure| figure.name.contains(word)),
+                "{name}: {word}"
+            );
+        }
+    }
+    assert!(seen > 30, "{seen}");
+}
+
+#[test]
+fn a_chart_that_can_not_be_drawn_costs_no_other() {
+    use crate::plot::{Chart, Drawing, Unit};
+    let chart = |x: f64| {
+        Chart::lines("Lines")
+            .y("time", Unit::Nanoseconds)
+            .series("s", [(1.0, 1.0), (x, 2.0)])
+    };
+    let drawings = [f64::NAN, 2.0].map(|x| Drawing::new("x.svg", chart(x)));
+    let blocks = known::charts(drawings);
+    assert!(
+        matches!(&blocks[0], Block::Warning(why) if why.starts_with("Lines: ")),
+        "{blocks:?}"
+    );
+    assert!(matches!(&blocks[1], Block::Chart(_)));
+}
+
+#[test]
+fn a_load_is_told_with_its_histogram_and_what_it_quotes_is_escaped() {
+    use crate::load::{self, Settings};
+    let environment = crate::experiment::Environment::here("1", "onrush load rtsp://h/<x>");
+    let settings = Settings::new(vec!["rtsp://h/<x>".to_owned()], 2);
+    let mut record = crate::experiment::Record::new(load::NAME, environment, settings);
+    record.runs.push(load::report::tests::run());
+    let page = |record: &load::LoadRecord| {
+        of_record("2 viewers", &record.any().unwrap())
+            .render()
+            .unwrap()
+    };
+    let text = page(&record);
+    for said in [
+        "<svg",
+        "rtsp://h/&lt;x&gt;",
+        "2 viewers",
+        "budget",
+        "kept: ",
+        "load generator",
+    ] {
+        assert!(text.contains(said), "{said}");
+    }
+    assert!(!text.contains("<x>"));
+    record.runs[0].lateness = crate::histogram::Histogram::default();
+    record.runs[0].watching = 1;
+    assert!(page(&record).contains("MISSED: "), "also without a packet");
+}
+
+#[test]
+fn a_load_of_downloads_is_told_with_its_shares() {
+    use crate::load::http::{self, HttpSettings};
+    let environment = crate::experiment::Environment::here("1", "onrush load http://h/<x>");
+    let settings = HttpSettings::new(vec!["http://h/<x>".to_owned()], 2);
+    let mut record = crate::experiment::Record::new(http::NAME, environment, settings);
+    record.runs.push(crate::load::http_report::tests::run());
+    let page = |record: &http::HttpRecord| {
+        of_record("2 clients", &record.any().unwrap())
+            .render()
+            .unwrap()
+    };
+    let text = page(&record);
+    for said in [
+        "<svg",
+        "http://h/&lt;x&gt;",
+        "What each client took",
+        "evenness",
+    ] {
+        assert!(text.contains(said), "{said}");
+    }
+    record.runs[0].client_bytes.clear();
+    page(&record);
+}
+
 #[test]
 fn a_measurement_shows_its_rows_curves_and_what_is_missing() {
     use crate::primitives::{

@@ -1,18 +1,12 @@
-//! What any record measured, as figures with names: for tables, and to compare two records.
-//!
-//! Records that are known tell their figures themselves. Of others it is read from the names of their fields:
-//! text, flags and the few different values of a count say what was measured, a field in ns or of a rate is
-//! what was found. Runs that are void have no figures.
+//! What fields are called says what is in them: text, flags and the few different values of a count tell what was
+//! measured, a field in ns or of a rate is what was found.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use crate::experiment::AnyRecord;
+use super::{Better, Figure};
 use crate::plot::Unit;
-use crate::primitives::{self, Entry, MeasureRecord};
-use crate::serve::{self, ServeRecord};
-use crate::stats::ratio;
 
 /// Fields that number runs and do not describe them.
 const NUMBERS: [&str; 7] = [
@@ -22,94 +16,8 @@ const NUMBERS: [&str; 7] = [
 /// A count with more different values than this describes no run, it is a result.
 const VALUES_MAX: usize = 64;
 
-/// One thing that was measured, often.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Figure {
-    /// What it is; the same in every record of the experiment.
-    pub name: String,
-    /// In what.
-    pub unit: Unit,
-    /// Which direction is good.
-    pub better: Better,
-    /// In the order taken.
-    pub samples: Vec<f64>,
-}
-
-/// Which direction is good.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Better {
-    /// Costs.
-    Less,
-    /// Rates.
-    More,
-    /// Neither.
-    Neither,
-}
-
-/// All figures of a record, by name.
-#[must_use]
-pub fn of(record: &AnyRecord) -> Vec<Figure> {
-    let known = match record.experiment.as_str() {
-        serve::NAME => record.typed().ok().map(|record| of_serve(&record)),
-        primitives::NAME => record.typed().ok().map(|record| of_primitives(&record)),
-        _ => None,
-    };
-    known.unwrap_or_else(|| of_fields(&record.runs))
-}
-
-/// What a packet cost each contestant.
-fn of_serve(record: &ServeRecord) -> Vec<Figure> {
-    let mut figures = BTreeMap::<String, Vec<f64>>::new();
-    for run in record.runs.iter().filter(|run| run.void.is_empty()) {
-        let packets = run.interval.counts.packets;
-        if packets == 0 {
-            continue;
-        }
-        let name = format!("{}, {}", run.mode.name(), run.contestant);
-        let mut add = |what: &str, ns: u64| {
-            let samples = figures.entry(format!("{name}: {what}")).or_default();
-            samples.push(ratio(ns, packets));
-        };
-        add("CPU per packet", run.interval.cpu_ns);
-        add("core's time per packet", run.interval.core_busy_ns);
-    }
-    let figure = |(name, samples)| Figure {
-        name,
-        unit: Unit::Nanoseconds,
-        better: Better::Less,
-        samples,
-    };
-    figures.into_iter().map(figure).collect()
-}
-
-/// The rows of the table, a sample a round: what was taken in one round was disturbed by the same.
-fn of_primitives(record: &MeasureRecord) -> Vec<Figure> {
-    let figure = |entry: &Entry| {
-        let Entry::Row(row) = entry else {
-            return None;
-        };
-        let unit = match row.unit {
-            primitives::Unit::Ns => Unit::Nanoseconds,
-            primitives::Unit::Bytes => Unit::Bytes,
-            primitives::Unit::BytesPerSecond => Unit::BytesPerSecond,
-            primitives::Unit::Hertz | primitives::Unit::One => Unit::Count,
-        };
-        let better = match row.better {
-            primitives::Better::Less => Better::Less,
-            primitives::Better::More => Better::More,
-            primitives::Better::Neither => Better::Neither,
-        };
-        row.void.is_none().then(|| Figure {
-            name: row.operation.clone(),
-            unit,
-            better,
-            samples: row.measured.medians(),
-        })
-    };
-    record.runs.iter().filter_map(figure).collect()
-}
-
-fn of_fields(runs: &[Value]) -> Vec<Figure> {
+/// The figures of any runs.
+pub(super) fn of(runs: &[Value]) -> Vec<Figure> {
     let runs: Vec<_> = runs
         .iter()
         .filter_map(Value::as_object)
@@ -210,7 +118,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::experiment::{Environment, Record};
+    use crate::experiment::{AnyRecord, Environment, Record};
+    use crate::figures;
 
     fn record(runs: Vec<Value>) -> AnyRecord {
         let mut record = Record::new("x", Environment::here("1", "c"), Value::Null);
@@ -230,7 +139,7 @@ mod tests {
                 runs.push(run("ring", bytes, repeat, f64::from(repeat)));
             }
         }
-        let figures = of(&record(runs));
+        let figures = figures::of(&record(runs));
         let names: Vec<_> = figures.iter().map(|figure| figure.name.as_str()).collect();
         assert_eq!(names.len(), 6, "{names:?}");
         assert_eq!(names[0], "bytes 4096, ring: inner.cpu_ns");
@@ -256,13 +165,13 @@ mod tests {
             run(json!("why")),
             run(json!(null)),
         ];
-        let figures = of(&record(runs));
+        let figures = figures::of(&record(runs));
         assert_eq!(figures.len(), 1);
         assert_eq!(
             (figures[0].name.as_str(), figures[0].samples.len()),
             ("a: x_ns", 2)
         );
-        assert_eq!(of(&record(vec![Value::Null, json!(3)])), []);
+        assert_eq!(figures::of(&record(vec![Value::Null, json!(3)])), []);
     }
 
     #[test]
