@@ -170,7 +170,9 @@ fn section(file: &Path, record: &AnyRecord) -> Section {
     };
     let figures = figures::of(record);
     let mut blocks = known::blocks(record, &figures);
-    blocks.push(all_figures(&figures));
+    if !figures.is_empty() {
+        blocks.push(all_figures(&figures));
+    }
     let settings = serde_json::to_string_pretty(&record.settings).unwrap_or_default();
     let settings = vec![Block::Terminal(settings)];
     blocks.push(Block::Folded("Settings".to_owned(), settings));
