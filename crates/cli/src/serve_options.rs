@@ -354,6 +354,18 @@ mod tests {
     }
 
     #[test]
+    fn a_phase_is_what_streams_begin_in() {
+        for phase in Phase::ALL {
+            assert_eq!(serve(&["--phase", phase.as_str()]).unwrap().phase, phase);
+        }
+        assert!(
+            serve(&["--phase", "in-a-row"])
+                .unwrap_err()
+                .contains("spread")
+        );
+    }
+
+    #[test]
     fn without_options_the_settings_are_the_defaults() {
         let ours = serve(&[]).unwrap();
         let mut default = Config::default();

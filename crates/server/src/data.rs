@@ -258,6 +258,17 @@ mod tests {
     }
 
     #[test]
+    fn engines_run_as_they_are_told_to() {
+        for phase in crate::engine::phase::Phase::ALL {
+            let config = Config {
+                phase,
+                ..Config::default()
+            };
+            assert_eq!(engine_config(&config).phase, phase);
+        }
+    }
+
+    #[test]
     fn a_cache_that_can_not_be_locked_is_no_larger_than_its_limit() {
         let most = UNLOCKED_BYTES_MAX;
         assert_eq!(unlocked(most, usize::MAX), most);

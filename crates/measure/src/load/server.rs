@@ -146,8 +146,15 @@ mod tests {
     #[test]
     fn mappings_are_told_apart() {
         let mapping = |head: &str, rss: u64, flags: &str| {
+            // Reserved huge pages are not in Rss: proc_pid_smaps(5).
+            let huge = if flags.contains("ht") {
+                [2048, 4096]
+            } else {
+                [0, 0]
+            };
             format!(
-                "{head}\nSize: 99 kB\nRss: {rss} kB\nPss: 1 kB\nShared_Hugetlb: 0 kB\nPrivate_Hugetlb: 0 kB\nVmFlags: {flags}\n"
+                "{head}\nSize: 99 kB\nRss: {rss} kB\nPss: 1 kB\nShared_Hugetlb: {} kB\nPrivate_Hugetlb: {} kB\nVmFlags: {flags}\n",
+                huge[0], huge[1]
             )
         };
         let smaps = [
@@ -156,13 +163,19 @@ mod tests {
             mapping("58-59 rw-p 00000000 00:00 0 ", 400, "rd wr hg"),
             mapping("59-60 rw-p 00000000 00:00 0 ", 800, "rd wr lo"),
             mapping("60-61 r-xp 00000000 fe:00 1234    /usr/bin/a b", 5, "rd ex"),
+            mapping("61-62 rw-p 00000000 00:00 0    [anon:pool]", 40, "rd wr mr"),
+            mapping(
+                "62-63 rw-s 00000000 00:0f 99   /anon_hugepage",
+                0,
+                "rd wr ht",
+            ),
         ];
         let memory = parse_smaps(&smaps.concat());
         let expected = Memory {
-            resident_bytes: 1235 << 10,
-            proportional_bytes: 5 << 10,
-            arena_bytes: 1200 << 10,
-            heap_bytes: 30 << 10,
+            resident_bytes: (1275 + 6144) << 10,
+            proportional_bytes: 7 << 10,
+            arena_bytes: (1200 + 6144) << 10,
+            heap_bytes: 70 << 10,
             ..Memory::default()
         };
         assert_eq!(memory, expected);

@@ -131,6 +131,31 @@ fn a_file_arrives_whole_on_every_path_and_leaves_nothing_behind() {
     }
 }
 
+#[test]
+fn streams_begin_in_the_tick_that_their_phase_says() {
+    let test = TestSource::lasting(500);
+    for (phase, slots) in [
+        (Phase::Aligned, [0, 0, 0, 0]),
+        (Phase::Spread, [0, 1, 2, 3]),
+    ] {
+        let rig = rig(EngineConfig { phase, ..config() });
+        let tick_ns = signed(worker::tick_ns(&config()));
+        let playing = [0, 1, 2, 3].map(|_| {
+            let (stream, receiver) = rig.open(&test);
+            stream.play(0, None, Duration::ZERO).expect("played");
+            (stream, receiver)
+        });
+        let begun = playing.each_ref().map(|(stream, _)| {
+            wait_until("it plays", || stream.shared.is_taken());
+            let first_ns = signed(test.source.plan().due_ns(0));
+            let start_ns = stream.shared.epoch_ns.load(Ordering::Relaxed) + first_ns;
+            assert_eq!(start_ns % tick_ns, 0, "{phase}");
+            start_ns / tick_ns % 4
+        });
+        assert_eq!(begun, slots, "{phase}");
+    }
+}
+
 /// As `prepare` says: one chunk is held for it, and a reader that gets no second one only pauses.
 #[test]
 fn a_cache_of_one_chunk_loses_nothing() {
