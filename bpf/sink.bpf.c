@@ -32,6 +32,7 @@ const volatile __u32 PORT_COUNT = 0;
 const volatile __u32 VERDICT = TC_ACT_SHOT;
 const volatile __u32 LOOK_EVERY = 1; /* socket buffers of a port */
 const volatile __u32 BY_CLOCK = 0; /* timestamps are CLOCK_MONOTONIC's: lateness needs no first packet */
+const volatile __u64 BURST_GAP_NS = 0; /* what follows within this is one burst; 0: nobody asks */
 
 // One destination port. Mirrored by `PortState` in crates/testkit/src/sink.rs.
 struct port_state {
@@ -54,7 +55,9 @@ struct port_state {
 	__s64 lateness_ns_min;
 	__s64 lateness_ns_max;
 	__u32 timestamp_first;
-	__u32 pad;
+	__u32 burst_packets; /* of the burst that goes on */
+	__u64 burst_packets_max;
+	__u64 burst_ns_last;
 };
 
 struct {
@@ -157,6 +160,18 @@ static __always_inline __s64 follow(struct port_state *port, const struct rtp *r
 	return lateness_ns;
 }
 
+// Counts what came together, in however many socket buffers. Called with the port's lock held.
+static __always_inline void follow_burst(struct port_state *port, __u32 packets, __u64 now_ns)
+{
+	// Signed: two CPUs may have read the clock in one order and come here in the other.
+	if ((__s64)(now_ns - port->burst_ns_last) > (__s64)BURST_GAP_NS)
+		port->burst_packets = 0;
+	port->burst_ns_last = now_ns;
+	port->burst_packets += packets;
+	if (port->burst_packets > port->burst_packets_max)
+		port->burst_packets_max = port->burst_packets;
+}
+
 static __always_inline __u32 lateness_slot(__s64 lateness_ns)
 {
 	__s64 above_ns = lateness_ns + LATENESS_FLOOR_NS;
@@ -196,7 +211,7 @@ int sink(struct __sk_buff *skb)
 	__u32 bytes = skb->len - payload;
 	// Read without the lock: should two CPUs race here, a look comes too often or too late by one.
 	_Bool looks = port->looks_in == 0;
-	__u64 now_ns = looks ? bpf_ktime_get_ns() : 0;
+	__u64 now_ns = looks || BURST_GAP_NS ? bpf_ktime_get_ns() : 0;
 	struct rtp rtp;
 	// RTCP shares the ports' range: its packet types are 192 to 223 (RFC 5761, section 4).
 	_Bool is_rtp = looks &&
@@ -217,6 +232,8 @@ int sink(struct __sk_buff *skb)
 	port->trains += packets > 1;
 	if (packets > port->train_packets_max)
 		port->train_packets_max = packets;
+	if (BURST_GAP_NS)
+		follow_burst(port, packets, now_ns);
 	if (is_rtp)
 		lateness_ns = follow(port, &rtp, packets, now_ns);
 	if (!looks) {

@@ -50,11 +50,13 @@ pub(crate) struct Capacity {
     #[arg(long, hide_short_help = true, value_name = "PHASE", default_values_t = [Phase::default()])]
     phase: Vec<Phase>,
 
-    /// Let viewers in as serve does with this --load-max, in percent; others get 453
+    /// Let viewers in as serve does with this --load-max, in percent; others get 453. No search: --first
+    /// viewers come, and those who are let in shall be on time
     #[arg(long, hide_short_help = true, value_name = "PERCENT")]
     load_max: Option<u32>,
 
-    /// Stop our server (SIGSTOP) for so long in the middle of each run
+    /// Stop the server (SIGSTOP) for so long while they watch. No search: --first viewers come, and nothing
+    /// shall be lost, no stream send more than two bursts together, and the log tell of it
     #[arg(long, hide_short_help = true, value_name = "TIME")]
     stall: Option<Time>,
 
@@ -67,7 +69,7 @@ pub(crate) struct Capacity {
     #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1)]
     rounds: u32,
 
-    /// One film, so many by Zipf's law (zipf:N), or so many alike (even:N)
+    /// One film, so many by Zipf's law (zipf:N), or so many dealt out in turn (even:N)
     #[arg(long, value_name = "FILES", default_value = "one", value_parser = file_set)]
     files: FileSet,
 
@@ -154,6 +156,9 @@ impl Capacity {
                 .collect(),
             ..Settings::default()
         };
+        if settings.is_trial() {
+            settings.clients_max = settings.clients_first;
+        }
         if self.peers_only {
             settings.bursts_ns.clear();
         }
@@ -192,10 +197,12 @@ fn measure(settings: &Settings) -> anyhow::Result<CapacityRecord> {
 fn print(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
     head_with(&record.environment, "", out)?;
     writeln!(out)?;
+    let is_trial = record.settings.is_trial();
+    let holds = if is_trial { "served" } else { "holds" };
     writeln!(
         out,
         "{:<34} {:>6} {:>8} {:>8} {:>6} {:>6} {:>6} {:>6} {:>7}",
-        "server", "holds", "server", "of it", "ns a", "core", "others", "memory", "late by"
+        "server", holds, "server", "of it", "ns a", "core", "others", "memory", "late by"
     )?;
     writeln!(
         out,
@@ -212,7 +219,11 @@ fn print(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
             out,
             "{:<34} {:>6} {:>6.1} % {:>6.1} % {:>6.0} {:>4.0} % {:>4.0} % {:>6} {:>7.1}",
             row.name(),
-            held.clients,
+            if is_trial {
+                held.load.watching
+            } else {
+                held.clients
+            },
             cost.server_cores * 100.0,
             cost.send_cores * 100.0,
             cost.packet_ns,
@@ -228,6 +239,7 @@ fn print(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
         print_rounds(record, out)?;
     }
     print_arrivals(record, out)?;
+    print_disk(record, out)?;
     print_events(record, out)?;
     for row in record.rows() {
         if let Some(missed) = row.missed {
@@ -267,17 +279,36 @@ fn print_arrivals(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Resul
     Ok(())
 }
 
+/// What the disk gave for what was sent, where it had to. Of records from before this was counted nothing is said.
+fn print_disk(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
+    for run in &record.runs {
+        let (read, sent) = (record.disk_bytes_a_second(run), record.bytes_a_second(run));
+        if read >= 1e6 {
+            writeln!(
+                out,
+                "{} watched: {:.0} MB/s were read from the disk for {:.0} MB/s sent; building took {:.1} % of a processor",
+                run.clients,
+                read / 1e6,
+                sent / 1e6,
+                record.build_cores(run) * 100.0,
+            )?;
+        }
+    }
+    Ok(())
+}
+
 /// What happened in runs where more came than were let in, or the server was stopped.
 fn print_events(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
     let settings = &record.settings;
-    if settings.load_max_percent.is_none() && settings.stall_ns == 0 {
+    if !settings.is_trial() {
         return Ok(());
     }
     for run in &record.runs {
         let (load, report) = (&run.load, capacity::report::seen(record, run));
         writeln!(
             out,
-            "\n{} came, {} watched at the end; {:.3} % of their packets were late, {} lost; at most {} packets at once",
+            "\n{} came, {} watched at the end; {:.3} % of their packets were late, {} lost; at most {} packets of a stream \
+             together",
             run.clients,
             load.watching,
             report.late_part * 100.0,

@@ -281,6 +281,7 @@ impl Load {
                 Some(device) => Receive::Sink {
                     device: device.clone(),
                     look_every: 1,
+                    bursts: true,
                 },
             },
             port_first: self.ports,

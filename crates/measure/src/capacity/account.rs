@@ -19,6 +19,9 @@ pub struct Account {
     pub other_cores_busy_ns: u64,
     /// Processor time of the server's threads, in ns, by their names; those that differ in a number are one.
     pub threads: BTreeMap<String, u64>,
+    /// Bytes that the server had read from disks, past or into the page cache.
+    #[serde(default)]
+    pub disk_bytes: u64,
 }
 
 /// What there was to be read at a moment.
@@ -27,6 +30,7 @@ pub(super) struct Moment {
     at_ns: u64,
     cores: Vec<CoreTimes>,
     threads: BTreeMap<String, u64>,
+    disk_bytes: u64,
 }
 
 impl Moment {
@@ -36,6 +40,7 @@ impl Moment {
             at_ns: monotonic_ns(),
             cores: machine::core_times(),
             threads: threads_of(server),
+            disk_bytes: disk_bytes_of(server),
         }
     }
 }
@@ -58,6 +63,7 @@ impl Account {
             core_busy_ns: busy(core),
             other_cores_busy_ns: others.map(busy).sum(),
             threads: to.threads.iter().map(spent).collect(),
+            disk_bytes: to.disk_bytes.saturating_sub(from.disk_bytes),
         }
     }
 
@@ -98,13 +104,49 @@ fn threads_of(process: u32) -> BTreeMap<String, u64> {
     threads
 }
 
+/// Bytes that `process` has had read from disks so far: proc(5), `read_bytes` of `io`. What a page cache gave is not
+/// among them.
+fn disk_bytes_of(process: u32) -> u64 {
+    let io = fs::read_to_string(format!("/proc/{process}/io")).unwrap_or_default();
+    let mut lines = io.lines();
+    let bytes = lines.find_map(|line| line.strip_prefix("read_bytes: "));
+    bytes.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::thread;
 
     use onrush_sys::clock::thread_cpu_ns;
+    use onrush_sys::fs::advise_done;
+    use onrush_testkit::skip;
 
     use super::*;
+
+    const BYTES: usize = 4 << 20;
+
+    #[test]
+    fn what_came_from_a_disk_is_told_and_what_was_in_memory_is_not() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&[7; BYTES]).unwrap();
+        file.as_file().sync_all().unwrap();
+        let me = std::process::id();
+        let read_in = || {
+            let before = Moment::now(me);
+            assert_eq!(fs::read(file.path()).unwrap().len(), BYTES);
+            Account::between(&before, &Moment::now(me), 0).disk_bytes
+        };
+        let in_memory = read_in();
+        advise_done(file.as_file(), 0, BYTES as u64);
+        let from_disk = read_in();
+        if from_disk == 0 {
+            return skip::record("needs a disk below the temporary directory");
+        }
+        // Other tests may read meanwhile, but not as much.
+        assert!(from_disk >= BYTES as u64, "{from_disk}");
+        assert!(in_memory < BYTES as u64, "{in_memory}");
+    }
 
     #[test]
     fn time_is_told_by_what_threads_do() {

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use onrush_sys::fs::advise_done;
 use onrush_wire::media::{TS_PACKET_BYTES, synth};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -36,7 +37,7 @@ pub enum FileSet {
         /// How many.
         files: u32,
     },
-    /// So many, all asked for alike: with as many as viewers nearly everyone has one of his own.
+    /// So many, dealt out in turn: with as many as viewers everyone has one of his own.
     Even {
         /// How many.
         files: u32,
@@ -89,6 +90,15 @@ impl Films {
         // What is read past the page cache must not first be written from there.
         rustix::fs::sync();
         Ok(films)
+    }
+
+    /// Has the page cache forget them, so that whoever reads them next reads from the disk.
+    pub(super) fn forget(&self) -> io::Result<()> {
+        for name in self.names() {
+            let film = fs::File::open(self.folder().join(name))?;
+            advise_done(&film, 0, self.bytes);
+        }
+        Ok(())
     }
 
     pub(super) fn folder(&self) -> &Path {

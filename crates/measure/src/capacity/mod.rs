@@ -9,6 +9,7 @@ pub mod account;
 mod files;
 pub mod report;
 pub mod soak;
+mod trial;
 
 use std::cell::RefCell;
 use std::fs;
@@ -54,9 +55,6 @@ const LOOK_EVERY: u16 = 13;
 const ARRIVALS_PER_SECOND: u32 = 1000;
 const ARRIVALS_PER_SECOND_MAX: u32 = 20_000;
 
-/// What a viewer says who was not let in.
-const REFUSAL: &str = "SETUP was answered 453 Not Enough Bandwidth";
-
 /// Rounds at the most.
 const ROUNDS_MAX: u32 = 100;
 
@@ -93,13 +91,13 @@ pub struct Settings {
     /// A packet later than this is late; of 1000 one may be.
     pub lateness_ns_max: i64,
     /// How busy our server's processor may be with those whom it lets in, in percent; more get 453, which counts as held
-    /// then. `None`: it lets all in.
+    /// then. Nothing is searched. `None`: it lets all in.
     #[serde(default)]
     pub load_max_percent: Option<u32>,
     /// Viewers that come in a second, each with a connection of his own.
     #[serde(default = "arrivals_per_second")]
     pub arrivals_per_second: u32,
-    /// For so long our server is stopped (SIGSTOP) in the middle of each run; 0: not.
+    /// For so long the server is stopped (SIGSTOP) in the middle of the run, and nothing is searched; 0: not.
     #[serde(default)]
     pub stall_ns: u64,
     /// Other servers.
@@ -299,7 +297,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         Ok(())
     }
 
-    /// Doubles, then bisects.
+    /// Doubles, then bisects; or tries the first number alone.
     fn search(&mut self, candidate: &Candidate) -> Result<(), CapacityError> {
         let (mut held, mut missed) = (0, None);
         while let Some(clients) = next_number(self.settings, held, missed) {
@@ -316,29 +314,20 @@ impl<P: FnMut(Progress)> Search<'_, P> {
                 missed = Some(clients);
             }
             self.runs.push(run);
+            if self.settings.is_trial() {
+                break;
+            }
         }
         Ok(())
     }
 
     fn run(&self, candidate: &Candidate, clients: u32) -> Result<Run, CapacityError> {
+        if self.settings.files != FileSet::One {
+            let forgotten = self.films.forget();
+            forgotten.map_err(system("drop the films from the page cache"))?;
+        }
         let (mut server, urls) = self.start(candidate)?;
-        let load = load::Settings {
-            zipf: if matches!(self.settings.files, FileSet::Zipf { .. }) {
-                1.0
-            } else {
-                0.0
-            },
-            ramp_ns: self.settings.ramp_ns(clients),
-            time_ns: self.settings.time_ns,
-            receive: Receive::Sink {
-                device: RCV_DEVICE.to_owned(),
-                look_every: LOOK_EVERY,
-            },
-            lateness_ns_max: self.settings.lateness_ns_max,
-            pid: Some(server.id()),
-            seed: self.settings.seed,
-            ..load::Settings::new(urls, clients)
-        };
+        let load = self.settings.load(urls, clients, server.id());
         let moments = Rc::<RefCell<Vec<(u64, Moment)>>>::default();
         let (kept, process) = (Rc::clone(&moments), server.id());
         let look = move |progress: load::Progress| {
@@ -357,10 +346,12 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         // A peer that does not stop when it is asked to is killed when dropped.
         drop(server.interrupt(STOP_TIME_MAX));
         let mut seen = seen?;
-        let missed = self.missed(LoadReport::of(&load, &seen).missed);
         let said = server.log();
         let trouble = said.lines().filter(|line| line.contains("WARN"));
-        let trouble = trouble.map(str::to_owned).collect();
+        let trouble: Vec<_> = trouble.map(str::to_owned).collect();
+        let missed = LoadReport::of(&load, &seen).missed;
+        let log = candidate.peer.is_none().then_some(&trouble[..]);
+        let missed = self.settings.judge(missed, candidate.burst_ns, &seen, log);
         seen.streams.clear();
         seen.start_up_ns.sort_unstable();
         let total_ns = load.ramp_ns + load.time_ns;
@@ -380,15 +371,6 @@ impl<P: FnMut(Progress)> Search<'_, P> {
             trouble,
             missed,
         })
-    }
-
-    /// What counts as missed. Whoever was too much was told so: that is what is asked for, if it is.
-    fn missed(&self, mut missed: Vec<String>) -> Vec<String> {
-        let is_refusal = |missed: &String| {
-            missed.ends_with(REFUSAL) || missed.ends_with("viewers watched at the end")
-        };
-        missed.retain(|missed| self.settings.load_max_percent.is_none() || !is_refusal(missed));
-        missed
     }
 
     fn start(&self, candidate: &Candidate) -> Result<(Process, Vec<String>), CapacityError> {
@@ -514,6 +496,31 @@ impl Settings {
     /// How long `clients` viewers take to come.
     fn ramp_ns(&self, clients: u32) -> u64 {
         u64::from(clients) * 1_000_000_000 / u64::from(self.arrivals_per_second.max(1))
+    }
+
+    /// What `clients` viewers of those URLs do, whom the process `server` serves.
+    fn load(&self, urls: Vec<String>, clients: u32, server: u32) -> load::Settings {
+        let settings = load::Settings::new(urls, clients);
+        load::Settings {
+            in_turn: matches!(self.files, FileSet::Even { .. }),
+            ramp_ns: self.ramp_ns(clients),
+            time_ns: self.time_ns,
+            receive: Receive::Sink {
+                device: RCV_DEVICE.to_owned(),
+                look_every: LOOK_EVERY,
+                bursts: self.is_trial(),
+            },
+            lateness_ns_max: self.lateness_ns_max,
+            // Who was stopped is late.
+            late_part_max: if self.stall_ns > 0 {
+                1.0
+            } else {
+                settings.late_part_max
+            },
+            pid: Some(server),
+            seed: self.seed,
+            ..settings
+        }
     }
 
     /// Refuses what can not be measured, in words with the bound.

@@ -99,6 +99,24 @@ impl CapacityRecord {
         }
     }
 
+    /// Bytes that the server had read from disks in a second, while all watched.
+    #[must_use]
+    pub fn disk_bytes_a_second(&self, run: &Run) -> f64 {
+        ratio(run.account.disk_bytes, run.account.wall_ns) * 1e9
+    }
+
+    /// Bytes of RTP that arrived in a second, while all watched.
+    #[must_use]
+    pub fn bytes_a_second(&self, run: &Run) -> f64 {
+        seen(self, run).bits_a_second / 8.0
+    }
+
+    /// Processor time of the threads that read films and build packets, as processors.
+    #[must_use]
+    pub fn build_cores(&self, run: &Run) -> f64 {
+        ratio(run.account.threads_ns("onrush-build"), run.account.wall_ns)
+    }
+
     /// Processor time, lateness and memory over the number of viewers; and a packet's cost over the length of a
     /// burst, if there were several.
     #[must_use]

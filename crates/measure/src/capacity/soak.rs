@@ -368,6 +368,7 @@ impl Settings {
             receive: Receive::Sink {
                 device: RCV_DEVICE.to_owned(),
                 look_every: LOOK_EVERY,
+                bursts: false,
             },
             lateness_ns_max: self.lateness_ns_max,
             pid: Some(server),
@@ -423,10 +424,13 @@ mod tests {
                     memory: Some(Memory {
                         resident_bytes: (4 << 30) + memory_bytes(i),
                         arena_bytes: 4 << 30,
+                        page_table_bytes: 7,
                         ..Memory::default()
                     }),
                     visits: i * 100,
                 };
+                // One packet of 501 is as late as that: 999 of 1000 are not earlier.
+                slice.lateness.count(0, 500);
                 slice.lateness.count(late_ns(i), 1);
                 slice
             })
@@ -434,7 +438,15 @@ mod tests {
     }
 
     fn missed(slices: Vec<Slice>, packets_sent: u64) -> String {
-        let run = Run {
+        let settings = Settings {
+            clients: 10,
+            ..Settings::default()
+        };
+        run(slices, packets_sent).missed(&settings).join(";")
+    }
+
+    fn run(slices: Vec<Slice>, packets_sent: u64) -> Run {
+        Run {
             load: load::Run {
                 slices,
                 packets_sunk: Some(5),
@@ -446,12 +458,23 @@ mod tests {
             packets_sent: Some(packets_sent),
             films_removed: 0,
             films_replaced: 0,
-        };
-        let settings = Settings {
-            clients: 10,
-            ..Settings::default()
-        };
-        run.missed(&settings).join(";")
+        }
+    }
+
+    #[test]
+    fn of_what_is_beside_packets_after_warm_up_trends_are_made() {
+        let trends = run(slices(|i| 1000 + i, |_| 2_000_000), 5)
+            .trends()
+            .unwrap();
+        // A third of twelve slices is left out, so the fifth is the first.
+        assert_eq!(
+            (trends.from_ns, trends.time_ns),
+            (50_000_000_000, 70_000_000_000)
+        );
+        assert_eq!(trends.visits, 700);
+        assert_eq!(trends.memory_bytes, 1000.0 + 12.0 + 7.0);
+        assert!((trends.memory.slope - 0.1).abs() < 1e-9, "{trends:?}");
+        assert!(trends.late_ns >= 2_000_000.0, "{trends:?}");
     }
 
     #[test]

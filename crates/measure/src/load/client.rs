@@ -8,13 +8,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use onrush_sys::clock::{monotonic_ns, thread_cpu_ns};
-use onrush_testkit::sink::{PortCounts, Sink};
+use onrush_testkit::sink::{Look as SinkLook, PortCounts, Sink};
 use tokio::net::{UdpSocket, lookup_host};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, sleep, sleep_until};
 use url::Url;
 
-use super::follow::{Arrived, Follow};
+use super::follow::{Arrived, BURST_GAP_NS, Follow};
 use super::plan::{Act, Popularity, Random};
 use super::rtsp::{Description, Viewer, ViewerError};
 use super::server::{Memory, Usage, memory, usage};
@@ -107,7 +107,7 @@ pub(super) async fn all(
     let mut viewers = Vec::with_capacity(arrivals.len());
     for (i, at_ns) in (0..).zip(arrivals) {
         let random = Random::new(settings.seed.wrapping_add(i).wrapping_mul(0x2545_f491));
-        viewers.push(spawn_local(viewer(Rc::clone(&shared), at_ns, random)));
+        viewers.push(spawn_local(viewer(Rc::clone(&shared), i, at_ns, random)));
     }
     let told = spawn_local(tell(Rc::clone(&shared), progress));
     sleep_until(shared.begin + Duration::from_nanos(ramp_ns)).await;
@@ -187,10 +187,19 @@ impl Shared {
         }
         let sink = match &settings.receive {
             Receive::Sockets => None,
-            Receive::Sink { device, look_every } => {
+            Receive::Sink {
+                device,
+                look_every,
+                bursts,
+            } => {
                 let last = settings.port_first + 2 * pairs(settings.port_first) - 1;
                 let ports = settings.port_first..=last;
-                let sink = Sink::attach_here(device, ports, *look_every)?;
+                let look = SinkLook {
+                    every: *look_every,
+                    burst_gap_ns: if *bursts { BURST_GAP_NS } else { 0 },
+                    ..SinkLook::default()
+                };
+                let sink = Sink::attach_here(device, ports, look)?;
                 Some(RefCell::new(sink))
             }
         };
@@ -308,11 +317,11 @@ async fn tell(shared: Rc<Shared>, progress: impl Fn(Progress)) {
 }
 
 /// One place among the viewers: someone watches there from its time to the end.
-async fn viewer(shared: Rc<Shared>, at_ns: u64, mut random: Random) {
+async fn viewer(shared: Rc<Shared>, place: u64, at_ns: u64, mut random: Random) {
     sleep_until(shared.begin + Duration::from_nanos(at_ns)).await;
     while Instant::now() < shared.end {
         shared.seen.borrow_mut().visits += 1;
-        let url = shared.popularity.draw(&mut random);
+        let url = shared.url(place, &mut random);
         let mut streams = Vec::new();
         let begin_ns = monotonic_ns();
         let visit = visit(&shared, url, &mut streams, &mut random).await;
@@ -415,6 +424,16 @@ fn whole(seconds: Option<f64>, from: f64) -> Duration {
 }
 
 impl Shared {
+    /// Which URL is watched at a place.
+    fn url(&self, place: u64, random: &mut Random) -> usize {
+        if self.settings.in_turn {
+            let urls = self.settings.urls.len() as u64;
+            usize::try_from(place % urls).expect("below a usize")
+        } else {
+            self.popularity.draw(random)
+        }
+    }
+
     fn count_failure(&self, error: &ViewerError) {
         let mut seen = self.seen.borrow_mut();
         *seen.failures.entry(error.to_string()).or_default() += 1;
@@ -516,7 +535,9 @@ impl Watched {
             repeated: counts.counts.sequence_repeated,
             lateness_ns_min: counts.lateness_ns.0,
             lateness_ns_max: counts.lateness_ns.1,
-            burst_packets_max: counts.counts.train_packets_max,
+            burst_packets_max: counts
+                .burst_packets_max
+                .max(counts.counts.train_packets_max),
         });
     }
 }

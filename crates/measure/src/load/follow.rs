@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 const WINDOW: u16 = 64;
 
 /// Packets that follow each other within this time are one burst.
-const BURST_GAP_NS: u64 = 1_000_000;
+pub(super) const BURST_GAP_NS: u64 = 1_000_000;
 
 /// Counts of one stream.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]

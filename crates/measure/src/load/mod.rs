@@ -57,6 +57,9 @@ pub struct Settings {
     pub ramp_ns: u64,
     /// How long the load lasts once all have come.
     pub time_ns: u64,
+    /// Every client has an URL of its own, as far as they go: they are dealt out in turn, not drawn by `zipf`.
+    #[serde(default)]
+    pub in_turn: bool,
     /// What they do.
     pub behaviour: Behaviour,
     /// How packets are received.
@@ -88,6 +91,9 @@ pub enum Receive {
         device: String,
         /// RTP headers are looked at in every so many socket buffers of a stream; 1: in all.
         look_every: u16,
+        /// Whether bursts are followed; otherwise trains are told of in their place.
+        #[serde(default)]
+        bursts: bool,
     },
 }
 
@@ -263,6 +269,7 @@ impl Settings {
         Self {
             urls,
             zipf: 1.0,
+            in_turn: false,
             clients,
             arrival: Arrival::Ramp,
             // Two hundred a second.

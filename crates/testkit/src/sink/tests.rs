@@ -276,6 +276,32 @@ fn by_the_clock_the_first_packet_is_late_too() {
 }
 
 #[test]
+fn trains_that_come_together_are_one_burst() {
+    crate::require_root!();
+    // A pause that is never as long, and one that always is, however slow this machine is.
+    for (burst_gap_ns, longest) in [(600_000_000_000, 24), (1, 8), (0, 0)] {
+        let testbed = Testbed::new(Options::default()).unwrap();
+        let look = Look {
+            every: 4,
+            burst_gap_ns,
+            ..Look::default()
+        };
+        let (netns, ports) = (&testbed.rcv, FIRST..=LAST);
+        let sink = Sink::load(netns, RCV_DEVICE, ports, Verdict::Drop, look).unwrap();
+        let (socket, other) = (sender(&testbed, FIRST), sender(&testbed, LAST));
+        segment(&socket, PACKET_BYTES);
+        for sequence in [0, 8, 16] {
+            socket.send(&train(sequence, 8)).unwrap();
+            other.send(&rtp(sequence, 0)).unwrap();
+        }
+        assert_eq!(totals_at(&sink, 27).packets, 27);
+        let port = sink.port(FIRST).unwrap();
+        assert_eq!(port.burst_packets_max, longest, "{burst_gap_ns}");
+        assert_eq!(port.counts.train_packets_max, 8);
+    }
+}
+
+#[test]
 fn rtcp_and_runts_count_as_packets_but_not_as_rtp() {
     crate::require_root!();
     let (testbed, sink) = testbed_and_sink();

@@ -1,0 +1,151 @@
+//! A trial: one number of viewers, nothing searched, and judged by what the server does when it is too much.
+//!
+//! More viewers than it may take (`load_max_percent`): those who are let in are on time, and the others were told
+//! 453. Or it is stopped for a while (`stall_ns`): then all are late alike, and asked is what comes after. Nothing
+//! is lost, no stream floods its client, all play on, and the log says what happened.
+
+use super::Settings;
+use crate::load;
+
+/// What a viewer says who was not let in.
+const REFUSAL: &str = "SETUP was answered 453 Not Enough Bandwidth";
+
+/// What the log of a server that was stopped has one of: that bursts left late, or that clocks were moved.
+const LATE_WORDS: [&str; 2] = ["bursts left more than", "its clock was moved"];
+
+/// Bursts of a stream that may come together: one that is due, and one to catch up.
+const BURSTS_TOGETHER_MAX: u64 = 2;
+
+/// Payload of an RTP packet: seven transport packets.
+const PAYLOAD_BITS: u64 = 7 * 188 * 8;
+
+/// Of the packets that are due, so many of 1000 come at least. The time of a stop is known to some milliseconds.
+const CAME_PERMILLE_MIN: u64 = 970;
+
+impl Settings {
+    /// Whether [`Self::clients_first`] are tried once instead of searched from.
+    #[must_use]
+    pub fn is_trial(&self) -> bool {
+        self.load_max_percent.is_some() || self.stall_ns > 0
+    }
+
+    /// Of what a load has `missed`, what counts here; and what a trial is judged by besides. `log` has the warnings
+    /// of our server.
+    pub(super) fn judge(
+        &self,
+        mut missed: Vec<String>,
+        burst_ns: u64,
+        seen: &load::Run,
+        log: Option<&[String]>,
+    ) -> Vec<String> {
+        // Whoever was too much was told so: that is what is asked for, if it is.
+        let is_refusal = |missed: &String| {
+            missed.ends_with(REFUSAL) || missed.ends_with("viewers watched at the end")
+        };
+        missed.retain(|missed| self.load_max_percent.is_none() || !is_refusal(missed));
+        if self.stall_ns > 0 {
+            missed.extend(self.judge_stall(burst_ns, seen, log));
+        }
+        missed
+    }
+
+    fn judge_stall(
+        &self,
+        burst_ns: u64,
+        seen: &load::Run,
+        log: Option<&[String]>,
+    ) -> impl Iterator<Item = String> {
+        // A peer's bursts are its own affair.
+        let together_max = self.packets_together_max(burst_ns);
+        let together = seen.totals.burst_packets_max;
+        let flood = (burst_ns > 0 && together > together_max).then(|| {
+            format!("{together} packets of a stream came together; {together_max} may, two bursts")
+        });
+        // Those who were let in later have watched for less.
+        let watched_ns = self.time_ns.saturating_sub(self.stall_ns);
+        let due = self
+            .packets_in(watched_ns)
+            .saturating_mul(u64::from(seen.watching));
+        let came = seen.packets_steady;
+        let is_short = u128::from(came) * 1000 < u128::from(due) * u128::from(CAME_PERMILLE_MIN);
+        let short = (seen.failures.is_empty() && is_short)
+            .then(|| format!("{came} packets came; without the time of the stop {due} were due"));
+        let is_late = |line: &String| LATE_WORDS.iter().any(|words| line.contains(words));
+        let silent = log
+            .is_some_and(|log| !log.iter().any(is_late))
+            .then(|| "the server's log does not tell that it was held up".to_owned());
+        flood.into_iter().chain(short).chain(silent)
+    }
+
+    /// Packets of a stream that may come together. A burst may have one more than its time has on average.
+    fn packets_together_max(&self, burst_ns: u64) -> u64 {
+        BURSTS_TOGETHER_MAX * (self.packets_in(burst_ns) + 2)
+    }
+
+    /// Packets of a stream that are due within that time, rounded down.
+    fn packets_in(&self, time_ns: u64) -> u64 {
+        let bits = u128::from(self.rate_bps) * u128::from(time_ns) / 1_000_000_000;
+        u64::try_from(bits / u128::from(PAYLOAD_BITS)).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::Arrived;
+
+    const MOVED: &str =
+        "WARN 10 times a stream was so far behind that its clock was moved: clients";
+
+    /// What is missed of ten viewers whose server was stopped for one second of six.
+    fn stalled(together: u64, came: u64, log: &[&str]) -> Vec<String> {
+        let settings = Settings {
+            stall_ns: 1_000_000_000,
+            time_ns: 6_000_000_000,
+            ..Settings::default()
+        };
+        let seen = load::Run {
+            watching: 10,
+            packets_steady: came,
+            totals: Arrived {
+                burst_packets_max: together,
+                ..Arrived::default()
+            },
+            ..load::Run::default()
+        };
+        let log: Vec<_> = log.iter().map(ToString::to_string).collect();
+        settings.judge(Vec::new(), 20_000_000, &seen, Some(&log))
+    }
+
+    #[test]
+    fn who_was_stopped_may_pause_but_not_flood_nor_fall_silent_nor_keep_it_secret() {
+        // 4 Mbit/s are 379.9 packets a second and 7.6 in a burst, so 8, and 9 by rounding.
+        assert_eq!(stalled(18, 18_990, &["INFO", MOVED]), [""; 0]);
+        assert_eq!(
+            stalled(8, 18_421, &["bursts left more than 20 ms late"]),
+            [""; 0]
+        );
+        assert!(stalled(19, 18_990, &[MOVED])[0].contains("19 packets of a stream"));
+        assert!(stalled(8, 18_420, &[MOVED])[0].contains("18420 packets came"));
+        assert!(stalled(8, 18_990, &["WARN disk"])[0].contains("log"));
+        assert_eq!(stalled(19, 0, &[]).len(), 3);
+    }
+
+    #[test]
+    fn refusals_are_asked_for_where_load_is_bounded_and_a_miss_elsewhere() {
+        let missed = || {
+            let refused = format!("7 times: {REFUSAL}");
+            let away = "3 of 10 viewers watched at the end".to_owned();
+            vec![refused, away, "1 packets were lost".to_owned()]
+        };
+        let searched = Settings::default();
+        let bounded = Settings {
+            load_max_percent: Some(90),
+            ..Settings::default()
+        };
+        assert!(bounded.is_trial() && !searched.is_trial());
+        let seen = load::Run::default();
+        assert_eq!(searched.judge(missed(), 0, &seen, None), missed());
+        assert_eq!(bounded.judge(missed(), 0, &seen, None), missed()[2..]);
+    }
+}
