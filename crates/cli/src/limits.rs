@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use onrush_server::config::Limits;
 use onrush_server::downloads::{self, DownloadLimits};
+use onrush_server::engine::bell;
 use onrush_server::relay::{self as channel, config, members};
 use onrush_server::{
     admin, engine, ftp as session, library, relay, rtsp as control, store, transfer,
@@ -258,7 +259,7 @@ fn to_the_wire() -> Vec<Limit> {
         engine::STREAM_RATE_MAX as rate, "what one client is sent";
         engine::COMMANDS_MAX as count, "commands waiting for an engine";
         control::CLIENTS_PER_PAIR_MAX as count, "clients of files at one pair of UDP ports";
-        control::REPORTS_WAITING_MAX as count, "RTCP datagrams waiting for a session";
+        bell::ENDS_WAITING_MAX as count, "ends of streams waiting for control";
         path::TRAIN_PACKETS_MAX as count, "packets of a train";
         path::TRAIN_BYTES_MAX as count, "bytes of a train";
         path::BATCH_TRAINS_MAX as count, "trains in one crossing";

@@ -6,6 +6,7 @@
 //! its streams, and hands it to the kernel in one crossing, in which it also sleeps until the next tick.
 
 pub mod admission;
+pub mod bell;
 pub mod clock;
 mod flights;
 mod moving;
@@ -34,6 +35,7 @@ use tokio::time::timeout;
 use crate::faults::Faults;
 use crate::store::{self, Source};
 use admission::Demand;
+use bell::Bell;
 use clock::Clock;
 pub(crate) use moving::Shift;
 use phase::Phase;
@@ -98,6 +100,7 @@ pub struct EngineConfig {
 pub struct Engines {
     engines: Vec<Engine>,
     store: Arc<store::Shared>,
+    bell: Arc<Bell>,
     first_chunk_time_max: Duration,
     burst_ns: u64,
 }
@@ -316,6 +319,7 @@ impl Engines {
         let mut engines = Self {
             engines: Vec::new(),
             store: Arc::clone(store),
+            bell: Arc::default(),
             first_chunk_time_max: config.first_chunk_time_max,
             burst_ns: worker::nanos(config.burst),
         };
@@ -396,7 +400,7 @@ impl Engines {
         path::prepare_socket(remote.shared.path(), socket.as_raw_fd(), stride)
             .map_err(EngineError::Socket)?;
         let number = remote.take_number()?;
-        let shared = Arc::new(StreamShared::new(source, stride));
+        let shared = Arc::new(StreamShared::new(source, stride, Arc::clone(&self.bell)));
         let open = Command::Open {
             stream: number,
             shared: Arc::clone(&shared),
@@ -440,6 +444,11 @@ impl Engines {
             }
         };
         drop(timeout(READY_TIME_MAX, ready).await);
+    }
+
+    /// Tells which streams stop by themselves, of those that [belong](Stream::belongs_to) to anybody.
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.bell
     }
 
     /// How many streams need no descriptor; see [`WorkerShared::places`].
@@ -594,6 +603,16 @@ impl Stream {
             }
             changed.await;
         }
+    }
+
+    /// Why the stream has stopped by itself, if it has and was not played since.
+    pub(crate) fn end_reason(&self) -> Option<EndReason> {
+        self.shared.end_reason()
+    }
+
+    /// From now on [`Engines::bell`] says this number when the stream stops by itself.
+    pub(crate) fn belongs_to(&self, owner: u64) {
+        self.shared.owner.store(owner, Ordering::Relaxed);
     }
 
     /// The counters now.

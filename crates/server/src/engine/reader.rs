@@ -247,7 +247,7 @@ mod tests {
     fn built_ahead(chunks: usize, expected: u64) {
         let test = TestSource::of(constant_rate(160_000, 0, 135));
         let store = store(chunks, Faults::default());
-        let shared = StreamShared::new(Arc::clone(&test.source), 1328);
+        let shared = StreamShared::new(Arc::clone(&test.source), 1328, Arc::default());
         let mut reader = Reader::default();
         let packets = test.source.plan().rtp_packets();
         reader.start(&shared, store.shared(), 0, packets, None);

@@ -8,6 +8,7 @@ use onrush_wire::rtp::HEADER_BYTES;
 use tokio::sync::Notify;
 
 use super::admission::{Admission, LATE_NS};
+use super::bell::Bell;
 use super::{EndReason, Play, StreamSnapshot};
 use crate::store::Source;
 
@@ -36,6 +37,9 @@ pub struct StreamShared {
     pub(crate) stride: u16,
     /// Told of every change of state by the worker.
     pub(crate) changed: Notify,
+    /// Told of the owner when the stream stops by itself.
+    bell: Arc<Bell>,
+    pub(crate) owner: AtomicU64,
     state: AtomicU8,
     /// Plays that control has asked for, and those that the worker has taken up: between the two, what the
     /// worker says is about the play before.
@@ -133,11 +137,13 @@ pub struct WorkerShared {
 }
 
 impl StreamShared {
-    pub(super) fn new(source: Arc<Source>, stride: u16) -> Self {
+    pub(super) fn new(source: Arc<Source>, stride: u16, bell: Arc<Bell>) -> Self {
         Self {
             source,
             stride,
             changed: Notify::new(),
+            bell,
+            owner: AtomicU64::new(0),
             state: AtomicU8::new(State::Paused as u8),
             plays_asked: AtomicU32::new(0),
             plays_taken: AtomicU32::new(0),
@@ -206,6 +212,9 @@ impl StreamShared {
     pub(super) fn set_state(&self, state: State) {
         self.state.store(state as u8, Ordering::Release);
         self.changed.notify_waiters();
+        if !matches!(state, State::Paused | State::Playing) {
+            self.bell.ring(self.owner.load(Ordering::Relaxed));
+        }
     }
 
     /// Bytes of the image of RTP packet `packet`.

@@ -1,8 +1,11 @@
 //! One connection: requests in, what they ask for carried out, replies out, one after the other.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use onrush_wire::rtsp::{
@@ -11,13 +14,14 @@ use onrush_wire::rtsp::{
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info};
 
 use super::flow::Flow;
+use super::listen::Place;
 use super::presentation::Presentation;
 use super::session::{End, Session, Start};
-use super::{Control, Escaped, random};
+use super::{Control, Escaped, log_panic};
 
 /// Says that nothing more will come, and waits for the client to say so too, for a second at the most: what
 /// it has sent unread would make the kernel reset the connection, and the last reply be lost.
@@ -40,17 +44,17 @@ const CLOSE_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// One connection, and what has come on it.
 pub(super) struct Connection {
-    control: Rc<Control>,
+    place: Place,
     socket: TcpStream,
-    peer: SocketAddr,
     local: SocketAddr,
-    decoder: Decoder,
-    /// Those it has used.
-    sessions: Vec<SessionId>,
+    /// While there is a request that has not come whole. Who watches says nothing for long, and keeps no memory for it.
+    decoder: Option<Box<Decoder>>,
+    /// The numbers of those it has used.
+    sessions: Box<[u64]>,
 }
 
-/// The last reply on a connection, and the number of the request it answers.
-type Farewell = (Reply, Option<u32>);
+/// A request, or the last reply on a connection, and the number of the request it answers.
+type Received = Result<Box<Request>, Box<(Reply, Option<u32>)>>;
 
 impl Connection {
     /// Takes over a connection that was accepted.
@@ -58,90 +62,137 @@ impl Connection {
     /// # Errors
     ///
     /// If it is broken already.
-    pub(super) fn new(
-        control: &Rc<Control>,
-        socket: TcpStream,
-        peer: SocketAddr,
-    ) -> io::Result<Self> {
+    pub(super) fn new(place: Place, socket: TcpStream) -> io::Result<Self> {
         // A response is written whole, so there is nothing to wait for and join with it.
         socket.set_nodelay(true)?;
         let local = socket.local_addr()?;
-        let limits = &control.config.limits;
-        let decoder = Decoder::new(rtsp::Limits {
-            head_bytes_max: limits.request_head_bytes_max,
-            headers_max: limits.request_headers_max,
-            body_bytes_max: limits.request_body_bytes_max,
-        });
         Ok(Self {
-            control: Rc::clone(control),
+            place,
             socket,
-            peer,
             local,
-            decoder,
-            sessions: Vec::new(),
+            decoder: None,
+            sessions: Box::default(),
         })
     }
 
-    /// Serves it to its end.
-    ///
-    /// # Errors
-    ///
-    /// What broke it. Its sessions live on.
-    pub(super) async fn serve(&mut self) -> io::Result<()> {
-        // What there is to do lies apart from the connection, which mostly waits and then is small.
-        while let Some(received) = self.receive().await? {
-            if Box::pin(self.respond(received)).await? {
-                break;
+    /// Serves it to its end. Its sessions live on.
+    #[allow(
+        clippy::manual_async_fn,
+        reason = "an `async fn` keeps what it is given twice"
+    )]
+    pub(super) fn serve(mut self) -> impl Future<Output = ()> {
+        async move {
+            loop {
+                let received = self.receive().await;
+                // What there is to do lies apart from the connection, which mostly waits and then is small.
+                if Box::pin(self.act(received)).await {
+                    break;
+                }
             }
         }
-        Box::pin(close(&mut self.socket)).await
     }
 
     /// The next request; `None` once the client has closed or has been silent for too long.
-    async fn receive(&mut self) -> io::Result<Option<Result<Box<Request>, Box<Farewell>>>> {
-        let limits = self.control.config.limits;
-        let mut waiting_since = Instant::now();
+    async fn receive(&mut self) -> io::Result<Option<Received>> {
         let mut is_begun = false;
+        let mut given_up = pin!(sleep(self.patience(is_begun)));
         loop {
-            match self.decoder.next_request() {
-                Some(Ok(request)) => return Ok(Some(Ok(Box::new(request)))),
-                Some(Err(refused)) => {
-                    return Ok(Some(Err(Box::new((refused.reply(), refused.cseq)))));
-                }
-                None => {}
+            if let Some(received) = self.next() {
+                return Ok(Some(received));
             }
-            if self.decoder.is_mid_request() != is_begun {
+            if self.decoder.is_some() != is_begun {
                 is_begun = !is_begun;
-                waiting_since = Instant::now();
+                let time_max = self.patience(is_begun);
+                given_up.as_mut().reset(Instant::now() + time_max);
             }
-            let time_max = if is_begun {
-                limits.request_time_max
-            } else {
-                limits.idle_time_max
-            };
-            match timeout_at(waiting_since + time_max, self.socket.readable()).await {
-                Ok(ready) => ready?,
-                Err(_) if is_begun => {
-                    let note = "the rest of the request did not come";
-                    let reply = Reply::refusal(StatusCode::RequestTimeout, note);
-                    return Ok(Some(Err(Box::new((reply, None)))));
+            // By hand, because this is what a connection is most of its life, and `readable` and `timeout` are larger.
+            let is_readable = poll_fn(|context| {
+                if let Poll::Ready(ready) = self.socket.poll_read_ready(context) {
+                    return Poll::Ready(ready.map(|()| true));
                 }
+                given_up.as_mut().poll(context).map(|()| Ok(false))
+            });
+            if is_readable.await? {
+                if self.read()? == Some(0) {
+                    return Ok(None);
+                }
+            } else if is_begun {
+                let note = "the rest of the request did not come";
+                let reply = Reply::refusal(StatusCode::RequestTimeout, note);
+                return Ok(Some(Err(Box::new((reply, None)))));
+            } else if self.has_sessions() {
                 // Whoever watches a film says nothing on this connection; its session has a clock.
-                Err(_) if self.has_sessions() => waiting_since = Instant::now(),
-                Err(_) => return Ok(None),
-            }
-            let mut bytes = [0; 4096];
-            match self.socket.try_read(&mut bytes) {
-                Ok(0) => return Ok(None),
-                Ok(read) => self.decoder.push(&bytes[..read]),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
+                let time_max = self.patience(is_begun);
+                given_up.as_mut().reset(Instant::now() + time_max);
+            } else {
+                return Ok(None);
             }
         }
     }
 
-    /// Answers what has come. Whether that was the last.
-    async fn respond(&mut self, received: Result<Box<Request>, Box<Farewell>>) -> io::Result<bool> {
+    /// How long the rest of a request is waited for, or one at all.
+    fn patience(&self, is_begun: bool) -> Duration {
+        let limits = &self.control().config.limits;
+        if is_begun {
+            limits.request_time_max
+        } else {
+            limits.idle_time_max
+        }
+    }
+
+    /// What is whole of what has come.
+    fn next(&mut self) -> Option<Received> {
+        let decoder = self.decoder.as_mut()?;
+        match decoder.next_request() {
+            Some(Ok(request)) => Some(Ok(Box::new(request))),
+            Some(Err(refused)) => Some(Err(Box::new((refused.reply(), refused.cseq)))),
+            None => {
+                self.decoder.take_if(|decoder| !decoder.is_mid_request());
+                None
+            }
+        }
+    }
+
+    /// Takes what has come, and says how much, or `None` if nothing has.
+    fn read(&mut self) -> io::Result<Option<usize>> {
+        let mut bytes = [0; 4096];
+        let read = match self.socket.try_read(&mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            read => read?,
+        };
+        let limits = &self.place.control.config.limits;
+        let decoder = self.decoder.get_or_insert_with(|| {
+            Box::new(Decoder::new(rtsp::Limits {
+                head_bytes_max: limits.request_head_bytes_max,
+                headers_max: limits.request_headers_max,
+                body_bytes_max: limits.request_body_bytes_max,
+            }))
+        });
+        decoder.push(&bytes[..read]);
+        Ok(Some(read))
+    }
+
+    /// Answers what has come. Whether that was the last, and the connection is closed.
+    async fn act(&mut self, received: io::Result<Option<Received>>) -> bool {
+        let done = match received {
+            Ok(Some(received)) => match self.respond(received).await {
+                Ok(false) => return false,
+                done => done,
+            },
+            received => received.map(|_| true),
+        };
+        let done = match done {
+            Ok(_) => close(&mut self.socket).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = done {
+            debug!("connection of {}: {error}", self.peer());
+        }
+        true
+    }
+
+    /// Answers a request. Whether it was the last.
+    async fn respond(&mut self, received: Received) -> io::Result<bool> {
         match received {
             Ok(request) => {
                 self.answer(&request).await?;
@@ -150,7 +201,7 @@ impl Connection {
             }
             Err(farewell) => {
                 let (reply, cseq) = *farewell;
-                let (peer, status) = (self.peer, reply.status());
+                let (peer, status) = (self.peer(), reply.status());
                 debug!("{peer}: {status} and the end of the connection");
                 self.write(&reply, cseq).await?;
                 Ok(true)
@@ -160,7 +211,7 @@ impl Connection {
 
     /// Carries a request out and answers it.
     async fn answer(&mut self, request: &Request) -> io::Result<()> {
-        self.control.ready().await;
+        self.control().ready().await;
         let session = self.session_of(request);
         // Held until the answer is written.
         let _turn = match &session {
@@ -171,7 +222,7 @@ impl Connection {
             let session = session
                 .as_ref()
                 .filter(|session| session.state() != State::Init)?;
-            let (state, path) = (session.state(), session.path().to_owned());
+            let (state, path) = (session.state(), session.presentation().path());
             Some(Known {
                 handle: Rc::clone(session),
                 state,
@@ -191,17 +242,17 @@ impl Connection {
             Err(refusal) => Err(refusal),
         };
         let reply = reply.unwrap_or_else(|refusal| refusal);
-        self.control.statistics.count_answer(reply.status());
+        self.control().statistics.count_answer(reply.status());
         let (method, uri) = (<&str>::from(&request.method), Escaped(&request.uri));
         debug!(
             "{}: {} {uri}: {}",
-            self.peer,
+            self.peer(),
             Escaped(method),
             reply.status()
         );
         self.write(&reply, request.cseq()).await?;
         if let Some((session, start)) = start {
-            session.start(start, self.control.path_name());
+            session.start(start);
         }
         Ok(())
     }
@@ -219,14 +270,15 @@ impl Connection {
                 path,
                 transport,
                 session,
-            } => self.set_up(request, path, &transport, session).await,
+            } => self.set_up(request, &path, &transport, session).await,
             Intent::Pause { session } => {
                 session.pause().await?;
                 Ok(self.of_session(Reply::ok(), &session))
             }
             Intent::Teardown { session } => {
-                session.end(End::Teardown);
-                session.over().await;
+                if let Some(ending) = session.end(End::Teardown) {
+                    log_panic("ending a session", ending.await);
+                }
                 Ok(Reply::ok())
             }
             Intent::Play { .. } => unreachable!("PLAY is carried out before and after its answer"),
@@ -234,7 +286,7 @@ impl Connection {
     }
 
     async fn describe(&self, request: &Request, path: &str) -> Result<Reply, Reply> {
-        let presentation = Presentation::open(&self.control, path).await?;
+        let presentation = Presentation::open(self.control(), path).await?;
         let description = presentation.describe(self.local.ip())?;
         let url = request
             .uri
@@ -254,14 +306,14 @@ impl Connection {
     async fn set_up(
         &mut self,
         request: &Request,
-        path: String,
+        path: &str,
         transport: &Transport,
         session: Option<Rc<Session>>,
     ) -> Result<Reply, Reply> {
-        let control = &Rc::clone(&self.control);
+        let control = &Rc::clone(self.control());
         let presentation = match &session {
             Some(session) => session.presentation().clone(),
-            None => Presentation::open(control, &path).await?,
+            None => Presentation::open(control, path).await?,
         };
         if control.stopping.get() {
             let note = "the server stops";
@@ -271,14 +323,14 @@ impl Connection {
             info!("a session is refused: {note}");
             return Err(Reply::refusal(StatusCode::NotEnoughBandwidth, &note));
         }
-        let flow = Flow::open(control, &presentation, transport, self.local, self.peer)?;
-        let answer = transport.answer(flow.served);
+        let between = (self.local, self.peer());
+        let flow = Flow::open(control, &presentation, transport, &request.uri, between)?;
+        let answer = transport.answer(flow.served());
         let session = if let Some(session) = session {
-            session.replace(flow, &request.uri, control.path_name());
+            session.replace(flow);
             session
         } else {
-            let id = SessionId::from_random(random());
-            let session = Session::new(id, self.peer_ip(), path, presentation, flow, &request.uri);
+            let session = Session::new(control.name(), control, presentation, flow);
             control.add(&session);
             self.join(&session);
             session
@@ -290,28 +342,30 @@ impl Connection {
     /// life.
     fn session_of(&mut self, request: &Request) -> Option<Rc<Session>> {
         let id = request.header("Session").and_then(SessionId::parse)?;
-        let session = self.control.session(id, self.peer_ip())?;
+        let session = self.control().session(id, self.peer_ip())?;
         session.touch();
         self.join(&session);
         Some(session)
     }
 
     fn join(&mut self, session: &Session) {
-        if self.sessions.contains(&session.id()) {
+        let number = session.id().number();
+        if self.sessions.contains(&number) {
             return;
         }
         // So that it does not remember every session that ever was.
-        let existing = self.control.sessions.borrow();
-        self.sessions.retain(|id| existing.contains_key(id));
-        // Nearly always the only one.
-        self.sessions.reserve_exact(1);
-        self.sessions.push(session.id());
+        let existing = self.place.control.sessions.borrow();
+        let own = self.sessions.iter().copied();
+        let others = own.filter(|number| existing.contains_key(number));
+        self.sessions = others.chain([number]).collect();
         session.join();
     }
 
     fn has_sessions(&self) -> bool {
-        let sessions = self.control.sessions.borrow();
-        self.sessions.iter().any(|id| sessions.contains_key(id))
+        let sessions = self.control().sessions.borrow();
+        self.sessions
+            .iter()
+            .any(|number| sessions.contains_key(number))
     }
 
     fn of_any(&self, reply: Reply, session: Option<Rc<Session>>) -> Reply {
@@ -322,7 +376,7 @@ impl Connection {
     }
 
     fn of_session(&self, reply: Reply, session: &Session) -> Reply {
-        reply.with_session(session.id(), self.control.config.limits.session_timeout)
+        reply.with_session(session.id(), self.control().config.limits.session_timeout)
     }
 
     /// Writes a reply whole, or fails: a client that does not read what it asked for is not waited for
@@ -330,7 +384,7 @@ impl Connection {
     async fn write(&mut self, reply: &Reply, cseq: Option<u32>) -> io::Result<()> {
         let bytes = reply.to_bytes(cseq, SystemTime::now());
         timeout(
-            self.control.config.limits.request_time_max,
+            self.control().config.limits.request_time_max,
             self.socket.write_all(&bytes),
         )
         .await?
@@ -338,18 +392,23 @@ impl Connection {
 
     /// Who is at the other end.
     pub(super) fn peer(&self) -> SocketAddr {
-        self.peer
+        self.place.peer
     }
 
     fn peer_ip(&self) -> IpAddr {
-        self.peer.ip().to_canonical()
+        self.place.ip()
+    }
+
+    fn control(&self) -> &Rc<Control> {
+        &self.place.control
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let sessions = self.control.sessions.borrow();
-        for session in self.sessions.iter().filter_map(|id| sessions.get(id)) {
+        let sessions = self.control().sessions.borrow();
+        let own = self.sessions.iter();
+        for session in own.filter_map(|number| sessions.get(number)) {
             session.leave();
         }
     }
@@ -357,7 +416,7 @@ impl Drop for Connection {
 
 async fn play(
     request: &Request,
-    session: &Session,
+    session: &Rc<Session>,
     range: Option<Range>,
 ) -> Result<(Reply, Option<Start>), Reply> {
     let start = session.prepare(range).await?;
@@ -373,9 +432,9 @@ async fn play(
         }) => (span, Some((sequence, timestamp))),
         _ => (session.rest(), None),
     };
-    let url = session.track_url();
+    let flow = session.flow();
     let info = info.map(|(sequence, timestamp)| RtpInfo {
-        url: &url,
+        url: &flow.track_url,
         sequence,
         timestamp,
     });

@@ -1,7 +1,6 @@
 //! One client's packets and reports: a stream of the engine, and a place at an RTCP port beside it.
 
-use std::cell::{Cell, RefCell};
-use std::future::pending;
+use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -28,14 +27,15 @@ use crate::relay::Channel;
 pub(super) struct Flow {
     pub(super) road: Road,
     place: Place,
-    pub(super) served: Served,
-    peer: SocketAddr,
-    local_ip: IpAddr,
+    /// The track's URL as the client spelt it, for RTP-Info.
+    pub(super) track_url: Box<str>,
+    /// Of the packets, as the client was told.
+    ssrc: u32,
+    seeks: Cell<u32>,
     started: Cell<Option<Instant>>,
     reception: Cell<Option<Reception>>,
-    seeks: Cell<u32>,
     /// Why the last report could not be sent, so that it is said once.
-    send_error: RefCell<Option<io::ErrorKind>>,
+    send_error: Cell<Option<io::ErrorKind>>,
 }
 
 /// How packets come to the client.
@@ -66,11 +66,11 @@ impl Flow {
         control: &Control,
         presentation: &Presentation,
         transport: &Transport,
-        local: SocketAddr,
-        peer: SocketAddr,
+        track_url: &str,
+        (local, peer): (SocketAddr, SocketAddr),
     ) -> Result<Self, Reply> {
         let (local, peer) = (canonical(local), canonical(peer));
-        let (road, place, served) = match (presentation, &control.content) {
+        let (road, place, ssrc) = match (presentation, &control.content) {
             (Presentation::Stored(media), Content::Stored { data, .. }) => {
                 stored(control, data, media, transport, local, peer)?
             }
@@ -82,21 +82,41 @@ impl Flow {
         Ok(Self {
             road,
             place,
-            served,
-            peer,
-            local_ip: local.ip(),
+            track_url: track_url.into(),
+            ssrc,
+            seeks: Cell::new(0),
             started: Cell::new(None),
             reception: Cell::new(None),
-            seeks: Cell::new(0),
-            send_error: RefCell::new(None),
+            send_error: Cell::new(None),
         })
     }
 
-    /// Waits until the stream ends by itself. A live one does not.
-    pub(super) async fn ended(&self) -> EndReason {
+    /// From now on the session of this number is told of all that happens to it.
+    pub(super) fn belongs_to(&self, session: u64) {
+        self.place.belongs_to(session);
+        if let Road::Stored(road) = &self.road {
+            road.stream.belongs_to(session);
+        }
+    }
+
+    /// What the client is told of it.
+    pub(super) fn served(&self) -> Served {
+        Served {
+            rtp_port: self.place.rtp_port(),
+            ssrc: self.ssrc,
+        }
+    }
+
+    /// Who it is for.
+    pub(super) fn peer_ip(&self) -> IpAddr {
+        self.place.peer_ip()
+    }
+
+    /// Why the stream has ended by itself, if it has. A live one does not.
+    pub(super) fn end_reason(&self) -> Option<EndReason> {
         match &self.road {
-            Road::Stored(road) => road.stream.ended().await,
-            Road::Live(_) => pending().await,
+            Road::Stored(road) => road.stream.end_reason(),
+            Road::Live(_) => None,
         }
     }
 
@@ -111,22 +131,17 @@ impl Flow {
         }
     }
 
-    /// The next that the client's RTCP port says. Keeps what it says about our packets.
-    ///
-    /// # Errors
-    ///
-    /// What the network says instead: nobody listens there, or there is no way there.
-    pub(super) async fn hear(&self) -> io::Result<Heard> {
-        let datagram = self.place.hear().await?;
-        let heard = rtcp::read(&datagram, self.ssrc(), ntp(unix_time()));
+    /// What the client's RTCP port has said. Keeps what it says about our packets.
+    pub(super) fn hear(&self, datagram: &[u8]) -> Heard {
+        let heard = rtcp::read(datagram, self.ssrc(), ntp(unix_time()));
         if heard.reception.is_some() {
             self.reception.set(heard.reception);
         }
-        Ok(heard)
+        heard
     }
 
     /// Sends a sender report for this moment of the media. Also finds out whether there is still somebody: if
-    /// not, the next receive on the socket, or this send, says that the port is unreachable.
+    /// not, the RTCP port's listener, or this send, hears that the port is unreachable.
     pub(super) fn report(&self, position_ns: u64) -> io::Result<()> {
         self.send(&self.sending(position_ns, &self.cname()).report())
     }
@@ -159,7 +174,7 @@ impl Flow {
             return;
         }
         self.started.set(Some(Instant::now()));
-        let (ip, name) = (self.peer.ip(), Escaped(self.name()));
+        let (ip, name) = (self.peer_ip(), Escaped(self.name()));
         let with = match &self.road {
             Road::Stored(road) => format!("{} TS packets per RTP packet", road.ts_packets_per_rtp),
             Road::Live(_) => "live".to_owned(),
@@ -170,7 +185,7 @@ impl Flow {
     /// Says in the log how it was, if it ever started.
     pub(super) fn log_end(&self, id: impl std::fmt::Display, why: &str, path_name: &str) {
         let Some(started) = self.started.get() else {
-            return debug!("session {id} of {} ends unplayed: {why}", self.peer.ip());
+            return debug!("session {id} of {} ends unplayed: {why}", self.peer_ip());
         };
         let arrival = match self.reception.get() {
             None => "no reports from it".to_owned(),
@@ -182,7 +197,7 @@ impl Flow {
         };
         info!(
             "session {id} ends ({why}): {} {}, {:.1} s, {sent}, {arrival}, path {path_name}",
-            self.peer.ip(),
+            self.peer_ip(),
             Escaped(self.name()),
             started.elapsed().as_secs_f64(),
         );
@@ -198,14 +213,14 @@ impl Flow {
     /// A live stream may become another one while it plays.
     fn ssrc(&self) -> u32 {
         match &self.road {
-            Road::Stored(_) => self.served.ssrc,
-            Road::Live(seat) => seat.playable().map_or(self.served.ssrc, |p| p.ssrc),
+            Road::Stored(_) => self.ssrc,
+            Road::Live(seat) => seat.playable().map_or(self.ssrc, |p| p.ssrc),
         }
     }
 
     /// What our reports call us.
     fn cname(&self) -> String {
-        format!("onrush@{}", self.local_ip)
+        format!("onrush@{}", self.place.local_ip())
     }
 
     fn sending<'a>(&self, position_ns: u64, cname: &'a str) -> Sending<'a> {
@@ -240,7 +255,7 @@ impl Flow {
             Err(error) => {
                 let before = self.send_error.replace(Some(error.kind()));
                 if before != Some(error.kind()) {
-                    debug!("reporting to {}: {error}", self.peer.ip());
+                    debug!("reporting to {}: {error}", self.peer_ip());
                 }
                 Err(error)
             }
@@ -256,11 +271,11 @@ fn stored(
     transport: &Transport,
     local: SocketAddr,
     peer: SocketAddr,
-) -> Result<(Road, Place, Served), Reply> {
-    let (player, reports) = client_addresses(transport, peer);
-    let placed = control.ports.place(local, player, reports);
+) -> Result<(Road, Place, u32), Reply> {
+    let placed = control
+        .ports
+        .place(local, transport.rtp_port, reports(transport, peer));
     let (rtp, place) = placed.map_err(|error| no_place(&error))?;
-    let rtp_port = place.rtp_port();
     let mtu_bytes = onrush_sys::socket::path_mtu(&rtp).map_err(|error| unavailable(&error))?;
     let ts_packets_per_rtp = ts_packets_that_fit(mtu_bytes, peer.is_ipv4()).ok_or_else(|| {
         let note = format!("the path carries {mtu_bytes} bytes, too few for one TS packet");
@@ -272,8 +287,7 @@ fn stored(
         media: Arc::clone(media),
         ts_packets_per_rtp,
     });
-    let ssrc = media.ssrc();
-    Ok((road, place, Served { rtp_port, ssrc }))
+    Ok((road, place, media.ssrc()))
 }
 
 /// A seat among the players of a live stream.
@@ -283,18 +297,15 @@ fn live(
     transport: &Transport,
     local: SocketAddr,
     peer: SocketAddr,
-) -> Result<(Road, Place, Served), Reply> {
+) -> Result<(Road, Place, u32), Reply> {
     let ssrc = playable(channel)?.ssrc;
     let pair = control.live_ports.share(&control.ports, channel, local);
     let pair = pair.map_err(|error| no_place(&error))?;
-    let (player, reports) = client_addresses(transport, peer);
-    let rtp_port = pair.rtp_port;
+    let place = pair.place(reports(transport, peer));
+    let mut player = peer;
+    player.set_port(transport.rtp_port);
     let seat = Seat::new(Arc::clone(channel), local.ip(), player);
-    Ok((
-        Road::Live(seat),
-        pair.place(reports),
-        Served { rtp_port, ssrc },
-    ))
+    Ok((Road::Live(seat), place, ssrc))
 }
 
 /// What a client is told that the engine can not serve.
@@ -316,10 +327,10 @@ pub(super) fn refusal(error: &EngineError) -> Reply {
 }
 
 /// Whether `error` says that nobody listens at the other end.
-pub(super) fn is_unreachable(error: &io::Error) -> bool {
+pub(super) fn is_unreachable(error: io::ErrorKind) -> bool {
     use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
     matches!(
-        error.kind(),
+        error,
         ConnectionRefused | HostUnreachable | NetworkUnreachable
     )
 }
@@ -331,12 +342,10 @@ fn unix_time() -> Duration {
         .unwrap_or(Duration::ZERO)
 }
 
-/// Where the client wants its packets, and our reports.
-fn client_addresses(transport: &Transport, peer: SocketAddr) -> (SocketAddr, SocketAddr) {
-    let (mut player, mut reports) = (peer, peer);
-    player.set_port(transport.rtp_port);
-    reports.set_port(transport.rtcp_port);
-    (player, reports)
+/// Where the client wants our reports.
+fn reports(transport: &Transport, mut peer: SocketAddr) -> SocketAddr {
+    peer.set_port(transport.rtcp_port);
+    peer
 }
 
 fn no_place(error: &io::Error) -> Reply {

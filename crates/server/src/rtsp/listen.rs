@@ -51,12 +51,13 @@ pub(super) async fn accept(control: Rc<Control>, listener: TcpListener) {
 
 /// A connection's place among those that may be.
 pub(super) struct Place {
-    control: Rc<Control>,
-    ip: IpAddr,
+    pub(super) control: Rc<Control>,
+    pub(super) peer: SocketAddr,
 }
 
 impl Place {
-    fn take(control: &Rc<Control>, ip: IpAddr) -> Option<Self> {
+    fn take(control: &Rc<Control>, peer: SocketAddr) -> Option<Self> {
+        let ip = peer.ip().to_canonical();
         let limits = &control.config.limits;
         let mut connections = control.connections.borrow_mut();
         let all = control.statistics.connections.load(Ordering::Relaxed);
@@ -74,18 +75,24 @@ impl Place {
             .store(all + 1, Ordering::Relaxed);
         Some(Self {
             control: Rc::clone(control),
-            ip,
+            peer,
         })
+    }
+
+    /// Whose it is.
+    pub(super) fn ip(&self) -> IpAddr {
+        self.peer.ip().to_canonical()
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let mut connections = self.control.connections.borrow_mut();
-        let of_address = connections.get_mut(&self.ip).expect("it was counted in");
+        let ip = self.ip();
+        let of_address = connections.get_mut(&ip).expect("it was counted in");
         *of_address -= 1;
         if *of_address == 0 {
-            connections.remove(&self.ip);
+            connections.remove(&ip);
         }
         self.control
             .statistics
@@ -95,11 +102,10 @@ impl Drop for Place {
 }
 
 fn admit(control: &Rc<Control>, socket: TcpStream, peer: SocketAddr) {
-    let ip = peer.ip().to_canonical();
     let control = Rc::clone(control);
-    match Place::take(&control, ip) {
-        Some(place) => match Connection::new(&control, socket, peer) {
-            Ok(connection) => drop(spawn_local(serve(connection, place))),
+    match Place::take(&control, peer) {
+        Some(place) => match Connection::new(place, socket) {
+            Ok(connection) => drop(spawn_local(connection.serve())),
             Err(error) => debug!("connection of {peer}: {error}"),
         },
         None if control.refusals.get() < REFUSALS_MAX => {
@@ -112,20 +118,6 @@ fn admit(control: &Rc<Control>, socket: TcpStream, peer: SocketAddr) {
             }));
         }
         None => {}
-    }
-}
-
-/// Serves a connection, and then gives its place to another.
-#[allow(
-    clippy::manual_async_fn,
-    reason = "an `async fn` keeps what it is given twice"
-)]
-pub(super) fn serve(mut connection: Connection, place: Place) -> impl Future<Output = ()> {
-    async move {
-        if let Err(error) = connection.serve().await {
-            debug!("connection of {}: {error}", connection.peer());
-        }
-        drop((connection, place));
     }
 }
 

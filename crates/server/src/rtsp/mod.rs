@@ -1,10 +1,10 @@
 //! RTSP connections and sessions over TCP, and the RTCP beside each stream.
 //!
 //! All of it runs on one thread. A connection is a task that reads requests and carries out what
-//! [`onrush_wire::rtsp::Intent`] lets pass; a session is a task that reports, listens to reports and ends
-//! when there is reason to. Sessions stand in a table, not in a connection: a session may outlive the
-//! connection that made it, and be used through another from the same address. What two tasks share is
-//! counted by reference, never locked, and never borrowed across a wait.
+//! [`onrush_wire::rtsp::Intent`] lets pass; a session is what they act on, and so do reports of its client, the end of
+//! its stream, and time: one task for each of these looks after all sessions. Sessions stand in a table, not in a
+//! connection: a session may outlive the connection that made it, and be used through another from the same address.
+//! What two tasks share is counted by reference, never locked, and never borrowed across a wait.
 
 mod balance;
 pub(crate) mod connection;
@@ -18,7 +18,8 @@ mod session;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::rc::Rc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -26,8 +27,9 @@ use std::time::Duration;
 use onrush_sys::thread::raise_open_files_limit;
 use onrush_wire::rtsp::{SessionId, StatusCode};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tokio::task::{JoinError, JoinSet, spawn_blocking, spawn_local};
+use tokio::sync::{Notify, oneshot};
+use tokio::task::{JoinError, JoinSet, spawn_blocking};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{error, info, warn};
 
 pub(crate) use self::listen::bind;
@@ -38,6 +40,7 @@ use self::session::{End, Session};
 use crate::config::{Config, files_suffice};
 use crate::data::Data;
 use crate::engine::admission::LATE_NS;
+use crate::engine::bell::Ended;
 use crate::engine::shared::WorkerShared;
 use crate::library::{Library, Media};
 use crate::relay::Channel;
@@ -46,8 +49,8 @@ use crate::relay::Channel;
 /// before 6.13, to find whom an ICMP message is for.
 pub const CLIENTS_PER_PAIR_MAX: usize = 128;
 
-/// Datagrams and errors of its RTCP port that may wait for a session: a client reports every few seconds.
-pub const REPORTS_WAITING_MAX: usize = 8;
+/// How often each session is asked whether something is due. A report may be so much later, or a time-out.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// What all connections and sessions share.
 #[derive(Debug)]
@@ -56,7 +59,10 @@ pub(crate) struct Control {
     content: Content,
     ports: Ports,
     live_ports: LivePorts,
-    sessions: RefCell<HashMap<SessionId, Rc<Session>>>,
+    /// By half of their names, so that the table is small.
+    sessions: RefCell<HashMap<u64, Rc<Session>>>,
+    /// A session has left.
+    left: Notify,
     connections: RefCell<HashMap<IpAddr, usize>>,
     /// Files that this process may have open.
     files: u64,
@@ -119,12 +125,20 @@ impl Statistics {
 
 impl Control {
     pub(crate) fn new(config: Config, content: Content, statistics: Arc<Statistics>) -> Rc<Self> {
-        Rc::new(Self {
-            ports: Ports::new(config.rtp_ports),
+        Rc::new_cyclic(|control: &Weak<Self>| Self {
+            ports: Ports::new(config.rtp_ports, {
+                let control = Weak::clone(control);
+                Rc::new(move |session, said| {
+                    if let Some(control) = control.upgrade() {
+                        control.tell(session, |session| session.heard(said));
+                    }
+                })
+            }),
             live_ports: LivePorts::default(),
             config,
             content,
             sessions: RefCell::default(),
+            left: Notify::new(),
             connections: RefCell::default(),
             files: raise_open_files_limit(),
             refusals: Cell::new(0),
@@ -144,8 +158,10 @@ impl Control {
         for listener in listeners {
             accepting.spawn_local(listen::accept(Rc::clone(&self), listener));
         }
+        accepting.spawn_local(Rc::clone(&self).keep_time());
         if let Content::Stored { library, .. } = &self.content {
             accepting.spawn_local(Rc::clone(&self).keep_house(Arc::clone(library)));
+            accepting.spawn_local(Rc::clone(&self).keep_ends());
         }
         // A sender that was dropped asks for the same as one that sent.
         stop.await.unwrap_or_default();
@@ -154,20 +170,58 @@ impl Control {
             library.stop();
         }
         accepting.shutdown().await;
-        let sessions: Vec<_> = self.sessions.borrow().values().cloned().collect();
-        for session in &sessions {
+        self.tell_all(|session| {
             session.end(End::Stopped);
+        });
+        while !self.sessions.borrow().is_empty() {
+            self.left.notified().await;
         }
-        for session in &sessions {
-            session.over().await;
+    }
+
+    /// Looks after what is due in time.
+    async fn keep_time(self: Rc<Self>) {
+        let mut ticks = interval(LOOK_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let now = Instant::now();
+            self.tell_all(|session| session.look(now));
+        }
+    }
+
+    /// Looks after streams that stop by themselves.
+    async fn keep_ends(self: Rc<Self>) {
+        let Content::Stored { data, .. } = &self.content else {
+            return;
+        };
+        loop {
+            match data.engines().bell().ended().await {
+                Ended::Of(session) => self.tell(session, Session::stream_stopped),
+                Ended::Many => self.tell_all(Session::stream_stopped),
+            }
+        }
+    }
+
+    /// Tells something to the session of that number, if it still exists.
+    fn tell(&self, number: u64, what: impl FnOnce(&Rc<Session>)) {
+        let session = self.sessions.borrow().get(&number).cloned();
+        if let Some(session) = session {
+            alone(&session, what);
+        }
+    }
+
+    /// Tells something to every session.
+    fn tell_all(&self, what: impl Fn(&Rc<Session>)) {
+        for session in self.sessions.borrow().values() {
+            alone(session, &what);
         }
     }
 
     /// Looks after the files in use, once a second: one that was truncated or replaced ends its sessions.
     async fn keep_house(self: Rc<Self>, library: Arc<Library>) {
         let mut told = Trouble::default();
-        let mut ticks = tokio::time::interval(Duration::from_secs(1));
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut ticks = interval(Duration::from_secs(1));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for tick in 0_u64.. {
             ticks.tick().await;
             self.descriptors(0);
@@ -252,11 +306,11 @@ impl Control {
             return;
         };
         media.fail(&reason);
-        for session in self.sessions.borrow().values() {
+        self.tell_all(|session| {
             if session.presentation().is(&media) {
                 session.end(End::Media(reason.clone()));
             }
-        }
+        });
     }
 
     fn path_name(&self) -> &'static str {
@@ -268,8 +322,8 @@ impl Control {
 
     /// The session of that name, if `peer` may use it: it must come from the address that made it.
     fn session(&self, id: SessionId, peer: IpAddr) -> Option<Rc<Session>> {
-        let session = self.sessions.borrow().get(&id).cloned();
-        session.filter(|session| session.peer_ip() == peer)
+        let session = self.sessions.borrow().get(&id.number()).cloned();
+        session.filter(|session| session.id() == id && session.peer_ip() == peer)
     }
 
     /// Why there can be no session more, if so.
@@ -327,29 +381,46 @@ impl Control {
         );
     }
 
-    /// Puts a session into the table and starts its task.
-    fn add(self: &Rc<Self>, session: &Rc<Session>) {
-        let before = self
-            .sessions
-            .borrow_mut()
-            .insert(session.id(), Rc::clone(session));
-        assert!(before.is_none(), "128 random bits do not come twice");
-        self.statistics
-            .sessions
-            .store(self.sessions.borrow().len(), Ordering::Relaxed);
+    /// A name for a new session.
+    fn name(&self) -> SessionId {
+        loop {
+            let id = SessionId::from_random(random());
+            // A number says whose a stream is, and 0 that it is nobody's.
+            if id.number() != 0 && !self.sessions.borrow().contains_key(&id.number()) {
+                return id;
+            }
+        }
+    }
+
+    /// Puts a session into the table.
+    fn add(&self, session: &Rc<Session>) {
+        let (number, session) = (session.id().number(), Rc::clone(session));
+        let before = self.sessions.borrow_mut().insert(number, session);
+        assert!(before.is_none(), "its name was made for it");
         self.statistics
             .sessions_total
             .fetch_add(1, Ordering::Relaxed);
-        let (control, session) = (Rc::clone(self), Rc::clone(session));
-        drop(spawn_local(async move {
-            session.run(&control).await;
-            control.sessions.borrow_mut().remove(&session.id());
-            control
-                .statistics
-                .sessions
-                .store(control.sessions.borrow().len(), Ordering::Relaxed);
-            session.set_over();
-        }));
+        self.count_sessions();
+    }
+
+    /// Takes a session out that has ended.
+    fn remove(&self, id: SessionId) {
+        self.sessions.borrow_mut().remove(&id.number());
+        self.count_sessions();
+        self.left.notify_one();
+    }
+
+    fn count_sessions(&self) {
+        let sessions = self.sessions.borrow().len();
+        self.statistics.sessions.store(sessions, Ordering::Relaxed);
+    }
+}
+
+/// Tells something to a session. Should that show a bug of ours, it ends this session and no other.
+fn alone(session: &Rc<Session>, what: impl FnOnce(&Rc<Session>)) {
+    if catch_unwind(AssertUnwindSafe(|| what(session))).is_err() {
+        error!("session {}: a bug of the server", session.id().short());
+        session.end(End::Bug);
     }
 }
 
@@ -378,8 +449,8 @@ mod tests {
     use super::*;
     use crate::engine;
 
-    /// Bytes that a task takes beside its future: its header, its links and its trailer, on whole cache lines.
-    const TASK_BYTES: usize = 128;
+    /// Bytes that a task takes beside its future: its header, its links and its trailer.
+    const TASK_BYTES: usize = 88;
 
     /// Of the future that a function returns.
     fn bytes_of<A, F: Future>(_: impl Fn(A) -> F) -> usize {
@@ -387,23 +458,17 @@ mod tests {
     }
 
     #[test]
-    fn a_session_takes_two_kilobytes_and_its_connection_one() {
-        let task = bytes_of(
-            |(control, session): (Rc<Control>, Rc<Session>)| async move {
-                session.run(&control).await;
-            },
-        );
-        let session = [
-            ("task", task + TASK_BYTES),
-            ("state", size_of::<Session>()),
+    fn of_two_kilobytes_a_viewer_takes_his_parts_take_so_much() {
+        let parts = [
+            (
+                "connection",
+                TASK_BYTES + bytes_of(connection::Connection::serve),
+            ),
+            ("session", size_of::<Session>()),
             ("flow", size_of::<flow::Flow>()),
-            ("inbox", ports::INBOX_BYTES),
             ("engine", engine::BYTES_PER_STREAM),
         ];
-        let total: usize = session.iter().map(|(_, bytes)| bytes).sum();
-        assert!(total <= 2048, "{total} of {session:?}");
-        let connection =
-            TASK_BYTES + bytes_of(|(connection, place)| listen::serve(connection, place));
-        assert!(connection <= 1024, "{connection}");
+        let total: usize = parts.iter().map(|(_, bytes)| bytes).sum();
+        assert!(total <= 1280, "{total} of {parts:?}");
     }
 }

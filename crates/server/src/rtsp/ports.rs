@@ -3,10 +3,10 @@
 //! A pair serves many clients. Each has an RTP socket of its own, connected to it, and they share the port; the
 //! RTCP socket is one for all, and what it hears is told apart by whom it is from. So the kernel holds one
 //! descriptor less for each client, and a firewall needs few open ports. A client has a place at a pair where no
-//! other has its addresses.
+//! other has its addresses. What is heard goes at once to who is told of all; nothing waits here.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
@@ -15,28 +15,27 @@ use onrush_sys::socket::{keep_errors, take_error};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
-use tokio::sync::Notify;
 use tokio::task::{AbortHandle, spawn_local};
 
-use super::{CLIENTS_PER_PAIR_MAX, REPORTS_WAITING_MAX};
+use super::CLIENTS_PER_PAIR_MAX;
 
 /// Bytes of a report that are read; more than a path without jumbo frames carries.
 const REPORT_BYTES_MAX: usize = 1500;
 
-/// Of one client's, for the account of what a session takes.
-#[cfg(test)]
-pub(super) const INBOX_BYTES: usize = size_of::<Inbox>() + 2 * size_of::<(Address, Rc<Inbox>)>();
-
 /// Errors that a send may meet which are about other datagrams, before it is taken to be about its own.
 const STRAY_ERRORS_MAX: usize = 4;
 
+/// Is told whose RTCP port has said something, and what; or what the network says about it instead: nobody listens
+/// there, or there is no way there.
+pub(super) type Hear = dyn Fn(u64, Result<&[u8], ErrorKind>);
+
 /// The ports that are given out, and where the next search begins.
-#[derive(Debug)]
 pub(super) struct Ports {
     first: u16,
     pairs: u16,
     next: Cell<u16>,
     open: RefCell<Vec<Weak<Pair>>>,
+    hear: Rc<Hear>,
 }
 
 /// A pair in use at one of our addresses. It is free again when nobody has it any more.
@@ -49,35 +48,30 @@ pub(super) struct Pair {
     listening: AbortHandle,
 }
 
-/// Those at a pair by address: of their RTCP ports, and of their RTP ports alone.
+/// Those at a pair by address: of their RTCP ports, with their owners, and of their RTP ports alone.
 #[derive(Debug, Default)]
 struct Clients {
-    reports: HashMap<Address, Rc<Inbox>>,
+    reports: HashMap<Address, u64>,
     players: HashSet<Address>,
 }
 
 /// IP address and port, without what else the kernel says beside an IPv6 address.
 type Address = (IpAddr, u16);
 
-/// What the RTCP port of one client has said, and what the network has said about it.
-#[derive(Debug, Default)]
-struct Inbox {
-    waiting: RefCell<VecDeque<Result<Box<[u8]>, ErrorKind>>>,
-    arrived: Notify,
-}
-
 /// One client's place at a pair. Dropping it leaves it.
 #[derive(Debug)]
 pub(super) struct Place {
     pair: Rc<Pair>,
-    player: Option<Address>,
     reports: SocketAddr,
-    inbox: Rc<Inbox>,
+    /// The client's port for RTP, if nobody else at the pair may have it; else 0.
+    player_port: u16,
+    /// Who is told what the client says; 0 for nobody.
+    owner: Cell<u64>,
 }
 
 impl Ports {
     /// Those from `first` to `last`, both included.
-    pub(super) fn new((first, last): (u16, u16)) -> Self {
+    pub(super) fn new((first, last): (u16, u16), hear: Rc<Hear>) -> Self {
         // An odd first port is left out, and so is an even last one, which has none above it.
         let first = first.saturating_add(first % 2);
         let pairs = u16::try_from((u32::from(last) + 1).saturating_sub(u32::from(first)) / 2);
@@ -86,11 +80,12 @@ impl Ports {
             pairs: pairs.expect("half of 65536"),
             next: Cell::new(0),
             open: RefCell::default(),
+            hear,
         }
     }
 
-    /// A place for the client with these addresses, at a pair of `local`'s address, and an RTP socket connected
-    /// to it.
+    /// A place for the client at `reports`, whose RTP port is `player_port`, at a pair of `local`'s address, and an
+    /// RTP socket connected to it.
     ///
     /// # Errors
     ///
@@ -98,9 +93,11 @@ impl Ports {
     pub(super) fn place(
         &self,
         local: SocketAddr,
-        player: SocketAddr,
+        player_port: u16,
         reports: SocketAddr,
     ) -> io::Result<(std::net::UdpSocket, Place)> {
+        let mut player = reports;
+        player.set_port(player_port);
         let pair = match self.shared(local, address(player), address(reports)) {
             Some(pair) => pair,
             None => {
@@ -111,11 +108,12 @@ impl Ports {
         };
         let rtp = pair.rtp_socket()?;
         rtp.connect(player)?;
-        let mut place = pair.place(reports);
-        place.player = Some(address(player));
-        let mut clients = place.pair.clients.borrow_mut();
+        let mut clients = pair.clients.borrow_mut();
         clients.players.insert(address(player));
+        clients.reports.insert(address(reports), 0);
         drop(clients);
+        let mut place = pair.place(reports);
+        place.player_port = player_port;
         Ok((rtp, place))
     }
 
@@ -147,7 +145,7 @@ impl Ports {
         for _ in 0..self.pairs {
             let pair = self.next.get();
             self.next.set((pair + 1) % self.pairs);
-            match Pair::bind(local, self.first + 2 * pair) {
+            match Pair::bind(local, self.first + 2 * pair, &self.hear) {
                 Err(error) if error.kind() == ErrorKind::AddrInUse => {}
                 bound => return bound,
             }
@@ -157,7 +155,7 @@ impl Ports {
 }
 
 impl Pair {
-    fn bind(local: SocketAddr, rtp_port: u16) -> io::Result<Self> {
+    fn bind(local: SocketAddr, rtp_port: u16, hear: &Rc<Hear>) -> io::Result<Self> {
         // This one alone: who else wants the pair meets it. The RTP port is tried, and then held by none but
         // those who use it.
         let rtcp: std::net::UdpSocket = bind_one(local, rtp_port + 1, false)?.into();
@@ -165,7 +163,11 @@ impl Pair {
         keep_errors(&rtcp)?;
         let rtcp = Rc::new(UdpSocket::from_std(rtcp)?);
         let clients = Rc::<RefCell<Clients>>::default();
-        let listening = spawn_local(listen(Rc::clone(&rtcp), Rc::clone(&clients)));
+        let listening = spawn_local(listen(
+            Rc::clone(&rtcp),
+            Rc::clone(&clients),
+            Rc::clone(hear),
+        ));
         Ok(Self {
             local: local_address(local),
             rtp_port,
@@ -183,17 +185,13 @@ impl Pair {
         Ok(rtp.into())
     }
 
-    /// A place for a client who reports from there. Where two do, the later is heard.
+    /// A place for a client who reports from there. Where two do, the one that was given an owner later is heard.
     pub(super) fn place(self: &Rc<Self>, reports: SocketAddr) -> Place {
-        let inbox = Rc::<Inbox>::default();
-        let mut clients = self.clients.borrow_mut();
-        clients.reports.insert(address(reports), Rc::clone(&inbox));
-        drop(clients);
         Place {
             pair: Rc::clone(self),
-            player: None,
             reports,
-            inbox,
+            player_port: 0,
+            owner: Cell::new(0),
         }
     }
 }
@@ -205,24 +203,26 @@ impl Drop for Pair {
 }
 
 impl Place {
+    /// From now on what the client says is told with this number.
+    pub(super) fn belongs_to(&self, owner: u64) {
+        self.owner.set(owner);
+        let mut clients = self.pair.clients.borrow_mut();
+        clients.reports.insert(address(self.reports), owner);
+    }
+
     /// The port that the client's RTP comes from.
     pub(super) fn rtp_port(&self) -> u16 {
         self.pair.rtp_port
     }
 
-    /// The next datagram from the client's RTCP port.
-    ///
-    /// # Errors
-    ///
-    /// What the network says instead: nobody listens there, or there is no way there.
-    pub(super) async fn hear(&self) -> io::Result<Box<[u8]>> {
-        loop {
-            let next = self.inbox.waiting.borrow_mut().pop_front();
-            if let Some(next) = next {
-                return next.map_err(io::Error::from);
-            }
-            self.inbox.arrived.notified().await;
-        }
+    /// The address that it comes from.
+    pub(super) fn local_ip(&self) -> IpAddr {
+        self.pair.local.ip()
+    }
+
+    /// The client's.
+    pub(super) fn peer_ip(&self) -> IpAddr {
+        self.reports.ip()
     }
 
     /// Sends to the client's RTCP port.
@@ -250,49 +250,51 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut clients = self.pair.clients.borrow_mut();
-        if let Some(player) = self.player {
-            clients.players.remove(&player);
+        if self.player_port != 0 {
+            clients
+                .players
+                .remove(&(self.reports.ip(), self.player_port));
         }
         let reports = address(self.reports);
-        let current = clients.reports.get(&reports);
-        if current.is_some_and(|inbox| Rc::ptr_eq(inbox, &self.inbox)) {
+        if clients.reports.get(&reports) == Some(&self.owner.get()) {
             clients.reports.remove(&reports);
         }
     }
 }
 
-impl Inbox {
-    fn put(&self, item: Result<Box<[u8]>, ErrorKind>) {
-        let mut waiting = self.waiting.borrow_mut();
-        if waiting.len() < REPORTS_WAITING_MAX {
-            waiting.push_back(item);
-        }
-        self.arrived.notify_one();
+impl std::fmt::Debug for Ports {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ports")
+            .field("first", &self.first)
+            .field("pairs", &self.pairs)
+            .field("next", &self.next)
+            .finish_non_exhaustive()
     }
 }
 
-/// Gives what an RTCP socket hears to those whom it concerns, until it is told to stop.
-async fn listen(socket: Rc<UdpSocket>, clients: Rc<RefCell<Clients>>) {
+/// Tells what an RTCP socket hears, and whom it concerns, until it is told to stop.
+async fn listen(socket: Rc<UdpSocket>, clients: Rc<RefCell<Clients>>, hear: Rc<Hear>) {
     // With ERROR, because an ICMP message makes a socket neither readable nor writable.
     let both = Interest::READABLE | Interest::ERROR;
     while let Ok(ready) = socket.ready(both).await {
-        let inbox = |from: SocketAddr| clients.borrow().reports.get(&address(from)).cloned();
+        let tell = |from: SocketAddr, said: Result<&[u8], ErrorKind>| {
+            let owner = clients.borrow().reports.get(&address(from)).copied();
+            if let Some(owner) = owner.filter(|&owner| owner != 0) {
+                hear(owner, said);
+            }
+        };
         if ready.is_error() {
             let take = || take_error(&*socket);
             while let Ok((error, to)) = socket.try_io(Interest::ERROR, take) {
-                if let Some(inbox) = to.and_then(inbox) {
-                    inbox.put(Err(error.kind()));
+                if let Some(to) = to {
+                    tell(to, Err(error.kind()));
                 }
             }
         }
         let mut datagram = [0; REPORT_BYTES_MAX];
         loop {
             match socket.try_recv_from(&mut datagram) {
-                Ok((bytes, from)) => {
-                    if let Some(inbox) = inbox(from) {
-                        inbox.put(Ok(datagram[..bytes].into()));
-                    }
-                }
+                Ok((bytes, from)) => tell(from, Ok(&datagram[..bytes])),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 // An error that is kept, too: it is told above in its turn.
                 Err(_) => {}
@@ -322,6 +324,7 @@ fn local_address(mut local: SocketAddr) -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
     use tokio::task::LocalSet;
 
     use super::*;
@@ -331,6 +334,10 @@ mod tests {
 
     fn local() -> SocketAddr {
         ([127, 0, 0, 1], 0).into()
+    }
+
+    fn at(port: u16) -> SocketAddr {
+        ([127, 0, 0, 1], port).into()
     }
 
     fn with_tasks<T>(body: impl Future<Output = T>) -> T {
@@ -358,10 +365,10 @@ mod tests {
             ((0, 65_535), 0, 32_768),
             ((65_535, 65_535), 65_535, 0),
         ] {
-            let ports = Ports::new(range);
+            let ports = Ports::new(range, deaf());
             assert_eq!((ports.first, ports.pairs), (first, pairs), "{range:?}");
         }
-        let none = with_tasks(async { Ports::new((20_000, 20_000)).pair(local()) });
+        let none = with_tasks(async { Ports::new((20_000, 20_000), deaf()).pair(local()) });
         assert_eq!(none.unwrap_err().kind(), ErrorKind::AddrInUse);
     }
 
@@ -369,7 +376,7 @@ mod tests {
     fn pairs_are_taken_in_turn_and_taken_ones_passed_over() {
         with_tasks(async {
             // Somewhere in the range other tests may hold a port; then the search goes on, as it should.
-            let ports = Ports::new((61_000, 61_007));
+            let ports = Ports::new((61_000, 61_007), deaf());
             let mut held: Vec<_> = (0..4).map_while(|_| ports.pair(local()).ok()).collect();
             assert!(!held.is_empty());
             assert!(held.iter().all(|pair| pair.rtp_port % 2 == 0));
@@ -384,14 +391,13 @@ mod tests {
     #[test]
     fn a_pair_serves_so_many_clients_and_no_two_of_the_same_addresses() {
         with_tasks(async {
-            let ports = Ports::new((61_100, 61_199));
+            let ports = Ports::new((61_100, 61_199), deaf());
             let mut places = Vec::new();
             for i in 0..=u16::try_from(CLIENTS_PER_PAIR_MAX).unwrap() {
-                let to = |port| SocketAddr::new([127, 0, 0, 1].into(), port);
-                let (player, reports) = (to(30_000 + 2 * i), to(30_001 + 2 * i));
+                let (player, reports) = (30_000 + 2 * i, at(30_001 + 2 * i));
                 let (rtp, place) = ports.place(local(), player, reports).unwrap();
                 assert_eq!(rtp.local_addr().unwrap().port(), place.rtp_port());
-                assert_eq!(rtp.peer_addr().unwrap(), player);
+                assert_eq!(rtp.peer_addr().unwrap(), at(player));
                 places.push((rtp, place));
             }
             let first = places[0].1.rtp_port();
@@ -400,14 +406,9 @@ mod tests {
             assert_ne!(last.1.rtp_port(), first);
             drop(places.drain(1..));
             // There is room at the first again, but not for who is there.
-            let [player, reports] = [30_000, 30_001].map(|port| {
-                let mut to = local();
-                to.set_port(port);
-                to
-            });
-            let again = ports.place(local(), player, reports).unwrap();
+            let again = ports.place(local(), 30_000, at(30_001)).unwrap();
             assert_ne!(again.1.rtp_port(), first);
-            let another = ports.place(local(), reports, player).unwrap();
+            let another = ports.place(local(), 30_001, at(30_000)).unwrap();
             assert_eq!(another.1.rtp_port(), first);
         });
     }
@@ -415,50 +416,80 @@ mod tests {
     #[test]
     fn reports_and_errors_come_to_whom_they_concern() {
         with_tasks(async {
-            let ports = Ports::new((61_200, 61_299));
+            let (hear, mut heard) = ears();
+            let ports = Ports::new((61_200, 61_299), hear);
             let clients = [client(), client()];
             let [one, two] = [0, 1].map(|i: usize| {
                 let [player, reports] = addresses(&clients[i]);
-                ports.place(local(), player, reports).unwrap()
+                ports.place(local(), player.port(), reports).unwrap()
             });
             assert_eq!(one.1.rtp_port(), two.1.rtp_port());
-            let mut server = local();
-            server.set_port(one.1.rtp_port() + 1);
-            // From no client's RTCP port, it is nobody's.
+            let server = at(one.1.rtp_port() + 1);
+            one.1.belongs_to(1);
+            // From no client's RTCP port it is nobody's, and so it is from that of one who belongs to nobody yet.
             clients[0][0].send_to(b"stray", server).unwrap();
-            clients[1][1].send_to(b"two", server).unwrap();
+            clients[1][1].send_to(b"early", server).unwrap();
             clients[0][1].send_to(b"one", server).unwrap();
-            assert_eq!(&*heard(&one.1).await.unwrap(), b"one");
-            assert_eq!(&*heard(&two.1).await.unwrap(), b"two");
+            assert_eq!(next(&mut heard).await, (1, Ok(b"one".to_vec())));
+            two.1.belongs_to(2);
+            clients[1][1].send_to(b"two", server).unwrap();
+            assert_eq!(next(&mut heard).await, (2, Ok(b"two".to_vec())));
             let [[_, one_reports], [_, two_reports]] = clients;
             drop(one_reports);
             one.1.send(b"anybody?").unwrap();
             // Whatever the network says about the first, the second's report leaves.
             two.1.send(b"report").unwrap();
-            let error = heard(&one.1).await.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+            let refused = Err(ErrorKind::ConnectionRefused);
+            assert_eq!(next(&mut heard).await, (1, refused));
             let mut datagram = [0; 9];
             let bytes = two_reports.recv(&mut datagram).unwrap();
             assert_eq!(&datagram[..bytes], b"report");
-            assert!(two.1.inbox.waiting.borrow().is_empty());
+            assert!(heard.try_recv().is_err());
         });
     }
 
     #[test]
-    fn so_many_reports_wait_and_no_more() {
+    fn of_two_who_report_from_one_address_the_later_is_heard() {
         with_tasks(async {
-            let ports = Ports::new((61_300, 61_399));
-            let pair = ports.pair(local()).unwrap();
-            let place = pair.place(local());
-            for i in 0..=REPORTS_WAITING_MAX {
-                place.inbox.put(Ok([u8::try_from(i).unwrap()].into()));
-            }
-            assert_eq!(place.inbox.waiting.borrow().len(), REPORTS_WAITING_MAX);
-            assert_eq!(*place.hear().await.unwrap(), [0]);
+            let (hear, mut heard) = ears();
+            let pair = Ports::new((61_300, 61_399), hear).pair(local()).unwrap();
+            let client = client();
+            let [_, reports] = addresses(&client);
+            let mut says = async |what: &[u8]| {
+                client[1].send_to(what, at(pair.rtp_port + 1)).unwrap();
+                next(&mut heard).await.0
+            };
+            let [earlier, later] = [1, 2].map(|owner| {
+                let place = pair.place(reports);
+                place.belongs_to(owner);
+                place
+            });
+            assert_eq!(says(b"one").await, 2);
+            drop(earlier);
+            assert_eq!(says(b"two").await, 2);
+            drop(later);
+            assert!(pair.clients.borrow().reports.is_empty());
         });
     }
 
-    async fn heard(place: &Place) -> io::Result<Box<[u8]>> {
-        tokio::time::timeout(PATIENCE, place.hear()).await.unwrap()
+    type Said = (u64, Result<Vec<u8>, ErrorKind>);
+
+    /// Who listens to nobody.
+    fn deaf() -> Rc<Hear> {
+        Rc::new(|_, _| {})
+    }
+
+    /// Who listens, and what they have heard.
+    fn ears() -> (Rc<Hear>, UnboundedReceiver<Said>) {
+        let (send, heard) = unbounded_channel();
+        let hear = move |owner, said: Result<&[u8], ErrorKind>| {
+            send.send((owner, said.map(<[u8]>::to_vec))).unwrap();
+        };
+        (Rc::new(hear), heard)
+    }
+
+    async fn next(heard: &mut UnboundedReceiver<Said>) -> Said {
+        let next = tokio::time::timeout(PATIENCE, heard.recv());
+        next.await.expect("something is heard").unwrap()
     }
 }

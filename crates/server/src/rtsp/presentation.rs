@@ -48,6 +48,14 @@ impl Presentation {
         }
     }
 
+    /// What it is opened by.
+    pub(super) fn path(&self) -> String {
+        match self {
+            Self::Stored(media) => media.name().to_owned(),
+            Self::Live(channel) => format!("{LIVE_FOLDER}{}", channel.name()),
+        }
+    }
+
     /// What a client at the other end of `server` is told of it.
     pub(super) fn describe(&self, server: IpAddr) -> Result<Vec<u8>, Reply> {
         let (ssrc, payload, duration_ns) = match self {

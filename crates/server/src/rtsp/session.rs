@@ -1,7 +1,10 @@
-//! One session: what it plays, in which state it is, and the task that looks after it.
+//! One session: what it plays and in which state it is.
+//!
+//! It has no task of its own. Requests, reports, the engine's bell and the clock call it on control's thread, and each
+//! call is over at once; only its end takes a while, and has a task then.
 
 use std::cell::{Cell, RefCell};
-use std::io;
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,8 +12,9 @@ use std::time::Duration;
 
 use onrush_wire::rtcp::{self, Heard};
 use onrush_wire::rtsp::{Range, RangeError, Reply, SessionId, Span, State, StatusCode, npt};
-use tokio::sync::{Mutex, Notify};
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::Mutex;
+use tokio::task::{JoinHandle, spawn_local};
+use tokio::time::Instant;
 
 use super::flow::{Flow, Road, is_unreachable, refusal};
 use super::presentation::Presentation;
@@ -22,29 +26,22 @@ use crate::library::Media;
 #[derive(Debug)]
 pub(super) struct Session {
     id: SessionId,
-    peer_ip: IpAddr,
-    path: String,
+    control: Rc<Control>,
     presentation: Presentation,
     /// Held while a request is carried out and answered, so that the requests of two connections do not
     /// mix.
     pub(super) turn: Mutex<()>,
     flow: RefCell<Rc<Flow>>,
-    /// The track's URL as the client spelt it, for RTP-Info.
-    track_url: RefCell<String>,
+    /// `Init` once there is a reason to end.
     state: Cell<State>,
+    connections: Cell<u32>,
     /// The packet that PLAY without a range starts from.
     resume_at: Cell<u64>,
     /// What is played, or was last.
     span: Cell<Span>,
     seen: Cell<Instant>,
-    connections: Cell<usize>,
     /// When the next report is due, if one is.
     report_at: Cell<Option<Instant>>,
-    end: RefCell<Option<End>>,
-    /// Something of the above has changed that the task acts on.
-    changed: Notify,
-    is_over: Cell<bool>,
-    over: Notify,
 }
 
 /// Why a session ends.
@@ -62,6 +59,8 @@ pub(super) enum End {
     Send(String),
     /// The server stops.
     Stopped,
+    /// It has met a bug of the server.
+    Bug,
 }
 
 /// A PLAY that has been found possible.
@@ -83,20 +82,17 @@ pub(super) enum Start {
 impl Session {
     pub(super) fn new(
         id: SessionId,
-        peer_ip: IpAddr,
-        path: String,
+        control: &Rc<Control>,
         presentation: Presentation,
         flow: Flow,
-        track_url: &str,
     ) -> Rc<Self> {
+        flow.belongs_to(id.number());
         Rc::new(Self {
             id,
-            peer_ip,
-            path,
+            control: Rc::clone(control),
             presentation,
             turn: Mutex::new(()),
             flow: RefCell::new(Rc::new(flow)),
-            track_url: RefCell::new(track_url.to_owned()),
             state: Cell::new(State::Ready),
             resume_at: Cell::new(0),
             span: Cell::new(Span {
@@ -106,10 +102,6 @@ impl Session {
             seen: Cell::new(Instant::now()),
             connections: Cell::new(0),
             report_at: Cell::new(None),
-            end: RefCell::new(None),
-            changed: Notify::new(),
-            is_over: Cell::new(false),
-            over: Notify::new(),
         })
     }
 
@@ -117,12 +109,8 @@ impl Session {
         self.id
     }
 
-    pub(super) const fn peer_ip(&self) -> IpAddr {
-        self.peer_ip
-    }
-
-    pub(super) fn path(&self) -> &str {
-        &self.path
+    pub(super) fn peer_ip(&self) -> IpAddr {
+        self.flow.borrow().peer_ip()
     }
 
     pub(super) const fn presentation(&self) -> &Presentation {
@@ -141,17 +129,9 @@ impl Session {
         Rc::clone(&self.flow.borrow())
     }
 
-    pub(super) fn track_url(&self) -> String {
-        self.track_url.borrow().clone()
-    }
-
     /// `Init` once there is a reason to end.
     pub(super) fn state(&self) -> State {
-        if self.end.borrow().is_some() {
-            State::Init
-        } else {
-            self.state.get()
-        }
+        self.state.get()
     }
 
     /// Notes a sign of its client.
@@ -170,23 +150,28 @@ impl Session {
         self.connections.set(self.connections.get() - 1);
         if self.connections.get() == 0 {
             self.report_at.set(Some(Instant::now()));
-            self.changed.notify_one();
         }
     }
 
     /// Takes another transport; then it is as if newly set up.
-    pub(super) fn replace(&self, flow: Flow, track_url: &str, path_name: &str) {
+    pub(super) fn replace(&self, flow: Flow) {
+        let path_name = self.control.path_name();
         self.flow()
             .log_end(self.id.short(), "another transport", path_name);
-        *self.flow.borrow_mut() = Rc::new(flow);
-        track_url.clone_into(&mut self.track_url.borrow_mut());
+        let flow = Rc::new(flow);
+        // The old one goes first: it may have been told of the same addresses.
+        *self.flow.borrow_mut() = Rc::clone(&flow);
+        flow.belongs_to(self.id.number());
         self.resume_at.set(0);
         self.set_state(State::Ready);
     }
 
     /// Finds what a PLAY would do, and makes ready for it: stops what plays already, so that no packet of
     /// the old place follows the answer. `None` if it plays already what is asked for.
-    pub(super) async fn prepare(&self, range: Option<Range>) -> Result<Option<Start>, Reply> {
+    pub(super) async fn prepare(
+        self: &Rc<Self>,
+        range: Option<Range>,
+    ) -> Result<Option<Start>, Reply> {
         let flow = self.flow();
         let is_playing = self.state() == State::Playing;
         let (Some(media), Road::Stored(road)) = (self.media(), &flow.road) else {
@@ -236,11 +221,11 @@ impl Session {
     }
 
     /// Starts what was prepared. The answer must be on its way: packets follow at once.
-    pub(super) fn start(&self, start: Start, path_name: &str) {
+    pub(super) fn start(self: &Rc<Self>, start: Start) {
         if self.state() == State::Init {
             return;
         }
-        let flow = self.flow();
+        let (flow, path_name) = (self.flow(), self.control.path_name());
         let position_ns = match (start, &flow.road) {
             (
                 Start::Stored {
@@ -256,7 +241,8 @@ impl Session {
                 let range = format!("npt={}-{stop}", npt(start_ns));
                 flow.log_start(self.id.short(), &range, path_name);
                 if let Err(error) = road.stream.play(from, stop_before, Duration::ZERO) {
-                    return self.end(End::Send(error.to_string()));
+                    self.end(End::Send(error.to_string()));
+                    return;
                 }
                 if from != self.resume_at.get() {
                     flow.count_seek();
@@ -274,15 +260,16 @@ impl Session {
         self.set_state(State::Playing);
         // Not asked of the engine, which takes the play up at its next tick.
         self.report(&flow, position_ns);
+        self.stream_stopped();
     }
 
     /// Stops sending, and remembers where.
-    pub(super) async fn pause(&self) -> Result<(), Reply> {
+    pub(super) async fn pause(self: &Rc<Self>) -> Result<(), Reply> {
         if self.state() != State::Playing {
             return Ok(());
         }
         let flow = self.flow();
-        // First of all: from now on the stream's end is none of the task's business.
+        // First of all: from now on it is nobody's business that the stream stops.
         self.set_state(State::Ready);
         let road = match &flow.road {
             Road::Stored(road) => road,
@@ -293,6 +280,7 @@ impl Session {
         };
         let next = road.stream.pause().await.map_err(|error| {
             self.set_state(State::Playing);
+            self.stream_stopped();
             refusal(&error)
         })?;
         self.resume_at.set(next);
@@ -310,113 +298,100 @@ impl Session {
         }
     }
 
-    /// Ends it, for the first reason that is given; [`Self::over`] tells when it is done.
-    pub(super) fn end(&self, end: End) {
-        self.end.borrow_mut().get_or_insert(end);
-        self.changed.notify_one();
+    /// Ends it, for the first reason that is given. What that first caller gets is done when nothing is left of it.
+    pub(super) fn end(self: &Rc<Self>, end: End) -> Option<JoinHandle<()>> {
+        (self.state.replace(State::Init) != State::Init)
+            .then(|| spawn_local(Rc::clone(self).wind_up(end)))
     }
 
-    /// Waits until nothing is left of it.
-    pub(super) async fn over(&self) {
-        while !self.is_over.get() {
-            self.over.notified().await;
-        }
-    }
-
-    pub(super) fn set_over(&self) {
-        self.is_over.set(true);
-        self.over.notify_waiters();
-    }
-
-    /// Looks after the session to its end.
-    pub(super) async fn run(&self, control: &Control) {
-        let session_timeout = control.config.limits.session_timeout;
-        while self.end.borrow().is_none() {
-            let flow = self.flow();
-            let (seen, report_at) = (self.seen.get(), self.report_at.get());
-            let is_playing = self.state.get() == State::Playing;
-            let wake_at = seen + session_timeout;
-            tokio::select! {
-                () = self.changed.notified() => {}
-                heard = flow.hear() => match heard {
-                    Ok(heard) => self.heard(heard),
-                    Err(error) => self.missing(&error),
-                },
-                reason = flow.ended(), if is_playing => self.ended(&flow, reason),
-                () = sleep_until(report_at.map_or(wake_at, |at| at.min(wake_at))) => {
-                    if report_at.is_some_and(|at| at <= Instant::now()) {
-                        self.report(&flow, flow.position_ns());
-                    }
-                    if self.seen.get().elapsed() >= session_timeout {
-                        self.end(End::Timeout);
-                    }
-                }
-            }
-        }
-        Box::pin(self.wind_up(control)).await;
-    }
-
-    /// Stops what plays, and says goodbye.
-    async fn wind_up(&self, control: &Control) {
+    /// Stops what plays, says goodbye, and leaves.
+    async fn wind_up(self: Rc<Self>, end: End) {
         let flow = self.flow();
         // So that the farewell counts every packet.
         flow.halt().await;
-        let end = self.end.borrow().clone().expect("there is a reason to end");
         flow.say_goodbye(end.farewell());
-        flow.log_end(self.id.short(), &end.to_string(), control.path_name());
+        let path_name = self.control.path_name();
+        flow.log_end(self.id.short(), &end.to_string(), path_name);
+        self.control.remove(self.id);
+    }
+
+    /// Does what is due by now.
+    pub(super) fn look(self: &Rc<Self>, now: Instant) {
+        if self.state.get() == State::Init {
+            return;
+        }
+        if self.report_at.get().is_some_and(|at| at <= now) {
+            let flow = self.flow();
+            self.report(&flow, flow.position_ns());
+        }
+        let timeout = self.control.config.limits.session_timeout;
+        if now.saturating_duration_since(self.seen.get()) >= timeout {
+            self.end(End::Timeout);
+        }
     }
 
     /// Sends a report, and plans the next.
-    fn report(&self, flow: &Flow, position_ns: u64) {
+    fn report(self: &Rc<Self>, flow: &Flow, position_ns: u64) {
         let random = u32::from_ne_bytes(random());
         let next = Instant::now() + rtcp::report_interval(random);
         self.report_at
             .set((self.state.get() == State::Playing).then_some(next));
         if let Err(error) = flow.report(position_ns) {
-            self.missing(&error);
+            self.missing(error.kind());
         }
     }
 
-    /// Acts on what the client's RTCP port said. A goodbye alone ends nothing: players send it beside
-    /// TEARDOWN, or before they play again.
-    fn heard(&self, heard: Heard) {
-        if heard.alive {
+    /// Acts on what the client's RTCP port said, or the network instead. A goodbye alone ends nothing: players send it
+    /// beside TEARDOWN, or before they play again.
+    pub(super) fn heard(self: &Rc<Self>, said: Result<&[u8], ErrorKind>) {
+        let Heard { alive, bye, .. } = match said {
+            Ok(datagram) => self.flow().hear(datagram),
+            Err(error) => return self.missing(error),
+        };
+        if alive {
             self.touch();
         }
-        if heard.bye && self.connections.get() == 0 {
+        if bye && self.connections.get() == 0 {
             self.end(End::Gone);
         }
     }
 
     /// Acts on an error of the RTCP socket. With a connection open the client is there, and its ports may
     /// be so soon; without one, ports that nobody listens to mean that it has died.
-    fn missing(&self, error: &io::Error) {
+    fn missing(self: &Rc<Self>, error: ErrorKind) {
         if is_unreachable(error) && self.connections.get() == 0 {
             self.end(End::Gone);
         }
     }
 
-    fn ended(&self, flow: &Flow, reason: EndReason) {
+    /// Acts on the end of its stream, if it has come to one while it plays.
+    pub(super) fn stream_stopped(self: &Rc<Self>) {
         if self.state.get() != State::Playing {
             return;
         }
-        match reason {
-            EndReason::EndOfMedia => {
+        let flow = self.flow();
+        let end = match flow.end_reason() {
+            None => return,
+            Some(EndReason::EndOfMedia) => {
                 flow.say_goodbye("end of media");
-                self.set_state(State::Ended);
+                return self.set_state(State::Ended);
             }
-            EndReason::Media(reason) => self.end(End::Media(reason)),
-            EndReason::Send(reason) => self.end(End::Send(reason)),
-            EndReason::Stopped => self.end(End::Stopped),
-        }
+            Some(EndReason::Media(reason)) => End::Media(reason),
+            Some(EndReason::Send(reason)) => End::Send(reason),
+            Some(EndReason::Stopped) => End::Stopped,
+        };
+        self.end(end);
     }
 
     fn set_state(&self, state: State) {
+        // What has a reason to end stays at its end.
+        if self.state.get() == State::Init {
+            return;
+        }
         self.state.set(state);
         if state != State::Playing {
             self.report_at.set(None);
         }
-        self.changed.notify_one();
     }
 }
 
@@ -433,6 +408,7 @@ impl End {
             Self::Media(_) => "the file changed",
             Self::Send(_) => "sending failed",
             Self::Stopped => "the server stops",
+            Self::Bug => "server error",
         }
     }
 }
@@ -445,6 +421,7 @@ impl std::fmt::Display for End {
             Self::Gone => f.write_str("its client is gone"),
             Self::Media(reason) | Self::Send(reason) => f.write_str(reason),
             Self::Stopped => f.write_str("the server stops"),
+            Self::Bug => f.write_str("a bug of the server"),
         }
     }
 }

@@ -43,6 +43,12 @@ impl SessionId {
         }
     }
 
+    /// Half of it, to find the session by. It is not the whole name: who finds a session by it compares that.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
+
     /// Enough of it to tell sessions apart in a log, and too little to take one over.
     #[must_use]
     pub fn short(self) -> impl fmt::Display {
