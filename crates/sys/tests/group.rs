@@ -295,7 +295,8 @@ fn members_may_be_anywhere() {
             peer.display()
         ),
     );
-    for (netns, device, ip) in [(snd, "w0", "10.78.0.1/24"), (rcv, "w1", "10.78.0.2/24")] {
+    // The sender's last: with somebody at the other end it may send as soon as it is up.
+    for (netns, device, ip) in [(rcv, "w1", "10.78.0.2/24"), (snd, "w0", "10.78.0.1/24")] {
         tool(netns, &format!("addr add {ip} dev {device}"));
         tool(netns, &format!("link set {device} up"));
     }

@@ -10,6 +10,8 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use serde::{Deserialize, Serialize};
@@ -55,6 +57,12 @@ pub enum TestbedError {
     /// A namespace or a device could not be made.
     #[error(transparent)]
     Netns(#[from] NetnsError),
+    /// A device that was brought up does not send and receive.
+    #[error("{device} is up, but for {} s the kernel has not let it send and receive", ACTIVE_TIME_MAX.as_secs())]
+    NotActive {
+        /// The device.
+        device: &'static str,
+    },
     /// `ethtool` reported success, but the device says otherwise.
     #[error("{SND_DEVICE}: tx-udp-segmentation stays {found} after it was switched {wanted}")]
     ModeNotTaken {
@@ -103,6 +111,8 @@ impl Testbed {
             SND_MAC,
             [SND_IPV4.into(), SND_IPV6.into()],
         )?;
+        wait_until_active(&snd, SND_DEVICE, SND_IPV6)?;
+        wait_until_active(&rcv, RCV_DEVICE, RCV_IPV6)?;
         let mut testbed = Self { snd, rcv, mode };
         testbed.set_mode(mode)?;
         Ok(testbed)
@@ -204,6 +214,32 @@ fn furnish(netns: &Netns, device: &str, addresses: [IpAddr; 2]) -> Result<(), Ne
     Ok(())
 }
 
+/// A device that is up, and has its addresses, neither sends nor receives before two work items of the kernel's have had
+/// their turn. Of two that are joined the one that was up first hears of the other by `linkwatch_do_dev`
+/// (net/core/link_watch.c); until then its queue is `noop`, which drops what is sent and reports it as sent. And an IPv6
+/// address is a local one from `addrconf_dad_work` on (net/ipv6/addrconf.c), also where nobody else may have it.
+fn wait_until_active(
+    netns: &Netns,
+    device: &'static str,
+    ip: Ipv6Addr,
+) -> Result<(), TestbedError> {
+    let says = |command: &str, what: &str| {
+        let shown = netns.tool("ip", command.split(' '))?.stdout;
+        Ok::<_, NetnsError>(String::from_utf8_lossy(&shown).contains(what))
+    };
+    let link = format!("link show {device}");
+    let routes = format!("-6 route show table local dev {device}");
+    let is_local = format!("local {ip} ");
+    let give_up = Instant::now() + ACTIVE_TIME_MAX;
+    while !(says(&link, " state UP ")? && says(&routes, &is_local)?) {
+        if Instant::now() > give_up {
+            return Err(TestbedError::NotActive { device });
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
 fn neighbours(
     netns: &Netns,
     device: &str,
@@ -230,6 +266,9 @@ pub const SND_IPV6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1);
 /// The receiver's IPv6 address.
 pub const RCV_IPV6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2);
 
+/// Far more than a busy machine takes.
+const ACTIVE_TIME_MAX: Duration = Duration::from_secs(60);
+
 const SND_MAC: &str = "02:00:00:77:00:01";
 /// The receiver's link-layer address.
 pub const RCV_MAC: &str = "02:00:00:77:00:02";
@@ -239,7 +278,6 @@ const UDP_SEGMENTATION: &str = "tx-udp-segmentation";
 mod tests {
     use super::*;
     use std::net::UdpSocket;
-    use std::time::Duration;
 
     #[test]
     fn datagrams_cross_over_both_protocols_in_both_directions() {
@@ -293,7 +331,7 @@ mod tests {
         drop(rcv);
         // The kernel takes a namespace down on a worker of its own, and with it the pair.
         let gone = (0..5000).any(|_| {
-            std::thread::sleep(Duration::from_millis(10));
+            thread::sleep(Duration::from_millis(10));
             snd.tool("ip", ["link", "show", SND_DEVICE]).is_err()
         });
         assert!(gone);
