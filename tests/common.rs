@@ -184,6 +184,11 @@ impl Viewer {
 
     /// Sets a session up with one of the server's addresses.
     pub fn setup_to(testbed: &Testbed, name: &str, server: IpAddr) -> Self {
+        Self::try_setup_to(testbed, name, server).unwrap_or_else(|answer| panic!("{answer:?}"))
+    }
+
+    /// The same where sessions may be refused: the answer is then all there is.
+    pub fn try_setup_to(testbed: &Testbed, name: &str, server: IpAddr) -> Result<Self, Response> {
         let own = if server.is_ipv4() {
             IpAddr::from(RCV_IPV4)
         } else {
@@ -207,13 +212,15 @@ impl Viewer {
             }
             thread::sleep(Duration::from_millis(200));
         };
-        let session = answer.session().unwrap_or_else(|| panic!("{answer:?}")).id;
-        Self {
+        let Some(session) = answer.session() else {
+            return Err(answer);
+        };
+        Ok(Self {
             client,
             receiver,
             url,
-            session,
-        }
+            session: session.id,
+        })
     }
 
     /// A request of this session on its whole presentation.

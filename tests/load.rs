@@ -24,6 +24,19 @@ fn load(site: &Site, name: &str, arguments: &[&str]) -> (Output, LoadRecord) {
     (output, record)
 }
 
+/// The same with a bound on lateness that only a machine which does something else is beyond: that is tried again.
+fn load_on_time(site: &Site, name: &str, arguments: &[&str]) -> (Output, LoadRecord) {
+    const LATENESS_NS_MAX: i64 = 400_000_000;
+    let arguments = [arguments, &["--lateness", "400ms"]].concat();
+    for _ in 0..5 {
+        let (output, record) = load(site, name, &arguments);
+        if record.runs[0].lateness.later_than(LATENESS_NS_MAX) == 0 {
+            return (output, record);
+        }
+    }
+    panic!("five loads were late");
+}
+
 fn said(output: &Output) -> String {
     format!(
         "{}{}",
@@ -39,8 +52,8 @@ fn sockets_and_the_sink_see_the_same_and_nothing_is_missing() {
     let site = Site::with_clip(&clip(1.5), Mode::Uso, &[]);
     let pid = site.server.id().to_string();
     for receive in [&[][..], &["--sink", RCV_DEVICE]] {
-        let arguments = [&["-n", "8", "--pid", &pid, "--lateness", "60s"], receive].concat();
-        let (output, record) = load(&site, "clip.ts", &arguments);
+        let arguments = [&["-n", "8", "--pid", &pid], receive].concat();
+        let (output, record) = load_on_time(&site, "clip.ts", &arguments);
         assert!(output.status.success(), "{}", said(&output));
         let run = &record.runs[0];
         assert_eq!((run.visits, run.played, run.watching), (8, 8, 8));
@@ -78,12 +91,10 @@ fn who_comes_and_goes_leaves_nothing_behind() {
         "900ms",
         "--arrival",
         "poisson",
-        "--lateness",
-        "60s",
         "--sink",
         RCV_DEVICE,
     ];
-    let (output, record) = load(&site, "clip.ts", &restless);
+    let (output, record) = load_on_time(&site, "clip.ts", &restless);
     assert!(output.status.success(), "{}", said(&output));
     let run = &record.runs[0];
     assert!(run.visits > 6, "{}", run.visits);
@@ -95,7 +106,7 @@ fn who_comes_and_goes_leaves_nothing_behind() {
 fn what_is_refused_is_told_with_its_reason() {
     require_root!();
     let site = Site::with_clip(&clip(5.0), Mode::Uso, &["--sessions-max", "2"]);
-    let (output, record) = load(&site, "clip.ts", &["-n", "3", "--lateness", "60s"]);
+    let (output, record) = load(&site, "clip.ts", &["-n", "3"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
         said(&output).contains("SETUP was answered 453"),

@@ -1,51 +1,73 @@
 //! More than a server can do: those who are served miss nothing, the others are told, and a stall is no flood after.
 
+use std::ops::RangeInclusive;
 use std::thread;
 use std::time::Duration;
 
-use onrush_measure::experiment::Record;
-use onrush_measure::load::{self, LoadRecord};
+use onrush_testkit::checker::TS_BYTES;
 use onrush_testkit::process::Signal;
 use onrush_testkit::require_root;
 use onrush_testkit::sink::{Counts, Sink};
-use onrush_testkit::testbed::{Mode, RCV_DEVICE};
+use onrush_testkit::testbed::{Mode, RCV_DEVICE, SND_IPV4};
 
-use common::{LONG, ONRUSH, Site, Viewer, clip};
+use common::{LONG, Site, Viewer, clip, wait_until};
 
 mod common;
 
-/// A budget for about thirty streams of the demo clip, by what a stream is reckoned to cost before any played.
+/// A budget for thirty streams of the demo clip, by what a stream is reckoned to cost before any played.
 const LOAD_MAX: &str = "--load-max=0.2";
+/// As many fewer if the engine's waking up for commands is dear.
+const LET_IN: RangeInclusive<usize> = 25..=30;
 
 #[test]
 fn whoever_is_too_much_is_refused_and_those_who_play_miss_nothing() {
     require_root!();
-    let site = Site::with_clip(&clip(20.0), Mode::Uso, &[LOAD_MAX]);
-    let json = site.path("load.json");
-    let mut command = site.testbed.rcv.command(ONRUSH);
-    command.args(["load", "-n", "60", "--time", "4s", "--ramp", "1s", "--json"]);
-    command
-        .arg(&json)
-        .args(["--lateness", "400ms", "--sink", RCV_DEVICE]);
-    let output = command.arg(site.url("clip.ts")).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "some were refused");
-    let record: LoadRecord = Record::read(&json, load::NAME).unwrap();
-    let run = &record.runs[0];
-    // What a stream costs is learnt meanwhile, so how many it is depends on the machine.
-    assert!((2..60).contains(&run.watching), "{}", run.watching);
-    assert_eq!(run.played, u64::from(run.watching), "nobody was sent away");
-    let (lost, repeated) = (run.totals.lost, run.totals.repeated);
-    assert_eq!((lost, repeated), (0, 0), "{:?}", run.totals);
-    // A stream has 95 packets a second, of which at least one second's came.
-    let least = u64::from(run.watching) * 95;
-    assert!(run.totals.packets > least, "{:?} {least}", run.totals);
-    let [(reason, count)] = &run.failures[..] else {
-        panic!("{:?}", run.failures);
-    };
-    assert!(reason.contains("SETUP was answered 453"), "{reason}");
+    // All that arrives on a processor shares one queue: what others push out of it is nobody's fault.
+    let is_done = (0..4).any(|_| let_in_and_play().is_some());
+    assert!(
+        is_done,
+        "a machine on which not each play loses something to others"
+    );
+}
+
+/// Nothing if others took the room that packets needed.
+fn let_in_and_play() -> Option<()> {
+    let clip = clip(4.0);
+    let site = Site::with_clip(&clip, Mode::Uso, &[LOAD_MAX]);
+    let sink = Sink::attach(&site.testbed.rcv, RCV_DEVICE, 1024..=u16::MAX).unwrap();
+    let dropped = site.testbed.dropped();
+    // Nobody plays yet: so what a stream costs is not learnt meanwhile, and how many it is no chance.
+    let set_up = |_| Viewer::try_setup_to(&site.testbed, "clip.ts", SND_IPV4.into());
+    let (mut viewers, mut refused) = (Vec::new(), Vec::new());
+    for answer in (0..60).map(set_up) {
+        match answer {
+            Ok(viewer) => viewers.push(viewer),
+            Err(answer) => refused.push(answer.status),
+        }
+    }
+    assert!(LET_IN.contains(&viewers.len()), "{}", viewers.len());
+    assert!(refused.iter().all(|&status| status == 453), "{refused:?}");
+    for viewer in &mut viewers {
+        viewer.play(None);
+    }
+    let packets = clip.len().div_ceil(7 * TS_BYTES) as u64;
+    for viewer in &viewers {
+        let counts = || sink.port(viewer.receiver.rtp_port()).unwrap().counts;
+        wait_until("he has seen all", || {
+            counts().rtp_packets >= packets || site.testbed.dropped() > dropped
+        });
+        if site.testbed.dropped() > dropped {
+            return None;
+        }
+        let seen = counts();
+        let wrong = (seen.sequence_missing, seen.sequence_repeated);
+        assert_eq!((seen.rtp_packets, wrong), (packets, (0, 0)), "{seen:?}");
+    }
+    drop(viewers);
     let log = site.stop();
     let said = log.matches("a session is refused: the engine would be busy");
-    assert_eq!(said.count() as u64, *count, "{log}");
+    assert_eq!(said.count(), refused.len(), "{log}");
+    Some(())
 }
 
 #[test]

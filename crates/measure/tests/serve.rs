@@ -17,10 +17,22 @@ fn a_few_sessions_are_served_and_counted_in_both_modes() {
         ..Settings::default()
     };
     let mut told = Vec::new();
-    let record = match serve::carry_out(&settings, "test", "onrush bench serve", |p| told.push(p)) {
+    let mut carry_out = || {
+        told.clear();
+        serve::carry_out(&settings, "test", "onrush bench serve", |p| told.push(p))
+    };
+    let mut record = match carry_out() {
         Err(ServeError::Cores(_)) => return skip::record("needs two processors"),
         record => record.unwrap(),
     };
+    // Whoever else has the processor can keep all attempts at one run from their pace; not always the same's.
+    for _ in 0..4 {
+        if keeps_pace(&record, &settings) {
+            break;
+        }
+        record = carry_out().unwrap();
+    }
+    assert!(keeps_pace(&record, &settings), "{:?}", record.runs);
     for &mode in &settings.modes {
         for &contestant in &settings.contestants {
             check(&record, mode, contestant);
@@ -38,6 +50,21 @@ fn a_few_sessions_are_served_and_counted_in_both_modes() {
     assert_eq!((report.rows.len(), report.verdicts.len()), (8, 2));
 }
 
+/// Whether each contestant sent in one attempt at least half of what is due: 1900 packets a second.
+fn keeps_pace(record: &ServeRecord, settings: &Settings) -> bool {
+    let best = |mode: Mode, contestant: Contestant| {
+        let runs = record.runs.iter();
+        let its = runs.filter(|run| (run.mode, run.contestant) == (mode, contestant));
+        its.map(|run| run.packets_sent).max()
+    };
+    let ways = settings.modes.iter().flat_map(|&mode| {
+        let contestants = settings.contestants.iter();
+        contestants.map(move |&contestant| (mode, contestant))
+    });
+    let mut packets = ways.map(|(mode, contestant)| best(mode, contestant));
+    packets.all(|packets| packets.is_some_and(|packets| packets >= 570))
+}
+
 /// What holds of a run however busy the machine is.
 fn check(record: &ServeRecord, mode: Mode, contestant: Contestant) {
     let mut runs = record.runs.iter().rev();
@@ -53,8 +80,8 @@ fn check(record: &ServeRecord, mode: Mode, contestant: Contestant) {
         .filter(|fault| !excused.iter().any(|e| fault.contains(e)));
     assert_eq!(faults.count(), 0, "{what}");
     assert_eq!(run.arrived.packets, run.packets_sent, "{what}");
-    // Five sessions of 4 Mbit/s send 1900 packets a second, and fewer if somebody else has the processor.
-    assert!((50..4000).contains(&run.packets_sent), "{what}");
+    // Five sessions of 4 Mbit/s have 1900 packets a second: what is more than in two is too fast on any machine.
+    assert!((1..4000).contains(&run.packets_sent), "{what}");
     assert_eq!(run.arrived.bytes, run.packets_sent * 1328, "{what}");
     let counts = &run.interval.counts;
     let per_packet = counts.packets <= counts.crossings;
