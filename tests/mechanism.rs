@@ -357,7 +357,11 @@ fn a_set_up_takes_so_many_system_calls() {
         .count_system_calls_while(|| viewers.extend((0..SESSIONS).map(set_up)));
     let mut calls = calls.unwrap();
     site.stop();
-    for wait in ["epoll_wait", "futex", "io_uring_enter", "restart_syscall"] {
+    // A file that the kernel has in its cache is opened by control itself: it wakes no thread that may wait for a disk,
+    // which took four of these for each. What is left is of the threads that build packets.
+    let wakings = calls.remove("futex").unwrap_or(0);
+    assert!(wakings <= SESSIONS, "{wakings} futex calls");
+    for wait in ["epoll_wait", "io_uring_enter", "restart_syscall"] {
         calls.remove(wait);
     }
     let each = calls.values().sum::<u64>() / SESSIONS;
@@ -376,8 +380,9 @@ fn a_set_up_takes_so_many_system_calls() {
     }
 }
 
-/// Calls of a set-up; as many as there were when this was written, and a tenth.
-const SET_UP_CALLS_MAX: u64 = 48;
+/// Calls of a set-up; as many as there were when this was written, and a tenth. Three of them are the debug build's, which
+/// asks of each descriptor whether it is open before it closes it.
+const SET_UP_CALLS_MAX: u64 = 41;
 
 #[test]
 fn what_a_player_gets_was_sent_in_trains() {

@@ -1,7 +1,8 @@
 //! The files that are served: names to media, and nothing outside the root.
 //!
 //! A file is read through once, on a blocking thread, to index it; all that ask for it meanwhile wait for
-//! that one reading, and so does the next one who asks, should they all hang up. A file that changes is
+//! that one reading, and so does the next one who asks, should they all hang up. Each who asks has the name looked up
+//! anew, at once where the kernel has it in its cache, and else on a blocking thread. A file that changes is
 //! another file: it gets a new entry, and [`Media::check`] tells those who play the old one.
 
 use std::collections::HashMap;
@@ -167,8 +168,13 @@ impl Library {
             name: name.to_owned(),
         };
         let relative = safe(name).ok_or_else(not_found)?;
-        let (root, path) = (Arc::clone(&self.root), relative.clone());
-        let opened = blocking(move || open_file(&root, &path)).await;
+        let opened = match self.root.open_cached(&relative) {
+            Some(file) => identify(file),
+            None => {
+                let (root, path) = (Arc::clone(&self.root), relative.clone());
+                blocking(move || root.open_beneath(&path).and_then(identify)).await
+            }
+        };
         let (file, identity) = opened.map_err(|source| open_error(name, source))?;
         let slot = self.slot(name, identity)?;
         if slot.get().is_none() {
@@ -363,9 +369,8 @@ impl Entry {
     }
 }
 
-/// Opens what is at `relative`, if that is a regular file.
-fn open_file(root: &Root, relative: &Path) -> io::Result<(File, Identity)> {
-    let file = root.open_beneath(relative)?;
+/// What was opened, if that is a regular file.
+fn identify(file: File) -> io::Result<(File, Identity)> {
     let metadata = file.metadata()?;
     if metadata.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
