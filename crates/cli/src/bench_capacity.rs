@@ -262,10 +262,10 @@ fn print_arrivals(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Resul
         else {
             continue;
         };
-        let came = u128::from(coming.wall_ns) * u128::from(record.settings.arrivals_per_second);
-        let came = u64::try_from(came / 1_000_000_000)
-            .unwrap_or(u64::MAX)
-            .max(1);
+        // Records from before it was among what was measured have what it is made of.
+        let set_up_ns = run
+            .set_up_ns
+            .or_else(|| coming.set_up_ns(record.settings.arrivals_per_second));
         writeln!(
             out,
             "{} came, {} a second: the first packet after {:.1} ms, for 99 of 100 after {:.1} ms; control took {} us for each",
@@ -273,7 +273,7 @@ fn print_arrivals(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Resul
             record.settings.arrivals_per_second,
             Duration::from_nanos(*middle).as_secs_f64() * 1e3,
             Duration::from_nanos(*late).as_secs_f64() * 1e3,
-            coming.threads_ns("onrush-control") / came / 1000,
+            set_up_ns.unwrap_or(0) / 1000,
         )?;
     }
     Ok(())

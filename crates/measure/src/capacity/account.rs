@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::{self, CoreTimes};
 
+/// The thread that answers requests.
+const CONTROL: &str = "onrush-control";
+
 /// The time that all watched, by processor and by thread of the server.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Account {
@@ -65,6 +68,15 @@ impl Account {
             threads: to.threads.iter().map(spent).collect(),
             disk_bytes: to.disk_bytes.saturating_sub(from.disk_bytes),
         }
+    }
+
+    /// Processor time of `onrush serve`'s control thread for each of those who came meanwhile, so many a second, in ns.
+    /// None if nobody came, or if there is no such thread.
+    #[must_use]
+    pub fn set_up_ns(&self, arrivals_per_second: u32) -> Option<u64> {
+        let control_ns = self.threads.get(CONTROL)?;
+        let came = u128::from(self.wall_ns) * u128::from(arrivals_per_second) / 1_000_000_000;
+        u128::from(*control_ns).checked_div(came)?.try_into().ok()
     }
 
     /// Processor time of those threads whose name begins so.
@@ -146,6 +158,20 @@ mod tests {
         // Other tests may read meanwhile, but not as much.
         assert!(from_disk >= BYTES as u64, "{from_disk}");
         assert!(in_memory < BYTES as u64, "{in_memory}");
+    }
+
+    #[test]
+    fn a_set_up_is_what_control_spent_on_each_who_came() {
+        let account = |wall_ns, thread: &str| Account {
+            wall_ns,
+            threads: [(thread.to_owned(), 200_000_000)].into(),
+            ..Account::default()
+        };
+        let control = account(2_000_000_000, CONTROL);
+        assert_eq!(control.set_up_ns(2000), Some(50_000));
+        assert_eq!(control.set_up_ns(0), None);
+        assert_eq!(account(0, CONTROL).set_up_ns(2000), None);
+        assert_eq!(account(2_000_000_000, "main").set_up_ns(2000), None);
     }
 
     #[test]

@@ -137,6 +137,10 @@ pub struct Run {
     /// The same while they came.
     #[serde(default)]
     pub account_coming: Account,
+    /// What each who came took of the thread that sets viewers up, in ns of processor time; none of a peer, whose
+    /// threads are its own affair.
+    #[serde(default)]
+    pub set_up_ns: Option<u64>,
     /// Warnings in the server's log.
     #[serde(default)]
     pub trouble: Vec<String>,
@@ -367,6 +371,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
             clients,
             load: seen,
             account,
+            set_up_ns: account_coming.set_up_ns(self.settings.arrivals_per_second),
             account_coming,
             trouble,
             missed,
