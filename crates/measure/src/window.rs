@@ -1,16 +1,29 @@
-//! A receive window that stays as it is, so that equals are equal.
+//! A receive window that stays as it is, so that equals are equal; and one that takes all that comes.
 //!
 //! Left alone, TCP lets each connection's window grow with what its reader takes. Of many over loopback some stay
 //! at 64 KiB and some come to megabytes; whoever reads in turn then takes a piece of the latter and a crumb of the
 //! former, and the shares tell of the windows and nothing of who sends.
 
 use std::io;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 
 use rustix::net::sockopt;
 
 /// Bytes of the receive buffer; half of them, or more, are the window.
 const BUFFER_BYTES: usize = 2 << 20;
+
+/// The same if nobody reads until all is there.
+const BUFFER_BYTES_WIDE: usize = 512 << 20;
+
+/// Gives connections that this listener will accept a window for all that a turn sends: how far windows can be
+/// scaled is said when they connect.
+///
+/// # Errors
+///
+/// What the system says; it takes CAP_NET_ADMIN.
+pub(crate) fn widen(listener: &TcpListener) -> io::Result<()> {
+    sockopt::set_socket_recv_buffer_size_force(listener, BUFFER_BYTES_WIDE).map_err(Into::into)
+}
 
 /// Keeps the window of this connection; where it may not be as large as all that, all are smaller alike.
 ///

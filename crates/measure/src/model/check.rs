@@ -168,6 +168,7 @@ fn by_stream(
         _ => STREAM_PACKETS * u64::from(packet_bytes),
     };
     let before = stream.arrived();
+    let held = stream.hold(before);
     let moved = || -> Result<(u64, u64), Box<dyn std::error::Error>> {
         let plan = Plan::regular(bytes, packet_bytes)?;
         let packets = plan.packets();
@@ -177,6 +178,7 @@ fn by_stream(
         Ok((packets as u64, thread_cpu_ns() - begin))
     };
     let moved = moved().map_err(|error| error.to_string());
+    drop(held);
     let arrived = stream.arrived_at_last(before + bytes) - before;
     let (times, cost_ns, void) = match moved {
         Err(error) => (0, 0.0, Some(error)),

@@ -41,6 +41,7 @@ pub(super) fn cost(term: Term, at: &impl Fn(Probe) -> f64) -> f64 {
         Term::Planned => at(Probe::Plan),
         Term::Piece => slope(Probe::Gather17, Probe::Gather1, 16),
         Term::Fault => at(Probe::Faults),
+        Term::PinFault => at(Probe::Populate),
         Term::Set => at(Probe::Cork) / 2.0 - of(Term::Crossing),
         Term::Append => slope(Probe::Append9, Probe::Append1, 8) - of(Term::Crossing),
         Term::HeldPacket => {
@@ -103,8 +104,12 @@ fn ring_cost(term: Term, at: &impl Fn(Probe) -> f64) -> f64 {
     match term {
         Term::Link => slope(Probe::NopsLinked, Probe::NopsMany),
         Term::Entry => slope(Probe::NopsMany, Probe::Nops1),
+        Term::LinkSend => slope(Probe::RingLinked, Probe::RingShort) - of(Term::Link),
+        // Two that do nothing are handed over for each that would send.
+        Term::Account => each(Probe::Account) - of(Term::Entry),
+        Term::Sleep => at(Probe::PolledRead) - of(Term::Crossing) - of(Term::PolledEntry),
         // Its batch has the crossing in it.
-        Term::PolledEntry => at(Probe::NopsPolled) / number(ENTRIES),
+        Term::PolledEntry => at(Probe::AccountPolled) / number(ENTRIES),
         Term::ColdTrain => (at(Probe::RingApart) - at(Probe::RingShort)) / number(ENTRIES),
         Term::Session => (at(Probe::RingSockets) - at(Probe::RingApart)) / number(ENTRIES),
         Term::RingCrossing => at(Probe::Nops1) - of(Term::Crossing) - of(Term::Entry),

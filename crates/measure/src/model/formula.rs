@@ -3,11 +3,11 @@
 use thiserror::Error;
 
 use super::Term::{
-    Append, Clone, ColdByte, ColdTrain, ColdTrainByte, Crossing, Entry, EntrySend, Fault,
-    HeldPacket, HotByte, Lend, Link, LoopByte, MemoryPage, Message, Miss, Notification, Packet,
-    Piece, PinnedHugePage, PinnedPage, PinnedPiece, PinnedRelease, Planned, PolledEntry, ReadCall,
-    ReferredSegment, Release, RingCrossing, Segment, Session, Set, SpliceCall, SpliceOut,
-    SpliceOutPage, SplicePage, StreamByte, StreamWrite, Train, TrainByte,
+    Account, Append, Clone, ColdByte, ColdTrain, ColdTrainByte, Crossing, Entry, EntrySend, Fault,
+    HeldPacket, HotByte, Lend, Link, LinkSend, LoopByte, MemoryPage, Message, Miss, Notification,
+    Packet, Piece, PinFault, PinnedHugePage, PinnedPage, PinnedPiece, PinnedRelease, Planned,
+    PolledEntry, ReadCall, ReferredSegment, Release, RingCrossing, Segment, Session, Set, Sleep,
+    SpliceCall, SpliceOut, SpliceOutPage, SplicePage, StreamByte, StreamWrite, Train, TrainByte,
 };
 use super::{Formula, Term};
 
@@ -39,6 +39,9 @@ const SEND_BYTES_MAX: f64 = 65_507.0;
 const TRAIN_PACKETS_MAX: f64 = 64.0;
 const FRAGMENTS_MAX: f64 = 17.0;
 const BATCH_ENTRIES: f64 = 256.0;
+/// How often who hands a batch to a thread of the kernel sleeps until all is sent: it waits for as many answers as
+/// there are entries left, each has two, and so half of them are left when it wakes.
+const SLEEPS: f64 = 8.0;
 const PAGE_BYTES: f64 = 4096.0;
 /// What Cue hands over at once.
 const STEP_BYTES: f64 = 262_144.0;
@@ -88,13 +91,13 @@ fn alone(name: &str, load: &Load) -> Option<Formula> {
         // Without UDP_SEGMENT the processor sums what was spliced while it was held: it reads all of it.
         "rtp_sendfile" => held.and(1.0, &spliced).with(1.0, Append).and(1.0, &copied),
         "mmap_send_msend" => held
-            .and(1.0, &mapped)
+            .and(1.0, &load.mapped_by_reference())
             .with(2.0, Crossing)
             .with(1.0, Lend)
             .with(1.0, Append)
             .and(1.0, &copied),
         "mmap_msend" => packet
-            .and(1.0, &mapped)
+            .and(1.0, &load.mapped_by_reference())
             .with(1.0, Notification)
             .with(load.pages(), PinnedPage),
         "sendto" => packet.and(1.0, &copied).with(header, ColdByte),
@@ -185,7 +188,7 @@ fn trains(name: &str, load: &Load) -> Option<Formula> {
             .with(1.0, Append)
             .with(1.0, ReferredSegment),
         "mmap_rtpmsend" => train(apart)
-            .and(1.0, &load.mapped())
+            .and(1.0, &load.mapped_by_reference())
             .with(1.0 / apart, Notification)
             .with(2.0 - 1.0 / apart, PinnedPiece)
             .with(load.pages(), PinnedPage)
@@ -202,13 +205,17 @@ fn rings(name: &str, load: &Load) -> Option<Formula> {
         let batch = BATCH_ENTRIES * packets;
         Formula::default()
             .with(1.0 / packets, Entry)
+            .with(1.0 / packets, Account)
             .with(1.0 / batch, Crossing)
             .with(1.0 / batch, RingCrossing)
     };
     // Rings of the catalogue send in order; the server's leaves the links out.
-    let linked = |packets: f64| entry(packets).with(1.0 / packets, Link);
+    let linked = |packets: f64| {
+        let links = 1.0 / packets;
+        entry(packets).with(links, Link).with(links, LinkSend)
+    };
     let pinned = linked(apart)
-        .and(1.0, &load.mapped())
+        .and(1.0, &load.mapped_by_reference())
         .with(1.0 / apart, Train)
         .with(1.0 / apart, PinnedRelease)
         .with(1.0, Planned)
@@ -218,7 +225,9 @@ fn rings(name: &str, load: &Load) -> Option<Formula> {
         // What the kernel's thread does meanwhile is not the sender's.
         "uring_sqpoll" => Formula::default()
             .with(1.0, Planned)
-            .with(1.0 / images, PolledEntry),
+            .with(1.0 / images, PolledEntry)
+            .with(SLEEPS / BATCH_ENTRIES / images, Crossing)
+            .with(SLEEPS / BATCH_ENTRIES / images, Sleep),
         "ksendfile" | "krtpsendfile" => linked(images)
             .with(1.0, Planned)
             .with(1.0 / images, Train)
@@ -260,7 +269,8 @@ pub fn group(way: &str, load: &Load) -> Result<Formula, NotPredicted> {
         "loop" => path("sendto", load).map(|formula| hot(formula, bytes)),
         "sendmmsg" if images > 1.0 => path("sendmmsg_gso", load).map(|formula| hot(formula, bytes)),
         "sendmmsg" => path("sendmmsg", load).map(|formula| hot(formula, bytes)),
-        "uring" => path("krtpsendfile", load),
+        // Members need no order among them.
+        "uring" => path("krtpsendfile", load).map(unlinked),
         // Segments are cut for each copy, where the kernel cuts them; a train of one is none.
         "kernel" if images > 1.0 => Ok(Formula::default()
             .with(1.0 / images, Clone)
@@ -270,10 +280,15 @@ pub fn group(way: &str, load: &Load) -> Result<Formula, NotPredicted> {
     }
 }
 
-/// The same if every burst is another client's: what the kernel has of its socket is in no cache.
+/// The same if every burst is another client's: what the kernel has of its socket is in no cache, and no client
+/// waits for another.
 #[must_use]
 pub fn of_many(formula: Formula, load: &Load) -> Formula {
-    formula.with(1.0 / load.burst_packets.max(1.0), Session)
+    unlinked(formula).with(1.0 / load.burst_packets.max(1.0), Session)
+}
+
+fn unlinked(formula: Formula) -> Formula {
+    formula.without(Link).without(LinkSend)
 }
 
 fn hot(formula: Formula, bytes: f64) -> Formula {
@@ -308,6 +323,11 @@ impl Load {
 
     fn mapped(&self) -> Formula {
         Formula::default().with(self.pages(), Fault)
+    }
+
+    /// Mapped, and not touched before the kernel refers to it.
+    fn mapped_by_reference(&self) -> Formula {
+        Formula::default().with(self.pages(), PinFault)
     }
 
     fn spliced(&self) -> Formula {

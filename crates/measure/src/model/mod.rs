@@ -70,6 +70,9 @@ pub enum Term {
     Piece,
     /// A page of a mapped file, touched for the first time.
     Fault,
+    /// The same when it is the kernel that takes a reference to the page: it needs no trap (mm/gup.c,
+    /// `faultin_page`).
+    PinFault,
     /// An option set on a socket.
     Set,
     /// A piece appended to a packet that is held back.
@@ -98,10 +101,18 @@ pub enum Term {
     Entry,
     /// What an entry that sends adds to an entry and a packet.
     EntrySend,
-    /// An entry that a thread of the kernel fetches: what it takes whoever made it.
+    /// What a program does for an entry that sends: it makes it, notes what it stands for, and looks up whose its
+    /// answers are.
+    Account,
+    /// An entry that a thread of the kernel fetches: what it takes whoever made it, its accounts included.
     PolledEntry,
+    /// To sleep until that thread has done something, and to wake up.
+    Sleep,
     /// That an entry waits for the one before.
     Link,
+    /// What a link adds if the entry sends: it is not sent where it is handed over but by what the kernel has put
+    /// off (io_uring/io_uring.c, `io_queue_next`), and so is the message that its memory is free.
+    LinkSend,
     /// A ring's crossing, beyond a plain one.
     RingCrossing,
     /// What SEND_ZC adds to a train from registered memory: its message that memory is free.
@@ -114,7 +125,7 @@ pub enum Term {
     Session,
     /// A copy for one member more that a program at the device makes.
     Clone,
-    /// A small write to a connection whose reader sleeps, its way to the reader included.
+    /// A small write to a connection, its way to the far end included, where nobody reads yet.
     StreamWrite,
     /// What TCP takes for a byte that it refers to, its acknowledgements included.
     StreamByte,
@@ -138,7 +149,7 @@ pub struct Formula {
 
 impl Term {
     /// All, in the order of tables.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 45] = [
         Self::Crossing,
         Self::ReadCall,
         Self::ColdByte,
@@ -155,6 +166,7 @@ impl Term {
         Self::Planned,
         Self::Piece,
         Self::Fault,
+        Self::PinFault,
         Self::Set,
         Self::Append,
         Self::SpliceCall,
@@ -169,8 +181,11 @@ impl Term {
         Self::PinnedPiece,
         Self::Entry,
         Self::EntrySend,
+        Self::Account,
         Self::PolledEntry,
+        Self::Sleep,
         Self::Link,
+        Self::LinkSend,
         Self::RingCrossing,
         Self::Release,
         Self::PinnedRelease,
@@ -202,6 +217,7 @@ impl Term {
             Self::Planned => "planned packet",
             Self::Piece => "piece",
             Self::Fault => "fault",
+            Self::PinFault => "fault by the kernel",
             Self::Set => "option",
             Self::Append => "append",
             Self::SpliceCall => "splice",
@@ -216,8 +232,11 @@ impl Term {
             Self::PinnedPiece => "pinned piece",
             Self::Entry => "entry",
             Self::EntrySend => "entry that sends",
+            Self::Account => "account of an entry",
             Self::PolledEntry => "polled entry",
+            Self::Sleep => "sleep",
             Self::Link => "link",
+            Self::LinkSend => "link of a send",
             Self::RingCrossing => "ring crossing",
             Self::Release => "release",
             Self::PinnedRelease => "pin and release",

@@ -91,9 +91,13 @@ pub enum Probe {
     StreamWrite,
     StreamPages,
     LoopPages,
-    NopsPolled,
+    AccountPolled,
     RingApart,
     RingSockets,
+    RingLinked,
+    Account,
+    PolledRead,
+    Populate,
 }
 
 /// How the probes are carried out.
@@ -229,7 +233,7 @@ pub fn carry_out(
 
 impl Probe {
     /// All, in the order of their turns.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 49] = [
         Self::Getppid,
         Self::SendTiny,
         Self::SendWide,
@@ -272,9 +276,13 @@ impl Probe {
         Self::StreamWrite,
         Self::StreamPages,
         Self::LoopPages,
-        Self::NopsPolled,
+        Self::AccountPolled,
         Self::RingApart,
         Self::RingSockets,
+        Self::RingLinked,
+        Self::Account,
+        Self::PolledRead,
+        Self::Populate,
     ];
 
     /// The stride that trains are cut into; 0 for none.
@@ -282,7 +290,7 @@ impl Probe {
         match self {
             Self::TrainShort | Self::TrainLong => TINY_STRIDE,
             Self::RingShort | Self::RingLong | Self::RingPinned => SMALL_STRIDE,
-            Self::RingApart => SMALL_STRIDE,
+            Self::RingApart | Self::RingLinked => SMALL_STRIDE,
             Self::TrainWide | Self::TrainCold => WIDE_STRIDE,
             Self::ZeroCopyPages | Self::ZeroCopyHuge | Self::LendOutPages => WIDE_STRIDE,
             _ => 0,
@@ -299,7 +307,7 @@ impl Probe {
             Self::ZeroCopyPages | Self::ZeroCopyHuge | Self::LendOutPages => LONG,
             Self::TrainShort => SHORT,
             Self::RingCopied => ENTRIES,
-            Self::RingShort | Self::RingPinned => SHORT * ENTRIES,
+            Self::RingShort | Self::RingPinned | Self::RingLinked => SHORT * ENTRIES,
             Self::RingApart | Self::RingSockets => SHORT * ENTRIES,
             Self::RingLong => LONG * ENTRIES,
             Self::GroupShort => MEMBERS_SHORT.into(),

@@ -1,7 +1,11 @@
 //! A TCP connection to the far end of a testbed, or over loopback, where somebody reads all that comes and
 //! counts it.
+//!
+//! While it is held, nobody reads: the window takes all that is sent, and what the sender takes is its own. A
+//! reader on another processor would have its part in it, by each line of memory that goes there and by being
+//! woken, and that part is another one from second to second where a host moves processors about.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,8 +21,12 @@ use crate::window;
 /// How long a connection, a write and the last byte may take.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 const BUFFER_BYTES: usize = 256 << 10;
-/// How long the reader waits before it looks whether it may read.
-const HELD_FOR: Duration = Duration::from_micros(200);
+/// Bytes that may be sent while nobody reads.
+pub(super) const HELD_BYTES_MAX: u64 = 64 << 20;
+/// How long the reader waits before it looks whether it may read, and how long at the most: by then more was sent
+/// than the window takes.
+const LOOKS_EVERY: Duration = Duration::from_micros(200);
+const HELD_FOR_MAX: Duration = Duration::from_secs(2);
 
 /// The near end, and who reads at the far one.
 #[derive(Debug)]
@@ -37,6 +45,7 @@ impl Stream {
     /// Connects to the far end. Who reads is bound to `reader_core`, away from whoever sends.
     pub(super) fn open(testbed: &Testbed, reader_core: usize) -> io::Result<Self> {
         let listener = testbed.rcv.run(|| TcpListener::bind((RCV_IPV4, 0)))?;
+        window::widen(&listener)?;
         let address = listener.local_addr()?;
         let socket = testbed
             .snd
@@ -68,8 +77,9 @@ impl Stream {
                 && bytes > 0
             {
                 count.fetch_add(bytes as u64, Ordering::Relaxed);
-                while its_held.load(Ordering::Relaxed) {
-                    thread::sleep(HELD_FOR);
+                let since = Instant::now();
+                while its_held.load(Ordering::Relaxed) && since.elapsed() < HELD_FOR_MAX {
+                    thread::sleep(LOOKS_EVERY);
                 }
             }
         })?;
@@ -82,27 +92,12 @@ impl Stream {
         })
     }
 
-    /// Fills the connection while nobody reads, then lets the reader begin; says with how many bytes. From then on
-    /// the reader has work as long as whoever sends is the faster one.
-    pub(super) fn fill(&self, bytes: &[u8]) -> io::Result<u64> {
+    /// Nobody reads beyond these bytes, which have been sent, until what is returned is dropped. Who is asleep in a
+    /// read is woken by the first that come, and takes those.
+    pub(super) fn hold(&self, sent: u64) -> Held {
+        self.arrived_at_last(sent);
         self.held.store(true, Ordering::Relaxed);
-        self.socket.set_nonblocking(true)?;
-        let mut filled = 0;
-        let mut waited = 0;
-        // What is on its way makes room once more.
-        while waited < 3 {
-            match (&self.socket).write(bytes) {
-                Ok(written) => filled += written as u64,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    thread::sleep(HELD_FOR);
-                    waited += 1;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        self.socket.set_nonblocking(false)?;
-        self.held.store(false, Ordering::Relaxed);
-        Ok(filled)
+        Held(Arc::clone(&self.held))
     }
 
     /// Bytes that have arrived so far.
@@ -117,6 +112,16 @@ impl Stream {
             thread::sleep(Duration::from_millis(1));
         }
         self.arrived()
+    }
+}
+
+/// That nobody reads.
+#[derive(Debug)]
+pub(super) struct Held(Arc<AtomicBool>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
     }
 }
 

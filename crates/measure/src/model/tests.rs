@@ -140,6 +140,11 @@ fn bursts_of_many_clients_go_by_cold_sockets() {
     );
     assert_eq!(one.count(Term::Session), 1.0);
     assert_eq!(of_many(Formula::default(), &MTU).count(Term::Session), 0.0);
+    // Nor does one wait for another.
+    let links = |formula: &Formula| formula.count(Term::Link) + formula.count(Term::LinkSend);
+    assert_eq!(links(&formula), 0.0);
+    assert_eq!(links(&group("uring", &MTU).unwrap()), 0.0);
+    assert!(links(&path("krtpsendfile", &MTU).unwrap()) > 0.0);
 }
 
 #[test]
@@ -238,7 +243,14 @@ fn terms_are_what_is_left_of_the_probes() {
                 let train = train(48.0) - 32.0 * t(Term::HotByte);
                 train + t(Term::Notification) + 11.0 * t(Term::PinnedHugePage)
             }
-            Probe::NopsPolled => 256.0 * t(Term::PolledEntry),
+            Probe::AccountPolled => 256.0 * t(Term::PolledEntry),
+            Probe::PolledRead => crossing + t(Term::PolledEntry) + t(Term::Sleep),
+            Probe::Account => ring(t(Term::Entry) + t(Term::Account), 256.0),
+            Probe::Populate => t(Term::PinFault),
+            Probe::RingLinked => {
+                let link = t(Term::Link) + t(Term::LinkSend);
+                ring(referred(2.0) + t(Term::Release), 256.0) + 255.0 * link
+            }
             Probe::RingApart => ring(referred(2.0) + t(Term::Release) + t(Term::ColdTrain), 256.0),
             Probe::RingSockets => {
                 let cold = t(Term::ColdTrain) + t(Term::Session);

@@ -22,7 +22,7 @@ use super::probe::{
     CHAIN_BYTES, ENTRIES, LENT, LONG, ModelError, PAGE, PAGES, PORT, Probe, SHORT, SMALL,
     SMALL_STRIDE, TINY, WIDE, system,
 };
-use super::stream::Stream;
+use super::stream::{HELD_BYTES_MAX, Stream};
 use crate::stats::ratio;
 
 /// A file that no cache of a processor holds.
@@ -35,6 +35,9 @@ const STREAM_TURNS: u64 = 8;
 /// What a ring has registered: one huge page; and one that has more than a cache.
 const AREA_BYTES: usize = 2 << 20;
 const APART_BYTES: usize = 64 << 20;
+/// What a thread of the kernel reads while who waits for it sleeps: some twenty microseconds, as long as the sleeps
+/// of a path that waits for such a thread are in the mean (256 trains in eight).
+const READ_BYTES: usize = 1 << 20;
 /// How far apart trains lie that are as long as they may be.
 const TRAIN_BYTES: usize = 64 << 10;
 /// What comes from memory at once.
@@ -135,7 +138,8 @@ impl<'m> Probes<'m> {
 
     /// What is made for one turn.
     fn make(&mut self, testbed: &Testbed, probe: Probe) -> io::Result<()> {
-        let polled = (probe == Probe::NopsPolled).then(|| RingSends::polled(AREA_BYTES));
+        let is_polled = matches!(probe, Probe::AccountPolled | Probe::PolledRead);
+        let polled = is_polled.then(|| RingSends::polled(AREA_BYTES));
         self.polled = polled.transpose()?;
         self.stream = match probe {
             Probe::StreamWrite | Probe::StreamPages => Some(Stream::open(testbed, self.rest)?),
@@ -191,19 +195,23 @@ impl<'m> Probes<'m> {
             Probe::DiscardMemory => {
                 times.min((MEMORY_FILE_BYTES - self.at) / (PAGES * PAGE) as u64)
             }
+            Probe::StreamWrite | Probe::StreamPages => {
+                times.min(HELD_BYTES_MAX / probe.stream_bytes())
+            }
             _ => times,
         };
-        if probe == Probe::StreamPages
-            && let Some(stream) = &self.stream
-        {
-            stream.arrived_at_last(streamed);
-            streamed += stream.fill(&self.bytes).map_err(&refused)?;
-        }
+        // Over loopback it is as in the experiment on Cue: the reader is at work.
+        let held = self
+            .stream
+            .as_ref()
+            .filter(|_| probe != Probe::LoopPages)
+            .map(|stream| stream.hold(streamed));
         sink.reset()?;
         let begin = thread_cpu_ns();
         self.carry_out(probe, times, group.as_mut())
             .map_err(&refused)?;
         let taken = thread_cpu_ns() - begin;
+        drop(held);
         let (sent, arrived) = (times * probe.packets(), sink.totals()?.packets);
         let void =
             (sent != arrived).then(|| format!("{sent} packets were sent, {arrived} arrived"));
@@ -259,7 +267,8 @@ impl<'m> Probes<'m> {
             Probe::ZeroCopyPieces => sends.zero_copy(tiny, 9, times),
             Probe::ZeroCopyPages => sends.zero_copy(bytes, 1, times),
             Probe::TrainWide => sends.send(bytes, times),
-            Probe::Faults => touch(file, times),
+            Probe::Faults => map(file, times, touch),
+            Probe::Populate => map(file, times, |mapped, _| mapped.populate()),
             Probe::Plan => {
                 look_up(plan, times);
                 Ok(())
@@ -279,6 +288,7 @@ impl<'m> Probes<'m> {
             sends,
             ring,
             polled,
+            file,
             apart,
             sockets,
             apart_at,
@@ -319,10 +329,15 @@ impl<'m> Probes<'m> {
                         .map_err(io::Error::other)
                 })
             }
-            Probe::NopsPolled => {
+            Probe::AccountPolled => {
                 let polled = polled.as_mut().expect("made for its turn");
-                polled.send(sends, RingSend::Nothing, 0, ENTRIES, times)
+                polled.account(sends, ENTRIES, times).map(drop)
             }
+            Probe::PolledRead => {
+                let polled = polled.as_mut().expect("made for its turn");
+                polled.wait_for_read(file, READ_BYTES, times)
+            }
+            Probe::Account => ring.account(sends, ENTRIES, times).map(drop),
             Probe::RingApart | Probe::RingSockets => {
                 let one = [sends.socket().try_clone()?];
                 let by = match probe {
@@ -347,6 +362,7 @@ fn by_ring(ring: &mut RingSends, sends: &Sends, probe: Probe, times: u64) -> io:
         Probe::RingShort => (RingSend::Registered, SHORT * SMALL, ENTRIES),
         Probe::RingLong => (RingSend::Registered, LONG * SMALL, ENTRIES),
         Probe::RingPinned => (RingSend::Pinned, SHORT * SMALL, ENTRIES),
+        Probe::RingLinked => (RingSend::RegisteredLinked, SHORT * SMALL, ENTRIES),
         _ => unreachable!("the callers know all other probes"),
     };
     ring.send(sends, how, bytes, entries, times)
@@ -425,18 +441,24 @@ fn look_up(plan: &Plan, times: u64) {
     }
 }
 
-/// Touches so many pages of the file, in mappings that are new.
-fn touch(file: &File, times: u64) -> io::Result<()> {
+/// Does something to each of so many pages of the file, in mappings that are new.
+fn map(file: &File, times: u64, each: impl Fn(&Mapped, usize) -> io::Result<()>) -> io::Result<()> {
     let pages = FILE_BYTES / PAGE as u64;
     let mut left = times;
     while left > 0 {
         let these = usize::try_from(left.min(pages)).map_err(io::Error::other)?;
-        let mapped = Mapped::map(file, these * PAGE)?;
-        (0..these).for_each(|page| {
-            black_box(mapped.read(page * PAGE));
-        });
+        each(&Mapped::map(file, these * PAGE)?, these)?;
         left -= these as u64;
     }
+    Ok(())
+}
+
+/// Touches so many pages.
+#[allow(clippy::unnecessary_wraps, reason = "as others that can fail")]
+fn touch(mapped: &Mapped, pages: usize) -> io::Result<()> {
+    (0..pages).for_each(|page| {
+        black_box(mapped.read(page * PAGE));
+    });
     Ok(())
 }
 

@@ -5,6 +5,7 @@
 //! that the caller varies; files go to `/dev/null`. What a data path costs can be put together from it.
 
 use std::fs::File;
+use std::hint::black_box;
 use std::io::{self, PipeReader, PipeWriter, pipe};
 use std::mem;
 use std::net::UdpSocket;
@@ -55,6 +56,15 @@ pub enum RingSend {
     Pinned,
     /// SEND_ZC from registered memory.
     Registered,
+    /// The same, each linked to the next.
+    RegisteredLinked,
+}
+
+/// What a program notes of an entry until it has its answers.
+#[derive(Clone, Copy, Debug)]
+struct Noted {
+    packets: u64,
+    answer: Option<i32>,
 }
 
 impl Sends {
@@ -270,7 +280,8 @@ impl RingSends {
     }
 
     fn built(builder: &mut io_uring::Builder, bytes: usize) -> io::Result<Self> {
-        let entries = u32::try_from(CROSSING_ENTRIES_MAX).map_err(io::Error::other)?;
+        // Two for each whose answers are accounted for.
+        let entries = u32::try_from(2 * CROSSING_ENTRIES_MAX).map_err(io::Error::other)?;
         builder.setup_submit_all().setup_cqsize(entries * 4);
         let ring = builder.build(entries)?;
         let area = Area::map(bytes).map_err(io::Error::other)?;
@@ -363,18 +374,109 @@ impl RingSends {
         self.hand_over(&batch)
     }
 
+    /// What a program does for entries that send beside handing them over, with nothing sent: it makes each, notes
+    /// what it stands for, and looks up whose the two answers are, the one that it was sent and the one that its
+    /// memory is free. In their place two entries that do nothing are handed over, so that there are the answers.
+    /// Returns the packets that would have been sent.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn account(&mut self, by: &Sends, entries: usize, times: u64) -> io::Result<u64> {
+        let entries = entries.min(CROSSING_ENTRIES_MAX);
+        let mut noted = Vec::with_capacity(entries);
+        let mut batch = Vec::with_capacity(2 * entries);
+        let (mut mark_first, mut packets) = (0, 0);
+        for _ in 0..times {
+            for mark in (mark_first..).take(entries) {
+                let entry = self.entry(by, RingSend::RegisteredLinked, 1)?;
+                black_box(entry.user_data(mark));
+                noted.push(Noted {
+                    packets: black_box(1),
+                    answer: None,
+                });
+                let nothing = |answer| opcode::Nop::new().build().user_data(2 * mark + answer);
+                batch.extend([nothing(0), nothing(1)]);
+            }
+            self.answers(&batch, mark_first, &mut noted)?;
+            let of = |one: &Noted| one.answer.map_or(0, |_| one.packets);
+            packets += noted.iter().map(of).sum::<u64>();
+            mark_first += entries as u64;
+            noted.clear();
+            batch.clear();
+        }
+        Ok(packets)
+    }
+
+    /// Hands over what stands for the sends that are noted, and notes their answers.
+    fn answers(
+        &mut self,
+        batch: &[squeue::Entry],
+        mark_first: u64,
+        noted: &mut [Noted],
+    ) -> io::Result<()> {
+        let ring = &mut self.ring.0;
+        // SAFETY: entries that do nothing refer to no memory.
+        let pushed = unsafe { ring.submission().push_multiple(batch) };
+        pushed.map_err(io::Error::other)?;
+        let mut missing = batch.len();
+        while missing > 0 {
+            ring.submit_and_wait(missing)?;
+            for completion in ring.completion() {
+                missing -= 1;
+                let (mark, is_release) = (completion.user_data() / 2, completion.user_data() % 2);
+                if is_release == 1 {
+                    continue;
+                }
+                let place = usize::try_from(mark - mark_first).map_err(io::Error::other)?;
+                noted[place].answer = Some(completion.result());
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the first `bytes` of the file and waits for that: of a ring whose thread looks for entries the caller
+    /// does nothing but hand an entry over, sleep, and wake up.
+    ///
+    /// # Errors
+    ///
+    /// If the file, or the memory, has fewer bytes.
+    pub fn wait_for_read(&mut self, file: &File, bytes: usize, times: u64) -> io::Result<()> {
+        let length = u32::try_from(bytes.min(self.area.bytes_total())).map_err(io::Error::other)?;
+        let start = self.area.base().as_ptr();
+        let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), start, length).build();
+        (0..times).try_for_each(|_| {
+            let ring = &mut self.ring.0;
+            // SAFETY: the memory is ours, that long, and borrowed by nobody (`&mut`) until the answer is there.
+            unsafe { ring.submission().push(&entry) }.map_err(io::Error::other)?;
+            ring.submit_and_wait(1)?;
+            let read = ring
+                .completion()
+                .next()
+                .map(|completion| completion.result());
+            match read.map(usize::try_from) {
+                Some(Ok(read)) if read == bytes => Ok(()),
+                _ => Err(io::ErrorKind::UnexpectedEof.into()),
+            }
+        })
+    }
+
     fn entry(&self, by: &Sends, how: RingSend, bytes: usize) -> io::Result<squeue::Entry> {
         let socket = types::Fd(by.socket.as_raw_fd());
         let length = u32::try_from(bytes.min(self.area.bytes_total())).map_err(io::Error::other)?;
         let start = self.area.base().as_ptr().cast_const();
-        let registered = (how == RingSend::Registered).then_some(0);
+        let send_zc = |registered| {
+            let send = opcode::SendZc::new(socket, start, length);
+            send.buf_index(registered).build()
+        };
+        let linked = squeue::Flags::IO_LINK;
         Ok(match how {
             RingSend::Nothing => opcode::Nop::new().build(),
-            RingSend::Linked => opcode::Nop::new().build().flags(squeue::Flags::IO_LINK),
+            RingSend::Linked => opcode::Nop::new().build().flags(linked),
             RingSend::Copied => opcode::Send::new(socket, start, length).build(),
-            RingSend::Pinned | RingSend::Registered => opcode::SendZc::new(socket, start, length)
-                .buf_index(registered)
-                .build(),
+            RingSend::Pinned => send_zc(None),
+            RingSend::Registered => send_zc(Some(0)),
+            RingSend::RegisteredLinked => send_zc(Some(0)).flags(linked),
         })
     }
 }
@@ -482,7 +584,12 @@ mod tests {
         }
         assert_eq!(sizes(&receiver, 0), []);
         let mut polled = RingSends::polled(1 << 16).unwrap();
-        for how in [RingSend::Copied, RingSend::Pinned, RingSend::Registered] {
+        for how in [
+            RingSend::Copied,
+            RingSend::Pinned,
+            RingSend::Registered,
+            RingSend::RegisteredLinked,
+        ] {
             for ring in [&mut ring, &mut polled] {
                 ring.send(&sends, how, 100, 4, 2).unwrap();
                 assert_eq!(sizes(&receiver, 8), [100; 8], "{how:?}");
@@ -503,5 +610,25 @@ mod tests {
             [10; CROSSING_ENTRIES_MAX]
         );
         assert!(ring.send(&sends, RingSend::Copied, 65_508, 1, 1).is_err());
+    }
+
+    #[test]
+    fn a_ring_accounts_for_each_entry_and_sleeps_for_a_read() {
+        let (sends, receiver) = pair();
+        let Ok(mut ring) = RingSends::new(1 << 16) else {
+            return;
+        };
+        let mut polled = RingSends::polled(1 << 16).unwrap();
+        for ring in [&mut ring, &mut polled] {
+            let entries = CROSSING_ENTRIES_MAX as u64;
+            // One more than goes at once is left out.
+            let packets = ring.account(&sends, CROSSING_ENTRIES_MAX + 1, 3).unwrap();
+            assert_eq!(packets, 3 * entries);
+            let file = crate::primitive::map::memory_file().unwrap();
+            file.set_len(10_000).unwrap();
+            ring.wait_for_read(&file, 10_000, 3).unwrap();
+            assert!(ring.wait_for_read(&file, 10_001, 1).is_err());
+        }
+        assert_eq!(sizes(&receiver, 0), []);
     }
 }
