@@ -6,8 +6,9 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::fs::advise_done;
@@ -22,8 +23,13 @@ use super::{PathsError, REPEATS_OF_VOID_MAX, Road, Run, Sample, Settings};
 use crate::machine::{self, Awake};
 use crate::setup::system;
 use crate::stats::{ratio, to_f64};
+use crate::window;
 
 const PORT: u16 = 5004;
+
+/// Bytes that go to a TCP receiver before it begins to read, and how long it waits at the most.
+const HELD_BYTES_MAX: u64 = 128 << 20;
+const HELD_FOR_MAX: Duration = Duration::from_secs(10);
 
 /// Socket buffers between two of which the sink looks into the payload: looking costs the sender.
 const LOOK_EVERY: u16 = 256;
@@ -41,10 +47,14 @@ pub(super) struct Bench<'a> {
     sources: Option<(u32, [Arc<Source>; 2])>,
 }
 
-/// A TCP receiver at work: the bytes it takes. Both processors are kept awake: what a packet costs its sender
-/// would else be, for the most part, what it takes to wake the receiver's, three times as much at one time as
-/// at another.
-type Receiving = Option<(JoinHandle<std::io::Result<u64>>, Vec<Awake>)>;
+/// A TCP receiver: the bytes it takes. It does not read before what is here goes, when all has been sent, if its
+/// window holds that; what a packet costs its sender would else be, for a good part, what the lines of memory cost
+/// that go to the reader's processor, and waking it. Where it has to read, both processors are kept awake.
+struct Receiving {
+    thread: JoinHandle<std::io::Result<u64>>,
+    begin: Sender<()>,
+    _awake: Vec<Awake>,
+}
 
 /// What arrived: packets (over TCP none are told apart) and bytes.
 type Arrived = (u64, u64);
@@ -145,7 +155,8 @@ impl<'a> Bench<'a> {
         let packets = source.plan.packets();
         let image_bytes = packets * source.plan.packet_bytes_max();
         let mut mover = Mover::open(name, &source, image_bytes)?;
-        let (socket, receiving) = self.connect(road)?;
+        let bytes = source.plan.bytes(0..packets);
+        let (socket, receiving) = self.connect(road, bytes)?;
         let begin_ns = onrush_sys::clock::thread_cpu_ns();
         if is_cold {
             // Written and synced when it was made, so that nothing keeps it.
@@ -192,7 +203,6 @@ impl<'a> Bench<'a> {
             arrived_packets: arrived.0,
             arrived_bytes: arrived.1,
         };
-        let bytes = source.plan.bytes(0..packets);
         let faults = run.faults(name, packets as u64, bytes, did.sends_single);
         run.void.extend(faults);
         if name.facts().payload != Payload::Copied && !self.device_gathers()? {
@@ -220,7 +230,11 @@ impl<'a> Bench<'a> {
         Ok(Arc::clone(&sources[usize::from(name.takes_headers(true))]))
     }
 
-    fn connect(&mut self, road: Road) -> Result<(OwnedFd, Receiving), PathsError> {
+    fn connect(
+        &mut self,
+        road: Road,
+        bytes: u64,
+    ) -> Result<(OwnedFd, Option<Receiving>), PathsError> {
         self.sink.reset()?;
         let system = system("open a socket");
         if road != Road::Tcp {
@@ -232,25 +246,43 @@ impl<'a> Bench<'a> {
         }
         let listener = self.testbed.rcv.run(|| TcpListener::bind((RCV_IPV4, 0)));
         let listener = listener.map_err(&system)?;
+        window::widen(&listener).map_err(&system)?;
         let address = listener.local_addr().map_err(&system)?;
         let rest = self.rest;
+        let is_held = bytes <= HELD_BYTES_MAX;
+        let (begin, waits) = channel();
         let awake = [rest, self.core].map(Awake::keep).into_iter();
         let awake = awake.collect::<Result<_, _>>().map_err(&system)?;
-        let receiving = thread::spawn(move || {
+        let thread = thread::spawn(move || {
             pin_to(rest)?;
-            drain(listener.accept()?.0)
+            let stream = listener.accept()?.0;
+            if is_held {
+                // Nothing is ever sent: it ends when the other end goes, or with the time.
+                waits.recv_timeout(HELD_FOR_MAX).ok();
+            }
+            drain(stream)
         });
         let stream = self.testbed.snd.run(|| TcpStream::connect(address));
-        Ok((stream.map_err(system)?.into(), Some((receiving, awake))))
+        let receiving = Receiving {
+            thread,
+            begin,
+            _awake: awake,
+        };
+        Ok((stream.map_err(system)?.into(), Some(receiving)))
     }
 
-    fn arrived(&self, receiving: Receiving) -> Result<Arrived, PathsError> {
+    fn arrived(&self, receiving: Option<Receiving>) -> Result<Arrived, PathsError> {
         match receiving {
             None => {
                 let totals = self.sink.totals()?;
                 Ok((totals.packets, totals.bytes))
             }
-            Some((thread, _awake)) => {
+            Some(Receiving {
+                thread,
+                begin,
+                _awake,
+            }) => {
+                drop(begin);
                 let drained = thread.join().expect("it does not panic");
                 Ok((0, drained.map_err(system("receive"))?))
             }
