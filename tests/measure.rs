@@ -43,6 +43,20 @@ fn ids(record: &MeasureRecord) -> Vec<&str> {
 }
 
 #[test]
+fn a_process_that_is_started_for_its_system_calls_tells_each_threads() {
+    let said = measure(&["--null-calls", "--quick"]);
+    assert!(said.status.success(), "{}", text(&said.stderr));
+    let calls: serde_json::Value = serde_json::from_slice(&said.stdout).expect("JSON");
+    let figures = calls["getppid_ns"].as_array().expect("a list");
+    assert_eq!(figures.len(), 7);
+    assert!(
+        figures
+            .iter()
+            .all(|ns| ns.as_f64().is_some_and(|ns| ns > 0.0))
+    );
+}
+
+#[test]
 fn every_row_has_all_that_the_papers_table_has() {
     let folder = tempfile::tempdir().expect("a folder");
     let json = folder.path().join("cpu.json");

@@ -1,5 +1,6 @@
 //! `onrush measure`: what every primitive of the operating system costs here.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -75,6 +76,13 @@ pub(crate) struct Measure {
     /// Even if the processor has a counter of its own, which costs less to read.
     #[arg(long, conflicts_with = "from")]
     system_clock: bool,
+
+    /// Take system calls only, and print what each thread had: what others start, several times
+    ///
+    /// With the nanoseconds of a tick, if they are known.
+    #[arg(long, value_name = "NS", num_args = 0..=1, default_missing_value = "0", hide = true,
+          conflicts_with_all = ["only", "json", "from", "remote", "mounted", "peer"])]
+    null_calls: Option<f64>,
 }
 
 /// Every address, IPv4 too.
@@ -99,6 +107,11 @@ pub(crate) fn run(arguments: &Measure, out: &mut dyn Write) -> anyhow::Result<Ex
         writeln!(out, "listening at {}", peer.address()?)?;
         out.flush()?;
         peer.serve();
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(ns_per_tick) = arguments.null_calls {
+        let calls = primitives::null_calls(&arguments.settings(), Some(ns_per_tick))?;
+        writeln!(out, "{calls}")?;
         return Ok(ExitCode::SUCCESS);
     }
     let record: MeasureRecord = arguments
@@ -154,6 +167,11 @@ impl Measure {
             remote: self.remote.clone(),
             mounted: self.mounted.clone(),
             system_clock: self.system_clock,
+            null_calls: Some(
+                ["/proc/self/exe", "measure", "--null-calls"]
+                    .map(OsString::from)
+                    .to_vec(),
+            ),
             ..settings
         }
     }

@@ -8,6 +8,7 @@ use std::thread;
 use onrush_sys::primitive::counter::monotonic_raw_ns;
 use onrush_sys::primitive::switch::{Medium, PingPong, Who, futex_alone};
 use onrush_sys::primitive::{call, code, process};
+use serde::{Deserialize, Serialize};
 
 use super::Found;
 use super::method::{Method, six_digits};
@@ -55,34 +56,83 @@ fn calls(method: &Method, found: &mut Found) {
             black_box(call::cached_getpid(times));
         }),
     );
-    for (id, act) in [
-        ("getpid", call::getpid as fn(u64) -> i32),
-        ("getppid", call::getppid),
-    ] {
-        let each = on_threads(|| {
-            let samples = method.per_act(time / u32::from(THREADS), |times| {
-                black_box(act(times));
-            });
-            median(&samples).map(six_digits)
-        });
-        found.samples(
-            id,
-            together(&each.into_iter().flatten().collect::<Vec<_>>()),
-        );
-    }
-    windows(method, found);
+    system_calls(method, found);
     found.samples("time_vdso", method.per_act(time, call::vdso_time));
     found.samples("time_crossing", method.per_act(time, call::crossing_time));
+}
+
+/// System calls that do nothing, on threads of several processes, or of this one if it can not be started again.
+fn system_calls(method: &Method, found: &mut Found) {
+    let processes = method.in_processes(PROCESSES);
+    let each = match processes.is_empty() {
+        true => vec![NullCalls::on_threads(method, THREADS)],
+        false => processes,
+    };
+    let of_each = |figure: fn(&NullCalls) -> &[f64]| {
+        let samples = each.iter().map(|calls| together(figure(calls)));
+        samples.collect::<Vec<_>>().concat()
+    };
+    found.samples("getpid", of_each(|calls| &calls.getpid_ns));
+    found.samples("getppid", of_each(|calls| &calls.getppid_ns));
+    found.samples("getppid_cycles", of_each(|calls| &calls.getppid_cycles));
+    let series = |figure: fn(&NullCalls) -> &[f64]| {
+        let all: Vec<_> = each.iter().flat_map(figure).copied().collect();
+        median(&all)
+    };
+    let (one, other) = (
+        series(|calls| &calls.series[0]),
+        series(|calls| &calls.series[1]),
+    );
+    if let (Some(one), Some(other)) = (one, other) {
+        found.samples("getppid_repeats", vec![six_digits(one / other)]);
+    }
+}
+
+/// What system calls that do nothing took in one process: a figure of each of its threads, and the windows of both
+/// series of all of them.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub(super) struct NullCalls {
+    getpid_ns: Vec<f64>,
+    getppid_ns: Vec<f64>,
+    getppid_cycles: Vec<f64>,
+    series: [Vec<f64>; 2],
+}
+
+impl NullCalls {
+    /// Carries them out on so many threads, one after the other.
+    pub(super) fn on_threads(method: &Method, threads: u16) -> Self {
+        let time = method.time(40) / u32::from(THREADS);
+        let each = on_threads(threads, || {
+            let calls = [call::getpid as fn(u64) -> i32, call::getppid].map(|act| {
+                let samples = method.per_act(time, |times| {
+                    black_box(act(times));
+                });
+                median(&samples).map(six_digits)
+            });
+            (calls, windows(method))
+        });
+        let mut all = Self::default();
+        for ([getpid, getppid], series) in each {
+            all.getpid_ns.extend(getpid);
+            all.getppid_ns.extend(getppid);
+            all.getppid_cycles
+                .extend(median(&series.concat()).map(six_digits));
+            for (all, of_thread) in all.series.iter_mut().zip(series) {
+                all.extend(of_thread);
+            }
+        }
+        all
+    }
 }
 
 /// Carries something out on many threads, one after the other. All are there before the first begins, so that each
 /// has its own memory in the kernel (its stack, its task): where that lies makes a system call several per cent
 /// faster or slower, for as long as the thread lives. Their median is the machine's, one thread's is luck.
-fn on_threads<T: Send>(act: impl Fn() -> T + Sync) -> Vec<T> {
+fn on_threads<T: Send>(count: u16, act: impl Fn() -> T + Sync) -> Vec<T> {
     let turn = Mutex::new(());
     let taken = thread::scope(|scope| {
         let all_wait = turn.lock();
-        let threads: Vec<_> = (0..THREADS)
+        let threads: Vec<_> = (0..count)
             .map_while(|_| {
                 let in_turn = || {
                     let _turn = turn.lock();
@@ -101,40 +151,27 @@ fn on_threads<T: Send>(act: impl Fn() -> T + Sync) -> Vec<T> {
 
 /// The null system call in short windows, each between two of additions: what the processor's clock does
 /// falls on both. Every other window is of a second series, so that what else the machine does falls on both
-/// series.
-fn windows(method: &Method, found: &mut Found) {
+/// series. Cycles of each.
+fn windows(method: &Method) -> [Vec<f64>; 2] {
     let additions = |turns| {
         let (ns, sum) = method.once(|| code::add(turns));
         black_box(sum);
         ns
     };
-    let windows = on_threads(|| {
-        let window = |_| {
-            let before_ns = additions(WINDOW_TURNS);
-            let (ns, parent) = method.once(|| call::getppid(WINDOW_CALLS));
-            black_box(parent);
-            let added_ns = before_ns + additions(WINDOW_TURNS);
-            ns / to_f64(WINDOW_ACTS) / (added_ns / to_f64(2 * WINDOW_ADDITIONS))
-        };
-        let cycles: Vec<f64> = (0..WINDOWS).map(window).collect();
-        let every_other = |first: usize| {
-            let series = cycles[first..].iter().step_by(2).copied();
-            series
-                .filter(|cycles| cycles.is_finite())
-                .collect::<Vec<_>>()
-        };
-        [every_other(0), every_other(1)]
-    });
-    let of_thread = |series: &[Vec<f64>; 2]| median(&series.concat()).map(six_digits);
-    let each: Vec<f64> = windows.iter().filter_map(of_thread).collect();
-    found.samples("getppid_cycles", together(&each));
-    let series = [0, 1].map(|which| {
-        let all = windows.iter().flat_map(|series| &series[which]);
-        median(&all.copied().collect::<Vec<_>>())
-    });
-    if let [Some(one), Some(other)] = series {
-        found.samples("getppid_repeats", vec![six_digits(one / other)]);
-    }
+    let window = |_| {
+        let before_ns = additions(WINDOW_TURNS);
+        let (ns, parent) = method.once(|| call::getppid(WINDOW_CALLS));
+        black_box(parent);
+        let added_ns = before_ns + additions(WINDOW_TURNS);
+        ns / to_f64(WINDOW_ACTS) / (added_ns / to_f64(2 * WINDOW_ADDITIONS))
+    };
+    let cycles: Vec<f64> = (0..WINDOWS).map(window).collect();
+    let every_other = |first: usize| {
+        let series = cycles[first..].iter().step_by(2).copied();
+        let finite = series.filter(|cycles| cycles.is_finite());
+        finite.map(six_digits).collect()
+    };
+    [every_other(0), every_other(1)]
 }
 
 /// The means of some threads each; of all, where there are few.
@@ -147,11 +184,14 @@ fn together(each: &[f64]) -> Vec<f64> {
     }
 }
 
-/// Threads that take a turn each, and windows of one.
+/// Processes one after the other, threads of each that take a turn each, threads if there is but this process, and
+/// windows of a thread.
+const PROCESSES: u16 = 33;
+pub(super) const THREADS_OF_PROCESS: u16 = 7;
 const THREADS: u16 = 99;
 const WINDOWS: usize = 34;
 /// Threads of whose figures the mean is one sample: threads are of two kinds, and a median of two kinds jumps.
-const TOGETHER: usize = 9;
+const TOGETHER: usize = THREADS_OF_PROCESS as usize;
 /// Additions and calls of a window: half a microsecond and some five.
 const WINDOW_TURNS: u64 = 100;
 const WINDOW_ADDITIONS: usize = 100 * 16;
@@ -224,8 +264,8 @@ mod tests {
 
     #[test]
     fn some_threads_are_a_sample() {
-        let each: Vec<f64> = (0..20).map(f64::from).collect();
-        assert_eq!(together(&each), [4.0, 13.0]);
+        let each: Vec<f64> = (0..25).map(f64::from).collect();
+        assert_eq!(together(&each), [3.0, 10.0, 17.0]);
         assert_eq!(together(&[1.0, 2.0]), [1.5]);
         assert!(together(&[]).is_empty());
     }
@@ -233,7 +273,7 @@ mod tests {
     #[test]
     fn threads_take_turns_and_each_is_another() {
         let inside = AtomicUsize::new(0);
-        let seen = on_threads(|| {
+        let seen = on_threads(THREADS, || {
             assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
             thread::yield_now();
             inside.fetch_sub(1, Ordering::SeqCst);

@@ -12,7 +12,8 @@ use onrush_sys::primitive::switch::{Medium, PingPong, Who};
 use onrush_sys::primitive::{call, code};
 use onrush_sys::thread::{allowed_cores, pin_to};
 
-use super::{MeasureError, Measured, Settings};
+use super::cpu::NullCalls;
+use super::{MeasureError, Measured, Settings, again};
 use crate::stats::{median, to_f64};
 
 /// The measuring thread, bound to a processor, with a clock whose own cost is known.
@@ -48,6 +49,21 @@ impl Method {
     ///
     /// If it can not be bound, or the clock stands still.
     pub(super) fn new(settings: &Settings) -> Result<Self, MeasureError> {
+        let mut method = Self::without_basics(settings, None)?;
+        method.basics = method.learn();
+        Ok(method)
+    }
+
+    /// The same for who makes no predictions, and perhaps knows the pace of the clock, which takes the longest to
+    /// learn.
+    ///
+    /// # Errors
+    ///
+    /// As above.
+    pub(super) fn without_basics(
+        settings: &Settings,
+        ns_per_tick: Option<f64>,
+    ) -> Result<Self, MeasureError> {
         let cores = allowed_cores();
         let core = cores.last().copied().unwrap_or(0);
         pin_to(core).map_err(|source| MeasureError::Pin { core, source })?;
@@ -56,7 +72,8 @@ impl Method {
         } else {
             Counter::best()
         };
-        let ns_per_tick = ns_per_tick(counter).ok_or(MeasureError::Clock)?;
+        let ns_per_tick = ns_per_tick.or_else(|| self::ns_per_tick(counter));
+        let ns_per_tick = ns_per_tick.ok_or(MeasureError::Clock)?;
         let mut method = Self {
             counter,
             ns_per_tick,
@@ -66,7 +83,6 @@ impl Method {
             basics: Basics::default(),
         };
         method.read_ticks = median(&method.clock_reads()).unwrap_or(0.0);
-        method.basics = method.learn();
         Ok(method)
     }
 
@@ -105,6 +121,21 @@ impl Method {
             ));
         }
         Ok(samples)
+    }
+
+    /// What system calls took in so many processes of this program, one after the other: where the pages of a
+    /// program lie makes its calls faster or slower, for as long as the process lives. Empty if it can not be
+    /// started again, and fewer if one did not answer.
+    pub(super) fn in_processes(&self, count: u16) -> Vec<NullCalls> {
+        let Some(program) = &self.settings.null_calls else {
+            return Vec::new();
+        };
+        let one = |_| {
+            let json = again::output(program, &self.settings, self.ns_per_tick);
+            serde_json::from_slice(&json.ok()?).ok()
+        };
+        // What did not answer once will not the next time, and each would be waited for.
+        (0..count).map_while(one).collect()
     }
 
     /// Nanoseconds that `act` takes, once.

@@ -9,6 +9,7 @@
 //! system can not do is [`Missing`], by name. Nothing is sent outside loopback and namespaces of our own unless
 //! a remote is named.
 
+mod again;
 mod cache;
 mod cpu;
 mod fault;
@@ -35,6 +36,7 @@ use thiserror::Error;
 use crate::experiment::{Environment, Record};
 use crate::stats::to_f64;
 
+pub use again::{Again, null_calls};
 use method::Found;
 pub use record::{
     Better, Curve, Entry, Estimate, Group, Mark, Measured, Missing, Note, Point, Row, Series, Unit,
@@ -63,6 +65,10 @@ pub struct Settings {
     pub mounted: Option<PathBuf>,
     /// Reads CLOCK_MONOTONIC_RAW even if the processor has a counter.
     pub system_clock: bool,
+    /// How this program is started again for what differs from process to process; if it is not, that is measured
+    /// in this process alone.
+    #[serde(skip)]
+    pub null_calls: Option<Again>,
 }
 
 /// Why there is no result at all.
@@ -97,6 +103,7 @@ impl Settings {
             remote: None,
             mounted: None,
             system_clock: false,
+            null_calls: None,
         }
     }
 
