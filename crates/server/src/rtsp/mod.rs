@@ -446,8 +446,15 @@ pub(crate) fn random<const BYTES: usize>() -> [u8; BYTES] {
 
 #[cfg(test)]
 mod tests {
+    use onrush_wire::media::synth::constant_rate;
+    use onrush_wire::rtsp::{State, Transport};
+    use tokio::task::LocalSet;
+
+    use super::flow::Flow;
+    use super::presentation::Presentation;
     use super::*;
     use crate::engine;
+    use crate::testing::block_on;
 
     /// Bytes that a task takes beside its future: its header, its links and its trailer.
     const TASK_BYTES: usize = 88;
@@ -455,6 +462,51 @@ mod tests {
     /// Of the future that a function returns.
     fn bytes_of<A, F: Future>(_: impl Fn(A) -> F) -> usize {
         size_of::<F>()
+    }
+
+    /// A session of `film.ts` that is set up for a client who listens nowhere.
+    async fn set_up(control: &Rc<Control>, rtp_port: u16) -> Rc<Session> {
+        let presentation = Presentation::open(control, "film.ts").await.unwrap();
+        let (server, peer) = (([127, 0, 0, 1], 554).into(), ([127, 0, 0, 1], 2).into());
+        let offer = format!("RTP/AVP;unicast;client_port={rtp_port}-{}", rtp_port + 1);
+        let offers = std::iter::once(offer.as_str());
+        let transport = Transport::negotiate(offers, [127, 0, 0, 1].into()).unwrap();
+        let flow = Flow::open(control, &presentation, &transport, "track1", (server, peer));
+        let session = Session::new(control.name(), control, presentation, flow.unwrap());
+        control.add(&session);
+        session
+    }
+
+    #[test]
+    fn a_bug_that_one_session_meets_ends_no_other() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("film.ts"), constant_rate(665, 0, 40_608)).unwrap();
+        let config = Config {
+            media_root: root.path().to_owned(),
+            cache_bytes: 1 << 20,
+            ..Config::default()
+        };
+        let library = Arc::new(Library::new(&config).unwrap());
+        let data = Data::start(&config).unwrap();
+        let control = Control::new(config, Content::Stored { library, data }, Arc::default());
+        block_on(LocalSet::new().run_until(async {
+            let [one, other] = [
+                set_up(&control, 30_000).await,
+                set_up(&control, 30_002).await,
+            ];
+            control.tell(one.id().number(), |_| panic!("this is planted"));
+            assert_eq!(one.state(), State::Init);
+            control.left.notified().await;
+            assert!(control.session(one.id(), one.peer_ip()).is_none());
+            assert!(control.session(other.id(), other.peer_ip()).is_some());
+            assert_eq!(other.state(), State::Ready);
+            other
+                .end(End::Stopped)
+                .expect("the first reason")
+                .await
+                .unwrap();
+            assert!(control.sessions.borrow().is_empty());
+        }));
     }
 
     #[test]
@@ -465,7 +517,7 @@ mod tests {
                 TASK_BYTES + bytes_of(connection::Connection::serve),
             ),
             ("session", size_of::<Session>()),
-            ("flow", size_of::<flow::Flow>()),
+            ("flow", size_of::<Flow>()),
             ("engine", engine::BYTES_PER_STREAM),
         ];
         let total: usize = parts.iter().map(|(_, bytes)| bytes).sum();
