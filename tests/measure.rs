@@ -218,6 +218,23 @@ fn loopback_that_is_down_is_named_and_keeps_nobody_waiting() {
     assert!(table.contains(hint), "{table}{}", text(&output.stderr));
 }
 
+/// Root of a user namespace may make network namespaces; but who leaves the one it is in can not come back.
+#[test]
+fn who_can_not_come_back_from_a_namespace_does_without() {
+    require_root!();
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", ONRUSH]);
+    command.args(["measure", "--quick", "--only", "network"]);
+    let output = command.output().expect("util-linux");
+    let table = text(&output.stdout);
+    assert!(
+        table.contains("missing: veth: ") && table.contains("unshare -Urn"),
+        "{table}{}",
+        text(&output.stderr)
+    );
+    assert_eq!(output.status.code(), Some(0));
+}
+
 #[test]
 fn a_peer_is_measured_to_and_ipv6_is_missed_where_there_is_none() {
     require_root!();

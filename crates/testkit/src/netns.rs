@@ -35,6 +35,13 @@ pub enum NetnsError {
     /// This process may not make namespaces.
     #[error("network namespaces need CAP_SYS_ADMIN; run as root")]
     NotPermitted,
+    /// A thread that left the namespace it is in could not return: root of a user namespace may make network namespaces,
+    /// but not enter one that is not its own.
+    #[error(
+        "the network namespace this runs in belongs to another user namespace, and who leaves it can not come back; \
+         run as root, or with a network namespace of its own (unshare -Urn)"
+    )]
+    NoWayBack,
     /// The kernel refused for another reason.
     #[error("{operation} a network namespace: {source}")]
     System {
@@ -62,10 +69,10 @@ pub enum NetnsError {
 }
 
 impl NetnsError {
-    /// Whether root is all that is missing.
+    /// Whether rights are all that is missing.
     #[must_use]
     pub fn is_not_permitted(&self) -> bool {
-        matches!(self, Self::NotPermitted)
+        matches!(self, Self::NotPermitted | Self::NoWayBack)
     }
 }
 
@@ -83,10 +90,14 @@ impl Netns {
     pub fn new() -> Result<Self, NetnsError> {
         // On a thread of its own, which ends: the caller's namespace is never touched.
         let file = thread::spawn(|| {
+            let home = File::open(THREAD_NETNS).map_err(system("open"))?;
             // SAFETY: the one hazard of unshare is a descriptor table of its own (CLONE_FILES), and
             // that flag is not given: only this thread's network namespace changes.
             unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(system("unshare"))?;
-            File::open(THREAD_NETNS).map_err(system("open"))
+            let made = File::open(THREAD_NETNS).map_err(system("open"))?;
+            // Who enters it later has to come back.
+            move_into(&home).map_err(|_| NetnsError::NoWayBack)?;
+            Ok(made)
         })
         .join()
         .expect("the thread above does not panic")?;
