@@ -319,7 +319,8 @@ impl Found {
     /// Something could not be measured.
     pub(super) fn missing(&mut self, id: &str, why: &str) {
         // Nothing else is between a machine and itself.
-        let is_down = id.contains("loopback") && why.ends_with("(os error 101)");
+        let is_own = id.contains("loopback") || id.ends_with("_http");
+        let is_down = is_own && why.ends_with("(os error 101)");
         let advice = if is_down {
             "; loopback is down: ip link set lo up"
         } else {
