@@ -323,10 +323,8 @@ impl<'m> Probes<'m> {
             Probe::GroupShort | Probe::GroupLong => {
                 let group = group.expect("made for its turn");
                 (0..times).try_for_each(|_| {
-                    group
-                        .send(&bytes[..TINY])
-                        .map(drop)
-                        .map_err(io::Error::other)
+                    let sent = group.send(&bytes[..TINY]);
+                    sent.map(drop).map_err(io::Error::other)
                 })
             }
             Probe::AccountPolled => {
