@@ -7,7 +7,7 @@
 //! Pinning takes no lock and enters no kernel. Claiming takes a lock that only those who write share.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::memory::Area;
@@ -23,6 +23,9 @@ pub struct Pool {
     area: Area,
     chunk_bytes: usize,
     chunks: Box<[Chunk]>,
+    /// Chunks whose state is not 0. Written when a state leaves 0 or comes back to it, a few times a second for each
+    /// reader.
+    in_use: AtomicUsize,
     /// Where the search for a chunk to claim goes on: the hand of the clock algorithm.
     hand: Mutex<usize>,
     /// Tells this pool's pins from those of another.
@@ -78,6 +81,7 @@ impl Pool {
             area,
             chunk_bytes,
             chunks,
+            in_use: AtomicUsize::new(0),
             hand: Mutex::new(0),
             tag,
         }
@@ -103,6 +107,7 @@ impl Pool {
                 .compare_exchange(0, CLAIMED, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok()
             {
+                self.in_use.fetch_add(1, Ordering::Relaxed);
                 let chunk = u32::try_from(at).expect("a pool has fewer than 2^31 chunks");
                 return Some(Claim { pool: self, chunk });
             }
@@ -121,7 +126,9 @@ impl Pool {
             .fetch_update(Ordering::Acquire, Ordering::Relaxed, |pins| {
                 (pins < PINS_MAX).then_some(pins + 1)
             });
-        pinned.ok()?;
+        if pinned.ok()? == 0 {
+            self.in_use.fetch_add(1, Ordering::Relaxed);
+        }
         let pin = Pin {
             chunk,
             tag: self.tag,
@@ -166,6 +173,9 @@ impl Pool {
             (1..=PINS_MAX).contains(&before),
             "an unpinned chunk was pinned"
         );
+        if before == 1 {
+            self.in_use.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// The pinned chunk's bytes.
@@ -222,10 +232,7 @@ impl Pool {
     /// How many chunks are pinned or claimed at this moment.
     #[must_use]
     pub fn chunks_in_use(&self) -> usize {
-        self.chunks
-            .iter()
-            .filter(|c| c.state.load(Ordering::Relaxed) != 0)
-            .count()
+        self.in_use.load(Ordering::Relaxed)
     }
 
     fn chunk(&self, pin: &Pin) -> &Chunk {
@@ -285,6 +292,7 @@ impl Drop for Claim<'_> {
         // What it held is half overwritten: no key finds it any more.
         chunk.key.store(u64::MAX, Ordering::Relaxed);
         chunk.state.store(0, Ordering::Release);
+        self.pool.in_use.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -34,7 +34,7 @@ use tokio::time::timeout;
 
 use crate::faults::Faults;
 use crate::store::{self, Source};
-use admission::Demand;
+use admission::{Demand, LOAD_UNLIMITED};
 use bell::Bell;
 use clock::Clock;
 pub(crate) use moving::Shift;
@@ -367,6 +367,10 @@ impl Engines {
         let StreamSpec { source, socket } = spec;
         let stride = u16::try_from(source.plan().stride()).expect("a packet is below 64 KiB");
         let demand = Demand::of(source.plan(), stride, self.burst_ns);
+        // As with the processor, whoever takes all takes these too.
+        if remote.load_max_permille != LOAD_UNLIMITED && self.store.is_nearly_full() {
+            return Err(cache_full(self.store.pool()));
+        }
         Self::admit(remote, demand)?;
         let opened = self.open_on(remote, source, socket, stride, demand);
         if opened.is_err() {
@@ -530,9 +534,7 @@ impl Stream {
             let reason = source.failure().map(str::to_owned);
             return Err(match reason {
                 Some(reason) => EngineError::Media { reason },
-                None if pool.chunks_in_use() == pool.chunks() => EngineError::CacheFull {
-                    cache_bytes: pool.area().bytes_total(),
-                },
+                None if pool.chunks_in_use() == pool.chunks() => cache_full(pool),
                 None => EngineError::Slow,
             });
         };
@@ -743,6 +745,12 @@ impl Remote {
             .push(number)
             .expect("there are as many places as numbers");
         self.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn cache_full(pool: &Pool) -> EngineError {
+    EngineError::CacheFull {
+        cache_bytes: pool.area().bytes_total(),
     }
 }
 

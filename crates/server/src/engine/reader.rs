@@ -32,6 +32,8 @@ struct Page {
     end_packet: u64,
     /// The next burst in its table.
     burst: u32,
+    /// The chunk after, while it is not there yet.
+    awaited: Option<u32>,
 }
 
 /// Images in memory that leave together.
@@ -85,6 +87,13 @@ impl Reader {
             self.turn_page(shared, store)?;
         }
         let page = self.page.as_mut().expect("the page was turned");
+        // As soon as it is built: a cache that is nearly full would give it to others before it was read once.
+        if let Some(number) = page.awaited
+            && let Some(pin) = store.held(&shared.source, number)
+        {
+            page.awaited = None;
+            self.ahead = Some((number, pin));
+        }
         let chunk = store.pool().bytes(&page.pin);
         let next =
             u32::try_from(self.next - page.first_packet).expect("the packet is of this chunk");
@@ -197,6 +206,7 @@ impl Reader {
             first_packet: packets.start,
             end_packet: packets.end,
             burst: 0,
+            awaited: None,
         });
         self.look_ahead(number, shared, store);
         Ok(())
@@ -209,8 +219,10 @@ impl Reader {
         if number >= last {
             return;
         }
-        if let Acquired::Ready(pin) = store.acquire(source, number + 1) {
-            self.ahead = Some((number + 1, pin));
+        match (store.prefetch(source, number + 1), &mut self.page) {
+            (Some(pin), _) => self.ahead = Some((number + 1, pin)),
+            (None, Some(page)) => page.awaited = Some(number + 1),
+            (None, None) => {}
         }
         let (plan, packets) = (source.plan(), source.packets_of(number));
         let chunk_ns = plan.due_ns(packets.end) - plan.due_ns(packets.start);
@@ -220,7 +232,9 @@ impl Reader {
             .map_or(chunks_max, |n| n.min(chunks_max));
         let chunks = u32::try_from(chunks).expect("a pool has fewer than 2^31 chunks");
         for ahead in number + 2..=last.min(number.saturating_add(1 + chunks)) {
-            store.prefetch(source, ahead);
+            if let Some(pin) = store.prefetch(source, ahead) {
+                store.pool().unpin(pin);
+            }
         }
     }
 }
@@ -267,6 +281,37 @@ mod tests {
         wait_until("all is built", || built() > expected);
         assert_eq!(built(), expected + 1);
         reader.put_down(store.shared());
+    }
+
+    #[test]
+    fn what_was_built_ahead_is_kept_until_it_is_read() {
+        const CHUNKS: u32 = 4;
+        let (test, other) = (TestSource::lasting(1000), TestSource::lasting(3000));
+        assert!(test.source.chunks() > 2 && other.source.chunks() > 4 * CHUNKS);
+        let store = store(CHUNKS as usize, Faults::default());
+        let store = store.shared();
+        let shared = StreamShared::new(Arc::clone(&test.source), 1328, Arc::default());
+        let mut reader = Reader::default();
+        let packets = test.source.plan().rtp_packets();
+        reader.start(&shared, store, 0, packets, None);
+        wait_until("there is a burst", || reader.burst(&shared, store).is_ok());
+        let built = || store.counters().chunks_built.load(Ordering::Relaxed);
+        wait_until("the next chunk is built", || built() == 2);
+        // It may be that much before its hint is written.
+        wait_until("both are held", || {
+            reader.burst(&shared, store).expect("of the page");
+            store.pool().chunks_in_use() == 2
+        });
+        for chunk in 0..4 * CHUNKS {
+            let pin = block_on(store.fetch(&other.source, chunk, Duration::from_secs(60)));
+            store.pool().unpin(pin.expect("built"));
+        }
+        let page = test.source.packets_of(0);
+        reader.advance(u32::try_from(page.end).unwrap());
+        let burst = reader.burst(&shared, store).expect("it is there");
+        assert_eq!(burst.expect("not the end").first, 0);
+        reader.put_down(store);
+        wait_until("all is given back", || store.pool().chunks_in_use() == 0);
     }
 
     #[test]

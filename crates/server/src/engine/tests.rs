@@ -395,6 +395,34 @@ fn one_stream_more_than_the_limit_is_refused_until_one_goes() {
 }
 
 #[test]
+fn who_would_take_chunks_from_others_is_not_let_in() {
+    const CHUNKS: usize = 32;
+    let (held, test) = (TestSource::lasting(8000), TestSource::lasting(500));
+    for (load_max_permille, is_bounded) in [(900, true), (LOAD_UNLIMITED, false)] {
+        let config = EngineConfig {
+            load_max_permille,
+            ..config()
+        };
+        let rig = rig_of(config, CHUNKS);
+        let shared = rig.store.shared();
+        let spec = || StreamSpec {
+            source: Arc::clone(&test.source),
+            socket: sockets().0,
+        };
+        let fetch = |chunk| block_on(shared.fetch(&held.source, chunk, PATIENCE)).expect("built");
+        // One in sixteen is kept.
+        let mut pins: Vec<_> = (0..30).map(fetch).collect();
+        assert!(rig.engines.open(spec()).is_ok());
+        pins.push(fetch(30));
+        let opened = rig.engines.open(spec());
+        let is_refused = matches!(opened, Err(EngineError::CacheFull { .. }));
+        assert_eq!(is_refused, is_bounded);
+        pins.into_iter().for_each(|pin| shared.pool().unpin(pin));
+        assert!(rig.engines.open(spec()).is_ok());
+    }
+}
+
+#[test]
 fn a_full_cache_is_said_before_anything_is_promised() {
     let tests: Vec<_> = (0..3).map(|_| TestSource::lasting(3000)).collect();
     let first_chunk_time_max = Duration::from_millis(200);

@@ -455,7 +455,7 @@ fn whoever_may_take_all_leaves_nobody_out() {
     let test = TestSource::of(constant_rate(60 * 665, 0, 40_608));
     let time = Time::new();
     let unlimited = EngineConfig {
-        load_max_permille: admission::LOAD_UNLIMITED,
+        load_max_permille: LOAD_UNLIMITED,
         ..config()
     };
     let rig = time.rig(&test, unlimited);

@@ -19,7 +19,7 @@ use onrush_wire::media::plan::TS_PACKETS_PER_RTP_MAX;
 use onrush_wire::media::{Burst, FilePiece, TS_PACKET_BYTES};
 use tracing::debug;
 
-use super::{ABSENT, FOUND, Request, Shared, Source, layout};
+use super::{ABSENT, FOUND, NEEDED, Request, Shared, Source, layout};
 use crate::faults::Fault;
 
 /// What O_DIRECT aligns to: offset, length and memory. Every block device of today accepts 4096.
@@ -56,16 +56,27 @@ pub(super) fn run(shared: &Shared, read: Buffer) {
         bursts: Vec::new(),
     };
     while !shared.stopping.load(Ordering::Relaxed) {
-        match shared.requests.pop() {
-            Some(request) => builder.serve(&request),
+        match shared.needed.pop().or_else(|| shared.ahead.pop()) {
+            Some(request) if request.is_open() => builder.serve(&request),
+            Some(_) => {}
             None => std::thread::park(),
         }
     }
 }
 
+impl Request {
+    fn is_open(&self) -> bool {
+        self.source.table[self.chunk as usize].load(Ordering::Relaxed) == self.urgency
+    }
+}
+
 impl Builder<'_> {
     fn serve(&mut self, request: &Request) {
-        let Request { source, chunk } = request;
+        let Request {
+            source,
+            chunk,
+            urgency,
+        } = request;
         // A panic is a bug of ours, which this file has shown. It shall neither leave its readers waiting for
         // ever nor take the thread from others. What it leaves behind is the claim, which gives its chunk
         // back, and the buffers, which hold nothing from one chunk to the next.
@@ -92,8 +103,11 @@ impl Builder<'_> {
                     .counters
                     .pool_full
                     .fetch_add(1, Ordering::Relaxed);
-                // Who is told that it failed asks again, and so at once that it would be a spin.
-                std::thread::sleep(POOL_FULL_PAUSE);
+                // Who is told that it failed asks again, and so at once that it would be a spin. Those who look ahead
+                // do not, and would keep from the others what is given back meanwhile.
+                if *urgency == NEEDED {
+                    std::thread::sleep(POOL_FULL_PAUSE);
+                }
                 ABSENT
             }
             Err(BuildError::Media(reason)) => {

@@ -24,7 +24,8 @@ use tokio::sync::Notify;
 
 use crate::faults::Faults;
 
-/// Chunks that may be requested and not yet built. A request beyond it is repeated by the reader.
+/// Chunks that may be requested and not yet built, of those that are needed and of those that will be. A request
+/// beyond it is repeated by the reader.
 pub const REQUESTS_MAX: usize = 4096;
 
 /// Threads that read files and build chunks.
@@ -33,14 +34,21 @@ pub const BUILDERS: usize = 2;
 /// Chunks of one source: 2^31 less the two marks of its table.
 pub const CHUNKS_MAX: u64 = (1 << 31) - 2;
 
+/// Of the pool's chunks, one in so many is kept for those who have just been let in: each holds two while it plays,
+/// and takes the second only then.
+const SPARE_SHARE: usize = 16;
+
 /// A table entry: nobody has asked for the chunk, or it was not there the last time somebody looked.
 const ABSENT: u32 = 0;
 
-/// A table entry: a builder has been asked.
-const REQUESTED: u32 = 1;
+/// A table entry: a builder has been asked, for somebody who will need the chunk.
+const AHEAD: u32 = 1;
+
+/// A table entry: a builder has been asked, for somebody who waits.
+const NEEDED: u32 = 2;
 
 /// Table entries from here on are pool chunk numbers.
-const FOUND: u32 = 2;
+const FOUND: u32 = 3;
 
 /// The cache of packet images.
 #[derive(Debug)]
@@ -53,7 +61,9 @@ pub struct Store {
 #[derive(Debug)]
 pub struct Shared {
     pool: Arc<Pool>,
-    requests: ArrayQueue<Request>,
+    /// What somebody waits for is built before what somebody will.
+    needed: ArrayQueue<Request>,
+    ahead: ArrayQueue<Request>,
     /// Told of every request that was served, well or not.
     built: Notify,
     stopping: AtomicBool,
@@ -66,6 +76,9 @@ pub struct Shared {
 struct Request {
     source: Arc<Source>,
     chunk: u32,
+    /// [`AHEAD`] or [`NEEDED`]. When the chunk's entry says something else, this request is served, or another is in
+    /// its place.
+    urgency: u32,
 }
 
 /// What the store has done so far.
@@ -122,7 +135,8 @@ impl Store {
     pub fn start(pool: Arc<Pool>, data_cores: &[usize], faults: Faults) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             pool,
-            requests: ArrayQueue::new(REQUESTS_MAX),
+            needed: ArrayQueue::new(REQUESTS_MAX),
+            ahead: ArrayQueue::new(REQUESTS_MAX),
             built: Notify::new(),
             stopping: AtomicBool::new(false),
             builder_threads: OnceLock::new(),
@@ -172,37 +186,45 @@ impl Shared {
     /// If the source has no such chunk.
     #[must_use]
     pub fn acquire(&self, source: &Arc<Source>, chunk: u32) -> Acquired {
-        let entry = &source.table[chunk as usize];
-        let mut seen = entry.load(Ordering::Acquire);
-        if seen >= FOUND {
-            if let Some(pin) = self.pool.pin(seen - FOUND, source.key(chunk)) {
-                return Acquired::Ready(pin);
-            }
-            // Its place was given to another chunk. Whoever notices first takes the hint away.
-            seen = match entry.compare_exchange(seen, ABSENT, Ordering::Relaxed, Ordering::Relaxed)
-            {
-                Ok(_) => ABSENT,
-                Err(now) => now,
-            };
+        if let Some(pin) = self.held(source, chunk) {
+            return Acquired::Ready(pin);
         }
         if source.failure.get().is_some() {
             return Acquired::Failed;
         }
-        if seen == ABSENT {
-            self.request(source, chunk);
-        }
+        self.request(source, chunk, NEEDED);
         Acquired::Wait
     }
 
-    /// As [`Self::acquire`], without taking the chunk: so that it is there when it is needed.
+    /// The chunk, pinned, if it is there; asks nobody for it.
     ///
     /// # Panics
     /// If the source has no such chunk.
-    pub fn prefetch(&self, source: &Arc<Source>, chunk: u32) {
-        // By way of a pin, because only that tells whether the table's hint is still true.
-        if let Acquired::Ready(pin) = self.acquire(source, chunk) {
-            self.pool.unpin(pin);
+    pub fn held(&self, source: &Source, chunk: u32) -> Option<Pin> {
+        let entry = &source.table[chunk as usize];
+        let seen = entry.load(Ordering::Acquire);
+        let pin = self.pool.pin(seen.checked_sub(FOUND)?, source.key(chunk));
+        if pin.is_none() {
+            // Its place was given to another chunk. Whoever notices first takes the hint away; if another did, there
+            // is nothing left to do.
+            entry
+                .compare_exchange(seen, ABSENT, Ordering::Relaxed, Ordering::Relaxed)
+                .ok();
         }
+        pin
+    }
+
+    /// The chunk, pinned, if it is there; otherwise asks that it be when it is needed. What somebody waits for comes
+    /// first, and if the pool is full nothing comes of it.
+    ///
+    /// # Panics
+    /// If the source has no such chunk.
+    pub fn prefetch(&self, source: &Arc<Source>, chunk: u32) -> Option<Pin> {
+        let pin = self.held(source, chunk);
+        if pin.is_none() && source.failure.get().is_none() {
+            self.request(source, chunk, AHEAD);
+        }
+        pin
     }
 
     /// Waits for the chunk. `None` if the source failed, or if the pool was full of chunks in use for
@@ -226,6 +248,14 @@ impl Shared {
         tokio::time::timeout(patience, wait).await.ok().flatten()
     }
 
+    /// Whether so many chunks are in use that readers of one more file would take them from each other before they
+    /// are read. Of a handful of chunks it is never said.
+    #[must_use]
+    pub fn is_nearly_full(&self) -> bool {
+        let chunks = self.pool.chunks();
+        self.pool.chunks_in_use() > chunks - chunks / SPARE_SHARE
+    }
+
     /// The memory.
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool> {
@@ -244,18 +274,27 @@ impl Shared {
         self.counters.chunks_read.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn request(&self, source: &Arc<Source>, chunk: u32) {
+    /// Asks for the chunk, as [`AHEAD`] or as [`NEEDED`], unless it was asked for so already.
+    fn request(&self, source: &Arc<Source>, chunk: u32, urgency: u32) {
         let entry = &source.table[chunk as usize];
-        let ours = entry.compare_exchange(ABSENT, REQUESTED, Ordering::Relaxed, Ordering::Relaxed);
-        if ours.is_err() {
+        let turn =
+            |from, to| entry.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+        let seen = entry.load(Ordering::Relaxed);
+        if seen >= urgency || turn(seen, urgency).is_err() {
             return;
         }
         let request = Request {
             source: Arc::clone(source),
             chunk,
+            urgency,
         };
-        if self.requests.push(request).is_err() {
-            entry.store(ABSENT, Ordering::Relaxed);
+        let queue = match urgency {
+            NEEDED => &self.needed,
+            _ => &self.ahead,
+        };
+        if queue.push(request).is_err() {
+            // If a builder was at it already, it is there by now, and the entry says so.
+            turn(urgency, seen).ok();
             return;
         }
         self.wake_builders();

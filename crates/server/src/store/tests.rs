@@ -76,7 +76,9 @@ fn a_chunk_that_was_given_up_is_prefetched_again() {
         shared.pool().unpin(pin);
     }
     for _ in 0..2 {
-        shared.prefetch(source, 0);
+        if let Some(pin) = shared.prefetch(source, 0) {
+            shared.pool().unpin(pin);
+        }
         wait_until("it is there again", || {
             counter(&shared.counters().chunks_built) == 5
         });
@@ -302,20 +304,83 @@ fn a_request_beyond_the_limit_is_made_again_later() {
     assert_eq!(source.chunks(), chunks, "three packets in each");
     let shared = store.shared();
     let is_requested = |chunk: u32| {
-        shared.prefetch(&source, chunk);
-        source.table[chunk as usize].load(Ordering::Relaxed) == REQUESTED
+        assert_eq!(shared.prefetch(&source, chunk), None);
+        source.table[chunk as usize].load(Ordering::Relaxed) == AHEAD
     };
     let shut = gated.gate.lock().unwrap();
     let builders = u32::try_from(BUILDERS).unwrap();
     assert!((0..builders).all(is_requested));
-    wait_until("the builders are at the gate", || {
-        shared.requests.is_empty()
-    });
+    wait_until("the builders are at the gate", || shared.ahead.is_empty());
     assert!((builders..chunks - 1).all(is_requested));
     assert!(!is_requested(chunks - 1));
     drop(shut);
     let pin = block_on(shared.fetch(&source, chunks - 1, PATIENCE)).expect("built after all");
     shared.pool().unpin(pin);
+}
+
+/// A file that is looked at behind a gate, and remembers who was.
+#[derive(Debug)]
+struct Noted {
+    gated: Gated,
+    name: u32,
+    seen: Arc<Mutex<Vec<u32>>>,
+}
+
+impl Backing for Noted {
+    fn file(&self) -> &File {
+        self.gated.file()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.gated.check()?;
+        self.seen.lock().unwrap().push(self.name);
+        Ok(())
+    }
+}
+
+#[test]
+fn what_somebody_waits_for_is_built_before_what_somebody_will_and_once() {
+    let test = TestSource::lasting(2000);
+    let store = store(64, Faults::default());
+    let shared = store.shared();
+    let seen = Arc::<Mutex<Vec<u32>>>::default();
+    let sources = [0, 1].map(|name| {
+        let gated = Gated {
+            file: Arc::clone(&test.backing),
+            gate: Mutex::new(()),
+        };
+        let seen = Arc::clone(&seen);
+        let backing = Arc::new(Noted { gated, name, seen });
+        let (plan, origin) = (Arc::clone(test.source.plan()), test.source.origin());
+        let source = Source::new(plan, origin, Arc::clone(&backing) as _, CHUNK_BYTES);
+        (Arc::new(source.expect("it fits")), backing)
+    });
+    let [(later, later_backing), (now, _)] = &sources;
+    let shut = later_backing.gated.gate.lock().unwrap();
+    let builders = u32::try_from(BUILDERS).unwrap();
+    let chunks = later.chunks().min(12);
+    for chunk in 0..builders {
+        assert_eq!(shared.prefetch(later, chunk), None);
+    }
+    wait_until("the builders are at the gate", || shared.ahead.is_empty());
+    for chunk in builders..chunks {
+        assert_eq!(shared.prefetch(later, chunk), None);
+    }
+    // The last of these is wanted at once after all; and then comes another file.
+    assert!(matches!(shared.acquire(later, chunks - 1), Acquired::Wait));
+    assert!(matches!(shared.acquire(now, 0), Acquired::Wait));
+    drop(shut);
+    let pin = block_on(shared.fetch(now, 0, PATIENCE)).expect("built");
+    shared.pool().unpin(pin);
+    let built = || counter(&shared.counters().chunks_built);
+    wait_until("all is built", || {
+        built() > u64::from(chunks) && shared.ahead.is_empty()
+    });
+    // Whoever is popped first may be noted a moment later than the other builder's next.
+    let seen = seen.lock().unwrap();
+    let place = seen.iter().position(|&name| name == 1).unwrap();
+    assert!(place <= 2 * BUILDERS, "{seen:?}");
+    assert_eq!(seen.len(), chunks as usize + 1, "each once: {seen:?}");
 }
 
 #[test]
