@@ -5,10 +5,7 @@
 //! is lost, no stream floods its client, all play on, and the log says what happened.
 
 use super::Settings;
-use crate::load;
-
-/// What a viewer says who was not let in.
-const REFUSAL: &str = "SETUP was answered 453 Not Enough Bandwidth";
+use crate::load::{self, NOT_LET_IN};
 
 /// What the log of a server that was stopped has one of: that bursts left late, or that clocks were moved.
 const LATE_WORDS: [&str; 2] = ["bursts left more than", "its clock was moved"];
@@ -40,7 +37,7 @@ impl Settings {
     ) -> Vec<String> {
         // Whoever was too much was told so: that is what is asked for, if it is.
         let is_refusal = |missed: &String| {
-            missed.ends_with(REFUSAL) || missed.ends_with("viewers watched at the end")
+            missed.ends_with(NOT_LET_IN) || missed.ends_with("viewers watched at the end")
         };
         missed.retain(|missed| self.load_max_percent.is_none() || !is_refusal(missed));
         if self.stall_ns > 0 {
@@ -134,7 +131,7 @@ mod tests {
     #[test]
     fn refusals_are_asked_for_where_load_is_bounded_and_a_miss_elsewhere() {
         let missed = || {
-            let refused = format!("7 times: {REFUSAL}");
+            let refused = format!("7 times: {NOT_LET_IN}");
             let away = "3 of 10 viewers watched at the end".to_owned();
             vec![refused, away, "1 packets were lost".to_owned()]
         };

@@ -79,6 +79,9 @@ pub struct Settings {
     pub slice_ns: u64,
 }
 
+/// What a viewer says whom the server does not let in, because it has enough to do.
+pub(crate) const NOT_LET_IN: &str = "SETUP was answered 453";
+
 /// How packets are received.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]

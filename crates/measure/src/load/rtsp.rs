@@ -350,6 +350,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_is_not_let_in_says_so() {
+        let refused = ViewerError::Refused {
+            method: "SETUP",
+            status: 453,
+        };
+        assert_eq!(refused.to_string(), crate::load::NOT_LET_IN);
+    }
+
+    #[test]
     fn answers_are_read_whole_and_the_rest_is_left() {
         let bytes = b"RTSP/1.0 200 OK\r\nCSeq: 1\r\nContent-Length: 3\r\n\r\nabcRTSP";
         let Parsed::Answer(answer, end) = parse(bytes) else {
