@@ -792,6 +792,8 @@ impl Default for EngineConfig {
 #[cfg(test)]
 mod scale_tests;
 #[cfg(test)]
+mod test_paths;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod time_tests;
