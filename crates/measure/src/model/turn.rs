@@ -327,15 +327,13 @@ impl<'m> Probes<'m> {
                     sent.map(drop).map_err(io::Error::other)
                 })
             }
-            Probe::AccountPolled => {
+            Probe::AccountPolled | Probe::PolledRead => {
                 let polled = polled.as_mut().expect("made for its turn");
-                polled.account(sends, ENTRIES, times).map(drop)
+                match probe {
+                    Probe::PolledRead => polled.wait_for_read(file, READ_BYTES, times),
+                    _ => account(polled, sends, times),
+                }
             }
-            Probe::PolledRead => {
-                let polled = polled.as_mut().expect("made for its turn");
-                polled.wait_for_read(file, READ_BYTES, times)
-            }
-            Probe::Account => ring.account(sends, ENTRIES, times).map(drop),
             Probe::RingApart | Probe::RingSockets => {
                 let one = [sends.socket().try_clone()?];
                 let by = match probe {
@@ -353,6 +351,7 @@ impl<'m> Probes<'m> {
 /// The probes of rings.
 fn by_ring(ring: &mut RingSends, sends: &Sends, probe: Probe, times: u64) -> io::Result<()> {
     let (how, bytes, entries) = match probe {
+        Probe::Account => return account(ring, sends, times),
         Probe::Nops1 => (RingSend::Nothing, 0, 1),
         Probe::NopsMany => (RingSend::Nothing, 0, ENTRIES),
         Probe::NopsLinked => (RingSend::Linked, 0, ENTRIES),
@@ -364,6 +363,11 @@ fn by_ring(ring: &mut RingSends, sends: &Sends, probe: Probe, times: u64) -> io:
         _ => unreachable!("the callers know all other probes"),
     };
     ring.send(sends, how, bytes, entries, times)
+}
+
+/// Makes, notes and finds again a batch of entries, so often.
+fn account(ring: &mut RingSends, sends: &Sends, times: u64) -> io::Result<()> {
+    ring.account(sends, ENTRIES, times).map(drop)
 }
 
 /// Reads so many parts of the file, one after the other.
