@@ -61,6 +61,9 @@ struct Shared {
 struct Seen {
     visits: u64,
     played: u64,
+    /// Viewers who watched until the load was over. They say so themselves: who looks at all of them at that moment finds
+    /// some gone already whose timer rang first.
+    stayed: u32,
     acts: Acts,
     failures: BTreeMap<String, u64>,
     totals: Arrived,
@@ -122,7 +125,6 @@ pub(super) async fn all(
     }
     sleep_until(shared.end).await;
     let to = shared.moment(Look::Full)?;
-    let watching = shared.watching.get();
     for viewer in viewers {
         drop(viewer.await);
     }
@@ -132,7 +134,7 @@ pub(super) async fn all(
     Ok(Run {
         packets_sunk: shared.sink.is_some().then_some(last.packets),
         slices,
-        ..shared.run(&from, &to, watching)
+        ..shared.run(&from, &to)
     })
 }
 
@@ -263,7 +265,7 @@ impl Shared {
         })
     }
 
-    fn run(&self, from: &Moment, to: &Moment, watching: u32) -> Run {
+    fn run(&self, from: &Moment, to: &Moment) -> Run {
         let seen = self.seen.take();
         Run {
             wall_ns: to.at_ns - from.at_ns,
@@ -271,7 +273,7 @@ impl Shared {
             failures: seen.failures.into_iter().collect(),
             played: seen.played,
             acts: seen.acts,
-            watching,
+            watching: seen.stayed,
             totals: seen.totals,
             lateness: to.lateness.since(&from.lateness),
             packets_steady: to.packets.saturating_sub(from.packets),
@@ -371,6 +373,9 @@ async fn watch(
     streams: &mut [Watched],
     random: &mut Random,
 ) -> Result<(), ViewerError> {
+    if Instant::now() >= shared.end {
+        return Ok(());
+    }
     let mut media_end = Instant::now() + whole(seconds, 0.0);
     let mut next = shared.next_act(random);
     let mut alive = Instant::now() + viewer.alive_every();
@@ -381,7 +386,10 @@ async fn watch(
         let now = Instant::now();
         let seek = next.filter(|_| now >= act_at).map(|(_, act)| act);
         match seek {
-            _ if now >= shared.end => return Ok(()),
+            _ if now >= shared.end => {
+                shared.seen.borrow_mut().stayed += 1;
+                return Ok(());
+            }
             Some(Act::Leave) => {
                 shared.seen.borrow_mut().acts.leaves += 1;
                 return Ok(());
