@@ -266,14 +266,19 @@ fn print_arrivals(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Resul
         let set_up_ns = run
             .set_up_ns
             .or_else(|| coming.set_up_ns(record.settings.arrivals_per_second));
+        // What of another server sets up is not known.
+        let control = set_up_ns
+            .filter(|&ns| ns > 0)
+            .map_or_else(String::new, |ns| {
+                format!("; control took {} us for each", ns / 1000)
+            });
         writeln!(
             out,
-            "{} came, {} a second: the first packet after {:.1} ms, for 99 of 100 after {:.1} ms; control took {} us for each",
+            "{} came, {} a second: the first packet after {:.1} ms, for 99 of 100 after {:.1} ms{control}",
             run.clients,
             record.settings.arrivals_per_second,
             Duration::from_nanos(*middle).as_secs_f64() * 1e3,
             Duration::from_nanos(*late).as_secs_f64() * 1e3,
-            set_up_ns.unwrap_or(0) / 1000,
         )?;
     }
     Ok(())
