@@ -140,6 +140,18 @@ impl Testbed {
         Ok(())
     }
 
+    /// Has all that arrives at `rcv` wait in the queue of one processor, whichever sent it: then it is received in the order
+    /// in which the device sent it, also where a qdisc sends for others, or a thread of the kernel that runs where it
+    /// likes. By receive packet steering (Documentation/networking/scaling.rst); see [`stay_on_one_processor`] for less.
+    pub fn receive_on_one_processor(&self) -> Result<(), TestbedError> {
+        // The device is seen in a sysfs that was mounted in its namespace.
+        let steer = format!(
+            "mount -t sysfs sysfs /sys && echo 1 > /sys/class/net/{RCV_DEVICE}/queues/rx-0/rps_cpus"
+        );
+        self.rcv.tool("unshare", ["--mount", "sh", "-c", &steer])?;
+        Ok(())
+    }
+
     /// Who cuts trains.
     #[must_use]
     pub fn mode(&self) -> Mode {
