@@ -15,7 +15,7 @@ use onrush_sys::socket::{keep_errors, take_error};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
-use tokio::task::{AbortHandle, spawn_local};
+use tokio::task::{AbortHandle, spawn_local, yield_now};
 
 use super::CLIENTS_PER_PAIR_MAX;
 
@@ -24,6 +24,10 @@ const REPORT_BYTES_MAX: usize = 1500;
 
 /// Errors that a send may meet which are about other datagrams, before it is taken to be about its own.
 const STRAY_ERRORS_MAX: usize = 4;
+
+/// What is taken of a pair's reports, and of errors, before all else of control has had its turn: more than the clients
+/// of a pair say in any second, and little of a flood.
+const HEARD_PER_TURN_MAX: usize = 64;
 
 /// Is told whose RTCP port has said something, and what; or what the network says about it instead: nobody listens
 /// there, or there is no way there.
@@ -284,15 +288,15 @@ async fn listen(socket: Rc<UdpSocket>, clients: Rc<RefCell<Clients>>, hear: Rc<H
             }
         };
         if ready.is_error() {
-            let take = || take_error(&*socket);
-            while let Ok((error, to)) = socket.try_io(Interest::ERROR, take) {
+            let take = || socket.try_io(Interest::ERROR, || take_error(&*socket));
+            for (error, to) in (0..HEARD_PER_TURN_MAX).map_while(|_| take().ok()) {
                 if let Some(to) = to {
                     tell(to, Err(error.kind()));
                 }
             }
         }
         let mut datagram = [0; REPORT_BYTES_MAX];
-        loop {
+        for _ in 0..HEARD_PER_TURN_MAX {
             match socket.try_recv_from(&mut datagram) {
                 Ok((bytes, from)) => tell(from, Ok(&datagram[..bytes])),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
@@ -300,6 +304,8 @@ async fn listen(socket: Rc<UdpSocket>, clients: Rc<RefCell<Clients>>, hear: Rc<H
                 Err(_) => {}
             }
         }
+        // Waiting alone lets nobody else go on, as long as there is something to be heard.
+        yield_now().await;
     }
 }
 
@@ -383,7 +389,7 @@ mod tests {
             let full = ports.pair(local()).unwrap_err();
             assert_eq!(full.kind(), ErrorKind::AddrInUse);
             let freed = held.swap_remove(0).rtp_port;
-            tokio::task::yield_now().await;
+            yield_now().await;
             assert_eq!(ports.pair(local()).unwrap().rtp_port, freed);
         });
     }
@@ -469,6 +475,39 @@ mod tests {
             assert_eq!(says(b"two").await, 2);
             drop(later);
             assert!(pair.clients.borrow().reports.is_empty());
+        });
+    }
+
+    #[test]
+    fn a_flood_of_reports_waits_for_all_else() {
+        // No more than a socket's buffer holds.
+        const FLOOD: usize = 3 * HEARD_PER_TURN_MAX;
+        with_tasks(async {
+            let (hear, mut heard) = ears();
+            let ports = Ports::new((61_400, 61_499), hear);
+            let client = client();
+            let [player, reports] = addresses(&client);
+            let (_, place) = ports.place(local(), player.port(), reports).unwrap();
+            place.belongs_to(1);
+            for _ in 0..FLOOD {
+                client[1]
+                    .send_to(b"report", at(place.rtp_port() + 1))
+                    .unwrap();
+            }
+            // What else control has to do: it looks, each time it has its turn, how many were heard since.
+            let others = async {
+                let (mut turns, mut all) = (Vec::new(), 0);
+                while all < FLOOD {
+                    yield_now().await;
+                    let since = std::iter::from_fn(|| heard.try_recv().ok()).count();
+                    all += since;
+                    turns.push(since);
+                }
+                turns
+            };
+            let turns = tokio::time::timeout(PATIENCE, others).await.unwrap();
+            let most = turns.into_iter().max();
+            assert_eq!(most, Some(HEARD_PER_TURN_MAX));
         });
     }
 
