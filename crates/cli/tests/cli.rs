@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::io::{Write, pipe};
 use std::net::TcpListener;
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -25,7 +24,6 @@ const COMMANDS: [&str; 11] = [
     "compare",
     "completions",
 ];
-const RESULTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/serve");
 const COLUMNS: usize = 79;
 const SCREEN_LINES: usize = 24;
 /// Bounds every wait for something that takes moments; never a measure.
@@ -107,6 +105,22 @@ fn what_can_not_run_ends_with_2_and_says_why() {
         (&["bench", "serve", "--mode", "gso"], "software-gso"),
         (&["bench", "serve", "--from", "none.json"], "none.json"),
         (&["bench", "serve", "--from", "none", "--quick"], "--from"),
+        (
+            &["load", "--from", "none", "--lateness", "99us"],
+            "100us to",
+        ),
+        (
+            &["load", "--from", "none", "--lateness", "449901us"],
+            "449ms900us",
+        ),
+        (
+            &["load", "--from", "none.json", "--lateness", "100us"],
+            "none.json",
+        ),
+        (
+            &["load", "--from", "none.json", "--lateness", "449900us"],
+            "none.json",
+        ),
         (&["completions", "tcsh"], "bash"),
     ] {
         let output = onrush(arguments);
@@ -281,29 +295,6 @@ fn limits_are_listed_to_people_and_to_programs() {
             .unwrap();
         assert!(page.contains(name), "{name}");
     }
-}
-
-/// A figure in a document comes from a file, by the program of today.
-#[test]
-fn published_tables_are_those_of_their_files() {
-    let folder = Path::new(RESULTS);
-    let page = fs::read_to_string(folder.join("README.md")).unwrap();
-    let mut files = 0;
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_none_or(|ending| ending != "json") {
-            continue;
-        }
-        let output = onrush(&["bench", "serve", "--from", path.to_str().unwrap()]);
-        let table = text(&output.stdout);
-        assert!(
-            !table.is_empty() && page.contains(&table),
-            "put this on the page of {}:\n{table}",
-            path.display()
-        );
-        files += 1;
-    }
-    assert!(files > 0, "{}", folder.display());
 }
 
 #[test]
