@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::{Args, ValueEnum, ValueHint};
 use onrush_measure::experiment::{AnyRecord, Record};
+use onrush_measure::histogram::{STEP_NS, TOLD_NS_MAX};
 use onrush_measure::load::http::{self, HttpRecord, HttpSettings};
 use onrush_measure::load::http_report::{HttpReport, http_rows};
 use onrush_measure::load::report::{Report, rows};
@@ -17,7 +18,7 @@ use onrush_measure::load::{
 use onrush_measure::report::of_record;
 
 use crate::frame::{VERSION, bar_of_time, command, outcome, write};
-use crate::units::{Rate, Time};
+use crate::units::{Rate, Time, within};
 
 /// Watch a server with many eyes, and tell how it did
 ///
@@ -88,7 +89,11 @@ pub(crate) struct Load {
     ports: u16,
 
     /// A packet later than this is late
-    #[arg(long, value_name = "TIME", default_value_t = Time(Duration::from_millis(20)))]
+    ///
+    /// By its RTP timestamp, against the first packet that its viewer got of this place in the file: of a burst
+    /// that leaves at once the first is on time, and the others are early. In steps of 0.1 ms.
+    #[arg(long, value_name = "TIME", default_value_t = Time(Duration::from_millis(20)),
+          value_parser = within(LATENESS_MIN, LATENESS_MAX))]
     lateness: Time,
 
     /// So many of all packets may be late, in percent
@@ -147,6 +152,12 @@ enum Come {
     /// Independently of each other
     Poisson,
 }
+
+/// A step, because a first packet is late by nothing.
+const LATENESS_MIN: Time = Time(Duration::from_nanos(STEP_NS.unsigned_abs()));
+
+/// What is later is not told apart.
+const LATENESS_MAX: Time = Time(Duration::from_nanos(TOLD_NS_MAX.unsigned_abs()));
 
 const EXAMPLES: &str = "\
 Examples:

@@ -13,6 +13,9 @@ pub const STEP_NS: i64 = 100_000;
 /// Slots: up to 450 ms late.
 pub const SLOTS: usize = 5000;
 
+/// The latest that is told apart: the last slot begins there.
+pub const TOLD_NS_MAX: i64 = FIRST_NS + (SLOTS as i64 - 1) * STEP_NS;
+
 /// Counts by lateness. Kept in files as the slots that hold something.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(try_from = "Vec<(i64, u64)>", into = "Vec<(i64, u64)>")]
@@ -40,7 +43,8 @@ impl Histogram {
         self.slots.iter().sum()
     }
 
-    /// How many were counted in the slot that `lateness_ns` is in, or in a later one.
+    /// How many were counted in the slot that `lateness_ns` is in, or in a later one: from [`FIRST_NS`] to
+    /// [`TOLD_NS_MAX`], and where a slot begins, those that were as late or later.
     #[must_use]
     pub fn later_than(&self, lateness_ns: i64) -> u64 {
         self.slots[slot(lateness_ns)..].iter().sum()
@@ -167,6 +171,8 @@ mod tests {
         assert_eq!(histogram.later_than(20_000_000), 2);
         assert_eq!(histogram.later_than(i64::MIN), 9);
         assert_eq!(histogram.later_than(i64::MAX), 1);
+        histogram.count(TOLD_NS_MAX - 1, 1);
+        assert_eq!(histogram.later_than(TOLD_NS_MAX), 1);
     }
 
     #[test]
