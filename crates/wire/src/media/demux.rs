@@ -3,25 +3,17 @@
 //! Each packet's header is looked at once; only those of tables, clocks and the starts of pictures are
 //! read further. Every list here has a limit that no file can pass.
 
-use mpeg2ts_reader::StreamType;
-use serde::Serialize;
-
 use super::clock::{Clock, ClockBuilder, PcrQuality};
-use super::psi::{Change, Kind, PAT_PID, Programme, SDT_PID, Sections, Tables};
+use super::header::Header;
+use super::psi::{Change, Kind, PAT_PID, Programme, SDT_PID, Sections, Stream, Tables};
+use super::seek::{self, SeekKind, Seeker, Start};
 use super::{SeekPoint, TS_PACKET_BYTES};
 
 /// Pids whose clocks are followed; PCRs on further ones are ignored.
-pub(crate) const CLOCKS_MAX: usize = 16;
+const CLOCKS_MAX: usize = 16;
 
 /// Streams whose random-access points are followed.
-pub(crate) const SEEKERS_MAX: usize = 32;
-
-/// Random-access points of one stream at the most. At this number every other one goes, and of those to
-/// come too.
-pub(crate) const SEEK_POINTS_MAX: usize = 65_536;
-
-/// How long before a random-access point the tables may come that seeking to it starts with.
-const TABLES_BEFORE_NS_MAX: u64 = 500_000_000;
+const SEEKERS_MAX: usize = 32;
 
 const PIDS: usize = 8192;
 const NULL_PID: u16 = 0x1fff;
@@ -70,21 +62,6 @@ pub(crate) struct StreamFacts {
     pub(crate) pids: usize,
 }
 
-/// What made a packet a place to start at.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum SeekKind {
-    /// The stream says so: `random_access_indicator`.
-    Flagged,
-    /// The stream never says so; pictures were found that need no other.
-    Pictures,
-    /// Sound only: it starts anywhere.
-    Sound,
-    /// None was found. Playing starts at the start of the file.
-    None,
-}
-
 #[derive(Clone, Debug)]
 struct Pid {
     packets: u64,
@@ -98,41 +75,6 @@ struct Pid {
     section: u16,
     clock: u16,
     seeker: u16,
-}
-
-/// The parts of a packet that matter here.
-struct Header {
-    pid: u16,
-    unit_start: bool,
-    discontinuity: bool,
-    random_access: bool,
-    pcr: Option<u64>,
-    /// Where the payload starts; the packet's end if it has none.
-    payload: usize,
-}
-
-/// Random-access points of one elementary stream.
-#[derive(Debug)]
-struct Seeker {
-    stream_type: StreamType,
-    kind: Kind,
-    flagged: Starts,
-    found: Starts,
-}
-
-/// Places to start at, as many as fit.
-#[derive(Debug, Default)]
-struct Starts {
-    list: Vec<Start>,
-    seen: u64,
-    thinnings: u32,
-}
-
-/// A random-access point, and the packet with which its tables start.
-#[derive(Clone, Copy, Debug)]
-struct Start {
-    tables: u64,
-    access: u64,
 }
 
 impl Demux {
@@ -244,8 +186,11 @@ impl Demux {
         };
         let clocked = clock.is_some();
         let clock = clock.unwrap_or(fallback);
-        let (seek_kind, starts) = choose(&programmes, &self.pids, &self.seekers);
-        let seek_points = seek_points(starts, &clock);
+        let seeker_of = |stream: &Stream| {
+            let pid = &self.pids[usize::from(stream.pid)];
+            self.seekers.get(usize::from(pid.seeker))
+        };
+        let (seek_kind, seek_points) = seek::points(&programmes, seeker_of, &clock);
         let streams = StreamFacts {
             programmes,
             pcr,
@@ -327,12 +272,7 @@ impl Demux {
             let seeker = &mut self.pids[usize::from(stream.pid)].seeker;
             if *seeker == NONE && self.seekers.len() < SEEKERS_MAX {
                 *seeker = index(self.seekers.len());
-                self.seekers.push(Seeker {
-                    stream_type: StreamType(stream.stream_type),
-                    kind,
-                    flagged: Starts::default(),
-                    found: Starts::default(),
-                });
+                self.seekers.push(Seeker::new(stream));
             }
         }
     }
@@ -359,157 +299,6 @@ impl Pid {
         self.continuity_errors += u64::from(lost);
         lost
     }
-}
-
-impl Header {
-    fn read(packet: &[u8; TS_PACKET_BYTES]) -> Self {
-        let mut header = Self {
-            pid: u16::from_be_bytes([packet[1] & 0x1f, packet[2]]),
-            unit_start: packet[1] & 0x40 != 0,
-            discontinuity: false,
-            random_access: false,
-            pcr: None,
-            payload: if packet[3] & 0x10 != 0 {
-                4
-            } else {
-                TS_PACKET_BYTES
-            },
-        };
-        let adaptation_bytes = usize::from(packet[4]);
-        if packet[3] & 0x20 == 0 || adaptation_bytes == 0 {
-            header.payload += usize::from(packet[3] & 0x30 == 0x30);
-            return header;
-        }
-        if packet[3] & 0x10 != 0 {
-            // A length beyond the packet leaves no payload.
-            header.payload = (5 + adaptation_bytes).min(TS_PACKET_BYTES);
-        }
-        header.discontinuity = packet[5] & 0x80 != 0;
-        header.random_access = packet[5] & 0x40 != 0;
-        if packet[5] & 0x10 != 0 && (7..=183).contains(&adaptation_bytes) {
-            let [b0, b1, b2, b3, b4, b5] = [6, 7, 8, 9, 10, 11].map(|at| u64::from(packet[at]));
-            let base = b0 << 25 | b1 << 17 | b2 << 9 | b3 << 1 | b4 >> 7;
-            header.pcr = Some(base * 300 + ((b4 & 1) << 8 | b5));
-        }
-        header
-    }
-}
-
-impl Seeker {
-    fn observe(&mut self, start: Start, header: &Header, payload: &[u8]) {
-        if header.random_access {
-            self.flagged.push(start);
-        }
-        if header.unit_start {
-            let found = match self.kind {
-                Kind::Video => starts_picture(self.stream_type, payload),
-                _ => payload.starts_with(&[0, 0, 1]),
-            };
-            if found {
-                self.found.push(start);
-            }
-        }
-    }
-}
-
-impl Starts {
-    fn push(&mut self, start: Start) {
-        let wanted = self.seen.is_multiple_of(1 << self.thinnings.min(63));
-        self.seen += 1;
-        if !wanted {
-            return;
-        }
-        if self.list.len() == SEEK_POINTS_MAX {
-            let mut i = 0;
-            self.list.retain(|_| {
-                i += 1;
-                i % 2 == 1
-            });
-            self.thinnings += 1;
-        }
-        self.list.push(start);
-    }
-}
-
-/// Whether a picture that needs no other starts in this first packet of a PES packet. Encoders write
-/// parameter sets or sequence headers right before such pictures, so these count too: the picture itself
-/// may start in a later packet.
-fn starts_picture(stream_type: StreamType, payload: &[u8]) -> bool {
-    let [0, 0, 1, _, _, _, _, _, header_bytes, rest @ ..] = payload else {
-        return false;
-    };
-    let Some(coded) = rest.get(usize::from(*header_bytes)..) else {
-        return false;
-    };
-    coded
-        .windows(4)
-        .filter(|bytes| bytes[..3] == [0, 0, 1])
-        .any(|bytes| match stream_type.0 {
-            // H.264, table 7-1: IDR slice, sequence parameter set.
-            0x1b | 0x1f | 0x20 => matches!(bytes[3] & 0x1f, 5 | 7),
-            // H.265, table 7-1: IRAP pictures, video and sequence parameter sets.
-            0x24 | 0x25 => matches!(bytes[3] >> 1 & 0x3f, 16..=23 | 32 | 33),
-            // H.262, table 6-1, and MPEG-1: sequence header.
-            0x01 | 0x02 => bytes[3] == 0xb3,
-            // MPEG-4 part 2, table 6-3: visual object sequence, group of pictures.
-            0x10 => matches!(bytes[3], 0xb0 | 0xb3),
-            // SMPTE 421M: sequence header.
-            0xea => bytes[3] == 0x0f,
-            _ => false,
-        })
-}
-
-/// The random-access points to use: flagged ones of the first programme's video, else found ones, else of
-/// the next programme, else of sound.
-fn choose<'a>(
-    programmes: &[Programme],
-    pids: &[Pid],
-    seekers: &'a [Seeker],
-) -> (SeekKind, &'a [Start]) {
-    for wanted in [Kind::Video, Kind::Audio] {
-        let streams = programmes.iter().flat_map(|programme| &programme.streams);
-        for stream in streams.filter(|stream| stream.kind == wanted) {
-            let seeker = seekers.get(usize::from(pids[usize::from(stream.pid)].seeker));
-            let Some(seeker) = seeker.filter(|seeker| seeker.kind == wanted) else {
-                continue;
-            };
-            let kind = if wanted == Kind::Video {
-                SeekKind::Pictures
-            } else {
-                SeekKind::Sound
-            };
-            if wanted == Kind::Video && !seeker.flagged.list.is_empty() {
-                return (SeekKind::Flagged, &seeker.flagged.list);
-            }
-            if !seeker.found.list.is_empty() {
-                return (kind, &seeker.found.list);
-            }
-        }
-    }
-    (SeekKind::None, &[])
-}
-
-fn seek_points(starts: &[Start], clock: &Clock) -> Vec<SeekPoint> {
-    let mut points = vec![SeekPoint {
-        ts_packet: 0,
-        time_ns: 0,
-    }];
-    for (i, start) in starts.iter().enumerate() {
-        let (tables_ns, access_ns) = (clock.time_ns(start.tables), clock.time_ns(start.access));
-        let near = access_ns - tables_ns <= TABLES_BEFORE_NS_MAX;
-        let (ts_packet, time_ns) = if near {
-            (start.tables, tables_ns)
-        } else {
-            (start.access, access_ns)
-        };
-        // The first picture's tables come right after the start; one place to start at is enough.
-        let is_start = i == 0 && access_ns <= TABLES_BEFORE_NS_MAX;
-        if !is_start && points.last().is_some_and(|last| last.ts_packet < ts_packet) {
-            points.push(SeekPoint { ts_packet, time_ns });
-        }
-    }
-    points.shrink_to_fit();
-    points
 }
 
 /// A list's index as it is kept per pid. The lists' limits are far below [`NONE`].
@@ -624,30 +413,6 @@ mod tests {
             (learned.streams.seek_kind, points(&learned)),
             (SeekKind::Pictures, expected)
         );
-    }
-
-    #[test]
-    fn first_pictures_are_told_by_their_codec() {
-        let pes =
-            |code: &[u8]| [&[0, 0, 1, 0xe0, 0, 0, 0x80, 0, 2, 9, 9, 0, 0, 1][..], code].concat();
-        for (stream_type, yes, no) in [
-            (0x1b, [0x67, 0x65], [0x61, 0x06]),
-            (0x24, [0x40, 0x26], [0x02, 0x46]),
-            (0x02, [0xb3, 0xb3], [0xb5, 0x00]),
-            (0x10, [0xb0, 0xb3], [0xb6, 0xb2]),
-            (0xea, [0x0f, 0x0f], [0x0d, 0x0e]),
-            (0x42, [0, 0], [0xb3, 0x65]),
-        ] {
-            let found = |code| starts_picture(StreamType(stream_type), &pes(&[code]));
-            assert_eq!(no.map(found), [false; 2], "{stream_type:#x}");
-            assert_eq!(yes.map(found), [stream_type != 0x42; 2], "{stream_type:#x}");
-        }
-        // Not in the header, not behind the end.
-        assert!(!starts_picture(
-            StreamType(0x1b),
-            &[0, 0, 1, 0xe0, 0, 0, 0x80, 0, 200, 0, 0, 1, 0x65]
-        ));
-        assert!(!starts_picture(StreamType(0x1b), &IDR[..12]));
     }
 
     #[test]
@@ -826,32 +591,5 @@ mod tests {
             });
             assert_eq!(learn(&writer.finish()).streams.seek_kind, kind);
         }
-    }
-
-    #[test]
-    fn places_to_start_thin_out_at_their_limit() {
-        let mut starts = Starts::default();
-        let start = |access| Start {
-            tables: access,
-            access,
-        };
-        let max = SEEK_POINTS_MAX as u64;
-        (0..max).for_each(|i| starts.push(start(i)));
-        assert_eq!(starts.list.len(), SEEK_POINTS_MAX);
-        starts.push(start(max));
-        assert_eq!(starts.list.len(), SEEK_POINTS_MAX / 2 + 1);
-        (max + 1..5 * max).for_each(|i| starts.push(start(i)));
-        assert!(starts.list.len() <= SEEK_POINTS_MAX);
-        // Evenly, to the end.
-        let distances = starts
-            .list
-            .windows(2)
-            .map(|pair| pair[1].access - pair[0].access);
-        assert!(
-            distances.clone().all(|distance| distance == 8),
-            "{:?}",
-            distances.max()
-        );
-        assert_eq!(starts.list.last().unwrap().access, 5 * max - 8);
     }
 }

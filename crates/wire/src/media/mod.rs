@@ -9,9 +9,11 @@
 
 pub mod clock;
 mod demux;
+mod header;
 pub mod plan;
 pub mod psi;
 pub mod report;
+mod seek;
 pub mod synth;
 pub mod ts;
 

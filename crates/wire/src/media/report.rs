@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::clock::PcrQuality;
-pub use super::demux::SeekKind;
 use super::demux::StreamFacts;
 pub use super::psi::{Kind, Programme, Stream};
+pub use super::seek::SeekKind;
 use super::{Index, Packetisation, Plan, TS_PACKET_BYTES};
 use crate::rtp;
 
