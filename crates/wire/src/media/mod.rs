@@ -9,6 +9,7 @@
 
 pub mod clock;
 mod demux;
+mod descriptor;
 mod header;
 pub mod plan;
 pub mod psi;
