@@ -348,7 +348,7 @@ mod tests {
     use std::time::Duration;
 
     use onrush_sys::path::catalogue::{Mover, Source};
-    use onrush_wire::media::plan::FilePiece;
+    use onrush_wire::media::FilePiece;
     use onrush_wire::media::ts::{ScanOptions, Scanner};
     use onrush_wire::media::{Packetisation, synth};
 

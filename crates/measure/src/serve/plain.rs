@@ -246,7 +246,7 @@ impl Loop {
 
 #[cfg(test)]
 mod tests {
-    use onrush_wire::media::plan::FilePiece;
+    use onrush_wire::media::FilePiece;
 
     use super::*;
     use crate::serve::Settings;

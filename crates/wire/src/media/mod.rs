@@ -11,6 +11,7 @@ pub mod clock;
 mod demux;
 mod descriptor;
 mod header;
+mod image;
 pub mod plan;
 pub mod psi;
 pub mod report;
@@ -20,7 +21,8 @@ pub mod ts;
 
 use std::sync::Arc;
 
-pub use plan::{Burst, FilePiece, ImageError, Packetisation, Plan, RtpOrigin};
+pub use image::{FilePiece, ImageError, RtpOrigin};
+pub use plan::{Burst, Packetisation, Plan};
 pub use report::Report;
 
 use clock::Clock;
