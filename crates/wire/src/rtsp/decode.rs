@@ -5,10 +5,10 @@
 //! [`Limits`], and what the last [`Decoder::push`] brought on top. It does not judge what a request asks
 //! for; see [`super::Intent`].
 
-use rtsp_types::{Method, StatusCode};
-use thiserror::Error;
+use rtsp_types::StatusCode;
 
 use super::Reply;
+use super::request::{Malformed, Request, cseq_in, parse_head};
 
 /// Cuts a connection's bytes into requests.
 #[derive(Debug)]
@@ -33,21 +33,6 @@ pub struct Limits {
     pub body_bytes_max: usize,
 }
 
-/// One request, as it was sent.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Request {
-    /// What is to be done.
-    pub method: Method,
-    /// To what; not yet taken apart. Holds no control character and no space.
-    pub uri: String,
-    /// Major and minor number of the protocol's version.
-    pub version: (u32, u32),
-    /// Names as sent, values without the space around them, in their order.
-    pub headers: Vec<(String, String)>,
-    /// As long as Content-Length said.
-    pub body: Vec<u8>,
-}
-
 /// A connection that can not go on, because where its next request starts is not known.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Refused {
@@ -55,54 +40,6 @@ pub struct Refused {
     pub malformed: Malformed,
     /// The number of the request, if its head had come that far.
     pub cseq: Option<u32>,
-}
-
-/// What was wrong with the bytes.
-#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-#[non_exhaustive]
-pub enum Malformed {
-    /// A control character in a head; also what binary noise and bare CR as a line end look like.
-    #[error("byte {byte:#04x} in a request head; end lines with CR LF")]
-    Control {
-        /// The byte.
-        byte: u8,
-    },
-    /// The request line alone is longer than a head may be.
-    #[error("request line longer than {head_bytes_max} bytes; shorten the URL")]
-    LineTooLong {
-        /// The limit.
-        head_bytes_max: usize,
-    },
-    /// The head is too long.
-    #[error("request head longer than {head_bytes_max} bytes; send fewer or shorter headers")]
-    HeadTooLong {
-        /// The limit.
-        head_bytes_max: usize,
-    },
-    /// There are too many headers.
-    #[error("more than {headers_max} headers; send fewer")]
-    TooManyHeaders {
-        /// The limit.
-        headers_max: usize,
-    },
-    /// The body is too long.
-    #[error("Content-Length above {body_bytes_max}; send less")]
-    BodyTooLong {
-        /// The limit.
-        body_bytes_max: usize,
-    },
-    /// The head is not UTF-8.
-    #[error("request head is not UTF-8; percent-encode other bytes in URLs")]
-    NotUtf8,
-    /// The first line is no request line.
-    #[error("not a request line; send METHOD URL RTSP/1.0")]
-    RequestLine,
-    /// A line of the head is no header.
-    #[error("not a header; send Name: value")]
-    Header,
-    /// Content-Length is not a number, or there are several that differ.
-    #[error("bad Content-Length; send one decimal number")]
-    ContentLength,
 }
 
 #[derive(Debug)]
@@ -282,33 +219,6 @@ impl Decoder {
     }
 }
 
-impl Request {
-    /// The value of the first header of that name, in any case.
-    #[must_use]
-    pub fn header(&self, name: &str) -> Option<&str> {
-        let named = |(n, _): &&(String, String)| n.eq_ignore_ascii_case(name);
-        self.headers
-            .iter()
-            .find(named)
-            .map(|(_, value)| value.as_str())
-    }
-
-    /// The values of all headers of that name, in any case.
-    pub fn headers_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        let named = move |(n, _): &&(String, String)| n.eq_ignore_ascii_case(name);
-        self.headers
-            .iter()
-            .filter(named)
-            .map(|(_, value)| value.as_str())
-    }
-
-    /// The request's number, if it has a proper one.
-    #[must_use]
-    pub fn cseq(&self) -> Option<u32> {
-        self.header("CSeq").and_then(number)
-    }
-}
-
 impl Refused {
     /// The last answer on this connection.
     #[must_use]
@@ -323,89 +233,10 @@ impl Refused {
     }
 }
 
-/// Reads a head that ends with an empty line; also says how many bytes of body follow.
-fn parse_head(head: &[u8]) -> Result<(Request, usize), Malformed> {
-    let head = str::from_utf8(head).map_err(|_| Malformed::NotUtf8)?;
-    let mut lines = head
-        .split('\n')
-        .map(|line| line.strip_suffix('\r').unwrap_or(line));
-    let (method, uri, version) = lines
-        .next()
-        .and_then(request_line)
-        .ok_or(Malformed::RequestLine)?;
-    let mut headers: Vec<(String, String)> = Vec::new();
-    for line in lines.take_while(|line| !line.is_empty()) {
-        if line.starts_with([' ', '\t']) {
-            // A line that goes on with the header above it (RFC 2326, section 4; RFC 2068, section 4.2).
-            let (_, value) = headers.last_mut().ok_or(Malformed::Header)?;
-            value.push(' ');
-            value.push_str(line.trim());
-            continue;
-        }
-        let (name, value) = line.split_once(':').ok_or(Malformed::Header)?;
-        if !is_token(name) {
-            return Err(Malformed::Header);
-        }
-        headers.push((name.to_owned(), value.trim().to_owned()));
-    }
-    let request = Request {
-        method,
-        uri,
-        version,
-        headers,
-        body: Vec::new(),
-    };
-    let body_bytes = content_length(&request)?;
-    Ok((request, body_bytes))
-}
-
-fn content_length(request: &Request) -> Result<usize, Malformed> {
-    let mut lengths = request.headers_named("Content-Length");
-    let length = lengths.next().unwrap_or("0");
-    let is_number = !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit());
-    if !is_number || lengths.any(|other| other != length) {
-        return Err(Malformed::ContentLength);
-    }
-    // A number too large for the type is no number less: it is above every limit.
-    Ok(length.parse().unwrap_or(usize::MAX))
-}
-
-fn request_line(line: &str) -> Option<(Method, String, (u32, u32))> {
-    let mut words = line.split(' ').filter(|word| !word.is_empty());
-    let (method, uri, version) = (words.next()?, words.next()?, words.next()?);
-    let (major, minor) = version.strip_prefix("RTSP/")?.split_once('.')?;
-    let version = (number(major)?, number(minor)?);
-    let fits = is_token(method) && !uri.contains('\t') && words.next().is_none();
-    fits.then(|| (Method::from(method), uri.to_owned(), version))
-}
-
-/// RFC 2326, section 15.1: `token`.
-pub(super) fn is_token(word: &str) -> bool {
-    let is_token_byte = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    !word.is_empty() && word.bytes().all(is_token_byte)
-}
-
-/// A decimal number with nothing around it; `parse` alone would let a sign pass.
-pub(super) fn number<N: std::str::FromStr>(digits: &str) -> Option<N> {
-    let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-    if is_number { digits.parse().ok() } else { None }
-}
-
-/// The CSeq of a head that is not fit to be read otherwise, so that its refusal can be matched to it.
-fn cseq_in(head: &[u8]) -> Option<u32> {
-    head.split(|&b| b == b'\n').find_map(|line| {
-        let (name, value) = str::from_utf8(line).ok()?.split_once(':')?;
-        if name.eq_ignore_ascii_case("CSeq") {
-            number(value.trim())
-        } else {
-            None
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use rtsp_types::Method;
 
     use super::*;
 

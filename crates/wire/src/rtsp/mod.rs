@@ -11,14 +11,16 @@ mod decode;
 mod intent;
 mod range;
 mod reply;
+mod request;
 mod session;
 mod transport;
 pub(crate) mod url;
 
-pub use self::decode::{Decoder, Limits, Malformed, Refused, Request};
+pub use self::decode::{Decoder, Limits, Refused};
 pub use self::intent::{Intent, Known};
 pub use self::range::{Range, RangeError, Span, npt};
 pub use self::reply::{Reply, RtpInfo};
+pub use self::request::{Malformed, Request};
 pub use self::session::{SessionId, State};
 pub use self::transport::{Served, Transport, TransportError};
 pub use self::url::{Target, UrlError, track};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use super::decode::number;
+use super::request::number;
 
 /// What part of the media a client wants.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

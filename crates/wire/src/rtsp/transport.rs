@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use thiserror::Error;
 
-use super::decode::number;
+use super::request::number;
 
 /// The road taken.
 #[derive(Clone, Debug, Eq, PartialEq)]

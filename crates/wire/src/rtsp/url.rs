@@ -79,7 +79,7 @@ pub fn track(path: &str) -> Option<(&str, u32)> {
     let (presentation, last) = path.rsplit_once('/')?;
     Some((
         presentation,
-        super::decode::number(last.strip_prefix("track")?)?,
+        super::request::number(last.strip_prefix("track")?)?,
     ))
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn is_authority(authority: &str) -> bool {
         },
     };
     // RFC 3986, section 3.2.3, allows the port to be empty.
-    let is_port = |port: &str| port.is_empty() || super::decode::number::<u16>(port).is_some();
+    let is_port = |port: &str| port.is_empty() || super::request::number::<u16>(port).is_some();
     !host.is_empty() && port.is_none_or(is_port)
 }
 
