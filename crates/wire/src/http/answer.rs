@@ -6,37 +6,7 @@
 use std::io::Write;
 use std::ops::Range;
 
-use super::{Coding, Method, Ranges, Refusal, Request, Validators, Verdict};
-
-/// The statuses that are used.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[allow(
-    missing_docs,
-    reason = "their meaning is that of RFC 9110, section 15, and RFC 6585"
-)]
-pub enum Status {
-    Continue = 100,
-    Ok = 200,
-    NoContent = 204,
-    PartialContent = 206,
-    MovedPermanently = 301,
-    NotModified = 304,
-    BadRequest = 400,
-    Forbidden = 403,
-    NotFound = 404,
-    MethodNotAllowed = 405,
-    RequestTimeout = 408,
-    PreconditionFailed = 412,
-    ContentTooLarge = 413,
-    UriTooLong = 414,
-    RangeNotSatisfiable = 416,
-    ExpectationFailed = 417,
-    HeadersTooLarge = 431,
-    InternalServerError = 500,
-    NotImplemented = 501,
-    ServiceUnavailable = 503,
-    VersionNotSupported = 505,
-}
+use super::{Coding, Method, Ranges, Refusal, Request, Status, Validators, Verdict};
 
 /// What an answer depends on beside the request and the file.
 #[derive(Clone, Copy, Debug)]
@@ -90,42 +60,6 @@ pub struct Answer {
     pub pieces: Vec<Piece>,
     /// Bytes of it behind the head, for the log.
     pub body_bytes: u64,
-}
-
-impl Status {
-    /// The number.
-    #[must_use]
-    pub const fn code(self) -> u16 {
-        self as u16
-    }
-
-    /// The words beside it.
-    #[must_use]
-    pub const fn reason(self) -> &'static str {
-        match self {
-            Self::Continue => "Continue",
-            Self::Ok => "OK",
-            Self::NoContent => "No Content",
-            Self::PartialContent => "Partial Content",
-            Self::MovedPermanently => "Moved Permanently",
-            Self::NotModified => "Not Modified",
-            Self::BadRequest => "Bad Request",
-            Self::Forbidden => "Forbidden",
-            Self::NotFound => "Not Found",
-            Self::MethodNotAllowed => "Method Not Allowed",
-            Self::RequestTimeout => "Request Timeout",
-            Self::PreconditionFailed => "Precondition Failed",
-            Self::ContentTooLarge => "Content Too Large",
-            Self::UriTooLong => "URI Too Long",
-            Self::RangeNotSatisfiable => "Range Not Satisfiable",
-            Self::ExpectationFailed => "Expectation Failed",
-            Self::HeadersTooLarge => "Request Header Fields Too Large",
-            Self::InternalServerError => "Internal Server Error",
-            Self::NotImplemented => "Not Implemented",
-            Self::ServiceUnavailable => "Service Unavailable",
-            Self::VersionNotSupported => "HTTP Version Not Supported",
-        }
-    }
 }
 
 impl Answer {

@@ -16,9 +16,10 @@ mod log;
 mod media_type;
 mod negotiate;
 mod range;
+mod status;
 mod target;
 
-pub use self::answer::{Answer, Context, Piece, Resource, Status};
+pub use self::answer::{Answer, Context, Piece, Resource};
 pub use self::condition::{Validators, Verdict};
 pub use self::content::{CHUNK_LINE_BYTES_MAX, Discard, Discarded};
 pub use self::head::{
@@ -29,4 +30,5 @@ pub use self::log::{Access, LogFormat};
 pub use self::media_type::{is_stream, media_type};
 pub use self::negotiate::{Coding, Codings};
 pub use self::range::{RANGES_MAX, Ranges};
+pub use self::status::Status;
 pub use self::target::Target;
