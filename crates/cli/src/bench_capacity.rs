@@ -235,6 +235,9 @@ fn print(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
                 * if cost.lateness_ns < 0 { -1.0 } else { 1.0 },
         )?;
     }
+    for theft in record.thefts() {
+        writeln!(out, "{theft}")?;
+    }
     if record.settings.rounds > 1 {
         print_rounds(record, out)?;
     }
@@ -243,7 +246,7 @@ fn print(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
     print_events(record, out)?;
     for row in record.rows() {
         if let Some(missed) = row.missed {
-            let reasons = missed.missed.join("; ");
+            let reasons = record.why_missed(missed);
             writeln!(out, "{} with {}: {reasons}", row.name(), missed.clients)?;
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use onrush_measure::capacity::CapacityError;
+use onrush_measure::capacity::host::{Host, packet_ns, stolen_part};
 use onrush_measure::capacity::soak::{self, Run, Settings, SoakRecord};
 use onrush_measure::load::{Behaviour, Progress};
 
@@ -86,6 +87,9 @@ pub(crate) fn run(arguments: &Soak, out: &mut dyn Write) -> anyhow::Result<ExitC
             };
             writeln!(out, "lateness   {steady}{}", trends.lateness_in_words())?;
         }
+        if let Some(host) = Host::of(run) {
+            writeln!(out, "processor  {}", host.in_words())?;
+        }
         for (reason, count) in &run.load.failures {
             writeln!(out, "{count} viewers of replaced films: {reason}")?;
         }
@@ -98,11 +102,15 @@ pub(crate) fn run(arguments: &Soak, out: &mut dyn Write) -> anyhow::Result<ExitC
     Ok(outcome(passed))
 }
 
-/// A line for each slice.
+/// A line for each slice; with what a packet cost and the host took, if that is in the record.
 fn print_slices(run: &Run, out: &mut dyn Write) -> io::Result<()> {
+    let (above, below) = match Host::of(run) {
+        Some(_) => ("   ns a    host", " packet    took"),
+        None => ("", ""),
+    };
     writeln!(
         out,
-        "\n     s    packets   late by  all MiB packets     heap  tables     files  server\n{:>26} {:>16} {:>8} {:>7} {:>16}",
+        "\n     s    packets   late by  all MiB packets     heap  tables     files  server{above}\n{:>26} {:>16} {:>8} {:>7} {:>16}{below}",
         "p99.9 ms", "MiB", "KiB", "KiB", "CPU"
     )?;
     let mut begin_ns = 0;
@@ -113,7 +121,7 @@ fn print_slices(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         );
         let late_ns = slice.lateness.quantile_ns(0.999).unwrap_or(0);
         #[allow(clippy::cast_precision_loss, reason = "for people")]
-        writeln!(
+        write!(
             out,
             "{:>6} {:>10} {:>9.1} {:>8} {:>7} {:>8} {:>7} {:>9} {:>5.1} %",
             slice.end_ns / 1_000_000_000,
@@ -126,6 +134,11 @@ fn print_slices(run: &Run, out: &mut dyn Write) -> io::Result<()> {
             memory.descriptors,
             usage.cpu_ns as f64 / (slice.end_ns - begin_ns).max(1) as f64 * 100.0,
         )?;
+        let host = packet_ns(slice).zip(stolen_part(slice));
+        if let Some((packet_ns, part)) = host {
+            write!(out, " {packet_ns:>6.0} {:>5.1} %", part * 100.0)?;
+        }
+        writeln!(out)?;
         begin_ns = slice.end_ns;
     }
     Ok(())

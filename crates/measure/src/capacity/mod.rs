@@ -5,8 +5,8 @@
 //! then bisected. Whoever is faster than the box that the experiment shares with it is told by the accounts
 //! of all processors beside the result.
 
-pub mod account;
 mod files;
+pub mod host;
 pub mod report;
 pub mod soak;
 mod trial;
@@ -28,10 +28,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::experiment::{Environment, Record};
+pub use crate::load::account::{self, Account};
 use crate::load::report::Report as LoadReport;
 use crate::load::{self, LoadError, Receive};
 use crate::setup::{CoresError, SystemError, on_core, system, two_cores};
-pub use account::Account;
 use account::Moment;
 pub use files::FileSet;
 use files::Films;

@@ -91,12 +91,39 @@ impl CapacityRecord {
         Cost {
             server_cores: ratio(usage.cpu_ns, load.wall_ns),
             packet_ns: ratio(usage.cpu_ns, load.packets_steady),
-            send_cores: ratio(account.threads_ns("onrush-send"), account.wall_ns),
+            send_cores: ratio(account.send_ns(), account.wall_ns),
             core_busy: ratio(account.core_busy_ns, account.wall_ns),
             other_cores_busy: ratio(account.other_cores_busy_ns, account.wall_ns),
             memory_bytes: usage.memory_bytes,
             lateness_ns: lateness.unwrap_or(0),
         }
+    }
+
+    /// Why `run` was not held, and what the host did meanwhile; what a packet cost is there for that, because a host that
+    /// shares its cores makes it cost more. Of a record from before this was kept, the first alone.
+    #[must_use]
+    pub fn why_missed(&self, run: &Run) -> String {
+        let mut words = run.missed.clone();
+        if run.account.stolen_ns.is_some() {
+            words.push(format!("a packet cost {:.0} ns", self.cost(run).packet_ns));
+        }
+        words.extend(run.account.theft_in_words());
+        words.join("; ")
+    }
+
+    /// What the host took from those that were held: a note for each row where that was something.
+    #[must_use]
+    pub fn thefts(&self) -> Vec<String> {
+        let note = |row: Row<'_>| {
+            let held = row.held?;
+            let words = held.account.theft_in_words()?;
+            Some(format!(
+                "{}: {words} while {} watched",
+                row.name(),
+                held.clients
+            ))
+        };
+        self.rows().into_iter().filter_map(note).collect()
     }
 
     /// Bytes that the server had read from disks in a second, while all watched.

@@ -15,6 +15,7 @@ use onrush_testkit::testbed::{Mode, RCV_DEVICE};
 use serde::{Deserialize, Serialize};
 
 use super::files::{FileSet, Films};
+use super::host::Host;
 use super::{Candidate, CapacityError, LOOK_EVERY, STOP_TIME_MAX, Search};
 use crate::experiment::{Environment, Record};
 use crate::load::report::Report as LoadReport;
@@ -74,7 +75,7 @@ pub struct Settings {
 }
 
 /// What was seen.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Run {
     /// By the viewers, without the streams one by one.
     pub load: load::Run,
@@ -152,7 +153,10 @@ fn soak<P: FnMut(super::Progress)>(
         phase: Phase::default(),
         peer: None,
     })?;
-    let load = settings.load(urls, server.id());
+    let load = load::Settings {
+        core: Some(search.core),
+        ..settings.load(urls, server.id())
+    };
     let is_over = AtomicBool::new(false);
     let films = &search.films;
     let (seen, (films_removed, films_replaced)) = thread::scope(|scope| {
@@ -244,7 +248,12 @@ impl Run {
             missed.push(format!("memory grows: {}", trends.memory_in_words()));
         }
         if trends.gets_later() {
-            missed.push(format!("packets get later: {}", trends.lateness_in_words()));
+            let host = Host::of(self).map(|host| format!("; {}", host.in_words()));
+            missed.push(format!(
+                "packets get later: {}{}",
+                trends.lateness_in_words(),
+                host.unwrap_or_default()
+            ));
         }
         missed
     }
@@ -419,8 +428,6 @@ mod tests {
                 let mut slice = Slice {
                     end_ns: i * 10_000_000_000,
                     packets: 1,
-                    lateness: crate::histogram::Histogram::default(),
-                    server: None,
                     memory: Some(Memory {
                         resident_bytes: (4 << 30) + memory_bytes(i),
                         arena_bytes: 4 << 30,
@@ -428,6 +435,7 @@ mod tests {
                         ..Memory::default()
                     }),
                     visits: i * 100,
+                    ..Slice::default()
                 };
                 // One packet of 501 is as late as that: 999 of 1000 are not earlier.
                 slice.lateness.count(0, 500);
@@ -456,8 +464,7 @@ mod tests {
                 ..load::Run::default()
             },
             packets_sent: Some(packets_sent),
-            films_removed: 0,
-            films_replaced: 0,
+            ..Run::default()
         }
     }
 
@@ -495,7 +502,27 @@ mod tests {
                 |i: u64| 1_000_000 + ms_in_all * 1_000_000 * i64::try_from(i).unwrap() / 7;
             let missed = missed(slices(flat, late_ns), 5);
             assert_eq!(missed.contains("get later"), later, "{missed}");
+            assert!(!missed.contains("the host"), "{missed}");
         }
         assert!(missed(slices(flat, on_time)[..7].to_vec(), 5).contains("too short"));
+    }
+
+    #[test]
+    fn what_the_host_did_is_told_beside_a_miss_and_excuses_none() {
+        let later = |i: u64| 2_000_000 * i64::try_from(i).unwrap();
+        let robbed = slices(|_| 1000, later).into_iter().map(|slice| Slice {
+            account: Some(load::Account {
+                wall_ns: 10_000_000_000,
+                stolen_ns: Some(4_000_000_000),
+                ..load::Account::default()
+            }),
+            ..slice
+        });
+        let told = missed(robbed.collect(), 5);
+        assert!(told.starts_with("packets get later: p99.9 of "), "{told}");
+        assert!(
+            told.contains("; the host took more than 2 % of the server's processor in 12 of 12"),
+            "{told}"
+        );
     }
 }

@@ -14,6 +14,7 @@ use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, sleep, sleep_until};
 use url::Url;
 
+use super::account::{self, Account};
 use super::follow::{Arrived, BURST_GAP_NS, Follow};
 use super::plan::{Act, Popularity, Random};
 use super::rtsp::{Description, Viewer, ViewerError};
@@ -120,7 +121,7 @@ pub(super) async fn all(
     while let Some(slice_end) = shared.slice_end() {
         sleep_until(slice_end).await;
         let now = shared.moment(Look::Full)?;
-        slices.push(now.slice_since(&before, from.at_ns));
+        slices.push(now.slice_since(&before, from.at_ns, settings.core));
         before = now;
     }
     sleep_until(shared.end).await;
@@ -158,15 +159,17 @@ struct Moment {
     own_cpu_ns: u64,
     usage: Option<Usage>,
     memory: Option<Memory>,
+    account: Option<account::Moment>,
     visits: u64,
     packets: u64,
     lateness: Histogram,
 }
 
 impl Moment {
-    /// What has happened since `before`, in a time that began at `begin_ns`.
-    fn slice_since(&self, before: &Self, begin_ns: u64) -> Slice {
+    /// What has happened since `before`, in a time that began at `begin_ns`, where the server has processor `core`.
+    fn slice_since(&self, before: &Self, begin_ns: u64, core: Option<usize>) -> Slice {
         let usage = self.usage.zip(before.usage);
+        let accounts = self.account.as_ref().zip(before.account.as_ref());
         Slice {
             end_ns: self.at_ns - begin_ns,
             packets: self.packets.saturating_sub(before.packets),
@@ -176,6 +179,9 @@ impl Moment {
                 ..now.since(before)
             }),
             memory: self.memory,
+            account: accounts
+                .zip(core)
+                .map(|((now, before), core)| Account::between(before, now, core)),
             visits: self.visits,
         }
     }
@@ -242,6 +248,7 @@ impl Shared {
         let sliced = pid.filter(|_| self.settings.slice_ns > 0);
         let usage = pid.map(|pid| of_process(pid, usage)).transpose()?;
         let memory = sliced.map(|pid| of_process(pid, memory)).transpose()?;
+        let account = sliced.map(account::Moment::now);
         let (packets, lateness) = match &self.sink {
             None => (self.packets.get(), self.lateness.borrow().clone()),
             Some(sink) => {
@@ -259,6 +266,7 @@ impl Shared {
             own_cpu_ns: thread_cpu_ns(),
             usage,
             memory,
+            account,
             visits: self.seen.borrow().visits,
             packets,
             lateness,

@@ -5,6 +5,7 @@
 //! the thousand. Told is what a viewer notices: whether a stream came whole, in order and on time, and how
 //! soon it began; and what it cost the server. All viewers share one thread.
 
+pub mod account;
 mod client;
 mod follow;
 pub mod http;
@@ -26,6 +27,7 @@ use tokio::task::LocalSet;
 
 use crate::experiment::{Environment, Record};
 use crate::histogram::Histogram;
+pub use account::Account;
 pub use follow::Arrived;
 pub use plan::{Arrival, Behaviour};
 pub use server::{Memory, Usage};
@@ -72,6 +74,9 @@ pub struct Settings {
     pub late_part_max: f64,
     /// The server's process, if it runs here.
     pub pid: Option<u32>,
+    /// The processor that it sends on, if it has one of its own.
+    #[serde(default)]
+    pub core: Option<usize>,
     /// What places, choices and times are drawn from.
     pub seed: u64,
     /// The time that all watch is told of in slices of this length too; 0: not.
@@ -150,7 +155,7 @@ pub struct Acts {
 }
 
 /// A slice of the time that all watched.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Slice {
     /// When it ended, since all had come.
     pub end_ns: u64,
@@ -163,6 +168,9 @@ pub struct Slice {
     /// What that memory is.
     #[serde(default)]
     pub memory: Option<Memory>,
+    /// Whose processor time it was, where the server has a processor of its own.
+    #[serde(default)]
+    pub account: Option<Account>,
     /// Visits that had begun by its end, from the very first.
     #[serde(default)]
     pub visits: u64,
@@ -284,6 +292,7 @@ impl Settings {
             lateness_ns_max: 20_000_000,
             late_part_max: 0.001,
             pid: None,
+            core: None,
             seed: 1,
             slice_ns: 0,
         }

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use super::known::{charts, rows_of_names};
 use super::{Block, Table};
-use crate::capacity::{CapacityRecord, soak::SoakRecord};
+use crate::capacity::CapacityRecord;
+use crate::capacity::host::{self, Host};
+use crate::capacity::report::Row;
+use crate::capacity::soak::{self, SoakRecord};
 use crate::histogram::Histogram;
 use crate::load::http::HttpRecord;
-use crate::load::{LoadRecord, http_report, report as load_report};
+use crate::load::{LoadRecord, Slice, http_report, report as load_report};
 use crate::plot::{Chart, Drawing, Unit};
 use crate::relay::RelayRecord;
 use crate::stats::{Summary, ratio};
@@ -50,7 +53,7 @@ pub(super) fn of_capacity(record: &CapacityRecord) -> Vec<Block> {
         let Some(held) = row.held else {
             let mut cells = vec![row.name(), "none".to_owned()];
             cells.resize(HEAD_OF_CAPACITY.len(), String::new());
-            return std::iter::once(cells).chain(why_missed(row));
+            return std::iter::once(cells).chain(why_missed(record, row));
         };
         let cost = record.cost(held);
         let percent = |part: f64| format!("{:.0} %", part * 100.0);
@@ -60,10 +63,11 @@ pub(super) fn of_capacity(record: &CapacityRecord) -> Vec<Block> {
             format!("{:.1} %", cost.server_cores * 100.0),
             format!("{:.0}", cost.packet_ns),
             percent(cost.core_busy),
+            held.account.stolen_part().map_or_else(String::new, percent),
             (cost.memory_bytes >> 20).to_string(),
             millis(&held.load.lateness, 0.999),
         ];
-        std::iter::once(cells).chain(why_missed(row))
+        std::iter::once(cells).chain(why_missed(record, row))
     });
     blocks.push(Block::Table(Table {
         caption: "The most viewers that were held on time, and what they cost".to_owned(),
@@ -73,20 +77,21 @@ pub(super) fn of_capacity(record: &CapacityRecord) -> Vec<Block> {
     blocks
 }
 
-const HEAD_OF_CAPACITY: [&str; 7] = [
+const HEAD_OF_CAPACITY: [&str; 8] = [
     "server",
     "viewers held",
     "its CPU",
     "ns a packet",
     "core busy",
+    "the host took",
     "its memory, MiB",
     "late, 999 of 1000, ms",
 ];
 
 /// Why the next larger number was not held: a note below its row.
-fn why_missed(row: &crate::capacity::report::Row<'_>) -> Option<Vec<String>> {
+fn why_missed(record: &CapacityRecord, row: &Row<'_>) -> Option<Vec<String>> {
     let missed = row.missed?;
-    let reasons = missed.missed.join("; ");
+    let reasons = record.why_missed(missed);
     Some(vec![format!("With {}: {reasons}", missed.clients)])
 }
 
@@ -104,32 +109,59 @@ pub(super) fn of_soak(record: &SoakRecord) -> Vec<Block> {
                 trends.lateness_in_words()
             )));
         }
-        let slices = &run.load.slices;
-        let minutes = |end_ns: u64| ratio(end_ns, 60_000_000_000);
-        let over_time = |title: &str, unit: &str| {
-            Chart::lines(title)
-                .x("minutes", Unit::Count)
-                .y(unit, Unit::Count)
-        };
-        let late = slices.iter().filter_map(|slice| {
-            let ns = slice.lateness.quantile_ns(0.999)?;
-            Some((minutes(slice.end_ns), ns_to_ms(ns)))
-        });
-        let late =
-            over_time("How late 999 packets in 1000 were at most", "ms").series("packets", late);
-        let memory = slices.iter().filter_map(|slice| {
-            let memory = slice.memory?;
-            let rest = memory.resident_bytes.saturating_sub(memory.arena_bytes);
-            Some((minutes(slice.end_ns), ratio(rest, 1 << 20)))
-        });
-        let memory =
-            over_time("What the server held beside packets", "MiB").series("server", memory);
-        blocks.extend(charts([
-            Drawing::new("lateness.svg", late),
-            Drawing::new("memory.svg", memory),
-        ]));
+        let mut drawings = vec![
+            over_time(
+                run,
+                ("lateness.svg", "How late 999 packets in 1000 were at most"),
+                ("packets", "ms"),
+                |slice| slice.lateness.quantile_ns(0.999).map(ns_to_ms),
+            ),
+            over_time(
+                run,
+                ("memory.svg", "What the server held beside packets"),
+                ("server", "MiB"),
+                |slice| {
+                    let memory = slice.memory?;
+                    let rest = memory.resident_bytes.saturating_sub(memory.arena_bytes);
+                    Some(ratio(rest, 1 << 20))
+                },
+            ),
+        ];
+        if let Some(host) = Host::of(run) {
+            blocks.push(Block::Text(format!("Processor: {}.", host.in_words())));
+            drawings.push(over_time(
+                run,
+                ("packet.svg", "What a packet cost the threads that send"),
+                ("server", "ns a packet"),
+                host::packet_ns,
+            ));
+            drawings.push(over_time(
+                run,
+                ("host.svg", "What the host took of the server's processor"),
+                ("host", "%"),
+                |slice| Some(host::stolen_part(slice)? * 100.0),
+            ));
+        }
+        blocks.extend(charts(drawings));
     }
     blocks
+}
+
+/// A picture of something over the time of a soak: its file and title, what has it and its unit, and its value in a slice.
+fn over_time(
+    run: &soak::Run,
+    (file, title): (&str, &str),
+    (name, unit): (&str, &str),
+    value: impl Fn(&Slice) -> Option<f64>,
+) -> Drawing {
+    let minutes = |slice: &Slice| ratio(slice.end_ns, 60_000_000_000);
+    let slices = run.load.slices.iter();
+    let points = slices.filter_map(|slice| Some((minutes(slice), value(slice)?)));
+    let chart = Chart::lines(title)
+        .x("minutes", Unit::Count)
+        .y(unit, Unit::Count)
+        .series(name, points);
+    Drawing::new(file, chart)
 }
 
 /// What relaying to so many cost, case by case.

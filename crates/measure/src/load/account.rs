@@ -7,9 +7,17 @@ use onrush_sys::clock::monotonic_ns;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{self, CoreTimes};
+use crate::stats::ratio;
 
 /// The thread that answers requests.
 const CONTROL: &str = "onrush-control";
+
+/// The threads that send.
+const SEND: &str = "onrush-send";
+
+/// A host that takes no more than this part of a processor has not been seen to make anybody late: it is what ticks of
+/// 10 ms can tell from nothing in a few seconds.
+pub const STOLEN_PART_TOLD: f64 = 0.02;
 
 /// The time that all watched, by processor and by thread of the server.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -20,6 +28,13 @@ pub struct Account {
     pub core_busy_ns: u64,
     /// How long all others were, together.
     pub other_cores_busy_ns: u64,
+    /// For how long the host of a virtual machine had taken the server's processor away; `None` of a record from before
+    /// that was kept.
+    #[serde(default)]
+    pub stolen_ns: Option<u64>,
+    /// For how long all others, together.
+    #[serde(default)]
+    pub other_cores_stolen_ns: Option<u64>,
     /// Processor time of the server's threads, in ns, by their names; those that differ in a number are one.
     pub threads: BTreeMap<String, u64>,
     /// Bytes that the server had read from disks, past or into the page cache.
@@ -29,7 +44,7 @@ pub struct Account {
 
 /// What there was to be read at a moment.
 #[derive(Clone, Debug)]
-pub(super) struct Moment {
+pub(crate) struct Moment {
     at_ns: u64,
     cores: Vec<CoreTimes>,
     threads: BTreeMap<String, u64>,
@@ -38,7 +53,7 @@ pub(super) struct Moment {
 
 impl Moment {
     /// Now, of process `server`.
-    pub(super) fn now(server: u32) -> Self {
+    pub(crate) fn now(server: u32) -> Self {
         Self {
             at_ns: monotonic_ns(),
             cores: machine::core_times(),
@@ -50,13 +65,17 @@ impl Moment {
 
 impl Account {
     /// From one moment to another; the server's processor is `core`.
-    pub(super) fn between(from: &Moment, to: &Moment, core: usize) -> Self {
+    pub(crate) fn between(from: &Moment, to: &Moment, core: usize) -> Self {
         let wall_ns = to.at_ns - from.at_ns;
         let busy = |core: usize| {
             let rest = rest_ns(&to.cores, core).saturating_sub(rest_ns(&from.cores, core));
             wall_ns.saturating_sub(rest)
         };
-        let others = (0..to.cores.len()).filter(|&other| other != core);
+        let stolen = |core: usize| {
+            let stolen_ns = |moment: &Moment| moment.cores.get(core).map_or(0, |t| t.stolen_ns);
+            stolen_ns(to).saturating_sub(stolen_ns(from))
+        };
+        let others = || (0..to.cores.len()).filter(|&other| other != core);
         let spent = |(name, &to_ns): (&String, &u64)| {
             let from_ns = from.threads.get(name).copied().unwrap_or(0);
             (name.clone(), to_ns.saturating_sub(from_ns))
@@ -64,7 +83,9 @@ impl Account {
         Self {
             wall_ns,
             core_busy_ns: busy(core),
-            other_cores_busy_ns: others.map(busy).sum(),
+            other_cores_busy_ns: others().map(busy).sum(),
+            stolen_ns: Some(stolen(core)),
+            other_cores_stolen_ns: Some(others().map(stolen).sum()),
             threads: to.threads.iter().map(spent).collect(),
             disk_bytes: to.disk_bytes.saturating_sub(from.disk_bytes),
         }
@@ -77,6 +98,41 @@ impl Account {
         let control_ns = self.threads.get(CONTROL)?;
         let came = u128::from(self.wall_ns) * u128::from(arrivals_per_second) / 1_000_000_000;
         u128::from(*control_ns).checked_div(came)?.try_into().ok()
+    }
+
+    /// The part of its time for which the server's processor was taken away, from 0 to 1; `None` if nobody looked.
+    #[must_use]
+    pub fn stolen_part(&self) -> Option<f64> {
+        let stolen_ns = self.stolen_ns.filter(|_| self.wall_ns > 0)?;
+        Some(ratio(stolen_ns, self.wall_ns))
+    }
+
+    /// Whether so much of it was that what was seen may be the host's doing.
+    #[must_use]
+    pub fn is_robbed(&self) -> bool {
+        self.stolen_part()
+            .is_some_and(|part| part > STOLEN_PART_TOLD)
+    }
+
+    /// What the host took, for people; `None` if it was nothing to speak of.
+    #[must_use]
+    pub fn theft_in_words(&self) -> Option<String> {
+        let percent = self.stolen_part().filter(|_| self.is_robbed())? * 100.0;
+        let others = ratio(self.other_cores_stolen_ns.unwrap_or(0), self.wall_ns);
+        let others = if others > STOLEN_PART_TOLD {
+            format!(" and {:.0} % of the others", others * 100.0)
+        } else {
+            String::new()
+        };
+        Some(format!(
+            "the host took {percent:.0} % of the server's processor{others}"
+        ))
+    }
+
+    /// Processor time of the threads that send, of `onrush serve`; 0 of another server.
+    #[must_use]
+    pub fn send_ns(&self) -> u64 {
+        self.threads_ns(SEND)
     }
 
     /// Processor time of those threads whose name begins so.
@@ -160,6 +216,59 @@ mod tests {
         // Other tests may read meanwhile, but not as much.
         assert!(from_disk >= BYTES as u64, "{from_disk}");
         assert!(in_memory < BYTES as u64, "{in_memory}");
+    }
+
+    #[test]
+    fn what_the_host_took_is_told_apart_from_work_and_from_rest() {
+        let moment = |at_ms: u64, idle_stolen_ms: [(u64, u64); 3]| Moment {
+            at_ns: at_ms * 1_000_000,
+            cores: idle_stolen_ms
+                .map(|(idle_ms, stolen_ms)| CoreTimes {
+                    idle_ns: idle_ms * 1_000_000,
+                    stolen_ns: stolen_ms * 1_000_000,
+                })
+                .to_vec(),
+            threads: BTreeMap::new(),
+            disk_bytes: 0,
+        };
+        let from = moment(500, [(7, 3), (100, 40), (0, 0)]);
+        let account = |stolen_ms: u64| {
+            let to = moment(1500, [(307, 53), (400, 40 + stolen_ms), (900, 20)]);
+            Account::between(&from, &to, 1)
+        };
+        let robbed = account(120);
+        assert_eq!(robbed.stolen_ns, Some(120_000_000));
+        assert_eq!(robbed.other_cores_stolen_ns, Some(70_000_000));
+        assert_eq!(robbed.core_busy_ns, 580_000_000);
+        assert_eq!(robbed.other_cores_busy_ns, 730_000_000);
+        assert_eq!(robbed.stolen_part(), Some(0.12));
+        let words = "the host took 12 % of the server's processor and 7 % of the others";
+        assert_eq!(robbed.theft_in_words().unwrap(), words);
+        assert!(account(21).is_robbed());
+        for untold in [account(20), account(0), Account::default()] {
+            assert!(!untold.is_robbed() && untold.theft_in_words().is_none());
+        }
+        assert_eq!(Account::default().stolen_part(), None);
+        // What others lost says nothing of the server.
+        let alone = Account {
+            other_cores_stolen_ns: Some(0),
+            ..robbed
+        };
+        assert!(
+            alone
+                .theft_in_words()
+                .unwrap()
+                .ends_with("server's processor")
+        );
+    }
+
+    #[test]
+    fn an_account_from_before_theft_was_kept_is_read_and_says_nothing_of_it() {
+        let old =
+            r#"{"wall_ns":9,"core_busy_ns":5,"other_cores_busy_ns":1,"threads":{"onrush-send":3}}"#;
+        let old: Account = serde_json::from_str(old).unwrap();
+        assert_eq!((old.stolen_ns, old.other_cores_stolen_ns), (None, None));
+        assert_eq!(old.send_ns(), 3);
     }
 
     #[test]
