@@ -76,35 +76,7 @@ impl<const MERGE: bool> Intervals<MERGE> {
             self.youngest = Some((pages.start, Interval { end, counts }));
             return;
         }
-        if self.change_within_one(&pages, |counts| *counts.of(kind) += 1) {
-            return;
-        }
-        self.cut(pages.start);
-        self.cut(pages.end);
-        let mut at = pages.start;
-        while at < pages.end {
-            let next = self.map.range_mut(at..pages.end).next();
-            let (end, before) = match next {
-                Some((&start, interval)) if start == at => {
-                    let before = interval.counts;
-                    *interval.counts.of(kind) += 1;
-                    (interval.end, before)
-                }
-                gap_end => {
-                    let end = gap_end.map_or(pages.end, |(&start, _)| start);
-                    let mut counts = Counts::default();
-                    *counts.of(kind) += 1;
-                    self.map.insert(at, Interval { end, counts });
-                    (end, Counts::default())
-                }
-            };
-            let mut after = before;
-            *after.of(kind) += 1;
-            self.count_pages(before, after, end - at);
-            at = end;
-        }
-        self.join(pages.start);
-        self.join(pages.end);
+        self.change(&pages, |counts| *counts.of(kind) += 1);
     }
 
     /// Counts one handle less. The pages must have been added with the same kind.
@@ -114,34 +86,13 @@ impl<const MERGE: bool> Intervals<MERGE> {
             return;
         }
         self.settle();
-        let less = |counts: &mut Counts| {
+        self.change(&pages, |counts| {
             assert!(
                 *counts.of(kind) > 0,
                 "a handle's pages are counted as long as it lives"
             );
             *counts.of(kind) -= 1;
-        };
-        if self.change_within_one(&pages, less) {
-            return;
-        }
-        self.cut(pages.start);
-        self.cut(pages.end);
-        let mut at = pages.start;
-        while at < pages.end {
-            let interval = self.map.get_mut(&at);
-            let interval = interval.expect("a handle's pages are counted as long as it lives");
-            let (end, before) = (interval.end, interval.counts);
-            assert!(*interval.counts.of(kind) > 0, "its kind is counted too");
-            *interval.counts.of(kind) -= 1;
-            let after = interval.counts;
-            if after == Counts::default() {
-                self.map.remove(&at);
-            }
-            self.count_pages(before, after, end - at);
-            at = end;
-        }
-        self.join(pages.start);
-        self.join(pages.end);
+        });
     }
 
     /// All intervals, in order.
@@ -220,12 +171,42 @@ impl<const MERGE: bool> Intervals<MERGE> {
         }
     }
 
+    /// Changes the counts of `pages`, of gaps from zero.
+    fn change(&mut self, pages: &Range<usize>, change: impl Fn(&mut Counts)) {
+        if self.change_within_one(pages, &change) {
+            return;
+        }
+        self.cut(pages.start);
+        self.cut(pages.end);
+        let mut at = pages.start;
+        while at < pages.end {
+            let next = self.map.range_mut(at..pages.end).next();
+            let (end, before, after) = match next {
+                Some((&start, Interval { end, counts })) if start == at => {
+                    let before = *counts;
+                    change(counts);
+                    (*end, before, *counts)
+                }
+                gap_end => {
+                    let end = gap_end.map_or(pages.end, |(&start, _)| start);
+                    let mut counts = Counts::default();
+                    change(&mut counts);
+                    self.map.insert(at, Interval { end, counts });
+                    (end, Counts::default(), counts)
+                }
+            };
+            if after == Counts::default() {
+                self.map.remove(&at);
+            }
+            self.count_pages(before, after, end - at);
+            at = end;
+        }
+        self.join(pages.start);
+        self.join(pages.end);
+    }
+
     /// Changes the counts of `pages` if they lie in one interval, the other common case. False if they do not.
-    fn change_within_one(
-        &mut self,
-        pages: &Range<usize>,
-        change: impl FnOnce(&mut Counts),
-    ) -> bool {
+    fn change_within_one(&mut self, pages: &Range<usize>, change: impl Fn(&mut Counts)) -> bool {
         let Some((&start, interval)) = self.map.range_mut(..pages.end).next_back() else {
             return false;
         };
