@@ -10,8 +10,10 @@ use std::ptr;
 use io_uring::IoUring;
 
 use super::error::LockError;
+use super::intervals::Residency;
+use super::resident::mlock2;
 use super::table::Table;
-use super::{Kind, Residency, frames, mlock2, pointer};
+use super::{Kind, frames, pointer};
 use crate::memory::page_bytes;
 
 /// Private memory on pages of the base size, zeroed and untouched.

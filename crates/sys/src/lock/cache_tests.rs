@@ -1,5 +1,6 @@
 //! The cache by what it is for: real sends, of what the memory holds now.
 
+use std::io;
 use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::AtomicBool;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use super::error::{LockError, check, diagnose};
-use super::{Kind, advise, pointer};
+use super::{Kind, pointer};
 use crate::memory::page_bytes;
 
 /// Consecutive frames of physical memory: one entry of a scatter/gather map.
@@ -132,6 +132,19 @@ fn touch(bytes: &Range<usize>, kind: Kind) -> Result<(), LockError> {
         return Ok(());
     }
     Err(diagnose(bytes, kind, source))
+}
+
+fn advise(bytes: &Range<usize>, advice: libc::c_int) -> io::Result<()> {
+    debug_assert!(matches!(
+        advice,
+        libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE
+    ));
+    // SAFETY: the advice given here brings pages in and changes no contents; what is not mapped is an error.
+    let result = unsafe { libc::madvise(pointer(bytes).cast(), bytes.len(), advice) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 #[cfg(test)]

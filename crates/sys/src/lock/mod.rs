@@ -46,9 +46,11 @@ pub mod bare;
 mod cache;
 mod error;
 mod frames;
+mod held;
 mod intervals;
 mod maps;
 mod process;
+mod resident;
 mod sealed;
 mod segment;
 mod share;
@@ -56,7 +58,6 @@ mod table;
 mod watch;
 
 use std::fmt;
-use std::io;
 use std::ops::Range;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -64,14 +65,13 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 pub use cache::{Budget, Cache, CacheCounters, CacheError, DISCARD_MAX, Keep, Loan, Uncached};
 pub use error::LockError;
 pub use frames::{Block, pages_in_memory};
+use held::{Held, Inner};
 pub use intervals::Counts;
-use intervals::{Intervals, Residency};
 pub use process::TABLES_MAX;
 use sealed::SealedMemory;
 pub use sealed::{SEALED_MAX, Sealed};
 pub use segment::{Segment, SegmentError, memfd, posix, unlink_posix};
 pub use share::rings_share_pins;
-use table::Table;
 pub use table::{BUFFER_BYTES_MAX, SLOTS_MAX};
 pub use watch::EVENTS_MAX;
 use watch::Watch;
@@ -263,7 +263,7 @@ impl Manager {
         inner.areas.check_room()?;
         let held = match kind {
             Kind::Resident | Kind::OnFault => {
-                make_resident(&mut inner.intervals, &bytes, kind)?;
+                resident::make_resident(&mut inner.intervals, &bytes, kind)?;
                 Held {
                     bytes: bytes.clone(),
                     kind,
@@ -333,13 +333,8 @@ impl Manager {
     }
 
     fn new() -> Self {
-        let inner = Inner {
-            intervals: Intervals::default(),
-            areas: Areas::default(),
-            tables: Vec::new(),
-        };
         Self {
-            inner: Mutex::new(inner),
+            inner: Mutex::default(),
             sealed: SealedMemory::default(),
             watch: OnceLock::new(),
         }
@@ -475,246 +470,6 @@ impl fmt::Debug for Manager {
     }
 }
 
-struct Inner {
-    intervals: Intervals,
-    areas: Areas,
-    /// Each on a ring of its own; the next is opened when all slots are taken.
-    tables: Vec<Table>,
-}
-
-/// What the handles hold. A handle's number never comes again, its place may.
-#[derive(Default)]
-struct Areas {
-    places: Vec<Option<(u64, Held)>>,
-    vacant: Vec<usize>,
-    last_id: u64,
-}
-
-struct Held {
-    bytes: Range<usize>,
-    kind: Kind,
-    /// The registration, if it is pinned, and by a table of ours.
-    buffer: Option<Buffer>,
-    /// Those of the parts behind the first [`BUFFER_BYTES_MAX`].
-    more: Box<[Buffer]>,
-}
-
-/// A slot of a table.
-#[derive(Clone, Copy)]
-struct Buffer {
-    table: u16,
-    slot: u16,
-}
-
-impl Areas {
-    fn len(&self) -> usize {
-        self.places.len() - self.vacant.len()
-    }
-
-    fn check_room(&self) -> Result<(), LockError> {
-        if self.len() >= AREAS_MAX {
-            return Err(LockError::Areas);
-        }
-        Ok(())
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &Held> {
-        self.places.iter().flatten().map(|(_, held)| held)
-    }
-
-    /// Number and place.
-    fn insert(&mut self, held: Held) -> (u64, usize) {
-        self.last_id += 1;
-        let held = Some((self.last_id, held));
-        let place = if let Some(place) = self.vacant.pop() {
-            self.places[place] = held;
-            place
-        } else {
-            self.places.push(held);
-            self.places.len() - 1
-        };
-        (self.last_id, place)
-    }
-
-    fn contains(&self, (id, place): (u64, usize)) -> bool {
-        let held = self.places.get(place).and_then(Option::as_ref);
-        held.is_some_and(|(theirs, _)| *theirs == id)
-    }
-
-    fn remove(&mut self, name: (u64, usize)) -> Option<Held> {
-        if !self.contains(name) {
-            return None;
-        }
-        self.vacant.push(name.1);
-        self.places[name.1].take().map(|(_, held)| held)
-    }
-
-    fn take_all(&mut self) -> impl Iterator<Item = Held> + use<> {
-        self.vacant.clear();
-        let places = std::mem::take(&mut self.places);
-        places.into_iter().flatten().map(|(_, held)| held)
-    }
-}
-
-impl Inner {
-    fn pin(&mut self, bytes: &Range<usize>) -> Result<Held, LockError> {
-        let first = bytes.start..bytes.end.min(bytes.start.saturating_add(BUFFER_BYTES_MAX));
-        let mut held = Held {
-            bytes: bytes.clone(),
-            kind: Kind::Pinned,
-            buffer: Some(self.pin_part(&first)?),
-            more: Box::default(),
-        };
-        if first.end < bytes.end {
-            let rest: Result<_, _> = self.pin_all(&(first.end..bytes.end));
-            match rest {
-                Ok(more) => held.more = more,
-                Err(error) => {
-                    self.unpin(&held);
-                    return Err(error);
-                }
-            }
-        }
-        Ok(held)
-    }
-
-    fn pin_all(&mut self, bytes: &Range<usize>) -> Result<Box<[Buffer]>, LockError> {
-        let mut pinned = Vec::new();
-        for part in parts(bytes) {
-            match self.pin_part(&part) {
-                Ok(buffer) => pinned.push(buffer),
-                Err(error) => {
-                    pinned.iter().for_each(|buffer| self.unpin_part(*buffer));
-                    return Err(error);
-                }
-            }
-        }
-        Ok(pinned.into())
-    }
-
-    fn pin_part(&mut self, part: &Range<usize>) -> Result<Buffer, LockError> {
-        for (table, number) in self.tables.iter_mut().zip(0..) {
-            if let Some(slot) = table.pin(part) {
-                let slot = slot.map_err(|e| error::diagnose(part, Kind::Pinned, e))?;
-                return Ok(Buffer {
-                    table: number,
-                    slot,
-                });
-            }
-        }
-        let table = Table::on_own_ring().map_err(|source| LockError::Ring { source })?;
-        self.tables.push(table);
-        self.pin_part(part)
-    }
-
-    fn unpin(&mut self, held: &Held) {
-        for &buffer in held.buffer.iter().chain(&held.more) {
-            self.unpin_part(buffer);
-        }
-    }
-
-    fn unpin_part(&mut self, Buffer { table, slot }: Buffer) {
-        self.tables[usize::from(table)].unpin(slot);
-    }
-
-    fn release(&mut self, held: &Held) {
-        let pages = page_numbers(&held.bytes);
-        self.intervals.remove(pages.clone(), held.kind);
-        self.unpin(held);
-        if held.kind != Kind::Pinned {
-            for (run, residency) in self.intervals.residency(pages) {
-                // What is held on fault only may stay wholly locked: no page is lost by that.
-                if residency == Residency::Unlocked {
-                    munlock(&addresses(&run));
-                }
-            }
-        }
-    }
-}
-
-/// What is registered as one buffer each.
-fn parts(bytes: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
-    let end = bytes.end;
-    let starts = bytes.clone().step_by(BUFFER_BYTES_MAX);
-    starts.map(move |start| start..end.min(start.saturating_add(BUFFER_BYTES_MAX)))
-}
-
-/// Makes `bytes` resident in the way of `kind`, or leaves everything as `intervals` say it is.
-fn make_resident(
-    intervals: &mut Intervals,
-    bytes: &Range<usize>,
-    kind: Kind,
-) -> Result<(), LockError> {
-    // Never skipped for pages that are counted already: the range may have been mapped anew since, and
-    // for what is locked the kernel has little to do.
-    let result = match kind {
-        Kind::OnFault => intervals
-            .residency(page_numbers(bytes))
-            .into_iter()
-            // On fault over resident would be less than the resident handle was promised.
-            .map(|(run, now)| (addresses(&run), now.max(Residency::OnFault)))
-            .try_for_each(|(run, wanted)| mlock2(&run, wanted)),
-        _ => mlock2(bytes, Residency::Resident),
-    };
-    let Err(source) = result else {
-        return Ok(());
-    };
-    let error = error::diagnose(bytes, kind, source);
-    // `mlock2` may have locked what lies before the page it failed at.
-    for (run, residency) in intervals.residency(page_numbers(bytes)) {
-        let run = addresses(&run);
-        if residency == Residency::Unlocked {
-            munlock(&run);
-        } else if let Err(error) = mlock2(&run, residency) {
-            tracing::debug!(?run, %error, "locked memory has been unmapped");
-        }
-    }
-    Err(error)
-}
-
-fn mlock2(bytes: &Range<usize>, residency: Residency) -> io::Result<()> {
-    let flags = match residency {
-        Residency::OnFault => MLOCK_ONFAULT,
-        Residency::Unlocked | Residency::Resident => 0,
-    };
-    // SAFETY: mlock2 takes any range, changes no contents, and reports what is not mapped.
-    let result = unsafe { libc::mlock2(pointer(bytes).cast(), bytes.len(), flags) };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
-}
-
-/// Unlocks what is mapped of `bytes`.
-fn munlock(bytes: &Range<usize>) {
-    // SAFETY: munlock takes any range, changes no contents, and reports what is not mapped.
-    let unlock = |b: &Range<usize>| unsafe { libc::munlock(pointer(b).cast(), b.len()) };
-    if unlock(bytes) == 0 {
-        return;
-    }
-    // It stops at a hole. Whoever unmapped a part of a locked area has unlocked that part.
-    for mapping in maps::mappings(bytes).unwrap_or_default() {
-        let part = mapping.bytes.start.max(bytes.start)..mapping.bytes.end.min(bytes.end);
-        if unlock(&part) != 0 {
-            let error = io::Error::last_os_error();
-            tracing::warn!(?part, %error, "memory stays locked");
-        }
-    }
-}
-
-fn advise(bytes: &Range<usize>, advice: libc::c_int) -> io::Result<()> {
-    debug_assert!(matches!(
-        advice,
-        libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE
-    ));
-    // SAFETY: the advice given here brings pages in and changes no contents; what is not mapped is an error.
-    let result = unsafe { libc::madvise(pointer(bytes).cast(), bytes.len(), advice) };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
-}
-
 /// A pointer for the kernel, never followed here.
 fn pointer(bytes: &Range<usize>) -> *mut u8 {
     ptr::without_provenance_mut(bytes.start)
@@ -729,9 +484,6 @@ fn addresses(pages: &Range<usize>) -> Range<usize> {
     let shift = page_shift();
     pages.start << shift..pages.end << shift
 }
-
-/// `mlock2`: lock pages as they are faulted in (Linux 4.4).
-const MLOCK_ONFAULT: libc::c_uint = 1;
 
 #[cfg(test)]
 mod cache_tests;

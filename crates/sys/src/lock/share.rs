@@ -11,7 +11,8 @@ use std::sync::OnceLock;
 use io_uring::IoUring;
 
 use super::bare::Private;
-use super::{Held, Inner, Kind, LockError, LockedArea, Manager, error, parts, table};
+use super::held::{Held, Inner, parts};
+use super::{Kind, LockError, LockedArea, Manager, error, table};
 
 impl Manager {
     /// Gives `ring`, which must have no buffers, `bytes` as its buffers 0, 1, ..., the first ones

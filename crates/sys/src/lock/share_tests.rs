@@ -1,5 +1,6 @@
 //! Rings that share the manager's pins, by what the kernel accounts and by what they can write.
 
+use std::io;
 use std::io::Read;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 

@@ -1,6 +1,7 @@
 //! The manager against the kernel's own account of what is locked.
 
 use std::fs::{self, File};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
