@@ -486,12 +486,4 @@ fn addresses(pages: &Range<usize>) -> Range<usize> {
 }
 
 #[cfg(test)]
-mod cache_tests;
-#[cfg(test)]
-mod sealed_tests;
-#[cfg(test)]
-mod share_tests;
-#[cfg(test)]
-mod shared_tests;
-#[cfg(test)]
 mod tests;

@@ -185,7 +185,7 @@ fn map_sealed(bytes_total: usize) -> Result<Range<usize>, SegmentError> {
 /// The file first: until its mapping is sealed too, it can still be taken back.
 fn seal(file: &File, base: *mut libc::c_void, bytes_total: usize) -> io::Result<()> {
     #[cfg(test)]
-    if super::sealed_tests::SEALS_ARE_FORGOTTEN.load(std::sync::atomic::Ordering::Relaxed) {
+    if super::tests::SEALS_ARE_FORGOTTEN.load(std::sync::atomic::Ordering::Relaxed) {
         return Ok(());
     }
     // FUTURE_WRITE leaves the mapping that exists writable, and forbids punching holes (mm/shmem.c,

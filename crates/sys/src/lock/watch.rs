@@ -226,7 +226,7 @@ impl Watch {
     /// In a test that asks for it the watcher reads and tells nobody: the sends must notice.
     #[cfg(test)]
     fn announce(&self) -> u64 {
-        let deaf = super::cache_tests::WATCHER_IS_DEAF.load(Ordering::Relaxed);
+        let deaf = super::tests::WATCHER_IS_DEAF.load(Ordering::Relaxed);
         self.announced.fetch_add(u64::from(!deaf), Ordering::AcqRel) + u64::from(!deaf)
     }
 }

@@ -6,7 +6,6 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use io_uring::{IoUring, opcode, types};
 
-use super::tests::{Memory, PAGE, alone, manager, status_kib};
 use super::*;
 
 fn borrow(ring: &IoUring) -> BorrowedFd<'_> {
@@ -34,10 +33,7 @@ fn write_fixed(ring: &mut IoUring, buffer: u16, address: usize) -> Result<u8, i3
 
 #[test]
 fn a_ring_shares_a_pin_that_counts_twice_and_costs_once() {
-    if !alone(
-        "share_tests::a_ring_shares_a_pin_that_counts_twice_and_costs_once",
-        false,
-    ) {
+    if !alone() {
         return;
     }
     assert!(rings_share_pins(), "Linux 6.13");
@@ -72,10 +68,7 @@ fn a_ring_shares_a_pin_that_counts_twice_and_costs_once() {
 
 #[test]
 fn a_ring_registers_for_itself_what_nobody_has_pinned() {
-    if !alone(
-        "share_tests::a_ring_registers_for_itself_what_nobody_has_pinned",
-        false,
-    ) {
+    if !alone() {
         return;
     }
     let memory = Memory::anonymous(4);
@@ -119,10 +112,7 @@ fn repeated(bytes: usize) -> Memory {
 
 #[test]
 fn what_is_longer_than_a_buffer_is_registered_as_several() {
-    if !alone(
-        "share_tests::what_is_longer_than_a_buffer_is_registered_as_several",
-        false,
-    ) {
+    if !alone() {
         return;
     }
     for (bytes, is_two) in [(BUFFER_BYTES_MAX, false), (BUFFER_BYTES_MAX + PAGE, true)] {

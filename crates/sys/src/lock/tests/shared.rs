@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use super::tests::{PAGE, alone, has_frames, locked_pages, manager, set_memlock, status_kib};
 use super::*;
 use crate::memory::{CAP_IPC_LOCK, has_capability};
 
@@ -156,10 +155,7 @@ fn a_sysv_segment_lasts_until_its_last_user_detaches() {
 
 #[test]
 fn the_first_use_of_a_segment_is_told_from_later_ones() {
-    if !alone(
-        "shared_tests::the_first_use_of_a_segment_is_told_from_later_ones",
-        false,
-    ) {
+    if !alone() {
         return;
     }
     for sharing in ALL {
@@ -187,7 +183,7 @@ fn the_first_use_of_a_segment_is_told_from_later_ones() {
 /// The paper's figure 1: what is received into one mapping is there in the other, in the same frames.
 #[test]
 fn two_processes_pin_the_same_frames() {
-    if !alone("shared_tests::two_processes_pin_the_same_frames", false) || !has_frames() {
+    if !alone() || !has_frames() {
         return;
     }
     for sharing in [Sharing::SysV, Sharing::Posix, Sharing::Memfd] {
@@ -206,10 +202,7 @@ fn two_processes_pin_the_same_frames() {
 
 #[test]
 fn one_processs_unlock_exit_or_kill_releases_only_its_own() {
-    if !alone(
-        "shared_tests::one_processs_unlock_exit_or_kill_releases_only_its_own",
-        false,
-    ) {
+    if !alone() {
         return;
     }
     for sharing in ALL {
@@ -260,10 +253,7 @@ fn one_processs_unlock_exit_or_kill_releases_only_its_own() {
 /// process held has been given back when another process of the account can pin as much.
 #[test]
 fn what_a_killed_process_pinned_is_given_back() {
-    if !alone(
-        "shared_tests::what_a_killed_process_pinned_is_given_back",
-        true,
-    ) {
+    if !alone_without_rights() {
         return;
     }
     assert!(!has_capability(CAP_IPC_LOCK));
@@ -291,8 +281,7 @@ fn what_a_killed_process_pinned_is_given_back() {
 /// Processes that lock and unlock overlapping parts at random, each against its own model; some are killed.
 #[test]
 fn processes_locking_at_random_keep_their_own_counts_and_everybodys_frames() {
-    const NAME: &str = "processes_locking_at_random_keep_their_own_counts_and_everybodys_frames";
-    if !alone(&format!("shared_tests::{NAME}"), false) {
+    if !alone() {
         return;
     }
     for sharing in ALL {

@@ -1,188 +1,11 @@
 //! The manager against the kernel's own account of what is locked.
 
-use std::fs::{self, File};
-use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
-
 use super::*;
-use crate::memory::{CAP_IPC_LOCK, has_capability};
-
-pub(super) const PAGE: usize = 4096;
-const CAP_SYS_ADMIN: u32 = 21;
-
-/// Whether the kernel shows frame numbers to this process.
-pub(super) fn has_frames() -> bool {
-    has_capability(CAP_SYS_ADMIN)
-}
-
-/// A mapping that goes away at the end of the test.
-pub(super) struct Memory(Range<usize>);
-
-impl Memory {
-    pub(super) fn anonymous(pages: usize) -> Self {
-        Self::map(pages, libc::PROT_READ | libc::PROT_WRITE, None)
-    }
-
-    pub(super) fn map(pages: usize, protection: libc::c_int, file: Option<&File>) -> Self {
-        let bytes = pages * PAGE;
-        let flags = match file {
-            Some(_) => libc::MAP_SHARED,
-            None => libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-        };
-        let fd = file.map_or(-1, AsRawFd::as_raw_fd);
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing of ours.
-        let base = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, fd, 0) };
-        assert_ne!(base, libc::MAP_FAILED);
-        // Huge pages would make neighbours share their fate.
-        // SAFETY: the range was just mapped; the advice changes no contents.
-        unsafe { libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE) };
-        let start = base.expose_provenance();
-        Self(start..start + bytes)
-    }
-
-    pub(super) fn pages(&self, pages: Range<usize>) -> Range<usize> {
-        self.0.start + pages.start * PAGE..self.0.start + pages.end * PAGE
-    }
-
-    pub(super) fn all(&self) -> Range<usize> {
-        self.0.clone()
-    }
-
-    pub(super) fn unmap(&self, pages: Range<usize>) {
-        let part = self.pages(pages);
-        // SAFETY: a part of our own mapping, to which there are no references.
-        let result = unsafe { libc::munmap(pointer(&part).cast(), part.len()) };
-        assert_eq!(result, 0);
-    }
-
-    pub(super) fn write(&self, page: usize, byte: u8) {
-        let address = pointer(&self.pages(page..page + 1));
-        // SAFETY: the page is mapped, writable, and known to this test only.
-        unsafe { ptr::with_exposed_provenance_mut::<u8>(address.addr()).write_volatile(byte) };
-    }
-
-    /// Which pages the kernel says are locked.
-    fn locked(&self) -> Vec<bool> {
-        locked_pages(&self.0)
-    }
-
-    /// Which pages the kernel says are locked only once they are touched.
-    fn on_fault(&self) -> Vec<bool> {
-        flagged_pages(&self.0, "lf")
-    }
-
-    fn locked_count(&self) -> usize {
-        self.locked().into_iter().filter(|&l| l).count()
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping, to which there are no references.
-        unsafe { libc::munmap(pointer(&self.0).cast(), self.0.len()) };
-    }
-}
-
-/// Which pages the kernel says are locked (VM_LOCKED).
-pub(super) fn locked_pages(bytes: &Range<usize>) -> Vec<bool> {
-    flagged_pages(bytes, "lo")
-}
-
-/// The pages whose mapping has a flag (proc_pid_smaps(5), VmFlags).
-pub(super) fn flagged_pages(bytes: &Range<usize>, flag: &str) -> Vec<bool> {
-    let mut flagged = vec![false; bytes.len() / PAGE];
-    let mut pages = 0..0;
-    for line in fs::read_to_string("/proc/self/smaps").unwrap().lines() {
-        if let Some(flags) = line.strip_prefix("VmFlags:") {
-            let has = flags.split_ascii_whitespace().any(|f| f == flag);
-            flagged[pages.clone()].fill(has);
-        } else if let Some((start, end)) = line.split(' ').next().unwrap().split_once('-') {
-            let page = |hex| {
-                let address = usize::from_str_radix(hex, 16).unwrap_or(0);
-                address.clamp(bytes.start, bytes.end) / PAGE - bytes.start / PAGE
-            };
-            pages = page(start)..page(end);
-        }
-    }
-    flagged
-}
-
-pub(super) fn manager() -> &'static Manager {
-    Manager::of_process()
-}
 
 /// What the manager says of `memory`; other tests lock theirs at the same time.
 fn areas(memory: &Memory) -> Vec<Interval> {
     let inside = |i: &Interval| i.bytes.start < memory.0.end && memory.0.start < i.bytes.end;
     manager().areas().into_iter().filter(inside).collect()
-}
-
-/// Runs the rest of the test in a process of its own, as an account without rights if it is to be
-/// unprivileged. True in that process.
-pub(super) fn alone(test: &str, unprivileged: bool) -> bool {
-    const MARK: &str = "ONRUSH_TEST_ALONE";
-    if std::env::var(MARK).is_ok_and(|name| name == test) {
-        return true;
-    }
-    let name = format!("lock::{test}");
-    let mut command = Command::new("/proc/self/exe");
-    command
-        .args(["--exact", &name, "--nocapture"])
-        .env(MARK, test);
-    if unprivileged && has_capability(CAP_SYS_ADMIN) {
-        // One account a test: what an account has pinned is counted for all its processes together.
-        let account = 60_000 + test.bytes().map(u32::from).sum::<u32>() % 5000;
-        command.uid(account).gid(account);
-    }
-    let output = command.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}\n{errors}");
-    assert!(text.contains("1 passed"), "{name} was not run: {text}");
-    false
-}
-
-/// Runs `body` in a forked child and returns its exit code; 101 if it panicked.
-pub(super) fn forked(body: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child runs `body` and leaves by `_exit`; glibc lets it allocate.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
-        // SAFETY: leaves without running what belongs to the parent.
-        unsafe { libc::_exit(result.unwrap_or(101)) };
-    }
-    let mut status = 0;
-    // SAFETY: waits for our own child and writes to `status`.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    libc::WEXITSTATUS(status)
-}
-
-/// Lowers the soft RLIMIT_MEMLOCK of this process.
-pub(super) fn set_memlock(bytes: u64) {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `limit` is a valid rlimit to write to.
-    unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
-    assert!(bytes <= limit.rlim_max);
-    limit.rlim_cur = bytes;
-    // SAFETY: `limit` is a valid rlimit to read.
-    let result = unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) };
-    assert_eq!(result, 0);
-}
-
-/// The value of a line of `/proc/self/status`, in KiB.
-pub(super) fn status_kib(field: &str) -> usize {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|l| l.starts_with(field)).unwrap();
-    line.split_ascii_whitespace()
-        .nth(1)
-        .unwrap()
-        .parse()
-        .unwrap()
 }
 
 #[test]
@@ -218,7 +41,7 @@ fn the_kernel_locks_what_the_handles_say_after_every_step() {
 
 #[test]
 fn pins_nest_and_end_with_their_last_handle() {
-    if !alone("tests::pins_nest_and_end_with_their_last_handle", false) {
+    if !alone() {
         return;
     }
     let memory = Memory::anonymous(16);
@@ -427,10 +250,7 @@ fn memory_mapped_anew_is_locked_anew() {
 
 #[test]
 fn a_cleanup_unlocks_everything_and_handles_know_it() {
-    if !alone(
-        "tests::a_cleanup_unlocks_everything_and_handles_know_it",
-        false,
-    ) {
+    if !alone() {
         return;
     }
     let memory = Memory::anonymous(8);
@@ -508,10 +328,7 @@ fn a_fork_and_a_write_move_resident_pages_and_not_pinned_ones() {
 
 #[test]
 fn a_forked_child_inherits_no_lock_and_undoes_none() {
-    if !alone(
-        "tests::a_forked_child_inherits_no_lock_and_undoes_none",
-        false,
-    ) {
+    if !alone() {
         return;
     }
     let memory = Memory::anonymous(8);
@@ -555,10 +372,7 @@ fn a_forked_child_inherits_no_lock_and_undoes_none() {
 
 #[test]
 fn a_child_made_past_libc_lets_go_at_its_first_use() {
-    if !alone(
-        "tests::a_child_made_past_libc_lets_go_at_its_first_use",
-        false,
-    ) {
+    if !alone() {
         return;
     }
     let memory = Memory::anonymous(2);
@@ -592,10 +406,7 @@ fn a_child_made_past_libc_lets_go_at_its_first_use() {
 
 #[test]
 fn more_slots_than_a_table_has_open_another_table() {
-    if !alone(
-        "tests::more_slots_than_a_table_has_open_another_table",
-        false,
-    ) {
+    if !alone() {
         return;
     }
     if !has_capability(CAP_IPC_LOCK) {
@@ -615,7 +426,7 @@ fn more_slots_than_a_table_has_open_another_table() {
 
 #[test]
 fn one_handle_more_than_the_limit_is_refused() {
-    if !alone("tests::one_handle_more_than_the_limit_is_refused", false) {
+    if !alone() {
         return;
     }
     let memory = Memory::anonymous(1);
@@ -630,7 +441,7 @@ fn one_handle_more_than_the_limit_is_refused() {
 
 #[test]
 fn a_forbidden_cut_of_mappings_is_named() {
-    if !alone("tests::a_forbidden_cut_of_mappings_is_named", false) {
+    if !alone() {
         return;
     }
     let mappings_max: usize = fs::read_to_string("/proc/sys/vm/max_map_count")
@@ -657,10 +468,7 @@ fn a_forbidden_cut_of_mappings_is_named() {
 
 #[test]
 fn without_rights_locks_work_up_to_the_limit_and_frames_are_hidden() {
-    if !alone(
-        "tests::without_rights_locks_work_up_to_the_limit_and_frames_are_hidden",
-        true,
-    ) {
+    if !alone_without_rights() {
         return;
     }
     assert!(!has_capability(CAP_IPC_LOCK));

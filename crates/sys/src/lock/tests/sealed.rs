@@ -4,12 +4,11 @@ use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::cache_tests::{Rig, call, fill, fork_and_write, map_fixed, read};
-use super::tests::{Memory, PAGE, alone, forked};
+use super::rig::{Rig, call, fill, fork_and_write, map_fixed, read};
 use super::*;
 
-/// The planted fault: see [`super::sealed`].
-pub(super) static SEALS_ARE_FORGOTTEN: AtomicBool = AtomicBool::new(false);
+/// The planted fault: see `sealed`.
+pub(in crate::lock) static SEALS_ARE_FORGOTTEN: AtomicBool = AtomicBool::new(false);
 
 /// What somebody may try. Each is a call past libc, so that nothing of ours is asked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -196,10 +195,7 @@ fn wrong_send(attempt: Attempt, part: Range<usize>) -> Option<String> {
 
 #[test]
 fn whatever_is_tried_the_bytes_sent_are_the_memorys() {
-    if alone(
-        "sealed_tests::whatever_is_tried_the_bytes_sent_are_the_memorys",
-        false,
-    ) {
+    if alone() {
         for attempt in ATTEMPTS {
             for part in [0..4, 0..1, 3..4, 1..3] {
                 assert_eq!(wrong_send(attempt, part.clone()), None, "{part:?}");
@@ -210,7 +206,7 @@ fn whatever_is_tried_the_bytes_sent_are_the_memorys() {
 
 #[test]
 fn seals_need_no_rights() {
-    if alone("sealed_tests::seals_need_no_rights", true) {
+    if alone_without_rights() {
         for attempt in ATTEMPTS {
             assert_eq!(wrong_send(attempt, 0..4), None);
         }
@@ -219,8 +215,7 @@ fn seals_need_no_rights() {
 
 #[test]
 fn forgotten_seals_are_noticed_after_every_attempt_that_matters() {
-    const NAME: &str = "sealed_tests::forgotten_seals_are_noticed_after_every_attempt_that_matters";
-    if alone(NAME, false) {
+    if alone() {
         SEALS_ARE_FORGOTTEN.store(true, Ordering::Relaxed);
         for attempt in ATTEMPTS {
             let found = wrong_send(attempt, 0..2);
@@ -235,8 +230,7 @@ fn forgotten_seals_are_noticed_after_every_attempt_that_matters() {
 
 #[test]
 fn random_sequences_of_attempts_never_send_the_old() {
-    const NAME: &str = "sealed_tests::random_sequences_of_attempts_never_send_the_old";
-    if !alone(NAME, false) {
+    if !alone() {
         return;
     }
     let mut random = 9u64;
@@ -272,7 +266,7 @@ fn random_sequences_of_attempts_never_send_the_old() {
 
 #[test]
 fn what_is_not_sealed_is_not_kept() {
-    if !alone("sealed_tests::what_is_not_sealed_is_not_kept", false) {
+    if !alone() {
         return;
     }
     let mut rig = rig();
@@ -290,9 +284,7 @@ fn what_is_not_sealed_is_not_kept() {
 
 #[test]
 fn dropped_memory_is_handed_out_again_empty_and_a_child_has_none() {
-    const NAME: &str =
-        "sealed_tests::dropped_memory_is_handed_out_again_empty_and_a_child_has_none";
-    if !alone(NAME, false) {
+    if !alone() {
         return;
     }
     let mut first = Sealed::map(3 * PAGE - 1).unwrap();
@@ -315,7 +307,7 @@ fn dropped_memory_is_handed_out_again_empty_and_a_child_has_none() {
 
 #[test]
 fn so_many_pieces_are_sealed_and_no_more() {
-    if !alone("sealed_tests::so_many_pieces_are_sealed_and_no_more", false) {
+    if !alone() {
         return;
     }
     let mut pieces: Vec<_> = (0..SEALED_MAX).map(|_| Sealed::map(1).unwrap()).collect();
