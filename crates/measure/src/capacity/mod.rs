@@ -58,6 +58,9 @@ const ARRIVALS_PER_SECOND_MAX: u32 = 20_000;
 /// Rounds at the most.
 const ROUNDS_MAX: u32 = 100;
 
+/// How often a number is tried again at the most.
+const AGAIN_MAX: u32 = 10;
+
 /// What is measured.
 pub type CapacityRecord = Record<Settings, Run>;
 
@@ -74,6 +77,10 @@ pub struct Settings {
     /// How often all that is tried is tried, in turns.
     #[serde(default = "once")]
     pub rounds: u32,
+    /// How often, at the most, a number is tried again that was missed while the host took the server's processor away; the
+    /// last try counts.
+    #[serde(default)]
+    pub again: u32,
     /// What is watched.
     pub files: FileSet,
     /// Our server's cache in bytes; `None`: a quarter of the films, or 1 GiB for a single one.
@@ -146,6 +153,9 @@ pub struct Run {
     pub trouble: Vec<String>,
     /// Why it does not count as held; empty if it does.
     pub missed: Vec<String>,
+    /// Whether the next one is the same again, and counts in its place.
+    #[serde(default)]
+    pub is_repeated: bool,
 }
 
 /// A run that is about to begin.
@@ -159,6 +169,8 @@ pub struct Progress {
     pub clients: u32,
     /// The most that were held so far, and the least that were not.
     pub between: (u32, Option<u32>),
+    /// How often as many have been tried already, in vain.
+    pub again: u32,
 }
 
 /// Why the experiment could not be carried out.
@@ -305,24 +317,44 @@ impl<P: FnMut(Progress)> Search<'_, P> {
     fn search(&mut self, candidate: &Candidate) -> Result<(), CapacityError> {
         let (mut held, mut missed) = (0, None);
         while let Some(clients) = next_number(self.settings, held, missed) {
-            (self.progress)(Progress {
-                server: candidate.name.clone(),
-                mode: candidate.mode,
-                clients,
-                between: (held, missed),
-            });
-            let run = self.run(candidate, clients)?;
-            if run.missed.is_empty() {
+            if self.holds(candidate, clients, (held, missed))? {
                 held = clients;
             } else {
                 missed = Some(clients);
             }
-            self.runs.push(run);
             if self.settings.is_trial() {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Whether so many are held: by the last try, if a host that was in the way makes it worth another.
+    fn holds(
+        &mut self,
+        candidate: &Candidate,
+        clients: u32,
+        between: (u32, Option<u32>),
+    ) -> Result<bool, CapacityError> {
+        let mut again = 0;
+        loop {
+            (self.progress)(Progress {
+                server: candidate.name.clone(),
+                mode: candidate.mode,
+                clients,
+                between,
+                again,
+            });
+            let mut run = self.run(candidate, clients)?;
+            let holds = run.missed.is_empty();
+            let is_repeated = self.settings.is_worth_another(holds, &run.account, again);
+            run.is_repeated = is_repeated;
+            self.runs.push(run);
+            if !is_repeated {
+                return Ok(holds);
+            }
+            again += 1;
+        }
     }
 
     fn run(&self, candidate: &Candidate, clients: u32) -> Result<Run, CapacityError> {
@@ -375,6 +407,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
             account_coming,
             trouble,
             missed,
+            is_repeated: false,
         })
     }
 
@@ -503,6 +536,12 @@ impl Settings {
         u64::from(clients) * 1_000_000_000 / u64::from(self.arrivals_per_second.max(1))
     }
 
+    /// Whether a number is tried once more that was tried `again` times after the first: it was missed, and the host took
+    /// so much of the server's processor that this may be why.
+    fn is_worth_another(&self, holds: bool, account: &Account, again: u32) -> bool {
+        !holds && account.is_robbed() && again < self.again
+    }
+
     /// What `clients` viewers of those URLs do, whom the process `server` serves.
     fn load(&self, urls: Vec<String>, clients: u32, server: u32) -> load::Settings {
         let settings = load::Settings::new(urls, clients);
@@ -579,6 +618,12 @@ impl Settings {
         if !(1..=ROUNDS_MAX).contains(&self.rounds) {
             return wrong(format!("{} rounds: ask for 1 to {ROUNDS_MAX}", self.rounds));
         }
+        if self.again > AGAIN_MAX {
+            return wrong(format!(
+                "{} times again: ask for 0 to {AGAIN_MAX}",
+                self.again
+            ));
+        }
         self.files.check().map_err(CapacityError::Settings)
     }
 }
@@ -603,6 +648,7 @@ impl Default for Settings {
             bursts_ns: vec![20_000_000],
             phases: as_they_come(),
             rounds: once(),
+            again: 1,
             files: FileSet::One,
             cache_bytes: None,
             modes: vec![Mode::Uso, Mode::SoftwareGso],
@@ -651,6 +697,45 @@ mod tests {
         assert_eq!(tried(&settings, 5000), [100, 200, 400, 800, 1000]);
         assert_eq!(tried(&settings, 0), [100, 50, 25, 12, 6, 3, 1]);
         assert_eq!(tried(&settings, 1), [100, 50, 25, 12, 6, 3, 1, 2]);
+    }
+
+    #[test]
+    fn a_miss_is_tried_again_so_often_and_only_if_the_host_was_in_the_way() {
+        let account = |stolen_ns| Account {
+            wall_ns: 1000,
+            stolen_ns,
+            ..Account::default()
+        };
+        let (robbed, left_alone) = (account(Some(21)), account(Some(20)));
+        let settings = Settings {
+            again: 2,
+            ..Settings::default()
+        };
+        let tries = |holds, account: &Account| {
+            (0..)
+                .take_while(|&again| settings.is_worth_another(holds, account, again))
+                .count()
+        };
+        assert_eq!(tries(false, &robbed), 2);
+        assert_eq!(tries(true, &robbed), 0);
+        assert_eq!(tries(false, &left_alone), 0);
+        assert_eq!(tries(false, &account(None)), 0);
+        let never = Settings {
+            again: 0,
+            ..settings
+        };
+        assert!(!never.is_worth_another(false, &robbed, 0));
+    }
+
+    #[test]
+    fn a_number_is_tried_again_at_most_so_often() {
+        let asked = |again| Settings {
+            again,
+            ..Settings::default()
+        };
+        asked(AGAIN_MAX).check().expect("the bound");
+        let refused = asked(AGAIN_MAX + 1).check().unwrap_err().to_string();
+        assert_eq!(refused, "11 times again: ask for 0 to 10");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use onrush_server::engine::phase::Phase;
 use onrush_testkit::testbed::Mode;
 
+use super::account::STOLEN_PART_TOLD;
 use super::{CapacityRecord, Run};
 use crate::load::report::Report as LoadReport;
 use crate::plot::{Chart, Drawing, Unit};
@@ -19,8 +20,10 @@ pub struct Row<'a> {
     pub burst_ns: u64,
     /// When within a burst's time streams began.
     pub phase: Phase,
-    /// Every run of it, in the order they were measured.
+    /// Every run of it that counts, in the order they were measured.
     pub runs: Vec<&'a Run>,
+    /// Those that do not, because they were tried again.
+    pub repeated: Vec<&'a Run>,
     /// The largest number that it held on time; `None` if it held none that was tried.
     pub held: Option<&'a Run>,
     /// The smallest number above that it did not; `None` if it held all that were tried.
@@ -64,12 +67,17 @@ impl CapacityRecord {
                     burst_ns: run.burst_ns,
                     phase: run.phase,
                     runs: Vec::new(),
+                    repeated: Vec::new(),
                     held: None,
                     missed: None,
                 });
                 rows.len() - 1
             });
             let row = &mut rows[place];
+            if run.is_repeated {
+                row.repeated.push(run);
+                continue;
+            }
             row.runs.push(run);
             if run.missed.is_empty() {
                 if row.held.is_none_or(|held| held.clients < run.clients) {
@@ -109,6 +117,27 @@ impl CapacityRecord {
         }
         words.extend(run.account.theft_in_words());
         words.join("; ")
+    }
+
+    /// Which runs were tried again, and why: a heading and a note for each; nothing if none was.
+    #[must_use]
+    pub fn repeats(&self) -> Vec<String> {
+        let rows = self.rows();
+        let notes = rows.iter().flat_map(|row| {
+            let name = row.name();
+            let note =
+                move |run: &&Run| format!("{name} with {}: {}", run.clients, self.why_missed(run));
+            row.repeated.iter().map(note)
+        });
+        let mut notes: Vec<_> = notes.collect();
+        let missed = match notes.len() {
+            0 => return notes,
+            1 => "1 miss was".to_owned(),
+            several => format!("{several} misses were"),
+        };
+        let told = STOLEN_PART_TOLD * 100.0;
+        notes.insert(0, format!("{missed} tried again, because the host took more than {told:.0} % of the server's processor:"));
+        notes
     }
 
     /// What the host took from those that were held: a note for each row where that was something.
@@ -245,4 +274,99 @@ pub fn seen(record: &CapacityRecord, run: &Run) -> LoadReport {
         ..crate::load::Settings::new(Vec::new(), run.clients)
     };
     LoadReport::of(&settings, &run.load)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capacity::{Account, Settings};
+    use crate::experiment::{Environment, Record};
+    use crate::load;
+
+    /// A run of so many viewers in a time of which the host took so many of 100.
+    fn run(clients: u32, missed: &[&str], stolen_percent: Option<u64>) -> Run {
+        Run {
+            server: "onrush".to_owned(),
+            mode: Mode::Uso,
+            burst_ns: 20_000_000,
+            phase: Phase::default(),
+            clients,
+            load: load::Run {
+                packets_steady: 10,
+                server: Some(load::Usage {
+                    cpu_ns: 1500,
+                    memory_bytes: 0,
+                }),
+                ..load::Run::default()
+            },
+            account: Account {
+                wall_ns: 100,
+                stolen_ns: stolen_percent,
+                ..Account::default()
+            },
+            account_coming: Account::default(),
+            set_up_ns: None,
+            trouble: Vec::new(),
+            missed: missed.iter().map(ToString::to_string).collect(),
+            is_repeated: false,
+        }
+    }
+
+    fn record(runs: Vec<Run>) -> CapacityRecord {
+        let environment = Environment::here("1", "onrush bench capacity");
+        let mut record = Record::new("capacity", environment, Settings::default());
+        record.runs = runs;
+        record
+    }
+
+    #[test]
+    fn what_was_tried_again_is_told_and_does_not_count() {
+        let again = |clients| Run {
+            is_repeated: true,
+            ..run(clients, &["late"], Some(30))
+        };
+        let record = record(vec![
+            run(50, &[], Some(0)),
+            again(100),
+            run(100, &[], Some(12)),
+            again(200),
+            run(200, &["late"], Some(2)),
+        ]);
+        let rows = record.rows();
+        let [row] = &rows[..] else {
+            panic!("{rows:?}");
+        };
+        assert_eq!((row.runs.len(), row.repeated.len()), (3, 2));
+        assert_eq!(row.held.map(|run| run.clients), Some(100));
+        let missed = row.missed.unwrap();
+        assert_eq!((missed.clients, missed.is_repeated), (200, false));
+        assert_eq!(record.why_missed(missed), "late; a packet cost 150 ns");
+        let name = "onrush, uso, bursts of 20 ms";
+        let why = "late; a packet cost 150 ns; the host took 30 % of the server's processor";
+        assert_eq!(
+            record.repeats(),
+            [
+                "2 misses were tried again, because the host took more than 2 % of the server's processor:".to_owned(),
+                format!("{name} with 100: {why}"),
+                format!("{name} with 200: {why}"),
+            ]
+        );
+        assert_eq!(
+            record.thefts(),
+            [format!(
+                "{name}: the host took 12 % of the server's processor while 100 watched"
+            )]
+        );
+    }
+
+    #[test]
+    fn a_record_from_before_the_host_was_watched_says_what_it_said() {
+        let record = record(vec![run(50, &[], None), run(100, &["late", "lost"], None)]);
+        assert_eq!(record.why_missed(&record.runs[1]), "late; lost");
+        assert_eq!((record.repeats(), record.thefts()), (vec![], vec![]));
+        let mut old = serde_json::to_value(&record.runs[1]).unwrap();
+        old.as_object_mut().unwrap().remove("is_repeated");
+        let old: Run = serde_json::from_value(old).unwrap();
+        assert_eq!(old, record.runs[1]);
+    }
 }

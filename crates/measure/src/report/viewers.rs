@@ -74,6 +74,7 @@ pub(super) fn of_capacity(record: &CapacityRecord) -> Vec<Block> {
         head: HEAD_OF_CAPACITY.map(str::to_owned).to_vec(),
         rows: cells.collect(),
     }));
+    blocks.extend(record.repeats().into_iter().map(Block::Text));
     blocks
 }
 
