@@ -461,6 +461,7 @@ mod tests {
             in_flight: 0,
             flights_full: 0,
             underruns: 0,
+            bursts_joined: 0,
             lags: 0,
             moved: 0,
             shed: 7,

@@ -56,7 +56,7 @@ enum Kind {
 type OfEngine = (&'static str, Kind, &'static str, fn(&Engine) -> Value);
 
 /// A line for each engine.
-const ENGINE: [OfEngine; 17] = [
+const ENGINE: [OfEngine; 18] = [
     (
         "onrush_streams",
         Kind::Gauge,
@@ -116,6 +116,12 @@ const ENGINE: [OfEngine; 17] = [
         Kind::Counter,
         "Bursts put off to the next tick because their chunk was not in the cache yet.",
         |e| Value::Whole(e.underruns),
+    ),
+    (
+        "onrush_bursts_joined_total",
+        Kind::Counter,
+        "Bursts that left in one train with the burst before, because the engine was behind.",
+        |e| Value::Whole(e.bursts_joined),
     ),
     (
         "onrush_lags_total",

@@ -94,6 +94,8 @@ pub struct Engine {
     pub in_flight: u64,
     pub flights_full: u64,
     pub underruns: u64,
+    #[serde(default)]
+    pub bursts_joined: u64,
     pub lags: u64,
     #[serde(default)]
     pub moved: u64,
@@ -322,6 +324,7 @@ impl Engine {
             in_flight: read(&shared.in_flight),
             flights_full: read(&shared.flights_full),
             underruns: read(&shared.underruns),
+            bursts_joined: read(&shared.bursts_joined),
             lags: read(&shared.lags),
             moved: read(&shared.moved),
             shed: read(&shared.shed),

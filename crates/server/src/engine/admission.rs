@@ -2,8 +2,8 @@
 //!
 //! What a stream asks of an engine is known before it plays: so many trains and packets a second, all its life. What
 //! they cost is not: it depends on the machine, the device and on how many there are. So it is taken from the
-//! engine's own clock, again each second: processor time divided by what was sent for it. Streams that are paused
-//! count as if they played, because they may at any moment.
+//! engine's own clock, again each second: processor time divided by what was sent for it, and of late the dearest
+//! second counts. Streams that are paused count as if they played, because they may at any moment.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -31,6 +31,14 @@ const PACKET_WORK: u64 = 50;
 const LATE_MAX_PERMILLE: u64 = 1;
 const LATE_MAX: u64 = 100;
 
+/// Of the bursts of a second, so much may have been joined to the one before: a tenth. More, and the processor is not
+/// enough even for those who play.
+const JOINED_MAX_SHARE: u64 = 10;
+
+/// What the price of a second before counts for in the next: seven eighths. A price may go down slowly, but goes up at
+/// once, because whoever is let in stays.
+const PRICE_KEPT: (u64, u64) = (7, 8);
+
 /// After so many seconds with more, no more streams are taken until one without.
 const LATE_SECONDS_MAX: u64 = 3;
 
@@ -49,11 +57,11 @@ pub(crate) struct Demand(u64);
 pub struct Admission {
     /// The demand of all streams.
     promised: AtomicU64,
-    /// What a thousandth of a train costs, in ps.
+    /// What a thousandth of a train costs, in ps; that of the dearest second of late.
     price_ps: AtomicU64,
     /// How busy the worker was in the last second, in ns of processor time.
     busy_ns: AtomicU64,
-    /// For how many seconds more were late than may be.
+    /// For how many seconds more were late, or joined, than may be.
     late_seconds: AtomicU64,
     /// Some of those who were let in are left out already.
     is_shedding: AtomicBool,
@@ -68,6 +76,7 @@ pub(super) struct Account {
     pub(super) packets: u64,
     pub(super) bursts: u64,
     pub(super) bursts_late: u64,
+    pub(super) bursts_joined: u64,
     /// Of the late ones, those that waited for nothing but the worker.
     pub(super) bursts_held_up: u64,
 }
@@ -96,8 +105,18 @@ impl Demand {
 
 impl Account {
     /// Work done in a second since `then`.
-    pub(super) fn work_since(&self, then: Self) -> u64 {
-        let trains = (self.trains - then.trains).saturating_mul(TRAIN_WORK);
+    fn work_since(&self, then: Self) -> u64 {
+        self.work_of_trains_since(then, self.trains - then.trains)
+    }
+
+    /// Work in a second of all media that left since `then`, also where joined bursts spared a train.
+    pub(super) fn media_work_since(&self, then: Self) -> u64 {
+        let spared = self.bursts_joined - then.bursts_joined;
+        self.work_of_trains_since(then, self.trains - then.trains + spared)
+    }
+
+    fn work_of_trains_since(&self, then: Self, trains: u64) -> u64 {
+        let trains = trains.saturating_mul(TRAIN_WORK);
         let packets = (self.packets - then.packets).saturating_mul(PACKET_WORK);
         self.a_second_since(then, trains.saturating_add(packets))
     }
@@ -145,11 +164,15 @@ impl Admission {
         let busy_ns = now.a_second_since(then, now.cpu_ns - then.cpu_ns);
         let cost_ps = (WORK_FIRST * PRICE_PS_FIRST).saturating_add(busy_ns.saturating_mul(1000));
         let price_ps = cost_ps / WORK_FIRST.saturating_add(work);
-        self.price_ps.store(price_ps.max(1), Ordering::Relaxed);
+        let kept_ps = self.price_ps.load(Ordering::Relaxed) / PRICE_KEPT.1 * PRICE_KEPT.0;
+        self.price_ps
+            .store(price_ps.max(kept_ps).max(1), Ordering::Relaxed);
         self.busy_ns.store(busy_ns, Ordering::Relaxed);
         let bursts = now.bursts - then.bursts;
         let late = now.bursts_late - then.bursts_late;
-        let late_seconds = match late > LATE_MAX && late * 1000 > bursts * LATE_MAX_PERMILLE {
+        let joined = now.bursts_joined - then.bursts_joined;
+        let is_late = late > LATE_MAX && late * 1000 > bursts * LATE_MAX_PERMILLE;
+        let late_seconds = match is_late || joined * JOINED_MAX_SHARE > bursts {
             true => self.late_seconds.load(Ordering::Relaxed) + 1,
             false => 0,
         };
@@ -305,21 +328,50 @@ mod tests {
     }
 
     #[test]
+    fn a_price_goes_up_at_once_and_down_by_an_eighth_a_second() {
+        let admission = Admission::default();
+        let after = |train_ns: u64| {
+            let now = Account {
+                at_ns: SECOND,
+                cpu_ns: train_ns * 400_000,
+                trains: 400_000,
+                ..Account::default()
+            };
+            admission.tell(Account::default(), now);
+            admission.train_ns()
+        };
+        let [dear, less, least] = [2000, 500, 1900].map(after);
+        assert!((1900..2000).contains(&dear), "{dear}");
+        assert!(less.abs_diff(dear * 7 / 8) < 10, "{less} after {dear}");
+        assert!(
+            least > less && least < dear,
+            "{least}: what was paid now, because it is more"
+        );
+    }
+
+    #[test]
     fn nobody_is_taken_while_others_are_late() {
         let (admission, demand) = (Admission::default(), demand());
         admission.take(demand, 900).expect("the first");
-        let second = |late| {
+        let second = |(late, joined)| {
             let then = Account::default();
             let now = Account {
                 at_ns: SECOND,
                 bursts: 200_000,
                 bursts_late: late,
+                bursts_joined: joined,
                 ..then
             };
             admission.tell(then, now);
             admission.take(demand, 900).is_ok()
         };
-        let taken: Vec<_> = [201, 201, 201, 200, 201, 201, 200].map(second).into();
-        assert_eq!(taken, [true, true, false, true, true, true, true]);
+        let expected = [true, true, false, true, true, true, true];
+        assert_eq!(
+            [201, 201, 201, 200, 201, 201, 200].map(|n| second((n, 0))),
+            expected
+        );
+        // Nor while they are on time only because bursts are joined.
+        let joined = [20_001, 20_001, 20_001, 20_000, 20_001, 20_001, 20_000];
+        assert_eq!(joined.map(|n| second((0, n))), expected);
     }
 }

@@ -113,6 +113,24 @@ impl Reader {
         }
     }
 
+    /// The burst after `burst`, which was just read, if it is of the same page and the two are one train.
+    pub(super) fn following(
+        &self,
+        shared: &StreamShared,
+        store: &store::Shared,
+        burst: &ImageBurst,
+    ) -> Option<ImageBurst> {
+        let page = self.page.as_ref()?;
+        let chunk = store.pool().bytes(&page.pin);
+        let mut following = layout::burst(chunk, usize::from(shared.stride), page.burst + 1)?;
+        let first_packet = page.first_packet + u64::from(following.first);
+        let left = self.stop_before.saturating_sub(first_packet);
+        following.images =
+            u32::try_from(left).map_or(following.images, |n| n.min(following.images));
+        let images = burst.images + following.images;
+        (following.images > 0 && images <= images_per_train(shared.stride)).then_some(following)
+    }
+
     /// These images of the page, pinned once more.
     ///
     /// # Panics
@@ -312,6 +330,51 @@ mod tests {
         assert_eq!(burst.expect("not the end").first, 0);
         reader.put_down(store);
         wait_until("all is given back", || store.pool().chunks_in_use() == 0);
+    }
+
+    #[test]
+    fn a_burst_is_joined_by_the_next_of_its_chunk_before_the_end() {
+        let store = store(4, Faults::default());
+        let store = store.shared();
+        // Of each burst, how many images it has and how many the one that may join it, of so much up to that packet.
+        let pairs = |test: &TestSource, stop_before| {
+            let shared = StreamShared::new(Arc::clone(&test.source), 1328, Arc::default());
+            let mut reader = Reader::default();
+            reader.start(&shared, store, 0, stop_before, None);
+            wait_until("there is a burst", || reader.burst(&shared, store).is_ok());
+            let mut pairs = Vec::new();
+            while let Ok(Some(burst)) = reader.burst(&shared, store) {
+                let following = reader.following(&shared, store, &burst);
+                if let Some(following) = following {
+                    assert_eq!(following.first, burst.first + burst.images);
+                }
+                pairs.push((
+                    burst.images,
+                    following.map_or(0, |following| following.images),
+                ));
+                reader.advance(burst.first + burst.images);
+                if reader.next_packet() >= test.source.packets_of(0).end {
+                    break;
+                }
+            }
+            reader.put_down(store);
+            pairs
+        };
+        let test = TestSource::lasting(1000);
+        let page = test.source.packets_of(0).end;
+        let whole = pairs(&test, test.source.plan().rtp_packets());
+        assert!(whole.len() > 2, "{whole:?}");
+        assert!(
+            whole.windows(2).all(|two| two[0].1 == two[1].0),
+            "{whole:?}"
+        );
+        assert_eq!(whole[whole.len() - 1].1, 0, "the chunk ends: {whole:?}");
+        // One packet less than there is, which is the last burst's; then that burst is not there.
+        let (last, _) = whole[whole.len() - 1];
+        let cut = pairs(&test, page - 1);
+        assert_eq!(cut[cut.len() - 2].1, last - 1, "{cut:?}");
+        let without = pairs(&test, page - u64::from(last));
+        assert_eq!(without[without.len() - 1].1, 0, "{without:?}");
     }
 
     #[test]

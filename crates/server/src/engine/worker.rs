@@ -39,6 +39,12 @@ const WHEEL_SLOTS: u32 = 512;
 /// Media of one stream in one tick, in bursts: one that is due, and one to catch up.
 const BURSTS_PER_TICK_MAX: u64 = 2;
 
+/// With fewer streams due than this it is not for its work that the worker is behind, and bursts are not joined.
+const JOIN_DUE_MIN: usize = 100;
+
+/// For so long after it was behind bursts are joined.
+const JOIN_NS: u64 = 1_000_000_000;
+
 /// How long a command waits at the most, however long a burst is.
 const COMMAND_WAIT_NS_MAX: u64 = 100_000_000;
 
@@ -67,6 +73,12 @@ pub(super) struct Worker {
     batch: Vec<(u32, i64)>,
     pub(super) due: Vec<u32>,
     tick_ns: u64,
+    /// When it meant to wake; never, if for a command.
+    wakes_ns: u64,
+    /// Until then it joins bursts, because it was behind.
+    joins_until_ns: u64,
+    /// A burst that is due before then leaves with the one before, in the same train.
+    join_before_ns: i64,
     /// Chunks that a stream may send from in one tick; bursts end at the ends of chunks.
     chunks_per_tick_max: u64,
     lag_ns_max: i64,
@@ -120,7 +132,7 @@ pub(super) const BYTES_PER_STREAM: usize = size_of::<Option<Stream>>() + 24 + si
 
 /// What happened to a stream when it was its turn.
 enum Turn {
-    /// The burst is queued that was due at that media time.
+    /// A burst is queued. What is due at that media time or later may not leave in the same tick.
     Queued(u64),
     /// Come back at that time.
     Later(i64),
@@ -167,9 +179,13 @@ impl Worker {
             streams: (0..streams_max).map(|_| None).collect(),
             places,
             flights: Flights::new(),
-            batch: Vec::with_capacity(IN_FLIGHT_TRAINS_MAX),
+            // Two bursts may be one train.
+            batch: Vec::with_capacity(2 * IN_FLIGHT_TRAINS_MAX),
             due: Vec::with_capacity(streams_max),
             tick_ns,
+            wakes_ns: u64::MAX,
+            joins_until_ns: 0,
+            join_before_ns: 0,
             chunks_per_tick_max: BURSTS_PER_TICK_MAX + tick_bytes_max / chunk_bytes,
             lag_ns_max: signed(nanos(config.lag_max)),
             refused_ns_max: nanos(config.refused_time_max),
@@ -199,6 +215,7 @@ impl Worker {
             self.send_due(now_ns);
             self.count_cpu(now_ns);
             let deadline_ns = self.deadline(now_ns);
+            self.wakes_ns = deadline_ns.unwrap_or(u64::MAX);
             self.hand_over(|path| path.submit_and_sleep(deadline_ns));
             bump(&self.remote.shared.ticks, 1);
             self.publish();
@@ -248,10 +265,26 @@ impl Worker {
         let mut due = std::mem::take(&mut self.due);
         self.wheel.take_due(now_ns, &mut due);
         let tick_end_ns = signed((now_ns / self.tick_ns + 1) * self.tick_ns);
+        let ahead_ns = self.join_ahead_ns(now_ns, due.len());
+        self.join_before_ns = tick_end_ns.saturating_add(ahead_ns);
         for number in due.drain(..) {
             self.send_stream(number, signed(now_ns), tick_end_ns);
         }
         self.due = due;
+    }
+
+    /// How much of what is due after this tick may leave in it: nothing, but for a second after the worker was behind by
+    /// more than a tick with many `due`. Then a burst, because a train of two costs hardly more than a train of one, and
+    /// who was sent two bursts asks for nothing during one. So what is too much leaves in larger pieces before it is late.
+    fn join_ahead_ns(&mut self, now_ns: u64, due: usize) -> i64 {
+        let is_behind = now_ns.saturating_sub(self.wakes_ns) > self.tick_ns;
+        if is_behind && due >= JOIN_DUE_MIN {
+            self.joins_until_ns = now_ns + JOIN_NS;
+        }
+        match now_ns < self.joins_until_ns {
+            true => signed(self.tick_ns * TICKS_PER_BURST),
+            false => 0,
+        }
     }
 
     /// Queues what this stream owes, and puts it back on the wheel for the next.
@@ -262,13 +295,10 @@ impl Worker {
         {
             return self.skip(number, now_ns);
         }
-        let media_ns_max = BURSTS_PER_TICK_MAX * TICKS_PER_BURST * self.tick_ns;
         let mut media_end_ns = u64::MAX;
         for _ in 0..self.chunks_per_tick_max {
             match self.send_burst(number, now_ns, tick_end_ns, media_end_ns) {
-                Turn::Queued(media_ns) => {
-                    media_end_ns = media_end_ns.min(media_ns.saturating_add(media_ns_max));
-                }
+                Turn::Queued(end_ns) => media_end_ns = end_ns,
                 Turn::Later(due_ns) => return self.wheel.insert(number, unsigned(due_ns)),
                 Turn::Over(state) => return self.end(number, state),
                 Turn::Gone => return,
@@ -318,16 +348,25 @@ impl Worker {
                 .store(stream.epoch_ns, Ordering::Relaxed);
             bump(&self.remote.shared.lags, 1);
         }
-        if !self.make_room(number, burst.images) {
+        let media_ns_max = BURSTS_PER_TICK_MAX * TICKS_PER_BURST * self.tick_ns;
+        let media_end_ns = media_end_ns.min(burst.due_ns.saturating_add(media_ns_max));
+        let joined = stream.joined(&burst, &self.store, self.join_before_ns, media_end_ns);
+        let images = burst.images + joined.map_or(0, |joined| joined.images);
+        if !self.make_room(number, images) {
             bump(&self.remote.shared.flights_full, 1);
             if let Some(stream) = self.streams[number as usize].as_mut() {
                 stream.waited_until_ns = now_ns;
             }
             return Turn::Later(tick_end_ns);
         }
-        self.queue(number, burst);
+        self.queue(number, ImageBurst { images, ..burst });
         self.batch.push((number, due_ns));
-        Turn::Queued(burst.due_ns)
+        if let Some(joined) = joined {
+            let later_ns = signed(joined.due_ns - burst.due_ns);
+            self.batch.push((number, due_ns.saturating_add(later_ns)));
+            bump(&self.remote.shared.bursts_joined, 1);
+        }
+        Turn::Queued(media_end_ns)
     }
 
     /// Whether a burst of that many images can be queued whole, if need be after a crossing.
@@ -656,6 +695,7 @@ impl Worker {
             packets: shared.packets.load(Ordering::Relaxed),
             bursts: shared.bursts.load(Ordering::Relaxed),
             bursts_late: shared.bursts_late.load(Ordering::Relaxed),
+            bursts_joined: shared.bursts_joined.load(Ordering::Relaxed),
             bursts_held_up: self.shedding.held_up,
         };
         shared.cpu_ns.store(account.cpu_ns, Ordering::Relaxed);
@@ -768,6 +808,20 @@ impl Stream {
             hold_until_ns: i64::MIN,
             refused_since_ns: 0,
         }
+    }
+
+    /// The burst after `burst`, if the two are to leave in one train: it is due before `before_ns`, and before
+    /// `media_end_ns` of the media.
+    fn joined(
+        &self,
+        burst: &ImageBurst,
+        store: &store::Shared,
+        before_ns: i64,
+        media_end_ns: u64,
+    ) -> Option<ImageBurst> {
+        let next = self.reader.following(&self.shared, store, burst)?;
+        let due_ns = self.epoch_ns.saturating_add(signed(next.due_ns));
+        (due_ns < before_ns && next.due_ns < media_end_ns).then_some(next)
     }
 
     /// Where the trains of stream `number`, which this is, go.

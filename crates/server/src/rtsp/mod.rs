@@ -81,6 +81,7 @@ struct Trouble {
     lags: u64,
     bursts: u64,
     bursts_late: u64,
+    bursts_joined: u64,
     sheds: u64,
     /// How many are left out now.
     shed: u64,
@@ -253,6 +254,7 @@ impl Control {
             lags: self.sum(|engine| &engine.lags),
             bursts: self.sum(|engine| &engine.bursts),
             bursts_late: self.sum(|engine| &engine.bursts_late),
+            bursts_joined: self.sum(|engine| &engine.bursts_joined),
             sheds: self.sum(|engine| &engine.sheds),
             shed: self.sum(|engine| &engine.shed),
         };
@@ -280,6 +282,13 @@ impl Control {
             );
         }
         let (bursts, late) = (now.bursts - then.bursts, now.bursts_late - then.bursts_late);
+        let joined = now.bursts_joined - then.bursts_joined;
+        if joined * 100 > bursts {
+            info!(
+                "{joined} of {bursts} bursts left early, joined to the one before: the engine was behind, and nobody is \
+                 let in where that lasts"
+            );
+        }
         if late * 100 > bursts {
             warn!(
                 "{late} of {bursts} bursts left more than {} ms late: the engine is held up, or has too much to do",
