@@ -248,8 +248,8 @@ fn a_stall_makes_all_bursts_late_that_were_due_in_it() {
         .iter()
         .map(|bucket| bucket.load(Ordering::Relaxed))
         .sum();
-    // Ten bursts were due in the first 200 ms of it.
-    assert!((9..=11).contains(&late), "{late} bursts were late");
+    // Burst k was due 20k ms after the first and left 300 + 5k/2 ms after it, because two leave in a tick.
+    assert!((11..=12).contains(&late), "{late} bursts were late");
 }
 
 /// The most packets that a stream was sent in a tick after a stall, and how often its clock was moved.
@@ -282,14 +282,14 @@ fn packets_at_once_after(stall: Duration, lag_max: Duration) -> (u64, u64) {
 #[test]
 fn after_a_stall_a_stream_catches_up_by_two_bursts_a_tick_or_has_its_clock_moved() {
     let stall = Duration::from_secs(1);
-    // Of fifty bursts that are due those that begin within the media of two: three, if a chunk's end cut the first.
+    // Of fifty bursts that are due two.
     let (packets, lags) = packets_at_once_after(stall, Duration::from_secs(60));
     assert!(
-        (14..=24).contains(&packets) && lags == 0,
+        (14..=17).contains(&packets) && lags == 0,
         "{packets} {lags}"
     );
     let (packets, lags) = packets_at_once_after(stall, Duration::from_millis(500));
-    assert!(packets <= 24 && lags == 1, "{packets} {lags}");
+    assert!(packets <= 17 && lags == 1, "{packets} {lags}");
 }
 
 /// A receiver that is read, and the sequence numbers of what came.
@@ -437,7 +437,8 @@ fn when_all_are_late_the_newest_are_left_out_and_come_back() {
         "too soon, and they go again: {shed_then:?}"
     );
     time.train_ns.store(0, Ordering::Relaxed);
-    after(20);
+    // After trials that were too soon it is waited for longer.
+    after(60);
     assert_eq!(shed(), 0, "all have come back");
     for stream in &streams {
         block_on(stream.pause()).expect("paused");

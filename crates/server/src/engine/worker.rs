@@ -36,7 +36,7 @@ pub(super) const TICKS_PER_BURST: u64 = 4;
 /// Slots of the wheel: at the default burst it turns in 2.5 s.
 const WHEEL_SLOTS: u32 = 512;
 
-/// Media of one stream in one tick, in bursts: one that is due, and one to catch up.
+/// Bursts of one stream in one tick, whole or what a chunk's end has left of them: one that is due, and one to catch up.
 const BURSTS_PER_TICK_MAX: u64 = 2;
 
 /// With fewer streams due than this it is not for its work that the worker is behind, and bursts are not joined.
@@ -348,8 +348,9 @@ impl Worker {
                 .store(stream.epoch_ns, Ordering::Relaxed);
             bump(&self.remote.shared.lags, 1);
         }
-        let media_ns_max = BURSTS_PER_TICK_MAX * TICKS_PER_BURST * self.tick_ns;
-        let media_end_ns = media_end_ns.min(burst.due_ns.saturating_add(media_ns_max));
+        let burst_ns = TICKS_PER_BURST * self.tick_ns;
+        let last_ns = (burst.due_ns / burst_ns + BURSTS_PER_TICK_MAX).saturating_mul(burst_ns);
+        let media_end_ns = media_end_ns.min(last_ns);
         let joined = stream.joined(&burst, &self.store, self.join_before_ns, media_end_ns);
         let images = burst.images + joined.map_or(0, |joined| joined.images);
         if !self.make_room(number, images) {
