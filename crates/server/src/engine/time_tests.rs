@@ -419,7 +419,6 @@ fn when_all_are_late_the_newest_are_left_out_and_come_back() {
     );
     // What piled up is late, too.
     after(2);
-    let left_out = shed();
     let packets = [oldest, newest].map(|stream| stream.snapshot().packets);
     let [bursts, late] = after(1);
     assert!(late * 50 < bursts, "of {bursts} bursts {late} were late");
