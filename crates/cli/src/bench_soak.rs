@@ -119,7 +119,7 @@ fn print_slices(run: &Run, out: &mut dyn Write) -> io::Result<()> {
             slice.server.unwrap_or_default(),
             slice.memory.unwrap_or_default(),
         );
-        let late_ns = slice.lateness.quantile_ns(0.999).unwrap_or(0);
+        let late_ns = slice.lateness.p999_ns.unwrap_or(0);
         #[allow(clippy::cast_precision_loss, reason = "for people")]
         write!(
             out,

@@ -14,6 +14,7 @@ pub const STEP_NS: i64 = 100_000;
 pub const SLOTS: usize = 5000;
 
 /// The latest that is told apart: the last slot begins there.
+#[allow(clippy::cast_possible_wrap, reason = "some thousands")]
 pub const TOLD_NS_MAX: i64 = FIRST_NS + (SLOTS as i64 - 1) * STEP_NS;
 
 /// Counts by lateness. Kept in files as the slots that hold something.
@@ -21,6 +22,37 @@ pub const TOLD_NS_MAX: i64 = FIRST_NS + (SLOTS as i64 - 1) * STEP_NS;
 #[serde(try_from = "Vec<(i64, u64)>", into = "Vec<(i64, u64)>")]
 pub struct Histogram {
     slots: Box<[u64]>,
+}
+
+/// What is kept of a histogram where there are many of them: with a long tail each would fill as many slots as it has
+/// steps. Files from before there was this have the histogram in its place.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(from = "Kept")]
+pub struct Quantiles {
+    /// How many were counted.
+    pub total: u64,
+    /// The lateness in ns that half of them did not exceed, as [`Histogram::quantile_ns`] tells it; `None` without any.
+    pub p50_ns: Option<i64>,
+    /// That 99 of 100 did not.
+    pub p99_ns: Option<i64>,
+    /// That 999 of 1000 did not.
+    pub p999_ns: Option<i64>,
+    /// That none did.
+    pub max_ns: Option<i64>,
+}
+
+/// How a file has them.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Kept {
+    Slots(Histogram),
+    Quantiles {
+        total: u64,
+        p50_ns: Option<i64>,
+        p99_ns: Option<i64>,
+        p999_ns: Option<i64>,
+        max_ns: Option<i64>,
+    },
 }
 
 impl Histogram {
@@ -75,6 +107,39 @@ impl Histogram {
             seen += count;
             (seen >= wanted).then_some(FIRST_NS + (i + 1) * STEP_NS)
         })
+    }
+}
+
+impl From<&Histogram> for Quantiles {
+    fn from(histogram: &Histogram) -> Self {
+        Self {
+            total: histogram.total(),
+            p50_ns: histogram.quantile_ns(0.5),
+            p99_ns: histogram.quantile_ns(0.99),
+            p999_ns: histogram.quantile_ns(0.999),
+            max_ns: histogram.quantile_ns(1.0),
+        }
+    }
+}
+
+impl From<Kept> for Quantiles {
+    fn from(kept: Kept) -> Self {
+        match kept {
+            Kept::Slots(histogram) => Self::from(&histogram),
+            Kept::Quantiles {
+                total,
+                p50_ns,
+                p99_ns,
+                p999_ns,
+                max_ns,
+            } => Self {
+                total,
+                p50_ns,
+                p99_ns,
+                p999_ns,
+                max_ns,
+            },
+        }
     }
 }
 
@@ -201,6 +266,34 @@ mod tests {
         assert_eq!(back, histogram);
         for wrong in ["[[1,1]]", "[[450000000,1]]", "[[-50100000,1]]"] {
             assert!(serde_json::from_str::<Histogram>(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn quantiles_are_read_from_what_is_kept_now_and_from_slots_of_before() {
+        let mut histogram = Histogram::default();
+        for (lateness_ns, count) in [(0, 600), (2_000_000, 391), (9_000_000, 8), (30_000_000, 1)] {
+            histogram.count(lateness_ns, count);
+        }
+        let quantiles = Quantiles::from(&histogram);
+        let told = [
+            quantiles.p50_ns,
+            quantiles.p99_ns,
+            quantiles.p999_ns,
+            quantiles.max_ns,
+        ];
+        let expected = [100_000, 2_100_000, 9_100_000, 30_100_000];
+        assert_eq!((quantiles.total, told), (1000, expected.map(Some)));
+        let slots = serde_json::to_string(&histogram).unwrap();
+        let few = serde_json::to_string(&quantiles).unwrap();
+        for text in [&slots, &few] {
+            assert_eq!(serde_json::from_str::<Quantiles>(text).unwrap(), quantiles);
+        }
+        let nothing = Quantiles::from(&Histogram::default());
+        assert_eq!(nothing, Quantiles::default());
+        assert_eq!(serde_json::from_str::<Quantiles>("[]").unwrap(), nothing);
+        for wrong in ["[[1,1]]", "{}", r#"{"total":1,"p50_ns":"x"}"#] {
+            assert!(serde_json::from_str::<Quantiles>(wrong).is_err(), "{wrong}");
         }
     }
 }

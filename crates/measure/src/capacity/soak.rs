@@ -342,7 +342,7 @@ fn memory_bytes(slice: &Slice) -> Option<f64> {
 
 /// How late 999 packets in 1000 were at the most.
 fn late_ns(slice: &Slice) -> Option<f64> {
-    let late_ns = slice.lateness.quantile_ns(0.999)?;
+    let late_ns = slice.lateness.p999_ns?;
     Some(ratio(u64::try_from(late_ns).unwrap_or(0), 1))
 }
 
@@ -411,6 +411,7 @@ impl Default for Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::histogram::{FIRST_NS, Histogram, Quantiles, SLOTS, STEP_NS};
     use crate::load::Memory;
 
     #[test]
@@ -425,7 +426,12 @@ mod tests {
     fn slices(memory_bytes: impl Fn(u64) -> u64, late_ns: impl Fn(u64) -> i64) -> Vec<Slice> {
         (1..=12)
             .map(|i| {
-                let mut slice = Slice {
+                // One packet of 501 is as late as that: 999 of 1000 are not earlier.
+                let mut lateness = Histogram::default();
+                lateness.count(0, 500);
+                lateness.count(late_ns(i), 1);
+                Slice {
+                    lateness: Quantiles::from(&lateness),
                     end_ns: i * 10_000_000_000,
                     packets: 1,
                     memory: Some(Memory {
@@ -436,11 +442,7 @@ mod tests {
                     }),
                     visits: i * 100,
                     ..Slice::default()
-                };
-                // One packet of 501 is as late as that: 999 of 1000 are not earlier.
-                slice.lateness.count(0, 500);
-                slice.lateness.count(late_ns(i), 1);
-                slice
+                }
             })
             .collect()
     }
@@ -524,5 +526,60 @@ mod tests {
             told.contains("; the host took more than 2 % of the server's processor in 12 of 12"),
             "{told}"
         );
+    }
+
+    /// What is kept in the tree has less than 1 MiB.
+    #[test]
+    fn the_record_of_a_long_and_late_soak_stays_small() {
+        let settings = Settings::default();
+        let mut everywhere = Histogram::default();
+        (0..)
+            .zip(0..SLOTS)
+            .for_each(|(i, _)| everywhere.count(FIRST_NS + i * STEP_NS, 1 << 30));
+        let threads = [
+            "onrush",
+            "onrush-send",
+            "onrush-build",
+            "onrush-control",
+            "onrush-admin",
+        ];
+        let slice = Slice {
+            end_ns: settings.time_ns,
+            packets: 1 << 40,
+            lateness: Quantiles::from(&everywhere),
+            server: Some(load::Usage::default()),
+            memory: Some(Memory {
+                resident_bytes: 1 << 40,
+                proportional_bytes: 1 << 40,
+                ..Memory::default()
+            }),
+            account: Some(load::Account {
+                wall_ns: settings.slice_ns,
+                stolen_ns: Some(settings.slice_ns),
+                other_cores_stolen_ns: Some(settings.slice_ns),
+                threads: threads
+                    .map(|name| (name.to_owned(), settings.slice_ns))
+                    .into(),
+                ..load::Account::default()
+            }),
+            visits: 1 << 20,
+        };
+        let slices = usize::try_from(settings.time_ns / settings.slice_ns).unwrap();
+        let mut run = run(vec![slice; slices], 5);
+        run.load.lateness = everywhere;
+        let bytes = serde_json::to_string(&run).unwrap().len();
+        assert!(bytes < 512 << 10, "{bytes}");
+    }
+
+    #[test]
+    fn a_soak_from_before_is_read_with_its_histograms() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results/capacity");
+        let record = SoakRecord::read(&folder.join("soak.json"), NAME).unwrap();
+        let readme = fs::read_to_string(folder.join("README.md")).unwrap();
+        let trends = record.runs[0].trends().unwrap();
+        for words in [trends.memory_in_words(), trends.lateness_in_words()] {
+            assert!(readme.contains(&words), "{words}");
+        }
+        assert_eq!(Host::of(&record.runs[0]), None);
     }
 }

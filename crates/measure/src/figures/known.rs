@@ -213,8 +213,8 @@ fn of_soak(record: &soak::SoakRecord, figures: &mut Figures) {
         if let Some(cpu_ns) = cpu_ns.filter(|_| slice.packets > 0) {
             figures.cost("CPU per packet".to_owned(), ratio(cpu_ns, slice.packets));
         }
-        if let Some(late_ns) = late_ns(&slice.lateness) {
-            figures.cost("late, 999 of 1000".to_owned(), late_ns);
+        if let Some(late_ns) = slice.lateness.p999_ns {
+            figures.cost("late, 999 of 1000".to_owned(), to_f64(late_ns));
         }
     }
 }
@@ -237,9 +237,13 @@ fn of_load(record: &LoadRecord, figures: &mut Figures) {
     }
 }
 
-#[allow(clippy::cast_precision_loss, reason = "times below 2^52 ns")]
 fn late_ns(lateness: &crate::histogram::Histogram) -> Option<f64> {
-    lateness.quantile_ns(0.999).map(|ns| ns as f64)
+    lateness.quantile_ns(0.999).map(to_f64)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "times below 2^52 ns")]
+fn to_f64(ns: i64) -> f64 {
+    ns as f64
 }
 
 /// The rows of the table, a sample a round: what was taken in one round was disturbed by the same.

@@ -20,7 +20,7 @@ use super::plan::{Act, Popularity, Random};
 use super::rtsp::{Description, Viewer, ViewerError};
 use super::server::{Memory, Usage, memory, usage};
 use super::{Acts, LoadError, Progress, Receive, Run, STREAMS_KEPT_MAX, Settings, Slice, Stream};
-use crate::histogram::Histogram;
+use crate::histogram::{Histogram, Quantiles};
 
 /// How long a viewer whom the server refused waits before he comes again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -173,7 +173,7 @@ impl Moment {
         Slice {
             end_ns: self.at_ns - begin_ns,
             packets: self.packets.saturating_sub(before.packets),
-            lateness: self.lateness.since(&before.lateness),
+            lateness: Quantiles::from(&self.lateness.since(&before.lateness)),
             server: usage.map(|(now, before)| Usage {
                 memory_bytes: now.memory_bytes,
                 ..now.since(before)

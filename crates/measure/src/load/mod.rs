@@ -26,7 +26,7 @@ use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 
 use crate::experiment::{Environment, Record};
-use crate::histogram::Histogram;
+use crate::histogram::{Histogram, Quantiles};
 pub use account::Account;
 pub use follow::Arrived;
 pub use plan::{Arrival, Behaviour};
@@ -161,8 +161,8 @@ pub struct Slice {
     pub end_ns: u64,
     /// RTP packets that arrived in it.
     pub packets: u64,
-    /// Packets by lateness.
-    pub lateness: Histogram,
+    /// How late they were; all by lateness are in [`Run::lateness`], once.
+    pub lateness: Quantiles,
     /// What the server used in it, and its memory at its end.
     pub server: Option<Usage>,
     /// What that memory is.

@@ -115,7 +115,7 @@ pub(super) fn of_soak(record: &SoakRecord) -> Vec<Block> {
                 run,
                 ("lateness.svg", "How late 999 packets in 1000 were at most"),
                 ("packets", "ms"),
-                |slice| slice.lateness.quantile_ns(0.999).map(ns_to_ms),
+                |slice| slice.lateness.p999_ns.map(ns_to_ms),
             ),
             over_time(
                 run,
