@@ -338,6 +338,7 @@ fn is_program(path: &Path) -> bool {
     let text = path.to_string_lossy();
     text.contains("/src/")
         && !text.starts_with("crates/testkit")
+        && !text.contains("/tests/")
         && !text.ends_with("tests.rs")
         && !text.ends_with("testing.rs")
 }
