@@ -24,6 +24,8 @@ pub(crate) struct Rates {
     pub(crate) late_p999_ms: Option<f64>,
     /// Bursts handed over in a crossing, on average.
     pub(crate) batch_bursts: Option<f64>,
+    /// Of all bursts, those that left with the one before, because the engine was behind, as a part.
+    pub(crate) joined: Option<f64>,
     pub(crate) crossings_a_second: f64,
     pub(crate) packets_a_crossing: Option<f64>,
     /// Processor time of the engines, as processors.
@@ -96,6 +98,10 @@ impl Rates {
             late_p50_ms: late_ms(&lateness, 0.5),
             late_p999_ms: late_ms(&lateness, 0.999),
             batch_bursts: mean(&batches),
+            joined: part(
+                rate(before.bursts_joined, after.bursts_joined) * seconds,
+                float(lateness.count()),
+            ),
             crossings_a_second: crossings,
             packets_a_crossing: part(packets, crossings),
             engines_cpu,
@@ -167,6 +173,7 @@ struct All {
     packets_refused: u64,
     crossings: u64,
     underruns: u64,
+    bursts_joined: u64,
     lags: u64,
     cpu_ns: u64,
     lateness: Histogram,
@@ -182,6 +189,7 @@ impl All {
             packets_refused: all.packets_refused + engine.packets_refused,
             crossings: all.crossings + engine.crossings,
             underruns: all.underruns + engine.underruns,
+            bursts_joined: all.bursts_joined + engine.bursts_joined,
             lags: all.lags + engine.lags,
             cpu_ns: all.cpu_ns + engine.cpu_ns,
             lateness: all.lateness.and(&engine.lateness),

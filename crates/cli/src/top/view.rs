@@ -220,7 +220,11 @@ impl View {
             ),
             (
                 "batch",
-                format!("{} bursts", shown(rates.and_then(|r| r.batch_bursts), 1)),
+                format!(
+                    "{} bursts, {} % joined",
+                    shown(rates.and_then(|r| r.batch_bursts), 1),
+                    shown(rates.and_then(|r| r.joined).map(|part| part * 100.0), 0)
+                ),
             ),
             (
                 "crossing",
@@ -461,7 +465,7 @@ mod tests {
             in_flight: 0,
             flights_full: 0,
             underruns: 0,
-            bursts_joined: 0,
+            bursts_joined: 12 * second,
             lags: 0,
             moved: 0,
             shed: 7,
@@ -561,6 +565,7 @@ mod tests {
             ("late_p50_ms", -1.5),
             ("late_p999_ms", 30.0),
             ("batch_bursts", 4.0),
+            ("joined", 0.12),
             ("packets_a_crossing", 5000.0),
             ("engines_cpu", 0.25),
             ("process_cpu", 0.5),
@@ -598,7 +603,7 @@ mod tests {
                 "1000000/s",
                 "10000.0 Mbit/s",
                 "p50 -1.5, p99.9 30.0 ms",
-                "4.0 bursts",
+                "4.0 bursts, 12 % joined",
                 "5000.0 packets, 200/s",
                 "0/s lags",
                 "6 in all, 2.0/s; 7 shed",
