@@ -108,8 +108,8 @@ fn ring_cost(term: Term, at: &impl Fn(Probe) -> f64) -> f64 {
         // Two that do nothing are handed over for each that would send.
         Term::Account => each(Probe::Account) - of(Term::Entry),
         Term::Sleep => at(Probe::PolledRead) - of(Term::Crossing) - of(Term::PolledEntry),
-        // Its batch has the crossing in it.
-        Term::PolledEntry => at(Probe::AccountPolled) / number(ENTRIES),
+        // Who waits sleeps once, for a batch as for one.
+        Term::PolledEntry => slope(Probe::AccountPolled, Probe::PolledRead),
         Term::ColdTrain => (at(Probe::RingApart) - at(Probe::RingShort)) / number(ENTRIES),
         Term::Session => (at(Probe::RingSockets) - at(Probe::RingApart)) / number(ENTRIES),
         Term::RingCrossing => at(Probe::Nops1) - of(Term::Crossing) - of(Term::Entry),

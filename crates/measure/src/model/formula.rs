@@ -39,9 +39,6 @@ const SEND_BYTES_MAX: f64 = 65_507.0;
 const TRAIN_PACKETS_MAX: f64 = 64.0;
 const FRAGMENTS_MAX: f64 = 17.0;
 const BATCH_ENTRIES: f64 = 256.0;
-/// How often who hands a batch to a thread of the kernel sleeps until all is sent: it waits for as many answers as
-/// there are entries left, each has two, and so half of them are left when it wakes.
-const SLEEPS: f64 = 8.0;
 const PAGE_BYTES: f64 = 4096.0;
 /// What Cue hands over at once.
 const STEP_BYTES: f64 = 262_144.0;
@@ -222,12 +219,12 @@ fn rings(name: &str, load: &Load) -> Option<Formula> {
         .with(load.pages(), PinnedPage)
         .with(1.0, ReferredSegment);
     Some(match name {
-        // What the kernel's thread does meanwhile is not the sender's.
+        // What the kernel's thread does meanwhile is not the sender's, who sleeps once, until all is done.
         "uring_sqpoll" => Formula::default()
             .with(1.0, Planned)
             .with(1.0 / images, PolledEntry)
-            .with(SLEEPS / BATCH_ENTRIES / images, Crossing)
-            .with(SLEEPS / BATCH_ENTRIES / images, Sleep),
+            .with(1.0 / BATCH_ENTRIES / images, Crossing)
+            .with(1.0 / BATCH_ENTRIES / images, Sleep),
         "ksendfile" | "krtpsendfile" => linked(images)
             .with(1.0, Planned)
             .with(1.0 / images, Train)

@@ -243,7 +243,7 @@ fn terms_are_what_is_left_of_the_probes() {
                 let train = train(48.0) - 32.0 * t(Term::HotByte);
                 train + t(Term::Notification) + 11.0 * t(Term::PinnedHugePage)
             }
-            Probe::AccountPolled => 256.0 * t(Term::PolledEntry),
+            Probe::AccountPolled => crossing + 256.0 * t(Term::PolledEntry) + t(Term::Sleep),
             Probe::PolledRead => crossing + t(Term::PolledEntry) + t(Term::Sleep),
             Probe::Account => ring(t(Term::Entry) + t(Term::Account), 256.0),
             Probe::Populate => t(Term::PinFault),

@@ -35,8 +35,8 @@ const STREAM_TURNS: u64 = 8;
 /// What a ring has registered: one huge page; and one that has more than a cache.
 const AREA_BYTES: usize = 2 << 20;
 const APART_BYTES: usize = 64 << 20;
-/// What a thread of the kernel reads while who waits for it sleeps: some twenty microseconds, as long as the sleeps
-/// of a path that waits for such a thread are in the mean (256 trains in eight).
+/// What a thread of the kernel reads while who waits for it sleeps: some hundred microseconds, about as long as it
+/// takes to send a batch of 256 trains.
 const READ_BYTES: usize = 1 << 20;
 /// How far apart trains lie that are as long as they may be.
 const TRAIN_BYTES: usize = 64 << 10;

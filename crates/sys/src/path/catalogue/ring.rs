@@ -1,12 +1,20 @@
 //! A ring for the sends of one socket: batches of entries, each linked to the next, so that what comes behind a
 //! failed one does not leave before it.
+//!
+//! A send without a copy has two answers, the result and later the notification that its memory is free, and the
+//! kernel wakes who waits by their number, whichever they are. Where it is our own sleep that carries entries
+//! out, results come first, and who waits for as many is woken once. A thread of the kernel mixes the two: who waits
+//! for the results is woken when half of them are there, for half of the rest when half of those are, and so on. So
+//! there all answers that the batch can have are waited for together.
 
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
 
 use io_uring::squeue::Flags;
-use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
+use io_uring::types::{SubmitArgs, Timespec};
+use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 
 use super::super::ring::{USAGE_COPIED, build_ring, kernel_at_least};
 use super::super::{BATCH_TRAINS_MAX, PathError};
@@ -16,9 +24,15 @@ use super::{Job, OpenError};
 /// How long the kernel's thread looks for entries before it sleeps.
 const SQPOLL_IDLE_MS: u32 = 100;
 
+/// How long one wait lasts at the most. A send that the kernel refused before it looked at it (it has no memory
+/// for the notification) has one answer, and who waits for two looks then, and waits for what is certain.
+const WAIT: Duration = Duration::from_secs(1);
+
 pub(super) struct Ring {
     ring: IoUring,
     is_polled: bool,
+    /// Answers that a send has at the most.
+    answers_max: usize,
     /// Entries handed to the kernel that are not answered.
     unanswered: usize,
     /// Answered sends whose memory the kernel still refers to.
@@ -50,7 +64,7 @@ impl Ring {
         let ring = if is_polled {
             let mut builder = IoUring::builder();
             builder.setup_sqpoll(SQPOLL_IDLE_MS).setup_submit_all();
-            builder.build(entries)
+            builder.setup_cqsize(entries * 4).build(entries)
         } else {
             build_ring(entries, entries * 4)
         };
@@ -64,6 +78,10 @@ impl Ring {
         Ok(Self {
             ring,
             is_polled,
+            answers_max: match opcode {
+                opcode::SendZc::CODE | opcode::SendMsgZc::CODE => 2,
+                _ => 1,
+            },
             unanswered: 0,
             unreleased: 0,
             cancelled: Vec::with_capacity(BATCH_TRAINS_MAX),
@@ -113,11 +131,12 @@ impl Ring {
         // Those of sends that copy are never heard of again.
         let kept = self.cancelled.len().min(BATCH_TRAINS_MAX);
         self.cancelled.drain(..self.cancelled.len() - kept);
-        let mut to_submit = self.batch.len();
-        self.unanswered = to_submit;
+        self.unanswered = self.batch.len();
+        let mut want = self.first_wait();
         while self.unanswered > 0 {
-            to_submit = self.enter(job.calls, to_submit, self.unanswered)?;
+            self.enter(job.calls, want)?;
             self.take(job.calls);
+            want = self.unanswered;
         }
         let mut failed = 0;
         self.mark_first += self.batch.len() as u64;
@@ -144,7 +163,7 @@ impl Ring {
     /// Waits until the kernel refers to nothing any more, and returns `sent`, or why that can not be known.
     pub(super) fn finish(&mut self, calls: &mut Calls, sent: io::Result<()>) -> io::Result<()> {
         while self.unreleased > 0 {
-            self.enter(calls, 0, self.unreleased)?;
+            self.enter(calls, self.unreleased)?;
             self.take(calls);
         }
         sent
@@ -160,31 +179,31 @@ impl Ring {
         self.entries.clear();
     }
 
-    /// One crossing, if one is needed; how many entries are still to be submitted.
-    fn enter(&mut self, calls: &mut Calls, to_submit: usize, want: usize) -> io::Result<usize> {
-        let mut flags = EnterFlags::GETEVENTS;
-        if self.is_polled {
-            let mut submission = self.ring.submission();
-            submission.sync();
-            if submission.need_wakeup() {
-                flags |= EnterFlags::SQ_WAKEUP;
-            }
+    /// How many answers to wait for once the batch is handed over.
+    fn first_wait(&self) -> usize {
+        if !self.is_polled {
+            return self.unanswered;
         }
-        let count = |n: usize| u32::try_from(n).expect("what is in flight is bounded");
-        let (submit, want) = (count(to_submit), count(want));
+        let of = |handed: &Handed| match handed.planted {
+            0 => self.answers_max,
+            _ => 1,
+        };
+        self.batch.iter().map(of).sum::<usize>() + self.unreleased
+    }
+
+    /// One crossing: hands over what is queued, and waits until so many answers are there, or for a while.
+    fn enter(&mut self, calls: &mut Calls, want: usize) -> io::Result<()> {
+        let wait = Timespec::from(WAIT);
+        let args = SubmitArgs::new().timespec(&wait);
         let submitter = self.ring.submitter();
-        let entered = calls.make(None, || {
-            // SAFETY: the entries are valid, by `push`'s condition; no argument is passed.
-            let entered = unsafe { submitter.enter::<()>(submit, want, flags.bits(), None) };
-            match entered {
-                Ok(count) => count.cast_signed(),
-                Err(_) => -1,
-            }
+        let entered = calls.make(None, || match submitter.submit_with_args(want, &args) {
+            Ok(count) => count.cast_signed(),
+            Err(_) => -1,
         });
         match entered {
-            Ok(submitted) => Ok(to_submit.saturating_sub(submitted)),
+            Ok(_) => Ok(()),
             Err(error) => match error.raw_os_error() {
-                Some(libc::EBUSY | libc::EAGAIN) => Ok(to_submit),
+                Some(libc::EBUSY | libc::EAGAIN | libc::ETIME) => Ok(()),
                 _ => Err(error),
             },
         }

@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::path::{BATCH_TRAINS_MAX, TRAIN_PACKETS_MAX};
 use kernel::plant;
 
 const HEADER_BYTES: usize = 12;
@@ -241,8 +242,7 @@ fn crossings_are_as_many_as_the_catalogue_says() {
             Name::GsoZerocopy => trains + 3..=2 * trains,
             Name::Uring => n / 256 + 3..=n / 256 + 6,
             Name::UringZc | Name::UringRegistered => n / 256 + 1..=n / 256 + 6,
-            // The kernel's thread answers as it goes along.
-            Name::UringSqpoll => 1..=2 * trains + 2,
+            Name::UringSqpoll => 2..=3,
             Name::SendfileTcp => unreachable!("it is not over UDP"),
         };
         // The socket is asked what it is, before.
@@ -266,6 +266,26 @@ fn crossings_are_as_many_as_the_catalogue_says() {
         receiving.join().expect("received");
         assert_eq!(mover.counters().crossings, crossings + 1, "{name}");
     }
+}
+
+/// Each send has two answers, and who asks for one each is woken when half of them are there, then when half of the
+/// rest are, and so on.
+#[test]
+fn who_waits_for_a_thread_of_the_kernel_waits_once_a_batch() {
+    let batches = 4;
+    let packets = batches * BATCH_TRAINS_MAX * TRAIN_PACKETS_MAX;
+    let source = source(packets * 16, 16, false);
+    let mut mover = open(Name::UringSqpoll, &source);
+    mover.prepare(0..packets).expect("read");
+    let (sender, _receiver) = udp_pair();
+    let before = mover.counters();
+    mover.send(&sender, 0..packets).expect("sent");
+    let did = mover.counters().since(&before);
+    assert_eq!(did.sends, (batches * BATCH_TRAINS_MAX) as u64, "{did:?}");
+    // Four ask and set; the rest hands over and waits. Of two in a batch one was for nothing.
+    let waits = did.crossings - 4;
+    let batches = batches as u64;
+    assert!((batches..=batches + 1).contains(&waits), "{waits}: {did:?}");
 }
 
 /// Each sort of trouble at every so many calls. Nothing may be lost, repeated or out of order.
