@@ -602,3 +602,95 @@ fn pairs(first: u16) -> u16 {
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::thread;
+
+    use tokio::runtime::Builder;
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    const VIEWERS: u32 = 8;
+
+    /// Answers a viewer until he closes: all that he asks for is granted, but nothing is sent.
+    fn serve(stream: TcpStream, film: Duration) {
+        let description = format!(
+            "v=0\r\na=range:npt=0-{}\r\nm=video 0 RTP/AVP 33\r\na=control:track\r\n",
+            film.as_secs_f64()
+        );
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        while let Some(Ok(request)) = lines.next() {
+            let heads = lines.by_ref().map_while(Result::ok);
+            let heads: Vec<_> = heads.take_while(|line| !line.is_empty()).collect();
+            let number = heads.iter().find(|line| line.starts_with("CSeq: "));
+            let body = if request.starts_with("DESCRIBE ") {
+                &description
+            } else {
+                ""
+            };
+            let answer = format!(
+                "RTSP/1.0 200 OK\r\n{}\r\nSession: 1\r\nContent-Length: {}\r\n\r\n{body}",
+                number.unwrap(),
+                body.len()
+            );
+            (&stream).write_all(answer.as_bytes()).unwrap();
+        }
+    }
+
+    /// How many are told to have watched to the end whose film ended in the moment before, so that their timers ring and they
+    /// leave before anybody looks at them. `None` if not all were there in time.
+    fn watching_of_those_whose_film_has_ended(time: Duration) -> Option<u32> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("rtsp://{}/film", listener.local_addr().unwrap());
+        thread::spawn(move || {
+            for stream in listener.incoming().take(VIEWERS as usize) {
+                thread::spawn(move || serve(stream.unwrap(), time / 2));
+            }
+        });
+        let settings = Settings {
+            ramp_ns: 0,
+            time_ns: nanos(time),
+            ..Settings::new(vec![url], VIEWERS)
+        };
+        let watched = async {
+            let shared = Shared::new(&settings, 0).await.unwrap();
+            let from = shared.moment(Look::Packets).unwrap();
+            let all = (0..u64::from(VIEWERS))
+                .map(|place| spawn_local(viewer(Rc::clone(&shared), place, 0, Random::new(place))));
+            let all: Vec<_> = all.collect();
+            loop {
+                if shared.begin.elapsed() > time / 4 {
+                    return None;
+                }
+                if shared.watching.get() == VIEWERS {
+                    break;
+                }
+                sleep(Duration::from_millis(1)).await;
+            }
+            // Nobody wakes until the load is over.
+            thread::sleep(shared.end - Instant::now());
+            for viewer in all {
+                viewer.await.unwrap();
+            }
+            assert_eq!(shared.watching.get(), 0);
+            let to = shared.moment(Look::Packets).unwrap();
+            Some(shared.run(&from, &to).watching)
+        };
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        LocalSet::new().block_on(&runtime, watched)
+    }
+
+    #[test]
+    fn who_leaves_a_moment_before_he_is_looked_at_has_stayed() {
+        // Longer where the machine has so much to do that not all come in time.
+        let times = [1, 4, 16].map(Duration::from_secs);
+        let watching = times
+            .into_iter()
+            .find_map(watching_of_those_whose_film_has_ended);
+        assert_eq!(watching, Some(VIEWERS));
+    }
+}
