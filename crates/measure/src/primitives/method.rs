@@ -86,6 +86,13 @@ impl Method {
         Ok(method)
     }
 
+    /// As on a processor that has no better counter.
+    #[cfg(test)]
+    pub(super) fn reading(mut self, counter: Counter) -> Self {
+        self.counter = counter;
+        self
+    }
+
     /// Nanoseconds of each of many `act`s, by block: `act` is told how many to do. A block is as long as the
     /// clock's own cost vanishes in it, and there are several; together they take about `time`.
     pub(super) fn per_act(&self, time: Duration, mut act: impl FnMut(u64)) -> Vec<f64> {

@@ -270,7 +270,28 @@ fn stated_caches() -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Settings;
     use super::*;
+
+    #[test]
+    fn a_processor_without_an_even_counter_is_warned_of() {
+        let warned = |counter, system_clock| {
+            let settings = Settings {
+                system_clock,
+                ..Settings::quick()
+            };
+            let method = Method::without_basics(&settings, Some(1.0)).unwrap();
+            let notes = Watch::begin().notes(&method.reading(counter), &Found::default());
+            let mut warnings = notes.iter().filter(|note| note.is_warning);
+            warnings.any(|note| note.text.contains("no counter that ticks evenly"))
+        };
+        assert!(warned(Counter::MonotonicRaw, false));
+        assert!(
+            !warned(Counter::MonotonicRaw, true),
+            "it was asked to read it"
+        );
+        assert!(!warned(Counter::Tsc, false));
+    }
 
     #[test]
     fn caches_that_the_machine_states_rise() {
