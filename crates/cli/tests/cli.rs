@@ -277,6 +277,24 @@ fn doctor_names_what_is_missing_and_what_is_left() {
     }
 }
 
+/// As for root of a user namespace who is in a network namespace of somebody else's, wherever there may be none of these.
+#[test]
+fn who_may_not_come_back_to_his_namespace_is_told_what_helps() {
+    onrush_testkit::require_root!();
+    onrush_testkit::require_programs!("strace");
+    for experiment in [&["predict"][..], &["bench", "serve", "--quick"]] {
+        let mut command = Command::new("strace");
+        command.args(["--follow-forks", "--output=/dev/null", "--trace=setns"]);
+        command.args(["--inject=setns:error=EPERM", ONRUSH]);
+        let output = command.args(experiment).output().unwrap();
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{experiment:?}: {error}");
+        for said in ["another user namespace", "(unshare -Urn)", "try: sudo"] {
+            assert!(error.contains(said), "{experiment:?}: {error}");
+        }
+    }
+}
+
 #[test]
 fn limits_are_listed_to_people_and_to_programs() {
     let page = text(&onrush(&["doctor", "--limits"]).stdout);
