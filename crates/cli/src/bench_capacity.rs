@@ -253,6 +253,7 @@ fn print(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     print_arrivals(record, out)?;
     print_disk(record, out)?;
+    print_joined(record, out)?;
     print_events(record, out)?;
     for row in record.rows() {
         if let Some(missed) = row.missed {
@@ -309,6 +310,21 @@ fn print_disk(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()
                 read / 1e6,
                 sent / 1e6,
                 record.build_cores(run) * 100.0,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Where longer bursts were what held so many.
+fn print_joined(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
+    for run in &record.runs {
+        let percent = run.joined.unwrap_or(0.0) * 100.0;
+        if percent >= 0.1 {
+            writeln!(
+                out,
+                "{} watched: {percent:.1} % of the bursts left early, joined to the one before, because the server was behind",
+                run.load.watching,
             )?;
         }
     }

@@ -72,6 +72,13 @@ pub(crate) fn run(arguments: &Soak, out: &mut dyn Write) -> anyhow::Result<ExitC
             run.packets_sent.unwrap_or(0),
             run.load.packets_sunk.unwrap_or(0),
         )?;
+        if let Some(joined) = run.joined.filter(|&joined| joined >= 0.001) {
+            writeln!(
+                out,
+                "{:.1} % of the bursts left early, joined to the one before, because the server was behind",
+                joined * 100.0
+            )?;
+        }
         if let Some(trends) = run.trends() {
             writeln!(
                 out,

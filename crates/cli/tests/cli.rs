@@ -406,7 +406,10 @@ fn a_server_says_how_to_play_and_ends_when_asked() {
         let status = server.wait(LONG).unwrap();
         let log = server.log();
         assert_eq!(status.code(), Some(0), "{log}");
-        assert!(log.contains("sessions served: 0; 0 packets"), "{log}");
+        assert!(
+            log.contains("sessions served: 0; 0 packets in 0 bursts, 0 of them joined"),
+            "{log}"
+        );
     }
 }
 

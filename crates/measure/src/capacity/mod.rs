@@ -10,6 +10,7 @@ pub mod host;
 pub mod report;
 pub mod soak;
 mod trial;
+mod words;
 
 use std::cell::RefCell;
 use std::fs;
@@ -32,9 +33,11 @@ pub use crate::load::account::{self, Account};
 use crate::load::report::Report as LoadReport;
 use crate::load::{self, LoadError, Receive};
 use crate::setup::{CoresError, SystemError, on_core, system, two_cores};
+use crate::stats::ratio;
 use account::Moment;
 pub use files::FileSet;
 use files::Films;
+use words::LastWords;
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "capacity";
@@ -148,6 +151,9 @@ pub struct Run {
     /// threads are its own affair.
     #[serde(default)]
     pub set_up_ns: Option<u64>,
+    /// Of our server's bursts, the part that left with the one before, because its engine was behind.
+    #[serde(default)]
+    pub joined: Option<f64>,
     /// Warnings in the server's log.
     #[serde(default)]
     pub trouble: Vec<String>,
@@ -383,6 +389,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         drop(server.interrupt(STOP_TIME_MAX));
         let mut seen = seen?;
         let said = server.log();
+        let words = LastWords::of(&said);
         let trouble = said.lines().filter(|line| line.contains("WARN"));
         let trouble: Vec<_> = trouble.map(str::to_owned).collect();
         let missed = LoadReport::of(&load, &seen).missed;
@@ -405,6 +412,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
             account,
             set_up_ns: account_coming.set_up_ns(self.settings.arrivals_per_second),
             account_coming,
+            joined: words.map(|words| ratio(words.joined, words.bursts)),
             trouble,
             missed,
             is_repeated: false,

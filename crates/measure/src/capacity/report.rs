@@ -306,6 +306,7 @@ mod tests {
             },
             account_coming: Account::default(),
             set_up_ns: None,
+            joined: None,
             trouble: Vec::new(),
             missed: missed.iter().map(ToString::to_string).collect(),
             is_repeated: false,

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files::{FileSet, Films};
 use super::host::Host;
+use super::words::LastWords;
 use super::{Candidate, CapacityError, LOOK_EVERY, STOP_TIME_MAX, Search};
 use crate::experiment::{Environment, Record};
 use crate::load::report::Report as LoadReport;
@@ -81,6 +82,9 @@ pub struct Run {
     pub load: load::Run,
     /// Packets that the server says it has sent.
     pub packets_sent: Option<u64>,
+    /// Of its bursts, the part that left with the one before because it was behind.
+    #[serde(default)]
+    pub joined: Option<f64>,
     /// Films that were removed while they were watched.
     #[serde(default)]
     pub films_removed: u32,
@@ -174,8 +178,10 @@ fn soak<P: FnMut(super::Progress)>(
     seen.streams.clear();
     // By the hundred thousand.
     seen.start_up_ns.clear();
+    let words = LastWords::of(&server.log());
     Ok(Run {
-        packets_sent: packets_sent(&server.log()),
+        packets_sent: words.map(|words| words.packets),
+        joined: words.map(|words| ratio(words.joined, words.bursts)),
         films_removed,
         films_replaced,
         load: seen,
@@ -214,15 +220,6 @@ fn replace_films(films: &Films, is_over: &AtomicBool) -> (u32, u32) {
         }
     }
     (removed, added)
-}
-
-/// The number in the server's last words: `sessions served: 7; 1234 packets in ...`.
-fn packets_sent(log: &str) -> Option<u64> {
-    let line = log
-        .lines()
-        .rfind(|line| line.contains("sessions served: "))?;
-    let (before, _) = line.split_once(" packets in ")?;
-    before.rsplit(' ').next()?.parse().ok()
 }
 
 impl Run {
@@ -413,14 +410,6 @@ mod tests {
     use super::*;
     use crate::histogram::{FIRST_NS, Histogram, Quantiles, SLOTS, STEP_NS};
     use crate::load::Memory;
-
-    #[test]
-    fn the_last_words_tell_how_much_was_sent() {
-        let log = "x\n2026 INFO onrush_server::rtsp: sessions served: 7; 1234 packets in 9 trains, 9 of them\ny\n";
-        assert_eq!(packets_sent(log), Some(1234));
-        assert_eq!(packets_sent("sessions served: 7; none"), None);
-        assert_eq!(packets_sent(""), None);
-    }
 
     /// Slices of ten seconds, a hundred visits in each.
     fn slices(memory_bytes: impl Fn(u64) -> u64, late_ns: impl Fn(u64) -> i64) -> Vec<Slice> {

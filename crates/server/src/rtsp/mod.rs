@@ -381,8 +381,11 @@ impl Control {
             return info!("players served: {sessions}");
         }
         info!(
-            "sessions served: {sessions}; {} packets in {} trains, {} of them without a copy, {} crossings, path {}",
+            "sessions served: {sessions}; {} packets in {} bursts, {} of them joined, in {} trains, {} of them without a \
+             copy, {} crossings, path {}",
             self.sum(|engine| &engine.packets),
+            self.sum(|engine| &engine.bursts),
+            self.sum(|engine| &engine.bursts_joined),
             self.sum(|engine| &engine.trains),
             self.sum(|engine| &engine.trains_zero_copy),
             self.sum(|engine| &engine.crossings),
