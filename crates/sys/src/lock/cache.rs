@@ -47,7 +47,6 @@
 //! # }
 //! ```
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -58,6 +57,7 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
+use super::entries::Entries;
 use super::error::{LockError, diagnose};
 use super::maps::{self, Backing};
 use super::table::{BUFFER_BYTES_MAX, SLOTS_MAX, Table};
@@ -99,16 +99,7 @@ pub struct Cache {
     position: Position,
     /// Discards that were announced not long ago.
     discards: Vec<(Range<usize>, Instant)>,
-    entries: Vec<Entry>,
-    vacant: Vec<u32>,
-    /// Kept registrations by first address. No two overlap.
-    index: BTreeMap<usize, u32>,
-    /// Where ranges were found last, by a hash of their first page. Only a hint: the entry decides.
-    hints: Box<[u32]>,
-    /// Kept registrations that nobody uses, in the order of their last use.
-    oldest: u32,
-    newest: u32,
-    kept_bytes: usize,
+    entries: Entries,
     counters: CacheCounters,
 }
 
@@ -314,13 +305,7 @@ impl Cache {
             watch,
             position: watch.map_or_else(Position::default, Watch::position),
             discards: Vec::new(),
-            entries: Vec::new(),
-            vacant: Vec::new(),
-            index: BTreeMap::new(),
-            hints: vec![NONE; (entries_max * 2).next_power_of_two()].into(),
-            oldest: NONE,
-            newest: NONE,
-            kept_bytes: 0,
+            entries: Entries::new(entries_max),
             counters: CacheCounters::default(),
         })
     }
@@ -342,18 +327,13 @@ impl Cache {
         {
             self.take_in(watch);
         }
-        let Some(entry) = self.find(&bytes) else {
+        let Some(entry) = self.entries.find(&bytes) else {
             return self.register(bytes);
         };
         self.counters.hits += 1;
-        if self.entries[entry as usize].loans == 0 {
-            self.unlink(entry);
-        }
-        let found = &mut self.entries[entry as usize];
-        found.loans += 1;
         Ok(Loan {
             entry,
-            slot: found.slot,
+            slot: self.entries.lend(entry),
             uncached: None,
         })
     }
@@ -363,18 +343,8 @@ impl Cache {
         if !self.is_ours() {
             return;
         }
-        let entry = &mut self.entries[loan.entry as usize];
-        assert!(
-            entry.loans > 0 && entry.slot == loan.slot,
-            "the loan is this cache's"
-        );
-        entry.loans -= 1;
-        if entry.loans == 0 {
-            if entry.kept {
-                self.link(loan.entry);
-            } else {
-                self.free(loan.entry);
-            }
+        if let Some(slot) = self.entries.take_back(loan.entry, loan.slot) {
+            self.table.unpin(slot);
         }
     }
 
@@ -398,45 +368,17 @@ impl Cache {
     /// Registrations that are kept, in use or not.
     #[must_use]
     pub fn kept(&self) -> usize {
-        self.index.len()
+        self.entries.kept()
     }
 
     /// Bytes that they pin.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
-        self.kept_bytes
+        self.entries.kept_bytes()
     }
 
     fn is_ours(&self) -> bool {
         ptr::eq(self.process.load(Ordering::Relaxed), self.owner)
-    }
-
-    /// The kept registration that covers `bytes`.
-    fn find(&mut self, bytes: &Range<usize>) -> Option<u32> {
-        let hint = self.hint(bytes.start);
-        let covers = |e: &Entry| e.kept && e.bytes.start <= bytes.start && bytes.end <= e.bytes.end;
-        if bytes.start >= bytes.end {
-            return None;
-        }
-        if self
-            .entries
-            .get(self.hints[hint] as usize)
-            .is_some_and(covers)
-        {
-            return Some(self.hints[hint]);
-        }
-        let (_, &entry) = self.index.range(..=bytes.start).next_back()?;
-        if !covers(&self.entries[entry as usize]) {
-            return None;
-        }
-        self.hints[hint] = entry;
-        Some(entry)
-    }
-
-    fn hint(&self, address: usize) -> usize {
-        // Fibonacci hashing; the table's length is a power of two.
-        let hash = (address >> 12).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (hash >> 32) & (self.hints.len() - 1)
     }
 
     fn register(&mut self, bytes: Range<usize>) -> Result<Loan, CacheError> {
@@ -448,7 +390,11 @@ impl Cache {
         self.counters.misses += 1;
         match self.secure(&pages) {
             Ok((wide, watch)) => match self.pin(&wide) {
-                Ok(slot) => Ok(self.keep(wide, slot, watch)),
+                Ok(slot) => Ok(Loan {
+                    entry: self.entries.keep(wide, slot, watch),
+                    slot,
+                    uncached: None,
+                }),
                 Err(error) => {
                     if let Some(watch) = watch {
                         watch.unwatch(&wide);
@@ -459,7 +405,11 @@ impl Cache {
             Err(why) => {
                 let slot = self.pin(&pages)?;
                 self.counters.uncached += 1;
-                Ok(self.lend(pages, slot, Some(why)))
+                Ok(Loan {
+                    entry: self.entries.add(pages, slot),
+                    slot,
+                    uncached: Some(why),
+                })
             }
         }
     }
@@ -470,10 +420,10 @@ impl Cache {
         &mut self,
         pages: &Range<usize>,
     ) -> Result<(Range<usize>, Option<&'static Watch>), Uncached> {
-        let met = self.meeting(pages);
+        let met = self.entries.meeting(pages);
         let mut wide = pages.clone();
         for &entry in &met {
-            let bytes = &self.entries[entry as usize].bytes;
+            let bytes = self.entries.bytes(entry);
             wide = wide.start.min(bytes.start)..wide.end.max(bytes.end);
         }
         if wide.len() > self.budget.bytes_max.min(BUFFER_BYTES_MAX) {
@@ -528,7 +478,7 @@ impl Cache {
             bytes_max,
             ..
         } = self.budget;
-        while self.index.len() >= entries_max || self.kept_bytes + bytes > bytes_max {
+        while self.entries.kept() >= entries_max || self.entries.kept_bytes() + bytes > bytes_max {
             if !self.evict() {
                 return Err(Uncached::Budget);
             }
@@ -554,42 +504,6 @@ impl Cache {
         }
     }
 
-    fn keep(&mut self, bytes: Range<usize>, slot: u16, watch: Option<&'static Watch>) -> Loan {
-        self.kept_bytes += bytes.len();
-        let start = bytes.start;
-        let loan = self.lend(bytes, slot, None);
-        let entry = &mut self.entries[loan.entry as usize];
-        (entry.kept, entry.watch) = (true, watch);
-        self.index.insert(start, loan.entry);
-        let hint = self.hint(start);
-        self.hints[hint] = loan.entry;
-        loan
-    }
-
-    fn lend(&mut self, bytes: Range<usize>, slot: u16, uncached: Option<Uncached>) -> Loan {
-        let fresh = Entry {
-            bytes,
-            slot,
-            kept: false,
-            watch: None,
-            loans: 1,
-            older: NONE,
-            newer: NONE,
-        };
-        let entry = if let Some(entry) = self.vacant.pop() {
-            self.entries[entry as usize] = fresh;
-            entry
-        } else {
-            self.entries.push(fresh);
-            u32::try_from(self.entries.len() - 1).expect("a table has fewer slots")
-        };
-        Loan {
-            entry,
-            slot,
-            uncached,
-        }
-    }
-
     /// Takes in what the watcher has heard.
     #[cold]
     fn take_in(&mut self, watch: &'static Watch) {
@@ -607,8 +521,8 @@ impl Cache {
             is_ahead,
         } in changes
         {
-            let mut met = self.meeting(&(start..end));
-            met.retain(|&entry| self.entries[entry as usize].watch.is_some());
+            let mut met = self.entries.meeting(&(start..end));
+            met.retain(|&entry| self.entries.is_watched(entry));
             for entry in met {
                 self.counters.invalidations += 1;
                 self.forget(entry);
@@ -631,69 +545,19 @@ impl Cache {
         self.discards.iter().any(meets)
     }
 
-    /// The kept registrations that meet `bytes`.
-    fn meeting(&self, bytes: &Range<usize>) -> Vec<u32> {
-        let first = self.index.range(..=bytes.start).next_back();
-        let first = first.filter(|&(_, &e)| self.entries[e as usize].bytes.end > bytes.start);
-        let start = first.map_or(bytes.start, |(&start, _)| start);
-        self.index
-            .range(start..bytes.end.max(start))
-            .map(|(_, &e)| e)
-            .collect()
-    }
-
     /// Gives up the least recently used registration; false if all that is kept is in use.
     fn evict(&mut self) -> bool {
-        let entry = self.oldest;
-        if entry == NONE {
+        let Some(entry) = self.entries.oldest() else {
             return false;
-        }
+        };
         self.counters.evictions += 1;
         self.forget(entry);
         true
     }
 
-    /// Keeps `entry` no longer: nobody finds it any more, and it goes when its last loan does.
     fn forget(&mut self, entry: u32) {
-        let found = &mut self.entries[entry as usize];
-        found.kept = false;
-        let (bytes, watch, idle) = (found.bytes.clone(), found.watch, found.loans == 0);
-        self.kept_bytes -= bytes.len();
-        self.index.remove(&bytes.start);
-        if let Some(watch) = watch {
-            watch.unwatch(&bytes);
-        }
-        if idle {
-            self.unlink(entry);
-            self.free(entry);
-        }
-    }
-
-    fn free(&mut self, entry: u32) {
-        self.table.unpin(self.entries[entry as usize].slot);
-        self.vacant.push(entry);
-    }
-
-    /// Makes `entry` the most recently used of those that nobody uses.
-    fn link(&mut self, entry: u32) {
-        let before = std::mem::replace(&mut self.newest, entry);
-        let linked = &mut self.entries[entry as usize];
-        (linked.older, linked.newer) = (before, NONE);
-        match before {
-            NONE => self.oldest = entry,
-            _ => self.entries[before as usize].newer = entry,
-        }
-    }
-
-    fn unlink(&mut self, entry: u32) {
-        let Entry { older, newer, .. } = self.entries[entry as usize];
-        match older {
-            NONE => self.oldest = newer,
-            _ => self.entries[older as usize].newer = newer,
-        }
-        match newer {
-            NONE => self.newest = older,
-            _ => self.entries[newer as usize].older = older,
+        if let Some(slot) = self.entries.forget(entry) {
+            self.table.unpin(slot);
         }
     }
 }
@@ -717,17 +581,8 @@ impl Drop for Cache {
         if !self.is_ours() {
             return;
         }
-        // Those on loan are released with the table, when the ring has no more use for it.
-        for entry in std::mem::take(&mut self.index).into_values() {
-            let Entry { watch, bytes, .. } = &self.entries[entry as usize];
-            if let Some(watch) = watch {
-                watch.unwatch(bytes);
-            }
-        }
-        for entry in &self.entries {
-            if entry.kept || entry.loans > 0 {
-                self.table.unpin(entry.slot);
-            }
+        for slot in self.entries.end() {
+            self.table.unpin(slot);
         }
     }
 }
@@ -743,22 +598,6 @@ impl fmt::Debug for Cache {
             .field("counters", &self.counters)
             .finish_non_exhaustive()
     }
-}
-
-/// No entry.
-const NONE: u32 = u32::MAX;
-
-#[derive(Clone, Debug)]
-struct Entry {
-    bytes: Range<usize>,
-    slot: u16,
-    /// Whether it can be found. One that can not goes with its last loan.
-    kept: bool,
-    /// `None` for what is sealed.
-    watch: Option<&'static Watch>,
-    loans: u32,
-    older: u32,
-    newer: u32,
 }
 
 fn whole_pages(bytes: &Range<usize>) -> Result<Range<usize>, LockError> {

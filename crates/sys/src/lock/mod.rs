@@ -44,6 +44,7 @@
 
 pub mod bare;
 mod cache;
+mod entries;
 mod error;
 mod frames;
 mod held;
