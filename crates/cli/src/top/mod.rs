@@ -3,6 +3,7 @@
 //! A thread fetches the status at each interval; what is shown is what lies between two of them ([`rates`]),
 //! on a terminal as a picture ([`view`]), elsewhere as a line each. A server that goes away is waited for.
 
+mod facts;
 mod fetch;
 mod rates;
 mod view;

@@ -11,9 +11,9 @@ use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph, RenderDirection, Row, Sparkline, Table};
 
+use super::facts::{Fact, facts, shown};
 use super::fetch::Fetched;
 use super::rates::Rates;
-use crate::units::Size;
 
 /// Looks that are remembered: more than the widest terminal has columns.
 const HISTORY_MAX: usize = 512;
@@ -32,9 +32,6 @@ pub(crate) struct View {
     trouble: Option<(Instant, String)>,
     is_paused: bool,
 }
-
-/// A name and what is known of it.
-type Fact = (&'static str, String);
 
 /// A curve: its name with its unit, digits behind the point, how a look becomes a number, how much is an alarm.
 type Curve = (&'static str, usize, fn(&Rates) -> Option<f64>, f64);
@@ -114,7 +111,7 @@ impl View {
     }
 
     pub(crate) fn draw(&self, frame: &mut Frame<'_>) {
-        let facts = self.facts();
+        let facts = facts(&self.status, self.rates.as_ref());
         let rows = u16::try_from(facts.len().div_ceil(2)).unwrap_or(u16::MAX);
         let engines = u16::try_from(self.status.engines.len() + 1).unwrap_or(u16::MAX);
         let [title, numbers, upper, lower, table, foot] = Layout::vertical([
@@ -147,7 +144,7 @@ impl View {
         let mut line = |line: std::fmt::Arguments<'_>| {
             text.write_fmt(line).expect("a string takes all");
         };
-        for (name, value) in self.facts() {
+        for (name, value) in facts(&self.status, self.rates.as_ref()) {
             line(format_args!("{name:<12} {value}\n"));
         }
         for cells in self.engine_rows() {
@@ -170,142 +167,6 @@ impl View {
             self.source,
             humantime::format_duration(Duration::from_secs(up_s))
         )
-    }
-
-    /// What is known, and what happened in the last interval.
-    fn facts(&self) -> Vec<Fact> {
-        let mut facts = self.of_streams().to_vec();
-        facts.extend(self.of_machine());
-        facts
-    }
-
-    fn of_streams(&self) -> [Fact; 8] {
-        let (status, rates) = (&self.status, self.rates.as_ref());
-        let of = |value: fn(&Rates) -> f64| rates.map(value);
-        let sessions = &status.sessions;
-        [
-            (
-                "sessions",
-                format!(
-                    "{}, {} play, {}/s new",
-                    sessions.now,
-                    status.engines.iter().map(|e| e.playing).sum::<u64>(),
-                    shown(of(|r| r.sessions_a_second), 1)
-                ),
-            ),
-            (
-                "refused",
-                format!(
-                    "{} in all, {}/s; {} shed",
-                    sessions.refused,
-                    shown(of(|r| r.refused_a_second), 1),
-                    status.engines.iter().map(|e| e.shed).sum::<u64>()
-                ),
-            ),
-            (
-                "packets",
-                format!("{}/s", shown(of(|r| r.packets_a_second), 0)),
-            ),
-            (
-                "rate",
-                format!("{} Mbit/s", shown(of(|r| r.mbit_a_second), 1)),
-            ),
-            (
-                "late",
-                format!(
-                    "p50 {}, p99.9 {} ms",
-                    shown(rates.and_then(|r| r.late_p50_ms), 1),
-                    shown(rates.and_then(|r| r.late_p999_ms), 1)
-                ),
-            ),
-            (
-                "batch",
-                format!(
-                    "{} bursts, {} % joined",
-                    shown(rates.and_then(|r| r.batch_bursts), 1),
-                    shown(rates.and_then(|r| r.joined).map(|part| part * 100.0), 0)
-                ),
-            ),
-            (
-                "crossing",
-                format!(
-                    "{} packets, {}/s",
-                    shown(rates.and_then(|r| r.packets_a_crossing), 1),
-                    shown(of(|r| r.crossings_a_second), 0)
-                ),
-            ),
-            (
-                "trouble",
-                format!(
-                    "{}/s lost, {}/s waits, {}/s lags",
-                    shown(of(|r| r.packets_refused_a_second), 0),
-                    shown(of(|r| r.underruns_a_second), 0),
-                    shown(of(|r| r.lags_a_second), 0)
-                ),
-            ),
-        ]
-    }
-
-    fn of_machine(&self) -> Vec<Fact> {
-        let (status, rates) = (&self.status, self.rates.as_ref());
-        let of = |value: fn(&Rates) -> f64| rates.map(value);
-        let cache = &status.cache;
-        let mut facts = vec![
-            (
-                "CPU",
-                format!(
-                    "{} %, engines {} %",
-                    shown(of(|r| r.process_cpu * 100.0), 1),
-                    shown(of(|r| r.engines_cpu * 100.0), 1)
-                ),
-            ),
-            (
-                "a stream",
-                format!(
-                    "{} % of a processor",
-                    shown(rates.and_then(|r| r.stream_cpu).map(|cpu| cpu * 100.0), 4)
-                ),
-            ),
-            ("promised", promised(status)),
-            (
-                "cache",
-                format!(
-                    "{} of {} in use",
-                    Size(cache.chunks_in_use * cache.chunk_bytes),
-                    Size(cache.bytes)
-                ),
-            ),
-            (
-                "hits",
-                format!(
-                    "{} %, {} MB/s read",
-                    shown(rates.and_then(|r| r.cache_hits).map(|hits| hits * 100.0), 1),
-                    shown(of(|r| r.file_mbyte_a_second), 1)
-                ),
-            ),
-            (
-                "memory",
-                format!(
-                    "{:.0} MiB, {:.0} MiB locked",
-                    mib(status.process.resident_bytes),
-                    mib(status.locked.pinned_bytes + status.locked.resident_bytes)
-                ),
-            ),
-            (
-                "files",
-                format!("{} of {}", status.process.files, status.process.files_max),
-            ),
-        ];
-        let mut connected = format!("{} RTSP", status.sessions.connections);
-        if let Some(downloads) = &status.downloads {
-            let rate = shown(of(|r| r.download_mbit_a_second), 1);
-            let running = format!("{} run, {rate} Mbit/s", downloads.active);
-            facts.push(("downloads", running));
-            let (http, ftp) = (downloads.http_connections, downloads.ftp_connections);
-            write!(connected, ", {http} HTTP, {ftp} FTP").expect("a string takes all");
-        }
-        facts.push(("connected", connected));
-        facts
     }
 
     fn draw_curve(
@@ -403,34 +264,6 @@ fn fact_line((name, value): &Fact) -> Line<'static> {
         Span::from(format!("{name:<10}")).dim(),
         Span::from(value.clone()),
     ])
-}
-
-/// How busy the fullest engine will be with the streams that it has, of what it may, and what a train costs it.
-fn promised(status: &Status) -> String {
-    let admissions = status.engines.iter().map(|engine| engine.admission);
-    let fullest = admissions.max_by(|a, b| a.load_promised.total_cmp(&b.load_promised));
-    let admission = fullest.unwrap_or_default();
-    let most = admission.load_max.map(|most| most * 100.0);
-    let late = if admission.is_late {
-        ", late: closed"
-    } else {
-        ""
-    };
-    format!(
-        "{:.1} of {} %, {} ns a train{late}",
-        admission.load_promised * 100.0,
-        shown(most, 0),
-        admission.train_ns
-    )
-}
-
-fn shown(value: Option<f64>, decimals: usize) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
-}
-
-#[allow(clippy::cast_precision_loss, reason = "for people")]
-fn mib(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
 }
 
 /// 80 columns with the spaces between.
