@@ -7,23 +7,19 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use onrush_sys::clock::{monotonic_ns, thread_cpu_ns};
 use onrush_sys::thread::raise_open_files_limit;
-use rustix::net::{RecvFlags, recv};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
-use tokio::io::{AsyncWriteExt, Interest};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio::runtime::Builder;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
-use url::Url;
 
+use super::http_client::{FetchError, Head, SILENCE_MAX, SKIP_BYTES, Target, skip};
 use super::plan::{Act, Popularity, Random};
 use super::server::{Usage, usage};
 use super::{Arrival, Behaviour, CLIENTS_MAX, LoadError, Progress};
@@ -89,27 +85,6 @@ pub struct HttpRun {
     pub own_cpu_ns: u64,
 }
 
-/// Why a download ended.
-#[derive(Debug, Error)]
-enum FetchError {
-    #[error("connecting failed: {0}")]
-    Connect(io::Error),
-    #[error("the connection failed: {0}")]
-    Connection(#[from] io::Error),
-    #[error("the server said nothing for {} s", SILENCE_MAX.as_secs())]
-    Silent,
-    #[error("the connection ended before all had come")]
-    Short,
-    #[error("GET was answered {0}")]
-    Status(u16),
-    #[error("the answer's head is not HTTP, or longer than {HEAD_BYTES_MAX} bytes")]
-    Garbled,
-    #[error("the answer does not announce its length")]
-    NoLength,
-    #[error("another range came than was asked for")]
-    Range,
-}
-
 /// How a download ended well.
 enum End {
     Whole,
@@ -127,13 +102,6 @@ struct Shared {
     active: Cell<u32>,
     client_bytes: Vec<Cell<u64>>,
     seen: RefCell<Seen>,
-}
-
-/// Where an URL leads.
-struct Target {
-    address: SocketAddr,
-    host: String,
-    path: String,
 }
 
 #[derive(Default)]
@@ -406,99 +374,6 @@ impl Shared {
     }
 }
 
-/// The head of an answer.
-struct Head {
-    /// Bytes of the body that it announces.
-    length: u64,
-    /// Bytes of it that came with the head.
-    begun: u64,
-    /// Where the range begins, if it is one.
-    range_from: Option<u64>,
-    /// When its first byte was there.
-    first_ns: u64,
-}
-
-impl Head {
-    async fn read(stream: &TcpStream) -> Result<Self, FetchError> {
-        let mut received = Vec::new();
-        let mut first_ns = None;
-        loop {
-            stream.readable().await?;
-            // Little, so that most of the body can be left in the kernel.
-            match stream.try_read_buf(&mut received) {
-                Ok(0) => return Err(FetchError::Short),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                Err(error) => return Err(error.into()),
-            }
-            let first_ns = *first_ns.get_or_insert_with(monotonic_ns);
-            if let Some(end) = received.windows(4).position(|four| four == b"\r\n\r\n") {
-                let begun = (received.len() - end - 4) as u64;
-                return Self::parse(&received[..end], begun, first_ns);
-            }
-            if received.len() > HEAD_BYTES_MAX {
-                return Err(FetchError::Garbled);
-            }
-        }
-    }
-
-    fn parse(head: &[u8], begun: u64, first_ns: u64) -> Result<Self, FetchError> {
-        let head = String::from_utf8_lossy(head);
-        let mut lines = head.lines();
-        let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1."));
-        let status = status.and_then(|line| line.split(' ').nth(1)?.parse().ok());
-        match status {
-            Some(200 | 206) => {}
-            Some(other) => return Err(FetchError::Status(other)),
-            None => return Err(FetchError::Garbled),
-        }
-        let (mut length, mut range_from) = (None, None);
-        for (name, value) in lines.filter_map(|line| line.split_once(':')) {
-            let value = value.trim();
-            if name.eq_ignore_ascii_case("Content-Length") {
-                length = value.parse().ok();
-            } else if name.eq_ignore_ascii_case("Content-Range") {
-                let range = value.strip_prefix("bytes ").unwrap_or(value);
-                range_from = range
-                    .split_once('-')
-                    .and_then(|(from, _)| from.parse().ok());
-            }
-        }
-        Ok(Self {
-            length: length.ok_or(FetchError::NoLength)?,
-            begun,
-            range_from,
-            first_ns,
-        })
-    }
-}
-
-impl Target {
-    async fn of(url: &str) -> Result<Self, LoadError> {
-        let wrong = |reason: String| LoadError::Url {
-            url: url.to_owned(),
-            reason,
-        };
-        let parsed = Url::parse(url).map_err(|error| wrong(error.to_string()))?;
-        if parsed.scheme() != "http" {
-            return Err(wrong(
-                "all URLs of a load are rtsp:// or all are http://".to_owned(),
-            ));
-        }
-        let (host, port) = (parsed.host_str(), parsed.port().unwrap_or(80));
-        let host = host.ok_or_else(|| wrong("no host".to_owned()))?;
-        let bare = host.trim_start_matches('[').trim_end_matches(']');
-        let found = lookup_host((bare, port)).await;
-        let mut found = found.map_err(|error| wrong(error.to_string()))?;
-        let query = parsed.query().map_or_else(String::new, |q| format!("?{q}"));
-        Ok(Self {
-            address: found.next().ok_or_else(|| wrong("no address".to_owned()))?,
-            host: format!("{host}:{port}"),
-            path: format!("{}{query}", parsed.path()),
-        })
-    }
-}
-
 impl HttpSettings {
     /// Those that URLs and a number of clients are enough for.
     #[must_use]
@@ -557,24 +432,6 @@ impl HttpSettings {
     }
 }
 
-/// Takes up to so many bytes off the connection without having them copied; 0 at its end.
-async fn skip(stream: &TcpStream, bytes: u64) -> io::Result<u64> {
-    thread_local! {
-        static NOWHERE: RefCell<Vec<u8>> =
-            RefCell::new(vec![0; usize::try_from(SKIP_BYTES).expect("a megabyte")]);
-    }
-    let most = usize::try_from(bytes.min(SKIP_BYTES)).expect("a megabyte");
-    stream
-        .async_io(Interest::READABLE, || {
-            NOWHERE.with_borrow_mut(|nowhere| {
-                let flags = RecvFlags::TRUNC | RecvFlags::DONTWAIT;
-                let (_, taken) = recv(stream, &mut nowhere[..most], flags)?;
-                Ok(taken as u64)
-            })
-        })
-        .await
-}
-
 /// That part of a length, and at least one byte left.
 #[allow(
     clippy::cast_precision_loss,
@@ -600,10 +457,6 @@ fn nanos(time: Duration) -> u64 {
 const AGAIN: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// A server that says nothing for so long has failed.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
-const HEAD_BYTES_MAX: usize = 64 << 10;
-const SKIP_BYTES: u64 = 1 << 20;
 /// Bytes a second that a client takes at the least.
 const RATE_MIN: u64 = 1000;
 const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
@@ -611,36 +464,6 @@ const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn heads_are_understood_or_refused() {
-        let parse = |head: &str| Head::parse(head.as_bytes(), 3, 7);
-        let head = parse(
-            "HTTP/1.1 206 Partial Content\r\ncontent-length: 10\r\nContent-Range: bytes 5-14/20",
-        );
-        let head = head.unwrap();
-        assert_eq!((head.length, head.begun), (10, 3));
-        assert_eq!((head.range_from, head.first_ns), (Some(5), 7));
-        assert_eq!(
-            parse("HTTP/1.0 200 OK\r\nContent-Length: 0")
-                .unwrap()
-                .range_from,
-            None
-        );
-        for (text, said) in [
-            ("HTTP/1.1 503 Busy\r\nContent-Length: 1", "answered 503"),
-            (
-                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked",
-                "its length",
-            ),
-            ("HTTP/1.1 200 OK\r\nContent-Length: -1", "its length"),
-            ("ICY 200 OK\r\nContent-Length: 1", "not HTTP"),
-            ("", "not HTTP"),
-        ] {
-            let error = parse(text).map(|_| ()).unwrap_err().to_string();
-            assert!(error.contains(said), "{text}: {error}");
-        }
-    }
 
     #[test]
     fn places_and_times_are_within_their_bounds() {

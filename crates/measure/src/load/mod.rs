@@ -9,6 +9,7 @@ pub mod account;
 mod client;
 mod follow;
 pub mod http;
+mod http_client;
 pub mod http_report;
 mod plan;
 pub mod report;

@@ -1,0 +1,196 @@
+//! What a downloading client and a server say to each other: where an URL leads, the head of an answer, and its body,
+//! which is counted and left in the kernel. When a client asks, and what for, is decided by its caller.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use onrush_sys::clock::monotonic_ns;
+use rustix::net::{RecvFlags, recv};
+use thiserror::Error;
+use tokio::io::Interest;
+use tokio::net::{TcpStream, lookup_host};
+use url::Url;
+
+use super::LoadError;
+
+/// Why a download ended.
+#[derive(Debug, Error)]
+pub(super) enum FetchError {
+    #[error("connecting failed: {0}")]
+    Connect(io::Error),
+    #[error("the connection failed: {0}")]
+    Connection(#[from] io::Error),
+    #[error("the server said nothing for {} s", SILENCE_MAX.as_secs())]
+    Silent,
+    #[error("the connection ended before all had come")]
+    Short,
+    #[error("GET was answered {0}")]
+    Status(u16),
+    #[error("the answer's head is not HTTP, or longer than {HEAD_BYTES_MAX} bytes")]
+    Garbled,
+    #[error("the answer does not announce its length")]
+    NoLength,
+    #[error("another range came than was asked for")]
+    Range,
+}
+
+/// Where an URL leads.
+pub(super) struct Target {
+    pub(super) address: SocketAddr,
+    pub(super) host: String,
+    pub(super) path: String,
+}
+
+impl Target {
+    pub(super) async fn of(url: &str) -> Result<Self, LoadError> {
+        let wrong = |reason: String| LoadError::Url {
+            url: url.to_owned(),
+            reason,
+        };
+        let parsed = Url::parse(url).map_err(|error| wrong(error.to_string()))?;
+        if parsed.scheme() != "http" {
+            return Err(wrong(
+                "all URLs of a load are rtsp:// or all are http://".to_owned(),
+            ));
+        }
+        let (host, port) = (parsed.host_str(), parsed.port().unwrap_or(80));
+        let host = host.ok_or_else(|| wrong("no host".to_owned()))?;
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let found = lookup_host((bare, port)).await;
+        let mut found = found.map_err(|error| wrong(error.to_string()))?;
+        let query = parsed.query().map_or_else(String::new, |q| format!("?{q}"));
+        Ok(Self {
+            address: found.next().ok_or_else(|| wrong("no address".to_owned()))?,
+            host: format!("{host}:{port}"),
+            path: format!("{}{query}", parsed.path()),
+        })
+    }
+}
+
+/// The head of an answer.
+pub(super) struct Head {
+    /// Bytes of the body that it announces.
+    pub(super) length: u64,
+    /// Bytes of it that came with the head.
+    pub(super) begun: u64,
+    /// Where the range begins, if it is one.
+    pub(super) range_from: Option<u64>,
+    /// When its first byte was there.
+    pub(super) first_ns: u64,
+}
+
+impl Head {
+    pub(super) async fn read(stream: &TcpStream) -> Result<Self, FetchError> {
+        let mut received = Vec::new();
+        let mut first_ns = None;
+        loop {
+            stream.readable().await?;
+            // Little, so that most of the body can be left in the kernel.
+            match stream.try_read_buf(&mut received) {
+                Ok(0) => return Err(FetchError::Short),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let first_ns = *first_ns.get_or_insert_with(monotonic_ns);
+            if let Some(end) = received.windows(4).position(|four| four == b"\r\n\r\n") {
+                let begun = (received.len() - end - 4) as u64;
+                return Self::parse(&received[..end], begun, first_ns);
+            }
+            if received.len() > HEAD_BYTES_MAX {
+                return Err(FetchError::Garbled);
+            }
+        }
+    }
+
+    fn parse(head: &[u8], begun: u64, first_ns: u64) -> Result<Self, FetchError> {
+        let head = String::from_utf8_lossy(head);
+        let mut lines = head.lines();
+        let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1."));
+        let status = status.and_then(|line| line.split(' ').nth(1)?.parse().ok());
+        match status {
+            Some(200 | 206) => {}
+            Some(other) => return Err(FetchError::Status(other)),
+            None => return Err(FetchError::Garbled),
+        }
+        let (mut length, mut range_from) = (None, None);
+        for (name, value) in lines.filter_map(|line| line.split_once(':')) {
+            let value = value.trim();
+            if name.eq_ignore_ascii_case("Content-Length") {
+                length = value.parse().ok();
+            } else if name.eq_ignore_ascii_case("Content-Range") {
+                let range = value.strip_prefix("bytes ").unwrap_or(value);
+                range_from = range
+                    .split_once('-')
+                    .and_then(|(from, _)| from.parse().ok());
+            }
+        }
+        Ok(Self {
+            length: length.ok_or(FetchError::NoLength)?,
+            begun,
+            range_from,
+            first_ns,
+        })
+    }
+}
+
+/// Takes up to so many bytes off the connection without having them copied; 0 at its end.
+pub(super) async fn skip(stream: &TcpStream, bytes: u64) -> io::Result<u64> {
+    thread_local! {
+        static NOWHERE: RefCell<Vec<u8>> =
+            RefCell::new(vec![0; usize::try_from(SKIP_BYTES).expect("a megabyte")]);
+    }
+    let most = usize::try_from(bytes.min(SKIP_BYTES)).expect("a megabyte");
+    stream
+        .async_io(Interest::READABLE, || {
+            NOWHERE.with_borrow_mut(|nowhere| {
+                let flags = RecvFlags::TRUNC | RecvFlags::DONTWAIT;
+                let (_, taken) = recv(stream, &mut nowhere[..most], flags)?;
+                Ok(taken as u64)
+            })
+        })
+        .await
+}
+
+/// A server that says nothing for so long has failed.
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Bytes that are taken off a connection in a step at the most.
+pub(super) const SKIP_BYTES: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_understood_or_refused() {
+        let parse = |head: &str| Head::parse(head.as_bytes(), 3, 7);
+        let head = parse(
+            "HTTP/1.1 206 Partial Content\r\ncontent-length: 10\r\nContent-Range: bytes 5-14/20",
+        );
+        let head = head.unwrap();
+        assert_eq!((head.length, head.begun), (10, 3));
+        assert_eq!((head.range_from, head.first_ns), (Some(5), 7));
+        assert_eq!(
+            parse("HTTP/1.0 200 OK\r\nContent-Length: 0")
+                .unwrap()
+                .range_from,
+            None
+        );
+        for (text, said) in [
+            ("HTTP/1.1 503 Busy\r\nContent-Length: 1", "answered 503"),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked",
+                "its length",
+            ),
+            ("HTTP/1.1 200 OK\r\nContent-Length: -1", "its length"),
+            ("ICY 200 OK\r\nContent-Length: 1", "not HTTP"),
+            ("", "not HTTP"),
+        ] {
+            let error = parse(text).map(|_| ()).unwrap_err().to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+}
