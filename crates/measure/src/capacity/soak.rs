@@ -14,10 +14,12 @@ use onrush_server::engine::phase::Phase;
 use onrush_testkit::testbed::{Mode, RCV_DEVICE};
 use serde::{Deserialize, Serialize};
 
+use super::CapacityError;
 use super::files::{FileSet, Films};
 use super::host::Host;
+use super::search::{Candidate, STOP_TIME_MAX, Search, testbed};
+use super::settings::LOOK_EVERY;
 use super::words::LastWords;
-use super::{Candidate, CapacityError, LOOK_EVERY, STOP_TIME_MAX, Search};
 use crate::experiment::{Environment, Record};
 use crate::load::report::Report as LoadReport;
 use crate::load::{self, Behaviour, Receive, Slice};
@@ -134,7 +136,7 @@ pub fn carry_out(
             settings: &capacity,
             onrush,
             films,
-            testbed: super::testbed()?,
+            testbed: testbed()?,
             core,
             progress: |_| {},
             runs: &mut Vec::new(),

@@ -1,0 +1,355 @@
+//! Doubles the number of viewers and bisects: a server is started for each, watched, and stopped.
+
+use std::cell::RefCell;
+use std::fs;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::process::Command;
+use std::rc::Rc;
+use std::thread;
+use std::time::Duration;
+
+use onrush_server::engine::phase::Phase;
+use onrush_sys::clock::monotonic_ns;
+use onrush_testkit::process::{Process, Signal};
+use onrush_testkit::testbed::{Mode, Options, SND_IPV4, Testbed};
+
+use super::account::{Account, Moment};
+use super::files::{FileSet, Films};
+use super::words::LastWords;
+use super::{CapacityError, Peer, Progress, Run, Settings};
+use crate::load;
+use crate::load::report::Report as LoadReport;
+use crate::setup::system;
+use crate::stats::ratio;
+
+/// Where our server listens, in a namespace where nobody else does.
+const RTSP_PORT: u16 = 8554;
+
+/// How long a server may take until it listens.
+pub(super) const START_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// How long a server may take to stop.
+pub(super) const STOP_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// A search, and what it needs.
+pub(super) struct Search<'a, P> {
+    pub(super) settings: &'a Settings,
+    pub(super) onrush: &'a Path,
+    pub(super) films: Films,
+    pub(super) testbed: Testbed,
+    /// The server's processor.
+    pub(super) core: usize,
+    pub(super) progress: P,
+    pub(super) runs: &'a mut Vec<Run>,
+}
+
+/// Who is measured, and how it is started.
+pub(super) struct Candidate {
+    pub(super) name: String,
+    pub(super) mode: Mode,
+    pub(super) burst_ns: u64,
+    pub(super) phase: Phase,
+    pub(super) peer: Option<Peer>,
+}
+
+impl<P: FnMut(Progress)> Search<'_, P> {
+    pub(super) fn all(&mut self) -> Result<(), CapacityError> {
+        for _ in 0..self.settings.rounds {
+            self.round()?;
+        }
+        Ok(())
+    }
+
+    /// Everything once.
+    fn round(&mut self) -> Result<(), CapacityError> {
+        let settings = self.settings;
+        for &mode in &settings.modes {
+            self.testbed.set_mode(mode)?;
+            let phases = settings.phases.iter();
+            let ours =
+                phases.flat_map(|&phase| settings.bursts_ns.iter().map(move |&ns| (phase, ns)));
+            for (phase, burst_ns) in ours {
+                self.search(&Candidate {
+                    name: "onrush".to_owned(),
+                    mode,
+                    burst_ns,
+                    phase,
+                    peer: None,
+                })?;
+            }
+            for peer in &settings.peers {
+                self.search(&Candidate {
+                    name: peer.command.clone(),
+                    mode,
+                    burst_ns: 0,
+                    phase: Phase::default(),
+                    peer: Some(peer.clone()),
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Doubles, then bisects; or tries the first number alone.
+    fn search(&mut self, candidate: &Candidate) -> Result<(), CapacityError> {
+        let (mut held, mut missed) = (0, None);
+        while let Some(clients) = next_number(self.settings, held, missed) {
+            if self.holds(candidate, clients, (held, missed))? {
+                held = clients;
+            } else {
+                missed = Some(clients);
+            }
+            if self.settings.is_trial() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether so many are held: by the last try, if a host that was in the way makes it worth another.
+    fn holds(
+        &mut self,
+        candidate: &Candidate,
+        clients: u32,
+        between: (u32, Option<u32>),
+    ) -> Result<bool, CapacityError> {
+        let mut again = 0;
+        loop {
+            (self.progress)(Progress {
+                server: candidate.name.clone(),
+                mode: candidate.mode,
+                clients,
+                between,
+                again,
+            });
+            let mut run = self.run(candidate, clients)?;
+            let holds = run.missed.is_empty();
+            let is_repeated = self.settings.is_worth_another(holds, &run.account, again);
+            run.is_repeated = is_repeated;
+            self.runs.push(run);
+            if !is_repeated {
+                return Ok(holds);
+            }
+            again += 1;
+        }
+    }
+
+    fn run(&self, candidate: &Candidate, clients: u32) -> Result<Run, CapacityError> {
+        if self.settings.files != FileSet::One {
+            let forgotten = self.films.forget();
+            forgotten.map_err(system("drop the films from the page cache"))?;
+        }
+        let (mut server, urls) = self.start(candidate)?;
+        let load = self.settings.load(urls, clients, server.id());
+        let moments = Rc::<RefCell<Vec<(u64, Moment)>>>::default();
+        let (kept, process) = (Rc::clone(&moments), server.id());
+        let look = move |progress: load::Progress| {
+            let moment = (progress.elapsed_ns, Moment::now(process));
+            kept.borrow_mut().push(moment);
+        };
+        let seen = thread::scope(|scope| {
+            let (server, load, stall_ns) = (&server, &load, self.settings.stall_ns);
+            let stalling = scope.spawn(move || stall(server, load, stall_ns));
+            let seen = self.testbed.rcv.run(|| load::run(load, look));
+            stalling
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            seen
+        });
+        // A peer that does not stop when it is asked to is killed when dropped.
+        drop(server.interrupt(STOP_TIME_MAX));
+        let mut seen = seen?;
+        let said = server.log();
+        let words = LastWords::of(&said);
+        let trouble = said.lines().filter(|line| line.contains("WARN"));
+        let trouble: Vec<_> = trouble.map(str::to_owned).collect();
+        let missed = LoadReport::of(&load, &seen).missed;
+        let log = candidate.peer.is_none().then_some(&trouble[..]);
+        let missed = self.settings.judge(missed, candidate.burst_ns, &seen, log);
+        seen.streams.clear();
+        seen.start_up_ns.sort_unstable();
+        let total_ns = load.ramp_ns + load.time_ns;
+        let moments = moments.borrow();
+        let (coming, watching) = (0..=load.ramp_ns, load.ramp_ns..=total_ns);
+        let account = account_of(&moments, watching, self.core);
+        let account_coming = account_of(&moments, coming, self.core);
+        Ok(Run {
+            server: candidate.name.clone(),
+            mode: candidate.mode,
+            burst_ns: candidate.burst_ns,
+            phase: candidate.phase,
+            clients,
+            load: seen,
+            account,
+            set_up_ns: account_coming.set_up_ns(self.settings.arrivals_per_second),
+            account_coming,
+            joined: words.map(|words| ratio(words.joined, words.bursts)),
+            trouble,
+            missed,
+            is_repeated: false,
+        })
+    }
+
+    pub(super) fn start(
+        &self,
+        candidate: &Candidate,
+    ) -> Result<(Process, Vec<String>), CapacityError> {
+        let address = format!("{SND_IPV4}:{RTSP_PORT}");
+        let folder = self.films.folder().display().to_string();
+        let filled = |text: &str, file: &str| {
+            text.replace("{address}", &address)
+                .replace("{dir}", &folder)
+                .replace("{file}", file)
+        };
+        let (mut command, url) = match &candidate.peer {
+            Some(peer) => {
+                let mut command = self.testbed.snd.command("taskset");
+                let core = self.core.to_string();
+                let shell = format!("exec {}", filled(&peer.command, ""));
+                command.args(["-c", &core, "sh", "-c", &shell]);
+                (command, peer.url.clone())
+            }
+            None => (
+                self.ours(candidate, &address, &folder),
+                "rtsp://{address}/{file}".to_owned(),
+            ),
+        };
+        let server = Process::start(&mut command).map_err(system("start the server"))?;
+        let give_up_ns = monotonic_ns() + u64::try_from(START_TIME_MAX.as_nanos()).unwrap_or(0);
+        let listens = || {
+            let connect = || std::net::TcpStream::connect((SND_IPV4, RTSP_PORT));
+            self.testbed.rcv.run(connect).is_ok()
+        };
+        while !listens() {
+            if monotonic_ns() > give_up_ns {
+                return Err(CapacityError::Server {
+                    server: candidate.name.clone(),
+                    said: server.log_tail(),
+                });
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        let urls = self.films.names().map(|file| filled(&url, &file));
+        Ok((server, urls.collect()))
+    }
+
+    fn ours(&self, candidate: &Candidate, address: &str, folder: &str) -> Command {
+        let cache_bytes = self
+            .settings
+            .cache_bytes
+            .unwrap_or_else(|| self.films.cache_bytes());
+        let mut command = self.testbed.snd.command(self.onrush);
+        command.args(["serve", folder, "--rtsp", address]);
+        command.args(["--cores", &self.core.to_string()]);
+        command.args(["--burst", &format!("{}us", candidate.burst_ns / 1000)]);
+        command.args(["--phase", candidate.phase.as_str()]);
+        command.args(["--cache", &format!("{cache_bytes}B")]);
+        // What it holds is to be seen, not what it would take, unless that is asked for. And no more sessions at once than there are ports.
+        command.args([
+            "--load-max",
+            &self.settings.load_max_percent.unwrap_or(0).to_string(),
+            "--sessions-max",
+            "20000",
+            "--connections-max",
+            "20000",
+        ]);
+        command.args(["--connections-per-address-max", "20000"]);
+        // Its last words, and no line for each session.
+        command.env(
+            "RUST_LOG",
+            "warn,onrush_server::rtsp=info,onrush_server::rtsp::flow=warn",
+        );
+        command
+    }
+}
+
+/// From the first moment in that time to the last.
+fn account_of(moments: &[(u64, Moment)], time_ns: RangeInclusive<u64>, core: usize) -> Account {
+    let mut those = moments
+        .iter()
+        .filter(|(elapsed_ns, _)| time_ns.contains(elapsed_ns));
+    let ends = those.next().zip(those.next_back());
+    ends.map_or_else(Account::default, |(first, last)| {
+        Account::between(&first.1, &last.1, core)
+    })
+}
+
+/// Stops the server for a while in the middle of a run, if that is asked for.
+fn stall(server: &Process, load: &load::Settings, stall_ns: u64) {
+    if stall_ns == 0 {
+        return;
+    }
+    thread::sleep(Duration::from_nanos(load.ramp_ns + load.time_ns / 2));
+    // A server that is gone by now is told of by its viewers.
+    if server.signal(Signal::STOP).is_ok() {
+        thread::sleep(Duration::from_nanos(stall_ns));
+        server.signal(Signal::CONT).unwrap_or_default();
+    }
+}
+
+/// The number of viewers to try next; `None` when the bounds are close enough.
+fn next_number(settings: &Settings, held: u32, missed: Option<u32>) -> Option<u32> {
+    let next = match missed {
+        None if held == 0 => settings.clients_first,
+        None => held.saturating_mul(2).min(settings.clients_max),
+        Some(missed) => {
+            let gap = missed - held;
+            let close = f64::from(gap) <= f64::from(missed) * settings.precision;
+            if close || gap <= 1 {
+                return None;
+            }
+            held + gap / 2
+        }
+    };
+    (next > held).then_some(next)
+}
+
+/// A testbed where viewers by the ten thousand come again and again: a connection that was closed keeps its port for
+/// a minute, unless another may have it.
+pub(super) fn testbed() -> Result<Testbed, CapacityError> {
+    let testbed = Testbed::new(Options::default())?;
+    let settings = [("ip_local_port_range", "1024 65535"), ("tcp_tw_reuse", "1")];
+    for (name, value) in settings {
+        let set = || fs::write(format!("/proc/sys/net/ipv4/{name}"), value);
+        testbed
+            .rcv
+            .run(set)
+            .map_err(system("give viewers more ports"))?;
+    }
+    Ok(testbed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers tried on a server that holds so many.
+    fn tried(settings: &Settings, holds: u32) -> Vec<u32> {
+        let (mut held, mut missed, mut tried) = (0, None, Vec::new());
+        while let Some(clients) = next_number(settings, held, missed) {
+            tried.push(clients);
+            if clients <= holds {
+                held = clients;
+            } else {
+                missed = Some(clients);
+            }
+            assert!(tried.len() < 100, "it ends");
+        }
+        tried
+    }
+
+    #[test]
+    fn the_search_doubles_and_bisects_to_the_precision() {
+        let settings = Settings {
+            clients_first: 100,
+            clients_max: 1000,
+            precision: 0.1,
+            ..Settings::default()
+        };
+        assert_eq!(tried(&settings, 330), [100, 200, 400, 300, 350, 325]);
+        assert_eq!(tried(&settings, 5000), [100, 200, 400, 800, 1000]);
+        assert_eq!(tried(&settings, 0), [100, 50, 25, 12, 6, 3, 1]);
+        assert_eq!(tried(&settings, 1), [100, 50, 25, 12, 6, 3, 1, 2]);
+    }
+}

@@ -1,0 +1,284 @@
+//! What the experiment is asked for, and what it refuses.
+
+use onrush_server::engine::phase::Phase;
+use onrush_testkit::testbed::{Mode, RCV_DEVICE};
+use serde::{Deserialize, Serialize};
+
+use super::{Account, CapacityError, FileSet};
+use crate::load::{self, Receive};
+
+/// The sink looks at the RTP header of every so many socket buffers: no divisor of usual bursts.
+pub(super) const LOOK_EVERY: u16 = 13;
+
+/// Viewers that come in a second, unless said otherwise, and at the most.
+const ARRIVALS_PER_SECOND: u32 = 1000;
+const ARRIVALS_PER_SECOND_MAX: u32 = 20_000;
+
+/// Rounds at the most.
+const ROUNDS_MAX: u32 = 100;
+
+/// How often a number is tried again at the most.
+const AGAIN_MAX: u32 = 10;
+
+/// How the experiment is carried out.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Settings {
+    /// Rate of each stream, in bit/s.
+    pub rate_bps: u64,
+    /// Lengths of a burst, for our server; each is tried.
+    pub bursts_ns: Vec<u64>,
+    /// When within a burst's time our server's streams begin; each is tried.
+    #[serde(default = "as_they_come")]
+    pub phases: Vec<Phase>,
+    /// How often all that is tried is tried, in turns.
+    #[serde(default = "once")]
+    pub rounds: u32,
+    /// How often, at the most, a number is tried again that was missed while the host took the server's processor away; the
+    /// last try counts.
+    #[serde(default)]
+    pub again: u32,
+    /// What is watched.
+    pub files: FileSet,
+    /// Our server's cache in bytes; `None`: a quarter of the films, or 1 GiB for a single one.
+    pub cache_bytes: Option<u64>,
+    /// Who cuts trains.
+    pub modes: Vec<Mode>,
+    /// The number of viewers to begin with.
+    pub clients_first: u32,
+    /// The most that are tried.
+    pub clients_max: u32,
+    /// The search ends when bounds are this close, as a part of the upper.
+    pub precision: f64,
+    /// How long each number is watched once all have come.
+    pub time_ns: u64,
+    /// A packet later than this is late; of 1000 one may be.
+    pub lateness_ns_max: i64,
+    /// How busy our server's processor may be with those whom it lets in, in percent; more get 453, which counts as held
+    /// then. Nothing is searched. `None`: it lets all in.
+    #[serde(default)]
+    pub load_max_percent: Option<u32>,
+    /// Viewers that come in a second, each with a connection of his own.
+    #[serde(default = "arrivals_per_second")]
+    pub arrivals_per_second: u32,
+    /// For so long the server is stopped (SIGSTOP) in the middle of the run, and nothing is searched; 0: not.
+    #[serde(default)]
+    pub stall_ns: u64,
+    /// Other servers.
+    pub peers: Vec<Peer>,
+    /// What choices are drawn from.
+    pub seed: u64,
+}
+
+/// Another server: how it is started, and where the film is then.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Peer {
+    /// A shell command that runs in the foreground; `{dir}` is the folder of films, `{address}` where to listen.
+    pub command: String,
+    /// An URL of the film; `{address}` and `{file}` stand for those.
+    pub url: String,
+}
+
+impl Settings {
+    /// How long `clients` viewers take to come.
+    pub(super) fn ramp_ns(&self, clients: u32) -> u64 {
+        u64::from(clients) * 1_000_000_000 / u64::from(self.arrivals_per_second.max(1))
+    }
+
+    /// Whether a number is tried once more that was tried `again` times after the first: it was missed, and the host took
+    /// so much of the server's processor that this may be why.
+    pub(super) fn is_worth_another(&self, holds: bool, account: &Account, again: u32) -> bool {
+        !holds && account.is_robbed() && again < self.again
+    }
+
+    /// What `clients` viewers of those URLs do, whom the process `server` serves.
+    pub(super) fn load(&self, urls: Vec<String>, clients: u32, server: u32) -> load::Settings {
+        let settings = load::Settings::new(urls, clients);
+        load::Settings {
+            in_turn: matches!(self.files, FileSet::Even { .. }),
+            ramp_ns: self.ramp_ns(clients),
+            time_ns: self.time_ns,
+            receive: Receive::Sink {
+                device: RCV_DEVICE.to_owned(),
+                look_every: LOOK_EVERY,
+                bursts: self.is_trial(),
+            },
+            lateness_ns_max: self.lateness_ns_max,
+            // Who was stopped is late.
+            late_part_max: if self.stall_ns > 0 {
+                1.0
+            } else {
+                settings.late_part_max
+            },
+            pid: Some(server),
+            seed: self.seed,
+            ..settings
+        }
+    }
+
+    /// Refuses what can not be measured, in words with the bound.
+    ///
+    /// # Errors
+    ///
+    /// [`CapacityError::Settings`].
+    pub fn check(&self) -> Result<(), CapacityError> {
+        let wrong = |text: String| Err(CapacityError::Settings(text));
+        if !(500_000..=100_000_000).contains(&self.rate_bps) {
+            return wrong(format!(
+                "{} bit/s: ask for 500 kbit/s to 100 Mbit/s",
+                self.rate_bps
+            ));
+        }
+        if self.clients_first == 0
+            || self.clients_first > self.clients_max
+            || self.clients_max > load::CLIENTS_MAX
+        {
+            return wrong(format!(
+                "{} to {} viewers: ask for 1 to {}",
+                self.clients_first,
+                self.clients_max,
+                load::CLIENTS_MAX
+            ));
+        }
+        if !(0.001..=0.5).contains(&self.precision) {
+            return wrong(format!(
+                "a precision of {}: ask for 0.001 to 0.5",
+                self.precision
+            ));
+        }
+        if !(1_000_000_000..=3_600_000_000_000).contains(&self.time_ns) {
+            return wrong(format!("{} ns: ask for 1 s to 1 h", self.time_ns));
+        }
+        if self.modes.is_empty() || (self.bursts_ns.is_empty() && self.peers.is_empty()) {
+            return wrong("nothing to do: ask for a mode and a server".to_owned());
+        }
+        if !(1..=ARRIVALS_PER_SECOND_MAX).contains(&self.arrivals_per_second) {
+            return wrong(format!(
+                "{} viewers a second: ask for 1 to {ARRIVALS_PER_SECOND_MAX}",
+                self.arrivals_per_second
+            ));
+        }
+        if self.stall_ns > self.time_ns / 4 {
+            return wrong(format!(
+                "a stall of {} ns: ask for a quarter of --time at the most",
+                self.stall_ns
+            ));
+        }
+        if !(1..=ROUNDS_MAX).contains(&self.rounds) {
+            return wrong(format!("{} rounds: ask for 1 to {ROUNDS_MAX}", self.rounds));
+        }
+        if self.again > AGAIN_MAX {
+            return wrong(format!(
+                "{} times again: ask for 0 to {AGAIN_MAX}",
+                self.again
+            ));
+        }
+        self.files.check().map_err(CapacityError::Settings)
+    }
+}
+
+/// What was measured before there was a choice.
+fn as_they_come() -> Vec<Phase> {
+    vec![Phase::AsTheyCome]
+}
+
+const fn arrivals_per_second() -> u32 {
+    ARRIVALS_PER_SECOND
+}
+
+const fn once() -> u32 {
+    1
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            rate_bps: 4_000_000,
+            bursts_ns: vec![20_000_000],
+            phases: as_they_come(),
+            rounds: once(),
+            again: 1,
+            files: FileSet::One,
+            cache_bytes: None,
+            modes: vec![Mode::Uso, Mode::SoftwareGso],
+            clients_first: 1000,
+            clients_max: 16_000,
+            precision: 0.05,
+            time_ns: 10_000_000_000,
+            lateness_ns_max: 20_000_000,
+            load_max_percent: None,
+            arrivals_per_second: arrivals_per_second(),
+            stall_ns: 0,
+            peers: Vec::new(),
+            seed: 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_miss_is_tried_again_so_often_and_only_if_the_host_was_in_the_way() {
+        let account = |stolen_ns| Account {
+            wall_ns: 1000,
+            stolen_ns,
+            ..Account::default()
+        };
+        let (robbed, left_alone) = (account(Some(21)), account(Some(20)));
+        let settings = Settings {
+            again: 2,
+            ..Settings::default()
+        };
+        let tries = |holds, account: &Account| {
+            (0..)
+                .take_while(|&again| settings.is_worth_another(holds, account, again))
+                .count()
+        };
+        assert_eq!(tries(false, &robbed), 2);
+        assert_eq!(tries(true, &robbed), 0);
+        assert_eq!(tries(false, &left_alone), 0);
+        assert_eq!(tries(false, &account(None)), 0);
+        let never = Settings {
+            again: 0,
+            ..settings
+        };
+        assert!(!never.is_worth_another(false, &robbed, 0));
+    }
+
+    #[test]
+    fn a_number_is_tried_again_at_most_so_often() {
+        let asked = |again| Settings {
+            again,
+            ..Settings::default()
+        };
+        asked(AGAIN_MAX).check().expect("the bound");
+        let refused = asked(AGAIN_MAX + 1).check().unwrap_err().to_string();
+        assert_eq!(refused, "11 times again: ask for 0 to 10");
+    }
+
+    #[test]
+    fn what_can_not_be_done_is_refused_with_its_bound() {
+        Settings::default().check().expect("the defaults");
+        let wrong: [fn(&mut Settings); 13] = [
+            |s| s.rate_bps = 499_999,
+            |s| s.clients_first = 0,
+            |s| s.clients_first = s.clients_max + 1,
+            |s| s.clients_max = load::CLIENTS_MAX + 1,
+            |s| s.precision = 0.0,
+            |s| s.time_ns = 999_999_999,
+            |s| s.bursts_ns.clear(),
+            |s| s.files = FileSet::Zipf { files: 0 },
+            |s| s.stall_ns = s.time_ns / 4 + 1,
+            |s| s.arrivals_per_second = 0,
+            |s| s.arrivals_per_second = ARRIVALS_PER_SECOND_MAX + 1,
+            |s| s.rounds = 0,
+            |s| s.rounds = ROUNDS_MAX + 1,
+        ];
+        for (i, change) in wrong.into_iter().enumerate() {
+            let mut settings = Settings::default();
+            change(&mut settings);
+            assert!(settings.check().is_err(), "case {i}");
+        }
+    }
+}
