@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use onrush_sys::clock::cpu_ns_of;
+use onrush_sys::clock::{cpu_ns_of, cpu_ns_of_process, thread_cpu_ns};
 use onrush_sys::thread::{pin_to, run_when_idle};
 use serde::{Deserialize, Serialize};
 
@@ -114,6 +114,61 @@ pub fn awake_ns() -> u64 {
 }
 
 const AWAKE_NAME: &str = "keep-awake";
+
+/// What work costs a thread that is bound to a processor: its own time, and that of the processor's softirq thread.
+///
+/// The kernel wakes that thread (ksoftirqd) from time to time. If the sender is in a long call, it is switched to when
+/// the call ends, but the time of the switch is taken to be that of the wake-up, because the kernel has "just"
+/// read the clock then (kernel/sched/core.c, `wakeup_preempt`, `rq_clock_skip_update`). So what the sender did in
+/// between, up to a tick of 4 ms, is charged to the other. The sum is right.
+#[derive(Clone, Copy, Debug)]
+pub struct SenderClock {
+    softirq_thread: Option<u32>,
+}
+
+impl SenderClock {
+    /// The clock of a thread that is bound to this processor. Where the kernel's threads are not to be seen, as in
+    /// some containers, that of the thread alone.
+    #[must_use]
+    pub fn bound_to(core: usize) -> Self {
+        Self {
+            softirq_thread: softirq_thread(core),
+        }
+    }
+
+    /// The clock of a thread that sleeps while others work for it: what is done on its processor meanwhile is theirs.
+    #[must_use]
+    pub fn of_sleeper() -> Self {
+        Self {
+            softirq_thread: None,
+        }
+    }
+
+    /// Time of the calling thread and of the softirq thread, in ns.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.softirq_ns() + thread_cpu_ns()
+    }
+
+    /// The latter alone.
+    #[must_use]
+    pub fn softirq_ns(&self) -> u64 {
+        self.softirq_thread.and_then(cpu_ns_of_process).unwrap_or(0)
+    }
+}
+
+fn softirq_thread(core: usize) -> Option<u32> {
+    let name = format!("ksoftirqd/{core}");
+    let all = fs::read_dir("/proc").ok()?;
+    let numbers = all
+        .flatten()
+        .filter_map(|one| one.file_name().to_str()?.parse().ok());
+    // Numbers of processes only; the kernel's own come first.
+    numbers.into_iter().find(|number: &u32| {
+        let found = fs::read_to_string(format!("/proc/{number}/comm"));
+        found.is_ok_and(|found| found.trim_end() == name)
+    })
+}
 
 /// The threads of this process whose name begins so (the kernel keeps 15 bytes of a name).
 #[must_use]
@@ -221,6 +276,24 @@ mod tests {
             threads_named(AWAKE_NAME).is_empty()
         });
         assert!(is_gone);
+    }
+
+    #[test]
+    fn the_softirq_thread_of_a_processor_is_found_where_the_kernel_shows_it() {
+        let core = *onrush_sys::thread::allowed_cores().last().unwrap();
+        // Of each processor that is there, and of none beyond; in a container of none at all.
+        let is_shown = (2..64).any(|number| {
+            let name = fs::read_to_string(format!("/proc/{number}/comm"));
+            name.is_ok_and(|name| name.starts_with("ksoftirqd/"))
+        });
+        assert_eq!(softirq_thread(core).is_some(), is_shown);
+        assert_eq!(softirq_thread(100_000), None);
+        let clock = SenderClock::bound_to(core);
+        // It has done something since the machine came up, and goes on.
+        let (before, own) = (clock.softirq_ns(), SenderClock::of_sleeper().now_ns());
+        assert_eq!(before > 0, is_shown);
+        assert!(own > 0 && clock.now_ns() >= before + own);
+        assert_eq!(SenderClock::of_sleeper().softirq_ns(), 0);
     }
 
     #[test]

@@ -5,7 +5,6 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use onrush_sys::clock::thread_cpu_ns;
 use onrush_sys::group::{Counters, Group, Options, Way};
 use onrush_sys::thread::{allowed_cores, pin_to};
 use onrush_testkit::sink::{Counts, Sink};
@@ -14,6 +13,7 @@ use onrush_testkit::testbed::{
 };
 
 use super::{BenchError, CONNECTED, Change, GroupRun, Load, PLAIN, Run, Settings};
+use crate::machine::SenderClock;
 use crate::setup::{network, system};
 use crate::stats::ratio;
 
@@ -35,6 +35,7 @@ pub(super) struct Bench<'a> {
     ways: Vec<Way>,
     testbed: Testbed,
     sink: Sink,
+    clock: SenderClock,
 }
 
 /// One point of the experiment.
@@ -71,6 +72,7 @@ impl<'a> Bench<'a> {
             ways,
             testbed,
             sink,
+            clock: SenderClock::bound_to(core),
         })
     }
 
@@ -182,11 +184,12 @@ impl<'a> Bench<'a> {
         }
         settle(&self.sink)?;
         self.sink.reset()?;
-        let (before, begin_cpu_ns, begin) = (group.counters(), thread_cpu_ns(), Instant::now());
+        let before = group.counters();
+        let (begin_cpu_ns, begin) = (self.clock.now_ns(), Instant::now());
         for _ in 0..sends {
             send(group)?;
         }
-        let (elapsed, cpu_ns) = (begin.elapsed(), thread_cpu_ns() - begin_cpu_ns);
+        let (elapsed, cpu_ns) = (begin.elapsed(), self.clock.now_ns() - begin_cpu_ns);
         let (after, arrived) = (group.counters(), settle(&self.sink)?);
         let expected = u64::from(sends) * u64::from(case.members) * case.load.packets as u64;
         let void = judge(group.way(), case, expected, &before, &after, arrived);
@@ -231,11 +234,11 @@ impl Bench<'_> {
         }
         settle(&self.sink)?;
         self.sink.reset()?;
-        let (begin_cpu_ns, begin) = (thread_cpu_ns(), Instant::now());
+        let (begin_cpu_ns, begin) = (self.clock.now_ns(), Instant::now());
         for _ in 0..sends {
             send()?;
         }
-        let (elapsed, cpu_ns) = (begin.elapsed(), thread_cpu_ns() - begin_cpu_ns);
+        let (elapsed, cpu_ns) = (begin.elapsed(), self.clock.now_ns() - begin_cpu_ns);
         let arrived = settle(&self.sink)?;
         let is_whole = arrived.packets == u64::from(sends);
         Ok(GroupRun {

@@ -44,7 +44,7 @@ pub fn paths(record: &PathsRecord, model: &ModelRecord) -> Vec<Checked> {
         let formula = if is_tcp { over_tcp } else { path };
         let kept = samples.entry(key);
         let (_, costs) = kept.or_insert_with(|| (formula(&run.path, &load), Vec::new()));
-        costs.push(ratio(run.sender_ns, run.packets));
+        costs.push(ratio(run.sender_cost_ns(), run.packets));
     }
     checked(samples, model)
 }

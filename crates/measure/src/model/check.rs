@@ -5,7 +5,6 @@ use std::io;
 use std::net::UdpSocket;
 use std::sync::Arc;
 
-use onrush_sys::clock::thread_cpu_ns;
 use onrush_sys::path::catalogue::{Mover, Name, Plan, Source};
 use onrush_testkit::sink::Sink;
 use onrush_testkit::testbed::{Mode, Testbed};
@@ -14,6 +13,7 @@ use super::probe::{ModelError, Of, Run, system};
 use super::stream::Stream;
 use super::turn::connected;
 use super::{Costs, Load, ModelRecord, NotPredicted, over_tcp, path};
+use crate::machine::SenderClock;
 use crate::stats::{Summary, ratio};
 
 /// Bytes of the file that is moved: more than a processor's cache has.
@@ -116,14 +116,19 @@ impl Checked {
 pub(super) fn round(
     testbed: &Testbed,
     sink: &mut Sink,
-    (file, rest): (&File, usize),
+    (file, (core, rest)): (&File, (usize, usize)),
     (round, packet_bytes): (u32, u32),
     runs: &mut Vec<Run>,
 ) -> Result<(), ModelError> {
+    let clock = SenderClock::bound_to(core);
     for name in Name::ALL.into_iter().filter(|name| name.takes_udp()) {
         let file = file.try_clone().map_err(system("open a file again"))?;
         let socket = connected(testbed).map_err(system("open a socket"))?;
-        let taken = take(name, file, packet_bytes, &socket, sink);
+        let clock = match name {
+            Name::UringSqpoll => SenderClock::of_sleeper(),
+            _ => clock,
+        };
+        let taken = take(name, file, packet_bytes, (&socket, &clock), sink);
         let arrived = sink.totals()?.packets;
         let (times, cost_ns, void) = match taken {
             Err(error) => (0, 0.0, Some(error)),
@@ -147,7 +152,7 @@ pub(super) fn round(
         });
     }
     for name in Name::ALL.into_iter().filter(|name| name.takes_tcp()) {
-        let which = (round, packet_bytes);
+        let which = (round, packet_bytes, clock);
         let stream = Stream::open(testbed, rest).map_err(system("connect by TCP"))?;
         runs.push(by_stream(name, testbed.mode(), file, &stream, which)?);
     }
@@ -160,7 +165,7 @@ fn by_stream(
     mode: Mode,
     file: &File,
     stream: &Stream,
-    (round, packet_bytes): (u32, u32),
+    (round, packet_bytes, clock): (u32, u32, SenderClock),
 ) -> Result<Run, ModelError> {
     let file = file.try_clone().map_err(system("open a file again"))?;
     let bytes = match name {
@@ -173,9 +178,9 @@ fn by_stream(
         let plan = Plan::regular(bytes, packet_bytes)?;
         let packets = plan.packets();
         let mut mover = Mover::open(name, &Arc::new(Source { file, plan }), 0)?;
-        let begin = thread_cpu_ns();
+        let begin = clock.now_ns();
         mover.send(&stream.socket, 0..packets)?;
-        Ok((packets as u64, thread_cpu_ns() - begin))
+        Ok((packets as u64, clock.now_ns() - begin))
     };
     let moved = moved().map_err(|error| error.to_string());
     drop(held);
@@ -198,12 +203,12 @@ fn by_stream(
     })
 }
 
-/// Moves the file by a path: packets, and the processor time of this thread.
+/// Moves the file by a path: packets, and what they cost this thread.
 fn take(
     name: Name,
     file: File,
     packet_bytes: u32,
-    socket: &UdpSocket,
+    (socket, clock): (&UdpSocket, &SenderClock),
     sink: &mut Sink,
 ) -> Result<(u64, u64), String> {
     let told = |error: &dyn std::error::Error| error.to_string();
@@ -229,9 +234,9 @@ fn take(
     // What a path takes once (memory of its ring, room of its socket) is not a packet's.
     mover.send(socket, 0..packets / 8).map_err(|e| told(&e))?;
     sink.reset().map_err(|e| told(&e))?;
-    let begin = thread_cpu_ns();
+    let begin = clock.now_ns();
     mover.send(socket, 0..packets).map_err(|e| told(&e))?;
-    Ok((packets as u64, thread_cpu_ns() - begin))
+    Ok((packets as u64, clock.now_ns() - begin))
 }
 
 /// Of an RTP header.

@@ -201,7 +201,7 @@ pub fn carry_out(
     pin_to(core).map_err(system("bind to a processor"))?;
     let memory = Memory::map(CHAIN_BYTES, Pages::Huge);
     let mut memory = memory.map_err(system("map memory"))?;
-    let mut probes = Probes::new(&testbed, &mut memory, rest)?;
+    let mut probes = Probes::new(&testbed, &mut memory, (core, rest))?;
     let rounds = f64::from(settings.rounds) * crate::stats::to_f64(settings.modes.len());
     let mut done = 0.0;
     for round in 0..settings.rounds {
@@ -220,7 +220,7 @@ pub fn carry_out(
                 });
             }
             if settings.check {
-                let from = (probes.file(), rest);
+                let from = (probes.file(), (core, rest));
                 let which = (round, settings.packet_bytes);
                 check::round(&testbed, &mut sink, from, which, &mut record.runs)?;
             }

@@ -7,7 +7,6 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-use onrush_sys::clock::thread_cpu_ns;
 use onrush_sys::group::{self, Group, Way};
 use onrush_sys::path::catalogue::Plan;
 use onrush_sys::primitive::call;
@@ -23,6 +22,7 @@ use super::probe::{
     SMALL_STRIDE, TINY, WIDE, system,
 };
 use super::stream::{HELD_BYTES_MAX, Stream};
+use crate::machine::SenderClock;
 use crate::stats::ratio;
 
 /// A file that no cache of a processor holds.
@@ -59,6 +59,8 @@ pub(super) struct Probes<'m> {
     /// Where in the file the next probe goes on: what was just read is in the processor's cache.
     at: u64,
     bytes: Vec<u8>,
+    /// What all this costs.
+    clock: SenderClock,
     /// Where readers of connections are.
     rest: usize,
     /// A new one for each turn, as each transfer has.
@@ -77,11 +79,11 @@ pub(super) struct Probes<'m> {
 }
 
 impl<'m> Probes<'m> {
-    /// What needs no processor of its own (who reads a stream) goes to `rest`.
+    /// The caller is bound to `core`. What needs no processor of its own (who reads a stream) goes to `rest`.
     pub(super) fn new(
         testbed: &Testbed,
         memory: &'m mut Memory,
-        rest: usize,
+        (core, rest): (usize, usize),
     ) -> Result<Self, ModelError> {
         let socket = connected(testbed).map_err(system("open a socket"))?;
         Ok(Self {
@@ -95,6 +97,7 @@ impl<'m> Probes<'m> {
                 .map_err(system("write a file of 256 MiB"))?,
             at: 0,
             bytes: vec![7; PAGES * PAGE],
+            clock: SenderClock::bound_to(core),
             rest,
             stream: None,
             lent: written(LENT_BYTES, Pages::Base).map_err(system("map memory"))?,
@@ -165,6 +168,10 @@ impl<'m> Probes<'m> {
         let mut group = self.group(probe)?;
         self.make(testbed, probe).map_err(&refused)?;
         self.sends.segment(probe.stride()).map_err(&refused)?;
+        let clock = match self.polled {
+            Some(_) => SenderClock::of_sleeper(),
+            None => self.clock,
+        };
         // A connection finds its windows in a while.
         let turn_ns = turn_ns
             * if self.stream.is_some() {
@@ -175,10 +182,10 @@ impl<'m> Probes<'m> {
         let (mut times, mut streamed) = (1, 0);
         // What it takes, about; also what warms it up.
         let once_ns = loop {
-            let (begin, asked) = (thread_cpu_ns(), times);
+            let (begin, asked) = (clock.now_ns(), times);
             self.carry_out(probe, times, group.as_mut())
                 .map_err(&refused)?;
-            let taken = thread_cpu_ns() - begin;
+            let taken = clock.now_ns() - begin;
             streamed += times * probe.stream_bytes();
             times *= 4;
             if taken > turn_ns / 8 || times > 1 << 20 {
@@ -207,10 +214,10 @@ impl<'m> Probes<'m> {
             .filter(|_| probe != Probe::LoopPages)
             .map(|stream| stream.hold(streamed));
         sink.reset()?;
-        let begin = thread_cpu_ns();
+        let begin = clock.now_ns();
         self.carry_out(probe, times, group.as_mut())
             .map_err(&refused)?;
-        let taken = thread_cpu_ns() - begin;
+        let taken = clock.now_ns() - begin;
         drop(held);
         let (sent, arrived) = (times * probe.packets(), sink.totals()?.packets);
         let void =

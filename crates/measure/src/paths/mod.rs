@@ -113,6 +113,10 @@ pub struct Run {
     /// The sender's processor time, in the program and in the kernel, to the nanosecond
     /// (CLOCK_THREAD_CPUTIME_ID).
     pub sender_ns: u64,
+    /// Time of the softirq thread of its processor, which the kernel charges with what the sender did before
+    /// ([`SenderClock`](crate::machine::SenderClock)); 0 if the sender sleeps while others work for it.
+    #[serde(default)]
+    pub softirq_ns: u64,
     /// Its time in the program, as getrusage tells it: in steps of the kernel's tick.
     pub user_ns: u64,
     /// Its time in the kernel, likewise.
@@ -328,7 +332,13 @@ impl Run {
     /// Processor time for it: the sender's and that of its kernel threads.
     #[must_use]
     pub fn cpu_ns(&self) -> u64 {
-        self.sender_ns + self.helper_ns
+        self.sender_cost_ns() + self.helper_ns
+    }
+
+    /// Processor time of the sender, with what the kernel charged to another for it.
+    #[must_use]
+    pub fn sender_cost_ns(&self) -> u64 {
+        self.sender_ns + self.softirq_ns
     }
 }
 

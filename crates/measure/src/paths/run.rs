@@ -20,7 +20,7 @@ use onrush_wire::media::RtpOrigin;
 use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T};
 
 use super::{PathsError, REPEATS_OF_VOID_MAX, Road, Run, Sample, Settings};
-use crate::machine::{self, Awake};
+use crate::machine::{self, Awake, SenderClock};
 use crate::setup::system;
 use crate::stats::{ratio, to_f64};
 use crate::window;
@@ -166,9 +166,13 @@ impl<'a> Bench<'a> {
         }
         let prepare_ns = onrush_sys::clock::thread_cpu_ns() - begin_ns;
         let counters = mover.counters();
-        let before = Moment::before();
+        let clock = match name {
+            Name::UringSqpoll => SenderClock::of_sleeper(),
+            _ => SenderClock::bound_to(self.core),
+        };
+        let before = Moment::before(&clock);
         let sent = mover.send(&socket, 0..packets);
-        let after = Moment::after();
+        let after = Moment::after(&clock);
         drop(socket);
         let arrived = self.arrived(receiving)?;
         let did = mover.counters().since(&counters);
@@ -185,6 +189,7 @@ impl<'a> Bench<'a> {
                 .into_iter()
                 .collect(),
             sender_ns: after.sender_ns - before.sender_ns,
+            softirq_ns: after.softirq_ns - before.softirq_ns,
             user_ns: after.user_ns - before.user_ns,
             system_ns: after.system_ns - before.system_ns,
             helper_ns: after.helper_ns.saturating_sub(before.helper_ns),
@@ -339,6 +344,7 @@ impl Run {
 struct Moment {
     at_ns: u64,
     sender_ns: u64,
+    softirq_ns: u64,
     user_ns: u64,
     system_ns: u64,
     helper_ns: u64,
@@ -348,12 +354,13 @@ struct Moment {
 }
 
 impl Moment {
-    fn now() -> Self {
+    fn now(clock: &SenderClock) -> Self {
         let helpers = machine::threads_named("iou-");
         let (user_ns, system_ns) = usage_ns();
         Self {
             at_ns: monotonic_ns(),
             sender_ns: onrush_sys::clock::thread_cpu_ns(),
+            softirq_ns: clock.softirq_ns(),
             user_ns,
             system_ns,
             helper_ns: machine::cpu_ns_of_all(&helpers),
@@ -363,8 +370,8 @@ impl Moment {
     }
 
     /// The moment now, at which reading all that costs the sender least: last what `send` will be measured by.
-    fn before() -> Self {
-        let now = Self::now();
+    fn before(clock: &SenderClock) -> Self {
+        let now = Self::now(clock);
         Self {
             sender_ns: onrush_sys::clock::thread_cpu_ns(),
             at_ns: monotonic_ns(),
@@ -373,13 +380,13 @@ impl Moment {
     }
 
     /// The same behind it: first what `send` is measured by.
-    fn after() -> Self {
+    fn after(clock: &SenderClock) -> Self {
         let sender_ns = onrush_sys::clock::thread_cpu_ns();
         let at_ns = monotonic_ns();
         Self {
             sender_ns,
             at_ns,
-            ..Self::now()
+            ..Self::now(clock)
         }
     }
 
