@@ -31,6 +31,9 @@ pub const BLOCK_BYTES: u32 = 8192;
 /// Bytes of a block that is to a machine of today what [`BLOCK_BYTES`] were to the paper's.
 pub const BLOCK_BYTES_TODAY: u32 = 256 << 10;
 
+/// Bytes that are sent while nobody reads, at the most. The receiver's window holds them.
+pub(crate) const HELD_BYTES_MAX: u64 = 128 << 20;
+
 /// Transfers at once, at the most.
 pub const TRANSFERS_MAX: u32 = 256;
 
@@ -110,6 +113,8 @@ pub enum Set {
     Line,
     /// One large file as fast as it goes.
     Bare,
+    /// A part of it, that nobody reads before all of it was sent: what the sender does by itself.
+    Held,
     /// A file that is not in memory.
     Cold,
 }
@@ -243,6 +248,9 @@ impl Settings {
         );
         for _ in 0..3 {
             add(Set::Bare, 1, false, &[SendfileLoop, Fair]);
+        }
+        for _ in 0..3 {
+            add(Set::Held, 1, false, &[SendfileLoop, Fair]);
         }
         if self.sets {
             for transfers in [1, 16] {

@@ -286,13 +286,14 @@ fn float(number: u64) -> f64 {
 }
 
 impl Set {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::One,
         Self::Two,
         Self::Parallel,
         Self::Scaling,
         Self::Line,
         Self::Bare,
+        Self::Held,
         Self::Cold,
     ];
 
@@ -305,6 +306,7 @@ impl Set {
             Self::Scaling => "many",
             Self::Line => "over a slow line",
             Self::Bare => "one large file",
+            Self::Held => "while nobody reads",
             Self::Cold => "cold file",
         }
     }
@@ -317,6 +319,7 @@ impl Set {
             Self::Scaling => "Many transfers beside the metering thread",
             Self::Line => "The same over a line that is slower than they are",
             Self::Bare => "One large file, as fast as it goes",
+            Self::Held => "A part of it, that nobody reads before all of it was sent",
             Self::Cold => "A file that is not in memory, each transfer a part of it",
         }
     }
@@ -335,7 +338,7 @@ impl Set {
             Self::Parallel => {
                 "paper: s/MB at 2, 3, 4 transfers: user-driven 7.40, 13.32, 18.97; (4,16) 3.13, 3.42, 3.23"
             }
-            Self::Scaling | Self::Line | Self::Bare | Self::Cold => "",
+            Self::Scaling | Self::Line | Self::Bare | Self::Held | Self::Cold => "",
         }
     }
 }
@@ -382,7 +385,8 @@ fn write_row(f: &mut fmt::Formatter<'_>, row: &Row) -> fmt::Result {
             .as_ref()
             .map_or_else(|| "-".to_owned(), |s| format!("{:.digits$}", s.median))
     };
-    let beside = if row.cell.metered || row.cell.set == Set::Bare || row.cell.set == Set::Parallel {
+    let alone = [Set::Bare, Set::Held, Set::Parallel];
+    let beside = if row.cell.metered || alone.contains(&row.cell.set) {
         ""
     } else {
         ", alone"

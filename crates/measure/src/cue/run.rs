@@ -13,16 +13,16 @@ use onrush_sys::fs::advise_done;
 use onrush_sys::thread::{keep_off, raise_open_files_limit};
 
 use super::senders::{self, Progress, Task};
-use super::watch::{Metering, Receivers, switches};
-use super::{Cell, CueError, Run, Set, Settings, TRANSFERS_MAX};
-use crate::machine::{cpu_ns_of_all, threads_named};
+use super::watch::{Metering, Receivers, Taking, switches};
+use super::{Cell, CueError, HELD_BYTES_MAX, Run, Set, Settings, TRANSFERS_MAX};
+use crate::machine::{SenderClock, cpu_ns_of_all, threads_named};
 use crate::setup::{system, two_cores};
 
 /// From the first byte to the measured stretch: sockets have found their sizes, schedules have settled.
 const WARM_UP: Duration = Duration::from_millis(300);
 
-/// What a run from the disk may take.
-const COLD_NS_MAX: u64 = 4_000_000_000;
+/// What a run that sends a file once may take.
+const ONCE_NS_MAX: u64 = 4_000_000_000;
 
 /// Files are on a disk; the usual place of temporary ones may be memory.
 const FOLDER: &str = "/var/tmp";
@@ -62,24 +62,35 @@ impl Stage {
     pub(super) fn run(&self, cell: Cell, repeat: u32) -> Result<Run, CueError> {
         assert!(cell.transfers <= TRANSFERS_MAX, "settings were checked");
         let each = self.settings.line_bytes_a_second / u64::from(cell.transfers.max(1));
-        let line = (cell.set == Set::Line).then_some(each);
-        let (receivers, sockets) = Receivers::start(cell.transfers, self.cores.1, line)
+        let taking = match cell.set {
+            Set::Line => Taking::Line(each),
+            Set::Held => Taking::Later,
+            _ => Taking::AtOnce,
+        };
+        let (receivers, sockets) = Receivers::start(cell.transfers, self.cores.1, taking)
             .map_err(system("connect over loopback"))?;
         let metering = cell.metered.then(|| Metering::start(self.cores.0));
         let metering = metering.transpose().map_err(system("start a thread"))?;
         let task = self.task(cell);
-        if task.once {
+        let clock = match cell.set {
+            Set::Held => SenderClock::bound_to(self.cores.0),
+            // Others are on that processor, too.
+            _ => SenderClock::of_sleeper(),
+        };
+        if cell.set == Set::Cold {
             advise_done(&task.file, 0, 0);
         }
+        let mut begin = Reading::take(&receivers, metering.as_ref(), &clock);
         let threads = senders::start(cell.contestant, &task, sockets);
         let threads = threads.map_err(system("start a thread"))?;
         if !task.once {
             thread::sleep(WARM_UP);
+            begin = Reading::take(&receivers, metering.as_ref(), &clock);
         }
-        let begin = Reading::take(&receivers, metering.as_ref());
         self.wait(&task, begin.at_ns);
-        let end = Reading::take(&receivers, metering.as_ref());
+        let end = Reading::take(&receivers, metering.as_ref(), &clock);
         task.progress.stopping.store(true, Ordering::Relaxed);
+        receivers.take();
         let mut void = None;
         for thread in threads {
             match thread.join() {
@@ -94,6 +105,10 @@ impl Stage {
             void = Some(format!("{sent} bytes were sent and {received} arrived"));
         }
         let parts = end.received.iter().zip(&begin.received);
+        let received_bytes = match cell.set {
+            Set::Held => vec![received],
+            _ => parts.map(|(end, begin)| end - begin).collect(),
+        };
         Ok(Run {
             cell,
             repeat,
@@ -102,7 +117,7 @@ impl Stage {
             voluntary: end.switches.0 - begin.switches.0,
             involuntary: end.switches.1 - begin.switches.1,
             calls: end.calls - begin.calls,
-            received_bytes: parts.map(|(end, begin)| end - begin).collect(),
+            received_bytes,
             total_bytes: (sent, received),
             void,
         })
@@ -111,9 +126,10 @@ impl Stage {
     fn task(&self, cell: Cell) -> Task {
         let (file, bytes) = match cell.set {
             Set::Cold | Set::Bare => (&self.large, self.settings.large_bytes),
+            Set::Held => (&self.large, self.settings.large_bytes.min(HELD_BYTES_MAX)),
             _ => (&self.small, self.settings.small_bytes),
         };
-        let once = cell.set == Set::Cold;
+        let once = matches!(cell.set, Set::Cold | Set::Held);
         let parts = u64::from(cell.transfers);
         let share = |part: u64| match once {
             true => bytes * part / parts..bytes * (part + 1) / parts,
@@ -136,7 +152,7 @@ impl Stage {
         }
         let transfers = u32::try_from(task.shares.len()).unwrap_or(u32::MAX);
         while task.progress.done.load(Ordering::Relaxed) < transfers
-            && monotonic_ns() - begin_ns < COLD_NS_MAX
+            && monotonic_ns() - begin_ns < ONCE_NS_MAX
         {
             thread::sleep(Duration::from_millis(1));
         }
@@ -144,12 +160,12 @@ impl Stage {
 }
 
 impl Reading {
-    fn take(receivers: &Receivers, metering: Option<&Metering>) -> Self {
+    fn take(receivers: &Receivers, metering: Option<&Metering>, clock: &SenderClock) -> Self {
         let threads = threads_named(senders::THREAD_NAME);
         Self {
             switches: switches(&threads),
             at_ns: monotonic_ns(),
-            cpu_ns: cpu_ns_of_all(&threads),
+            cpu_ns: cpu_ns_of_all(&threads) + clock.softirq_ns(),
             calls: metering.map_or(0, Metering::calls),
             received: receivers.counts(),
         }
@@ -217,6 +233,8 @@ mod tests {
                 (Set::One, Contestant::UserDriven, 2),
                 (Set::Line, Contestant::UserLoop, 2),
                 (Set::Bare, Contestant::SendfileLoop, 1),
+                (Set::Held, Contestant::SendfileLoop, 1),
+                (Set::Held, Contestant::Fair, 1),
                 (Set::One, Contestant::fixed(4, 1), 2),
                 (Set::One, chain, 2),
                 (Set::Cold, Contestant::Fair, 2),
@@ -237,6 +255,9 @@ mod tests {
             assert_eq!(run.received_bytes.len(), run.cell.transfers as usize);
             assert!(run.cell.transfers == 0 || run.total_bytes.0 > 0, "{run:?}");
             assert_eq!(run.total_bytes.0, run.total_bytes.1);
+            if run.cell.set == Set::Held {
+                assert_eq!(run.received_bytes, [4 << 20], "{run:?}");
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use onrush_sys::thread::pin_to;
 use rustix::net::{RecvFlags, recv};
 use tokio::io::Interest;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -25,31 +26,50 @@ const RECEIVE_BYTES: usize = 1 << 20;
 /// Calls between two looks at the clock of others.
 const CALLS_A_ROUND: u64 = 64;
 
+/// How receivers take what comes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Taking {
+    /// As fast as it comes.
+    AtOnce,
+    /// Each no more than so many bytes a second.
+    Line(u64),
+    /// Nothing before they are told to; their windows hold [`super::HELD_BYTES_MAX`].
+    Later,
+}
+
 /// Takes what arrives, counts it, and throws it away.
 pub(super) struct Receivers {
     counts: Arc<[AtomicU64]>,
+    /// Whether they may.
+    may_take: watch::Sender<bool>,
     thread: JoinHandle<io::Result<()>>,
 }
 
 impl Receivers {
-    /// Connects so many pairs over loopback, and receives at the far ends on processor `core`: as fast as it comes,
-    /// or each no more than so many bytes a second.
+    /// Connects so many pairs over loopback, and receives at the far ends on processor `core`.
     pub(super) fn start(
         count: u32,
         core: usize,
-        bytes_a_second: Option<u64>,
+        taking: Taking,
     ) -> io::Result<(Self, Vec<TcpStream>)> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        let is_later = matches!(taking, Taking::Later);
+        if is_later {
+            window::widen(&listener)?;
+        }
         let address = listener.local_addr()?;
         let (mut near, mut far) = (Vec::new(), Vec::new());
         for _ in 0..count {
             near.push(TcpStream::connect(address)?);
             let (accepted, _) = listener.accept()?;
-            window::keep(&accepted)?;
+            if !is_later {
+                window::keep(&accepted)?;
+            }
             far.push(accepted);
         }
         let counts: Arc<[AtomicU64]> = (0..count).map(|_| AtomicU64::new(0)).collect();
         let its_counts = Arc::clone(&counts);
+        let (may_take, hears) = watch::channel(!is_later);
         let thread = thread::Builder::new().name("cue-receive".to_owned());
         let thread = thread.spawn(move || {
             pin_to(core)?;
@@ -59,14 +79,32 @@ impl Receivers {
             runtime.block_on(async {
                 let mut all = JoinSet::new();
                 for (number, far) in far.into_iter().enumerate() {
-                    let line = bytes_a_second.map(Line::new);
-                    all.spawn(receive(far, Arc::clone(&its_counts), number, line));
+                    let line = match taking {
+                        Taking::Line(bytes_a_second) => Some(Line::new(bytes_a_second)),
+                        Taking::AtOnce | Taking::Later => None,
+                    };
+                    let (counts, mut hears) = (Arc::clone(&its_counts), hears.clone());
+                    all.spawn(async move {
+                        // An error is that nobody is left who could say so.
+                        hears.wait_for(|may| *may).await.ok();
+                        receive(far, counts, number, line).await
+                    });
                 }
                 while all.join_next().await.is_some() {}
             });
             Ok(())
         })?;
-        Ok((Self { counts, thread }, near))
+        let receivers = Self {
+            counts,
+            may_take,
+            thread,
+        };
+        Ok((receivers, near))
+    }
+
+    /// They take what comes from now on.
+    pub(super) fn take(&self) {
+        self.may_take.send_replace(true);
     }
 
     /// What each has counted so far.

@@ -75,9 +75,7 @@ pub fn groups(record: &GroupRecord, model: &ModelRecord) -> Vec<Checked> {
     checked(samples, model)
 }
 
-/// Cue and a bare `sendfile` of `onrush bench cue`, one large file as fast as it goes: ns for 1472 bytes.
-///
-/// The experiment sends over loopback.
+/// Cue and a bare `sendfile` of `onrush bench cue`, over loopback, while nobody reads: ns for 1472 bytes.
 #[must_use]
 pub fn cues(record: &CueRecord, model: &ModelRecord) -> Vec<Checked> {
     let mut samples = Samples::new();
@@ -90,7 +88,7 @@ pub fn cues(record: &CueRecord, model: &ModelRecord) -> Vec<Checked> {
             _ => continue,
         };
         let received: u64 = run.received_bytes.iter().sum();
-        if run.cell.set != cue::Set::Bare || run.void.is_some() || received == 0 {
+        if run.cell.set != cue::Set::Held || run.void.is_some() || received == 0 {
             continue;
         }
         let load = Load {

@@ -202,17 +202,10 @@ impl<'m> Probes<'m> {
             Probe::DiscardMemory => {
                 times.min((MEMORY_FILE_BYTES - self.at) / (PAGES * PAGE) as u64)
             }
-            Probe::StreamWrite | Probe::StreamPages => {
-                times.min(HELD_BYTES_MAX / probe.stream_bytes())
-            }
+            _ if self.stream.is_some() => times.min(HELD_BYTES_MAX / probe.stream_bytes()),
             _ => times,
         };
-        // Over loopback it is as in the experiment on Cue: the reader is at work.
-        let held = self
-            .stream
-            .as_ref()
-            .filter(|_| probe != Probe::LoopPages)
-            .map(|stream| stream.hold(streamed));
+        let held = self.stream.as_ref().map(|stream| stream.hold(streamed));
         sink.reset()?;
         let begin = clock.now_ns();
         self.carry_out(probe, times, group.as_mut())
