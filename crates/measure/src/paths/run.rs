@@ -166,10 +166,7 @@ impl<'a> Bench<'a> {
         }
         let prepare_ns = onrush_sys::clock::thread_cpu_ns() - begin_ns;
         let counters = mover.counters();
-        let clock = match name {
-            Name::UringSqpoll => SenderClock::of_sleeper(),
-            _ => SenderClock::bound_to(self.core),
-        };
+        let clock = self.clock(name);
         let before = Moment::before(&clock);
         let sent = mover.send(&socket, 0..packets);
         let after = Moment::after(&clock);
