@@ -214,6 +214,13 @@ impl<'a> Bench<'a> {
         Ok(run)
     }
 
+    fn clock(&self, name: Name) -> SenderClock {
+        match name {
+            Name::UringSqpoll => SenderClock::of_sleeper(),
+            _ => SenderClock::bound_to(self.core),
+        }
+    }
+
     fn source(&mut self, packet_bytes: u32, name: Name) -> Result<Arc<Source>, PathsError> {
         if self
             .sources
