@@ -23,6 +23,7 @@ use super::channel::{Channel, Command, MemberCounts, Playable, Told};
 use super::input::Input;
 use super::members::MEMBERS_MAX;
 use super::outlet::wildcard;
+use super::seats::Seats;
 
 /// Looks after a program.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ pub(super) struct KernelWorker {
     /// Outlets of members by the IP version's wildcard, and of players by our address.
     members: BTreeMap<IpAddr, usize>,
     players: BTreeMap<IpAddr, usize>,
-    seats: BTreeMap<(IpAddr, SocketAddr), u32>,
+    seats: Seats,
     silences: u64,
     is_silent: bool,
     told: Told,
@@ -76,7 +77,7 @@ impl KernelWorker {
             silence_ns: u64::try_from(silence.as_nanos()).unwrap_or(u64::MAX),
             members: BTreeMap::new(),
             players: BTreeMap::new(),
-            seats: BTreeMap::new(),
+            seats: Seats::default(),
             silences: 0,
             is_silent: false,
             told: Told::default(),
@@ -144,7 +145,7 @@ impl KernelWorker {
                 self.players.insert(local, outlet);
             }
             Command::AddPlayer(local, player) => {
-                *self.seats.entry((local, player)).or_default() += 1;
+                self.seats.take(local, player);
                 if let Some(&outlet) = self.players.get(&local) {
                     self.ingress.add(outlet, player);
                 }
@@ -167,14 +168,10 @@ impl KernelWorker {
     }
 
     fn remove_player(&mut self, local: IpAddr, player: SocketAddr) {
-        if let Entry::Occupied(mut seats) = self.seats.entry((local, player)) {
-            *seats.get_mut() -= 1;
-            if *seats.get() == 0 {
-                seats.remove();
-                if let Some(&outlet) = self.players.get(&local) {
-                    self.ingress.remove(outlet, player);
-                }
-            }
+        if self.seats.leave(local, player)
+            && let Some(&outlet) = self.players.get(&local)
+        {
+            self.ingress.remove(outlet, player);
         }
     }
 

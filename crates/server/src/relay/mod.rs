@@ -17,6 +17,7 @@ mod channel;
 mod file;
 mod kernel;
 mod outlet;
+mod seats;
 mod worker;
 
 use std::io;

@@ -25,6 +25,7 @@ use tracing::{info, warn};
 use super::channel::{Channel, Command, Playable, Told};
 use super::config::RelayConfig;
 use super::outlet::{Outlet, wildcard};
+use super::seats::Seats;
 
 /// Takes a stream in and passes it on.
 #[derive(Debug)]
@@ -40,8 +41,7 @@ pub(super) struct Worker {
     plain: Lane,
     /// The same as RTP.
     players: Lane,
-    /// How many sessions each player has.
-    seats: BTreeMap<(IpAddr, SocketAddr), u32>,
+    seats: Seats,
     playable: Option<Playable>,
     odd: Odd,
     told: Told,
@@ -97,7 +97,7 @@ impl Worker {
             stamper,
             plain: Lane::new(),
             players: Lane::new(),
-            seats: BTreeMap::new(),
+            seats: Seats::default(),
             playable: None,
             odd: Odd::default(),
             told: Told::default(),
@@ -273,7 +273,7 @@ impl Worker {
                 self.players.outlets.insert(local, outlet);
             }
             Command::AddPlayer(local, player) => {
-                *self.seats.entry((local, player)).or_default() += 1;
+                self.seats.take(local, player);
                 if let Some(outlet) = self.players.outlets.get_mut(&local) {
                     outlet.add(player)?;
                 }
@@ -289,16 +289,11 @@ impl Worker {
         Ok(())
     }
 
-    /// A player that died and came back at the same port has two sessions for a while, until the first times out.
     fn remove_player(&mut self, local: IpAddr, player: SocketAddr) {
-        if let Entry::Occupied(mut seats) = self.seats.entry((local, player)) {
-            *seats.get_mut() -= 1;
-            if *seats.get() == 0 {
-                seats.remove();
-                if let Some(outlet) = self.players.outlets.get_mut(&local) {
-                    outlet.remove(player);
-                }
-            }
+        if self.seats.leave(local, player)
+            && let Some(outlet) = self.players.outlets.get_mut(&local)
+        {
+            outlet.remove(player);
         }
     }
 
