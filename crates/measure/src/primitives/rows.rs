@@ -12,6 +12,9 @@ use super::{
 };
 use crate::stats::{Summary, to_f64};
 
+/// No time of the table but those that wait is as long.
+const SECOND_NS: f64 = 1e9;
+
 /// Everything that the record says, in the order of the report.
 pub(super) fn entries(settings: &Settings, method: &Method, found: &Found) -> Vec<Entry> {
     let mut entries = Vec::new();
@@ -57,6 +60,40 @@ pub(super) struct Plan<'p> {
     pub(super) possible: (f64, f64),
     /// The paper's figure.
     pub(super) paper: &'p str,
+}
+
+impl<'p> Plan<'p> {
+    /// A time in ns, the less the better, of at most a second. `estimate` is base and overhead.
+    fn time(
+        id: &'p str,
+        operation: &'p str,
+        estimate: (Option<f64>, Option<f64>),
+        paper: &'p str,
+    ) -> Self {
+        Self {
+            id,
+            operation,
+            unit: Unit::Ns,
+            better: Better::Less,
+            base: estimate.0,
+            overhead: estimate.1,
+            possible: (0.0, SECOND_NS),
+            paper,
+        }
+    }
+
+    /// The same of what waits for disks or for others: at most ten seconds.
+    fn long_time(
+        id: &'p str,
+        operation: &'p str,
+        estimate: (Option<f64>, Option<f64>),
+        paper: &'p str,
+    ) -> Self {
+        Self {
+            possible: (0.0, 10.0 * SECOND_NS),
+            ..Self::time(id, operation, estimate, paper)
+        }
+    }
 }
 
 impl<'f> Sheet<'f> {

@@ -4,9 +4,6 @@ use super::{Basics, Plan, Sheet, count, cycles};
 use crate::primitives::{Better, Unit};
 use crate::stats::Summary;
 
-/// A second: nothing here takes as long.
-const SECOND_NS: f64 = 1e9;
-
 /// Fills in the group.
 pub(super) fn fill(sheet: &mut Sheet<'_>) {
     code(sheet);
@@ -15,29 +12,11 @@ pub(super) fn fill(sheet: &mut Sheet<'_>) {
     switches(sheet);
 }
 
-fn plan<'p>(
-    id: &'p str,
-    operation: &'p str,
-    estimate: (Option<f64>, Option<f64>),
-    paper: &'p str,
-) -> Plan<'p> {
-    Plan {
-        id,
-        operation,
-        unit: Unit::Ns,
-        better: Better::Less,
-        base: estimate.0,
-        overhead: estimate.1,
-        possible: (0.0, SECOND_NS),
-        paper,
-    }
-}
-
 fn code(sheet: &mut Sheet<'_>) {
     let basics = sheet.basics;
     let cycle = basics.cycle_ns;
     let cycles_of = |number: f64| Some(number * cycle);
-    let read = plan(
+    let read = Plan::time(
         "clock_read",
         "Reading the clock, twice in step",
         (cycles_of(40.0), Some(0.0)),
@@ -49,7 +28,7 @@ fn code(sheet: &mut Sheet<'_>) {
             cycles(ns, basics)
         )
     });
-    let system = plan(
+    let system = Plan::time(
         "clock_read_system",
         "Reading CLOCK_MONOTONIC_RAW",
         (cycles_of(20.0), cycles_of(40.0)),
@@ -65,7 +44,7 @@ fn code(sheet: &mut Sheet<'_>) {
         unit: Unit::Hertz,
         better: Better::More,
         possible: (1e7, 1e11),
-        ..plan(
+        ..Plan::time(
             "processor_clock",
             "Processor's clock, by dependent additions",
             (None, None),
@@ -86,7 +65,7 @@ fn loops(sheet: &mut Sheet<'_>) {
     let basics = sheet.basics;
     let cycle = basics.cycle_ns;
     let cycles_of = |number: f64| Some(number * cycle);
-    let turn = plan(
+    let turn = Plan::time(
         "loop",
         "Loop, in registers",
         (cycles_of(1.0), Some(0.0)),
@@ -95,7 +74,7 @@ fn loops(sheet: &mut Sheet<'_>) {
     sheet.row(&turn, |ns| {
         format!("A subtraction and a jump back take {}", cycles(ns, basics))
     });
-    let in_memory = plan(
+    let in_memory = Plan::time(
         "loop_in_memory",
         "Loop, its counter in memory",
         (cycles_of(6.0), Some(0.0)),
@@ -130,7 +109,7 @@ fn procedure_calls(sheet: &mut Sheet<'_>) {
             7 => "5.2 cycles above the clock's cost",
             _ => "1 cycle with one more argument",
         };
-        let row = plan(
+        let row = Plan::time(
             &id,
             &operation,
             (Some(2.0 * basics.cycle_ns + moved), Some(turn)),
@@ -165,7 +144,7 @@ fn calls(sheet: &mut Sheet<'_>) {
     let basics = sheet.basics;
     let cycles_of = |number: f64| Some(number * basics.cycle_ns);
     let getppid = sheet.found.median("getppid");
-    let cached = plan(
+    let cached = Plan::time(
         "getpid_cached",
         "System call, answered from memory",
         (cycles_of(4.0), cycles_of(2.0)),
@@ -187,14 +166,14 @@ fn calls(sheet: &mut Sheet<'_>) {
             "395.8 cycles with the clock",
         ),
     ] {
-        let row = plan(id, operation, (cycles_of(100.0), cycles_of(100.0)), paper);
+        let row = Plan::time(id, operation, (cycles_of(100.0), cycles_of(100.0)), paper);
         sheet.row(&row, |ns| {
             format!("Into the kernel and back takes {}; its guards against speculation are part of that", cycles(ns, basics))
         });
     }
     windows(sheet);
     let crossing = sheet.found.median("time_crossing");
-    let vdso = plan(
+    let vdso = Plan::time(
         "time_vdso",
         "The time, by vDSO",
         (cycles_of(20.0), cycles_of(40.0)),
@@ -212,7 +191,7 @@ fn calls(sheet: &mut Sheet<'_>) {
         ),
     });
     let vdso = sheet.found.median("time_vdso");
-    let real = plan(
+    let real = Plan::time(
         "time_crossing",
         "The time, by system call",
         (vdso, Some(basics.crossing_ns)),
@@ -229,7 +208,7 @@ fn calls(sheet: &mut Sheet<'_>) {
 fn windows(sheet: &mut Sheet<'_>) {
     let of = |id, operation, base| Plan {
         unit: Unit::One,
-        ..plan(id, operation, (Some(base), None), "")
+        ..Plan::time(id, operation, (Some(base), None), "")
     };
     let in_cycles = of(
         "getppid_cycles",
@@ -267,7 +246,7 @@ fn creation(sheet: &mut Sheet<'_>) {
         Some(2.0 * basics.switch_ns),
         Some(FORK_FAULTS * basics.fault_ns + FORK_CROSSINGS * basics.crossing_ns),
     );
-    let row = plan(
+    let row = Plan::time(
         "fork",
         "Process creation, fork, exit and wait",
         fork,
@@ -286,7 +265,7 @@ fn creation(sheet: &mut Sheet<'_>) {
         Some(2.0 * basics.switch_ns),
         Some(FORK_CROSSINGS * basics.crossing_ns),
     );
-    let row = plan("vfork", "Process creation, vfork, exit and wait", vfork, "");
+    let row = Plan::time("vfork", "Process creation, vfork, exit and wait", vfork, "");
     sheet.row(&row, |ns| match fork {
         Some(fork) => format!(
             "Without an address space of its own a child takes {:.0} % less than by fork",
@@ -299,7 +278,7 @@ fn creation(sheet: &mut Sheet<'_>) {
         Some(2.0 * basics.switch_ns),
         Some(THREAD_FAULTS * basics.fault_ns + THREAD_CROSSINGS * basics.crossing_ns),
     );
-    let row = plan(
+    let row = Plan::time(
         "thread",
         "Kernel thread creation, exit and join",
         thread,
@@ -318,7 +297,7 @@ fn programs(sheet: &mut Sheet<'_>) {
     let basics = sheet.basics;
     let fork = sheet.found.median("fork");
     let exec = Some(EXEC_FAULTS * basics.fault_ns + EXEC_CROSSINGS * basics.crossing_ns);
-    let row = plan(
+    let row = Plan::time(
         "fork_exec",
         "Process creation, fork and exec /bin/true",
         (fork, exec),
@@ -333,7 +312,7 @@ fn programs(sheet: &mut Sheet<'_>) {
     });
     let vfork = sheet.found.median("vfork");
     let fork_exec = sheet.found.median("fork_exec");
-    let row = plan(
+    let row = Plan::time(
         "spawn_exec",
         "Process creation, posix_spawn /bin/true",
         (vfork, exec),
@@ -385,7 +364,7 @@ fn switches(sheet: &mut Sheet<'_>) {
         ),
     ] {
         // Registers and queues are the kernel's work; a new address space costs its look-aside buffers.
-        let row = plan(
+        let row = Plan::time(
             id,
             operation,
             (Some(400.0 * basics.cycle_ns), Some(10.0 * getppid)),
@@ -410,7 +389,7 @@ fn switches(sheet: &mut Sheet<'_>) {
         ("pipe_alone", "A byte through a pipe to oneself"),
         ("futex_alone", "A futex woken and not waited for"),
     ] {
-        let row = plan(
+        let row = Plan::time(
             id,
             operation,
             (Some(2.0 * getppid), Some(2.0 * getppid)),

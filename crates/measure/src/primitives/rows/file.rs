@@ -12,31 +12,13 @@ pub(super) fn fill(sheet: &mut Sheet<'_>) {
     curves(sheet);
 }
 
-fn plan<'p>(
-    id: &'p str,
-    operation: &'p str,
-    estimate: (Option<f64>, Option<f64>),
-    paper: &'p str,
-) -> Plan<'p> {
-    Plan {
-        id,
-        operation,
-        unit: Unit::Ns,
-        better: Better::Less,
-        base: estimate.0,
-        overhead: estimate.1,
-        possible: (0.0, 1e10),
-        paper,
-    }
-}
-
 fn file_cache(sheet: &mut Sheet<'_>) {
     let limit = sheet.found.known("file_cache_limit");
     let row = Plan {
         unit: Unit::Bytes,
         better: Better::Neither,
         possible: (0.0, limit.unwrap_or(f64::MAX) * 1.1),
-        ..plan(
+        ..Plan::long_time(
             "file_cache",
             "File cache, in a memory group",
             (limit, limit.map(|limit| -limit / 50.0)),
@@ -67,7 +49,7 @@ fn reads(sheet: &mut Sheet<'_>, suffix: &str, told: &str) {
         let paper = if suffix.is_empty() { paper } else { "" };
         let id = format!("file_read_{order}{suffix}");
         let operation = format!("File read, 4 KB, {order}, past the cache{told}");
-        let row = plan(&id, &operation, (Some(DISK_READ_NS), Some(software)), paper);
+        let row = Plan::long_time(&id, &operation, (Some(DISK_READ_NS), Some(software)), paper);
         sheet.row(&row, |ns| match sequential.filter(|_| order == "random") {
             Some(sequential) => format!(
                 "{:.2} times the time of reading in order, from {size}",
@@ -86,7 +68,7 @@ fn reads(sheet: &mut Sheet<'_>, suffix: &str, told: &str) {
         } else {
             direct.map(|ns| ns / 8.0)
         };
-        let row = plan(
+        let row = Plan::long_time(
             &cold,
             &operation,
             (base, Some(copied + basics.crossing_ns)),
@@ -101,7 +83,7 @@ fn reads(sheet: &mut Sheet<'_>, suffix: &str, told: &str) {
         });
         let warm = format!("file_read_warm_{order}{suffix}");
         let operation = format!("File read, 4 KB, {order}, from the cache{told}");
-        let row = plan(
+        let row = Plan::long_time(
             &warm,
             &operation,
             (Some(copied), Some(3.0 * basics.crossing_ns)),
@@ -127,7 +109,7 @@ fn contention(sheet: &mut Sheet<'_>) {
         let row = Plan {
             unit: Unit::One,
             possible: (-1.0, 1e3),
-            ..plan(
+            ..Plan::long_time(
                 &id,
                 &operation,
                 (Some(1.0), None),

@@ -43,7 +43,7 @@ fn latency(sheet: &mut Sheet<'_>) {
             "48.5 ns",
         ),
     ] {
-        let row = plan(id, operation, (Some(base), None), paper);
+        let row = Plan::time(id, operation, (Some(base), None), paper);
         let bytes = sheet.found.known(&format!("{id}_bytes")).unwrap_or(0.0);
         sheet.row(&row, |ns| {
             format!(
@@ -60,7 +60,7 @@ fn pages(sheet: &mut Sheet<'_>) {
     let basics = sheet.basics;
     let huge = sheet.found.median("latency_memory");
     let l2 = sheet.found.median("latency_l2");
-    let row = plan(
+    let row = Plan::time(
         "latency_memory_base",
         "Load from memory, 4 KB pages",
         (huge, l2),
@@ -78,7 +78,7 @@ fn pages(sheet: &mut Sheet<'_>) {
     } else {
         1.0
     };
-    let row = plan(
+    let row = Plan::time(
         "tlb_miss",
         "Page that the look-aside buffers do not know",
         (l2.map(|l2| l2 * walk), None),
@@ -95,24 +95,6 @@ fn pages(sheet: &mut Sheet<'_>) {
             cycles(ns, basics)
         )
     });
-}
-
-fn plan<'p>(
-    id: &'p str,
-    operation: &'p str,
-    estimate: (Option<f64>, Option<f64>),
-    paper: &'p str,
-) -> Plan<'p> {
-    Plan {
-        id,
-        operation,
-        unit: Unit::Ns,
-        better: Better::Less,
-        base: estimate.0,
-        overhead: estimate.1,
-        possible: (0.0, 1e9),
-        paper,
-    }
 }
 
 fn bandwidth(sheet: &mut Sheet<'_>) {
@@ -183,7 +165,7 @@ fn of_bytes<'p>(
         unit: Unit::BytesPerSecond,
         better: Better::More,
         possible: (1e6, most),
-        ..plan(id, operation, estimate, paper)
+        ..Plan::time(id, operation, estimate, paper)
     }
 }
 
@@ -225,7 +207,7 @@ fn faults(sheet: &mut Sheet<'_>) {
     // Fresh pages are emptied, and come from memory.
     let rate = sheet.found.median("bandwidth_write_memset");
     let zeroed = rate.map_or(page * basics.copy_ns, |rate| page / rate * 1e9);
-    let row = plan(
+    let row = Plan::time(
         "fault_minor",
         "Page fault, fresh memory",
         (Some(zeroed), Some(3.0 * basics.crossing_ns)),
@@ -238,7 +220,7 @@ fn faults(sheet: &mut Sheet<'_>) {
         )
     });
     let minor = sheet.found.median("fault_minor");
-    let row = plan(
+    let row = Plan::time(
         "fault_huge",
         "Page fault, fresh huge page",
         (Some(512.0 * zeroed), Some(3.0 * basics.crossing_ns)),
@@ -252,7 +234,7 @@ fn faults(sheet: &mut Sheet<'_>) {
         ),
         None => format!("{:.0} ns for each 4 KB of it", ns / 512.0),
     });
-    let row = plan(
+    let row = Plan::time(
         "fault_file",
         "Page fault, file in the cache",
         (Some(0.0), Some(6.0 * basics.crossing_ns)),
@@ -271,7 +253,7 @@ fn disk_faults(sheet: &mut Sheet<'_>) {
     let basics = sheet.basics;
     let minor = sheet.found.median("fault_minor");
     let disk = sheet.found.median("fault_major");
-    let row = plan(
+    let row = Plan::time(
         "fault_major",
         "Page fault, one page from the disk",
         (
@@ -289,7 +271,7 @@ fn disk_faults(sheet: &mut Sheet<'_>) {
     });
     let window = sheet.found.median("read_ahead_window");
     let ahead = window.map(|bytes| bytes * basics.copy_ns);
-    let row = plan(
+    let row = Plan::time(
         "fault_major_ahead",
         "Page fault from the disk, with read-ahead",
         (disk, ahead),
@@ -308,7 +290,7 @@ fn disk_faults(sheet: &mut Sheet<'_>) {
         unit: Unit::Bytes,
         better: Better::Neither,
         possible: (0.0, 1e12),
-        ..plan(
+        ..Plan::time(
             "read_ahead_window",
             "Read-ahead window of a page fault",
             (stated, None),

@@ -41,24 +41,6 @@ pub(super) fn fill(sheet: &mut Sheet<'_>) {
     );
 }
 
-fn plan<'p>(
-    id: &'p str,
-    operation: &'p str,
-    estimate: (Option<f64>, Option<f64>),
-    paper: &'p str,
-) -> Plan<'p> {
-    Plan {
-        id,
-        operation,
-        unit: Unit::Ns,
-        better: Better::Less,
-        base: estimate.0,
-        overhead: estimate.1,
-        possible: (0.0, 1e10),
-        paper,
-    }
-}
-
 fn round_trips(sheet: &mut Sheet<'_>, place: &str, told: &str) {
     let basics = sheet.basics;
     // There is no wire: two copies of 56 bytes are all the hardware does. Passes through the stack are guessed at
@@ -73,7 +55,7 @@ fn round_trips(sheet: &mut Sheet<'_>, place: &str, told: &str) {
         "remote" => ["1.42 ms (ping)", "1.14 ms", ""],
         _ => ["", "", ""],
     };
-    let row = plan(
+    let row = Plan::long_time(
         &icmp_id,
         &operation,
         (Some(2.0 * crossing), Some(30.0 * crossing)),
@@ -94,7 +76,7 @@ fn round_trips(sheet: &mut Sheet<'_>, place: &str, told: &str) {
         } else {
             icmp
         };
-        let row = plan(&id, &operation, (base, Some(software)), paper);
+        let row = Plan::long_time(&id, &operation, (base, Some(software)), paper);
         sheet.row(&row, |ns| match icmp {
             Some(icmp) => format!(
                 "{:.1} times ICMP's: two processes are woken ({} of it), and the protocol has its say",
@@ -116,7 +98,7 @@ fn connections(sheet: &mut Sheet<'_>, place: &str, told: &str) {
     };
     let id = format!("tcp_setup_{place}");
     let operation = format!("Connection set-up, TCP, {told}");
-    let row = plan(
+    let row = Plan::long_time(
         &id,
         &operation,
         (tcp, Some(60.0 * basics.crossing_ns)),
@@ -128,7 +110,7 @@ fn connections(sheet: &mut Sheet<'_>, place: &str, told: &str) {
     });
     let id = format!("tcp_teardown_{place}");
     let operation = format!("Connection teardown, TCP, {told}");
-    let row = plan(
+    let row = Plan::long_time(
         &id,
         &operation,
         (Some(basics.crossing_ns), Some(40.0 * basics.crossing_ns)),
@@ -149,7 +131,7 @@ fn connections(sheet: &mut Sheet<'_>, place: &str, told: &str) {
         unit: Unit::BytesPerSecond,
         better: Better::More,
         possible: (1.0, 1e9 / basics.copy_ns.max(1e-6)),
-        ..plan(
+        ..Plan::long_time(
             &id,
             &operation,
             (Some(copies), Some(-copies / 2.0)),
@@ -172,7 +154,7 @@ fn http_reads(sheet: &mut Sheet<'_>) {
         let id = format!("remote_read_{order}_http");
         let operation = format!("Remote file read, 4 KB, {order}, by HTTP from our server");
         // A request to be read, a file to be found and sent, a head to be written.
-        let row = plan(
+        let row = Plan::long_time(
             &id,
             &operation,
             (tcp, Some(HTTP_CROSSINGS * basics.crossing_ns)),
@@ -197,7 +179,7 @@ fn remote_reads(sheet: &mut Sheet<'_>, place: &str, told: &str) {
         let operation = format!("Remote file read, 4 KB, {order}, {told}");
         let software = 4.0 * basics.copy_ns * bytes + 2.0 * basics.crossing_ns;
         let paper = if place == "remote" { paper } else { "" };
-        let row = plan(&id, &operation, (tcp, Some(software)), paper);
+        let row = Plan::long_time(&id, &operation, (tcp, Some(software)), paper);
         sheet.row(&row, |ns| match tcp {
             Some(tcp) => format!(
                 "A round trip is {:.0} % of it; the peer's file is in its cache",
