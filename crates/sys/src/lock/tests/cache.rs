@@ -145,13 +145,7 @@ fn the_least_recently_used_go_first_and_none_in_use() {
     let memory = Memory::anonymous(24);
     let mut idle: Vec<usize> = Vec::new();
     let mut out: Vec<(usize, Loan)> = Vec::new();
-    let mut random = 5u64;
-    let mut below = |limit: usize| {
-        random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1442);
-        usize::try_from(random >> 33).unwrap() % limit
-    };
+    let mut below = random(5);
     for step in 0..4000 {
         if !out.is_empty() && (out.len() > 7 || below(2) == 0) {
             let (page, loan) = out.swap_remove(below(out.len()));

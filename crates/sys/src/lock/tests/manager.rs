@@ -13,11 +13,7 @@ fn the_kernel_locks_what_the_handles_say_after_every_step() {
     const PAGES: usize = 40;
     let memory = Memory::anonymous(PAGES);
     let mut out: Vec<LockedArea> = Vec::new();
-    let mut seed = 17usize;
-    let mut below = |limit: usize| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (seed >> 33) % limit
-    };
+    let mut below = random(17);
     for step in 0..600 {
         if out.is_empty() || (out.len() < 12 && below(2) == 0) {
             let start = below(PAGES);

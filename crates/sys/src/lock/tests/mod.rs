@@ -206,3 +206,14 @@ fn status_kib(field: &str) -> usize {
         .parse()
         .unwrap()
 }
+
+/// Numbers below a limit, the same for the same seed.
+fn random(seed: u64) -> impl FnMut(usize) -> usize {
+    let mut state = seed;
+    move |limit| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1442);
+        usize::try_from(state >> 33).unwrap() % limit
+    }
+}

@@ -233,13 +233,7 @@ fn random_sequences_of_attempts_never_send_the_old() {
     if !alone() {
         return;
     }
-    let mut random = 9u64;
-    let mut below = |limit: usize| {
-        random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1442);
-        usize::try_from(random >> 33).unwrap() % limit
-    };
+    let mut below = random(9);
     let mut rig = rig();
     let memory = Sealed::map(24 * PAGE).unwrap();
     let piece = memory.bytes();

@@ -325,13 +325,7 @@ fn processes_locking_at_random_keep_their_own_counts_and_everybodys_frames() {
 }
 
 fn wander(sharing: Sharing, segment: &Segment, seed: u64, steps: usize, mut done: impl FnMut()) {
-    let mut random = seed;
-    let mut below = |limit: usize| {
-        random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        usize::try_from(random >> 33).unwrap() % limit
-    };
+    let mut below = random(seed);
     let mut out: Vec<LockedArea> = Vec::new();
     for step in 0..steps {
         if out.is_empty() || (out.len() < 8 && below(2) == 0) {

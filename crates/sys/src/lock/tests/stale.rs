@@ -176,13 +176,7 @@ fn random_sequences_of_events_and_sends_never_send_the_old() {
 
 fn wander(seed: u64, steps: usize) {
     const PAGES: usize = 24;
-    let mut random = seed;
-    let mut below = |limit: usize| {
-        random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1442);
-        usize::try_from(random >> 33).unwrap() % limit
-    };
+    let mut below = random(seed);
     let mut rig = Rig::new(Budget {
         keep: Keep::Watched,
         entries_max: 6,
