@@ -125,8 +125,9 @@ impl CapacityRecord {
         let rows = self.rows();
         let notes = rows.iter().flat_map(|row| {
             let name = row.name();
-            let note =
-                move |run: &&Run| format!("{name} with {}: {}", run.clients, self.why_missed(run));
+            let note = move |run: &&Run| {
+                format!("  {name} with {}: {}", run.clients, self.why_missed(run))
+            };
             row.repeated.iter().map(note)
         });
         let mut notes: Vec<_> = notes.collect();
@@ -348,8 +349,8 @@ mod tests {
             record.repeats(),
             [
                 "2 misses were tried again, because the host took more than 2 % of the server's processor:".to_owned(),
-                format!("{name} with 100: {why}"),
-                format!("{name} with 200: {why}"),
+                format!("  {name} with 100: {why}"),
+                format!("  {name} with 200: {why}"),
             ]
         );
         assert_eq!(
