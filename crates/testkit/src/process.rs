@@ -162,26 +162,6 @@ impl Process {
         Holdings::of(self.id())
     }
 
-    /// Processor time it has used, in user and kernel mode, of all threads.
-    pub fn cpu_time(&self) -> io::Result<Duration> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.id()))?;
-        // The name, in brackets, may hold spaces; utime and stime are the 14th and 15th field.
-        let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
-        let ticks = |at| {
-            fields
-                .split(' ')
-                .nth(at)
-                .and_then(|ticks| ticks.parse::<u64>().ok())
-        };
-        match (ticks(11), ticks(12)) {
-            (Some(user), Some(system)) => {
-                let hz = rustix::param::clock_ticks_per_second();
-                Ok(Duration::from_nanos((user + system) * 1_000_000_000 / hz))
-            }
-            _ => Err(io::Error::new(io::ErrorKind::InvalidData, stat)),
-        }
-    }
-
     /// Counts its system calls, all threads' together, for `interval`, with strace.
     pub fn count_system_calls(&self, interval: Duration) -> io::Result<BTreeMap<String, u64>> {
         self.count_system_calls_while(|| thread::sleep(interval))
