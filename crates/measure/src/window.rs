@@ -25,6 +25,11 @@ pub(crate) fn widen(listener: &TcpListener) -> io::Result<()> {
     sockopt::set_socket_recv_buffer_size_force(listener, BUFFER_BYTES_WIDE).map_err(Into::into)
 }
 
+/// Whether this account may give such a window.
+pub(crate) fn may_widen() -> bool {
+    TcpListener::bind(("127.0.0.1", 0)).is_ok_and(|listener| widen(&listener).is_ok())
+}
+
 /// Keeps the window of this connection; where it may not be as large as all that, all are smaller alike.
 ///
 /// # Errors

@@ -240,7 +240,9 @@ mod tests {
                 (Set::Cold, Contestant::Fair, 2),
                 (Set::Scaling, Contestant::Adaptive, 3),
             ];
-            all.map(|(set, contestant, transfers)| {
+            let can = |set| set != Set::Held || crate::window::may_widen();
+            let all = all.into_iter().filter(|one| can(one.0));
+            let all = all.map(|(set, contestant, transfers)| {
                 let cell = Cell {
                     set,
                     contestant,
@@ -248,7 +250,8 @@ mod tests {
                     metered: true,
                 };
                 stage.run(cell, 0).unwrap()
-            })
+            });
+            all.collect::<Vec<_>>()
         });
         for run in runs.join().unwrap() {
             assert_eq!(run.void, None, "{run:?}");
