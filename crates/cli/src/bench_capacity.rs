@@ -316,11 +316,11 @@ fn print_disk(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()
     Ok(())
 }
 
-/// Where longer bursts were what held so many.
+/// Where longer bursts were what held so many. Some are joined in any run: when the first come at once.
 fn print_joined(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
     for run in &record.runs {
         let percent = run.joined.unwrap_or(0.0) * 100.0;
-        if percent >= 0.1 {
+        if percent >= 1.0 {
             writeln!(
                 out,
                 "{} watched: {percent:.1} % of the bursts left early, joined to the one before, because the server was behind",

@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &Soak, out: &mut dyn Write) -> anyhow::Result<ExitC
             run.packets_sent.unwrap_or(0),
             run.load.packets_sunk.unwrap_or(0),
         )?;
-        if let Some(joined) = run.joined.filter(|&joined| joined >= 0.001) {
+        if let Some(joined) = run.joined.filter(|&joined| joined >= 0.01) {
             writeln!(
                 out,
                 "{:.1} % of the bursts left early, joined to the one before, because the server was behind",
@@ -87,10 +87,10 @@ pub(crate) fn run(arguments: &Soak, out: &mut dyn Write) -> anyhow::Result<ExitC
             )?;
             let flat = if trends.memory_leaks() { "" } else { "flat: " };
             writeln!(out, "memory     {flat}{}", trends.memory_in_words())?;
-            let steady = if trends.gets_later() {
-                ""
-            } else {
-                "no trend: "
+            let steady = match (trends.gets_later(), trends.lateness_grows()) {
+                (true, _) => "",
+                (false, true) => "harmless: ",
+                (false, false) => "no trend: ",
             };
             writeln!(out, "lateness   {steady}{}", trends.lateness_in_words())?;
         }

@@ -291,10 +291,16 @@ impl Trends {
         self.memory.grows() && self.bytes_per_visit(self.memory.slope) > GROWTH_BYTES_PER_VISIT_MAX
     }
 
+    /// Whether packets get later, by however little.
+    #[must_use]
+    pub fn lateness_grows(&self) -> bool {
+        self.lateness.grows()
+    }
+
     /// Whether packets get later, and by more than does no harm.
     #[must_use]
     pub fn gets_later(&self) -> bool {
-        self.lateness.grows()
+        self.lateness_grows()
             && self.lateness.slope * seconds(self.time_ns) > LATENESS_GROWTH_NS_MAX
     }
 
