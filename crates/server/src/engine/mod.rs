@@ -8,28 +8,29 @@
 pub mod admission;
 pub mod bell;
 pub mod clock;
+mod error;
 mod flights;
 mod moving;
 pub mod phase;
 mod reader;
+mod remote;
 pub mod shared;
 mod shedding;
+mod stream;
 mod worker;
 
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_queue::ArrayQueue;
 use onrush_sys::path::{self, Path, PathError, PathName};
-use onrush_sys::pool::{Pin, Pool};
+use onrush_sys::pool::Pool;
 use onrush_sys::thread::pin_to;
 use onrush_sys::wake::Waker;
-use thiserror::Error;
 use tokio::time::timeout;
 
 use crate::faults::Faults;
@@ -37,13 +38,16 @@ use crate::store::{self, Source};
 use admission::{Demand, LOAD_UNLIMITED};
 use bell::Bell;
 use clock::Clock;
+pub use error::{EngineError, EngineStartError};
 pub(crate) use moving::Shift;
 use phase::Phase;
-use shared::{State, StreamShared, WorkerShared};
-use worker::{Worker, signed};
-
-/// Commands that may wait for one engine. A stream has at most a few under way.
-pub const COMMANDS_MAX: usize = 8192;
+pub use remote::COMMANDS_MAX;
+pub(crate) use remote::{Command, Play, Remote};
+use shared::{StreamShared, WorkerShared};
+pub(crate) use stream::Seat;
+use stream::cache_full;
+pub use stream::{EndReason, Stream, StreamSnapshot};
+use worker::Worker;
 
 /// How often an engine with many commands to take is looked at again, and how long it is waited for.
 const READY_EVERY: Duration = Duration::from_millis(1);
@@ -111,67 +115,6 @@ struct Engine {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What control knows of one engine.
-#[derive(Debug)]
-pub(crate) struct Remote {
-    pub(crate) commands: ArrayQueue<Command>,
-    pub(crate) waker: Arc<Waker>,
-    pub(crate) shared: WorkerShared,
-    /// Stream numbers that are free. The worker never takes this lock: it gives numbers back through
-    /// `closed`, and control moves them over.
-    free: Mutex<Vec<u32>>,
-    pub(crate) closed: ArrayQueue<u32>,
-    streams: AtomicUsize,
-    streams_max: u32,
-    phase: Phase,
-    pub(crate) clock: Clock,
-    tick_ns: u64,
-    /// How busy the engine may be, of 1000.
-    pub(crate) load_max_permille: u64,
-    /// The worker is gone, and nobody takes commands any more.
-    stopped: AtomicBool,
-}
-
-/// What control tells a worker.
-#[derive(Debug)]
-pub(crate) enum Command {
-    Open {
-        stream: u32,
-        shared: Arc<StreamShared>,
-        socket: UdpSocket,
-        demand: Demand,
-    },
-    /// With the first chunk, if it was prepared.
-    Play {
-        stream: u32,
-        play: Play,
-        pin: Option<Pin>,
-    },
-    Pause {
-        stream: u32,
-    },
-    Close {
-        stream: u32,
-    },
-    /// To another engine.
-    Leave {
-        stream: u32,
-        leaving: Box<moving::Leaving>,
-    },
-    Stop,
-}
-
-/// From where to where to play, and when.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Play {
-    pub(crate) from: u64,
-    pub(crate) stop_before: u64,
-    /// When the first packet is due.
-    pub(crate) start_ns: u64,
-    /// When media time 0 would have been; see [`StreamShared::epoch_ns`].
-    pub(crate) epoch_ns: i64,
-}
-
 /// What a stream sends, and through what.
 #[derive(Debug)]
 pub struct StreamSpec {
@@ -179,134 +122,6 @@ pub struct StreamSpec {
     pub source: Arc<Source>,
     /// The RTP socket, bound and connected to the client. The engine sets its options and closes it.
     pub socket: UdpSocket,
-}
-
-/// Why no stream could be opened or played.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum EngineError {
-    /// `Limits::sessions_max` streams exist on every engine.
-    #[error("all {streams_max} streams are taken; raise --sessions-max")]
-    Full {
-        /// The limit.
-        streams_max: u32,
-    },
-    /// With one stream more, those that play would be late.
-    #[error(
-        "the engine would be busy for {} % of the time, of {} % that it may (now it is for {} %, and a train costs \
-         {train_ns} ns); add processors (--cores), lengthen \
-         bursts (--burst) or raise --load-max",
-        load_permille / 10, load_max_permille / 10, measured_permille / 10
-    )]
-    Overload {
-        /// How busy it would be.
-        load_permille: u64,
-        /// How busy it may be.
-        load_max_permille: u64,
-        /// How busy it was in the last second.
-        measured_permille: u64,
-        /// What a train was reckoned to cost, in ns.
-        train_ns: u64,
-    },
-    /// Streams have been late for seconds, whatever the reason.
-    #[error("the streams that play are late; try again")]
-    Late,
-    /// The cache can not hold the chunks that one more reader needs.
-    #[error("the packet cache ({cache_bytes} bytes) is full of chunks in use; raise --cache")]
-    CacheFull {
-        /// The cache's size.
-        cache_bytes: usize,
-    },
-    /// The file was truncated, replaced or can not be read.
-    #[error("{reason}")]
-    Media {
-        /// What happened to it.
-        reason: String,
-    },
-    /// The file could not be read in time.
-    #[error("the disk has not given the file's packets in time; try again")]
-    Slow,
-    /// More commands wait for the engine than it has taken yet.
-    #[error("the engine is busy: {COMMANDS_MAX} commands wait for it; try again")]
-    Busy,
-    /// No engine is left: each has panicked, and said so in the log.
-    #[error("the engine has stopped because of a bug of the server; see its log, and restart it")]
-    Stopped,
-    /// The socket does not take the path's options.
-    #[error("the RTP socket can not be set up: {0}")]
-    Socket(#[source] io::Error),
-}
-
-/// Why the engines did not start.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum EngineStartError {
-    /// The processor is not there, or not for this process.
-    #[error("can not run on processor {core}: {source}; see the allowed ones with `taskset -p $$`")]
-    Core {
-        /// The processor asked for.
-        core: usize,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// No thread or no event descriptor is to be had.
-    #[error("can not start an engine: {0}")]
-    Thread(#[source] io::Error),
-}
-
-/// Why a stream stopped by itself.
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum EndReason {
-    /// All that was asked for was played.
-    EndOfMedia,
-    /// The file was truncated, replaced or can not be read; the text says which.
-    Media(String),
-    /// The kernel refused this client's packets for too long; the text says what it said.
-    Send(String),
-    /// The engine has stopped.
-    Stopped,
-}
-
-/// A stream's counters at one moment.
-#[derive(Clone, Debug, Default)]
-pub struct StreamSnapshot {
-    /// RTP packets handed to the kernel.
-    pub packets: u64,
-    /// Their bytes, RTP headers included.
-    pub bytes: u64,
-    /// Packets the kernel refused.
-    pub packets_refused: u64,
-    /// Bursts that waited for a chunk that was not built in time.
-    pub underruns: u64,
-    /// The plan's number of the next RTP packet to send.
-    pub next_packet: u64,
-    /// Media time that is due now, in ns, while playing; that of the next packet otherwise.
-    pub position_ns: u64,
-    /// Mean lateness of the bursts in ns: when they left minus when they were due; negative is early.
-    pub lateness_mean_ns: i64,
-    /// The latest burst's lateness in ns; negative is early, 0 before the first.
-    pub lateness_max_ns: i64,
-}
-
-/// One client's stream, as control sees it. Dropping it stops the sending and frees all it held.
-#[derive(Debug)]
-pub struct Stream {
-    /// The engine that has it; none while it moves.
-    seat: Mutex<Option<Seat>>,
-    store: Arc<store::Shared>,
-    shared: Arc<StreamShared>,
-    demand: Demand,
-    first_chunk_time_max: Duration,
-    /// The first packet of the next play, and the chunk that holds it.
-    prepared: Mutex<Option<(u64, Pin)>>,
-}
-
-/// A stream's engine, and its number there.
-#[derive(Clone, Debug)]
-pub(crate) struct Seat {
-    remote: Arc<Remote>,
-    number: u32,
 }
 
 impl Engines {
@@ -480,10 +295,7 @@ impl Engines {
     /// Streams that exist.
     #[must_use]
     pub fn streams(&self) -> usize {
-        self.engines
-            .iter()
-            .map(|e| e.remote.streams.load(Ordering::Relaxed))
-            .sum()
+        self.engines.iter().map(|e| e.remote.streams()).sum()
     }
 }
 
@@ -509,248 +321,6 @@ impl Drop for Engines {
                 drop(thread.join());
             }
         }
-    }
-}
-
-impl Stream {
-    /// Makes sure that what `from` needs is in the cache, so that [`Self::play`] starts without a wait, and
-    /// that a file that can not be read or a cache that is full is known before anything is promised.
-    ///
-    /// It holds the first chunk, no more. A reader has the next one, too, while it sends from one, if the cache
-    /// has room; if not, it gives the one back that it has sent and waits for the next, which makes a pause at each
-    /// chunk's end but loses nothing.
-    pub async fn prepare(&self, from: u64) -> Result<(), EngineError> {
-        let source = &self.shared.source;
-        if from >= source.plan().rtp_packets() {
-            return Ok(());
-        }
-        let chunk = source.chunk_of(from);
-        let Some(pin) = self
-            .store
-            .fetch(source, chunk, self.first_chunk_time_max)
-            .await
-        else {
-            let pool = self.store.pool();
-            let reason = source.failure().map(str::to_owned);
-            return Err(match reason {
-                Some(reason) => EngineError::Media { reason },
-                None if pool.chunks_in_use() == pool.chunks() => cache_full(pool),
-                None => EngineError::Slow,
-            });
-        };
-        self.hold(from, Some(pin));
-        Ok(())
-    }
-
-    /// Plays from RTP packet `from` of the plan; its burst is due `delay` from now. `stop_before` ends the
-    /// stream before that packet. A stream that plays already goes on from the new place at once.
-    pub fn play(
-        &self,
-        from: u64,
-        stop_before: Option<u64>,
-        delay: Duration,
-    ) -> Result<(), EngineError> {
-        let plan = self.shared.source.plan();
-        let stop_before = stop_before.unwrap_or(u64::MAX).min(plan.rtp_packets());
-        let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
-        let Seat { remote, number } = self.seat().ok_or(EngineError::Busy)?;
-        let from_ns = remote.clock.now_ns().saturating_add(delay_ns);
-        let start_ns = remote.phase.start_ns(from_ns, number, remote.tick_ns);
-        let play = Play {
-            from,
-            stop_before,
-            start_ns,
-            epoch_ns: signed(start_ns).saturating_sub(signed(plan.due_ns(from))),
-        };
-        let pin = self.prepared(from);
-        self.shared.ask_play(&play);
-        let busy = || {
-            self.shared.unask_play();
-            Err(EngineError::Busy)
-        };
-        match remote.push(Command::Play {
-            stream: number,
-            play,
-            pin,
-        }) {
-            Ok(()) => Ok(()),
-            Err(Command::Play { pin, .. }) => {
-                self.hold(from, pin);
-                busy()
-            }
-            Err(_) => busy(),
-        }
-    }
-
-    /// Stops sending, and says the plan's number of the packet that would have been next.
-    pub async fn pause(&self) -> Result<u64, EngineError> {
-        loop {
-            let changed = self.shared.changed.notified();
-            if self.shared.state() != State::Playing {
-                return Ok(self.shared.next_packet.load(Ordering::Relaxed));
-            }
-            let Seat { remote, number } = self.seat().ok_or(EngineError::Busy)?;
-            remote.send(Command::Pause { stream: number })?;
-            changed.await;
-        }
-    }
-
-    /// Waits until the stream stops by itself. Cancel-safe; answers at once if it has and was not played
-    /// since.
-    pub async fn ended(&self) -> EndReason {
-        loop {
-            let changed = self.shared.changed.notified();
-            if let Some(reason) = self.shared.end_reason() {
-                return reason;
-            }
-            changed.await;
-        }
-    }
-
-    /// Why the stream has stopped by itself, if it has and was not played since.
-    pub(crate) fn end_reason(&self) -> Option<EndReason> {
-        self.shared.end_reason()
-    }
-
-    /// From now on [`Engines::bell`] says this number when the stream stops by itself.
-    pub(crate) fn belongs_to(&self, owner: u64) {
-        self.shared.owner.store(owner, Ordering::Relaxed);
-    }
-
-    /// The counters now.
-    #[must_use]
-    pub fn snapshot(&self) -> StreamSnapshot {
-        let clock = self.seat().map(|seat| seat.remote.clock.clone());
-        self.shared.snapshot(clock.unwrap_or_default().now_ns())
-    }
-
-    /// What it sends.
-    #[must_use]
-    pub fn source(&self) -> &Arc<Source> {
-        &self.shared.source
-    }
-
-    fn seat(&self) -> Option<Seat> {
-        let seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
-        seat.clone()
-    }
-
-    fn set_seat(&self, seat: Option<Seat>) {
-        *self.seat.lock().unwrap_or_else(PoisonError::into_inner) = seat;
-    }
-
-    /// Keeps the chunk that packet `from` needs, in place of one kept before.
-    fn hold(&self, from: u64, pin: Option<Pin>) {
-        let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        let old = std::mem::replace(&mut *prepared, pin.map(|pin| (from, pin)));
-        if let Some((_, pin)) = old {
-            self.store.pool().unpin(pin);
-        }
-    }
-
-    /// The chunk kept for packet `from`, if it is that one.
-    fn prepared(&self, from: u64) -> Option<Pin> {
-        let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        prepared
-            .take_if(|(kept, _)| *kept == from)
-            .map(|(_, pin)| pin)
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        self.hold(0, None);
-        let Some(Seat { remote, number }) = self.seat() else {
-            return;
-        };
-        remote.shared.admission.give_back(self.demand);
-        let mut close = Command::Close { stream: number };
-        // A full queue empties within a tick, unless nobody empties it any more.
-        while !remote.has_stopped() {
-            match remote.push(close) {
-                Ok(()) => return,
-                Err(unsent) => close = unsent,
-            }
-            std::thread::sleep(Duration::from_micros(100));
-        }
-    }
-}
-
-impl Remote {
-    fn new(config: &EngineConfig, waker: Arc<Waker>) -> Self {
-        let streams_max = config.streams_max;
-        Self {
-            commands: ArrayQueue::new(COMMANDS_MAX),
-            waker,
-            shared: WorkerShared::default(),
-            free: Mutex::new((0..streams_max).rev().collect()),
-            closed: ArrayQueue::new((streams_max as usize).max(1)),
-            streams: AtomicUsize::new(0),
-            streams_max,
-            phase: config.phase,
-            clock: config.clock.clone(),
-            tick_ns: worker::tick_ns(config),
-            load_max_permille: config.load_max_permille,
-            stopped: AtomicBool::new(false),
-        }
-    }
-
-    /// For the worker: it takes no more commands.
-    pub(crate) fn stop(&self) {
-        self.stopped.store(true, Ordering::SeqCst);
-    }
-
-    /// Streams that exist.
-    pub(crate) fn streams(&self) -> usize {
-        self.streams.load(Ordering::Relaxed)
-    }
-
-    fn has_stopped(&self) -> bool {
-        self.stopped.load(Ordering::SeqCst)
-    }
-
-    fn send(&self, command: Command) -> Result<(), EngineError> {
-        self.push(command).map_err(|_| EngineError::Busy)
-    }
-
-    /// Gives the command back if the queue is full.
-    fn push(&self, command: Command) -> Result<(), Command> {
-        let pushed = self.commands.push(command);
-        self.waker.wake();
-        pushed
-    }
-
-    fn take_number(&self) -> Result<u32, EngineError> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        free.extend(std::iter::from_fn(|| self.closed.pop()));
-        let number = free.pop().ok_or(EngineError::Full {
-            streams_max: self.streams_max,
-        })?;
-        self.streams.fetch_add(1, Ordering::Relaxed);
-        Ok(number)
-    }
-
-    /// For a number whose stream the worker never saw.
-    fn give_back(&self, number: u32) {
-        self.streams.fetch_sub(1, Ordering::Relaxed);
-        self.free
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(number);
-    }
-
-    /// For the worker: the stream is gone.
-    pub(crate) fn closed(&self, number: u32) {
-        self.closed
-            .push(number)
-            .expect("there are as many places as numbers");
-        self.streams.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-fn cache_full(pool: &Pool) -> EngineError {
-    EngineError::CacheFull {
-        cache_bytes: pool.area().bytes_total(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The engine with real sockets on loopback, and with a path that watches the memory.
 
 use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Instant;
 
 use onrush_testkit::rtsp_client::uninterrupted;
@@ -8,6 +9,7 @@ use onrush_testkit::rtsp_client::uninterrupted;
 use onrush_wire::media::synth::constant_rate;
 
 use super::test_paths::{Meddle, Meddled, meddled, watchful, withholding};
+use super::worker::signed;
 use super::*;
 use crate::testing::{TestSource, block_on, store, wait_until};
 

@@ -1,0 +1,80 @@
+//! Why there is no stream, or no engine.
+
+use std::io;
+
+use thiserror::Error;
+
+use super::remote::COMMANDS_MAX;
+
+/// Why no stream could be opened or played.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// `Limits::sessions_max` streams exist on every engine.
+    #[error("all {streams_max} streams are taken; raise --sessions-max")]
+    Full {
+        /// The limit.
+        streams_max: u32,
+    },
+    /// With one stream more, those that play would be late.
+    #[error(
+        "the engine would be busy for {} % of the time, of {} % that it may (now it is for {} %, and a train costs \
+         {train_ns} ns); add processors (--cores), lengthen \
+         bursts (--burst) or raise --load-max",
+        load_permille / 10, load_max_permille / 10, measured_permille / 10
+    )]
+    Overload {
+        /// How busy it would be.
+        load_permille: u64,
+        /// How busy it may be.
+        load_max_permille: u64,
+        /// How busy it was in the last second.
+        measured_permille: u64,
+        /// What a train was reckoned to cost, in ns.
+        train_ns: u64,
+    },
+    /// Streams have been late for seconds, whatever the reason.
+    #[error("the streams that play are late; try again")]
+    Late,
+    /// The cache can not hold the chunks that one more reader needs.
+    #[error("the packet cache ({cache_bytes} bytes) is full of chunks in use; raise --cache")]
+    CacheFull {
+        /// The cache's size.
+        cache_bytes: usize,
+    },
+    /// The file was truncated, replaced or can not be read.
+    #[error("{reason}")]
+    Media {
+        /// What happened to it.
+        reason: String,
+    },
+    /// The file could not be read in time.
+    #[error("the disk has not given the file's packets in time; try again")]
+    Slow,
+    /// More commands wait for the engine than it has taken yet.
+    #[error("the engine is busy: {COMMANDS_MAX} commands wait for it; try again")]
+    Busy,
+    /// No engine is left: each has panicked, and said so in the log.
+    #[error("the engine has stopped because of a bug of the server; see its log, and restart it")]
+    Stopped,
+    /// The socket does not take the path's options.
+    #[error("the RTP socket can not be set up: {0}")]
+    Socket(#[source] io::Error),
+}
+
+/// Why the engines did not start.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum EngineStartError {
+    /// The processor is not there, or not for this process.
+    #[error("can not run on processor {core}: {source}; see the allowed ones with `taskset -p $$`")]
+    Core {
+        /// The processor asked for.
+        core: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No thread or no event descriptor is to be had.
+    #[error("can not start an engine: {0}")]
+    Thread(#[source] io::Error),
+}
