@@ -567,16 +567,4 @@ mod tests {
         let bytes = serde_json::to_string(&run).unwrap().len();
         assert!(bytes < 512 << 10, "{bytes}");
     }
-
-    #[test]
-    fn a_soak_from_before_is_read_with_its_histograms() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results/capacity");
-        let record = SoakRecord::read(&folder.join("soak.json"), NAME).unwrap();
-        let readme = fs::read_to_string(folder.join("README.md")).unwrap();
-        let trends = record.runs[0].trends().unwrap();
-        for words in [trends.memory_in_words(), trends.lateness_in_words()] {
-            assert!(readme.contains(&words), "{words}");
-        }
-        assert_eq!(Host::of(&record.runs[0]), None);
-    }
 }
