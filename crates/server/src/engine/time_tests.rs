@@ -523,6 +523,29 @@ fn who_is_behind_sends_two_bursts_in_a_train() {
     assert_eq!(worker.sheds.load(Ordering::Relaxed), 0);
 }
 
+/// A clock that was moved is moved for the burst that joins the late one, too: that one is on time.
+#[test]
+fn a_burst_that_joins_one_whose_clock_was_moved_is_not_late() {
+    let test = TestSource::of(constant_rate(60 * 665, 0, 40_608));
+    let time = Time::new();
+    let rig = time.rig(&test, config());
+    let open: Vec<_> = (0..CROWD).map(|_| rig.open(&test)).collect();
+    play_apart(open.iter().map(|(stream, _)| stream));
+    time.pass(TICK * 40);
+    let worker = rig.worker();
+    let counted = || {
+        [&worker.lags, &worker.bursts_late, &worker.bursts_joined]
+            .map(|counter| counter.load(Ordering::Relaxed))
+    };
+    assert_eq!(counted()[..2], [0, 0]);
+    let [_, _, joined] = counted();
+    time.stall_ns.store(1_000_000_000, Ordering::Relaxed);
+    time.pass(Duration::from_secs(2));
+    let now = counted();
+    assert_eq!(now[..2], [CROWD as u64; 2], "one of each stream");
+    assert!(now[2] > joined, "some were joined");
+}
+
 /// A short delay makes an engine with few streams join nothing: its work is not what delays it.
 #[test]
 fn with_few_streams_each_burst_is_a_train() {

@@ -130,7 +130,7 @@ impl Worker {
         let last_ns = (burst.due_ns / burst_ns + BURSTS_PER_TICK_MAX).saturating_mul(burst_ns);
         let media_end_ns = media_end_ns.min(last_ns);
         let joined = stream.joined(&burst, &self.store, self.join_before_ns, media_end_ns);
-        let images = burst.images + joined.map_or(0, |joined| joined.images);
+        let images = burst.images + joined.map_or(0, |(joined, _)| joined.images);
         if !self.make_room(number, images) {
             bump(&self.remote.shared.flights_full, 1);
             if let Some(stream) = self.streams[number as usize].as_mut() {
@@ -140,9 +140,8 @@ impl Worker {
         }
         self.queue(number, ImageBurst { images, ..burst });
         self.batch.push((number, due_ns));
-        if let Some(joined) = joined {
-            let later_ns = signed(joined.due_ns - burst.due_ns);
-            self.batch.push((number, due_ns.saturating_add(later_ns)));
+        if let Some((_, due_ns)) = joined {
+            self.batch.push((number, due_ns));
             bump(&self.remote.shared.bursts_joined, 1);
         }
         Turn::Queued(media_end_ns)
@@ -221,7 +220,7 @@ impl Worker {
 }
 
 impl Stream {
-    /// The burst after `burst`, if the two are to leave in one train: it is due before `before_ns`, and before
+    /// The burst after `burst` and when it is due, if the two are to leave in one train: before `before_ns`, and before
     /// `media_end_ns` of the media.
     fn joined(
         &self,
@@ -229,10 +228,11 @@ impl Stream {
         store: &store::Shared,
         before_ns: i64,
         media_end_ns: u64,
-    ) -> Option<ImageBurst> {
+    ) -> Option<(ImageBurst, i64)> {
         let next = self.reader.following(&self.shared, store, burst)?;
         let due_ns = self.epoch_ns.saturating_add(signed(next.due_ns));
-        (due_ns < before_ns && next.due_ns < media_end_ns).then_some(next)
+        let due_ns = due_ns.max(self.hold_until_ns);
+        (due_ns < before_ns && next.due_ns < media_end_ns).then_some((next, due_ns))
     }
 
     /// Where the trains of stream `number`, which this is, go.
