@@ -12,7 +12,7 @@
 //  * A train on a device without checksum offload says CHECKSUM_NONE and holds the same, because cutting
 //    will do the rest (net/ipv4/udp.c, udp_send_skb).
 //  * Else it is the checksum itself.
-// ip_summed can not be read here; a helper that heeds it shows it (see `checks_in_full`).
+// ip_summed cannot be read here; a helper that heeds it shows it (see `checks_in_full`).
 
 #ifndef ONRUSH_FAN_H
 #define ONRUSH_FAN_H

@@ -217,7 +217,7 @@ static long one_lane(__u32 i, struct context *context)
 		return 0;
 	__u32 count = end - context->position;
 	if (lane->is_ipv6 != context->is_ipv6) {
-		// What came by one IP version can not go on by the other.
+		// What came by one IP version cannot go on by the other.
 		context->clones += (__u64)count * context->frame.packets;
 		context->refused += (__u64)count * context->frame.packets;
 		context->position = end;

@@ -19,7 +19,7 @@ struct Mounted {
 }
 
 impl Mounted {
-    /// Holds `film.ts`, of which the second half can not be read.
+    /// Holds `film.ts`, of which the second half cannot be read.
     fn new(at: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let film = bytes(FILM_BYTES);
@@ -97,7 +97,7 @@ fn a_disk_that_fails_ends_only_what_it_fails() {
     );
     let line = site
         .server
-        .wait_for_line("can not read the file at byte", LONG);
+        .wait_for_line("cannot read the file at byte", LONG);
     assert!(
         line.is_some_and(|line| line.contains("os error 5")),
         "it is not in the log"
@@ -124,7 +124,7 @@ fn a_disk_that_fails_ends_only_what_it_fails() {
     assert_eq!(ftp.reply().0, 451);
     assert_eq!(
         site.server
-            .wait_for_lines("can not read the file at byte", 2, LONG)
+            .wait_for_lines("cannot read the file at byte", 2, LONG)
             .len(),
         2
     );

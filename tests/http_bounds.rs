@@ -157,7 +157,7 @@ fn refuses_the_third(site: &Site) {
 }
 
 /// Of 885 open files 768 are set apart, 110 for files that are kept, and an HTTP connection takes two: three fit, and
-/// one of RTSP. A client is told, before a file that it asks for can not be opened.
+/// one of RTSP. A client is told, before a file that it asks for cannot be opened.
 #[test]
 fn descriptors_are_shared_out_among_all_who_come() {
     require_programs!("prlimit");

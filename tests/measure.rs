@@ -1,4 +1,4 @@
-//! `onrush measure` as it is typed: what it writes, what it names when it can not, and that it comes to its end.
+//! `onrush measure` as it is typed: what it writes, what it names when it cannot, and that it comes to its end.
 //!
 //! Nothing here asserts a time but in the widest bounds: that a figure is one that a machine can have.
 
@@ -218,7 +218,7 @@ fn loopback_that_is_down_is_named_and_keeps_nobody_waiting() {
     assert!(table.contains(hint), "{table}{}", text(&output.stderr));
 }
 
-/// Root of a user namespace may make network namespaces; but who leaves the one it is in can not come back.
+/// Root of a user namespace may make network namespaces; but who leaves the one it is in cannot come back.
 #[test]
 fn who_can_not_come_back_from_a_namespace_does_without() {
     require_root!();

@@ -254,7 +254,7 @@ fn gstreamer_gets_every_byte() {
         command.args(["!", "rtpmp2tdepay", "!", "filesink"]);
         command.arg(format!("location={}", out.display()));
         // Its status is not asked for: now and then it still sends PAUSE after its own TEARDOWN, and
-        // complains that it can not.
+        // complains that it cannot.
         let (_, said) = run(&mut command);
         let got = fs::read(&out).unwrap();
         let same = got

@@ -70,7 +70,7 @@ impl Samples {
             let opened = File::options().create(true).append(true).open(file);
             opened.with_context(|| {
                 let file = file.display();
-                format!("can not write {file}; name another file with --json")
+                format!("cannot write {file}; name another file with --json")
             })?;
         }
         Ok(())
@@ -190,7 +190,7 @@ pub(crate) fn machine(environment: &Environment, metal: &str) -> String {
 
 /// Draws pictures into a folder, which it makes where there is none.
 pub(crate) fn draw_all(folder: &Path, drawings: &[Drawing]) -> anyhow::Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("can not make {}", folder.display()))?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     for drawing in drawings {
         write(&folder.join(&drawing.file), &drawing.chart.render()?)?;
     }
@@ -201,7 +201,7 @@ pub(crate) fn draw_all(folder: &Path, drawings: &[Drawing]) -> anyhow::Result<()
 pub(crate) fn write(file: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(file, text).with_context(|| {
         format!(
-            "can not write {}; check the name, your rights, and the room on that disk",
+            "cannot write {}; check the name, your rights, and the room on that disk",
             file.display()
         )
     })

@@ -58,7 +58,7 @@ pub(crate) struct Inspect {
 ///
 /// # Errors
 ///
-/// If it can not be read or is no transport stream, with what to do next; or if `out` does not take it.
+/// If it cannot be read or is no transport stream, with what to do next; or if `out` does not take it.
 pub(crate) fn run(arguments: &Inspect, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let report = read(arguments)?;
     if arguments.json {

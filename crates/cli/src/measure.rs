@@ -103,7 +103,7 @@ enum GroupName {
 /// If nothing can be measured, or a file not be written.
 pub(crate) fn run(arguments: &Measure, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     if let Some(address) = arguments.peer {
-        let peer = Peer::listen(address).with_context(|| format!("can not listen at {address}"))?;
+        let peer = Peer::listen(address).with_context(|| format!("cannot listen at {address}"))?;
         writeln!(out, "listening at {}", peer.address()?)?;
         out.flush()?;
         peer.serve();

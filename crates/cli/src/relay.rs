@@ -154,13 +154,13 @@ enum Listen {
 pub(crate) fn run(arguments: &RelayCommand, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     log_to_stderr(arguments.log_format);
     // Before the relay: a signal that comes while it starts must stop it, not kill it.
-    let mut signals = Signals::listen().context("can not listen for signals")?;
+    let mut signals = Signals::listen().context("cannot listen for signals")?;
     let config = arguments.config()?;
     let token = config.token.clone();
     let relay = Relay::start(config)?;
     // The members matter more than whoever read the first line and closed the pipe.
     if let Err(error) = welcome(&relay, arguments, &token, out) {
-        tracing::debug!("can not print how to play: {error}");
+        tracing::debug!("cannot print how to play: {error}");
     }
     let name = signals.next();
     tracing::info!("{name}: saying goodbye to all players; once more ends at once");

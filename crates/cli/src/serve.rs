@@ -36,12 +36,12 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
         )?,
     };
     // Before the server: a signal that comes while it starts must stop it, not kill it.
-    let mut signals = Signals::listen().context("can not listen for signals")?;
+    let mut signals = Signals::listen().context("cannot listen for signals")?;
     let config = arguments.config(media_root);
     let server = Server::start(config.clone()).map_err(with_next_step)?;
     // The clients matter more than whoever read the first line and closed the pipe.
     if let Err(error) = welcome(&server, &config, out) {
-        tracing::debug!("can not print how to play: {error}");
+        tracing::debug!("cannot print how to play: {error}");
     }
 
     let name = signals.next();
@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-/// What to do about a directory that can not be served; the other errors say so themselves.
+/// What to do about a directory that cannot be served; the other errors say so themselves.
 fn with_next_step(error: StartError) -> anyhow::Error {
     let StartError::Library(LibraryError::Root { source, .. }) = &error else {
         return error.into();

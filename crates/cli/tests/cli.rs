@@ -503,7 +503,7 @@ fn results_become_a_page_and_are_compared() {
     );
     let refused = onrush(&["report", directory, "--html", "/none/page.html"]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(text(&refused.stderr).contains("can not write /none/page.html"));
+    assert!(text(&refused.stderr).contains("cannot write /none/page.html"));
     let nothing = onrush(&["report", "/none"]);
     assert_eq!(nothing.status.code(), Some(2));
 }
@@ -516,7 +516,7 @@ fn an_experiment_whose_samples_can_not_be_kept_does_not_begin() {
         assert_eq!(refused.status.code(), Some(2));
         let said = text(&refused.stderr);
         assert!(
-            said.contains("can not write /none/samples.json; name another file"),
+            said.contains("cannot write /none/samples.json; name another file"),
             "{said}"
         );
     }

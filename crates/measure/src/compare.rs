@@ -73,7 +73,7 @@ pub enum Side {
     After,
 }
 
-/// Why two records can not be compared.
+/// Why two records cannot be compared.
 #[derive(Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum CompareError {

@@ -67,7 +67,7 @@ pub struct Environment {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// The file can not be read or written.
+    /// The file cannot be read or written.
     #[error("{}: {source}; check the name, your rights, and the room on that disk", path.display())]
     File {
         /// The file.
@@ -150,7 +150,7 @@ impl<S: Serialize, R: Serialize> Record<S, R> {
     ///
     /// # Errors
     ///
-    /// If the file can not be written.
+    /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), RecordError> {
         let json = self.to_json().map_err(|source| RecordError::Json {
             path: path.to_owned(),
@@ -190,7 +190,7 @@ impl<S: DeserializeOwned, R: DeserializeOwned> Record<S, R> {
     ///
     /// # Errors
     ///
-    /// If it can not be read, or holds something else.
+    /// If it cannot be read, or holds something else.
     pub fn read(path: &Path, experiment: &str) -> Result<Self, RecordError> {
         let text = text_of(path)?;
         let path = path.to_owned();
@@ -215,7 +215,7 @@ impl AnyRecord {
     ///
     /// # Errors
     ///
-    /// If it can not be read, or is no record of this schema.
+    /// If it cannot be read, or is no record of this schema.
     pub fn read_any(path: &Path) -> Result<Self, RecordError> {
         let head: Result<Head, _> = serde_json::from_str(&text_of(path)?);
         match head {

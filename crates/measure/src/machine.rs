@@ -101,7 +101,7 @@ impl Drop for Awake {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It can not panic, and there is nothing to do about it if it has.
+            // It cannot panic, and there is nothing to do about it if it has.
             drop(thread.join());
         }
     }

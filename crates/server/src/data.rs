@@ -38,7 +38,7 @@ const STREAMS_SPARE: usize = 256;
 const MEMLOCK_REMEDY: &str =
     "raise RLIMIT_MEMLOCK (ulimit -l, LimitMEMLOCK=) or grant CAP_IPC_LOCK for more";
 
-/// Bytes of a cache that can not be locked, at most: it is of use, but it may be swapped out.
+/// Bytes of a cache that cannot be locked, at most: it is of use, but it may be swapped out.
 const UNLOCKED_BYTES_MAX: usize = 256 << 20;
 
 /// Memory for packet images, the threads that fill it and the threads that send from it.
@@ -64,7 +64,7 @@ pub enum DataError {
         cache_bytes: usize,
     },
     /// No threads for the store.
-    #[error("can not start the store: {0}")]
+    #[error("cannot start the store: {0}")]
     Store(#[source] io::Error),
     /// No engines.
     #[error(transparent)]
@@ -210,7 +210,7 @@ fn cache_area(cache_bytes: usize, rings: usize) -> Result<Area, MemoryError> {
     } else {
         Area::map(bytes)?
     };
-    // A pin of ours that the rings can not share would be accounted besides theirs.
+    // A pin of ours that the rings cannot share would be accounted besides theirs.
     let kind = if shared { Kind::Pinned } else { Kind::Resident };
     if let Err(error) = area.lock(kind) {
         warn!("cache: {error}");
@@ -218,7 +218,7 @@ fn cache_area(cache_bytes: usize, rings: usize) -> Result<Area, MemoryError> {
     Ok(area)
 }
 
-/// Bytes of a cache that can not be locked.
+/// Bytes of a cache that cannot be locked.
 fn unlocked(cache_bytes: usize, available: usize) -> usize {
     cache_bytes.min(available).min(UNLOCKED_BYTES_MAX)
 }

@@ -45,8 +45,8 @@ pub struct Server {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// It can not listen there.
-    #[error("can not listen at {address}: {source}; choose another with {option}")]
+    /// It cannot listen there.
+    #[error("cannot listen at {address}: {source}; choose another with {option}")]
     Listen {
         /// What chooses it.
         option: &'static str,
@@ -58,20 +58,20 @@ pub enum StartError {
     /// It was told to listen nowhere.
     #[error("no address to listen at; give one with --rtsp")]
     NoAddress,
-    /// The media directory can not be served.
+    /// The media directory cannot be served.
     #[error(transparent)]
     Library(#[from] LibraryError),
-    /// The data plane can not run.
+    /// The data plane cannot run.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// Downloads can not be served.
-    #[error("can not start downloads: {source}")]
+    /// Downloads cannot be served.
+    #[error("cannot start downloads: {source}")]
     Downloads {
         /// What the system said.
         source: io::Error,
     },
-    /// The control thread can not run.
-    #[error("can not start the control thread: {source}")]
+    /// The control thread cannot run.
+    #[error("cannot start the control thread: {source}")]
     Control {
         /// What the system said.
         source: io::Error,

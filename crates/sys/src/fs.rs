@@ -1,7 +1,7 @@
 //! Files under a directory, and nothing outside it.
 //!
 //! The kernel resolves the name (`openat2` with `RESOLVE_BENEATH`, Linux 5.6), so that no rename or link
-//! planted between a check and the open can lead out. Where it can not, the name is resolved first and
+//! planted between a check and the open can lead out. Where it cannot, the name is resolved first and
 //! compared with what was opened after.
 
 use std::ffi::CString;

@@ -66,7 +66,7 @@ pub enum MemoryError {
         bytes_total: usize,
     },
     /// The system has not that much memory.
-    #[error("can not map {bytes_total} bytes: {source}; ask for less")]
+    #[error("cannot map {bytes_total} bytes: {source}; ask for less")]
     Map {
         /// The size asked for.
         bytes_total: usize,

@@ -186,7 +186,7 @@ impl Pool {
     pub fn bytes<'a>(&'a self, pin: &'a Pin) -> &'a [u8] {
         let start = self.area.base().as_ptr().wrapping_add(self.offset(pin));
         // SAFETY: the chunk lies within the area, which lives as long as `self`. The pin, which is borrowed
-        // as long as the slice and can not be copied or made but by this pool, keeps the chunk's state above
+        // as long as the slice and cannot be copied or made but by this pool, keeps the chunk's state above
         // zero, so no claim, and with it no `&mut` to these bytes, can exist (`claim` needs a state of 0).
         unsafe { std::slice::from_raw_parts(start, self.chunk_bytes) }
     }

@@ -67,7 +67,7 @@ impl Receiver {
     ///
     /// # Errors
     ///
-    /// If the socket can not be made non-blocking, or does not count what it has no room for.
+    /// If the socket cannot be made non-blocking, or does not count what it has no room for.
     pub fn new(socket: UdpSocket) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         set_flag(&socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL)?;
@@ -239,7 +239,7 @@ pub(crate) fn address(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
 ///
 /// # Errors
 ///
-/// If the kernel can not: before Linux 5.0.
+/// If the kernel cannot: before Linux 5.0.
 pub fn join_arrivals(socket: &UdpSocket) -> io::Result<()> {
     set_flag(socket, libc::SOL_UDP, libc::UDP_GRO)
 }

@@ -1,4 +1,4 @@
-//! A disk of which a part can not be read.
+//! A disk of which a part cannot be read.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ pub struct FailingDisk {
 }
 
 impl FailingDisk {
-    /// A disk that holds `content`, of which the bytes from `good_bytes` on can not be read; both are multiples
+    /// A disk that holds `content`, of which the bytes from `good_bytes` on cannot be read; both are multiples
     /// of 4096.
     ///
     /// # Errors

@@ -113,11 +113,11 @@ pub enum MakeError {
 }
 
 /// Every kind of file that issue 2 names, and what should become of each. Kinds that this machine's
-/// `ffmpeg` can not encode are recorded as skipped and left out.
+/// `ffmpeg` cannot encode are recorded as skipped and left out.
 ///
 /// # Errors
 ///
-/// If a file can not be made.
+/// If a file cannot be made.
 pub fn awkward_files() -> Result<Vec<AwkwardFile>, MakeError> {
     let mut files = Vec::new();
     for (name, source) in SOURCES {

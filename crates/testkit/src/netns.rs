@@ -38,7 +38,7 @@ pub enum NetnsError {
     /// A thread that left the namespace it is in could not return: root of a user namespace may make network namespaces,
     /// but not enter one that is not its own.
     #[error(
-        "the network namespace this runs in belongs to another user namespace, and who leaves it can not come back; \
+        "the network namespace this runs in belongs to another user namespace, and who leaves it cannot come back; \
          run as root, or with a network namespace of its own (unshare -Urn)"
     )]
     NoWayBack,
@@ -129,7 +129,7 @@ impl Netns {
     ///
     /// # Panics
     ///
-    /// If the namespace can not be entered.
+    /// If the namespace cannot be entered.
     pub fn run<T>(&self, act: impl FnOnce() -> T) -> T {
         let _inside = self.enter().expect("a held namespace can be entered");
         act()

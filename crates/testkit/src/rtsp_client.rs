@@ -293,7 +293,7 @@ impl Ports {
     }
 }
 
-/// The types of an RTCP datagram's packets, in their order; what can not be read ends the list.
+/// The types of an RTCP datagram's packets, in their order; what cannot be read ends the list.
 #[must_use]
 pub fn rtcp_types(mut datagram: &[u8]) -> Vec<u8> {
     let mut types = Vec::new();

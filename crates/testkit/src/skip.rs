@@ -38,7 +38,7 @@ macro_rules! require_programs {
 ///
 /// # Panics
 ///
-/// If the file named by `ONRUSH_SKIPS` can not be written: an uncounted skip is a false pass.
+/// If the file named by `ONRUSH_SKIPS` cannot be written: an uncounted skip is a false pass.
 pub fn record(reason: &str) {
     let thread = thread::current();
     let line = line(thread.name().unwrap_or("unnamed test"), reason);

@@ -50,7 +50,7 @@ pub enum SliceError {
     /// One could not be attached.
     #[error("attach a slicing program (needs Linux 6.6): {0}")]
     Attach(#[from] ProgramError),
-    /// The count can not be read.
+    /// The count cannot be read.
     #[error("the count of dropped packets: {0}")]
     Map(#[from] MapError),
 }

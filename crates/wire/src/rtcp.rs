@@ -90,7 +90,7 @@ impl Sending<'_> {
     }
 }
 
-/// Reads what came for the sender of `ssrc` at `arrival` (as [`ntp`] gives it). What can not be read says
+/// Reads what came for the sender of `ssrc` at `arrival` (as [`ntp`] gives it). What cannot be read says
 /// nothing; what stands before it does.
 #[must_use]
 pub fn read(datagram: &[u8], ssrc: u32, arrival: u64) -> Heard {

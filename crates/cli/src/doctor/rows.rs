@@ -321,7 +321,7 @@ fn testbed_row(facts: &Facts) -> Row {
         return Row::good("test bed", "namespaces and eBPF programs are allowed");
     }
     Row {
-        means: "measurements and namespace tests can not run; serving needs none of it",
+        means: "measurements and namespace tests cannot run; serving needs none of it",
         remedy: "run those as root".to_owned(),
         ..Row::note("test bed", format!("lacks {}", missing.join(", ")))
     }
@@ -378,7 +378,7 @@ fn at_least(bytes: usize) -> String {
 
 const NO_RING: &str = "packets are copied and the kernel is entered more often: about 6 times the \
                        CPU per packet";
-const SMALL_CACHE: &str = "the packet cache can not be larger than this: fewer files at once, more \
+const SMALL_CACHE: &str = "the packet cache cannot be larger than this: fewer files at once, more \
                            reading";
 const SMALL_PAGES: &str = "a train is many pieces instead of one or two: more work for each send";
 const ENABLE_HUGE: &str = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, or sysctl \

@@ -104,7 +104,7 @@ pub enum CapacityError {
     /// No network to send on.
     #[error(transparent)]
     Testbed(#[from] TestbedError),
-    /// The namespace can not be entered.
+    /// The namespace cannot be entered.
     #[error(transparent)]
     Netns(#[from] NetnsError),
     /// The server did not begin to listen.

@@ -115,7 +115,7 @@ impl Settings {
         }
     }
 
-    /// Refuses what can not be measured, in words with the bound.
+    /// Refuses what cannot be measured, in words with the bound.
     ///
     /// # Errors
     ///

@@ -207,7 +207,7 @@ fn replace_films(films: &Films, is_over: &AtomicBool) -> (u32, u32) {
             break;
         }
         let (film, new) = (films.folder().join(name), films.folder().join("new.part"));
-        // One that can not be removed is one less.
+        // One that cannot be removed is one less.
         if fs::copy(&film, &new)
             .and_then(|_| fs::remove_file(&film))
             .is_err()

@@ -164,7 +164,7 @@ pub struct Run {
 #[non_exhaustive]
 pub enum CueError {
     /// The system refused something else.
-    #[error("can not {0}")]
+    #[error("cannot {0}")]
     System(#[from] SystemError),
     /// Senders and receivers need a processor each.
     #[error(transparent)]
@@ -308,7 +308,7 @@ impl fmt::Display for Contestant {
 ///
 /// # Errors
 ///
-/// If files, sockets or threads can not be had, or there is only one processor.
+/// If files, sockets or threads cannot be had, or there is only one processor.
 pub fn carry_out(
     settings: &Settings,
     version: &str,

@@ -218,7 +218,7 @@ impl Drop for Metering {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It can not panic.
+            // It cannot panic.
             drop(thread.join());
         }
     }

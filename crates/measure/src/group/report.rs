@@ -205,7 +205,7 @@ impl Report {
             slice.map_or(0.0, |slice| slice.2.mean)
         };
         let before = Point::ALL.iter().take_while(|&&p| p != point).last();
-        // Noise may make a thin layer negative, which can not be drawn.
+        // Noise may make a thin layer negative, which cannot be drawn.
         (to(point) - before.map_or(0.0, |&before| to(before))).max(0.0)
     }
 }

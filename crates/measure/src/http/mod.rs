@@ -132,7 +132,7 @@ pub enum HttpBenchError {
         file: String,
     },
     /// The system refused something else.
-    #[error("can not {0}")]
+    #[error("cannot {0}")]
     System(#[from] SystemError),
 }
 

@@ -394,7 +394,7 @@ impl HttpSettings {
         }
     }
 
-    /// Refuses what can not be done, in words with the bound.
+    /// Refuses what cannot be done, in words with the bound.
     ///
     /// # Errors
     ///

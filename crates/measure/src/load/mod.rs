@@ -218,7 +218,7 @@ pub enum LoadError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The sink can not be had.
+    /// The sink cannot be had.
     #[error("{0}; without --sink packets are received by sockets, which needs no rights")]
     Sink(#[from] SinkError),
     /// There is no such process, or it has ended.
@@ -299,7 +299,7 @@ impl Settings {
         }
     }
 
-    /// Refuses what can not be done, in words with the bound.
+    /// Refuses what cannot be done, in words with the bound.
     ///
     /// # Errors
     ///

@@ -23,7 +23,7 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
 /// What went wrong for a viewer.
 #[derive(Debug, Error)]
 pub(super) enum ViewerError {
-    #[error("can not connect: {0}")]
+    #[error("cannot connect: {0}")]
     Connect(#[source] std::io::Error),
     #[error("the connection broke: {0}")]
     Connection(#[source] std::io::Error),
@@ -35,7 +35,7 @@ pub(super) enum ViewerError {
     Ended,
     #[error("{method} was answered {status}")]
     Refused { method: &'static str, status: u16 },
-    #[error("the answer to {0} can not be understood")]
+    #[error("the answer to {0} cannot be understood")]
     Garbled(&'static str),
     #[error("no media of the description has an RTP clock of 90 kHz")]
     NoTrack,

@@ -128,7 +128,7 @@ pub enum LockBenchError {
     #[error(transparent)]
     Segment(#[from] SegmentError),
     /// The system refused something else.
-    #[error("can not {0}")]
+    #[error("cannot {0}")]
     System(#[from] SystemError),
     /// The reliability run needs what only root has.
     #[error(
@@ -234,7 +234,7 @@ impl Settings {
 ///
 /// # Errors
 ///
-/// If memory can not be had, or none be locked.
+/// If memory cannot be had, or none be locked.
 pub fn carry_out(
     settings: &Settings,
     version: &str,

@@ -154,7 +154,7 @@ pub enum ModelError {
     #[error(transparent)]
     Sink(#[from] SinkError),
     /// The system refused something else.
-    #[error("can not {action}: {source}")]
+    #[error("cannot {action}: {source}")]
     System {
         /// What was tried.
         action: &'static str,

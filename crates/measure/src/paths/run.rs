@@ -209,7 +209,7 @@ impl<'a> Bench<'a> {
         run.void.extend(faults);
         if name.facts().payload != Payload::Copied && !self.device_gathers()? {
             run.void
-                .push("the device can not send without copying".to_owned());
+                .push("the device cannot send without copying".to_owned());
         }
         Ok(run)
     }

@@ -78,7 +78,7 @@ pub struct Value {
 pub enum PlotError {
     /// A value that can be nowhere in a picture.
     #[error(
-        "{series}: {value} can not be drawn; leave out what was not measured (Value::default())"
+        "{series}: {value} cannot be drawn; leave out what was not measured (Value::default())"
     )]
     NotFinite {
         /// The series it is in.
@@ -98,7 +98,7 @@ pub enum PlotError {
     #[error("bars need an axis that begins at zero; draw lines on a logarithmic one")]
     LogarithmicBars,
     /// More series than can be told apart.
-    #[error("{count} series can not be told apart, {max} can; draw two charts")]
+    #[error("{count} series cannot be told apart, {max} can; draw two charts")]
     Crowded {
         /// How many there are.
         count: usize,
@@ -116,7 +116,7 @@ pub enum PlotError {
         categories: usize,
     },
     /// The library that writes SVG refused.
-    #[error("can not draw: {0}")]
+    #[error("cannot draw: {0}")]
     Draw(String),
 }
 
@@ -300,7 +300,7 @@ impl Chart {
         &self.title
     }
 
-    /// Its figures as a table, head and rows, for those who can not see it.
+    /// Its figures as a table, head and rows, for those who cannot see it.
     #[must_use]
     pub fn table(&self) -> (Vec<String>, Vec<Vec<String>>) {
         let first = match self.is_bars() {

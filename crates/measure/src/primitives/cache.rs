@@ -115,7 +115,7 @@ fn second_read(knee: &Knee, bytes: u64) -> io::Result<f64> {
     let blocks = bytes / BLOCK_BYTES as u64;
     reader.read(blocks, WAIT_MAX)?;
     let taken_ns = reader.read(blocks, WAIT_MAX)?;
-    // Before the group: a group that somebody is in can not be removed.
+    // Before the group: a group that somebody is in cannot be removed.
     drop(reader);
     drop(group);
     Ok(ratio(bytes, taken_ns.max(1)) * 1e9)

@@ -61,7 +61,7 @@ fn calls(method: &Method, found: &mut Found) {
     found.samples("time_crossing", method.per_act(time, call::crossing_time));
 }
 
-/// System calls that do nothing, on threads of several processes, or of this one if it can not be started again.
+/// System calls that do nothing, on threads of several processes, or of this one if it cannot be started again.
 fn system_calls(method: &Method, found: &mut Found) {
     let processes = method.in_processes(PROCESSES);
     let each = match processes.is_empty() {

@@ -47,7 +47,7 @@ impl Method {
     ///
     /// # Errors
     ///
-    /// If it can not be bound, or the clock stands still.
+    /// If it cannot be bound, or the clock stands still.
     pub(super) fn new(settings: &Settings) -> Result<Self, MeasureError> {
         let mut method = Self::without_basics(settings, None)?;
         method.basics = method.learn();
@@ -131,7 +131,7 @@ impl Method {
     }
 
     /// What system calls took in so many processes of this program, one after the other: where the pages of a
-    /// program lie makes its calls faster or slower, for as long as the process lives. Empty if it can not be
+    /// program lie makes its calls faster or slower, for as long as the process lives. Empty if it cannot be
     /// started again, and fewer if one did not answer.
     pub(super) fn in_processes(&self, count: u16) -> Vec<NullCalls> {
         let Some(program) = &self.settings.null_calls else {
@@ -336,7 +336,7 @@ impl Found {
         self.missing.insert(id.to_owned(), format!("{why}{advice}"));
     }
 
-    /// Something was measured that can not be.
+    /// Something was measured that cannot be.
     pub(super) fn void(&mut self, id: &str, why: String) {
         self.void.insert(id.to_owned(), why);
     }

@@ -6,7 +6,7 @@
 //! what software adds, what follows from both, what was measured, and a sentence about the difference.
 //!
 //! A figure that its own probe shows to be impossible is void. What this machine, this user or this file
-//! system can not do is [`Missing`], by name. Nothing is sent outside loopback and namespaces of our own unless
+//! system cannot do is [`Missing`], by name. Nothing is sent outside loopback and namespaces of our own unless
 //! a remote is named.
 
 mod again;
@@ -76,7 +76,7 @@ pub struct Settings {
 #[non_exhaustive]
 pub enum MeasureError {
     /// This process may run on no processor that it can be bound to.
-    #[error("can not bind to processor {core}: {source}; look at the cpuset of this process")]
+    #[error("cannot bind to processor {core}: {source}; look at the cpuset of this process")]
     Pin {
         /// Which.
         core: usize,

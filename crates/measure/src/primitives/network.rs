@@ -160,7 +160,7 @@ fn measure_place(method: &Method, found: &mut Found, place: &Place) {
     }
     let reads = blocks(method, *peer, found, name);
     if let Err(error) = reads {
-        // A peer that can not make the file to be read from ends the connection.
+        // A peer that cannot make the file to be read from ends the connection.
         let why = match error.kind() {
             ErrorKind::UnexpectedEof => {
                 "the peer has no file to read from: it makes one where TMPDIR says".to_owned()

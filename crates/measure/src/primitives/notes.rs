@@ -155,7 +155,7 @@ fn of_memory(found: &Found) -> Vec<Note> {
         let verdict = match ratio {
             ratio if (0.75..=1.3).contains(&ratio) => "which agrees".to_owned(),
             ratio if ratio < 1.0 && level > 2 && is_virtual() => format!(
-                "{:.0} % of it{}; whether the host gave this guest a part or others fill the rest can not be seen \
+                "{:.0} % of it{}; whether the host gave this guest a part or others fill the rest cannot be seen \
                  from inside",
                 ratio * 100.0,
                 passes(found, step.edge_bytes, stated)

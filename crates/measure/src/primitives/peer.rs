@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn it_ends_where_the_network_is_down() {
         let mut peer = peer();
-        // As in a container whose loopback nobody has brought up: it can not be reached.
+        // As in a container whose loopback nobody has brought up: it cannot be reached.
         peer.address = "127.0.0.1:1".parse().unwrap();
         let (ended, has_ended) = std::sync::mpsc::channel();
         thread::spawn(move || {

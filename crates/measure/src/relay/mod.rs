@@ -266,7 +266,7 @@ impl Settings {
         settings
     }
 
-    /// Refuses what can not be measured, in words with the bound.
+    /// Refuses what cannot be measured, in words with the bound.
     ///
     /// # Errors
     ///

@@ -89,7 +89,7 @@ fn reported(drawings: Vec<Drawing>, report: &impl Display, passed: bool) -> Vec<
     blocks
 }
 
-/// Charts, each in its place; one that can not be drawn says why there, and costs the reader no other.
+/// Charts, each in its place; one that cannot be drawn says why there, and costs the reader no other.
 pub(super) fn charts(drawings: impl IntoIterator<Item = Drawing>) -> Vec<Block> {
     let block = |drawing: Drawing| match drawing.chart.render_inline() {
         Ok(_) => Block::Chart(Box::new(drawing.chart)),

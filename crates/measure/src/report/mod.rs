@@ -39,7 +39,7 @@ const PICTURE_BYTES_MAX: u64 = 1 << 20;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReportError {
-    /// The directory can not be read.
+    /// The directory cannot be read.
     #[error("{}: {source}; give a directory that holds files written by --json", path.display())]
     Folder {
         /// The directory.
@@ -59,7 +59,7 @@ pub enum ReportError {
         /// The directory.
         path: PathBuf,
     },
-    /// A picture can not be drawn.
+    /// A picture cannot be drawn.
     #[error(transparent)]
     Plot(#[from] PlotError),
 }

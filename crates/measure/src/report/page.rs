@@ -70,7 +70,7 @@ impl Page {
     ///
     /// # Errors
     ///
-    /// If one of its charts can not be drawn.
+    /// If one of its charts cannot be drawn.
     pub fn render(&self) -> Result<String, PlotError> {
         let sections: Result<Vec<_>, _> = (0..).zip(&self.sections).map(section).collect();
         let page = html! {

@@ -204,10 +204,10 @@ pub enum ServeError {
     /// The data plane did not start.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The film's directory can not be served.
+    /// The film's directory cannot be served.
     #[error(transparent)]
     Library(#[from] LibraryError),
-    /// The film can not be served.
+    /// The film cannot be served.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The engine did not take a session.
@@ -244,7 +244,7 @@ pub fn carry_out(
 }
 
 impl Settings {
-    /// Refuses what can not be measured, in words with the bound.
+    /// Refuses what cannot be measured, in words with the bound.
     ///
     /// # Errors
     ///

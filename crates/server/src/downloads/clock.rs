@@ -29,7 +29,7 @@ impl Clock {
     }
 }
 
-/// As HTTP writes a time; one that it can not write becomes the nearest that it can.
+/// As HTTP writes a time; one that it cannot write becomes the nearest that it can.
 pub(crate) fn http_date(seconds: i64) -> String {
     let since = Duration::from_secs(clamped(seconds).cast_unsigned());
     httpdate::fmt_http_date(UNIX_EPOCH + since)

@@ -46,7 +46,7 @@ pub(crate) enum Found {
     },
     /// Nothing that may be told of.
     Nothing,
-    /// Something that can not be read.
+    /// Something that cannot be read.
     Denied,
 }
 

@@ -20,7 +20,7 @@ pub const FOLDER_ENTRIES_MAX: usize = 10_000;
 ///
 /// # Errors
 ///
-/// What the system says; `NotFound` for a name that can not be one.
+/// What the system says; `NotFound` for a name that cannot be one.
 pub(crate) async fn list(root: &Arc<Root>, name: &str) -> io::Result<(Vec<Entry>, bool)> {
     let (root, name) = (Arc::clone(root), name.to_owned());
     blocking(move || read(&root, &name, FOLDER_ENTRIES_MAX)).await

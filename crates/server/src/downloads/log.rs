@@ -30,7 +30,7 @@ impl Log {
     ///
     /// # Errors
     ///
-    /// If the file can not be opened.
+    /// If the file cannot be opened.
     pub(crate) fn open(log: Option<&AccessLog>) -> io::Result<Self> {
         let Some(AccessLog { target, format }) = log else {
             return Ok(Self(None));
@@ -93,7 +93,7 @@ impl Drop for Log {
         self.flush();
         if let Some(writing) = &mut self.0 {
             drop(writing.batches.take());
-            // It has nothing to tell, and can not panic.
+            // It has nothing to tell, and cannot panic.
             drop(writing.thread.take().map(JoinHandle::join));
         }
     }

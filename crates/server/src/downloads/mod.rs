@@ -94,7 +94,7 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// If there is no thread to be had, or the access log can not be written.
+    /// If there is no thread to be had, or the access log cannot be written.
     pub(crate) fn start(
         settings: Downloads,
         root: Arc<Root>,

@@ -38,6 +38,6 @@ pub(crate) async fn send_all(
 /// Makes the end of a connection look like what it is: what is not sent yet never will be, and the peer hears
 /// of a reset instead of an end.
 pub(crate) fn abort(socket: &TcpStream) {
-    // If it can not be asked for, the peer sees a body that is too short, which says the same.
+    // If it cannot be asked for, the peer sees a body that is too short, which says the same.
     drop(SockRef::from(socket).set_linger(Some(Duration::ZERO)));
 }

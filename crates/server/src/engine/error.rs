@@ -36,13 +36,13 @@ pub enum EngineError {
     /// Streams have been late for seconds, whatever the reason.
     #[error("the streams that play are late; try again")]
     Late,
-    /// The cache can not hold the chunks that one more reader needs.
+    /// The cache cannot hold the chunks that one more reader needs.
     #[error("the packet cache ({cache_bytes} bytes) is full of chunks in use; raise --cache")]
     CacheFull {
         /// The cache's size.
         cache_bytes: usize,
     },
-    /// The file was truncated, replaced or can not be read.
+    /// The file was truncated, replaced or cannot be read.
     #[error("{reason}")]
     Media {
         /// What happened to it.
@@ -58,7 +58,7 @@ pub enum EngineError {
     #[error("the engine has stopped because of a bug of the server; see its log, and restart it")]
     Stopped,
     /// The socket does not take the path's options.
-    #[error("the RTP socket can not be set up: {0}")]
+    #[error("the RTP socket cannot be set up: {0}")]
     Socket(#[source] io::Error),
 }
 
@@ -67,7 +67,7 @@ pub enum EngineError {
 #[non_exhaustive]
 pub enum EngineStartError {
     /// The processor is not there, or not for this process.
-    #[error("can not run on processor {core}: {source}; see the allowed ones with `taskset -p $$`")]
+    #[error("cannot run on processor {core}: {source}; see the allowed ones with `taskset -p $$`")]
     Core {
         /// The processor asked for.
         core: usize,
@@ -75,6 +75,6 @@ pub enum EngineStartError {
         source: io::Error,
     },
     /// No thread or no event descriptor is to be had.
-    #[error("can not start an engine: {0}")]
+    #[error("cannot start an engine: {0}")]
     Thread(#[source] io::Error),
 }

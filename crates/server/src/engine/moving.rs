@@ -114,7 +114,7 @@ impl Stream {
         Arc::ptr_eq(&seat.remote, remote).then(|| self.demand.work())
     }
 
-    /// Moves to that engine, with all that it is doing. Until it is there it can not be played or paused
+    /// Moves to that engine, with all that it is doing. Until it is there it cannot be played or paused
     /// ([`EngineError::Busy`]). Whoever drops this half way drops the stream: it has stopped.
     pub(crate) async fn move_to(
         &self,

@@ -20,7 +20,7 @@ pub(super) struct Reader {
     next: u64,
     stop_before: u64,
     page: Option<Page>,
-    /// The chunk after, held so that it can not be taken away before it is needed.
+    /// The chunk after, held so that it cannot be taken away before it is needed.
     ahead: Option<(u32, Pin)>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Span {
 pub(super) enum NotReady {
     /// Its chunk is being built.
     Yet,
-    /// Its chunk can not be built.
+    /// Its chunk cannot be built.
     Never,
 }
 

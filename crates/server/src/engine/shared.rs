@@ -244,7 +244,7 @@ impl StreamShared {
             State::Paused | State::Playing => None,
             State::Finished => Some(EndReason::EndOfMedia),
             State::MediaFailed => {
-                let reason = self.source.failure().unwrap_or("can not be read");
+                let reason = self.source.failure().unwrap_or("cannot be read");
                 Some(EndReason::Media(reason.to_owned()))
             }
             State::SendFailed => {

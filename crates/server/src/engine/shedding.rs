@@ -11,7 +11,7 @@ use super::admission::{Account, LOAD_UNLIMITED, TRAIN_WORK};
 use super::shared::{State, WorkerShared, bump, drop_one};
 use super::worker::{Stream, Worker, signed, unsigned};
 
-/// Trains a second below which nobody is left out, of a hundred streams by default: a processor that can not send so
+/// Trains a second below which nobody is left out, of a hundred streams by default: a processor that cannot send so
 /// few has other troubles.
 const TRAINS_MIN: u64 = 5000;
 

@@ -19,7 +19,7 @@ use crate::store::{self, Source};
 pub enum EndReason {
     /// All that was asked for was played.
     EndOfMedia,
-    /// The file was truncated, replaced or can not be read; the text says which.
+    /// The file was truncated, replaced or cannot be read; the text says which.
     Media(String),
     /// The kernel refused this client's packets for too long; the text says what it said.
     Send(String),
@@ -70,7 +70,7 @@ pub(crate) struct Seat {
 
 impl Stream {
     /// Makes sure that what `from` needs is in the cache, so that [`Self::play`] starts without a wait, and
-    /// that a file that can not be read or a cache that is full is known before anything is promised.
+    /// that a file that cannot be read or a cache that is full is known before anything is promised.
     ///
     /// It holds the first chunk, no more. A reader has the next one, too, while it sends from one, if the cache
     /// has room; if not, it gives the one back that it has sent and waits for the next, which makes a pause at each

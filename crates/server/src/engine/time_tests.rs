@@ -411,7 +411,7 @@ fn when_all_are_late_the_newest_are_left_out_and_come_back() {
     let left_out = shed();
     assert!(
         (120..155).contains(&left_out),
-        "a third can not be sent, and piled up: {left_out}"
+        "a third cannot be sent, and piled up: {left_out}"
     );
     assert!(
         rig.worker().admission.is_late(),

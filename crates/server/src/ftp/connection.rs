@@ -197,7 +197,7 @@ impl Connection<'_> {
     }
 
     fn listen(&mut self, is_extended: bool) -> Reply {
-        // PASV can not name an IPv6 address.
+        // PASV cannot name an IPv6 address.
         if !is_extended && self.local.is_ipv6() {
             return Reply::new(425, "PASV is of IPv4; use EPSV");
         }

@@ -79,7 +79,7 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    // One connection is wanted; others can not keep it out for longer than it takes to close them.
+    // One connection is wanted; others cannot keep it out for longer than it takes to close them.
     socket.listen(8)?;
     TcpListener::from_std(socket.into())
 }

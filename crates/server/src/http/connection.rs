@@ -245,7 +245,7 @@ impl Connection<'_> {
                         let answer = self.folder(request, name, *is_folder, keeps_alive).await;
                         (answer, None)
                     }
-                    Ok(Found::Denied) => refusal(Status::Forbidden, "this can not be read"),
+                    Ok(Found::Denied) => refusal(Status::Forbidden, "this cannot be read"),
                     Ok(Found::File(_) | Found::Nothing) => refusal(Status::NotFound, NOTHING),
                     Err(error) => {
                         warn!("{name:?}: {error}");
@@ -310,7 +310,7 @@ impl Connection<'_> {
             }
             Err(error) => {
                 debug!("folder {name:?}: {error}");
-                let note = "this folder can not be read";
+                let note = "this folder cannot be read";
                 let answer = |c: &Context<'_>| Answer::refusal(Status::Forbidden, note, c);
                 self.with_context(request, keeps_alive, answer)
             }
@@ -375,7 +375,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// A body that was cut off: the connection ends so that it can not be taken for a whole one.
+    /// A body that was cut off: the connection ends so that it cannot be taken for a whole one.
     fn broken(&self, error: TransferError) -> io::Error {
         if matches!(
             error,

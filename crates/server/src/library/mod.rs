@@ -78,7 +78,7 @@ pub enum OpenError {
         /// The name asked for, decoded.
         name: String,
     },
-    /// The file can not be read.
+    /// The file cannot be read.
     #[error("{name}: {source}")]
     Read {
         /// The name asked for, decoded.
@@ -180,7 +180,7 @@ impl Library {
         if slot.get().is_none() {
             let (library, slot) = (Arc::clone(self), Arc::clone(&slot));
             let name_owned = name.to_owned();
-            // A task of its own, so that clients that hang up can not start one reading after another.
+            // A task of its own, so that clients that hang up cannot start one reading after another.
             let fill = tokio::spawn(async move {
                 let fill = || library.load(name_owned, relative, file, identity);
                 slot.get_or_try_init(fill).await.map(|_| ())
@@ -236,7 +236,7 @@ impl Library {
     ///
     /// # Errors
     ///
-    /// If the root can not be read; folders in it that can not are left out.
+    /// If the root cannot be read; folders in it that cannot are left out.
     pub fn names(&self, names_max: usize) -> io::Result<Vec<PathBuf>> {
         self.walk(names_max, ENTRIES_MAX)
     }
@@ -381,7 +381,7 @@ fn identify(file: File) -> io::Result<(File, Identity)> {
     Ok((file, Identity::of(&metadata)))
 }
 
-/// What a client is told when a file can not be opened. Not more than that it is not there, where more
+/// What a client is told when a file cannot be opened. Not more than that it is not there, where more
 /// would tell about what lies outside.
 fn open_error(name: &str, source: io::Error) -> OpenError {
     use io::ErrorKind as Kind;

@@ -55,7 +55,7 @@ async fn a_file_that_failed_is_opened_anew() {
     fixture.write("film.ts", 100);
     let before = fixture.open("film.ts").await.unwrap();
     let source = before.source(7, 64 << 10).unwrap();
-    source.fail("can not be read".to_owned());
+    source.fail("cannot be read".to_owned());
     let after = fixture.open("film.ts").await.unwrap();
     assert_eq!(after.source(7, 64 << 10).unwrap().failure(), None);
     assert!(Arc::ptr_eq(&after, &fixture.open("film.ts").await.unwrap()));

@@ -105,7 +105,7 @@ fn router(api: Shared) -> Router {
             )
         })
         .method_not_allowed_fallback(async || {
-            let why = "this can not be done to it".to_owned();
+            let why = "this cannot be done to it".to_owned();
             Refusal(StatusCode::METHOD_NOT_ALLOWED, why)
         })
         .layer(DefaultBodyLimit::max(API_BODY_BYTES_MAX))

@@ -36,7 +36,7 @@ pub(super) struct MembersFile {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MembersFileError {
-    /// It can not be read or watched.
+    /// It cannot be read or watched.
     #[error("{}: {source}", path.display())]
     Read {
         /// The file.

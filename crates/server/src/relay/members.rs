@@ -34,7 +34,7 @@ pub enum MemberError {
         text: String,
     },
     /// Nobody can be there.
-    #[error("{address} can not be a member: {reason}")]
+    #[error("{address} cannot be a member: {reason}")]
     Address {
         /// Where.
         address: SocketAddr,

@@ -68,11 +68,11 @@ pub struct Relay {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RelayError {
-    /// A setting can not be.
+    /// A setting cannot be.
     #[error("{0}")]
     Setting(String),
-    /// A stream can not be received there.
-    #[error("can not receive {name} at {input}: {source}")]
+    /// A stream cannot be received there.
+    #[error("cannot receive {name} at {input}: {source}")]
     Input {
         /// The stream.
         name: String,
@@ -81,8 +81,8 @@ pub enum RelayError {
         /// What the system said.
         source: io::Error,
     },
-    /// It can not listen there.
-    #[error("can not listen at {address}: {source}; choose another with {option}")]
+    /// It cannot listen there.
+    #[error("cannot listen at {address}: {source}; choose another with {option}")]
     Listen {
         /// Where.
         address: SocketAddr,
@@ -91,7 +91,7 @@ pub enum RelayError {
         /// What the system said.
         source: io::Error,
     },
-    /// Somebody can not be a member.
+    /// Somebody cannot be a member.
     #[error("{name}: {error}")]
     Member {
         /// Of which stream.
@@ -99,7 +99,7 @@ pub enum RelayError {
         /// Why.
         error: MemberError,
     },
-    /// A file of members can not be used.
+    /// A file of members cannot be used.
     #[error("{name}: {error}")]
     MembersFile {
         /// Of which stream.
@@ -115,8 +115,8 @@ pub enum RelayError {
         /// Why not.
         source: Box<KernelError>,
     },
-    /// A thread can not be started.
-    #[error("can not start {what}: {source}")]
+    /// A thread cannot be started.
+    #[error("cannot start {what}: {source}")]
     Start {
         /// Which.
         what: &'static str,
@@ -294,7 +294,7 @@ pub fn new_token() -> String {
     format!("{:032x}", u128::from_ne_bytes(random()))
 }
 
-/// Refuses what can not be, in words that say what to do.
+/// Refuses what cannot be, in words that say what to do.
 fn check(config: &RelayConfig) -> Result<(), RelayError> {
     let wrong = |text: String| Err(RelayError::Setting(text));
     let sources = &config.sources;

@@ -308,7 +308,7 @@ fn live(
     Ok((Road::Live(seat), place, ssrc))
 }
 
-/// What a client is told that the engine can not serve.
+/// What a client is told that the engine cannot serve.
 pub(super) fn refusal(error: &EngineError) -> Reply {
     let status = match error {
         EngineError::Full { .. }
@@ -357,7 +357,7 @@ fn no_place(error: &io::Error) -> Reply {
             return unavailable(error);
         }
         _ => {
-            let note = format!("your UDP ports can not be reached: {error}");
+            let note = format!("your UDP ports cannot be reached: {error}");
             return Reply::refusal(StatusCode::UnsupportedTransport, &note);
         }
     };

@@ -235,7 +235,7 @@ impl Place {
     ///
     /// The system's.
     pub(super) fn send(&self, datagram: &[u8]) -> io::Result<()> {
-        // Not through tokio, which says that a new socket can not be written until it has looked. What the
+        // Not through tokio, which says that a new socket cannot be written until it has looked. What the
         // network says about anybody's datagram is the error of the next send to whomever, once.
         let (socket, to) = (SockRef::from(&*self.pair.rtcp), self.reports.into());
         let mut sent = socket.send_to(datagram, &to);

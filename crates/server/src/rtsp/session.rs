@@ -183,7 +183,7 @@ impl Session {
             return Ok(None);
         };
         if is_playing {
-            // A range that can not be played must not stop what plays.
+            // A range that cannot be played must not stop what plays.
             range
                 .resolve(flow.position_ns(), duration_ns)
                 .map_err(no_range)?;

@@ -82,7 +82,7 @@ impl Builder<'_> {
         // back, and the buffers, which hold nothing from one chunk to the next.
         let built = catch_unwind(AssertUnwindSafe(|| self.build(source, *chunk)));
         let built = built.unwrap_or_else(|_| {
-            let reason = "can not be made into packets: a bug of the server, please report it";
+            let reason = "cannot be made into packets: a bug of the server, please report it";
             Err(BuildError::Media(reason.to_owned()))
         });
         let entry = match built {
@@ -211,7 +211,7 @@ impl Builder<'_> {
             Some(Err(e)) if e.raw_os_error() != Some(libc::EINVAL) => Err(e),
             _ => read_up_to(source.backing.file(), buffer, offset),
         };
-        let bytes = read.map_err(|e| BuildError::Media(format!("can not be read: {e}")))?;
+        let bytes = read.map_err(|e| BuildError::Media(format!("cannot be read: {e}")))?;
         counters
             .bytes_read
             .fetch_add(bytes as u64, Ordering::Relaxed);

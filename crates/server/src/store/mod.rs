@@ -370,7 +370,7 @@ impl Source {
         first..(first + self.packets_per_chunk).min(self.plan.rtp_packets())
     }
 
-    /// Why no more chunks of it can be built: the file was truncated, replaced or can not be read.
+    /// Why no more chunks of it can be built: the file was truncated, replaced or cannot be read.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)

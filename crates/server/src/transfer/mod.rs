@@ -130,7 +130,7 @@ pub struct Sent {
     pub bytes: u64,
 }
 
-/// Why a transfer ended early. The connection can not be used any more, except after [`Self::Cancelled`] by
+/// Why a transfer ended early. The connection cannot be used any more, except after [`Self::Cancelled`] by
 /// somebody who knows what to do with a body that is cut off.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -143,8 +143,8 @@ pub enum TransferError {
         /// Where the range ends.
         promised: u64,
     },
-    /// The file can not be read.
-    #[error("can not read the file at byte {offset}: {source}; look at the disk (dmesg)")]
+    /// The file cannot be read.
+    #[error("cannot read the file at byte {offset}: {source}; look at the disk (dmesg)")]
     File {
         /// Where.
         offset: u64,

@@ -293,7 +293,7 @@ fn a_peer_that_leaves_is_told_from_a_file_that_fails() {
         };
         let gone: Result<Sent, TransferError> = gone.await;
         assert!(matches!(gone, Err(TransferError::Peer(_))), "{gone:?}");
-        // A folder opens like a file, and can not be read like one.
+        // A folder opens like a file, and cannot be read like one.
         let folder = Arc::new(File::open("/var/tmp").unwrap());
         let (failed, received) = send(&transfers, &folder, 0..10, &policy).await;
         assert!(
@@ -490,7 +490,7 @@ fn adaptive_transfers_leave_a_part_of_the_thread_to_others() {
 fn transfers_that_share_a_rate_share_it_evenly() {
     let file = film(4 << 20);
     run(async {
-        // So slow that no reader is behind, however seldom it runs: one whose socket is full can not have its share.
+        // So slow that no reader is behind, however seldom it runs: one whose socket is full cannot have its share.
         let rate = Rate {
             bytes_a_second: 4_000_000,
             burst_bytes: 50_000,

@@ -152,7 +152,7 @@ fn a_seek_while_playing_goes_on_from_the_new_place() {
     // What comes is the file's from there on.
     let ts_packet = usize::from(sequence.wrapping_sub(start)) * 7;
     assert_carries(new, &demo(10)[ts_packet * 188..][..payload(new).len()]);
-    // A range that can not be played changes nothing.
+    // A range that cannot be played changes nothing.
     viewer.play(Some("npt=0-"));
     let response = viewer.request("PLAY", &[("Range", "npt=999-")]);
     assert_eq!(response.status, 457);

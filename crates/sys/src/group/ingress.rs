@@ -106,7 +106,7 @@ impl Ingress {
     ///
     /// # Errors
     ///
-    /// If the routing tables can not be read.
+    /// If the routing tables cannot be read.
     pub fn outlet(&mut self, socket: UdpSocket) -> io::Result<usize> {
         let outlet = Outlet {
             port: socket.local_addr()?.port(),
@@ -170,7 +170,7 @@ impl Ingress {
     ///
     /// # Errors
     ///
-    /// If the program's map can not be read.
+    /// If the program's map cannot be read.
     pub fn heard(&self) -> Result<Heard, KernelError> {
         self.tables.heard()
     }

@@ -12,7 +12,7 @@
 //!
 //! Clones skip what the stack does between socket and device: packet filters, NAT, IPsec and the socket's send
 //! buffer see one packet of a pass. A queue that refuses a clone is counted as the member's refusal. Who drops
-//! later can not be seen from here: veth and loopback, when more than net.core.netdev_max_backlog packets
+//! later cannot be seen from here: veth and loopback, when more than net.core.netdev_max_backlog packets
 //! wait (a pass is shorter than that), count in the device's tx_dropped.
 
 use std::fs::File;
@@ -60,7 +60,7 @@ pub(super) struct Kernel {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum KernelError {
-    /// The routing tables can not be read.
+    /// The routing tables cannot be read.
     #[error("rtnetlink: {0}")]
     Network(#[source] io::Error),
     /// The kernel did not take the program.
@@ -76,10 +76,10 @@ pub enum KernelError {
         /// What the system said.
         source: ProgramError,
     },
-    /// Its maps can not be used.
+    /// Its maps cannot be used.
     #[error("the maps of the eBPF program: {0}")]
     Map(#[from] MapError),
-    /// Its maps can not be mapped.
+    /// Its maps cannot be mapped.
     #[error("map the memory of the eBPF program: {0}")]
     Mmap(#[source] io::Error),
 }

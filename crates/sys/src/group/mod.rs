@@ -13,7 +13,7 @@
 //! | [`Way::Loop`] | ours over `sendto`: the paper's user-groupcast | one a member and packet |
 //!
 //! A group is changed and sent to through `&mut`, so a send sees the old group or the new one and never a
-//! mixture. A member that can not be sent to is counted, with its error, and keeps nobody waiting: every send
+//! mixture. A member that cannot be sent to is counted, with its error, and keeps nobody waiting: every send
 //! is `MSG_DONTWAIT`. Not here: who the members are, pace, retransmission, and any answer from a member.
 
 mod arrival;
@@ -139,12 +139,12 @@ pub struct MemberCounters {
     pub errno_last: i32,
 }
 
-/// Why there is no such group, or why it can not send that.
+/// Why there is no such group, or why it cannot send that.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// The socket can not be used.
-    #[error("can not set up the group's socket: {0}")]
+    /// The socket cannot be used.
+    #[error("cannot set up the group's socket: {0}")]
     Socket(#[source] io::Error),
     /// The kernel does not cut trains.
     #[error("this kernel has no UDP_SEGMENT (Linux 4.18): {0}; ask for the way loop")]
@@ -170,9 +170,9 @@ pub enum GroupError {
         /// How many were asked for.
         members_max: usize,
     },
-    /// The socket can not reach addresses of that kind.
+    /// The socket cannot reach addresses of that kind.
     #[error(
-        "{address} can not be reached from a socket bound to {local}; bind it to the other family"
+        "{address} cannot be reached from a socket bound to {local}; bind it to the other family"
     )]
     Family {
         /// The member.
@@ -217,7 +217,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// If the way that `options` asks for is not available here, or the socket can not be used. Without a
+    /// If the way that `options` asks for is not available here, or the socket cannot be used. Without a
     /// way asked for, [`Way::Loop`] always is.
     pub fn open(socket: UdpSocket, options: &Options) -> Result<Self, GroupError> {
         let members_max = options.members_max;
@@ -254,7 +254,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// If there are too many or one can not be reached from this socket's family; the old group stays.
+    /// If there are too many or one cannot be reached from this socket's family; the old group stays.
     pub fn set_members(&mut self, addresses: &[SocketAddr]) -> Result<(), GroupError> {
         self.members.replace(addresses)?;
         if let Sender::Kernel(kernel) = &mut self.sender {

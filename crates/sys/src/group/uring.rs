@@ -43,7 +43,7 @@ pub(super) struct Uring {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum UringError {
-    /// io_uring can not be used.
+    /// io_uring cannot be used.
     #[error(
         "io_uring is not available: {0} (it needs Linux 6.2, kernel.io_uring_disabled=0 and no seccomp filter \
          against it)"
@@ -52,9 +52,9 @@ pub enum UringError {
     /// The kernel has no zero-copy send.
     #[error("this kernel has no IORING_OP_SEND_ZC (Linux 6.0)")]
     SendZc,
-    /// The memory can not be registered.
+    /// The memory cannot be registered.
     #[error(
-        "can not register the group's memory with io_uring: {0}; raise RLIMIT_MEMLOCK (ulimit -l)"
+        "cannot register the group's memory with io_uring: {0}; raise RLIMIT_MEMLOCK (ulimit -l)"
     )]
     Register(#[source] io::Error),
     /// There is no memory to send from.

@@ -2,7 +2,7 @@
 //!
 //! A registration pins frames, not addresses. When the address is unmapped, mapped anew or its contents
 //! discarded, the ring still has the old frames, and a send by them sends what used to be there. So a cache keeps
-//! only what can not become stale, or what it is told of:
+//! only what cannot become stale, or what it is told of:
 //!
 //! | memory | [`Keep::Sealed`] | [`Keep::Watched`] | because |
 //! |---|---|---|---|
@@ -254,7 +254,7 @@ pub enum CacheError {
     #[error("a cache does not outlive a fork; make a new ring and a new cache in the child")]
     Forked,
     /// The budget makes no sense.
-    #[error("a cache of {entries_max} registrations can not be; choose 1 to {SLOTS_MAX}")]
+    #[error("a cache of {entries_max} registrations cannot be; choose 1 to {SLOTS_MAX}")]
     Budget {
         /// The number asked for.
         entries_max: usize,
@@ -272,13 +272,13 @@ pub enum CacheError {
     },
     /// The ring takes no table.
     #[error(
-        "can not make a buffer table: {source}; the ring must have none yet, Linux 5.19 is needed"
+        "cannot make a buffer table: {source}; the ring must have none yet, Linux 5.19 is needed"
     )]
     Table {
         /// What the system said.
         source: io::Error,
     },
-    /// The memory can not be pinned.
+    /// The memory cannot be pinned.
     #[error(transparent)]
     Lock(#[from] LockError),
 }

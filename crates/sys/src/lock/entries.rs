@@ -26,7 +26,7 @@ pub(super) struct Entries {
 struct Entry {
     bytes: Range<usize>,
     slot: u16,
-    /// Whether it can be found. One that can not goes with its last loan.
+    /// Whether it can be found. One that cannot goes with its last loan.
     kept: bool,
     /// `None` for what is sealed.
     watch: Option<&'static Watch>,

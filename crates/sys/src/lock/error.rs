@@ -97,7 +97,7 @@ pub enum LockError {
     },
     /// A file system that does not let its pages be pinned for long, or the end of the file.
     #[error(
-        "the pages of {path} at {address:#x} can not be pinned: its file system forbids long-term pins, or \
+        "the pages of {path} at {address:#x} cannot be pinned: its file system forbids long-term pins, or \
          the file ends before; lock them resident, or copy them to anonymous memory or a memfd"
     )]
     File {
@@ -136,7 +136,7 @@ pub enum LockError {
     Areas,
     /// There is no ring to register memory with.
     #[error(
-        "can not open a ring to pin memory with: {source}; Linux 5.19 is needed, kernel.io_uring_disabled \
+        "cannot open a ring to pin memory with: {source}; Linux 5.19 is needed, kernel.io_uring_disabled \
          must allow it, and there can be {TABLES_MAX} tables and caches"
     )]
     Ring {
@@ -145,7 +145,7 @@ pub enum LockError {
     },
     /// Anything else; usually the memory is used up or a file ends before its mapping does.
     #[error(
-        "can not lock {start:#x}..{end:#x}: {source}; free memory, and see that files are as long as \
+        "cannot lock {start:#x}..{end:#x}: {source}; free memory, and see that files are as long as \
          their mappings"
     )]
     Os {
@@ -168,8 +168,8 @@ pub enum LockError {
         /// Its address.
         address: usize,
     },
-    /// The page map can not be read.
-    #[error("can not read /proc/self/pagemap: {source}; is /proc mounted?")]
+    /// The page map cannot be read.
+    #[error("cannot read /proc/self/pagemap: {source}; is /proc mounted?")]
     PageMap {
         /// What the system said.
         source: io::Error,

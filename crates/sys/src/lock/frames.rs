@@ -45,7 +45,7 @@ pub struct Block {
 ///
 /// # Errors
 ///
-/// Those of a range that can not be locked. The kernel tells only who may write the file behind a mapping,
+/// Those of a range that cannot be locked. The kernel tells only who may write the file behind a mapping,
 /// and calls everything present to others.
 pub fn pages_in_memory(bytes: &Range<usize>) -> Result<usize, LockError> {
     check(bytes)?;

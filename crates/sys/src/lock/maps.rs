@@ -67,7 +67,7 @@ pub(super) fn backing(bytes: &Range<usize>) -> io::Result<Backing> {
 }
 
 /// Asks for the few mappings that matter (PROCMAP_QUERY, Linux 6.11) instead of reading all; `None` if the
-/// kernel can not.
+/// kernel cannot.
 fn query_backing(bytes: &Range<usize>) -> Option<io::Result<Backing>> {
     let mut backing = Backing::PrivateAnonymous;
     let mut at = bytes.start;

@@ -1,7 +1,7 @@
 //! What belongs to this process and not to a child that was forked from it.
 //!
 //! One word in a page that the kernel wipes in a forked child (MADV_WIPEONFORK, Linux 4.14). Comparing it
-//! costs a load, enters no kernel, and can not be got round by forking past libc.
+//! costs a load, enters no kernel, and cannot be got round by forking past libc.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};

@@ -108,7 +108,7 @@ impl Deref for Sealed {
 
     fn deref(&self) -> &[u8] {
         let start = ptr::with_exposed_provenance(self.bytes.start);
-        // SAFETY: the range is mapped readable, can not be unmapped or forbidden, and is this value's alone: no
+        // SAFETY: the range is mapped readable, cannot be unmapped or forbidden, and is this value's alone: no
         // other process has the file, whose descriptor is closed. The kernel only reads it for sends.
         unsafe { std::slice::from_raw_parts(start, self.bytes.len()) }
     }

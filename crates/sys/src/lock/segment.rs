@@ -69,7 +69,7 @@ pub enum SegmentError {
     },
     /// No new SysV segment.
     #[error(
-        "can not make a SysV segment of {bytes_total} bytes: {source}; see kernel.shmmax, shmall and shmmni"
+        "cannot make a SysV segment of {bytes_total} bytes: {source}; see kernel.shmmax, shmall and shmmni"
     )]
     Create {
         /// The size asked for.
@@ -77,8 +77,8 @@ pub enum SegmentError {
         /// What the system said.
         source: io::Error,
     },
-    /// The SysV segment can not be attached.
-    #[error("can not attach SysV segment {id}: {source}; does its maker still run and let us?")]
+    /// The SysV segment cannot be attached.
+    #[error("cannot attach SysV segment {id}: {source}; does its maker still run and let us?")]
     Attach {
         /// Its number.
         id: i32,
@@ -87,7 +87,7 @@ pub enum SegmentError {
     },
     /// The kernel does not seal mappings.
     #[error(
-        "can not seal {bytes_total} bytes of memory: {source}; Linux 6.10 is needed, of 64 bits"
+        "cannot seal {bytes_total} bytes of memory: {source}; Linux 6.10 is needed, of 64 bits"
     )]
     Seal {
         /// The size asked for.
@@ -100,8 +100,8 @@ pub enum SegmentError {
         "there are {SEALED_MAX} pieces of sealed memory, the most there may be; take fewer, larger ones"
     )]
     Sealed,
-    /// The file can not be made, sized, or mapped.
-    #[error("can not {action} {bytes_total} bytes of shared memory: {source}")]
+    /// The file cannot be made, sized, or mapped.
+    #[error("cannot {action} {bytes_total} bytes of shared memory: {source}")]
     File {
         /// What was tried.
         action: &'static str,

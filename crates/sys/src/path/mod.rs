@@ -163,7 +163,7 @@ pub trait Path: fmt::Debug {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PathError {
-    /// io_uring can not be used.
+    /// io_uring cannot be used.
     #[error(
         "io_uring is not available: {0} (it needs Linux 5.11, kernel.io_uring_disabled=0, no seccomp \
          filter against it, and some memory that may be locked: RLIMIT_MEMLOCK)"
@@ -172,8 +172,8 @@ pub enum PathError {
     /// The kernel has no zero-copy send.
     #[error("this kernel has no IORING_OP_SEND_ZC (Linux 6.0)")]
     SendZc,
-    /// The memory can not be registered.
-    #[error("can not register {bytes_total} bytes with io_uring: {source}")]
+    /// The memory cannot be registered.
+    #[error("cannot register {bytes_total} bytes with io_uring: {source}")]
     Register {
         /// Bytes of the area.
         bytes_total: usize,

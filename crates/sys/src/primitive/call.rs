@@ -10,7 +10,7 @@ static PROCESS: AtomicI32 = AtomicI32::new(0);
 pub fn getppid(times: u64) -> i32 {
     let mut parent = 0;
     for _ in 0..times {
-        // SAFETY: getppid takes nothing and can not fail.
+        // SAFETY: getppid takes nothing and cannot fail.
         parent = unsafe { libc::getppid() };
     }
     parent
@@ -20,7 +20,7 @@ pub fn getppid(times: u64) -> i32 {
 pub fn getpid(times: u64) -> i32 {
     let mut process = 0;
     for _ in 0..times {
-        // SAFETY: getpid takes nothing and can not fail.
+        // SAFETY: getpid takes nothing and cannot fail.
         process = unsafe { libc::getpid() };
     }
     process

@@ -74,7 +74,7 @@ pub fn add(turns: u64) -> u64 {
     sum
 }
 
-/// Calls a procedure with `arguments` integers `times` times, by its address, so that it can not be inlined.
+/// Calls a procedure with `arguments` integers `times` times, by its address, so that it cannot be inlined.
 ///
 /// # Panics
 ///

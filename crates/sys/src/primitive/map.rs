@@ -281,7 +281,7 @@ impl Faults {
 
 /// Makes the file cache forget a file. What is dirty must have been synced before, or it stays.
 pub fn forget(file: &File) -> io::Result<()> {
-    // SAFETY: takes integers; a descriptor that can not is an error.
+    // SAFETY: takes integers; a descriptor that cannot is an error.
     match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),

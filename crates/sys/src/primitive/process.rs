@@ -24,7 +24,7 @@ pub fn vfork_and_wait() -> io::Result<()> {
     extern "C" fn leave(_: *mut libc::c_void) -> i32 {
         0
     }
-    // On its own stack the child can not disturb ours, which is the trap of `vfork` itself.
+    // On its own stack the child cannot disturb ours, which is the trap of `vfork` itself.
     let mut stack = vec![0_u128; STACK_BYTES / size_of::<u128>()];
     let top = stack.as_mut_ptr_range().end.cast();
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;

@@ -83,7 +83,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// If it does not come to an end within `time_max`, or can not read.
+    /// If it does not come to an end within `time_max`, or cannot read.
     pub fn read(&mut self, blocks: u64, time_max: Duration) -> io::Result<u64> {
         self.orders.write_all(&blocks.to_ne_bytes())?;
         self.wait(time_max)?;

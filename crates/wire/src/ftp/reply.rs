@@ -41,7 +41,7 @@ impl Reply {
     }
 }
 
-/// The reply that says where to connect to for data; `is_extended` for EPSV. PASV can not name an IPv6
+/// The reply that says where to connect to for data; `is_extended` for EPSV. PASV cannot name an IPv6
 /// address: `None`.
 #[must_use]
 pub fn passive(address: SocketAddr, is_extended: bool) -> Option<Reply> {

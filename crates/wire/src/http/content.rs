@@ -61,7 +61,7 @@ impl Discard {
     ///
     /// # Errors
     ///
-    /// 400 for chunks that are none, 413 for more than was allowed; the connection can not go on.
+    /// 400 for chunks that are none, 413 for more than was allowed; the connection cannot go on.
     pub fn push(&mut self, bytes: &[u8]) -> Result<Discarded, Refusal> {
         let mut at = 0;
         while at < bytes.len() && self.state != State::Done {

@@ -24,7 +24,7 @@ pub struct HeadScanner {
     seen: usize,
 }
 
-/// Why a request is not carried out. The connection can not go on: where the next request begins is unknown.
+/// Why a request is not carried out. The connection cannot go on: where the next request begins is unknown.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Refusal {
     /// What it is answered.
@@ -293,7 +293,7 @@ impl<'a> Fields<'a> {
 
     fn expects_continue(&self, is_http_11: bool) -> Result<bool, Refusal> {
         match &self.expect {
-            // A 1.0 client can not know what it asks for (RFC 9110, section 10.1.1).
+            // A 1.0 client cannot know what it asks for (RFC 9110, section 10.1.1).
             Some(_) if !is_http_11 => Ok(false),
             Some(expect) if expect.eq_ignore_ascii_case("100-continue") => Ok(true),
             Some(_) => Err(Refusal {

@@ -538,7 +538,7 @@ mod tests {
         packets[9][3] |= 0x80;
         let learned = learn(&packets.concat());
         let facts = &learned.streams;
-        // The third copy, the missing packet, and the one whose header can not be trusted.
+        // The third copy, the missing packet, and the one whose header cannot be trusted.
         assert_eq!(facts.continuity_errors, 2);
         assert_eq!(
             (facts.nulls, facts.transport_errors, facts.scrambled),

@@ -43,7 +43,7 @@ impl Default for ScanOptions {
     }
 }
 
-/// Why a file can not be indexed.
+/// Why a file cannot be indexed.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum MediaError {
@@ -121,7 +121,7 @@ impl Scanner {
     ///
     /// # Errors
     ///
-    /// As soon as it is clear that the file can not be served; there is no use in reading on.
+    /// As soon as it is clear that the file cannot be served; there is no use in reading on.
     pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), MediaError> {
         while !self.carry.is_empty() && !bytes.is_empty() {
             let carried = self.carry.len();

@@ -145,7 +145,7 @@ mod tests {
                 )
             });
             let byte_ns = self.byte_ns + self.step_ns / set;
-            // It can not use more than there is.
+            // It cannot use more than there is.
             let bytes = (rate.min(self.line).min(1e9 / byte_ns)) * 0.020;
             let seen = Seen {
                 cpu_ns: whole(bytes * byte_ns),

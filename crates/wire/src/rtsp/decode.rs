@@ -33,7 +33,7 @@ pub struct Limits {
     pub body_bytes_max: usize,
 }
 
-/// A connection that can not go on, because where its next request starts is not known.
+/// A connection that cannot go on, because where its next request starts is not known.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Refused {
     /// What was wrong.

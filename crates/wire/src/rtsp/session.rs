@@ -20,7 +20,7 @@ pub enum State {
     /// Sending.
     Playing,
     /// Ready again because the media came to its end. The RFC has no name for it, but here a PAUSE is
-    /// answered with success: it may have crossed the news of the end, and the client can not know.
+    /// answered with success: it may have crossed the news of the end, and the client cannot know.
     Ended,
 }
 

@@ -36,7 +36,7 @@ pub enum TransportError {
     /// It asked for another mode than PLAY.
     #[error("only mode PLAY is served")]
     Mode,
-    /// It did not say where to send, or two ports that can not be RTP's and RTCP's.
+    /// It did not say where to send, or two ports that cannot be RTP's and RTCP's.
     #[error("send client_port with a port for RTP and a higher one for RTCP")]
     Ports,
     /// It asked to send to somebody else.
@@ -59,7 +59,7 @@ impl Transport {
     /// # Errors
     ///
     /// [`TransportError::Syntax`] (400) if none can be understood, otherwise (461) why the last of those
-    /// that were understood can not be served.
+    /// that were understood cannot be served.
     pub fn negotiate<'a>(
         values: impl Iterator<Item = &'a str>,
         peer: IpAddr,

@@ -122,7 +122,7 @@ impl<'a> Crowd<'a> {
 ///
 /// # Errors
 ///
-/// If it can not attach, or a lock fails.
+/// If it cannot attach, or a lock fails.
 pub fn work(
     address: &str,
     task: Task,

@@ -122,7 +122,7 @@ fn procedure_calls(sheet: &mut Sheet<'_>) {
     }
 }
 
-/// What one argument adds to a call without any. Less than a tenth of a cycle can not be told from nothing, and where
+/// What one argument adds to a call without any. Less than a tenth of a cycle cannot be told from nothing, and where
 /// the code lies moves a call by a cycle either way.
 fn argument_told(each_ns: f64, none_ns: f64, basics: Basics) -> String {
     let none = cycles(none_ns, basics);

@@ -1,4 +1,4 @@
-//! A path that can not be had, or turns out not to do, is given up for a lesser one.
+//! A path that cannot be had, or turns out not to do, is given up for a lesser one.
 
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;

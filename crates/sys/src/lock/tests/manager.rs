@@ -174,7 +174,7 @@ fn forbidden_memory_is_refused_by_name() {
     assert_eq!(mapped.locked_count(), 2);
     drop(resident);
 
-    // A mapping that reaches beyond the end of its file can not be brought in.
+    // A mapping that reaches beyond the end of its file cannot be brought in.
     let beyond = Memory::map(4, libc::PROT_READ | libc::PROT_WRITE, Some(&file));
     let error = manager().lock(beyond.all(), Kind::Resident).unwrap_err();
     assert!(matches!(error, LockError::Os { .. }), "{error}");

@@ -56,7 +56,7 @@ impl Sharing {
         (Segment::map(&file, bytes).unwrap(), Name::File(file))
     }
 
-    /// Pages of a file on disk can not be pinned.
+    /// Pages of a file on disk cannot be pinned.
     fn kinds(self) -> &'static [Kind] {
         match self {
             Self::File => &[Kind::Resident, Kind::OnFault],

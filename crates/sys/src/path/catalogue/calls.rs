@@ -49,7 +49,7 @@ const IMAGE_BYTES_MAX: usize = 64 << 20;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// What was asked for can not be cut like that.
+    /// What was asked for cannot be cut like that.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The path is not available here.
@@ -58,7 +58,7 @@ pub enum CallError {
     /// Not all was sent.
     #[error(transparent)]
     Send(#[from] SendError),
-    /// The file can not be opened once more.
+    /// The file cannot be opened once more.
     #[error("open the file once more: {0}")]
     File(#[source] io::Error),
 }

@@ -14,7 +14,7 @@ use super::{Mover, Name, Payload, Plan, Source, kernel};
 pub struct Needs {
     /// Each client has headers of its own (SSRC, sequence numbers): nothing can be shared among clients.
     pub own_headers: bool,
-    /// The device can not send memory in pieces, or not sum it: what should go by reference would be copied
+    /// The device cannot send memory in pieces, or not sum it: what should go by reference would be copied
     /// without a word.
     pub copying_device: bool,
 }
@@ -110,7 +110,7 @@ pub(crate) fn engine_paths() -> impl Iterator<Item = PathName> {
 fn against(name: Name, plan: &Plan, needs: Needs) -> Option<String> {
     if needs.copying_device && name.takes_udp() && name.facts().payload != Payload::Copied {
         return Some(
-            "the device can not send without copying (tx-scatter-gather, tx-checksum)".to_owned(),
+            "the device cannot send without copying (tx-scatter-gather, tx-checksum)".to_owned(),
         );
     }
     let bytes = u32::try_from(plan.packet_bytes_max() - plan.header_bytes()).ok()?;

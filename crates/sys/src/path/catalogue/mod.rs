@@ -121,7 +121,7 @@ pub enum OpenError {
         /// Bytes of the largest packet.
         bytes: usize,
     },
-    /// The ring or the memory for it can not be had.
+    /// The ring or the memory for it cannot be had.
     #[error(transparent)]
     Path(#[from] PathError),
     /// There is no memory for packet images.
@@ -311,7 +311,7 @@ impl Mover {
     ///
     /// # Errors
     ///
-    /// If the file can not be read.
+    /// If the file cannot be read.
     pub fn prepare(&mut self, packets: Range<usize>) -> io::Result<()> {
         let mut job = Job {
             source: &self.source,

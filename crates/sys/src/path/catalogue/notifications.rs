@@ -46,7 +46,7 @@ impl Notifications {
         }
     }
 
-    /// Waits until the kernel has let go of everything, and returns `sent`, or why that can not be known.
+    /// Waits until the kernel has let go of everything, and returns `sent`, or why that cannot be known.
     pub(super) fn finish(
         mut self,
         calls: &mut Calls,

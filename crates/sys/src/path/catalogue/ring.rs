@@ -160,7 +160,7 @@ impl Ring {
         }
     }
 
-    /// Waits until the kernel refers to nothing any more, and returns `sent`, or why that can not be known.
+    /// Waits until the kernel refers to nothing any more, and returns `sent`, or why that cannot be known.
     pub(super) fn finish(&mut self, calls: &mut Calls, sent: io::Result<()>) -> io::Result<()> {
         while self.unreleased > 0 {
             self.enter(calls, self.unreleased)?;

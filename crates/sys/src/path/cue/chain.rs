@@ -51,14 +51,14 @@ pub enum ChainError {
     /// The socket does not wait.
     #[error("the socket is in non-blocking mode, in which a chain would break when it is full")]
     NonBlocking,
-    /// The ring can not be had.
+    /// The ring cannot be had.
     #[error(
         "io_uring is not available: {0} (Linux 5.16 for IORING_TIMEOUT_ETIME_SUCCESS; kernel.io_uring_disabled=0)"
     )]
     Ring(#[source] io::Error),
-    /// The file can not be mapped.
+    /// The file cannot be mapped.
     #[error(
-        "can not map the file: {0}; it has to be a regular file, and no longer than the address space"
+        "cannot map the file: {0}; it has to be a regular file, and no longer than the address space"
     )]
     Map(#[source] io::Error),
     /// A set was not taken: the peer has gone, or the file has become shorter (`EFAULT`).

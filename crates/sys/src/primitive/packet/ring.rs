@@ -52,7 +52,7 @@ impl RingSends {
     ///
     /// # Errors
     ///
-    /// If there is no ring, or the memory can not be locked.
+    /// If there is no ring, or the memory cannot be locked.
     pub fn new(bytes: usize) -> io::Result<Self> {
         let mut builder = IoUring::builder();
         builder.setup_single_issuer().setup_defer_taskrun();
@@ -270,7 +270,7 @@ impl RingSends {
     }
 }
 
-/// A ring, which can not be printed.
+/// A ring, which cannot be printed.
 struct Unlisted(IoUring);
 
 impl std::fmt::Debug for Unlisted {
