@@ -31,6 +31,7 @@ const volatile __u32 IS_ANY = 0; /* sent to any address of this machine */
 const volatile __be32 ADDRESS_0 = 0, ADDRESS_1 = 0, ADDRESS_2 = 0, ADDRESS_3 = 0;
 const volatile __be32 SENDER_0 = 0, SENDER_1 = 0, SENDER_2 = 0, SENDER_3 = 0; /* the only one, if any */
 const volatile __u32 PORT = 0; /* as in the packet */
+const volatile __u64 SENDER_KEPT_NS = 0; /* of silence before another may send; 0: everybody may */
 
 // Mirrored by `Lane` in crates/sys/src/group/ingress.rs.
 struct lane {
@@ -89,7 +90,12 @@ struct heard {
 	__be32 from[4];
 	__be16 from_port;
 	__u16 from_is_ipv6;
-	__u32 pad;
+	__u32 is_stream; /* the sender has sent RTP, or what begins as a transport packet */
+	__u64 from_others; /* datagrams that were refused because they are not the sender's */
+	__be32 other[4]; /* who sent the first of them since the sender came */
+	__be16 other_port;
+	__u16 other_is_ipv6;
+	__u32 has_other;
 };
 
 struct {
@@ -317,8 +323,31 @@ static __always_inline void follow(struct heard *heard, const struct rtp *rtp, _
 	heard->payload_type = rtp->kind & 0x7f;
 }
 
-static __always_inline void hear(struct heard *heard, struct __sk_buff *skb, const __be32 *from,
-				 __be16 port, __u32 is_ipv6, __u64 now_ns)
+// Whether the datagrams are the stream's: as `SenderLock` in crates/wire/src/live/sender.rs. Called
+// with the lock held.
+static __always_inline _Bool is_refused(struct heard *heard, const __be32 *from, __be16 port,
+					__u32 is_ipv6, _Bool is_stream, __u64 now_ns)
+{
+	// Another processor may have heard the sender since.
+	if (!SENDER_KEPT_NS || (__s64)(now_ns - heard->arrived_ns) >= (__s64)SENDER_KEPT_NS)
+		return 0;
+	if (!heard->is_stream && is_stream)
+		return 0;
+	if (!heard->has_other) {
+		heard->has_other = 1;
+		heard->other[0] = from[0];
+		heard->other[1] = from[1];
+		heard->other[2] = from[2];
+		heard->other[3] = from[3];
+		heard->other_port = port;
+		heard->other_is_ipv6 = is_ipv6;
+	}
+	return 1;
+}
+
+// Whether the packet is the stream's.
+static __always_inline _Bool hear(struct heard *heard, struct __sk_buff *skb, const __be32 *from,
+				  __be16 port, __u32 is_ipv6, __u64 now_ns)
 {
 	__u32 packets = skb->gso_segs ? skb->gso_segs : 1;
 	__u32 header = is_ipv6 ? sizeof(struct frame_ipv6) : sizeof(struct frame_ipv4);
@@ -330,8 +359,17 @@ static __always_inline void hear(struct heard *heard, struct __sk_buff *skb, con
 	bpf_spin_lock(&heard->lock);
 	if (heard->datagrams &&
 	    (heard->from[0] != from[0] || heard->from[1] != from[1] || heard->from[2] != from[2] ||
-	     heard->from[3] != from[3] || heard->from_port != port))
+	     heard->from[3] != from[3] || heard->from_port != port ||
+	     heard->from_is_ipv6 != is_ipv6)) {
+		if (is_refused(heard, from, port, is_ipv6, is_rtp || is_ts, now_ns)) {
+			heard->from_others += packets;
+			bpf_spin_unlock(&heard->lock);
+			return 0;
+		}
 		heard->source_changes++;
+		heard->is_stream = 0;
+		heard->has_other = 0;
+	}
 	heard->from[0] = from[0];
 	heard->from[1] = from[1];
 	heard->from[2] = from[2];
@@ -343,11 +381,13 @@ static __always_inline void hear(struct heard *heard, struct __sk_buff *skb, con
 	heard->bytes += bytes;
 	heard->skbs++;
 	heard->is_rtp = is_rtp;
+	heard->is_stream |= is_rtp || is_ts;
 	if (is_rtp)
 		follow(heard, &rtp, packets);
 	if (is_ts)
 		heard->transport_streams += packets;
 	bpf_spin_unlock(&heard->lock);
+	return 1;
 }
 
 // The half that counts, entered. Said before it is looked at again: who writes `active` looks at `half` afterwards.
@@ -463,7 +503,8 @@ int relay(struct __sk_buff *skb)
 	if (!is_ours(skb, from, &port, &is_ipv6))
 		return TC_ACT_UNSPEC;
 	if (is_new) {
-		hear(heard, skb, from, port, is_ipv6, now_ns);
+		if (!hear(heard, skb, from, port, is_ipv6, now_ns))
+			return TC_ACT_SHOT;
 		if (running->head == running->tail)
 			running->at_ns = now_ns;
 		if (running->tail - running->head >= WAITING_MAX && !is_lost(running, now_ns)) {

@@ -34,7 +34,7 @@ const volatile __u32 LOOK_EVERY = 1; /* socket buffers of a port */
 const volatile __u32 BY_CLOCK = 0; /* timestamps are CLOCK_MONOTONIC's: lateness needs no first packet */
 const volatile __u64 BURST_GAP_NS = 0; /* what follows within this is one burst; 0: nobody asks */
 
-// One destination port. Mirrored by `PortState` in crates/testkit/src/sink.rs.
+// One destination port. Mirrored by `PortState` in crates/testkit/src/sink/mod.rs.
 struct port_state {
 	// Not per CPU: first arrival and next sequence belong to the port, whichever CPU it lands on.
 	struct bpf_spin_lock lock;
@@ -136,10 +136,13 @@ static __always_inline __s64 follow(struct port_state *port, const struct rtp *r
 {
 	__u16 sequence = bpf_ntohs(rtp->sequence);
 	__u32 timestamp = bpf_ntohl(rtp->timestamp);
-	if (port->rtp_packets == 0) {
+	if (port->rtp_packets == 0)
+		port->sequence_next = sequence;
+	// Never 0 once it was read: the clock counts from boot. User space sets it to 0 where a stream
+	// goes on from another place.
+	if (port->rtp_arrival_ns_first == 0) {
 		port->rtp_arrival_ns_first = now_ns;
 		port->timestamp_first = timestamp;
-		port->sequence_next = sequence;
 	}
 	__s16 jump = sequence - port->sequence_next;
 	if (jump < 0) {

@@ -5,13 +5,14 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use onrush_testkit::checker::Start;
 use onrush_testkit::rtsp_client::Client;
-use onrush_testkit::testbed::{Mode, SND_IPV4};
+use onrush_testkit::testbed::{Mode, SND_IPV4, SND_IPV6};
 use onrush_testkit::{require_root, skip};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -224,14 +225,8 @@ fn ranges_that_make_no_sense_are_refused_and_the_session_lives_on() {
             let answer = viewer.ask("PLAY", &[("Range", range)]);
             assert!(matches!(answer.status, 400 | 457), "{range}: {answer:?}");
         }
-        let answer = viewer.ask(
-            "SETUP",
-            &[("Transport", "RTP/AVP;unicast;client_port=5000-5001")],
-        );
-        assert!(
-            matches!(answer.status, 400 | 455 | 459 | 460 | 461),
-            "{answer:?}"
-        );
+        let answer = viewer.ask("SETUP", &[("Transport", "RTP/AVP/TCP;interleaved=0-1")]);
+        assert_eq!(answer.status, 461, "{answer:?}");
         viewer.play(Some(2.0));
         assert!(
             viewer
@@ -264,6 +259,7 @@ fn nothing_but_media_under_the_root_is_served() {
             .status()
             .unwrap();
         assert!(made.success());
+        drop(UnixListener::bind(site.path("socket.ts")).unwrap());
         let secret = outside.path().join("secret.ts");
         let secret = secret.to_str().unwrap().trim_start_matches('/');
         let up = "../".repeat(12);
@@ -283,6 +279,7 @@ fn nothing_but_media_under_the_root_is_served() {
             "empty.ts".into(),
             "text.ts".into(),
             "pipe.ts".into(),
+            "socket.ts".into(),
             "clip.ts%00.txt".into(),
             "clip.ts/clip.ts".into(),
             "%ff%fe.ts".into(),
@@ -333,7 +330,7 @@ fn ten_thousand_silent_connections_do_no_harm() {
         skip::record("needs 11,000 descriptors (ulimit -Hn)");
         return;
     }
-    beside_a_good_session(&[], |site| {
+    beside_a_good_session(&["--connections-per-address-max=16384"], |site| {
         let address = SocketAddr::from((SND_IPV4, RTSP_PORT));
         let connections: Vec<_> = site.testbed.rcv.run(|| {
             (0..CONNECTIONS)
@@ -381,6 +378,25 @@ fn connections_and_sessions_beyond_their_limits_are_refused() {
             assert_eq!(others[0].request("OPTIONS", "*", &[]).unwrap().status, 200);
         },
     );
+}
+
+/// By default it has a quarter of all connections.
+#[test]
+fn one_address_does_not_take_all_connections() {
+    require_root!();
+    beside_a_good_session(&["--connections-max=260"], |site| {
+        // The good session holds one of 65.
+        let mut last = None;
+        let mut connections: Vec<_> = (0..64).map(|_| site.connect()).collect();
+        for client in &mut connections {
+            last = Some(client.request("OPTIONS", "*", &[]).unwrap().status);
+        }
+        assert_eq!(last, Some(200));
+        let one_more = status(site, request("OPTIONS *", "CSeq: 1\r\n"));
+        assert!(matches!(one_more, None | Some(503)), "{one_more:?}");
+        let mut other = common::connect(&site.testbed, SND_IPV6.into());
+        assert_eq!(other.request("OPTIONS", "*", &[]).unwrap().status, 200);
+    });
 }
 
 #[test]

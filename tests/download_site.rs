@@ -198,7 +198,7 @@ impl Raw {
         loop {
             while let Some(end) = self.received.iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = self.received.drain(..=end).collect();
-                let line = String::from_utf8(line).unwrap();
+                let line = String::from_utf8_lossy(&line).into_owned();
                 all.push_str(&line);
                 let code = line.get(..3).and_then(|code| code.parse().ok());
                 if let Some(code) = code.filter(|_| line.as_bytes()[3] == b' ') {

@@ -1,9 +1,13 @@
 //! FTP, command by command, over a socket: the rows of the table in docs/downloads.md.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -122,6 +126,16 @@ fn files_and_folders_are_sent() {
     };
     assert_eq!(text(fetch(&mut raw, "NLST")), "a b#%ü.ts\r\n");
     assert_eq!(text(fetch(&mut raw, "NLST /film.ts")), "film.ts\r\n");
+    // Linux takes any bytes for a name; 255 is doubled, because it is Telnet's escape.
+    let name = b"\xfc\xff.ts";
+    fs::write(site.path("folder").join(OsStr::from_bytes(name)), "old").unwrap();
+    let listed = fetch(&mut raw, "NLST").0;
+    assert!(listed.windows(name.len()).any(|bytes| bytes == name));
+    let mut data = Raw::connect(passive(&mut raw, "EPSV"));
+    raw.send(b"RETR \xfc\xff\xff.ts\r\n");
+    assert_eq!(raw.reply().0, 150);
+    while data.receive() > 0 {}
+    assert_eq!((&*data.received, raw.reply().0), (&b"old"[..], 226));
     let long = text(fetch(&mut raw, "LIST -a /"));
     assert!(
         long.contains("-r--r--r-- 1 ftp ftp        100000 Nov 06  1994 film.ts\r\n"),
@@ -269,12 +283,17 @@ fn nothing_outside_is_ever_reached() {
     symlink("../secret", site.path("link")).unwrap();
     symlink("..", site.path("up")).unwrap();
     fs::write(site.path(".hidden"), "secret").unwrap();
+    drop(UnixListener::bind(site.path("socket")).unwrap());
+    let fifo = Command::new("mkfifo").arg(site.path("fifo")).status();
+    assert!(fifo.unwrap().success());
     let mut raw = log_in(&site);
     for name in [
         "../secret",
         "/../secret",
         "link",
         "up/secret",
+        "socket",
+        "fifo",
         ".hidden",
         "/etc/passwd",
         "folder/../../secret",

@@ -1,5 +1,7 @@
 //! What HTTP clients are refused, and how: the rows of docs/downloads.md about bounds and attacks.
 
+use std::os::unix::net::UnixListener;
+
 use super::*;
 
 /// Each of these, passed on by a proxy that reads it otherwise, would smuggle the second request in.
@@ -45,7 +47,8 @@ fn smuggling_is_refused() {
         ("GET / HTTP/1.1\r\n\r\n", 400),
         ("GET / HTTP/1.1\nHost: h\n\n", 400),
         ("GET / HTTP/2.0\r\nHost: h\r\n\r\n", 505),
-        ("GET / HTTP/1.2\r\nHost: h\r\n\r\n", 505),
+        ("GET / HTTP/0.9\r\nHost: h\r\n\r\n", 505),
+        ("GET / HTTP/1.2\r\n\r\n", 400),
         ("GET /\r\n\r\n", 400),
         ("GET  / HTTP/1.1\r\nHost: h\r\n\r\n", 400),
         ("GET / HTTP/1.1\r\nHost: a b\r\n\r\n", 400),
@@ -206,6 +209,8 @@ fn nothing_outside_is_ever_reached() {
             .status()
             .unwrap();
         assert!(fifo.success());
+        // The socket stays in the folder when its listener goes.
+        drop(UnixListener::bind(root.join("socket")).unwrap());
     });
     let mut raw = site.connect();
     for target in [
@@ -240,8 +245,13 @@ fn nothing_outside_is_ever_reached() {
             "{target}: {response:?}"
         );
     }
+    for target in ["/socket", "/fifo"] {
+        assert_eq!(raw.request("GET", target, "").status, 404, "{target}");
+    }
     let page = raw.request("GET", "/", "").text();
-    for name in ["link", "absolute", "up", "proc", "zero", "fifo", "secret"] {
+    for name in [
+        "link", "absolute", "up", "proc", "zero", "fifo", "socket", "secret",
+    ] {
         assert!(!page.contains(&format!("./{name}")), "{name}\n{page}");
     }
     assert_eq!(raw.request("GET", "/in/secret", "").text(), "inside");

@@ -1,6 +1,8 @@
 //! HTTP by the letter: every row of the table in docs/downloads.md, byte by byte over a socket.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -270,6 +272,8 @@ fn connections() {
     assert!(raw.is_closed());
     for (version, lines, stays) in [
         ("1.1", "", true),
+        ("1.2", "", true),
+        ("1.9", "Connection: close\r\n", false),
         ("1.1", "Connection: close\r\n", false),
         ("1.1", "Connection: x, CLOSE\r\n", false),
         ("1.0", "", false),
@@ -355,10 +359,20 @@ fn targets() {
         "//folder///./a%20b%23%25%C3%BC.ts",
         "http://anybody:81/folder/a%20b%23%25%C3%BC.ts",
         "HTTPS://[::1]/%66older/a%20b%23%25%C3%BC.ts",
+        "http://[v1.a:b]:80/folder/a%20b%23%25%C3%BC.ts",
     ] {
         let response = raw.request("GET", target, "");
         assert_eq!((response.status, &response.body), (200, &small), "{target}");
     }
+    // Linux takes any bytes for a name.
+    fs::write(
+        site.path("folder").join(OsStr::from_bytes(b"\xfc.ts")),
+        "old",
+    )
+    .unwrap();
+    assert_eq!(raw.request("GET", "/folder/%fc.ts", "").text(), "old");
+    let page = raw.request("GET", "/folder/", "").text();
+    assert!(page.contains("\"./%FC.ts\"><bdi>\u{fffd}.ts<"), "{page}");
     let moved = raw.request("GET", "/folder", "");
     assert_eq!(
         (moved.status, moved.header("Location")),
@@ -367,6 +381,11 @@ fn targets() {
     assert_eq!(
         raw.request("GET", "//folder", "").header("Location"),
         Some("/folder/")
+    );
+    assert_eq!(
+        raw.request("GET", "/folder?a=%2f&b=?#c", "")
+            .header("Location"),
+        Some("/folder/?a=%2f&b=?")
     );
     for target in [
         "/film.ts/",
@@ -388,6 +407,7 @@ fn targets() {
         "http:///x",
         "/%zz",
         "http://u@h/",
+        "http://[ab..cd::ef98:0:7654:321]/",
         "h:80",
     ] {
         assert_eq!(site.get(target, "").status, 400, "{target}");

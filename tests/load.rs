@@ -99,7 +99,40 @@ fn who_comes_and_goes_leaves_nothing_behind() {
     let run = &record.runs[0];
     assert!(run.visits > 6, "{}", run.visits);
     assert_eq!(run.visits, run.played);
+    // Over all jumps the numbers went on.
+    assert!(run.acts.seeks > 0, "{:?}", run.acts);
+    assert_eq!((run.totals.lost, run.totals.repeated), (0, 0));
     site.assert_returns_to(before);
+}
+
+#[test]
+fn numbers_that_begin_anew_after_a_jump_are_told_as_loss() {
+    require_root!();
+    let shared = ["--rtp-headers", "shared"];
+    let site = Site::with_clip(&clip(20.0), Mode::Uso, &shared);
+    for receive in [&[][..], &["--sink", RCV_DEVICE]] {
+        let arguments = [&["-n", "6", "--seek-every", "300ms"], receive].concat();
+        let (output, record) = load(&site, "clip.ts", &arguments);
+        let run = &record.runs[0];
+        assert!(run.acts.seeks >= run.acts.jumped && run.acts.jumped > 0);
+        let wrong = run.totals.lost + run.totals.repeated;
+        assert!(wrong > 0, "{}", said(&output));
+        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    }
+}
+
+#[test]
+fn only_the_active_part_of_the_viewers_acts() {
+    require_root!();
+    let site = Site::with_clip(&clip(20.0), Mode::Uso, &[]);
+    let arguments = |percent| ["-n", "6", "--stay", "300ms", "--active", percent];
+    let visits = |percent| {
+        let (_, record) = load(&site, "clip.ts", &arguments(percent));
+        (record.runs[0].visits, record.runs[0].acts.leaves)
+    };
+    assert_eq!(visits("0"), (6, 0));
+    let (visits, leaves) = visits("100");
+    assert!(visits > 6 && leaves > 0, "{visits} {leaves}");
 }
 
 #[test]

@@ -152,7 +152,7 @@ fn one_processor_and_no_counter_are_said() {
 }
 
 #[test]
-fn what_can_not_be_asked_for_ends_with_2_before_anything_is_measured() {
+fn what_cannot_be_asked_for_ends_with_2_before_anything_is_measured() {
     for (arguments, said) in [
         (&["--only", "disk"][..], "cpu, memory, network, file"),
         (&["--json", "/no/such/file"], "--json"),
@@ -220,7 +220,7 @@ fn loopback_that_is_down_is_named_and_keeps_nobody_waiting() {
 
 /// Root of a user namespace may make network namespaces; but who leaves the one it is in cannot come back.
 #[test]
-fn who_can_not_come_back_from_a_namespace_does_without() {
+fn who_cannot_come_back_from_a_namespace_does_without() {
     require_root!();
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", ONRUSH]);

@@ -135,6 +135,7 @@ fn engine(
     seconds: f64,
 ) -> (Data, Arc<Media>) {
     fs::write(folder.path().join("clip.ts"), clip(seconds)).unwrap();
+    onrush_testkit::media::age(&folder.path().join("clip.ts")).unwrap();
     let config = Config {
         media_root: folder.path().to_owned(),
         cache_bytes: 8 << 20,
@@ -208,6 +209,117 @@ fn every_path_in_uso_goes_its_own_road() {
         };
         assert_eq!(ways, expected, "{path}: trains copied, single, and neither");
     }
+}
+
+/// A session that has jumped: headers from the slab, payloads from the shared images, and still trains, no copy,
+/// and one crossing a tick.
+#[test]
+fn after_a_jump_trains_of_eight_leave_without_a_copy() {
+    require_root!();
+    for (mode, path, streams) in [
+        (Mode::Uso, PathName::UringRegisteredZc, 4),
+        (Mode::Uso, PathName::UringRegisteredZc, 64),
+        (Mode::SoftwareGso, PathName::UringRegisteredZc, 4),
+        (Mode::Uso, PathName::SendmmsgGso, 4),
+        (Mode::Uso, PathName::Sendmmsg, 4),
+    ] {
+        let outcome = (0..4).find_map(|_| try_to_jump(mode, path, streams));
+        outcome.expect("a machine on which not each play loses something to others");
+    }
+}
+
+/// Nothing if what all arrivals of a processor share had no room.
+fn try_to_jump(mode: Mode, path: PathName, streams: u16) -> Option<()> {
+    let (testbed, folder) = Site::prepare(mode);
+    let dropped = testbed.dropped();
+    let burst = Duration::from_millis(BURST_MS);
+    let (data, media) = engine(&testbed, &folder, path, burst, 4.0);
+    let ports = FIRST_PORT..=FIRST_PORT + streams - 1;
+    let sink = Sink::attach(&testbed.rcv, RCV_DEVICE, ports.clone()).unwrap();
+    let streams: Vec<_> = ports
+        .map(|port| stream(&testbed, &data, &media, port))
+        .collect();
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let packets = media.plan(7).rtp_packets();
+    let counters = data.engines().counters().next().expect("one engine");
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    // The first packets in numbers that all share.
+    let count = streams.len() as u64;
+    for stream in &streams {
+        stream.play(0, Some(1), Duration::ZERO).unwrap();
+        runtime.block_on(stream.ended());
+    }
+    assert_eq!(arrived(&sink, count).packets, count);
+    let (singles, crossings) = (load(&counters.trains_single), load(&counters.crossings));
+    assert_eq!(load(&counters.trains_own_headers), 0);
+    let (ticks, before) = (load(&counters.ticks), sink.totals().unwrap());
+    // Then to the middle, and back to the start.
+    let mut due = count;
+    for (from, stop) in [(packets / 2, packets), (0, packets / 4)] {
+        for (number, stream) in (0..).zip(&streams) {
+            runtime.block_on(stream.prepare(from)).unwrap();
+            let delay = Duration::from_millis(200 + BURST_MS * (number % 8) / 8);
+            stream.play(from, Some(stop), delay).unwrap();
+        }
+        due += count * (stop - from);
+        for stream in &streams {
+            runtime.block_on(stream.ended());
+        }
+    }
+    let seen = arrived(&sink, due);
+    if testbed.dropped() > dropped {
+        return None;
+    }
+    // One run of numbers in each stream, over both jumps.
+    assert_eq!((seen.packets, seen.rtp_packets), (due, due), "{path}");
+    assert_eq!((seen.sequence_missing, seen.sequence_repeated), (0, 0));
+    let give_up = Instant::now() + LONG;
+    let is_released = || {
+        let ways = [
+            &counters.trains_zero_copy,
+            &counters.trains_copied,
+            &counters.trains_single,
+        ];
+        ways.map(load).iter().sum::<u64>() >= load(&counters.trains)
+    };
+    while !is_released() {
+        assert!(Instant::now() < give_up, "{counters:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let own = load(&counters.trains_own_headers);
+    let trains = seen.trains - before.trains;
+    let skbs = seen.skbs - before.skbs;
+    match (path, mode) {
+        (PathName::UringRegisteredZc, Mode::Uso) => {
+            assert_eq!(counters.own_headers_path(), "uring_vectored_zc");
+            assert_eq!((seen.train_packets_max, own), (8, skbs), "{seen:?}");
+            assert_eq!(load(&counters.trains_copied), 0);
+            assert_eq!(load(&counters.trains_zero_copy), trains);
+            assert_eq!(load(&counters.trains_single) - singles, skbs - trains);
+        }
+        (PathName::UringRegisteredZc, Mode::SoftwareGso) => {
+            assert_eq!(seen.train_packets_max, 1, "the stack has cut them");
+            assert!(own * 4 < due, "{own} trains of {due} packets");
+        }
+        (PathName::SendmmsgGso, _) => {
+            assert_eq!((seen.train_packets_max, own), (8, skbs), "{seen:?}");
+            assert_eq!(load(&counters.trains_copied), load(&counters.trains));
+        }
+        _ => assert_eq!(seen.train_packets_max, 1),
+    }
+    if path == PathName::UringRegisteredZc {
+        // One a tick, and one for each batch of 256 trains.
+        let crossings = load(&counters.crossings) - crossings;
+        let ticks = load(&counters.ticks) - ticks;
+        assert!(
+            crossings <= ticks + own / 200 + 2,
+            "{crossings} in {ticks} ticks for {own} trains"
+        );
+    }
+    Some(())
 }
 
 #[test]

@@ -21,6 +21,7 @@ fn play(faults: &[Planted]) -> Report {
     let ts: Arc<[u8]> = Arc::from(&*clip);
     let (testbed, media) = Site::prepare(Mode::Uso);
     fs::write(media.path().join("clip.ts"), &clip).unwrap();
+    onrush_testkit::media::age(&media.path().join("clip.ts")).unwrap();
     let config = Config {
         media_root: media.path().to_owned(),
         rtsp_addresses: vec![SocketAddr::from((SND_IPV4, RTSP_PORT))],

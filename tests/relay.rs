@@ -228,7 +228,7 @@ fn the_api_refuses_what_is_wrong_and_goes_on() {
 #[test]
 fn what_is_odd_about_a_source_is_told_counted_and_passed_on() {
     require_root!();
-    let site = Site::start(&["5004", "--rtsp", "off", "--silence", "1s"]);
+    let site = Site::start(&["5004", "--rtsp", "off", "--silence", "1s", "--from-anybody"]);
     let member = site.member(true);
     let body = format!("{{\"members\": [\"{}\"]}}", member.local_addr().unwrap());
     assert_eq!(site.ask("POST", "/sources/live/members", &body).0, 200);

@@ -21,6 +21,8 @@ mod relay_site;
 
 /// More than veth's far end takes in one slice.
 const MEMBERS: usize = 300;
+/// For tests with several sources.
+const OPTIONS: [&str; 5] = ["5004", "--rtsp", "off", "--in-kernel", "--from-anybody"];
 const PATH: &str = "/sources/live/members";
 
 /// What arrives and what leaves has its checksum in a different state each time, and comes back for another slice.
@@ -47,7 +49,7 @@ fn in_the_kernel_every_member_gets_every_datagram_whatever_devices_offload() {
             let features = [&["-K", device], features].concat();
             netns.tool("ethtool", features).unwrap();
         }
-        let relay = Site::relay(&testbed, &["5004", "--rtsp", "off", "--in-kernel"]);
+        let relay = Site::relay(&testbed, &OPTIONS);
         let site = Site { relay, testbed };
         for is_ipv4 in [true, false] {
             let what = format!("arriving {arriving:?}, leaving {leaving:?}, IPv4 {is_ipv4}");
@@ -162,7 +164,7 @@ fn in_the_kernel_those_who_stay_get_everything_while_others_come_and_go() {
 #[test]
 fn in_the_kernel_sources_on_several_processors_take_turns() {
     require_root!();
-    let site = Site::start(&["5004", "--rtsp", "off", "--in-kernel"]);
+    let site = Site::start(&OPTIONS);
     let members: Vec<_> = (0..MEMBERS).map(|_| site.member(true)).collect();
     join(&site, &members);
     let sources = [0, 1, 2].map(|_| site.source(true));
@@ -199,6 +201,7 @@ fn in_the_kernel_players_and_both_ip_versions_are_served_and_others_pass() {
     let site = Site::start(&[
         "5004",
         "--in-kernel",
+        "--from-anybody",
         "--rtsp=10.77.0.1:8554",
         "--rtsp=[fd77::1]:8554",
     ]);

@@ -11,13 +11,13 @@ use onrush_measure::capacity::report::Row;
 use onrush_measure::capacity::{
     self, CapacityError, CapacityRecord, FileSet, Peer, Progress, Settings,
 };
-use onrush_measure::stats::{chance_of_difference, median};
+use onrush_measure::stats::{median, p_value};
 use onrush_server::engine::phase::Phase;
 
 use crate::frame::{
     Modes, Samples, VERSION, bar, command, draw_all, head_with, outcome, with_rights,
 };
-use crate::units::{Rate, Size, Time};
+use crate::units::{Rate, Size, Time, within};
 
 /// How many streams a server holds on time
 ///
@@ -49,6 +49,17 @@ pub(crate) struct Capacity {
     /// When bursts leave: as-they-come, aligned or spread; repeatable
     #[arg(long, hide_short_help = true, value_name = "PHASE", default_values_t = [Phase::default()])]
     phase: Vec<Phase>,
+
+    /// Search twice, in turn: while nobody jumps about in the film, and while so many of a hundred viewers
+    /// do. Of those no fewer than 0.8 times as many shall be on time
+    #[arg(long, value_name = "PERCENT", value_parser = within(1_u32, 100),
+          conflicts_with_all = ["load_max", "stall"])]
+    jumping: Option<u32>,
+
+    /// How often each of those jumps, on average
+    #[arg(long, hide_short_help = true, value_name = "TIME", requires = "jumping",
+          default_value_t = Time(Duration::from_nanos(Settings::default().jump_every_ns)))]
+    jump_every: Time,
 
     /// Let viewers in as serve does with this --load-max, in percent; others get 453. No search: --first
     /// viewers come, and those who are let in shall be on time
@@ -125,8 +136,7 @@ pub(crate) fn run(arguments: &Capacity, out: &mut dyn Write) -> anyhow::Result<E
         draw_all(folder, &record.drawings())?;
     }
     print(&record, out)?;
-    let held = record.rows().iter().all(|row| row.held.is_some());
-    Ok(outcome(held))
+    Ok(outcome(record.passed()))
 }
 
 impl Capacity {
@@ -143,6 +153,8 @@ impl Capacity {
             rate_bps: self.rate.0,
             bursts_ns: self.burst.iter().map(Time::nanos).collect(),
             phases: self.phase.clone(),
+            jumping_percents: [0].into_iter().chain(self.jumping).collect(),
+            jump_every_ns: self.jump_every.nanos(),
             rounds: self.rounds,
             again: self.again,
             arrivals_per_second: self.arrivals,
@@ -188,8 +200,12 @@ fn measure(settings: &Settings) -> anyhow::Result<CapacityRecord> {
             0 => String::new(),
             again => format!(", again ({again}): the host was in the way"),
         };
+        let jumping = match progress.jumping_percent {
+            0 => String::new(),
+            percent => format!(", {percent} % jump"),
+        };
         bar.set_message(format!(
-            "{}, {}: {} viewers (between {} and {upper}){again}",
+            "{}, {}: {} viewers{jumping} (between {} and {upper}){again}",
             progress.server,
             progress.mode.name(),
             progress.clients,
@@ -254,12 +270,29 @@ fn print(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
     print_arrivals(record, out)?;
     print_disk(record, out)?;
     print_joined(record, out)?;
+    print_jumps(record, out)?;
     print_events(record, out)?;
     for row in record.rows() {
         if let Some(missed) = row.missed {
             let reasons = record.why_missed(missed);
             writeln!(out, "{} with {}: {reasons}", row.name(), missed.clients)?;
         }
+    }
+    for verdict in record.jump_verdicts() {
+        writeln!(out, "{}", verdict.in_words())?;
+    }
+    Ok(())
+}
+
+/// How many have jumped, where that was asked for: their packets have headers of their own from then on.
+fn print_jumps(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
+    for run in record.runs.iter().filter(|run| run.jumping_percent > 0) {
+        let acts = run.load.acts;
+        writeln!(
+            out,
+            "{} watched: {} of them jumped, {} times in all",
+            run.load.watching, acts.jumped, acts.seeks
+        )?;
     }
     Ok(())
 }
@@ -376,7 +409,7 @@ fn print_rounds(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<
     };
     let told = |samples: &[f64], first: &[f64]| {
         let middle = median(samples).unwrap_or(0.0);
-        let chance = chance_of_difference(first, samples).unwrap_or(1.0);
+        let chance = p_value(first, samples).unwrap_or(1.0);
         format!("{middle:>8.1} {chance:>8.3}")
     };
     writeln!(
@@ -415,5 +448,44 @@ fn file_set(text: &str) -> Result<FileSet, String> {
         Some(("zipf", n)) => Ok(FileSet::Zipf { files: files(n)? }),
         Some(("even", n)) => Ok(FileSet::Even { files: files(n)? }),
         _ => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        capacity: Capacity,
+    }
+
+    fn settings(options: &[&str]) -> Result<Settings, String> {
+        let command = ["capacity"].iter().chain(options);
+        let parsed = Alone::try_parse_from(command).map_err(|error| error.to_string())?;
+        let settings = parsed.capacity.settings();
+        settings.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn viewers_that_jump_are_searched_for_beside_those_that_do_not() {
+        assert_eq!(settings(&[]).unwrap(), Settings::default());
+        let some = settings(&["--jumping", "30", "--jump-every", "5s"]).unwrap();
+        assert_eq!(some.jumping_percents, [0, 30]);
+        assert_eq!(some.jump_every_ns, 5_000_000_000);
+        for percent in ["1", "100"] {
+            assert!(settings(&["--jumping", percent]).is_ok());
+        }
+        for wrong in [
+            &["--jumping", "0"][..],
+            &["--jumping", "101"],
+            &["--jump-every", "5s"],
+            &["--jumping", "30", "--load-max", "90"],
+            &["--jumping", "30", "--stall", "1s"],
+        ] {
+            assert!(settings(wrong).is_err(), "{wrong:?}");
+        }
     }
 }

@@ -109,10 +109,10 @@ fn read(arguments: &Inspect) -> anyhow::Result<Report> {
 }
 
 fn print(path: &Path, report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
-    let kind = if report.packet_distance_bytes == 192 {
-        "M2TS"
-    } else {
-        "MPEG-TS"
+    let kind = match report.packet_distance_bytes {
+        192 => "M2TS",
+        204 => "MPEG-TS in 204 bytes a packet",
+        _ => "MPEG-TS",
     };
     let (size, duration) = (Size(report.file_bytes), time(report.duration_ns));
     let (mean, peak) = (Rate(report.rate_mean_bps), Rate(report.rate_peak_bps));
@@ -201,6 +201,15 @@ fn print_clock(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
         "clock    {} PCRs on pid 0x{:04x}, every {mean}, {max} at most",
         quality.count, pcr.pid
     )?;
+    if let Some(doubt) = report.clock_doubt {
+        let (clock, stream) = (time(doubt.clock_ns), time(doubt.stream_ns));
+        writeln!(
+            out,
+            "         not believed: stream 0x{:04x} lasts {clock} by them, but {stream}\n         \
+             by its own times, by which it is sent",
+            doubt.pid
+        )?;
+    }
     let (mean, max) = (time(quality.jitter_mean_ns), time(quality.jitter_max_ns));
     let (jumps, wraps) = (
         count(quality.discontinuities, "jump"),
@@ -388,6 +397,24 @@ bursts   250 of 20ms: 2.9 RTP packets each; at most 3 RTP packets, 3.8KiB
     }
 
     #[test]
+    fn a_clock_that_is_not_believed_is_named() {
+        let text = said(&synth::pictures(&[(5, 40); 250], 27), false).unwrap();
+        let expected = "
+         not believed: stream 0x0100 lasts 9.96ms by them, but 9.96s
+         by its own times, by which it is sent
+";
+        assert!(text.contains(expected), "{text}");
+        assert!(text.lines().all(|line| line.len() <= 79), "{text}");
+        let json = said(&synth::pictures(&[(5, 40); 250], 27), true).unwrap();
+        let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(
+            report["clock"],
+            serde_json::json!({ "stream-times": 0x100 })
+        );
+        assert_eq!(report["clock_doubt"]["stream_ns"], 9_960_000_000_u64);
+    }
+
+    #[test]
     fn faults_are_listed_and_no_line_is_too_long() {
         let film = film();
         let mut broken = [&[0; 7][..], &film[..188 * 1000], &[1], &film[188 * 1002..]].concat();
@@ -432,7 +459,7 @@ bursts   250 of 20ms: 2.9 RTP packets each; at most 3 RTP packets, 3.8KiB
     }
 
     #[test]
-    fn what_can_not_be_inspected_is_refused_with_what_to_do() {
+    fn what_cannot_be_inspected_is_refused_with_what_to_do() {
         assert_eq!(
             said(b"", false).unwrap_err(),
             "film.ts: the file is empty; is it still being copied?"

@@ -82,7 +82,7 @@ pub(crate) fn print(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<E
 }
 
 /// The bounds that are settings, in the order of their fields.
-fn settings() -> [Limit; 10] {
+fn settings() -> [Limit; 11] {
     // Taken apart, so that a new limit does not compile until it is listed.
     let Limits {
         sessions_max,
@@ -95,6 +95,7 @@ fn settings() -> [Limit; 10] {
         idle_time_max,
         session_timeout,
         files_max,
+        growth_time_max,
     } = Limits::default();
     let per_address = connections_per_address_max;
     [
@@ -140,6 +141,11 @@ fn settings() -> [Limit; 10] {
             "silence with a session",
         ),
         limit("files_max", count(files_max), "files open at once"),
+        limit(
+            "growth_time_max",
+            time(growth_time_max),
+            "a recording's rest before its end",
+        ),
     ]
 }
 
@@ -230,12 +236,15 @@ fn to_the_wire() -> Vec<Limit> {
         library::DEPTH_MAX as count, "folders in folders listed";
         library::ENTRIES_MAX as count, "files looked at for a list";
         library::INDEXING_MAX as count, "files indexed at once";
+        library::REFRESH_BYTES_MAX as bytes, "read of it at a look";
         ts::LEADING_BYTES_MAX as bytes, "garbage before the stream";
         ts::SYNC_RUNS_MAX as count, "runs between losses of sync";
         psi::PROGRAMMES_MAX as count, "programmes told of";
         psi::STREAMS_MAX as count, "elementary streams told of";
         clock::RATE_MAX as rate, "a stream's rate";
         clock::CLOCK_POINTS_MAX as count, "points of a file's clock";
+        clock::GROWN_POINTS_MAX as count, "points of a recording's clock";
+        clock::CLOCK_RATIO_MAX as count, "a clock differs from its streams by";
         clock::PCR_JUMP_TICKS_MAX as pcr_ticks, "a step of one clock";
         clock::PCR_INTERVAL_TICKS_MAX as pcr_ticks, "a step forgiven";
         plan::TS_PACKETS_PER_RTP_MAX as count, "transport packets in one of RTP";
@@ -256,11 +265,14 @@ fn to_the_wire() -> Vec<Limit> {
         store::CHUNKS_MAX as count, "chunks of a file";
         store::REQUESTS_MAX as count, "chunks waiting to be built";
         pool::PINS_MAX as count, "readers of a chunk";
+        pool::SLOTS_MAX as count, "trains with own headers in the kernel";
         engine::STREAM_RATE_MAX as rate, "what one client is sent";
+        engine::PAUSE_TIME_MAX as time, "a train delays the answer to PAUSE";
         engine::COMMANDS_MAX as count, "commands waiting for an engine";
         control::CLIENTS_PER_PAIR_MAX as count, "clients of files at one pair of UDP ports";
         bell::ENDS_WAITING_MAX as count, "ends of streams waiting for control";
         path::TRAIN_PACKETS_MAX as count, "packets of a train";
+        path::OWN_HEADERS_PACKETS_MAX as count, "packets of one with own headers";
         path::TRAIN_BYTES_MAX as count, "bytes of a train";
         path::BATCH_TRAINS_MAX as count, "trains in one crossing";
         path::IN_FLIGHT_TRAINS_MAX as count, "trains in the kernel";

@@ -39,6 +39,9 @@ pub(crate) struct Load {
     urls: Vec<String>,
 
     /// Viewers at once
+    ///
+    /// They come from one address, of which `onrush serve` takes 4096 connections: for more start
+    /// it with a higher --connections-per-address-max.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
     clients: u32,
 
@@ -64,6 +67,9 @@ pub(crate) struct Load {
     zipf: f64,
 
     /// Jump to another place this often, on average
+    ///
+    /// Sequence numbers are to go on over a jump (RFC 2326, appendix B), as players expect: of a server
+    /// that begins anew with them packets are told as lost, or as having come twice.
     #[arg(long, value_name = "TIME")]
     seek_every: Option<Time>,
 
@@ -74,6 +80,11 @@ pub(crate) struct Load {
     /// Leave after so long, on average; another comes
     #[arg(long, value_name = "TIME")]
     stay: Option<Time>,
+
+    /// So many of the viewers jump, pause and leave, in percent; the others only watch
+    #[arg(long, hide_short_help = true, value_name = "PERCENT", default_value_t = 100.0,
+          value_parser = within(0.0, 100.0))]
+    active: f64,
 
     /// Count packets at this device and drop them (root)
     #[arg(long, value_name = "DEVICE")]
@@ -283,6 +294,7 @@ impl Load {
             ramp_ns: self.ramp.map_or(settings.ramp_ns, |time| time.nanos()),
             time_ns: self.time.nanos(),
             behaviour: Behaviour {
+                active_part: self.active / 100.0,
                 seek_every_ns: or_never(self.seek_every),
                 pause_every_ns: or_never(self.pause_every),
                 stay_ns: or_never(self.stay),

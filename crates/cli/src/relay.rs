@@ -20,7 +20,7 @@ use onrush_server::relay::{Relay, RelayConfig, SourceConfig, new_token};
 use onrush_sys::group::Way;
 use onrush_sys::probe;
 
-use crate::args::{DAY, LogFormat, Ports, ports, rtsp_address};
+use crate::args::{DAY, LogFormat, Ports, count, ports, rtsp_address};
 use crate::serve::{PLAYER, Signals, log_to_stderr, reached_at};
 use crate::units::{Time, within};
 
@@ -28,8 +28,12 @@ use crate::units::{Time, within};
 ///
 /// Takes RTP or a bare transport stream over UDP and gives every packet to every member, as it came
 /// and at once. Members come from --to, from --members and from the control API; players come by
-/// themselves, to rtsp://HOST:8554/live/NAME, and get RTP headers where the stream has none. What is
-/// odd about a stream (silence, another sender, missing packets) is logged, counted and passed on.
+/// themselves, to rtsp://HOST:8554/live/NAME, and get RTP headers where the stream has none. What
+/// is odd about a stream (silence, missing packets, another SSRC) is logged, counted and passed on.
+/// The first who sends is the source; others are dropped until it falls silent (--from-anybody).
+///
+/// A member may be the input of another source, but not so that datagrams would come back: such a
+/// cycle is refused.
 ///
 /// A SOURCE is [NAME=]INPUT, and INPUT is PORT, ADDRESS:PORT, GROUP:PORT%INTERFACE or, for
 /// source-specific multicast, SENDER@GROUP:PORT%INTERFACE. NAME is "live" where there is one source.
@@ -64,6 +68,14 @@ pub(crate) struct RelayCommand {
     #[arg(long, value_name = "TIME", default_value = "0ms",
           value_parser = within(Time(Duration::ZERO), Time(DELAY_MAX)))]
     delay: Time,
+
+    /// Take a unicast source from everybody who sends
+    ///
+    /// Without it the first who sends is the source, by address and port, until it has been silent
+    /// for 3s; what others send meanwhile is dropped and counted (from_others in the API). A
+    /// multicast source is taken from everybody, or from the SENDER that is named.
+    #[arg(long)]
+    from_anybody: bool,
 
     /// Replicate in the kernel, where packets arrive
     ///
@@ -116,6 +128,13 @@ pub(crate) struct RelayCommand {
     #[arg(long, value_name = "N", default_value_t = Limits::default().sessions_max,
           hide_short_help = true)]
     sessions_max: usize,
+
+    /// RTSP connections at once from one address
+    ///
+    /// Raise it for players behind one NAT, and for load tests.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().connections_per_address_max,
+          value_parser = count, hide_short_help = true)]
+    connections_per_address_max: usize,
 
     /// Life of a silent player
     #[arg(long, value_name = "TIME", default_value_t = Time(Limits::default().session_timeout),
@@ -176,6 +195,7 @@ impl RelayCommand {
             sources: self.sources()?,
             delay: self.delay.0,
             silence: self.silence.0,
+            from_anybody: self.from_anybody,
             rtsp_addresses: match self.rtsp.as_slice() {
                 [] => vec![rtsp_address("8554").expect("a port is an address")],
                 all => all.iter().filter_map(|listen| listen.address()).collect(),
@@ -191,6 +211,7 @@ impl RelayCommand {
             in_kernel: self.in_kernel,
             limits: Limits {
                 sessions_max: self.sessions_max,
+                connections_per_address_max: self.connections_per_address_max,
                 session_timeout: self.session_timeout.0,
                 ..default.limits
             },
@@ -412,6 +433,19 @@ mod tests {
             (config.delay, config.silence),
             (default.delay, default.silence)
         );
+        assert!(!config.from_anybody);
+    }
+
+    #[test]
+    fn a_source_may_be_taken_from_anybody_and_an_address_have_more() {
+        let options = [
+            "5004",
+            "--from-anybody",
+            "--connections-per-address-max=16384",
+        ];
+        let config = config(&options).unwrap();
+        assert!(config.from_anybody);
+        assert_eq!(config.limits.connections_per_address_max, 16_384);
     }
 
     #[test]
@@ -426,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_is_told_why() {
+    fn what_cannot_be_is_told_why() {
         for (options, said) in [
             ("", "SOURCE"),
             ("0", "0 is none"),

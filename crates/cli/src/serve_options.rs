@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueHint};
 use onrush_server::config::{Config, Limits};
 use onrush_server::engine::admission::LOAD_UNLIMITED;
+use onrush_server::engine::numbering::RtpHeaders;
 use onrush_server::engine::phase::Phase;
 use onrush_sys::path::PathName;
 
@@ -58,6 +59,19 @@ pub(crate) struct Serve {
         value_parser = within(Time(BURST_MIN), Time(BURST_MAX))
     )]
     pub(crate) burst: Time,
+
+    /// Whose RTP headers packets have: auto, shared or own
+    ///
+    /// auto: those that all sessions of a file share, until a session's first jump, and from then on its own,
+    /// so that its numbers go on as players want it. shared: those always; most players receive nothing after
+    /// a seek. own: the session's own from the start, with an SSRC that no other session has.
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "WHOSE",
+        default_value_t = Config::default().rtp_headers
+    )]
+    pub(crate) rtp_headers: RtpHeaders,
 
     /// When bursts leave: as-they-come, aligned or spread
     ///
@@ -175,10 +189,12 @@ pub(crate) struct LimitOptions {
           default_value_t = Limits::default().connections_max, value_parser = count)]
     pub(crate) connections_max: usize,
 
-    /// RTSP connections at once from one address
-    #[arg(long, hide_short_help = true, value_name = "N",
-          default_value_t = Limits::default().connections_per_address_max, value_parser = count)]
-    pub(crate) connections_per_address_max: usize,
+    /// RTSP connections at once from one address [default: a quarter]
+    ///
+    /// Of --connections-max, or 64 if that is more; one more is answered 503 and closed. Raise it
+    /// for viewers behind one NAT, and for load tests from one machine.
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = count)]
+    pub(crate) connections_per_address_max: Option<usize>,
 
     /// Size of a request's head
     #[arg(long, hide_short_help = true, value_name = "SIZE",
@@ -213,6 +229,13 @@ pub(crate) struct LimitOptions {
     #[arg(long, hide_short_help = true, value_name = "N",
           default_value_t = Limits::default().files_max, value_parser = count)]
     pub(crate) files_max: usize,
+
+    /// How long a file that does not grow still counts as being written; its
+    /// sessions wait at its end for more
+    #[arg(long, hide_short_help = true, value_name = "TIME",
+          default_value_t = Time(Limits::default().growth_time_max),
+          value_parser = within(Time(Duration::ZERO), Time(DAY)))]
+    pub(crate) growth_time_max: Time,
 }
 
 /// The processors of `--cores`, in the order given.
@@ -237,6 +260,7 @@ impl Serve {
             },
             burst: self.burst.0,
             phase: self.phase,
+            rtp_headers: self.rtp_headers,
             cache_bytes: bytes(self.cache),
             cores: self
                 .cores
@@ -245,7 +269,9 @@ impl Serve {
             limits: Limits {
                 sessions_max: limits.sessions_max,
                 connections_max: limits.connections_max,
-                connections_per_address_max: limits.connections_per_address_max,
+                connections_per_address_max: limits
+                    .connections_per_address_max
+                    .unwrap_or_else(|| Limits::connections_per_address(limits.connections_max)),
                 request_head_bytes_max: bytes(limits.request_head_max),
                 request_headers_max: limits.request_headers_max,
                 request_body_bytes_max: bytes(limits.request_body_max),
@@ -253,6 +279,7 @@ impl Serve {
                 idle_time_max: limits.idle_time_max.0,
                 session_timeout: self.session_timeout.0,
                 files_max: limits.files_max,
+                growth_time_max: limits.growth_time_max.0,
             },
             downloads: self.downloads.settings(self.rtsp.is_empty()),
             metrics_address: match self.metrics {
@@ -354,6 +381,15 @@ mod tests {
     }
 
     #[test]
+    fn rtp_headers_are_as_they_are_named() {
+        for whose in RtpHeaders::ALL {
+            let options = serve(&["--rtp-headers", whose.as_str()]).unwrap();
+            assert_eq!(options.rtp_headers, whose);
+        }
+        assert!(serve(&["--rtp-headers", "theirs"]).is_err());
+    }
+
+    #[test]
     fn a_phase_is_what_streams_begin_in() {
         for phase in Phase::ALL {
             assert_eq!(serve(&["--phase", phase.as_str()]).unwrap().phase, phase);
@@ -391,7 +427,8 @@ mod tests {
     fn every_limit_can_be_set() {
         let options = "--sessions-max=1 --connections-max=2 --connections-per-address-max=3 \
             --request-head-max=4KiB --request-headers-max=5 --request-body-max=6B \
-            --request-time-max=7s --idle-time-max=8s --session-timeout=9s --files-max=10";
+            --request-time-max=7s --idle-time-max=8s --session-timeout=9s --files-max=10 \
+            --growth-time-max=11s";
         let options: Vec<_> = options.split_whitespace().collect();
         let expected = Limits {
             sessions_max: 1,
@@ -404,11 +441,28 @@ mod tests {
             idle_time_max: Duration::from_secs(8),
             session_timeout: Duration::from_secs(9),
             files_max: 10,
+            growth_time_max: Duration::from_secs(11),
         };
         assert_eq!(
             format!("{:?}", serve(&options).unwrap().limits),
             format!("{expected:?}")
         );
+    }
+
+    #[test]
+    fn an_address_has_a_quarter_of_the_connections_unless_told_otherwise() {
+        let of_address = |options: &[&str]| {
+            let limits = serve(options).map(|config| config.limits);
+            limits.map(|limits| limits.connections_per_address_max)
+        };
+        assert_eq!(of_address(&[]), Ok(4096));
+        assert_eq!(of_address(&["--connections-max=1000"]), Ok(250));
+        assert_eq!(of_address(&["--connections-max=8"]), Ok(8));
+        let all = [
+            "--connections-max=1000",
+            "--connections-per-address-max=1000",
+        ];
+        assert_eq!(of_address(&all), Ok(1000));
     }
 
     #[test]

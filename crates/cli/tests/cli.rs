@@ -83,7 +83,7 @@ fn the_version_is_that_of_the_package() {
 }
 
 #[test]
-fn what_can_not_run_ends_with_2_and_says_why() {
+fn what_cannot_run_ends_with_2_and_says_why() {
     for (arguments, said) in [
         (&["--no-such"][..], "--no-such"),
         (&["serv"], "'serve'"),
@@ -136,7 +136,7 @@ fn what_can_not_run_ends_with_2_and_says_why() {
 
 /// One line, what was tried, on what, what the system said.
 #[test]
-fn what_can_not_be_served_is_one_line_and_2() {
+fn what_cannot_be_served_is_one_line_and_2() {
     let folder = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
@@ -509,7 +509,7 @@ fn results_become_a_page_and_are_compared() {
 }
 
 #[test]
-fn an_experiment_whose_samples_can_not_be_kept_does_not_begin() {
+fn an_experiment_whose_samples_cannot_be_kept_does_not_begin() {
     for experiment in [&["bench", "http"][..], &["measure"]] {
         let asked = [experiment, &["--quick", "--json", "/none/samples.json"]].concat();
         let refused = onrush(&asked);

@@ -1,7 +1,7 @@
 //! Two records of one experiment: what is better or worse now, beyond noise.
 //!
 //! A figure changed if chance alone would hardly part its samples so (see
-//! [`crate::stats::chance_of_difference`]) and its median moved by more than a part that
+//! [`crate::stats::p_value`]) and its median moved by more than a part that
 //! the reader sets. The first guards against noise within a record, the second against what a
 //! machine does from day to day.
 
@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::experiment::{AnyRecord, Environment};
 use crate::figures::{self, Better, Figure};
 use crate::plot::Unit;
-use crate::stats::{Summary, chance_of_difference};
+use crate::stats::{Summary, p_value};
 
 /// A difference that chance makes more often than this proves nothing.
 pub const CHANCE_MAX: f64 = 0.01;
@@ -155,7 +155,7 @@ impl Comparison {
 
 impl Row {
     fn of(before: &Figure, after: &Figure, beyond: f64) -> Option<Self> {
-        let chance = chance_of_difference(&before.samples, &after.samples)?;
+        let chance = p_value(&before.samples, &after.samples)?;
         let (name, unit, better) = (before.name.clone(), before.unit, before.better);
         let few = before.samples.len().min(after.samples.len()) < SAMPLES_MIN;
         let (before, after) = (Summary::of(&before.samples)?, Summary::of(&after.samples)?);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_compared_is_told() {
+    fn what_cannot_be_compared_is_told() {
         let a = record(&[("a", 1.0, 5)]);
         let mut other = a.clone();
         other.experiment = "y".to_owned();

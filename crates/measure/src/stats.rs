@@ -126,7 +126,7 @@ pub fn median(samples: &[f64]) -> Option<f64> {
 ///
 /// Exact, equal samples included, for up to [`EXACT_MAX`] samples together; above by the normal distribution.
 #[must_use]
-pub fn chance_of_difference(a: &[f64], b: &[f64]) -> Option<f64> {
+pub fn p_value(a: &[f64], b: &[f64]) -> Option<f64> {
     let both: Vec<f64> = a.iter().chain(b).copied().collect();
     if a.is_empty() || b.is_empty() || both.iter().any(|x| x.is_nan()) {
         return None;
@@ -153,7 +153,7 @@ pub fn chance_of_difference(a: &[f64], b: &[f64]) -> Option<f64> {
     ))
 }
 
-/// Samples, of both sides together, up to which [`chance_of_difference`] counts all ways to share them out.
+/// Samples, of both sides together, up to which [`p_value`] counts all ways to share them out.
 pub const EXACT_MAX: usize = 60;
 
 /// The rank of each sample, twice: equal ones share the middle of their ranks.
@@ -306,34 +306,34 @@ mod tests {
         let from =
             |start: u32, count: u32| (start..start + count).map(f64::from).collect::<Vec<_>>();
         // Apart altogether: 2 ways of (n over k).
-        let p = chance_of_difference(&from(0, 5), &from(5, 5)).unwrap();
+        let p = p_value(&from(0, 5), &from(5, 5)).unwrap();
         assert!((p - 2.0 / 252.0).abs() < 1e-12, "{p}");
-        assert_eq!(chance_of_difference(&from(5, 5), &from(0, 5)), Some(p));
-        let p = chance_of_difference(&from(0, 3), &from(3, 3)).unwrap();
+        assert_eq!(p_value(&from(5, 5), &from(0, 5)), Some(p));
+        let p = p_value(&from(0, 3), &from(3, 3)).unwrap();
         assert!((p - 0.1).abs() < 1e-12, "{p}");
         // U = 1 of 4 and 4: (1 + 1 and 1 + 1) of 70.
-        let p = chance_of_difference(&[1.0, 2.0, 3.0, 5.0], &[4.0, 6.0, 7.0, 8.0]).unwrap();
+        let p = p_value(&[1.0, 2.0, 3.0, 5.0], &[4.0, 6.0, 7.0, 8.0]).unwrap();
         assert!((p - 4.0 / 70.0).abs() < 1e-12, "{p}");
-        assert_eq!(chance_of_difference(&[1.0; 4], &[1.0; 4]), Some(1.0));
-        assert_eq!(chance_of_difference(&[], &[1.0]), None);
-        assert_eq!(chance_of_difference(&[f64::NAN], &[1.0]), None);
+        assert_eq!(p_value(&[1.0; 4], &[1.0; 4]), Some(1.0));
+        assert_eq!(p_value(&[], &[1.0]), None);
+        assert_eq!(p_value(&[f64::NAN], &[1.0]), None);
         // Equal samples count half each way: of 1 1 | 1 2 nothing can be said.
-        assert_eq!(chance_of_difference(&[1.0, 1.0], &[1.0, 2.0]), Some(1.0));
+        assert_eq!(p_value(&[1.0, 1.0], &[1.0, 2.0]), Some(1.0));
     }
 
     #[test]
     fn many_samples_are_judged_like_few() {
         let from =
             |start: f64, count: u32| (0..count).map(|i| start + f64::from(i)).collect::<Vec<_>>();
-        let exact = chance_of_difference(&from(0.0, 30), &from(8.5, 30)).unwrap();
-        let normal = chance_of_difference(&from(0.0, 31), &from(9.01, 30)).unwrap();
+        let exact = p_value(&from(0.0, 30), &from(8.5, 30)).unwrap();
+        let normal = p_value(&from(0.0, 31), &from(9.01, 30)).unwrap();
         assert!(
             exact > 1e-4 && exact < 0.05 && normal < exact * 2.0 && normal > exact / 2.0,
             "{exact} {normal}"
         );
-        let far = chance_of_difference(&from(0.0, 100), &from(1000.0, 100)).unwrap();
+        let far = p_value(&from(0.0, 100), &from(1000.0, 100)).unwrap();
         assert!(far < 1e-20, "{far}");
-        assert_eq!(chance_of_difference(&[1.0; 40], &[1.0; 40]), Some(1.0));
+        assert_eq!(p_value(&[1.0; 40], &[1.0; 40]), Some(1.0));
     }
 
     #[test]

@@ -35,8 +35,8 @@ fn every_path_is_counted_at_both_ends_on_every_road() {
         _ => None,
     });
     let runs: Vec<_> = runs.filter(|run| run.void.is_empty()).collect();
-    // 26 over UDP in two modes and 3 over TCP, each in two sizes.
-    assert_eq!(runs.len(), (26 * 2 + 3) * 2);
+    // 27 over UDP in two modes and 3 over TCP, each in two sizes.
+    assert_eq!(runs.len(), (27 * 2 + 3) * 2);
     let zero_copy = runs.iter().filter(|run| run.sends_zero_copy > 0).count();
     assert!(zero_copy >= 9 * 2, "{zero_copy}");
     // Paths that copy anyway report it as copied.

@@ -47,7 +47,7 @@ fn a_few_sessions_are_served_and_counted_in_both_modes() {
     let back: ServeRecord = Record::read(&file, serve::NAME).unwrap();
     assert_eq!(back, record);
     let report = Report::of(&back);
-    assert_eq!((report.rows.len(), report.verdicts.len()), (8, 2));
+    assert_eq!((report.rows.len(), report.verdicts.len()), (10, 2));
 }
 
 /// Whether each contestant sent in one attempt at least half of what is due: 1900 packets a second.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use onrush_sys::path::PathName;
 
 use crate::downloads::Downloads;
+use crate::engine::numbering::RtpHeaders;
 use crate::engine::phase::Phase;
 use crate::faults::Faults;
 
@@ -23,6 +24,10 @@ pub struct Config {
     pub burst: Duration,
     /// When within a burst's time streams begin.
     pub phase: Phase,
+    /// Whose RTP headers packets have: `Auto` unless there is a reason. With `Own` each session has an SSRC
+    /// and random numbers of its own from the start, at up to 1.3 times the price of a train; with `Shared`
+    /// players that seek receive nothing afterwards.
+    pub rtp_headers: RtpHeaders,
     /// How busy a processor that sends may be with the sessions that are taken, of 1000.
     pub load_max_permille: u64,
     /// Memory for packet images.
@@ -50,7 +55,8 @@ pub struct Limits {
     pub sessions_max: usize,
     /// RTSP connections open at once; one more is answered 503 and closed.
     pub connections_max: usize,
-    /// RTSP connections open at once from one address.
+    /// RTSP connections open at once from one address: by default a quarter of all, so that nobody
+    /// keeps all others out.
     pub connections_per_address_max: usize,
     /// Bytes of one request's head.
     pub request_head_bytes_max: usize,
@@ -66,6 +72,9 @@ pub struct Limits {
     pub session_timeout: Duration,
     /// Files that are open (indexed) at once.
     pub files_max: usize,
+    /// How long a file that does not grow still counts as being written: its sessions wait at its
+    /// end.
+    pub growth_time_max: Duration,
 }
 
 /// Open files that have nothing to do with single clients, among them the RTCP sockets that many share, and the RTP
@@ -79,12 +88,30 @@ pub(crate) const fn files_suffice(files: u64, connections: usize, others: usize)
     clients.saturating_add(FILES_APART) <= files
 }
 
+/// As few connections leave room for a household or an office: an address has these even if they
+/// are more than a quarter.
+const CONNECTIONS_PER_ADDRESS: usize = 64;
+
+impl Limits {
+    /// How many connections one address has by default where there are so many in all: a quarter,
+    /// or 64 if that is more.
+    #[must_use]
+    pub const fn connections_per_address(connections_max: usize) -> usize {
+        match (connections_max, connections_max / 4) {
+            (_, quarter) if quarter > CONNECTIONS_PER_ADDRESS => quarter,
+            (all, _) if all < CONNECTIONS_PER_ADDRESS => all,
+            _ => CONNECTIONS_PER_ADDRESS,
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
+        const CONNECTIONS_MAX: usize = 16_384;
         Self {
             sessions_max: 16_384,
-            connections_max: 16_384,
-            connections_per_address_max: 16_384,
+            connections_max: CONNECTIONS_MAX,
+            connections_per_address_max: Self::connections_per_address(CONNECTIONS_MAX),
             request_head_bytes_max: 16 * 1024,
             request_headers_max: 64,
             request_body_bytes_max: 16 * 1024,
@@ -92,6 +119,7 @@ impl Default for Limits {
             idle_time_max: Duration::from_secs(60),
             session_timeout: Duration::from_secs(60),
             files_max: 4096,
+            growth_time_max: Duration::from_secs(10),
         }
     }
 }
@@ -104,6 +132,7 @@ impl Default for Config {
             rtp_ports: (20_000, 59_999),
             burst: Duration::from_millis(20),
             phase: Phase::default(),
+            rtp_headers: RtpHeaders::default(),
             load_max_permille: 900,
             cache_bytes: 1 << 30,
             cores: Vec::new(),
@@ -120,6 +149,23 @@ impl Default for Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_has_a_quarter_of_the_connections_or_a_few() {
+        for (all, of_address) in [
+            (1, 1),
+            (63, 63),
+            (64, 64),
+            (65, 64),
+            (259, 64),
+            (260, 65),
+            (16_384, 4096),
+            (usize::MAX, usize::MAX / 4),
+        ] {
+            assert_eq!(Limits::connections_per_address(all), of_address, "{all}");
+        }
+        assert_eq!(Limits::default().connections_per_address_max, 4096);
+    }
 
     #[test]
     fn clients_find_a_descriptor_or_are_refused() {

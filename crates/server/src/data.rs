@@ -12,6 +12,7 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use crate::config::Config;
+use crate::engine::numbering::RtpHeaders;
 use crate::engine::{EngineConfig, EngineError, EngineStartError, Engines, Stream, StreamSpec};
 use crate::library::Media;
 use crate::store::{self, Store};
@@ -88,7 +89,11 @@ impl Data {
         } else {
             CHUNK_BYTES
         };
-        let pool = Arc::new(Pool::new(area, chunk_bytes));
+        let slabs = match config.rtp_headers {
+            RtpHeaders::Shared => 0,
+            RtpHeaders::Auto | RtpHeaders::Own => engine_config.cores.len(),
+        };
+        let pool = Arc::new(Pool::with_slabs(area, chunk_bytes, slabs));
         let store =
             Store::start(pool, &engine_config.cores, config.faults).map_err(DataError::Store)?;
         let engines = Engines::start(&engine_config, store.shared(), |name, error| {
@@ -159,6 +164,7 @@ fn engine_config(config: &Config) -> EngineConfig {
         streams_max: u32::try_from(streams_max).unwrap_or(u32::MAX - 1),
         burst: config.burst,
         phase: config.phase,
+        headers: config.rtp_headers,
         load_max_permille: config.load_max_permille,
         path: config.path,
         faults: config.faults,
@@ -269,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_can_not_be_locked_is_no_larger_than_its_limit() {
+    fn a_cache_that_cannot_be_locked_is_no_larger_than_its_limit() {
         let most = UNLOCKED_BYTES_MAX;
         assert_eq!(unlocked(most, usize::MAX), most);
         assert_eq!(unlocked(most + 1, usize::MAX), most);

@@ -8,7 +8,7 @@ use onrush_sys::memory::Area;
 use onrush_sys::pool::Pool;
 use onrush_wire::media::synth::constant_rate;
 use onrush_wire::media::ts::{ScanOptions, Scanner};
-use onrush_wire::media::{FilePiece, Packetisation, Plan, RtpOrigin};
+use onrush_wire::media::{FilePiece, Packetisation, Plan, RtpOrigin, TS_PACKET_BYTES};
 
 use crate::faults::Faults;
 use crate::store::{Backing, Source, Store};
@@ -56,16 +56,17 @@ impl TestSource {
     }
 
     pub(crate) fn of(bytes: Vec<u8>) -> Self {
+        let ts_packets = bytes.len() / TS_PACKET_BYTES;
+        let test = Self::growing(bytes, ts_packets);
+        test.grow(ts_packets, false);
+        test
+    }
+
+    /// A source that goes on for some time, with so many transport packets of `bytes` at first.
+    pub(crate) fn growing(bytes: Vec<u8>, ts_packets: usize) -> Self {
         let mut file = tempfile::tempfile().expect("a temporary file");
         file.write_all(&bytes).expect("a few MB of disk");
-        let mut scanner = Scanner::new(ScanOptions::default());
-        scanner.push(&bytes).expect("a transport stream");
-        let index = Arc::new(scanner.finish().expect("a transport stream"));
-        let packetisation = Packetisation {
-            ts_packets_per_rtp: 7,
-            burst_ns: 20_000_000,
-        };
-        let plan = Arc::new(Plan::new(index, packetisation));
+        let plan = plan(&bytes, ts_packets, true);
         // Close to both wraps.
         let origin = RtpOrigin {
             sequence: 65_500,
@@ -76,21 +77,35 @@ impl TestSource {
             file,
             trouble: Mutex::new(None),
         });
-        let source = Source::new(plan, origin, Arc::clone(&backing) as _, CHUNK_BYTES);
+        let source = Source::new(
+            Arc::clone(&plan),
+            origin,
+            Arc::clone(&backing) as _,
+            CHUNK_BYTES,
+        );
+        let source = source.expect("it fits its chunks");
+        source.publish(plan, true);
         Self {
-            source: Arc::new(source.expect("it fits its chunks")),
+            source: Arc::new(source),
             backing,
             bytes,
         }
     }
 
-    /// The images of all of its packets, one behind the other, the slow and sure way.
+    /// It has so many transport packets by now, and perhaps more later.
+    pub(crate) fn grow(&self, ts_packets: usize, grows: bool) {
+        self.source
+            .publish(plan(&self.bytes, ts_packets, grows), grows);
+    }
+
+    /// The images of all of its packets in the end, one behind the other, the slow and sure way.
     pub(crate) fn images(&self) -> Vec<Vec<u8>> {
         let file = FilePiece {
             offset: 0,
             bytes: &self.bytes,
         };
-        let (plan, origin) = (self.source.plan(), self.source.origin());
+        let ts_packets = self.bytes.len() / TS_PACKET_BYTES;
+        let (plan, origin) = (plan(&self.bytes, ts_packets, false), self.source.origin());
         (0..plan.rtp_packets())
             .map(|packet| {
                 let mut image = vec![0; 12 + plan.payload_bytes(packet)];
@@ -102,10 +117,36 @@ impl TestSource {
     }
 }
 
+/// How so many packets of a stream are cut. Its rate is constant, so that times are exact where
+/// they are only guessed.
+fn plan(bytes: &[u8], ts_packets: usize, grows: bool) -> Arc<Plan> {
+    let mut scanner = Scanner::new(ScanOptions::default());
+    // All of it, what is no whole packet too, if it is to have all.
+    let end = match ts_packets == bytes.len() / TS_PACKET_BYTES {
+        true => bytes.len(),
+        false => ts_packets * TS_PACKET_BYTES,
+    };
+    scanner.push(&bytes[..end]).expect("a transport stream");
+    let index = Arc::new(scanner.finish().expect("a transport stream"));
+    let packetisation = Packetisation {
+        ts_packets_per_rtp: 7,
+        burst_ns: 20_000_000,
+    };
+    let make = if grows { Plan::unfinished } else { Plan::new };
+    Arc::new(make(index, packetisation))
+}
+
 /// A store of so many chunks.
 pub(crate) fn store(chunks: usize, faults: Faults) -> Store {
     let area = Area::map(chunks * CHUNK_BYTES).expect("a little memory");
     Store::start(Arc::new(Pool::new(area, CHUNK_BYTES)), &[], faults).expect("threads")
+}
+
+/// A store of so many bytes in which so many engines have room for headers of sessions' own.
+pub(crate) fn store_with_slabs(bytes: usize, slabs: usize) -> Store {
+    let area = Area::map(bytes).expect("a little memory");
+    let pool = Pool::with_slabs(area, CHUNK_BYTES, slabs);
+    Store::start(Arc::new(pool), &[], Faults::default()).expect("threads")
 }
 
 /// Waits, not for ever, until `true`.

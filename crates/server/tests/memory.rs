@@ -181,6 +181,7 @@ fn a_viewer_takes_so_much_with_all_that_the_allocator_adds() {
     let root = tempfile::tempdir().expect("a directory");
     let film = constant_rate(60 * 665, 0, 40_608);
     std::fs::write(root.path().join("film.ts"), film).expect("a few MB of disk");
+    onrush_testkit::media::age(&root.path().join("film.ts")).expect("it is ours");
     let place = bytes_per_place(root.path());
     let server = server(root.path(), 4096);
     let address = server.addresses()[0];

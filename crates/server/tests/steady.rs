@@ -47,6 +47,7 @@ fn streams_that_play_allocate_nothing() {
     // Eight seconds at 4 Mbit/s.
     let file = constant_rate(8 * 2660, 0, 10_152);
     std::fs::write(root.path().join("steady.ts"), file).expect("a few MB of disk");
+    onrush_testkit::media::age(&root.path().join("steady.ts")).expect("it is ours");
     let config = Config {
         media_root: root.path().to_owned(),
         cache_bytes: 64 << 20,

@@ -49,8 +49,22 @@ impl Root {
     ///
     /// # Errors
     ///
-    /// `EXDEV` if the name leads out of the root; else what the system says.
+    /// `EXDEV` if the name leads out of the root, `ENXIO` if it is neither a file nor a directory
+    /// and does not open (a socket, a device without a medium); else what the system says.
     pub fn open_beneath(&self, relative: &Path) -> io::Result<File> {
+        self.open_any(relative).map_err(|error| {
+            let names_nothing = matches!(
+                error.raw_os_error(),
+                Some(libc::ENOENT | libc::ENOTDIR | libc::EXDEV | libc::ELOOP | libc::ENAMETOOLONG)
+            );
+            if !names_nothing && self.is_special(relative) {
+                return io::Error::from_raw_os_error(libc::ENXIO);
+            }
+            error
+        })
+    }
+
+    fn open_any(&self, relative: &Path) -> io::Result<File> {
         match self.openat2(relative, 0) {
             // An absolute link leads out for the kernel, even one to a place under the root.
             Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
@@ -70,6 +84,14 @@ impl Root {
     pub fn open_cached(&self, relative: &Path) -> Option<File> {
         // Linux 5.12; before that EINVAL, and `open_beneath` does it all.
         self.openat2(relative, libc::RESOLVE_CACHED).ok()
+    }
+
+    /// Whether `relative` is neither a file nor a directory, as far as can be told.
+    fn is_special(&self, relative: &Path) -> bool {
+        // Asked of the name, since it does not open. Nothing is told of it that would matter
+        // outside the root.
+        let metadata = fs::metadata(self.path.join(relative));
+        metadata.is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
     }
 
     /// The name of `relative` without symbolic links, still relative to the root.
@@ -149,6 +171,7 @@ fn advise(file: &File, offset: u64, bytes: u64, advice: i32) {
 mod tests {
     use std::io::Read;
     use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
 
     use super::*;
 
@@ -214,6 +237,22 @@ mod tests {
         ] {
             drop(root.open_beneath(Path::new(out)));
             assert!(root.open_cached(Path::new(out)).is_none(), "{out}");
+        }
+    }
+
+    #[test]
+    fn a_socket_is_no_such_device() {
+        let (_directory, root) = tree();
+        let _listener = UnixListener::bind(root.path().join("socket")).unwrap();
+        symlink("socket", root.path().join("link")).unwrap();
+        for name in ["socket", "link"] {
+            let opened = root.open_beneath(Path::new(name));
+            assert_eq!(read(opened), Err(Some(libc::ENXIO)), "{name}");
+            assert!(root.open_cached(Path::new(name)).is_none(), "{name}");
+            assert!(root.is_special(Path::new(name)), "{name}");
+        }
+        for name in ["folder", "folder/inside", "missing", "loop"] {
+            assert!(!root.is_special(Path::new(name)), "{name}");
         }
     }
 

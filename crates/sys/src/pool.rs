@@ -10,7 +10,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::lock::BUFFER_BYTES_MAX;
 use crate::memory::Area;
+pub use slab::{HeaderSlab, HeaderSlot, SLOT_BYTES, SLOTS_MAX};
+
+mod slab;
 
 /// Set in a chunk's state while it is claimed, or has never been published.
 const CLAIMED: u32 = 1 << 31;
@@ -30,6 +34,9 @@ pub struct Pool {
     hand: Mutex<usize>,
     /// Tells this pool's pins from those of another.
     tag: u32,
+    /// What is set aside for headers at the front of each registered buffer.
+    layout: slab::Layout,
+    slabs_taken: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -65,9 +72,34 @@ impl Pool {
     /// If `chunk_bytes` is zero, or if there would be 2^31 chunks or more.
     #[must_use]
     pub fn new(area: Area, chunk_bytes: usize) -> Self {
+        Self::laid_out(area, chunk_bytes, slab::Layout::default())
+    }
+
+    /// The same, with room for `slabs` senders to write headers of their own; see [`HeaderSlab`]. It is up
+    /// to a sixteenth of the area.
+    ///
+    /// # Panics
+    /// As [`Self::new`].
+    #[must_use]
+    pub fn with_slabs(area: Area, chunk_bytes: usize, slabs: usize) -> Self {
+        let layout = slab::Layout::new(slabs, area.bytes_total());
+        Self::laid_out(area, chunk_bytes, layout)
+    }
+
+    fn laid_out(area: Area, chunk_bytes: usize, layout: slab::Layout) -> Self {
         static NEXT_TAG: AtomicU32 = AtomicU32::new(0);
         assert!(chunk_bytes > 0, "chunks have a size");
-        let count = area.bytes_total() / chunk_bytes;
+        let count = match layout.is_empty() {
+            true => area.bytes_total() / chunk_bytes,
+            // No chunk lies across two registered buffers, each of which begins with headers.
+            false => {
+                let buffers = (0..area.bytes_total()).step_by(BUFFER_BYTES_MAX);
+                let bytes = buffers.map(|start| (area.bytes_total() - start).min(BUFFER_BYTES_MAX));
+                bytes
+                    .map(|bytes| bytes.saturating_sub(layout.bytes()) / chunk_bytes)
+                    .sum()
+            }
+        };
         assert!(count < 1 << 31, "chunk numbers are 31 bits");
         let chunks = (0..count)
             .map(|_| Chunk {
@@ -84,6 +116,8 @@ impl Pool {
             in_use: AtomicUsize::new(0),
             hand: Mutex::new(0),
             tag,
+            layout,
+            slabs_taken: AtomicUsize::new(0),
         }
     }
 
@@ -198,7 +232,18 @@ impl Pool {
     #[must_use]
     pub fn offset(&self, pin: &Pin) -> usize {
         assert_eq!(pin.tag, self.tag, "a pin belongs to the pool that gave it");
-        pin.chunk as usize * self.chunk_bytes
+        self.offset_of(pin.chunk)
+    }
+
+    fn offset_of(&self, chunk: u32) -> usize {
+        let chunk = chunk as usize;
+        if self.layout.is_empty() {
+            return chunk * self.chunk_bytes;
+        }
+        let set_aside = self.layout.bytes();
+        let in_buffer = (BUFFER_BYTES_MAX - set_aside) / self.chunk_bytes;
+        let (buffer, nth) = (chunk / in_buffer, chunk % in_buffer);
+        buffer * BUFFER_BYTES_MAX + set_aside + nth * self.chunk_bytes
     }
 
     /// The pinned chunk's number, by which it can be pinned again.
@@ -255,7 +300,7 @@ impl fmt::Debug for Pool {
 impl Claim<'_> {
     /// The chunk's bytes, with whatever was left in them.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let offset = self.chunk as usize * self.pool.chunk_bytes;
+        let offset = self.pool.offset_of(self.chunk);
         let start = self.pool.area.base().as_ptr().wrapping_add(offset);
         // SAFETY: the chunk lies within the area, which outlives `self.pool`. Its state is CLAIMED and
         // only this claim holds it, so no pin and no other claim refers to these bytes; the slice borrows

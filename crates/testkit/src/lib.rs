@@ -10,4 +10,5 @@ pub mod rtsp_client;
 pub mod sink;
 pub mod skip;
 pub mod slice;
+pub mod strict;
 pub mod testbed;

@@ -5,11 +5,13 @@
 //! [`Damage`] makes new files, and tests that run at the same time share them.
 
 use std::fmt;
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
 
 use onrush_wire::media::TS_PACKET_BYTES;
 use onrush_wire::media::clock::{PCR_HZ, PCR_WRAP};
@@ -160,6 +162,48 @@ pub fn awkward_files() -> Result<Vec<AwkwardFile>, MakeError> {
     Ok(files)
 }
 
+/// A film of so many seconds whose picture says in which of them it is, see [`second_shown`]:
+/// 300 kbit/s, H.264 and MPEG audio, layer 2, a place to start every second, and times that begin
+/// at 0.
+///
+/// # Errors
+///
+/// If `ffmpeg` is not there or fails.
+pub fn counting_film(seconds: u64) -> Result<PathBuf, MakeError> {
+    let (width, height) = COUNTING_PICTURE;
+    let bar = width / COUNTING_BITS;
+    let picture = format!(
+        "color=c=black:size={width}x{height}:rate=25,format=yuv420p,geq=cb=128:cr=128:\
+         lum='if(mod(floor(floor(T)/pow(2\\,floor(X/{bar})))\\,2)\\,235\\,16)'"
+    );
+    let arguments = "-map 0 -map 1 -c:v libx264 -preset veryfast -profile:v baseline \
+        -pix_fmt yuv420p -g 25 -keyint_min 25 -sc_threshold 0 -bf 0 -b:v 100k -maxrate 100k \
+        -bufsize 50k -c:a mp2 -b:a 64k -muxrate 300k -muxdelay 0 -muxpreload 0";
+    let (name, key) = ("counting.ts", (&picture, arguments, seconds));
+    let path = place(name, &key);
+    if path.exists() {
+        return Ok(path);
+    }
+    let bytes = encode(name, &picture, seconds, arguments)?;
+    keep(name, &key, |file| file.write_all(&bytes))
+}
+
+/// Which second a picture of the [`counting_film`] is of, by the brightness of its pixels, one byte
+/// each: eight bars side by side, the lowest bit to the left. `None` if it is no such picture.
+#[must_use]
+pub fn second_shown(pixels: &[u8]) -> Option<u64> {
+    let (width, height) = COUNTING_PICTURE;
+    let bar = width / COUNTING_BITS;
+    if pixels.len() != width * height {
+        return None;
+    }
+    let line = pixels.chunks_exact(width).nth(height / 2)?;
+    let bits = line.chunks_exact(bar).enumerate();
+    Some(bits.fold(0, |second, (bit, bar)| {
+        second | u64::from(bar[bar.len() / 2] > 128) << bit
+    }))
+}
+
 impl AwkwardFile {
     /// The transport packets that a player must get, one after the other. Known from how the file was made,
     /// not from looking for them.
@@ -197,7 +241,7 @@ impl Source {
         if path.exists() {
             return Ok(path);
         }
-        let bytes = encode(name, &arguments)?;
+        let bytes = encode(name, "testsrc2=size=320x180:rate=25", SECONDS, &arguments)?;
         keep(name, &key, |file| file.write_all(&bytes))
     }
 
@@ -307,6 +351,10 @@ impl Damage {
     }
 }
 
+/// Width and height of the [`counting_film`]'s pictures.
+pub const COUNTING_PICTURE: (usize, usize) = (64, 32);
+const COUNTING_BITS: usize = 8;
+
 /// The names of encoded files.
 const SOURCES: [(&str, Source); 7] = [
     ("h264-cbr.ts", Source::Cbr),
@@ -329,8 +377,7 @@ const DAMAGES: [(&str, Damage); 7] = [
     ("no-pcr.ts", Damage::NoPcr),
 ];
 
-fn encode(name: &str, arguments: &str) -> Result<Vec<u8>, MakeError> {
-    let picture = "testsrc2=size=320x180:rate=25";
+fn encode(name: &str, picture: &str, seconds: u64, arguments: &str) -> Result<Vec<u8>, MakeError> {
     let sound = "sine=frequency=440:sample_rate=48000";
     let output = Command::new("ffmpeg")
         .args([
@@ -338,7 +385,7 @@ fn encode(name: &str, arguments: &str) -> Result<Vec<u8>, MakeError> {
         ])
         .args([
             "-t",
-            &SECONDS.to_string(),
+            &seconds.to_string(),
             "-map_metadata",
             "-1",
             "-bitexact",
@@ -373,7 +420,7 @@ fn has_encoder(encoder: &str) -> Result<bool, MakeError> {
 fn keep(
     name: &str,
     key: &impl Hash,
-    write: impl FnOnce(&mut std::fs::File) -> io::Result<()>,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
 ) -> Result<PathBuf, MakeError> {
     let path = place(name, key);
     let kept = || -> io::Result<()> {
@@ -420,6 +467,18 @@ impl fmt::Display for AwkwardFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.name, self.path.display())
     }
+}
+
+/// Makes a file old: one that was written a moment ago counts as one that still is, and is waited
+/// for at its end.
+///
+/// # Errors
+///
+/// If it cannot be opened, or is another's.
+pub fn age(path: &Path) -> io::Result<()> {
+    let long_ago = SystemTime::now() - Duration::from_secs(9999);
+    let file = File::options().append(true).open(path)?;
+    file.set_modified(long_ago)
 }
 
 #[cfg(test)]
@@ -557,6 +616,28 @@ mod tests {
             report(&Source::M2ts.make().unwrap()).packet_distance_bytes,
             192
         );
+    }
+
+    #[test]
+    fn the_counting_film_counts() {
+        require_programs!("ffmpeg");
+        let film = counting_film(6).unwrap();
+        let counted = report(&film);
+        assert_eq!(
+            (counted.seek.kind, counted.seek.points),
+            (SeekKind::Flagged, 6)
+        );
+        let output = Command::new("ffmpeg")
+            .args(["-nostdin", "-v", "error", "-i"])
+            .arg(&film)
+            .args(["-f", "rawvideo", "-pix_fmt", "gray", "-"])
+            .output()
+            .unwrap();
+        let (width, height) = COUNTING_PICTURE;
+        let shown = output.stdout.chunks(width * height).map(second_shown);
+        let expected = (0..150).map(|frame| Some(frame / 25));
+        assert!(shown.eq(expected));
+        assert_eq!(second_shown(&[0; 7]), None);
     }
 
     #[test]

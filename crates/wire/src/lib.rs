@@ -11,6 +11,7 @@ pub mod ftp;
 pub mod http;
 pub mod live;
 pub mod media;
+pub mod name;
 pub mod pace;
 pub mod rtcp;
 pub mod rtp;

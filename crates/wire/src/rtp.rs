@@ -62,6 +62,113 @@ impl Header {
     }
 }
 
+/// How the numbers of one session differ from those in its source's packet images.
+///
+/// The packets of a session are numbered without a gap and stamped without a step back for as long as it
+/// lives, whatever it jumps to (RFC 2326, appendix B): receivers drop what looks old. Until its first jump a
+/// session has the numbers of the images, which all sessions of a file share.
+///
+/// ```
+/// use onrush_wire::rtp::{Numbering, Position};
+///
+/// // Played from 10 to 15 s, then from 18 s: one unbroken run.
+/// let end = Position { sequence: 750, timestamp: 15 * 90_000 };
+/// let next = Position { sequence: 900, timestamp: 18 * 90_000 };
+/// let numbering = Numbering::default().continued(end, next);
+/// assert_eq!(numbering.position(next), end);
+/// ```
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Numbering {
+    /// Added to the sequence number, modulo 2^16.
+    sequence: u16,
+    /// Added to the timestamp, modulo 2^32.
+    timestamp: u32,
+    /// In place of the source's SSRC.
+    ssrc: Option<u32>,
+}
+
+/// A sequence number and a timestamp that belong together.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Position {
+    /// The packet's sequence number.
+    pub sequence: u16,
+    /// The packet's timestamp, in ticks of the payload's clock.
+    pub timestamp: u32,
+}
+
+impl Numbering {
+    /// Adds `offset` to the numbers of the source, and has an SSRC of its own if there is one.
+    #[must_use]
+    pub const fn new(offset: Position, ssrc: Option<u32>) -> Self {
+        Self {
+            sequence: offset.sequence,
+            timestamp: offset.timestamp,
+            ssrc,
+        }
+    }
+
+    /// Numbers of its own from the start: RFC 3550 wants them random (sections 5.1 and 8).
+    #[must_use]
+    pub const fn own(offset: Position, ssrc: u32) -> Self {
+        Self::new(offset, Some(ssrc))
+    }
+
+    /// Its own SSRC, if it has one.
+    #[must_use]
+    pub const fn own_ssrc(&self) -> Option<u32> {
+        self.ssrc
+    }
+
+    /// Whether packets have the numbers that they have in the images.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// After a jump: the source's packet at `next` is numbered and stamped as the one at `end` would have
+    /// been, which is the first that was not sent before the jump.
+    #[must_use]
+    pub const fn continued(self, end: Position, next: Position) -> Self {
+        let sequence = end.sequence.wrapping_sub(next.sequence);
+        let timestamp = end.timestamp.wrapping_sub(next.timestamp);
+        Self {
+            sequence: self.sequence.wrapping_add(sequence),
+            timestamp: self.timestamp.wrapping_add(timestamp),
+            ssrc: self.ssrc,
+        }
+    }
+
+    /// What the packet has in this session that has these numbers in the images.
+    #[must_use]
+    pub const fn position(&self, source: Position) -> Position {
+        Position {
+            sequence: source.sequence.wrapping_add(self.sequence),
+            timestamp: source.timestamp.wrapping_add(self.timestamp),
+        }
+    }
+
+    /// The SSRC of the session, where the source's is `source`.
+    #[must_use]
+    pub fn ssrc(&self, source: u32) -> u32 {
+        self.ssrc.unwrap_or(source)
+    }
+
+    /// The header in this session of a packet with this one in the images. What it says beside its numbers
+    /// stays as it is.
+    #[must_use]
+    pub fn header(&self, source: &[u8; HEADER_BYTES]) -> [u8; HEADER_BYTES] {
+        let [b0, b1, s0, s1, t0, t1, t2, t3, ssrc @ ..] = *source;
+        let position = self.position(Position {
+            sequence: u16::from_be_bytes([s0, s1]),
+            timestamp: u32::from_be_bytes([t0, t1, t2, t3]),
+        });
+        let [s0, s1] = position.sequence.to_be_bytes();
+        let [t0, t1, t2, t3] = position.timestamp.to_be_bytes();
+        let [x0, x1, x2, x3] = self.ssrc.map_or(ssrc, u32::to_be_bytes);
+        [b0, b1, s0, s1, t0, t1, t2, t3, x0, x1, x2, x3]
+    }
+}
+
 /// What a payload type means everywhere (RFC 3551, tables 4 and 5).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct StaticPayload {
@@ -132,6 +239,8 @@ pub fn ticks_of(time_ns: u64, clock_hz: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -147,6 +256,66 @@ mod tests {
         assert_eq!(header.to_bytes()[..2], [0x80, 0xa1]);
         assert_eq!(Header::read(&header.to_bytes()[..11]), None);
         assert_eq!(Header::read(&[0x40; 12]), None);
+    }
+
+    #[test]
+    fn a_header_of_its_own_differs_in_its_numbers_alone() {
+        let source = Header {
+            marker: true,
+            payload_type: PAYLOAD_TYPE_MP2T,
+            sequence: 0xffff,
+            timestamp: 0xffff_ff00,
+            ssrc: 7,
+        };
+        let offset = Position {
+            sequence: 2,
+            timestamp: 0x101,
+        };
+        let shared = Numbering::default();
+        assert_eq!(shared.header(&source.to_bytes()), source.to_bytes());
+        let own = Header::read(&Numbering::own(offset, 9).header(&source.to_bytes()));
+        let expected = Header {
+            sequence: 1,
+            timestamp: 1,
+            ssrc: 9,
+            ..source
+        };
+        assert_eq!(own, Some(expected));
+    }
+
+    proptest! {
+        /// Any number of jumps in a source of one packet every `ticks`: what a receiver sees is one run.
+        #[test]
+        fn numbers_rise_by_one_and_stamps_never_step_back(
+            ticks in 0_u32..90_000,
+            own in any::<Option<u32>>(),
+            plays in prop::collection::vec((0_u32..1_000_000, 0_u32..70_000), 1..20),
+        ) {
+            let source = |packet: u32| Position {
+                sequence: (packet & 0xffff) as u16,
+                timestamp: packet.wrapping_mul(ticks),
+            };
+            let mut numbering = own.map_or_else(Numbering::default, |ssrc| {
+                Numbering::own(source(ssrc), ssrc)
+            });
+            let mut end: Option<(u32, Position)> = None;
+            for (from, packets) in plays {
+                if let Some((end, _)) = end {
+                    numbering = numbering.continued(source(end), source(from));
+                }
+                let first = numbering.position(source(from));
+                if let Some((_, expected)) = end {
+                    prop_assert_eq!(first, expected);
+                }
+                let next = from + packets;
+                let last = numbering.position(source(next));
+                let (seq, played) = ((packets & 0xffff) as u16, packets.wrapping_mul(ticks));
+                prop_assert_eq!(last.sequence, first.sequence.wrapping_add(seq));
+                prop_assert_eq!(last.timestamp, first.timestamp.wrapping_add(played));
+                prop_assert_eq!(numbering.ssrc(7), own.unwrap_or(7));
+                end = Some((next, last));
+            }
+        }
     }
 
     #[test]

@@ -18,8 +18,19 @@ pub struct Description<'a> {
     pub server: IpAddr,
     /// What its packets hold.
     pub payload: StaticPayload,
-    /// From the first packet to the end of the last; `None` for what is live.
-    pub duration_ns: Option<u64>,
+    /// How much of it there is.
+    pub extent: Extent,
+}
+
+/// How much of a stream can be played.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Extent {
+    /// So much, in ns.
+    Whole(u64),
+    /// All from its beginning, and what is still to come.
+    Growing,
+    /// What comes from now on.
+    Live,
 }
 
 impl Description<'_> {
@@ -57,10 +68,11 @@ impl Description<'_> {
         session.add_time(Time::new(0, 0));
         let tool = concat!("onrush ", env!("CARGO_PKG_VERSION"));
         session.add_attribute(Attribute::with_value("tool", tool));
-        let range = self.duration_ns.map_or_else(
-            || "npt=now-".to_owned(),
-            |duration_ns| format!("npt=0-{}", npt(duration_ns)),
-        );
+        let range = match self.extent {
+            Extent::Whole(duration_ns) => format!("npt=0-{}", npt(duration_ns)),
+            Extent::Growing => "npt=0-".to_owned(),
+            Extent::Live => "npt=now-".to_owned(),
+        };
         session.add_attribute(Attribute::with_value("range", range));
         session.add_attribute(Attribute::with_value("control", "*"));
         session.add_media(media);
@@ -83,7 +95,7 @@ mod tests {
             id: 77,
             server,
             payload: StaticPayload::MP2T,
-            duration_ns: Some(12_345_678_901),
+            extent: Extent::Whole(12_345_678_901),
         };
         String::from_utf8(description.to_bytes()).unwrap()
     }
@@ -103,17 +115,20 @@ mod tests {
 
     #[test]
     fn what_is_live_has_a_payload_and_no_end() {
-        let description = Description {
+        let mut description = Description {
             name: "radio",
             id: 1,
             server: "::1".parse().unwrap(),
             payload: StaticPayload::of(10).unwrap(),
-            duration_ns: None,
+            extent: Extent::Live,
         };
         let text = String::from_utf8(description.to_bytes()).unwrap();
         assert!(text.contains("\r\na=range:npt=now-\r\n"), "{text}");
         let media = "m=audio 0 RTP/AVP 10\r\na=rtpmap:10 L16/44100/2\r\n";
         assert!(text.contains(media), "{text}");
+        description.extent = Extent::Growing;
+        let text = String::from_utf8(description.to_bytes()).unwrap();
+        assert!(text.contains("\r\na=range:npt=0-\r\n"), "{text}");
     }
 
     #[test]

@@ -295,6 +295,8 @@ mod tests {
             trains_zero_copy: 0,
             trains_copied: 0,
             trains_single: 0,
+            trains_own_headers: 0,
+            own_headers_path: "uring_vectored_zc".to_owned(),
             in_flight: 0,
             flights_full: 0,
             underruns: 0,

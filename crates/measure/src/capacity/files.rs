@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use onrush_sys::fs::advise_done;
+use onrush_testkit::media::age;
 use onrush_wire::media::{TS_PACKET_BYTES, synth};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -61,6 +62,14 @@ impl FileSet {
         }
     }
 
+    /// How long a film is.
+    pub(super) const fn seconds(self) -> u64 {
+        match self {
+            Self::One => SECONDS_OF_ONE,
+            Self::Zipf { .. } | Self::Even { .. } => SECONDS_OF_MANY,
+        }
+    }
+
     fn files(self) -> u32 {
         match self {
             Self::One => 1,
@@ -72,11 +81,7 @@ impl FileSet {
 impl Films {
     /// Writes them. The same bytes in each: a cache that tells files apart does not see that.
     pub(super) fn make(settings: &Settings) -> io::Result<Self> {
-        let seconds = if settings.files == FileSet::One {
-            SECONDS_OF_ONE
-        } else {
-            SECONDS_OF_MANY
-        };
+        let seconds = settings.files.seconds();
         let packet_ticks = TS_PACKET_BYTES as u64 * 8 * CLOCK_HZ / settings.rate_bps;
         let film = synth::constant_rate(seconds * CLOCK_HZ / packet_ticks, 0, packet_ticks);
         let films = Self {
@@ -85,7 +90,9 @@ impl Films {
             bytes: film.len() as u64,
         };
         for name in films.names() {
-            fs::write(films.folder().join(name), &film)?;
+            let path = films.folder().join(name);
+            fs::write(&path, &film)?;
+            age(&path)?;
         }
         // What is read past the page cache must not first be written from there.
         rustix::fs::sync();

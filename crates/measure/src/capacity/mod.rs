@@ -51,6 +51,9 @@ pub struct Run {
     pub phase: Phase,
     /// Viewers.
     pub clients: u32,
+    /// Of them, so many of a hundred jump.
+    #[serde(default)]
+    pub jumping_percent: u32,
     /// What they saw, without the streams one by one.
     pub load: load::Run,
     /// Whose time it took while all watched.
@@ -85,6 +88,8 @@ pub struct Progress {
     pub mode: Mode,
     /// Viewers.
     pub clients: u32,
+    /// Of them, so many of a hundred jump.
+    pub jumping_percent: u32,
     /// The most that were held so far, and the least that were not.
     pub between: (u32, Option<u32>),
     /// How often as many have been tried already, in vain.

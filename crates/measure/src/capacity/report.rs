@@ -7,7 +7,7 @@ use super::account::STOLEN_PART_TOLD;
 use super::{CapacityRecord, Run};
 use crate::load::report::Report as LoadReport;
 use crate::plot::{Chart, Drawing, Unit};
-use crate::stats::ratio;
+use crate::stats::{median, ratio};
 
 /// One server in one mode.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub struct Row<'a> {
     pub burst_ns: u64,
     /// When within a burst's time streams began.
     pub phase: Phase,
+    /// Of a hundred viewers, so many jumped.
+    pub jumping_percent: u32,
     /// Every run of it that counts, in the order they were measured.
     pub runs: Vec<&'a Run>,
     /// Those that do not, because they were tried again.
@@ -28,6 +30,57 @@ pub struct Row<'a> {
     pub held: Option<&'a Run>,
     /// The smallest number above that it did not; `None` if it held all that were tried.
     pub missed: Option<&'a Run>,
+}
+
+/// Of as many viewers as are held where none jumps, so many of 1000 are to be held where some do.
+const JUMPING_PERMILLE_MIN: u64 = 800;
+
+/// What jumping costs a server in viewers that it holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JumpVerdict {
+    /// Of the row where some jump.
+    pub name: String,
+    /// How many were held of those; `None` if no number that was tried.
+    pub held: Option<u32>,
+    /// How many were held where none jumps.
+    pub still: Option<u32>,
+    /// The largest number that was tried with both, and what a packet cost, in ns: where some jump, and where
+    /// none does.
+    pub packet_ns: Option<(u32, f64, f64)>,
+}
+
+impl JumpVerdict {
+    /// Whether enough are held. Where nothing is held there is nothing to compare.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.held.zip(self.still).is_some_and(|(held, still)| {
+            u64::from(held) * 1000 >= u64::from(still) * JUMPING_PERMILLE_MIN
+        })
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let name = &self.name;
+        let bound = ratio(JUMPING_PERMILLE_MIN, 1000);
+        let Some((held, still)) = self.held.zip(self.still) else {
+            return format!(
+                "{name}: VOID, none were held on one side; the bound is {bound:.2} of those who do not jump"
+            );
+        };
+        let word = if self.passed() { "kept" } else { "MISSED" };
+        let part = ratio(held.into(), still.into());
+        let cost = self
+            .packet_ns
+            .map_or_else(String::new, |(clients, some, none)| {
+                format!(
+                    "; with {clients} a packet cost {some:.0} ns and {none:.0} where none jumps"
+                )
+            });
+        format!(
+            "{name}: holds {held}, {part:.2} of the {still} where none jumps; bound {bound:.2}: {word}{cost}"
+        )
+    }
 }
 
 /// What a server spent on a run.
@@ -58,6 +111,7 @@ impl CapacityRecord {
             let is_of = |row: &Row<'_>| {
                 (row.server, row.mode, row.burst_ns, row.phase)
                     == (&run.server, run.mode, run.burst_ns, run.phase)
+                    && row.jumping_percent == run.jumping_percent
             };
             let place = rows.iter().position(is_of);
             let place = place.unwrap_or_else(|| {
@@ -66,6 +120,7 @@ impl CapacityRecord {
                     mode: run.mode,
                     burst_ns: run.burst_ns,
                     phase: run.phase,
+                    jumping_percent: run.jumping_percent,
                     runs: Vec::new(),
                     repeated: Vec::new(),
                     held: None,
@@ -88,6 +143,52 @@ impl CapacityRecord {
             }
         }
         rows
+    }
+
+    /// Whether each row held some number, and enough are held though some jump.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        let held = self.rows().iter().all(|row| row.held.is_some());
+        held && self.jump_verdicts().iter().all(JumpVerdict::passed)
+    }
+
+    /// How many are held of viewers of whom some jump, of as many as are held where none does: one for each
+    /// row of some, where there is a row of none.
+    #[must_use]
+    pub fn jump_verdicts(&self) -> Vec<JumpVerdict> {
+        let rows = self.rows();
+        let clients = |row: &Row<'_>| row.held.map(|run| run.clients);
+        let verdict = |row: &Row<'_>| {
+            let still = rows.iter().find(|other| {
+                let of = |row: &Row<'_>| (row.mode, row.burst_ns, row.phase);
+                other.jumping_percent == 0 && other.server == row.server && of(other) == of(row)
+            })?;
+            Some(JumpVerdict {
+                name: row.name(),
+                held: clients(row),
+                still: clients(still),
+                packet_ns: self.packet_ns_beside(row, still),
+            })
+        };
+        let jumping = rows.iter().filter(|row| row.jumping_percent > 0);
+        jumping.filter_map(verdict).collect()
+    }
+
+    /// What a packet cost of the largest number that was tried with both, in ns: where some jump, and where none does.
+    fn packet_ns_beside(&self, jumping: &Row<'_>, still: &Row<'_>) -> Option<(u32, f64, f64)> {
+        let median_of = |row: &Row<'_>, clients| {
+            let runs = row.runs.iter().filter(|run| run.clients == clients);
+            let ns: Vec<_> = runs.map(|run| self.cost(run).packet_ns).collect();
+            median(&ns)
+        };
+        let common = jumping.runs.iter().map(|run| run.clients);
+        let common = common.filter(|&clients| still.runs.iter().any(|run| run.clients == clients));
+        let clients = common.max()?;
+        Some((
+            clients,
+            median_of(jumping, clients)?,
+            median_of(still, clients)?,
+        ))
     }
 
     /// What `run` cost.
@@ -229,7 +330,7 @@ impl CapacityRecord {
         for &mode in &self.settings.modes {
             let ours = rows
                 .iter()
-                .filter(|row| row.mode == mode && row.burst_ns > 0);
+                .filter(|row| row.mode == mode && row.burst_ns > 0 && row.jumping_percent == 0);
             #[allow(clippy::cast_precision_loss, reason = "for a picture")]
             let mut points: Vec<_> = ours
                 .filter_map(|row| {
@@ -253,13 +354,17 @@ impl Row<'_> {
             Phase::AsTheyCome => String::new(),
             phase => format!(", {phase}"),
         };
+        let jumping = match self.jumping_percent {
+            0 => String::new(),
+            percent => format!(", {percent} % jump"),
+        };
         match self.burst_ns {
             0 => format!(
-                "{}, {mode}",
+                "{}, {mode}{jumping}",
                 self.server.split(' ').next().unwrap_or_default()
             ),
             ns => format!(
-                "{}, {mode}, bursts of {} ms{phase}",
+                "{}, {mode}, bursts of {} ms{phase}{jumping}",
                 self.server,
                 ns / 1_000_000
             ),
@@ -292,6 +397,7 @@ mod tests {
             burst_ns: 20_000_000,
             phase: Phase::default(),
             clients,
+            jumping_percent: 0,
             load: load::Run {
                 packets_steady: 10,
                 server: Some(load::Usage {
@@ -361,6 +467,67 @@ mod tests {
         );
     }
 
+    /// What is said of viewers of whom 30 % jump, where so many were held with and without; 0: none.
+    fn verdict(held: u32, still: u32) -> JumpVerdict {
+        let of = |clients: u32, jumping_percent| Run {
+            jumping_percent,
+            ..run(
+                clients.max(1),
+                if clients == 0 { &["late"] } else { &[] },
+                None,
+            )
+        };
+        let other_mode = Run {
+            mode: Mode::SoftwareGso,
+            ..of(5000, 0)
+        };
+        let record = record(vec![of(still, 0), of(held, 30), other_mode]);
+        let rows = record.rows();
+        assert_eq!(rows.len(), 3, "{rows:?}");
+        let verdicts = record.jump_verdicts();
+        let [verdict] = &verdicts[..] else {
+            panic!("{verdicts:?}");
+        };
+        assert_eq!(verdict.name, "onrush, uso, bursts of 20 ms, 30 % jump");
+        assert_eq!(record.passed(), verdict.passed());
+        verdict.clone()
+    }
+
+    #[test]
+    fn eight_of_ten_are_held_though_some_jump() {
+        let (kept, missed) = (verdict(800, 1000), verdict(799, 1000));
+        assert!(kept.passed() && !missed.passed());
+        let said = kept.in_words();
+        assert!(
+            said.contains("holds 800, 0.80 of the 1000") && said.ends_with("kept"),
+            "{said}"
+        );
+        assert!(missed.in_words().contains("MISSED"), "{missed:?}");
+        for (held, still) in [(0, 1000), (1000, 0), (0, 0)] {
+            let void = verdict(held, still);
+            assert!(
+                !void.passed() && void.in_words().contains("VOID"),
+                "{void:?}"
+            );
+        }
+        let same = verdict(1000, 1000);
+        assert_eq!(same.packet_ns, Some((1000, 150.0, 150.0)));
+        assert!(
+            same.in_words()
+                .ends_with("with 1000 a packet cost 150 ns and 150 where none jumps")
+        );
+    }
+
+    #[test]
+    fn without_those_who_do_not_jump_there_is_no_verdict() {
+        let jumping = Run {
+            jumping_percent: 30,
+            ..run(50, &[], None)
+        };
+        assert_eq!(record(vec![jumping]).jump_verdicts(), []);
+        assert_eq!(record(vec![run(50, &[], None)]).jump_verdicts(), []);
+    }
+
     #[test]
     fn a_record_from_before_the_host_was_watched_says_what_it_said() {
         let record = record(vec![run(50, &[], None), run(100, &["late", "lost"], None)]);
@@ -368,6 +535,7 @@ mod tests {
         assert_eq!((record.repeats(), record.thefts()), (vec![], vec![]));
         let mut old = serde_json::to_value(&record.runs[1]).unwrap();
         old.as_object_mut().unwrap().remove("is_repeated");
+        old.as_object_mut().unwrap().remove("jumping_percent");
         let old: Run = serde_json::from_value(old).unwrap();
         assert_eq!(old, record.runs[1]);
     }

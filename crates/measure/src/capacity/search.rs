@@ -50,6 +50,8 @@ pub(super) struct Candidate {
     pub(super) mode: Mode,
     pub(super) burst_ns: u64,
     pub(super) phase: Phase,
+    /// Of a hundred of its viewers, so many jump.
+    pub(super) jumping_percent: u32,
     pub(super) peer: Option<Peer>,
 }
 
@@ -70,23 +72,34 @@ impl<P: FnMut(Progress)> Search<'_, P> {
             let ours =
                 phases.flat_map(|&phase| settings.bursts_ns.iter().map(move |&ns| (phase, ns)));
             for (phase, burst_ns) in ours {
-                self.search(&Candidate {
+                self.search_each(Candidate {
                     name: "onrush".to_owned(),
                     mode,
                     burst_ns,
                     phase,
+                    jumping_percent: 0,
                     peer: None,
                 })?;
             }
             for peer in &settings.peers {
-                self.search(&Candidate {
+                self.search_each(Candidate {
                     name: peer.command.clone(),
                     mode,
                     burst_ns: 0,
                     phase: Phase::default(),
+                    jumping_percent: 0,
                     peer: Some(peer.clone()),
                 })?;
             }
+        }
+        Ok(())
+    }
+
+    /// A search for each part of the viewers that jumps, one after the other.
+    fn search_each(&mut self, mut candidate: Candidate) -> Result<(), CapacityError> {
+        for &percent in &self.settings.jumping_percents {
+            candidate.jumping_percent = percent;
+            self.search(&candidate)?;
         }
         Ok(())
     }
@@ -120,6 +133,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
                 server: candidate.name.clone(),
                 mode: candidate.mode,
                 clients,
+                jumping_percent: candidate.jumping_percent,
                 between,
                 again,
             });
@@ -141,7 +155,8 @@ impl<P: FnMut(Progress)> Search<'_, P> {
             forgotten.map_err(system("drop the films from the page cache"))?;
         }
         let (mut server, urls) = self.start(candidate)?;
-        let load = self.settings.load(urls, clients, server.id());
+        let percent = candidate.jumping_percent;
+        let load = self.settings.load(urls, clients, percent, server.id());
         let moments = Rc::<RefCell<Vec<(u64, Moment)>>>::default();
         let (kept, process) = (Rc::clone(&moments), server.id());
         let look = move |progress: load::Progress| {
@@ -180,6 +195,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
             burst_ns: candidate.burst_ns,
             phase: candidate.phase,
             clients,
+            jumping_percent: candidate.jumping_percent,
             load: seen,
             account,
             set_up_ns: account_coming.set_up_ns(self.settings.arrivals_per_second),

@@ -5,7 +5,7 @@ use onrush_testkit::testbed::{Mode, RCV_DEVICE};
 use serde::{Deserialize, Serialize};
 
 use super::{Account, CapacityError, FileSet};
-use crate::load::{self, Receive};
+use crate::load::{self, Behaviour, Receive};
 
 /// The sink looks at the RTP header of every so many socket buffers: no divisor of usual bursts.
 pub(super) const LOOK_EVERY: u16 = 13;
@@ -20,6 +20,10 @@ const ROUNDS_MAX: u32 = 100;
 /// How often a number is tried again at the most.
 const AGAIN_MAX: u32 = 10;
 
+/// How often a viewer may jump: it pauses for 50 ms each time.
+const JUMP_EVERY_NS_MIN: u64 = 100_000_000;
+const JUMP_EVERY_NS_MAX: u64 = 3_600_000_000_000;
+
 /// How the experiment is carried out.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Settings {
@@ -30,6 +34,13 @@ pub struct Settings {
     /// When within a burst's time our server's streams begin; each is tried.
     #[serde(default = "as_they_come")]
     pub phases: Vec<Phase>,
+    /// Of a hundred viewers so many jump about in the film, one number for each search: 0 is for a search
+    /// without, and where both are tried the one is held against the other.
+    #[serde(default = "nobody_jumps")]
+    pub jumping_percents: Vec<u32>,
+    /// How often each of those jumps, on average.
+    #[serde(default = "jump_every_ns")]
+    pub jump_every_ns: u64,
     /// How often all that is tried is tried, in turns.
     #[serde(default = "once")]
     pub rounds: u32,
@@ -90,10 +101,25 @@ impl Settings {
         !holds && account.is_robbed() && again < self.again
     }
 
-    /// What `clients` viewers of those URLs do, whom the process `server` serves.
-    pub(super) fn load(&self, urls: Vec<String>, clients: u32, server: u32) -> load::Settings {
+    /// What `clients` viewers of those URLs do, of whom so many of a hundred jump, and whom the process
+    /// `server` serves.
+    pub(super) fn load(
+        &self,
+        urls: Vec<String>,
+        clients: u32,
+        jumping_percent: u32,
+        server: u32,
+    ) -> load::Settings {
         let settings = load::Settings::new(urls, clients);
         load::Settings {
+            behaviour: match jumping_percent {
+                0 => Behaviour::default(),
+                percent => Behaviour {
+                    active_part: f64::from(percent) / 100.0,
+                    seek_every_ns: self.jump_every_ns,
+                    ..Behaviour::default()
+                },
+            },
             in_turn: matches!(self.files, FileSet::Even { .. }),
             ramp_ns: self.ramp_ns(clients),
             time_ns: self.time_ns,
@@ -172,7 +198,49 @@ impl Settings {
                 self.again
             ));
         }
+        self.check_jumping()?;
         self.files.check().map_err(CapacityError::Settings)
+    }
+
+    fn check_jumping(&self) -> Result<(), CapacityError> {
+        let wrong = |text: String| Err(CapacityError::Settings(text));
+        let percents = &self.jumping_percents;
+        if let Some(wrong_one) = percents.iter().find(|&&percent| percent > 100) {
+            return wrong(format!(
+                "{wrong_one} % of the viewers jump: ask for 0 to 100"
+            ));
+        }
+        if percents.is_empty() {
+            return wrong("nothing to do: ask for viewers that jump, or 0 %".to_owned());
+        }
+        if percents.iter().all(|&percent| percent == 0) {
+            return Ok(());
+        }
+        if !(JUMP_EVERY_NS_MIN..=JUMP_EVERY_NS_MAX).contains(&self.jump_every_ns) {
+            return wrong(format!(
+                "a jump every {} ns: ask for 100 ms to 1 h",
+                self.jump_every_ns
+            ));
+        }
+        if self.is_trial() {
+            return wrong(
+                "viewers that jump are searched for, and a trial searches nothing: ask for one of both"
+                    .to_owned(),
+            );
+        }
+        // Whoever has seen all of a film begins it again, which is a jump too.
+        let film_ns = self.files.seconds() * 1_000_000_000;
+        let watched_ns = self.ramp_ns(self.clients_max).saturating_add(self.time_ns);
+        if watched_ns > film_ns {
+            return wrong(format!(
+                "{} viewers come and watch for {} s in all, and a film has {} s: those who do not jump would begin \
+                 it again, which is a jump; ask for one film, for less time or for fewer viewers",
+                self.clients_max,
+                watched_ns / 1_000_000_000,
+                self.files.seconds()
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -185,6 +253,14 @@ const fn arrivals_per_second() -> u32 {
     ARRIVALS_PER_SECOND
 }
 
+fn nobody_jumps() -> Vec<u32> {
+    vec![0]
+}
+
+const fn jump_every_ns() -> u64 {
+    20_000_000_000
+}
+
 const fn once() -> u32 {
     1
 }
@@ -195,6 +271,8 @@ impl Default for Settings {
             rate_bps: 4_000_000,
             bursts_ns: vec![20_000_000],
             phases: as_they_come(),
+            jumping_percents: nobody_jumps(),
+            jump_every_ns: jump_every_ns(),
             rounds: once(),
             again: 1,
             files: FileSet::One,
@@ -257,8 +335,72 @@ mod tests {
         assert_eq!(refused, "11 times again: ask for 0 to 10");
     }
 
+    fn jumping() -> Settings {
+        Settings {
+            jumping_percents: vec![0, 30],
+            ..Settings::default()
+        }
+    }
+
     #[test]
-    fn what_can_not_be_done_is_refused_with_its_bound() {
+    fn what_cannot_be_done_while_viewers_jump_is_refused() {
+        // 16,000 come within 16 s, and the film has 60.
+        let longest = Settings {
+            time_ns: 44_000_000_000,
+            jumping_percents: vec![0, 100],
+            jump_every_ns: JUMP_EVERY_NS_MIN,
+            ..jumping()
+        };
+        longest.check().expect("the bounds");
+        type Change = fn(&mut Settings);
+        let wrong: [(Change, &str); 7] = [
+            (|s| s.time_ns += 1_000_000_000, "61 s in all"),
+            (|s| s.jumping_percents.push(101), "ask for 0 to 100"),
+            (|s| s.jumping_percents.clear(), "nothing to do"),
+            (|s| s.jump_every_ns = JUMP_EVERY_NS_MIN - 1, "100 ms to 1 h"),
+            (|s| s.jump_every_ns = JUMP_EVERY_NS_MAX + 1, "100 ms to 1 h"),
+            (|s| s.stall_ns = 1, "one of both"),
+            (|s| s.files = FileSet::Zipf { files: 9 }, "a film has 10 s"),
+        ];
+        for (change, why) in wrong {
+            let mut settings = longest.clone();
+            change(&mut settings);
+            let refused = settings.check().unwrap_err().to_string();
+            assert!(refused.contains(why), "{refused}");
+        }
+        // Who does not jump may watch for as long as ever.
+        let still = Settings {
+            time_ns: 3_600_000_000_000,
+            jump_every_ns: 0,
+            ..Settings::default()
+        };
+        still.check().expect("nobody jumps");
+    }
+
+    #[test]
+    fn viewers_jump_in_the_search_that_asks_for_it_alone() {
+        let behaviour = |percent| jumping().load(Vec::new(), 1, percent, 1).behaviour;
+        assert_eq!(behaviour(0), Behaviour::default());
+        let some = behaviour(30);
+        assert_eq!(
+            (some.active_part, some.seek_every_ns),
+            (0.3, 20_000_000_000)
+        );
+        assert_eq!((some.pause_every_ns, some.stay_ns), (0, 0));
+    }
+
+    #[test]
+    fn a_file_from_before_anybody_jumped_is_read() {
+        let mut old = serde_json::to_value(jumping()).unwrap();
+        for name in ["jumping_percents", "jump_every_ns"] {
+            old.as_object_mut().unwrap().remove(name).expect(name);
+        }
+        let old: Settings = serde_json::from_value(old).unwrap();
+        assert_eq!(old, Settings::default());
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_refused_with_its_bound() {
         Settings::default().check().expect("the defaults");
         let wrong: [fn(&mut Settings); 13] = [
             |s| s.rate_bps = 499_999,

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use onrush_server::engine::phase::Phase;
+use onrush_testkit::media::age;
 use onrush_testkit::testbed::{Mode, RCV_DEVICE};
 use serde::{Deserialize, Serialize};
 
@@ -157,6 +158,8 @@ fn soak<P: FnMut(super::Progress)>(
         mode: Mode::Uso,
         burst_ns: settings.burst_ns,
         phase: Phase::default(),
+        // What its viewers do is its own affair.
+        jumping_percent: 0,
         peer: None,
     })?;
     let load = load::Settings {
@@ -209,7 +212,8 @@ fn replace_films(films: &Films, is_over: &AtomicBool) -> (u32, u32) {
         let (film, new) = (films.folder().join(name), films.folder().join("new.part"));
         // One that cannot be removed is one less.
         if fs::copy(&film, &new)
-            .and_then(|_| fs::remove_file(&film))
+            .and_then(|_| age(&new))
+            .and_then(|()| fs::remove_file(&film))
             .is_err()
         {
             continue;
@@ -402,6 +406,7 @@ impl Default for Settings {
                 seek_every_ns: 30_000_000_000,
                 pause_every_ns: 120_000_000_000,
                 stay_ns: 60_000_000_000,
+                ..Behaviour::default()
             },
             files: 50,
             rate_bps: 4_000_000,

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use url::Url;
 
 use super::account::{self, Account};
 use super::follow::{Arrived, BURST_GAP_NS, Follow};
-use super::plan::{Act, Popularity, Random};
+use super::plan::{Act, Behaviour, Popularity, Random};
 use super::rtsp::{Description, Viewer, ViewerError};
 use super::server::{Memory, Usage, memory, usage};
 use super::{Acts, LoadError, Progress, Receive, Run, STREAMS_KEPT_MAX, Settings, Slice, Stream};
@@ -36,6 +37,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Bytes of a datagram at the most.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
+
+/// A map of ours that can be written once can be read and written always.
+const PORT_IS_THE_SINKS: &str = "the port is the sink's";
 
 /// What all viewers share.
 struct Shared {
@@ -72,12 +76,18 @@ struct Seen {
     streams: Vec<Stream>,
 }
 
+/// Who acts at one place among the viewers.
+struct Actor {
+    behaviour: Behaviour,
+    random: Random,
+    /// In this visit.
+    has_jumped: bool,
+}
+
 /// One stream while it is watched.
 struct Watched {
     port: u16,
-    /// What the sink counted before a seek.
-    before: Arrived,
-    first_ns: Option<u64>,
+    /// None where the sink counts.
     socket: Option<Receiver>,
 }
 
@@ -329,12 +339,17 @@ async fn tell(shared: Rc<Shared>, progress: impl Fn(Progress)) {
 /// One place among the viewers: someone watches there from its time to the end.
 async fn viewer(shared: Rc<Shared>, place: u64, at_ns: u64, mut random: Random) {
     sleep_until(shared.begin + Duration::from_nanos(at_ns)).await;
+    let mut actor = Actor {
+        behaviour: shared.settings.behaviour.of_one(&mut random),
+        random,
+        has_jumped: false,
+    };
     while Instant::now() < shared.end {
         shared.seen.borrow_mut().visits += 1;
-        let url = shared.url(place, &mut random);
+        let url = shared.url(place, &mut actor.random);
         let mut streams = Vec::new();
         let begin_ns = monotonic_ns();
-        let visit = visit(&shared, url, &mut streams, &mut random).await;
+        let visit = visit(&shared, url, &mut streams, &mut actor).await;
         for stream in streams {
             shared.put_down(stream, url, begin_ns);
         }
@@ -351,7 +366,7 @@ async fn visit(
     shared: &Rc<Shared>,
     url: usize,
     streams: &mut Vec<Watched>,
-    random: &mut Random,
+    actor: &mut Actor,
 ) -> Result<(), ViewerError> {
     let mut viewer = Viewer::connect(shared.servers[url], &shared.settings.urls[url]).await?;
     let Description { tracks, seconds } = viewer.describe().await?;
@@ -364,7 +379,7 @@ async fn visit(
     viewer.play(None).await?;
     shared.seen.borrow_mut().played += 1;
     shared.watching.set(shared.watching.get() + 1);
-    let watched = watch(shared, &mut viewer, seconds, streams, random).await;
+    let watched = watch(shared, &mut viewer, seconds, streams, actor).await;
     shared.watching.set(shared.watching.get() - 1);
     watched?;
     viewer.tear_down().await?;
@@ -379,13 +394,14 @@ async fn watch(
     viewer: &mut Viewer,
     seconds: Option<f64>,
     streams: &mut [Watched],
-    random: &mut Random,
+    actor: &mut Actor,
 ) -> Result<(), ViewerError> {
     if Instant::now() >= shared.end {
         return Ok(());
     }
     let mut media_end = Instant::now() + whole(seconds, 0.0);
-    let mut next = shared.next_act(random);
+    actor.has_jumped = false;
+    let mut next = actor.next_act();
     let mut alive = Instant::now() + viewer.alive_every();
     loop {
         let act_at = next.map_or(shared.end, |(at, _)| at);
@@ -407,15 +423,17 @@ async fn watch(
                 viewer.play(None).await?;
                 shared.seen.borrow_mut().acts.pauses += 1;
                 media_end += PAUSE;
-                next = shared.next_act(random);
+                next = actor.next_act();
             }
             Some(Act::Seek) => {
-                let to = seconds.unwrap_or(0.0) * 0.9 * random.unit();
+                let to = seconds.unwrap_or(0.0) * 0.9 * actor.random.unit();
                 shared.interrupt(viewer, streams, STRAGGLERS).await?;
                 viewer.play(Some(to)).await?;
-                shared.seen.borrow_mut().acts.seeks += 1;
+                let acts = &mut shared.seen.borrow_mut().acts;
+                acts.seeks += 1;
+                acts.jumped += u64::from(!mem::replace(&mut actor.has_jumped, true));
                 media_end = Instant::now() + whole(seconds, to);
-                next = shared.next_act(random);
+                next = actor.next_act();
             }
             // The film is over: once more.
             None if now >= media_end => {
@@ -455,12 +473,7 @@ impl Shared {
         *seen.failures.entry(error.to_string()).or_default() += 1;
     }
 
-    fn next_act(&self, random: &mut Random) -> Option<(Instant, Act)> {
-        let (in_ns, act) = self.settings.behaviour.next(random)?;
-        Some((Instant::now() + Duration::from_nanos(in_ns), act))
-    }
-
-    /// Pauses; what is played then is measured from its own first packet.
+    /// Pauses; what is played then is measured from its own first packet. Numbers go on.
     async fn interrupt(
         &self,
         viewer: &mut Viewer,
@@ -471,9 +484,10 @@ impl Shared {
         sleep(rest).await;
         for stream in streams {
             match (&stream.socket, &self.sink) {
-                (Some(socket), _) => socket.state.borrow_mut().follow.restart(),
+                (Some(socket), _) => socket.state.borrow_mut().follow.restart_clock(),
                 (None, Some(sink)) => {
-                    self.take_from(sink, stream);
+                    let restarted = sink.borrow_mut().restart_clock(stream.port);
+                    restarted.expect(PORT_IS_THE_SINKS);
                 }
                 (None, None) => {}
             }
@@ -486,12 +500,7 @@ impl Shared {
         loop {
             let port = self.ports.borrow_mut().pop_front();
             let port = port.ok_or(ViewerError::NoPort)?;
-            let mut stream = Watched {
-                port,
-                before: Arrived::default(),
-                first_ns: None,
-                socket: None,
-            };
+            let mut stream = Watched { port, socket: None };
             if self.sink.is_some() {
                 return Ok(stream);
             }
@@ -505,26 +514,28 @@ impl Shared {
         }
     }
 
-    fn take_from(&self, sink: &RefCell<Sink>, stream: &mut Watched) {
-        let taken = sink.borrow_mut().take_port(stream.port);
-        // A map of ours that can be written once can be read and written always.
-        let counts = taken.expect("the port is the sink's");
+    /// What arrived of a stream, and when the first of it; its port begins anew.
+    fn take_from(&self, sink: &RefCell<Sink>, port: u16) -> (Arrived, Option<u64>) {
+        let counts = sink.borrow_mut().take_port(port).expect(PORT_IS_THE_SINKS);
         self.packets.set(self.packets.get() + counts.counts.packets);
-        stream.add(counts);
+        let first_ns = Some(counts.arrival_ns.0).filter(|&ns| ns > 0);
+        (arrived(&counts), first_ns)
     }
 
     fn put_down(&self, mut stream: Watched, url: usize, begin_ns: u64) {
-        if let Some(socket) = stream.socket.take() {
-            socket.task.abort();
-            let received = socket.state.borrow();
-            (stream.before, stream.first_ns) = (received.follow.arrived, received.first_ns);
-        } else if let Some(sink) = &self.sink {
-            self.take_from(sink, &mut stream);
-        }
+        let (arrived, first_ns) = match (stream.socket.take(), &self.sink) {
+            (Some(socket), _) => {
+                socket.task.abort();
+                let received = socket.state.borrow();
+                (received.follow.arrived, received.first_ns)
+            }
+            (None, Some(sink)) => self.take_from(sink, stream.port),
+            (None, None) => <_>::default(),
+        };
         self.ports.borrow_mut().push_back(stream.port);
         let mut seen = self.seen.borrow_mut();
-        seen.totals.add(&stream.before);
-        if let Some(first_ns) = stream.first_ns {
+        seen.totals.add(&arrived);
+        if let Some(first_ns) = first_ns {
             seen.start_up_ns.push(first_ns.saturating_sub(begin_ns));
         }
         if seen.streams.len() < STREAMS_KEPT_MAX {
@@ -532,29 +543,32 @@ impl Shared {
                 url: u32::try_from(url).unwrap_or(u32::MAX),
                 begin_ns: begin_ns.saturating_sub(self.begin_ns),
                 watched_ns: monotonic_ns().saturating_sub(begin_ns),
-                arrived: stream.before,
+                arrived,
             });
         }
     }
 }
 
-impl Watched {
-    /// What the sink has counted since it was asked last.
-    fn add(&mut self, counts: PortCounts) {
-        let first_ns = Some(counts.arrival_ns.0).filter(|&ns| ns > 0);
-        self.first_ns = self.first_ns.or(first_ns);
-        self.before.add(&Arrived {
-            packets: counts.counts.packets,
-            bytes: counts.counts.bytes,
-            lost: counts.counts.sequence_missing,
-            reordered: 0,
-            repeated: counts.counts.sequence_repeated,
-            lateness_ns_min: counts.lateness_ns.0,
-            lateness_ns_max: counts.lateness_ns.1,
-            burst_packets_max: counts
-                .burst_packets_max
-                .max(counts.counts.train_packets_max),
-        });
+impl Actor {
+    fn next_act(&mut self) -> Option<(Instant, Act)> {
+        let (in_ns, act) = self.behaviour.next(&mut self.random)?;
+        Some((Instant::now() + Duration::from_nanos(in_ns), act))
+    }
+}
+
+/// What the sink has counted of a stream.
+fn arrived(counts: &PortCounts) -> Arrived {
+    Arrived {
+        packets: counts.counts.packets,
+        bytes: counts.counts.bytes,
+        lost: counts.counts.sequence_missing,
+        reordered: 0,
+        repeated: counts.counts.sequence_repeated,
+        lateness_ns_min: counts.lateness_ns.0,
+        lateness_ns_max: counts.lateness_ns.1,
+        burst_packets_max: counts
+            .burst_packets_max
+            .max(counts.counts.train_packets_max),
     }
 }
 

@@ -93,9 +93,10 @@ impl Follow {
         Some(lateness_ns)
     }
 
-    /// What comes next belongs to another place: numbers and clock start anew.
-    pub(super) fn restart(&mut self) {
-        (self.reference, self.seen) = (None, 0);
+    /// What comes next is measured from its own first packet. Numbers go on, whatever was jumped to (RFC
+    /// 2326, appendix B): what is missing in between is lost.
+    pub(super) fn restart_clock(&mut self) {
+        self.reference = None;
     }
 
     fn count(&mut self, sequence: u16) {
@@ -172,10 +173,24 @@ mod tests {
         let arrived = follow.arrived;
         assert_eq!((arrived.lateness_ns_min, arrived.lateness_ns_max), (-9, 7));
         assert_eq!(arrived.burst_packets_max, 1);
-        follow.restart();
-        assert_eq!(follow.packet(&packet(900, 5), second_ns * 9), Some(0));
-        assert_eq!(follow.arrived.lost, 0);
+        follow.restart_clock();
+        assert_eq!(follow.packet(&packet(4, 5), second_ns * 9), Some(0));
+        assert_eq!((follow.arrived.lost, follow.arrived.repeated), (0, 0));
         assert_eq!(follow.arrived.bytes, 4 * 13);
+    }
+
+    #[test]
+    fn numbers_that_jump_with_the_film_are_lost_or_repeated() {
+        let jumped = |sequence| {
+            let mut follow = Follow::default();
+            follow.packet(&packet(100, 0), 5_000_000);
+            follow.restart_clock();
+            follow.packet(&packet(sequence, 0), 6_000_000);
+            (follow.arrived.lost, follow.arrived.repeated)
+        };
+        assert_eq!(jumped(101), (0, 0));
+        assert_eq!(jumped(900), (799, 0));
+        assert_eq!(jumped(20), (0, 1));
     }
 
     #[test]

@@ -222,11 +222,14 @@ async fn tell(shared: Rc<Shared>, progress: impl Fn(Progress)) {
 /// One place among the clients: someone downloads there from its time to the end.
 async fn client(shared: Rc<Shared>, number: usize, at_ns: u64, mut random: Random) {
     sleep_until(shared.begin + Duration::from_nanos(at_ns)).await;
+    let behaviour = shared.settings.behaviour.of_one(&mut random);
     let mut from_part = None;
     let mut url = shared.popularity.draw(&mut random);
     while Instant::now() < shared.end {
         shared.active.set(shared.active.get() + 1);
-        let fetched = shared.fetch(url, number, from_part, &mut random).await;
+        let fetched = shared
+            .fetch(url, number, from_part, behaviour, &mut random)
+            .await;
         shared.active.set(shared.active.get() - 1);
         from_part = None;
         shared.seen.borrow_mut().count(&fetched);
@@ -268,6 +271,7 @@ impl Shared {
         url: usize,
         number: usize,
         from_part: Option<f64>,
+        behaviour: Behaviour,
         random: &mut Random,
     ) -> Result<End, FetchError> {
         let target = &self.targets[url];
@@ -285,8 +289,8 @@ impl Shared {
         let bytes = &self.client_bytes[number];
         bytes.set(bytes.get() + head.begun);
         let left = head.length.checked_sub(head.begun);
-        self.take(&stream, left.ok_or(FetchError::Garbled)?, bytes, random)
-            .await
+        let left = left.ok_or(FetchError::Garbled)?;
+        self.take(&stream, left, bytes, behaviour, random).await
     }
 
     /// Asks on a connection of its own, and reads the head of the answer.
@@ -320,9 +324,10 @@ impl Shared {
         stream: &TcpStream,
         mut left: u64,
         bytes: &Cell<u64>,
+        behaviour: Behaviour,
         random: &mut Random,
     ) -> Result<End, FetchError> {
-        let mut act = self.next_act(random);
+        let mut act = next_act(behaviour, random);
         let (begin, mut paced) = (Instant::now(), 0_u64);
         let mut pauses = Duration::ZERO;
         while left > 0 {
@@ -335,7 +340,7 @@ impl Shared {
                     Some((_, Act::Pause)) => {
                         sleep_until((Instant::now() + PAUSE).min(self.end)).await;
                         pauses += PAUSE;
-                        act = self.next_act(random);
+                        act = next_act(behaviour, random);
                     }
                     None => {}
                 }
@@ -367,11 +372,11 @@ impl Shared {
         }
         Ok(End::Whole)
     }
+}
 
-    fn next_act(&self, random: &mut Random) -> Option<(Instant, Act)> {
-        let (in_ns, act) = self.settings.behaviour.next(random)?;
-        Some((Instant::now() + Duration::from_nanos(in_ns), act))
-    }
+fn next_act(behaviour: Behaviour, random: &mut Random) -> Option<(Instant, Act)> {
+    let (in_ns, act) = behaviour.next(random)?;
+    Some((Instant::now() + Duration::from_nanos(in_ns), act))
 }
 
 impl HttpSettings {
@@ -428,7 +433,7 @@ impl HttpSettings {
                 self.evenness_min
             ));
         }
-        Ok(())
+        self.behaviour.check()
     }
 }
 
@@ -474,14 +479,15 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_done_is_refused_with_its_bound() {
+    fn what_cannot_be_done_is_refused_with_its_bound() {
         let good = HttpSettings {
             rate: Some(RATE_MIN),
             time_ns: DAY_NS,
             ..HttpSettings::new(vec!["http://h/x".to_owned()], CLIENTS_MAX)
         };
         good.check().expect("the most");
-        let wrong: [fn(&mut HttpSettings); 8] = [
+        let wrong: [fn(&mut HttpSettings); 9] = [
+            |s| s.behaviour.active_part = 1.1,
             |s| s.urls.clear(),
             |s| s.clients = 0,
             |s| s.clients = CLIENTS_MAX + 1,

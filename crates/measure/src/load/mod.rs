@@ -149,6 +149,9 @@ pub struct Run {
 pub struct Acts {
     /// They jumped to another place.
     pub seeks: u64,
+    /// Visits of those that jumped at least once.
+    #[serde(default)]
+    pub jumped: u64,
     /// They paused for a second.
     pub pauses: u64,
     /// They left before the end.
@@ -339,7 +342,7 @@ impl Settings {
                 self.late_part_max
             ));
         }
-        Ok(())
+        self.behaviour.check()
     }
 }
 
@@ -348,10 +351,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_not_be_done_is_refused_with_its_bound() {
+    fn what_cannot_be_done_is_refused_with_its_bound() {
         let good = Settings::new(vec!["rtsp://h/x".to_owned()], CLIENTS_MAX);
         good.check().expect("the most clients");
-        let wrong: [fn(&mut Settings); 9] = [
+        let wrong: [fn(&mut Settings); 10] = [
+            |s| s.behaviour.active_part = 1.1,
             |s| s.urls.clear(),
             |s| s.clients = 0,
             |s| s.clients = CLIENTS_MAX + 1,

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::LoadError;
 pub(super) use crate::random::Random;
 
 /// How clients come.
@@ -17,8 +18,11 @@ pub enum Arrival {
 }
 
 /// What a client does on average, in ns; 0: never.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Behaviour {
+    /// Of all clients, so many do it, from 0 to 1; the others only watch.
+    #[serde(default = "all")]
+    pub active_part: f64,
     /// How long it watches before it jumps somewhere else.
     pub seek_every_ns: u64,
     /// How long it watches before it pauses, for a second.
@@ -88,7 +92,47 @@ impl Popularity {
     }
 }
 
+const fn all() -> f64 {
+    1.0
+}
+
+impl Default for Behaviour {
+    /// All do nothing.
+    fn default() -> Self {
+        Self {
+            active_part: all(),
+            seek_every_ns: 0,
+            pause_every_ns: 0,
+            stay_ns: 0,
+        }
+    }
+}
+
 impl Behaviour {
+    /// Refuses a part that is none, in words with the bound.
+    pub(super) fn check(&self) -> Result<(), LoadError> {
+        if (0.0..=1.0).contains(&self.active_part) {
+            return Ok(());
+        }
+        let percent = self.active_part * 100.0;
+        Err(LoadError::Settings(format!(
+            "{percent} % of the clients do something: ask for 0 to 100 %"
+        )))
+    }
+
+    /// What one client does, and those who come in its place: this, or nothing. Nothing is drawn where all
+    /// are alike.
+    pub(super) fn of_one(self, random: &mut Random) -> Self {
+        if self.active_part >= 1.0 || random.unit() < self.active_part {
+            self
+        } else {
+            Self {
+                active_part: 0.0,
+                ..Self::default()
+            }
+        }
+    }
+
     /// What a client does next and in how many ns, if anything.
     pub(super) fn next(self, random: &mut Random) -> Option<(u64, Act)> {
         let acts = [
@@ -148,5 +192,65 @@ mod tests {
             ..Behaviour::default()
         };
         assert!(matches!(leaving.next(&mut random), Some((_, Act::Leave))));
+    }
+
+    #[test]
+    fn so_large_a_part_does_something_and_the_rest_nothing() {
+        let active = |active_part, seed| {
+            let behaviour = Behaviour {
+                active_part,
+                seek_every_ns: 1,
+                stay_ns: 1,
+                ..Behaviour::default()
+            };
+            let one = |i: u64| {
+                let mut random = Random::new(seed + i);
+                let one = behaviour.of_one(&mut random);
+                let next = one.next(&mut random);
+                assert_eq!(next.is_some(), one.seek_every_ns > 0);
+                next.is_some()
+            };
+            (0..10_000).map(one).collect::<Vec<_>>()
+        };
+        let count = |part| active(part, 1).into_iter().filter(|&is| is).count();
+        assert_eq!((count(0.0), count(1.0)), (0, 10_000));
+        // Ten standard deviations (46 each).
+        let some = count(0.3);
+        assert!((2500..3500).contains(&some), "{some}");
+        assert_eq!(active(0.3, 1), active(0.3, 1));
+        assert_ne!(active(0.3, 1), active(0.3, 20_000));
+    }
+
+    #[test]
+    fn where_all_are_active_choices_are_those_of_before() {
+        let (mut random, mut untouched) = (Random::new(5), Random::new(5));
+        Behaviour::default().of_one(&mut random);
+        assert_eq!(random.next(), untouched.next());
+    }
+
+    #[test]
+    fn a_part_is_from_nothing_to_all() {
+        let of = |active_part| Behaviour {
+            active_part,
+            ..Behaviour::default()
+        };
+        for part in [0.0, 0.3, 1.0] {
+            of(part).check().expect("a part");
+        }
+        for part in [-0.001, 1.001, f64::NAN] {
+            assert!(of(part).check().is_err(), "{part}");
+        }
+        let refused = of(1.5).check().unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "150 % of the clients do something: ask for 0 to 100 %"
+        );
+    }
+
+    #[test]
+    fn a_file_from_before_there_were_parts_is_of_all() {
+        let old = r#"{"seek_every_ns":1,"pause_every_ns":2,"stay_ns":3}"#;
+        let old: Behaviour = serde_json::from_str(old).unwrap();
+        assert_eq!((old.active_part, old.stay_ns), (1.0, 3));
     }
 }

@@ -231,6 +231,14 @@ fn rings(name: &str, load: &Load) -> Option<Formula> {
             .with(1.0 / images, ColdTrain)
             .with(1.0 / images, Release)
             .with(1.0, ReferredSegment),
+        // Trains are shorter, and each packet is two pieces.
+        "uring_vectored_zc" => linked(apart)
+            .with(1.0, Planned)
+            .with(1.0 / apart, Train)
+            .with(1.0 / apart, ColdTrain)
+            .with(1.0 / apart, Release)
+            .with(1.0, ReferredSegment)
+            .with(2.0 - 1.0 / apart, PinnedPiece),
         "kmsend" => pinned,
         "krtpmsend" => pinned.with(2.0 - 1.0 / apart, PinnedPiece),
         "uring" => linked(1.0)

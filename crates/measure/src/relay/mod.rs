@@ -11,7 +11,7 @@ mod run;
 
 use std::fmt;
 
-use onrush_server::relay::{RelayError, Told};
+use onrush_server::relay::{RelayError, Stats};
 use onrush_testkit::sink::SinkError;
 use onrush_testkit::testbed::{Mode, TestbedError};
 use serde::{Deserialize, Serialize};
@@ -170,7 +170,7 @@ pub fn carry_out(
     })
 }
 impl Run {
-    fn of(told: &Told) -> Self {
+    fn of(told: &Stats) -> Self {
         Self {
             case: 0,
             repeat: 0,
@@ -343,7 +343,7 @@ mod tests {
             way: None,
             is_judged: true,
         };
-        let mut run = Run::of(&Told::default());
+        let mut run = Run::of(&Stats::default());
         run.source_packets = 100;
         (run.sent_packets, run.arrived_packets) = (1000, 1000);
         run.lateness.count(24_900_000, 1000);

@@ -216,7 +216,7 @@ fn every_published_record_is_told_and_can_be_compared() {
 }
 
 #[test]
-fn a_chart_that_can_not_be_drawn_costs_no_other() {
+fn a_chart_that_cannot_be_drawn_costs_no_other() {
     use crate::plot::{Chart, Drawing, Unit};
     let chart = |x: f64| {
         Chart::lines("Lines")

@@ -74,7 +74,9 @@ pub(super) fn of_capacity(record: &CapacityRecord) -> Vec<Block> {
         head: HEAD_OF_CAPACITY.map(str::to_owned).to_vec(),
         rows: cells.collect(),
     }));
-    blocks.extend(record.repeats().into_iter().map(Block::Text));
+    let verdicts = record.jump_verdicts();
+    let verdicts = verdicts.iter().map(|verdict| verdict.in_words());
+    blocks.extend(verdicts.chain(record.repeats()).map(Block::Text));
     blocks
 }
 

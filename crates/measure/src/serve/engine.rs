@@ -10,6 +10,7 @@ use onrush_server::config::{Config, Limits};
 use onrush_server::data::Data;
 use onrush_server::engine::Stream;
 use onrush_server::engine::admission::LOAD_UNLIMITED;
+use onrush_server::engine::numbering::RtpHeaders;
 use onrush_server::engine::shared::{LATENESS_BUCKET_NS, LATENESS_FIRST_NS, WorkerShared};
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::path::PathName;
@@ -17,7 +18,7 @@ use onrush_wire::media::plan::TS_PACKETS_PER_RTP_MAX;
 use tokio::runtime::{Builder, Runtime};
 
 use super::run::{Bench, Finished, LEAD_NS, Sender};
-use super::{Counts, ServeError};
+use super::{Contestant, Counts, ServeError};
 use crate::machine;
 use crate::setup::system;
 
@@ -35,12 +36,20 @@ struct Engine {
 pub(super) fn start(
     bench: &Bench,
     path: PathName,
+    headers: RtpHeaders,
     sockets: Vec<UdpSocket>,
 ) -> Result<Box<dyn Sender>, ServeError> {
-    let config = config(bench, path);
+    let config = config(bench, path, headers);
     let data = Data::start(&config)?;
+    let own_headers_path = data
+        .engines()
+        .counters()
+        .next()
+        .map(WorkerShared::own_headers_path);
+    let is_available = data.path() == path
+        && (headers != RtpHeaders::Own || own_headers_path == Some(Contestant::OwnHeaders.name()));
     let mut engine = Engine {
-        failed: (data.path() != path)
+        failed: (!is_available)
             .then(|| format!("{path} is not available here; `onrush doctor` says why")),
         streams: Vec::new(),
         data,
@@ -52,7 +61,7 @@ pub(super) fn start(
 }
 
 /// The server's own settings, but for what the experiment is about.
-fn config(bench: &Bench, path: PathName) -> Config {
+fn config(bench: &Bench, path: PathName, rtp_headers: RtpHeaders) -> Config {
     // The images are a little larger than the file, and a chunk's end stays empty. Never so small a cache
     // that the server would cut it into small chunks.
     let cache_bytes = usize::try_from(bench.film.bytes()).unwrap_or(usize::MAX) / 4 * 5;
@@ -67,6 +76,7 @@ fn config(bench: &Bench, path: PathName) -> Config {
             ..Limits::default()
         },
         path,
+        rtp_headers,
         ..Config::default()
     }
 }
@@ -82,7 +92,7 @@ impl Engine {
         let media = bench.film.open(config, &runtime)?;
         let cues = bench
             .film
-            .cues(media.plan(TS_PACKETS_PER_RTP_MAX), &bench.settings);
+            .cues(&media.plan(TS_PACKETS_PER_RTP_MAX), &bench.settings);
         for (socket, cue) in sockets.into_iter().zip(&cues) {
             runtime.block_on(self.data.engines().ready());
             let stream = self.data.open(&media, TS_PACKETS_PER_RTP_MAX, socket)?;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use onrush_server::config::Config;
 use onrush_server::library::{Library, Media};
+use onrush_testkit::media::age;
 use onrush_wire::media::{Plan, TS_PACKET_BYTES, plan::TS_PACKETS_PER_RTP_MAX, synth};
 use onrush_wire::rtp;
 use tempfile::TempDir;
@@ -59,7 +60,9 @@ impl Film {
         let ticks = (played_ns + places_ns) / 1_000 * (CLOCK_HZ / 1_000_000);
         let stream = synth::constant_rate(ticks / packet_ticks, 0, packet_ticks);
         let folder = tempfile::tempdir()?;
-        fs::write(folder.path().join(FILE_NAME), &stream)?;
+        let path = folder.path().join(FILE_NAME);
+        fs::write(&path, &stream)?;
+        age(&path)?;
         Ok(Self {
             folder,
             packet_ticks,
@@ -145,7 +148,7 @@ mod tests {
         };
         let runtime = super::super::engine::runtime().unwrap();
         let media = film.open(&config, &runtime).unwrap();
-        let plan = media.plan(TS_PACKETS_PER_RTP_MAX);
+        let plan = &media.plan(TS_PACKETS_PER_RTP_MAX);
         assert_eq!(
             (plan.stride(), media.identity().file_bytes),
             (film.stride(), film.bytes())

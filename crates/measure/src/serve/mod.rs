@@ -72,6 +72,9 @@ pub struct Settings {
 pub enum Contestant {
     /// Our engine, on this data path; named after the path.
     Engine(PathName),
+    /// The same on its best path, with RTP headers of each session's own from the start; named after the
+    /// path that such trains take.
+    OwnHeaders,
     /// A loop of `pread` and `send`, a packet at a time.
     ReadSendLoop,
 }
@@ -307,6 +310,7 @@ impl Default for Settings {
             modes: vec![Mode::Uso, Mode::SoftwareGso],
             contestants: vec![
                 Contestant::ENGINE,
+                Contestant::OwnHeaders,
                 Contestant::Engine(PathName::SendmmsgGso),
                 Contestant::Engine(PathName::Sendmmsg),
                 Contestant::ReadSendLoop,
@@ -326,13 +330,23 @@ impl Contestant {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Engine(path) => path.as_str(),
+            Self::OwnHeaders => "uring_vectored_zc",
             Self::ReadSendLoop => "read_send_loop",
         }
     }
 
+    /// Whether the kernel says of each train that it did not copy it.
+    fn is_zero_copy(self) -> bool {
+        matches!(self, Self::ENGINE | Self::OwnHeaders)
+    }
+
     /// Whether several packets leave in one send.
     fn segments(self) -> bool {
-        matches!(self, Self::Engine(path) if path.segments())
+        match self {
+            Self::Engine(path) => path.segments(),
+            Self::OwnHeaders => true,
+            Self::ReadSendLoop => false,
+        }
     }
 }
 
@@ -377,6 +391,9 @@ impl TryFrom<String> for Contestant {
         if name == Self::ReadSendLoop.name() {
             return Ok(Self::ReadSendLoop);
         }
+        if name == Self::OwnHeaders.name() {
+            return Ok(Self::OwnHeaders);
+        }
         name.parse().map(Self::Engine)
     }
 }
@@ -394,11 +411,7 @@ mod tests {
     /// A valid run of 1000 packets in each of two places: while it was measured, and in all.
     pub(super) fn run(mode: Mode, contestant: Contestant, repeat: u32, cpu_ns: u64) -> Run {
         let trains = if contestant.segments() { 125 } else { 0 };
-        let zero_copy = if contestant == Contestant::ENGINE {
-            trains
-        } else {
-            0
-        };
+        let zero_copy = if contestant.is_zero_copy() { trains } else { 0 };
         let is_cut = mode == Mode::SoftwareGso || trains == 0;
         Run {
             mode,

@@ -78,7 +78,7 @@ pub(super) fn start(bench: &Bench, sockets: Vec<UdpSocket>) -> Result<Box<dyn Se
         ..Config::default()
     };
     let media = bench.film.open(&config, &super::engine::runtime()?)?;
-    let plan = media.plan(TS_PACKETS_PER_RTP_MAX);
+    let plan = &media.plan(TS_PACKETS_PER_RTP_MAX);
     let cues = bench.film.cues(plan, &bench.settings);
     let begin_ns = monotonic_ns() + LEAD_NS;
     let sending = Loop::new(
@@ -268,7 +268,7 @@ mod tests {
         let media = film
             .open(&config, &super::super::engine::runtime().unwrap())
             .unwrap();
-        let plan = media.plan(TS_PACKETS_PER_RTP_MAX);
+        let plan = &media.plan(TS_PACKETS_PER_RTP_MAX);
         let cues = film.cues(plan, &settings);
         let receivers: Vec<_> = cues
             .iter()

@@ -5,7 +5,9 @@ use std::net::UdpSocket;
 use std::thread;
 use std::time::Duration;
 
+use onrush_server::engine::numbering::RtpHeaders;
 use onrush_sys::clock::monotonic_ns;
+use onrush_sys::path::PathName;
 use onrush_sys::thread::{pin_to, raise_open_files_limit};
 use onrush_testkit::sink::{self, Sink};
 use onrush_testkit::testbed::{Mode, Options, RCV_DEVICE, RCV_IPV4, SND_IPV4, Testbed};
@@ -137,7 +139,11 @@ impl Bench {
         let yardstick_ns = self.yardstick_ns();
         let sockets = self.sockets()?;
         let sender = match contestant {
-            Contestant::Engine(path) => engine::start(self, path, sockets)?,
+            Contestant::Engine(path) => engine::start(self, path, RtpHeaders::Shared, sockets)?,
+            Contestant::OwnHeaders => {
+                let path = PathName::UringRegisteredZc;
+                engine::start(self, path, RtpHeaders::Own, sockets)?
+            }
             Contestant::ReadSendLoop => plain::start(self, sockets)?,
         };
         thread::sleep(Duration::from_nanos(LEAD_NS + self.settings.warm_up_ns));
@@ -174,7 +180,7 @@ impl Bench {
     ) -> Result<Snapshot, ServeError> {
         let core = self.core;
         let name = match contestant {
-            Contestant::Engine(_) => format!("onrush-send-{core}"),
+            Contestant::Engine(_) | Contestant::OwnHeaders => format!("onrush-send-{core}"),
             Contestant::ReadSendLoop => plain::THREAD_NAME.to_owned(),
         };
         let threads = machine::threads_named(&name);
@@ -313,7 +319,7 @@ impl Run {
     fn mechanism_checks(&self, counts: &Counts) -> [(bool, String); 4] {
         let (trains, singles) = (counts.trains, counts.trains_single);
         let (copied, not) = (counts.trains_copied, counts.trains_zero_copy);
-        let is_engine = self.contestant == Contestant::ENGINE;
+        let is_engine = self.contestant.is_zero_copy();
         let (arrived, mode) = (self.arrived.trains, self.mode.name());
         let is_whole = match (self.mode, self.contestant.segments()) {
             (Mode::Uso, true) if is_engine => arrived == trains - singles,

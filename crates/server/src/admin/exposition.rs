@@ -56,7 +56,7 @@ enum Kind {
 type OfEngine = (&'static str, Kind, &'static str, fn(&Engine) -> Value);
 
 /// A line for each engine.
-const ENGINE: [OfEngine; 18] = [
+const ENGINE: [OfEngine; 19] = [
     (
         "onrush_streams",
         Kind::Gauge,
@@ -104,6 +104,12 @@ const ENGINE: [OfEngine; 18] = [
         Kind::Gauge,
         "Trains whose memory the kernel still needs.",
         |e| Value::Whole(e.in_flight),
+    ),
+    (
+        "onrush_trains_own_headers_total",
+        Kind::Counter,
+        "Trains with RTP headers of a session's own, because it has jumped.",
+        |e| Value::Whole(e.trains_own_headers),
     ),
     (
         "onrush_trains_put_off_total",
@@ -265,7 +271,7 @@ fn admission(page: &mut Page, status: &Status) {
         ),
         (
             "onrush_engine_closed",
-            "1 while nobody is let in because bursts have been late for seconds.",
+            "1 while nobody is let in because bursts have been late for seconds, other than because others held the engine up.",
             |a| Some(Value::Whole(u64::from(a.is_late))),
         ),
     ];

@@ -91,6 +91,11 @@ pub struct Engine {
     pub trains_zero_copy: u64,
     pub trains_copied: u64,
     pub trains_single: u64,
+    #[serde(default)]
+    pub trains_own_headers: u64,
+    /// How trains with headers of a session's own leave, after it has jumped.
+    #[serde(default)]
+    pub own_headers_path: String,
     pub in_flight: u64,
     pub flights_full: u64,
     pub underruns: u64,
@@ -127,7 +132,7 @@ pub struct Admission {
     pub load_max: Option<f64>,
     /// What a train costs it, in ns, as far as is known.
     pub train_ns: u64,
-    /// Too many bursts have been late for seconds, so that nobody is let in.
+    /// Too many bursts have been late for seconds, other than because others held the engine up, so that nobody is let in.
     pub is_late: bool,
 }
 
@@ -219,7 +224,7 @@ pub(crate) struct Watched {
     /// With the processor of each.
     pub(crate) engines: Vec<(usize, Arc<Remote>)>,
     pub(crate) store: Arc<store::Shared>,
-    pub(crate) downloads: Option<Arc<downloads::Told>>,
+    pub(crate) downloads: Option<Arc<downloads::Stats>>,
     pub(crate) started: SystemTime,
 }
 
@@ -321,6 +326,8 @@ impl Engine {
             trains_zero_copy: read(&shared.trains_zero_copy),
             trains_copied: read(&shared.trains_copied),
             trains_single: read(&shared.trains_single),
+            trains_own_headers: read(&shared.trains_own_headers),
+            own_headers_path: shared.own_headers_path().to_owned(),
             in_flight: read(&shared.in_flight),
             flights_full: read(&shared.flights_full),
             underruns: read(&shared.underruns),
@@ -464,7 +471,7 @@ impl Cache {
 }
 
 impl Downloads {
-    fn of(told: &downloads::Told) -> Self {
+    fn of(told: &downloads::Stats) -> Self {
         let counters = told.transfers.counters();
         Self {
             http_connections: read(&told.http_connections),

@@ -19,7 +19,7 @@ use onrush_wire::calendar::clamped;
 use onrush_wire::http::{Coding, Codings, Resource, Validators, media_type};
 
 use super::clock::http_date;
-use crate::library::{Identity, blocking, safe};
+use crate::library::{Identity, blocking, names_nothing, safe};
 
 /// How long a name means what it meant when it was looked up last.
 pub const OPEN_TIME_MAX: Duration = Duration::from_secs(1);
@@ -227,22 +227,9 @@ fn look_at(file: File) -> io::Result<Found> {
 /// What a client hears of an error: not more than that nothing is there, where more would tell about what lies
 /// outside. Errors: the system is short of something.
 fn without_reason(error: io::Error) -> io::Result<Found> {
-    use io::ErrorKind as Kind;
     match error.kind() {
-        Kind::PermissionDenied => Ok(Found::Denied),
-        Kind::NotFound
-        | Kind::NotADirectory
-        | Kind::CrossesDevices
-        | Kind::InvalidFilename
-        | Kind::InvalidInput => Ok(Found::Nothing),
-        // A socket, or a device without a driver; a circle of links.
-        _ if matches!(
-            error.raw_os_error(),
-            Some(libc::ELOOP | libc::ENXIO | libc::ENODEV)
-        ) =>
-        {
-            Ok(Found::Nothing)
-        }
+        io::ErrorKind::PermissionDenied => Ok(Found::Denied),
+        _ if names_nothing(&error) => Ok(Found::Nothing),
         _ => Err(error),
     }
 }

@@ -3,12 +3,14 @@
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use onrush_sys::fs::Root;
 use onrush_wire::http::Entry;
+use onrush_wire::name::from_bytes;
 
 use crate::library::{blocking, is_hidden, safe};
 
@@ -16,7 +18,7 @@ use crate::library::{blocking, is_hidden, safe};
 pub const FOLDER_ENTRIES_MAX: usize = 10_000;
 
 /// The files and folders in the folder `name`, sorted, and whether there are more than were looked at. Hidden
-/// ones, what links lead out to, and names that are not UTF-8, which no URL has, are left out.
+/// ones and what links lead out to are left out.
 ///
 /// # Errors
 ///
@@ -41,8 +43,8 @@ fn read(root: &Root, name: &str, entries_max: usize) -> io::Result<(Vec<Entry>, 
 }
 
 fn told(root: &Root, folder: &Path, entry: &fs::DirEntry) -> Option<Entry> {
-    let name = entry.file_name().into_string().ok()?;
-    if is_hidden(name.as_ref()) {
+    let name = entry.file_name();
+    if is_hidden(&name) {
         return None;
     }
     // Not followed here: a link's target is asked through the root.
@@ -53,7 +55,7 @@ fn told(root: &Root, folder: &Path, entry: &fs::DirEntry) -> Option<Entry> {
     }
     let is_told = metadata.is_file() || metadata.is_dir();
     is_told.then(|| Entry {
-        name,
+        name: from_bytes(name.as_bytes()),
         is_folder: metadata.is_dir(),
         file_bytes: metadata.len(),
         modified_s: metadata.mtime(),
@@ -63,7 +65,6 @@ fn told(root: &Root, folder: &Path, entry: &fs::DirEntry) -> Option<Entry> {
 #[cfg(test)]
 mod tests {
     use std::ffi::OsStr;
-    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::symlink;
 
     use super::*;
@@ -95,6 +96,7 @@ mod tests {
             ("deeper", true, bytes),
             ("a link.ts", false, 4),
             ("B.ts", false, 4),
+            ("\u{10ffff}.ts", false, 0),
         ];
         assert_eq!(
             all,

@@ -47,7 +47,7 @@ pub(crate) struct Site {
     pub(crate) files: Files,
     pub(crate) transfers: Rc<Transfers>,
     pub(crate) admission: Admission,
-    pub(crate) told: Arc<Told>,
+    pub(crate) told: Arc<Stats>,
     pub(crate) log: Log,
     pub(crate) clock: Clock,
     /// Separates the parts of a multipart answer.
@@ -62,20 +62,20 @@ pub(crate) struct Site {
 
 /// What the thread of downloads tells the others: written by it alone.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Stats {
     pub(crate) http_connections: AtomicU64,
     pub(crate) ftp_connections: AtomicU64,
     /// Connections that found no place.
     pub(crate) refused: AtomicU64,
     /// Answered requests of HTTP by the first digit of their status, from 1 to 5.
     pub(crate) http_answers: [AtomicU64; 5],
-    pub(crate) transfers: Arc<transfer::Told>,
+    pub(crate) transfers: Arc<transfer::Stats>,
 }
 
 /// The thread, and where it listens. Dropping it stops it.
 #[derive(Debug)]
 pub(crate) struct Running {
-    pub(crate) told: Arc<Told>,
+    pub(crate) told: Arc<Stats>,
     pub(crate) http_addresses: Vec<SocketAddr>,
     pub(crate) ftp_addresses: Vec<SocketAddr>,
     stop: Option<oneshot::Sender<()>>,
@@ -111,7 +111,7 @@ impl Running {
         let log = Log::open(settings.access_log.as_ref())?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
-        let told = Arc::new(Told::default());
+        let told = Arc::new(Stats::default());
         let of_thread = Arc::clone(&told);
         let run = move || {
             // In here, because nothing of it may leave the thread.
@@ -143,7 +143,7 @@ impl Drop for Running {
     }
 }
 
-impl Told {
+impl Stats {
     /// Of that protocol, those that are open.
     fn connections(&self, protocol: Protocol) -> &AtomicU64 {
         match protocol {
@@ -166,7 +166,7 @@ impl Site {
         rtsp_port: Option<u16>,
         statistics: Arc<Statistics>,
         log: Log,
-        told: Arc<Told>,
+        told: Arc<Stats>,
     ) -> Rc<Self> {
         let files_max = raise_open_files_limit();
         // What is kept open for whoever asks next is no client's, and no more than an eighth of all.

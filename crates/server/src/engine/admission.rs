@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use onrush_wire::media::Plan;
 
 use super::STREAM_RATE_MAX;
-use super::reader::images_per_train;
+use super::reader::{OWN_HEADERS_PACKETS, images_per_train};
 
 /// What a thousandth of a train is reckoned to cost, in ps, before anything was sent: about what it does in crowds on
 /// the machines that this was written on, where a train of eight packets costs 0.7 to 1.5 us.
@@ -42,6 +42,10 @@ const PRICE_KEPT: (u64, u64) = (7, 8);
 /// After so many seconds with more, no more streams are taken until one without.
 const LATE_SECONDS_MAX: u64 = 3;
 
+/// Of 1000, what an engine's own work takes of its processor at the least where its being held up is its doing. Below
+/// that others hold it up, and nobody is on time for it that somebody is refused or left out.
+const OWN_LOAD_MIN: u64 = 400;
+
 /// The bound on an engine's load that is none.
 pub const LOAD_UNLIMITED: u64 = u64::MAX;
 
@@ -63,6 +67,8 @@ pub struct Admission {
     busy_ns: AtomicU64,
     /// For how many seconds more were late, or joined, than may be.
     late_seconds: AtomicU64,
+    /// The same, without what others did who held the engine up.
+    own_late_seconds: AtomicU64,
     /// Some of those who were let in are left out already.
     is_shedding: AtomicBool,
 }
@@ -82,8 +88,22 @@ pub(super) struct Account {
 }
 
 impl Demand {
+    /// So many thousandths of a train a second.
+    pub(super) const fn new(work: u64) -> Self {
+        Self(work)
+    }
+
     /// What playing `plan` asks for, in bursts of `burst_ns`.
     pub(super) fn of(plan: &Plan, stride: u16, burst_ns: u64) -> Self {
+        Self::in_trains_of(images_per_train(stride), plan, stride, burst_ns)
+    }
+
+    /// The same with headers of the session's own.
+    pub(super) fn of_own_headers(plan: &Plan, stride: u16, burst_ns: u64) -> Self {
+        Self::in_trains_of(OWN_HEADERS_PACKETS, plan, stride, burst_ns)
+    }
+
+    fn in_trains_of(images_per_train: u32, plan: &Plan, stride: u16, burst_ns: u64) -> Self {
         let packets = plan.rtp_packets();
         // What it may send in any case, however wild its clock is.
         let bytes = packets.saturating_mul(u64::from(stride));
@@ -97,7 +117,7 @@ impl Demand {
         };
         let bursts = duration_ns.div_ceil(burst_ns.max(1)).min(packets);
         let packets_a_burst = packets.div_ceil(bursts.max(1));
-        let trains = bursts * packets_a_burst.div_ceil(u64::from(images_per_train(stride)));
+        let trains = bursts * packets_a_burst.div_ceil(u64::from(images_per_train));
         let work = a_second(trains).saturating_mul(TRAIN_WORK);
         Self(work.saturating_add(a_second(packets).saturating_mul(PACKET_WORK)))
     }
@@ -153,6 +173,11 @@ impl Admission {
         Ok(load)
     }
 
+    /// A stream that was counted in asks for more.
+    pub(super) fn take_more(&self, work: u64) {
+        self.promised.fetch_add(work, Ordering::Relaxed);
+    }
+
     /// Counts a stream out.
     pub(super) fn give_back(&self, demand: Demand) {
         self.promised.fetch_sub(demand.0, Ordering::Relaxed);
@@ -170,13 +195,22 @@ impl Admission {
         self.busy_ns.store(busy_ns, Ordering::Relaxed);
         let bursts = now.bursts - then.bursts;
         let late = now.bursts_late - then.bursts_late;
+        let held_up = now.bursts_held_up - then.bursts_held_up;
         let joined = now.bursts_joined - then.bursts_joined;
-        let is_late = late > LATE_MAX && late * 1000 > bursts * LATE_MAX_PERMILLE;
-        let late_seconds = match is_late || joined * JOINED_MAX_SHARE > bursts {
-            true => self.late_seconds.load(Ordering::Relaxed) + 1,
-            false => 0,
+        let is_too_many = |late| late > LATE_MAX && late * 1000 > bursts * LATE_MAX_PERMILLE;
+        let is_late = is_too_many(late) || joined * JOINED_MAX_SHARE > bursts;
+        // What waited for the disk or the device did so however little the engine has to do.
+        let is_own = match self.is_loaded() {
+            true => is_late,
+            false => is_too_many(late.saturating_sub(held_up)),
         };
-        self.late_seconds.store(late_seconds, Ordering::Relaxed);
+        for (seconds, is_late) in [
+            (&self.late_seconds, is_late),
+            (&self.own_late_seconds, is_own),
+        ] {
+            let before = seconds.load(Ordering::Relaxed);
+            seconds.store(u64::from(is_late) * (before + 1), Ordering::Relaxed);
+        }
     }
 
     /// How busy the engine will be with the streams that it has, of 1000.
@@ -213,16 +247,25 @@ impl Admission {
         self.is_shedding.store(is_shedding, Ordering::Relaxed);
     }
 
-    /// Whether too many bursts have been late for seconds, or streams are left out so that they are not.
+    /// Whether too many bursts have been late for seconds, other than because others held the engine up, or streams are
+    /// left out so that they are not.
     #[must_use]
     pub fn is_late(&self) -> bool {
-        self.is_late_for(LATE_SECONDS_MAX)
+        self.is_shedding() || self.own_late_seconds.load(Ordering::Relaxed) >= LATE_SECONDS_MAX
     }
 
-    /// The same, for so many seconds.
+    /// Whether the engine's own work fills so much of its processor that it may be what makes bursts late.
+    pub(super) fn is_loaded(&self) -> bool {
+        self.load_promised().max(self.load_measured()) >= OWN_LOAD_MIN
+    }
+
+    /// Whether bursts have been late for so many seconds, for whatever reason, or streams are left out.
     pub(super) fn is_late_for(&self, seconds: u64) -> bool {
+        self.is_shedding() || self.late_seconds.load(Ordering::Relaxed) >= seconds
+    }
+
+    fn is_shedding(&self) -> bool {
         self.is_shedding.load(Ordering::Relaxed)
-            || self.late_seconds.load(Ordering::Relaxed) >= seconds
     }
 
     fn load_with(&self, demand: Demand) -> u64 {
@@ -244,6 +287,7 @@ impl Default for Admission {
             price_ps: AtomicU64::new(PRICE_PS_FIRST),
             busy_ns: AtomicU64::new(0),
             late_seconds: AtomicU64::new(0),
+            own_late_seconds: AtomicU64::new(0),
             is_shedding: AtomicBool::new(false),
         }
     }
@@ -259,7 +303,7 @@ mod tests {
     /// A stream of 4 Mbit/s: 50 trains and 380 packets a second.
     fn demand() -> Demand {
         let test = TestSource::lasting(10_000);
-        Demand::of(test.source.plan(), 1328, 20_000_000)
+        Demand::of(&test.source.plan(), 1328, 20_000_000)
     }
 
     #[test]
@@ -268,7 +312,7 @@ mod tests {
         let expected = 50 * TRAIN_WORK + 380 * PACKET_WORK;
         assert!(work.abs_diff(expected) < expected / 50, "{work} {expected}");
         let test = TestSource::lasting(10_000);
-        let Demand(longer) = Demand::of(test.source.plan(), 1328, 100_000_000);
+        let Demand(longer) = Demand::of(&test.source.plan(), 1328, 100_000_000);
         let expected = 10 * TRAIN_WORK + 380 * PACKET_WORK;
         assert!(longer.abs_diff(expected) < expected / 50, "{longer}");
     }
@@ -277,7 +321,7 @@ mod tests {
     fn a_clock_that_runs_wild_asks_for_no_more_than_it_gets() {
         // All packets are due at once.
         let wild = TestSource::of(onrush_wire::media::synth::constant_rate(160_000, 0, 1));
-        let Demand(work) = Demand::of(wild.source.plan(), 1328, 20_000_000);
+        let Demand(work) = Demand::of(&wild.source.plan(), 1328, 20_000_000);
         let packets = STREAM_RATE_MAX / 8 / 1328;
         let most = packets * PACKET_WORK + packets / 40 * TRAIN_WORK;
         assert!(work <= most, "{work} {most}");
@@ -353,18 +397,21 @@ mod tests {
     fn nobody_is_taken_while_others_are_late() {
         let (admission, demand) = (Admission::default(), demand());
         admission.take(demand, 900).expect("the first");
-        let second = |(late, joined)| {
+        let second_of = |cpu_ns, (late, joined)| {
             let then = Account::default();
             let now = Account {
                 at_ns: SECOND,
+                cpu_ns,
                 bursts: 200_000,
                 bursts_late: late,
+                bursts_held_up: late,
                 bursts_joined: joined,
                 ..then
             };
             admission.tell(then, now);
             admission.take(demand, 900).is_ok()
         };
+        let second = |what| second_of(SECOND * 2 / 5, what);
         let expected = [true, true, false, true, true, true, true];
         assert_eq!(
             [201, 201, 201, 200, 201, 201, 200].map(|n| second((n, 0))),
@@ -373,5 +420,33 @@ mod tests {
         // Nor while they are on time only because bursts are joined.
         let joined = [20_001, 20_001, 20_001, 20_000, 20_001, 20_001, 20_000];
         assert_eq!(joined.map(|n| second((0, n))), expected);
+        // An engine that has less to do than that is held up by others, for seven seconds.
+        let idle = |what| second_of(SECOND * 2 / 5 - 1, what);
+        assert_eq!([(201, 0); 7].map(idle), [true; 7]);
+        assert_eq!([(0, 20_001); 7].map(idle), [true; 7]);
+        assert!(admission.is_late_for(14), "as whoever has room may know");
+        // Also one that does less than it has promised is late by itself.
+        let promised = Demand(OWN_LOAD_MIN * 1_000_000_000 / admission.train_ns() + 1);
+        admission.take(promised, LOAD_UNLIMITED).expect("no bound");
+        assert_eq!([(201, 0); 3].map(idle), [true, true, false]);
+    }
+
+    #[test]
+    fn who_waits_for_the_disk_is_late_however_little_there_is_to_do() {
+        let admission = Admission::default();
+        let is_late = |late, held_up| {
+            let now = Account {
+                at_ns: SECOND,
+                bursts: 1000,
+                bursts_late: late,
+                bursts_held_up: held_up,
+                ..Account::default()
+            };
+            admission.tell(Account::default(), now);
+            admission.is_late()
+        };
+        let late = [101; 3].map(|late| is_late(late, 0));
+        assert_eq!(late, [false, false, true]);
+        assert!(!is_late(200, 100), "the others were held up");
     }
 }

@@ -14,7 +14,7 @@ pub const ENDS_WAITING_MAX: usize = 1024;
 
 /// One for all engines of a server.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct StreamEndQueue {
     owners: ArrayQueue<u64>,
     /// There were more.
     has_overflowed: AtomicBool,
@@ -30,7 +30,7 @@ pub(crate) enum Ended {
     Many,
 }
 
-impl Bell {
+impl StreamEndQueue {
     /// A stream of `owner`'s has stopped. Takes no memory and no lock that control holds for long.
     pub(super) fn ring(&self, owner: u64) {
         if owner == 0 {
@@ -56,7 +56,7 @@ impl Bell {
     }
 }
 
-impl Default for Bell {
+impl Default for StreamEndQueue {
     fn default() -> Self {
         Self {
             owners: ArrayQueue::new(ENDS_WAITING_MAX),
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn every_owner_is_told_or_that_there_were_many() {
-        let bell = Bell::default();
+        let bell = StreamEndQueue::default();
         bell.ring(0);
         let most = u64::try_from(ENDS_WAITING_MAX).unwrap();
         for owners in [most, most + 1] {

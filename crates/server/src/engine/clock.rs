@@ -4,17 +4,23 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use onrush_sys::clock::monotonic_ns;
+use onrush_sys::clock::{monotonic_ns, thread_cpu_ns};
 
 /// Where an engine reads what time it is. Its path's deadlines are of the same clock.
 #[derive(Clone, Debug, Default)]
-pub struct Clock(Option<Arc<AtomicU64>>);
+pub struct Clock(Option<ByHand>);
+
+#[derive(Clone, Debug)]
+struct ByHand {
+    now_ns: Arc<AtomicU64>,
+    cpu_ns: Arc<AtomicU64>,
+}
 
 impl Clock {
-    /// One that shows what is written there, in ns.
+    /// One that shows what is written there, in ns: the time, and how much of it a processor worked.
     #[must_use]
-    pub const fn by_hand(now_ns: Arc<AtomicU64>) -> Self {
-        Self(Some(now_ns))
+    pub const fn by_hand(now_ns: Arc<AtomicU64>, cpu_ns: Arc<AtomicU64>) -> Self {
+        Self(Some(ByHand { now_ns, cpu_ns }))
     }
 
     /// Nanoseconds of CLOCK_MONOTONIC, unless it is set by hand.
@@ -22,7 +28,16 @@ impl Clock {
     pub fn now_ns(&self) -> u64 {
         match &self.0 {
             None => monotonic_ns(),
-            Some(now_ns) => now_ns.load(Ordering::Acquire),
+            Some(hand) => hand.now_ns.load(Ordering::Acquire),
+        }
+    }
+
+    /// Processor time of the calling thread, unless it is set by hand.
+    #[must_use]
+    pub(super) fn cpu_ns(&self) -> u64 {
+        match &self.0 {
+            None => thread_cpu_ns(),
+            Some(hand) => hand.cpu_ns.load(Ordering::Acquire),
         }
     }
 }

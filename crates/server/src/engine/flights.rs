@@ -1,7 +1,7 @@
 //! Trains in flight, each with the pin that keeps its memory.
 
 use onrush_sys::path::IN_FLIGHT_TRAINS_MAX;
-use onrush_sys::pool::Pin;
+use onrush_sys::pool::{HeaderSlot, Pin};
 
 /// As many trains as a path takes; all memory is taken at the start.
 pub(super) struct Flights {
@@ -16,6 +16,8 @@ pub(super) struct Flight {
     pub(super) bytes: u32,
     /// Gone before its time only by the fault that is named for it.
     pub(super) pin: Option<Pin>,
+    /// Headers of its own.
+    pub(super) headers: Option<HeaderSlot>,
 }
 
 impl Flights {
@@ -48,9 +50,11 @@ impl Flights {
             .expect("a train comes back while it is in flight")
     }
 
-    pub(super) fn give_back(&mut self, token: u32) {
-        self.flights[token as usize] = None;
+    /// The headers that it had of its own, which are to be given back too.
+    pub(super) fn give_back(&mut self, token: u32) -> Option<HeaderSlot> {
+        let flight = self.flights[token as usize].take();
         self.free.push(token);
+        flight.and_then(|flight| flight.headers)
     }
 
     pub(super) fn room(&self) -> usize {
@@ -72,6 +76,7 @@ mod tests {
             packets: 1,
             bytes: 1,
             pin: None,
+            headers: None,
         }
     }
 
@@ -85,7 +90,7 @@ mod tests {
             (flights.room(), flights.in_flight()),
             (0, IN_FLIGHT_TRAINS_MAX)
         );
-        flights.give_back(tokens[7]);
+        assert_eq!(flights.give_back(tokens[7]), None);
         assert_eq!(flights.take(flight()), tokens[7]);
     }
 
@@ -103,7 +108,7 @@ mod tests {
     fn a_train_that_comes_back_twice_is_our_own_bug() {
         let mut flights = Flights::new();
         let token = flights.take(flight());
-        flights.give_back(token);
+        assert_eq!(flights.give_back(token), None);
         flights.get(token);
     }
 }

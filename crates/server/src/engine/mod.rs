@@ -11,6 +11,7 @@ pub mod clock;
 mod error;
 mod flights;
 mod moving;
+pub mod numbering;
 pub mod phase;
 mod reader;
 mod remote;
@@ -31,20 +32,22 @@ use onrush_sys::path::{self, Path, PathError, PathName};
 use onrush_sys::pool::Pool;
 use onrush_sys::thread::pin_to;
 use onrush_sys::wake::Waker;
+use onrush_wire::rtp::Numbering;
 use tokio::time::timeout;
 
 use crate::faults::Faults;
 use crate::store::{self, Source};
 use admission::{Demand, LOAD_UNLIMITED};
-use bell::Bell;
+use bell::StreamEndQueue;
 use clock::Clock;
 pub use error::{EngineError, EngineStartError};
 pub(crate) use moving::Shift;
+use numbering::RtpHeaders;
 use phase::Phase;
 pub use remote::COMMANDS_MAX;
 pub(crate) use remote::{Command, Play, Remote};
 use shared::{StreamShared, WorkerShared};
-pub(crate) use stream::Seat;
+pub(crate) use stream::EngineSlot;
 use stream::cache_full;
 pub use stream::{EndReason, Stream, StreamSnapshot};
 use worker::Worker;
@@ -56,6 +59,10 @@ const READY_TIME_MAX: Duration = Duration::from_secs(10);
 /// What one stream may send in the long run, in bit/s, so that a file whose clock runs wild does not keep the
 /// others waiting. Two chunks a tick it may send in any case.
 pub const STREAM_RATE_MAX: u64 = 1_000_000_000;
+
+/// How long the kernel may hold a train of a stream that is paused, before that is said all the same: a
+/// device that sits on a packet does not keep a client from its answer.
+pub const PAUSE_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// What a stream takes here, for the account of what a session does: what both sides see, the worker's own, and its
 /// places on the wheel and among the numbers.
@@ -80,6 +87,8 @@ pub struct EngineConfig {
     pub phase: Phase,
     /// How busy an engine may be with the streams that it has taken, of 1000; see [`admission`].
     pub load_max_permille: u64,
+    /// Whose headers packets have.
+    pub headers: RtpHeaders,
     /// The best path to try; worse ones follow where it is not available.
     pub path: PathName,
     /// Opens a path.
@@ -104,9 +113,10 @@ pub struct EngineConfig {
 pub struct Engines {
     engines: Vec<Engine>,
     store: Arc<store::Shared>,
-    bell: Arc<Bell>,
+    bell: Arc<StreamEndQueue>,
     first_chunk_time_max: Duration,
     burst_ns: u64,
+    headers: RtpHeaders,
 }
 
 #[derive(Debug)]
@@ -137,6 +147,7 @@ impl Engines {
             bell: Arc::default(),
             first_chunk_time_max: config.first_chunk_time_max,
             burst_ns: worker::nanos(config.burst),
+            headers: config.headers,
         };
         for &core in &config.cores {
             let waker = Arc::new(Waker::new().map_err(EngineStartError::Thread)?);
@@ -181,13 +192,23 @@ impl Engines {
         let remote = &least.ok_or(EngineError::Stopped)?.remote;
         let StreamSpec { source, socket } = spec;
         let stride = u16::try_from(source.plan().stride()).expect("a packet is below 64 KiB");
-        let demand = Demand::of(source.plan(), stride, self.burst_ns);
+        let plan = source.plan();
+        let numbering = match remote.shared.has_own_headers.load(Ordering::Relaxed) {
+            true => self.headers.start(),
+            false => Numbering::default(),
+        };
+        let demand_own = Demand::of_own_headers(&plan, stride, self.burst_ns);
+        let demand = match numbering.is_shared() {
+            true => Demand::of(&plan, stride, self.burst_ns),
+            false => demand_own,
+        };
         // As with the processor, whoever takes all takes these too.
         if remote.load_max_permille != LOAD_UNLIMITED && self.store.is_nearly_full() {
             return Err(cache_full(self.store.pool()));
         }
         Self::admit(remote, demand)?;
-        let opened = self.open_on(remote, source, socket, stride, demand);
+        let shared = StreamShared::new(source, stride, numbering, demand, Arc::clone(&self.bell));
+        let opened = self.open_on(remote, Arc::new(shared), socket, demand_own);
         if opened.is_err() {
             remote.shared.admission.give_back(demand);
         }
@@ -211,20 +232,17 @@ impl Engines {
     fn open_on(
         &self,
         remote: &Arc<Remote>,
-        source: Arc<Source>,
+        shared: Arc<StreamShared>,
         socket: UdpSocket,
-        stride: u16,
-        demand: Demand,
+        demand_own: Demand,
     ) -> Result<Stream, EngineError> {
-        path::prepare_socket(remote.shared.path(), socket.as_raw_fd(), stride)
+        path::prepare_socket(remote.shared.path(), socket.as_raw_fd(), shared.stride)
             .map_err(EngineError::Socket)?;
         let number = remote.take_number()?;
-        let shared = Arc::new(StreamShared::new(source, stride, Arc::clone(&self.bell)));
         let open = Command::Open {
             stream: number,
             shared: Arc::clone(&shared),
             socket,
-            demand,
         };
         if let Err(error) = remote.send(open) {
             remote.give_back(number);
@@ -235,12 +253,15 @@ impl Engines {
         if remote.has_stopped() {
             return Err(EngineError::Stopped);
         }
+        // What one engine has room for, all have.
+        let can_renumber = remote.shared.has_own_headers.load(Ordering::Relaxed);
         let (remote, store) = (Arc::clone(remote), Arc::clone(&self.store));
         Ok(Stream {
-            seat: Mutex::new(Some(Seat { remote, number })),
+            seat: Mutex::new(Some(EngineSlot { remote, number })),
             store,
             shared,
-            demand,
+            renumbers: can_renumber && self.headers != RtpHeaders::Shared,
+            demand_own,
             first_chunk_time_max: self.first_chunk_time_max,
             prepared: Mutex::new(None),
         })
@@ -266,7 +287,7 @@ impl Engines {
     }
 
     /// Tells which streams stop by themselves, of those that [belong](Stream::belongs_to) to anybody.
-    pub(crate) fn bell(&self) -> &Bell {
+    pub(crate) fn bell(&self) -> &StreamEndQueue {
         &self.bell
     }
 
@@ -347,6 +368,7 @@ impl Default for EngineConfig {
             burst: Duration::from_millis(20),
             phase: Phase::default(),
             load_max_permille: 900,
+            headers: RtpHeaders::default(),
             path: PathName::UringRegisteredZc,
             open_path: Arc::new(path::open),
             clock: Clock::default(),
@@ -359,6 +381,8 @@ impl Default for EngineConfig {
     }
 }
 
+#[cfg(test)]
+mod numbering_tests;
 #[cfg(test)]
 mod scale_tests;
 #[cfg(test)]

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use super::shared::{State, bump, drop_one};
 use super::worker::{Worker, unsigned};
-use super::{Command, EngineError, Engines, Play, Remote, Seat, Stream};
+use super::{Command, EngineError, EngineSlot, Engines, Play, Remote, Stream};
 
 /// An engine that has promised so much more than another, of 1000, gives some of it away.
 const GAP_PERMILLE: u64 = 200;
@@ -39,7 +39,7 @@ pub(crate) struct Left {
 
 /// A stream that is about to leave its engine.
 #[derive(Debug)]
-pub(crate) struct Leaving {
+pub(crate) struct PendingMove {
     to: oneshot::Sender<Left>,
     play: Option<(Play, Option<Pin>)>,
 }
@@ -111,7 +111,7 @@ impl Stream {
     pub(crate) fn work_on(&self, engines: &Engines, engine: usize) -> Option<u64> {
         let remote = &engines.engines[engine].remote;
         let seat = self.seat()?;
-        Arc::ptr_eq(&seat.remote, remote).then(|| self.demand.work())
+        Arc::ptr_eq(&seat.remote, remote).then(|| self.shared.demand().work())
     }
 
     /// Moves to that engine, with all that it is doing. Until it is there it cannot be played or paused
@@ -129,16 +129,17 @@ impl Stream {
         if to.has_stopped() {
             return Err(EngineError::Stopped);
         }
-        Engines::admit(to, self.demand)?;
+        let demand = self.shared.demand();
+        Engines::admit(to, demand)?;
         let number = to
             .take_number()
-            .inspect_err(|_| to.shared.admission.give_back(self.demand))?;
+            .inspect_err(|_| to.shared.admission.give_back(demand))?;
         let undo = || {
             to.give_back(number);
-            to.shared.admission.give_back(self.demand);
+            to.shared.admission.give_back(demand);
         };
         let (send, left) = oneshot::channel();
-        let leaving = Box::new(Leaving {
+        let leaving = Box::new(PendingMove {
             to: send,
             play: None,
         });
@@ -157,8 +158,8 @@ impl Stream {
             undo();
             return Err(EngineError::Stopped);
         };
-        from.remote.shared.admission.give_back(self.demand);
-        let seat = Seat {
+        from.remote.shared.admission.give_back(demand);
+        let seat = EngineSlot {
             remote: Arc::clone(to),
             number,
         };
@@ -168,7 +169,7 @@ impl Stream {
     }
 
     /// Goes on there as it was when it left.
-    async fn arrive(&self, seat: Seat, left: Left) -> Result<(), EngineError> {
+    async fn arrive(&self, seat: EngineSlot, left: Left) -> Result<(), EngineError> {
         let Left { socket, play } = left;
         let (remote, stream) = (Arc::clone(&seat.remote), seat.number);
         // Where paths differ, so do a socket's options.
@@ -178,20 +179,19 @@ impl Stream {
             stream,
             shared: Arc::clone(&self.shared),
             socket,
-            demand: self.demand,
         };
-        Self::surely(&remote, open).await?;
+        Self::send_retrying(&remote, open).await?;
         // Before it plays: who has seen it play may pause it.
         self.set_seat(Some(seat));
         if let Some((play, pin)) = play {
             self.shared.ask_play(&play);
-            Self::surely(&remote, Command::Play { stream, play, pin }).await?;
+            Self::send_retrying(&remote, Command::Play { stream, play, pin }).await?;
         }
         Ok(())
     }
 
     /// Gives a command to an engine, however many wait for it.
-    async fn surely(remote: &Remote, mut command: Command) -> Result<(), EngineError> {
+    async fn send_retrying(remote: &Remote, mut command: Command) -> Result<(), EngineError> {
         while !remote.has_stopped() {
             match remote.push(command) {
                 Ok(()) => return Ok(()),
@@ -214,7 +214,7 @@ impl Drop for Moving<'_> {
 
 impl Worker {
     /// Lets go of a stream, once the kernel has let go of its last train.
-    pub(super) fn leave(&mut self, number: u32, mut leaving: Box<Leaving>) {
+    pub(super) fn leave(&mut self, number: u32, mut leaving: Box<PendingMove>) {
         self.wheel.remove(number);
         let Some(stream) = self.streams[number as usize].as_mut() else {
             return;
@@ -227,6 +227,7 @@ impl Worker {
                 stop_before: stream.reader.stop_before(),
                 start_ns: unsigned(stream.hold_until_ns),
                 epoch_ns: stream.epoch_ns,
+                numbering: stream.numbering,
             };
             leaving.play = Some((play, stream.reader.hand_over(&self.store)));
         }
@@ -244,12 +245,13 @@ impl Worker {
         let Some(leaving) = stream.leaving.take() else {
             return;
         };
-        let Leaving { to, play } = *leaving;
+        stream.tell_paused();
+        let PendingMove { to, play } = *leaving;
         let socket = match stream.socket.take() {
             Some(socket) => Ok(socket),
             None => {
                 let socket = self.path.descriptor(number).map(UdpSocket::from);
-                self.path.let_go(number);
+                self.path.release_file(number);
                 socket
             }
         };

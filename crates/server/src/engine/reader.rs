@@ -1,11 +1,14 @@
 //! Where a stream is in its source: the chunk it sends from, the one it will need next, the next burst.
 
-use onrush_sys::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
+use onrush_sys::path::{
+    OWN_HEADERS_PACKETS_MAX, OWN_HEADERS_PACKETS_MIN, TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX,
+};
 use onrush_sys::pool::Pin;
+use onrush_wire::rtp::HEADER_BYTES;
 
 use super::shared::StreamShared;
 use crate::store::layout::{self, ImageBurst};
-use crate::store::{self, Acquired};
+use crate::store::{self, Acquired, Source};
 
 /// How much media is requested ahead of the reader.
 const AHEAD_NS: u64 = 500_000_000;
@@ -22,6 +25,8 @@ pub(super) struct Reader {
     page: Option<Page>,
     /// The chunk after, held so that it cannot be taken away before it is needed.
     ahead: Option<(u32, Pin)>,
+    /// It has all that there was, and what it waits for has only just come.
+    is_at_edge: bool,
 }
 
 /// The chunk that is being sent from.
@@ -29,7 +34,10 @@ pub(super) struct Reader {
 struct Page {
     pin: Pin,
     first_packet: u64,
+    /// After the last whose image is whole.
     end_packet: u64,
+    /// Of that last image; less than the others if the file ended with it.
+    last_image_bytes: u32,
     /// The next burst in its table.
     burst: u32,
     /// The chunk after, while it is not there yet.
@@ -51,7 +59,9 @@ pub(super) struct Span {
 pub(super) enum NotReady {
     /// Its chunk is being built.
     Yet,
-    /// Its chunk cannot be built.
+    /// There is no more of the file yet.
+    Grows,
+    /// Its chunk cannot be built, or the file is another there by now.
     Never,
 }
 
@@ -67,6 +77,7 @@ impl Reader {
     ) {
         self.put_down(store);
         (self.next, self.stop_before) = (from, stop_before);
+        self.is_at_edge = false;
         self.ahead = pin.map(|pin| (shared.source.chunk_of(from), pin));
     }
 
@@ -76,8 +87,21 @@ impl Reader {
         shared: &StreamShared,
         store: &store::Shared,
     ) -> Result<Option<ImageBurst>, NotReady> {
-        if self.next >= self.stop_before {
-            return Ok(None);
+        let source = &shared.source;
+        // Asked before how far the file goes: see `Source::publish`.
+        let grows = source.grows();
+        if self.next >= self.stop_before.min(source.rtp_packets()) {
+            if !grows || self.next >= self.stop_before {
+                return Ok(None);
+            }
+            self.is_at_edge = true;
+            return Err(self.unless_changed(source, NotReady::Grows));
+        }
+        if source.is_changed(self.next) {
+            return Err(NotReady::Never);
+        }
+        if let Some(page) = &mut self.page {
+            page.leave_out_what_grew(source);
         }
         if self
             .page
@@ -89,7 +113,7 @@ impl Reader {
         let page = self.page.as_mut().expect("the page was turned");
         // As soon as it is built: a cache that is nearly full would give it to others before it was read once.
         if let Some(number) = page.awaited
-            && let Some(pin) = store.held(&shared.source, number)
+            && let Some(pin) = store.held(source, source.first_of(number))
         {
             page.awaited = None;
             self.ahead = Some((number, pin));
@@ -106,7 +130,8 @@ impl Reader {
                 page.burst += 1;
                 continue;
             }
-            let left = u32::try_from(self.stop_before - self.next).unwrap_or(u32::MAX);
+            let left = self.stop_before.min(page.end_packet) - self.next;
+            let left = u32::try_from(left).unwrap_or(u32::MAX);
             burst.first = next;
             burst.images = (end - next).min(left);
             return Ok(Some(burst));
@@ -119,16 +144,18 @@ impl Reader {
         shared: &StreamShared,
         store: &store::Shared,
         burst: &ImageBurst,
+        train_images: u32,
     ) -> Option<ImageBurst> {
         let page = self.page.as_ref()?;
         let chunk = store.pool().bytes(&page.pin);
         let mut following = layout::burst(chunk, usize::from(shared.stride), page.burst + 1)?;
         let first_packet = page.first_packet + u64::from(following.first);
-        let left = self.stop_before.saturating_sub(first_packet);
+        let end = self.stop_before.min(page.end_packet);
+        let left = end.saturating_sub(first_packet);
         following.images =
             u32::try_from(left).map_or(following.images, |n| n.min(following.images));
         let images = burst.images + following.images;
-        (following.images > 0 && images <= images_per_train(shared.stride)).then_some(following)
+        (following.images > 0 && images <= train_images).then_some(following)
     }
 
     /// These images of the page, pinned once more.
@@ -144,18 +171,53 @@ impl Reader {
     ) -> Span {
         let page = self.page.as_ref().expect("a burst is of a page");
         let stride = u32::from(shared.stride);
-        let last_packet = page.first_packet + u64::from(first + images - 1);
+        let end_packet = page.first_packet + u64::from(first + images);
+        let last_image_bytes = match end_packet == page.end_packet {
+            true => page.last_image_bytes,
+            false => stride,
+        };
         Span {
             pin: store.pool().pin_again(&page.pin),
             offset: store.pool().offset(&page.pin) + (first * stride) as usize,
-            bytes: (images - 1) * stride + shared.image_bytes(last_packet),
+            bytes: (images - 1) * stride + last_image_bytes,
         }
     }
 
+    /// Where in the pool's area an image of the page starts.
+    ///
+    /// # Panics
+    /// As [`Self::images`].
+    pub(super) fn offset(&self, shared: &StreamShared, store: &store::Shared, image: u32) -> usize {
+        let page = self.page.as_ref().expect("a burst is of a page");
+        store.pool().offset(&page.pin) + image as usize * usize::from(shared.stride)
+    }
+
+    /// The header of an image of the page.
+    ///
+    /// # Panics
+    /// As [`Self::images`].
+    pub(super) fn header<'a>(
+        &'a self,
+        shared: &StreamShared,
+        store: &'a store::Shared,
+        image: u32,
+    ) -> &'a [u8; HEADER_BYTES] {
+        let page = self.page.as_ref().expect("a burst is of a page");
+        let image = &store.pool().bytes(&page.pin)[image as usize * usize::from(shared.stride)..];
+        image
+            .first_chunk()
+            .expect("an image begins with its header")
+    }
+
     /// The images of the page before `image` are queued.
-    pub(super) fn advance(&mut self, image: u32) {
+    pub(super) fn advance(&mut self, image: u32, stride: u16) {
         if let Some(page) = &self.page {
             self.next = page.first_packet + u64::from(image);
+            // A shorter packet is the last: should the file go on after all, its rest would be
+            // missing.
+            if self.next == page.end_packet && page.last_image_bytes < u32::from(stride) {
+                self.stop_before = self.next;
+            }
         }
     }
 
@@ -178,6 +240,17 @@ impl Reader {
         pin
     }
 
+    /// Whether there is nothing more to come.
+    pub(super) fn is_at_end(&self, shared: &StreamShared) -> bool {
+        let grows = shared.source.grows();
+        self.next >= self.stop_before || !grows && self.next >= shared.source.rtp_packets()
+    }
+
+    /// It ends before that packet now, or before the next if that is later.
+    pub(super) fn set_stop_before(&mut self, packet: u64) {
+        self.stop_before = packet.max(self.next);
+    }
+
     /// The packet before which it ends.
     pub(super) fn stop_before(&self) -> u64 {
         self.stop_before
@@ -197,43 +270,74 @@ impl Reader {
         }
     }
 
+    /// `otherwise`, if the next packet could still come.
+    fn unless_changed(&self, source: &Source, otherwise: NotReady) -> NotReady {
+        match source.is_changed(self.next) {
+            true => NotReady::Never,
+            false => otherwise,
+        }
+    }
+
     /// Puts down the chunk that was read, and takes up the one that holds the next packet.
     fn turn_page(&mut self, shared: &StreamShared, store: &store::Shared) -> Result<(), NotReady> {
         let source = &shared.source;
         let number = source.chunk_of(self.next);
         if let Some(done) = self.page.take() {
+            // The file went no further when it was built.
+            self.is_at_edge |= self.next < done.first_packet + source.packets_per_chunk();
             store.pool().unpin(done.pin);
         }
         let pin = match self.ahead.take() {
-            Some((ahead, pin)) if ahead == number => pin,
+            Some((ahead, pin)) if ahead == number && store.covers(source, &pin, self.next) => pin,
             other => {
                 if let Some((_, pin)) = other {
                     store.pool().unpin(pin);
                 }
-                match store.acquire(source, number) {
+                match store.acquire_for(source, self.next) {
                     Acquired::Ready(pin) => pin,
+                    Acquired::Wait if self.is_at_edge => return Err(NotReady::Grows),
                     Acquired::Wait => return Err(NotReady::Yet),
                     Acquired::Failed => return Err(NotReady::Never),
                 }
             }
         };
         store.count_read();
-        let packets = source.packets_of(number);
-        self.page = Some(Page {
+        self.is_at_edge = false;
+        let contents = layout::contents(store.pool().bytes(&pin), usize::from(shared.stride));
+        let first_packet = source.first_of(number);
+        let mut page = Page {
             pin,
-            first_packet: packets.start,
-            end_packet: packets.end,
+            first_packet,
+            end_packet: first_packet + u64::from(contents.images),
+            last_image_bytes: contents.last_image_bytes,
             burst: 0,
             awaited: None,
-        });
-        self.look_ahead(number, shared, store);
+        };
+        page.leave_out_what_grew(source);
+        let packets = source.packets_of(number);
+        if page.end_packet < packets.end {
+            // The chunk is to have by the end what the file has by now.
+            if let Some(pin) = store.prefetch_for(source, packets.end - 1) {
+                store.pool().unpin(pin);
+            }
+            self.page = Some(page);
+            return Ok(());
+        }
+        self.page = Some(page);
+        self.look_ahead(number, contents.media_ns, shared, store);
         Ok(())
     }
 
     /// Has the chunks after `number` built that will be needed soon, and holds the very next.
-    fn look_ahead(&mut self, number: u32, shared: &StreamShared, store: &store::Shared) {
+    fn look_ahead(
+        &mut self,
+        number: u32,
+        chunk_ns: u64,
+        shared: &StreamShared,
+        store: &store::Shared,
+    ) {
         let source = &shared.source;
-        let last = source.chunk_of(self.stop_before - 1);
+        let last = source.chunk_of(self.stop_before.min(source.rtp_packets()) - 1);
         if number >= last {
             return;
         }
@@ -242,8 +346,6 @@ impl Reader {
             (None, Some(page)) => page.awaited = Some(number + 1),
             (None, None) => {}
         }
-        let (plan, packets) = (source.plan(), source.packets_of(number));
-        let chunk_ns = plan.due_ns(packets.end) - plan.due_ns(packets.start);
         let chunks_max = (store.pool().chunks() / AHEAD_POOL_SHARE) as u64;
         let chunks = AHEAD_NS
             .checked_div(chunk_ns)
@@ -257,7 +359,28 @@ impl Reader {
     }
 }
 
+impl Page {
+    /// If its last image was the file's last and has become longer since, it is to be had from the
+    /// chunk as it is by now.
+    fn leave_out_what_grew(&mut self, source: &Source) {
+        let stride = u32::try_from(source.stride()).unwrap_or(u32::MAX);
+        if self.last_image_bytes < stride
+            && source.image_bytes(self.end_packet - 1) > self.last_image_bytes
+        {
+            self.end_packet -= 1;
+            self.last_image_bytes = stride;
+        }
+    }
+}
+
 /// Images of one train: as many as the kernel cuts, and as fit the largest datagram.
+/// Packets of a train with headers of its own, at most, and in any case.
+pub(super) const OWN_HEADERS_PACKETS: u32 = 8;
+pub(super) const OWN_HEADERS_PACKETS_LEAST: u32 = 5;
+
+const _: () = assert!(OWN_HEADERS_PACKETS as usize == OWN_HEADERS_PACKETS_MAX);
+const _: () = assert!(OWN_HEADERS_PACKETS_LEAST as usize == OWN_HEADERS_PACKETS_MIN);
+
 pub(super) fn images_per_train(stride: u16) -> u32 {
     let images = (TRAIN_BYTES_MAX / usize::from(stride)).min(TRAIN_PACKETS_MAX);
     u32::try_from(images).expect("at most 64")
@@ -265,7 +388,6 @@ pub(super) fn images_per_train(stride: u16) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::Ordering;
     use std::time::Duration;
 
@@ -279,7 +401,7 @@ mod tests {
     fn built_ahead(chunks: usize, expected: u64) {
         let test = TestSource::of(constant_rate(160_000, 0, 135));
         let store = store(chunks, Faults::default());
-        let shared = StreamShared::new(Arc::clone(&test.source), 1328, Arc::default());
+        let shared = StreamShared::of_test(&test);
         let mut reader = Reader::default();
         let packets = test.source.plan().rtp_packets();
         reader.start(&shared, store.shared(), 0, packets, None);
@@ -308,7 +430,7 @@ mod tests {
         assert!(test.source.chunks() > 2 && other.source.chunks() > 4 * CHUNKS);
         let store = store(CHUNKS as usize, Faults::default());
         let store = store.shared();
-        let shared = StreamShared::new(Arc::clone(&test.source), 1328, Arc::default());
+        let shared = StreamShared::of_test(&test);
         let mut reader = Reader::default();
         let packets = test.source.plan().rtp_packets();
         reader.start(&shared, store, 0, packets, None);
@@ -325,7 +447,7 @@ mod tests {
             store.pool().unpin(pin.expect("built"));
         }
         let page = test.source.packets_of(0);
-        reader.advance(u32::try_from(page.end).unwrap());
+        reader.advance(u32::try_from(page.end).unwrap(), 1328);
         let burst = reader.burst(&shared, store).expect("it is there");
         assert_eq!(burst.expect("not the end").first, 0);
         reader.put_down(store);
@@ -338,13 +460,13 @@ mod tests {
         let store = store.shared();
         // Of each burst, how many images it has and how many the one that may join it, of so much up to that packet.
         let pairs = |test: &TestSource, stop_before| {
-            let shared = StreamShared::new(Arc::clone(&test.source), 1328, Arc::default());
+            let shared = StreamShared::of_test(test);
             let mut reader = Reader::default();
             reader.start(&shared, store, 0, stop_before, None);
             wait_until("there is a burst", || reader.burst(&shared, store).is_ok());
             let mut pairs = Vec::new();
             while let Ok(Some(burst)) = reader.burst(&shared, store) {
-                let following = reader.following(&shared, store, &burst);
+                let following = reader.following(&shared, store, &burst, 64);
                 if let Some(following) = following {
                     assert_eq!(following.first, burst.first + burst.images);
                 }
@@ -352,7 +474,7 @@ mod tests {
                     burst.images,
                     following.map_or(0, |following| following.images),
                 ));
-                reader.advance(burst.first + burst.images);
+                reader.advance(burst.first + burst.images, 1328);
                 if reader.next_packet() >= test.source.packets_of(0).end {
                     break;
                 }
@@ -375,6 +497,49 @@ mod tests {
         assert_eq!(cut[cut.len() - 2].1, last - 1, "{cut:?}");
         let without = pairs(&test, page - u64::from(last));
         assert_eq!(without[without.len() - 1].1, 0, "{without:?}");
+    }
+
+    #[test]
+    fn after_a_short_packet_comes_nothing_even_if_the_file_goes_on() {
+        let store = store(4, Faults::default());
+        let store = store.shared();
+        for grows_before in [false, true] {
+            let test = TestSource::growing(constant_rate(700, 0, 10_152), 24);
+            test.grow(24, false);
+            let shared = StreamShared::of_test(&test);
+            let mut reader = Reader::default();
+            reader.start(&shared, store, 0, u64::MAX, None);
+            let mut sent = Vec::new();
+            let mut send = |reader: &mut Reader| {
+                wait_until("there is an answer", || {
+                    !matches!(
+                        reader.burst(&shared, store),
+                        Err(NotReady::Yet | NotReady::Grows)
+                    )
+                });
+                let Ok(Some(burst)) = reader.burst(&shared, store) else {
+                    return false;
+                };
+                // A packet at a time.
+                let span = reader.images(&shared, store, burst.first, 1);
+                sent.push(span.bytes);
+                store.pool().unpin(span.pin);
+                reader.advance(burst.first + 1, 1328);
+                true
+            };
+            assert!((0..3).all(|_| send(&mut reader)));
+            if grows_before {
+                test.grow(50, true);
+            }
+            assert!(send(&mut reader));
+            test.grow(70, false);
+            let more = std::iter::from_fn(|| send(&mut reader).then_some(())).count();
+            reader.put_down(store);
+            match grows_before {
+                true => assert_eq!((sent[3], more), (1328, 6), "all of it"),
+                false => assert_eq!((sent[3], more), (12 + 3 * 188, 0), "it was the end"),
+            }
+        }
     }
 
     #[test]

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crossbeam_queue::ArrayQueue;
 use onrush_sys::pool::Pin;
 use onrush_sys::wake::Waker;
+use onrush_wire::rtp::Numbering;
 
-use super::admission::Demand;
 use super::clock::Clock;
-use super::moving::Leaving;
+use super::moving::PendingMove;
 use super::phase::Phase;
 use super::shared::{StreamShared, WorkerShared};
 use super::{EngineConfig, EngineError, worker};
@@ -46,7 +46,6 @@ pub(crate) enum Command {
         stream: u32,
         shared: Arc<StreamShared>,
         socket: UdpSocket,
-        demand: Demand,
     },
     /// With the first chunk, if it was prepared.
     Play {
@@ -57,13 +56,18 @@ pub(crate) enum Command {
     Pause {
         stream: u32,
     },
+    /// To end what plays before that packet, or at once if it has come so far.
+    StopBefore {
+        stream: u32,
+        packet: u64,
+    },
     Close {
         stream: u32,
     },
     /// To another engine.
     Leave {
         stream: u32,
-        leaving: Box<Leaving>,
+        leaving: Box<PendingMove>,
     },
     Stop,
 }
@@ -77,6 +81,9 @@ pub(crate) struct Play {
     pub(crate) start_ns: u64,
     /// When media time 0 would have been; see [`StreamShared::epoch_ns`].
     pub(crate) epoch_ns: i64,
+    /// How control has foretold that its packets are numbered. The worker finds it again when it takes the
+    /// play up, because only then it is sure which packet was the last before.
+    pub(crate) numbering: Numbering,
 }
 
 impl Remote {

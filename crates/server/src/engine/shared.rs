@@ -1,14 +1,15 @@
 //! What a worker and control see of each other: atomics, written by one side each.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use onrush_sys::path::PathName;
-use onrush_wire::rtp::HEADER_BYTES;
+use onrush_wire::rtp::Numbering;
 use tokio::sync::Notify;
 
-use super::admission::{Admission, LATE_NS};
-use super::bell::Bell;
+use super::admission::{Admission, Demand, LATE_NS};
+use super::bell::StreamEndQueue;
+use super::numbering::SharedNumbering;
 use super::{EndReason, Play, StreamSnapshot};
 use crate::store::Source;
 
@@ -38,7 +39,7 @@ pub struct StreamShared {
     /// Told of every change of state by the worker.
     pub(crate) changed: Notify,
     /// Told of the owner when the stream stops by itself.
-    bell: Arc<Bell>,
+    bell: Arc<StreamEndQueue>,
     pub(crate) owner: AtomicU64,
     state: AtomicU8,
     /// Plays that control has asked for, and those that the worker has taken up: between the two, what the
@@ -48,6 +49,11 @@ pub struct StreamShared {
     /// Of the play asked for last, what `next_packet` and `epoch_ns` will be. Written by control.
     asked_packet: AtomicU64,
     asked_epoch_ns: AtomicI64,
+    asked_numbering: SharedNumbering,
+    /// How its packets are numbered. Written by the worker that has it.
+    pub(crate) numbering: SharedNumbering,
+    /// What it asks of an engine, in thousandths of a train a second. Written by control.
+    pub(super) demand: AtomicU64,
     pub(crate) errno: AtomicU32,
     /// When media time 0 was due, in ns of CLOCK_MONOTONIC. Negative for a seek soon after boot.
     pub(crate) epoch_ns: AtomicI64,
@@ -78,6 +84,10 @@ pub const BATCH_BUCKETS: usize = 16;
 #[derive(Debug)]
 pub struct WorkerShared {
     path: AtomicU8,
+    /// Whether there is room for headers of sessions' own.
+    pub(crate) has_own_headers: AtomicBool,
+    /// Whether they leave without a copy.
+    pub(super) own_headers_zero_copy: AtomicBool,
     /// Streams that need no descriptor, because the path keeps their sockets in a table of its own.
     pub places: AtomicU32,
     /// Entries into the kernel.
@@ -92,6 +102,8 @@ pub struct WorkerShared {
     pub trains_copied: AtomicU64,
     /// Of those, of one packet and so copied on purpose, on a zero-copy path.
     pub trains_single: AtomicU64,
+    /// Of those, with headers of the session's own, because it has jumped.
+    pub trains_own_headers: AtomicU64,
     /// RTP packets handed over.
     pub packets: AtomicU64,
     /// Their bytes, RTP headers included.
@@ -139,7 +151,13 @@ pub struct WorkerShared {
 }
 
 impl StreamShared {
-    pub(super) fn new(source: Arc<Source>, stride: u16, bell: Arc<Bell>) -> Self {
+    pub(super) fn new(
+        source: Arc<Source>,
+        stride: u16,
+        numbering: Numbering,
+        demand: Demand,
+        bell: Arc<StreamEndQueue>,
+    ) -> Self {
         Self {
             source,
             stride,
@@ -151,6 +169,9 @@ impl StreamShared {
             plays_taken: AtomicU32::new(0),
             asked_packet: AtomicU64::new(0),
             asked_epoch_ns: AtomicI64::new(0),
+            asked_numbering: SharedNumbering::new(numbering),
+            numbering: SharedNumbering::new(numbering),
+            demand: AtomicU64::new(demand.work()),
             errno: AtomicU32::new(0),
             epoch_ns: AtomicI64::new(0),
             next_packet: AtomicU64::new(0),
@@ -162,6 +183,13 @@ impl StreamShared {
             lateness_sum_ns: AtomicI64::new(0),
             lateness_max_ns: AtomicI64::new(i64::MIN),
         }
+    }
+
+    /// A stream of a test's file.
+    #[cfg(test)]
+    pub(super) fn of_test(test: &crate::testing::TestSource) -> Self {
+        let (source, demand) = (Arc::clone(&test.source), Demand::new(0));
+        Self::new(source, 1328, Numbering::default(), demand, Arc::default())
     }
 
     /// What it does for whoever asked: a play that the worker has not taken up yet counts as playing.
@@ -198,6 +226,7 @@ impl StreamShared {
     pub(super) fn ask_play(&self, play: &Play) {
         self.asked_packet.store(play.from, Ordering::Relaxed);
         self.asked_epoch_ns.store(play.epoch_ns, Ordering::Relaxed);
+        self.asked_numbering.set(play.numbering);
         self.plays_asked.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -219,10 +248,29 @@ impl StreamShared {
         }
     }
 
-    /// Bytes of the image of RTP packet `packet`.
-    pub(super) fn image_bytes(&self, packet: u64) -> u32 {
-        let payload_bytes = self.source.plan().payload_bytes(packet);
-        u32::try_from(HEADER_BYTES + payload_bytes).expect("a packet is below 64 KiB")
+    /// What it asks of an engine.
+    pub(super) fn demand(&self) -> Demand {
+        Demand::new(self.demand.load(Ordering::Relaxed))
+    }
+
+    /// Whether it was ever told to play.
+    pub(super) fn has_played(&self) -> bool {
+        self.plays_asked.load(Ordering::Relaxed) > 0
+    }
+
+    /// For the worker: whether it has ever played.
+    pub(super) fn has_been_taken(&self) -> bool {
+        self.plays_taken.load(Ordering::Relaxed) > 0
+    }
+
+    /// How its packets are numbered up to the one that would be next, and that one's number in the plan.
+    pub(super) fn numbered_until(&self) -> (Numbering, u64) {
+        let (numbering, next_packet) = if self.is_taken() {
+            (&self.numbering, &self.next_packet)
+        } else {
+            (&self.asked_numbering, &self.asked_packet)
+        };
+        (numbering.get(), next_packet.load(Ordering::Relaxed))
     }
 
     pub(super) fn count_lateness(&self, lateness_ns: i64) {
@@ -244,8 +292,9 @@ impl StreamShared {
             State::Paused | State::Playing => None,
             State::Finished => Some(EndReason::EndOfMedia),
             State::MediaFailed => {
-                let reason = self.source.failure().unwrap_or("cannot be read");
-                Some(EndReason::Media(reason.to_owned()))
+                let reason = self.source.failure();
+                let reason = reason.unwrap_or_else(|| "cannot be read".to_owned());
+                Some(EndReason::Media(reason))
             }
             State::SendFailed => {
                 let errno = i32::try_from(self.errno.load(Ordering::Relaxed)).unwrap_or(0);
@@ -257,12 +306,27 @@ impl StreamShared {
         }
     }
 
+    /// What media time is due at a moment, by the clock of the play that was asked for last, whether it goes on or has
+    /// stopped; before the media's beginning where that play begins later. `None` if there was none.
+    pub(super) fn media_ns_at(&self, at_ns: u64) -> Option<i64> {
+        if self.plays_asked.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let epoch_ns = match self.is_taken() {
+            true => &self.epoch_ns,
+            false => &self.asked_epoch_ns,
+        };
+        let at_ns = i64::try_from(at_ns).unwrap_or(i64::MAX);
+        Some(at_ns.saturating_sub(epoch_ns.load(Ordering::Relaxed)))
+    }
+
     pub(super) fn snapshot(&self, now_ns: u64) -> StreamSnapshot {
         // A play that is not taken up yet is told of all the same: it is what whoever asks has asked for.
-        let (next_packet, epoch_ns) = if self.is_taken() {
-            (&self.next_packet, &self.epoch_ns)
+        let (next_packet, epoch_ns, numbering) = if self.is_taken() {
+            (&self.next_packet, &self.epoch_ns, &self.numbering)
         } else {
-            (&self.asked_packet, &self.asked_epoch_ns)
+            let numbering = &self.asked_numbering;
+            (&self.asked_packet, &self.asked_epoch_ns, numbering)
         };
         let playing = self.state() == State::Playing;
         let next_packet = next_packet.load(Ordering::Relaxed);
@@ -270,16 +334,20 @@ impl StreamShared {
         let max = self.lateness_max_ns.load(Ordering::Relaxed);
         let now_ns = i64::try_from(now_ns).unwrap_or(i64::MAX);
         let playing_ns = now_ns.saturating_sub(epoch_ns.load(Ordering::Relaxed));
+        let plan = self.source.plan();
         StreamSnapshot {
             packets: self.packets.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             packets_refused: self.packets_refused.load(Ordering::Relaxed),
             underruns: self.underruns.load(Ordering::Relaxed),
             next_packet,
+            numbering: numbering.get(),
             position_ns: if playing {
-                u64::try_from(playing_ns).unwrap_or(0)
+                // At the end of a file that grows it waits.
+                let end_ns = plan.due_ns(plan.rtp_packets());
+                u64::try_from(playing_ns).unwrap_or(0).min(end_ns)
             } else {
-                self.source.plan().due_ns(next_packet)
+                plan.due_ns(next_packet)
             },
             lateness_mean_ns: i64::try_from(bursts)
                 .ok()
@@ -299,6 +367,23 @@ impl WorkerShared {
     #[must_use]
     pub fn path(&self) -> PathName {
         PathName::ALL[usize::from(self.path.load(Ordering::Acquire)) % PathName::ALL.len()]
+    }
+
+    /// How trains with headers of a session's own leave: without a copy, gathered by the ring with one, or as
+    /// the path in use sends all. `none` where sessions have the numbers of the file always.
+    #[must_use]
+    pub fn own_headers_path(&self) -> &'static str {
+        if !self.has_own_headers.load(Ordering::Relaxed) {
+            return "none";
+        }
+        match (
+            self.path(),
+            self.own_headers_zero_copy.load(Ordering::Relaxed),
+        ) {
+            (PathName::UringRegisteredZc, true) => "uring_vectored_zc",
+            (PathName::UringRegisteredZc, false) => "uring",
+            (path, _) => path.as_str(),
+        }
     }
 
     pub(super) fn set_path(&self, path: PathName) {
@@ -335,6 +420,8 @@ impl Default for WorkerShared {
     fn default() -> Self {
         Self {
             path: AtomicU8::new(0),
+            has_own_headers: AtomicBool::new(false),
+            own_headers_zero_copy: AtomicBool::new(false),
             places: AtomicU32::new(0),
             crossings: AtomicU64::new(0),
             ticks: AtomicU64::new(0),
@@ -342,6 +429,7 @@ impl Default for WorkerShared {
             trains_zero_copy: AtomicU64::new(0),
             trains_copied: AtomicU64::new(0),
             trains_single: AtomicU64::new(0),
+            trains_own_headers: AtomicU64::new(0),
             packets: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             packets_refused: AtomicU64::new(0),

@@ -1,11 +1,11 @@
 //! When all streams are late for seconds: some are left out for a while, so that the others are on time.
 //!
-//! [`Relief`] decides how much is to go, here it is decided who: those that were opened last, so that whoever watches
+//! [`LoadShedder`] decides how much is to go, here it is decided who: those that were opened last, so that whoever watches
 //! longest is disturbed last. A stream that is left out (*shed*) plays on without being sent: its client sees whole
-//! bursts missing, and then what is due at that moment. The oldest come back first. Where all may be let
-//! in ([`LOAD_UNLIMITED`]), nobody is left out.
+//! bursts missing, and then what is due at that moment. The oldest come back first. Nobody is left out where
+//! all may be let in ([`LOAD_UNLIMITED`]), or where the engine has so little to do that others hold it up.
 
-use onrush_wire::pace::{Relief, Second, Verdict};
+use onrush_wire::pace::{LoadShedder, Second, Verdict};
 
 use super::admission::{Account, LOAD_UNLIMITED, TRAIN_WORK};
 use super::shared::{State, WorkerShared, bump, drop_one};
@@ -20,7 +20,7 @@ const LOOK_NS: i64 = 1_000_000_000;
 
 /// Who is left out, and by what.
 pub(super) struct Shedding {
-    relief: Option<Relief>,
+    relief: Option<LoadShedder>,
     /// Work of the streams that play and are sent, and of those that are left out.
     pub(super) asked: u64,
     left_out: u64,
@@ -32,7 +32,7 @@ impl Shedding {
     pub(super) fn new(load_max_permille: u64) -> Self {
         let is_bounded = load_max_permille != LOAD_UNLIMITED;
         Self {
-            relief: is_bounded.then(|| Relief::new(TRAINS_MIN * TRAIN_WORK)),
+            relief: is_bounded.then(|| LoadShedder::new(TRAINS_MIN * TRAIN_WORK)),
             asked: 0,
             left_out: 0,
             held_up: 0,
@@ -75,7 +75,11 @@ impl Worker {
             asked: self.shedding.asked,
             done: now.media_work_since(then),
             bursts: now.bursts - then.bursts,
-            bursts_late: now.bursts_held_up - then.bursts_held_up,
+            bursts_late: match self.remote.shared.admission.is_loaded() {
+                true => now.bursts_held_up - then.bursts_held_up,
+                // Others hold the engine up, and what it leaves out gives it nothing.
+                false => 0,
+            },
             left_out: self.shedding.left_out,
         });
         let now_ns = signed(now.at_ns);
@@ -154,20 +158,29 @@ impl Worker {
         let Some(stream) = self.streams[number as usize].as_mut() else {
             return;
         };
-        let plan = stream.shared.source.plan();
+        let source = &stream.shared.source;
+        let Some(plan) = source.try_plan() else {
+            return self.wheel.insert(number, unsigned(now_ns + LOOK_NS));
+        };
         let media_ns = unsigned(now_ns.saturating_sub(stream.epoch_ns));
         let burst_end_ns = (media_ns / plan.burst_ns() + 1).saturating_mul(plan.burst_ns());
         let before = stream.reader.next_packet();
         // It may have been ahead, by a tick.
         let next = plan.rtp_packet_at(burst_end_ns).max(before);
+        drop(plan);
         stream.reader.skip_to(next, &self.store);
         let next = stream.reader.next_packet();
         bump(&self.remote.shared.packets_skipped, next - before);
         let at = &stream.shared.next_packet;
         at.store(next, std::sync::atomic::Ordering::Relaxed);
-        if next >= stream.reader.stop_before() {
-            return self.end(number, State::Finished);
+        let mut look_ns = now_ns + LOOK_NS;
+        if stream.reader.is_at_end(&stream.shared) {
+            let end_ns = stream.end_ns();
+            if now_ns >= end_ns {
+                return self.end(number, State::Finished);
+            }
+            look_ns = look_ns.min(end_ns);
         }
-        self.wheel.insert(number, unsigned(now_ns + LOOK_NS));
+        self.wheel.insert(number, unsigned(look_ns));
     }
 }

@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use onrush_sys::pool::{Pin, Pool};
+use onrush_wire::rtp::{Numbering, Position};
 
 use super::EngineError;
 use super::admission::Demand;
+use super::numbering::{jumped, position_of};
 use super::remote::{Command, Play, Remote};
 use super::shared::{State, StreamShared};
 use super::worker::signed;
@@ -40,6 +42,8 @@ pub struct StreamSnapshot {
     pub underruns: u64,
     /// The plan's number of the next RTP packet to send.
     pub next_packet: u64,
+    /// How its packets are numbered.
+    pub numbering: Numbering,
     /// Media time that is due now, in ns, while playing; that of the next packet otherwise.
     pub position_ns: u64,
     /// Mean lateness of the bursts in ns: when they left minus when they were due; negative is early.
@@ -52,10 +56,13 @@ pub struct StreamSnapshot {
 #[derive(Debug)]
 pub struct Stream {
     /// The engine that has it; none while it moves.
-    pub(super) seat: Mutex<Option<Seat>>,
+    pub(super) seat: Mutex<Option<EngineSlot>>,
     pub(super) store: Arc<store::Shared>,
     pub(super) shared: Arc<StreamShared>,
-    pub(super) demand: Demand,
+    /// Whether packets have numbers of its own after a jump.
+    pub(super) renumbers: bool,
+    /// What it asks of an engine once it has headers of its own.
+    pub(super) demand_own: Demand,
     pub(super) first_chunk_time_max: Duration,
     /// The first packet of the next play, and the chunk that holds it.
     pub(super) prepared: Mutex<Option<(u64, Pin)>>,
@@ -63,7 +70,7 @@ pub struct Stream {
 
 /// A stream's engine, and its number there.
 #[derive(Clone, Debug)]
-pub(crate) struct Seat {
+pub(crate) struct EngineSlot {
     pub(super) remote: Arc<Remote>,
     pub(super) number: u32,
 }
@@ -77,17 +84,16 @@ impl Stream {
     /// chunk's end but loses nothing.
     pub async fn prepare(&self, from: u64) -> Result<(), EngineError> {
         let source = &self.shared.source;
-        if from >= source.plan().rtp_packets() {
+        if from >= source.rtp_packets() {
             return Ok(());
         }
-        let chunk = source.chunk_of(from);
         let Some(pin) = self
             .store
-            .fetch(source, chunk, self.first_chunk_time_max)
+            .fetch_for(source, from, self.first_chunk_time_max)
             .await
         else {
             let pool = self.store.pool();
-            let reason = source.failure().map(str::to_owned);
+            let reason = source.failure();
             return Err(match reason {
                 Some(reason) => EngineError::Media { reason },
                 None if pool.chunks_in_use() == pool.chunks() => cache_full(pool),
@@ -98,8 +104,9 @@ impl Stream {
         Ok(())
     }
 
-    /// Plays from RTP packet `from` of the plan; its burst is due `delay` from now. `stop_before` ends the
-    /// stream before that packet. A stream that plays already goes on from the new place at once.
+    /// Plays from RTP packet `from` of the plan; its burst is due `delay` from now. `stop_before`
+    /// ends the stream before that packet. At the end of a file that grows it waits for more. A
+    /// stream that plays already goes on from the new place at once.
     pub fn play(
         &self,
         from: u64,
@@ -107,16 +114,22 @@ impl Stream {
         delay: Duration,
     ) -> Result<(), EngineError> {
         let plan = self.shared.source.plan();
-        let stop_before = stop_before.unwrap_or(u64::MAX).min(plan.rtp_packets());
+        // Without an end it goes on as far as the file does.
+        let stop_before = stop_before.unwrap_or(u64::MAX);
         let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
-        let Seat { remote, number } = self.seat().ok_or(EngineError::Busy)?;
+        let EngineSlot { remote, number } = self.seat().ok_or(EngineError::Busy)?;
         let from_ns = remote.clock.now_ns().saturating_add(delay_ns);
         let start_ns = remote.phase.start_ns(from_ns, number, remote.tick_ns);
+        let numbering = self.numbering_from(from);
+        if !numbering.is_shared() {
+            self.ask_for_own_headers(&remote);
+        }
         let play = Play {
             from,
             stop_before,
             start_ns,
             epoch_ns: signed(start_ns).saturating_sub(signed(plan.due_ns(from))),
+            numbering,
         };
         let pin = self.prepared(from);
         self.shared.ask_play(&play);
@@ -138,17 +151,55 @@ impl Stream {
         }
     }
 
-    /// Stops sending, and says the plan's number of the packet that would have been next.
+    /// The numbers that packet `from` of the plan will have if it is played next. Exact while the stream does
+    /// not play.
+    #[must_use]
+    pub fn position_from(&self, from: u64) -> Position {
+        let source = &self.shared.source;
+        let position = position_of(source, &source.plan(), from);
+        self.numbering_from(from).position(position)
+    }
+
+    fn numbering_from(&self, from: u64) -> Numbering {
+        let shared = &self.shared;
+        let (numbering, end) = shared.numbered_until();
+        match self.renumbers && shared.has_played() {
+            true => jumped(numbering, &shared.source, &shared.source.plan(), end, from),
+            false => numbering,
+        }
+    }
+
+    /// Trains are shorter from now on. Nobody is refused a jump: what they cost more counts for those who come.
+    fn ask_for_own_headers(&self, remote: &Remote) {
+        let demand = &self.shared.demand;
+        let before = demand.swap(self.demand_own.work(), Ordering::Relaxed);
+        let more = self.demand_own.work().saturating_sub(before);
+        remote.shared.admission.take_more(more);
+    }
+
+    /// Stops sending, and says the plan's number of the packet that would have been next. Nothing that was sent
+    /// before arrives later: the kernel has let go of every train, or has held one for
+    /// [`super::PAUSE_TIME_MAX`].
     pub async fn pause(&self) -> Result<u64, EngineError> {
         loop {
             let changed = self.shared.changed.notified();
             if self.shared.state() != State::Playing {
                 return Ok(self.shared.next_packet.load(Ordering::Relaxed));
             }
-            let Seat { remote, number } = self.seat().ok_or(EngineError::Busy)?;
+            let EngineSlot { remote, number } = self.seat().ok_or(EngineError::Busy)?;
             remote.send(Command::Pause { stream: number })?;
             changed.await;
         }
+    }
+
+    /// Ends what plays before that packet; at once if it has come so far, and nothing if it has ended already.
+    pub fn stop_before(&self, packet: u64) -> Result<(), EngineError> {
+        let packet = packet.min(self.shared.source.plan().rtp_packets());
+        let EngineSlot { remote, number } = self.seat().ok_or(EngineError::Busy)?;
+        remote.send(Command::StopBefore {
+            stream: number,
+            packet,
+        })
     }
 
     /// Waits until the stream stops by itself. Cancel-safe; answers at once if it has and was not played
@@ -180,18 +231,24 @@ impl Stream {
         self.shared.snapshot(clock.unwrap_or_default().now_ns())
     }
 
+    /// What media time is due at that moment of CLOCK_MONOTONIC, by the clock of the last play, also after its end.
+    /// `None` if there was no play.
+    pub(crate) fn media_ns_at(&self, at_ns: u64) -> Option<i64> {
+        self.shared.media_ns_at(at_ns)
+    }
+
     /// What it sends.
     #[must_use]
     pub fn source(&self) -> &Arc<Source> {
         &self.shared.source
     }
 
-    pub(super) fn seat(&self) -> Option<Seat> {
+    pub(super) fn seat(&self) -> Option<EngineSlot> {
         let seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
         seat.clone()
     }
 
-    pub(super) fn set_seat(&self, seat: Option<Seat>) {
+    pub(super) fn set_seat(&self, seat: Option<EngineSlot>) {
         *self.seat.lock().unwrap_or_else(PoisonError::into_inner) = seat;
     }
 
@@ -216,10 +273,10 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.hold(0, None);
-        let Some(Seat { remote, number }) = self.seat() else {
+        let Some(EngineSlot { remote, number }) = self.seat() else {
             return;
         };
-        remote.shared.admission.give_back(self.demand);
+        remote.shared.admission.give_back(self.shared.demand());
         let mut close = Command::Close { stream: number };
         // A full queue empties within a tick, unless nobody empties it any more.
         while !remote.has_stopped() {

@@ -174,16 +174,16 @@ impl std::fmt::Debug for Meddled {
 }
 
 impl Path for Meddled {
-    fn make_places(&mut self, places: u32) -> u32 {
-        self.inner.make_places(places)
+    fn register_files(&mut self, places: u32) -> u32 {
+        self.inner.register_files(places)
     }
 
-    fn keep(&mut self, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
-        self.inner.keep(place, socket)
+    fn install_file(&mut self, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        self.inner.install_file(place, socket)
     }
 
-    fn let_go(&mut self, place: u32) {
-        self.inner.let_go(place);
+    fn release_file(&mut self, place: u32) {
+        self.inner.release_file(place);
     }
 
     fn descriptor(&mut self, place: u32) -> io::Result<OwnedFd> {

@@ -370,6 +370,107 @@ fn a_file_in_trouble_ends_its_stream_and_no_other() {
     ));
 }
 
+/// What a stream has sent by the time that it has waited for more for a while.
+fn wait_for_more(stream: &Stream, test: &TestSource) {
+    let packets = test.source.rtp_packets();
+    wait_until("all there is was sent", || {
+        stream.snapshot().packets == packets
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    let now = stream.snapshot();
+    assert_eq!((now.packets, now.next_packet), (packets, packets));
+    assert_eq!(stream.end_reason(), None, "it waits");
+    let plan = test.source.plan();
+    assert!(
+        now.position_ns <= plan.due_ns(packets),
+        "it is not ahead of the file"
+    );
+}
+
+#[test]
+fn a_stream_waits_at_the_end_of_what_grows_and_goes_on() {
+    // Into the middle of a packet, of a burst and of a chunk; to a chunk's end, and by a packet
+    // alone.
+    let steps = [200, 201, 336, 337, 340, 343, 350, 1500, 1900];
+    let test = TestSource::growing(constant_rate(2000, 0, 10_152), 120);
+    let images = test.images();
+    let rig = rig_of(config(), 8);
+    let (stream, receiver) = rig.open(&test);
+    make_room(&receiver);
+    block_on(stream.prepare(0)).expect("the first chunk");
+    stream.play(0, None, Duration::ZERO).expect("played");
+    for ts_packets in steps {
+        wait_for_more(&stream, &test);
+        test.grow(ts_packets, true);
+    }
+    wait_for_more(&stream, &test);
+    test.grow(2000, false);
+    assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+    assert_eq!(receive(&receiver, images.len()), images);
+    let waits = (
+        stream.snapshot().underruns,
+        rig.worker().lags.load(Ordering::Relaxed),
+    );
+    assert_eq!(waits, (0, 0), "to wait for more is not to be late");
+    drop(stream);
+    wait_until("all chunks are free", || {
+        rig.store.shared().pool().chunks_in_use() == 0
+    });
+}
+
+#[test]
+fn a_stream_that_waits_ends_when_the_file_is_complete_or_cut() {
+    let rig = rig(config());
+    let test = TestSource::growing(constant_rate(300, 0, 10_152), 210);
+    let (stream, _receiver) = rig.open(&test);
+    stream.play(0, None, Duration::ZERO).expect("played");
+    wait_for_more(&stream, &test);
+    test.grow(210, false);
+    assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+    assert_eq!(stream.snapshot().packets, 30);
+    // It may wait where it is paused and played again, and it stops where it is told to.
+    let test = TestSource::growing(constant_rate(300, 0, 10_152), 210);
+    let (stream, _receiver) = rig.open(&test);
+    stream.play(0, Some(20), Duration::ZERO).expect("played");
+    assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+    assert_eq!(stream.snapshot().packets, 20);
+    stream.play(20, None, Duration::ZERO).expect("played");
+    wait_for_more(&stream, &test);
+    assert_eq!(block_on(stream.pause()).expect("paused"), 30);
+    block_on(stream.prepare(30)).expect("there is nothing to be had yet");
+    stream.play(30, None, Duration::ZERO).expect("played");
+    wait_for_more(&stream, &test);
+    test.source.change(25..u64::MAX, "it was cut".to_owned());
+    assert_eq!(
+        block_on(stream.ended()),
+        EndReason::Media("it was cut".to_owned())
+    );
+}
+
+#[test]
+fn what_was_changed_ends_those_who_come_to_it_and_no_others() {
+    let rig = rig(config());
+    let test = TestSource::lasting(1000);
+    let packets = test.source.rtp_packets();
+    let [reaches, before, after] = [(); 3].map(|()| rig.open(&test));
+    test.source
+        .change(200..250, "it was written over".to_owned());
+    reaches.0.play(100, None, Duration::ZERO).expect("played");
+    before
+        .0
+        .play(100, Some(200), Duration::ZERO)
+        .expect("played");
+    after.0.play(250, None, Duration::ZERO).expect("played");
+    let reason = EndReason::Media("it was written over".to_owned());
+    assert_eq!(block_on(reaches.0.ended()), reason);
+    assert_eq!(block_on(before.0.ended()), EndReason::EndOfMedia);
+    assert_eq!(block_on(after.0.ended()), EndReason::EndOfMedia);
+    let sent = [&reaches, &before, &after].map(|(stream, _)| stream.snapshot().packets);
+    // A burst may reach a little into it.
+    assert!((100..110).contains(&sent[0]), "{sent:?}");
+    assert_eq!(sent[1..], [100, packets - 250]);
+}
+
 #[test]
 fn one_stream_more_than_the_limit_is_refused_until_one_goes() {
     let test = TestSource::lasting(100);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
 
 use onrush_sys::path::{Completion, Counters, Train};
-use onrush_wire::media::synth::constant_rate;
+use onrush_wire::media::synth::{constant_rate, pictures};
 use rustix::io::read;
 
 use super::clock::Clock;
@@ -21,6 +21,8 @@ const TICKS_PER_SECOND: u64 = 200;
 #[derive(Debug)]
 struct Time {
     now_ns: Arc<AtomicU64>,
+    /// Of it, what the engine worked.
+    cpu_ns: Arc<AtomicU64>,
     /// Until then it may pass.
     until_ns: AtomicU64,
     /// The engine has done what it has to until then.
@@ -38,6 +40,7 @@ impl Time {
         let start_ns = 1_000_000_000_000;
         Arc::new(Self {
             now_ns: Arc::new(start_ns.into()),
+            cpu_ns: Arc::default(),
             until_ns: start_ns.into(),
             idle_ns: 0.into(),
             train_ns: 0.into(),
@@ -61,7 +64,7 @@ impl Time {
             // It has sent when it comes back, and sleeps nowhere.
             path: PathName::SendmmsgGso,
             open_path: Arc::new(open_path),
-            clock: Clock::by_hand(Arc::clone(&self.now_ns)),
+            clock: Clock::by_hand(Arc::clone(&self.now_ns), Arc::clone(&self.cpu_ns)),
             ..config
         };
         let chunks = test.source.chunks();
@@ -101,8 +104,11 @@ impl Timed {
         self.time.packets_max.fetch_max(packets, Ordering::Relaxed);
         let train_ns = self.time.train_ns.load(Ordering::Relaxed);
         let stall_ns = self.time.stall_ns.swap(0, Ordering::Relaxed);
-        let took_ns = trains * train_ns + stall_ns;
-        self.time.now_ns.fetch_add(took_ns, Ordering::AcqRel);
+        let worked_ns = trains * train_ns;
+        self.time.cpu_ns.fetch_add(worked_ns, Ordering::AcqRel);
+        self.time
+            .now_ns
+            .fetch_add(worked_ns + stall_ns, Ordering::AcqRel);
         self.inner.submit()
     }
 }
@@ -188,6 +194,71 @@ fn packets_keep_their_pace() {
     assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
     let images = test.images();
     assert_eq!(receive(&receiver, images.len()), images);
+}
+
+/// The last picture is shown for seconds after its last packet was sent.
+#[test]
+fn the_end_comes_when_the_media_is_over() {
+    let test = TestSource::of(pictures(&[(7, 4000); 3], 27_000));
+    let (time, plan) = (Time::new(), test.source.plan());
+    let lasts = Duration::from_nanos(plan.index().duration_ns());
+    assert_eq!(lasts.as_secs(), 13, "the tables come before");
+    let rig = time.rig(&test, config());
+    let (stream, receiver) = rig.open(&test);
+    make_room(&receiver);
+    stream.play(0, None, Duration::ZERO).expect("played");
+    time.pass(lasts - TICK * 4);
+    assert_eq!(stream.snapshot().next_packet, plan.rtp_packets());
+    assert_eq!(stream.shared.end_reason(), None);
+    time.pass(TICK * 8);
+    assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+    let images = test.images();
+    assert_eq!(receive(&receiver, images.len()), images);
+    // A play that is to stop before the last picture lasts until that would be due.
+    let last = plan.rtp_packet_at(4_900_000_000);
+    stream.play(0, Some(last), Duration::ZERO).expect("played");
+    time.pass(Duration::from_nanos(plan.due_ns(last)) - TICK * 4);
+    assert_eq!(stream.shared.end_reason(), None);
+    time.pass(TICK * 8);
+    assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+}
+
+#[test]
+fn a_stop_that_is_set_while_it_plays_is_kept_to_the_packet() {
+    let test = TestSource::lasting(1000);
+    let (time, plan) = (Time::new(), test.source.plan());
+    let rig = time.rig(&test, config());
+    let (stream, receiver) = rig.open(&test);
+    make_room(&receiver);
+    stream.play(0, None, Duration::ZERO).expect("played");
+    time.pass(TICK * 40);
+    // In the midst of a burst; and another that is sooner, which holds.
+    let stop = plan.rtp_packet_at(500_000_000) + 3;
+    for packet in [stop + 100, stop] {
+        stream.stop_before(packet).expect("told");
+    }
+    time.pass(TICK * 40);
+    assert!(stream.end_reason().is_none(), "it plays on until then");
+    time.pass(TICK * 40);
+    assert_eq!(stream.end_reason(), Some(EndReason::EndOfMedia));
+    assert_eq!(stream.snapshot().next_packet, stop);
+    let images = test.images();
+    let sent = usize::try_from(stop).expect("few");
+    assert_eq!(receive(&receiver, sent), images[..sent]);
+    // What lies behind it ends at once, and goes back nowhere.
+    stream.play(stop, None, Duration::ZERO).expect("played");
+    time.pass(TICK * 20);
+    let sent = stream.snapshot().next_packet;
+    stream.stop_before(stop).expect("told");
+    time.pass(TICK * 8);
+    assert_eq!(stream.end_reason(), Some(EndReason::EndOfMedia));
+    let end = stream.snapshot().next_packet;
+    assert!((sent..sent + 20).contains(&end), "{sent} {end}");
+    // One that comes after the end does nothing, also to the next play.
+    stream.stop_before(end + 5).expect("told");
+    stream.play(0, None, Duration::ZERO).expect("played");
+    time.pass(Duration::from_secs(2));
+    assert_eq!(stream.snapshot().next_packet, plan.rtp_packets());
 }
 
 /// How many ticks and chunks it takes to play all of `test`, whose chunks are there already.
@@ -480,6 +551,32 @@ fn whoever_may_take_all_leaves_nobody_out() {
     let [late, sheds] = [&rig.worker().bursts_late, &rig.worker().sheds];
     assert!(late.load(Ordering::Relaxed) > 60_000, "{late:?}");
     assert_eq!(sheds.load(Ordering::Relaxed), 0);
+}
+
+/// An engine whose processor others take now and then is late with half of its bursts, and has little to do itself.
+#[test]
+fn who_is_held_up_by_others_leaves_nobody_out_and_refuses_nobody() {
+    let test = TestSource::of(constant_rate(60 * 665, 0, 40_608));
+    let time = Time::new();
+    let rig = time.rig(&test, config());
+    let open: Vec<_> = (1..CROWD).map(|_| rig.open(&test)).collect();
+    play_apart(open.iter().map(|(stream, _)| stream));
+    let worker = rig.worker();
+    let counted =
+        || [&worker.bursts, &worker.bursts_late].map(|counter| counter.load(Ordering::Relaxed));
+    for _ in 0..10 {
+        let before = counted();
+        for _ in 0..10 {
+            time.stall_ns.store(80_000_000, Ordering::Relaxed);
+            time.pass(TICK * 20);
+        }
+        let now = counted();
+        let [bursts, late] = [0, 1].map(|i| now[i] - before[i]);
+        assert!(late * 5 > bursts, "of {bursts} bursts {late} were late");
+        assert!(!worker.admission.is_late());
+    }
+    assert_eq!(worker.sheds.load(Ordering::Relaxed), 0);
+    rig.open(&test);
 }
 
 /// What is too much in trains of one burst leaves in trains of two before it is late, and nobody is left out.

@@ -14,19 +14,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use onrush_sys::clock::thread_cpu_ns;
-use onrush_sys::path::{IN_FLIGHT_TRAINS_MAX, Path, PathError, PathName};
-use onrush_sys::pool::Pin;
+use onrush_sys::path::{IN_FLIGHT_TRAINS_MAX, Path, PathError, PathName, Vectored};
+use onrush_sys::pool::{HeaderSlab, Pin};
 use onrush_wire::pace::Wheel;
+use onrush_wire::rtp::Numbering;
 use tracing::error;
 
 use super::admission::{Account, Demand};
 use super::flights::Flights;
-use super::moving::Leaving;
+use super::moving::PendingMove;
+use super::numbering::{RtpHeaders, jumped};
 use super::reader::Reader;
 use super::shared::{State, StreamShared, bump, drop_one};
 use super::shedding::Shedding;
-use super::{Command, EngineConfig, OpenPath, Play, Remote, STREAM_RATE_MAX};
+use super::{Command, EngineConfig, OpenPath, PAUSE_TIME_MAX, Play, Remote, STREAM_RATE_MAX};
 use crate::faults::Faults;
 use crate::store;
 #[cfg(test)]
@@ -58,6 +59,10 @@ pub(super) struct Worker {
     /// Streams below this number have their sockets in the path's table, and no descriptor.
     places: u32,
     flights: Flights,
+    /// Room for headers of streams' own.
+    slab: Option<HeaderSlab>,
+    /// Whether numbers go on after a jump.
+    renumbers: bool,
     /// Stream and due time of the bursts in the batch that is being put together.
     batch: Vec<(u32, i64)>,
     pub(super) due: Vec<u32>,
@@ -94,7 +99,7 @@ pub(super) struct Stream {
     /// taken, so that no train meets a successor's.
     closing: bool,
     /// It goes to another engine, likewise with its last train.
-    pub(super) leaving: Option<Box<Leaving>>,
+    pub(super) leaving: Option<Box<PendingMove>>,
     pub(super) playing: bool,
     /// It plays, but is not sent: see [`shedding`](super::shedding).
     pub(super) is_shed: bool,
@@ -106,6 +111,8 @@ pub(super) struct Stream {
     pub(super) order: u64,
     /// All is queued; the end is told at the next tick, when it has left.
     finishing: bool,
+    /// It has waited for its file to grow: what was due meanwhile is due when it comes.
+    waited_for_growth: bool,
     pub(super) reader: Reader,
     /// When media time 0 was due.
     pub(super) epoch_ns: i64,
@@ -113,6 +120,10 @@ pub(super) struct Stream {
     pub(super) hold_until_ns: i64,
     /// Since when the kernel has refused every train; 0 if the last was taken.
     refused_since_ns: u64,
+    /// How its packets are numbered.
+    pub(super) numbering: Numbering,
+    /// It was told to pause, and the kernel holds trains of it: until when that is waited for.
+    pausing_until_ns: Option<u64>,
 }
 
 /// Of one stream: its own, and its places on the wheel (24 bytes) and in the list of those that are due.
@@ -136,7 +147,7 @@ impl Worker {
             opened.map_err(failed).ok()
         });
         remote.shared.set_path(path.name());
-        let places = path.make_places(config.streams_max);
+        let places = path.register_files(config.streams_max);
         remote.shared.places.store(places, Ordering::Relaxed);
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         remote
@@ -148,7 +159,15 @@ impl Worker {
         let tick_bytes_max = (STREAM_RATE_MAX / 8).saturating_mul(tick_ns) / 1_000_000_000;
         let chunk_bytes = store.pool().chunk_bytes() as u64;
         let streams_max = config.streams_max as usize;
+        let slab = HeaderSlab::take_from(store.pool());
+        let has_own_headers = &remote.shared.has_own_headers;
+        has_own_headers.store(slab.is_some(), Ordering::Relaxed);
+        let is_zero_copy = path.vectored() == Vectored::ZeroCopy;
+        let zero_copy = &remote.shared.own_headers_zero_copy;
+        zero_copy.store(is_zero_copy, Ordering::Relaxed);
         Self {
+            renumbers: slab.is_some() && config.headers != RtpHeaders::Shared,
+            slab,
             path,
             retired: None,
             open_path,
@@ -168,7 +187,7 @@ impl Worker {
             refused_ns_max: nanos(config.refused_time_max),
             counted: Account {
                 at_ns: now_ns,
-                cpu_ns: thread_cpu_ns(),
+                cpu_ns: remote.clock.cpu_ns(),
                 ..Account::default()
             },
             trains_per_stream_max: config.trains_per_stream_max,
@@ -207,10 +226,10 @@ impl Worker {
                     stream,
                     shared,
                     socket,
-                    demand,
-                } => self.open_stream(stream, shared, socket, demand),
+                } => self.open_stream(stream, shared, socket),
                 Command::Play { stream, play, pin } => self.play(stream, play, pin),
-                Command::Pause { stream } => self.end(stream, State::Paused),
+                Command::Pause { stream } => self.pause(stream),
+                Command::StopBefore { stream, packet } => self.stop_before(stream, packet),
                 Command::Close { stream } => self.close(stream),
                 Command::Leave { stream, leaving } => self.leave(stream, leaving),
                 Command::Stop => self.stopping = true,
@@ -218,22 +237,17 @@ impl Worker {
         }
     }
 
-    fn open_stream(
-        &mut self,
-        number: u32,
-        shared: Arc<StreamShared>,
-        socket: UdpSocket,
-        demand: Demand,
-    ) {
+    fn open_stream(&mut self, number: u32, shared: Arc<StreamShared>, socket: UdpSocket) {
         let place = &mut self.streams[number as usize];
         assert!(place.is_none(), "a stream number belongs to one stream");
         // It was made ready for the path of a moment ago.
         if !self.path.name().segments() {
             prepare(self.path.name(), &socket, shared.stride);
         }
-        let is_kept = number < self.places && self.path.keep(number, socket.as_fd()).is_ok();
+        let is_kept =
+            number < self.places && self.path.install_file(number, socket.as_fd()).is_ok();
         let socket = (!is_kept).then_some(socket);
-        *place = Some(Stream::new(shared, socket, demand, self.opened));
+        *place = Some(Stream::new(shared, socket, self.opened));
         self.opened += 1;
     }
 
@@ -253,8 +267,13 @@ impl Worker {
         );
         if !std::mem::replace(&mut stream.playing, true) {
             bump(&self.remote.shared.playing, 1);
+            stream.demand = stream.shared.demand();
             self.shedding.asked += stream.demand.work();
         }
+        if self.renumbers {
+            stream.renumber(&play);
+        }
+        stream.pausing_until_ns = None;
         stream.finishing = false;
         stream.refused_since_ns = 0;
         // A burst that a seek cuts was due before the first of its packets that is sent.
@@ -272,6 +291,46 @@ impl Worker {
         self.wheel.insert(number, play.start_ns);
     }
 
+    /// Stops a stream. That it is paused is said once the kernel has let go of its last train.
+    fn pause(&mut self, number: u32) {
+        let until_ns = self.now_ns() + nanos(PAUSE_TIME_MAX);
+        let Some(stream) = self.streams[number as usize].as_mut().filter(|s| s.playing) else {
+            return;
+        };
+        if stream.trains == 0 {
+            return self.end(number, State::Paused);
+        }
+        stream.playing = false;
+        stream.pausing_until_ns = Some(until_ns);
+        stream.reader.put_down(&self.store);
+        self.shedding.gone(stream, &self.remote.shared);
+        drop_one(&self.remote.shared.playing);
+        // Looked at again soon, so that the worker wakes.
+        self.wheel
+            .insert(number, self.now_ns() + self.pause_look_ns());
+    }
+
+    /// Says that a stream is paused, if the kernel holds nothing of it or has held it for too long.
+    pub(super) fn look_at_paused(&mut self, number: u32) {
+        let now_ns = self.now_ns();
+        let Some(stream) = self.streams[number as usize].as_mut() else {
+            return;
+        };
+        let Some(until_ns) = stream.pausing_until_ns else {
+            return;
+        };
+        if stream.trains == 0 || now_ns >= until_ns {
+            stream.tell_paused();
+            self.wheel.remove(number);
+        } else {
+            self.wheel.insert(number, now_ns + self.pause_look_ns());
+        }
+    }
+
+    fn pause_look_ns(&self) -> u64 {
+        self.tick_ns.min(COMMAND_WAIT_NS_MAX)
+    }
+
     pub(super) fn end(&mut self, number: u32, state: State) {
         self.wheel.remove(number);
         if let Some(stream) = self.streams[number as usize].as_mut()
@@ -281,6 +340,13 @@ impl Worker {
             self.shedding.gone(stream, &self.remote.shared);
             stream.shared.set_state(state);
             drop_one(&self.remote.shared.playing);
+        }
+    }
+
+    fn stop_before(&mut self, number: u32, packet: u64) {
+        if let Some(stream) = self.streams[number as usize].as_mut() {
+            stream.reader.set_stop_before(packet);
+            stream.finishing = false;
         }
     }
 
@@ -308,7 +374,7 @@ impl Worker {
         let shared = &self.remote.shared;
         let account = Account {
             at_ns: now_ns,
-            cpu_ns: thread_cpu_ns(),
+            cpu_ns: self.remote.clock.cpu_ns(),
             trains: shared.trains.load(Ordering::Relaxed),
             packets: shared.packets.load(Ordering::Relaxed),
             bursts: shared.bursts.load(Ordering::Relaxed),
@@ -341,6 +407,9 @@ impl Worker {
         shared
             .trains_single
             .store(counters.trains_single, Ordering::Relaxed);
+        shared
+            .trains_own_headers
+            .store(counters.trains_own_headers, Ordering::Relaxed);
         shared
             .in_flight
             .store(self.flights.in_flight() as u64, Ordering::Relaxed);
@@ -375,7 +444,7 @@ impl Worker {
         self.remote
             .shared
             .cpu_ns
-            .store(thread_cpu_ns(), Ordering::Relaxed);
+            .store(self.remote.clock.cpu_ns(), Ordering::Relaxed);
         self.publish();
     }
 }
@@ -403,16 +472,14 @@ impl Drop for Worker {
 }
 
 impl Stream {
-    fn new(
-        shared: Arc<StreamShared>,
-        socket: Option<UdpSocket>,
-        demand: Demand,
-        order: u64,
-    ) -> Self {
+    fn new(shared: Arc<StreamShared>, socket: Option<UdpSocket>, order: u64) -> Self {
+        let (demand, numbering) = (shared.demand(), shared.numbering.get());
         Self {
             shared,
             socket,
             demand,
+            numbering,
+            pausing_until_ns: None,
             order,
             is_shed: false,
             waited_until_ns: i64::MIN,
@@ -421,10 +488,34 @@ impl Stream {
             leaving: None,
             playing: false,
             finishing: false,
+            waited_for_growth: false,
             reader: Reader::default(),
             epoch_ns: 0,
             hold_until_ns: i64::MIN,
             refused_since_ns: 0,
+        }
+    }
+
+    /// Before it plays from packet `from`: its numbers go on where they were.
+    fn renumber(&mut self, play: &Play) {
+        let shared = &self.shared;
+        if shared.has_been_taken() {
+            let (source, from) = (&shared.source, play.from);
+            let end = shared.next_packet.load(Ordering::Relaxed);
+            self.numbering = match source.try_plan() {
+                Some(plan) => jumped(self.numbering, source, &plan, end, from),
+                // A longer one is being published. What was foretold is the same, but for a stream that was not
+                // paused before.
+                None => play.numbering,
+            };
+            shared.numbering.set(self.numbering);
+        }
+    }
+
+    /// Says that it is paused, if it was told to pause and has not said so.
+    pub(super) fn tell_paused(&mut self) {
+        if self.pausing_until_ns.take().is_some() {
+            self.shared.set_state(State::Paused);
         }
     }
 

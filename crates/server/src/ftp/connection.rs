@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use onrush_wire::ftp::{Act, Command, Lines, Reply, Session, Style, passive, quoted};
 use onrush_wire::http::{Access, Entry};
+use onrush_wire::name::{shown, to_bytes};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
@@ -75,7 +76,7 @@ enum Body {
     },
     Text {
         name: String,
-        text: String,
+        text: Vec<u8>,
     },
 }
 
@@ -244,7 +245,7 @@ impl Connection<'_> {
         let now_s = i64::try_from(Clock::now_ms() / 1000).unwrap_or(i64::MAX);
         Ok(Body::Text {
             name,
-            text: style.write(&entries, now_s),
+            text: to_bytes(&style.write(&entries, now_s)).into_owned(),
         })
     }
 
@@ -404,8 +405,8 @@ impl Body {
     /// For the log.
     fn line(&self) -> String {
         match self {
-            Self::File { name, .. } => format!("RETR /{name} FTP"),
-            Self::Text { name, .. } => format!("LIST /{name} FTP"),
+            Self::File { name, .. } => format!("RETR /{} FTP", shown(name)),
+            Self::Text { name, .. } => format!("LIST /{} FTP", shown(name)),
         }
     }
 
@@ -457,7 +458,7 @@ async fn send(
         }
         Body::Text { text, .. } => {
             let stall_time_max = site.settings.limits.download_stall_time_max;
-            let sent = send_all(&socket, text.as_bytes(), false, stall_time_max).await;
+            let sent = send_all(&socket, text, false, stall_time_max).await;
             sent.map_err(|error| Reply::new(426, error.to_string()))
         }
     };

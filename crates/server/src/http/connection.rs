@@ -293,7 +293,8 @@ impl Connection<'_> {
     ) -> Answer {
         if !has_slash {
             let path = format!("/{}/", in_url(name));
-            return self.with_context(request, keeps_alive, |c| Answer::moved(&path, c));
+            let answer = |c: &Context<'_>| Answer::moved(&path, request.query, c);
+            return self.with_context(request, keeps_alive, answer);
         }
         match folder::list(&self.site.root, name).await {
             Ok((entries, is_cut)) => {

@@ -1,31 +1,62 @@
 //! One file of the library: indexed once, and what all of its clients share.
 //!
-//! Plans and sources are made when they are first asked for, one for each size of packets. The file stays open, so
-//! that what was indexed can be read even if another takes its name; [`Media::check`] tells when that happened.
+//! Plans and sources are made when they are first asked for, one for each size of packets. The file
+//! stays open, and those who play it play what was opened, whatever becomes of its name. While it
+//! grows, what is new is read and published about once a second, when [`Media::refresh`] is called.
+//! What was cut off or overwritten in place is played up to there.
 
 use std::fs::{self, File, Metadata};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use onrush_sys::fs::{advise_done, advise_sequential};
-use onrush_wire::media::ts::{ScanOptions, Scanner};
-use onrush_wire::media::{Index, Packetisation, Plan, RtpOrigin};
+use onrush_wire::media::ts::{MediaError, ScanOptions, Scanner};
+use onrush_wire::media::{Index, Packetisation, Plan, RtpOrigin, TS_PACKET_BYTES};
+use tracing::{info, warn};
 
 use crate::store::{Backing, Source};
+
+/// How often a file that grows is read on at the most.
+pub const REFRESH_EVERY: Duration = Duration::from_millis(500);
+
+/// Bytes of one file that are read on in one look at all of those that are played.
+pub const REFRESH_BYTES_MAX: u64 = 64 << 20;
+
+/// Places that are compared to see whether a file still is what was indexed.
+const PROBES_MAX: usize = 16;
+
+/// The same of a file that has become longer.
+const PROBES_GROWN: usize = 2;
 
 /// One file, indexed, with what all of its clients share.
 #[derive(Debug)]
 pub struct Media {
     name: String,
     opened: Arc<Opened>,
-    index: Arc<Index>,
     origin: RtpOrigin,
-    burst_ns: u64,
-    plans: [OnceLock<Arc<Plan>>; 7],
+    settings: Settings,
+    /// Held for a moment at a time.
+    state: Mutex<State>,
     sources: [OnceLock<Option<Arc<Source>>>; 7],
+    /// Held while the file is looked at.
+    growth: Mutex<Growth>,
+    /// New clients get another media of it.
+    outdated: AtomicBool,
+}
+
+/// How files are read.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) options: ScanOptions,
+    pub(super) burst_ns: u64,
+    /// A file that has not grown for so long is complete.
+    pub(super) growth_time_max: Duration,
+    pub(super) stopping: Arc<AtomicBool>,
 }
 
 /// The open file behind a media, for those who read it.
@@ -33,7 +64,38 @@ pub struct Media {
 pub(super) struct Opened {
     pub(super) path: PathBuf,
     pub(super) file: File,
-    pub(super) identity: Identity,
+}
+
+/// What is known of the file by now.
+#[derive(Debug)]
+struct State {
+    index: Arc<Index>,
+    /// What it was when it was read last.
+    identity: Identity,
+    grows: bool,
+    plans: [Option<Arc<Plan>>; 7],
+    /// Transport packets that are others by now, and what happened to them.
+    changes: Vec<(Range<u64>, String)>,
+}
+
+/// How a file is followed that grows.
+#[derive(Debug)]
+struct Growth {
+    /// At the end of what was read. It only spares reading all again.
+    scanner: Option<Scanner>,
+    looked: Instant,
+    grew: Instant,
+    /// What is left of it, once it was cut.
+    bytes_left: u64,
+}
+
+/// What reading a file has told.
+#[derive(Debug)]
+pub(super) struct Scanned {
+    pub(super) index: Arc<Index>,
+    identity: Identity,
+    /// If it grows.
+    growth: Option<Scanner>,
 }
 
 /// What makes a file the same file as before.
@@ -53,17 +115,36 @@ impl Media {
     pub(super) fn new(
         name: String,
         opened: Opened,
-        index: Arc<Index>,
-        burst_ns: u64,
+        scanned: Scanned,
+        settings: Settings,
     ) -> io::Result<Self> {
+        let Scanned {
+            index,
+            identity,
+            growth,
+        } = scanned;
+        let now = Instant::now();
+        let grew = now.checked_sub(identity.age()).unwrap_or(now);
         Ok(Self {
             name,
             opened: Arc::new(opened),
-            index,
             origin: random_origin()?,
-            burst_ns,
-            plans: Default::default(),
+            settings,
+            state: Mutex::new(State {
+                index,
+                identity,
+                grows: growth.is_some(),
+                plans: Default::default(),
+                changes: Vec::new(),
+            }),
             sources: Default::default(),
+            growth: Mutex::new(Growth {
+                scanner: growth,
+                looked: now,
+                grew,
+                bytes_left: u64::MAX,
+            }),
+            outdated: AtomicBool::new(false),
         })
     }
 
@@ -73,19 +154,26 @@ impl Media {
         &self.name
     }
 
-    /// What made it this file when it was indexed.
+    /// What made it this file when it was read last.
     #[must_use]
     pub fn identity(&self) -> Identity {
-        self.opened.identity
+        self.state().identity
     }
 
-    /// What the file holds.
+    /// What the file holds, by now.
     #[must_use]
-    pub fn index(&self) -> &Arc<Index> {
-        &self.index
+    pub fn index(&self) -> Arc<Index> {
+        Arc::clone(&self.state().index)
     }
 
-    /// What its RTP headers count from: random, as RFC 3550 asks, and one for all clients.
+    /// Whether the file is still being written.
+    #[must_use]
+    pub fn grows(&self) -> bool {
+        self.state().grows
+    }
+
+    /// What its RTP headers count from: random, as RFC 3550 asks, and one for all clients, however
+    /// it grows.
     #[must_use]
     pub fn origin(&self) -> RtpOrigin {
         self.origin
@@ -97,66 +185,277 @@ impl Media {
         self.origin.ssrc
     }
 
-    /// The packets of this file with `ts_packets_per_rtp` transport packets each (1 to 7; what is beyond is
-    /// taken as the nearest of these).
+    /// The packets of this file, by now, with `ts_packets_per_rtp` transport packets each (1 to 7;
+    /// what is beyond is taken as the nearest of these).
     #[must_use]
-    pub fn plan(&self, ts_packets_per_rtp: u8) -> &Arc<Plan> {
-        let ts_packets_per_rtp = ts_packets_per_rtp.clamp(1, 7);
-        let burst_ns = self.burst_ns;
-        self.plans[usize::from(ts_packets_per_rtp) - 1].get_or_init(|| {
-            let packetisation = Packetisation {
-                ts_packets_per_rtp,
-                burst_ns,
-            };
-            Arc::new(Plan::new(Arc::clone(&self.index), packetisation))
-        })
+    pub fn plan(&self, ts_packets_per_rtp: u8) -> Arc<Plan> {
+        self.state()
+            .plan(ts_packets_per_rtp, self.settings.burst_ns)
     }
 
     /// What the store makes images from: the plan with `ts_packets_per_rtp`, in chunks of `chunk_bytes`, which
     /// must be the same at every call. `None` if the file is too long for the chunks.
     #[must_use]
     pub fn source(&self, ts_packets_per_rtp: u8, chunk_bytes: usize) -> Option<&Arc<Source>> {
-        let plan = self.plan(ts_packets_per_rtp);
+        // Until the source stands in its place: what is published meanwhile would not reach it.
+        let mut state = self.state();
+        let plan = state.plan(ts_packets_per_rtp, self.settings.burst_ns);
         let place = &self.sources[usize::from(ts_packets_per_rtp.clamp(1, 7)) - 1];
         let source = place.get_or_init(|| {
             let backing: Arc<dyn Backing> = Arc::<Opened>::clone(&self.opened);
-            Source::new(Arc::clone(plan), self.origin, backing, chunk_bytes).map(Arc::new)
+            let source = Source::new(Arc::clone(&plan), self.origin, backing, chunk_bytes)?;
+            source.publish(plan, state.grows);
+            for (packets, reason) in &state.changes {
+                change(&source, packets, reason);
+            }
+            Some(Arc::new(source))
         });
         source.as_ref()
     }
 
-    /// Lets no more packets of it be made, because it is no longer what was indexed.
-    pub fn fail(&self, reason: &str) {
-        for source in self.sources.iter().filter_map(OnceLock::get).flatten() {
-            source.fail(reason.to_owned());
+    /// Looks what has become of the file since it was looked at last: reads on where it has grown,
+    /// ends it where it has not for long enough, and notes what was cut off or written over. Costs
+    /// a system call where nothing has changed, and blocks. Of a file that has grown by more than
+    /// `bytes_max`, the rest is read another time.
+    ///
+    /// Without a limit it waits for whoever is at it, with one it leaves the file to them.
+    pub fn refresh(&self, bytes_max: Option<u64>) {
+        let mut growth = match (self.growth.try_lock(), bytes_max) {
+            (Ok(growth), _) => growth,
+            (Err(TryLockError::Poisoned(growth)), _) => growth.into_inner(),
+            (Err(TryLockError::WouldBlock), Some(_)) => return,
+            (Err(TryLockError::WouldBlock), None) => {
+                self.growth.lock().unwrap_or_else(PoisonError::into_inner)
+            }
+        };
+        let known = self.identity();
+        if self.grows() && growth.looked.elapsed() < REFRESH_EVERY {
+            return;
+        }
+        growth.looked = Instant::now();
+        // If the system does not tell, those who read it will be told why.
+        let Ok(metadata) = self.opened.file.metadata() else {
+            return;
+        };
+        let there = Identity::of(&metadata);
+        if there.file_bytes < known.file_bytes.min(growth.bytes_left) {
+            growth.bytes_left = there.file_bytes;
+            return self.cut(known.file_bytes, there.file_bytes);
+        }
+        if self.outdated.load(Ordering::Relaxed) {
+            return;
+        }
+        if there != known {
+            let has_grown = there.file_bytes > known.file_bytes;
+            let probes = if has_grown { PROBES_GROWN } else { PROBES_MAX };
+            if let Some((packets, file_offset)) = self.differing(probes) {
+                let reason =
+                    format!("the file was overwritten: at byte {file_offset} is another packet");
+                return self.change(packets, &reason);
+            }
+            growth.grew = Instant::now();
+            if has_grown {
+                return self.read_on(&mut growth, there, bytes_max.unwrap_or(u64::MAX));
+            }
+            self.state().identity = there;
+        }
+        if self.grows() && growth.grew.elapsed() >= self.settings.growth_time_max {
+            self.complete(&growth);
         }
     }
 
-    /// Whether packets of it could not be made, or [`Self::fail`] was told so.
-    pub(super) fn has_failed(&self) -> bool {
+    /// Whether a file that is found under its name now, and looks like this, may be this one, as
+    /// far as can be told without reading it.
+    pub(super) fn may_be(&self, found: Identity) -> bool {
+        let state = self.state();
+        let known = state.identity;
+        let is_inode = (found.device, found.inode) == (known.device, known.inode);
+        let is_as_long = found.file_bytes == known.file_bytes
+            && (state.grows || found.modified_ns == known.modified_ns);
+        is_inode && (is_as_long || found.file_bytes > known.file_bytes)
+    }
+
+    /// Whether it is of no use to new clients: it was changed in place, or packets of it could not
+    /// be made.
+    pub(super) fn is_outdated(&self) -> bool {
         let mut sources = self.sources.iter().filter_map(OnceLock::get).flatten();
-        sources.any(|source| source.failure().is_some())
+        self.outdated.load(Ordering::Relaxed) || sources.any(|source| source.failure().is_some())
     }
 
-    /// The sequence number of RTP packet `rtp_packet` of a plan.
-    #[must_use]
-    pub fn sequence(&self, rtp_packet: u64) -> u16 {
-        self.origin.sequence_of(rtp_packet)
+    /// Whether it is of no more use to anybody: its name has gone, or is another file's, or it has
+    /// grown unseen for so long that it is as well read anew. For files that nobody plays; lets go
+    /// of what only helps to follow growth.
+    pub(super) fn is_gone(&self) -> bool {
+        let known = self.identity();
+        let mut growth = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.grows() {
+            if growth.grew.elapsed() >= self.settings.growth_time_max {
+                return true;
+            }
+        } else {
+            growth.scanner = None;
+        }
+        let is_cut = |file: &Metadata| file.size() < known.file_bytes;
+        match fs::metadata(&self.opened.path) {
+            Ok(there) if (there.dev(), there.ino()) == (known.device, known.inode) => {
+                self.is_outdated() || is_cut(&there)
+            }
+            Ok(_) | Err(_) => true,
+        }
     }
 
-    /// The RTP timestamp of media time `time_ns`.
-    #[must_use]
-    pub fn timestamp(&self, time_ns: u64) -> u32 {
-        self.origin.timestamp_of(time_ns)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the file still is what was indexed. Two system calls that do not read the file.
-    ///
-    /// # Errors
-    ///
-    /// In words what became of it: truncated, removed, replaced, modified, or what the system said.
-    pub fn check(&self) -> Result<(), String> {
-        self.opened.check()
+    /// Reads what has been appended, at most so many bytes of it, and publishes it.
+    fn read_on(&self, growth: &mut Growth, there: Identity, bytes_max: u64) {
+        let (old, was_growing) = {
+            let mut state = self.state();
+            (
+                Arc::clone(&state.index),
+                std::mem::replace(&mut state.grows, true),
+            )
+        };
+        if !was_growing {
+            // Whoever is at the end waits from now on, even if it takes long to read all again.
+            self.publish(|_| {});
+        }
+        let options = self.settings.options;
+        let scanner = growth.scanner.get_or_insert_with(|| Scanner::new(options));
+        let end = there.file_bytes;
+        let until = scanner.pushed_bytes().saturating_add(bytes_max).min(end);
+        match read(
+            &self.opened.file,
+            scanner,
+            until,
+            end,
+            &self.settings.stopping,
+        ) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return self.give_up(&error.to_string()),
+            // It will come again, or to those who make packets.
+            Err(_) => return,
+        }
+        if scanner.pushed_bytes() < end && bytes_max < u64::MAX {
+            return;
+        }
+        let identity = Identity {
+            file_bytes: scanner.pushed_bytes(),
+            ..there
+        };
+        let index = match scanner.settled() {
+            // What comes after the last packet is not certain yet.
+            Ok(index) if index.ts_packets() < old.ts_packets() => {
+                self.state().identity = identity;
+                return;
+            }
+            Ok(index) => index,
+            Err(error) => return self.give_up(&error.to_string()),
+        };
+        match index.continuing(&old) {
+            Some(index) => self.publish(|state| {
+                state.index = Arc::new(index);
+                state.identity = identity;
+            }),
+            None => self.give_up("it was overwritten"),
+        }
+    }
+
+    /// It has not grown for long: what was held back of it is published, and it ends there.
+    fn complete(&self, growth: &Growth) {
+        let old = self.index();
+        let whole = growth.scanner.as_ref().and_then(|scanner| {
+            let index = scanner.clone().finish().ok()?;
+            index.continuing(&old)
+        });
+        self.publish(|state| {
+            if let Some(index) = whole {
+                state.index = Arc::new(index);
+            }
+            state.grows = false;
+        });
+    }
+
+    /// It goes on in a way that cannot be followed: it ends where it is known to.
+    fn give_up(&self, reason: &str) {
+        warn!(
+            "{:?} is played as far as it was known, and not on: {reason}",
+            self.name
+        );
+        self.outdated.store(true, Ordering::Relaxed);
+        self.publish(|state| state.grows = false);
+    }
+
+    fn cut(&self, from_bytes: u64, to_bytes: u64) {
+        let first = self.index().ts_packets_within(to_bytes);
+        let reason = format!("the file was truncated from {from_bytes} to {to_bytes} bytes");
+        self.change(first..u64::MAX, &reason);
+    }
+
+    /// Lets none of these transport packets be sent any more, nor anybody new come.
+    fn change(&self, packets: Range<u64>, reason: &str) {
+        info!("{:?} has changed: {reason}", self.name);
+        self.outdated.store(true, Ordering::Relaxed);
+        let mut state = self.state();
+        for source in self.sources() {
+            change(source, &packets, reason);
+        }
+        // More than a few say no more.
+        if state.changes.len() < PROBES_MAX {
+            state.changes.push((packets, reason.to_owned()));
+        }
+    }
+
+    /// The transport packets between places where the file is another by now, and where the first
+    /// of them is. Those whose bytes cannot be read count as the same.
+    fn differing(&self, probes_max: usize) -> Option<(Range<u64>, u64)> {
+        let mut differing = self.index().probes(probes_max);
+        differing.retain(|probe| {
+            let mut packet = [0; TS_PACKET_BYTES];
+            let read = self
+                .opened
+                .file
+                .read_exact_at(&mut packet, probe.file_offset);
+            read.is_ok() && !probe.matches(&packet)
+        });
+        let (first, last) = (differing.first()?, differing.last()?);
+        Some((first.ts_packet..last.ts_packet + 1, first.file_offset))
+    }
+
+    /// Changes what is known, and tells all sources.
+    fn publish(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state();
+        change(&mut state);
+        state.plans = Default::default();
+        for (ts_packets_per_rtp, source) in (1..).zip(&self.sources) {
+            if let Some(Some(source)) = source.get() {
+                let plan = state.plan(ts_packets_per_rtp, self.settings.burst_ns);
+                source.publish(plan, state.grows);
+            }
+        }
+    }
+
+    fn sources(&self) -> impl Iterator<Item = &Arc<Source>> {
+        self.sources.iter().filter_map(OnceLock::get).flatten()
+    }
+}
+
+impl State {
+    fn plan(&mut self, ts_packets_per_rtp: u8, burst_ns: u64) -> Arc<Plan> {
+        let ts_packets_per_rtp = ts_packets_per_rtp.clamp(1, 7);
+        let packetisation = Packetisation {
+            ts_packets_per_rtp,
+            burst_ns,
+        };
+        let make = if self.grows {
+            Plan::unfinished
+        } else {
+            Plan::new
+        };
+        let plan = self.plans[usize::from(ts_packets_per_rtp) - 1]
+            .get_or_insert_with(|| Arc::new(make(Arc::clone(&self.index), packetisation)));
+        Arc::clone(plan)
     }
 }
 
@@ -164,28 +463,17 @@ impl Backing for Opened {
     fn file(&self) -> &File {
         &self.file
     }
+}
 
-    fn check(&self) -> Result<(), String> {
-        let now = self.file.metadata().map_err(|error| error.to_string())?;
-        let (before, after) = (self.identity, Identity::of(&now));
-        if after.file_bytes < before.file_bytes {
-            return Err(format!(
-                "the file was truncated from {} to {} bytes",
-                before.file_bytes, after.file_bytes
-            ));
-        }
-        if after != before {
-            return Err("the file was modified while it was played".to_owned());
-        }
-        match fs::metadata(&self.path) {
-            Ok(there) if (there.dev(), there.ino()) == (before.device, before.inode) => Ok(()),
-            Ok(_) => Err("the file was replaced by another".to_owned()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err("the file was removed".to_owned())
-            }
-            Err(error) => Err(format!("the file is out of reach: {error}")),
-        }
-    }
+/// Lets none of these transport packets be sent any more.
+fn change(source: &Source, packets: &Range<u64>, reason: &str) {
+    let plan = source.plan();
+    let first = plan.rtp_packet_of(packets.start);
+    let end = match packets.end {
+        u64::MAX => u64::MAX,
+        end => plan.rtp_packet_of(end - 1) + 1,
+    };
+    source.change(first..end, reason.to_owned());
 }
 
 impl Identity {
@@ -199,6 +487,16 @@ impl Identity {
             file_bytes: metadata.size(),
             modified_ns: seconds + i128::from(metadata.mtime_nsec()),
         }
+    }
+
+    /// How long ago its bytes last changed; not at all for a time that is still to come.
+    fn age(&self) -> Duration {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let now_ns = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX);
+        let age_ns = u64::try_from(now_ns.saturating_sub(self.modified_ns)).unwrap_or(0);
+        Duration::from_nanos(age_ns)
     }
 }
 
@@ -216,46 +514,76 @@ fn random_origin() -> io::Result<RtpOrigin> {
 /// How much is read at once while indexing.
 const READ_BYTES: usize = 1 << 20;
 
-/// Files up to this length may stay in the page cache once indexed; of longer ones the pages are let go,
-/// since their packets are read past it.
+/// Of a file, so much at its end may stay in the page cache once indexed, and all if it is not
+/// longer; of the rest the pages are let go, since their packets are read past it.
 const KEPT_BYTES_MAX: u64 = 64 << 20;
 
-/// Reads all of `file` and indexes it.
+/// Reads all of `file` and indexes it. One that was changed a moment ago, or is while it is read,
+/// counts as growing.
 pub(super) fn scan(
     file: &File,
     identity: Identity,
-    options: ScanOptions,
-    stopping: &AtomicBool,
-) -> io::Result<Result<Index, String>> {
+    settings: &Settings,
+) -> io::Result<Result<Scanned, String>> {
     advise_sequential(file);
-    let mut scanner = Scanner::new(options);
-    let mut buffer = vec![0; READ_BYTES];
-    let mut at = 0;
-    while at < identity.file_bytes {
+    let mut scanner = Scanner::new(settings.options);
+    let end = identity.file_bytes;
+    if let Err(error) = read(file, &mut scanner, end, end, &settings.stopping)? {
+        return Ok(Err(error.to_string()));
+    }
+    let after = Identity::of(&file.metadata()?);
+    if after.file_bytes < end || scanner.pushed_bytes() < end {
+        return Err(io::Error::other(
+            "the file was truncated while it was read; try again when it is complete",
+        ));
+    }
+    let grows = after != identity || identity.age() < settings.growth_time_max;
+    let index = match grows {
+        true => scanner.settled(),
+        false => scanner.clone().finish(),
+    };
+    Ok(index
+        .map(|index| Scanned {
+            index: Arc::new(index),
+            identity,
+            growth: grows.then_some(scanner),
+        })
+        .map_err(|error| error.to_string()))
+}
+
+/// Gives `scanner` what follows what it has had, up to byte `until` of a file that ends at `end`,
+/// or up to where it ends indeed.
+fn read(
+    file: &File,
+    scanner: &mut Scanner,
+    until: u64,
+    end: u64,
+    stopping: &AtomicBool,
+) -> io::Result<Result<(), MediaError>> {
+    let mut buffer = Vec::new();
+    loop {
+        let at = scanner.pushed_bytes();
+        if at >= until {
+            return Ok(Ok(()));
+        }
         if stopping.load(Ordering::Relaxed) {
             return Err(io::Error::new(
                 io::ErrorKind::Interrupted,
                 "the server is stopping",
             ));
         }
-        let left = usize::try_from(identity.file_bytes - at).unwrap_or(READ_BYTES);
-        let read = match file.read_at(&mut buffer[..left.min(READ_BYTES)], at) {
-            Ok(0) => break,
+        let left = usize::try_from(until - at).unwrap_or(READ_BYTES);
+        buffer.resize(left.min(READ_BYTES), 0);
+        let read = match file.read_at(&mut buffer, at) {
+            Ok(0) => return Ok(Ok(())),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             read => read?,
         };
         if let Err(error) = scanner.push(&buffer[..read]) {
-            return Ok(Err(error.to_string()));
+            return Ok(Err(error));
         }
-        if identity.file_bytes > KEPT_BYTES_MAX {
+        if at + KEPT_BYTES_MAX < end {
             advise_done(file, at, read as u64);
         }
-        at += read as u64;
     }
-    if Identity::of(&file.metadata()?) != identity {
-        return Err(io::Error::other(
-            "the file changed while it was read; try again when it is complete",
-        ));
-    }
-    Ok(scanner.finish().map_err(|error| error.to_string()))
 }

@@ -1,28 +1,35 @@
 //! The files that are served: names to media, and nothing outside the root.
 //!
-//! A file is read through once, on a blocking thread, to index it; all that ask for it meanwhile wait for
-//! that one reading, and so does the next one who asks, should they all hang up. Each who asks has the name looked up
-//! anew, at once where the kernel has it in its cache, and else on a blocking thread. A file that changes is
-//! another file: it gets a new entry, and [`Media::check`] tells those who play the old one.
+//! A file is read through once, on a blocking thread, to index it; all that ask for it meanwhile
+//! wait for that one reading, and so does the next one who asks, should they all hang up. Each who
+//! asks has the name looked up anew, at once where the kernel has it in its cache, and else on a
+//! blocking thread. A file that grows goes on as the same; one that was replaced or changed in
+//! place is another: it gets a new entry, and those who play the old one keep what they have
+//! opened.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use onrush_sys::fs::Root;
 use onrush_wire::media::ts::ScanOptions;
+use onrush_wire::name::{shown, to_bytes};
 use thiserror::Error;
 use tokio::sync::{OnceCell, Semaphore};
+use tracing::{error, warn};
 
 use crate::config::Config;
 
 mod media;
 
 pub use media::{Identity, Media};
-use media::{Opened, scan};
+use media::{Opened, Settings, scan};
+pub use media::{REFRESH_BYTES_MAX, REFRESH_EVERY};
 
 /// Bytes of a name at the most: Linux's `PATH_MAX`.
 pub const NAME_BYTES_MAX: usize = 4096;
@@ -41,10 +48,8 @@ pub const ENTRIES_MAX: usize = 100_000;
 pub struct Library {
     root: Arc<Root>,
     files_max: usize,
-    fallback_bitrate: u64,
-    burst_ns: u64,
+    settings: Settings,
     indexing: Semaphore,
-    stopping: Arc<AtomicBool>,
     entries: Mutex<Entries>,
 }
 
@@ -69,19 +74,19 @@ pub enum OpenError {
     /// There is no such file, or it is not a regular file, or it lies outside the root.
     #[error("{name}: no such file under the media directory")]
     NotFound {
-        /// The name asked for, decoded.
+        /// The name asked for, decoded, for people.
         name: String,
     },
     /// It is a directory.
     #[error("{name}: is a directory; ask for a file in it")]
     Directory {
-        /// The name asked for, decoded.
+        /// The name asked for, decoded, for people.
         name: String,
     },
     /// The file cannot be read.
     #[error("{name}: {source}")]
     Read {
-        /// The name asked for, decoded.
+        /// The name asked for, decoded, for people.
         name: String,
         /// What the system said.
         source: io::Error,
@@ -89,7 +94,7 @@ pub enum OpenError {
     /// The file is no transport stream.
     #[error("{name}: {reason}")]
     NotMedia {
-        /// The name asked for, decoded.
+        /// The name asked for, decoded, for people.
         name: String,
         /// What was wrong with it.
         reason: String,
@@ -135,12 +140,17 @@ impl Library {
         Ok(Self {
             root: Arc::new(root),
             files_max: config.limits.files_max,
-            fallback_bitrate: config.fallback_bitrate,
-            burst_ns: u64::try_from(config.burst.as_nanos())
-                .unwrap_or(u64::MAX)
-                .max(1),
+            settings: Settings {
+                options: ScanOptions {
+                    fallback_bitrate: config.fallback_bitrate,
+                },
+                burst_ns: u64::try_from(config.burst.as_nanos())
+                    .unwrap_or(u64::MAX)
+                    .max(1),
+                growth_time_max: config.limits.growth_time_max,
+                stopping: Arc::default(),
+            },
             indexing: Semaphore::new(INDEXING_MAX),
-            stopping: Arc::default(),
             entries: Mutex::default(),
         })
     }
@@ -164,8 +174,22 @@ impl Library {
     ///
     /// See [`OpenError`]. Names with `..`, of hidden files and of files outside the root are not found.
     pub async fn open(self: &Arc<Self>, name: &str) -> Result<Arc<Media>, OpenError> {
+        let (media, found) = self.find(name).await?;
+        if !media.grows() && media.identity() == found {
+            return Ok(media);
+        }
+        let media = refreshed(media, None).await;
+        // What looked as if it had grown may be another film, written over this one.
+        match media.is_outdated() {
+            true => self.find(name).await.map(|(media, _)| media),
+            false => Ok(media),
+        }
+    }
+
+    /// The media of the file under this name, and what that file is like now.
+    async fn find(self: &Arc<Self>, name: &str) -> Result<(Arc<Media>, Identity), OpenError> {
         let not_found = || OpenError::NotFound {
-            name: name.to_owned(),
+            name: shown(name).into_owned(),
         };
         let relative = safe(name).ok_or_else(not_found)?;
         let opened = match self.root.open_cached(&relative) {
@@ -189,22 +213,23 @@ impl Library {
                 .await
                 .unwrap_or_else(|failure| Err(io::Error::other(failure)));
             filled.map_err(|source| OpenError::Read {
-                name: name.to_owned(),
+                name: shown(name).into_owned(),
                 source,
             })?;
         }
         match slot.get() {
-            Some(Ok(media)) => Ok(Arc::clone(media)),
+            Some(Ok(media)) => Ok((Arc::clone(media), identity)),
             Some(Err(reason)) => Err(OpenError::NotMedia {
-                name: name.to_owned(),
+                name: shown(name).into_owned(),
                 reason: reason.clone(),
             }),
             None => Err(not_found()),
         }
     }
 
-    /// Lets go of files that nobody plays and that are no longer what they were, so that a removed file's
-    /// space is freed. Cheap enough for every few seconds; asks the file system, so it may block.
+    /// Lets go of files that nobody plays and that nobody will ask for any more, so that a removed
+    /// file's space is freed. Cheap enough for every few seconds; asks the file system, so it may
+    /// block.
     pub fn sweep(&self) {
         let lock = || self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let idle: Vec<_> = lock()
@@ -214,11 +239,14 @@ impl Library {
             .filter_map(|(name, entry)| Some((name.clone(), entry.slot.get()?.clone().ok()?)))
             .collect();
         for (name, media) in idle {
-            let is_stale = media.check().is_err();
-            let identity = media.identity();
+            let is_stale = media.is_gone();
+            let looked_at = Arc::downgrade(&media);
             drop(media);
             let mut entries = lock();
-            let same = |entry: &Entry| entry.identity == identity && entry.is_unused();
+            let same = |entry: &Entry| {
+                let is_it = |own: &Arc<Media>| std::ptr::eq(Arc::as_ptr(own), looked_at.as_ptr());
+                matches!(entry.slot.get(), Some(Ok(own)) if is_it(own)) && entry.is_unused()
+            };
             if is_stale && entries.by_name.get(&name).is_some_and(same) {
                 entries.by_name.remove(&name);
             }
@@ -227,7 +255,7 @@ impl Library {
 
     /// Ends indexings that are under way; they fail. For a clean stop.
     pub fn stop(&self) {
-        self.stopping.store(true, Ordering::Relaxed);
+        self.settings.stopping.store(true, Ordering::Relaxed);
     }
 
     /// The names of the regular files with a transport stream's ending, sorted, at most `names_max`,
@@ -281,7 +309,7 @@ impl Library {
         let used = entries.uses;
         if let Some(entry) = entries.by_name.get_mut(name) {
             entry.used = used;
-            if entry.identity != identity || entry.has_failed() {
+            if !entry.may_serve(identity) {
                 *entry = Entry {
                     identity,
                     slot: Arc::default(),
@@ -314,24 +342,20 @@ impl Library {
         identity: Identity,
     ) -> io::Result<Result<Arc<Media>, String>> {
         let _permit = self.indexing.acquire().await.map_err(io::Error::other)?;
-        let options = ScanOptions {
-            fallback_bitrate: self.fallback_bitrate,
-        };
-        let stopping = Arc::clone(&self.stopping);
+        let settings = self.settings.clone();
         let (file, scanned) =
-            blocking(move || scan(&file, identity, options, &stopping).map(|index| (file, index)))
-                .await?;
-        let index = match scanned {
-            Ok(index) => Arc::new(index),
+            blocking(move || scan(&file, identity, &settings).map(|index| (file, index))).await?;
+        let scanned = match scanned {
+            Ok(scanned) => scanned,
             Err(reason) => return Ok(Err(reason)),
         };
+        if let Some(doubt) = scanned.index.clock_doubt() {
+            let name = shown(&name);
+            warn!("{name}: {doubt}; it is sent by these; ffmpeg -i IN -c copy OUT.ts repairs it");
+        }
         let path = self.root.path().join(relative);
-        let opened = Opened {
-            path,
-            file,
-            identity,
-        };
-        let media = Media::new(name, opened, index, self.burst_ns)?;
+        let opened = Opened { path, file };
+        let media = Media::new(name, opened, scanned, self.settings.clone())?;
         Ok(Ok(Arc::new(media)))
     }
 }
@@ -354,9 +378,19 @@ impl Entries {
 }
 
 impl Entry {
-    /// Whether it is of no use any more, although the file may be what it was.
-    fn has_failed(&self) -> bool {
-        matches!(self.slot.get(), Some(Ok(media)) if media.has_failed())
+    /// Whether it is for the file that is found under its name now, as far as can be told without
+    /// reading that.
+    fn may_serve(&self, found: Identity) -> bool {
+        let own = self.identity;
+        match self.slot.get() {
+            Some(Ok(media)) => !media.is_outdated() && media.may_be(found),
+            Some(Err(_)) => own == found,
+            // It is being read, and may grow meanwhile.
+            None => {
+                (own.device, own.inode) == (found.device, found.inode)
+                    && own.file_bytes <= found.file_bytes
+            }
+        }
     }
 
     fn is_unused(&self) -> bool {
@@ -367,6 +401,16 @@ impl Entry {
         // A slot that others hold is being filled, or about to be read.
         media_unused && Arc::strong_count(&self.slot) == 1
     }
+}
+
+/// The media, after a look at what has become of its file, as [`Media::refresh`] says.
+pub(crate) async fn refreshed(media: Arc<Media>, bytes_max: Option<u64>) -> Arc<Media> {
+    let looked = Arc::clone(&media);
+    let look = tokio::task::spawn_blocking(move || looked.refresh(bytes_max));
+    if let Err(failure) = look.await {
+        error!("looking at {:?}: {failure}", media.name());
+    }
+    media
 }
 
 /// What was opened, if that is a regular file.
@@ -384,29 +428,42 @@ fn identify(file: File) -> io::Result<(File, Identity)> {
 /// What a client is told when a file cannot be opened. Not more than that it is not there, where more
 /// would tell about what lies outside.
 fn open_error(name: &str, source: io::Error) -> OpenError {
-    use io::ErrorKind as Kind;
-    let name = name.to_owned();
+    let name = shown(name).into_owned();
     match source.kind() {
-        Kind::IsADirectory => OpenError::Directory { name },
-        Kind::NotFound
-        | Kind::NotADirectory
-        | Kind::CrossesDevices
-        | Kind::InvalidFilename
-        | Kind::InvalidInput => OpenError::NotFound { name },
-        _ if source.raw_os_error() == Some(libc::ELOOP) => OpenError::NotFound { name },
+        io::ErrorKind::IsADirectory => OpenError::Directory { name },
+        _ if names_nothing(&source) => OpenError::NotFound { name },
         _ => OpenError::Read { name, source },
     }
 }
 
-/// The name as a path, if it stays under the root by its own words and names nothing hidden.
+/// Whether this error of opening a name means that nothing is there that may be served.
+pub(crate) fn names_nothing(error: &io::Error) -> bool {
+    use io::ErrorKind as Kind;
+    match error.kind() {
+        Kind::NotFound
+        | Kind::NotADirectory
+        | Kind::CrossesDevices
+        | Kind::InvalidFilename
+        | Kind::InvalidInput => true,
+        // A circle of links; a socket, or a device without a driver.
+        _ => matches!(
+            error.raw_os_error(),
+            Some(libc::ELOOP | libc::ENXIO | libc::ENODEV)
+        ),
+    }
+}
+
+/// The name, which is as [`onrush_wire::name`] has it, as a path, if it stays under the root by its
+/// own words and names nothing hidden.
 pub(crate) fn safe(name: &str) -> Option<PathBuf> {
-    if name.len() > NAME_BYTES_MAX || name.contains('\0') {
+    let bytes = to_bytes(name);
+    if bytes.len() > NAME_BYTES_MAX || bytes.contains(&0) {
         return None;
     }
-    if name.is_empty() {
+    if bytes.is_empty() {
         return Some(PathBuf::from("."));
     }
-    let path = Path::new(name);
+    let path = Path::new(OsStr::from_bytes(&bytes));
     let plain = path.components().all(|component| match component {
         Component::Normal(part) => !is_hidden(part),
         _ => false,
@@ -414,7 +471,7 @@ pub(crate) fn safe(name: &str) -> Option<PathBuf> {
     plain.then(|| path.to_owned())
 }
 
-pub(crate) fn is_hidden(name: &std::ffi::OsStr) -> bool {
+pub(crate) fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
 }
 

@@ -1,13 +1,15 @@
 //! What can be opened under the root, how often a file is read, and what becomes of files that change.
 
 use std::io::Write;
-use std::os::unix::fs::symlink;
-use std::time::Duration;
+use std::os::unix::fs::{FileExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, SystemTime};
 
 use onrush_wire::media::synth::constant_rate;
 
 use super::*;
 use crate::config::Limits;
+use crate::store::Source;
 
 /// A media directory that goes with the value.
 struct Fixture {
@@ -17,13 +19,23 @@ struct Fixture {
 
 impl Fixture {
     fn new(files_max: usize) -> Self {
+        Self::with(Limits {
+            files_max,
+            ..Limits::default()
+        })
+    }
+
+    fn growing(growth_time_max: Duration) -> Self {
+        Self::with(Limits {
+            growth_time_max,
+            ..Limits::default()
+        })
+    }
+
+    fn with(limits: Limits) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let media_root = directory.path().join("media");
         fs::create_dir_all(&media_root).unwrap();
-        let limits = Limits {
-            files_max,
-            ..Limits::default()
-        };
         let config = Config {
             media_root,
             limits,
@@ -41,6 +53,23 @@ impl Fixture {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, constant_rate(packets, 0, 10_000)).unwrap();
+        // Long ago, or it would count as being written.
+        self.touch(name, Duration::from_secs(9999));
+    }
+
+    /// It was changed so long ago.
+    fn touch(&self, name: &str, ago: Duration) {
+        let file = self.to_append(name);
+        file.set_modified(SystemTime::now() - ago).unwrap();
+    }
+
+    fn to_append(&self, name: &str) -> File {
+        let mut options = fs::OpenOptions::new();
+        options
+            .read(true)
+            .append(true)
+            .open(self.path(name))
+            .unwrap()
     }
 
     async fn open(&self, name: &str) -> Result<Arc<Media>, OpenError> {
@@ -55,7 +84,7 @@ async fn a_file_that_failed_is_opened_anew() {
     fixture.write("film.ts", 100);
     let before = fixture.open("film.ts").await.unwrap();
     let source = before.source(7, 64 << 10).unwrap();
-    source.fail("cannot be read".to_owned());
+    source.change(9..10, "cannot be read".to_owned());
     let after = fixture.open("film.ts").await.unwrap();
     assert_eq!(after.source(7, 64 << 10).unwrap().failure(), None);
     assert!(Arc::ptr_eq(&after, &fixture.open("film.ts").await.unwrap()));
@@ -75,10 +104,22 @@ async fn files_open_by_their_names_and_nothing_else_does() {
     .unwrap();
     symlink("../secret.ts", fixture.path("out.ts")).unwrap();
     symlink("a film.ts", fixture.path("link.ts")).unwrap();
-    for name in ["a film.ts", "Ordner/übung.ts", "link.ts"] {
+    // Not UTF-8, as an old disk may have it.
+    let other = OsStr::from_bytes(b"\xfcbung.ts");
+    fs::copy(
+        fixture.path("a film.ts"),
+        fixture.library.root().join(other),
+    )
+    .unwrap();
+    onrush_testkit::media::age(&fixture.library.root().join(other)).unwrap();
+    for name in [
+        "a film.ts",
+        "Ordner/übung.ts",
+        "link.ts",
+        "\u{10fffc}bung.ts",
+    ] {
         let media = fixture.open(name).await.unwrap();
         assert_eq!((media.name(), media.index().ts_packets()), (name, 100));
-        assert_eq!(media.check(), Ok(()));
     }
     let absolute = fixture.path("a film.ts");
     let long = "x".repeat(NAME_BYTES_MAX + 1);
@@ -107,6 +148,25 @@ async fn files_open_by_their_names_and_nothing_else_does() {
         let error = fixture.open(name).await.unwrap_err();
         assert!(
             matches!(error, OpenError::Directory { .. }),
+            "{name}: {error}"
+        );
+    }
+}
+
+/// Neither waits for a FIFO's other end, and each is answered as what is not there.
+#[tokio::test]
+async fn what_is_no_file_is_not_found() {
+    let fixture = Fixture::new(9);
+    let _listener = UnixListener::bind(fixture.path("socket.ts")).unwrap();
+    let fifo = std::process::Command::new("mkfifo")
+        .arg(fixture.path("fifo.ts"))
+        .status();
+    assert!(fifo.unwrap().success());
+    symlink("socket.ts", fixture.path("link.ts")).unwrap();
+    for name in ["socket.ts", "fifo.ts", "link.ts"] {
+        let error = fixture.open(name).await.unwrap_err();
+        assert!(
+            matches!(error, OpenError::NotFound { .. }),
             "{name}: {error}"
         );
     }
@@ -141,7 +201,7 @@ async fn all_who_ask_at_once_share_one_indexing() {
     for open in opens {
         assert!(Arc::ptr_eq(&first, &open.await.unwrap()));
     }
-    assert!(Arc::ptr_eq(first.plan(7), first.plan(7)));
+    assert!(Arc::ptr_eq(&first.plan(7), &first.plan(7)));
     assert_eq!(first.plan(3).rtp_packets(), 5000_u64.div_ceil(3));
 }
 
@@ -169,37 +229,210 @@ async fn a_client_that_hangs_up_does_not_waste_the_indexing() {
     panic!("the indexing went with the client");
 }
 
+/// Packets like those of [`Fixture::write`], with other pictures in them.
+fn another_film(packets: u64) -> Vec<u8> {
+    let mut film = constant_rate(packets, 0, 10_000);
+    for packet in film.chunks_exact_mut(188) {
+        packet[187] ^= 1;
+    }
+    film
+}
+
+/// A playing session, as far as its file knows.
+fn source_of(media: &Media) -> Arc<Source> {
+    Arc::clone(media.source(7, 64 << 10).unwrap())
+}
+
 #[tokio::test]
-async fn a_changed_file_is_another_file_and_its_players_are_told() {
+async fn whatever_becomes_of_its_name_a_file_stays_what_was_opened() {
     let fixture = Fixture::new(9);
     fixture.write("a.ts", 200);
     let old = fixture.open("a.ts").await.unwrap();
-    let told = |media: &Media, what: &str| {
-        let reason = media.check().unwrap_err();
-        assert!(reason.contains(what), "{reason}");
+    let source = source_of(&old);
+    let is_undisturbed = || {
+        old.refresh(None);
+        let whole = (source.rtp_packets(), source.grows()) == (29, false);
+        assert!(whole && source.failure().is_none() && !source.is_changed(0));
+        assert!(!old.is_outdated());
     };
-    let file = fs::OpenOptions::new()
-        .append(true)
-        .open(fixture.path("a.ts"))
-        .unwrap();
-    (&file).write_all(&constant_rate(100, 0, 1)).unwrap();
-    told(&old, "modified");
-    let grown = fixture.open("a.ts").await.unwrap();
-    assert_eq!(
-        (old.index().ts_packets(), grown.index().ts_packets()),
-        (200, 300)
-    );
-    file.set_len(100 * 188).unwrap();
-    told(&grown, "truncated from 56400 to 18800");
-    let short = fixture.open("a.ts").await.unwrap();
-    fixture.write("b.ts", 100);
-    fs::rename(fixture.path("b.ts"), fixture.path("a.ts")).unwrap();
-    told(&short, "replaced");
+    // Its time alone.
+    fixture.touch("a.ts", Duration::from_secs(5000));
+    is_undisturbed();
+    assert!(Arc::ptr_eq(&old, &fixture.open("a.ts").await.unwrap()));
+    // Its name.
+    fs::rename(fixture.path("a.ts"), fixture.path("b.ts")).unwrap();
+    is_undisturbed();
+    assert!(fixture.open("a.ts").await.is_err());
+    // Another in its place.
+    fixture.write("new.ts", 300);
+    fs::rename(fixture.path("new.ts"), fixture.path("a.ts")).unwrap();
+    is_undisturbed();
     let new = fixture.open("a.ts").await.unwrap();
-    assert_eq!(new.check(), Ok(()));
+    assert_eq!(new.index().ts_packets(), 300);
     assert_ne!(new.origin(), old.origin());
+    // None at all.
     fs::remove_file(fixture.path("a.ts")).unwrap();
-    told(&new, "removed");
+    fs::remove_file(fixture.path("b.ts")).unwrap();
+    is_undisturbed();
+    assert!(fixture.open("b.ts").await.is_err());
+}
+
+#[tokio::test]
+async fn what_is_cut_off_is_not_played_any_more_and_all_before_is() {
+    let fixture = Fixture::new(9);
+    fixture.write("a.ts", 200);
+    let old = fixture.open("a.ts").await.unwrap();
+    let source = source_of(&old);
+    let file = fixture.to_append("a.ts");
+    file.set_len(100 * 188 + 5).unwrap();
+    old.refresh(None);
+    // Packet 14 has the transport packets 98 to 104.
+    assert!(
+        (
+            source.is_changed(13),
+            source.is_changed(14),
+            source.is_changed(99)
+        ) == (false, true, true)
+    );
+    let reason = source.failure().unwrap();
+    assert!(reason.contains("truncated from 37600 to 18805"), "{reason}");
+    // Also for those who come by another path, and if it is cut again.
+    file.set_len(50 * 188).unwrap();
+    old.refresh(None);
+    let other = old.source(1, 64 << 10).unwrap();
+    assert!((other.is_changed(49), other.is_changed(50)) == (false, true));
+    fixture.touch("a.ts", Duration::from_secs(5000));
+    let short = fixture.open("a.ts").await.unwrap();
+    assert_eq!(short.index().ts_packets(), 50);
+    assert_ne!(short.origin(), old.origin());
+}
+
+#[tokio::test]
+async fn what_is_written_over_is_not_played_any_more_and_all_else_is() {
+    let fixture = Fixture::new(9);
+    fixture.write("a.ts", 256 * 40);
+    let old = fixture.open("a.ts").await.unwrap();
+    let source = source_of(&old);
+    let other = another_film(256 * 10);
+    // Not what appends: then pwrite does, too.
+    fs::OpenOptions::new()
+        .write(true)
+        .open(fixture.path("a.ts"))
+        .unwrap()
+        .write_all_at(&other, 256 * 20 * 188)
+        .unwrap();
+    old.refresh(None);
+    let changed = |ts_packet: u64| source.is_changed(ts_packet / 7);
+    assert_eq!(
+        [10, 19, 25, 31].map(|i| changed(256 * i + 9)),
+        [false, false, true, false]
+    );
+    let reason = source.failure().unwrap();
+    assert!(reason.contains("overwritten"), "{reason}");
+    let new = fixture.open("a.ts").await.unwrap();
+    assert_ne!(new.origin(), old.origin());
+}
+
+#[tokio::test]
+async fn another_film_copied_over_a_shorter_one_is_not_taken_for_its_growth() {
+    let fixture = Fixture::new(9);
+    fixture.write("a.ts", 1000);
+    let old = fixture.open("a.ts").await.unwrap();
+    let source = source_of(&old);
+    fs::write(fixture.path("a.ts"), another_film(1500)).unwrap();
+    let new = fixture.open("a.ts").await.unwrap();
+    assert!(!Arc::ptr_eq(&old, &new));
+    assert_eq!(old.index().ts_packets(), 1000);
+    assert!(source.is_changed(0) && source.is_changed(100));
+    assert!(new.index().ts_packets() > 1400);
+}
+
+#[tokio::test]
+async fn a_file_that_is_appended_to_goes_on_and_ends_when_it_rests() {
+    let growth_time_max = Duration::from_millis(300);
+    let fixture = Fixture::growing(growth_time_max);
+    let film = constant_rate(2000, 0, 10_000);
+    fixture.write("a.ts", 200);
+    let media = fixture.open("a.ts").await.unwrap();
+    let source = source_of(&media);
+    assert!((media.grows(), source.grows(), source.rtp_packets()) == (false, false, 29));
+    let before: Vec<_> = (0..200).map(|i| media.index().due_ns(i)).collect();
+    let mut file = fixture.to_append("a.ts");
+    // In any pieces: the last one's end is in the middle of a packet.
+    for end in [300 * 188 + 1, 300 * 188 + 50, 555 * 188, 1999 * 188 + 100] {
+        let start = usize::try_from(file.metadata().unwrap().len()).unwrap();
+        file.write_all(&film[start..end]).unwrap();
+        tokio::time::sleep(REFRESH_EVERY).await;
+        assert!(Arc::ptr_eq(&media, &fixture.open("a.ts").await.unwrap()));
+        assert!(media.grows() && source.grows());
+        let settled = media.index().ts_packets();
+        // References come every few packets.
+        assert!(
+            settled + 30 > end as u64 / 188 && settled <= end as u64 / 188,
+            "{settled} of {end}"
+        );
+        assert_eq!(source.rtp_packets(), settled / 7);
+        let now: Vec<_> = (0..200).map(|i| media.index().due_ns(i)).collect();
+        assert_eq!(now, before);
+    }
+    tokio::time::sleep(growth_time_max + REFRESH_EVERY).await;
+    assert!(media.grows(), "nobody has looked");
+    media.refresh(Some(0));
+    assert!((media.grows(), source.grows()) == (false, false));
+    assert_eq!(
+        (media.index().ts_packets(), source.rtp_packets()),
+        (1999, 286)
+    );
+    assert_eq!(source.image_bytes(285), 12 + 4 * 188);
+    // And once more, after all.
+    file.write_all(&film[1999 * 188 + 100..]).unwrap();
+    media.refresh(None);
+    assert!(media.grows());
+    tokio::time::sleep(growth_time_max + REFRESH_EVERY).await;
+    media.refresh(None);
+    assert!((media.grows(), media.index().ts_packets()) == (false, 2000));
+    assert_eq!(source.rtp_packets(), 286);
+    assert_eq!(source.image_bytes(285), 12 + 5 * 188);
+}
+
+#[tokio::test]
+async fn a_fresh_file_counts_as_growing_until_it_has_rested() {
+    let growth_time_max = Duration::from_secs(60);
+    let fixture = Fixture::growing(growth_time_max);
+    fixture.write("old.ts", 500);
+    fixture.write("fresh.ts", 500);
+    fixture.touch("fresh.ts", Duration::ZERO);
+    fixture.touch("old.ts", growth_time_max + Duration::from_secs(1));
+    assert!(!fixture.open("old.ts").await.unwrap().grows());
+    let fresh = fixture.open("fresh.ts").await.unwrap();
+    assert!(fresh.grows());
+    assert!(fresh.index().ts_packets() > 450, "almost all is settled");
+    // Times that are still to come are now.
+    let file = fixture.to_append("old.ts");
+    let later = SystemTime::now() + Duration::from_secs(9999);
+    file.set_modified(later).unwrap();
+    assert!(fixture.open("old.ts").await.unwrap().grows());
+}
+
+#[tokio::test]
+async fn much_that_has_been_appended_is_read_a_part_at_a_time() {
+    let fixture = Fixture::growing(Duration::ZERO);
+    let film = constant_rate(3000, 0, 10_000);
+    fixture.write("a.ts", 1000);
+    let media = fixture.open("a.ts").await.unwrap();
+    fixture
+        .to_append("a.ts")
+        .write_all(&film[1000 * 188..])
+        .unwrap();
+    // All of it is read again, since it had seemed complete; meanwhile its sessions wait at its
+    // end.
+    for _ in 0..2 {
+        media.refresh(Some(1200 * 188));
+        assert!((media.grows(), media.index().ts_packets()) == (true, 1000));
+        tokio::time::sleep(REFRESH_EVERY).await;
+    }
+    media.refresh(Some(1200 * 188));
+    assert!(media.index().ts_packets() > 2900);
 }
 
 #[tokio::test]
@@ -241,6 +474,29 @@ async fn a_sweep_lets_go_of_removed_files_that_nobody_plays() {
     let mut names: Vec<_> = entries.by_name.keys().collect();
     names.sort();
     assert_eq!(names, ["played.ts", "there.ts"]);
+}
+
+#[tokio::test]
+async fn a_sweep_lets_go_of_what_seems_to_grow_when_it_has_rested_unseen() {
+    let growth_time_max = Duration::from_millis(300);
+    let fixture = Fixture::growing(growth_time_max);
+    for name in ["rested.ts", "played.ts"] {
+        fixture.write(name, 100);
+        fixture.touch(name, Duration::ZERO);
+    }
+    let opened = fixture.open("rested.ts").await.unwrap();
+    let played = fixture.open("played.ts").await.unwrap();
+    assert!(opened.grows() && opened.index().ts_packets() < 100);
+    drop(opened);
+    tokio::time::sleep(growth_time_max).await;
+    fixture.library.sweep();
+    assert_eq!(fixture.library.entries.lock().unwrap().by_name.len(), 1);
+    // Read anew, it has all that was held back, and so has what is played.
+    let again = fixture.open("rested.ts").await.unwrap();
+    assert_eq!((again.grows(), again.index().ts_packets()), (false, 100));
+    tokio::time::sleep(REFRESH_EVERY).await;
+    played.refresh(None);
+    assert_eq!((played.grows(), played.index().ts_packets()), (false, 100));
 }
 
 #[tokio::test]

@@ -10,7 +10,9 @@
 //! | `DELETE /sources/NAME/members` | removes such a list |
 //! | `PUT /sources/NAME/members` | makes such a list the API's whole list, in one step |
 //!
-//! All but `/health` want `Authorization: Bearer TOKEN`. A list is taken whole or not at all.
+//! All but `/health` want `Authorization: Bearer TOKEN`. A list is taken whole or not at all; one
+//! with a member from which datagrams would come back to their source is refused with 409 and the
+//! way round.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -266,6 +268,7 @@ fn told(channel: &Channel) -> Value {
             "source_changes": heard.source_changes,
             "ssrc_changes": heard.ssrc_changes,
             "silences": heard.silences,
+            "from_others": heard.from_others,
             "overflows": told.overflows,
             "too_long": told.too_long,
         },
@@ -297,7 +300,7 @@ impl From<MemberError> for Refusal {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
             MemberError::TooMany => StatusCode::INSUFFICIENT_STORAGE,
-            MemberError::NotYours { .. } => StatusCode::CONFLICT,
+            MemberError::NotYours { .. } | MemberError::Cycle { .. } => StatusCode::CONFLICT,
             MemberError::Unknown { .. } => StatusCode::NOT_FOUND,
         };
         Self(status, error.to_string())

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use onrush_sys::wake::Waker;
 use onrush_wire::live::Heard;
@@ -14,6 +14,7 @@ use onrush_wire::rtp::{StaticPayload, ticks_of};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
+use super::cycles::Deliveries;
 use super::input::Input;
 use super::members::{Change, MemberError, Members, Origin};
 
@@ -28,10 +29,13 @@ pub const CHANGES_WAITING_MAX: usize = 1024;
 pub struct Channel {
     name: String,
     input: Input,
+    /// Of all streams, and which of them this is.
+    deliveries: Arc<Deliveries>,
+    number: usize,
     members: Mutex<Members>,
     commands: Mutex<Vec<Command>>,
     waker: Waker,
-    told: Mutex<Told>,
+    told: Mutex<Stats>,
 }
 
 /// What the sending thread is asked to do, between two rounds.
@@ -67,7 +71,7 @@ pub struct MemberCounts {
 
 /// What the sending thread says of itself.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Told {
+pub struct Stats {
     /// Everything that came.
     pub heard: Heard,
     /// Whether something came lately.
@@ -136,10 +140,16 @@ pub enum ChannelState {
 }
 
 impl Channel {
-    pub(super) fn new(name: String, input: Input) -> io::Result<Self> {
+    pub(super) fn new(
+        name: String,
+        input: Input,
+        (deliveries, number): (Arc<Deliveries>, usize),
+    ) -> io::Result<Self> {
         Ok(Self {
             name,
             input,
+            deliveries,
+            number,
             members: Mutex::default(),
             commands: Mutex::default(),
             waker: Waker::new()?,
@@ -161,7 +171,7 @@ impl Channel {
 
     /// What its thread said last.
     #[must_use]
-    pub fn told(&self) -> Told {
+    pub fn told(&self) -> Stats {
         *lock(&self.told)
     }
 
@@ -185,7 +195,7 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// See [`Members::replace`].
+    /// See [`Members::replace`]; and [`MemberError::Cycle`].
     pub fn replace(&self, origin: Origin, members: &[SocketAddr]) -> Result<Change, MemberError> {
         self.change(|list| list.replace(origin, members))
     }
@@ -194,7 +204,7 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// See [`Members::add`].
+    /// See [`Members::add`]; and [`MemberError::Cycle`].
     pub fn add(&self, members: &[SocketAddr]) -> Result<Change, MemberError> {
         self.change(|list| list.add(members))
     }
@@ -212,18 +222,13 @@ impl Channel {
         &self,
         make: impl FnOnce(&mut Members) -> Result<Change, MemberError>,
     ) -> Result<Change, MemberError> {
+        // Before the members, everywhere: whoever changes members anywhere is alone in it.
+        let mut changing = self.deliveries.changing();
         // Held until the commands are left, so that they are left in the order of the changes.
         let mut members = lock(&self.members);
         let mut next = members.clone();
         let change = make(&mut next)?;
-        if let Some(&address) = change
-            .added
-            .iter()
-            .find(|member| self.input.takes(**member))
-        {
-            let reason = "the stream comes from there: it would go round for ever";
-            return Err(MemberError::Address { address, reason });
-        }
+        changing.apply(self.number, &change)?;
         *members = next;
         let changes = change.added.len() + change.removed.len();
         if changes > CHANGES_MAX || lock(&self.commands).len() > CHANGES_WAITING_MAX {
@@ -247,6 +252,12 @@ impl Channel {
         let (answer, counts) = oneshot::channel();
         self.tell(Command::CountMembers(answer));
         counts.await.ok()
+    }
+
+    /// The stream of this relay that takes in what is sent to `address`, if there is one: no player
+    /// can be there.
+    pub(crate) fn taken_by(&self, address: SocketAddr) -> Option<&str> {
+        self.deliveries.taken_by(address)
     }
 
     pub(crate) fn open_players(&self, local: IpAddr, socket: UdpSocket) {
@@ -281,14 +292,14 @@ impl Channel {
     }
 
     /// For the thread: tells, unless somebody is just reading.
-    pub(super) fn publish(&self, now: &Told) {
+    pub(super) fn publish(&self, now: &Stats) {
         if let Ok(mut told) = self.told.try_lock() {
             *told = *now;
         }
     }
 
     /// For the thread: tells, come what may.
-    pub(super) fn publish_last(&self, now: &Told) {
+    pub(super) fn publish_last(&self, now: &Stats) {
         *lock(&self.told) = *now;
     }
 }

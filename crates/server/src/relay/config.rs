@@ -18,6 +18,10 @@ pub struct RelayConfig {
     pub delay: Duration,
     /// After how long without a packet a source is called silent.
     pub silence: Duration,
+    /// Whether a unicast source is taken from everybody who sends, and not from the first until it
+    /// has been silent for [`SENDER_KEPT`]. A group is taken from everybody, or from the sender
+    /// that its input names.
+    pub from_anybody: bool,
     /// Where players may ask for `rtsp://HOST/live/NAME`; nowhere if empty.
     pub rtsp_addresses: Vec<SocketAddr>,
     /// UDP ports for players' RTP (even) and RTCP (the odd one above), both ends included.
@@ -58,12 +62,17 @@ pub const SOURCE_NAME_BYTES_MAX: usize = 64;
 /// How long a packet may be told to wait at the most.
 pub const DELAY_MAX: Duration = Duration::from_secs(1);
 
+/// How long the sender of a unicast source may be silent before another may take its place: longer
+/// than a hitch of the network, shorter than people wait for an encoder that was started again.
+pub const SENDER_KEPT: Duration = Duration::from_secs(3);
+
 impl Default for RelayConfig {
     fn default() -> Self {
         Self {
             sources: Vec::new(),
             delay: Duration::ZERO,
             silence: Duration::from_secs(2),
+            from_anybody: false,
             rtsp_addresses: Vec::new(),
             rtp_ports: (20_000, 59_999),
             api_address: None,
@@ -73,6 +82,16 @@ impl Default for RelayConfig {
             in_kernel: false,
             limits: Limits::default(),
         }
+    }
+}
+
+impl RelayConfig {
+    /// How long one sender of what comes to this input is kept; 0 to take from everybody.
+    pub(super) fn sender_kept_ns(&self, input: &Input) -> u64 {
+        if self.from_anybody || input.address.ip().is_multicast() {
+            return 0;
+        }
+        u64::try_from(SENDER_KEPT.as_nanos()).unwrap_or(u64::MAX)
     }
 }
 

@@ -28,7 +28,8 @@ pub const MEMBERS_FILE_BYTES_MAX: u64 = 8 << 20;
 pub(super) struct MembersFile {
     path: PathBuf,
     channel: Arc<Channel>,
-    text: String,
+    /// What was taken last, or is wrong by itself.
+    text: Option<String>,
     folder: AsyncFd<OwnedFd>,
 }
 
@@ -58,7 +59,7 @@ pub enum MembersFileError {
         /// Which, and why.
         errors: Vec<LineError>,
     },
-    /// It is one too many.
+    /// They are too many, or one of them cannot be.
     #[error("{}: {error}", path.display())]
     Members {
         /// The file.
@@ -87,7 +88,7 @@ impl MembersFile {
         let mut file = Self {
             path: path.to_owned(),
             channel,
-            text: String::new(),
+            text: None,
             folder,
         };
         // After the watch began, so that no change falls between.
@@ -119,10 +120,10 @@ impl MembersFile {
     fn take(&mut self) -> Result<(), MembersFileError> {
         let path = || self.path.clone();
         let text = read(&self.path)?;
-        if text == self.text {
+        if self.text.as_ref() == Some(&text) {
             return Ok(());
         }
-        self.text.clone_from(&text);
+        self.text = Some(text.clone());
         let members = parse_file(&text).map_err(|errors| MembersFileError::Lines {
             path: path(),
             errors,
@@ -130,9 +131,11 @@ impl MembersFile {
         let change = self
             .channel
             .replace(Origin::File, &members)
-            .map_err(|error| MembersFileError::Members {
-                path: path(),
-                error,
+            .map_err(|error| {
+                // Other lists decide too: the same file may be taken when it is written again.
+                self.text = None;
+                let path = path();
+                MembersFileError::Members { path, error }
             })?;
         info!(
             "source {}: {} holds {} members; {} came, {} went",

@@ -9,21 +9,22 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::group::{Heard, Ingress, KernelError, Taken};
 use onrush_sys::receive::join_arrivals;
-use onrush_wire::live;
+use onrush_wire::live::{self, Note};
 use onrush_wire::rtp::StaticPayload;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{info, warn};
 
-use super::channel::{Channel, Command, MemberCounts, Playable, Told};
+use super::channel::{Channel, Command, MemberCounts, Playable, Stats};
+use super::config::RelayConfig;
 use super::input::Input;
 use super::members::MEMBERS_MAX;
 use super::outlet::wildcard;
 use super::seats::Seats;
+use super::worker::ANYBODY;
 
 /// Looks after a program.
 #[derive(Debug)]
@@ -37,7 +38,9 @@ pub(super) struct KernelWorker {
     seats: Seats,
     silences: u64,
     is_silent: bool,
-    told: Told,
+    /// Who is refused, as told last.
+    other: Option<SocketAddr>,
+    told: Stats,
     /// Holds the port, and the membership of a group: nothing comes to it.
     _socket: UdpSocket,
 }
@@ -47,7 +50,7 @@ impl KernelWorker {
     pub(super) fn open(
         channel: Arc<Channel>,
         socket: UdpSocket,
-        silence: Duration,
+        config: &RelayConfig,
     ) -> Result<Self, KernelError> {
         let Input {
             address,
@@ -57,6 +60,7 @@ impl KernelWorker {
         let taken = Taken {
             address: *address,
             sender: *source,
+            sender_kept_ns: config.sender_kept_ns(channel.input()),
         };
         // Nothing comes to this socket, but the kernel looks at it when it joins what has come.
         if let Err(error) = join_arrivals(&socket) {
@@ -74,13 +78,14 @@ impl KernelWorker {
         Ok(Self {
             channel,
             ingress,
-            silence_ns: u64::try_from(silence.as_nanos()).unwrap_or(u64::MAX),
+            silence_ns: u64::try_from(config.silence.as_nanos()).unwrap_or(u64::MAX),
             members: BTreeMap::new(),
             players: BTreeMap::new(),
             seats: Seats::default(),
             silences: 0,
             is_silent: false,
-            told: Told::default(),
+            other: None,
+            told: Stats::default(),
             _socket: socket,
         })
     }
@@ -208,6 +213,13 @@ impl KernelWorker {
         if let (0, Some(from)) = (before.datagrams, heard.from) {
             info!("source {name} comes from {from}");
         }
+        if let (Some(from), Some(kept)) = (heard.other, heard.from)
+            && heard.other != self.other
+        {
+            let note = Note::Refused { from, kept };
+            warn!("source {name} {note}; {ANYBODY}");
+        }
+        self.other = heard.other;
         for (now, then, what) in [
             (heard.missing, before.missing, "packets are missing"),
             (
@@ -249,6 +261,7 @@ impl KernelWorker {
             source_changes: heard.source_changes,
             ssrc_changes: heard.ssrc_changes,
             silences: self.silences,
+            from_others: heard.from_others,
         };
         let told = &mut self.told;
         told.is_heard = heard.datagrams > 0 && !self.is_silent;

@@ -41,6 +41,17 @@ pub enum MemberError {
         /// Why not.
         reason: &'static str,
     },
+    /// What is sent there would come back to the source.
+    #[error(
+        "{address} cannot be a member: datagrams would go round for ever, {path}; \
+         leave this member out, or first remove another that is named here"
+    )]
+    Cycle {
+        /// Where.
+        address: SocketAddr,
+        /// The sources on the way round, and who sends where.
+        path: String,
+    },
     /// There are too many.
     #[error("a stream has {MEMBERS_MAX} members at the most")]
     TooMany,

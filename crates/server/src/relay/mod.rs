@@ -14,6 +14,7 @@ pub mod members;
 
 mod api;
 mod channel;
+mod cycles;
 mod file;
 mod kernel;
 mod outlet;
@@ -28,6 +29,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use onrush_sys::group::KernelError;
+use onrush_sys::probe;
 use onrush_sys::receive::Receiver;
 use onrush_sys::thread::{pin_to, raise_open_files_limit};
 use onrush_wire::live::Stamper;
@@ -39,13 +41,14 @@ use tracing::{info, warn};
 
 pub use self::api::{API_BODY_BYTES_MAX, API_CONNECTIONS_MAX};
 pub use self::channel::{
-    CHANGES_MAX, CHANGES_WAITING_MAX, Channel, ChannelState, MemberCounts, Playable, Told,
+    CHANGES_MAX, CHANGES_WAITING_MAX, Channel, ChannelState, MemberCounts, Playable, Stats,
 };
 pub use self::config::{RelayConfig, SourceConfig};
 pub use self::file::{MEMBERS_FILE_BYTES_MAX, MembersFileError};
 
 use self::channel::Command;
 use self::config::{DELAY_MAX, SOURCES_MAX, is_source_name};
+use self::cycles::Deliveries;
 use self::file::MembersFile;
 use self::kernel::KernelWorker;
 use self::members::{MemberError, Origin};
@@ -154,8 +157,11 @@ impl Relay {
             stop: None,
             control: None,
         };
-        for source in &config.sources {
-            relay.open(source, &config)?;
+        let inputs = config.sources.iter();
+        let inputs = inputs.map(|source| (source.name.clone(), source.input.clone()));
+        let deliveries = Arc::new(Deliveries::new(inputs.collect(), probe::addresses));
+        for (number, source) in config.sources.iter().enumerate() {
+            relay.open(source, (&deliveries, number), &config)?;
         }
         let runtime = Builder::new_current_thread()
             .enable_all()
@@ -197,7 +203,12 @@ impl Relay {
     }
 
     /// Opens a stream and starts its thread.
-    fn open(&mut self, source: &SourceConfig, config: &RelayConfig) -> Result<(), RelayError> {
+    fn open(
+        &mut self,
+        source: &SourceConfig,
+        (deliveries, number): (&Arc<Deliveries>, usize),
+        config: &RelayConfig,
+    ) -> Result<(), RelayError> {
         let SourceConfig { name, input, .. } = source;
         let input_error = |source| RelayError::Input {
             name: name.clone(),
@@ -205,7 +216,8 @@ impl Relay {
             source,
         };
         let socket = input.open().map_err(input_error)?;
-        let channel = Channel::new(name.clone(), input.clone()).map_err(input_error)?;
+        let place = (Arc::clone(deliveries), number);
+        let channel = Channel::new(name.clone(), input.clone(), place).map_err(input_error)?;
         let channel = Arc::new(channel);
         channel
             .replace(Origin::CommandLine, &source.members)
@@ -215,7 +227,7 @@ impl Relay {
             })?;
         let (of_thread, core) = (Arc::clone(&channel), config.core);
         let run: Box<dyn FnOnce() + Send> = if config.in_kernel {
-            let worker = KernelWorker::open(of_thread, socket, config.silence);
+            let worker = KernelWorker::open(of_thread, socket, config);
             let worker = worker.map_err(|source| RelayError::Kernel {
                 name: name.clone(),
                 source: Box::new(source),
@@ -371,12 +383,14 @@ fn log_total(channel: &Channel) {
     let told = channel.told();
     let passing_ns = told.passing_ns.checked_div(told.trains).unwrap_or(0);
     info!(
-        "source {}: {} datagrams came ({} missing, {} found no room), {} packets left in {} trains ({} refused), \
+        "source {}: {} datagrams came ({} missing, {} found no room) and {} of others, \
+         {} packets left in {} trains ({} refused), \
          {} crossings, {} members, passed on in {:.3} ms (mean), {:.3} ms (worst)",
         channel.name(),
         told.heard.datagrams,
         told.heard.missing,
         told.overflows,
+        told.heard.from_others,
         told.packets,
         told.trains,
         told.refused,

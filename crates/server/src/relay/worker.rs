@@ -16,13 +16,13 @@ use onrush_sys::clock::monotonic_ns;
 use onrush_sys::group::{GroupError, Way};
 use onrush_sys::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
 use onrush_sys::receive::Receiver;
-use onrush_wire::live::{Follower, Former, Kind, Note, Stamper, Train};
+use onrush_wire::live::{Follower, Kind, Note, Stamper, Train, TrainBuilder};
 use onrush_wire::rtp::{HEADER_BYTES, Header, StaticPayload};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 use tracing::{info, warn};
 
-use super::channel::{Channel, Command, Playable, Told};
+use super::channel::{Channel, Command, Playable, Stats};
 use super::config::RelayConfig;
 use super::outlet::{Outlet, wildcard};
 use super::seats::Seats;
@@ -43,8 +43,8 @@ pub(super) struct Worker {
     players: Lane,
     seats: Seats,
     playable: Option<Playable>,
-    odd: Odd,
-    told: Told,
+    odd: Anomalies,
+    told: Stats,
     /// When nothing was there to be taken, last.
     empty_ns: u64,
 }
@@ -52,7 +52,7 @@ pub(super) struct Worker {
 /// One form of the stream and who gets it, by the address of ours that they get it from.
 #[derive(Debug)]
 struct Lane {
-    former: Former,
+    former: TrainBuilder,
     outlets: BTreeMap<IpAddr, Outlet>,
     trains: u64,
     packets: u64,
@@ -62,7 +62,7 @@ struct Lane {
 
 /// What is odd about a stream, told once a second at the most.
 #[derive(Debug, Default)]
-struct Odd {
+struct Anomalies {
     missing: u64,
     behind: u64,
     last: Option<Note>,
@@ -87,20 +87,24 @@ impl Worker {
     ) -> Self {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let silence_ns = nanos(config.silence);
+        let follower = match config.sender_kept_ns(channel.input()) {
+            0 => Follower::new(silence_ns),
+            kept_ns => Follower::new(silence_ns).keeping_sender(kept_ns),
+        };
         Self {
             channel,
             receiver,
             way: config.way,
             delay_ns: nanos(config.delay),
             silence_ns,
-            follower: Follower::new(silence_ns),
+            follower,
             stamper,
             plain: Lane::new(),
             players: Lane::new(),
             seats: Seats::default(),
             playable: None,
-            odd: Odd::default(),
-            told: Told::default(),
+            odd: Anomalies::default(),
+            told: Stats::default(),
             empty_ns: monotonic_ns(),
         }
     }
@@ -109,7 +113,7 @@ impl Worker {
     pub(super) fn run(mut self) {
         loop {
             let commands = self.channel.commands();
-            if !self.obey(commands) {
+            if !self.apply(commands) {
                 break;
             }
             self.look(monotonic_ns());
@@ -147,6 +151,11 @@ impl Worker {
             ..
         } = self;
         let received = receiver.receive(|message| {
+            let note = |note| odd.note(channel.name(), note);
+            let times_ns = (arrived_ns, now_ns);
+            if !follower.admit(message.from, message.datagrams(), times_ns, note) {
+                return;
+            }
             for datagram in message.datagrams() {
                 let note = |note| odd.note(channel.name(), note);
                 let kind = follower.follow(message.from, datagram, now_ns, note);
@@ -218,9 +227,10 @@ impl Worker {
         // A signal only makes the round come early.
         poll(&mut awaited, Some(&timeout)).ok();
         let woken_ns = monotonic_ns();
-        // If it slept there was nothing, until just now.
+        // If it slept there was nothing, until just now; or until it was to wake, if it was kept
+        // from that.
         if woken_ns - now_ns > SLEPT_NS {
-            self.empty_ns = woken_ns;
+            self.empty_ns = woken_ns.min(now_ns.saturating_add(rest_ns));
         }
     }
 
@@ -234,7 +244,7 @@ impl Worker {
     }
 
     /// Does what was asked; `false` to end.
-    fn obey(&mut self, commands: Vec<Command>) -> bool {
+    fn apply(&mut self, commands: Vec<Command>) -> bool {
         for command in commands {
             if matches!(command, Command::Stop) {
                 return false;
@@ -345,7 +355,7 @@ impl Worker {
 impl Lane {
     fn new() -> Self {
         Self {
-            former: Former::new(TRAIN_PACKETS_MAX, TRAIN_BYTES_MAX),
+            former: TrainBuilder::new(TRAIN_PACKETS_MAX, TRAIN_BYTES_MAX),
             outlets: BTreeMap::new(),
             trains: 0,
             packets: 0,
@@ -389,7 +399,7 @@ impl Lane {
     }
 }
 
-impl Odd {
+impl Anomalies {
     /// Changes are told at once; what may come many times a second is added up.
     fn note(&mut self, name: &str, note: Note) {
         match note {
@@ -397,6 +407,7 @@ impl Odd {
             Note::Behind { .. } => self.behind += 1,
             Note::Began { .. } | Note::Resumed { .. } => info!("source {name} {note}"),
             Note::Silent { .. } => warn!("source {name} is {note}"),
+            Note::Refused { .. } => warn!("source {name} {note}; {ANYBODY}"),
             // Two who send to one port take turns with every packet.
             Note::SourceChanged { .. } | Note::SsrcChanged { .. } | Note::Restarted { .. } => {
                 self.last = Some(note);
@@ -463,3 +474,6 @@ const REST_NS_MAX: u64 = 500_000_000;
 
 /// What is odd is told so often.
 const TELL_EVERY_NS: u64 = 1_000_000_000;
+
+/// How a refused sender is let in.
+pub(super) const ANYBODY: &str = "--from-anybody takes from all";

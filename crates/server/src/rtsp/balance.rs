@@ -5,7 +5,7 @@ use std::rc::Rc;
 use tokio::task::{JoinSet, spawn_local};
 use tracing::{debug, info};
 
-use super::flow::Road;
+use super::flow::Delivery;
 use super::session::Session;
 use super::{Content, Control};
 use crate::engine::{EngineError, Shift};
@@ -42,8 +42,8 @@ impl Control {
             if left == 0 || moves.len() == MOVES_MAX {
                 break;
             }
-            if let Road::Stored(road) = &session.flow().road
-                && let Some(work) = road.stream.work_on(data.engines(), shift.from)
+            if let Delivery::Stored(delivery) = &session.flow().delivery
+                && let Some(work) = delivery.stream.work_on(data.engines(), shift.from)
             {
                 left = left.saturating_sub(work);
                 let (control, session) = (Rc::clone(self), Rc::clone(session));
@@ -72,9 +72,9 @@ impl Control {
         // So that it is not played or paused meanwhile.
         let _turn = session.turn.try_lock().map_err(|_| EngineError::Busy)?;
         let flow = session.flow();
-        match &flow.road {
-            Road::Stored(road) => road.stream.move_to(data.engines(), engine).await,
-            Road::Live(_) => Ok(()),
+        match &flow.delivery {
+            Delivery::Stored(delivery) => delivery.stream.move_to(data.engines(), engine).await,
+            Delivery::Live(_) => Ok(()),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
+use onrush_wire::media::Index;
 use onrush_wire::rtsp::{
     self, Decoder, Intent, Known, Range, Reply, Request, RtpInfo, SessionId, State, StatusCode,
     Transport, headers,
@@ -17,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info};
 
-use super::flow::Flow;
+use super::flow::TrackSession;
 use super::listen::Place;
 use super::presentation::Presentation;
 use super::session::{End, Session, Start};
@@ -270,9 +271,20 @@ impl Connection {
                 path,
                 transport,
                 session,
-            } => self.set_up(request, &path, &transport, session).await,
-            Intent::Pause { session } => {
-                session.pause().await?;
+                is_aggregate,
+            } => {
+                let reply = self.set_up(request, &path, &transport, session).await?;
+                // Who names no track makes its next URLs from this: VLC appends `stream=0`.
+                Ok(match is_aggregate {
+                    true => reply.with(headers::CONTENT_BASE, self.base(request)),
+                    false => reply,
+                })
+            }
+            Intent::Pause { session, at_ns } => {
+                match at_ns {
+                    None => session.pause().await?,
+                    Some(at_ns) => session.pause_at(at_ns)?,
+                }
                 Ok(self.of_session(Reply::ok(), &session))
             }
             Intent::Teardown { session } => {
@@ -288,6 +300,11 @@ impl Connection {
     async fn describe(&self, request: &Request, path: &str) -> Result<Reply, Reply> {
         let presentation = Presentation::open(self.control(), path).await?;
         let description = presentation.describe(self.local.ip())?;
+        Ok(Reply::description(&self.base(request), description))
+    }
+
+    /// The URL that those of a presentation's parts are relative to.
+    fn base(&self, request: &Request) -> String {
         let url = request
             .uri
             .split(['?', '#'])
@@ -295,12 +312,11 @@ impl Connection {
             .unwrap_or("")
             .trim_end_matches('/');
         // A client that asked with a bare path gets a base that is none.
-        let base = if url.starts_with('/') {
+        if url.starts_with('/') {
             format!("rtsp://{}{url}/", self.local)
         } else {
             format!("{url}/")
-        };
-        Ok(Reply::description(&base, description))
+        }
     }
 
     async fn set_up(
@@ -324,7 +340,7 @@ impl Connection {
             return Err(Reply::refusal(StatusCode::NotEnoughBandwidth, &note));
         }
         let between = (self.local, self.peer());
-        let flow = Flow::open(control, &presentation, transport, &request.uri, between)?;
+        let flow = TrackSession::open(control, &presentation, transport, &request.uri, between)?;
         let answer = transport.answer(flow.served());
         let session = if let Some(session) = session {
             session.replace(flow);
@@ -414,30 +430,47 @@ impl Drop for Connection {
     }
 }
 
+/// A range as it is meant. Players on libavformat (ffplay, mpv, VLC's avformat) name places in a transport stream by
+/// the stamps in it, which of a recording begin anywhere; so does whoever names a time behind the end that would be
+/// one of those.
+fn in_media_time(range: Range, request: &Request, index: &Index) -> Range {
+    let agent = request.header("User-Agent").unwrap_or("");
+    let names_stamps = STAMPING_AGENTS.iter().any(|name| agent.starts_with(name));
+    let is_behind = range
+        .start_ns
+        .is_some_and(|start_ns| start_ns >= index.duration_ns());
+    match names_stamps || is_behind {
+        true => range.map(|time_ns| index.time_of_stamp_ns(time_ns)),
+        false => range,
+    }
+}
+
+/// What players on libavformat call themselves (libavformat/rtsp.c sends LIBAVFORMAT_IDENT unless it is told otherwise).
+const STAMPING_AGENTS: [&str; 3] = ["Lavf", "libmpv", "mpv"];
+
 async fn play(
     request: &Request,
     session: &Rc<Session>,
     range: Option<Range>,
 ) -> Result<(Reply, Option<Start>), Reply> {
+    let range = match session.media() {
+        Some(media) => range.map(|range| in_media_time(range, request, &media.index())),
+        None => range,
+    };
     let start = session.prepare(range).await?;
     let Some(media) = session.media() else {
         return Ok((Reply::playing_live(request), start));
     };
     let (span, info) = match start {
-        Some(Start::Stored {
-            span,
-            sequence,
-            timestamp,
-            ..
-        }) => (span, Some((sequence, timestamp))),
+        Some(Start::Stored { span, position, .. }) => (span, Some(position)),
         _ => (session.rest(), None),
     };
     let flow = session.flow();
-    let info = info.map(|(sequence, timestamp)| RtpInfo {
+    let info = info.map(|position| RtpInfo {
         url: &flow.track_url,
-        sequence,
-        timestamp,
+        sequence: position.sequence,
+        timestamp: position.timestamp,
     });
-    let end_ns = media.index().duration_ns();
+    let end_ns = (!media.grows()).then(|| media.index().duration_ns());
     Ok((Reply::playing(request, span, end_ns, info), start))
 }

@@ -4,18 +4,19 @@ use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use onrush_wire::media::Plan;
 use onrush_wire::rtcp::{self, Heard, Reception, Sending, ntp};
-use onrush_wire::rtp;
+use onrush_wire::rtp::{self, Position};
 use onrush_wire::rtsp::{Reply, Served, StatusCode, Transport};
 use tokio::time::{Instant, timeout};
 use tracing::{debug, info};
 
+use super::moment::Moment;
 use super::ports::Place;
 use super::presentation::{Presentation, playable};
-use super::seat::Seat;
+use super::seat::LivePlayer;
 use super::{Content, Control, Escaped};
 use crate::data::Data;
 use crate::engine::{EndReason, EngineError, Stream, StreamSnapshot};
@@ -24,43 +25,65 @@ use crate::relay::Channel;
 
 /// Where a session's packets go, and all that is known about them.
 #[derive(Debug)]
-pub(super) struct Flow {
-    pub(super) road: Road,
+pub(super) struct TrackSession {
+    pub(super) delivery: Delivery,
     place: Place,
     /// The track's URL as the client spelt it, for RTP-Info.
     pub(super) track_url: Box<str>,
     /// Of the packets, as the client was told.
     ssrc: u32,
-    seeks: Cell<u32>,
     started: Cell<Option<Instant>>,
     reception: Cell<Option<Reception>>,
+    /// The client was told that no more comes.
+    is_over: Cell<bool>,
     /// Why the last report could not be sent, so that it is said once.
     send_error: Cell<Option<io::ErrorKind>>,
 }
 
 /// How packets come to the client.
 #[derive(Debug)]
-pub(super) enum Road {
+pub(super) enum Delivery {
     /// From a file, for this client alone.
-    Stored(StoredRoad),
+    Stored(StoredDelivery),
     /// From whoever sends them just now, to all who want them.
-    Live(Seat),
+    Live(LivePlayer),
 }
 
 #[derive(Debug)]
-pub(super) struct StoredRoad {
+pub(super) struct StoredDelivery {
     pub(super) stream: Stream,
     media: Arc<Media>,
     ts_packets_per_rtp: u8,
 }
 
-impl StoredRoad {
-    pub(super) fn plan(&self) -> &Arc<Plan> {
+impl StoredDelivery {
+    pub(super) fn plan(&self) -> Arc<Plan> {
         self.media.plan(self.ts_packets_per_rtp)
+    }
+
+    /// The RTP timestamp of a moment: by the line on which those of the packets lie, before, between and behind them.
+    fn timestamp(&self, at: Moment) -> u32 {
+        const SECOND_NS: i64 = 1_000_000_000;
+        let media_ns = self.stream.media_ns_at(at.monotonic_ns).unwrap_or(0);
+        let (seconds, rest_ns) = (
+            media_ns.div_euclid(SECOND_NS),
+            media_ns.rem_euclid(SECOND_NS),
+        );
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "timestamps are modulo 2^32"
+        )]
+        let ticks = (seconds as u64).wrapping_mul(rtp::CLOCK_HZ) as u32;
+        let rest_ns = u64::try_from(rest_ns).expect("not below 0");
+        self.media
+            .origin()
+            .timestamp_of(rest_ns)
+            .wrapping_add(ticks)
     }
 }
 
-impl Flow {
+impl TrackSession {
     /// Opens what `transport` asks for, from the address that the client spoke to, `local`.
     pub(super) fn open(
         control: &Control,
@@ -70,7 +93,7 @@ impl Flow {
         (local, peer): (SocketAddr, SocketAddr),
     ) -> Result<Self, Reply> {
         let (local, peer) = (canonical(local), canonical(peer));
-        let (road, place, ssrc) = match (presentation, &control.content) {
+        let (delivery, place, ssrc) = match (presentation, &control.content) {
             (Presentation::Stored(media), Content::Stored { data, .. }) => {
                 stored(control, data, media, transport, local, peer)?
             }
@@ -80,13 +103,13 @@ impl Flow {
             }
         };
         Ok(Self {
-            road,
+            delivery,
             place,
             track_url: track_url.into(),
             ssrc,
-            seeks: Cell::new(0),
             started: Cell::new(None),
             reception: Cell::new(None),
+            is_over: Cell::new(false),
             send_error: Cell::new(None),
         })
     }
@@ -94,8 +117,8 @@ impl Flow {
     /// From now on the session of this number is told of all that happens to it.
     pub(super) fn belongs_to(&self, session: u64) {
         self.place.belongs_to(session);
-        if let Road::Stored(road) = &self.road {
-            road.stream.belongs_to(session);
+        if let Delivery::Stored(delivery) = &self.delivery {
+            delivery.stream.belongs_to(session);
         }
     }
 
@@ -114,58 +137,60 @@ impl Flow {
 
     /// Why the stream has ended by itself, if it has. A live one does not.
     pub(super) fn end_reason(&self) -> Option<EndReason> {
-        match &self.road {
-            Road::Stored(road) => road.stream.end_reason(),
-            Road::Live(_) => None,
+        match &self.delivery {
+            Delivery::Stored(delivery) => delivery.stream.end_reason(),
+            Delivery::Live(_) => None,
         }
     }
 
     /// Stops sending.
     pub(super) async fn halt(&self) {
-        match &self.road {
+        match &self.delivery {
             // An engine that does not answer is not waited for.
-            Road::Stored(road) => {
-                drop(timeout(Duration::from_secs(1), road.stream.pause()).await);
+            Delivery::Stored(delivery) => {
+                drop(timeout(Duration::from_secs(1), delivery.stream.pause()).await);
             }
-            Road::Live(seat) => seat.leave(),
+            Delivery::Live(seat) => seat.leave(),
         }
     }
 
     /// What the client's RTCP port has said. Keeps what it says about our packets.
     pub(super) fn hear(&self, datagram: &[u8]) -> Heard {
-        let heard = rtcp::read(datagram, self.ssrc(), ntp(unix_time()));
+        let heard = rtcp::read(datagram, self.ssrc(), ntp(Moment::now().unix));
         if heard.reception.is_some() {
             self.reception.set(heard.reception);
         }
         heard
     }
 
-    /// Sends a sender report for this moment of the media. Also finds out whether there is still somebody: if
+    /// Sends a sender report. Also finds out whether there is still somebody: if
     /// not, the RTCP port's listener, or this send, hears that the port is unreachable.
-    pub(super) fn report(&self, position_ns: u64) -> io::Result<()> {
-        self.send(&self.sending(position_ns, &self.cname()).report())
+    pub(super) fn report(&self) -> io::Result<()> {
+        self.send(&self.sending(Moment::now(), &self.cname()).report())
     }
 
     /// What media time is due now; of no meaning in a live stream.
     pub(super) fn position_ns(&self) -> u64 {
-        match &self.road {
-            Road::Stored(road) => road.stream.snapshot().position_ns,
-            Road::Live(_) => 0,
+        match &self.delivery {
+            Delivery::Stored(delivery) => delivery.stream.snapshot().position_ns,
+            Delivery::Live(_) => 0,
         }
     }
 
-    /// Sends the last report, and that it is the last.
-    pub(super) fn say_goodbye(&self, reason: &str) {
-        let cname = self.cname();
-        let goodbye = self.sending(self.position_ns(), &cname).goodbye(reason);
-        // Whoever is no longer there needs no farewell.
-        self.send(&goodbye).unwrap_or_default();
+    /// Something comes, also after a goodbye.
+    pub(super) fn goes_on(&self) {
+        self.is_over.set(false);
     }
 
-    /// Counts a jump to another place. The packets' numbers are the file's, so the client counts what it
-    /// jumped over as lost.
-    pub(super) fn count_seek(&self) {
-        self.seeks.set(self.seeks.get().saturating_add(1));
+    /// Sends the last report, and that it is the last; once, unless it [goes on](Self::goes_on).
+    pub(super) fn say_goodbye(&self, reason: &str) {
+        if self.is_over.replace(true) {
+            return;
+        }
+        let cname = self.cname();
+        let goodbye = self.sending(Moment::now(), &cname).goodbye(reason);
+        // Whoever is no longer there needs no farewell.
+        self.send(&goodbye).unwrap_or_default();
     }
 
     /// Says in the log that the session starts, the first time.
@@ -175,9 +200,11 @@ impl Flow {
         }
         self.started.set(Some(Instant::now()));
         let (ip, name) = (self.peer_ip(), Escaped(self.name()));
-        let with = match &self.road {
-            Road::Stored(road) => format!("{} TS packets per RTP packet", road.ts_packets_per_rtp),
-            Road::Live(_) => "live".to_owned(),
+        let with = match &self.delivery {
+            Delivery::Stored(delivery) => {
+                format!("{} TS packets per RTP packet", delivery.ts_packets_per_rtp)
+            }
+            Delivery::Live(_) => "live".to_owned(),
         };
         info!("session {id} starts: {ip} plays {name} {range}, {with}, path {path_name}");
     }
@@ -189,11 +216,11 @@ impl Flow {
         };
         let arrival = match self.reception.get() {
             None => "no reports from it".to_owned(),
-            Some(reception) => describe(reception, self.seeks.get()),
+            Some(reception) => describe(reception),
         };
-        let sent = match &self.road {
-            Road::Stored(road) => sent(&road.stream.snapshot()),
-            Road::Live(seat) => format!("about {} packets", seat.sent().0),
+        let sent = match &self.delivery {
+            Delivery::Stored(delivery) => sent(&delivery.stream.snapshot()),
+            Delivery::Live(seat) => format!("about {} packets", seat.sent().0),
         };
         info!(
             "session {id} ends ({why}): {} {}, {:.1} s, {sent}, {arrival}, path {path_name}",
@@ -204,17 +231,17 @@ impl Flow {
     }
 
     fn name(&self) -> &str {
-        match &self.road {
-            Road::Stored(road) => road.media.name(),
-            Road::Live(seat) => seat.name(),
+        match &self.delivery {
+            Delivery::Stored(delivery) => delivery.media.name(),
+            Delivery::Live(seat) => seat.name(),
         }
     }
 
     /// A live stream may become another one while it plays.
     fn ssrc(&self) -> u32 {
-        match &self.road {
-            Road::Stored(_) => self.ssrc,
-            Road::Live(seat) => seat.playable().map_or(self.ssrc, |p| p.ssrc),
+        match &self.delivery {
+            Delivery::Stored(_) => self.ssrc,
+            Delivery::Live(seat) => seat.playable().map_or(self.ssrc, |p| p.ssrc),
         }
     }
 
@@ -223,23 +250,33 @@ impl Flow {
         format!("onrush@{}", self.place.local_ip())
     }
 
-    fn sending<'a>(&self, position_ns: u64, cname: &'a str) -> Sending<'a> {
-        let (timestamp, packets, payload_bytes) = match &self.road {
-            Road::Stored(road) => {
-                let StreamSnapshot { packets, bytes, .. } = road.stream.snapshot();
+    /// What is told of it at a moment.
+    pub(super) fn sending<'a>(&self, at: Moment, cname: &'a str) -> Sending<'a> {
+        let (timestamp, packets, payload_bytes) = match &self.delivery {
+            Delivery::Stored(delivery) => {
+                let StreamSnapshot {
+                    packets,
+                    bytes,
+                    numbering,
+                    ..
+                } = delivery.stream.snapshot();
                 let header_bytes = packets * rtp::HEADER_BYTES as u64;
                 let payload_bytes = bytes.saturating_sub(header_bytes);
-                (road.media.timestamp(position_ns), packets, payload_bytes)
+                let position = numbering.position(Position {
+                    sequence: 0,
+                    timestamp: delivery.timestamp(at),
+                });
+                (position.timestamp, packets, payload_bytes)
             }
-            Road::Live(seat) => {
+            Delivery::Live(seat) => {
                 let (packets, payload_bytes) = seat.sent();
-                (seat.timestamp(), packets, payload_bytes)
+                (seat.timestamp(at), packets, payload_bytes)
             }
         };
         Sending {
             ssrc: self.ssrc(),
             cname,
-            ntp: ntp(unix_time()),
+            ntp: ntp(at.unix),
             timestamp,
             packets,
             payload_bytes,
@@ -271,7 +308,7 @@ fn stored(
     transport: &Transport,
     local: SocketAddr,
     peer: SocketAddr,
-) -> Result<(Road, Place, u32), Reply> {
+) -> Result<(Delivery, Place, u32), Reply> {
     let placed = control
         .ports
         .place(local, transport.rtp_port, reports(transport, peer));
@@ -282,12 +319,14 @@ fn stored(
         Reply::refusal(StatusCode::UnsupportedTransport, &note)
     })?;
     let stream = data.open(media, ts_packets_per_rtp, rtp);
-    let road = Road::Stored(StoredRoad {
-        stream: stream.map_err(|error| refusal(&error))?,
+    let stream = stream.map_err(|error| refusal(&error))?;
+    let ssrc = stream.snapshot().numbering.ssrc(media.ssrc());
+    let delivery = Delivery::Stored(StoredDelivery {
+        stream,
         media: Arc::clone(media),
         ts_packets_per_rtp,
     });
-    Ok((road, place, media.ssrc()))
+    Ok((delivery, place, ssrc))
 }
 
 /// A seat among the players of a live stream.
@@ -297,15 +336,21 @@ fn live(
     transport: &Transport,
     local: SocketAddr,
     peer: SocketAddr,
-) -> Result<(Road, Place, u32), Reply> {
+) -> Result<(Delivery, Place, u32), Reply> {
     let ssrc = playable(channel)?.ssrc;
+    let mut player = peer;
+    player.set_port(transport.rtp_port);
+    // Datagrams would come back for ever.
+    if let Some(source) = channel.taken_by(player) {
+        let note =
+            format!("{player} is where source {source} comes in; choose another client_port");
+        return Err(Reply::refusal(StatusCode::UnsupportedTransport, &note));
+    }
     let pair = control.live_ports.share(&control.ports, channel, local);
     let pair = pair.map_err(|error| no_place(&error))?;
     let place = pair.place(reports(transport, peer));
-    let mut player = peer;
-    player.set_port(transport.rtp_port);
-    let seat = Seat::new(Arc::clone(channel), local.ip(), player);
-    Ok((Road::Live(seat), place, ssrc))
+    let seat = LivePlayer::new(Arc::clone(channel), local.ip(), player);
+    Ok((Delivery::Live(seat), place, ssrc))
 }
 
 /// What a client is told that the engine cannot serve.
@@ -333,13 +378,6 @@ pub(super) fn is_unreachable(error: io::ErrorKind) -> bool {
         error,
         ConnectionRefused | HostUnreachable | NetworkUnreachable
     )
-}
-
-/// Now, of which the reports tell. A clock before 1970 is wrong anyway.
-fn unix_time() -> Duration {
-    SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or(Duration::ZERO)
 }
 
 /// Where the client wants our reports.
@@ -405,11 +443,7 @@ fn sent(snapshot: &StreamSnapshot) -> String {
     )
 }
 
-fn describe(reception: Reception, seeks: u32) -> String {
-    let seeks = match seeks {
-        0 => String::new(),
-        _ => format!(" (with what {seeks} seeks jumped over)"),
-    };
+fn describe(reception: Reception) -> String {
     let Reception {
         lost,
         lost_fraction,
@@ -420,7 +454,7 @@ fn describe(reception: Reception, seeks: u32) -> String {
     let round_trip =
         round_trip.map(|time| format!(", round trip {:.1} ms", time.as_secs_f64() * 1e3));
     format!(
-        "lost {lost}{seeks} there (last {:.1} %), jitter {:.1} ms{}",
+        "lost {lost} there (last {:.1} %), jitter {:.1} ms{}",
         f64::from(lost_fraction) / 2.56,
         f64::from(jitter) * 1e3 / 90e3,
         round_trip.unwrap_or_default(),

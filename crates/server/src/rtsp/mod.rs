@@ -10,6 +10,7 @@ mod balance;
 pub(crate) mod connection;
 mod flow;
 mod listen;
+mod moment;
 mod ports;
 mod presentation;
 mod seat;
@@ -42,7 +43,7 @@ use crate::data::Data;
 use crate::engine::admission::LATE_NS;
 use crate::engine::bell::Ended;
 use crate::engine::shared::WorkerShared;
-use crate::library::{Library, Media};
+use crate::library::{Library, Media, REFRESH_BYTES_MAX};
 use crate::relay::Channel;
 
 /// Clients of files at one pair of UDP ports. The kernel looks through all sockets of a port to bind one more, and,
@@ -161,7 +162,7 @@ impl Control {
         }
         accepting.spawn_local(Rc::clone(&self).keep_time());
         if let Content::Stored { library, .. } = &self.content {
-            accepting.spawn_local(Rc::clone(&self).keep_house(Arc::clone(library)));
+            accepting.spawn_local(Rc::clone(&self).housekeeping(Arc::clone(library)));
             accepting.spawn_local(Rc::clone(&self).keep_ends());
         }
         // A sender that was dropped asks for the same as one that sent.
@@ -207,19 +208,20 @@ impl Control {
     fn tell(&self, number: u64, what: impl FnOnce(&Rc<Session>)) {
         let session = self.sessions.borrow().get(&number).cloned();
         if let Some(session) = session {
-            alone(&session, what);
+            catch_panic(&session, what);
         }
     }
 
     /// Tells something to every session.
     fn tell_all(&self, what: impl Fn(&Rc<Session>)) {
         for session in self.sessions.borrow().values() {
-            alone(session, &what);
+            catch_panic(session, &what);
         }
     }
 
-    /// Looks after the files in use, once a second: one that was truncated or replaced ends its sessions.
-    async fn keep_house(self: Rc<Self>, library: Arc<Library>) {
+    /// Looks after the files in use, once a second: one that grows is read on, one that has changed
+    /// is played up to there.
+    async fn housekeeping(self: Rc<Self>, library: Arc<Library>) {
         let mut told = Trouble::default();
         let mut ticks = interval(Duration::from_secs(1));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -233,23 +235,25 @@ impl Control {
                     spawn_blocking(move || library.sweep()).await,
                 );
             }
-            self.tell_trouble(&mut told);
+            self.log_overload(&mut told);
             self.balance();
-            let media: HashMap<*const Media, Arc<Media>> = {
+            let files: Vec<Arc<Media>> = {
                 let sessions = self.sessions.borrow();
                 let media = sessions.values().filter_map(|session| session.media());
-                media
-                    .map(|media| (Arc::as_ptr(media), Arc::clone(media)))
-                    .collect()
+                let media: HashMap<_, _> = media.map(|media| (Arc::as_ptr(media), media)).collect();
+                media.into_values().map(Arc::clone).collect()
             };
-            for media in media.into_values() {
-                self.check(media).await;
-            }
+            let look = move || {
+                for media in files {
+                    media.refresh(Some(REFRESH_BYTES_MAX));
+                }
+            };
+            log_panic("looking at files", spawn_blocking(look).await);
         }
     }
 
     /// Says in the log what has become late since it was `told` last.
-    fn tell_trouble(&self, told: &mut Trouble) {
+    fn log_overload(&self, told: &mut Trouble) {
         let now = Trouble {
             lags: self.sum(|engine| &engine.lags),
             bursts: self.sum(|engine| &engine.bursts),
@@ -285,8 +289,7 @@ impl Control {
         let joined = now.bursts_joined - then.bursts_joined;
         if joined * 100 > bursts {
             info!(
-                "{joined} of {bursts} bursts left early, joined to the one before: the engine was behind, and nobody is \
-                 let in where that lasts"
+                "{joined} of {bursts} bursts left early, joined to the one before: the engine was behind"
             );
         }
         if late * 100 > bursts {
@@ -306,20 +309,6 @@ impl Control {
         counters
             .map(|counter| counter.load(Ordering::Relaxed))
             .sum()
-    }
-
-    async fn check(&self, media: Arc<Media>) {
-        let checked = Arc::clone(&media);
-        let checked = spawn_blocking(move || checked.check()).await;
-        let Some(Err(reason)) = log_panic("checking a file", checked) else {
-            return;
-        };
-        media.fail(&reason);
-        self.tell_all(|session| {
-            if session.presentation().is(&media) {
-                session.end(End::Media(reason.clone()));
-            }
-        });
     }
 
     fn path_name(&self) -> &'static str {
@@ -429,7 +418,7 @@ impl Control {
 }
 
 /// Tells something to a session. Should that show a bug of ours, it ends this session and no other.
-fn alone(session: &Rc<Session>, what: impl FnOnce(&Rc<Session>)) {
+fn catch_panic(session: &Rc<Session>, what: impl FnOnce(&Rc<Session>)) {
     if catch_unwind(AssertUnwindSafe(|| what(session))).is_err() {
         error!("session {}: a bug of the server", session.id().short());
         session.end(End::Bug);
@@ -458,12 +447,16 @@ pub(crate) fn random<const BYTES: usize>() -> [u8; BYTES] {
 
 #[cfg(test)]
 mod tests {
+    use onrush_testkit::rtsp_client::Ports;
     use onrush_wire::media::synth::constant_rate;
     use onrush_wire::rtsp::{State, Transport};
+    use tempfile::TempDir;
     use tokio::task::LocalSet;
 
-    use super::flow::Flow;
+    use super::flow::TrackSession;
+    use super::moment::Moment;
     use super::presentation::Presentation;
+    use super::session::Start;
     use super::*;
     use crate::engine;
     use crate::testing::block_on;
@@ -483,16 +476,19 @@ mod tests {
         let offer = format!("RTP/AVP;unicast;client_port={rtp_port}-{}", rtp_port + 1);
         let offers = std::iter::once(offer.as_str());
         let transport = Transport::negotiate(offers, [127, 0, 0, 1].into()).unwrap();
-        let flow = Flow::open(control, &presentation, &transport, "track1", (server, peer));
+        let flow = TrackSession::open(control, &presentation, &transport, "track1", (server, peer));
         let session = Session::new(control.name(), control, presentation, flow.unwrap());
         control.add(&session);
         session
     }
 
-    #[test]
-    fn a_bug_that_one_session_meets_ends_no_other() {
+    /// A server of `film.ts`, of a second.
+    fn control() -> (Rc<Control>, TempDir) {
         let root = tempfile::tempdir().unwrap();
-        std::fs::write(root.path().join("film.ts"), constant_rate(665, 0, 40_608)).unwrap();
+        let film = root.path().join("film.ts");
+        std::fs::write(&film, constant_rate(665, 0, 40_608)).unwrap();
+        // Else it might still grow, and has no end yet.
+        onrush_testkit::media::age(&film).unwrap();
         let config = Config {
             media_root: root.path().to_owned(),
             cache_bytes: 1 << 20,
@@ -500,7 +496,53 @@ mod tests {
         };
         let library = Arc::new(Library::new(&config).unwrap());
         let data = Data::start(&config).unwrap();
-        let control = Control::new(config, Content::Stored { library, data }, Arc::default());
+        let content = Content::Stored { library, data };
+        (Control::new(config, content, Arc::default()), root)
+    }
+
+    /// A moment's timestamp is the same whenever it is asked for: as the film begins, while it plays, and after its end.
+    #[test]
+    fn reports_tell_one_line_of_time_also_after_the_end() {
+        let (control, _root) = control();
+        block_on(LocalSet::new().run_until(async {
+            let ports = Ports::bind([127, 0, 0, 1].into()).unwrap();
+            let session = set_up(&control, ports.rtp.local_addr().unwrap().port()).await;
+            let flow = session.flow();
+            let lags = || control.sum(|engine| &engine.lags);
+            let timestamp = |moment| flow.sending(moment, "").timestamp;
+            let is_told = async || {
+                let start = session.prepare(None).await.unwrap().expect("it starts");
+                let Start::Stored { position, .. } = start else {
+                    panic!("it is a file");
+                };
+                let first = position.timestamp;
+                let (lagged, before) = (lags(), Moment::now());
+                session.start(start);
+                let after = Moment {
+                    monotonic_ns: before.monotonic_ns + 7_000_000_000,
+                    ..before
+                };
+                let told = [before, after].map(timestamp);
+                let is_before = told[0].wrapping_sub(first) > u32::MAX / 2;
+                assert!(is_before || told[0] == first, "{told:?} {first}");
+                assert_eq!(told[1].wrapping_sub(told[0]), 7 * 90_000);
+                while session.state() == State::Playing {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    session.stream_stopped();
+                }
+                assert_eq!(session.state(), State::Ended);
+                // On a machine that stands still for half a second the line is another one.
+                lags() > lagged || [before, after].map(timestamp) == told
+            };
+            for _ in 0..3 {
+                assert!(is_told().await);
+            }
+        }));
+    }
+
+    #[test]
+    fn a_bug_that_one_session_meets_ends_no_other() {
+        let (control, _root) = control();
         block_on(LocalSet::new().run_until(async {
             let [one, other] = [
                 set_up(&control, 30_000).await,
@@ -529,7 +571,7 @@ mod tests {
                 TASK_BYTES + bytes_of(connection::Connection::serve),
             ),
             ("session", size_of::<Session>()),
-            ("flow", size_of::<Flow>()),
+            ("flow", size_of::<TrackSession>()),
             ("engine", engine::BYTES_PER_STREAM),
         ];
         let total: usize = parts.iter().map(|(_, bytes)| bytes).sum();

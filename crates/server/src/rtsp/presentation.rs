@@ -4,9 +4,10 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use onrush_wire::name::shown;
 use onrush_wire::rtp::StaticPayload;
 use onrush_wire::rtsp::{Reply, StatusCode};
-use onrush_wire::sdp::Description;
+use onrush_wire::sdp::{Description, Extent};
 
 use super::{Content, Control};
 use crate::library::{Media, OpenError};
@@ -58,10 +59,13 @@ impl Presentation {
 
     /// What a client at the other end of `server` is told of it.
     pub(super) fn describe(&self, server: IpAddr) -> Result<Vec<u8>, Reply> {
-        let (ssrc, payload, duration_ns) = match self {
+        let (ssrc, payload, extent) = match self {
             Self::Stored(media) => {
-                let duration_ns = media.index().duration_ns();
-                (media.ssrc(), StaticPayload::MP2T, Some(duration_ns))
+                let extent = match media.grows() {
+                    true => Extent::Growing,
+                    false => Extent::Whole(media.index().duration_ns()),
+                };
+                (media.ssrc(), StaticPayload::MP2T, extent)
             }
             Self::Live(channel) => {
                 let playable = playable(channel)?;
@@ -71,21 +75,17 @@ impl Presentation {
                     );
                     Reply::refusal(StatusCode::UnsupportedMediaType, &note)
                 })?;
-                (playable.ssrc, payload, None)
+                (playable.ssrc, payload, Extent::Live)
             }
         };
         let description = Description {
-            name: self.name(),
+            name: &shown(self.name()),
             id: ssrc.into(),
             server,
             payload,
-            duration_ns,
+            extent,
         };
         Ok(description.to_bytes())
-    }
-
-    pub(super) fn is(&self, media: &Arc<Media>) -> bool {
-        matches!(self, Self::Stored(own) if Arc::ptr_eq(own, media))
     }
 }
 

@@ -10,8 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use onrush_sys::clock::monotonic_ns;
-
+use super::moment::Moment;
 use super::ports::{Pair, Ports};
 use crate::relay::{Channel, Playable};
 
@@ -23,7 +22,7 @@ pub(super) struct LivePorts {
 
 /// The place of one player.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct LivePlayer {
     channel: Arc<Channel>,
     local: IpAddr,
     player: SocketAddr,
@@ -58,7 +57,7 @@ impl LivePorts {
     }
 }
 
-impl Seat {
+impl LivePlayer {
     /// A seat for the player whose RTP port is `player`, not taken yet.
     pub(super) fn new(channel: Arc<Channel>, local: IpAddr, player: SocketAddr) -> Self {
         Self {
@@ -104,10 +103,10 @@ impl Seat {
         self.channel.told().playable
     }
 
-    /// The timestamp that a packet would have now.
-    pub(super) fn timestamp(&self) -> u32 {
+    /// The timestamp that a packet would have at that moment.
+    pub(super) fn timestamp(&self, at: Moment) -> u32 {
         self.playable()
-            .map_or(0, |playable| playable.timestamp_at(monotonic_ns()))
+            .map_or(0, |playable| playable.timestamp_at(at.monotonic_ns))
     }
 
     pub(super) fn name(&self) -> &str {
@@ -115,7 +114,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for LivePlayer {
     fn drop(&mut self) {
         self.leave();
     }

@@ -11,16 +11,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_wire::rtcp::{self, Heard};
+use onrush_wire::rtp::Position;
 use onrush_wire::rtsp::{Range, RangeError, Reply, SessionId, Span, State, StatusCode, npt};
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::Instant;
 
-use super::flow::{Flow, Road, is_unreachable, refusal};
+use super::flow::{Delivery, TrackSession, is_unreachable, refusal};
 use super::presentation::Presentation;
 use super::{Control, random};
 use crate::engine::EndReason;
-use crate::library::Media;
+use crate::library::{Media, REFRESH_BYTES_MAX, refreshed};
 
 /// One client's use of one file or live stream.
 #[derive(Debug)]
@@ -31,12 +32,14 @@ pub(super) struct Session {
     /// Held while a request is carried out and answered, so that the requests of two connections do not
     /// mix.
     pub(super) turn: Mutex<()>,
-    flow: RefCell<Rc<Flow>>,
+    flow: RefCell<Rc<TrackSession>>,
     /// `Init` once there is a reason to end.
     state: Cell<State>,
     connections: Cell<u32>,
     /// The packet that PLAY without a range starts from.
     resume_at: Cell<u64>,
+    /// The packet that what plays is to stop before, and become ready there, if PAUSE has named a point.
+    pause_before: Cell<Option<u64>>,
     /// What is played, or was last.
     span: Cell<Span>,
     seen: Cell<Instant>,
@@ -70,8 +73,8 @@ pub(super) enum Start {
     Stored {
         /// What is played: from the first packet's time.
         span: Span,
-        sequence: u16,
-        timestamp: u32,
+        /// The numbers of the first packet.
+        position: Position,
         from: u64,
         stop_before: Option<u64>,
     },
@@ -84,7 +87,7 @@ impl Session {
         id: SessionId,
         control: &Rc<Control>,
         presentation: Presentation,
-        flow: Flow,
+        flow: TrackSession,
     ) -> Rc<Self> {
         flow.belongs_to(id.number());
         Rc::new(Self {
@@ -95,6 +98,7 @@ impl Session {
             flow: RefCell::new(Rc::new(flow)),
             state: Cell::new(State::Ready),
             resume_at: Cell::new(0),
+            pause_before: Cell::new(None),
             span: Cell::new(Span {
                 start_ns: 0,
                 stop_ns: None,
@@ -125,7 +129,7 @@ impl Session {
         }
     }
 
-    pub(super) fn flow(&self) -> Rc<Flow> {
+    pub(super) fn flow(&self) -> Rc<TrackSession> {
         Rc::clone(&self.flow.borrow())
     }
 
@@ -154,7 +158,7 @@ impl Session {
     }
 
     /// Takes another transport; then it is as if newly set up.
-    pub(super) fn replace(&self, flow: Flow) {
+    pub(super) fn replace(&self, flow: TrackSession) {
         let path_name = self.control.path_name();
         self.flow()
             .log_end(self.id.short(), "another transport", path_name);
@@ -174,47 +178,64 @@ impl Session {
     ) -> Result<Option<Start>, Reply> {
         let flow = self.flow();
         let is_playing = self.state() == State::Playing;
-        let (Some(media), Road::Stored(road)) = (self.media(), &flow.road) else {
+        let (Some(media), Delivery::Stored(delivery)) = (self.media(), &flow.delivery) else {
             // Whatever part is asked for: there is only what comes now.
             return Ok((!is_playing).then_some(Start::Live));
         };
-        let duration_ns = media.index().duration_ns();
-        let Some(range) = range.or_else(|| (!is_playing).then(Range::default)) else {
+        if media.grows() {
+            // So that what is known is what is there.
+            refreshed(Arc::clone(media), Some(REFRESH_BYTES_MAX)).await;
+        }
+        let (index, grows) = (media.index(), media.grows());
+        let duration_ns = index.duration_ns();
+        // A PLAY takes a pause point back: it is played on from here to the end.
+        let goes_on = is_playing && self.pause_before.get().is_none();
+        let Some(range) = range.or_else(|| (!goes_on).then(Range::default)) else {
             return Ok(None);
+        };
+        let span_from = |position_ns| match grows && range.start_ns.or(range.stop_ns).is_none() {
+            // There is always somewhere to go on from: at its end it waits for more.
+            true => Ok(Span {
+                start_ns: position_ns,
+                stop_ns: None,
+            }),
+            false => range.resolve(position_ns, duration_ns).map_err(no_range),
         };
         if is_playing {
             // A range that cannot be played must not stop what plays.
-            range
-                .resolve(flow.position_ns(), duration_ns)
-                .map_err(no_range)?;
+            span_from(flow.position_ns())?;
             self.pause().await?;
         }
-        let plan = road.plan();
+        let plan = delivery.plan();
         let resume_at = if self.state() == State::Ended {
             0
         } else {
             self.resume_at.get()
         };
-        let mut span = range
-            .resolve(plan.due_ns(resume_at), duration_ns)
-            .map_err(no_range)?;
+        let is_live_edge = range.is_now && grows;
+        let mut span = span_from(match is_live_edge {
+            true => index.seek(duration_ns).time_ns,
+            false => plan.due_ns(resume_at),
+        })?;
         let from = match range.start_ns {
+            Some(start_ns) => plan.rtp_packet_of(index.seek(start_ns).ts_packet),
+            None if is_live_edge => plan.rtp_packet_of(index.seek(duration_ns).ts_packet),
             None => resume_at,
-            Some(start_ns) => plan.rtp_packet_of(media.index().seek(start_ns).ts_packet),
         };
         let stop_before = span.stop_ns.map(|stop_ns| plan.rtp_packet_at(stop_ns));
-        if from >= stop_before.unwrap_or_else(|| plan.rtp_packets()) {
+        let end = if grows { u64::MAX } else { plan.rtp_packets() };
+        if from >= stop_before.unwrap_or(end) {
             return Err(no_range(RangeError::Stop));
         }
-        road.stream
+        delivery
+            .stream
             .prepare(from)
             .await
             .map_err(|error| refusal(&error))?;
         span.start_ns = plan.due_ns(from);
         Ok(Some(Start::Stored {
             span,
-            sequence: media.sequence(from),
-            timestamp: media.timestamp(span.start_ns),
+            position: delivery.stream.position_from(from),
             from,
             stop_before,
         }))
@@ -226,7 +247,7 @@ impl Session {
             return;
         }
         let (flow, path_name) = (self.flow(), self.control.path_name());
-        let position_ns = match (start, &flow.road) {
+        match (start, &flow.delivery) {
             (
                 Start::Stored {
                     span,
@@ -234,32 +255,28 @@ impl Session {
                     stop_before,
                     ..
                 },
-                Road::Stored(road),
+                Delivery::Stored(delivery),
             ) => {
                 let Span { start_ns, stop_ns } = span;
                 let stop = stop_ns.map_or_else(String::new, |stop_ns| npt(stop_ns).to_string());
                 let range = format!("npt={}-{stop}", npt(start_ns));
                 flow.log_start(self.id.short(), &range, path_name);
-                if let Err(error) = road.stream.play(from, stop_before, Duration::ZERO) {
+                if let Err(error) = delivery.stream.play(from, stop_before, Duration::ZERO) {
                     self.end(End::Send(error.to_string()));
                     return;
                 }
-                if from != self.resume_at.get() {
-                    flow.count_seek();
-                }
                 self.span.set(span);
-                start_ns
+                self.pause_before.set(None);
             }
-            (_, Road::Live(seat)) => {
+            (_, Delivery::Live(seat)) => {
                 flow.log_start(self.id.short(), "npt=now-", path_name);
                 seat.take();
-                0
             }
-            (Start::Live, Road::Stored(_)) => unreachable!("a file is played from somewhere"),
-        };
+            (Start::Live, Delivery::Stored(_)) => unreachable!("a file is played from somewhere"),
+        }
         self.set_state(State::Playing);
-        // Not asked of the engine, which takes the play up at its next tick.
-        self.report(&flow, position_ns);
+        flow.goes_on();
+        self.report(&flow);
         self.stream_stopped();
     }
 
@@ -271,22 +288,46 @@ impl Session {
         let flow = self.flow();
         // First of all: from now on it is nobody's business that the stream stops.
         self.set_state(State::Ready);
-        let road = match &flow.road {
-            Road::Stored(road) => road,
-            Road::Live(seat) => {
+        let delivery = match &flow.delivery {
+            Delivery::Stored(delivery) => delivery,
+            Delivery::Live(seat) => {
                 seat.leave();
                 return Ok(());
             }
         };
-        let next = road.stream.pause().await.map_err(|error| {
+        let next = delivery.stream.pause().await.map_err(|error| {
             self.set_state(State::Playing);
             self.stream_stopped();
             refusal(&error)
         })?;
         self.resume_at.set(next);
-        if next >= road.plan().rtp_packets() {
+        self.pause_before.set(None);
+        if next >= delivery.plan().rtp_packets() && !self.media().is_some_and(|media| media.grows())
+        {
             self.set_state(State::Ended);
         }
+        Ok(())
+    }
+
+    /// Stops sending when media time comes to `at_ns`, which must be still to come in what plays.
+    pub(super) fn pause_at(self: &Rc<Self>, at_ns: u64) -> Result<(), Reply> {
+        let flow = self.flow();
+        let (State::Playing, Some(media), Delivery::Stored(delivery)) =
+            (self.state(), self.media(), &flow.delivery)
+        else {
+            return Err(no_range(RangeError::Point));
+        };
+        let duration_ns = media.index().duration_ns();
+        let end_ns = self.span.get().stop_ns.unwrap_or(duration_ns);
+        if !(flow.position_ns()..end_ns).contains(&at_ns) {
+            return Err(no_range(RangeError::Point));
+        }
+        let before = delivery.plan().rtp_packet_at(at_ns);
+        delivery
+            .stream
+            .stop_before(before)
+            .map_err(|error| refusal(&error))?;
+        self.pause_before.set(Some(before));
         Ok(())
     }
 
@@ -321,8 +362,7 @@ impl Session {
             return;
         }
         if self.report_at.get().is_some_and(|at| at <= now) {
-            let flow = self.flow();
-            self.report(&flow, flow.position_ns());
+            self.report(&self.flow());
         }
         let timeout = self.control.config.limits.session_timeout;
         if now.saturating_duration_since(self.seen.get()) >= timeout {
@@ -331,12 +371,12 @@ impl Session {
     }
 
     /// Sends a report, and plans the next.
-    fn report(self: &Rc<Self>, flow: &Flow, position_ns: u64) {
+    fn report(self: &Rc<Self>, flow: &TrackSession) {
         let random = u32::from_ne_bytes(random());
         let next = Instant::now() + rtcp::report_interval(random);
         self.report_at
             .set((self.state.get() == State::Playing).then_some(next));
-        if let Err(error) = flow.report(position_ns) {
+        if let Err(error) = flow.report() {
             self.missing(error.kind());
         }
     }
@@ -372,15 +412,29 @@ impl Session {
         let flow = self.flow();
         let end = match flow.end_reason() {
             None => return,
-            Some(EndReason::EndOfMedia) => {
-                flow.say_goodbye("end of media");
-                return self.set_state(State::Ended);
-            }
+            Some(EndReason::EndOfMedia) => return self.media_ended(&flow),
             Some(EndReason::Media(reason)) => End::Media(reason),
             Some(EndReason::Send(reason)) => End::Send(reason),
             Some(EndReason::Stopped) => End::Stopped,
         };
         self.end(end);
+    }
+
+    /// All was sent that was asked for: to the end, or to a pause point. From that it goes on then, and what was sent
+    /// beyond it already is sent again (RFC 2326, section 10.6).
+    fn media_ended(&self, flow: &TrackSession) {
+        if let (Some(before), Delivery::Stored(delivery)) =
+            (self.pause_before.take(), &flow.delivery)
+        {
+            let next = delivery.stream.snapshot().next_packet.min(before);
+            let grows = self.media().is_some_and(|media| media.grows());
+            if next < delivery.plan().rtp_packets() || grows {
+                self.resume_at.set(next);
+                return self.set_state(State::Ready);
+            }
+        }
+        flow.say_goodbye("end of media");
+        self.set_state(State::Ended);
     }
 
     fn set_state(&self, state: State) {

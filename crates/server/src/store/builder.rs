@@ -16,10 +16,11 @@ use onrush_sys::lock::Kind;
 use onrush_sys::memory::{Buffer, MemoryError};
 use onrush_sys::pool::Pin;
 use onrush_wire::media::plan::TS_PACKETS_PER_RTP_MAX;
-use onrush_wire::media::{Burst, FilePiece, TS_PACKET_BYTES};
+use onrush_wire::media::{Burst, FilePiece, Plan, TS_PACKET_BYTES};
+use onrush_wire::rtp::HEADER_BYTES;
 use tracing::debug;
 
-use super::{ABSENT, FOUND, NEEDED, Request, Shared, Source, layout};
+use super::{ABSENT, FAILED, FOUND, NEEDED, Request, Shared, Source, layout};
 use crate::faults::Fault;
 
 /// What O_DIRECT aligns to: offset, length and memory. Every block device of today accepts 4096.
@@ -66,7 +67,7 @@ pub(super) fn run(shared: &Shared, read: Buffer) {
 
 impl Request {
     fn is_open(&self) -> bool {
-        self.source.table[self.chunk as usize].load(Ordering::Relaxed) == self.urgency
+        self.source.table.entry(self.chunk).load(Ordering::Relaxed) == self.urgency
     }
 }
 
@@ -89,7 +90,7 @@ impl Builder<'_> {
             Ok(pin) => {
                 let found = self.shared.pool.chunk_number(&pin) + FOUND;
                 // Pinned until the hint is written, so that the hint is true for a moment at least.
-                source.table[*chunk as usize].store(found, Ordering::Release);
+                source.table.entry(*chunk).store(found, Ordering::Release);
                 self.shared.pool.unpin(pin);
                 self.shared
                     .counters
@@ -112,31 +113,34 @@ impl Builder<'_> {
             }
             Err(BuildError::Media(reason)) => {
                 source.fail(reason);
-                ABSENT
+                FAILED
             }
         };
-        source.table[*chunk as usize].store(entry, Ordering::Release);
+        source.table.entry(*chunk).store(entry, Ordering::Release);
         self.shared.built.notify_waiters();
     }
 
     fn build(&mut self, source: &Source, chunk: u32) -> Result<Pin, BuildError> {
-        if let Some(reason) = source.failure() {
-            return Err(BuildError::Media(reason.to_owned()));
-        }
         source.backing.check().map_err(BuildError::Media)?;
         let mut claim = self.shared.pool.claim().ok_or(BuildError::PoolFull)?;
+        // One plan for all of it: by the end there may be a longer one.
+        let plan = source.plan();
         let packets = source.packets_of(chunk);
-        self.write_images(source, packets.clone(), claim.bytes_mut())?;
+        let packets = packets.start..packets.end.min(plan.rtp_packets());
+        let of = (source, &*plan);
+        self.write_images(of, packets.clone(), claim.bytes_mut())?;
         self.bursts.clear();
-        source.plan.bursts(packets.clone(), &mut self.bursts);
-        layout::write_table(
-            claim.bytes_mut(),
-            source.plan.stride(),
-            packets.start,
-            &self.bursts,
-        );
+        plan.bursts(packets.clone(), &mut self.bursts);
+        let last_image_bytes = HEADER_BYTES + plan.payload_bytes(packets.end.saturating_sub(1));
+        let media_ns = plan.due_ns(packets.end) - plan.due_ns(packets.start);
+        let part = layout::Part {
+            first_packet: packets.start,
+            last_image_bytes,
+            media_ns,
+        };
+        layout::write_table(claim.bytes_mut(), plan.stride(), part, &self.bursts);
         if self.shared.faults.has(Fault::WrongByte) {
-            claim.bytes_mut()[source.plan.stride() / 2] ^= 1;
+            claim.bytes_mut()[plan.stride() / 2] ^= 1;
         }
         Ok(claim.publish(source.key(chunk)))
     }
@@ -144,37 +148,39 @@ impl Builder<'_> {
     /// Reads the packets' bytes and writes their images: in one read, or in halves if they lie far apart.
     fn write_images(
         &mut self,
-        source: &Source,
+        of: (&Source, &Plan),
         packets: Range<u64>,
         out: &mut [u8],
     ) -> Result<(), BuildError> {
-        let range = source.plan.file_range(packets.clone());
+        let (source, plan) = of;
+        let range = plan.file_range(packets.clone());
         let count = packets.end - packets.start;
         if range.end - range.start <= READ_BYTES_MAX as u64 {
             let piece = self.read(source, range)?;
-            return write(source, packets, &[piece], out);
+            return write(of, packets, &[piece], out);
         }
         if count == 1 {
-            return self.write_scattered(source, packets.start, out);
+            return self.write_scattered(of, packets.start, out);
         }
         let middle = packets.start + count / 2;
-        let split = usize::try_from(count / 2).unwrap_or(usize::MAX) * source.plan.stride();
+        let split = usize::try_from(count / 2).unwrap_or(usize::MAX) * plan.stride();
         let (front, back) = out.split_at_mut(split);
-        self.write_images(source, packets.start..middle, front)?;
-        self.write_images(source, middle..packets.end, back)
+        self.write_images(of, packets.start..middle, front)?;
+        self.write_images(of, middle..packets.end, back)
     }
 
     /// One packet whose transport packets have much garbage between them: each is read for itself.
     fn write_scattered(
         &mut self,
-        source: &Source,
+        of: (&Source, &Plan),
         packet: u64,
         out: &mut [u8],
     ) -> Result<(), BuildError> {
+        let (source, plan) = of;
         let mut found = [[0; TS_PACKET_BYTES]; TS_PACKETS_PER_RTP_MAX as usize];
         let mut offsets = [0; TS_PACKETS_PER_RTP_MAX as usize];
         let mut count = 0;
-        for offset in source.plan.file_offsets(packet) {
+        for offset in plan.file_offsets(packet) {
             let piece = self.read(source, offset..offset + TS_PACKET_BYTES as u64)?;
             let at = usize::try_from(offset - piece.offset).unwrap_or(usize::MAX);
             found[count].copy_from_slice(&piece.bytes[at..at + TS_PACKET_BYTES]);
@@ -185,7 +191,7 @@ impl Builder<'_> {
             offset: offsets[i],
             bytes: &found[i],
         });
-        write(source, packet..packet + 1, &pieces[..count], out)
+        write(of, packet..packet + 1, &pieces[..count], out)
     }
 
     /// The file's bytes of `range`, at most [`READ_BYTES_MAX`] of them, and perhaps some around it.
@@ -196,10 +202,14 @@ impl Builder<'_> {
         let wanted = usize::try_from(aligned).unwrap_or(usize::MAX);
         let buffer = &mut self.read[..wanted];
         let counters = &self.shared.counters;
+        // What has just been written is in the page cache, and reading past it would have it
+        // written to the disk first.
         let direct = source
             .direct
-            .get_or_init(|| open_direct(source.backing.file()));
-        let read_direct = direct.as_ref().map(|file| read_up_to(file, buffer, offset));
+            .get_or_init(|| open_direct(source.backing.file()))
+            .as_ref()
+            .filter(|_| !source.grows());
+        let read_direct = direct.map(|file| read_up_to(file, buffer, offset));
         let read = match read_direct {
             Some(Ok(bytes)) => {
                 counters
@@ -229,14 +239,12 @@ impl Builder<'_> {
 }
 
 fn write(
-    source: &Source,
+    (source, plan): (&Source, &Plan),
     packets: Range<u64>,
     pieces: &[FilePiece<'_>],
     out: &mut [u8],
 ) -> Result<(), BuildError> {
-    let written = source
-        .plan
-        .write_images(packets, pieces, source.origin, out);
+    let written = plan.write_images(packets, pieces, source.origin(), out);
     written.map_err(|error| BuildError::Media(error.to_string()))
 }
 

@@ -5,24 +5,30 @@
 //! behind them (see [`layout`]). Builder threads make chunks on request, ahead of the readers; no reader ever
 //! waits in a read. A source's table only *hints* at where a chunk is: the pool decides, by the chunk's key.
 //!
+//! A file that grows fills its last chunk bit by bit. A chunk tells itself how much it holds; one
+//! that has less than is wanted counts as not there, and is built anew beside the old one, which
+//! whoever reads it keeps.
+//!
 //! The store does not know sessions, and it does not watch files: a change shows when a chunk is built.
 
 mod builder;
 pub mod layout;
+mod source;
+mod table;
 
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use crossbeam_queue::ArrayQueue;
 use onrush_sys::pool::{Pin, Pool};
 use onrush_sys::thread::keep_off;
-use onrush_wire::media::{Plan, RtpOrigin};
 use tokio::sync::Notify;
 
 use crate::faults::Faults;
+pub use source::Source;
 
 /// Chunks that may be requested and not yet built, of those that are needed and of those that will be. A request
 /// beyond it is repeated by the reader.
@@ -47,8 +53,11 @@ const AHEAD: u32 = 1;
 /// A table entry: a builder has been asked, for somebody who waits.
 const NEEDED: u32 = 2;
 
+/// A table entry: the chunk cannot be built.
+const FAILED: u32 = 3;
+
 /// Table entries from here on are pool chunk numbers.
-const FOUND: u32 = 3;
+const FOUND: u32 = 4;
 
 /// The cache of packet images.
 #[derive(Debug)]
@@ -101,21 +110,15 @@ pub trait Backing: std::fmt::Debug + Send + Sync {
     /// The open file.
     fn file(&self) -> &File;
 
-    /// Whether it is still what it was when it was indexed; otherwise what happened to it.
-    fn check(&self) -> Result<(), String>;
-}
-
-/// A file cut one way: what images of it look like, and where they may be found.
-#[derive(Debug)]
-pub struct Source {
-    id: u32,
-    plan: Arc<Plan>,
-    origin: RtpOrigin,
-    backing: Arc<dyn Backing>,
-    direct: OnceLock<Option<File>>,
-    packets_per_chunk: u64,
-    table: Box<[AtomicU32]>,
-    failure: OnceLock<String>,
+    /// What speaks against reading it, asked before each chunk. Of a file as such nothing does:
+    /// whether its bytes are those that were indexed is seen when they are read.
+    ///
+    /// # Errors
+    ///
+    /// In words what has happened to it.
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// What a reader gets who asks for a chunk.
@@ -186,32 +189,63 @@ impl Shared {
     /// If the source has no such chunk.
     #[must_use]
     pub fn acquire(&self, source: &Arc<Source>, chunk: u32) -> Acquired {
-        if let Some(pin) = self.held(source, chunk) {
+        self.acquire_for(source, source.first_of(chunk))
+    }
+
+    /// The same for the chunk that holds `packet`, with that packet in it.
+    ///
+    /// # Panics
+    /// If the source has no such chunk.
+    #[must_use]
+    pub fn acquire_for(&self, source: &Arc<Source>, packet: u64) -> Acquired {
+        let chunk = source.chunk_of(packet);
+        if let Some(pin) = self.held(source, packet) {
             return Acquired::Ready(pin);
         }
-        if source.failure.get().is_some() {
+        if source.table.entry(chunk).load(Ordering::Acquire) == FAILED {
             return Acquired::Failed;
         }
         self.request(source, chunk, NEEDED);
         Acquired::Wait
     }
 
-    /// The chunk, pinned, if it is there; asks nobody for it.
+    /// The chunk that holds `packet`, pinned, if it is there with that packet in it; asks nobody
+    /// for it.
     ///
     /// # Panics
     /// If the source has no such chunk.
-    pub fn held(&self, source: &Source, chunk: u32) -> Option<Pin> {
-        let entry = &source.table[chunk as usize];
+    pub fn held(&self, source: &Source, packet: u64) -> Option<Pin> {
+        let chunk = source.chunk_of(packet);
+        let entry = source.table.entry(chunk);
         let seen = entry.load(Ordering::Acquire);
         let pin = self.pool.pin(seen.checked_sub(FOUND)?, source.key(chunk));
+        let pin = pin.and_then(|pin| {
+            if self.covers(source, &pin, packet) {
+                return Some(pin);
+            }
+            self.pool.unpin(pin);
+            None
+        });
         if pin.is_none() {
-            // Its place was given to another chunk. Whoever notices first takes the hint away; if another did, there
-            // is nothing left to do.
+            // Its place was given to another chunk, or the file has grown. Whoever notices first
+            // takes the hint away; if another did, there is nothing left to do.
             entry
                 .compare_exchange(seen, ABSENT, Ordering::Relaxed, Ordering::Relaxed)
                 .ok();
         }
         pin
+    }
+
+    /// Whether a chunk holds this packet, and all of it: the last of a file may have been shorter
+    /// when it was built.
+    pub(crate) fn covers(&self, source: &Source, pin: &Pin, packet: u64) -> bool {
+        let first = source.first_of(source.chunk_of(packet));
+        let contents = layout::contents(self.pool.bytes(pin), source.stride());
+        match (first + u64::from(contents.images)).checked_sub(packet + 1) {
+            None => false,
+            Some(0) => contents.last_image_bytes == source.image_bytes(packet),
+            Some(_) => true,
+        }
     }
 
     /// The chunk, pinned, if it is there; otherwise asks that it be when it is needed. What somebody waits for comes
@@ -220,25 +254,44 @@ impl Shared {
     /// # Panics
     /// If the source has no such chunk.
     pub fn prefetch(&self, source: &Arc<Source>, chunk: u32) -> Option<Pin> {
-        let pin = self.held(source, chunk);
-        if pin.is_none() && source.failure.get().is_none() {
-            self.request(source, chunk, AHEAD);
+        self.prefetch_for(source, source.first_of(chunk))
+    }
+
+    /// The same for the chunk that holds `packet`, with that packet in it.
+    ///
+    /// # Panics
+    /// If the source has no such chunk.
+    pub fn prefetch_for(&self, source: &Arc<Source>, packet: u64) -> Option<Pin> {
+        let pin = self.held(source, packet);
+        if pin.is_none() {
+            self.request(source, source.chunk_of(packet), AHEAD);
         }
         pin
     }
 
-    /// Waits for the chunk. `None` if the source failed, or if the pool was full of chunks in use for
-    /// `patience`.
+    /// Waits for the chunk. `None` if it cannot be built, or if the pool was full of chunks in use
+    /// for `patience`.
     pub async fn fetch(
         &self,
         source: &Arc<Source>,
         chunk: u32,
         patience: std::time::Duration,
     ) -> Option<Pin> {
+        self.fetch_for(source, source.first_of(chunk), patience)
+            .await
+    }
+
+    /// The same for the chunk that holds `packet`, with that packet in it.
+    pub async fn fetch_for(
+        &self,
+        source: &Arc<Source>,
+        packet: u64,
+        patience: std::time::Duration,
+    ) -> Option<Pin> {
         let wait = async {
             loop {
                 let built = self.built.notified();
-                match self.acquire(source, chunk) {
+                match self.acquire_for(source, packet) {
                     Acquired::Ready(pin) => return Some(pin),
                     Acquired::Failed => return None,
                     Acquired::Wait => built.await,
@@ -276,7 +329,7 @@ impl Shared {
 
     /// Asks for the chunk, as [`AHEAD`] or as [`NEEDED`], unless it was asked for so already.
     fn request(&self, source: &Arc<Source>, chunk: u32, urgency: u32) {
-        let entry = &source.table[chunk as usize];
+        let entry = source.table.entry(chunk);
         let turn =
             |from, to| entry.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
         let seen = entry.load(Ordering::Relaxed);
@@ -305,93 +358,6 @@ impl Shared {
             thread.unpark();
         }
     }
-}
-
-impl Source {
-    /// A source for chunks of `chunk_bytes`. `None` if it would have more than [`CHUNKS_MAX`] chunks, or if
-    /// not even one packet fits a chunk.
-    #[must_use]
-    pub fn new(
-        plan: Arc<Plan>,
-        origin: RtpOrigin,
-        backing: Arc<dyn Backing>,
-        chunk_bytes: usize,
-    ) -> Option<Self> {
-        static NEXT_ID: AtomicU32 = AtomicU32::new(0);
-        let packets_per_chunk = layout::packets_per_chunk(chunk_bytes, plan.stride()) as u64;
-        if packets_per_chunk == 0 {
-            return None;
-        }
-        let chunks = chunks(plan.rtp_packets(), packets_per_chunk)?;
-        let table = (0..chunks).map(|_| AtomicU32::new(ABSENT)).collect();
-        // Ids come back after 2^32 sources; by then the chunks of the first are long gone.
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let (direct, failure) = (OnceLock::new(), OnceLock::new());
-        Some(Self {
-            id,
-            plan,
-            origin,
-            backing,
-            direct,
-            packets_per_chunk,
-            table,
-            failure,
-        })
-    }
-
-    /// How the file is cut.
-    #[must_use]
-    pub fn plan(&self) -> &Arc<Plan> {
-        &self.plan
-    }
-
-    /// What its RTP headers count from.
-    #[must_use]
-    pub fn origin(&self) -> RtpOrigin {
-        self.origin
-    }
-
-    /// Number of chunks.
-    #[must_use]
-    pub fn chunks(&self) -> u32 {
-        u32::try_from(self.table.len()).expect("a source has fewer than 2^31 chunks")
-    }
-
-    /// The chunk that holds RTP packet `packet`.
-    #[must_use]
-    pub fn chunk_of(&self, packet: u64) -> u32 {
-        u32::try_from(packet / self.packets_per_chunk).expect("a source has fewer than 2^31 chunks")
-    }
-
-    /// The RTP packets of a chunk.
-    #[must_use]
-    pub fn packets_of(&self, chunk: u32) -> std::ops::Range<u64> {
-        let first = u64::from(chunk) * self.packets_per_chunk;
-        first..(first + self.packets_per_chunk).min(self.plan.rtp_packets())
-    }
-
-    /// Why no more chunks of it can be built: the file was truncated, replaced or cannot be read.
-    #[must_use]
-    pub fn failure(&self) -> Option<&str> {
-        self.failure.get().map(String::as_str)
-    }
-
-    /// Lets no more chunks be built; the first reason stays.
-    pub fn fail(&self, reason: String) {
-        drop(self.failure.set(reason));
-    }
-
-    fn key(&self, chunk: u32) -> u64 {
-        u64::from(self.id) << 32 | u64::from(chunk)
-    }
-}
-
-/// How many chunks so many packets fill, if those are not too many.
-fn chunks(packets: u64, packets_per_chunk: u64) -> Option<usize> {
-    let chunks = packets.div_ceil(packets_per_chunk);
-    usize::try_from(chunks)
-        .ok()
-        .filter(|_| chunks <= CHUNKS_MAX)
 }
 
 #[cfg(test)]

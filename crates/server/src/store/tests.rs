@@ -7,6 +7,7 @@ use onrush_sys::memory::Area;
 use onrush_wire::media::synth::constant_rate;
 
 use super::builder::READ_BYTES_MAX;
+use super::source::chunks;
 use super::*;
 use crate::testing::{CHUNK_BYTES, TestFile, TestSource, block_on, store, wait_until};
 
@@ -138,7 +139,7 @@ fn a_builder_that_panics_fails_that_file_and_serves_others() {
     let test = TestSource::lasting(500);
     let store = store(4, Faults::default());
     for _ in 0..=BUILDERS {
-        let plan = Arc::clone(test.source.plan());
+        let plan = test.source.plan();
         let backing = Arc::new(Cursed(Arc::clone(&test.backing)));
         let source = Source::new(plan, test.source.origin(), backing, CHUNK_BYTES);
         let source = Arc::new(source.expect("it fits"));
@@ -152,14 +153,17 @@ fn a_builder_that_panics_fails_that_file_and_serves_others() {
 }
 
 #[test]
-fn a_file_in_trouble_fails_its_source_and_no_other() {
+fn a_file_in_trouble_fails_that_chunk_and_no_other() {
     let (bad, good) = (TestSource::lasting(500), TestSource::lasting(500));
     let store = store(8, Faults::default());
     let shared = store.shared();
     let held = block_on(shared.fetch(&bad.source, 0, PATIENCE)).expect("built");
     *bad.backing.trouble.lock().unwrap() = Some("the file was replaced".to_owned());
     assert_eq!(block_on(shared.fetch(&bad.source, 1, PATIENCE)), None);
-    assert_eq!(bad.source.failure(), Some("the file was replaced"));
+    assert_eq!(
+        bad.source.failure().as_deref(),
+        Some("the file was replaced")
+    );
     let again = shared.acquire(&bad.source, 0);
     assert!(
         matches!(again, Acquired::Ready(_)),
@@ -169,8 +173,17 @@ fn a_file_in_trouble_fails_its_source_and_no_other() {
         shared.pool().unpin(pin);
     }
     shared.pool().unpin(held);
-    let pin = block_on(shared.fetch(&good.source, 1, PATIENCE)).expect("another file");
-    shared.pool().unpin(pin);
+    assert!(matches!(shared.acquire(&bad.source, 1), Acquired::Failed));
+    assert_eq!(shared.prefetch(&bad.source, 1), None);
+    *bad.backing.trouble.lock().unwrap() = None;
+    assert!(
+        matches!(shared.acquire(&bad.source, 1), Acquired::Failed),
+        "for good"
+    );
+    for (source, chunk) in [(&bad.source, 2), (&good.source, 1)] {
+        let pin = block_on(shared.fetch(source, chunk, PATIENCE)).expect("nothing to do with it");
+        shared.pool().unpin(pin);
+    }
 }
 
 #[test]
@@ -215,6 +228,102 @@ fn a_truncated_file_and_one_whose_packets_are_gone_fail_with_the_place() {
         0,
         "half-built chunks are free again"
     );
+}
+
+/// The images of a source by now.
+fn images_by_now(test: &TestSource) -> Vec<Vec<u8>> {
+    let count = usize::try_from(test.source.rtp_packets()).unwrap();
+    test.images()[..count].to_vec()
+}
+
+#[test]
+fn a_chunk_is_built_anew_as_its_file_grows() {
+    let test = TestSource::growing(constant_rate(3000, 0, 10_152), 20 * 7 + 3);
+    let store = store(8, Faults::default());
+    let (shared, source) = (store.shared(), &test.source);
+    let old = block_on(shared.fetch(source, 0, PATIENCE)).expect("built");
+    assert_eq!(source.rtp_packets(), 20, "no partial packet");
+    assert_eq!(images(shared, source, 0, &old), images_by_now(&test));
+    test.grow(30 * 7, true);
+    // Whoever wants no more is served by what there is, and whoever does is not.
+    let same = shared.held(source, 19).expect("it holds that packet");
+    assert_eq!(shared.pool().offset(&same), shared.pool().offset(&old));
+    assert_eq!(shared.held(source, 20), None);
+    let new = block_on(shared.fetch_for(source, 20, PATIENCE)).expect("built");
+    assert_eq!(images(shared, source, 0, &new), images_by_now(&test));
+    let contents = |pin: &Pin| layout::contents(shared.pool().bytes(pin), source.stride());
+    assert_eq!((contents(&old).images, contents(&new).images), (20, 30));
+    let again = shared.held(source, 0).expect("the new one is found");
+    assert_eq!(shared.pool().offset(&again), shared.pool().offset(&new));
+    for pin in [old, same, new, again] {
+        shared.pool().unpin(pin);
+    }
+    // To its end, which is in the middle of a packet, and of another chunk than it was in.
+    test.grow(3000, true);
+    assert!((source.grows(), source.rtp_packets()) == (true, 428));
+    test.grow(3000, false);
+    assert!((source.grows(), source.rtp_packets()) == (false, 429));
+    let expected = test.images();
+    for chunk in 0..source.chunks() {
+        let packets = source.packets_of(chunk);
+        let last = block_on(shared.fetch_for(source, packets.end - 1, PATIENCE)).expect("built");
+        let range = usize::try_from(packets.start).unwrap()..usize::try_from(packets.end).unwrap();
+        assert_eq!(images(shared, source, chunk, &last), expected[range]);
+        shared.pool().unpin(last);
+    }
+    assert_eq!(source.failure(), None);
+    assert_eq!(shared.pool().chunks_in_use(), 0);
+}
+
+#[test]
+fn a_last_packet_that_was_short_is_made_again_when_it_is_longer() {
+    let test = TestSource::growing(constant_rate(700, 0, 10_152), 24);
+    let store = store(8, Faults::default());
+    let (shared, source) = (store.shared(), &test.source);
+    test.grow(24, false);
+    assert_eq!(
+        (source.rtp_packets(), source.image_bytes(3)),
+        (4, 12 + 3 * 188)
+    );
+    let short = block_on(shared.fetch_for(source, 3, PATIENCE)).expect("built");
+    assert_eq!(
+        layout::contents(shared.pool().bytes(&short), 1328).last_image_bytes,
+        12 + 3 * 188
+    );
+    // It goes on after all, but by too little to know more: nothing is taken back.
+    test.grow(26, true);
+    assert!(
+        (source.grows(), source.rtp_packets(), source.image_bytes(3)) == (true, 4, 12 + 3 * 188)
+    );
+    test.grow(30, true);
+    assert_eq!((source.rtp_packets(), source.image_bytes(3)), (4, 1328));
+    assert_eq!(shared.held(source, 3), None);
+    let whole = block_on(shared.fetch_for(source, 3, PATIENCE)).expect("built");
+    assert_eq!(images(shared, source, 0, &whole), images_by_now(&test));
+    shared.pool().unpin(short);
+    shared.pool().unpin(whole);
+}
+
+#[test]
+fn what_was_written_over_fails_the_chunks_that_have_it() {
+    use std::os::unix::fs::FileExt;
+    let test = TestSource::lasting(1000);
+    let store = store(16, Faults::default());
+    // Transport packets all, but of another film.
+    let other = constant_rate(336, 5000, 10_152);
+    let range = test.source.plan().file_range(test.source.packets_of(2));
+    test.backing
+        .file()
+        .write_all_at(&other, range.start)
+        .expect("written");
+    for chunk in 0..test.source.chunks() {
+        let pin = block_on(store.shared().fetch(&test.source, chunk, PATIENCE));
+        assert_eq!(pin.is_some(), chunk != 2, "{chunk}");
+        pin.into_iter()
+            .for_each(|pin| store.shared().pool().unpin(pin));
+    }
+    let reason = test.source.failure().expect("it failed");
+    assert!(reason.contains("was changed"), "{reason}");
 }
 
 #[test]
@@ -262,8 +371,7 @@ fn a_chunk_is_read_at_once_up_to_the_limit_and_in_halves_beyond() {
 
 #[test]
 fn a_source_has_so_many_chunks_and_no_more() {
-    let most = usize::try_from(CHUNKS_MAX).unwrap();
-    assert_eq!(chunks(CHUNKS_MAX * 48, 48), Some(most));
+    assert_eq!(chunks(CHUNKS_MAX * 48, 48), Some(CHUNKS_MAX));
     assert_eq!(chunks(CHUNKS_MAX * 48 + 1, 48), None);
     assert_eq!(chunks(u64::MAX, 1), None);
 }
@@ -298,14 +406,14 @@ fn a_request_beyond_the_limit_is_made_again_later() {
     let area = Area::map(8 * chunk_bytes).expect("a little memory");
     let pool = Arc::new(Pool::new(area, chunk_bytes));
     let store = Store::start(pool, &[], Faults::default()).expect("threads");
-    let (plan, backing) = (Arc::clone(test.source.plan()), Arc::clone(&gated) as _);
+    let (plan, backing) = (test.source.plan(), Arc::clone(&gated) as _);
     let source = Source::new(plan, test.source.origin(), backing, chunk_bytes);
     let source = Arc::new(source.expect("it fits its chunks"));
     assert_eq!(source.chunks(), chunks, "three packets in each");
     let shared = store.shared();
     let is_requested = |chunk: u32| {
         assert_eq!(shared.prefetch(&source, chunk), None);
-        source.table[chunk as usize].load(Ordering::Relaxed) == AHEAD
+        source.table.entry(chunk).load(Ordering::Relaxed) == AHEAD
     };
     let shut = gated.gate.lock().unwrap();
     let builders = u32::try_from(BUILDERS).unwrap();
@@ -351,7 +459,7 @@ fn what_somebody_waits_for_is_built_before_what_somebody_will_and_once() {
         };
         let seen = Arc::clone(&seen);
         let backing = Arc::new(Noted { gated, name, seen });
-        let (plan, origin) = (Arc::clone(test.source.plan()), test.source.origin());
+        let (plan, origin) = (test.source.plan(), test.source.origin());
         let source = Source::new(plan, origin, Arc::clone(&backing) as _, CHUNK_BYTES);
         (Arc::new(source.expect("it fits")), backing)
     });
@@ -386,7 +494,7 @@ fn what_somebody_waits_for_is_built_before_what_somebody_will_and_once() {
 #[test]
 fn a_chunk_too_small_for_a_packet_makes_no_source() {
     let test = TestSource::lasting(100);
-    let plan = Arc::clone(test.source.plan());
+    let plan = test.source.plan();
     let backing: Arc<dyn Backing> = Arc::clone(&test.backing) as _;
     let origin = test.source.origin();
     assert!(Source::new(Arc::clone(&plan), origin, Arc::clone(&backing), 1000).is_none());

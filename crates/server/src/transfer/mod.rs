@@ -91,7 +91,7 @@ pub struct Transfers {
     turns: Turns,
     reads: Arc<Semaphore>,
     resident: Resident,
-    told: Arc<Told>,
+    told: Arc<Stats>,
 }
 
 /// What has been done so far.
@@ -113,7 +113,7 @@ pub struct Counters {
 
 /// What the thread of transfers tells the others: written by it alone.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Stats {
     active: AtomicU64,
     transfers: AtomicU64,
     sent_bytes: AtomicU64,
@@ -183,7 +183,7 @@ impl Transfers {
     }
 
     /// As [`Self::new`], with counters that others look at.
-    pub(crate) fn telling(settings: Settings, told: Arc<Told>) -> Rc<Self> {
+    pub(crate) fn telling(settings: Settings, told: Arc<Stats>) -> Rc<Self> {
         Rc::new(Self {
             stall_time_max: settings.stall_time_max,
             total: settings.rate_max.map(Limit::new),
@@ -237,7 +237,7 @@ impl Transfers {
     }
 }
 
-impl Told {
+impl Stats {
     /// What has been done so far.
     pub(crate) fn counters(&self) -> Counters {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -3,6 +3,7 @@
 //! Nothing here asserts how long something takes, only what comes and in which order: every wait is for an
 //! event and ends the test if that never comes. Where a time-out is tested it is set short.
 
+mod files;
 mod requests;
 mod sessions;
 
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use onrush_server::config::{Config, Limits};
 use onrush_server::server::{Server, StartError};
+use onrush_testkit::media::age;
 use onrush_testkit::rtsp_client::{
     Client, Ports, Response, Session, WAIT_MAX, rtcp_types, uninterrupted,
 };
@@ -51,6 +53,9 @@ impl Fixture {
         )
         .unwrap();
         fs::write(root.path().join("empty.ts"), "").unwrap();
+        for name in ["short.ts", "a folder/été.ts", "long.ts"] {
+            age(&root.path().join(name)).unwrap();
+        }
         let mut config = Config {
             media_root: root.path().to_owned(),
             rtsp_addresses: vec![(V4, 0).into()],
@@ -60,6 +65,13 @@ impl Fixture {
         change(&mut config);
         let server = Server::start(config).unwrap();
         Self { server, root }
+    }
+
+    /// Writes a file that counts as complete.
+    fn write(&self, name: &str, bytes: &[u8]) {
+        let path = self.root.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        age(&path).unwrap();
     }
 
     fn limited(change: impl FnOnce(&mut Limits)) -> Self {
@@ -302,7 +314,7 @@ fn ipv6_and_ipv4_at_one_address() {
 }
 
 #[test]
-fn several_addresses_and_what_can_not_be_listened_to() {
+fn several_addresses_and_what_cannot_be_listened_to() {
     let fixture = Fixture::with(|config| {
         let other = IpAddr::from([127, 0, 0, 5]);
         config.rtsp_addresses = vec![(V4, 0).into(), (other, 0).into()];

@@ -112,6 +112,40 @@ fn reports_and_requests_keep_a_session() {
 }
 
 #[test]
+fn a_client_is_told_once_that_its_stream_is_over() {
+    let fixture = Fixture::new();
+    let mut viewer = fixture.set_up_file("short.ts");
+    // What was sent before an answer has come before it.
+    let reports = |viewer: &Viewer| {
+        let rtcp = &viewer.ports.rtcp;
+        rtcp.set_nonblocking(true).unwrap();
+        let mut datagram = [0; 2048];
+        let mut reports = Vec::new();
+        while let Ok(bytes) = rtcp.recv(&mut datagram) {
+            reports.push(rtcp_types(&datagram[..bytes]));
+        }
+        rtcp.set_nonblocking(false).unwrap();
+        reports
+    };
+    viewer.play(None);
+    viewer.to_the_end();
+    viewer.request("PAUSE", &[]);
+    viewer.play(None);
+    viewer.to_the_end();
+    assert_eq!(viewer.request("TEARDOWN", &[]).status, 200);
+    assert_eq!(reports(&viewer), [[0_u8; 0]; 0]);
+    // Who plays again after the end is told again.
+    let mut viewer = fixture.set_up_file("short.ts");
+    viewer.play(None);
+    viewer.to_the_end();
+    viewer.play(None);
+    viewer.request("PAUSE", &[]);
+    assert_eq!(viewer.request("TEARDOWN", &[]).status, 200);
+    let told = reports(&viewer);
+    assert_eq!(told.last().unwrap(), &[SR, SDES, BYE], "{told:?}");
+}
+
+#[test]
 fn two_clients_of_a_file_get_the_same() {
     let fixture = Fixture::new();
     let mut viewers = [
@@ -145,13 +179,19 @@ fn a_seek_while_playing_goes_on_from_the_new_place() {
         .position(|p| header(p).sequence == sequence)
         .unwrap();
     let (old, new) = packets.split_at(after);
-    assert!(sequence.wrapping_sub(start) > 100, "{start} to {sequence}");
+    assert_eq!(usize::from(sequence.wrapping_sub(start)), 5 + old.len());
     assert_eq!(header(&new[0]).timestamp, timestamp);
-    assert_contiguous(new);
-    assert!(old.is_empty() || contiguous(old));
-    // What comes is the file's from there on.
-    let ts_packet = usize::from(sequence.wrapping_sub(start)) * 7;
-    assert_carries(new, &demo(10)[ts_packet * 188..][..payload(new).len()]);
+    // Old and new are one run of numbers, and no stamp steps back.
+    assert_contiguous(&packets);
+    // What comes is the file's from there on: 5 s, of which only the first packets were sent.
+    let demo = demo(10);
+    let new = payload(new);
+    let place = demo
+        .windows(new.len())
+        .step_by(188)
+        .position(|part| part == new);
+    let place = place.expect("it is a part of the file");
+    assert!(place * 188 > demo.len() / 2, "{place}");
     // A range that cannot be played changes nothing.
     viewer.play(Some("npt=0-"));
     let response = viewer.request("PLAY", &[("Range", "npt=999-")]);
@@ -167,16 +207,14 @@ fn a_seek_while_playing_goes_on_from_the_new_place() {
 fn after_a_pause_comes_exactly_the_next_packet() {
     let fixture = Fixture::new();
     // Longer than a slow machine takes to ask for four pauses.
-    fs::write(fixture.root.path().join("middle.ts"), demo(4)).unwrap();
+    fixture.write("middle.ts", &demo(4));
     let mut viewer = fixture.set_up_file("middle.ts");
     let mut all = Vec::new();
-    let mut first_sequences = Vec::new();
     for _ in 0..4 {
         let (sequence, timestamp) = viewer.play(None);
         let packets = viewer.ports.receive(3).unwrap();
         let first = header(&packets[0]);
         assert_eq!((first.sequence, first.timestamp), (sequence, timestamp));
-        first_sequences.push(sequence);
         all.extend(packets);
         assert_eq!(viewer.request("PAUSE", &[]).status, 200);
         all.extend(viewer.drain());
@@ -187,8 +225,127 @@ fn after_a_pause_comes_exactly_the_next_packet() {
     all.extend(viewer.to_the_end());
     assert_contiguous(&all);
     assert_carries(&all, &demo(4));
-    // After the end it starts from the beginning, wherever it was paused before.
-    assert_eq!(viewer.play(None).0, first_sequences[0]);
+    // After the end it starts from the beginning, wherever it was paused before, with the next numbers.
+    let last = header(&all[all.len() - 1]).sequence;
+    assert_eq!(viewer.play(None).0, last.wrapping_add(1));
+    assert_carries(&viewer.to_the_end(), &demo(4));
+}
+
+/// RFC 2326, section 10.6: PAUSE with a Range is answered at once, and stops what plays when it comes there.
+#[test]
+fn a_pause_point_stops_what_plays_when_it_comes_there() {
+    let fixture = Fixture::new();
+    let mut viewer = fixture.set_up();
+    let (_, first_ticks) = viewer.play(None);
+    let ticks = |packet: &[u8]| header(packet).timestamp.wrapping_sub(first_ticks);
+    let pause = |viewer: &mut Viewer, at: &str| viewer.request("PAUSE", &[("Range", at)]).status;
+    let mut all = viewer.ports.receive(20).unwrap();
+    // What is over, what comes after the end, what is a span, and what is no time, is not understood and stops nothing.
+    for range in ["npt=0-", "npt=99-", "npt=3-4", "npt=-3", "clock=now"] {
+        assert_eq!(pause(&mut viewer, range), 457, "{range}");
+    }
+    // The later one counts.
+    for range in ["npt=9-", "npt=3-"] {
+        assert_eq!(pause(&mut viewer, range), 200, "{range}");
+    }
+    // Packets are 10.5 ms apart.
+    while ticks(all.last().unwrap()) < 3 * 90_000 - 950 {
+        all.extend(viewer.ports.receive(1).unwrap());
+    }
+    // Of what is over it is said so, as long as it plays.
+    wait_until_ready(&mut viewer);
+    all.extend(viewer.drain());
+    assert!(
+        ticks(all.last().unwrap()) < 3 * 90_000,
+        "nothing from there on"
+    );
+    let (sequence, timestamp) = viewer.play(None);
+    assert!(timestamp.wrapping_sub(first_ticks) >= 3 * 90_000);
+    assert_eq!(
+        sequence,
+        header(all.last().unwrap()).sequence.wrapping_add(1)
+    );
+    all.extend(viewer.ports.receive(20).unwrap());
+    // PLAY and PAUSE take a point back.
+    assert_eq!(pause(&mut viewer, "npt=6-"), 200);
+    viewer.play(None);
+    assert_eq!(pause(&mut viewer, "npt=6.1"), 200);
+    assert_eq!(viewer.request("PAUSE", &[]).status, 200);
+    viewer.play(None);
+    while ticks(all.last().unwrap()) < 6 * 90_000 + 20_000 {
+        all.extend(viewer.ports.receive(1).unwrap());
+    }
+    assert_contiguous(&all);
+    assert_carries(&all, &demo(10)[..payload(&all).len()]);
+    // Nobody was told that it is over: there were reports only.
+    viewer.request("PAUSE", &[]);
+    viewer.ports.rtcp.set_nonblocking(true).unwrap();
+    let mut datagram = [0; 2048];
+    while let Ok(bytes) = viewer.ports.rtcp.recv(&mut datagram) {
+        assert_eq!(rtcp_types(&datagram[..bytes]), [SR, SDES]);
+    }
+}
+
+#[test]
+fn a_pause_point_lies_in_what_is_played() {
+    let fixture = Fixture::new();
+    let mut viewer = fixture.set_up_file("short.ts");
+    assert_eq!(
+        viewer.request("PAUSE", &[("Range", "npt=0.5-")]).status,
+        455
+    );
+    viewer.play(Some("npt=0-0.5"));
+    assert_eq!(
+        viewer.request("PAUSE", &[("Range", "npt=0.5-")]).status,
+        457
+    );
+    viewer.to_the_end();
+    assert_eq!(
+        viewer.request("PAUSE", &[("Range", "npt=0.4-")]).status,
+        457
+    );
+    // One behind the last packet is the end.
+    fixture.write("middle.ts", &demo(3));
+    let mut viewer = fixture.set_up_file("middle.ts");
+    let described = viewer.client.request("DESCRIBE", &viewer.url, &[]).unwrap();
+    let description = String::from_utf8(described.body).unwrap();
+    let (_, end) = description.split_once("a=range:npt=0-").unwrap();
+    let end: f64 = end.lines().next().unwrap().parse().unwrap();
+    let range = format!("npt={:.6}-", end - 0.000_1);
+    viewer.play(None);
+    assert_eq!(viewer.request("PAUSE", &[("Range", &range)]).status, 200);
+    let (packets, bye) = viewer.to_the_bye();
+    assert_carries(&packets, &demo(3));
+    assert!(bye.windows(12).any(|said| said == b"end of media"));
+}
+
+/// Behind the last packet of a film that grows, more may come.
+#[test]
+fn a_pause_point_at_the_end_of_a_growing_film_is_no_end() {
+    let fixture = Fixture::new();
+    fs::write(fixture.root.path().join("grows.ts"), demo(3)).unwrap();
+    let mut viewer = fixture.set_up_file("grows.ts");
+    viewer.play(None);
+    // The last that is known of, to a thousandth.
+    let is_taken = |ms: &u32| {
+        let range = format!("npt={}.{:03}-", ms / 1000, ms % 1000);
+        viewer.request("PAUSE", &[("Range", &range)]).status == 200
+    };
+    (0..3500).rev().find(is_taken).expect("it plays");
+    wait_until_ready(&mut viewer);
+}
+
+/// Waits until nothing plays any more: until then a pause point that is over is refused for that.
+fn wait_until_ready(viewer: &mut Viewer) {
+    let started = Instant::now();
+    loop {
+        match viewer.request("PAUSE", &[("Range", "npt=0-")]).status {
+            455 => return,
+            status => assert_eq!(status, 457),
+        }
+        assert!(started.elapsed() < WAIT_MAX, "it plays on");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]
@@ -273,26 +430,6 @@ fn a_session_can_be_given_another_transport_while_it_does_not_play() {
 }
 
 #[test]
-fn a_file_that_is_replaced_ends_its_sessions_and_no_others() {
-    let fixture = Fixture::new();
-    let mut viewer = fixture.set_up();
-    let mut other = fixture.set_up_file("short.ts");
-    viewer.play(None);
-    viewer.ports.receive(1).unwrap();
-    let new = fixture.root.path().join("new");
-    fs::write(&new, demo(1)).unwrap();
-    fs::rename(&new, fixture.root.path().join("long.ts")).unwrap();
-    viewer.to_the_end();
-    fixture.wait_for_sessions(1);
-    other.play(None);
-    assert_carries(&other.to_the_end(), &demo(1));
-    // And the new file is served.
-    let mut viewer = fixture.set_up();
-    viewer.play(None);
-    assert_carries(&viewer.to_the_end(), &demo(1));
-}
-
-#[test]
 fn a_stop_says_goodbye_to_all_and_leaves_nothing() {
     let fixture = Fixture::new();
     let mut playing = fixture.set_up();
@@ -313,4 +450,38 @@ fn a_stop_says_goodbye_to_all_and_leaves_nothing() {
         ErrorKind::ConnectionRefused
     );
     drop(silent);
+}
+
+/// Players on libavformat name places by the stamps in the stream, which begin at 1.4 s here and anywhere in a
+/// recording. Others name media time, unless it is behind the end.
+#[test]
+fn places_are_found_by_the_stamps_that_libavformat_names() {
+    let fixture = Fixture::new();
+    let mut viewer = fixture.set_up();
+    let mut begins = |range: &str, agent: &str| {
+        let headers = [("Range", range), ("User-Agent", agent)];
+        let response = viewer.request("PLAY", &headers);
+        assert_eq!(response.status, 200, "{range} {agent}");
+        let told = response.header("Range").unwrap().to_owned();
+        let begin = told
+            .strip_prefix("npt=")
+            .unwrap()
+            .split('-')
+            .next()
+            .unwrap()
+            .to_owned();
+        begin.parse::<f64>().unwrap().round()
+    };
+    let by_time = begins("npt=6.9-", "LibVLC/3.0");
+    for agent in ["Lavf59.27.100", "libmpv", "mpv 0.35"] {
+        assert_eq!(begins("npt=6.9-", agent), by_time - 1.0, "{agent}");
+        assert_eq!(
+            begins("npt=0-", agent),
+            0.0,
+            "what is before the start is the start"
+        );
+    }
+    // The file lasts 10 s; behind that only a stamp can be meant.
+    assert_eq!(begins("npt=10.9-", "LibVLC/3.0"), 9.0);
+    assert_eq!(viewer.request("PLAY", &[("Range", "npt=99-")]).status, 457);
 }

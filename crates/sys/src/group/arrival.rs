@@ -27,6 +27,9 @@ pub struct Taken {
     pub address: SocketAddr,
     /// The only sender to be heard, if there is one.
     pub sender: Option<IpAddr>,
+    /// For how long the one who sends may be silent before another may send, in ns; 0 lets
+    /// everybody send.
+    pub sender_kept_ns: u64,
 }
 
 /// What the program has heard and done.
@@ -60,6 +63,10 @@ pub struct Heard {
     pub refused: u64,
     /// Who sent the last.
     pub from: Option<SocketAddr>,
+    /// Datagrams that were refused because another sender is kept.
+    pub from_others: u64,
+    /// Who sent the first of them, since the sender came that is kept.
+    pub other: Option<SocketAddr>,
     /// Of the last RTP packet: payload type, SSRC and timestamp.
     pub last_rtp: Option<(u8, u32, u32)>,
 }
@@ -118,16 +125,37 @@ struct RawHeard {
     refused: u64,
     ssrc: u32,
     timestamp: u32,
-    from: [u8; 16],
-    from_port: [u8; 2],
-    from_is_ipv6: u16,
-    pad: u32,
+    from: RawAddress,
+    is_stream: u32,
+    from_others: u64,
+    other: RawAddress,
+    has_other: u32,
+}
+
+/// An address and a port of `struct heard`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct RawAddress {
+    ip: [u8; 16],
+    port: [u8; 2],
+    is_ipv6: u16,
+}
+
+impl RawAddress {
+    fn read(self) -> SocketAddr {
+        let [a, b, c, d, ..] = self.ip;
+        let ip: IpAddr = match self.is_ipv6 {
+            0 => Ipv4Addr::new(a, b, c, d).into(),
+            _ => Ipv6Addr::from(self.ip).into(),
+        };
+        SocketAddr::new(ip, u16::from_be_bytes(self.port))
+    }
 }
 
 const _: () = assert!(size_of::<Control>() == 24);
 const _: () = assert!(size_of::<Running>() == 312);
 const _: () = assert!(size_of::<Lane>() == 48);
-const _: () = assert!(size_of::<RawHeard>() == 144);
+const _: () = assert!(size_of::<RawHeard>() == 176);
 // A packet on its way has 17 bits for the next member.
 const _: () = assert!(MEMBERS_MAX <= 1 << 17);
 
@@ -171,12 +199,6 @@ impl Tables {
             ..,
         ] = raw.counts;
         let [.., source_changes, ssrc_changes] = raw.counts;
-        let port = u16::from_be_bytes(raw.from_port);
-        let [a, b, c, d, ..] = raw.from;
-        let ip: IpAddr = match raw.from_is_ipv6 {
-            0 => Ipv4Addr::new(a, b, c, d).into(),
-            _ => Ipv6Addr::from(raw.from).into(),
-        };
         Ok(Heard {
             datagrams,
             bytes,
@@ -191,7 +213,9 @@ impl Tables {
             passes: raw.skbs,
             clones: raw.clones,
             refused: raw.refused,
-            from: (datagrams > 0).then_some(SocketAddr::new(ip, port)),
+            from: (datagrams > 0).then(|| raw.from.read()),
+            from_others: raw.from_others,
+            other: (raw.has_other != 0).then(|| raw.other.read()),
             last_rtp: (rtp > 0).then_some((raw.payload_type, raw.ssrc, raw.timestamp)),
         })
     }
@@ -226,6 +250,7 @@ pub(super) fn load(taken: &Taken, members_max: usize) -> Result<Ebpf, KernelErro
         .override_global("IS_IPV6", &is_ipv6, true)
         .override_global("IS_ANY", &is_any, true)
         .override_global("PORT", &port, true)
+        .override_global("SENDER_KEPT_NS", &taken.sender_kept_ns, true)
         .map_max_entries("members", 2 * members);
     for (name, value) in ADDRESS_NAMES.iter().zip(&address) {
         loader.override_global(name, value, true);

@@ -169,7 +169,7 @@ fn a_send_goes_to_who_is_a_member_then() {
 }
 
 #[test]
-fn a_member_that_can_not_be_sent_to_keeps_nobody_waiting() {
+fn a_member_that_cannot_be_sent_to_keeps_nobody_waiting() {
     for way in ways() {
         let (sockets, addresses) = receivers(LOOPBACKS[0], 4);
         let mut group = group(way, LOOPBACKS[0]);

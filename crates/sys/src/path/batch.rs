@@ -10,7 +10,8 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::{
-    BATCH_TRAINS_MAX, Completion, Counters, Path, PathName, TRAIN_PACKETS_MAX, To, Train, check,
+    BATCH_TRAINS_MAX, Completion, Counters, OWN_HEADERS_PACKETS_MAX, OwnHeaders, Path, PathName,
+    TRAIN_PACKETS_MAX, To, Train, check, gather,
 };
 use crate::clock::monotonic_ns;
 use crate::pool::Pool;
@@ -53,6 +54,9 @@ impl Batch {
         let To::Descriptor(fd) = train.to else {
             unreachable!("this path has no places, and `queue` has seen that none was named");
         };
+        if let Some(headers) = train.headers {
+            return self.send_gathered(fd, train, headers);
+        }
         let start = self.pool.area().base().as_ptr().wrapping_add(train.offset);
         let bytes = train.bytes as usize;
         let piece_bytes = if self.name.segments() {
@@ -79,6 +83,41 @@ impl Batch {
         (if is_whole { packets } else { sent }, errno)
     }
 
+    /// The same with headers of the train's own: in one message if the kernel cuts it, else in one a packet.
+    fn send_gathered(
+        &mut self,
+        fd: libc::c_int,
+        train: &Train,
+        headers: OwnHeaders,
+    ) -> (usize, i32) {
+        // SAFETY: an iovec is an address and a length, for which all zeroes is valid (and empty).
+        let mut pieces: [libc::iovec; 2 * OWN_HEADERS_PACKETS_MAX] = unsafe { mem::zeroed() };
+        let count = gather(
+            train,
+            headers,
+            self.pool.area().base().as_ptr(),
+            &mut pieces,
+        );
+        let packets = count / 2;
+        let pieces_per_message = if self.name.segments() { count } else { 2 };
+        // SAFETY: an mmsghdr is addresses, lengths and flags, for which all zeroes is valid (and empty).
+        let mut messages: [libc::mmsghdr; OWN_HEADERS_PACKETS_MAX] = unsafe { mem::zeroed() };
+        let messages_count = count / pieces_per_message;
+        let parts = pieces[..count].chunks_mut(pieces_per_message);
+        for (message, part) in messages.iter_mut().zip(parts) {
+            message.msg_hdr.msg_iov = part.as_mut_ptr();
+            message.msg_hdr.msg_iovlen = part.len() as _;
+        }
+        let at_once = if self.name == PathName::Sendto {
+            1
+        } else {
+            messages_count
+        };
+        let (sent, errno) = self.send_messages(fd, &mut messages[..messages_count], at_once);
+        let is_whole = self.name.segments() && sent > 0;
+        (if is_whole { packets } else { sent }, errno)
+    }
+
     fn send_together(&mut self, fd: libc::c_int, pieces: &mut [libc::iovec]) -> (usize, i32) {
         // SAFETY: an mmsghdr is addresses, lengths and flags, for which all zeroes is valid (and empty).
         let mut messages: [libc::mmsghdr; TRAIN_PACKETS_MAX] = unsafe { mem::zeroed() };
@@ -86,19 +125,31 @@ impl Batch {
             message.msg_hdr.msg_iov = piece;
             message.msg_hdr.msg_iovlen = 1;
         }
-        let mut rest = &mut messages[..pieces.len()];
-        while !rest.is_empty() {
-            let count = u32::try_from(rest.len()).expect("a train has at most 64 packets");
+        self.send_messages(fd, &mut messages[..pieces.len()], pieces.len())
+    }
+
+    /// Sends messages, at most so many at once: how many the kernel took, and the errno of the first that it
+    /// refused, or 0. They point to iovecs of the caller's, and those into the pool's area.
+    fn send_messages(
+        &mut self,
+        fd: libc::c_int,
+        messages: &mut [libc::mmsghdr],
+        at_once: usize,
+    ) -> (usize, i32) {
+        let mut done = 0;
+        while done < messages.len() {
+            let rest = &mut messages[done..];
+            let count = u32::try_from(rest.len().min(at_once)).expect("at most 64 packets");
             self.counters.crossings += 1;
-            // SAFETY: each message points to one iovec in `pieces`, which points into the pool's area
+            // SAFETY: each message points to iovecs that the caller keeps, which point into the pool's area
             // (`check` has seen that); the caller's pin keeps others from writing there meanwhile.
             let sent = unsafe { libc::sendmmsg(fd, rest.as_mut_ptr(), count, SEND_FLAGS as _) };
             match usize::try_from(sent) {
-                Ok(sent) if sent > 0 => rest = &mut rest[sent..],
-                _ => return (pieces.len() - rest.len(), last_errno()),
+                Ok(sent) if sent > 0 => done += sent,
+                _ => return (done, last_errno()),
             }
         }
-        (pieces.len(), 0)
+        (done, 0)
     }
 
     fn send_singly(&mut self, fd: libc::c_int, pieces: &[libc::iovec]) -> (usize, i32) {
@@ -175,6 +226,7 @@ impl Path for Batch {
         self.queued.push(train);
         self.counters.trains += 1;
         self.counters.trains_copied += 1;
+        self.counters.trains_own_headers += u64::from(train.headers.is_some());
     }
 
     fn submit(&mut self) -> io::Result<()> {

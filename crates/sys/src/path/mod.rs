@@ -10,6 +10,7 @@ pub mod catalogue;
 pub mod cue;
 mod ring;
 mod uring_registered_zc;
+mod vectored;
 
 use std::fmt;
 use std::io;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::lock::LockError;
+use crate::lock::{BUFFER_BYTES_MAX, LockError};
 use crate::pool::Pool;
 use crate::wake::Waker;
 use batch::Batch;
@@ -33,6 +34,14 @@ pub const TRAIN_PACKETS_MAX: usize = 64;
 
 /// Trains that may be queued between two submissions.
 pub const BATCH_TRAINS_MAX: usize = 256;
+
+/// Packets of the longest train with headers of its own: a header and a payload are two of the 17 pieces of
+/// memory that a send without a copy may have (linux/skbuff_ref.h, MAX_SKB_FRAGS).
+pub const OWN_HEADERS_PACKETS_MAX: usize = 8;
+
+/// Packets that a train with headers of its own has room for in any case: a payload of a packet that fits
+/// an Ethernet frame lies on two pages at most, and is then three pieces with its header.
+pub const OWN_HEADERS_PACKETS_MIN: usize = 5;
 
 /// Trains handed over whose memory the kernel may still need.
 pub const IN_FLIGHT_TRAINS_MAX: usize = 8192;
@@ -61,8 +70,29 @@ pub struct Train {
     pub bytes: u32,
     /// Bytes of an image; the last may be shorter.
     pub stride: u16,
+    /// What stands in place of the first bytes of each image.
+    pub headers: Option<OwnHeaders>,
     /// Comes back with the completion.
     pub token: u32,
+}
+
+impl Train {
+    /// Whether it is one packet.
+    #[must_use]
+    pub fn is_single(&self) -> bool {
+        self.bytes <= u32::from(self.stride)
+    }
+}
+
+/// Headers that lie apart from the images, one behind the other, for a client with numbers of its own: what
+/// leaves is each header, and of each image what is behind its first bytes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct OwnHeaders {
+    /// Where the first starts in the pool's area; in the registered buffer in which the images are
+    /// (see [`crate::pool::HeaderSlab`]).
+    pub offset: usize,
+    /// Bytes of a header, and bytes of each image that are left out.
+    pub bytes: u8,
 }
 
 /// A train's socket, as its path knows it.
@@ -70,7 +100,7 @@ pub struct Train {
 pub enum To {
     /// By its descriptor, which stays open until the train was sent.
     Descriptor(RawFd),
-    /// By the place in the path's own table, where [`Path::keep`] has put it.
+    /// By the place in the path's own table, where [`Path::install_file`] has put it.
     Place(u32),
 }
 
@@ -100,6 +130,18 @@ pub struct Counters {
     pub trains_copied: u64,
     /// On a zero-copy path: trains of one packet, which it sends with a copy on purpose.
     pub trains_single: u64,
+    /// Trains with headers of their own ([`OwnHeaders`]).
+    pub trains_own_headers: u64,
+}
+
+/// How a path sends trains with headers of their own.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Vectored {
+    /// Headers and payloads by reference (SENDMSG_ZC with vectored registered buffers, Linux 6.15):
+    /// `uring_vectored_zc`.
+    ZeroCopy,
+    /// They are gathered with one copy.
+    Copied,
 }
 
 /// A way to hand trains to the kernel. Used by the thread that opened it.
@@ -109,22 +151,33 @@ pub trait Path: fmt::Debug {
 
     /// Makes a table for so many sockets, which then need no descriptor while the path keeps them. How many it
     /// has places for: perhaps fewer (RLIMIT_NOFILE bounds a ring's table too), and none where there are no tables.
-    fn make_places(&mut self, _places: u32) -> u32 {
+    fn register_files(&mut self, _places: u32) -> u32 {
         0
     }
 
-    /// Puts a socket into the table, at a free place that [`Self::make_places`] has made. The path holds it from
+    /// Puts a socket into the table, at a free place that [`Self::register_files`] has made. The path holds it from
     /// then on, and the descriptor may be closed. Errors: the system's (EMFILE, ENOMEM).
-    fn keep(&mut self, _place: u32, _socket: BorrowedFd<'_>) -> io::Result<()> {
+    fn install_file(&mut self, _place: u32, _socket: BorrowedFd<'_>) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
     /// Lets go of the socket at `place`. What is handed over already is sent all the same.
-    fn let_go(&mut self, _place: u32) {}
+    fn release_file(&mut self, _place: u32) {}
 
     /// A descriptor for the socket at `place`, for a path that needs one. Errors: EMFILE if no more may be open.
     fn descriptor(&mut self, _place: u32) -> io::Result<OwnedFd> {
         Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// How it sends trains with headers of their own.
+    fn vectored(&self) -> Vectored {
+        Vectored::Copied
+    }
+
+    /// Packets, at most, of a train with headers of its own whose first image starts at `offset`: from
+    /// [`OWN_HEADERS_PACKETS_MIN`] to [`OWN_HEADERS_PACKETS_MAX`].
+    fn own_headers_packets(&self, _offset: usize, _stride: u16) -> usize {
+        OWN_HEADERS_PACKETS_MAX
     }
 
     /// How many more trains can be queued before the next submission.
@@ -179,6 +232,15 @@ pub enum PathError {
         bytes_total: usize,
         /// What is in the way.
         source: LockError,
+    },
+    /// The kernel cannot send pieces of registered memory.
+    #[error("this kernel has no SENDMSG_ZC with vectored registered buffers (Linux 6.15)")]
+    Vectored,
+    /// The headers are too long for a slot.
+    #[error("headers of {bytes} bytes are too long for a slab; use at most 16")]
+    Headers {
+        /// Bytes of a header.
+        bytes: usize,
     },
     /// The kernel does not cut trains.
     #[error("this kernel has no UDP_SEGMENT (Linux 4.18): {0}")]
@@ -385,7 +447,55 @@ fn check(train: &Train, area_bytes: usize) {
         end.is_some_and(|end| end <= area_bytes),
         "a train lies within the area"
     );
+    if let Some(headers) = train.headers {
+        check_headers(train, headers, packets, area_bytes);
+    }
 }
 
+fn check_headers(train: &Train, headers: OwnHeaders, packets: usize, area_bytes: usize) {
+    let bytes = usize::from(headers.bytes);
+    assert!(bytes > 0, "a header has a size");
+    assert!(
+        packets <= OWN_HEADERS_PACKETS_MAX,
+        "a train with headers of its own is at most 8 packets"
+    );
+    let last_bytes = train.bytes as usize - (packets - 1) * usize::from(train.stride);
+    assert!(bytes < last_bytes, "an image is longer than its header");
+    let end = headers.offset.checked_add(packets * bytes);
+    assert!(
+        end.is_some_and(|end| end <= area_bytes),
+        "headers lie within the area"
+    );
+    assert_eq!(
+        headers.offset / BUFFER_BYTES_MAX,
+        train.offset / BUFFER_BYTES_MAX,
+        "headers and images are of one registered buffer"
+    );
+}
+
+/// The pieces of a train with headers of its own: header and rest of the image by turns. How many there are.
+fn gather(
+    train: &Train,
+    headers: OwnHeaders,
+    base: *mut u8,
+    pieces: &mut [libc::iovec; 2 * OWN_HEADERS_PACKETS_MAX],
+) -> usize {
+    let (stride, bytes) = (usize::from(train.stride), train.bytes as usize);
+    let header_bytes = usize::from(headers.bytes);
+    let packets = bytes.div_ceil(stride);
+    for (packet, pair) in pieces.chunks_exact_mut(2).take(packets).enumerate() {
+        let at = packet * stride;
+        let header = base.wrapping_add(headers.offset + packet * header_bytes);
+        pair[0].iov_base = header.cast();
+        pair[0].iov_len = header_bytes;
+        let rest = base.wrapping_add(train.offset + at + header_bytes);
+        pair[1].iov_base = rest.cast();
+        pair[1].iov_len = stride.min(bytes - at) - header_bytes;
+    }
+    2 * packets
+}
+
+#[cfg(test)]
+mod own_headers_tests;
 #[cfg(test)]
 mod tests;

@@ -59,6 +59,7 @@ impl Rig {
             offset: first * STRIDE,
             bytes: u32::try_from(bytes).expect("fits"),
             stride: 1328,
+            headers: None,
             token,
         }
     }
@@ -225,9 +226,11 @@ fn a_refused_train_says_why_and_is_released() {
 #[test]
 fn a_socket_that_is_kept_needs_no_descriptor_and_can_be_had_back() {
     let mut rig = rig(PathName::UringRegisteredZc);
-    assert_eq!(rig.path.make_places(8), 8);
-    rig.path.keep(7, rig.sender.as_fd()).expect("a free place");
-    let beyond = rig.path.keep(8, rig.sender.as_fd()).unwrap_err();
+    assert_eq!(rig.path.register_files(8), 8);
+    rig.path
+        .install_file(7, rig.sender.as_fd())
+        .expect("a free place");
+    let beyond = rig.path.install_file(8, rig.sender.as_fd()).unwrap_err();
     assert_eq!(beyond.raw_os_error(), Some(libc::EINVAL));
     let address = rig.sender.local_addr().expect("bound");
     let replaced = UdpSocket::bind("127.0.0.1:0").expect("loopback");
@@ -247,7 +250,7 @@ fn a_socket_that_is_kept_needs_no_descriptor_and_can_be_had_back() {
     assert_eq!(socket.local_addr().expect("bound"), address);
     assert_eq!(rig.reap(1).last().expect("one").token, 3);
     rig.expect_images(9, 2 * STRIDE);
-    rig.path.let_go(7);
+    rig.path.release_file(7);
     rig.path.queue(kept(rig.train(0, STRIDE, 4)));
     let gone = rig.reap(1)[0].sent;
     assert_eq!(gone, Some(libc::EBADF), "the place is empty");
@@ -264,8 +267,11 @@ fn a_socket_that_is_kept_needs_no_descriptor_and_can_be_had_back() {
 fn a_path_without_a_table_says_so() {
     for name in PathName::ALL.into_iter().skip(1) {
         let mut rig = rig(name);
-        assert_eq!(rig.path.make_places(8), 0, "{name}");
-        assert!(rig.path.keep(0, rig.sender.as_fd()).is_err(), "{name}");
+        assert_eq!(rig.path.register_files(8), 0, "{name}");
+        assert!(
+            rig.path.install_file(0, rig.sender.as_fd()).is_err(),
+            "{name}"
+        );
         assert!(rig.path.descriptor(0).is_err(), "{name}");
         let nowhere = Train {
             to: To::Place(0),

@@ -15,9 +15,10 @@ use std::time::Duration;
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
 
 use super::ring::{REPORT_USAGE, USAGE_COPIED, build_ring, kernel_at_least};
+use super::vectored::{self, Means, Messages};
 use super::{
-    BATCH_TRAINS_MAX, Completion, Counters, IN_FLIGHT_TRAINS_MAX, Path, PathError, PathName, To,
-    Train, check,
+    BATCH_TRAINS_MAX, Completion, Counters, IN_FLIGHT_TRAINS_MAX, OwnHeaders, Path, PathError,
+    PathName, To, Train, Vectored, check,
 };
 use crate::clock::monotonic_ns;
 use crate::lock::{BUFFER_BYTES_MAX, LockedArea};
@@ -30,6 +31,15 @@ const WAKE: u64 = u64::MAX;
 
 /// Marks the completion that brings a descriptor.
 const DESCRIPTOR: u64 = u64::MAX - 1;
+
+/// Marks the completions of a trial.
+const TRIAL: u64 = u64::MAX - 2;
+
+/// Set beside the token of a train whose pieces the kernel gathers with a copy.
+const GATHERED: u64 = 1 << 32;
+
+/// DONTWAIT: a full socket must fail, not be tried again behind the session's next train.
+const SEND_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
 pub(super) struct UringRegisteredZc {
     // The ring goes first, and with it what it has of the pool's memory; then its counting; then the memory.
@@ -52,6 +62,9 @@ pub(super) struct UringRegisteredZc {
     aside: VecDeque<cqueue::Entry>,
     /// The last train queued in order: whether it is linked is known when the next comes.
     held: Option<squeue::Entry>,
+    /// How trains with headers of their own leave, and what their entries refer to.
+    means: Means,
+    messages: Messages,
     /// Trains that were never begun, behind one that failed. The kernel says of those too that it has let go
     /// of their memory, though it did not say that it would (io_uring/net.c, `io_send_zc_cleanup`).
     cancelled: Vec<u32>,
@@ -97,11 +110,75 @@ impl UringRegisteredZc {
             gives_back: probe.is_supported(opcode::FixedFdInstall::CODE),
             aside: VecDeque::new(),
             held: None,
+            means: Means::copying(),
+            messages: Messages::new(),
             cancelled: Vec::new(),
         };
         // Linux 6.12 sleeps to an absolute time; to others the flag is EINVAL.
         path.absolute_sleep = path.enter(1, Some(1)).is_ok();
+        if probe.is_supported(opcode::SendMsgZc::CODE) {
+            path.means = vectored::try_out(path.pool.area().bytes_total(), |train, headers| {
+                path.try_train(train, headers)
+            });
+            path.counters = Counters::default();
+        }
         Ok(path)
+    }
+
+    /// Sends a train of a trial, and waits until the kernel has let go of it: its errno, or 0.
+    fn try_train(&mut self, train: &Train, headers: OwnHeaders) -> io::Result<i32> {
+        let entry = self.vectored_entry(train, headers, true).user_data(TRIAL);
+        self.push(&entry);
+        let (mut errno, mut released) = (None, false);
+        while errno.is_none() || !released {
+            self.enter(1, None)?;
+            while let Some(entry) = self.ring.completion().next() {
+                if cqueue::notif(entry.flags()) {
+                    released = true;
+                } else {
+                    errno = Some(-entry.result().min(0));
+                    released = !cqueue::more(entry.flags());
+                }
+            }
+        }
+        Ok(errno.unwrap_or(0))
+    }
+
+    fn vectored_entry(
+        &mut self,
+        train: &Train,
+        headers: OwnHeaders,
+        is_zero_copy: bool,
+    ) -> squeue::Entry {
+        let (area, flags) = (self.pool.area(), SEND_FLAGS);
+        let buffer = buffer_of(train);
+        self.messages
+            .entry(train, headers, area, buffer, flags, is_zero_copy)
+    }
+
+    /// The entry of a train whose packets are images as they lie.
+    fn image_entry(&self, train: &Train) -> squeue::Entry {
+        let start = self.pool.area().base().as_ptr().wrapping_add(train.offset);
+        // One packet is copied. The kernel charges zero-copy memory from the start of its huge page
+        // (io_uring/net.c, io_sg_from_iter: PAGE_ALIGN(bv_len + bv_offset)), up to 2 MiB. Segmentation
+        // makes that good for the packets of a train, but a lone one keeps it into the socket of a
+        // receiver on this machine, which then is full after one or two.
+        if train.is_single() {
+            let send = match train.to {
+                To::Descriptor(fd) => opcode::Send::new(types::Fd(fd), start, train.bytes),
+                To::Place(place) => opcode::Send::new(types::Fixed(place), start, train.bytes),
+            };
+            return send.flags(SEND_FLAGS).build();
+        }
+        let send_zc = match train.to {
+            To::Descriptor(fd) => opcode::SendZc::new(types::Fd(fd), start, train.bytes),
+            To::Place(place) => opcode::SendZc::new(types::Fixed(place), start, train.bytes),
+        };
+        send_zc
+            .buf_index(Some(buffer_of(train)))
+            .flags(SEND_FLAGS)
+            .zc_flags(if self.report_usage { REPORT_USAGE } else { 0 })
+            .build()
     }
 
     /// One crossing: submits what is queued, then waits for `want` completions or the time.
@@ -126,6 +203,9 @@ impl UringRegisteredZc {
             unsafe { submitter.enter(queued, want, flags.bits(), sleep_ns.map(|_| &args)) };
         // What the kernel did not take this time stays in the ring for the next entry.
         self.queued = self.ring.submission().len();
+        if self.queued == 0 {
+            self.messages.clear();
+        }
         match result {
             Ok(_) => Ok(()),
             Err(error) => match error.raw_os_error() {
@@ -150,9 +230,10 @@ impl UringRegisteredZc {
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: a poll has no buffer, and neither has the wish for a descriptor. A send's buffer lies in the pool's area, which the ring has
-        // registered, so that its pages outlive even the mapping. A socket that is closed by now is an
-        // error, not undefined.
+        // SAFETY: a poll has no buffer, and neither has the wish for a descriptor. A send's buffers lie in the
+        // pool's area, which the ring has registered, so that its pages outlive even the mapping; a message and
+        // the list of its pieces lie in `messages`, untouched until the kernel has taken every entry. A socket
+        // that is closed by now is an error, not undefined.
         let pushed = unsafe { self.ring.submission().push(entry) };
         pushed.expect("the ring has room for a batch and a poll");
         self.queued += 1;
@@ -167,14 +248,26 @@ impl Path for UringRegisteredZc {
     fn room(&self) -> usize {
         let queued = self.queued + usize::from(self.held.is_some());
         let batch = BATCH_TRAINS_MAX.saturating_sub(queued);
+        let batch = batch.min(self.messages.room());
         batch.min(IN_FLIGHT_TRAINS_MAX - self.in_flight)
+    }
+
+    fn vectored(&self) -> Vectored {
+        match self.means.is_zero_copy {
+            true => Vectored::ZeroCopy,
+            false => Vectored::Copied,
+        }
+    }
+
+    fn own_headers_packets(&self, offset: usize, stride: u16) -> usize {
+        self.means.packets(offset, stride)
     }
 
     fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    fn make_places(&mut self, places: u32) -> u32 {
+    fn register_files(&mut self, places: u32) -> u32 {
         if !self.gives_back {
             return 0;
         }
@@ -185,12 +278,12 @@ impl Path for UringRegisteredZc {
         made.map_or(0, |()| places)
     }
 
-    fn keep(&mut self, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+    fn install_file(&mut self, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let (submitter, fd) = (self.ring.submitter(), socket.as_raw_fd());
         submitter.register_files_update(place, &[fd]).map(drop)
     }
 
-    fn let_go(&mut self, place: u32) {
+    fn release_file(&mut self, place: u32) {
         let emptied = self.ring.submitter().register_files_update(place, &[-1]);
         // Emptying a place of the table asks the kernel for nothing that it could lack.
         debug_assert!(emptied.is_ok(), "{emptied:?}");
@@ -216,34 +309,19 @@ impl Path for UringRegisteredZc {
 
     fn queue(&mut self, train: Train) {
         assert!(self.room() > 0, "there is room for the train");
-        let area = self.pool.area();
-        check(&train, area.bytes_total());
-        let buffer =
-            u16::try_from(train.offset / BUFFER_BYTES_MAX).expect("an area is under 64 TiB");
-        let start = area.base().as_ptr().wrapping_add(train.offset);
-        // DONTWAIT: a full socket must fail, not be tried again behind the session's next train.
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        let send_zc = match train.to {
-            To::Descriptor(fd) => opcode::SendZc::new(types::Fd(fd), start, train.bytes),
-            To::Place(place) => opcode::SendZc::new(types::Fixed(place), start, train.bytes),
+        check(&train, self.pool.area().bytes_total());
+        let token = u64::from(train.token);
+        let entry = match train.headers {
+            None => self.image_entry(&train).user_data(token),
+            Some(headers) => {
+                self.counters.trains_own_headers += 1;
+                let is_single = train.is_single();
+                let is_zero_copy = self.means.is_zero_copy && !is_single;
+                let is_gathered = !is_zero_copy && !is_single;
+                let entry = self.vectored_entry(&train, headers, is_zero_copy);
+                entry.user_data(if is_gathered { token | GATHERED } else { token })
+            }
         };
-        let entry = send_zc
-            .buf_index(Some(buffer))
-            .flags(flags)
-            .zc_flags(if self.report_usage { REPORT_USAGE } else { 0 })
-            .build()
-            .user_data(u64::from(train.token));
-        // One packet is copied. The kernel charges zero-copy memory from the start of its huge page
-        // (io_uring/net.c, io_sg_from_iter: PAGE_ALIGN(bv_len + bv_offset)), up to 2 MiB. Segmentation
-        // makes that good for the packets of a train, but a lone one keeps it into the socket of a
-        // receiver on this machine, which then is full after one or two.
-        let send = match train.to {
-            To::Descriptor(fd) => opcode::Send::new(types::Fd(fd), start, train.bytes),
-            To::Place(place) => opcode::Send::new(types::Fixed(place), start, train.bytes),
-        };
-        let single = send.flags(flags).build().user_data(u64::from(train.token));
-        let is_single = train.bytes <= u32::from(train.stride);
-        let entry = if is_single { single } else { entry };
         if !self.is_ordered {
             self.push(&entry);
         } else if let Some(before) = self.held.replace(entry) {
@@ -289,7 +367,8 @@ impl Path for UringRegisteredZc {
                 self.waker.clear();
                 continue;
             }
-            let token = u32::try_from(entry.user_data()).expect("tokens have 32 bits");
+            let is_gathered = entry.user_data() & GATHERED != 0;
+            let token = u32::try_from(entry.user_data() & !GATHERED).expect("tokens have 32 bits");
             if cqueue::notif(entry.flags()) {
                 if let Some(place) = self.cancelled.iter().position(|&it| it == token) {
                     self.cancelled.swap_remove(place);
@@ -315,8 +394,10 @@ impl Path for UringRegisteredZc {
                 }
                 self.cancelled.push(token);
             }
-            // Sent, and nothing to wait for: a single packet, copied on purpose.
-            self.counters.trains_single += u64::from(released && entry.result() >= 0);
+            // Sent, and nothing to wait for: copied, because it is a single packet or cannot be gathered otherwise.
+            let is_copied = released && entry.result() >= 0;
+            self.counters.trains_single += u64::from(is_copied && !is_gathered);
+            self.counters.trains_copied += u64::from(is_copied && is_gathered);
             return Some(Completion {
                 token,
                 sent: Some(-entry.result().min(0)),
@@ -339,6 +420,11 @@ impl fmt::Debug for UringRegisteredZc {
             .field("counters", &self.counters)
             .finish_non_exhaustive()
     }
+}
+
+/// The registered buffer that a train's memory is of.
+fn buffer_of(train: &Train) -> u16 {
+    u16::try_from(train.offset / BUFFER_BYTES_MAX).expect("an area is under 64 TiB")
 }
 
 fn to_u32(n: usize) -> u32 {

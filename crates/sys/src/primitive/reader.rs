@@ -64,7 +64,7 @@ impl Reader {
                 blocks,
                 plan,
             };
-            worker.obey(orders_in.as_raw_fd(), answers_out.as_raw_fd());
+            worker.apply(orders_in.as_raw_fd(), answers_out.as_raw_fd());
         })?;
         Ok(Self {
             orders,
@@ -134,7 +134,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn obey(&self, orders: i32, answers: i32) {
+    fn apply(&self, orders: i32, answers: i32) {
         let (mut next, mut order) = (0, 0_u64);
         loop {
             let at = (&raw mut order).cast();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_read_is_an_error() {
+    fn what_cannot_be_read_is_an_error() {
         assert!(reader(4096, 0, Pattern::Sequential).is_err());
         let mut short = reader(4096, 8192, Pattern::Sequential).unwrap();
         assert!(short.read(2, LONG).is_err());

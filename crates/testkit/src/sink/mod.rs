@@ -318,6 +318,17 @@ impl Sink {
         Ok(state.into())
     }
 
+    /// Measures the lateness of what comes next at one port from its own first packet, as after a pause.
+    /// Sequence numbers go on: what is missing between before and after is missing. Call it while nobody
+    /// sends there.
+    pub fn restart_clock(&mut self, port: u16) -> Result<(), SinkError> {
+        let index = self.index(port)?;
+        let mut state = self.port_states.get(&index, BPF_F_LOCK)?;
+        // The next one is looked at: it is what the others are measured from.
+        (state.rtp_arrival_ns_first, state.looks_in) = (0, 0);
+        Ok(self.port_states.set(index, state, BPF_F_LOCK)?)
+    }
+
     fn index(&self, port: u16) -> Result<u32, SinkError> {
         let (first, last) = (*self.ports.start(), *self.ports.end());
         if self.ports.contains(&port) {

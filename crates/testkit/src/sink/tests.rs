@@ -257,6 +257,43 @@ fn lateness_follows_the_timestamps_across_their_wrap() {
 }
 
 #[test]
+fn a_clock_that_starts_anew_excuses_no_gap() {
+    crate::require_root!();
+    let testbed = Testbed::new(Options::default()).unwrap();
+    let (netns, ports) = (&testbed.rcv, FIRST..=LAST);
+    let mut sink = Sink::attach_seldom_looking(netns, RCV_DEVICE, ports, 4).unwrap();
+    let (whole, lossy) = (sender(&testbed, FIRST), sender(&testbed, LAST));
+    stay_on_one_processor();
+    // Nobody looks at the second of each port.
+    for sequence in 0..2 {
+        whole.send(&rtp(sequence, 0)).unwrap();
+        lossy.send(&rtp(sequence, 0)).unwrap();
+    }
+    totals_at(&sink, 4);
+    for port in [FIRST, LAST] {
+        sink.restart_clock(port).unwrap();
+    }
+    // An hour on, by their timestamps. At the second port 2 to 6 are missing.
+    whole.send(&rtp(2, 3600 * 90_000)).unwrap();
+    lossy.send(&rtp(7, 3600 * 90_000)).unwrap();
+    assert_eq!(totals_at(&sink, 6).packets, 6);
+    for (port, missing) in [(FIRST, 0), (LAST, 5)] {
+        let port = sink.port(port).unwrap();
+        let counts = port.counts;
+        assert_eq!((counts.packets, counts.rtp_packets), (3, 2));
+        assert_eq!(
+            (counts.sequence_missing, counts.sequence_repeated),
+            (missing, 0)
+        );
+        // Each of the two that were looked at is where its clock starts.
+        assert_eq!(port.lateness_ns, (0, 0));
+        assert_eq!(port.timestamp_first, 3600 * 90_000);
+        assert!(port.arrival_ns.0 < port.arrival_ns.1);
+    }
+    assert!(sink.restart_clock(LAST + 1).is_err());
+}
+
+#[test]
 fn by_the_clock_the_first_packet_is_late_too() {
     crate::require_root!();
     let testbed = Testbed::new(Options::default()).unwrap();

@@ -1,6 +1,7 @@
 //! Commands: lines with a verb and, behind a space, the rest.
 
 use super::Reply;
+use crate::name::from_bytes;
 
 /// Bytes of a command line, without its end.
 pub const COMMAND_BYTES_MAX: usize = 4096 + 64;
@@ -28,7 +29,7 @@ enum Telnet {
 pub struct Command {
     /// In capitals.
     pub verb: String,
-    /// All behind the first space; a name may begin or end in spaces.
+    /// All behind the first space; a name may begin or end in spaces. As [`from_bytes`] has names.
     pub argument: String,
 }
 
@@ -72,8 +73,7 @@ impl Lines {
         if is_long || line.len() > COMMAND_BYTES_MAX {
             return Err(Reply::new(500, "the line is too long"));
         }
-        let text = String::from_utf8(line);
-        let text = text.map_err(|_| Reply::new(501, "names are UTF-8 here"))?;
+        let text = from_bytes(&line);
         // RFC 959, section 5.3.1; CR NUL is how RFC 2640 has a CR in a name. No file here has one.
         if text.contains(['\r', '\0']) {
             return Err(Reply::new(501, "CR and NUL stand in no command"));
@@ -121,7 +121,10 @@ mod tests {
         assert_eq!(one(b"retr  a b \r\n"), is("RETR", " a b "));
         assert_eq!(one(b"noop\n"), is("NOOP", ""));
         assert_eq!(one("CWD \u{fc}\r\n".as_bytes()), is("CWD", "ü"));
-        assert_eq!(one(b"CWD \xff\xff\r\n"), Err(501));
+        assert_eq!(
+            one(b"CWD \xfc\xff\xff\r\n"),
+            is("CWD", "\u{10fffc}\u{10ffff}")
+        );
         assert_eq!(one(b"RETR a\rb\r\n"), Err(501));
         assert_eq!(one(b"RETR a\0b\r\n"), Err(501));
         // Interrupt process and data mark, as clients send before ABOR; and an offer.

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
+use crate::name::to_bytes;
+
 /// What a command gets.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Reply {
@@ -35,7 +37,13 @@ impl Reply {
                 0 => format!("{code}-"),
                 _ => " ".to_owned(),
             };
-            bytes.extend(start.bytes().chain(line.bytes()).chain(*b"\r\n"));
+            bytes.extend(start.bytes());
+            for &byte in &*to_bytes(line) {
+                bytes.push(byte);
+                // Telnet's escape is doubled, where it is a byte of text (RFC 854).
+                bytes.extend((byte == 255).then_some(byte));
+            }
+            bytes.extend(b"\r\n");
         }
         bytes
     }
@@ -67,6 +75,12 @@ pub fn quoted(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_sent_as_the_bytes_they_are() {
+        let reply = Reply::new(257, quoted(&crate::name::from_bytes(b"\xfc\xff")));
+        assert_eq!(reply.to_bytes(), b"257 \"/\xfc\xff\xff\"\r\n");
+    }
 
     fn sent(reply: &Reply) -> String {
         String::from_utf8(reply.to_bytes()).unwrap()

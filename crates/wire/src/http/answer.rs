@@ -6,6 +6,8 @@
 use std::io::Write;
 use std::ops::Range;
 
+use percent_encoding::{CONTROLS, utf8_percent_encode};
+
 use super::{Coding, Method, Ranges, Refusal, Request, Status, Validators, Verdict};
 
 /// What an answer depends on beside the request and the file.
@@ -121,12 +123,20 @@ impl Answer {
         head.alone(html.into_bytes(), context)
     }
 
-    /// The folder's own URL, with its slash. `path` is encoded and begins with a slash.
+    /// The folder's own URL, with its slash, and with the query that the request came with. `path`
+    /// is encoded and begins with a slash.
     #[must_use]
-    pub fn moved(path: &str, context: &Context<'_>) -> Self {
+    pub fn moved(path: &str, query: Option<&str>, context: &Context<'_>) -> Self {
         let note = "a folder's URL ends in a slash";
+        let mut location = path.to_owned();
+        if let Some(query) = query {
+            location.push('?');
+            // A header line is ASCII (RFC 9110, section 5.5), whatever a client writes in its
+            // target.
+            location.extend(utf8_percent_encode(query, CONTROLS));
+        }
         Self::told(Status::MovedPermanently, note, context, |head| {
-            head.field("Location", path);
+            head.field("Location", location);
         })
     }
 
@@ -505,7 +515,17 @@ mod tests {
             "{text}"
         );
         assert!(refusal(Status::ServiceUnavailable).contains("\r\nRetry-After: 5\r\n"));
-        assert!(sent(&Answer::moved("/a/", &CONTEXT)).contains("\r\nLocation: /a/\r\n"));
+        for (query, location) in [
+            (None, "/a/"),
+            (Some(""), "/a/?"),
+            (Some("x=%2f&y=?\u{fc}"), "/a/?x=%2f&y=?%C3%BC"),
+        ] {
+            let moved = sent(&Answer::moved("/a/", query, &CONTEXT));
+            assert!(
+                moved.contains(&format!("\r\nLocation: {location}\r\n")),
+                "{moved}"
+            );
+        }
     }
 
     #[test]

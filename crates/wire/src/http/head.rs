@@ -70,6 +70,8 @@ pub struct Request<'a> {
     pub line: &'a str,
     /// What it is asked of.
     pub target: Target,
+    /// What stands behind the first `?` of the target, as it came. It chooses nothing here.
+    pub query: Option<&'a str>,
     /// Whether the client may send another request on this connection.
     pub keeps_alive: bool,
     /// Whether the client speaks HTTP/1.1, not 1.0.
@@ -146,13 +148,20 @@ impl<'a> Request<'a> {
     pub fn parse(head: &'a [u8]) -> Result<Self, Refusal> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
         let mut parsed = httparse::Request::new(&mut headers);
-        match parsed.parse(head) {
-            Ok(httparse::Status::Complete(_)) => {}
+        let (line, headers) = match parsed.parse(head) {
+            Ok(httparse::Status::Complete(_)) => (Line::of(&parsed), &*parsed.headers),
             Ok(httparse::Status::Partial) => return Err(refused("no request line")),
+            Err(error @ httparse::Error::Version) => {
+                let (line, fields) = later_minor(head).ok_or_else(|| malformed(head, error))?;
+                match httparse::parse_headers(fields, &mut headers) {
+                    Ok(httparse::Status::Complete((_, headers))) => (Some(line), headers),
+                    Ok(httparse::Status::Partial) => return Err(refused("no empty line")),
+                    Err(error) => return Err(malformed(head, error)),
+                }
+            }
             Err(error) => return Err(malformed(head, error)),
-        }
-        let (Some(name), Some(uri), Some(version)) = (parsed.method, parsed.path, parsed.version)
-        else {
+        };
+        let Some(Line { name, uri, version }) = line else {
             return Err(refused("no request line"));
         };
         if uri.len() > TARGET_BYTES_MAX {
@@ -161,7 +170,7 @@ impl<'a> Request<'a> {
         let method = Method::of(name);
         let (target, authority) = Target::parse(uri, method)?;
         let mut fields = Fields::default();
-        for header in &*parsed.headers {
+        for header in headers {
             fields.take(header)?;
         }
         let line = head.split(|&b| b == b'\r').next().unwrap_or_default();
@@ -170,6 +179,7 @@ impl<'a> Request<'a> {
             method,
             line: std::str::from_utf8(line).map_err(|_| refused("a request line is ASCII"))?,
             target,
+            query: query(uri),
             keeps_alive: !fields.closes && (is_http_11 || fields.keeps_alive),
             is_http_11,
             host: fields.host(is_http_11, authority)?,
@@ -186,6 +196,50 @@ impl<'a> Request<'a> {
             user_agent: fields.user_agent,
         })
     }
+}
+
+/// A request line's parts; `version` is the minor one.
+struct Line<'a> {
+    name: &'a str,
+    uri: &'a str,
+    version: u8,
+}
+
+impl<'a> Line<'a> {
+    fn of(parsed: &httparse::Request<'_, 'a>) -> Option<Self> {
+        Some(Self {
+            name: parsed.method?,
+            uri: parsed.path?,
+            version: parsed.version?,
+        })
+    }
+}
+
+/// The request line of a head in HTTP/1.2 to HTTP/1.9, and what follows that line. The parser knows
+/// no such version; a server treats it as the highest minor version that it speaks (RFC 9110,
+/// section 2.5).
+fn later_minor(head: &[u8]) -> Option<(Line<'_>, &[u8])> {
+    let end = head.windows(2).position(|two| two == b"\r\n")?;
+    let (before, minor) = head[..end].split_at_checked(end.checked_sub(1)?)?;
+    if !before.ends_with(b" HTTP/1.") || !matches!(minor, [b'2'..=b'9']) {
+        return None;
+    }
+    let as_11 = [before, b"1\r\n\r\n"].concat();
+    let mut parsed = httparse::Request::new(&mut []);
+    let parts = match parsed.parse(&as_11) {
+        Ok(httparse::Status::Complete(_)) => Line::of(&parsed)?,
+        _ => return None,
+    };
+    let (name, rest) = std::str::from_utf8(before).ok()?.split_once(' ')?;
+    let uri = rest.strip_suffix(" HTTP/1.")?;
+    // An empty line in front, or a space too many, would make two readings of it.
+    let line = Line {
+        name,
+        uri,
+        version: 1,
+    };
+    let is_same = (parts.name, parts.uri) == (name, uri);
+    is_same.then_some((line, &head[end + 2..]))
 }
 
 impl Method {
@@ -303,6 +357,11 @@ impl<'a> Fields<'a> {
             None => Ok(false),
         }
     }
+}
+
+fn query(uri: &str) -> Option<&str> {
+    let (before_fragment, _) = uri.split_once('#').unwrap_or((uri, ""));
+    before_fragment.split_once('?').map(|(_, query)| query)
 }
 
 fn single<'a>(field: &mut Option<&'a str>, value: &'a str) -> Result<(), Refusal> {
@@ -466,10 +525,10 @@ mod tests {
             status("GET / HTTP/2.0\r\nHost: h\r\n\r\n"),
             Status::VersionNotSupported
         );
-        assert_eq!(
-            status("GET / HTTP/1.2\r\nHost: h\r\n\r\n"),
-            Status::VersionNotSupported
-        );
+        for version in ["HTTP/0.9", "HTTP/1.a", "HTTP/1.", "HTTP/3.0"] {
+            let head = format!("GET / {version}\r\nHost: h\r\n\r\n");
+            assert_eq!(status(&head), Status::VersionNotSupported, "{version}");
+        }
         let method = |name| {
             parse(&format!("{name} /a HTTP/1.1\r\nHost: h\r\n\r\n"))
                 .unwrap()
@@ -481,6 +540,43 @@ mod tests {
         assert_eq!(method("BREW"), Method::Unknown);
         let connect = parse("CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n").unwrap();
         assert_eq!(connect.method, Method::Connect);
+    }
+
+    /// RFC 9110, section 2.5: a later minor version is treated as the highest that is spoken.
+    #[test]
+    fn later_minor_versions_are_read_as_1_1() {
+        for minor in 2..=9 {
+            let lines = "Host: h\r\nRange: bytes=0-1\r\nTransfer-Encoding: chunked\r\n";
+            let head = format!("GET /a%20b HTTP/1.{minor}\r\n{lines}\r\n");
+            let request = parse(&head).expect(&head);
+            assert_eq!(request.method, Method::Get);
+            let (name, is_folder) = ("a b".to_owned(), false);
+            assert_eq!(request.target, Target::Path { name, is_folder });
+            assert_eq!(request.line, format!("GET /a%20b HTTP/1.{minor}"));
+            assert!(request.is_http_11 && request.keeps_alive);
+            assert_eq!(request.range, Some("bytes=0-1"));
+            assert_eq!(request.content, Content::Chunked);
+        }
+        for (head, expected) in [
+            ("GET / HTTP/1.2\r\n\r\n", Status::BadRequest),
+            ("GET  / HTTP/1.2\r\nHost: h\r\n\r\n", Status::BadRequest),
+            ("GET / x HTTP/1.2\r\nHost: h\r\n\r\n", Status::BadRequest),
+            ("GET / HTTP/1.2 \r\nHost: h\r\n\r\n", Status::BadRequest),
+            (
+                "GET / HTTP/1.2\r\nHost: h\r\nX : y\r\n\r\n",
+                Status::BadRequest,
+            ),
+            ("GET / HTTP/1.2\r\n Host: h\r\n\r\n", Status::BadRequest),
+            ("G\"T / HTTP/1.2\r\nHost: h\r\n\r\n", Status::BadRequest),
+        ] {
+            assert_eq!(status(head), expected, "{head:?}");
+        }
+        let lines = |count: usize| {
+            let lines = "X: y\r\n".repeat(count - 1);
+            format!("GET / HTTP/1.2\r\nHost: h\r\n{lines}\r\n")
+        };
+        assert!(parse(&lines(HEADERS_MAX)).is_ok());
+        assert_eq!(status(&lines(HEADERS_MAX + 1)), Status::HeadersTooLarge);
     }
 
     #[test]
@@ -496,6 +592,23 @@ mod tests {
         assert_eq!(status(&with("Expect: tea\r\n")), Status::ExpectationFailed);
         let old = parse("GET / HTTP/1.0\r\nExpect: tea\r\n\r\n").unwrap();
         assert!(!old.expects_continue);
+    }
+
+    #[test]
+    fn a_query_is_kept_as_it_came() {
+        for (target, query) in [
+            ("/a", None),
+            ("/a?", Some("")),
+            ("/a?x=%2f&y=?/../", Some("x=%2f&y=?/../")),
+            ("/a?x#y?z", Some("x")),
+            ("/a#y?z", None),
+            ("http://h?x", Some("x")),
+            ("*?x", None),
+        ] {
+            let head = format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n");
+            let parsed = parse(&head).map_or(None, |request| request.query);
+            assert_eq!(parsed, query, "{target}");
+        }
     }
 
     #[test]

@@ -2,15 +2,16 @@
 
 use std::fmt::Write;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use super::media_type::is_stream;
 use crate::calendar::Utc;
+use crate::name::{shown, to_bytes};
 
 /// A file or folder in a folder.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Entry {
-    /// Its name, without the folder's.
+    /// Its name, without the folder's; as [`from_bytes`](crate::name::from_bytes) has it.
     pub name: String,
     /// Whether it is a folder.
     pub is_folder: bool,
@@ -35,15 +36,16 @@ pub struct Listing<'a> {
     pub rtsp_host: &'a str,
 }
 
-/// A name as it stands in a URL: its slashes stay.
-pub fn in_url(name: &str) -> PercentEncode<'_> {
+/// A name as it stands in a URL: its slashes stay, and what is not UTF-8 is the bytes that it is.
+#[must_use]
+pub fn in_url(name: &str) -> String {
     const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
         .remove(b'/')
         .remove(b'-')
         .remove(b'.')
         .remove(b'_')
         .remove(b'~');
-    utf8_percent_encode(name, ESCAPED)
+    percent_encode(&to_bytes(name), ESCAPED).to_string()
 }
 
 impl Entry {
@@ -154,7 +156,7 @@ impl Listing<'_> {
 
 fn escaped(text: &str) -> String {
     let mut html = String::with_capacity(text.len() + 8);
-    for character in text.chars() {
+    for character in shown(text).chars() {
         match character {
             '&' => html += "&amp;",
             '<' => html += "&lt;",
@@ -254,6 +256,20 @@ mod tests {
             assert!(html.contains(&expected), "{expected}\n{html}");
         }
         assert!(!page("", &[]).contains("../"));
+    }
+
+    #[test]
+    fn what_is_not_utf8_is_linked_as_it_is_and_shown_as_it_can_be() {
+        let name = crate::name::from_bytes(b"\xfcbung \xc3\xa9.ts");
+        let html = page(&crate::name::from_bytes(b"\xff"), &[entry(&name, false, 1)]);
+        for expected in [
+            "<h1><bdi>\u{fffd}</bdi></h1>",
+            "<a href=\"./%FCbung%20%C3%A9.ts\"><bdi>\u{fffd}bung \u{e9}.ts</bdi></a>",
+            "<a href=\"rtsp://h:554/%FF/%FCbung%20%C3%A9.ts\"",
+            "'http://h:80/%FF/%FCbung%20%C3%A9.ts'",
+        ] {
+            assert!(html.contains(expected), "{expected}\n{html}");
+        }
     }
 
     #[test]

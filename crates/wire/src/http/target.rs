@@ -11,13 +11,13 @@ pub enum Target {
     Server,
     /// A name below the served directory.
     Path {
-        /// Decoded, `/` between its parts, none at its ends; no part is empty, `.` or `..`.
+        /// Decoded, `/` between its parts, none at its ends; no part is empty, `.` or `..`. As
+        /// [`from_bytes`](crate::name::from_bytes) has names.
         name: String,
         /// Whether a `/` ended it: only a folder can be meant.
         is_folder: bool,
     },
-    /// A path that no file can have: it climbs with `..`, or holds an encoded slash, a zero byte, or what is
-    /// not UTF-8.
+    /// A path that no file can have: it climbs with `..`, or holds an encoded slash or a zero byte.
     Impossible,
 }
 
@@ -106,6 +106,7 @@ mod tests {
     fn targets_name_files_and_folders() {
         assert_eq!(parse("/a/b.ts"), file("a/b.ts"));
         assert_eq!(parse("/a%20b/%C3%A9%23%25.ts?x=/../y"), file("a b/é#%.ts"));
+        assert_eq!(parse("/%ff%fe.ts"), file("\u{10ffff}\u{10fffe}.ts"));
         assert_eq!(parse("/a//./b"), file("a/b"));
         assert_eq!(parse("/a/"), folder("a"));
         assert_eq!(parse("/"), folder(""));
@@ -119,7 +120,6 @@ mod tests {
             "/%2e%2e/a",
             "/a%2f..%2fb",
             "/%00",
-            "/%ff",
             "http://h/..",
         ] {
             assert_eq!(parse(climbing), Some(Target::Impossible), "{climbing}");
@@ -168,13 +168,24 @@ mod tests {
             "h:80",
             "h:",
             "[::1]:8080",
+            "[v1.a:b]",
             "192.0.2.1",
             "a-b.example_1",
         ] {
             assert!(is_host(good), "{good}");
         }
         for bad in [
-            "u@h", "h/", "h x", "h:x", ":80", "h\"", "h'", "<h>", "é", "[::1",
+            "u@h",
+            "h/",
+            "h x",
+            "h:x",
+            ":80",
+            "h\"",
+            "h'",
+            "<h>",
+            "é",
+            "[::1",
+            "[ab..cd::ef98:0:7654:321]",
         ] {
             assert!(!is_host(bad), "{bad}");
         }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use super::Kind;
+use super::sender::{SenderLock, Verdict};
 use crate::media::TS_PACKET_BYTES;
 use crate::rtp::Header;
 
@@ -28,6 +29,13 @@ pub enum Note {
         before: SocketAddr,
         /// Now.
         now: SocketAddr,
+    },
+    /// Another one sends too, and is refused: told once for each sender that is kept.
+    Refused {
+        /// The other.
+        from: SocketAddr,
+        /// Who is kept.
+        kept: SocketAddr,
     },
     /// The RTP stream is another one.
     SsrcChanged {
@@ -65,7 +73,7 @@ pub enum Note {
     },
 }
 
-/// Everything that came, counted.
+/// Everything that came from the sender, counted; and what others sent.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Heard {
     /// Datagrams.
@@ -88,12 +96,16 @@ pub struct Heard {
     pub ssrc_changes: u64,
     /// Times that nothing came for a while.
     pub silences: u64,
+    /// Datagrams of others than the sender that is kept, refused.
+    pub from_others: u64,
 }
 
 /// Looks at one stream, datagram by datagram.
 #[derive(Debug)]
 pub struct Follower {
     heard: Heard,
+    /// Nothing if everybody is taken from.
+    lock: Option<SenderLock>,
     silence_ns: u64,
     from: Option<SocketAddr>,
     arrived_ns: u64,
@@ -110,12 +122,46 @@ impl Follower {
     pub fn new(silence_ns: u64) -> Self {
         Self {
             heard: Heard::default(),
+            lock: None,
             silence_ns,
             from: None,
             arrived_ns: 0,
             is_silent: false,
             rtp: None,
             counters: vec![None; PIDS].into(),
+        }
+    }
+
+    /// The same, and it keeps to the first sender until that has been silent for `kept_ns`.
+    #[must_use]
+    pub fn keeping_sender(self, kept_ns: u64) -> Self {
+        let lock = Some(SenderLock::new(kept_ns));
+        Self { lock, ..self }
+    }
+
+    /// Asks whether datagrams that came from `from` together are the stream's and to be followed.
+    /// They are taken in at `now_ns`, and arrived at `arrived_ns` at the earliest.
+    pub fn admit<'a>(
+        &mut self,
+        from: SocketAddr,
+        mut datagrams: impl Iterator<Item = &'a [u8]>,
+        (arrived_ns, now_ns): (u64, u64),
+        mut note: impl FnMut(Note),
+    ) -> bool {
+        let Some(lock) = &mut self.lock else {
+            return true;
+        };
+        let first = datagrams.next().unwrap_or_default();
+        let is_stream = || !matches!(Kind::of(first), Kind::Other);
+        match lock.judge(from, is_stream, (arrived_ns, now_ns)) {
+            Verdict::Taken => true,
+            Verdict::Refused { kept, is_first } => {
+                self.heard.from_others += 1 + datagrams.count() as u64;
+                if is_first {
+                    note(Note::Refused { from, kept });
+                }
+                false
+            }
         }
     }
 
@@ -245,6 +291,12 @@ impl fmt::Display for Note {
             Self::Began { from } => write!(f, "comes from {from}"),
             Self::SourceChanged { before, now } => {
                 write!(f, "comes from {now} now, no longer from {before}")
+            }
+            Self::Refused { from, kept } => {
+                write!(
+                    f,
+                    "is sent by {from} too, which is refused as long as {kept} sends"
+                )
             }
             Self::SsrcChanged { before, now } => {
                 write!(
@@ -400,6 +452,25 @@ mod tests {
         let heard = follower.heard();
         assert_eq!((heard.ssrc_changes, heard.source_changes), (1, 1));
         assert_eq!(follower.from(), Some(now));
+    }
+
+    #[test]
+    fn datagrams_of_others_are_counted_and_told_once_if_a_sender_is_kept() {
+        let (kept, other) = (A.parse().unwrap(), "10.0.0.1:5001".parse().unwrap());
+        let packets = [rtp(1, 1), rtp(1, 2), rtp(1, 3)];
+        let mut anybody = Follower::new(SECOND);
+        let mut follower = Follower::new(SECOND).keeping_sender(SECOND);
+        let mut notes = Vec::new();
+        for from in [kept, other, other, kept] {
+            let all = || packets.iter().map(Vec::as_slice);
+            let is_in = follower.admit(from, all(), (0, 0), |note| notes.push(note));
+            assert_eq!(is_in, from == kept);
+            assert!(anybody.admit(from, all(), (0, 0), |note| panic!("{note}")));
+        }
+        assert_eq!(notes, [Note::Refused { from: other, kept }]);
+        assert_eq!(follower.heard().from_others, 6);
+        assert_eq!(follower.heard().datagrams, 0, "nothing was followed");
+        assert_eq!(anybody.heard().from_others, 0);
     }
 
     #[test]

@@ -1,15 +1,17 @@
 //! Live streams as they arrive: what a datagram is, what happened to the stream, which packets leave together.
 //!
-//! A relay passes on what it is given, unchanged and at once. So nothing here judges: a [`Follower`] notes what is
-//! odd about a stream, a [`Former`] puts packets of equal size together that may leave as one train, and a
-//! [`Stamper`] writes RTP headers for those receivers that need them where the stream has none. Not here: the
-//! network, the clock, and any attempt at mending a stream (reordering, de-jittering, repairing).
+//! A relay passes on what its sender gives it, unchanged and at once. A [`Follower`] keeps to one
+//! sender if it is told to, judges nothing else and notes what is odd about a stream, a [`TrainBuilder`]
+//! puts packets of equal size together that may leave as one train, and a [`Stamper`] writes RTP
+//! headers for those receivers that need them where the stream has none. Not here: the network, the
+//! clock, and any attempt at mending a stream (reordering, de-jittering, repairing).
 
 mod follow;
+mod sender;
 mod train;
 
 pub use self::follow::{Follower, Heard, Note};
-pub use self::train::{Former, Train};
+pub use self::train::{Train, TrainBuilder};
 
 use crate::media::TS_PACKET_BYTES;
 use crate::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T, ticks};

@@ -16,7 +16,7 @@ pub struct Train<'a> {
 /// A train ends with a packet that is shorter than the others, before one that is longer, when it is full, and when
 /// its first packet has waited for as long as it may.
 #[derive(Debug)]
-pub struct Former {
+pub struct TrainBuilder {
     packets_max: usize,
     bytes_max: usize,
     bytes: Vec<u8>,
@@ -34,7 +34,7 @@ impl Train<'_> {
     }
 }
 
-impl Former {
+impl TrainBuilder {
     /// One that holds nothing, and never more than so many packets and bytes.
     #[must_use]
     pub fn new(packets_max: usize, bytes_max: usize) -> Self {
@@ -111,7 +111,7 @@ mod tests {
 
     /// The sizes of the packets of each train that left, the last by a flush.
     fn trains(sizes: &[usize]) -> Vec<Vec<usize>> {
-        let (mut former, mut trains) = (Former::new(PACKETS_MAX, BYTES_MAX), Vec::new());
+        let (mut former, mut trains) = (TrainBuilder::new(PACKETS_MAX, BYTES_MAX), Vec::new());
         let mut leave = |train: Train<'_>| {
             let sizes = train.bytes.chunks(train.stride).map(<[u8]>::len);
             trains.push(sizes.collect::<Vec<_>>());
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_train_has_waited_since_its_first_packet() {
-        let mut former = Former::new(PACKETS_MAX, BYTES_MAX);
+        let mut former = TrainBuilder::new(PACKETS_MAX, BYTES_MAX);
         let nobody = |_: Train<'_>| panic!("nothing leaves");
         assert_eq!(former.waiting_since_ns(), None);
         former.push(b"head", b"payload", 5, nobody);
@@ -166,7 +166,7 @@ mod tests {
         fn every_byte_leaves_once_in_order_in_trains_that_can_be_sent(
             packets in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..2000), 0..200),
         ) {
-            let (mut former, mut left) = (Former::new(PACKETS_MAX, BYTES_MAX), Vec::new());
+            let (mut former, mut left) = (TrainBuilder::new(PACKETS_MAX, BYTES_MAX), Vec::new());
             let mut leave = |train: Train<'_>| {
                 assert!(train.bytes.len() <= BYTES_MAX && train.packets() <= PACKETS_MAX);
                 left.extend(train.bytes.chunks(train.stride).map(<[u8]>::to_vec));

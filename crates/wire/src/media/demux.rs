@@ -3,9 +3,10 @@
 //! Each packet's header is looked at once; only those of tables, clocks and the starts of pictures are
 //! read further. Every list here has a limit that no file can pass.
 
-use super::clock::{Clock, ClockBuilder, PcrQuality};
+use super::clock::{Clock, ClockBuilder, PcrQuality, StreamTimes, TIMED_STREAMS_MAX, Verdict};
 use super::header::Header;
 use super::psi::{Change, Kind, PAT_PID, Programme, SDT_PID, Sections, Stream, Tables};
+use super::report::ClockDoubt;
 use super::seek::{self, SeekKind, Seeker, Start};
 use super::{SeekPoint, TS_PACKET_BYTES};
 
@@ -22,7 +23,7 @@ const NULL_PID: u16 = 0x1fff;
 const NONE: u16 = u16::MAX;
 
 /// Looks at packets in file order.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Demux {
     packets: u64,
     nulls: u64,
@@ -33,6 +34,8 @@ pub(crate) struct Demux {
     sections: Vec<(u16, Sections)>,
     clocks: Vec<(u16, ClockBuilder)>,
     seekers: Vec<Seeker>,
+    /// Of the first seekers' streams, in the same order.
+    times: Vec<StreamTimes>,
     /// The newest packet that starts a PAT.
     pat: Option<u64>,
     /// The newest one after which a map has come, too: a decoder can start there.
@@ -52,8 +55,12 @@ pub(crate) struct Learned {
 pub(crate) struct StreamFacts {
     pub(crate) programmes: Vec<Programme>,
     pub(crate) pcr: Option<(u16, PcrQuality)>,
-    /// Whether `pcr` was good enough to take the time from.
+    /// Whether there is a clock to take the time from.
     pub(crate) clocked: bool,
+    /// Why it is not that of `pcr`.
+    pub(crate) doubt: Option<ClockDoubt>,
+    /// What the streams' stamps would be at media time 0, in ns.
+    pub(crate) stamps_start_ns: u64,
     pub(crate) seek_kind: SeekKind,
     pub(crate) nulls: u64,
     pub(crate) transport_errors: u64,
@@ -99,6 +106,7 @@ impl Demux {
             sections: Vec::new(),
             clocks: Vec::new(),
             seekers: Vec::new(),
+            times: Vec::new(),
             pat: None,
             tables_start: None,
         };
@@ -144,6 +152,11 @@ impl Demux {
                 access: number,
             };
             self.seekers[usize::from(seeker)].observe(start, &header, payload);
+            if let Some(times) = self.times.get_mut(usize::from(seeker))
+                && header.unit_start
+            {
+                times.observe(number, payload);
+            }
         }
     }
 
@@ -152,8 +165,9 @@ impl Demux {
         self.packets
     }
 
-    /// What was learned; `fallback` is the clock to use if there is none in the stream.
-    pub(crate) fn finish(self, fallback: Clock) -> Learned {
+    /// What was learned; `fallback` is the clock to use if there is none in the stream. Of a file
+    /// that `grows`, only up to the last packet whose time is settled.
+    pub(crate) fn finish(mut self, fallback: Clock, grows: bool) -> Learned {
         let packets = self.packets;
         let mut programmes = self.tables.finish();
         let continuity_errors = self.pids.iter().map(|pid| pid.continuity_errors).sum();
@@ -173,28 +187,41 @@ impl Demux {
         let mut clocks: Vec<_> = self
             .clocks
             .into_iter()
-            .map(|(pid, builder)| (pid, builder.finish(packets)))
+            .map(|(pid, builder)| {
+                let end = if grows { builder.settled() } else { packets };
+                (pid, builder.finish(end))
+            })
             .collect();
         // Programmes' clocks in their order; after them what no programme names.
         clocks.sort_by_key(|(pid, (clock, _))| {
             let programme = programmes.iter().position(|p| p.pcr_pid == Some(*pid));
             (clock.is_none(), programme.unwrap_or(usize::MAX))
         });
-        let (pcr, clock) = match clocks.into_iter().next() {
-            Some((pid, (clock, quality))) => (Some((pid, quality)), clock),
-            None => (None, None),
-        };
+        let first = clocks.into_iter().next();
+        let (pcr, mut clock) = first.map_or((None, None), |(pid, (clock, quality))| {
+            (Some((pid, quality)), clock)
+        });
+        // What was told of a file that grows stays true: its clock is judged as a whole, when it has its end.
+        let judged = clock.as_mut().zip(pcr.as_ref()).filter(|_| !grows);
+        let doubt = judged.and_then(|(clock, pcr)| {
+            let followed = streams_of(&programmes, pcr.0, &self.pids);
+            by_streams(clock, &pcr.1, &followed, &mut self.times, packets)
+        });
         let clocked = clock.is_some();
         let clock = clock.unwrap_or(fallback);
         let seeker_of = |stream: &Stream| {
             let pid = &self.pids[usize::from(stream.pid)];
             self.seekers.get(usize::from(pid.seeker))
         };
-        let (seek_kind, seek_points) = seek::points(&programmes, seeker_of, &clock);
+        let (seek_kind, mut seek_points) = seek::points(&programmes, seeker_of, &clock);
+        let settled = seek_points.partition_point(|point| point.ts_packet < clock.packets());
+        seek_points.truncate(settled.max(1));
         let streams = StreamFacts {
             programmes,
             pcr,
             clocked,
+            doubt,
+            stamps_start_ns: StreamTimes::start_ns(self.times.iter(), &clock),
             seek_kind,
             nulls: self.nulls,
             transport_errors: self.transport_errors,
@@ -273,6 +300,9 @@ impl Demux {
             if *seeker == NONE && self.seekers.len() < SEEKERS_MAX {
                 *seeker = index(self.seekers.len());
                 self.seekers.push(Seeker::new(stream));
+                if self.times.len() < TIMED_STREAMS_MAX {
+                    self.times.push(StreamTimes::default());
+                }
             }
         }
     }
@@ -301,6 +331,79 @@ impl Pid {
     }
 }
 
+/// Has `clock` say what the times of its streams do, where they know better: how it ends, or all of
+/// it. Then the reason comes back.
+fn by_streams(
+    clock: &mut Clock,
+    quality: &PcrQuality,
+    followed: &[(u16, usize)],
+    times: &mut [StreamTimes],
+    packets: u64,
+) -> Option<ClockDoubt> {
+    if let Some((at, doubt)) = contradiction(clock, followed, times)
+        && let Some(own) = std::mem::take(&mut times[at]).into_clock(packets)
+    {
+        *clock = own;
+        return Some(doubt);
+    }
+    let times = followed.iter().filter_map(|(_, at)| times.get(*at));
+    if quality.discontinuities == 0
+        && let Some(end_ns) = StreamTimes::end_ns(times, clock)
+    {
+        clock.set_end(end_ns);
+    }
+    None
+}
+
+/// Which of the streams contradicts the clock, and how, if each that says anything does: where it
+/// is in the list. Of several it is the one that lasts longest.
+fn contradiction(
+    clock: &Clock,
+    followed: &[(u16, usize)],
+    times: &[StreamTimes],
+) -> Option<(usize, ClockDoubt)> {
+    let mut found: Option<(usize, ClockDoubt)> = None;
+    for (pid, at) in followed {
+        match times
+            .get(*at)
+            .map_or(Verdict::Unknown, |times| times.judge(clock))
+        {
+            Verdict::Agrees => return None,
+            Verdict::Unknown => {}
+            Verdict::Contradicts {
+                stream_ns,
+                clock_ns,
+            } => {
+                let doubt = ClockDoubt {
+                    pid: *pid,
+                    stream_ns,
+                    clock_ns,
+                };
+                if found.is_none_or(|(_, longest)| longest.stream_ns < stream_ns) {
+                    found = Some((*at, doubt));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The followed streams of the programme whose clock is on `pcr_pid`: their pids, and where they
+/// are in the lists.
+fn streams_of(programmes: &[Programme], pcr_pid: u16, pids: &[Pid]) -> Vec<(u16, usize)> {
+    let programme = programmes
+        .iter()
+        .find(|programme| programme.pcr_pid == Some(pcr_pid));
+    let streams = programme.map_or(&[][..], |programme| &programme.streams);
+    let followed = streams.iter().map(|stream| {
+        let seeker = pids[usize::from(stream.pid)].seeker;
+        (stream.pid, usize::from(seeker))
+    });
+    followed
+        .filter(|(_, at)| *at != usize::from(NONE))
+        .collect()
+}
+
 /// A list's index as it is kept per pid. The lists' limits are far below [`NONE`].
 fn index(i: usize) -> u16 {
     u16::try_from(i).unwrap_or(NONE)
@@ -309,7 +412,7 @@ fn index(i: usize) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::media::synth::{MapEntry, Packet, Writer};
+    use crate::media::synth::{MapEntry, Packet, Writer, pes, pictures};
 
     /// 10 ms in PCR ticks; a packet in these tests lasts that long.
     const PACKET_TICKS: u64 = 270_000;
@@ -324,7 +427,7 @@ mod tests {
             demux.packet(packet.first_chunk().unwrap());
         }
         let packets = demux.packets();
-        demux.finish(Clock::constant(packets, 188 * 8 * 100))
+        demux.finish(Clock::constant(packets, 188 * 8 * 100), false)
     }
 
     /// PAT, and maps of programmes whose video has the pid after the map's.
@@ -482,6 +585,69 @@ mod tests {
             learned.clock.time_ns(404) - learned.clock.time_ns(400),
             80_000_000
         );
+    }
+
+    /// What follows the last reference at the rate before it says nothing of how long that picture
+    /// lasts.
+    #[test]
+    fn a_last_picture_lasts_as_long_as_the_shortest() {
+        let lasts_ms = |last: &[(u64, u64)]| {
+            let stream = pictures(&[&[(5, 40); 25][..], last].concat(), 27_000);
+            let learned = learn(&stream);
+            let packets = stream.len() as u64 / 188;
+            // Behind the tables.
+            (learned.clock.time_ns(packets) - learned.clock.time_ns(2)) / 1_000_000
+        };
+        // 40 s and 0.4 s, if the packets were asked.
+        assert_eq!(lasts_ms(&[(5, 4000), (50, 4000)]), 5040);
+        assert_eq!(lasts_ms(&[(50, 4000), (5, 4000)]), 5040);
+        // One large picture behind small ones.
+        assert_eq!(lasts_ms(&[(500, 40)]), 1040);
+        // References often enough are believed to the packet.
+        assert_eq!(lasts_ms(&[(10, 40)]), 1080);
+    }
+
+    /// References a thousand times too slow would have it sent a thousand times too fast, and the
+    /// other way round.
+    #[test]
+    fn references_that_contradict_their_streams_are_not_believed() {
+        let film = [(5, 40); 250];
+        for (pcr_per_ms, clock_ms) in [(27, 9), (271_000, 99_968), (2_699, 995)] {
+            let learned = learn(&pictures(&film, pcr_per_ms));
+            let doubt = learned.streams.doubt.expect("it is grossly wrong");
+            assert_eq!((doubt.pid, doubt.stream_ns), (0x100, 9_960_000_000));
+            assert_eq!(doubt.clock_ns / 1_000_000, clock_ms, "{pcr_per_ms}");
+            let time_ms = |packet| learned.clock.time_ns(packet) / 1_000_000;
+            assert_eq!(time_ms(2 + 5 * 100) - time_ms(2), 4000);
+            assert_eq!(time_ms(2 + 5 * 250) - time_ms(2), 10_000);
+            assert!(learned.streams.clocked && learned.streams.pcr.is_some());
+        }
+        // Wrong, but not grossly; and too short to say.
+        for (pictures_, pcr_per_ms) in [(250, 2_700), (250, 269_000), (250, 27_000), (25, 27)] {
+            let learned = learn(&pictures(&film[..pictures_], pcr_per_ms));
+            assert_eq!(learned.streams.doubt, None, "{pictures_} {pcr_per_ms}");
+        }
+    }
+
+    #[test]
+    fn times_are_followed_of_so_many_streams() {
+        for (programmes, is_followed) in [(TIMED_STREAMS_MAX, true), (TIMED_STREAMS_MAX + 1, false)]
+        {
+            let mut writer = Writer::new();
+            let maps: Vec<u16> = (0_u16..).map(|i| 100 + 2 * i).take(programmes).collect();
+            tables(&mut writer, &maps);
+            // Only the last programme has pictures, and a clock a hundred times too slow.
+            let pid = maps.last().unwrap() + 1;
+            for i in 0..200 {
+                writer.packet(Packet {
+                    pcr: Some(i * PACKET_TICKS / 100),
+                    ..video(pid, &pes(i * PACKET_TICKS / 300, IDR))
+                });
+                nulls(&mut writer, 9);
+            }
+            let learned = learn(&writer.finish());
+            assert_eq!(learned.streams.doubt.is_some(), is_followed);
+        }
     }
 
     #[test]

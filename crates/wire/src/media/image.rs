@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-use super::{Plan, SYNC_BYTE, SyncRun, TS_PACKET_BYTES};
+use super::{Plan, SAMPLE_EVERY, SYNC_BYTE, SyncRun, TS_PACKET_BYTES, sample};
 use crate::rtp;
 
 /// What the RTP headers of a file count from.
@@ -48,6 +48,15 @@ pub enum ImageError {
     )]
     Sync {
         /// Where the sync byte should be.
+        file_offset: u64,
+    },
+    /// The packet there has other bytes than when it was indexed.
+    #[error(
+        "another transport packet at file offset {file_offset}: the file was changed since it was \
+         indexed"
+    )]
+    Changed {
+        /// Where the packet starts.
         file_offset: u64,
     },
     /// The plan has fewer packets, or the place for the images is too small.
@@ -105,6 +114,7 @@ impl Plan {
         let mut times = self.times(packets.start);
         let mut source = Source {
             runs: &self.index.runs,
+            samples: &self.index.samples,
             run: self.run_of(packets.start * self.ts_per_rtp),
             pieces,
         };
@@ -147,6 +157,7 @@ impl Plan {
 /// Reads transport packets of rising numbers out of a part of the file.
 struct Source<'a> {
     runs: &'a [SyncRun],
+    samples: &'a [u32],
     run: usize,
     pieces: &'a [FilePiece<'a>],
 }
@@ -178,6 +189,9 @@ impl Source<'_> {
                 let file_offset = file_offset + (i * TS_PACKET_BYTES) as u64;
                 return Err(ImageError::Sync { file_offset });
             }
+            check_sample(self.samples, ts_packet, now).map_err(|i| ImageError::Changed {
+                file_offset: run.offset_of(ts_packet + i),
+            })?;
             ts_packet += adjoining as u64;
             payload = rest;
         }
@@ -196,13 +210,30 @@ impl Source<'_> {
     }
 }
 
+/// Compares the packet that is remembered, if one of these, from `ts_packet` on, is; at most one
+/// RTP packet's.
+fn check_sample(samples: &[u32], ts_packet: u64, packets: &[u8]) -> Result<(), u64> {
+    let sampled = ts_packet.next_multiple_of(SAMPLE_EVERY);
+    let at = sampled - ts_packet;
+    let index = usize::try_from(sampled / SAMPLE_EVERY).ok();
+    let known = index.and_then(|index| samples.get(index));
+    let packet = usize::try_from(at)
+        .ok()
+        .and_then(|at| packets.chunks_exact(TS_PACKET_BYTES).nth(at))
+        .and_then(|packet| packet.first_chunk());
+    match (known, packet) {
+        (Some(&known), Some(packet)) if known != sample(packet) => Err(at),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
     use crate::media::plan::tests::{files, plan};
-    use crate::media::synth::constant_rate;
+    use crate::media::synth::{constant_rate, to_m2ts};
 
     const ORIGIN: RtpOrigin = RtpOrigin {
         sequence: 65_530,
@@ -325,6 +356,35 @@ mod tests {
             })
         );
         assert_eq!(write(&file, 0, 6..15), Ok(()));
+    }
+
+    #[test]
+    fn another_packet_in_the_place_of_one_that_is_remembered_is_noticed() {
+        let mut file = to_m2ts(&constant_rate(700, 0, 27_000), 1000);
+        let plan = plan(&file, 7);
+        let mut out = vec![0; plan.stride() * 100];
+        let mut write = |file: &[u8], packets| {
+            let piece = FilePiece {
+                offset: 0,
+                bytes: file,
+            };
+            plan.write_images(packets, &[piece], ORIGIN, &mut out)
+        };
+        // Number 512 is in RTP packet 73.
+        file[512 * 192 + 4 + 187] ^= 1;
+        let file_offset = 512 * 192 + 4;
+        assert_eq!(
+            write(&file, 0..100),
+            Err(ImageError::Changed { file_offset })
+        );
+        assert_eq!(
+            write(&file, 73..74),
+            Err(ImageError::Changed { file_offset })
+        );
+        assert_eq!(
+            (write(&file, 0..73), write(&file, 74..100)),
+            (Ok(()), Ok(()))
+        );
     }
 
     #[test]

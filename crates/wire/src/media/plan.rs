@@ -20,6 +20,8 @@ pub struct Plan {
     pub(super) index: Arc<Index>,
     pub(super) ts_per_rtp: u64,
     burst_ns: u64,
+    /// Those of the index, or what of them makes whole RTP packets.
+    pub(super) ts_packets: u64,
 }
 
 /// How a file is cut.
@@ -60,10 +62,36 @@ impl Plan {
         );
         assert!(burst_ns > 0, "a burst lasts");
         Self {
+            ts_packets: index.ts_packets,
             index,
             ts_per_rtp: u64::from(ts_packets_per_rtp),
             burst_ns,
         }
+    }
+
+    /// The same of a file that goes on: the last transport packets are left out unless they fill an
+    /// RTP packet, because the next ones belong to it, too.
+    ///
+    /// # Panics
+    ///
+    /// If `packetisation` is not within its bounds.
+    #[must_use]
+    pub fn unfinished(index: Arc<Index>, packetisation: Packetisation) -> Self {
+        let mut plan = Self::new(index, packetisation);
+        plan.ts_packets -= plan.ts_packets % plan.ts_per_rtp;
+        plan
+    }
+
+    /// Transport packets in all of its RTP packets.
+    #[must_use]
+    pub fn ts_packets(&self) -> u64 {
+        self.ts_packets
+    }
+
+    /// Transport packets in an RTP packet, but for the last.
+    #[must_use]
+    pub fn ts_packets_per_rtp(&self) -> u64 {
+        self.ts_per_rtp
     }
 
     /// The index it was made from.
@@ -81,7 +109,7 @@ impl Plan {
     /// RTP packets in all.
     #[must_use]
     pub fn rtp_packets(&self) -> u64 {
-        self.index.ts_packets.div_ceil(self.ts_per_rtp)
+        self.ts_packets.div_ceil(self.ts_per_rtp)
     }
 
     /// The RTP packet that carries transport packet `ts_packet`.
@@ -93,7 +121,8 @@ impl Plan {
     /// The first RTP packet due at `time_ns` or later; [`Self::rtp_packets`] if none is.
     #[must_use]
     pub fn rtp_packet_at(&self, time_ns: u64) -> u64 {
-        self.index.ts_packet_at(time_ns).div_ceil(self.ts_per_rtp)
+        let packet = self.index.ts_packet_at(time_ns).div_ceil(self.ts_per_rtp);
+        packet.min(self.rtp_packets())
     }
 
     /// When RTP packet `rtp_packet` is due, in ns since the start of the media: when its first transport
@@ -108,7 +137,7 @@ impl Plan {
     #[must_use]
     pub fn payload_bytes(&self, rtp_packet: u64) -> usize {
         let first = rtp_packet.saturating_mul(self.ts_per_rtp);
-        let left = self.index.ts_packets.saturating_sub(first);
+        let left = self.ts_packets.saturating_sub(first);
         // At most 7, so the conversion holds.
         usize::try_from(left.min(self.ts_per_rtp)).unwrap_or(0) * TS_PACKET_BYTES
     }
@@ -126,7 +155,7 @@ impl Plan {
         let end = packets
             .end
             .saturating_mul(self.ts_per_rtp)
-            .min(self.index.ts_packets);
+            .min(self.ts_packets);
         if first >= end {
             return 0..0;
         }
@@ -176,16 +205,13 @@ impl Plan {
     pub fn file_offsets(&self, rtp_packet: u64) -> impl Iterator<Item = u64> {
         let first = rtp_packet.saturating_mul(self.ts_per_rtp);
         let end = first.saturating_add(self.ts_per_rtp);
-        (first..end.min(self.index.ts_packets))
+        (first..end.min(self.ts_packets))
             .map(|ts_packet| self.index.runs[self.run_of(ts_packet)].offset_of(ts_packet))
     }
 
     /// The number of the run that holds `ts_packet`, which is one of the file's.
     pub(super) fn run_of(&self, ts_packet: u64) -> usize {
-        self.index
-            .runs
-            .partition_point(|run| run.first <= ts_packet)
-            - 1
+        self.index.run_of(ts_packet)
     }
 
     /// Due times of RTP packets from `first` on, in rising order.
@@ -218,7 +244,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::media::synth::{constant_rate, to_m2ts};
+    use crate::media::synth::{constant_rate, to_m2ts, with_parity};
     use crate::media::ts::{ScanOptions, Scanner};
 
     /// A plan of `file`, 10 ms a burst.
@@ -235,14 +261,18 @@ pub(super) mod tests {
         )
     }
 
-    /// Files with gaps, both distances, and any number of packets.
+    /// Files with gaps, all distances, and any number of packets.
     pub(in crate::media) fn files() -> impl Strategy<Value = Vec<u8>> {
-        let piece = (5_u64..60, 1_u64..500_000, any::<bool>(), 0_usize..300);
+        let piece = (5_u64..60, 1_u64..500_000, 0..3, 0_usize..300);
         prop::collection::vec(piece, 1..5).prop_map(|pieces| {
             let mut file = Vec::new();
-            for (packets, ticks, m2ts, garbage) in pieces {
+            for (packets, ticks, kind, garbage) in pieces {
                 let stream = constant_rate(packets, 0, ticks);
-                file.extend(if m2ts { to_m2ts(&stream, 1000) } else { stream });
+                file.extend(match kind {
+                    0 => stream,
+                    1 => to_m2ts(&stream, 1000),
+                    _ => with_parity(&stream),
+                });
                 file.extend(vec![0; garbage]);
             }
             file
@@ -291,6 +321,32 @@ pub(super) mod tests {
                 }
             }
             prop_assert_eq!(next, (start + count).min(plan.rtp_packets()).max(start));
+        }
+    }
+
+    #[test]
+    fn of_what_goes_on_only_whole_packets_are_planned() {
+        let file = constant_rate(700, 0, 27_000);
+        for (ts_packets, whole, all) in [(693, 99, 99), (694, 99, 100), (699, 99, 100)] {
+            let finished = plan(&file[..ts_packets * 188], 7);
+            let packetisation = Packetisation {
+                ts_packets_per_rtp: 7,
+                burst_ns: 10_000_000,
+            };
+            let unfinished = Plan::unfinished(Arc::clone(finished.index()), packetisation);
+            assert_eq!(
+                (unfinished.rtp_packets(), finished.rtp_packets()),
+                (whole, all)
+            );
+            assert_eq!(unfinished.payload_bytes(98), 7 * 188);
+            assert_eq!(
+                (
+                    unfinished.payload_bytes(99),
+                    unfinished.file_offsets(99).count()
+                ),
+                (0, 0)
+            );
+            assert_eq!(unfinished.rtp_packet_at(u64::MAX), whole);
         }
     }
 

@@ -84,14 +84,14 @@ pub(crate) enum Change {
 }
 
 /// All programmes seen so far.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) programmes: Vec<Programme>,
     streams: usize,
     services: Vec<Service>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Service {
     number: u16,
     name: Option<String>,
@@ -99,7 +99,7 @@ struct Service {
 }
 
 /// Puts the sections of one pid together.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Sections {
     buffer: Vec<u8>,
     /// CRC of the newest good section, so that a table that just repeats costs no parsing.

@@ -1,6 +1,8 @@
 //! What was understood of a file, in numbers that can be shown or stored.
 
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -22,7 +24,7 @@ pub struct Report {
     pub schema_version: u32,
     /// The file's length.
     pub file_bytes: u64,
-    /// Bytes from sync byte to sync byte: 188, or 192 (M2TS).
+    /// Bytes from sync byte to sync byte: 188, 192 (M2TS) or 204 (Reed-Solomon).
     pub packet_distance_bytes: u16,
     /// From the first packet to the end of the last, in ns.
     pub duration_ns: u64,
@@ -34,6 +36,8 @@ pub struct Report {
     pub clock: ClockSource,
     /// What was seen of the clock, if the file has one.
     pub pcr: Option<Pcr>,
+    /// Why that is not what the times are taken from, although it seems to be one.
+    pub clock_doubt: Option<ClockDoubt>,
     /// Programmes in the order of the PAT.
     pub programmes: Vec<Programme>,
     /// Transport packets and what is wrong with them.
@@ -50,6 +54,9 @@ pub struct Report {
 pub enum ClockSource {
     /// The programme clock references of one pid.
     Pcr,
+    /// The decoding times of the stream on this pid, because the references contradict them:
+    /// [`Report::clock_doubt`] says how.
+    StreamTimes(u16),
     /// A constant rate, because there is no usable clock; in bit/s.
     ConstantRate(u64),
 }
@@ -62,6 +69,18 @@ pub struct Pcr {
     /// How well it keeps the rules.
     #[serde(flatten)]
     pub quality: PcrQuality,
+}
+
+/// References that run more than [`CLOCK_RATIO_MAX`](super::clock::CLOCK_RATIO_MAX) times slower or
+/// faster than the times of all streams that they are for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+pub struct ClockDoubt {
+    /// A stream whose times they contradict.
+    pub pid: u16,
+    /// How long it lasts by its own times, in ns.
+    pub stream_ns: u64,
+    /// How long it lasts by the references, in ns.
+    pub clock_ns: u64,
 }
 
 /// Counts of transport packets and of bytes that are none.
@@ -145,13 +164,16 @@ impl Report {
             duration_ns,
             rate_mean_bps: rate(index.ts_packets, duration_ns),
             rate_peak_bps: peak(index, duration_ns),
-            clock: facts
-                .fallback_bitrate
-                .map_or(ClockSource::Pcr, ClockSource::ConstantRate),
+            clock: match (facts.fallback_bitrate, streams.doubt) {
+                (Some(rate), _) => ClockSource::ConstantRate(rate),
+                (None, Some(doubt)) => ClockSource::StreamTimes(doubt.pid),
+                (None, None) => ClockSource::Pcr,
+            },
             pcr: streams
                 .pcr
                 .clone()
                 .map(|(pid, quality)| Pcr { pid, quality }),
+            clock_doubt: streams.doubt,
             programmes: streams.programmes.clone(),
             packets: Packets {
                 total: index.ts_packets,
@@ -168,6 +190,18 @@ impl Report {
             seek: seek(index, duration_ns),
             bursts: bursts(index, packetisation),
         }
+    }
+}
+
+impl fmt::Display for ClockDoubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [clock, stream] = [self.clock_ns, self.stream_ns].map(Duration::from_nanos);
+        write!(
+            f,
+            "by its clock references stream 0x{:04x} lasts {clock:.3?}, by its own times \
+             {stream:.3?}",
+            self.pid
+        )
     }
 }
 

@@ -34,7 +34,7 @@ pub enum SeekKind {
 }
 
 /// Random-access points of one elementary stream.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Seeker {
     stream_type: u8,
     kind: Kind,
@@ -43,7 +43,7 @@ pub(super) struct Seeker {
 }
 
 /// Places to start at, as many as fit.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Starts {
     list: Vec<Start>,
     seen: u64,

@@ -223,6 +223,54 @@ pub fn constant_rate(packets: u64, pcr_start: u64, packet_ticks: u64) -> Vec<u8>
     writer.finish()
 }
 
+/// A programme of one H.264 stream, as encoders write it that send no more than there is: each
+/// picture has so many packets and lasts so many milliseconds. It begins with a clock reference, of
+/// which `pcr_per_ms` ticks are a millisecond (27,000 if it is right), and is shown 0.7 s after
+/// that.
+#[must_use]
+pub fn pictures(pictures: &[(u64, u64)], pcr_per_ms: u64) -> Vec<u8> {
+    let video = MapEntry {
+        pid: 0x100,
+        stream_type: 0x1b,
+        descriptors: &[],
+    };
+    let mut writer = Writer::new();
+    writer.pat(&[(1, 0x1000)]);
+    writer.pmt(0x1000, 1, video.pid, &[video]);
+    let mut begins_ms = 0;
+    for (packets, lasts_ms) in pictures {
+        let start = pes((begins_ms + 700) * 90, &[0, 0, 1, 0x65]);
+        for number in 0..*packets {
+            let is_first = number == 0;
+            writer.packet(Packet {
+                pid: video.pid,
+                unit_start: is_first,
+                random_access: is_first,
+                pcr: is_first.then_some(begins_ms * pcr_per_ms),
+                payload: if is_first { &start } else { &[0x55; 184] },
+                ..Packet::default()
+            });
+        }
+        begins_ms += lasts_ms;
+    }
+    writer.finish()
+}
+
+/// The start of a PES packet of video with a presentation time stamp in 90 kHz, and what follows
+/// it.
+#[must_use]
+pub fn pes(time: u64, data: &[u8]) -> Vec<u8> {
+    let byte = |shift: u32, mask: u64| (time >> shift & mask).to_le_bytes()[0];
+    let stamp = [
+        0x20 | byte(30, 7) << 1 | 1,
+        byte(22, 0xff),
+        byte(15, 0x7f) << 1 | 1,
+        byte(7, 0xff),
+        byte(0, 0x7f) << 1 | 1,
+    ];
+    [&[0, 0, 1, 0xe0, 0, 0, 0x80, 0x80, 5], &stamp[..], data].concat()
+}
+
 /// The stream as M2TS: a time stamp of 4 bytes before each packet, counting 27 MHz from 0.
 #[must_use]
 pub fn to_m2ts(stream: &[u8], packet_ticks: u32) -> Vec<u8> {
@@ -232,6 +280,22 @@ pub fn to_m2ts(stream: &[u8], packet_ticks: u32) -> Vec<u8> {
         out.extend((stamp & 0x3fff_ffff).to_be_bytes());
         out.extend(packet);
         stamp = stamp.wrapping_add(packet_ticks);
+    }
+    out
+}
+
+/// The stream in units of 204 bytes, as broadcast receivers write it: 16 bytes of parity behind
+/// each packet. The code is not computed, and a sync byte stands in it that is none.
+#[must_use]
+pub fn with_parity(stream: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(stream.len() / 188 * 204);
+    for (number, packet) in (0_u8..=250)
+        .cycle()
+        .zip(stream.chunks_exact(TS_PACKET_BYTES))
+    {
+        out.extend(packet);
+        out.extend([number; 15]);
+        out.push(SYNC_BYTE);
     }
     out
 }

@@ -5,5 +5,5 @@ pub mod relief;
 pub mod schedule;
 pub mod wheel;
 
-pub use relief::{Relief, Second, Verdict};
+pub use relief::{LoadShedder, Second, Verdict};
 pub use wheel::Wheel;

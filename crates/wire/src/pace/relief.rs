@@ -52,7 +52,7 @@ pub enum Verdict {
 
 /// What the seconds before were like.
 #[derive(Clone, Debug)]
-pub struct Relief {
+pub struct LoadShedder {
     /// Below so much work nobody is left out: that little is not what keeps a processor busy.
     work_min: u64,
     late_seconds: u32,
@@ -63,7 +63,7 @@ pub struct Relief {
     is_trying: bool,
 }
 
-impl Relief {
+impl LoadShedder {
     /// One that leaves nobody out where less than `work_min` is asked for.
     #[must_use]
     pub const fn new(work_min: u64) -> Self {
@@ -129,7 +129,7 @@ mod tests {
 
     /// Streams of the same work, a sender that can do so much in a second, and what becomes of them.
     struct Model {
-        relief: Relief,
+        relief: LoadShedder,
         streams: u64,
         left_out: u64,
         work_each: u64,
@@ -138,7 +138,7 @@ mod tests {
     impl Model {
         fn new(streams: u64, work_each: u64) -> Self {
             Self {
-                relief: Relief::new(WORK_MIN),
+                relief: LoadShedder::new(WORK_MIN),
                 streams,
                 left_out: 0,
                 work_each,

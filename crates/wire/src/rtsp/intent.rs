@@ -5,7 +5,10 @@ use std::net::IpAddr;
 use rtsp_types::{Method, StatusCode, headers};
 
 use super::reply::METHODS;
-use super::{Range, Reply, Request, SessionId, State, Target, Transport, TransportError, UrlError};
+use super::{
+    Range, RangeError, Reply, Request, SessionId, State, Target, Transport, TransportError,
+    UrlError,
+};
 
 /// A request that may be carried out. `S` is the caller's handle on a session.
 #[derive(Debug)]
@@ -28,6 +31,8 @@ pub enum Intent<S> {
         transport: Transport,
         /// The session to change.
         session: Option<S>,
+        /// Whether the presentation was named, and not its one track.
+        is_aggregate: bool,
     },
     /// Play. On a session that plays already, a range is a seek, at once: the RFC would queue it behind
     /// what plays now, but the players that send this mean a seek, and RFC 7826 came round to them.
@@ -41,6 +46,8 @@ pub enum Intent<S> {
     Pause {
         /// Which.
         session: S,
+        /// When media time comes to this; `None`: at once.
+        at_ns: Option<u64>,
     },
     /// End a session.
     Teardown {
@@ -84,13 +91,11 @@ impl<S> Intent<S> {
                 Some(known.ok_or_else(no_session)?)
             }
         };
-        let target = Target::parse(&request.uri).map_err(|error| {
-            let status = match error {
-                UrlError::Impossible => StatusCode::NotFound,
-                UrlError::Syntax | UrlError::Escape => StatusCode::BadRequest,
-            };
-            Reply::refusal(status, &error.to_string())
-        })?;
+        let target = match Target::parse(&request.uri) {
+            // The session says it all: the URL chooses nothing.
+            Err(_) if session.is_some() && is_sign_of_life(&request.method) => Target::Server,
+            target => target.map_err(|error| no_target(&error))?,
+        };
         match (&request.method, target) {
             (Method::Options, _) => Ok(Self::Options {
                 session: session.map(|s| s.handle),
@@ -104,13 +109,12 @@ impl<S> Intent<S> {
             (Method::Setup, Target::Path(path)) => setup(request, peer, &path, session),
             (method, Target::Path(path)) => {
                 let session = session.ok_or_else(no_session)?;
-                let is_teardown = *method == Method::Teardown;
-                check_aggregate(&path, &session.path, is_teardown)?;
+                check_presentation(&path, &session.path)?;
                 check_state(session.state, method)?;
                 let session = session.handle;
                 match method {
                     Method::Play => play(request, session),
-                    Method::Pause => Ok(Self::Pause { session }),
+                    Method::Pause => pause(request, session),
                     _ => Ok(Self::Teardown { session }),
                 }
             }
@@ -190,25 +194,23 @@ fn setup<S>(
     path: &str,
     session: Option<Known<S>>,
 ) -> Result<Intent<S>, Reply> {
-    let aggregate = StatusCode::AggregateOperationNotAllowed;
-    let Some((path, track)) = super::track(path) else {
-        return Err(Reply::refusal(
-            aggregate,
-            "set up a track, as the description names it",
-        ));
-    };
-    if track != 1 {
-        return Err(Reply::refusal(
-            StatusCode::NotFound,
-            "there is one track, track1",
-        ));
-    }
-    if let Some(session) = &session {
-        if session.path != path {
-            return Err(Reply::refusal(aggregate, "the session is another file's"));
+    let (presentation, is_aggregate) = match super::track(path) {
+        Some((presentation, 1)) => (presentation, false),
+        Some(_) => {
+            let note = "there is one track, track1";
+            return Err(Reply::refusal(StatusCode::NotFound, note));
         }
-        check_state(session.state, &Method::Setup)?;
-    }
+        // SAT>IP clients (VLC without live555 is one) know of no tracks. As there is one, it is that.
+        None => (path, true),
+    };
+    let presentation = match &session {
+        Some(session) => {
+            check_presentation(path, &session.path)?;
+            check_state(session.state, &Method::Setup)?;
+            &session.path
+        }
+        None => presentation,
+    };
     let transport = Transport::negotiate(request.headers_named("Transport"), peer);
     let transport = transport.map_err(|error| {
         let status = match error {
@@ -218,43 +220,48 @@ fn setup<S>(
         Reply::refusal(status, &error.to_string())
     })?;
     Ok(Intent::Setup {
-        path: path.to_owned(),
+        path: presentation.to_owned(),
         transport,
         session: session.map(|s| s.handle),
+        is_aggregate,
     })
 }
 
 fn play<S>(request: &Request, session: S) -> Result<Intent<S>, Reply> {
     let range = request.header("Range").map(Range::parse).transpose();
-    let range =
-        range.map_err(|error| Reply::refusal(StatusCode::InvalidRange, &error.to_string()))?;
+    let range = range.map_err(no_range)?;
     Ok(Intent::Play { session, range })
 }
 
-/// A session is controlled as a whole, by its presentation's URL. Ending its only track ends it, too.
-fn check_aggregate(path: &str, session_path: &str, track_allowed: bool) -> Result<(), Reply> {
-    if path == session_path {
-        return Ok(());
-    }
-    match super::track(path) {
-        Some((presentation, 1)) if presentation == session_path => {
-            if track_allowed {
-                return Ok(());
-            }
-            let note = "name the file, not its track";
-            Err(Reply::refusal(
-                StatusCode::OnlyAggregateOperationAllowed,
-                note,
-            ))
-        }
+fn pause<S>(request: &Request, session: S) -> Result<Intent<S>, Reply> {
+    let point = request.header("Range").map(Range::parse_point).transpose();
+    let at_ns = point.map_err(no_range)?.flatten();
+    Ok(Intent::Pause { session, at_ns })
+}
+
+fn no_range(error: RangeError) -> Reply {
+    Reply::refusal(StatusCode::InvalidRange, &error.to_string())
+}
+
+/// Whether a URL names the session's presentation, or anything below it. What stands there differs from
+/// client to client (`/`, `/track1`, `/stream=0`), and there is one track, so it chooses nothing.
+fn check_presentation(path: &str, session_path: &str) -> Result<(), Reply> {
+    match path.strip_prefix(session_path) {
+        Some(tail) if tail.is_empty() || tail.starts_with('/') => Ok(()),
         _ => {
             let note = "the session is another file's";
-            Err(Reply::refusal(
-                StatusCode::AggregateOperationNotAllowed,
-                note,
-            ))
+            let status = StatusCode::AggregateOperationNotAllowed;
+            Err(Reply::refusal(status, note))
         }
     }
+}
+
+/// Whether the request may be there only to show that the client is.
+fn is_sign_of_life(method: &Method) -> bool {
+    matches!(
+        method,
+        Method::Options | Method::GetParameter | Method::SetParameter
+    )
 }
 
 fn check_state(state: State, method: &Method) -> Result<(), Reply> {
@@ -265,6 +272,14 @@ fn check_state(state: State, method: &Method) -> Result<(), Reply> {
             Err(Reply::refusal(status, "").with_allow(&state.allowed()))
         }
     }
+}
+
+fn no_target(error: &UrlError) -> Reply {
+    let status = match error {
+        UrlError::Impossible => StatusCode::NotFound,
+        UrlError::Syntax | UrlError::Escape => StatusCode::BadRequest,
+    };
+    Reply::refusal(status, &error.to_string())
 }
 
 fn no_session() -> Reply {
@@ -364,7 +379,7 @@ mod tests {
             (
                 Init,
                 &format!("SETUP /a.ts RTSP/1.0\nCSeq: 1\n{ports}"),
-                459,
+                200,
             ),
             (
                 Init,
@@ -405,16 +420,8 @@ mod tests {
                 &format!("PLAY /a.ts/ RTSP/1.0\n{session};timeout=60"),
                 200,
             ),
-            (
-                Ready,
-                &format!("PLAY /a.ts/track1 RTSP/1.0\n{session}"),
-                460,
-            ),
-            (
-                Ready,
-                &format!("PLAY /a.ts/track2 RTSP/1.0\n{session}"),
-                459,
-            ),
+            (Ready, &format!("PLAY /a.tsx RTSP/1.0\n{session}"), 459),
+            (Ready, &format!("PLAY / RTSP/1.0\n{session}"), 459),
             (Ready, &format!("PLAY /b.ts RTSP/1.0\n{session}"), 459),
             (
                 Ready,
@@ -428,18 +435,23 @@ mod tests {
             ),
             (Ready, &format!("PAUSE /a.ts RTSP/1.0\n{session}"), 455),
             (Playing, &format!("PAUSE /a.ts RTSP/1.0\n{session}"), 200),
-            (
-                Playing,
-                &format!("PAUSE /a.ts/track1 RTSP/1.0\n{session}"),
-                460,
-            ),
             (Ended, &format!("PAUSE /a.ts RTSP/1.0\n{session}"), 200),
-            (Ended, &format!("PLAY /a.ts RTSP/1.0\n{session}"), 200),
             (
                 Playing,
-                &format!("TEARDOWN /a.ts/track1 RTSP/1.0\n{session}"),
+                &format!("PAUSE /a.ts RTSP/1.0\n{session}\nRange: npt=12-"),
                 200,
             ),
+            (
+                Playing,
+                &format!("PAUSE /a.ts RTSP/1.0\n{session}\nRange: npt=12-13"),
+                457,
+            ),
+            (
+                Ready,
+                &format!("PAUSE /a.ts RTSP/1.0\n{session}\nRange: npt=12-"),
+                455,
+            ),
+            (Ended, &format!("PLAY /a.ts RTSP/1.0\n{session}"), 200),
             (Playing, &format!("TEARDOWN * RTSP/1.0\n{session}"), 400),
             (Init, "GET_PARAMETER * RTSP/1.0\nCSeq: 1", 200),
             (
@@ -453,6 +465,52 @@ mod tests {
                 expected,
                 "{state:?}: {head}"
             );
+        }
+    }
+
+    #[test]
+    fn no_request_of_a_session_is_refused_for_the_tail_of_its_url() {
+        let urls = ["/", "/track1", "/track2", "/stream=0", "?x=y", "/?x=y#z"];
+        let urls = urls.map(|tail| format!("rtsp://h/a.ts{tail}"));
+        for url in &urls {
+            for method in ["PLAY", "PAUSE", "TEARDOWN", "OPTIONS", "GET_PARAMETER"] {
+                let text = format!("{method} {url} RTSP/1.0\nCSeq: 1\nSession: {ID}\n\n");
+                assert_eq!(status(State::Playing, &text), 200, "{text}");
+            }
+        }
+        // Where nothing is asked of the file, the URL is not even read.
+        for url in ["*", "nowhere", "/%zz", "/../x", "rtsp://h/b.ts", "rtsp:///"] {
+            for method in ["OPTIONS", "GET_PARAMETER", "SET_PARAMETER"] {
+                let text = format!("{method} {url} RTSP/1.0\nCSeq: 1\nSession: {ID}\n\n");
+                assert_eq!(status(State::Ready, &text), 200, "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn setting_up_the_presentation_sets_up_its_track() {
+        let ports = "Transport: RTP/AVP;unicast;client_port=6000-6001";
+        for (state, url, session, expected) in [
+            (State::Init, "/a.ts", "", true),
+            (State::Init, "/d/a.ts/?x", "", true),
+            (State::Init, "/a.ts/track1", "", false),
+            (State::Ready, "/a.ts", ID, true),
+            (State::Ready, "/a.ts/stream=0", ID, true),
+            (State::Ready, "/a.ts/track1", ID, false),
+        ] {
+            let session = match session {
+                "" => String::new(),
+                id => format!("Session: {id}\n"),
+            };
+            let text = format!("SETUP {url} RTSP/1.0\nCSeq: 1\n{session}{ports}\n\n");
+            let Ok(Intent::Setup {
+                path, is_aggregate, ..
+            }) = judge(state, &text)
+            else {
+                panic!("refused: {text}");
+            };
+            assert!(path.ends_with("a.ts"), "{path}");
+            assert_eq!(is_aggregate, expected, "{text}");
         }
     }
 

@@ -13,6 +13,8 @@ pub struct Range {
     pub start_ns: Option<u64>,
     /// Until when; `None`: to the end.
     pub stop_ns: Option<u64>,
+    /// It starts now: where it is, or, of what is still being recorded, where that is.
+    pub is_now: bool,
 }
 
 /// A part of the media that exists.
@@ -37,13 +39,20 @@ pub enum RangeError {
     /// It does not end after its start.
     #[error("range ends before it starts")]
     Stop,
+    /// A pause point has a span.
+    #[error("PAUSE takes one time; send npt=TIME-")]
+    Span,
+    /// A pause point does not lie in what is still to be played.
+    #[error("nothing that is still to be played is at that time")]
+    Point,
 }
 
 impl Range {
     /// Reads the header's value.
     ///
-    /// `now` is where a stored presentation is: it has no other now. A `;time=` (when to start) is
-    /// refused, because ignoring it would start at a time nobody asked for.
+    /// `now` is where a stored presentation is, which has no other now unless it is still being
+    /// recorded. A `;time=` (when to start) is refused, because ignoring it would start at a time
+    /// nobody asked for.
     ///
     /// # Errors
     ///
@@ -57,6 +66,7 @@ impl Range {
         }
         let time = |text| npt_ns(text).ok_or(RangeError::Syntax);
         Ok(Self {
+            is_now: start == "now",
             start_ns: if matches!(start, "" | "now") {
                 None
             } else {
@@ -68,6 +78,36 @@ impl Range {
                 Some(time(stop)?)
             },
         })
+    }
+
+    /// Reads a PAUSE's header: one time (RFC 2326, section 10.6), whether or not a `-` stands behind it. `None`: now.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::parse`], and [`RangeError::Span`].
+    pub fn parse_point(value: &str) -> Result<Option<u64>, RangeError> {
+        let range = match value.contains('-') {
+            true => Self::parse(value),
+            false => Self::parse(&format!("{value}-")),
+        };
+        match range? {
+            Self {
+                start_ns,
+                stop_ns: None,
+                ..
+            } => Ok(start_ns),
+            _ => Err(RangeError::Span),
+        }
+    }
+
+    /// The same part, its times turned into others.
+    #[must_use]
+    pub fn map(self, time_ns: impl Fn(u64) -> u64) -> Self {
+        Self {
+            start_ns: self.start_ns.map(&time_ns),
+            stop_ns: self.stop_ns.map(&time_ns),
+            ..self
+        }
     }
 
     /// What part of a media of `duration_ns` that is, seen from `position_ns`.
@@ -148,7 +188,11 @@ mod tests {
         ] {
             assert_eq!(
                 Range::parse(value),
-                Ok(Range { start_ns, stop_ns }),
+                Ok(Range {
+                    start_ns,
+                    stop_ns,
+                    is_now: value.contains("now")
+                }),
                 "{value}"
             );
         }
@@ -187,8 +231,33 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_point_is_one_time() {
+        for (value, expected) in [
+            ("npt=12-", Ok(Some(12 * SECOND))),
+            ("npt=12.5", Ok(Some(12 * SECOND + SECOND / 2))),
+            ("npt=0:00:12", Ok(Some(12 * SECOND))),
+            ("npt=now-", Ok(None)),
+            ("npt=now", Ok(None)),
+            ("npt=12-13", Err(RangeError::Span)),
+            ("npt=-12", Err(RangeError::Span)),
+            ("npt=", Err(RangeError::Syntax)),
+            ("npt", Err(RangeError::Syntax)),
+            ("clock=19961108T142300Z", Err(RangeError::Syntax)),
+        ] {
+            assert_eq!(Range::parse_point(value), expected, "{value}");
+        }
+    }
+
+    #[test]
     fn ranges_are_cut_to_the_media() {
-        let resolve = |start_ns, stop_ns| Range { start_ns, stop_ns }.resolve(5, 10);
+        let resolve = |start_ns, stop_ns| {
+            Range {
+                start_ns,
+                stop_ns,
+                is_now: false,
+            }
+            .resolve(5, 10)
+        };
         let span = |start_ns, stop_ns| Ok(Span { start_ns, stop_ns });
         assert_eq!(resolve(None, None), span(5, None));
         assert_eq!(resolve(Some(9), None), span(9, None));

@@ -70,11 +70,20 @@ impl Reply {
         reply
     }
 
-    /// The answer to PLAY. Without `info`, nothing starts: the client asked for what it already gets.
+    /// The answer to PLAY of a media that ends at `end_ns`, if that is known. Without `info`,
+    /// nothing starts: the client asked for what it already gets.
     #[must_use]
-    pub fn playing(request: &Request, span: Span, end_ns: u64, info: Option<RtpInfo<'_>>) -> Self {
-        let stop_ns = span.stop_ns.unwrap_or(end_ns);
-        let range = format!("npt={}-{}", npt(span.start_ns), npt(stop_ns));
+    pub fn playing(
+        request: &Request,
+        span: Span,
+        end_ns: Option<u64>,
+        info: Option<RtpInfo<'_>>,
+    ) -> Self {
+        let stop = span
+            .stop_ns
+            .or(end_ns)
+            .map(|stop_ns| npt(stop_ns).to_string());
+        let range = format!("npt={}-{}", npt(span.start_ns), stop.unwrap_or_default());
         let reply = Self::playing_range(request, &range);
         let Some(RtpInfo {
             url,
@@ -217,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_can_not_end_its_line() {
+    fn a_note_cannot_end_its_line() {
         let reply = Reply::refusal(StatusCode::NotFound, "a\r\nSession: 1: no such file");
         assert!(
             text(&reply).starts_with("RTSP/1.0 404 Not Found (a  Session: 1: no such file)\r\n")

@@ -1,7 +1,11 @@
 //! What a request's URL names: a file below the media directory, or one of its tracks.
 
+use std::net::Ipv6Addr;
+
 use percent_encoding::percent_decode_str;
 use thiserror::Error;
+
+use crate::name::from_bytes;
 
 /// What a request is about.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -9,7 +13,7 @@ pub enum Target {
     /// `*`: the server itself.
     Server,
     /// A name below the media directory: decoded, `/` between its parts, none at its ends, no empty, `.` or
-    /// `..` part. Empty for the directory itself.
+    /// `..` part; as [`from_bytes`] has names. Empty for the directory itself.
     Path(String),
 }
 
@@ -23,8 +27,7 @@ pub enum UrlError {
     /// A `%` without two hexadecimal digits.
     #[error("bad percent-encoding; send % as %25")]
     Escape,
-    /// No file can have this name: it climbs with `..`, or holds an encoded slash, a zero byte or what is
-    /// not UTF-8.
+    /// No file can have this name: it climbs with `..`, or holds an encoded slash or a zero byte.
     #[error("no file can have this name")]
     Impossible,
 }
@@ -83,28 +86,59 @@ pub fn track(path: &str) -> Option<(&str, u32)> {
     ))
 }
 
-/// Whether this is `[user@]host[:port]`.
+/// Whether this is `[user@]host[:port]` (RFC 3986, section 3.2). Brackets stand around an IP
+/// literal, and nowhere else.
 pub(crate) fn is_authority(authority: &str) -> bool {
     let host_port = authority
         .rsplit_once('@')
         .map_or(authority, |(_, host_port)| host_port);
-    let (host, port) = match host_port
-        .strip_prefix('[')
-        .and_then(|rest| rest.split_once(']'))
-    {
-        Some((host, "")) => (host, None),
-        Some((host, rest)) => match rest.strip_prefix(':') {
-            Some(port) => (host, Some(port)),
-            None => return false,
-        },
-        None => match host_port.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (host_port, None),
-        },
+    let (is_host, port) = match host_port.strip_prefix('[') {
+        Some(rest) => {
+            let Some((literal, rest)) = rest.split_once(']') else {
+                return false;
+            };
+            let port = match rest {
+                "" => None,
+                rest => match rest.strip_prefix(':') {
+                    Some(port) => Some(port),
+                    None => return false,
+                },
+            };
+            (is_ip_literal(literal), port)
+        }
+        None => {
+            let (host, port) = match host_port.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (host_port, None),
+            };
+            (!host.is_empty() && !host.contains(['[', ']']), port)
+        }
     };
     // RFC 3986, section 3.2.3, allows the port to be empty.
     let is_port = |port: &str| port.is_empty() || super::request::number::<u16>(port).is_some();
-    !host.is_empty() && port.is_none_or(is_port)
+    is_host && port.is_none_or(is_port)
+}
+
+/// What stands between brackets (RFC 3986, section 3.2.2): an IPv6 address, with a zone for
+/// link-local ones (RFC 6874; players send its `%` bare too), or an address of a version to come.
+fn is_ip_literal(literal: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
+    if let Some(future) = literal.strip_prefix(['v', 'V']) {
+        let Some((version, address)) = future.split_once('.') else {
+            return false;
+        };
+        let is_part = |b: u8| plain(b) || b"!$&'()*+,;=:".contains(&b);
+        return !version.is_empty()
+            && version.bytes().all(|b| b.is_ascii_hexdigit())
+            && !address.is_empty()
+            && address.bytes().all(is_part);
+    }
+    let (address, zone) = match literal.split_once('%') {
+        Some((address, zone)) => (address, Some(zone.strip_prefix("25").unwrap_or(zone))),
+        None => (literal, None),
+    };
+    let is_zone = |zone: &str| !zone.is_empty() && zone.bytes().all(plain);
+    address.parse::<Ipv6Addr>().is_ok() && zone.is_none_or(is_zone)
 }
 
 fn decode(part: &str) -> Result<String, UrlError> {
@@ -116,10 +150,8 @@ fn decode(part: &str) -> Result<String, UrlError> {
     if !part.split('%').skip(1).all(is_escape) {
         return Err(UrlError::Escape);
     }
-    let decoded = percent_decode_str(part)
-        .decode_utf8()
-        .map_err(|_| UrlError::Impossible)?;
-    Ok(decoded.into_owned())
+    let decoded: Vec<u8> = percent_decode_str(part).collect();
+    Ok(from_bytes(&decoded))
 }
 
 #[cfg(test)]
@@ -145,6 +177,7 @@ mod tests {
         assert_eq!(path("/été.ts"), "été.ts");
         assert_eq!(path("/100%25.ts"), "100%.ts");
         assert_eq!(path("/a%3fb%23c"), "a?b#c");
+        assert_eq!(path("/%ff%c3%A9%80/a"), "\u{10ffff}\u{e9}\u{10ff80}/a");
         assert_eq!(path("rtsp://host"), "");
         assert_eq!(path("rtsp://host:/"), "");
         assert_eq!(path("/a#b?c"), "a");
@@ -183,10 +216,60 @@ mod tests {
             "/a%2fb",
             "/a%2F..%2fb",
             "/a%00",
-            "/%ff",
             "rtsp://h/..",
         ] {
             assert_eq!(Target::parse(uri), Err(UrlError::Impossible), "{uri}");
+        }
+    }
+
+    /// RFC 3986, section 3.2.2.
+    #[test]
+    fn ip_literals_are_addresses() {
+        for good in [
+            "[::1]",
+            "[::]",
+            "[1:2:3:4:5:6:7:8]",
+            "[2001:DB8::ef98:0:7654:321]:80",
+            "[::ffff:192.0.2.1]",
+            "[fe80::1%25eth0]:8554",
+            "[fe80::1%eth0.5]",
+            "[v1.a:b]",
+            "[VF.~!$&'()*+,;=:]:80",
+            "user:pass@[v1.a:b]:",
+        ] {
+            assert!(is_authority(good), "{good}");
+            assert_eq!(path(&format!("rtsp://{good}/a")), "a");
+        }
+        for bad in [
+            "[ab..cd::ef98:0:7654:321]",
+            "[1:2:3:4:5:6:7]",
+            "[1:2:3:4:5:6:7:8:9]",
+            "[::1::]",
+            "[12345::]",
+            "[::g]",
+            "[::256.0.0.1]",
+            "[192.0.2.1]",
+            "[host]",
+            "[fe80::1%25]",
+            "[fe80::1%]",
+            "[fe80::1%25a%b]",
+            "[v1.]",
+            "[v.a]",
+            "[vg.a]",
+            "[v1]",
+            "[v1.a/b]",
+            "[v1.a%41]",
+            "[[::1]]",
+            "[::1]]",
+            "[]",
+            "[]:80",
+            "::1]",
+            "a[::1]",
+            "a]",
+            "[::1]80",
+            "[::1]:x",
+        ] {
+            assert!(!is_authority(bad), "{bad}");
         }
     }
 

@@ -56,8 +56,11 @@ impl Worker {
         {
             self.store.pool().unpin(pin);
         }
-        if released {
-            self.flights.give_back(token);
+        if released
+            && let Some(slot) = self.flights.give_back(token)
+            && let Some(slab) = &mut self.slab
+        {
+            slab.give_back(slot);
         }
         if let Some(errno) = sent {
             self.answered(number, errno, packets, bytes);
@@ -102,6 +105,8 @@ impl Worker {
             self.depart(number);
         } else if stream.closing {
             self.forget(number);
+        } else {
+            self.look_at_paused(number);
         }
     }
 
@@ -109,7 +114,7 @@ impl Worker {
     pub(super) fn forget(&mut self, number: u32) {
         let stream = self.streams[number as usize].take();
         if stream.is_some_and(|stream| stream.socket.is_none()) {
-            self.path.let_go(number);
+            self.path.release_file(number);
         }
         self.remote.closed(number);
     }

@@ -3,10 +3,14 @@
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
-use onrush_sys::path::{To, Train};
+use onrush_sys::path::{OwnHeaders, Path, To, Train};
+use onrush_sys::pool::{HeaderSlab, HeaderSlot};
+use onrush_wire::rtp::HEADER_BYTES;
 
-use super::super::flights::Flight;
-use super::super::reader::{NotReady, images_per_train};
+use super::super::flights::{Flight, Flights};
+use super::super::reader::{
+    NotReady, OWN_HEADERS_PACKETS, OWN_HEADERS_PACKETS_LEAST, Span, images_per_train,
+};
 use super::super::shared::{State, bump};
 use super::{Stream, TICKS_PER_BURST, Worker, signed, unsigned};
 use crate::faults::Fault;
@@ -21,6 +25,11 @@ const JOIN_DUE_MIN: usize = 100;
 
 /// For so long after it was behind bursts are joined.
 const JOIN_NS: u64 = 1_000_000_000;
+
+/// Bytes of an RTP header.
+const RTP_HEADER_BYTES: u8 = 12;
+
+const _: () = assert!(RTP_HEADER_BYTES as usize == HEADER_BYTES);
 
 /// With planted faults: every so many bursts.
 const FAULT_EVERY: u64 = 20;
@@ -67,11 +76,10 @@ impl Worker {
 
     /// Queues what this stream owes, and puts it back on the wheel for the next.
     fn send_stream(&mut self, number: u32, now_ns: i64, tick_end_ns: i64) {
-        if self.streams[number as usize]
-            .as_ref()
-            .is_some_and(|s| s.is_shed)
-        {
-            return self.skip(number, now_ns);
+        match &self.streams[number as usize] {
+            Some(stream) if stream.is_shed => return self.skip(number, now_ns),
+            Some(stream) if !stream.playing => return self.look_at_paused(number),
+            _ => {}
         }
         let mut media_end_ns = u64::MAX;
         for _ in 0..self.chunks_per_tick_max {
@@ -98,11 +106,17 @@ impl Worker {
         };
         let burst = match stream.reader.burst(&stream.shared, &self.store) {
             Ok(Some(burst)) => burst,
-            // All is queued. What was queued last has left by the next tick.
+            // All is queued. What was queued last has left by the next tick, and lasts until what
+            // would follow it is due.
             Ok(None) if std::mem::replace(&mut stream.finishing, true) => {
                 return Turn::Over(State::Finished);
             }
-            Ok(None) => return Turn::Later(tick_end_ns),
+            Ok(None) => return Turn::Later(stream.end_ns().max(tick_end_ns)),
+            Err(NotReady::Grows) => {
+                stream.wait_for_growth(now_ns);
+                let burst_ns = signed(TICKS_PER_BURST * self.tick_ns);
+                return Turn::Later(now_ns.saturating_add(burst_ns));
+            }
             Err(NotReady::Never) => return Turn::Over(State::MediaFailed),
             Err(NotReady::Yet) => {
                 stream.waited_until_ns = now_ns;
@@ -111,6 +125,7 @@ impl Worker {
                 return Turn::Later(tick_end_ns);
             }
         };
+        stream.go_on_after_growth(burst.due_ns, now_ns);
         let mut due_ns = stream.epoch_ns.saturating_add(signed(burst.due_ns));
         due_ns = due_ns.max(stream.hold_until_ns);
         if due_ns >= tick_end_ns || burst.due_ns >= media_end_ns {
@@ -131,7 +146,9 @@ impl Worker {
         let media_end_ns = media_end_ns.min(last_ns);
         let joined = stream.joined(&burst, &self.store, self.join_before_ns, media_end_ns);
         let images = burst.images + joined.map_or(0, |(joined, _)| joined.images);
-        if !self.make_room(number, images) {
+        // What is left of a burst that is too long for all slots there are goes next.
+        let images = images.min(self.images_max(number));
+        if !self.make_room(number, images, burst.first) {
             bump(&self.remote.shared.flights_full, 1);
             if let Some(stream) = self.streams[number as usize].as_mut() {
                 stream.waited_until_ns = now_ns;
@@ -147,22 +164,46 @@ impl Worker {
         Turn::Queued(media_end_ns)
     }
 
-    /// Whether a burst of that many images can be queued whole, if need be after a crossing.
-    fn make_room(&mut self, number: u32, images: u32) -> bool {
-        let stride = self.streams[number as usize]
-            .as_ref()
-            .map_or(1, |s| s.shared.stride);
-        let trains = images.div_ceil(images_per_train(stride)) as usize;
+    /// How many images a stream can send at once, at most.
+    fn images_max(&self, number: u32) -> u32 {
+        match (&self.streams[number as usize], &self.slab) {
+            (Some(stream), Some(slab)) if !stream.numbering.is_shared() => {
+                // One is kept for a fault that repeats a packet.
+                let trains = u32::try_from((slab.slots() - 1).max(1)).unwrap_or(u32::MAX);
+                trains.saturating_mul(OWN_HEADERS_PACKETS_LEAST)
+            }
+            _ => u32::MAX,
+        }
+    }
+
+    /// Whether a burst of that many images from `first` on can be queued whole, if need be after a crossing.
+    fn make_room(&mut self, number: u32, images: u32, first: u32) -> bool {
+        let Some(stream) = self.streams[number as usize].as_ref() else {
+            return false;
+        };
+        let is_own = !stream.numbering.is_shared();
+        let least = match is_own {
+            true => OWN_HEADERS_PACKETS_LEAST,
+            false => images_per_train(stream.shared.stride),
+        };
+        let offset = stream.reader.offset(&stream.shared, &self.store, first);
+        let trains = images.div_ceil(least) as usize;
         if !self.within_share(number, trains) {
             return false;
         }
         // One more, for a fault that repeats a packet.
         let trains = trains + 1;
-        let room = |worker: &Self| worker.path.room().min(worker.flights.room());
+        let room = |worker: &Self| {
+            let room = worker.path.room().min(worker.flights.room());
+            match &worker.slab {
+                Some(slab) if is_own => room.min(slab.room(offset)),
+                _ => room,
+            }
+        };
         if room(self) < trains {
             self.hand_over(|path| path.submit());
         }
-        room(self) >= trains
+        room(self) >= trains.min(self.slab.as_ref().map_or(trains, HeaderSlab::slots))
     }
 
     /// Whether the kernel holds so few trains of the stream that these may go as well. A burst that is longer
@@ -183,32 +224,18 @@ impl Worker {
             return;
         };
         let dropped = u32::from(faulty(Fault::DropPacket) && burst.images > 1);
-        let repeated = faulty(Fault::RepeatPacket).then_some((burst.images - 1, 1));
-        let pieces = train_pieces(
-            burst.images - dropped,
-            images_per_train(stream.shared.stride),
-        );
-        for (first, images) in pieces.chain(repeated) {
-            let span =
-                stream
-                    .reader
-                    .images(&stream.shared, &self.store, burst.first + first, images);
-            let token = self.flights.take(Flight {
-                stream: number,
-                packets: images,
-                bytes: span.bytes,
-                pin: Some(span.pin),
-            });
-            stream.trains += 1;
-            self.path.queue(Train {
-                to: stream.to(number),
-                offset: span.offset,
-                bytes: span.bytes,
-                stride: stream.shared.stride,
-                token,
-            });
-        }
-        stream.reader.advance(burst.first + burst.images);
+        let repeated = u32::from(faulty(Fault::RepeatPacket));
+        let last = burst.first + burst.images - 1;
+        let mut trains = Trains {
+            path: &mut *self.path,
+            slab: &mut self.slab,
+            flights: &mut self.flights,
+            store: &self.store,
+        };
+        trains.queue(stream, number, burst.first, burst.images - dropped);
+        trains.queue(stream, number, last, repeated);
+        let stride = stream.shared.stride;
+        stream.reader.advance(burst.first + burst.images, stride);
         stream
             .shared
             .next_packet
@@ -219,7 +246,104 @@ impl Worker {
     }
 }
 
+/// What trains are made with.
+struct Trains<'a> {
+    path: &'a mut dyn Path,
+    slab: &'a mut Option<HeaderSlab>,
+    flights: &'a mut Flights,
+    store: &'a store::Shared,
+}
+
+impl Trains<'_> {
+    /// Queues these images of the page, in as few trains as may be.
+    fn queue(&mut self, stream: &mut Stream, number: u32, first: u32, images: u32) {
+        let (mut next, end) = (first, first + images);
+        while next < end {
+            let images = (end - next).min(self.train_images(stream, next));
+            let (reader, shared) = (&stream.reader, &stream.shared);
+            let span = reader.images(shared, self.store, next, images);
+            let slot = self.headers(stream, &span, next, images);
+            let headers = slot.as_ref().map(|slot| OwnHeaders {
+                offset: slot.offset(),
+                bytes: RTP_HEADER_BYTES,
+            });
+            let (to, stride) = (stream.to(number), shared.stride);
+            let token = self.flights.take(Flight {
+                stream: number,
+                packets: images,
+                bytes: span.bytes,
+                pin: Some(span.pin),
+                headers: slot,
+            });
+            stream.trains += 1;
+            self.path.queue(Train {
+                to,
+                offset: span.offset,
+                bytes: span.bytes,
+                stride,
+                headers,
+                token,
+            });
+            next += images;
+        }
+    }
+
+    /// How many images a train that begins with this one may have.
+    fn train_images(&self, stream: &Stream, first: u32) -> u32 {
+        let shared = &stream.shared;
+        if stream.numbering.is_shared() {
+            return images_per_train(shared.stride);
+        }
+        let offset = stream.reader.offset(shared, self.store, first);
+        let packets = self.path.own_headers_packets(offset, shared.stride);
+        u32::try_from(packets.max(1)).expect("at most eight")
+    }
+
+    /// The headers of a stream with numbers of its own: those of the images, with its numbers.
+    fn headers(
+        &mut self,
+        stream: &Stream,
+        span: &Span,
+        first: u32,
+        images: u32,
+    ) -> Option<HeaderSlot> {
+        if stream.numbering.is_shared() {
+            return None;
+        }
+        let slab = self
+            .slab
+            .as_mut()
+            .expect("only a slab gives numbers of its own");
+        Some(slab.take(span.offset, |slot| {
+            let places = slot.chunks_exact_mut(HEADER_BYTES);
+            for (image, place) in (first..first + images).zip(places) {
+                let shared_header = stream.reader.header(&stream.shared, self.store, image);
+                place.copy_from_slice(&stream.numbering.header(shared_header));
+            }
+        }))
+    }
+}
+
 impl Stream {
+    /// There is no more of its file yet.
+    fn wait_for_growth(&mut self, now_ns: i64) {
+        self.finishing = false;
+        self.waited_for_growth = true;
+        self.waited_until_ns = now_ns;
+    }
+
+    /// There is more of its file. What was due at that media time while it waited is due now, and
+    /// all else after it.
+    fn go_on_after_growth(&mut self, media_ns: u64, now_ns: i64) {
+        self.finishing = false;
+        let late_ns = now_ns.saturating_sub(self.epoch_ns.saturating_add(signed(media_ns)));
+        if std::mem::take(&mut self.waited_for_growth) && late_ns > 0 {
+            self.epoch_ns = self.epoch_ns.saturating_add(late_ns);
+            let epoch = &self.shared.epoch_ns;
+            epoch.store(self.epoch_ns, Ordering::Relaxed);
+        }
+    }
+
     /// The burst after `burst` and when it is due, if the two are to leave in one train: before `before_ns`, and before
     /// `media_end_ns` of the media.
     fn joined(
@@ -229,10 +353,25 @@ impl Stream {
         before_ns: i64,
         media_end_ns: u64,
     ) -> Option<(ImageBurst, i64)> {
-        let next = self.reader.following(&self.shared, store, burst)?;
+        let train_images = match self.numbering.is_shared() {
+            true => images_per_train(self.shared.stride),
+            false => OWN_HEADERS_PACKETS,
+        };
+        let next = self
+            .reader
+            .following(&self.shared, store, burst, train_images)?;
         let due_ns = self.epoch_ns.saturating_add(signed(next.due_ns));
         let due_ns = due_ns.max(self.hold_until_ns);
         (due_ns < before_ns && next.due_ns < media_end_ns).then_some((next, due_ns))
+    }
+
+    /// When what it was asked to play is over: when the packet before which it stops would be due,
+    /// or all of the media is.
+    pub(in crate::engine) fn end_ns(&self) -> i64 {
+        let plan = self.shared.source.try_plan();
+        // While a longer one is being published, for a moment, the end is that of the last packet.
+        let media_ns = plan.map_or(0, |plan| plan.due_ns(self.reader.stop_before()));
+        self.epoch_ns.saturating_add(signed(media_ns))
     }
 
     /// Where the trains of stream `number`, which this is, go.
@@ -241,10 +380,4 @@ impl Stream {
             To::Descriptor(socket.as_raw_fd())
         })
     }
-}
-
-/// `images` cut into trains: the first image of each, and how many.
-fn train_pieces(images: u32, images_per_train: u32) -> impl Iterator<Item = (u32, u32)> {
-    let firsts = (0..images).step_by(images_per_train as usize);
-    firsts.map(move |first| (first, images_per_train.min(images - first)))
 }

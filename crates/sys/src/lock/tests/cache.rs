@@ -8,7 +8,7 @@ use super::rig::{Rig, advise_raw, borrow, fill, map_fixed, read};
 use super::*;
 
 #[test]
-fn what_can_not_be_kept_says_why() {
+fn what_cannot_be_kept_says_why() {
     if !alone() {
         return;
     }

@@ -40,7 +40,8 @@ const SHARED: [Name; 5] = [
 ];
 
 /// UDP, headers of each client's own.
-const OWN: [Name; 4] = [
+const OWN: [Name; 5] = [
+    Name::UringVectoredZc,
     Name::Gso,
     Name::MmapRtpmsend,
     Name::Krtpmsend,
@@ -146,7 +147,7 @@ mod tests {
             ..Needs::default()
         };
         assert_eq!(name(&headed, Needs::default()), Name::Krtpsendfile);
-        assert_eq!(name(&headed, own), Name::Gso);
+        assert_eq!(name(&headed, own), Name::UringVectoredZc);
         assert_eq!(name(&plain, Needs::default()), Name::Ksendfile);
         let copying = Needs {
             copying_device: true,

@@ -11,8 +11,9 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::{Job, OpenError, Plan, system};
+use crate::lock::BUFFER_BYTES_MAX;
 use crate::memory::Area;
-use crate::pool::{Pin, Pool};
+use crate::pool::{HeaderSlab, Pin, Pool};
 
 /// Places that one read scatters to, at the most (linux/uio.h, UIO_MAXIOV).
 const PLACES_MAX: usize = 1024;
@@ -58,6 +59,20 @@ impl Images {
         Ok(Self::new(Memory::Pool(pool, None), stride, capacity))
     }
 
+    /// The same of huge pages, with a slab for headers beside the images; all in one registered buffer.
+    pub(super) fn with_slab(
+        plan: &Plan,
+        bytes_max: usize,
+    ) -> Result<(Self, HeaderSlab), OpenError> {
+        // In one registered buffer, which holds a gigabyte at most: with room for the slab, a sixteenth.
+        let (stride, capacity) = size(plan, bytes_max.min(BUFFER_BYTES_MAX / 4 * 3));
+        let chunk_bytes = (stride * capacity).next_multiple_of(4096);
+        let area = Area::map(chunk_bytes + chunk_bytes / 8 + (64 << 10))?;
+        let pool = Arc::new(Pool::with_slabs(area, chunk_bytes, 1));
+        let slab = HeaderSlab::take_from(&pool).expect("room for slots");
+        Ok((Self::new(Memory::Pool(pool, None), stride, capacity), slab))
+    }
+
     /// Room in a memfd.
     pub(super) fn in_file(plan: &Plan, bytes_max: usize) -> Result<Self, OpenError> {
         let (stride, capacity) = size(plan, bytes_max);
@@ -97,7 +112,11 @@ impl Images {
     /// Where in the memory a packet's image is.
     pub(super) fn offset(&self, packet: usize) -> usize {
         assert!(self.held.contains(&packet), "the packet has an image");
-        (packet - self.held.start) * self.stride
+        let chunk = match &self.memory {
+            Memory::Pool(pool, Some(pin)) => pool.offset(pin),
+            _ => 0,
+        };
+        chunk + (packet - self.held.start) * self.stride
     }
 
     /// The images of a train.

@@ -427,6 +427,7 @@ fn open(name: Name, plan: &Plan, image_bytes_max: usize) -> Result<Box<dyn Mecha
             let path = name.engine().expect("one of those above");
             Box::new(engine::Engine::open(path, plan, images)?)
         }
+        Name::UringVectoredZc => Box::new(engine::Engine::open_vectored(plan, images)?),
         Name::Gso => Box::new(gso::Gso),
         Name::GsoSendfile => Box::new(gso_sendfile::GsoSendfile::open(plan, images)?),
         Name::GsoZerocopy => Box::new(gso_zerocopy::GsoZerocopy::open(plan, images)?),

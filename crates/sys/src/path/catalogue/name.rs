@@ -38,6 +38,7 @@ pub enum Name {
     UringZc,
     UringRegistered,
     UringSqpoll,
+    UringVectoredZc,
 }
 
 /// Which table of the paper a path is in.
@@ -91,7 +92,7 @@ pub struct Facts {
 
 impl Name {
     /// All, in the order of the paper's table, then the modern ones.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::ReadWrite,
         Self::MmapSend,
         Self::SendfileTcp,
@@ -119,6 +120,7 @@ impl Name {
         Self::UringZc,
         Self::UringRegistered,
         Self::UringSqpoll,
+        Self::UringVectoredZc,
     ];
 
     /// Its name.
@@ -145,7 +147,7 @@ impl Name {
         match self.facts().family {
             Family::Download => !has_headers,
             Family::Rtp | Family::Enhanced => has_headers,
-            Family::Modern => true,
+            Family::Modern => has_headers || self != Self::UringVectoredZc,
         }
     }
 
@@ -153,7 +155,9 @@ impl Name {
     #[must_use]
     pub fn engine(self) -> Option<PathName> {
         match self {
-            Self::Ksendfile | Self::Krtpsendfile => Some(PathName::UringRegisteredZc),
+            Self::Ksendfile | Self::Krtpsendfile | Self::UringVectoredZc => {
+                Some(PathName::UringRegisteredZc)
+            }
             Self::SendmmsgGso => Some(PathName::SendmmsgGso),
             Self::Sendmmsg => Some(PathName::Sendmmsg),
             Self::Sendto => Some(PathName::Sendto),
@@ -202,13 +206,15 @@ const PLAIN: Facts = Facts {
 const RING_ZC: &str = "io_uring with SEND_ZC (Linux 6.0)";
 const RING_MSG_ZC: &str = "io_uring with SENDMSG_ZC (Linux 6.1), UDP_SEGMENT";
 const RING_REGISTERED: &str = "io_uring with SEND_ZC (Linux 6.0), lockable memory, UDP_SEGMENT";
+const RING_VECTORED: &str =
+    "io_uring with vectored registered buffers (Linux 6.15), lockable memory, UDP_SEGMENT";
 const ZEROCOPY: &str = "MSG_ZEROCOPY for UDP (Linux 5.0)";
 const ZEROCOPY_GSO: &str = "MSG_ZEROCOPY for UDP (Linux 5.0), UDP_SEGMENT (4.18)";
 const SPLICE: &str = "splice to UDP by reference (Linux 6.5; before, by sendpage)";
 const GSO: &str = "UDP_SEGMENT (Linux 4.18)";
 
 /// By number of the name; a test sees that each is at its place.
-static FACTS: [Facts; 27] = [
+static FACTS: [Facts; 28] = [
     Facts {
         as_str: "read_write",
         paper: ("2n", "4n"),
@@ -479,6 +485,18 @@ static FACTS: [Facts; 27] = [
         payload: Payload::Reported,
         is_train: true,
         is_image: true,
+        ..PLAIN
+    },
+    Facts {
+        as_str: "uring_vectored_zc",
+        family: Family::Modern,
+        copies: "0",
+        crossings: "t/b+2",
+        mechanism: "the engine's, after a jump: SENDMSG_ZC of headers from a slab and payloads of packet images, up \
+                    to 8 packets, from registered memory",
+        needs: RING_VECTORED,
+        payload: Payload::Reported,
+        is_train: true,
         ..PLAIN
     },
 ];

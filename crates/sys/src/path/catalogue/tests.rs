@@ -234,7 +234,7 @@ fn crossings_are_as_many_as_the_catalogue_says() {
             Name::Rtpsendfile => 2 * n + 1 + 2 * n / 7..=2 * n + 1 + n,
             Name::MmapRtpmsend => gathered + 4..=2 * gathered,
             Name::Krtpmsend | Name::Kmsend => 4..=8,
-            Name::Ksendfile | Name::Krtpsendfile => 3..=5,
+            Name::Ksendfile | Name::Krtpsendfile | Name::UringVectoredZc => 3..=5,
             Name::Sendto => n + 2..=n + 2,
             Name::Sendmmsg | Name::SendmmsgGso => trains + 2..=trains + 2,
             Name::Gso => trains + 3..=trains + 3,

@@ -4,12 +4,24 @@
 //! come from that clock (`pcr`); here they are looked up, in both directions.
 
 mod pcr;
+mod times;
 
 pub(crate) use pcr::ClockBuilder;
 pub use pcr::{PCR_HZ, PCR_INTERVAL_TICKS_MAX, PCR_JUMP_TICKS_MAX, PCR_WRAP, PcrQuality, RATE_MAX};
+pub use times::CLOCK_RATIO_MAX;
+pub(crate) use times::{StreamTimes, TIMED_STREAMS_MAX, Verdict};
 
-/// Points of one clock at the most. At this number every other point goes and the spacing doubles.
+/// Points of one clock that was learned at once, at the most. At this number every other point goes
+/// and the spacing doubles.
 pub const CLOCK_POINTS_MAX: usize = 131_072;
+
+/// A clock whose last two intervals are no longer than this tells its end well enough: packets that
+/// no reference follows go on at the rate of those before.
+const END_NS_MAX: u64 = 500_000_000;
+
+/// Points of a clock that goes on with a growing file, at the most: those of a day. What was
+/// published of it keeps its times until then.
+pub const GROWN_POINTS_MAX: usize = 16 * CLOCK_POINTS_MAX;
 
 /// Media time as a function of the packet number.
 ///
@@ -46,6 +58,59 @@ impl Clock {
                 },
             ],
         }
+    }
+
+    /// Moves the end to `end_ns`, if the references tell it badly: where a picture lasts seconds,
+    /// the few packets behind the last reference say nothing about how long that one is shown.
+    pub(crate) fn set_end(&mut self, end_ns: u64) {
+        let [.., before, end] = self.points.as_mut_slice() else {
+            return;
+        };
+        let (before, tail_ns) = (*before, end.time_ns - before.time_ns);
+        let interval_ns = match self.points.as_slice() {
+            [.., earlier, _, _] => before.time_ns - earlier.time_ns,
+            _ => 0,
+        };
+        if tail_ns.max(interval_ns) > END_NS_MAX
+            && let Some(end) = self.points.last_mut()
+        {
+            end.time_ns = end_ns.max(before.time_ns);
+        }
+    }
+
+    /// The packet after the last that it knows.
+    pub(crate) fn packets(&self) -> u64 {
+        self.points[self.points.len() - 1].packet
+    }
+
+    /// This clock for what comes after the end of `old`, which was learned from less of the same
+    /// file, and `old` before: what has been said about a packet stays true, whatever was learned
+    /// since.
+    pub(crate) fn continuing(mut self, old: &Self) -> Self {
+        if self.points.starts_with(&old.points) {
+            return self;
+        }
+        let end = old.points[old.points.len() - 1];
+        let own_end_ns = self.time_ns(end.packet);
+        let after = self
+            .points
+            .partition_point(|point| point.packet <= end.packet);
+        let shifted = self
+            .points
+            .drain(after..)
+            .map(|Point { packet, time_ns }| Point {
+                packet,
+                time_ns: end.time_ns.saturating_add(time_ns - own_end_ns),
+            });
+        let mut points = Vec::with_capacity(old.points.len() + shifted.len());
+        points.extend_from_slice(&old.points);
+        points.extend(shifted);
+        if points.len() > GROWN_POINTS_MAX {
+            let last = points.len() - 1;
+            let mut i = 0..;
+            points.retain(|_| i.next().is_some_and(|i| i % 2 == 0 || i == last));
+        }
+        Self { points }
     }
 
     /// Media time at the start of `packet`, in ns.
@@ -139,6 +204,70 @@ fn scale(value: u64, numerator: u64, denominator: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_end_moves_where_references_are_far_apart() {
+        const MS: u64 = 1_000_000;
+        let end_of = |times_ms: &[u64], end_ms: u64| {
+            let point = |(packet, time_ms): (u64, &u64)| Point {
+                packet,
+                time_ns: time_ms * MS,
+            };
+            let points = (0..).zip(times_ms).map(point).collect();
+            let mut clock = Clock { points };
+            clock.set_end(end_ms * MS);
+            clock.points.last().unwrap().time_ns / MS
+        };
+        assert_eq!(end_of(&[0, 40, 80, 120], 900), 120);
+        assert_eq!(end_of(&[0, 500, 1000], 900), 1000);
+        assert_eq!(end_of(&[0, 501, 1000], 900), 900);
+        assert_eq!(end_of(&[0, 500, 1001], 2900), 2900);
+        // Not before what was sent.
+        assert_eq!(end_of(&[0, 4000, 17_500], 3900), 4000);
+        assert_eq!(end_of(&[0, 4000], 8000), 8000);
+    }
+
+    #[test]
+    fn what_goes_on_after_another_rate_leaves_out_no_time() {
+        let old = Clock::constant(1000, 1504 * 1000);
+        assert_eq!(old.time_ns(1000), 1_000_000_000);
+        let new = Clock::constant(3000, 1504 * 500).continuing(&old);
+        assert_eq!(
+            (new.time_ns(500), new.time_ns(1000)),
+            (500_000_000, 1_000_000_000)
+        );
+        assert_eq!(
+            (new.time_ns(1500), new.time_ns(3000)),
+            (2_000_000_000, 5_000_000_000)
+        );
+        // And on, from what is not its own time any more.
+        let newer = Clock::constant(4000, 1504 * 500).continuing(&new);
+        assert_eq!(
+            (newer.time_ns(1500), newer.time_ns(4000)),
+            (2_000_000_000, 7_000_000_000)
+        );
+    }
+
+    #[test]
+    fn points_of_a_day_stay_and_then_every_other_one() {
+        let of = |points: usize| Clock {
+            points: (0..points as u64)
+                .map(|i| Point {
+                    packet: i,
+                    time_ns: i * i,
+                })
+                .collect(),
+        };
+        // One of the newer clock's, and all of the older.
+        let grown = |points| {
+            let mut new = of(points + 1);
+            new.points
+                .retain(|point| point.packet % 3 == 0 || point.packet >= points as u64);
+            new.continuing(&of(points)).points.len()
+        };
+        assert_eq!(grown(GROWN_POINTS_MAX - 1), GROWN_POINTS_MAX);
+        assert_eq!(grown(GROWN_POINTS_MAX), GROWN_POINTS_MAX / 2 + 1);
+    }
 
     #[test]
     fn a_constant_rate_is_exact_at_both_ends() {

@@ -53,7 +53,7 @@ pub struct PcrQuality {
 }
 
 /// Turns PCRs in file order into a [`Clock`].
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ClockBuilder {
     points: Vec<Point>,
     /// The first packet of the newest time base that has points.
@@ -64,7 +64,7 @@ pub(crate) struct ClockBuilder {
 }
 
 /// One unbroken time base.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Base {
     first: u64,
     latest: Pcr,
@@ -84,7 +84,7 @@ struct Pcr {
     ticks: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Sums {
     quality: PcrQuality,
     intervals: u64,
@@ -124,6 +124,12 @@ impl ClockBuilder {
             return;
         }
         self.keep();
+    }
+
+    /// Up to which packet the times are what they will be however the file goes on; 0 before two
+    /// good PCRs.
+    pub(crate) fn settled(&self) -> u64 {
+        self.points.last().map_or(0, |point| point.packet)
     }
 
     /// The clock of a file of `packets` packets, or `None` if there were not two good PCRs.
@@ -280,7 +286,7 @@ impl Sums {
 }
 
 /// PCR ticks as nanoseconds.
-fn ns(ticks: u64) -> u64 {
+pub(super) fn ns(ticks: u64) -> u64 {
     scale(ticks, 1000, 27)
 }
 

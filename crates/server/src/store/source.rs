@@ -1,0 +1,221 @@
+//! A file cut one way: what images of it look like, where they may be found, and how far it goes by
+//! now.
+//!
+//! A file may grow while it is played. Then whoever reads it publishes one plan after the other,
+//! each of which has the packets of the one before and more. Engines do not look at plans: what
+//! they ask for stands in atomics.
+
+use std::fs::File;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+
+use onrush_wire::media::{Plan, RtpOrigin, TS_PACKET_BYTES};
+use onrush_wire::rtp::HEADER_BYTES;
+
+use super::table::Table;
+use super::{Backing, CHUNKS_MAX, layout};
+
+/// A file cut one way: what images of it look like, and where they may be found.
+#[derive(Debug)]
+pub struct Source {
+    id: u32,
+    /// Not for engines, who wait for nobody.
+    plan: RwLock<Arc<Plan>>,
+    origin: RtpOrigin,
+    pub(super) backing: Arc<dyn Backing>,
+    pub(super) direct: OnceLock<Option<File>>,
+    packets_per_chunk: u64,
+    ts_packets_per_rtp: u64,
+    /// Transport packets in the plan.
+    ts_packets: AtomicU64,
+    /// There may be more packets later than there are now.
+    grows: AtomicBool,
+    /// RTP packets whose bytes in the file are others by now, from and before.
+    changed_from: AtomicU64,
+    changed_before: AtomicU64,
+    pub(super) table: Table,
+    failure: Mutex<Option<String>>,
+}
+
+impl Source {
+    /// A source for chunks of `chunk_bytes`. `None` if it would have more than [`CHUNKS_MAX`]
+    /// chunks, or if not even one packet fits a chunk.
+    #[must_use]
+    pub fn new(
+        plan: Arc<Plan>,
+        origin: RtpOrigin,
+        backing: Arc<dyn Backing>,
+        chunk_bytes: usize,
+    ) -> Option<Self> {
+        static NEXT_ID: AtomicU32 = AtomicU32::new(0);
+        let packets_per_chunk = layout::packets_per_chunk(chunk_bytes, plan.stride()) as u64;
+        if packets_per_chunk == 0 {
+            return None;
+        }
+        let chunks = chunks(plan.rtp_packets(), packets_per_chunk)?;
+        let table = Table::default();
+        table.grow(chunks);
+        Some(Self {
+            // Ids come back after 2^32 sources; by then the chunks of the first are long gone.
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            ts_packets_per_rtp: plan.ts_packets_per_rtp(),
+            ts_packets: AtomicU64::new(plan.ts_packets()),
+            grows: AtomicBool::new(false),
+            changed_from: AtomicU64::new(u64::MAX),
+            changed_before: AtomicU64::new(0),
+            plan: RwLock::new(plan),
+            origin,
+            backing,
+            direct: OnceLock::new(),
+            packets_per_chunk,
+            table,
+            failure: Mutex::default(),
+        })
+    }
+
+    /// Goes on with `plan`, which has all packets of the one before, and says whether more are to
+    /// come. Only the last packet may have been shorter before. Not for engines.
+    ///
+    /// A plan that has fewer packets, because what follows the last of them is not certain again,
+    /// or more than fit [`CHUNKS_MAX`] chunks, is left out; the latter ends the growth.
+    pub fn publish(&self, plan: Arc<Plan>, grows: bool) {
+        let chunks = chunks(plan.rtp_packets(), self.packets_per_chunk);
+        let grows = grows && chunks.is_some();
+        // Whoever finds the last packet looks first whether more may come: so there is no moment at
+        // which that was the end, unless it is.
+        if grows {
+            self.grows.store(true, Ordering::Release);
+        }
+        let ts_packets = plan.ts_packets();
+        if let Some(chunks) = chunks
+            && ts_packets >= self.ts_packets.load(Ordering::Relaxed)
+        {
+            self.table.grow(chunks);
+            *self.plan.write().unwrap_or_else(PoisonError::into_inner) = plan;
+            self.ts_packets.store(ts_packets, Ordering::Release);
+        }
+        self.grows.store(grows, Ordering::Release);
+    }
+
+    /// How the file is cut, as far as it goes by now. Not for engines.
+    #[must_use]
+    pub fn plan(&self) -> Arc<Plan> {
+        Arc::clone(&self.plan.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The same for engines: `None` while another is being published.
+    pub(crate) fn try_plan(&self) -> Option<RwLockReadGuard<'_, Arc<Plan>>> {
+        self.plan.try_read().ok()
+    }
+
+    /// Bytes between the starts of two images in a chunk.
+    #[must_use]
+    pub fn stride(&self) -> usize {
+        HEADER_BYTES + usize::try_from(self.ts_packets_per_rtp).unwrap_or(0) * TS_PACKET_BYTES
+    }
+
+    /// What its RTP headers count from.
+    #[must_use]
+    pub fn origin(&self) -> RtpOrigin {
+        self.origin
+    }
+
+    /// Whether there may be more packets later. To be asked before [`Self::rtp_packets`] by whoever
+    /// is at the end.
+    #[must_use]
+    pub fn grows(&self) -> bool {
+        self.grows.load(Ordering::Acquire)
+    }
+
+    /// RTP packets by now.
+    #[must_use]
+    pub fn rtp_packets(&self) -> u64 {
+        let ts_packets = self.ts_packets.load(Ordering::Acquire);
+        ts_packets.div_ceil(self.ts_packets_per_rtp)
+    }
+
+    /// Bytes of the image of RTP packet `packet`, by now.
+    #[must_use]
+    pub fn image_bytes(&self, packet: u64) -> u32 {
+        let first = packet.saturating_mul(self.ts_packets_per_rtp);
+        let left = self
+            .ts_packets
+            .load(Ordering::Acquire)
+            .saturating_sub(first);
+        let ts_packets = usize::try_from(left.min(self.ts_packets_per_rtp)).unwrap_or(0);
+        u32::try_from(HEADER_BYTES + ts_packets * TS_PACKET_BYTES)
+            .expect("a packet is below 64 KiB")
+    }
+
+    /// Number of chunks by now.
+    #[must_use]
+    pub fn chunks(&self) -> u32 {
+        let chunks = self.rtp_packets().div_ceil(self.packets_per_chunk);
+        u32::try_from(chunks).expect("a source has fewer than 2^31 chunks")
+    }
+
+    /// The chunk that holds RTP packet `packet`.
+    #[must_use]
+    pub fn chunk_of(&self, packet: u64) -> u32 {
+        u32::try_from(packet / self.packets_per_chunk).expect("a source has fewer than 2^31 chunks")
+    }
+
+    /// The RTP packets of a chunk by now.
+    #[must_use]
+    pub fn packets_of(&self, chunk: u32) -> Range<u64> {
+        let first = self.first_of(chunk);
+        first..(first + self.packets_per_chunk).min(self.rtp_packets())
+    }
+
+    /// RTP packets of a chunk, but for the last.
+    #[must_use]
+    pub fn packets_per_chunk(&self) -> u64 {
+        self.packets_per_chunk
+    }
+
+    /// The first RTP packet of a chunk.
+    #[must_use]
+    pub fn first_of(&self, chunk: u32) -> u64 {
+        u64::from(chunk) * self.packets_per_chunk
+    }
+
+    /// Why the last chunk that could not be built could not, or why those that were built may no
+    /// longer be sent.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        let failure = self.failure.lock();
+        failure.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says why a chunk cannot be built.
+    pub(super) fn fail(&self, reason: String) {
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        *failure = Some(reason);
+    }
+
+    /// Lets none of these packets be sent any more: in the file there is something else by now.
+    pub fn change(&self, packets: Range<u64>, reason: String) {
+        self.fail(reason);
+        self.changed_before
+            .fetch_max(packets.end, Ordering::Release);
+        self.changed_from
+            .fetch_min(packets.start, Ordering::Release);
+    }
+
+    /// Whether there is something else in the file where this packet was.
+    #[must_use]
+    pub fn is_changed(&self, packet: u64) -> bool {
+        packet >= self.changed_from.load(Ordering::Acquire)
+            && packet < self.changed_before.load(Ordering::Acquire)
+    }
+
+    pub(super) fn key(&self, chunk: u32) -> u64 {
+        u64::from(self.id) << 32 | u64::from(chunk)
+    }
+}
+
+/// How many chunks so many packets fill, if those are not too many.
+pub(super) fn chunks(packets: u64, packets_per_chunk: u64) -> Option<u64> {
+    Some(packets.div_ceil(packets_per_chunk)).filter(|&chunks| chunks <= CHUNKS_MAX)
+}

@@ -1,0 +1,354 @@
+//! Other people's players that jump within a film: they show the place they were told to go to, and
+//! play on from there.
+//!
+//! What a player believes its position to be is not enough: the film's pictures say which second
+//! they are of. Every wait is for what a player says; how long it takes is nobody's business but
+//! for a bound.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use onrush_testkit::media::{counting_film, second_shown};
+use onrush_testkit::process::Process;
+use onrush_testkit::testbed::Mode;
+use onrush_testkit::{require_programs, require_root, skip};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use common::{LONG, Site, wait_until};
+
+mod common;
+
+/// A server of `clip.ts`, which counts its seconds.
+fn cinema(seconds: u64) -> Site {
+    let film = fs::read(counting_film(seconds).unwrap()).unwrap();
+    Site::with_clip(&film, Mode::Uso, &[])
+}
+
+/// A running mpv and the connection to its JSON IPC.
+struct Mpv {
+    process: Process,
+    folder: TempDir,
+    replies: BufReader<UnixStream>,
+    requests: u64,
+    /// Whether it has a place to go to, and at how many such places it has begun to play.
+    is_seeking: bool,
+    arrivals: u64,
+}
+
+impl Mpv {
+    fn start(site: &Site, options: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("ipc");
+        let mut command = site.player("mpv");
+        command.args([
+            "--no-config",
+            "--vo=null",
+            "--ao=null",
+            "--msg-level=all=warn",
+        ]);
+        command.arg(format!("--input-ipc-server={}", socket.display()));
+        command.arg("--rtsp-transport=udp").args(options);
+        let process = Process::start(command.arg(site.url("clip.ts"))).unwrap();
+        let mut connection = None;
+        wait_until("mpv listens", || {
+            connection = UnixStream::connect(&socket).ok();
+            connection.is_some()
+        });
+        let connection = connection.unwrap();
+        connection.set_read_timeout(Some(LONG)).unwrap();
+        let mut mpv = Self {
+            process,
+            folder,
+            replies: BufReader::new(connection),
+            requests: 0,
+            is_seeking: false,
+            arrivals: 0,
+        };
+        wait_until("mpv plays", || mpv.position().is_some());
+        mpv
+    }
+
+    /// A command's data, or what mpv says against it.
+    fn ask(&mut self, command: &Value) -> Result<Value, String> {
+        self.requests += 1;
+        let request = json!({ "command": command, "request_id": self.requests });
+        let sent = writeln!(self.replies.get_mut(), "{request}");
+        assert!(sent.is_ok(), "mpv is gone: {}", self.process.log_tail());
+        loop {
+            let mut line = String::new();
+            let read = self.replies.read_line(&mut line);
+            let said: Value = match read {
+                Ok(1..) => serde_json::from_str(&line).unwrap(),
+                _ => panic!("mpv is gone or deaf: {read:?}\n{}", self.process.log_tail()),
+            };
+            match said["event"].as_str() {
+                Some("seek") => self.is_seeking = true,
+                // It also begins anew where it has lost its way: that is no arrival.
+                Some("playback-restart") => {
+                    self.arrivals += u64::from(self.is_seeking);
+                    self.is_seeking = false;
+                }
+                Some("end-file") => panic!("mpv ends: {said}\n{}", self.process.log_tail()),
+                _ if said["request_id"] != self.requests => {}
+                _ if said["error"] == "success" => return Ok(said["data"].clone()),
+                _ => return Err(said["error"].to_string()),
+            }
+        }
+    }
+
+    /// Where it says it is, in seconds.
+    fn position(&mut self) -> Option<f64> {
+        let position = self.ask(&json!(["get_property", "time-pos"]));
+        position.ok()?.as_f64()
+    }
+
+    /// Jumps, and waits until mpv says that it has.
+    fn ask_for_place(&mut self, what: &str, seconds: f64, how: &str) {
+        let before = self.arrivals;
+        self.ask(&json!(["seek", seconds, how])).unwrap();
+        let give_up = Instant::now() + LONG;
+        // What happens is heard of beside an answer.
+        while self.position().is_none() || self.arrivals == before || self.is_seeking {
+            if Instant::now() > give_up {
+                let position = self.position();
+                let log = self.process.log_tail();
+                panic!("{what}: it does not arrive, is at {position:?}\n{log}");
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    /// The second whose picture it shows, if it has one.
+    fn shown(&mut self) -> Option<u64> {
+        let picture = self.folder.path().join("shot.png");
+        let to = picture.to_str().unwrap();
+        self.ask(&json!(["screenshot-to-file", to, "video"])).ok()?;
+        let mut decode = Command::new("ffmpeg");
+        decode.args(["-nostdin", "-v", "error", "-i", to]);
+        decode.args(["-f", "rawvideo", "-pix_fmt", "gray", "-"]);
+        second_shown(&decode.output().unwrap().stdout)
+    }
+
+    /// Jumps, and checks that it arrives and plays on.
+    fn seek(&mut self, seconds: f64, how: &str) {
+        let what = format!("seek {seconds} {how}");
+        let from_s = match how {
+            "relative" => self.position().unwrap(),
+            _ => 0.0,
+        };
+        self.ask_for_place(&what, seconds, how);
+        self.assert_comes_to(&what, from_s + seconds);
+    }
+
+    /// Jumps while it holds on. It does not read then, and finds what came meanwhile when it has
+    /// jumped.
+    fn seek_from_pause(&mut self, second: f64) {
+        let what = format!("seek {second} in a pause");
+        self.set_pause(true);
+        thread::sleep(Duration::from_secs(2));
+        self.ask_for_place(&what, second, "absolute");
+        self.set_pause(false);
+        self.assert_comes_to(&what, second);
+    }
+
+    /// It comes to a place, shows it, and plays on. What lay in its socket when it jumped it may
+    /// show before.
+    fn assert_comes_to(&mut self, what: &str, target_s: f64) {
+        // It may go to the key frame before, a second away, but not to the one before that.
+        self.wait_to_show(what, target_s - 1.5, target_s + 5.0);
+        self.assert_plays_on(what);
+    }
+
+    fn assert_plays_on(&mut self, what: &str) {
+        let from_s = self.position().unwrap();
+        self.wait_to_show(what, from_s + 1.0, from_s + 10.0);
+    }
+
+    /// Waits until its position is between two times, and what it shows is of that position.
+    fn wait_to_show(&mut self, what: &str, from_s: f64, to_s: f64) {
+        let give_up = Instant::now() + LONG;
+        loop {
+            let before_s = self.position();
+            let shown = self.shown();
+            let after_s = self.position();
+            if let (Some(before_s), Some(shown), Some(after_s)) = (before_s, shown, after_s)
+                && (from_s..to_s).contains(&before_s)
+                // A picture is of a whole second, and may be the one before.
+                && (before_s - 1.5..after_s + 0.5).contains(&(shown as f64))
+            {
+                return;
+            }
+            let log = self.process.log_tail();
+            assert!(
+                Instant::now() < give_up,
+                "{what}: it should be between {from_s} s and {to_s} s, says {before_s:?} and \
+                 shows second {shown:?}\n{log}"
+            );
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Holds on, and goes on from there.
+    fn pause(&mut self) {
+        self.set_pause(true);
+        let held_s = self.position().unwrap();
+        thread::sleep(Duration::from_secs(1));
+        let position_s = self.position().unwrap();
+        assert!(
+            (position_s - held_s).abs() < 0.5,
+            "paused at {held_s} s, and then at {position_s} s"
+        );
+        self.set_pause(false);
+        self.assert_plays_on("after a pause");
+    }
+
+    fn set_pause(&mut self, on: bool) {
+        self.ask(&json!(["set_property", "pause", on])).unwrap();
+    }
+}
+
+fn mpv_goes_where_it_is_told(options: &[&str]) {
+    let site = cinema(FILM_S);
+    let mut mpv = Mpv::start(&site, options);
+    mpv.assert_plays_on("the start");
+    for second in [100.0, 20.0, 60.0] {
+        mpv.seek(second, "absolute");
+    }
+    mpv.seek(-10.0, "relative");
+    mpv.seek(45.0, "relative");
+    mpv.pause();
+    for second in [5.0, 110.0, 40.0] {
+        mpv.seek_from_pause(second);
+    }
+    // In a hurry: only the last of them counts.
+    for second in [120, 30, 90] {
+        mpv.ask(&json!(["seek", second, "absolute"])).unwrap();
+    }
+    mpv.seek(70.0, "absolute");
+    drop(mpv);
+    site.stop();
+}
+
+#[test]
+fn mpv_goes_where_it_is_told_without_a_cache() {
+    require_root!();
+    require_programs!("mpv", "ffmpeg");
+    mpv_goes_where_it_is_told(&["--cache=no"]);
+}
+
+#[test]
+fn mpv_goes_where_it_is_told_as_it_is() {
+    require_root!();
+    require_programs!("mpv", "ffmpeg");
+    mpv_goes_where_it_is_told(&[]);
+}
+
+#[test]
+fn gstreamer_goes_where_it_is_told() {
+    require_root!();
+    require_programs!("ffmpeg");
+    let imports = "import gi; gi.require_version('Gst', '1.0'); from gi.repository import Gst";
+    if !succeeds(Command::new(PYTHON).args(["-c", imports])) {
+        return skip::record("needs python3-gi and gir1.2-gstreamer-1.0 installed");
+    }
+    let site = cinema(FILM_S);
+    let mut command = site.player(PYTHON);
+    command.arg(program("seek.py"));
+    command.arg(site.url("clip.ts").replacen("rtsp://", "rtspu://", 1));
+    let places = ["10", "3", "12", "1", "100", "20"];
+    let said = run(command.args(places));
+    let said: Vec<Vec<_>> = said.lines().map(|line| line.split(' ').collect()).collect();
+    assert_eq!(said.len(), 1 + places.len(), "{said:?}");
+    for (line, place) in said.iter().zip(["0"].into_iter().chain(places)) {
+        let place: u64 = place.parse().unwrap();
+        let seen: Vec<u64> = line[1..].iter().map(|s| s.parse().unwrap()).collect();
+        // From the key frame before, and on without a jump.
+        let begins_near = seen.first().is_some_and(|first| first.abs_diff(place) <= 1);
+        let goes_on = seen.windows(2).all(|pair| pair[1] == pair[0] + 1);
+        assert!(
+            begins_near && goes_on && seen.len() == 3,
+            "{place} s: saw {seen:?} of {said:?}"
+        );
+    }
+    site.stop();
+}
+
+#[test]
+fn libavformat_goes_where_it_is_told() {
+    require_root!();
+    require_programs!("cc", "ffmpeg");
+    let headers = [
+        "-E",
+        "-include",
+        "libavformat/avformat.h",
+        "-x",
+        "c",
+        "/dev/null",
+    ];
+    if !succeeds(Command::new("cc").args(headers)) {
+        return skip::record("needs libavformat-dev installed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let seek = folder.path().join("seek");
+    let mut compiler = Command::new("cc");
+    compiler.arg("-o").arg(&seek).arg(program("seek.c"));
+    run(compiler.args(["-lavformat", "-lavcodec", "-lavutil"]));
+    let site = cinema(FILM_S);
+    let mut command = site.player(&seek);
+    command.arg(site.url("clip.ts"));
+    let said = run(command.args(["15", "2", "10", "0", "100", "20"]));
+    let mut read = Vec::new();
+    for line in said.lines().filter(|line| !line.starts_with('[')) {
+        let numbers: Vec<f64> = line.split(' ').map(|n| n.parse().unwrap()).collect();
+        let [place, key, last, packets, bytes, _elsewhere] = numbers[..] else {
+            panic!("{line}")
+        };
+        // The key frame at or before the place, and whole: without its first packet it would be the
+        // next.
+        assert!(key <= place + 0.1 && key >= place - 1.1, "{line}\n{said}");
+        assert!(
+            last >= key + 1.5 && packets >= 35.0 && bytes > 0.0,
+            "{line}\n{said}"
+        );
+        read.push(place);
+    }
+    assert_eq!(read, [0.0, 15.0, 2.0, 10.0, 0.0, 100.0, 20.0], "{said}");
+    site.stop();
+}
+
+/// Runs a program to its end, which must be a good one; what it wrote.
+fn run(command: &mut Command) -> String {
+    let mut process = Process::start(command).unwrap();
+    let status = process.wait(VERY_LONG).unwrap();
+    // Waits for the end of the output: no line holds a zero.
+    drop(process.wait_for_line("\0", LONG));
+    assert!(
+        status.success(),
+        "{command:?}: {status}\n{}",
+        process.log_tail()
+    );
+    process.log()
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    command.output().is_ok_and(|output| output.status.success())
+}
+
+/// A program beside the tests.
+fn program(name: &str) -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests");
+    tests.join("players").join(name)
+}
+
+/// Debian's: another one on the path has not Debian's modules.
+const PYTHON: &str = "/usr/bin/python3";
+const FILM_S: u64 = 160;
+const POLL: Duration = Duration::from_millis(50);
+/// For a program that waits itself, place by place.
+const VERY_LONG: Duration = Duration::from_secs(300);
