@@ -18,14 +18,17 @@ use std::time::{Duration, Instant};
 
 use onrush_testkit::checker::{Expected, Report, Start, TS_BYTES};
 use onrush_testkit::media::age;
-use onrush_testkit::process::{Holdings, Process};
+use onrush_testkit::process::{Holdings, Process, onrush_program};
 use onrush_testkit::receiver::{Capture, Receiver};
 use onrush_testkit::rtsp_client::{Client, Response, RtpInfo};
 use onrush_testkit::testbed::{Mode, Options, RCV_IPV4, RCV_IPV6, SND_IPV4, SND_IPV6, Testbed};
 use tempfile::TempDir;
 
 /// The built `onrush`.
-pub const ONRUSH: &str = env!("CARGO_BIN_EXE_onrush");
+pub const ONRUSH: &str = onrush_program(
+    option_env!("CARGO_BIN_EXE_onrush"),
+    option_env!("CARGO_BIN_EXE_onrush-lab"),
+);
 /// Bounds every wait for something that takes moments; never a measure.
 pub const LONG: Duration = Duration::from_secs(60);
 /// Well within the shortest session time-out that a test sets.

@@ -13,11 +13,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, UNIX_EPOCH};
 
-use onrush_testkit::process::Process;
+use onrush_testkit::process::{Process, onrush_program};
 use tempfile::TempDir;
 
 /// The built `onrush`.
-pub const ONRUSH: &str = env!("CARGO_BIN_EXE_onrush");
+pub const ONRUSH: &str = onrush_program(
+    option_env!("CARGO_BIN_EXE_onrush"),
+    option_env!("CARGO_BIN_EXE_onrush-lab"),
+);
 /// Bounds every wait for something that takes moments; never a measure.
 pub const LONG: Duration = Duration::from_secs(60);
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use onrush_sys::group::{Group, Options as GroupOptions, Way};
+use onrush_group::{Group, Options as GroupOptions, Way};
 use onrush_testkit::require_root;
 use onrush_testkit::testbed::{
     Options, RCV_DEVICE, RCV_IPV4, RCV_IPV6, SND_DEVICE, SND_IPV4, SND_IPV6, Testbed,

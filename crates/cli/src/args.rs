@@ -8,15 +8,9 @@ use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use onrush_server::config::Config;
 
-use crate::bench::Bench;
-use crate::compare::Compare;
 use crate::doctor::Doctor;
 use crate::inspect::Inspect;
-use crate::load::Load;
-use crate::measure::Measure;
-use crate::predict::Predict;
 use crate::relay::RelayCommand;
-use crate::report::Report;
 use crate::serve_options::Serve;
 use crate::top::Top;
 
@@ -46,12 +40,6 @@ pub(crate) enum Command {
     Top(Top),
     Inspect(Inspect),
     Doctor(Doctor),
-    Load(Load),
-    Bench(Bench),
-    Measure(Measure),
-    Report(Report),
-    Predict(Predict),
-    Compare(Compare),
     /// Print a shell's completion script
     ///
     /// Load it in the running shell, or put it where the shell looks for completions:

@@ -15,7 +15,7 @@ use onrush_wire::pace::adaptive::LEFT_TO_OTHERS_MAX;
 use onrush_wire::pace::schedule::{Fixed, Schedule};
 
 use crate::args::{DAY, count, listening_address};
-use crate::units::{Rate, Time, within};
+use onrush_cli::units::{Rate, Time, within};
 
 /// The options of downloads.
 #[derive(Args, Debug)]

@@ -18,7 +18,7 @@ use onrush_wire::media::ts::{ScanOptions, Scanner};
 use onrush_wire::media::{Packetisation, plan};
 
 use crate::args::{BURST_MAX, BURST_MIN, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN};
-use crate::units::{Rate, Size, Time, within};
+use onrush_cli::units::{Rate, Size, Time, within};
 
 /// Print what a transport stream holds
 ///

@@ -4,6 +4,8 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use onrush_group as group;
+use onrush_lock as lock;
 use onrush_server::config::Limits;
 use onrush_server::downloads::{self, DownloadLimits};
 use onrush_server::engine::bell;
@@ -11,17 +13,15 @@ use onrush_server::relay::{self as channel, config, members};
 use onrush_server::{
     admin, engine, ftp as session, library, relay, rtsp as control, store, transfer,
 };
-use onrush_sys::path::catalogue::{self, kernel, plan as packets};
 use onrush_sys::path::cue::chain;
-use onrush_sys::primitive::{code, latency, packet, process, switch};
-use onrush_sys::{group, lock, path, pool, probe, receive};
+use onrush_sys::{path, pool, probe, receive};
 use onrush_wire::media::{clock, plan, psi, ts};
 use onrush_wire::pace::adaptive;
 use onrush_wire::{ftp, http};
 use serde::Serialize;
 
 use crate::doctor::Doctor;
-use crate::units::{Rate, Size, Time};
+use onrush_cli::units::{Rate, Size, Time};
 
 #[derive(Serialize)]
 struct Document {
@@ -276,17 +276,10 @@ fn to_the_wire() -> Vec<Limit> {
         path::TRAIN_BYTES_MAX as count, "bytes of a train";
         path::BATCH_TRAINS_MAX as count, "trains in one crossing";
         path::IN_FLIGHT_TRAINS_MAX as count, "trains in the kernel";
-        packets::PIECES_MAX as count, "pieces of a packet";
-        packets::PACKET_BYTES_MAX as count, "bytes of a packet";
-        catalogue::PACKET_BYTES_SPLICED_MAX as count, "bytes of one by a pipe";
-        packet::CALL_PIECES_MAX as count, "pieces of a call that is measured";
-        packet::CROSSING_ENTRIES_MAX as count, "ring entries of a measured crossing";
-        packet::LENT_BYTES_MAX as count, "bytes lent at once, measured";
-        kernel::WAIT_MS_MAX as count, "ms for room in a socket";
     }
 }
 
-/// Memory, downloads and what measures.
+/// Memory and downloads.
 fn beside() -> Vec<Limit> {
     fixed! {
         lock::AREAS_MAX as count, "areas locked at a time";
@@ -301,10 +294,6 @@ fn beside() -> Vec<Limit> {
         transfer::READS_MAX as count, "reads of disks at once";
         chain::CHAIN_SETS_MAX as count, "sets of one chain of the ring";
         probe::TRIAL_BYTES_MAX as bytes, "memory that doctor tries";
-        code::ARGUMENTS_MAX as count, "arguments of a measured call";
-        switch::ANSWER_SECONDS_MAX as count, "s for a partner's answer";
-        process::CHILD_SECONDS_MAX as count, "s for a measured child";
-        latency::NODES_MAX as count, "places of a walk through memory";
         http::HEAD_BYTES_MAX as bytes, "an HTTP request's head";
         http::HEADERS_MAX as count, "its header lines";
         http::TARGET_BYTES_MAX as bytes, "its target";
@@ -364,7 +353,7 @@ mod tests {
     fn every_public_constant_that_bounds_something_is_listed() {
         let listed: Vec<_> = fixed().iter().map(|limit| limit.name).collect();
         let mut known = 0;
-        for part in ["wire", "sys", "server"] {
+        for part in ["wire", "lock", "sys", "group", "server"] {
             let mut folders = vec![
                 Path::new(env!("CARGO_MANIFEST_DIR"))
                     .join("..")

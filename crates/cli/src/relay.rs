@@ -12,17 +12,17 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
+use onrush_group::Way;
 use onrush_server::config::Limits;
 use onrush_server::relay::config::{DELAY_MAX, is_source_name};
 use onrush_server::relay::input::Input;
 use onrush_server::relay::members::parse_member;
 use onrush_server::relay::{Relay, RelayConfig, SourceConfig, new_token};
-use onrush_sys::group::Way;
 use onrush_sys::probe;
 
 use crate::args::{DAY, LogFormat, Ports, count, ports, rtsp_address};
 use crate::serve::{PLAYER, Signals, log_to_stderr, reached_at};
-use crate::units::{Time, within};
+use onrush_cli::units::{Time, within};
 
 /// Give a live stream to many receivers
 ///

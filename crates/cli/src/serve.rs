@@ -10,11 +10,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use onrush_lock::memory::Pages;
+use onrush_lock::{Manager, Totals};
 use onrush_server::config::Config;
 use onrush_server::library::{Library, LibraryError};
 use onrush_server::server::{Server, StartError};
-use onrush_sys::lock::{Manager, Totals};
-use onrush_sys::memory::Pages;
 use onrush_sys::probe;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use tokio::runtime::{self, Runtime};
@@ -24,7 +24,7 @@ use tracing_subscriber::EnvFilter;
 use crate::args::LogFormat;
 use crate::downloads;
 use crate::serve_options::Serve;
-use crate::units::{Size, Time, ranges};
+use onrush_cli::units::{Size, Time, ranges};
 
 pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     log_to_stderr(arguments.log_format);

@@ -16,7 +16,7 @@ use crate::args::{
     listening_address, ports, rtsp_address,
 };
 use crate::downloads::{DownloadOptions, Listen};
-use crate::units::{Percent, Rate, Size, Time, within};
+use onrush_cli::units::{Percent, Rate, Size, Time, within};
 
 /// Serve a directory of transport streams over RTSP, and all its files by HTTP
 ///

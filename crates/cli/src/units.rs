@@ -9,19 +9,19 @@ use std::time::Duration;
 
 /// An amount of memory or data, in bytes.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) struct Size(pub(crate) u64);
+pub struct Size(pub u64);
 
 /// A data rate, in bits a second.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) struct Rate(pub(crate) u64);
+pub struct Rate(pub u64);
 
 /// A length of time.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) struct Time(pub(crate) Duration);
+pub struct Time(pub Duration);
 
 impl Time {
     /// In nanoseconds; as many as there are, if it is longer than five centuries.
-    pub(crate) fn nanos(&self) -> u64 {
+    pub fn nanos(&self) -> u64 {
         u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX)
     }
 }
@@ -163,7 +163,7 @@ impl fmt::Display for Time {
 }
 
 /// A parser for values from `min` to `max`, which says so when a value is outside.
-pub(crate) fn within<T>(min: T, max: T) -> impl Fn(&str) -> Result<T, String> + Clone
+pub fn within<T>(min: T, max: T) -> impl Fn(&str) -> Result<T, String> + Clone
 where
     T: Copy + PartialOrd + fmt::Display + FromStr<Err: fmt::Display>,
 {
@@ -177,7 +177,7 @@ where
 }
 
 /// `0-3,8` for `[0, 1, 2, 3, 8]`.
-pub(crate) fn ranges(sorted: &[usize]) -> String {
+pub fn ranges(sorted: &[usize]) -> String {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for &number in sorted {
         match runs.last_mut() {
@@ -194,7 +194,7 @@ pub(crate) fn ranges(sorted: &[usize]) -> String {
 
 /// A part of a whole in thousandths, written in percent with a decimal at the most.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Percent(pub(crate) u64);
+pub struct Percent(pub u64);
 
 impl FromStr for Percent {
     type Err = String;
@@ -219,6 +219,26 @@ impl fmt::Display for Percent {
         }
     }
 }
+
+/// Breaks `text` so that no line of a page is wider than 79 columns; later lines begin at `column`.
+#[must_use]
+pub fn indented(text: &str, column: usize) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().expect("begins with one line");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if column + line.chars().count() + 1 + word.chars().count() > COLUMNS {
+            lines.push(word.to_owned());
+        } else {
+            line.push(' ');
+            line.push_str(word);
+        }
+    }
+    lines.join(&format!("\n{:column$}", ""))
+}
+
+const COLUMNS: usize = 79;
 
 #[cfg(test)]
 mod tests {
@@ -287,5 +307,13 @@ mod tests {
     fn processors_are_written_as_ranges() {
         assert_eq!(ranges(&[0, 1, 2, 3, 8, 10, 11]), "0-3,8,10-11");
         assert_eq!(ranges(&[]), "");
+    }
+
+    #[test]
+    fn long_rows_are_broken_before_the_last_column() {
+        let text = "word ".repeat(40);
+        let page = format!("{:10}{}", "", indented(&text, 10));
+        assert!(page.lines().all(|line| line.len() <= COLUMNS), "{page}");
+        assert_eq!(page.split_whitespace().count(), 40);
     }
 }

@@ -11,19 +11,7 @@ use rustix::process::Signal;
 
 const ONRUSH: &str = env!("CARGO_BIN_EXE_onrush");
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/demo.ts");
-const COMMANDS: [&str; 11] = [
-    "serve",
-    "top",
-    "load",
-    "inspect",
-    "doctor",
-    "bench",
-    "measure",
-    "predict",
-    "report",
-    "compare",
-    "completions",
-];
+const COMMANDS: [&str; 6] = ["serve", "relay", "top", "inspect", "doctor", "completions"];
 const COLUMNS: usize = 79;
 const SCREEN_LINES: usize = 24;
 /// Bounds every wait for something that takes moments; never a measure.
@@ -31,7 +19,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn short_help_fits_a_screen() {
-    for command in COMMANDS.iter().copied().chain(["", "bench serve"]) {
+    for command in COMMANDS.iter().copied().chain([""]) {
         let page = help(command, "-h");
         assert!(page.lines().count() <= SCREEN_LINES, "{page}");
         for line in page.lines() {
@@ -47,7 +35,7 @@ fn short_help_fits_a_screen() {
 
 #[test]
 fn long_help_is_a_manual_with_examples() {
-    for command in COMMANDS.iter().copied().chain(["", "bench serve"]) {
+    for command in COMMANDS.iter().copied().chain([""]) {
         let page = help(command, "--help");
         assert!(
             page.lines().all(|line| line.chars().count() <= COLUMNS),
@@ -95,32 +83,6 @@ fn what_cannot_run_ends_with_2_and_says_why() {
         (&["serve", "--cores", "x"], "as in 0,2-3"),
         (&["serve", "--rtp-ports", "5"], "FIRST even"),
         (&["serve", "--log-format", "xml"], "text, json"),
-        (&["bench", "lock", "--from", "none.json"], "none.json"),
-        (
-            &["bench", "lock", "--reliability", "--plots", "x"],
-            "--plots",
-        ),
-        (&["bench", "serve", "--sessions", "0"], "1 to 8192"),
-        (&["bench", "serve", "--rate", "1kbit/s"], "500 kbit/s"),
-        (&["bench", "serve", "--mode", "gso"], "software-gso"),
-        (&["bench", "serve", "--from", "none.json"], "none.json"),
-        (&["bench", "serve", "--from", "none", "--quick"], "--from"),
-        (
-            &["load", "--from", "none", "--lateness", "99us"],
-            "100us to",
-        ),
-        (
-            &["load", "--from", "none", "--lateness", "449901us"],
-            "449ms900us",
-        ),
-        (
-            &["load", "--from", "none.json", "--lateness", "100us"],
-            "none.json",
-        ),
-        (
-            &["load", "--from", "none.json", "--lateness", "449900us"],
-            "none.json",
-        ),
         (&["completions", "tcsh"], "bash"),
     ] {
         let output = onrush(arguments);
@@ -218,15 +180,6 @@ fn doctor_says_the_same_to_people_and_to_programs() {
     for output in [&page, &json] {
         assert_eq!(output.status.code(), Some(if is_best { 0 } else { 1 }));
     }
-    let choices = document["data_paths_by_need"].as_array().unwrap();
-    assert_eq!(choices.len(), 4);
-    // Lines are broken on the page, and words between them are the same.
-    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    for choice in choices {
-        let field = |name: &str| choice[name].as_str().unwrap();
-        let told = format!("{}: {} ({})", field("need"), field("name"), field("reason"));
-        assert!(words(&page_text).contains(&words(&told)), "{told}");
-    }
     for row in document["rows"].as_array().unwrap() {
         assert!(page_text.contains(row["what"].as_str().unwrap()), "{row}");
         assert!(row["state"] != "lacks" || row["means"] != "", "{row}");
@@ -274,24 +227,6 @@ fn doctor_names_what_is_missing_and_what_is_left() {
         let rows = document["rows"].as_array().unwrap();
         let lacks = |row: &serde_json::Value| row["state"] == "lacks" && row["what"] == lacking;
         assert!(rows.iter().any(lacks), "{document:#}");
-    }
-}
-
-/// As for root of a user namespace who is in a network namespace of somebody else's, wherever there may be none of these.
-#[test]
-fn who_may_not_come_back_to_his_namespace_is_told_what_helps() {
-    onrush_testkit::require_root!();
-    onrush_testkit::require_programs!("strace");
-    for experiment in [&["predict"][..], &["bench", "serve", "--quick"]] {
-        let mut command = Command::new("strace");
-        command.args(["--follow-forks", "--output=/dev/null", "--trace=setns"]);
-        command.args(["--inject=setns:error=EPERM", ONRUSH]);
-        let output = command.args(experiment).output().unwrap();
-        let error = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{experiment:?}: {error}");
-        for said in ["another user namespace", "(unshare -Urn)", "try: sudo"] {
-            assert!(error.contains(said), "{experiment:?}: {error}");
-        }
     }
 }
 
@@ -452,72 +387,4 @@ fn help(command: &str, flag: &str) -> String {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-#[test]
-fn results_become_a_page_and_are_compared() {
-    let folder = tempfile::tempdir().unwrap();
-    let write = |name: &str, ns: [f64; 5]| {
-        let runs = ns
-            .map(|ns| format!("{{\"way\":\"a\",\"t_ns\":{ns:?}}}"))
-            .join(",");
-        let environment = "{\"version\":\"1\",\"command\":\"c\",\"date\":\"d\",\"kernel\":\"k\",\"cpu\":\"p\",\
-                           \"cores\":[0],\"governor\":null,\"virtual_machine\":null,\"memory_bytes\":1,\
-                           \"network\":\"\",\"load_before\":0.0}";
-        let record = format!(
-            "{{\"schema_version\":1,\"experiment\":\"x\",\"environment\":{environment},\"settings\":null,\
-             \"runs\":[{runs}]}}"
-        );
-        let path = folder.path().join(name);
-        fs::write(&path, record).unwrap();
-        path.into_os_string().into_string().unwrap()
-    };
-    let slow = write("slow.json", [200.0, 201.0, 202.0, 203.0, 204.0]);
-    let fast = write("fast.json", [100.0, 101.0, 102.0, 103.0, 104.0]);
-    let worse = onrush(&["compare", &fast, &slow]);
-    assert_eq!(worse.status.code(), Some(1));
-    assert!(text(&worse.stdout).contains("WORSE") && text(&worse.stdout).contains("+98.0 %"));
-    let better = onrush(&["compare", &slow, &fast]);
-    assert_eq!(better.status.code(), Some(0), "{}", text(&better.stdout));
-    assert!(text(&better.stdout).contains("1 better"));
-    let same = onrush(&["compare", &slow, &slow, "--all"]);
-    assert_eq!(same.status.code(), Some(0));
-    assert_eq!(
-        onrush(&["compare", &slow, "/none.json"]).status.code(),
-        Some(2)
-    );
-
-    let page = folder
-        .path()
-        .join("page.html")
-        .into_os_string()
-        .into_string()
-        .unwrap();
-    let directory = folder.path().to_str().unwrap();
-    let made = onrush(&["report", directory, "--html", &page]);
-    assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
-    assert!(
-        fs::read_to_string(&page)
-            .unwrap()
-            .contains("Experiment x (fast.json)")
-    );
-    let refused = onrush(&["report", directory, "--html", "/none/page.html"]);
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(text(&refused.stderr).contains("cannot write /none/page.html"));
-    let nothing = onrush(&["report", "/none"]);
-    assert_eq!(nothing.status.code(), Some(2));
-}
-
-#[test]
-fn an_experiment_whose_samples_cannot_be_kept_does_not_begin() {
-    for experiment in [&["bench", "http"][..], &["measure"]] {
-        let asked = [experiment, &["--quick", "--json", "/none/samples.json"]].concat();
-        let refused = onrush(&asked);
-        assert_eq!(refused.status.code(), Some(2));
-        let said = text(&refused.stderr);
-        assert!(
-            said.contains("cannot write /none/samples.json; name another file"),
-            "{said}"
-        );
-    }
 }

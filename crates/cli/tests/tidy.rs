@@ -337,7 +337,7 @@ fn rust_files() -> impl Iterator<Item = PathBuf> {
 fn is_program(path: &Path) -> bool {
     let text = path.to_string_lossy();
     text.contains("/src/")
-        && !text.starts_with("crates/testkit")
+        && !text.starts_with("tests/kit")
         && !text.contains("/tests/")
         && !text.ends_with("tests.rs")
         && !text.ends_with("testing.rs")

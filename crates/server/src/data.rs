@@ -4,8 +4,8 @@ use std::io;
 use std::net::UdpSocket;
 use std::sync::Arc;
 
-use onrush_sys::lock::{self, Kind};
-use onrush_sys::memory::{Area, HUGE_PAGE_BYTES, MemoryError, available_bytes, lockable_bytes};
+use onrush_lock::memory::{Area, HUGE_PAGE_BYTES, MemoryError, available_bytes, lockable_bytes};
+use onrush_lock::{Kind, rings_share_pins};
 use onrush_sys::path::{self, PathName};
 use onrush_sys::pool::Pool;
 use thiserror::Error;
@@ -176,7 +176,7 @@ fn engine_config(config: &Config) -> EngineConfig {
 fn cache_area(cache_bytes: usize, rings: usize) -> Result<Area, MemoryError> {
     let lockable = lockable_bytes();
     // Pinned once for all rings, or else by each ring; and a little for the rings themselves.
-    let shared = lock::rings_share_pins();
+    let shared = rings_share_pins();
     let pins = if shared { 1 } else { rings.max(1) };
     let registrable = saturated(lockable / pins as u64 / 16 * 15);
     let available = saturated(available_bytes() / 4 * 3);

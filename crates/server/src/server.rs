@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
-use onrush_sys::lock::{Manager, Totals};
-use onrush_sys::memory::Pages;
+use onrush_lock::memory::Pages;
+use onrush_lock::{Manager, Totals};
 use onrush_sys::thread::raise_open_files_limit;
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use onrush_sys::memory::Area;
+use onrush_lock::memory::Area;
 use onrush_sys::pool::Pool;
 use onrush_wire::media::synth::constant_rate;
 use onrush_wire::media::ts::{ScanOptions, Scanner};

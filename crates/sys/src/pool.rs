@@ -10,8 +10,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::lock::BUFFER_BYTES_MAX;
-use crate::memory::Area;
+use onrush_lock::BUFFER_BYTES_MAX;
+use onrush_lock::memory::Area;
 pub use slab::{HeaderSlab, HeaderSlot, SLOT_BYTES, SLOTS_MAX};
 
 mod slab;

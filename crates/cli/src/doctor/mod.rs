@@ -4,14 +4,13 @@
 //! of cost were measured on another machine; they say which lack matters, not what this one will do.
 
 use std::io::Write;
-use std::net::{TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, ValueHint};
-use onrush_sys::memory::Area;
-use onrush_sys::path::catalogue::{self, Needs, best};
+use onrush_cli::units::indented;
+use onrush_lock::memory::Area;
 use onrush_sys::path::{self, PathName};
 use onrush_sys::pool::Pool;
 use onrush_sys::probe::Facts;
@@ -50,16 +49,6 @@ struct Choice {
     passed_over: Vec<PassedOver>,
 }
 
-/// What the catalogue has for programs that need something else than the server does.
-#[derive(Serialize)]
-struct ByNeed {
-    need: &'static str,
-    name: &'static str,
-    reason: String,
-    /// The better ones that are not available here.
-    passed_over: Vec<PassedOver>,
-}
-
 /// A data path that is not available here.
 #[derive(Serialize)]
 struct PassedOver {
@@ -71,11 +60,10 @@ pub(crate) fn run(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<Exi
     let facts = Facts::gather(Some(&arguments.media_dir));
     let rows = rows(&facts);
     let choice = choose()?;
-    let by_need = by_need()?;
     if arguments.json {
-        print_json(&rows, &choice, &by_need, out)?;
+        print_json(&rows, &choice, out)?;
     } else {
-        print_text(&rows, &choice, &by_need, out)?;
+        print_text(&rows, &choice, out)?;
     }
     Ok(if choice.passed_over.is_empty() {
         ExitCode::SUCCESS
@@ -84,12 +72,7 @@ pub(crate) fn run(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<Exi
     })
 }
 
-fn print_text(
-    rows: &[Row],
-    choice: &Choice,
-    by_need: &[ByNeed],
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+fn print_text(rows: &[Row], choice: &Choice, out: &mut dyn Write) -> anyhow::Result<()> {
     for row in rows {
         writeln!(
             out,
@@ -114,13 +97,6 @@ fn print_text(
     for PassedOver { name, why } in &choice.passed_over {
         writeln!(out, "  not {}", indented(&format!("{name}: {why}"), 6))?;
     }
-    for choice in by_need {
-        let told = format!("{}: {} ({})", choice.need, choice.name, choice.reason);
-        writeln!(out, "  {}", indented(&told, 4))?;
-        for PassedOver { name, why } in &choice.passed_over {
-            writeln!(out, "    not {}", indented(&format!("{name}: {why}"), 8))?;
-        }
-    }
     if rows.iter().any(|row| row.means.contains("times")) {
         writeln!(
             out,
@@ -130,18 +106,12 @@ fn print_text(
     Ok(())
 }
 
-fn print_json(
-    rows: &[Row],
-    choice: &Choice,
-    by_need: &[ByNeed],
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+fn print_json(rows: &[Row], choice: &Choice, out: &mut dyn Write) -> anyhow::Result<()> {
     #[derive(Serialize)]
     struct Document<'a> {
         schema_version: u32,
         version: &'static str,
         data_path: &'a Choice,
-        data_paths_by_need: &'a [ByNeed],
         rows: &'a [Row],
     }
     let version = env!("ONRUSH_VERSION");
@@ -149,42 +119,10 @@ fn print_json(
         schema_version: 1,
         version,
         data_path: choice,
-        data_paths_by_need: by_need,
         rows,
     };
     writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
     Ok(())
-}
-
-/// Every row, those the data path rests on first.
-/// What the catalogue has for programs that send otherwise than the server: see docs/paths.md.
-fn by_need() -> anyhow::Result<Vec<ByNeed>> {
-    let plain = catalogue::Plan::regular(2 * 1316, 1316)?;
-    let headed = plain.clone().with_headers(12, vec![0; 24])?;
-    let udp = UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| UdpSocket::bind(("::1", 0)))?;
-    let tcp = TcpListener::bind(("127.0.0.1", 0)).or_else(|_| TcpListener::bind(("::1", 0)));
-    let shared = Needs::default();
-    let own = Needs {
-        own_headers: true,
-        ..shared
-    };
-    let mut choices = vec![
-        (
-            "with headers that all clients share",
-            best(&headed, &udp, shared),
-        ),
-        (
-            "with headers of each client's own",
-            best(&headed, &udp, own),
-        ),
-        ("files over UDP", best(&plain, &udp, shared)),
-    ];
-    // A machine where nobody can listen has no such choice.
-    choices.extend(tcp.map(|tcp| ("files over TCP", best(&plain, &tcp, shared))));
-    let choices = choices.into_iter();
-    Ok(choices
-        .map(|(need, choice)| ByNeed::new(need, choice))
-        .collect())
 }
 
 /// Opens the path that the server would open here, and keeps the reasons against better ones.
@@ -204,41 +142,6 @@ fn choose() -> anyhow::Result<Choice> {
     })
 }
 
-impl ByNeed {
-    fn new(need: &'static str, choice: catalogue::Choice) -> Self {
-        let passed_over = choice.passed_over.into_iter();
-        Self {
-            need,
-            name: choice.name.as_str(),
-            reason: choice.reason,
-            passed_over: passed_over
-                .map(|(name, why)| PassedOver {
-                    name: name.as_str(),
-                    why,
-                })
-                .collect(),
-        }
-    }
-}
-
-/// Breaks `text` so that no line of a page is wider than 79 columns; later lines begin at `column`.
-fn indented(text: &str, column: usize) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let line = lines.last_mut().expect("begins with one line");
-        if line.is_empty() {
-            line.push_str(word);
-        } else if column + line.chars().count() + 1 + word.chars().count() > COLUMNS {
-            lines.push(word.to_owned());
-        } else {
-            line.push(' ');
-            line.push_str(word);
-        }
-    }
-    lines.join(&format!("\n{:column$}", ""))
-}
-
-const COLUMNS: usize = 79;
 /// A memory area large enough to open a path on.
 const TRIAL_BYTES: usize = 64 << 10;
 
@@ -255,13 +158,5 @@ mod tests {
             [passed_over, vec![choice.name]].concat(),
             all[..choice.passed_over.len() + 1]
         );
-    }
-
-    #[test]
-    fn long_rows_are_broken_before_the_last_column() {
-        let text = "word ".repeat(40);
-        let page = format!("{:10}{}", "", indented(&text, 10));
-        assert!(page.lines().all(|line| line.len() <= COLUMNS), "{page}");
-        assert_eq!(page.split_whitespace().count(), 40);
     }
 }

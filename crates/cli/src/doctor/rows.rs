@@ -1,11 +1,11 @@
 //! What the kernel answered, a row for each thing that was asked: what a lack means, and what mends it.
 
+use onrush_lock::memory::Pages;
 use onrush_server::config::Config;
-use onrush_sys::memory::Pages;
 use onrush_sys::probe::{Capability, Facts, Holder, Interface, Refused, Ring};
 use serde::Serialize;
 
-use crate::units::{Size, ranges};
+use onrush_cli::units::{Size, ranges};
 
 /// One thing that was looked at.
 #[derive(Serialize)]

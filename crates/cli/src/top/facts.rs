@@ -5,7 +5,7 @@ use std::fmt::Write;
 use onrush_server::admin::status::Status;
 
 use super::rates::Rates;
-use crate::units::Size;
+use onrush_cli::units::Size;
 
 /// A name and what is known of it.
 pub(super) type Fact = (&'static str, String);

@@ -21,7 +21,7 @@ use self::fetch::{Fetched, Source};
 use self::rates::Rates;
 use self::view::View;
 use crate::args::DAY;
-use crate::units::{Time, within};
+use onrush_cli::units::{Time, within};
 
 /// Show what a server does, live
 ///

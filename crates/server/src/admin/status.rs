@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use onrush_lock::Manager;
 use onrush_sys::clock::{cpu_ns_of, cpu_ns_of_process, monotonic_ns};
-use onrush_sys::lock::Manager;
 use onrush_sys::thread::open_files_limit;
 use serde::{Deserialize, Serialize};
 

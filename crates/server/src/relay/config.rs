@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use onrush_sys::group::Way;
+use onrush_group::Way;
 
 use super::input::Input;
 use crate::config::Limits;

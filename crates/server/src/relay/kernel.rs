@@ -10,8 +10,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use onrush_group::{Heard, Ingress, KernelError, Taken};
 use onrush_sys::clock::monotonic_ns;
-use onrush_sys::group::{Heard, Ingress, KernelError, Taken};
 use onrush_sys::receive::join_arrivals;
 use onrush_wire::live::{self, Note};
 use onrush_wire::rtp::StaticPayload;

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use onrush_sys::group::KernelError;
+use onrush_group::KernelError;
 use onrush_sys::probe;
 use onrush_sys::receive::Receiver;
 use onrush_sys::thread::{pin_to, raise_open_files_limit};

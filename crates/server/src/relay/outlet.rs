@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-use onrush_sys::group::{Group, GroupError, Options, Sent, Way};
+use onrush_group::{Group, GroupError, Options, Sent, Way};
 use onrush_wire::live::Train;
 use socket2::{Domain, Protocol, Socket, Type};
 

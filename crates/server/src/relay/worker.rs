@@ -12,8 +12,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use onrush_group::{GroupError, Way};
 use onrush_sys::clock::monotonic_ns;
-use onrush_sys::group::{GroupError, Way};
 use onrush_sys::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
 use onrush_sys::receive::Receiver;
 use onrush_wire::live::{Follower, Kind, Note, Stamper, Train, TrainBuilder};

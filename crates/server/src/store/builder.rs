@@ -12,8 +12,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use onrush_sys::lock::Kind;
-use onrush_sys::memory::{Buffer, MemoryError};
+use onrush_lock::Kind;
+use onrush_lock::memory::{Buffer, MemoryError};
 use onrush_sys::pool::Pin;
 use onrush_wire::media::plan::TS_PACKETS_PER_RTP_MAX;
 use onrush_wire::media::{Burst, FilePiece, Plan, TS_PACKET_BYTES};

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use onrush_sys::memory::Area;
+use onrush_lock::memory::Area;
 use onrush_wire::media::synth::constant_rate;
 
 use super::builder::READ_BYTES_MAX;

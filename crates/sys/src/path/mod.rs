@@ -6,9 +6,8 @@
 //! falls back to another by itself: [`open_best`] chooses, and tells why.
 
 mod batch;
-pub mod catalogue;
 pub mod cue;
-mod ring;
+pub mod ring;
 mod uring_registered_zc;
 mod vectored;
 
@@ -20,10 +19,10 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::lock::{BUFFER_BYTES_MAX, LockError};
 use crate::pool::Pool;
 use crate::wake::Waker;
 use batch::Batch;
+use onrush_lock::{BUFFER_BYTES_MAX, LockError};
 use uring_registered_zc::UringRegisteredZc;
 
 /// Bytes of the largest train: the largest UDP payload over IPv4 (udp(7)).
@@ -256,7 +255,7 @@ impl PathName {
         Self::Sendto,
     ];
 
-    /// The name in the catalogue.
+    /// The name, as in docs/paths.md.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -311,7 +310,7 @@ pub fn open(
 
 /// As [`open`], for trains of one socket: one that fails takes those behind it, of the same submission, with
 /// it, which are answered ECANCELED. So nothing leaves out of order.
-pub(crate) fn open_ordered(
+pub fn open_ordered(
     name: PathName,
     pool: &Arc<Pool>,
     waker: &Arc<Waker>,
@@ -341,14 +340,15 @@ fn open_with(
     })
 }
 
-/// Opens the best path available here, from `first` down, in the order of [`catalogue::best`]. `demoted` is told of each that is not, and why.
+/// Opens the best path available here, from `first` down, in the order of [`PathName::ALL`]. `demoted` is told of
+/// each that is not, and why.
 pub fn open_best(
     first: PathName,
     pool: &Arc<Pool>,
     waker: &Arc<Waker>,
     mut demoted: impl FnMut(PathName, PathError),
 ) -> Box<dyn Path> {
-    for name in catalogue::engine_paths().skip_while(|&name| name != first) {
+    for name in PathName::ALL.into_iter().skip_while(|&name| name != first) {
         match open(name, pool, waker) {
             Ok(path) => return path,
             Err(error) => demoted(name, error),
@@ -395,7 +395,7 @@ pub fn send_buffer_bytes() -> io::Result<usize> {
 /// As much as may be: what is under way is bounded by [`IN_FLIGHT_TRAINS_MAX`] and by the pool, and the
 /// kernel's charge says little about it. FORCE passes net.core.wmem_max and needs CAP_NET_ADMIN; without it
 /// that limit is what we get.
-pub(crate) fn widen_send_buffer(fd: RawFd) -> io::Result<()> {
+pub fn widen_send_buffer(fd: RawFd) -> io::Result<()> {
     set_option(
         fd,
         libc::SOL_SOCKET,
@@ -405,9 +405,15 @@ pub(crate) fn widen_send_buffer(fd: RawFd) -> io::Result<()> {
     .or_else(|_| set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, SEND_BUFFER_BYTES))
 }
 
-const SEND_BUFFER_BYTES: i32 = 256 << 20;
+/// What [`widen_send_buffer`] asks for.
+pub const SEND_BUFFER_BYTES: i32 = 256 << 20;
 
-fn probe_udp_segment() -> Result<(), PathError> {
+/// Whether this kernel cuts trains.
+///
+/// # Errors
+///
+/// If it does not, or there is no socket to ask.
+pub fn probe_udp_segment() -> Result<(), PathError> {
     let socket = loopback_socket().map_err(PathError::UdpSegment)?;
     let fd = socket.as_raw_fd();
     set_option(fd, libc::SOL_UDP, libc::UDP_SEGMENT, 1000).map_err(PathError::UdpSegment)
@@ -418,7 +424,8 @@ fn loopback_socket() -> io::Result<UdpSocket> {
     UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| UdpSocket::bind(("::1", 0)))
 }
 
-pub(crate) fn set_option(fd: RawFd, level: i32, option: i32, value: i32) -> io::Result<()> {
+/// Sets an option of a socket that is a whole number: setsockopt(2).
+pub fn set_option(fd: RawFd, level: i32, option: i32, value: i32) -> io::Result<()> {
     let length = libc::socklen_t::try_from(size_of::<i32>()).expect("four bytes");
     // SAFETY: `value` is readable for the length given.
     let r = unsafe { libc::setsockopt(fd, level, option, (&raw const value).cast(), length) };

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::monotonic_ns;
-use crate::memory::Area;
 use crate::pool::{HeaderSlab, HeaderSlot, Pin};
+use onrush_lock::memory::Area;
 
 const STRIDE: usize = 1328;
 const HEADER_BYTES: usize = 12;

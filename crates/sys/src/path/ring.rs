@@ -5,14 +5,14 @@ use std::io;
 use io_uring::IoUring;
 
 /// Asks whether the kernel copied: IORING_SEND_ZC_REPORT_USAGE, Linux 6.2.
-pub(super) const REPORT_USAGE: u16 = 8;
+pub const REPORT_USAGE: u16 = 8;
 
 /// The answer to it, in a notification's result: IORING_NOTIF_USAGE_ZC_COPIED.
-pub(super) const USAGE_COPIED: i32 = i32::MIN;
+pub const USAGE_COPIED: i32 = i32::MIN;
 
 /// The best ring this kernel builds: completions deferred to our own sleep, with one submitter (6.1); not
 /// interrupting us (5.19); or plain.
-pub(super) fn build_ring(entries: u32, completions: u32) -> io::Result<IoUring> {
+pub fn build_ring(entries: u32, completions: u32) -> io::Result<IoUring> {
     let builders: [fn(&mut io_uring::Builder); 3] = [
         |b| {
             b.setup_submit_all()
@@ -38,7 +38,9 @@ pub(super) fn build_ring(entries: u32, completions: u32) -> io::Result<IoUring> 
     last
 }
 
-pub(super) fn kernel_at_least(major: u32, minor: u32) -> bool {
+/// Whether this kernel is of that version or later.
+#[must_use]
+pub fn kernel_at_least(major: u32, minor: u32) -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut parts = release
         .split(|c: char| !c.is_ascii_digit())

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::monotonic_ns;
-use crate::memory::Area;
+use onrush_lock::memory::Area;
 
 const STRIDE: usize = 1328;
 
@@ -320,7 +320,7 @@ fn the_best_path_is_chosen_and_each_demotion_is_told() {
 #[test]
 fn a_privileged_socket_has_room_for_many_trains_from_huge_pages() {
     let bytes = send_buffer_bytes().expect("loopback");
-    if crate::memory::has_capability(crate::memory::CAP_NET_ADMIN) {
+    if onrush_lock::memory::has_capability(onrush_lock::memory::CAP_NET_ADMIN) {
         assert!(bytes >= 512 << 20, "{bytes}");
     } else {
         assert!(bytes > 0);

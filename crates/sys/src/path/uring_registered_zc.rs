@@ -21,10 +21,10 @@ use super::{
     PathName, To, Train, Vectored, check,
 };
 use crate::clock::monotonic_ns;
-use crate::lock::{BUFFER_BYTES_MAX, LockedArea};
 use crate::pool::Pool;
 use crate::thread::open_files_limit;
 use crate::wake::Waker;
+use onrush_lock::{BUFFER_BYTES_MAX, LockedArea};
 
 /// Marks the completion of the wake-up poll; trains have tokens of 32 bits.
 const WAKE: u64 = u64::MAX;

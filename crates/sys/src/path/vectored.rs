@@ -16,7 +16,7 @@ use io_uring::{opcode, squeue, types};
 
 use super::ring::REPORT_USAGE;
 use super::{BATCH_TRAINS_MAX, OWN_HEADERS_PACKETS_MAX, OwnHeaders, To, Train, gather, set_option};
-use crate::memory::{Area, HUGE_PAGE_BYTES, page_bytes};
+use onrush_lock::memory::{Area, HUGE_PAGE_BYTES, page_bytes};
 
 /// Pieces of memory that one send without a copy is made of, at most (MAX_SKB_FRAGS).
 const FRAGMENTS_MAX: usize = 17;

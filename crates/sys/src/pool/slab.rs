@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Pool;
-use crate::lock::BUFFER_BYTES_MAX;
+use onrush_lock::BUFFER_BYTES_MAX;
 
 /// Bytes of a slot: eight headers of up to 16 bytes. A divisor of the page size, so that no header
 /// crosses a page, which would make it two pieces of a send.
@@ -153,7 +153,7 @@ impl HeaderSlot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Area;
+    use onrush_lock::memory::Area;
 
     #[test]
     fn slots_are_outside_chunks_and_no_slab_has_anothers() {

@@ -7,7 +7,7 @@ use std::slice;
 
 use super::Refused;
 use super::memory::refused;
-use crate::memory::Area;
+use onrush_lock::memory::Area;
 
 /// Reads the beginning of a file in `folder` with `O_DIRECT`; `None` if there is no file to read.
 ///

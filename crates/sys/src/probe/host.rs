@@ -4,8 +4,8 @@ use std::fs;
 use std::mem::size_of;
 
 use super::Refused;
-use crate::memory::has_capability;
 use crate::thread::allowed_cores;
+use onrush_lock::memory::has_capability;
 
 /// The kernel, the processors and the user's rights.
 #[derive(Debug)]

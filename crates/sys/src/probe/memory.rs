@@ -3,8 +3,8 @@
 use std::fs;
 
 use super::Refused;
-use crate::lock::{Kind, rings_share_pins};
-use crate::memory::{Area, HUGE_PAGE_BYTES, MemoryError, Pages, lockable_bytes, page_bytes};
+use onrush_lock::memory::{Area, HUGE_PAGE_BYTES, MemoryError, Pages, lockable_bytes, page_bytes};
+use onrush_lock::{Kind, rings_share_pins};
 
 /// No trial locks more than this; more may be possible.
 pub const TRIAL_BYTES_MAX: usize = 64 << 20;

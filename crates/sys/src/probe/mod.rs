@@ -6,7 +6,7 @@
 mod disk;
 mod host;
 mod memory;
-pub(crate) mod network;
+pub mod network;
 mod ring;
 mod udp;
 

@@ -188,7 +188,7 @@ impl Features {
 }
 
 /// Whether a device cuts UDP trains itself; no if it cannot be asked. Any socket will do to ask by.
-pub(crate) fn segments_udp(socket: &UdpSocket, interface: &str) -> bool {
+pub fn segments_udp(socket: &UdpSocket, interface: &str) -> bool {
     Features::ask(socket, interface).is_ok_and(|f| f.any(&["tx-udp-segmentation"]))
 }
 

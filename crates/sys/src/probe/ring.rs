@@ -9,7 +9,7 @@ use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode};
 use super::Refused;
 use super::memory::{most, refused};
 use super::udp::Pair;
-use crate::memory::Area;
+use onrush_lock::memory::Area;
 
 /// What an io_uring can do here.
 #[derive(Debug)]

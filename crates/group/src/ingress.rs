@@ -1,0 +1,357 @@
+//! Replication where packets arrive: a program at tc ingress gives each to the members, and no process sees it.
+//!
+//! An [`Ingress`] takes the datagrams that come to one address and port at this machine's devices, addresses them anew
+//! and clones them for each member, with the source that the member's outlet has. The members are placed by the routing
+//! and neighbour tables, and anew whenever those or the members change: all are written into the half of the tables
+//! that the program does not use, which it then changes to, so that a packet goes to the members of before or of
+//! after. A member whose next hop is not known gets nothing, which is counted; its host is sent an empty datagram to
+//! the discard port once a second, so that the kernel finds the way.
+//!
+//! Packets that come by IPv4 go to IPv4 members only, and so for IPv6. Fragments, IP options and VLAN tags pass by, to
+//! the socket if there is one. A packet goes its way in slices, each a quarter of what the device's queue or
+//! `net.core.netdev_max_backlog` takes, and one packet at a time; those that come meanwhile wait in the kernel's queue
+//! of arrivals, and are counted as refused to everybody if that is full.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::atomic::{Ordering, fence};
+use std::thread::sleep;
+use std::time::Duration;
+
+use aya::Ebpf;
+
+use super::arrival::{Heard, LANES_MAX, Lane, Tables, Taken, attach, devices, load, mac_of};
+use super::kernel::{KernelError, backlog_packets_max, narrow};
+use super::network::{LaneKey, Network};
+use super::table::Slot;
+use super::{MEMBERS_MAX, MemberCounters};
+use onrush_sys::clock::monotonic_ns;
+
+/// A program that replicates where packets arrive. It goes with this, or with the process.
+pub struct Ingress {
+    outlets: Vec<Outlet>,
+    members_max: usize,
+    tables: Tables,
+    half: usize,
+    /// By half: who is where, and what the half had been given when it was last entered.
+    placed: [Placed; 2],
+    counters: HashMap<(usize, SocketAddr), MemberCounters>,
+    is_stale: bool,
+    knocked_ns: u64,
+    devices: Vec<String>,
+    backlog_packets_max: u32,
+    #[expect(dead_code, reason = "holds the program and its attachments")]
+    ebpf: Ebpf,
+}
+
+/// Members that get packets from one address and port.
+struct Outlet {
+    socket: UdpSocket,
+    port: u16,
+    network: Network,
+    members: BTreeSet<SocketAddr>,
+}
+
+/// A lane: its outlet, what it is, and its members.
+type Sorted = (usize, LaneKey, Vec<Slot>, Vec<SocketAddr>);
+
+#[derive(Default)]
+struct Placed {
+    /// By slot: the outlet and the member.
+    members: Vec<(usize, SocketAddr)>,
+    /// Those who have no slot.
+    unplaced: Vec<(usize, SocketAddr)>,
+    packets_before: u64,
+    overruns_before: u64,
+}
+
+impl Ingress {
+    /// Takes what `taken` says at `device`, or at every device that is there now, for so many members at the most.
+    /// Nothing is taken before the first [`Ingress::poll`].
+    ///
+    /// # Errors
+    ///
+    /// If the kernel does not take the program, or no device does.
+    pub fn open(
+        taken: &Taken,
+        device: Option<&str>,
+        members_max: usize,
+    ) -> Result<Self, KernelError> {
+        let members_max = members_max.clamp(1, MEMBERS_MAX);
+        let mut ebpf = load(taken, members_max)?;
+        let tables = Tables::of(&mut ebpf)?;
+        let devices = match device {
+            Some(device) => vec![device.to_owned()],
+            None => devices().map_err(KernelError::Network)?,
+        };
+        let devices = attach(&mut ebpf, devices, device.is_some())?;
+        Ok(Self {
+            outlets: Vec::new(),
+            members_max,
+            tables,
+            half: 0,
+            placed: Default::default(),
+            counters: HashMap::new(),
+            is_stale: true,
+            knocked_ns: 0,
+            devices,
+            backlog_packets_max: backlog_packets_max(),
+            ebpf,
+        })
+    }
+
+    /// Another outlet: its members get packets from the address and port of `socket`, which is kept.
+    ///
+    /// # Errors
+    ///
+    /// If the routing tables cannot be read.
+    pub fn outlet(&mut self, socket: UdpSocket) -> io::Result<usize> {
+        let outlet = Outlet {
+            port: socket.local_addr()?.port(),
+            network: Network::open(&socket)?,
+            socket,
+            members: BTreeSet::new(),
+        };
+        self.outlets.push(outlet);
+        Ok(self.outlets.len() - 1)
+    }
+
+    /// Makes the members of an outlet these, from the next [`Ingress::poll`] on.
+    pub fn set_members(&mut self, outlet: usize, members: impl IntoIterator<Item = SocketAddr>) {
+        self.outlets[outlet].members = members.into_iter().collect();
+        self.is_stale = true;
+    }
+
+    /// Adds a member to an outlet, from the next [`Ingress::poll`] on.
+    pub fn add(&mut self, outlet: usize, member: SocketAddr) {
+        self.is_stale |= self.outlets[outlet].members.insert(member);
+    }
+
+    /// Removes one, from the next [`Ingress::poll`] on.
+    pub fn remove(&mut self, outlet: usize, member: SocketAddr) {
+        self.is_stale |= self.outlets[outlet].members.remove(&member);
+    }
+
+    /// Members of all outlets.
+    #[must_use]
+    pub fn len(&self, outlet: usize) -> usize {
+        self.outlets[outlet].members.len()
+    }
+
+    /// The devices at which it takes packets.
+    #[must_use]
+    pub fn devices(&self) -> &[String] {
+        &self.devices
+    }
+
+    /// Places the members anew, if they or the tables have changed. To be called every few milliseconds.
+    pub fn poll(&mut self) {
+        for outlet in &mut self.outlets {
+            self.is_stale |= outlet.network.poll();
+        }
+        if self.is_stale && self.is_idle(1 - self.half) {
+            self.place();
+        }
+        let now_ns = monotonic_ns();
+        if now_ns.saturating_sub(self.knocked_ns) >= KNOCK_NS {
+            self.knocked_ns = now_ns;
+            for &(outlet, member) in &self.placed[self.half].unplaced {
+                let mut discard = member;
+                discard.set_port(9);
+                // Whether it arrives is no matter: the way there is looked for.
+                drop(self.outlets[outlet].socket.send_to(&[], discard));
+            }
+        }
+    }
+
+    /// What was heard and done so far.
+    ///
+    /// # Errors
+    ///
+    /// If the program's map cannot be read.
+    pub fn heard(&self) -> Result<Heard, KernelError> {
+        self.tables.heard()
+    }
+
+    /// What each member of an outlet was given since it came.
+    pub fn member_counters(&self, outlet: usize) -> Vec<(SocketAddr, MemberCounters)> {
+        let mut counters = self.counters.clone();
+        self.count(self.half, &mut counters);
+        let of_outlet = |&member| {
+            let counters = counters.get(&(outlet, member));
+            (member, counters.copied().unwrap_or_default())
+        };
+        self.outlets[outlet].members.iter().map(of_outlet).collect()
+    }
+
+    /// Whether no packet is on its way in that half any more.
+    fn is_idle(&self, half: usize) -> bool {
+        for _ in 0..IDLE_TRIES {
+            let running = self.tables.runnings.read(0);
+            let age_ns = monotonic_ns().saturating_sub(running.at_ns);
+            if running.head == running.tail || running.half != narrow(half) || age_ns > 2 * LOST_NS
+            {
+                return true;
+            }
+            sleep(Duration::from_micros(200));
+        }
+        false
+    }
+
+    /// Writes all members into the idle half, and changes to it.
+    fn place(&mut self) {
+        let (before, half) = (self.half, 1 - self.half);
+        let mut placed = Placed::default();
+        let lanes = self.sort(&mut placed);
+        let count = lanes.len();
+        let mut first = 0;
+        for (number, (outlet, key, slots, members)) in lanes.into_iter().enumerate() {
+            let room = self.members_max - first;
+            let count = slots.len().min(room);
+            let lane = self.lane(outlet, key, first, count);
+            self.tables.lanes.write(half * LANES_MAX + number, lane);
+            for (slot, position) in slots.into_iter().take(count).zip(first..) {
+                let position = half * self.members_max + position;
+                self.tables.members.write(position, slot);
+            }
+            let all = members.into_iter().map(|member| (outlet, member));
+            let (inside, outside): (Vec<_>, Vec<_>) =
+                all.enumerate().partition(|(i, _)| *i < count);
+            placed
+                .members
+                .extend(inside.into_iter().map(|(_, member)| member));
+            placed
+                .unplaced
+                .extend(outside.into_iter().map(|(_, member)| member));
+            first += count;
+        }
+        let running = self.tables.runnings.read(0);
+        placed.packets_before = running.packets[half];
+        placed.overruns_before = running.overruns[half];
+        let mut control = self.tables.controls.read(0);
+        control.lanes[half] = narrow(count);
+        control.members[half] = narrow(first);
+        self.tables.controls.write(0, control);
+        // What the half holds is there before anybody enters it.
+        fence(Ordering::SeqCst);
+        control.active = narrow(half);
+        self.tables.controls.write(0, control);
+        fence(Ordering::SeqCst);
+        self.placed[half] = placed;
+        self.half = half;
+        // Those who are still within are counted in; that they are many for long is no matter but for these counts.
+        self.is_idle(before);
+        let mut counters = std::mem::take(&mut self.counters);
+        self.count(before, &mut counters);
+        counters.retain(|(outlet, member), _| self.outlets[*outlet].members.contains(member));
+        self.counters = counters;
+        self.placed[before] = Placed::default();
+        self.is_stale = false;
+    }
+
+    /// The members by lanes; those who are in none are written down as unplaced.
+    fn sort(&mut self, placed: &mut Placed) -> Vec<Sorted> {
+        let mut lanes: Vec<Sorted> = Vec::new();
+        let mut numbers = HashMap::new();
+        for (number, outlet) in self.outlets.iter_mut().enumerate() {
+            outlet.network.lift_budget();
+            for &member in &outlet.members {
+                let Some(hop) = outlet.network.hop(member) else {
+                    placed.unplaced.push((number, member));
+                    continue;
+                };
+                let next = lanes.len();
+                let lane = *numbers.entry((number, hop.lane)).or_insert(next);
+                if lane == LANES_MAX {
+                    numbers.remove(&(number, hop.lane));
+                    placed.unplaced.push((number, member));
+                    continue;
+                }
+                if lane == next {
+                    lanes.push((number, hop.lane, Vec::new(), Vec::new()));
+                }
+                let ip = member.ip().to_canonical();
+                let slot = Slot::new(ip, member.port(), hop.mac, hop.lane.ifindex);
+                lanes[lane].2.push(slot);
+                lanes[lane].3.push(member);
+            }
+        }
+        lanes
+    }
+
+    fn lane(&mut self, outlet: usize, key: LaneKey, first: usize, count: usize) -> Lane {
+        let LaneKey { ifindex, source } = key;
+        let link = self.outlets[outlet].network.link(ifindex).cloned();
+        let mut bytes = [0; 16];
+        match source {
+            IpAddr::V4(ip) => bytes[..4].copy_from_slice(&ip.octets()),
+            IpAddr::V6(ip) => bytes = ip.octets(),
+        }
+        let Outlet { socket, port, .. } = &self.outlets[outlet];
+        Lane {
+            source: bytes,
+            port: port.to_be_bytes(),
+            mac: mac_of(socket, ifindex).unwrap_or_default(),
+            ifindex,
+            first: narrow(first),
+            count: narrow(count),
+            is_ipv6: u32::from(source.is_ipv6()),
+            slice: link
+                .as_ref()
+                .map_or(1, |link| link.pass_packets(self.backlog_packets_max)),
+            cuts: u32::from(!link.is_some_and(|link| link.segments)),
+        }
+    }
+
+    /// Adds what the members of a half were given in it.
+    fn count(&self, half: usize, counters: &mut HashMap<(usize, SocketAddr), MemberCounters>) {
+        let placed = &self.placed[half];
+        let running = self.tables.runnings.read(0);
+        let packets = running.packets[half] - placed.packets_before;
+        let overruns = running.overruns[half] - placed.overruns_before;
+        let is_ipv6 = self
+            .heard()
+            .ok()
+            .and_then(|heard| heard.from)
+            .map(|from| from.is_ipv6());
+        for (position, &key) in placed.members.iter().enumerate() {
+            let slot = self.tables.members.read(half * self.members_max + position);
+            let counter = counters.entry(key).or_default();
+            let is_reached = is_ipv6 == Some(key.1.ip().to_canonical().is_ipv6());
+            let refused = match is_reached {
+                true => (u64::from(slot.refused) + overruns).min(packets),
+                false => packets,
+            };
+            counter.packets += packets - refused;
+            counter.refused += refused;
+            if overruns > 0 {
+                counter.errno_last = libc::ENOBUFS;
+            }
+            if slot.error != 0 {
+                counter.errno_last = slot.error.abs();
+            }
+        }
+        for key in &placed.unplaced {
+            let counter = counters.entry(*key).or_default();
+            counter.refused += packets;
+            counter.errno_last = libc::EHOSTUNREACH;
+        }
+    }
+}
+
+impl fmt::Debug for Ingress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ingress")
+            .field("devices", &self.devices)
+            .field("outlets", &self.outlets.len())
+            .finish_non_exhaustive()
+    }
+}
+
+const KNOCK_NS: u64 = 1_000_000_000;
+/// When a packet on its way counts as lost, as in bpf/relay.bpf.c.
+const LOST_NS: u64 = 1_000_000_000;
+/// Times 200 us: far longer than a packet's way to as many members as there may be.
+const IDLE_TRIES: usize = 1000;

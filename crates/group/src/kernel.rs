@@ -1,0 +1,440 @@
+//! `kernel`: a program at the sending device clones one packet for all members behind that device.
+//!
+//! Members are sorted into lanes: those whose packets leave by the same device from the same source address,
+//! and so differ in nothing but their destination. For a lane the sender arms a pass, which names members,
+//! and sends one packet to one of them; the program makes it one for each. What would not be exact that
+//! way is sent directly, member by member: to members whose next hop is not known at the moment (the
+//! kernel then finds it out, and the news of it brings them into their lane), whose device frames
+//! otherwise than Ethernet or has an MTU that the packet exceeds, and to the only member of a lane.
+//!
+//! A pass that its packet did not reach stays armed, which is seen at once: the packet waits for an address to
+//! be resolved, or somebody's rule has taken it. Then all but its member are sent to directly.
+//!
+//! Clones skip what the stack does between socket and device: packet filters, NAT, IPsec and the socket's send
+//! buffer see one packet of a pass. A queue that refuses a clone is counted as the member's refusal. Who drops
+//! later cannot be seen from here: veth and loopback, when more than net.core.netdev_max_backlog packets
+//! wait (a pass is shorter than that), count in the device's tx_dropped.
+
+use std::fs::File;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use aya::EbpfError;
+use aya::maps::MapError;
+use aya::programs::ProgramError;
+use thiserror::Error;
+
+use super::direct::{Direct, Slots};
+use super::lane::{Lane, Passed, Place, load};
+use super::members::Members;
+use super::network::{Hop, LaneKey, Network, netns_cookie, option};
+use super::{GroupError, MemberCounters, Sent, Train};
+use onrush_sys::clock::monotonic_coarse_ns;
+
+/// Lanes of a group: devices times source addresses. Members of further ones are sent to directly.
+pub const LANES_MAX: usize = 64;
+
+/// Sends by way of the devices.
+pub(super) struct Kernel {
+    pub(super) direct: Direct,
+    network: Network,
+    lanes: Vec<Lane>,
+    /// Where each member is, by its slot.
+    places: Vec<Place>,
+    /// Members of no lane, by their slots.
+    outside: Vec<u32>,
+    /// Lanes that could not be made.
+    refused: Vec<LaneKey>,
+    cookie: u64,
+    members_max: u32,
+    backlog_packets_max: u32,
+    polled_ns: u64,
+    /// Until then no pass is armed.
+    suspended_until_ns: u64,
+    pub(super) passes: u64,
+    pub(super) passes_missed: u64,
+}
+
+/// Why no program replicates here.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum KernelError {
+    /// The routing tables cannot be read.
+    #[error("rtnetlink: {0}")]
+    Network(#[source] io::Error),
+    /// The kernel did not take the program.
+    #[error("load the eBPF program (needs CAP_BPF, CAP_NET_ADMIN and Linux 5.17): {0}")]
+    Load(#[from] EbpfError),
+    /// The program was not verified, or not attached.
+    #[error(
+        "attach the eBPF program to {device} (needs CAP_NET_ADMIN and Linux 6.6, tcx): {source}"
+    )]
+    Attach {
+        /// The device.
+        device: String,
+        /// What the system said.
+        source: ProgramError,
+    },
+    /// Its maps cannot be used.
+    #[error("the maps of the eBPF program: {0}")]
+    Map(#[from] MapError),
+    /// Its maps cannot be mapped.
+    #[error("map the memory of the eBPF program: {0}")]
+    Mmap(#[source] io::Error),
+}
+
+impl Kernel {
+    pub(super) fn open(
+        socket: &UdpSocket,
+        direct: Direct,
+        members_max: usize,
+    ) -> Result<Self, KernelError> {
+        let members_max = u32::try_from(members_max.max(1)).expect("at most MEMBERS_MAX");
+        let network = in_netns_of(socket, || {
+            // Tried where it harms nobody, so that a group knows at once.
+            drop(load(1, "lo")?);
+            Network::open(socket).map_err(KernelError::Network)
+        })?;
+        Ok(Self {
+            direct,
+            network,
+            lanes: Vec::new(),
+            places: Vec::new(),
+            outside: Vec::new(),
+            refused: Vec::new(),
+            cookie: option(socket, libc::SOL_SOCKET, libc::SO_COOKIE).unwrap_or(0),
+            members_max,
+            backlog_packets_max: backlog_packets_max(),
+            polled_ns: 0,
+            suspended_until_ns: 0,
+            passes: 0,
+            passes_missed: 0,
+        })
+    }
+
+    /// Takes all members anew.
+    pub(super) fn replace(&mut self, socket: &UdpSocket, members: &Members) {
+        for lane in &mut self.lanes {
+            lane.members.clear();
+            lane.joined.clear();
+        }
+        self.outside.clear();
+        self.places.clear();
+        self.network.lift_budget();
+        let all = members.all();
+        while let Some(&address) = all.get(self.places.len()) {
+            let slot = self.places.len();
+            let hop = self.network.hop(address);
+            let place = self.place_at(socket, address, hop, slot);
+            self.places.push(place);
+            if let (Place::Lane { lane, .. }, SocketAddr::V4(first)) = (place, address) {
+                // Neighbours in the list often share what lies before the port.
+                let rest = all[slot + 1..].iter().map_while(|next| match next {
+                    SocketAddr::V4(next) if next.ip() == first.ip() => Some(next.port()),
+                    _ => None,
+                });
+                self.lanes[lane as usize].append_like_last(rest, &mut self.places, lane);
+            }
+        }
+        for lane in &mut self.lanes {
+            lane.joined.clear();
+            lane.joined.resize(lane.members.len(), lane.packets);
+        }
+    }
+
+    /// Takes the member that was added last.
+    pub(super) fn add(&mut self, socket: &UdpSocket, members: &Members) {
+        self.network.lift_budget();
+        self.join(socket, members, members.len() - 1);
+    }
+
+    /// Lets go of a member, whose slot the last one will take.
+    pub(super) fn remove(&mut self, members: &mut Members, slot: usize) {
+        self.leave(members, slot);
+        self.places.swap_remove(slot);
+        match self.places.get(slot) {
+            Some(&Place::Outside { position }) => self.outside[position as usize] = narrow(slot),
+            Some(&Place::Lane { lane, position }) => {
+                self.lanes[lane as usize].members[position as usize] = narrow(slot);
+            }
+            None => {}
+        }
+    }
+
+    pub(super) fn send(
+        &mut self,
+        socket: &UdpSocket,
+        members: &mut Members,
+        train: Train<'_>,
+    ) -> Sent {
+        let now_ns = monotonic_coarse_ns();
+        if now_ns >= self.polled_ns + POLL_NS {
+            self.polled_ns = now_ns;
+            self.refresh(socket, members);
+        }
+        let mut sent = Sent::default();
+        for lane in 0..self.lanes.len() {
+            if !self.lanes[lane].members.is_empty() {
+                sent.add(self.send_lane(socket.as_raw_fd(), members, lane, train, now_ns));
+            }
+        }
+        let outside = Slots::Of(&self.outside);
+        sent.add(
+            self.direct
+                .send(socket.as_raw_fd(), members, outside, train),
+        );
+        sent
+    }
+
+    /// What was sent to a member by lanes since it joined the one where it is.
+    pub(super) fn counters(&self, slot: usize) -> MemberCounters {
+        match self.places[slot] {
+            Place::Outside { .. } => MemberCounters::default(),
+            Place::Lane { lane, position } => self.lanes[lane as usize].counters(position as usize),
+        }
+    }
+
+    /// Packets cloned, and members that are in lanes.
+    pub(super) fn clones(&self) -> (u64, usize) {
+        let clones = self
+            .lanes
+            .iter()
+            .map(|lane| lane.passes.read(0).clones)
+            .sum();
+        (clones, self.places.len() - self.outside.len())
+    }
+
+    /// Hears what has changed, and moves members accordingly.
+    pub(super) fn refresh(&mut self, socket: &UdpSocket, members: &mut Members) {
+        if !self.network.poll() {
+            return;
+        }
+        // A device may have made room, or come back.
+        self.refused.clear();
+        for slot in 0..members.len() {
+            let hop = self.network.hop(members.address(slot));
+            let stays = match self.places[slot] {
+                Place::Outside { .. } => hop.is_none(),
+                Place::Lane { lane, position } => {
+                    let lane = &self.lanes[lane as usize];
+                    let mac = lane.slots.read(position as usize).mac;
+                    hop == Some(Hop {
+                        lane: lane.key,
+                        mac,
+                    })
+                }
+            };
+            if !stays {
+                self.leave(members, slot);
+                let place = self.place_at(socket, members.address(slot), hop, slot);
+                self.places[slot] = place;
+            }
+        }
+    }
+
+    fn send_lane(
+        &mut self,
+        fd: RawFd,
+        members: &mut Members,
+        index: usize,
+        train: Train<'_>,
+        now_ns: u64,
+    ) -> Sent {
+        let (lane, packets) = (&mut self.lanes[index], train.packets());
+        // Who is alone is not worth a look at the device.
+        let passes = lane.members.len() > 1 && now_ns >= self.suspended_until_ns;
+        let link = passes.then(|| self.network.link(lane.key.ifindex));
+        let pass_members_max = match link.flatten() {
+            Some(link)
+                if train.bytes.len().min(train.stride) + lane.header_bytes()
+                    <= link.mtu_bytes as usize =>
+            {
+                let skbs = if link.segments { 1 } else { packets };
+                link.pass_packets(self.backlog_packets_max) as usize / skbs
+            }
+            _ => 0,
+        };
+        if pass_members_max < 2 || self.direct.set_segment(fd, train).is_err() {
+            lane.joined
+                .iter_mut()
+                .for_each(|joined| *joined += packets as u64);
+            lane.packets += packets as u64;
+            return self
+                .direct
+                .send(fd, members, Slots::Of(&lane.members), train);
+        }
+        lane.packets += packets as u64;
+        let (mut sent, mut first) = (Sent::default(), 0);
+        while first < lane.members.len() {
+            let count = pass_members_max.min(lane.members.len() - first);
+            let passed = lane.pass(fd, members, first, count, train, self.cookie);
+            self.direct.crossings += 1;
+            match passed {
+                Passed::Whole { refused } => {
+                    self.passes += 1;
+                    sent.packets += (count * packets) as u64 - refused;
+                    sent.refused += refused;
+                }
+                Passed::OnlyTo(position) => {
+                    self.passes_missed += 1;
+                    // As long as a packet may wait for an address to be resolved, and some: it must not
+                    // be taken for that of a later pass.
+                    self.suspended_until_ns = now_ns + SUSPENDED_NS;
+                    sent.packets += packets as u64;
+                    let seed = position..position + 1;
+                    for rest in [first..seed.start, seed.end..first + count] {
+                        sent.add(lane.send_directly(&mut self.direct, fd, members, rest, train));
+                    }
+                }
+                Passed::Refused => {
+                    let all = first..first + count;
+                    sent.add(lane.send_directly(&mut self.direct, fd, members, all, train));
+                }
+            }
+            first += count;
+        }
+        sent
+    }
+
+    fn join(&mut self, socket: &UdpSocket, members: &Members, slot: usize) {
+        let address = members.address(slot);
+        let hop = self.network.hop(address);
+        let place = self.place_at(socket, address, hop, slot);
+        self.places.push(place);
+    }
+
+    fn place_at(
+        &mut self,
+        socket: &UdpSocket,
+        address: SocketAddr,
+        hop: Option<Hop>,
+        slot: usize,
+    ) -> Place {
+        if let Some(hop) = hop
+            && let Some(lane) = self.lane(socket, hop.lane)
+        {
+            return self.lanes[lane].push(address, hop, slot, lane);
+        }
+        self.outside.push(narrow(slot));
+        Place::Outside {
+            position: narrow(self.outside.len() - 1),
+        }
+    }
+
+    /// Takes a member out of its place; its own place is the caller's to mend.
+    fn leave(&mut self, members: &mut Members, slot: usize) {
+        match self.places[slot] {
+            Place::Outside { position } => {
+                self.outside.swap_remove(position as usize);
+                if let Some(&moved) = self.outside.get(position as usize) {
+                    self.places[moved as usize] = Place::Outside { position };
+                }
+            }
+            Place::Lane {
+                lane: index,
+                position,
+            } => {
+                let lane = &mut self.lanes[index as usize];
+                members.keep(slot, lane.counters(position as usize));
+                lane.swap_remove(position as usize);
+                if let Some(&moved) = lane.members.get(position as usize) {
+                    self.places[moved as usize] = Place::Lane {
+                        lane: index,
+                        position,
+                    };
+                }
+            }
+        }
+    }
+
+    /// The lane of that key, made if need be and possible.
+    fn lane(&mut self, socket: &UdpSocket, key: LaneKey) -> Option<usize> {
+        if let Some(index) = self.lanes.iter().position(|lane| lane.key == key) {
+            return Some(index);
+        }
+        if self.refused.contains(&key) {
+            return None;
+        }
+        let device = self.network.link(key.ifindex)?.name.clone();
+        let members_max = self.members_max;
+        match in_netns_of(socket, || Lane::make(key, members_max, &device)) {
+            Ok(lane) if self.lanes.len() < LANES_MAX => {
+                self.lanes.push(lane);
+                Some(self.lanes.len() - 1)
+            }
+            Ok(lane) => {
+                let empty = self.lanes.iter().position(|lane| lane.members.is_empty())?;
+                self.lanes[empty] = lane;
+                Some(empty)
+            }
+            Err(error) => {
+                tracing::warn!(%error, device, "members behind this device are sent to one by one");
+                self.refused.push(key);
+                None
+            }
+        }
+    }
+}
+
+/// Does something in the socket's network namespace: here, or if this thread is in another, on a thread that
+/// goes there.
+fn in_netns_of<T: Send>(
+    socket: &UdpSocket,
+    act: impl FnOnce() -> Result<T, KernelError> + Send,
+) -> Result<T, KernelError> {
+    let probe = UdpSocket::bind("0.0.0.0:0").or_else(|_| UdpSocket::bind("[::]:0"));
+    let here = probe.as_ref().ok().and_then(netns_cookie);
+    if here == netns_cookie(socket) {
+        return act();
+    }
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            enter_netns_of(socket).map_err(KernelError::Network)?;
+            act()
+        });
+        thread.join().expect("loading and asking do not panic")
+    })
+}
+
+fn enter_netns_of(socket: &UdpSocket) -> io::Result<()> {
+    // SAFETY: SIOCGSKNS takes no argument and answers with a new descriptor.
+    let fd = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSKNS) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just given us this descriptor and nobody else knows it.
+    let netns = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    // SAFETY: a descriptor and a flag. Only the calling thread moves, and it was made for that.
+    if unsafe { libc::setns(netns.as_raw_fd(), libc::CLONE_NEWNET) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Packets that the far end of a veth pair, or of loopback, lets wait.
+pub(super) fn backlog_packets_max() -> u32 {
+    let text = std::fs::read_to_string("/proc/sys/net/core/netdev_max_backlog");
+    text.ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(1000)
+}
+
+pub(super) fn narrow(count: usize) -> u32 {
+    u32::try_from(count).expect("at most MEMBERS_MAX")
+}
+
+impl From<KernelError> for GroupError {
+    fn from(error: KernelError) -> Self {
+        Self::Kernel(error)
+    }
+}
+
+/// A pass fills this part of a queue at most: what the pass before left there, when a tick has ended its
+/// softirq early, and what others put there, has to fit too.
+pub(super) const QUEUE_PART: u32 = 4;
+/// How often news are heard, at most. A syscall at each send would cost a small group a tenth.
+const POLL_NS: u64 = 10_000_000;
+/// Longer than the kernel tries to resolve an address (3 s: mcast_solicit times retrans_time).
+const SUSPENDED_NS: u64 = 5_000_000_000;
+const SIOCGSKNS: libc::c_ulong = 0x894C;

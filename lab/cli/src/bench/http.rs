@@ -1,0 +1,103 @@
+//! `onrush-lab bench http`, on a terminal.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum, ValueHint};
+use onrush_measure::http::report::Report;
+use onrush_measure::http::{self, HttpRecord, Settings, plots};
+
+use crate::frame::{Samples, VERSION, bar_of_part, command, draw_all, outcome};
+use crate::server_program::server_program;
+
+/// CPU per gigabyte of downloads, and requests a second
+///
+/// Serves the same files on loopback by `onrush serve`, by a bare loop of blocking sendfile and, with
+/// --peer, by nginx, each pinned to the same processor, turn about. One large download is to cost at
+/// most 1.05 times the processor time of the loop; 64 at once at most what they cost nginx; and
+/// requests for 100 KB files are to come at 0.9 times nginx's rate or more. Every byte is counted at
+/// the client. Takes about three minutes, --quick one; needs two processors and no root.
+#[derive(Args, Debug)]
+pub(crate) struct Http {
+    /// The server to compare with, which must be installed
+    #[arg(long, value_name = "NAME", conflicts_with = "from")]
+    peer: Option<Peer>,
+
+    /// Smaller files, fewer runs
+    #[arg(long, conflicts_with = "from")]
+    quick: bool,
+
+    #[command(flatten)]
+    samples: Samples,
+
+    /// Draw charts into this folder
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    plots: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Peer {
+    /// With `sendfile on` and one process.
+    Nginx,
+}
+
+/// Carries it out, or prints one that was.
+pub(crate) fn run(arguments: &Http, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let record: HttpRecord = arguments
+        .samples
+        .record(http::NAME, || measure(arguments))?;
+    if let Some(folder) = &arguments.plots {
+        draw_all(folder, &plots::all(&record))?;
+    }
+    let environment = &record.environment;
+    writeln!(
+        out,
+        "{}, {} processors; Linux {}; onrush {}; {}; {}\n{}",
+        environment.cpu,
+        environment.cores.len(),
+        environment.kernel,
+        environment.version,
+        record.settings.peer.as_deref().unwrap_or("no peer"),
+        environment.date,
+        environment.command
+    )?;
+    let report = Report::of(&record);
+    write!(out, "{report}")?;
+    Ok(outcome(report.passed()))
+}
+
+fn measure(arguments: &Http) -> anyhow::Result<HttpRecord> {
+    let mut settings = if arguments.quick {
+        Settings::quick()
+    } else {
+        Settings::full()
+    };
+    if arguments.peer.is_some() {
+        let version = http::peer_version();
+        settings.peer = Some(version.context(
+            "nginx does not run here; install it (apt-get install nginx-light), or leave --peer out",
+        )?);
+    }
+    let program = server_program()?;
+    let serve = |files: &Path, address: SocketAddr| {
+        let mut command = Command::new(&program);
+        command.arg("serve").arg(files);
+        command.args([
+            "--rtsp=127.0.0.1:0",
+            "--cache=1MiB",
+            "--download-requests-max=1000000",
+        ]);
+        command.arg(format!("--http={address}"));
+        command
+    };
+    Ok(http::carry_out(
+        &settings,
+        VERSION,
+        &command(),
+        &serve,
+        bar_of_part(),
+    )?)
+}

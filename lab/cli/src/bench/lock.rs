@@ -1,0 +1,125 @@
+//! `onrush-lab bench lock`, on a terminal.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use clap::{Args, ValueHint};
+use onrush_measure::lock::reliability::{self, ReliabilityRecord, Task};
+use onrush_measure::lock::report::Report;
+use onrush_measure::lock::{self, LockRecord, Settings, plots};
+
+use crate::frame::{Samples, VERSION, bar_of_part, command, draw_all, head, outcome};
+
+/// What locking memory costs, and whether it stays in place
+///
+/// Locks and unlocks private and SysV memory of 4 KiB to 16 MiB by the bare system calls and by the
+/// manager, for the first time and again, and asks the cache of registrations. The manager is to add
+/// at most 1 us to the registration of less than 64 KiB and 10 % to others, a cache hit is to take at
+/// most 60 ns, and 100,000 areas are to make no call more than three times slower than 100 do. An
+/// account that may lock little gets what fits, and is told what was left out.
+///
+/// With --reliability: fragments and compacts memory, pushes it into a swap file that it makes and
+/// removes (/var/tmp/onrush-bench-lock.swap), forks and writes, while other processes lock and unlock
+/// parts of it and some are killed. No pinned page may be at another place afterwards; unlocked ones
+/// have to be. Needs root, 6 GiB of free memory and util-linux.
+#[derive(Args, Debug)]
+pub(crate) struct Lock {
+    /// Prove that pinned memory stays where it is
+    #[arg(long)]
+    reliability: bool,
+
+    /// Shorter, with less memory
+    #[arg(long)]
+    quick: bool,
+
+    #[command(flatten)]
+    samples: Samples,
+
+    /// Draw the paper's figures 7 and 8 into this folder
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath, conflicts_with = "reliability")]
+    plots: Option<PathBuf>,
+
+    /// What the processes of a reliability run are started with
+    #[arg(long, hide = true, num_args = 3, value_names = ["ADDRESS", "TASK", "SEED"])]
+    worker: Option<Vec<String>>,
+}
+
+/// Carries it out, or prints one that was.
+pub(crate) fn run(arguments: &Lock, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    if let Some(worker) = &arguments.worker {
+        return work(worker, out);
+    }
+    let samples = &arguments.samples;
+    let passed = if arguments.reliability {
+        let record: ReliabilityRecord = samples.record(reliability::NAME, || prove(arguments))?;
+        head(&record.environment, out)?;
+        let report = reliability::Report::of(&record);
+        write!(out, "{report}")?;
+        report.passed()
+    } else {
+        let record: LockRecord = samples.record(lock::NAME, || measure(arguments))?;
+        if let Some(folder) = &arguments.plots {
+            draw_all(folder, &plots::all(&record))?;
+        }
+        head(&record.environment, out)?;
+        let report = Report::of(&record);
+        write!(out, "{report}")?;
+        report.passed()
+    };
+    Ok(outcome(passed))
+}
+
+fn measure(arguments: &Lock) -> anyhow::Result<LockRecord> {
+    let settings = if arguments.quick {
+        Settings::quick()
+    } else {
+        Settings::full()
+    };
+    Ok(lock::carry_out(
+        &settings,
+        VERSION,
+        &command(),
+        bar_of_part(),
+    )?)
+}
+
+fn prove(arguments: &Lock) -> anyhow::Result<ReliabilityRecord> {
+    let settings = if arguments.quick {
+        reliability::Settings::quick()
+    } else {
+        reliability::Settings::full()
+    };
+    let program = std::env::current_exe()?;
+    let worker = |address: &str, task: Task, seed: u64| {
+        let task = if task == Task::Hold { "hold" } else { "wander" };
+        let mut command = Command::new(&program);
+        command.args(["bench", "lock", "--worker", address, task]);
+        command.arg(seed.to_string());
+        command
+    };
+    Ok(reliability::carry_out(
+        &settings,
+        VERSION,
+        &command(),
+        &worker,
+        bar_of_part(),
+    )?)
+}
+
+fn work(worker: &[String], out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let [address, task, seed] = worker else {
+        anyhow::bail!("--worker takes an address, a task and a seed");
+    };
+    let task = if task == "hold" {
+        Task::Hold
+    } else {
+        Task::Wander
+    };
+    let mut said = Ok(());
+    reliability::work(address, task, seed.parse()?, || {
+        said = writeln!(out, "ready").and_then(|()| out.flush());
+    })?;
+    said?;
+    Ok(ExitCode::SUCCESS)
+}

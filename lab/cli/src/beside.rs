@@ -1,0 +1,53 @@
+//! `--predict` of `onrush-lab bench`: what the cost model says, beside what was measured.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::thread;
+
+use anyhow::anyhow;
+use clap::{Args, ValueHint};
+use onrush_measure::experiment::Record;
+use onrush_measure::model::check::Checked;
+use onrush_measure::model::{self, ModelRecord, Settings};
+
+use crate::predict;
+
+/// Whether to predict, and from what.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Predicted {
+    /// Put the cost model's prediction beside each figure
+    ///
+    /// Takes the parts' costs first, as onrush-lab predict does, in half a minute; or from the FILE that it
+    /// wrote (--predict=FILE).
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, num_args = 0..=1,
+          require_equals = true)]
+    predict: Option<Option<PathBuf>>,
+}
+
+impl Predicted {
+    /// The costs of the parts, if they were asked for.
+    pub(crate) fn model(&self) -> anyhow::Result<Option<ModelRecord>> {
+        match &self.predict {
+            None => Ok(None),
+            Some(Some(file)) => Ok(Some(Record::read(file, model::NAME)?)),
+            // On a thread of its own, which it binds to a processor.
+            Some(None) => thread::scope(|scope| {
+                let probes = scope.spawn(|| predict::measure(&Settings::default()));
+                let record = probes.join().map_err(|_| anyhow!("a probe has failed"))??;
+                Ok(Some(record))
+            }),
+        }
+    }
+}
+
+/// Prints what `beside` makes of the model.
+pub(crate) fn print(
+    model: Option<&ModelRecord>,
+    beside: impl FnOnce(&ModelRecord) -> Vec<Checked>,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    if let Some(model) = model {
+        predict::print_checked(&beside(model), out)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,341 @@
+//! `onrush-lab load`, on a terminal.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::{Args, ValueEnum, ValueHint};
+use onrush_measure::experiment::{AnyRecord, Record};
+use onrush_measure::histogram::{STEP_NS, TOLD_NS_MAX};
+use onrush_measure::load::http::{self, HttpRecord, HttpSettings};
+use onrush_measure::load::http_report::{HttpReport, http_rows};
+use onrush_measure::load::report::{Report, rows};
+use onrush_measure::load::{
+    self, Arrival, Behaviour, LoadError, LoadRecord, Progress, Receive, Settings,
+};
+use onrush_measure::report::of_record;
+
+use crate::frame::{VERSION, bar_of_time, command, outcome, write};
+use onrush_cli::units::{Rate, Time, within};
+
+/// Watch a server with many eyes, and tell how it did
+///
+/// Downloads http:// URLs as so many clients, see below; with rtsp:// URLs:
+///
+/// Plays the URLs as so many RTSP viewers over UDP, of any server, this one or another, and tells what
+/// they notice: packets lost, out of order, late against their RTP timestamps, and how soon the first
+/// came. Media whose clock does not run at 90 kHz are left out. Ends with 1 if a packet was lost or
+/// came twice, if more than --late-max of them were late, or if a viewer was turned away.
+///
+/// Sockets receive a few hundred streams of 4 Mbit/s on one processor. With --sink packets are counted
+/// where they reach the device, and dropped: ten thousand streams on less than one. That needs root.
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Load {
+    /// What to watch, the most popular first: rtsp:// or http://
+    #[arg(required_unless_present = "from", value_hint = ValueHint::Url)]
+    urls: Vec<String>,
+
+    /// Viewers at once
+    ///
+    /// They come from one address, of which `onrush serve` takes 4096 connections: for more start
+    /// it with a higher --connections-per-address-max.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
+    clients: u32,
+
+    /// How they come: ramp, at-once or poisson
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Come::Ramp, hide_possible_values = true)]
+    arrival: Come,
+
+    /// Within which time [default: 5ms for each]
+    #[arg(long, value_name = "TIME")]
+    ramp: Option<Time>,
+
+    /// How long all of them watch
+    #[arg(long, value_name = "TIME", default_value_t = Time(Duration::from_secs(10)))]
+    time: Time,
+
+    /// How popularity falls from URL to URL, by Zipf; 0: all alike
+    #[arg(
+        long,
+        value_name = "EXPONENT",
+        default_value_t = 1.0,
+        hide_short_help = true
+    )]
+    zipf: f64,
+
+    /// Jump to another place this often, on average
+    ///
+    /// Sequence numbers are to go on over a jump (RFC 2326, appendix B), as players expect: of a server
+    /// that begins anew with them packets are told as lost, or as having come twice.
+    #[arg(long, value_name = "TIME")]
+    seek_every: Option<Time>,
+
+    /// Pause for a second this often, on average
+    #[arg(long, hide_short_help = true, value_name = "TIME")]
+    pause_every: Option<Time>,
+
+    /// Leave after so long, on average; another comes
+    #[arg(long, value_name = "TIME")]
+    stay: Option<Time>,
+
+    /// So many of the viewers jump, pause and leave, in percent; the others only watch
+    #[arg(long, hide_short_help = true, value_name = "PERCENT", default_value_t = 100.0,
+          value_parser = within(0.0, 100.0))]
+    active: f64,
+
+    /// Count packets at this device and drop them (root)
+    #[arg(long, value_name = "DEVICE")]
+    sink: Option<String>,
+
+    /// Receive at ports from here
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "PORT",
+        default_value_t = 20_000
+    )]
+    ports: u16,
+
+    /// A packet later than this is late
+    ///
+    /// By its RTP timestamp, against the first packet that its viewer got of this place in the file: of a burst
+    /// that leaves at once the first is on time, and the others are early. In steps of 0.1 ms.
+    #[arg(long, value_name = "TIME", default_value_t = Time(Duration::from_millis(20)),
+          value_parser = within(LATENESS_MIN, LATENESS_MAX))]
+    lateness: Time,
+
+    /// So many of all packets may be late, in percent
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "PERCENT",
+        default_value_t = 0.1
+    )]
+    late_max: f64,
+
+    /// The server's process, to tell what it uses
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+
+    /// Draw other places, choices and times
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Each client downloads no faster (http)
+    #[arg(long, value_name = "RATE")]
+    rate: Option<Rate>,
+
+    /// The first byte of 99 in 100 answers may take so long (http) [default: any time]
+    #[arg(long, hide_short_help = true, value_name = "TIME")]
+    first_byte_max: Option<Time>,
+
+    /// Shares must be so even, by Jain's index from 0 to 1 (http)
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "INDEX",
+        default_value_t = 0.0
+    )]
+    evenness_min: f64,
+
+    /// Write all that was seen to this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    json: Option<PathBuf>,
+
+    /// Write a page with the lateness histogram
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    html: Option<PathBuf>,
+
+    /// Tell of such a --json file, load nothing
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["urls", "json"])]
+    from: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Come {
+    /// Evenly
+    Ramp,
+    /// All at the first moment
+    AtOnce,
+    /// Independently of each other
+    Poisson,
+}
+
+/// A step, because a first packet is late by nothing.
+const LATENESS_MIN: Time = Time(Duration::from_nanos(STEP_NS.unsigned_abs()));
+
+/// What is later is not told apart.
+const LATENESS_MAX: Time = Time(Duration::from_nanos(TOLD_NS_MAX.unsigned_abs()));
+
+const EXAMPLES: &str = "\
+Examples:
+  A hundred viewers of one film:
+      onrush-lab load -n 100 rtsp://127.0.0.1:8554/demo.ts
+
+  Five thousand who come and go, with the server's processor time:
+      onrush-lab load -n 5000 --sink lo --stay 2m --pid $(pidof -s onrush) \\
+          rtsp://127.0.0.1:8554/a.ts rtsp://127.0.0.1:8554/b.ts
+
+  Two hundred downloads at 8 Mbit/s each, which jump about:
+      onrush-lab load -n 200 --rate 8Mbit/s --seek-every 5s \\
+          http://127.0.0.1:8080/film.ts
+
+Of http:// URLs it tells throughput, time to the first byte, how even the
+shares of clients are, and what failed. --seek-every asks for the rest of
+the file from another place, --stay hangs up in the middle.
+
+Exit codes:
+  0  every viewer was served in time
+  1  something was lost, late or refused
+  2  the load could not be made";
+
+/// Makes a load, or tells of one that was made.
+pub(crate) fn run(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let is_http = |url: &String| url.starts_with("http://");
+    let of_http = match &arguments.from {
+        Some(file) => AnyRecord::read_any(file)?.experiment == http::NAME,
+        None => arguments.urls.iter().any(is_http),
+    };
+    if of_http {
+        return run_http(arguments, out);
+    }
+    let record: LoadRecord = match &arguments.from {
+        Some(file) => Record::read(file, load::NAME)?,
+        None => carry_out(&arguments.settings())?,
+    };
+    if let Some(file) = &arguments.json {
+        record.write(file)?;
+    }
+    if let Some(file) = &arguments.html {
+        let title = format!("{} viewers", record.settings.clients);
+        write(file, &of_record(&title, &record.any()?).render()?)?;
+    }
+    let mut passed = true;
+    for run in &record.runs {
+        let report = Report::of(&record.settings, run);
+        for (name, value) in rows(&record.settings, run, &report) {
+            writeln!(out, "{name:<15} {value}")?;
+        }
+        for missed in &report.missed {
+            writeln!(out, "MISSED          {missed}")?;
+        }
+        passed &= report.passed();
+    }
+    Ok(outcome(passed))
+}
+
+/// The same for downloads.
+fn run_http(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    if arguments.sink.is_some() {
+        bail!("--sink counts RTP; leave it out for http://");
+    }
+    let record: HttpRecord = match &arguments.from {
+        Some(file) => Record::read(file, http::NAME)?,
+        None => {
+            let carry_out = |command: &str, progress: Box<dyn Fn(Progress)>| {
+                let settings = arguments.http_settings();
+                http::carry_out(&settings, VERSION, command, progress)
+            };
+            with_bar("downloading", carry_out)?
+        }
+    };
+    if let Some(file) = &arguments.json {
+        record.write(file)?;
+    }
+    if let Some(file) = &arguments.html {
+        let title = format!("{} downloading clients", record.settings.clients);
+        write(file, &of_record(&title, &record.any()?).render()?)?;
+    }
+    let mut passed = true;
+    for run in &record.runs {
+        let report = HttpReport::of(&record.settings, run);
+        for (name, value) in http_rows(&record.settings, run, &report) {
+            writeln!(out, "{name:<15} {value}")?;
+        }
+        for missed in &report.missed {
+            writeln!(out, "MISSED          {missed}")?;
+        }
+        passed &= report.passed();
+    }
+    Ok(outcome(passed))
+}
+
+impl Load {
+    fn http_settings(&self) -> HttpSettings {
+        let common = self.settings();
+        HttpSettings {
+            zipf: common.zipf,
+            arrival: common.arrival,
+            ramp_ns: common.ramp_ns,
+            time_ns: common.time_ns,
+            behaviour: common.behaviour,
+            rate: self.rate.map(|rate| rate.0 / 8),
+            first_byte_ns_max: self.first_byte_max.as_ref().map(Time::nanos),
+            evenness_min: self.evenness_min,
+            pid: common.pid,
+            seed: common.seed,
+            ..HttpSettings::new(common.urls, common.clients)
+        }
+    }
+
+    fn settings(&self) -> Settings {
+        let settings = Settings::new(self.urls.clone(), self.clients);
+        let or_never = |time: Option<Time>| time.map_or(0, |time| time.nanos());
+        Settings {
+            zipf: self.zipf,
+            arrival: match self.arrival {
+                Come::Ramp => Arrival::Ramp,
+                Come::AtOnce => Arrival::AtOnce,
+                Come::Poisson => Arrival::Poisson,
+            },
+            ramp_ns: self.ramp.map_or(settings.ramp_ns, |time| time.nanos()),
+            time_ns: self.time.nanos(),
+            behaviour: Behaviour {
+                active_part: self.active / 100.0,
+                seek_every_ns: or_never(self.seek_every),
+                pause_every_ns: or_never(self.pause_every),
+                stay_ns: or_never(self.stay),
+            },
+            receive: match &self.sink {
+                None => Receive::Sockets,
+                Some(device) => Receive::Sink {
+                    device: device.clone(),
+                    look_every: 1,
+                    bursts: true,
+                },
+            },
+            port_first: self.ports,
+            lateness_ns_max: i64::try_from(self.lateness.nanos()).unwrap_or(i64::MAX),
+            late_part_max: self.late_max / 100.0,
+            pid: self.pid,
+            seed: self.seed,
+            ..settings
+        }
+    }
+}
+
+fn carry_out(settings: &Settings) -> anyhow::Result<LoadRecord> {
+    with_bar("watching", |command, progress| {
+        load::carry_out(settings, VERSION, command, progress)
+    })
+}
+
+/// Makes a load by `carry_out`, which gets the command line and whom to tell of progress.
+fn with_bar<T>(
+    what: &'static str,
+    carry_out: impl FnOnce(&str, Box<dyn Fn(Progress)>) -> Result<T, LoadError>,
+) -> anyhow::Result<T> {
+    let bar = bar_of_time();
+    let progress = move |progress: Progress| {
+        let (watching, failed) = (progress.watching, progress.failed);
+        bar(
+            progress.elapsed_ns,
+            progress.total_ns,
+            &format!("{watching} {what}, {failed} failed"),
+        );
+    };
+    Ok(carry_out(&command(), Box::new(progress))?)
+}

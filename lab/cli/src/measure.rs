@@ -1,0 +1,250 @@
+//! `onrush-lab measure`: what every primitive of the operating system costs here.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum, ValueHint};
+use onrush_measure::primitives::peer::Peer;
+use onrush_measure::primitives::{self, Entry, Group, MeasureRecord, Row, Settings};
+use onrush_measure::report::Page;
+
+use crate::frame::{Samples, VERSION, bar_of_parts, command, head, outcome, write};
+
+/// Measure what the operating system costs here
+///
+/// Measures every primitive that a data path is made of: the clock, procedure and system calls,
+/// processes and threads, caches and memory, page faults, sockets, files. Prints a table with what
+/// the hardware alone would take, what software adds, what follows from both, what was measured, and
+/// why. Takes ten minutes at most; --quick one. Without root it measures what it can and names what it
+/// can't. Ends with 1 if a figure is impossible and therefore void.
+#[derive(Args, Debug)]
+pub(crate) struct Measure {
+    /// Shorter and fewer: a minute
+    #[arg(long, conflicts_with = "from")]
+    quick: bool,
+
+    /// Only these groups: cpu, memory, network, file
+    #[arg(
+        long,
+        value_name = "GROUP",
+        value_delimiter = ',',
+        conflicts_with = "from",
+        hide_possible_values = true
+    )]
+    only: Vec<GroupName>,
+
+    #[command(flatten)]
+    samples: Samples,
+
+    /// Write a page with tables and plots to this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    html: Option<PathBuf>,
+
+    /// Make and read files here
+    ///
+    /// On the file system that is to be measured; up to 1 GiB is written and removed again.
+    #[arg(long, value_name = "DIR", default_value_os_t = Settings::full().folder,
+          value_hint = ValueHint::DirPath)]
+    dir: PathBuf,
+
+    /// Measure the network to this host, too
+    ///
+    /// HOST or HOST:PORT, where `onrush-lab measure --peer` runs.
+    #[arg(long, value_name = "HOST")]
+    remote: Option<String>,
+
+    /// Read files here, too
+    ///
+    /// A directory of a mounted remote file system; up to 85 MiB are written and removed again.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    mounted: Option<PathBuf>,
+
+    /// Be the host that --remote measures to
+    ///
+    /// Listens at ADDRESS:PORT for connections and datagrams until it is interrupted: it echoes,
+    /// swallows, and reads a file of its own making to whoever asks, 16 connections at once.
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = PEER_ADDRESS,
+          conflicts_with_all = ["quick", "only", "json", "from", "remote", "mounted"])]
+    peer: Option<SocketAddr>,
+
+    /// Tell the time by CLOCK_MONOTONIC_RAW
+    ///
+    /// Even if the processor has a counter of its own, which costs less to read.
+    #[arg(long, conflicts_with = "from")]
+    system_clock: bool,
+
+    /// Take system calls only, and print what each thread had: what others start, several times
+    ///
+    /// With the nanoseconds of a tick, if they are known.
+    #[arg(long, value_name = "NS", num_args = 0..=1, default_missing_value = "0", hide = true,
+          conflicts_with_all = ["only", "json", "from", "remote", "mounted", "peer"])]
+    null_calls: Option<f64>,
+}
+
+/// Every address, IPv4 too.
+const PEER_ADDRESS: &str = "[::]:7010";
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum GroupName {
+    Cpu,
+    Memory,
+    Network,
+    File,
+}
+
+/// Measures, or prints what was.
+///
+/// # Errors
+///
+/// If nothing can be measured, or a file not be written.
+pub(crate) fn run(arguments: &Measure, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    if let Some(address) = arguments.peer {
+        let peer = Peer::listen(address).with_context(|| format!("cannot listen at {address}"))?;
+        writeln!(out, "listening at {}", peer.address()?)?;
+        out.flush()?;
+        peer.serve();
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(ns_per_tick) = arguments.null_calls {
+        let calls = primitives::null_calls(&arguments.settings(), Some(ns_per_tick))?;
+        writeln!(out, "{calls}")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let record: MeasureRecord = arguments
+        .samples
+        .record(primitives::NAME, || measure(arguments))?;
+    if let Some(file) = &arguments.html {
+        write(file, &of_record(&record)?.render()?)?;
+    }
+    print(&record, out)?;
+    if !record
+        .runs
+        .iter()
+        .any(|entry| matches!(entry, Entry::Row(_)))
+    {
+        out.flush()?;
+        bail!("nothing could be measured; what is missing above says what would help");
+    }
+    let is_void = |entry: &Entry| matches!(entry, Entry::Row(Row { void: Some(_), .. }));
+    Ok(outcome(!record.runs.iter().any(is_void)))
+}
+
+fn of_record(record: &MeasureRecord) -> anyhow::Result<Page> {
+    Ok(onrush_measure::report::of_record(
+        &format!("Onrush on {}", record.environment.cpu),
+        &record.any()?,
+    ))
+}
+
+fn measure(arguments: &Measure) -> anyhow::Result<MeasureRecord> {
+    let settings = arguments.settings();
+    Ok(primitives::carry_out(
+        &settings,
+        VERSION,
+        &command(),
+        bar_of_parts(),
+    )?)
+}
+
+impl Measure {
+    fn settings(&self) -> Settings {
+        let settings = if self.quick {
+            Settings::quick()
+        } else {
+            Settings::full()
+        };
+        let is_wanted = |group: &Group| {
+            let names = self.only.iter().map(|name| name.group());
+            self.only.is_empty() || names.into_iter().any(|name| name == *group)
+        };
+        Settings {
+            groups: Group::ALL.into_iter().filter(is_wanted).collect(),
+            folder: self.dir.clone(),
+            remote: self.remote.clone(),
+            mounted: self.mounted.clone(),
+            system_clock: self.system_clock,
+            null_calls: Some(
+                ["/proc/self/exe", "measure", "--null-calls"]
+                    .map(OsString::from)
+                    .to_vec(),
+            ),
+            ..settings
+        }
+    }
+}
+
+impl GroupName {
+    fn group(self) -> Group {
+        match self {
+            Self::Cpu => Group::Cpu,
+            Self::Memory => Group::Memory,
+            Self::Network => Group::Network,
+            Self::File => Group::File,
+        }
+    }
+}
+
+fn print(record: &MeasureRecord, out: &mut dyn Write) -> anyhow::Result<()> {
+    head(&record.environment, out)?;
+    let names = record.runs.iter().filter_map(|entry| match entry {
+        Entry::Row(row) => Some(row.operation.chars().count()),
+        _ => None,
+    });
+    let width = names.max().unwrap_or(0);
+    writeln!(
+        out,
+        "\n{:<width$} {:>10} {:>10} {:>10} {:>10} {:>21}",
+        "operation", "hardware", "software", "predicted", "measured", "interval"
+    )?;
+    for entry in &record.runs {
+        match entry {
+            Entry::Row(row) => print_row(row, width, out)?,
+            Entry::Missing(missing) => writeln!(out, "missing: {}: {}", missing.id, missing.why)?,
+            Entry::Note(note) => {
+                let kind = if note.is_warning { "warning" } else { "note" };
+                writeln!(out, "{kind}: {}", note.text)?;
+            }
+            Entry::Curve(curve) => {
+                for mark in &curve.marks {
+                    writeln!(
+                        out,
+                        "{}: {}: {}",
+                        curve.title,
+                        mark.name,
+                        curve.x_unit.told(mark.x)
+                    )?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn print_row(row: &Row, width: usize, out: &mut dyn Write) -> anyhow::Result<()> {
+    let told =
+        |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| row.unit.told(value));
+    let (low, high) = row.measured.interval;
+    writeln!(
+        out,
+        "{:<width$} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
+        row.operation,
+        told(row.estimate.base),
+        told(row.estimate.overhead),
+        told(row.estimate.predicted),
+        row.unit.told(row.measured.median),
+        row.unit.told(low),
+        row.unit.told(high)
+    )?;
+    writeln!(out, "    {}", row.explanation)?;
+    if !row.paper.is_empty() {
+        writeln!(out, "    paper: {}", row.paper)?;
+    }
+    for warning in row.warnings.iter().chain(&row.void) {
+        writeln!(out, "    ! {warning}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,240 @@
+//! The program as it is typed: its pages, its errors, its exit codes.
+
+use std::fs;
+use std::process::{Command, Output};
+
+const ONRUSH_LAB: &str = env!("CARGO_BIN_EXE_onrush-lab");
+const COMMANDS: [&str; 8] = [
+    "bench",
+    "measure",
+    "predict",
+    "report",
+    "compare",
+    "load",
+    "choose",
+    "completions",
+];
+const COLUMNS: usize = 79;
+const SCREEN_LINES: usize = 24;
+
+#[test]
+fn short_help_fits_a_screen() {
+    for command in COMMANDS.iter().copied().chain(["", "bench serve"]) {
+        let page = help(command, "-h");
+        assert!(page.lines().count() <= SCREEN_LINES, "{page}");
+        for line in page.lines() {
+            assert!(line.chars().count() <= COLUMNS, "{line}");
+            let is_option = line.trim_start().starts_with('-');
+            assert!(
+                !is_option || line.trim().contains("  "),
+                "option and meaning on a line: {line}"
+            );
+        }
+    }
+}
+
+#[test]
+fn long_help_is_a_manual_with_examples() {
+    for command in COMMANDS.iter().copied().chain(["", "bench serve"]) {
+        let page = help(command, "--help");
+        assert!(
+            page.lines().all(|line| line.chars().count() <= COLUMNS),
+            "{page}"
+        );
+        assert!(
+            page.lines().count() > help(command, "-h").lines().count(),
+            "{command}"
+        );
+    }
+    for said in ["Examples:", "Exit codes:", "  0  ", "  1  ", "  2  "] {
+        assert!(help("", "--help").contains(said), "{said}");
+    }
+}
+
+#[test]
+fn the_version_is_that_of_the_package() {
+    let version = text(&onrush_lab(&["--version"]).stdout);
+    assert!(
+        version.starts_with(concat!("onrush-lab ", env!("CARGO_PKG_VERSION"))),
+        "{version}"
+    );
+    assert_eq!(version.lines().count(), 1);
+}
+
+#[test]
+fn what_cannot_run_ends_with_2_and_says_why() {
+    for (arguments, said) in [
+        (&["--no-such"][..], "--no-such"),
+        (&["mesure"], "'measure'"),
+        (&["bench", "lock", "--from", "none.json"], "none.json"),
+        (
+            &["bench", "lock", "--reliability", "--plots", "x"],
+            "--plots",
+        ),
+        (&["bench", "serve", "--sessions", "0"], "1 to 8192"),
+        (&["bench", "serve", "--rate", "1kbit/s"], "500 kbit/s"),
+        (&["bench", "serve", "--mode", "gso"], "software-gso"),
+        (&["bench", "serve", "--from", "none.json"], "none.json"),
+        (&["bench", "serve", "--from", "none", "--quick"], "--from"),
+        (
+            &["load", "--from", "none", "--lateness", "99us"],
+            "100us to",
+        ),
+        (
+            &["load", "--from", "none", "--lateness", "449901us"],
+            "449ms900us",
+        ),
+        (
+            &["load", "--from", "none.json", "--lateness", "100us"],
+            "none.json",
+        ),
+        (
+            &["load", "--from", "none.json", "--lateness", "449900us"],
+            "none.json",
+        ),
+        (&["completions", "tcsh"], "bash"),
+    ] {
+        let output = onrush_lab(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let error = text(&output.stderr);
+        assert!(error.contains(said), "{arguments:?}: {error}");
+        assert!(
+            output.stdout.is_empty(),
+            "errors go to stderr: {arguments:?}"
+        );
+    }
+}
+
+#[test]
+fn paths_are_chosen_for_people_and_for_programs() {
+    let (page, json) = (onrush_lab(&["choose"]), onrush_lab(&["choose", "--json"]));
+    let page_text = text(&page.stdout);
+    let document: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(document["schema_version"], 1);
+    let choices = document["data_paths_by_need"].as_array().unwrap();
+    assert_eq!(choices.len(), 4);
+    // Lines are broken on the page, and words between them are the same.
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for choice in choices {
+        let field = |name: &str| choice[name].as_str().unwrap();
+        let told = format!("{}: {} ({})", field("need"), field("name"), field("reason"));
+        assert!(words(&page_text).contains(&words(&told)), "{told}");
+    }
+}
+
+#[test]
+fn completions_are_made_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = onrush_lab(&["completions", shell]);
+        assert_eq!(script.status.code(), Some(0));
+        for word in COMMANDS {
+            assert!(text(&script.stdout).contains(word), "{shell}: {word}");
+        }
+    }
+}
+
+/// As for root of a user namespace who is in a network namespace of somebody else's, wherever there may be none of these.
+#[test]
+fn who_may_not_come_back_to_his_namespace_is_told_what_helps() {
+    onrush_testkit::require_root!();
+    onrush_testkit::require_programs!("strace");
+    for experiment in [&["predict"][..], &["bench", "serve", "--quick"]] {
+        let mut command = Command::new("strace");
+        command.args(["--follow-forks", "--output=/dev/null", "--trace=setns"]);
+        command.args(["--inject=setns:error=EPERM", ONRUSH_LAB]);
+        let output = command.args(experiment).output().unwrap();
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{experiment:?}: {error}");
+        for said in ["another user namespace", "(unshare -Urn)", "try: sudo"] {
+            assert!(error.contains(said), "{experiment:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn results_become_a_page_and_are_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, ns: [f64; 5]| {
+        let runs = ns
+            .map(|ns| format!("{{\"way\":\"a\",\"t_ns\":{ns:?}}}"))
+            .join(",");
+        let environment = "{\"version\":\"1\",\"command\":\"c\",\"date\":\"d\",\"kernel\":\"k\",\"cpu\":\"p\",\
+                           \"cores\":[0],\"governor\":null,\"virtual_machine\":null,\"memory_bytes\":1,\
+                           \"network\":\"\",\"load_before\":0.0}";
+        let record = format!(
+            "{{\"schema_version\":1,\"experiment\":\"x\",\"environment\":{environment},\"settings\":null,\
+             \"runs\":[{runs}]}}"
+        );
+        let path = folder.path().join(name);
+        fs::write(&path, record).unwrap();
+        path.into_os_string().into_string().unwrap()
+    };
+    let slow = write("slow.json", [200.0, 201.0, 202.0, 203.0, 204.0]);
+    let fast = write("fast.json", [100.0, 101.0, 102.0, 103.0, 104.0]);
+    let worse = onrush_lab(&["compare", &fast, &slow]);
+    assert_eq!(worse.status.code(), Some(1));
+    assert!(text(&worse.stdout).contains("WORSE") && text(&worse.stdout).contains("+98.0 %"));
+    let better = onrush_lab(&["compare", &slow, &fast]);
+    assert_eq!(better.status.code(), Some(0), "{}", text(&better.stdout));
+    assert!(text(&better.stdout).contains("1 better"));
+    let same = onrush_lab(&["compare", &slow, &slow, "--all"]);
+    assert_eq!(same.status.code(), Some(0));
+    assert_eq!(
+        onrush_lab(&["compare", &slow, "/none.json"]).status.code(),
+        Some(2)
+    );
+
+    let page = folder
+        .path()
+        .join("page.html")
+        .into_os_string()
+        .into_string()
+        .unwrap();
+    let directory = folder.path().to_str().unwrap();
+    let made = onrush_lab(&["report", directory, "--html", &page]);
+    assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
+    assert!(
+        fs::read_to_string(&page)
+            .unwrap()
+            .contains("Experiment x (fast.json)")
+    );
+    let refused = onrush_lab(&["report", directory, "--html", "/none/page.html"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("cannot write /none/page.html"));
+    let nothing = onrush_lab(&["report", "/none"]);
+    assert_eq!(nothing.status.code(), Some(2));
+}
+
+#[test]
+fn an_experiment_whose_samples_cannot_be_kept_does_not_begin() {
+    for experiment in [&["bench", "http"][..], &["measure"]] {
+        let asked = [experiment, &["--quick", "--json", "/none/samples.json"]].concat();
+        let refused = onrush_lab(&asked);
+        assert_eq!(refused.status.code(), Some(2));
+        let said = text(&refused.stderr);
+        assert!(
+            said.contains("cannot write /none/samples.json; name another file"),
+            "{said}"
+        );
+    }
+}
+
+/// Runs it to its end. What should have refused to run and does not is stopped, and fails by its code.
+fn onrush_lab(arguments: &[&str]) -> Output {
+    Command::new("timeout")
+        .args(["60", ONRUSH_LAB])
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn help(command: &str, flag: &str) -> String {
+    let arguments: Vec<_> = command.split_whitespace().chain([flag]).collect();
+    let output = onrush_lab(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+    text(&output.stdout)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}

@@ -1,0 +1,243 @@
+//! `onrush-lab load` against our own server: what viewers see by sockets and by the sink, and what they miss.
+
+use std::process::{Command, Output};
+
+use onrush_measure::experiment::Record;
+use onrush_measure::load::http::{self, HttpRecord};
+use onrush_measure::load::{self, LoadRecord};
+use onrush_testkit::require_root;
+use onrush_testkit::testbed::{Mode, RCV_DEVICE};
+
+use common::{Site, clip};
+
+#[path = "../../../tests/common.rs"]
+mod common;
+#[path = "../../../tests/download_site.rs"]
+mod download_site;
+
+const ONRUSH_LAB: &str = env!("CARGO_BIN_EXE_onrush-lab");
+
+/// Has `onrush-lab load` make a load at the site, and keeps its record.
+fn load(site: &Site, name: &str, arguments: &[&str]) -> (Output, LoadRecord) {
+    let json = site.path("load.json");
+    let mut command = site.testbed.rcv.command(ONRUSH_LAB);
+    command.args(["load", "--time", "2s", "--ramp", "200ms", "--json"]);
+    command.arg(&json).args(arguments).arg(site.url(name));
+    let output = command.output().unwrap();
+    let record = Record::read(&json, load::NAME).unwrap();
+    (output, record)
+}
+
+/// The same with a bound on lateness that only a machine which does something else is beyond: that is tried again.
+fn load_on_time(site: &Site, name: &str, arguments: &[&str]) -> (Output, LoadRecord) {
+    const LATENESS_NS_MAX: i64 = 400_000_000;
+    let arguments = [arguments, &["--lateness", "400ms"]].concat();
+    for _ in 0..5 {
+        let (output, record) = load(site, name, &arguments);
+        if record.runs[0].lateness.later_than(LATENESS_NS_MAX) == 0 {
+            return (output, record);
+        }
+    }
+    panic!("five loads were late");
+}
+
+fn said(output: &Output) -> String {
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+#[test]
+fn sockets_and_the_sink_see_the_same_and_nothing_is_missing() {
+    require_root!();
+    // Shorter than the load: it is played again from its start.
+    let site = Site::with_clip(&clip(1.5), Mode::Uso, &[]);
+    let pid = site.server.id().to_string();
+    for receive in [&[][..], &["--sink", RCV_DEVICE]] {
+        let arguments = [&["-n", "8", "--pid", &pid], receive].concat();
+        let (output, record) = load_on_time(&site, "clip.ts", &arguments);
+        assert!(output.status.success(), "{}", said(&output));
+        let run = &record.runs[0];
+        assert_eq!((run.visits, run.played, run.watching), (8, 8, 8));
+        assert_eq!((run.totals.lost, run.totals.repeated), (0, 0));
+        assert_eq!((run.start_up_ns.len(), run.streams.len()), (8, 8));
+        // At 1 Mbit/s 95 packets a second, of which at least one second's came.
+        assert!(run.totals.packets > 8 * 95, "{:?}", run.totals);
+        assert!(run.packets_steady > 0 && run.lateness.total() > 0);
+        assert!(run.server.is_some_and(|usage| usage.memory_bytes > 0));
+    }
+    let json = site.path("load.json");
+    let told = Command::new(ONRUSH_LAB)
+        .args(["load", "--from"])
+        .arg(&json)
+        .output()
+        .unwrap();
+    assert!(said(&told).contains("8 wanted, 8 watching at the end"));
+}
+
+#[test]
+fn who_comes_and_goes_leaves_nothing_behind() {
+    require_root!();
+    let site = Site::with_clip(&clip(20.0), Mode::Uso, &[]);
+    // The server keeps a file that was played open.
+    load(&site, "clip.ts", &["-n", "1"]);
+    let before = site.settled();
+    let restless = [
+        "-n",
+        "6",
+        "--stay",
+        "400ms",
+        "--seek-every",
+        "300ms",
+        "--pause-every",
+        "900ms",
+        "--arrival",
+        "poisson",
+        "--sink",
+        RCV_DEVICE,
+    ];
+    let (output, record) = load_on_time(&site, "clip.ts", &restless);
+    assert!(output.status.success(), "{}", said(&output));
+    let run = &record.runs[0];
+    assert!(run.visits > 6, "{}", run.visits);
+    assert_eq!(run.visits, run.played);
+    // Over all jumps the numbers went on.
+    assert!(run.acts.seeks > 0, "{:?}", run.acts);
+    assert_eq!((run.totals.lost, run.totals.repeated), (0, 0));
+    site.assert_returns_to(before);
+}
+
+#[test]
+fn numbers_that_begin_anew_after_a_jump_are_told_as_loss() {
+    require_root!();
+    let shared = ["--rtp-headers", "shared"];
+    let site = Site::with_clip(&clip(20.0), Mode::Uso, &shared);
+    for receive in [&[][..], &["--sink", RCV_DEVICE]] {
+        let arguments = [&["-n", "6", "--seek-every", "300ms"], receive].concat();
+        let (output, record) = load(&site, "clip.ts", &arguments);
+        let run = &record.runs[0];
+        assert!(run.acts.seeks >= run.acts.jumped && run.acts.jumped > 0);
+        let wrong = run.totals.lost + run.totals.repeated;
+        assert!(wrong > 0, "{}", said(&output));
+        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    }
+}
+
+#[test]
+fn only_the_active_part_of_the_viewers_acts() {
+    require_root!();
+    let site = Site::with_clip(&clip(20.0), Mode::Uso, &[]);
+    let arguments = |percent| ["-n", "6", "--stay", "300ms", "--active", percent];
+    let visits = |percent| {
+        let (_, record) = load(&site, "clip.ts", &arguments(percent));
+        (record.runs[0].visits, record.runs[0].acts.leaves)
+    };
+    assert_eq!(visits("0"), (6, 0));
+    let (visits, leaves) = visits("100");
+    assert!(visits > 6 && leaves > 0, "{visits} {leaves}");
+}
+
+#[test]
+fn what_is_refused_is_told_with_its_reason() {
+    require_root!();
+    let site = Site::with_clip(&clip(5.0), Mode::Uso, &["--sessions-max", "2"]);
+    let (output, record) = load(&site, "clip.ts", &["-n", "3"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        said(&output).contains("SETUP was answered 453"),
+        "{}",
+        said(&output)
+    );
+    assert_eq!(record.runs[0].watching, 2);
+    let (output, _) = load(&site, "none.ts", &["-n", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        said(&output).contains("DESCRIBE was answered 404"),
+        "{}",
+        said(&output)
+    );
+}
+
+/// Has `onrush-lab load` download from a site of its own, which has a film of so many bytes, and keeps its record.
+fn download(arguments: &[&str], file: &str, bytes: usize) -> (Output, HttpRecord) {
+    let site = download_site::Site::new(&[], |root| {
+        std::fs::write(root.join("film.ts"), download_site::bytes(bytes)).unwrap();
+    });
+    let json = site.media.path().join("load.json");
+    let mut command = Command::new(ONRUSH_LAB);
+    command.args([
+        "load", "--time", "2s", "--ramp", "100ms", "-n", "8", "--json",
+    ]);
+    command.arg(&json).args(arguments).arg(site.url(file));
+    let output = command.output().unwrap();
+    let html = site.media.path().join("load.html");
+    let mut again = Command::new(ONRUSH_LAB);
+    again
+        .args(["load", "--from"])
+        .arg(&json)
+        .arg("--html")
+        .arg(&html);
+    assert_eq!(again.output().unwrap().stdout, output.stdout);
+    assert!(
+        std::fs::read_to_string(html)
+            .unwrap()
+            .contains("8 downloading clients")
+    );
+    (output, Record::read(&json, http::NAME).unwrap())
+}
+
+#[test]
+fn downloads_are_whole_and_counted() {
+    // So few bytes that a slow machine gives each client a whole one.
+    let (output, record) = download(&["--evenness-min", "0.2"], "film.ts", 300_000);
+    assert!(output.status.success(), "{}", said(&output));
+    let run = &record.runs[0];
+    assert!(run.whole >= 8, "{run:?}");
+    // Who is in the middle of a download when the load is over breaks it off.
+    assert_eq!(run.whole + run.broken_off, run.requests);
+    assert!(run.broken_off <= 8);
+    assert!(run.bytes >= run.whole * 300_000);
+    assert_eq!(
+        (run.client_bytes.len(), run.first_byte_ns.len() as u64),
+        (8, run.requests)
+    );
+}
+
+#[test]
+fn who_downloads_slowly_seeks_and_leaves_gets_what_he_asks_for() {
+    // Nobody has a whole file within the load at this rate: what is whole is a range near its end.
+    let restless = [
+        "--rate",
+        "4Mbit/s",
+        "--seek-every",
+        "300ms",
+        "--stay",
+        "500ms",
+        "--pause-every",
+        "1s",
+    ];
+    let (output, record) = download(&restless, "film.ts", 3_000_000);
+    assert!(output.status.success(), "{}", said(&output));
+    let run = &record.runs[0];
+    // A seek asks twice: how long the file is, and for the range.
+    assert!(
+        run.broken_off > 8 && run.requests > run.whole + run.broken_off,
+        "{run:?}"
+    );
+    // Eight clients of 500,000 bytes a second, also while they came, and a step of each request.
+    let by_rate = 8 * (run.wall_ns + 200_000_000) / 2000;
+    assert!(run.bytes < by_rate + run.requests * 66_000, "{run:?}");
+}
+
+#[test]
+fn downloads_that_fail_are_told_with_their_reason() {
+    let (output, _) = download(&[], "none.ts", 1000);
+    assert_eq!(output.status.code(), Some(1));
+    let said = said(&output);
+    assert!(
+        said.contains("GET was answered 404") && said.contains("nothing came"),
+        "{said}"
+    );
+}

@@ -1,0 +1,386 @@
+//! What every experiment keeps: where it ran, how, and each raw sample, in one JSON file.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use onrush_sys::thread::allowed_cores;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::machine;
+
+/// The schema that is written and read. It grows by one whenever a reader of the one before would be wrong.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// What a file of a record may have, in bytes.
+pub const RECORD_BYTES_MAX: u64 = 256 << 20;
+
+/// A record of any experiment, for those who only want what all have.
+pub type AnyRecord = Record<serde_json::Value, serde_json::Value>;
+
+/// An experiment that was carried out. `S` are its settings, `R` is one run of it.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Record<S, R> {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Its name on the command line.
+    pub experiment: String,
+    /// Where and when.
+    pub environment: Environment,
+    /// What was asked for.
+    pub settings: S,
+    /// All that was seen, in the order it was taken; void runs too.
+    pub runs: Vec<R>,
+}
+
+/// Where and when something was measured.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Environment {
+    /// The program's version, with the commit it was built from where git knew.
+    pub version: String,
+    /// How to have it again.
+    pub command: String,
+    /// When it began, in UTC (RFC 3339).
+    pub date: String,
+    /// `uname -r`.
+    pub kernel: String,
+    /// The processor as it calls itself.
+    pub cpu: String,
+    /// Processors that the experiment could use.
+    pub cores: Vec<usize>,
+    /// Who sets the processor's frequency; `None` if that is out of the kernel's hands.
+    pub governor: Option<String>,
+    /// What virtual machine this is; `None` on a machine of metal.
+    pub virtual_machine: Option<String>,
+    /// Memory of the machine, in bytes.
+    pub memory_bytes: u64,
+    /// The devices that were sent through and what they do in hardware; empty for experiments without.
+    pub network: String,
+    /// Runnable threads in the minute before, on average: what else the machine had to do.
+    pub load_before: f64,
+}
+
+/// Why there is no record.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// The file cannot be read or written.
+    #[error("{}: {source}; check the name, your rights, and the room on that disk", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is no record.
+    #[error("{}: {source}; it takes a file that was written by --json", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// The file is larger than any record.
+    #[error("{}: has {bytes} bytes; a record has {RECORD_BYTES_MAX} at most", path.display())]
+    Large {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The file is a record of something else.
+    #[error(
+        "{}: holds experiment {experiment:?} in schema {schema_version}; this reads {wanted:?} in schema \
+         {SCHEMA_VERSION}", path.display()
+    )]
+    Other {
+        /// The file.
+        path: PathBuf,
+        /// What it holds.
+        experiment: String,
+        /// In which schema.
+        schema_version: u32,
+        /// What was asked for.
+        wanted: String,
+    },
+}
+
+/// What is read first, so that a record of something else is told as that.
+#[derive(Deserialize)]
+struct Head {
+    schema_version: u32,
+    experiment: String,
+}
+
+impl<S, R> Record<S, R> {
+    /// A record without runs.
+    #[must_use]
+    pub fn new(experiment: &str, environment: Environment, settings: S) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            experiment: experiment.to_owned(),
+            environment,
+            settings,
+            runs: Vec::new(),
+        }
+    }
+}
+
+impl<S: Serialize, R: Serialize> Record<S, R> {
+    /// The same without its types.
+    ///
+    /// # Errors
+    ///
+    /// If it has what JSON has no place for.
+    pub fn any(&self) -> serde_json::Result<AnyRecord> {
+        let runs: Result<Vec<_>, _> = self.runs.iter().map(serde_json::to_value).collect();
+        Ok(Record {
+            schema_version: self.schema_version,
+            experiment: self.experiment.clone(),
+            environment: self.environment.clone(),
+            settings: serde_json::to_value(&self.settings)?,
+            runs: runs?,
+        })
+    }
+
+    /// Writes it to a file, in place of what is there.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), RecordError> {
+        let json = self.to_json().map_err(|source| RecordError::Json {
+            path: path.to_owned(),
+            source,
+        })?;
+        fs::write(path, json).map_err(|source| RecordError::File {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    /// What describes it in lines for people, then a line for each run.
+    fn to_json(&self) -> serde_json::Result<String> {
+        let described = [
+            (
+                "schema_version",
+                serde_json::to_string(&self.schema_version)?,
+            ),
+            ("experiment", serde_json::to_string(&self.experiment)?),
+            (
+                "environment",
+                serde_json::to_string_pretty(&self.environment)?,
+            ),
+            ("settings", serde_json::to_string_pretty(&self.settings)?),
+        ];
+        let mut json = "{\n".to_owned();
+        for (name, value) in described {
+            json += &format!("\"{name}\": {value},\n");
+        }
+        let runs: Result<Vec<_>, _> = self.runs.iter().map(serde_json::to_string).collect();
+        Ok(json + "\"runs\": [\n" + &runs?.join(",\n") + "\n]\n}\n")
+    }
+}
+
+impl<S: DeserializeOwned, R: DeserializeOwned> Record<S, R> {
+    /// Reads the record of `experiment` from a file.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read, or holds something else.
+    pub fn read(path: &Path, experiment: &str) -> Result<Self, RecordError> {
+        let text = text_of(path)?;
+        let path = path.to_owned();
+        let head: Head = match serde_json::from_str(&text) {
+            Ok(head) => head,
+            Err(source) => return Err(RecordError::Json { path, source }),
+        };
+        if head.schema_version != SCHEMA_VERSION || head.experiment != experiment {
+            return Err(RecordError::Other {
+                path,
+                experiment: head.experiment,
+                schema_version: head.schema_version,
+                wanted: experiment.to_owned(),
+            });
+        }
+        serde_json::from_str(&text).map_err(|source| RecordError::Json { path, source })
+    }
+}
+
+impl AnyRecord {
+    /// Reads a record of whatever experiment from a file.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read, or is no record of this schema.
+    pub fn read_any(path: &Path) -> Result<Self, RecordError> {
+        let head: Result<Head, _> = serde_json::from_str(&text_of(path)?);
+        match head {
+            Ok(head) => Self::read(path, &head.experiment),
+            Err(source) => Err(RecordError::Json {
+                path: path.to_owned(),
+                source,
+            }),
+        }
+    }
+
+    /// The same, as what it is a record of.
+    ///
+    /// # Errors
+    ///
+    /// If it is of something else.
+    pub fn typed<S: DeserializeOwned, R: DeserializeOwned>(
+        &self,
+    ) -> serde_json::Result<Record<S, R>> {
+        let runs: Result<Vec<R>, _> = self.runs.iter().map(R::deserialize).collect();
+        Ok(Record {
+            schema_version: self.schema_version,
+            experiment: self.experiment.clone(),
+            environment: self.environment.clone(),
+            settings: S::deserialize(&self.settings)?,
+            runs: runs?,
+        })
+    }
+}
+
+impl Environment {
+    /// This machine, now. `version` is the program's, `command` its command line.
+    #[must_use]
+    pub fn here(version: &str, command: &str) -> Self {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        Self {
+            version: version.to_owned(),
+            command: command.to_owned(),
+            date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            kernel: line("/proc/sys/kernel/osrelease").unwrap_or_else(unknown),
+            cpu: field(&cpuinfo, "model name").map_or_else(unknown, str::to_owned),
+            cores: allowed_cores(),
+            governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            virtual_machine: virtual_machine(&cpuinfo),
+            memory_bytes: memory_bytes(),
+            network: String::new(),
+            load_before: machine::load(),
+        }
+    }
+}
+
+fn text_of(path: &Path) -> Result<String, RecordError> {
+    let refused = |source| RecordError::File {
+        path: path.to_owned(),
+        source,
+    };
+    let bytes = fs::metadata(path).map_err(refused)?.len();
+    if bytes > RECORD_BYTES_MAX {
+        return Err(RecordError::Large {
+            path: path.to_owned(),
+            bytes,
+        });
+    }
+    fs::read_to_string(path).map_err(refused)
+}
+
+fn virtual_machine(cpuinfo: &str) -> Option<String> {
+    let flags = field(cpuinfo, "flags").unwrap_or_default();
+    flags.split(' ').any(|flag| flag == "hypervisor").then(|| {
+        line("/sys/class/dmi/id/sys_vendor").unwrap_or_else(|| "of an unnamed host".to_owned())
+    })
+}
+
+fn memory_bytes() -> u64 {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = field(&meminfo, "MemTotal").and_then(|value| value.split(' ').next());
+    total.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) << 10
+}
+
+/// The value of the first line `name : value`.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == name).then(|| value.trim())
+    })
+}
+
+fn line(path: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().next()?.trim();
+    (!line.is_empty()).then(|| line.to_owned())
+}
+
+fn unknown() -> String {
+    "unknown".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record<u8, u64> {
+        let mut record = Record::new(
+            "nothing",
+            Environment::here("1", "onrush-lab bench nothing"),
+            7,
+        );
+        record.runs = vec![1, 2, 3];
+        record
+    }
+
+    #[test]
+    fn a_record_survives_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("r.json");
+        let written = record();
+        written.write(&path).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.ends_with("\"runs\": [\n1,\n2,\n3\n]\n}\n"), "{text}");
+        let back: Record<u8, u64> = Record::read(&path, "nothing").unwrap();
+        assert_eq!(back, written);
+        assert!(!back.environment.cores.is_empty());
+        assert!(back.environment.memory_bytes > 0);
+        assert!(back.environment.date.ends_with('Z'));
+    }
+
+    #[test]
+    fn what_is_no_record_of_it_is_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("r.json");
+        let said = |path: &Path| {
+            Record::<u8, u64>::read(path, "something")
+                .unwrap_err()
+                .to_string()
+        };
+        assert!(said(&path).contains("No such file"), "{}", said(&path));
+        record().write(&path).unwrap();
+        assert!(
+            said(&path).contains("experiment \"nothing\" in schema 1"),
+            "{}",
+            said(&path)
+        );
+        let mut newer = record();
+        newer.experiment = "something".to_owned();
+        newer.schema_version += 1;
+        newer.write(&path).unwrap();
+        assert!(said(&path).contains("in schema 2"), "{}", said(&path));
+        fs::write(&path, "{}").unwrap();
+        assert!(said(&path).contains("written by --json"), "{}", said(&path));
+        assert!(AnyRecord::read_any(&path).is_err());
+        let file = fs::File::create(&path).unwrap();
+        file.set_len(RECORD_BYTES_MAX + 1).unwrap();
+        assert!(said(&path).contains("at most"), "{}", said(&path));
+        file.set_len(RECORD_BYTES_MAX).unwrap();
+        let at_the_bound = text_of(&path).map(|text| text.len());
+        assert!(at_the_bound.is_ok_and(|bytes| bytes == 256 << 20));
+    }
+
+    #[test]
+    fn any_record_is_read_and_becomes_what_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("r.json");
+        record().write(&path).unwrap();
+        let any = AnyRecord::read_any(&path).unwrap();
+        assert_eq!(any.typed::<u8, u64>().unwrap().runs, record().runs);
+        assert!(any.typed::<u8, String>().is_err());
+    }
+}

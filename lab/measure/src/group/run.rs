@@ -1,0 +1,336 @@
+//! One run: a group, so many sends, and what arrived.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use onrush_group::{Counters, Group, Options, Way};
+use onrush_sys::thread::{allowed_cores, pin_to};
+use onrush_testkit::sink::{Counts, Sink};
+use onrush_testkit::testbed::{
+    self, Mode, RCV_DEVICE, RCV_IPV4, RCV_MAC, SND_DEVICE, SND_IPV4, Testbed, TestbedError,
+};
+
+use super::{BenchError, CONNECTED, Change, GroupRun, Load, PLAIN, Run, Settings};
+use crate::machine::SenderClock;
+use crate::setup::{network, system};
+use crate::stats::ratio;
+
+/// The port of the first member at the sink.
+const PORT_FIRST: u16 = 20_000;
+
+/// Where the members are that take turns with those at the receiver's address: at the same ports, so that the
+/// sink has the same to do.
+const OTHER_IPV4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
+
+/// The sink looks into every so many socket buffers of a port: seldom, because nothing here is RTP.
+const LOOK_EVERY: u16 = 1000;
+
+/// How often a run that was void is tried again.
+const REPEATS_OF_VOID_MAX: u32 = 2;
+
+pub(super) struct Bench<'a> {
+    settings: &'a Settings,
+    ways: Vec<Way>,
+    testbed: Testbed,
+    sink: Sink,
+    clock: SenderClock,
+}
+
+/// One point of the experiment.
+#[derive(Clone, Copy)]
+struct Case {
+    mode: Mode,
+    load: Load,
+    members: u16,
+    change: Change,
+}
+
+impl<'a> Bench<'a> {
+    pub(super) fn set_up(settings: &'a Settings, ways: Vec<Way>) -> Result<Self, BenchError> {
+        let testbed = Testbed::new(testbed::Options::default())?;
+        let members = settings.members.iter().max().copied().unwrap_or(1);
+        let ports = PORT_FIRST..=PORT_FIRST + (members - 1);
+        let neighbour = format!(
+            "neigh add {OTHER_IPV4} lladdr {} dev {SND_DEVICE} nud permanent",
+            RCV_MAC
+        );
+        testbed
+            .snd
+            .tool("ip", neighbour.split(' '))
+            .map_err(TestbedError::from)?;
+        let route = format!("route add 10.80.0.0/15 via {RCV_IPV4}");
+        let route = testbed.snd.tool("ip", route.split(' '));
+        route.map_err(TestbedError::from)?;
+        let sink = Sink::attach_seldom_looking(&testbed.rcv, RCV_DEVICE, ports, LOOK_EVERY)?;
+        // The last: interrupts go to the first as a rule.
+        let core = *allowed_cores().last().expect("this runs on one");
+        pin_to(core).map_err(system("pin the sender to a processor"))?;
+        Ok(Self {
+            settings,
+            ways,
+            testbed,
+            sink,
+            clock: SenderClock::bound_to(core),
+        })
+    }
+
+    /// The sending device and what it does in hardware, or here in nobody's.
+    pub(super) fn network(&self) -> Result<String, BenchError> {
+        Ok(network(&self.testbed, &["tx-"])?)
+    }
+
+    pub(super) fn run_all(
+        &mut self,
+        runs: &mut Vec<Run>,
+        mut progress: impl FnMut(f64),
+    ) -> Result<(), BenchError> {
+        let cases = self.cases();
+        let all = cases.len() * self.settings.repeats as usize;
+        for (number, &case) in cases.iter().enumerate() {
+            self.testbed.set_mode(case.mode)?;
+            let mut groups = Vec::new();
+            for &way in &self.ways {
+                groups.push(self.open(way, case)?);
+            }
+            let with_plain =
+                case.members == 1 && case.change == Change::None && case.load.packets == 1;
+            for repeat in 0..self.settings.repeats {
+                if with_plain {
+                    for way in [PLAIN, CONNECTED] {
+                        runs.push(Run::Group(self.run_plain(way, case, repeat)?));
+                    }
+                }
+                for group in &mut groups {
+                    for attempt in 0..=REPEATS_OF_VOID_MAX {
+                        let run = self.run(group, case, repeat)?;
+                        let is_void = !run.void.is_empty();
+                        runs.push(Run::Group(run));
+                        if !is_void || attempt == REPEATS_OF_VOID_MAX {
+                            break;
+                        }
+                    }
+                }
+                let done = number * self.settings.repeats as usize + repeat as usize + 1;
+                progress(ratio(done as u64, all as u64));
+            }
+        }
+        Ok(())
+    }
+
+    fn cases(&self) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for &mode in &self.settings.modes {
+            for &load in &self.settings.loads {
+                for &members in &self.settings.members {
+                    for &change in &self.settings.changes {
+                        cases.push(Case {
+                            mode,
+                            load,
+                            members,
+                            change,
+                        });
+                    }
+                }
+            }
+        }
+        cases
+    }
+
+    fn open(&self, way: Way, case: Case) -> Result<Group, BenchError> {
+        let socket = self.testbed.snd.run(|| UdpSocket::bind((SND_IPV4, 0)));
+        let socket = socket.map_err(system("open a socket"))?;
+        let options = Options {
+            way: Some(way),
+            members_max: usize::from(case.members),
+            area_bytes: case.load.packets * case.load.bytes,
+        };
+        Ok(Group::open(socket, &options)?)
+    }
+
+    fn run(&mut self, group: &mut Group, case: Case, repeat: u32) -> Result<GroupRun, BenchError> {
+        let sends = self.settings.sends_of(case.load, case.members);
+        let groups = [0, 1].map(|which| self.members(which, case.members));
+        let image = vec![0x47; case.load.packets * case.load.bytes];
+        let area = group.area_mut(0..image.len())?;
+        area.copy_from_slice(&image);
+        let mut number = 0_usize;
+        let mut send = |group: &mut Group| -> Result<(), BenchError> {
+            number += 1;
+            match case.change {
+                Change::None => {}
+                Change::All => group.set_members(&groups[number % 2])?,
+                Change::One => {
+                    // Each in turn leaves for its other self.
+                    let (turn, place) = (
+                        number / usize::from(case.members),
+                        number % usize::from(case.members),
+                    );
+                    group.remove(groups[turn % 2][place]);
+                    group.add(groups[(turn + 1) % 2][place])?;
+                }
+            }
+            match (group.way(), case.load.packets) {
+                (Way::Uring, _) => group.send_registered(0..image.len(), case.load.bytes)?,
+                (_, 1) => group.send(&image)?,
+                _ => group.send_train(&image, case.load.bytes)?,
+            };
+            Ok(())
+        };
+        group.set_members(&groups[0])?;
+        for _ in 0..sends.div_ceil(20) {
+            send(group)?;
+        }
+        settle(&self.sink)?;
+        self.sink.reset()?;
+        let before = group.counters();
+        let (begin_cpu_ns, begin) = (self.clock.now_ns(), Instant::now());
+        for _ in 0..sends {
+            send(group)?;
+        }
+        let (elapsed, cpu_ns) = (begin.elapsed(), self.clock.now_ns() - begin_cpu_ns);
+        let (after, arrived) = (group.counters(), settle(&self.sink)?);
+        let expected = u64::from(sends) * u64::from(case.members) * case.load.packets as u64;
+        let void = judge(group.way(), case, expected, &before, &after, arrived);
+        Ok(GroupRun {
+            mode: case.mode,
+            way: group.way().as_str().to_owned(),
+            load: case.load,
+            members: case.members,
+            change: case.change,
+            repeat,
+            sends,
+            send_ns: elapsed.as_secs_f64() * 1e9 / f64::from(sends),
+            cpu_ns: ratio(cpu_ns, sends.into()),
+            crossings: ratio(after.crossings - before.crossings, sends.into()),
+            arrived: arrived.packets,
+            arrived_skbs: arrived.skbs,
+            clones: after.clones - before.clones,
+            void,
+        })
+    }
+}
+
+impl Bench<'_> {
+    /// One receiver, and no group: what a group of one is compared with.
+    fn run_plain(&mut self, way: &str, case: Case, repeat: u32) -> Result<GroupRun, BenchError> {
+        let socket = self.testbed.snd.run(|| UdpSocket::bind((SND_IPV4, 0)));
+        let socket = socket.map_err(system("open a socket"))?;
+        let to = self.members(0, 1)[0];
+        if way == CONNECTED {
+            socket.connect(to).map_err(system("connect a socket"))?;
+        }
+        let (sends, image) = (self.settings.sends, vec![0x47; case.load.bytes]);
+        let send = || {
+            let sent = match way {
+                CONNECTED => socket.send(&image),
+                _ => socket.send_to(&image, to),
+            };
+            sent.map_err(system("send"))
+        };
+        for _ in 0..sends.div_ceil(20) {
+            send()?;
+        }
+        settle(&self.sink)?;
+        self.sink.reset()?;
+        let (begin_cpu_ns, begin) = (self.clock.now_ns(), Instant::now());
+        for _ in 0..sends {
+            send()?;
+        }
+        let (elapsed, cpu_ns) = (begin.elapsed(), self.clock.now_ns() - begin_cpu_ns);
+        let arrived = settle(&self.sink)?;
+        let is_whole = arrived.packets == u64::from(sends);
+        Ok(GroupRun {
+            mode: case.mode,
+            way: way.to_owned(),
+            load: case.load,
+            members: 1,
+            change: Change::None,
+            repeat,
+            sends,
+            send_ns: elapsed.as_secs_f64() * 1e9 / f64::from(sends),
+            cpu_ns: ratio(cpu_ns, sends.into()),
+            crossings: 1.0,
+            arrived: arrived.packets,
+            arrived_skbs: arrived.skbs,
+            clones: 0,
+            void: if is_whole {
+                String::new()
+            } else {
+                format!("{} of {sends} packets arrived", arrived.packets)
+            },
+        })
+    }
+
+    /// One of two lists of so many members, who have nobody in common and the same ports at the sink.
+    fn members(&self, which: u8, count: u16) -> Vec<SocketAddr> {
+        let member = |i: u16| {
+            let [high, low] = i.to_be_bytes();
+            let ip = match which {
+                _ if self.settings.spread => Ipv4Addr::new(10, 80 + which, high, low),
+                0 => RCV_IPV4,
+                _ => OTHER_IPV4,
+            };
+            SocketAddr::from((ip, PORT_FIRST + i))
+        };
+        (0..count).map(member).collect()
+    }
+}
+
+/// Why a run does not count: other things arrived than were to, or by another road.
+fn judge(
+    way: Way,
+    case: Case,
+    expected: u64,
+    before: &Counters,
+    after: &Counters,
+    arrived: Counts,
+) -> String {
+    let mut why = Vec::new();
+    if arrived.packets != expected || arrived.bytes != expected * case.load.bytes as u64 {
+        why.push(format!("{} of {expected} packets arrived", arrived.packets));
+    }
+    if after.packets - before.packets != expected {
+        let taken = after.packets - before.packets;
+        why.push(format!("{taken} of {expected} packets were taken"));
+    }
+    // The loop sends each packet alone, the kernel cuts in software before the device, else trains stay whole.
+    let whole = case.mode == Mode::Uso && way != Way::Loop;
+    let skbs = if whole {
+        expected / case.load.packets as u64
+    } else {
+        expected
+    };
+    if arrived.skbs != skbs {
+        why.push(format!(
+            "{} socket buffers came instead of {skbs}",
+            arrived.skbs
+        ));
+    }
+    let clones = after.clones - before.clones;
+    if way == Way::Kernel && case.members > 1 {
+        let passes = after.passes - before.passes;
+        if clones + passes != expected / case.load.packets as u64 || after.passes_missed > 0 {
+            why.push(format!(
+                "{clones} clones in {passes} passes do not make it up"
+            ));
+        }
+    }
+    why.join("; ")
+}
+
+/// What has arrived once nothing more does: softirqs may be left to a thread of the kernel's.
+fn settle(sink: &Sink) -> Result<Counts, BenchError> {
+    let mut before = sink.totals()?;
+    for _ in 0..500 {
+        thread::sleep(Duration::from_millis(2));
+        let now = sink.totals()?;
+        if now == before {
+            return Ok(now);
+        }
+        before = now;
+    }
+    let source = io::Error::from(io::ErrorKind::TimedOut);
+    Err(system("wait for the sink")(source).into())
+}

@@ -1,0 +1,297 @@
+//! One round of all that is timed.
+
+use std::hint::black_box;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use onrush_lock::bare::{self, BareRing, Private};
+use onrush_lock::{Budget, Cache, Keep, Kind, Manager, Segment};
+
+use super::{LockBenchError, Memory, Run, Settings, Way};
+use crate::setup::system;
+use crate::stats::Summary;
+
+/// Memory that the areas of the crowded measurement lie in.
+const CROWD_BYTES: usize = 64 << 20;
+
+/// The largest of them.
+pub(super) const AREA_BYTES_MAX: usize = AREA_PAGES_MAX * PAGE_BYTES;
+const AREA_PAGES_MAX: usize = 16;
+
+/// What a registration that is kept pins.
+pub(super) const KEPT_BYTES: usize = PAGE_BYTES;
+
+/// Calls that one sample of the crowded measurement and of the hits is the median or mean of.
+const CALLS: usize = 1001;
+const HITS: usize = 100_000;
+
+/// What the ways need.
+struct Tools {
+    ring: BareRing,
+    /// Keeps one range.
+    small: Cache,
+}
+
+/// Mapped memory, of either kind.
+enum Mapped {
+    Private(Private),
+    Segment(Segment),
+}
+
+/// Everything once.
+pub(super) fn round(
+    settings: &Settings,
+    repeat: u32,
+    runs: &mut Vec<Run>,
+) -> Result<(), LockBenchError> {
+    let mut tools = Tools {
+        ring: BareRing::open().map_err(system("open a ring"))?,
+        small: cache(1)?,
+    };
+    for &bytes in &settings.sizes_bytes {
+        for memory in Memory::ALL {
+            // Nobody is always the first, or always behind the same.
+            let turn = repeat as usize % Way::ALL.len();
+            for way in Way::ALL.into_iter().cycle().skip(turn).take(Way::ALL.len()) {
+                if way == Way::Miss && memory != Memory::PrivateAgain {
+                    continue;
+                }
+                let (lock_ns, unlock_ns) = cost(&mut tools, memory, way, bytes)?;
+                runs.push(Run::Cost {
+                    memory,
+                    way,
+                    bytes,
+                    repeat,
+                    lock_ns,
+                    unlock_ns,
+                });
+            }
+        }
+    }
+    // With what it keeps: it would count against the same limit.
+    drop(tools);
+    for &areas in &settings.areas {
+        crowd(areas, repeat, runs)?;
+    }
+    for &kept in &settings.kept {
+        let hit_ns = hits(kept)?;
+        runs.push(Run::Hit {
+            kept,
+            repeat,
+            hit_ns,
+        });
+    }
+    Ok(())
+}
+
+/// The medians of some calls.
+fn cost(
+    tools: &mut Tools,
+    memory: Memory,
+    way: Way,
+    bytes: usize,
+) -> Result<(f64, f64), LockBenchError> {
+    let is_first = matches!(memory, Memory::PrivateFirst | Memory::SysvFirst);
+    let calls = ((4 << 20) / bytes).clamp(3, if is_first { 33 } else { 101 });
+    let mut mapped = memory.map(bytes)?;
+    let mut other = memory.map(bytes)?;
+    let mut times = Vec::with_capacity(calls);
+    // The first warms up.
+    for call in 0..=calls {
+        if is_first {
+            mapped = memory.map(bytes)?;
+        } else {
+            // The cache keeps one of the two, and is asked for the other.
+            std::mem::swap(&mut mapped, &mut other);
+        }
+        let time = tools.once(way, mapped.bytes())?;
+        if call > 0 {
+            times.push(time);
+        }
+    }
+    Ok(medians(&times))
+}
+
+impl Tools {
+    /// Locks and unlocks once, and says how long each took.
+    fn once(&mut self, way: Way, bytes: Range<usize>) -> Result<(f64, f64), LockBenchError> {
+        let manager = Manager::of_process();
+        let begin = Instant::now();
+        Ok(match way {
+            Way::Ring => {
+                self.ring
+                    .register(&bytes)
+                    .map_err(system("register memory"))?;
+                let locked = Instant::now();
+                self.ring
+                    .unregister()
+                    .map_err(system("unregister memory"))?;
+                since(begin, locked)
+            }
+            Way::Mlock => {
+                bare::mlock(&bytes).map_err(system("mlock"))?;
+                let locked = Instant::now();
+                bare::munlock(&bytes).map_err(system("munlock"))?;
+                since(begin, locked)
+            }
+            Way::Pinned | Way::Resident => {
+                let kind = if way == Way::Pinned {
+                    Kind::Pinned
+                } else {
+                    Kind::Resident
+                };
+                let area = manager.lock(bytes, kind)?;
+                let locked = Instant::now();
+                drop(area);
+                since(begin, locked)
+            }
+            Way::ResidentAndPinned => {
+                let resident = manager.lock(bytes.clone(), Kind::Resident)?;
+                let pinned = manager.lock(bytes, Kind::Pinned)?;
+                let locked = Instant::now();
+                drop((pinned, resident));
+                since(begin, locked)
+            }
+            Way::Miss => {
+                let loan = self.small.acquire(bytes)?;
+                let locked = Instant::now();
+                self.small.release(loan);
+                since(begin, locked)
+            }
+        })
+    }
+}
+
+/// One page among many areas.
+fn crowd(areas: usize, repeat: u32, runs: &mut Vec<Run>) -> Result<(), LockBenchError> {
+    let mut memory = Private::map(CROWD_BYTES).map_err(system("map memory"))?;
+    memory.write(1);
+    let manager = Manager::of_process();
+    let mut random = 11;
+    let mut range = |pages_max: usize| {
+        let pages = 1 + below(&mut random, pages_max);
+        let first = below(&mut random, CROWD_BYTES / PAGE_BYTES - pages);
+        let start = memory.bytes().start + first * PAGE_BYTES;
+        start..start + pages * PAGE_BYTES
+    };
+    for (way, kind) in [(Way::Pinned, Kind::Pinned), (Way::Resident, Kind::Resident)] {
+        let held: Result<Vec<_>, _> = (0..areas)
+            .map(|_| manager.lock(range(AREA_PAGES_MAX), kind))
+            .collect();
+        let held = held?;
+        let mut times = Vec::with_capacity(CALLS);
+        for _ in 0..CALLS {
+            let bytes = range(1);
+            let begin = Instant::now();
+            let area = manager.lock(bytes, kind)?;
+            let locked = Instant::now();
+            drop(area);
+            times.push(since(begin, locked));
+        }
+        drop(held);
+        let (lock_ns, unlock_ns) = medians(&times);
+        runs.push(Run::Many {
+            areas,
+            way,
+            repeat,
+            lock_ns,
+            unlock_ns,
+        });
+    }
+    Ok(())
+}
+
+/// The mean time of a hit and its return, over all that is kept in no order.
+fn hits(kept: usize) -> Result<f64, LockBenchError> {
+    let mut memory = Private::map(kept * 2 * PAGE_BYTES).map_err(system("map memory"))?;
+    memory.write(1);
+    let mut cache = cache(kept)?;
+    let start = memory.bytes().start;
+    let page = |entry: usize| start + entry * 2 * PAGE_BYTES..start + (entry * 2 + 1) * PAGE_BYTES;
+    for entry in 0..kept {
+        let loan = cache.acquire(page(entry))?;
+        cache.release(loan);
+    }
+    let mut random = 5;
+    let order: Vec<_> = (0..HITS).map(|_| page(below(&mut random, kept))).collect();
+    let misses = cache.counters().misses;
+    let begin = Instant::now();
+    for bytes in order {
+        let loan = cache.acquire(bytes)?;
+        black_box(loan.buffer());
+        cache.release(loan);
+    }
+    let elapsed_ns = begin.elapsed().as_secs_f64() * 1e9;
+    assert_eq!(
+        cache.counters().misses,
+        misses,
+        "everything asked for is kept"
+    );
+    #[allow(clippy::cast_precision_loss, reason = "a small number")]
+    Ok(elapsed_ns / HITS as f64)
+}
+
+impl Memory {
+    fn map(self, bytes: usize) -> Result<Mapped, LockBenchError> {
+        let mut mapped = match self {
+            Self::PrivateFirst | Self::PrivateAgain => {
+                Mapped::Private(Private::map(bytes).map_err(system("map memory"))?)
+            }
+            Self::SysvFirst | Self::SysvAgain => Mapped::Segment(Segment::sysv(bytes)?),
+        };
+        match &mut mapped {
+            Mapped::Private(private) if self == Self::PrivateAgain => private.write(1),
+            Mapped::Segment(segment) if self == Self::SysvAgain => {
+                drop(Manager::of_process().lock(segment.bytes(), Kind::Resident)?);
+            }
+            _ => {}
+        }
+        Ok(mapped)
+    }
+}
+
+impl Mapped {
+    fn bytes(&self) -> Range<usize> {
+        match self {
+            Self::Private(private) => private.bytes(),
+            Self::Segment(segment) => segment.bytes(),
+        }
+    }
+}
+
+fn cache(entries_max: usize) -> Result<Cache, LockBenchError> {
+    let ring: OwnedFd = bare::ring().map_err(system("open a ring"))?;
+    let budget = Budget {
+        keep: Keep::Watched,
+        entries_max,
+        bytes_max: usize::MAX,
+    };
+    Ok(Cache::new(ring.as_fd(), budget)?)
+}
+
+fn medians(times: &[(f64, f64)]) -> (f64, f64) {
+    let median = |of: fn(&(f64, f64)) -> f64| {
+        let samples: Vec<_> = times.iter().map(of).collect();
+        Summary::of(&samples).map_or(f64::NAN, |summary| summary.median)
+    };
+    (median(|t| t.0), median(|t| t.1))
+}
+
+/// From the beginning to the middle, and from there to now, in ns.
+fn since(begin: Instant, middle: Instant) -> (f64, f64) {
+    let unlock = middle.elapsed();
+    let lock = middle - begin;
+    (lock.as_secs_f64() * 1e9, unlock.as_secs_f64() * 1e9)
+}
+
+/// xorshift64*: the same each time, and good enough to pick ranges.
+pub(super) fn below(state: &mut u64, limit: usize) -> usize {
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    let high = state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33;
+    usize::try_from(high).unwrap_or(0) % limit.max(1)
+}
+
+const PAGE_BYTES: usize = 4096;

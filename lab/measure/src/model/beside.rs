@@ -1,0 +1,187 @@
+//! What an experiment has measured, beside what the model says of it from probes of the same session.
+
+use std::collections::BTreeMap;
+
+use onrush_paths::Name;
+use onrush_testkit::testbed::Mode;
+
+use super::check::{self, Checked};
+use super::{
+    Costs, Formula, Load, ModelRecord, NotPredicted, group, over_loopback, over_tcp, path,
+};
+use crate::cue::{self, Contestant, CueRecord};
+use crate::group::{Change, GroupRecord, Run as AnyGroupRun};
+use crate::paths::{MTU_PACKET_BYTES, PathsRecord, Road, Sample};
+use crate::stats::{Summary, ratio, to_f64};
+
+/// Samples of what is the same, in the order of names.
+type Samples = BTreeMap<(String, bool), (Result<Formula, NotPredicted>, Vec<f64>)>;
+
+/// Each path of `onrush-lab bench paths`, by packets that fit a frame, from a file in memory: ns a packet.
+#[must_use]
+pub fn paths(record: &PathsRecord, model: &ModelRecord) -> Vec<Checked> {
+    let mut samples = Samples::new();
+    for sample in &record.runs {
+        let Sample::Path(run) = sample else { continue };
+        let is_whole = run.packet_bytes <= MTU_PACKET_BYTES;
+        let Ok(name) = run.path.parse::<Name>() else {
+            continue;
+        };
+        let is_tcp = run.road == Road::Tcp;
+        if !is_whole || run.is_cold || !run.void.is_empty() {
+            continue;
+        }
+        let header_bytes = f64::from(u8::from(name.takes_headers(true)) * RTP_HEADER_BYTES);
+        let load = Load {
+            payload_bytes: f64::from(run.packet_bytes) - header_bytes,
+            header_bytes,
+            burst_packets: f64::INFINITY,
+        };
+        let key = (
+            format!("{}, {} B", check::shown(name, is_tcp), run.packet_bytes),
+            run.road == Road::SoftwareGso,
+        );
+        let formula = if is_tcp { over_tcp } else { path };
+        let kept = samples.entry(key);
+        let (_, costs) = kept.or_insert_with(|| (formula(&run.path, &load), Vec::new()));
+        costs.push(ratio(run.sender_cost_ns(), run.packets));
+    }
+    checked(samples, model)
+}
+
+/// Each way of `onrush-lab bench group`, of groups that are not replaced: ns a packet and member.
+#[must_use]
+pub fn groups(record: &GroupRecord, model: &ModelRecord) -> Vec<Checked> {
+    let mut samples = Samples::new();
+    for run in &record.runs {
+        let AnyGroupRun::Group(run) = run else {
+            continue;
+        };
+        // To one member a group is a socket.
+        if run.change != Change::None || run.members < 2 || !run.void.is_empty() {
+            continue;
+        }
+        let load = Load {
+            payload_bytes: to_f64(run.load.bytes),
+            header_bytes: 0.0,
+            burst_packets: to_f64(run.load.packets),
+        };
+        let what = format!("{}, {} to {}", run.way, run.load.told(), run.members);
+        let key = (what, run.mode == Mode::SoftwareGso);
+        let kept = samples.entry(key);
+        let (_, costs) = kept.or_insert_with(|| (group(&run.way, &load), Vec::new()));
+        costs.push(run.cpu_ns / to_f64(run.load.packets) / f64::from(run.members));
+    }
+    checked(samples, model)
+}
+
+/// Cue and a bare `sendfile` of `onrush-lab bench cue`, over loopback, while nobody reads: ns for 1472 bytes.
+#[must_use]
+pub fn cues(record: &CueRecord, model: &ModelRecord) -> Vec<Checked> {
+    let mut samples = Samples::new();
+    let bytes = f64::from(MTU_PACKET_BYTES);
+    for run in &record.runs {
+        let (shown, name) = match run.cell.contestant {
+            Contestant::SendfileLoop => ("sendfile loop", "sendfile_tcp"),
+            Contestant::Fair => ("cue, fair", "cue"),
+            Contestant::Adaptive => ("cue, adaptive", "cue"),
+            _ => continue,
+        };
+        let received: u64 = run.received_bytes.iter().sum();
+        if run.cell.set != cue::Set::Held || run.void.is_some() || received == 0 {
+            continue;
+        }
+        let load = Load {
+            payload_bytes: bytes,
+            header_bytes: 0.0,
+            burst_packets: f64::INFINITY,
+        };
+        let kept = samples.entry((shown.to_owned(), false));
+        let (_, costs) = kept.or_insert_with(|| (over_loopback(name, &load), Vec::new()));
+        costs.push(ratio(run.cpu_ns, received) * bytes);
+    }
+    checked(samples, model)
+}
+
+const RTP_HEADER_BYTES: u8 = 12;
+
+fn checked(samples: Samples, model: &ModelRecord) -> Vec<Checked> {
+    let costs = [Mode::Uso, Mode::SoftwareGso].map(|mode| Costs::of(model, mode));
+    let of = |((what, is_software), (formula, samples)): (_, (Result<Formula, _>, Vec<f64>))| {
+        let costs = costs[usize::from(is_software)].as_ref();
+        let predicted =
+            formula.and_then(|formula| formula.predict(costs.ok_or(NotPredicted::Probes)?));
+        Checked {
+            path: what,
+            mode: [Mode::Uso, Mode::SoftwareGso][usize::from(is_software)],
+            predicted_ns: predicted,
+            measured_ns: Summary::of(&samples).ok_or_else(|| "no run counts".to_owned()),
+        }
+    };
+    samples.into_iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{Environment, Record};
+    use crate::group::{GroupRun, Load as GroupLoad, Settings};
+    use crate::model::{self, Of, Probe, Run};
+
+    fn model() -> ModelRecord {
+        let here = Environment::here("1", "c");
+        let mut record = Record::new(model::NAME, here, model::Settings::default());
+        record.runs.extend(Probe::ALL.map(|probe| Run {
+            mode: Mode::Uso,
+            of: Of::Probe(probe),
+            round: 0,
+            times: 1,
+            cost_ns: if probe == Probe::GroupLong {
+                580.0
+            } else {
+                100.0
+            },
+            void: None,
+        }));
+        record
+    }
+
+    #[test]
+    fn a_group_is_predicted_for_each_packet_and_member() {
+        let settings = Settings::quick();
+        let here = Environment::here("1", "c");
+        let mut record = Record::new(crate::group::NAME, here, settings);
+        let run = |members, change, void: &str| {
+            AnyGroupRun::Group(GroupRun {
+                mode: Mode::Uso,
+                way: "kernel".to_owned(),
+                load: GroupLoad::new(1, 100),
+                members,
+                change,
+                repeat: 0,
+                sends: 10,
+                send_ns: 1.0,
+                cpu_ns: 440.0,
+                crossings: 1.0,
+                arrived: 400,
+                arrived_skbs: 400,
+                clones: 39,
+                void: void.to_owned(),
+            })
+        };
+        // What is replaced, void, or to one is left out.
+        record.runs = vec![
+            run(40, Change::None, ""),
+            run(40, Change::All, ""),
+            run(40, Change::None, "lost"),
+            run(1, Change::None, ""),
+        ];
+        let found = groups(&record, &model());
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].path, "kernel, 100 B to 40");
+        // A clone is the slope of 16 to 64 members.
+        assert_eq!(found[0].predicted_ns, Ok(10.0));
+        assert_eq!(found[0].measured_ns.as_ref().unwrap().median, 11.0);
+        assert!(found[0].is_predicted());
+    }
+}

@@ -1,0 +1,333 @@
+//! Probes: what the terms of the model cost on this machine.
+//!
+//! Each does one small thing often, on one pinned processor that is kept awake, and all take turns. Those that
+//! send do so in a testbed whose far end counts every packet; a round that lost one is void. A term is a probe
+//! less what other terms explain of it, or the slope between two probes.
+
+use std::io;
+
+use onrush_primitives::map::{Memory, Pages};
+use onrush_primitives::packet::LENT_BYTES_MAX;
+use onrush_sys::thread::{allowed_cores, pin_to};
+use onrush_testkit::sink::{Sink, SinkError};
+use onrush_testkit::testbed::{Mode, Options, RCV_DEVICE, Testbed, TestbedError};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::turn::Probes;
+use super::{ModelRecord, NAME, check};
+use crate::experiment::{Environment, Record};
+use crate::machine::Awake;
+
+/// The port of the far end.
+pub(super) const PORT: u16 = 20_000;
+/// A packet without weight, and those of trains.
+pub(super) const TINY: usize = 16;
+pub(super) const SMALL: usize = 512;
+pub(super) const WIDE: usize = 1400;
+pub(super) const SMALL_STRIDE: u16 = 512;
+pub(super) const WIDE_STRIDE: u16 = 1024;
+pub(super) const TINY_STRIDE: u16 = 16;
+/// Packets of a short train and of a long one.
+pub(super) const SHORT: usize = 2;
+pub(super) const LONG: usize = 48;
+/// Pages of a long splice, or of a long pinned send.
+pub(super) const PAGES: usize = 12;
+pub(super) const PAGE: usize = 4096;
+/// Entries of a ring's batch.
+pub(super) const ENTRIES: usize = 256;
+/// Members of a small group and of a larger one.
+pub(super) const MEMBERS_SHORT: u16 = 16;
+pub(super) const MEMBERS_LONG: u16 = 64;
+/// Memory that no cache holds.
+pub(super) const CHAIN_BYTES: usize = 256 << 20;
+/// What is lent at once.
+pub(super) const LENT: usize = LENT_BYTES_MAX;
+
+/// What is done often. The numbers are of packets, pieces, pages and bytes.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "each is told by `Probes::carry_out`")]
+pub enum Probe {
+    Getppid,
+    SendTiny,
+    SendWide,
+    ReadTiny,
+    ReadWide,
+    Gather1,
+    Gather17,
+    Messages,
+    TrainShort,
+    TrainLong,
+    TrainWide,
+    TrainCold,
+    Cork,
+    Append1,
+    Append9,
+    DiscardTiny,
+    DiscardPages,
+    DiscardMemory,
+    Lend,
+    LendPages,
+    LendOut,
+    LendOutPages,
+    ZeroCopyTiny,
+    ZeroCopyPieces,
+    ZeroCopyPages,
+    ZeroCopyHuge,
+    Faults,
+    Miss,
+    Plan,
+    Nops1,
+    NopsMany,
+    NopsLinked,
+    RingCopied,
+    RingShort,
+    RingLong,
+    RingPinned,
+    GroupShort,
+    GroupLong,
+    LendCold,
+    StreamWrite,
+    StreamPages,
+    LoopPages,
+    AccountPolled,
+    RingApart,
+    RingSockets,
+    RingLinked,
+    Account,
+    PolledRead,
+    Populate,
+}
+
+/// How the probes are carried out.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Settings {
+    /// How often each has its turn in each mode.
+    pub rounds: u32,
+    /// How long a turn is, about.
+    pub turn_ns: u64,
+    /// Who cuts trains.
+    pub modes: Vec<Mode>,
+    /// Whether the paths have their turns too, to check the model.
+    pub check: bool,
+    /// Bytes of the packets that paths send, header included.
+    pub packet_bytes: u32,
+}
+
+/// What had its turn.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Of {
+    /// A probe.
+    Probe(Probe),
+    /// A path of the catalogue, by name.
+    Path(String),
+}
+
+/// One turn.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Run {
+    /// Who cut trains.
+    pub mode: Mode,
+    /// What had its turn.
+    #[serde(flatten)]
+    pub of: Of,
+    /// Which turn.
+    pub round: u32,
+    /// How often it was done; how many packets a path sent.
+    pub times: u64,
+    /// Processor time of one, in ns.
+    pub cost_ns: f64,
+    /// Why it counts for nothing.
+    pub void: Option<String>,
+}
+
+/// Why there are no costs.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// No network to send on.
+    #[error(transparent)]
+    Testbed(#[from] TestbedError),
+    /// No counter at its end.
+    #[error(transparent)]
+    Sink(#[from] SinkError),
+    /// The system refused something else.
+    #[error("cannot {action}: {source}")]
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            rounds: 7,
+            turn_ns: 4_000_000,
+            modes: vec![Mode::Uso, Mode::SoftwareGso],
+            check: false,
+            packet_bytes: 1328,
+        }
+    }
+}
+
+/// Probes all terms; about half a second a round and mode. The thread stays pinned.
+///
+/// # Errors
+///
+/// If there is no testbed (root makes one), or a probe is not possible here.
+pub fn carry_out(
+    settings: &Settings,
+    version: &str,
+    command: &str,
+    mut progress: impl FnMut(f64),
+) -> Result<ModelRecord, ModelError> {
+    let mut record = Record::new(NAME, Environment::here(version, command), settings.clone());
+    let cores = allowed_cores();
+    let core = cores.last().copied().unwrap_or(0);
+    let rest = cores.first().copied().unwrap_or(0);
+    let mut testbed = Testbed::new(Options::default())?;
+    let mut sink = Sink::attach_seldom_looking(
+        &testbed.rcv,
+        RCV_DEVICE,
+        PORT..=PORT + (MEMBERS_LONG - 1),
+        64,
+    )?;
+    let _awake = Awake::keep(core).map_err(system("keep a processor awake"))?;
+    pin_to(core).map_err(system("bind to a processor"))?;
+    let memory = Memory::map(CHAIN_BYTES, Pages::Huge);
+    let mut memory = memory.map_err(system("map memory"))?;
+    let mut probes = Probes::new(&testbed, &mut memory, (core, rest))?;
+    let rounds = f64::from(settings.rounds) * crate::stats::to_f64(settings.modes.len());
+    let mut done = 0.0;
+    for round in 0..settings.rounds {
+        for &mode in &settings.modes {
+            testbed.set_mode(mode)?;
+            for probe in Probe::ALL {
+                let (times, cost_ns, void) =
+                    probes.turn(&testbed, probe, settings.turn_ns, &mut sink)?;
+                record.runs.push(Run {
+                    mode,
+                    of: Of::Probe(probe),
+                    round,
+                    times,
+                    cost_ns,
+                    void,
+                });
+            }
+            if settings.check {
+                let from = (probes.file(), (core, rest));
+                let which = (round, settings.packet_bytes);
+                check::round(&testbed, &mut sink, from, which, &mut record.runs)?;
+            }
+            done += 1.0;
+            progress(done / rounds);
+        }
+    }
+    Ok(record)
+}
+
+impl Probe {
+    /// All, in the order of their turns.
+    pub const ALL: [Self; 49] = [
+        Self::Getppid,
+        Self::SendTiny,
+        Self::SendWide,
+        Self::ReadTiny,
+        Self::ReadWide,
+        Self::Gather1,
+        Self::Gather17,
+        Self::Messages,
+        Self::TrainShort,
+        Self::TrainLong,
+        Self::TrainWide,
+        Self::TrainCold,
+        Self::Cork,
+        Self::Append1,
+        Self::Append9,
+        Self::DiscardTiny,
+        Self::DiscardPages,
+        Self::DiscardMemory,
+        Self::Lend,
+        Self::LendPages,
+        Self::LendOut,
+        Self::LendOutPages,
+        Self::ZeroCopyTiny,
+        Self::ZeroCopyPieces,
+        Self::ZeroCopyPages,
+        Self::ZeroCopyHuge,
+        Self::Faults,
+        Self::Miss,
+        Self::Plan,
+        Self::Nops1,
+        Self::NopsMany,
+        Self::NopsLinked,
+        Self::RingCopied,
+        Self::RingShort,
+        Self::RingLong,
+        Self::RingPinned,
+        Self::GroupShort,
+        Self::GroupLong,
+        Self::LendCold,
+        Self::StreamWrite,
+        Self::StreamPages,
+        Self::LoopPages,
+        Self::AccountPolled,
+        Self::RingApart,
+        Self::RingSockets,
+        Self::RingLinked,
+        Self::Account,
+        Self::PolledRead,
+        Self::Populate,
+    ];
+
+    /// The stride that trains are cut into; 0 for none.
+    pub(super) fn stride(self) -> u16 {
+        match self {
+            Self::TrainShort | Self::TrainLong => TINY_STRIDE,
+            Self::RingShort | Self::RingLong | Self::RingPinned => SMALL_STRIDE,
+            Self::RingApart | Self::RingLinked => SMALL_STRIDE,
+            Self::TrainWide | Self::TrainCold => WIDE_STRIDE,
+            Self::ZeroCopyPages | Self::ZeroCopyHuge | Self::LendOutPages => WIDE_STRIDE,
+            _ => 0,
+        }
+    }
+
+    /// Packets that one of it sends.
+    pub(super) fn packets(self) -> u64 {
+        let packets = match self {
+            Self::SendTiny | Self::SendWide | Self::Gather1 | Self::Gather17 => 1,
+            Self::Append1 | Self::Append9 => 1,
+            Self::ZeroCopyTiny | Self::ZeroCopyPieces | Self::LendOut => 1,
+            Self::Messages | Self::TrainLong | Self::TrainWide | Self::TrainCold => LONG,
+            Self::ZeroCopyPages | Self::ZeroCopyHuge | Self::LendOutPages => LONG,
+            Self::TrainShort => SHORT,
+            Self::RingCopied => ENTRIES,
+            Self::RingShort | Self::RingPinned | Self::RingLinked => SHORT * ENTRIES,
+            Self::RingApart | Self::RingSockets => SHORT * ENTRIES,
+            Self::RingLong => LONG * ENTRIES,
+            Self::GroupShort => MEMBERS_SHORT.into(),
+            Self::GroupLong => MEMBERS_LONG.into(),
+            _ => 0,
+        };
+        packets as u64
+    }
+
+    /// Bytes that one of it writes to a connection.
+    pub(super) fn stream_bytes(self) -> u64 {
+        let bytes = match self {
+            Self::StreamWrite => WIDE,
+            Self::StreamPages | Self::LoopPages => LENT,
+            _ => 0,
+        };
+        bytes as u64
+    }
+}
+
+pub(super) fn system(action: &'static str) -> impl Fn(io::Error) -> ModelError {
+    move |source| ModelError::System { action, source }
+}

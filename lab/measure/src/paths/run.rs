@@ -1,0 +1,497 @@
+//! One run after the other: the file, the testbed, what is counted at both ends.
+
+use std::fs::File;
+use std::hint::black_box;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use onrush_sys::clock::monotonic_ns;
+use onrush_sys::fs::advise_done;
+use onrush_paths::{Mover, Name, Payload, Plan, Source};
+use onrush_sys::thread::{pin_to, usage_ns};
+use onrush_testkit::sink::Sink;
+use onrush_testkit::testbed::{Options, RCV_DEVICE, RCV_IPV4, SND_DEVICE, SND_IPV4, Testbed};
+use onrush_wire::media::RtpOrigin;
+use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T};
+
+use super::{PathsError, REPEATS_OF_VOID_MAX, Road, Run, Sample, Settings};
+use crate::machine::{self, Awake, SenderClock};
+use crate::setup::system;
+use crate::stats::{ratio, to_f64};
+use crate::window;
+
+const PORT: u16 = 5004;
+
+/// Bytes that go to a TCP receiver before it begins to read, and how long it waits at the most.
+const HELD_BYTES_MAX: u64 = 128 << 20;
+const HELD_FOR_MAX: Duration = Duration::from_secs(10);
+
+/// Socket buffers between two of which the sink looks into the payload: looking costs the sender.
+const LOOK_EVERY: u16 = 256;
+
+pub(super) struct Bench<'a> {
+    settings: &'a Settings,
+    testbed: Testbed,
+    sink: Sink,
+    file: File,
+    /// Where everybody but the sender runs.
+    rest: usize,
+    /// Where the sender is.
+    core: usize,
+    /// The plans of the packet size at hand: without headers, and with.
+    sources: Option<(u32, [Arc<Source>; 2])>,
+}
+
+/// A TCP receiver: the bytes it takes. It does not read before what is here goes, when all has been sent, if its
+/// window holds that; what a packet costs its sender would else be, for a good part, what the lines of memory cost
+/// that go to the reader's processor, and waking it. Where it has to read, both processors are kept awake.
+struct Receiving {
+    thread: JoinHandle<std::io::Result<u64>>,
+    begin: Sender<()>,
+    _awake: Vec<Awake>,
+}
+
+/// What arrived: packets (over TCP none are told apart) and bytes.
+type Arrived = (u64, u64);
+
+impl<'a> Bench<'a> {
+    pub(super) fn set_up(
+        settings: &'a Settings,
+        (core, rest): (usize, usize),
+    ) -> Result<Self, PathsError> {
+        let testbed = Testbed::new(Options::default())?;
+        let sink = Sink::attach_seldom_looking(&testbed.rcv, RCV_DEVICE, PORT..=PORT, LOOK_EVERY)?;
+        if settings.planted_copies {
+            for off in ["tx", "sg"] {
+                let planted = testbed.snd.tool("ethtool", ["-K", SND_DEVICE, off, "off"]);
+                planted.map_err(|error| PathsError::Settings(error.to_string()))?;
+            }
+        }
+        Ok(Self {
+            settings,
+            testbed,
+            sink,
+            file: film(settings.file_bytes).map_err(system("write the file (in /var/tmp)"))?,
+            rest,
+            core,
+            sources: None,
+        })
+    }
+
+    #[allow(clippy::unused_self, reason = "it describes this testbed")]
+    pub(super) fn network(&self) -> String {
+        format!(
+            "{SND_DEVICE} of a veth pair, MTU 1500; UDP is counted and dropped at tc ingress of its far end"
+        )
+    }
+
+    pub(super) fn run_all(
+        &mut self,
+        samples: &mut Vec<Sample>,
+        mut progress: impl FnMut(usize, usize, &str),
+    ) -> Result<(), PathsError> {
+        samples.extend(copies_and_crossings());
+        let paths: Vec<Name> = self
+            .settings
+            .paths
+            .iter()
+            .filter_map(|n| n.parse().ok())
+            .collect();
+        let schedule: Vec<_> = (0..self.settings.repeats)
+            .flat_map(|repeat| self.of_repeat(repeat, &paths))
+            .collect();
+        let mut mode = None;
+        for (number, &(repeat, road, packet_bytes, name, is_cold)) in schedule.iter().enumerate() {
+            if mode != Some(road.mode()) {
+                self.testbed.set_mode(road.mode())?;
+                mode = Some(road.mode());
+            }
+            let next = format!("{} {packet_bytes} B {name}", road.name());
+            progress(number, schedule.len(), &next);
+            for attempt in 0..=REPEATS_OF_VOID_MAX {
+                let mut run = self.run(road, packet_bytes, name, is_cold)?;
+                (run.repeat, run.attempt) = (repeat, attempt);
+                let is_void = !run.void.is_empty();
+                samples.push(Sample::Path(run));
+                if !is_void {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One repeat of everything; paths take turns at being first, so that what drifts hits all alike.
+    fn of_repeat(&self, repeat: u32, paths: &[Name]) -> Vec<(u32, Road, u32, Name, bool)> {
+        let mut all = Vec::new();
+        for &road in &self.settings.roads {
+            for &packet_bytes in &self.settings.packet_bytes {
+                let order = paths.iter().cycle().skip(repeat as usize % paths.len());
+                for &name in order.take(paths.len()).filter(|name| road.takes(**name)) {
+                    all.push((repeat, road, packet_bytes, name, false));
+                    let is_judged = packet_bytes == super::MTU_PACKET_BYTES;
+                    if self.settings.cold && is_judged && road != Road::SoftwareGso {
+                        all.push((repeat, road, packet_bytes, name, true));
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    fn run(
+        &mut self,
+        road: Road,
+        packet_bytes: u32,
+        name: Name,
+        is_cold: bool,
+    ) -> Result<Run, PathsError> {
+        let source = self.source(packet_bytes, name)?;
+        let packets = source.plan.packets();
+        let image_bytes = packets * source.plan.packet_bytes_max();
+        let mut mover = Mover::open(name, &source, image_bytes)?;
+        let bytes = source.plan.bytes(0..packets);
+        let (socket, receiving) = self.connect(road, bytes)?;
+        let begin_ns = onrush_sys::clock::thread_cpu_ns();
+        if is_cold {
+            // Written and synced when it was made, so that nothing keeps it.
+            advise_done(&source.file, 0, self.settings.file_bytes);
+        } else {
+            mover.prepare(0..packets).map_err(system("read the file"))?;
+        }
+        let prepare_ns = onrush_sys::clock::thread_cpu_ns() - begin_ns;
+        let counters = mover.counters();
+        let clock = self.clock(name);
+        let before = Moment::before(&clock);
+        let sent = mover.send(&socket, 0..packets);
+        let after = Moment::after(&clock);
+        drop(socket);
+        let arrived = self.arrived(receiving)?;
+        let did = mover.counters().since(&counters);
+        let mut run = Run {
+            road,
+            path: name.as_str().to_owned(),
+            packet_bytes,
+            is_cold,
+            repeat: 0,
+            attempt: 0,
+            void: sent
+                .err()
+                .map(|error| error.to_string())
+                .into_iter()
+                .collect(),
+            sender_ns: after.sender_ns - before.sender_ns,
+            softirq_ns: after.softirq_ns - before.softirq_ns,
+            user_ns: after.user_ns - before.user_ns,
+            system_ns: after.system_ns - before.system_ns,
+            helper_ns: after.helper_ns.saturating_sub(before.helper_ns),
+            prepare_ns: if is_cold || !name.facts().is_image {
+                0
+            } else {
+                prepare_ns
+            },
+            wall_ns: after.at_ns - before.at_ns,
+            machine_busy_ns: after.busy_since(&before),
+            packets: did.packets,
+            sends: did.sends,
+            crossings: did.crossings - did.crossings_prepare,
+            sends_zero_copy: did.sends_zero_copy,
+            sends_copied: did.sends_copied,
+            arrived_packets: arrived.0,
+            arrived_bytes: arrived.1,
+        };
+        let faults = run.faults(name, packets as u64, bytes, did.sends_single);
+        run.void.extend(faults);
+        if name.facts().payload != Payload::Copied && !self.device_gathers()? {
+            run.void
+                .push("the device cannot send without copying".to_owned());
+        }
+        Ok(run)
+    }
+
+    fn clock(&self, name: Name) -> SenderClock {
+        match name {
+            Name::UringSqpoll => SenderClock::of_sleeper(),
+            _ => SenderClock::bound_to(self.core),
+        }
+    }
+
+    fn source(&mut self, packet_bytes: u32, name: Name) -> Result<Arc<Source>, PathsError> {
+        if self
+            .sources
+            .as_ref()
+            .is_none_or(|(bytes, _)| *bytes != packet_bytes)
+        {
+            let file = || self.file.try_clone().map_err(system("open the file again"));
+            let file_bytes = self.settings.file_bytes;
+            let header_bytes = u32::try_from(HEADER_BYTES).expect("twelve");
+            let plain = Plan::regular(file_bytes, packet_bytes)?;
+            let rtp = with_rtp(Plan::regular(file_bytes, packet_bytes - header_bytes)?)?;
+            let of = |file, plan| Arc::new(Source { file, plan });
+            self.sources = Some((packet_bytes, [of(file()?, plain), of(file()?, rtp)]));
+        }
+        let (_, sources) = self.sources.as_ref().expect("made above");
+        Ok(Arc::clone(&sources[usize::from(name.takes_headers(true))]))
+    }
+
+    fn connect(
+        &mut self,
+        road: Road,
+        bytes: u64,
+    ) -> Result<(OwnedFd, Option<Receiving>), PathsError> {
+        self.sink.reset()?;
+        let system = system("open a socket");
+        if road != Road::Tcp {
+            let socket = self.testbed.snd.run(|| {
+                let socket = UdpSocket::bind((SND_IPV4, 0))?;
+                socket.connect((RCV_IPV4, PORT)).map(|()| socket)
+            });
+            return Ok((socket.map_err(system)?.into(), None));
+        }
+        let listener = self.testbed.rcv.run(|| TcpListener::bind((RCV_IPV4, 0)));
+        let listener = listener.map_err(&system)?;
+        window::widen(&listener).map_err(&system)?;
+        let address = listener.local_addr().map_err(&system)?;
+        let rest = self.rest;
+        let is_held = bytes <= HELD_BYTES_MAX;
+        let (begin, waits) = channel();
+        let awake = [rest, self.core].map(Awake::keep).into_iter();
+        let awake = awake.collect::<Result<_, _>>().map_err(&system)?;
+        let thread = thread::spawn(move || {
+            pin_to(rest)?;
+            let stream = listener.accept()?.0;
+            if is_held {
+                // Nothing is ever sent: it ends when the other end goes, or with the time.
+                waits.recv_timeout(HELD_FOR_MAX).ok();
+            }
+            drain(stream)
+        });
+        let stream = self.testbed.snd.run(|| TcpStream::connect(address));
+        let receiving = Receiving {
+            thread,
+            begin,
+            _awake: awake,
+        };
+        Ok((stream.map_err(system)?.into(), Some(receiving)))
+    }
+
+    fn arrived(&self, receiving: Option<Receiving>) -> Result<Arrived, PathsError> {
+        match receiving {
+            None => {
+                let totals = self.sink.totals()?;
+                Ok((totals.packets, totals.bytes))
+            }
+            Some(Receiving {
+                thread,
+                begin,
+                _awake,
+            }) => {
+                drop(begin);
+                let drained = thread.join().expect("it does not panic");
+                Ok((0, drained.map_err(system("receive"))?))
+            }
+        }
+    }
+
+    /// Whether the sending device takes packets in pieces and sums them, as it must for anything to go by
+    /// reference.
+    fn device_gathers(&self) -> Result<bool, PathsError> {
+        let interfaces = self.testbed.snd.run(onrush_sys::probe::interfaces);
+        let asked = system("ask the device what it does");
+        let interfaces = interfaces.map_err(|refused| asked(refused.source))?;
+        let device = interfaces.iter().find(|device| device.name == SND_DEVICE);
+        Ok(device.is_some_and(|d| d.scatter_gather == Some(true) && d.checksum == Some(true)))
+    }
+}
+
+impl Run {
+    /// What is not as it must be, in words.
+    fn faults(&self, name: Name, packets: u64, bytes: u64, singles: u64) -> Vec<String> {
+        let is_udp = self.road != Road::Tcp;
+        let (sends, copied, not) = (self.sends, self.sends_copied, self.sends_zero_copy);
+        let is_reported = name.facts().payload == Payload::Reported;
+        // What is fragmented the kernel copies, as docs/paths.md says; nothing else.
+        let is_whole = self.packet_bytes <= super::MTU_PACKET_BYTES;
+        let checks = [
+            (
+                self.packets != packets || (is_udp && self.arrived_packets != packets),
+                format!(
+                    "{packets} packets, {} sent, {} arrived",
+                    self.packets, self.arrived_packets
+                ),
+            ),
+            (
+                self.arrived_bytes != bytes,
+                format!("{bytes} bytes were sent, {} arrived", self.arrived_bytes),
+            ),
+            (
+                is_reported && is_whole && copied > 0,
+                format!("the kernel copied {copied} of {sends} sends"),
+            ),
+            (
+                is_reported && not + copied + singles != sends,
+                format!(
+                    "of {sends} sends {not} were reported uncopied, {singles} were copied on purpose"
+                ),
+            ),
+        ];
+        let faults = checks.into_iter().filter(|(is_fault, _)| *is_fault);
+        faults.map(|(_, what)| what).collect()
+    }
+}
+
+struct Moment {
+    at_ns: u64,
+    sender_ns: u64,
+    softirq_ns: u64,
+    user_ns: u64,
+    system_ns: u64,
+    helper_ns: u64,
+    /// Of those who keep processors awake.
+    awake_ns: u64,
+    cores: Vec<machine::CoreTimes>,
+}
+
+impl Moment {
+    fn now(clock: &SenderClock) -> Self {
+        let helpers = machine::threads_named("iou-");
+        let (user_ns, system_ns) = usage_ns();
+        Self {
+            at_ns: monotonic_ns(),
+            sender_ns: onrush_sys::clock::thread_cpu_ns(),
+            softirq_ns: clock.softirq_ns(),
+            user_ns,
+            system_ns,
+            helper_ns: machine::cpu_ns_of_all(&helpers),
+            awake_ns: machine::awake_ns(),
+            cores: machine::core_times(),
+        }
+    }
+
+    /// The moment now, at which reading all that costs the sender least: last what `send` will be measured by.
+    fn before(clock: &SenderClock) -> Self {
+        let now = Self::now(clock);
+        Self {
+            sender_ns: onrush_sys::clock::thread_cpu_ns(),
+            at_ns: monotonic_ns(),
+            ..now
+        }
+    }
+
+    /// The same behind it: first what `send` is measured by.
+    fn after(clock: &SenderClock) -> Self {
+        let sender_ns = onrush_sys::clock::thread_cpu_ns();
+        let at_ns = monotonic_ns();
+        Self {
+            sender_ns,
+            at_ns,
+            ..Self::now(clock)
+        }
+    }
+
+    fn busy_since(&self, before: &Self) -> u64 {
+        let wall_ns = self.at_ns - before.at_ns;
+        let cores = self.cores.iter().zip(&before.cores);
+        let busy_ns: u64 = cores
+            .map(|(now, then)| {
+                let idle = now.idle_ns.saturating_sub(then.idle_ns);
+                let stolen = now.stolen_ns.saturating_sub(then.stolen_ns);
+                wall_ns.saturating_sub(idle + stolen)
+            })
+            .sum();
+        busy_ns.saturating_sub(self.awake_ns - before.awake_ns)
+    }
+}
+
+/// A file that repeats nowhere, on disk and in the page cache.
+fn film(bytes: u64) -> std::io::Result<File> {
+    // Not in memory alone, as temporary files may be: cold runs read it from a disk.
+    let mut file = tempfile::tempfile_in("/var/tmp")?;
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut block = vec![0; 1 << 20];
+    let mut left = bytes;
+    while left > 0 {
+        for word in block.chunks_mut(8) {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            word.copy_from_slice(&state.to_le_bytes());
+        }
+        let part = usize::try_from(left).map_or(block.len(), |left| left.min(block.len()));
+        file.write_all(&block[..part])?;
+        left -= part as u64;
+    }
+    file.sync_all()?;
+    Ok(file)
+}
+
+fn with_rtp(plan: Plan) -> Result<Plan, PathsError> {
+    let origin = RtpOrigin {
+        sequence: 0,
+        timestamp: 0,
+        ssrc: 0x6f6e_7275,
+    };
+    let headers = (0..plan.packets() as u64).flat_map(|number| {
+        let header = Header {
+            marker: false,
+            payload_type: PAYLOAD_TYPE_MP2T,
+            sequence: origin.sequence_of(number),
+            timestamp: origin.timestamp_of(number * 1000),
+            ssrc: origin.ssrc,
+        };
+        header.to_bytes()
+    });
+    let headers = headers.collect();
+    Ok(plan.with_headers(HEADER_BYTES, headers)?)
+}
+
+fn drain(mut stream: TcpStream) -> std::io::Result<u64> {
+    let mut buffer = vec![0; 256 << 10];
+    let mut total = 0;
+    loop {
+        match stream.read(&mut buffer)? {
+            0 => return Ok(total),
+            bytes => total += bytes as u64,
+        }
+    }
+}
+
+/// The paper's figure 2 and the call that does nothing.
+fn copies_and_crossings() -> Vec<Sample> {
+    let from = vec![7u8; 16 << 20];
+    let mut to = vec![0u8; 16 << 20];
+    let mut samples = Vec::new();
+    for shift in 4..=24 {
+        let bytes = 1usize << shift;
+        let rounds = ((64 << 20) / bytes).clamp(4, 200_000);
+        let begin = Instant::now();
+        for _ in 0..rounds {
+            black_box(&mut to[..bytes]).copy_from_slice(black_box(&from[..bytes]));
+        }
+        samples.push(Sample::Copy {
+            bytes: 1 << shift,
+            ns: nanos(begin) / to_f64(rounds),
+        });
+    }
+    let rounds = 200_000;
+    let begin = Instant::now();
+    for _ in 0..rounds {
+        black_box(rustix::process::getppid());
+    }
+    samples.push(Sample::Crossing {
+        ns: nanos(begin) / to_f64(rounds),
+    });
+    samples
+}
+
+fn nanos(begin: Instant) -> f64 {
+    ratio(
+        u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        1,
+    )
+}

@@ -1,0 +1,474 @@
+//! How everything here is measured: pinned, warmed up, enough at once to be far above the clock's own cost,
+//! that cost taken off, every sample kept, and never longer than allowed.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use onrush_primitives::counter::{Counter, monotonic_raw_ns};
+use onrush_primitives::map::{Memory, Pages};
+use onrush_primitives::switch::{Medium, PingPong, Who};
+use onrush_primitives::{call, code};
+use onrush_sys::thread::{allowed_cores, pin_to};
+
+use super::cpu::NullCalls;
+use super::{MeasureError, Measured, Settings, again};
+use crate::stats::{median, to_f64};
+
+/// The measuring thread, bound to a processor, with a clock whose own cost is known.
+#[derive(Debug)]
+pub(super) struct Method {
+    counter: Counter,
+    ns_per_tick: f64,
+    read_ticks: f64,
+    cores: Vec<usize>,
+    settings: Settings,
+    basics: Basics,
+}
+
+/// What predictions are made of: taken before anything else, whatever group is asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Basics {
+    /// One dependent addition: a cycle of the processor.
+    pub(super) cycle_ns: f64,
+    /// `getppid`: into the kernel and back.
+    pub(super) crossing_ns: f64,
+    /// From one process to another and all that goes with it.
+    pub(super) switch_ns: f64,
+    /// The first touch of a page.
+    pub(super) fault_ns: f64,
+    /// A byte copied in the nearest cache but one, as the kernel copies it.
+    pub(super) copy_ns: f64,
+}
+
+impl Method {
+    /// Binds the calling thread to the last processor it may use, and learns its clock.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be bound, or the clock stands still.
+    pub(super) fn new(settings: &Settings) -> Result<Self, MeasureError> {
+        let mut method = Self::without_basics(settings, None)?;
+        method.basics = method.learn();
+        Ok(method)
+    }
+
+    /// The same for who makes no predictions, and perhaps knows the pace of the clock, which takes the longest to
+    /// learn.
+    ///
+    /// # Errors
+    ///
+    /// As above.
+    pub(super) fn without_basics(
+        settings: &Settings,
+        ns_per_tick: Option<f64>,
+    ) -> Result<Self, MeasureError> {
+        let cores = allowed_cores();
+        let core = cores.last().copied().unwrap_or(0);
+        pin_to(core).map_err(|source| MeasureError::Pin { core, source })?;
+        let counter = if settings.system_clock {
+            Counter::MonotonicRaw
+        } else {
+            Counter::best()
+        };
+        let ns_per_tick = ns_per_tick.or_else(|| self::ns_per_tick(counter));
+        let ns_per_tick = ns_per_tick.ok_or(MeasureError::Clock)?;
+        let mut method = Self {
+            counter,
+            ns_per_tick,
+            read_ticks: 0.0,
+            cores,
+            settings: settings.clone(),
+            basics: Basics::default(),
+        };
+        method.read_ticks = median(&method.clock_reads()).unwrap_or(0.0);
+        Ok(method)
+    }
+
+    /// As on a processor that has no better counter.
+    #[cfg(test)]
+    pub(super) fn reading(mut self, counter: Counter) -> Self {
+        self.counter = counter;
+        self
+    }
+
+    /// Nanoseconds of each of many `act`s, by block: `act` is told how many to do. A block is as long as the
+    /// clock's own cost vanishes in it, and there are several; together they take about `time`.
+    pub(super) fn per_act(&self, time: Duration, mut act: impl FnMut(u64)) -> Vec<f64> {
+        let never_fails = self.try_per_act(time, |times| {
+            act(times);
+            Ok(())
+        });
+        never_fails.unwrap_or_default()
+    }
+
+    /// The same for acts that can fail.
+    pub(super) fn try_per_act(
+        &self,
+        time: Duration,
+        mut act: impl FnMut(u64) -> io::Result<()>,
+    ) -> io::Result<Vec<f64>> {
+        let block_ns = to_f64(usize::try_from(time.as_nanos()).unwrap_or(usize::MAX)) / BLOCKS;
+        let deadline = Instant::now() + time * 4;
+        // Doubling warms up, too. Bounded by its own growth: sixty turns are longer than any machine lives.
+        let mut times = 1;
+        loop {
+            let taken_ns = self.block(times, &mut act)?;
+            if taken_ns >= block_ns / 2.0 || Instant::now() > deadline {
+                break;
+            }
+            times *= 2;
+        }
+        let mut samples = Vec::new();
+        while to_f64(samples.len()) < BLOCKS && (samples.is_empty() || Instant::now() < deadline) {
+            let taken_ns = self.block(times, &mut act)?;
+            samples.push(six_digits(
+                taken_ns / to_f64(usize::try_from(times).unwrap_or(1)),
+            ));
+        }
+        Ok(samples)
+    }
+
+    /// What system calls took in so many processes of this program, one after the other: where the pages of a
+    /// program lie makes its calls faster or slower, for as long as the process lives. Empty if it cannot be
+    /// started again, and fewer if one did not answer.
+    pub(super) fn in_processes(&self, count: u16) -> Vec<NullCalls> {
+        let Some(program) = &self.settings.null_calls else {
+            return Vec::new();
+        };
+        let one = |_| {
+            let json = again::output(program, &self.settings, self.ns_per_tick);
+            serde_json::from_slice(&json.ok()?).ok()
+        };
+        // What did not answer once will not the next time, and each would be waited for.
+        (0..count).map_while(one).collect()
+    }
+
+    /// Nanoseconds that `act` takes, once.
+    pub(super) fn once<T>(&self, act: impl FnOnce() -> T) -> (f64, T) {
+        let begin = self.counter.begin();
+        let result = act();
+        let end = self.counter.end();
+        let ticks = to_f64(usize::try_from(end.wrapping_sub(begin)).unwrap_or(usize::MAX));
+        (
+            ((ticks - self.read_ticks) * self.ns_per_tick).max(0.0),
+            result,
+        )
+    }
+
+    /// Nanoseconds between two readings with nothing between them, each the mean of many.
+    pub(super) fn clock_read_ns(&self) -> Vec<f64> {
+        let reads = self.clock_reads();
+        reads
+            .iter()
+            .map(|ticks| six_digits(ticks * self.ns_per_tick))
+            .collect()
+    }
+
+    pub(super) fn basics(&self) -> Basics {
+        self.basics
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(super) fn counter(&self) -> Counter {
+        self.counter
+    }
+
+    pub(super) fn core(&self) -> usize {
+        self.cores.last().copied().unwrap_or(0)
+    }
+
+    /// The processors that this process may use; the measuring thread is on the last.
+    pub(super) fn cores(&self) -> &[usize] {
+        &self.cores
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.settings.folder
+    }
+
+    /// A time that is shorter in a quick run.
+    pub(super) fn time(&self, full_ms: u64) -> Duration {
+        let part = if self.settings.quick { 3 } else { 1 };
+        Duration::from_micros(full_ms * 1000 / part)
+    }
+
+    fn block(&self, times: u64, act: &mut impl FnMut(u64) -> io::Result<()>) -> io::Result<f64> {
+        let (taken_ns, result) = self.once(|| act(times));
+        result.map(|()| taken_ns)
+    }
+
+    fn clock_reads(&self) -> Vec<f64> {
+        const READS: u32 = 1000;
+        let block = |_| {
+            let ticks: u64 = (0..READS)
+                .map(|_| {
+                    let begin = self.counter.begin();
+                    self.counter.end().wrapping_sub(begin)
+                })
+                .sum();
+            to_f64(usize::try_from(ticks).unwrap_or(usize::MAX)) / f64::from(READS)
+        };
+        (0..11).map(block).collect()
+    }
+
+    fn learn(&self) -> Basics {
+        let time = Duration::from_millis(5);
+        let of = |samples: Vec<f64>| median(&samples).unwrap_or(0.0);
+        let additions = self.per_act(time, |turns| {
+            std::hint::black_box(code::add(turns));
+        });
+        let crossing = self.per_act(time, |times| {
+            call::getppid(times);
+        });
+        let switch = PingPong::start(Who::Process, Medium::Pipe)
+            .and_then(|mut pair| self.try_per_act(time, |times| pair.rounds(times)));
+        let fault = Memory::map(FAULT_BYTES, Pages::Base).map(|mut memory| {
+            let (taken_ns, pages) = self.once(|| memory.touch(FAULT_BYTES));
+            taken_ns / to_f64(pages)
+        });
+        let mut bytes = vec![1_u8; 2 * COPY_BYTES];
+        let copy = self.per_act(time, |times| {
+            for _ in 0..times {
+                bytes.copy_within(..COPY_BYTES, COPY_BYTES);
+                std::hint::black_box(&mut bytes);
+            }
+        });
+        Basics {
+            cycle_ns: of(additions) / to_f64(usize::try_from(code::ADDITIONS).unwrap_or(1)),
+            crossing_ns: of(crossing),
+            switch_ns: of(switch.unwrap_or_default()) / 2.0,
+            fault_ns: fault.unwrap_or(0.0),
+            copy_ns: of(copy) / to_f64(COPY_BYTES),
+        }
+    }
+}
+
+/// Blocks that a probe takes a round.
+const BLOCKS: f64 = 11.0;
+const FAULT_BYTES: usize = 8 << 20;
+const COPY_BYTES: usize = 64 << 10;
+
+/// How long a tick is, against the kernel's steady clock.
+fn ns_per_tick(counter: Counter) -> Option<f64> {
+    const WINDOW_NS: u64 = 10_000_000;
+    let window = |_| {
+        let (begin_ns, begin) = (monotonic_raw_ns(), counter.begin());
+        // Bounded by the number of looks too, in case the clock stands still.
+        let looked = (0..100_000_000).find(|_| monotonic_raw_ns() - begin_ns >= WINDOW_NS);
+        let (end_ns, end) = (monotonic_raw_ns(), counter.end());
+        let ticks = end
+            .checked_sub(begin)
+            .filter(|&ticks| ticks > 0 && looked.is_some())?;
+        Some(crate::stats::ratio(end_ns - begin_ns, ticks))
+    };
+    let windows: Option<Vec<f64>> = (0..5).map(window).collect();
+    median(&windows?)
+}
+
+/// A number with as many digits as a measurement can have; files are shorter.
+pub(super) fn six_digits(value: f64) -> f64 {
+    format!("{value:.5e}").parse().unwrap_or(value)
+}
+
+/// A line of a curve: its name, and its points with their samples.
+pub(super) type Line<'f> = (&'f str, Vec<(u64, &'f [f64])>);
+
+/// What the probes have seen: raw samples by name and round, points of curves, and what was not there.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    round: usize,
+    samples: BTreeMap<String, Vec<Vec<f64>>>,
+    points: BTreeMap<(String, String), BTreeMap<u64, Vec<f64>>>,
+    missing: BTreeMap<String, String>,
+    void: BTreeMap<String, String>,
+    facts: BTreeMap<String, f64>,
+}
+
+impl Found {
+    pub(super) fn begin(&mut self, round: u32) {
+        self.round = round as usize;
+    }
+
+    /// The round, from 0.
+    pub(super) fn round(&self) -> usize {
+        self.round
+    }
+
+    /// Keeps the samples of this round.
+    pub(super) fn samples(&mut self, id: &str, samples: Vec<f64>) {
+        if samples.is_empty() {
+            return;
+        }
+        let rounds = self.samples.entry(id.to_owned()).or_default();
+        rounds.push(samples);
+    }
+
+    /// The same, or why there are none.
+    pub(super) fn try_samples(&mut self, id: &str, samples: io::Result<Vec<f64>>) {
+        match samples {
+            Ok(samples) => self.samples(id, samples),
+            Err(error) => self.missing(id, &error.to_string()),
+        }
+    }
+
+    /// Keeps a sample of a curve.
+    pub(super) fn point(&mut self, curve: &str, series: &str, x: u64, sample: f64) {
+        let key = (curve.to_owned(), series.to_owned());
+        let points = self.points.entry(key).or_default();
+        points.entry(x).or_default().push(six_digits(sample));
+    }
+
+    /// Something could not be measured.
+    pub(super) fn missing(&mut self, id: &str, why: &str) {
+        // Nothing else is between a machine and itself.
+        let is_own = id.contains("loopback") || id.ends_with("_http");
+        let is_down = is_own && why.ends_with("(os error 101)");
+        let advice = if is_down {
+            "; loopback is down: ip link set lo up"
+        } else {
+            ""
+        };
+        self.missing.insert(id.to_owned(), format!("{why}{advice}"));
+    }
+
+    /// Something was measured that cannot be.
+    pub(super) fn void(&mut self, id: &str, why: String) {
+        self.void.insert(id.to_owned(), why);
+    }
+
+    /// Something that is so, not measured.
+    pub(super) fn fact(&mut self, id: &str, value: f64) {
+        self.facts.insert(id.to_owned(), value);
+    }
+
+    /// A fact, if it is known.
+    pub(super) fn known(&self, id: &str) -> Option<f64> {
+        self.facts.get(id).copied()
+    }
+
+    /// All samples of a probe.
+    pub(super) fn measured(&self, id: &str) -> Option<Measured> {
+        self.samples.get(id).and_then(|rounds| Measured::of(rounds))
+    }
+
+    /// The median of a probe.
+    pub(super) fn median(&self, id: &str) -> Option<f64> {
+        self.measured(id).map(|measured| measured.median)
+    }
+
+    /// The median of the probe's latest round.
+    pub(super) fn latest(&self, id: &str) -> Option<f64> {
+        median(self.samples.get(id)?.last()?)
+    }
+
+    /// Why a probe's figure counts for nothing.
+    pub(super) fn voided(&self, id: &str) -> Option<&String> {
+        self.void.get(id)
+    }
+
+    /// What could not be measured and was not in another round either.
+    pub(super) fn all_missing(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.missing
+            .iter()
+            .filter(|(id, _)| !self.samples.contains_key(*id))
+    }
+
+    /// The lines of a curve, by name, with their points.
+    pub(super) fn curve(&self, curve: &str) -> Vec<Line<'_>> {
+        let of = self.points.iter().filter(|((name, _), _)| name == curve);
+        of.map(|((_, series), points)| {
+            let points = points.iter().map(|(x, samples)| (*x, samples.as_slice()));
+            (series.as_str(), points.collect())
+        })
+        .collect()
+    }
+
+    /// The medians of one line.
+    pub(super) fn line(&self, curve: &str, series: &str) -> Vec<(u64, f64)> {
+        let key = (curve.to_owned(), series.to_owned());
+        let points = self.points.get(&key).into_iter().flatten();
+        points
+            .filter_map(|(x, samples)| Some((*x, median(samples)?)))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn method() -> Method {
+        Method::new(&Settings::quick()).unwrap()
+    }
+
+    #[test]
+    fn more_work_takes_longer_and_nothing_takes_nothing() {
+        let method = method();
+        let time = Duration::from_millis(10);
+        // The least of many: what else this machine does falls on some of them.
+        let least = |samples: &mut dyn Iterator<Item = f64>| samples.fold(f64::INFINITY, f64::min);
+        let of = |turns_each: u64| {
+            let samples = |_| {
+                method.per_act(time, |times| {
+                    std::hint::black_box(code::add(times * turns_each));
+                })
+            };
+            least(&mut (0..10).flat_map(samples))
+        };
+        let (one, hundred) = (of(1), of(100));
+        assert!(hundred > one * 10.0, "{one} {hundred}");
+        assert!(least(&mut (0..100).map(|_| method.once(|| ()).0)) < 1e6);
+    }
+
+    #[test]
+    fn a_probe_ends_whatever_it_measures() {
+        let method = method();
+        let mut calls = 0;
+        let samples = method.per_act(Duration::from_millis(1), |_| {
+            calls += 1;
+            std::thread::sleep(Duration::from_millis(5));
+        });
+        assert!(!samples.is_empty());
+        assert!(calls <= 12, "{calls}: it goes on after its time");
+        let error = method.try_per_act(Duration::from_millis(1), |_| {
+            Err(io::Error::from(io::ErrorKind::TimedOut))
+        });
+        assert!(error.is_err());
+    }
+
+    #[test]
+    fn both_clocks_tell_the_same_time() {
+        let slow = Method::new(&Settings {
+            system_clock: true,
+            ..Settings::quick()
+        })
+        .unwrap();
+        assert_eq!(slow.counter(), Counter::MonotonicRaw);
+        assert!((slow.ns_per_tick - 1.0).abs() < 0.01);
+        let method = method();
+        for method in [&slow, &method] {
+            let (ns, ()) = method.once(|| {
+                let begin = Instant::now();
+                while begin.elapsed() < Duration::from_millis(2) {}
+            });
+            assert!((2e6..1e9).contains(&ns), "{ns}");
+        }
+    }
+
+    #[test]
+    fn what_another_round_has_seen_is_not_missing() {
+        let mut found = Found::default();
+        found.missing("a", "no");
+        found.missing("b", "no");
+        found.samples("a", vec![1.0]);
+        let missing: Vec<_> = found.all_missing().map(|(id, _)| id.as_str()).collect();
+        assert_eq!(missing, ["b"]);
+        found.point("c", "s", 4, 1.234_567_89);
+        assert_eq!(found.line("c", "s"), [(4, 1.23457)]);
+    }
+}

@@ -1,0 +1,182 @@
+//! `onrush-lab measure`: what every primitive of the operating system costs here; predicted, measured, explained.
+//!
+//! The probes of four [`Group`]s are carried out in rounds, one after the other and then all again, so that
+//! what a machine does for a while falls on all of them alike. A probe gives raw samples to a `Found`; all
+//! that is said about them is computed from there, afterwards, by `rows`: what the hardware alone would take,
+//! what software adds, what follows from both, what was measured, and a sentence about the difference.
+//!
+//! A figure that its own probe shows to be impossible is void. What this machine, this user or this file
+//! system cannot do is [`Missing`], by name. Nothing is sent outside loopback and namespaces of our own unless
+//! a remote is named.
+
+mod again;
+mod cache;
+mod cpu;
+mod fault;
+mod file;
+mod http;
+mod memory;
+mod method;
+mod network;
+mod notes;
+pub mod peer;
+mod record;
+mod rows;
+mod scratch;
+mod staircase;
+
+use std::io;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::experiment::{Environment, Record};
+use crate::stats::to_f64;
+
+pub use again::{Again, null_calls};
+use method::Found;
+pub use record::{
+    Better, Curve, Entry, Estimate, Group, Mark, Measured, Missing, Note, Point, Row, Series, Unit,
+};
+
+/// Its name in files.
+pub const NAME: &str = "measure";
+
+/// What was measured: rows, curves, what is missing and what must be known, in the order of the report.
+pub type MeasureRecord = Record<Settings, Entry>;
+
+/// How the primitives are measured.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Settings {
+    /// Which groups.
+    pub groups: Vec<Group>,
+    /// Shorter and fewer.
+    pub quick: bool,
+    /// How often everything has its turn.
+    pub rounds: u32,
+    /// Where files are made and read.
+    pub folder: PathBuf,
+    /// Another machine that runs `onrush-lab measure --peer`, as `HOST:PORT`.
+    pub remote: Option<String>,
+    /// A directory of a mounted remote file system to read from as well.
+    pub mounted: Option<PathBuf>,
+    /// Reads CLOCK_MONOTONIC_RAW even if the processor has a counter.
+    pub system_clock: bool,
+    /// How this program is started again for what differs from process to process; if it is not, that is measured
+    /// in this process alone.
+    #[serde(skip)]
+    pub null_calls: Option<Again>,
+}
+
+/// Why there is no result at all.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum MeasureError {
+    /// This process may run on no processor that it can be bound to.
+    #[error("cannot bind to processor {core}: {source}; look at the cpuset of this process")]
+    Pin {
+        /// Which.
+        core: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The clock stands still.
+    #[error("the clock of this machine stands still; nothing can be measured")]
+    Clock,
+    /// A probe has failed in a way that it should not have.
+    #[error("a probe has failed; what it said is above. Leave its group out with --only")]
+    Failed,
+}
+
+impl Settings {
+    /// All groups, ten minutes at most.
+    #[must_use]
+    pub fn full() -> Self {
+        Self {
+            groups: Group::ALL.to_vec(),
+            quick: false,
+            rounds: 8,
+            folder: "/var/tmp".into(),
+            remote: None,
+            mounted: None,
+            system_clock: false,
+            null_calls: None,
+        }
+    }
+
+    /// All groups, a minute at most.
+    #[must_use]
+    pub fn quick() -> Self {
+        Self {
+            quick: true,
+            rounds: 5,
+            ..Self::full()
+        }
+    }
+}
+
+/// Measures; `progress` is told how much is done, as a part of one, and what comes next.
+///
+/// # Errors
+///
+/// Only if nothing can be measured; what is missing otherwise is in the record.
+pub fn carry_out(
+    settings: &Settings,
+    version: &str,
+    command: &str,
+    progress: impl FnMut(f64, &str) + Send,
+) -> Result<MeasureRecord, MeasureError> {
+    let mut record = Record::new(NAME, Environment::here(version, command), settings.clone());
+    // On a thread of its own, which it binds to a processor: the caller's stays free.
+    let measured = thread::scope(|scope| scope.spawn(|| all(settings, progress)).join());
+    record.runs = measured.map_err(|_| MeasureError::Failed)??;
+    Ok(record)
+}
+
+fn all(
+    settings: &Settings,
+    mut progress: impl FnMut(f64, &str),
+) -> Result<Vec<Entry>, MeasureError> {
+    let method = method::Method::new(settings)?;
+    let mut found = Found::default();
+    let mut watch = notes::Watch::begin();
+    let steps = f64::from(settings.rounds) * to_f64(settings.groups.len());
+    let parts = if settings.quick { 1 } else { PARTS };
+    let mut done = 0.0;
+    // Each group twice, far apart: what changes with the minutes is in the samples of every row.
+    for part in 0..parts {
+        let rounds = settings.rounds * part / parts..settings.rounds * (part + 1) / parts;
+        for group in &settings.groups {
+            let mut memory = memory::Kept::default();
+            let mut network = network::Kept::default();
+            let mut file = file::Kept::default();
+            for round in rounds.clone() {
+                progress(
+                    done / steps,
+                    &format!("{}, round {}", group.name(), round + 1),
+                );
+                found.begin(round);
+                match group {
+                    Group::Cpu => cpu::measure(&method, &mut found),
+                    Group::Memory => memory::measure(&method, &mut found, &mut memory),
+                    Group::Network => network::measure(&method, &mut found, &mut network),
+                    Group::File => file::measure(&method, &mut found, &mut file),
+                }
+                watch.look();
+                done += 1.0;
+            }
+        }
+    }
+    let mut entries = rows::entries(settings, &method, &found);
+    entries.extend(watch.notes(&method, &found).into_iter().map(Entry::Note));
+    Ok(entries)
+}
+
+/// Parts of a full run, in each of which every group has its turn.
+const PARTS: u32 = 2;
+
+/// The most that one wait for a partner, a peer or a disk may take.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);

@@ -1,0 +1,305 @@
+//! What a reader must know before believing the figures: what else went on, and what the machine is.
+
+use std::fs;
+
+use super::method::Method;
+use super::{Found, Note, staircase};
+use crate::machine::{CoreTimes, core_times, is_virtual, yardstick_ns};
+use crate::stats::{Summary, to_f64};
+use onrush_primitives::counter::Counter;
+
+/// Looks at the machine between the rounds.
+#[derive(Debug)]
+pub(super) struct Watch {
+    before: Vec<CoreTimes>,
+    yardsticks: Vec<f64>,
+}
+
+impl Watch {
+    pub(super) fn begin() -> Self {
+        let mut watch = Self {
+            before: core_times(),
+            yardsticks: Vec::new(),
+        };
+        watch.look();
+        watch
+    }
+
+    /// Takes the machine's pace once more.
+    pub(super) fn look(&mut self) {
+        self.yardsticks.push(to_f64(
+            usize::try_from(yardstick_ns()).unwrap_or(usize::MAX),
+        ));
+    }
+
+    /// All that is to be known.
+    pub(super) fn notes(&self, method: &Method, found: &Found) -> Vec<Note> {
+        let mut notes = Vec::new();
+        let mut say = |is_warning: bool, text: String| notes.push(Note { text, is_warning });
+        say(
+            false,
+            format!(
+                "bound to processor {}, of {} that this process may use; time is told by {}",
+                method.core(),
+                method.cores().len(),
+                method.counter().name()
+            ),
+        );
+        if method.counter() == Counter::MonotonicRaw && !method.settings().system_clock {
+            say(true, "this processor has no counter that ticks evenly; short times are told by the kernel's clock, \
+                       which costs more to read".to_owned());
+        }
+        if method.cores().len() == 1 {
+            say(
+                true,
+                "there is one processor only: everything takes turns with whatever else runs"
+                    .to_owned(),
+            );
+        }
+        if is_virtual() {
+            say(false, "this is a virtual machine: the host may take the processor away, caches are shared with \
+                       others, and finding a page takes a walk through two tables".to_owned());
+        }
+        match fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") {
+            Ok(governor) if governor.trim() != "performance" => say(
+                true,
+                format!(
+                    "the processor's frequency is set by the governor {}; for steady figures: cpupower frequency-set \
+                 --governor performance",
+                    governor.trim()
+                ),
+            ),
+            Ok(_) => {}
+            Err(_) => say(
+                false,
+                "the processor's frequency is out of the kernel's hands; its pace was watched \
+                                  instead"
+                    .to_owned(),
+            ),
+        }
+        if let Some(pace) = Summary::of(&self.yardsticks).filter(|pace| pace.spread() > PACE_UNEVEN)
+        {
+            say(
+                true,
+                format!(
+                    "a fixed piece of work took from {:.1} to {:.1} ms between the rounds: the machine was busy, or its \
+                 clock changed. Stop what else runs, and run it again",
+                    pace.min / 1e6,
+                    pace.max / 1e6
+                ),
+            );
+        }
+        for (core, stolen_ns) in self.stolen() {
+            say(
+                true,
+                format!(
+                    "the host took {:.0} ms from processor {core}",
+                    stolen_ns / 1e6
+                ),
+            );
+        }
+        notes.extend(of_memory(found));
+        notes
+    }
+
+    /// Processors that the host took more than 1 % of a second from.
+    fn stolen(&self) -> Vec<(usize, f64)> {
+        let now = core_times();
+        let pairs = self.before.iter().zip(&now).enumerate();
+        pairs
+            .map(|(core, (before, now))| (core, now.stolen_ns.saturating_sub(before.stolen_ns)))
+            .map(|(core, stolen_ns)| {
+                (
+                    core,
+                    to_f64(usize::try_from(stolen_ns).unwrap_or(usize::MAX)),
+                )
+            })
+            .filter(|(_, stolen_ns)| *stolen_ns > STOLEN_NS)
+            .collect()
+    }
+}
+
+/// A machine at rest repeats a fixed piece of work within this part of its median.
+const PACE_UNEVEN: f64 = 0.05;
+const STOLEN_NS: f64 = 1e7;
+
+/// What was found about caches, beside what the machine says of itself.
+fn of_memory(found: &Found) -> Vec<Note> {
+    let mut notes = Vec::new();
+    if let Some(seconds) = found.known("staircase_seconds") {
+        notes.push(Note {
+            text: format!("the staircase took {seconds:.1} s"),
+            is_warning: seconds > 15.0,
+        });
+    }
+    if let Some(part) = found.known("huge_part").filter(|part| *part < 0.9) {
+        notes.push(Note {
+            text: format!(
+                "only {:.0} % of the memory that should have been huge pages was: latencies on huge pages have page \
+                 walks in them. See /sys/kernel/mm/transparent_hugepage/enabled", part * 100.0),
+            is_warning: true,
+        });
+    }
+    let line = found.line(staircase::CURVE, staircase::HUGE);
+    let steps = staircase::cache_steps(found);
+    let random = staircase::steps(&line);
+    for (index, stated) in stated_caches().into_iter().enumerate() {
+        let level = index + 1;
+        let Some(step) = steps.get(index) else {
+            if !line.is_empty() {
+                notes.push(without_a_step(level, stated));
+            }
+            continue;
+        };
+        let ratio = crate::stats::ratio(step.edge_bytes, stated);
+        let verdict = match ratio {
+            ratio if (0.75..=1.3).contains(&ratio) => "which agrees".to_owned(),
+            ratio if ratio < 1.0 && level > 2 && is_virtual() => format!(
+                "{:.0} % of it{}; whether the host gave this guest a part or others fill the rest cannot be seen \
+                 from inside",
+                ratio * 100.0,
+                passes(found, step.edge_bytes, stated)
+            ),
+            ratio => format!("{ratio:.2} times as much"),
+        };
+        notes.push(Note {
+            text: format!(
+                "cache {level}: the staircase ends its plateau at {}, the machine states {}: {verdict}",
+                told(step.edge_bytes), told(stated)),
+            is_warning: !(0.75..=1.3).contains(&ratio),
+        });
+        if let Some(early) = random
+            .get(index)
+            .filter(|early| early.edge_bytes < step.edge_bytes)
+        {
+            notes.push(Note {
+                text: format!(
+                    "loads in random order leave cache {level} at {} already: beyond, addresses have to be looked \
+                     up{}",
+                    told(early.edge_bytes),
+                    piecemeal(found).unwrap_or_default()
+                ),
+                is_warning: false,
+            });
+        }
+    }
+    notes
+}
+
+/// A cache that the machine states and the staircase did not find.
+fn without_a_step(level: usize, stated: u64) -> Note {
+    let why = if is_virtual() {
+        ": other guests of the host use it too, and leave this one too little for a plateau"
+    } else {
+        ""
+    };
+    let stated = told(stated);
+    Note {
+        text: format!(
+            "the machine states {stated} of cache {level}; no step was found for it{why}"
+        ),
+        is_warning: true,
+    }
+}
+
+/// Whether huge pages are looked up like small ones: then a load from each 4 KB gets slower as they become more,
+/// though few lines are read.
+fn piecemeal(found: &Found) -> Option<String> {
+    let line = found.line(staircase::STRIDES, staircase::SPARSE);
+    let at = |wanted| Some(line.iter().find(|(bytes, _)| *bytes == wanted)?.1);
+    let (few, many) = (at(8 << 20)?, at(32 << 20)?);
+    let text = format!(
+        ", and huge pages are looked up like small ones, as where a host maps them so: a load from each 4 KB of \
+         them takes {few:.1} ns over 8 MiB and {many:.1} ns over 32 MiB, a 65th of which is read"
+    );
+    (many > PIECEMEAL_MIN * few).then_some(text)
+}
+
+/// How much slower that makes loads at least. A second cache holds what is read of both sizes.
+const PIECEMEAL_MIN: f64 = 1.5;
+
+/// How much the passes differ where the cache should hold all.
+fn passes(found: &Found, edge_bytes: u64, stated_bytes: u64) -> String {
+    let curve = found.curve(staircase::CURVE);
+    let by_page = curve.iter().find(|(name, _)| *name == staircase::BY_PAGE);
+    let points = by_page.map_or(&[][..], |(_, points)| points);
+    let wild = |(bytes, samples): &(u64, &[f64])| {
+        let least = samples.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = samples.iter().copied().fold(0.0, f64::max);
+        (*bytes, least, most)
+    };
+    let points = points
+        .iter()
+        .filter(|(bytes, _)| (edge_bytes..=stated_bytes).contains(bytes));
+    let widest = points
+        .map(wild)
+        .max_by(|a, b| (a.2 / a.1).total_cmp(&(b.2 / b.1)));
+    widest.map_or_else(String::new, |(bytes, least, most)| {
+        format!(
+            " (over {} passes, a second apart, took {least:.0} to {most:.0} ns a load)",
+            told(bytes)
+        )
+    })
+}
+
+fn told(bytes: u64) -> String {
+    super::Unit::Bytes.told(to_f64(usize::try_from(bytes).unwrap_or(usize::MAX)))
+}
+
+/// Data caches of the first processor as the kernel lists them, by level, in bytes.
+fn stated_caches() -> Vec<u64> {
+    let mut found = Vec::new();
+    for index in 0..8 {
+        let folder = format!("/sys/devices/system/cpu/cpu0/cache/index{index}");
+        let read = |name: &str| fs::read_to_string(format!("{folder}/{name}")).unwrap_or_default();
+        if read("type").trim() == "Instruction" {
+            continue;
+        }
+        let size = read("size");
+        let (digits, factor) = match size.trim() {
+            text if text.ends_with('K') => (text.trim_end_matches('K'), 1 << 10),
+            text if text.ends_with('M') => (text.trim_end_matches('M'), 1 << 20),
+            text => (text, 1),
+        };
+        if let Ok(number) = digits.parse::<u64>() {
+            found.push(number * factor);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Settings;
+    use super::*;
+
+    #[test]
+    fn a_processor_without_an_even_counter_is_warned_of() {
+        let warned = |counter, system_clock| {
+            let settings = Settings {
+                system_clock,
+                ..Settings::quick()
+            };
+            let method = Method::without_basics(&settings, Some(1.0)).unwrap();
+            let notes = Watch::begin().notes(&method.reading(counter), &Found::default());
+            let mut warnings = notes.iter().filter(|note| note.is_warning);
+            warnings.any(|note| note.text.contains("no counter that ticks evenly"))
+        };
+        assert!(warned(Counter::MonotonicRaw, false));
+        assert!(
+            !warned(Counter::MonotonicRaw, true),
+            "it was asked to read it"
+        );
+        assert!(!warned(Counter::Tsc, false));
+    }
+
+    #[test]
+    fn caches_that_the_machine_states_rise() {
+        let stated = stated_caches();
+        assert!(
+            stated.windows(2).all(|pair| pair[0] < pair[1]),
+            "{stated:?}"
+        );
+        assert!(stated.iter().all(|bytes| *bytes >= 4096), "{stated:?}");
+    }
+}

@@ -1,0 +1,224 @@
+//! One run: a source feeds the relay while the sink counts, and everything that counts up is read before and after.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::thread;
+use std::time::Duration;
+
+use onrush_server::relay::members::Origin;
+use onrush_server::relay::{Channel, Relay, RelayConfig, SourceConfig, THREAD_NAME};
+use onrush_sys::clock::{monotonic_ns, sleep_until_ns};
+use onrush_group::Way;
+use onrush_testkit::sink::{Sink, SinkError};
+use onrush_testkit::testbed::{
+    Options, RCV_DEVICE, RCV_IPV4, SND_DEVICE, SND_IPV4, Testbed, TestbedError,
+};
+use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T, ticks};
+
+use super::{Case, RelayBenchError, Run, Settings};
+use crate::histogram::Histogram;
+use crate::machine::{Awake, core_times, cpu_ns_of_all, threads_named};
+use crate::setup::system;
+
+/// Of the kernel's threads that take in what arrives at the relay's device.
+const NAPI_NAME: &str = "napi/v0";
+
+/// Seven transport packets.
+const PAYLOAD_BYTES: usize = 7 * 188;
+const INPUT_PORT: u16 = 5004;
+/// The port of the first receiver; the others follow.
+const PORT_FIRST: u16 = 10_000;
+/// The sink looks at the RTP header of every so many socket buffers of a receiver.
+const LOOK_EVERY: u16 = 7;
+
+/// Case `number` of the settings, with the relay on processor `core`.
+pub(super) fn run(
+    settings: &Settings,
+    number: usize,
+    repeat: u32,
+    core: usize,
+    awake: Option<&Awake>,
+) -> Result<Run, RelayBenchError> {
+    let case = &settings.cases[number];
+    let testbed = Testbed::new(Options {
+        mode: settings.mode,
+        ..Options::default()
+    })?;
+    let last = u32::from(PORT_FIRST) + case.receivers - 1;
+    let last = u16::try_from(last).expect("checked against RECEIVERS_MAX");
+    let sink = Sink::attach_by_clock(&testbed.rcv, RCV_DEVICE, PORT_FIRST..=last, LOOK_EVERY)?;
+    take_in_on(&testbed, core)?;
+    let relay = testbed.snd.run(|| start(case, core))?;
+    let channel = &relay.channels()[0];
+    let receivers: Vec<_> = (PORT_FIRST..=last)
+        .map(|port| SocketAddr::from((RCV_IPV4, port)))
+        .collect();
+    channel
+        .replace(Origin::Api, &receivers)
+        .map_err(|error| RelayBenchError::Settings(error.to_string()))?;
+    let gap_ns = PAYLOAD_BYTES as u64 * 8 * 1_000_000_000 / settings.rate_bps;
+    let warm_up_packets = settings.warm_up_ns / gap_ns;
+    let packets = warm_up_packets + settings.measured_ns / gap_ns;
+    wait_until(|| channel.told().members == receivers.len());
+    let source = source(&testbed)?;
+    let (before, after) = thread::scope(|scope| {
+        let source = scope.spawn(|| feed(&source, packets, gap_ns));
+        thread::sleep(Duration::from_nanos(settings.warm_up_ns));
+        let before = Snapshot::take(&sink, core, awake);
+        let sent = source.join().expect("the source does not panic");
+        let after = Snapshot::take(&sink, core, awake);
+        sent.map_err(system("send as the source"))?;
+        Ok::<_, RelayBenchError>((before?, after?))
+    })?;
+    let all = packets * u64::from(case.receivers);
+    wait_until(|| sink.totals().is_ok_and(|totals| totals.packets >= all));
+    // What the last trains were late by counts too.
+    let lateness = Histogram::from(&sink.lateness()?).since(&before.lateness);
+    relay_is_done(channel, packets);
+    let told = channel.told();
+    drop(relay);
+    let totals = sink.totals()?;
+    Ok(Run {
+        case: number,
+        repeat,
+        source_packets: packets,
+        arrived_packets: totals.packets,
+        arrived_skbs: totals.skbs,
+        sequence_missing: totals.sequence_missing,
+        sequence_repeated: totals.sequence_repeated,
+        wall_ns: after.at_ns - before.at_ns,
+        cpu_ns: after.cpu_ns - before.cpu_ns,
+        core_busy_ns: (after.at_ns - before.at_ns).saturating_sub(after.idle_ns - before.idle_ns),
+        measured_packets: after.packets - before.packets,
+        lateness,
+        ..Run::of(&told)
+    })
+}
+
+/// A socket on the far side that sends to the relay.
+fn source(testbed: &Testbed) -> Result<UdpSocket, RelayBenchError> {
+    let source = testbed.rcv.run(|| UdpSocket::bind((RCV_IPV4, 0)));
+    let source = source.map_err(system("open the source's socket"))?;
+    source
+        .connect((SND_IPV4, INPUT_PORT))
+        .map_err(system("address the source's socket"))?;
+    Ok(source)
+}
+
+/// A relay in the calling thread's namespace.
+fn start(case: &Case, core: usize) -> Result<Relay, RelayBenchError> {
+    let in_kernel = case.is_in_kernel();
+    let way = case.way.as_deref().filter(|_| !in_kernel);
+    let way = way.map(str::parse::<Way>).transpose();
+    let source = SourceConfig {
+        name: "bench".to_owned(),
+        input: format!("{SND_IPV4}:{INPUT_PORT}")
+            .parse()
+            .expect("an address"),
+        members: Vec::new(),
+        members_file: None,
+    };
+    Ok(Relay::start(RelayConfig {
+        sources: vec![source],
+        delay: Duration::from_nanos(case.delay_ns),
+        core: Some(core),
+        way: way.map_err(RelayBenchError::Settings)?,
+        in_kernel,
+        ..RelayConfig::default()
+    })?)
+}
+
+/// Sends so many packets, each when it is due and with that time in it.
+fn feed(socket: &UdpSocket, packets: u64, gap_ns: u64) -> io::Result<()> {
+    let mut packet = vec![0x47; HEADER_BYTES + PAYLOAD_BYTES];
+    let begin_ns = monotonic_ns() + 10_000_000;
+    for number in 0..packets {
+        let due_ns = begin_ns + number * gap_ns;
+        sleep_until_ns(due_ns);
+        let header = Header {
+            marker: false,
+            payload_type: PAYLOAD_TYPE_MP2T,
+            sequence: u16::try_from(number % 65_536).unwrap_or(0),
+            // Not when it leaves: a source that is held up by what it sets off would not be late.
+            timestamp: ticks(due_ns),
+            ssrc: 1,
+        };
+        packet[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
+        socket.send(&packet)?;
+    }
+    Ok(())
+}
+
+/// Everything that counts up, at one moment.
+struct Snapshot {
+    at_ns: u64,
+    cpu_ns: u64,
+    idle_ns: u64,
+    packets: u64,
+    lateness: Histogram,
+}
+
+impl Snapshot {
+    fn take(sink: &Sink, core: usize, awake: Option<&Awake>) -> Result<Self, SinkError> {
+        let idle_ns = core_times().get(core).map_or(0, |times| times.idle_ns);
+        Ok(Self {
+            at_ns: monotonic_ns(),
+            cpu_ns: cpu_ns_of_all(&threads_named(THREAD_NAME)),
+            // What keeps a processor awake is rest all the same.
+            idle_ns: idle_ns + awake.map_or(0, Awake::cpu_ns),
+            packets: sink.totals()?.packets,
+            lateness: Histogram::from(&sink.lateness()?),
+        })
+    }
+}
+
+/// Has packets arrive on this processor, as from a network card whose interrupts go there: a veth pair delivers them on
+/// the sender's. The thread of the kernel that does so joins packets to trains where it has fallen behind (GRO).
+fn take_in_on(testbed: &Testbed, core: usize) -> Result<(), RelayBenchError> {
+    let tool = |program, arguments: &[&str]| {
+        let done = testbed.snd.tool(program, arguments);
+        done.map_err(TestbedError::from)
+    };
+    let before = kernel_threads(NAPI_NAME);
+    let join = ["gro", "on", "rx-udp-gro-forwarding", "on"];
+    tool("ethtool", &[&["-K", SND_DEVICE], &join[..]].concat())?;
+    let command =
+        format!("mount -t sysfs sysfs /sys && echo 1 > /sys/class/net/{SND_DEVICE}/threaded");
+    tool("unshare", &["--mount", "sh", "-c", &command])?;
+    for thread in kernel_threads(NAPI_NAME) {
+        if !before.contains(&thread) {
+            tool("taskset", &["-pc", &core.to_string(), &thread])?;
+        }
+    }
+    Ok(())
+}
+
+/// Threads of that name, the kernel's among them.
+fn kernel_threads(prefix: &str) -> Vec<String> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let threads = entries.filter(|entry| {
+        let comm = fs::read_to_string(entry.path().join("comm"));
+        comm.is_ok_and(|comm| comm.starts_with(prefix))
+    });
+    threads
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+fn relay_is_done(channel: &Channel, packets: u64) {
+    wait_until(|| channel.told().heard.datagrams >= packets);
+    // It tells after each round, and once it rests.
+    wait_until(|| {
+        let told = channel.told();
+        told.packets + told.refused >= packets * told.members as u64
+    });
+}
+
+/// Waits a few seconds for something that should have been; what is missing then is told by the counts.
+fn wait_until(is_so: impl Fn() -> bool) {
+    let give_up_ns = monotonic_ns() + 3_000_000_000;
+    while !is_so() && monotonic_ns() < give_up_ns {
+        thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,56 @@
+//! The lock experiment, small: that it runs, counts, and survives its file. Nothing here looks at times.
+
+use onrush_measure::experiment::Record;
+use onrush_measure::lock::report::Report;
+use onrush_measure::lock::{self, LockRecord, Memory, Run, Settings, Way, plots};
+use onrush_measure::plot::Drawing;
+
+#[test]
+fn every_way_and_memory_has_its_turn() {
+    let settings = Settings {
+        sizes_bytes: vec![4 << 10, 64 << 10],
+        repeats: 2,
+        areas: vec![10, 100],
+        kept: vec![10],
+        left_out: Vec::new(),
+    };
+    let mut told = Vec::new();
+    let record =
+        lock::carry_out(&settings, "test", "onrush-lab bench lock", |p| told.push(p)).unwrap();
+    assert_eq!(told, [0.5, 1.0]);
+    for memory in Memory::ALL {
+        for way in Way::ALL {
+            let of = |run: &&Run| {
+                matches!(run, Run::Cost { memory: m, way: w, lock_ns, unlock_ns, .. }
+                    if (*m, *w) == (memory, way) && *lock_ns > 0.0 && *unlock_ns > 0.0)
+            };
+            let is_asked = way != Way::Miss || memory == Memory::PrivateAgain;
+            let turns = if is_asked { 4 } else { 0 };
+            let name = (memory.name(), way.name());
+            assert_eq!(record.runs.iter().filter(of).count(), turns, "{name:?}");
+        }
+    }
+    let count = |of: fn(&&Run) -> bool| record.runs.iter().filter(of).count();
+    assert_eq!(count(|run| matches!(run, Run::Many { .. })), 8);
+    assert_eq!(count(|run| matches!(run, Run::Hit { .. })), 2);
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("lock.json");
+    record.write(&file).unwrap();
+    let back: LockRecord = Record::read(&file, lock::NAME).unwrap();
+    // Not the times: the last digit of some is another.
+    assert_eq!(
+        (&back.settings, back.runs.len()),
+        (&record.settings, record.runs.len())
+    );
+    // Two bounds for each memory, four for the crowd, one for the hits.
+    assert_eq!(Report::of(&back).verdicts.len(), 8 + 4 + 1);
+    let drawn = plots::all(&back);
+    let svg = |drawing: &Drawing| drawing.chart.render().unwrap();
+    assert!(
+        drawn.len() == 2
+            && drawn
+                .iter()
+                .all(|drawing| svg(drawing).contains("with mlock"))
+    );
+}

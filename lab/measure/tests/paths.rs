@@ -1,0 +1,69 @@
+//! The paths experiment, small: that it counts, that nothing is void, and that a silent copy makes it so.
+
+use onrush_measure::paths::report::{Report, drawings};
+use onrush_measure::paths::{self, PathsError, Road, Sample, Settings};
+use onrush_testkit::{require_root, skip};
+
+fn settings() -> Settings {
+    Settings {
+        file_bytes: 1 << 20,
+        packet_bytes: vec![paths::MTU_PACKET_BYTES, 4096],
+        repeats: 1,
+        cold: false,
+        ..Settings::full()
+    }
+}
+
+fn carry_out(settings: &Settings) -> Option<paths::PathsRecord> {
+    match paths::carry_out(settings, "test", "onrush-lab bench paths", |_, _, _| {}) {
+        Err(PathsError::Cores(_)) => {
+            skip::record("needs two processors");
+            None
+        }
+        record => Some(record.unwrap()),
+    }
+}
+
+#[test]
+fn every_path_is_counted_at_both_ends_on_every_road() {
+    require_root!();
+    let Some(record) = carry_out(&settings()) else {
+        return;
+    };
+    let runs = record.runs.iter().filter_map(|sample| match sample {
+        Sample::Path(run) => Some(run),
+        _ => None,
+    });
+    let runs: Vec<_> = runs.filter(|run| run.void.is_empty()).collect();
+    // 27 over UDP in two modes and 3 over TCP, each in two sizes.
+    assert_eq!(runs.len(), (27 * 2 + 3) * 2);
+    let zero_copy = runs.iter().filter(|run| run.sends_zero_copy > 0).count();
+    assert!(zero_copy >= 9 * 2, "{zero_copy}");
+    // Paths that copy anyway report it as copied.
+    let mut zero_copy = runs.iter().filter(|run| run.sends_zero_copy > 0);
+    assert!(zero_copy.all(|run| run.packet_bytes > 1472 || run.sends_copied == 0));
+    assert!(!drawings(&record).is_empty());
+}
+
+#[test]
+fn copies_behind_a_paths_back_make_its_runs_void_and_the_result_red() {
+    require_root!();
+    let settings = Settings {
+        // A device that copies has no segmentation either.
+        roads: vec![Road::SoftwareGso],
+        packet_bytes: vec![paths::MTU_PACKET_BYTES],
+        paths: ["krtpsendfile", "gso_zerocopy", "rtp_sendfile", "gso"]
+            .map(str::to_owned)
+            .to_vec(),
+        planted_copies: true,
+        ..settings()
+    };
+    let Some(record) = carry_out(&settings) else {
+        return;
+    };
+    for sample in &record.runs {
+        let Sample::Path(run) = sample else { continue };
+        assert_eq!(run.void.is_empty(), run.path == "gso", "{run:?}");
+    }
+    assert!(!Report::of(&record).passed());
+}

@@ -1,0 +1,245 @@
+//! `krtpsendfile`, `ksendfile`, `uring_vectored_zc`, `sendmmsg_gso`, `sendmmsg`, `sendto`: packet images by the
+//! engine's paths.
+//!
+//! The paper's `krtpsendfile` is one call after which the kernel reads the file, adds RTP headers from an engine
+//! of its own, and sends. Here the headers are written before, once for all who send the file; what is left is
+//! an entry in a ring for each train and a crossing for each batch of them. `ksendfile` is the same without
+//! headers. `uring_vectored_zc` leaves the headers in the images aside and takes others from a slab, which
+//! are each client's own. The copying paths serve where there is no ring, and to compare.
+
+use std::io;
+use std::sync::Arc;
+
+use super::images::Images;
+use super::kernel::plant;
+use super::{Job, Mechanism, OpenError, Plan, Range, system};
+use onrush_sys::path::{
+    self as path, Completion, OWN_HEADERS_PACKETS_MAX, OwnHeaders, Path, PathError, PathName,
+    TRAIN_PACKETS_MAX, To, Train, Vectored,
+};
+use onrush_sys::pool::{HeaderSlab, HeaderSlot, SLOT_BYTES};
+use onrush_sys::wake::Waker;
+
+#[derive(Debug)]
+pub(super) struct Engine {
+    path: Box<dyn Path>,
+    images: Images,
+    /// Where headers are that are not those of the images.
+    slab: Option<HeaderSlab>,
+    /// The trains of a batch, and what became of each.
+    batch: Vec<Handed>,
+    /// The token of the batch's first train; no two trains have the same, as far as 32 bits go.
+    token_first: u32,
+}
+
+#[derive(Debug)]
+struct Handed {
+    packets: usize,
+    headers: Option<HeaderSlot>,
+    /// Packets that were taken, and the errno that ended it.
+    sent: Option<(usize, i32)>,
+    /// What a test wants to be answered; 0 for nothing.
+    planted: i32,
+}
+
+impl Engine {
+    pub(super) fn open(
+        name: PathName,
+        plan: &Plan,
+        image_bytes_max: usize,
+    ) -> Result<Self, OpenError> {
+        let images = Images::in_memory(plan, image_bytes_max, true)?;
+        let pool = images.pool().expect("in memory means in a pool");
+        let waker = Waker::new().map_err(system("make an event"))?;
+        Ok(Self {
+            path: path::open_ordered(name, pool, &Arc::new(waker))?,
+            images,
+            slab: None,
+            batch: Vec::with_capacity(path::BATCH_TRAINS_MAX),
+            token_first: 0,
+        })
+    }
+
+    /// With headers apart from the images.
+    pub(super) fn open_vectored(plan: &Plan, image_bytes_max: usize) -> Result<Self, OpenError> {
+        if plan.header_bytes() > SLOT_BYTES / OWN_HEADERS_PACKETS_MAX {
+            return Err(PathError::Headers {
+                bytes: plan.header_bytes(),
+            }
+            .into());
+        }
+        let (images, slab) = Images::with_slab(plan, image_bytes_max)?;
+        let pool = images.pool().expect("in memory means in a pool");
+        let waker = Waker::new().map_err(system("make an event"))?;
+        let path = path::open_ordered(PathName::UringRegisteredZc, pool, &Arc::new(waker))?;
+        if path.vectored() != Vectored::ZeroCopy {
+            return Err(PathError::Vectored.into());
+        }
+        Ok(Self {
+            path,
+            images,
+            slab: Some(slab),
+            batch: Vec::with_capacity(path::BATCH_TRAINS_MAX),
+            token_first: 0,
+        })
+    }
+
+    /// The headers of a train in a slot of the slab, if they are apart from the images.
+    fn headers(&mut self, plan: &Plan, packets: Range<usize>) -> Option<HeaderSlot> {
+        let offset = self.images.offset(packets.start);
+        let slab = self.slab.as_mut()?;
+        Some(slab.take(offset, |slot| {
+            let places = slot.chunks_exact_mut(plan.header_bytes());
+            for (packet, place) in packets.zip(places) {
+                place.copy_from_slice(plan.packet(packet).header);
+            }
+        }))
+    }
+
+    /// How many of these packets, from the first, leave as a train.
+    fn train_packets(&self, job: &Job<'_>, packets: Range<usize>) -> usize {
+        let plan = &job.source.plan;
+        let (first, bytes) = (packets.start, plan.packet_bytes(packets.start));
+        let count = match self.path.name().segments() {
+            true => job.train(packets, TRAIN_PACKETS_MAX),
+            // Images lie one behind the other only where they are as long as their distance.
+            false if bytes == plan.packet_bytes_max() => plan.train(packets, TRAIN_PACKETS_MAX),
+            false => 1,
+        };
+        if self.slab.is_none() {
+            return count;
+        }
+        let stride = u16::try_from(bytes).expect("a packet is below 64 KiB");
+        let offset = self.images.offset(first);
+        count.min(self.path.own_headers_packets(offset, stride).max(1))
+    }
+
+    /// Hands over as many trains as go at once, and waits until the kernel has let go of them. The errno of the
+    /// first that failed.
+    fn batch(&mut self, job: &mut Job<'_>, ready: Range<usize>) -> io::Result<i32> {
+        let handed = u32::try_from(self.batch.len()).expect("a batch is small");
+        self.token_first = self.token_first.wrapping_add(handed);
+        for handed in self.batch.drain(..) {
+            if let (Some(slab), Some(slot)) = (&mut self.slab, handed.headers) {
+                slab.give_back(slot);
+            }
+        }
+        let mut packets = ready;
+        while !packets.is_empty() && self.path.room() > 0 {
+            let offset = self.images.offset(packets.start);
+            let slab = self.slab.as_ref();
+            if slab.is_some_and(|slab| slab.room(offset) == 0) {
+                break;
+            }
+            let count = self.train_packets(job, packets.clone());
+            let train = packets.start..packets.start + count;
+            let slot = self.headers(&job.source.plan, train.clone());
+            let bytes = job.source.plan.bytes(train.clone());
+            let stride = job.source.plan.packet_bytes(train.start);
+            let planted = plant::refusal();
+            self.path.queue(Train {
+                // To no socket: it fails, and what is behind it stays.
+                to: To::Descriptor(if planted == 0 { job.socket } else { -1 }),
+                offset,
+                bytes: u32::try_from(bytes).expect("a train is below 64 KiB"),
+                stride: u16::try_from(stride).expect("a packet is below 64 KiB"),
+                headers: slot.as_ref().map(|slot| OwnHeaders {
+                    offset: slot.offset(),
+                    bytes: u8::try_from(job.source.plan.header_bytes()).expect("at most 16"),
+                }),
+                token: self
+                    .token_first
+                    .wrapping_add(u32::try_from(self.batch.len()).expect("a batch is small")),
+            });
+            self.batch.push(Handed {
+                packets: count,
+                headers: slot,
+                sent: None,
+                planted,
+            });
+            packets.start += count;
+        }
+        // The memory may be released before the answer is there.
+        while self.path.in_flight() > 0 || self.batch.iter().any(|handed| handed.sent.is_none()) {
+            self.path.submit_and_wait(self.path.in_flight().max(1))?;
+            while let Some(completion) = self.path.completion() {
+                self.completed(completion);
+            }
+        }
+        Ok(self.account(job))
+    }
+
+    fn completed(&mut self, completion: Completion) {
+        let place = completion.token.wrapping_sub(self.token_first);
+        let handed = &mut self.batch[place as usize];
+        if let Some(errno) = completion.sent {
+            let packets = completion
+                .packets_sent
+                .map_or(if errno == 0 { handed.packets } else { 0 }, |packets| {
+                    packets as usize
+                });
+            handed.sent = Some((packets, errno));
+        }
+    }
+
+    /// Tells the job what was taken, up to the first failure; its errno, or 0.
+    fn account(&self, job: &mut Job<'_>) -> i32 {
+        for handed in &self.batch {
+            let (packets, errno) = handed.sent.expect("every train is answered");
+            if packets > 0 {
+                job.sent(packets);
+            }
+            if errno != 0 {
+                return if handed.planted == 0 {
+                    errno
+                } else {
+                    handed.planted
+                };
+            }
+        }
+        0
+    }
+}
+
+impl Mechanism for Engine {
+    fn send(&mut self, job: &mut Job<'_>) -> io::Result<()> {
+        let is_cut = self.path.name().segments();
+        if is_cut {
+            job.segment()?;
+        } else {
+            job.calls.segment(job.socket, 0)?;
+        }
+        job.calls.widen(job.socket)?;
+        while !job.packets.is_empty() {
+            let ready = self.images.ensure(job)?;
+            let before = self.path.counters();
+            let sent = self.batch(job, ready);
+            job.add(before, self.path.counters());
+            match sent? {
+                0 | libc::EINTR | libc::ECANCELED => {}
+                libc::EAGAIN => job.calls.wait(job.socket, libc::POLLOUT)?,
+                errno => return Err(io::Error::from_raw_os_error(errno)),
+            }
+        }
+        Ok(())
+    }
+
+    fn prepare(&mut self, job: &mut Job<'_>) -> io::Result<()> {
+        self.images.ensure(job).map(drop)
+    }
+
+    fn forget(&mut self) {
+        self.images.forget();
+    }
+}
+
+impl Job<'_> {
+    /// Counts what the engine's path did between two moments.
+    fn add(&mut self, before: path::Counters, after: path::Counters) {
+        let counters = &mut self.calls.counters;
+        counters.crossings += after.crossings - before.crossings;
+        counters.sends_zero_copy += after.trains_zero_copy - before.trains_zero_copy;
+        counters.sends_copied += after.trains_copied - before.trains_copied;
+        counters.sends_single += after.trains_single - before.trains_single;
+    }
+}

@@ -1,0 +1,445 @@
+//! The catalogue: all ways to move a file, cut into packets, over a socket.
+//!
+//! Halvorsen, Dalseng and Griwodz (*Assessment of Data Path Implementations for Download and Streaming*)
+//! compared seventeen, ten with calls that Linux had and seven with calls they added to it. Here are all of
+//! them by their names, the new calls carried out with what a stock kernel has now, and what has come since.
+//! A [`Plan`] says which bytes make which packet; a [`Mover`] sends any part of one over a connected socket,
+//! in order and whole, and counts each entry into the kernel. The mechanisms differ, their [`Mechanism`] is
+//! one contract. None falls back: one that is not available here says why when it is opened.
+//!
+//! The server's engine does not use movers: it mixes many sockets in one batch (see [`super::Path`]). Where
+//! both do the same thing, the mover uses the engine's path.
+
+pub mod calls;
+mod choice;
+mod engine;
+mod gather;
+mod gso;
+mod gso_sendfile;
+mod gso_zerocopy;
+mod images;
+pub mod kernel;
+mod krtpmsend;
+mod map;
+mod mmap_msend;
+mod mmap_rtpmsend;
+mod mmap_send;
+mod mmap_send_msend;
+mod mmap_send_rtp;
+mod mmap_writev;
+mod name;
+mod notifications;
+pub mod plan;
+mod read_send_rtp;
+mod read_write;
+mod read_writev;
+mod ring;
+mod rtp_sendfile;
+mod rtpsendfile;
+mod sendfile_tcp;
+mod sendfile_udp;
+mod uring;
+mod uring_images;
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use kernel::Calls;
+use onrush_lock::memory::MemoryError;
+
+pub use choice::{Choice, Needs, best};
+pub use name::{Facts, Family, Name, Payload};
+pub use plan::{Packet, Piece, Plan, PlanError};
+
+use onrush_sys::path::PathError;
+
+/// A file and how it is cut: what a mover sends.
+#[derive(Debug)]
+pub struct Source {
+    /// The file.
+    pub file: File,
+    /// Its packets.
+    pub plan: Plan,
+}
+
+/// What a mover has done so far.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Counters {
+    /// Entries into the kernel, those for making ready included. Each send begins with some that ask the socket
+    /// what it is: one over TCP, three over UDP, four if the path sends no trains.
+    pub crossings: u64,
+    /// Of those, for making packet images.
+    pub crossings_prepare: u64,
+    /// Times it waited: for room in a socket, or for the kernel to let go of memory.
+    pub waits: u64,
+    /// Packets that the kernel took.
+    pub packets: u64,
+    /// Sends that carried them, one or several each.
+    pub sends: u64,
+    /// Of those, sends that the kernel reported to have made without copying.
+    pub sends_zero_copy: u64,
+    /// Sends that should not have been copied and were, as the kernel reported.
+    pub sends_copied: u64,
+    /// Sends of a path without copies that are copied on purpose: packets alone, or larger than the path MTU.
+    pub sends_single: u64,
+}
+
+/// Bytes of a packet that goes through the kernel's pipe of 16 pages, at the most: it may begin within a page,
+/// and what does not fit at once would be another packet.
+pub const PACKET_BYTES_SPLICED_MAX: usize = 15 * 4096;
+
+/// Why a path is not available here.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The plan's packets have headers, and the path has no place for them; or the other way round.
+    #[error(
+        "{name} sends packets {} headers only; take another path for this plan",
+        if *.has_headers { "without" } else { "with" }
+    )]
+    Headers {
+        /// The path.
+        name: Name,
+        /// Whether the plan has headers.
+        has_headers: bool,
+    },
+    /// The plan has a packet of more pages than the path moves at once.
+    #[error(
+        "{name} moves at most {PACKET_BYTES_SPLICED_MAX} bytes in one packet, the plan has one of {bytes}; \
+         cut it smaller"
+    )]
+    Packet {
+        /// The path.
+        name: Name,
+        /// Bytes of the largest packet.
+        bytes: usize,
+    },
+    /// The ring or the memory for it cannot be had.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// There is no memory for packet images.
+    #[error("no memory for packet images: {0}")]
+    Memory(#[from] MemoryError),
+    /// The system refused something else.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Why not all was sent.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The socket is not of the kind that the path sends over.
+    #[error("{name} does not send over {}; see its facts", if *.is_tcp { "TCP" } else { "UDP" })]
+    Transport {
+        /// The path.
+        name: Name,
+        /// What the socket is.
+        is_tcp: bool,
+    },
+    /// The kernel refused, or the receiver is gone.
+    #[error("after {packets_sent} packets: {source}")]
+    Refused {
+        /// Packets that were taken before.
+        packets_sent: u64,
+        /// What the system said; `UnexpectedEof` if the file is shorter than the plan.
+        source: io::Error,
+    },
+}
+
+impl SendError {
+    /// Whether the receiver is gone, rather than something broken here.
+    #[must_use]
+    pub fn is_receiver_gone(&self) -> bool {
+        use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset};
+        matches!(self, Self::Refused { source, .. }
+            if matches!(source.kind(), BrokenPipe | ConnectionRefused | ConnectionReset))
+    }
+}
+
+/// What is under way in a [`Mechanism`].
+#[derive(Debug)]
+pub struct Job<'a> {
+    source: &'a Source,
+    socket: RawFd,
+    is_tcp: bool,
+    /// What is left to send.
+    packets: Range<usize>,
+    /// Packets larger than this do not fit the path MTU and are sent one by one; 0 over TCP.
+    whole_bytes_max: usize,
+    calls: &'a mut Calls,
+}
+
+/// How packets are moved: one contract, a file for each.
+///
+/// `send` sends all that the job has left, in order. Each time the kernel has taken packets it says so by
+/// `Job::sent`; what it returns as an error comes after those. When it returns, the kernel needs none of the
+/// memory that it used, or has references to it of its own.
+pub trait Mechanism: fmt::Debug {
+    /// Sends what is left of the job.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel said. A signal, or a socket that is full for a while, is none.
+    fn send(&mut self, job: &mut Job<'_>) -> io::Result<()>;
+
+    /// Makes what all sends of these packets share. Sending makes it too, where it is missing.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel said when the file was read.
+    fn prepare(&mut self, _job: &mut Job<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Forgets that, as if the file had never been sent.
+    fn forget(&mut self) {}
+}
+
+/// A path of the catalogue with a file to send. Used by the thread that opened it.
+#[derive(Debug)]
+pub struct Mover {
+    name: Name,
+    source: Arc<Source>,
+    calls: Calls,
+    mechanism: Box<dyn Mechanism>,
+}
+
+impl Mover {
+    /// Opens the path of that name for a file. Paths that send packet images get memory for up to
+    /// `image_bytes_max` of them, a window of the file if that is not all; it is the cache of such a path.
+    ///
+    /// # Errors
+    ///
+    /// If the path is not available here, with the reason.
+    pub fn open(
+        name: Name,
+        source: &Arc<Source>,
+        image_bytes_max: usize,
+    ) -> Result<Self, OpenError> {
+        let has_headers = source.plan.header_bytes() > 0;
+        if !name.takes_headers(has_headers) {
+            return Err(OpenError::Headers { name, has_headers });
+        }
+        let facts = name.facts();
+        let is_spliced =
+            facts.payload == Payload::Referenced && !facts.is_image && name.takes_udp();
+        let bytes = source.plan.packet_bytes_max();
+        if is_spliced && bytes > PACKET_BYTES_SPLICED_MAX {
+            return Err(OpenError::Packet { name, bytes });
+        }
+        Ok(Self {
+            name,
+            source: Arc::clone(source),
+            calls: Calls::default(),
+            mechanism: open(name, &source.plan, image_bytes_max)?,
+        })
+    }
+
+    /// Sends these packets over a connected socket, in order, and returns when the kernel has them all and
+    /// needs no memory of ours. A socket that does not block is waited for. Options that the path sets on the
+    /// socket (UDP_SEGMENT, SO_ZEROCOPY) stay.
+    ///
+    /// # Errors
+    ///
+    /// If the socket is of the wrong kind, the file too short, or the receiver gone; see [`SendError`]. A TCP
+    /// receiver that is gone raises SIGPIPE on some paths, which programs in Rust ignore.
+    ///
+    /// # Panics
+    ///
+    /// If the plan has fewer packets.
+    pub fn send(&mut self, socket: &impl AsFd, packets: Range<usize>) -> Result<(), SendError> {
+        let socket = socket.as_fd().as_raw_fd();
+        let is_tcp = self.calls.is_stream(socket);
+        let name = self.name;
+        if !(if is_tcp {
+            name.takes_tcp()
+        } else {
+            name.takes_udp()
+        }) {
+            return Err(SendError::Transport { name, is_tcp });
+        }
+        assert!(
+            packets.end <= self.source.plan.packets(),
+            "packets of the plan"
+        );
+        if packets.is_empty() {
+            return Ok(());
+        }
+        let before = self.calls.counters.packets;
+        if !is_tcp && !name.facts().is_train && self.calls.is_segmented(socket) {
+            // A path of trains had the socket before: what it set would cut this one's packets.
+            self.calls
+                .segment(socket, 0)
+                .map_err(|source| SendError::Refused {
+                    packets_sent: 0,
+                    source,
+                })?;
+        }
+        let mut job = Job {
+            source: &self.source,
+            socket,
+            is_tcp,
+            packets,
+            whole_bytes_max: match is_tcp {
+                true => 0,
+                false => self.calls.whole_bytes_max(socket),
+            },
+            calls: &mut self.calls,
+        };
+        let sent = self.mechanism.send(&mut job);
+        let packets_sent = self.calls.counters.packets - before;
+        sent.map_err(|source| SendError::Refused {
+            packets_sent,
+            source,
+        })
+    }
+
+    /// Makes ready what all sends of these packets share: packet images. Other paths have nothing to do.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub fn prepare(&mut self, packets: Range<usize>) -> io::Result<()> {
+        let mut job = Job {
+            source: &self.source,
+            socket: -1,
+            is_tcp: false,
+            packets,
+            whole_bytes_max: 0,
+            calls: &mut self.calls,
+        };
+        self.mechanism.prepare(&mut job)
+    }
+
+    /// Forgets what was made ready.
+    pub fn forget(&mut self) {
+        self.mechanism.forget();
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> Name {
+        self.name
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.calls.counters
+    }
+}
+
+impl Counters {
+    /// What was done since `earlier`, a copy of this one.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            crossings: self.crossings - earlier.crossings,
+            crossings_prepare: self.crossings_prepare - earlier.crossings_prepare,
+            waits: self.waits - earlier.waits,
+            packets: self.packets - earlier.packets,
+            sends: self.sends - earlier.sends,
+            sends_zero_copy: self.sends_zero_copy - earlier.sends_zero_copy,
+            sends_copied: self.sends_copied - earlier.sends_copied,
+            sends_single: self.sends_single - earlier.sends_single,
+        }
+    }
+}
+
+impl<'a> Job<'a> {
+    /// The next packet, until none is left.
+    fn next(&self) -> Option<Packet<'a>> {
+        let number = self.packets.clone().next()?;
+        Some(self.source.plan.packet(number))
+    }
+
+    /// The kernel took the next `count` packets by one send.
+    fn sent(&mut self, count: usize) {
+        self.packets.start += count;
+        self.calls.counters.packets += count as u64;
+        self.calls.counters.sends += 1;
+    }
+
+    /// How many of these packets, from the first, can leave as a train. Only packets as large as what the
+    /// socket was told to cut begin one of several, and only if they fit the path MTU.
+    fn train(&self, packets: Range<usize>, packets_max: usize) -> usize {
+        let plan = &self.source.plan;
+        let bytes = plan.packet_bytes(packets.start);
+        if bytes < plan.packet_bytes_max() || bytes > self.whole_bytes_max {
+            return 1;
+        }
+        plan.train(packets, packets_max)
+    }
+
+    /// Tells the socket to cut what it is given into the plan's packets. Packets that do not fit the path MTU
+    /// are left whole, for the kernel to fragment: it refuses to cut a train into such (EMSGSIZE). Returns
+    /// what it set.
+    fn segment(&mut self) -> io::Result<usize> {
+        let stride = self.source.plan.packet_bytes_max();
+        let bytes = if stride <= self.whole_bytes_max {
+            stride
+        } else {
+            0
+        };
+        self.calls.segment(self.socket, bytes)?;
+        Ok(bytes)
+    }
+}
+
+fn open(name: Name, plan: &Plan, image_bytes_max: usize) -> Result<Box<dyn Mechanism>, OpenError> {
+    let images = image_bytes_max;
+    if name.facts().is_train || name.engine().is_some_and(|path| path.segments()) {
+        onrush_sys::path::probe_udp_segment()?;
+    }
+    Ok(match name {
+        Name::ReadWrite => Box::new(read_write::ReadWrite::new(plan)),
+        Name::MmapSend => Box::new(mmap_send::MmapSend),
+        Name::SendfileTcp => Box::new(sendfile_tcp::SendfileTcp),
+        Name::SendfileUdp => Box::new(sendfile_udp::SendfileUdp),
+        Name::MmapMsend => Box::new(mmap_msend::MmapMsend),
+        Name::Kmsend | Name::Krtpmsend => Box::new(krtpmsend::Krtpmsend::open()?),
+        Name::ReadSendRtp => Box::new(read_send_rtp::ReadSendRtp::new(plan)),
+        Name::ReadWritev => Box::new(read_writev::ReadWritev::new(plan)),
+        Name::MmapSendRtp => Box::new(mmap_send_rtp::MmapSendRtp),
+        Name::MmapWritev => Box::new(mmap_writev::MmapWritev),
+        Name::RtpSendfile => Box::new(rtp_sendfile::RtpSendfile),
+        Name::MmapRtpmsend => Box::new(mmap_rtpmsend::MmapRtpmsend),
+        Name::MmapSendMsend => Box::new(mmap_send_msend::MmapSendMsend::open()?),
+        Name::Rtpsendfile => Box::new(rtpsendfile::Rtpsendfile),
+        Name::Ksendfile
+        | Name::Krtpsendfile
+        | Name::Sendto
+        | Name::Sendmmsg
+        | Name::SendmmsgGso => {
+            let path = name.engine().expect("one of those above");
+            Box::new(engine::Engine::open(path, plan, images)?)
+        }
+        Name::UringVectoredZc => Box::new(engine::Engine::open_vectored(plan, images)?),
+        Name::Gso => Box::new(gso::Gso),
+        Name::GsoSendfile => Box::new(gso_sendfile::GsoSendfile::open(plan, images)?),
+        Name::GsoZerocopy => Box::new(gso_zerocopy::GsoZerocopy::open(plan, images)?),
+        Name::Uring => Box::new(uring::Uring::open()?),
+        Name::UringZc | Name::UringRegistered | Name::UringSqpoll => {
+            Box::new(uring_images::UringImages::open(name, plan, images)?)
+        }
+    })
+}
+
+fn system(what: &'static str) -> impl Fn(io::Error) -> OpenError {
+    move |source| OpenError::System { what, source }
+}
+
+#[cfg(test)]
+mod tests;

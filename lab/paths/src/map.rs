@@ -1,0 +1,80 @@
+//! A part of a file, mapped: what the paths of the `mmap` kind send from.
+//!
+//! Nobody here reads the memory, only the kernel does, on behalf of a send. So a file that becomes shorter
+//! meanwhile is an EFAULT from the send, not a signal.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::ptr;
+
+use super::kernel::Calls;
+use super::plan::Piece;
+use onrush_lock::memory::page_bytes;
+
+/// A mapping, gone when dropped.
+#[derive(Debug)]
+pub(super) struct Map {
+    base: *mut libc::c_void,
+    bytes: usize,
+    /// What of the file is at `base`.
+    file_offset: u64,
+}
+
+impl Map {
+    /// Maps `range` of the file, for reading.
+    pub(super) fn new(calls: &mut Calls, file: &File, range: &Range<u64>) -> io::Result<Self> {
+        let page = page_bytes() as u64;
+        let file_offset = range.start / page * page;
+        let bytes = usize::try_from(range.end - file_offset).map_err(io::Error::other)?;
+        let offset = libc::off_t::try_from(file_offset).map_err(io::Error::other)?;
+        let mut base = libc::MAP_FAILED;
+        calls.make(None, || {
+            let (read, shared) = (libc::PROT_READ, libc::MAP_SHARED);
+            let fd = file.as_raw_fd();
+            // SAFETY: at an address of the kernel's choice, so it touches no memory that exists.
+            base = unsafe { libc::mmap(ptr::null_mut(), bytes, read, shared, fd, offset) };
+            if base == libc::MAP_FAILED { -1 } else { 0 }
+        })?;
+        Ok(Self {
+            base,
+            bytes,
+            file_offset,
+        })
+    }
+
+    /// Where these bytes are in memory.
+    ///
+    /// # Panics
+    ///
+    /// If they are not within the range.
+    pub(super) fn place(&self, piece: Piece) -> libc::iovec {
+        let at = piece.offset.checked_sub(self.file_offset);
+        let at = at.and_then(|at| usize::try_from(at).ok());
+        let at = at.expect("the piece lies within the mapping");
+        let iov_len = piece.bytes as usize;
+        assert!(
+            at + iov_len <= self.bytes,
+            "the piece lies within the mapping"
+        );
+        libc::iovec {
+            iov_base: self.base.wrapping_byte_add(at),
+            iov_len,
+        }
+    }
+
+    /// Unmaps it, as a counted call.
+    pub(super) fn unmap(self, calls: &mut Calls) {
+        calls.counters.crossings += 1;
+        drop(self);
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, to which no reference was ever made. What the kernel still sends from it
+        // has references of its own to the pages.
+        unsafe { libc::munmap(self.base, self.bytes) };
+    }
+}
