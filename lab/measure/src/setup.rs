@@ -4,7 +4,7 @@
 use std::{io, thread};
 
 use onrush_sys::thread::{allowed_cores, pin_to};
-use onrush_testkit::testbed::{SND_DEVICE, Testbed, TestbedError};
+use onrush_testkit::testbed::{Testbed, TestbedError};
 use thiserror::Error;
 
 /// The system refused something that an experiment needs.
@@ -67,11 +67,9 @@ where
 
 /// The sending device and which features it has in hardware, or here in nobody's: those whose names begin so.
 pub(crate) fn network(testbed: &Testbed, prefixes: &[&str]) -> Result<String, TestbedError> {
-    let features = testbed.snd.tool("ethtool", ["-k", SND_DEVICE])?.stdout;
-    let text = String::from_utf8_lossy(&features);
-    let on = text
-        .lines()
-        .filter_map(|line| line.trim().strip_suffix(": on"))
+    let features = testbed.features()?;
+    let on = features
+        .on()
         .filter(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)));
     let on: Vec<_> = on.collect();
     Ok(format!(

@@ -9,10 +9,12 @@
 //! [`Netns`]: there is nothing to clean up.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use onrush_sys::probe::network::Features;
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -63,13 +65,16 @@ pub enum TestbedError {
         /// The device.
         device: &'static str,
     },
-    /// `ethtool` reported success, but the device says otherwise.
+    /// The device could not be asked for its features, or told to change them.
+    #[error("{SND_DEVICE}: its features cannot be asked for or changed: {0}")]
+    Features(#[source] io::Error),
+    /// The kernel reported success, but the device says otherwise.
     #[error("{SND_DEVICE}: tx-udp-segmentation stays {found} after it was switched {wanted}")]
     ModeNotTaken {
         /// What was asked for: on or off.
         wanted: &'static str,
         /// What the device reports.
-        found: String,
+        found: &'static str,
     },
 }
 
@@ -121,23 +126,43 @@ impl Testbed {
     /// Switches who cuts trains from now on, and checks that the device agreed.
     pub fn set_mode(&mut self, mode: Mode) -> Result<(), TestbedError> {
         let wanted = if mode == Mode::Uso { "on" } else { "off" };
-        self.snd
-            .tool("ethtool", ["-K", SND_DEVICE, UDP_SEGMENTATION, wanted])?;
-        let features = self.snd.tool("ethtool", ["-k", SND_DEVICE])?.stdout;
-        let features = String::from_utf8_lossy(&features);
-        let found = features.lines().find_map(|line| {
-            line.trim()
-                .strip_prefix(UDP_SEGMENTATION)?
-                .strip_prefix(": ")?
-                .split(' ')
-                .next()
-        });
-        if found != Some(wanted) {
-            let found = found.unwrap_or("unreported").to_owned();
+        let features = self.switch(&[UDP_SEGMENTATION], mode == Mode::Uso)?;
+        let found = if features.any(&[UDP_SEGMENTATION]) {
+            "on"
+        } else {
+            "off"
+        };
+        if found != wanted {
             return Err(TestbedError::ModeNotTaken { wanted, found });
         }
         self.mode = mode;
         Ok(())
+    }
+
+    /// Switches those of these features that the sending device knows, and says what it has then.
+    ///
+    /// # Errors
+    ///
+    /// If the device cannot be asked or told.
+    pub fn switch(&self, names: &[&str], is_on: bool) -> Result<Features, TestbedError> {
+        let features = self.snd.run(|| {
+            let socket = UdpSocket::bind((SND_IPV4, 0))?;
+            Features::switch(&socket, SND_DEVICE, names, is_on)
+        });
+        features.map_err(|error| TestbedError::Features(error))
+    }
+
+    /// What the sending device does in hardware, or here in nobody's.
+    ///
+    /// # Errors
+    ///
+    /// If the device cannot be asked.
+    pub fn features(&self) -> Result<Features, TestbedError> {
+        let features = self.snd.run(|| {
+            let socket = UdpSocket::bind((SND_IPV4, 0))?;
+            Features::ask(&socket, SND_DEVICE)
+        });
+        features.map_err(|error| TestbedError::Features(error))
     }
 
     /// Has all that arrives at `rcv` wait in the queue of one processor, whichever sent it: then it is received in the order

@@ -136,24 +136,26 @@ fn names() -> Result<Vec<(u32, String)>, Refused> {
 }
 
 /// A device's features by name, as `ethtool -k` shows them.
-struct Features {
-    active: Vec<String>,
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Features {
+    /// In the kernel's order, and whether each is on.
+    all: Vec<(String, bool)>,
 }
 
+const ETHTOOL_GSSET_INFO: u32 = 0x37;
+const ETHTOOL_GSTRINGS: u32 = 0x1b;
+const ETHTOOL_GFEATURES: u32 = 0x3a;
+const ETHTOOL_SFEATURES: u32 = 0x3b;
+const ETH_SS_FEATURES: u32 = 4;
+const NAME_WORDS: usize = 8; // ETH_GSTRING_LEN is 32 bytes
+
 impl Features {
-    fn any(&self, names: &[&str]) -> bool {
-        self.active
-            .iter()
-            .any(|active| names.contains(&active.as_str()))
-    }
-
-    fn ask(socket: &UdpSocket, interface: &str) -> io::Result<Self> {
-        const ETHTOOL_GSSET_INFO: u32 = 0x37;
-        const ETHTOOL_GSTRINGS: u32 = 0x1b;
-        const ETHTOOL_GFEATURES: u32 = 0x3a;
-        const ETH_SS_FEATURES: u32 = 4;
-        const NAME_WORDS: usize = 8; // ETH_GSTRING_LEN is 32 bytes
-
+    /// Asks about a device of this network namespace. Any socket will do to ask by.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: ENODEV for a device that is not here.
+    pub fn ask(socket: &UdpSocket, interface: &str) -> io::Result<Self> {
         // struct ethtool_sset_info { cmd, reserved, mask: u64, data[] }, as words.
         let mut count = [ETHTOOL_GSSET_INFO, 0, 0, 0, 0];
         let mask = (1_u64 << ETH_SS_FEATURES).to_ne_bytes();
@@ -175,15 +177,66 @@ impl Features {
         ethtool(socket, interface, &mut bits)?;
 
         let is_active =
-            |feature: &usize| bits[2 + 4 * (feature / 32) + 2] >> (feature % 32) & 1 == 1;
+            |feature: usize| bits[2 + 4 * (feature / 32) + 2] >> (feature % 32) & 1 == 1;
         let name = |feature: usize| {
             let words = &names[3 + feature * NAME_WORDS..][..NAME_WORDS];
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
             String::from_utf8_lossy(bytes.split(|&b| b == 0).next().unwrap_or(&[])).into_owned()
         };
         Ok(Self {
-            active: (0..features).filter(is_active).map(name).collect(),
+            all: (0..features)
+                .map(|feature| (name(feature), is_active(feature)))
+                .collect(),
         })
+    }
+
+    /// Whether one of these is on.
+    #[must_use]
+    pub fn any(&self, names: &[&str]) -> bool {
+        self.on().any(|on| names.contains(&on))
+    }
+
+    /// Those that are on.
+    pub fn on(&self) -> impl Iterator<Item = &str> {
+        self.all
+            .iter()
+            .filter(|(_, is_on)| *is_on)
+            .map(|(name, _)| &**name)
+    }
+
+    /// Asks a device to switch those of these features that it knows, and says what it has then: a device need
+    /// not agree. For test beds; needs CAP_NET_ADMIN.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; `NotFound` if it knows none of them.
+    pub fn switch(
+        socket: &UdpSocket,
+        interface: &str,
+        names: &[&str],
+        is_on: bool,
+    ) -> io::Result<Self> {
+        let Self { all } = Self::ask(socket, interface)?;
+        // struct ethtool_sfeatures { cmd, size, { valid, requested }[] }
+        let blocks = all.len().div_ceil(32);
+        let mut bits = vec![0; 2 + 2 * blocks];
+        bits[..2].copy_from_slice(&[ETHTOOL_SFEATURES, u32::try_from(blocks).unwrap_or(0)]);
+        let named = all
+            .iter()
+            .enumerate()
+            .filter(|(_, (name, _))| names.contains(&&**name));
+        let mut is_known = false;
+        for (feature, _) in named {
+            is_known = true;
+            let (block, bit) = (2 + 2 * (feature / 32), 1 << (feature % 32));
+            bits[block] |= bit;
+            bits[block + 1] |= if is_on { bit } else { 0 };
+        }
+        if !is_known {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        ethtool(socket, interface, &mut bits)?;
+        Self::ask(socket, interface)
     }
 }
 

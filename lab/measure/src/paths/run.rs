@@ -10,9 +10,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use onrush_paths::{Mover, Name, Payload, Plan, Source};
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::fs::advise_done;
-use onrush_paths::{Mover, Name, Payload, Plan, Source};
 use onrush_sys::thread::{pin_to, usage_ns};
 use onrush_testkit::sink::Sink;
 use onrush_testkit::testbed::{Options, RCV_DEVICE, RCV_IPV4, SND_DEVICE, SND_IPV4, Testbed};
@@ -59,6 +59,14 @@ struct Receiving {
 /// What arrived: packets (over TCP none are told apart) and bytes.
 type Arrived = (u64, u64);
 
+/// What a device needs to send memory in pieces: it sums and gathers.
+const CARRIES_PIECES: [&str; 4] = [
+    "tx-checksum-ip-generic",
+    "tx-checksum-ipv4",
+    "tx-checksum-ipv6",
+    "tx-scatter-gather",
+];
+
 impl<'a> Bench<'a> {
     pub(super) fn set_up(
         settings: &'a Settings,
@@ -67,10 +75,8 @@ impl<'a> Bench<'a> {
         let testbed = Testbed::new(Options::default())?;
         let sink = Sink::attach_seldom_looking(&testbed.rcv, RCV_DEVICE, PORT..=PORT, LOOK_EVERY)?;
         if settings.planted_copies {
-            for off in ["tx", "sg"] {
-                let planted = testbed.snd.tool("ethtool", ["-K", SND_DEVICE, off, "off"]);
-                planted.map_err(|error| PathsError::Settings(error.to_string()))?;
-            }
+            let planted = testbed.switch(&CARRIES_PIECES, false);
+            planted.map_err(|error| PathsError::Settings(error.to_string()))?;
         }
         Ok(Self {
             settings,

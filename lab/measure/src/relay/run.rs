@@ -6,10 +6,10 @@ use std::net::{SocketAddr, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
+use onrush_group::Way;
 use onrush_server::relay::members::Origin;
 use onrush_server::relay::{Channel, Relay, RelayConfig, SourceConfig, THREAD_NAME};
 use onrush_sys::clock::{monotonic_ns, sleep_until_ns};
-use onrush_group::Way;
 use onrush_testkit::sink::{Sink, SinkError};
 use onrush_testkit::testbed::{
     Options, RCV_DEVICE, RCV_IPV4, SND_DEVICE, SND_IPV4, Testbed, TestbedError,
@@ -181,8 +181,7 @@ fn take_in_on(testbed: &Testbed, core: usize) -> Result<(), RelayBenchError> {
         done.map_err(TestbedError::from)
     };
     let before = kernel_threads(NAPI_NAME);
-    let join = ["gro", "on", "rx-udp-gro-forwarding", "on"];
-    tool("ethtool", &[&["-K", SND_DEVICE], &join[..]].concat())?;
+    testbed.switch(&["rx-gro", "rx-udp-gro-forwarding"], true)?;
     let command =
         format!("mount -t sysfs sysfs /sys && echo 1 > /sys/class/net/{SND_DEVICE}/threaded");
     tool("unshare", &["--mount", "sh", "-c", &command])?;
