@@ -80,6 +80,7 @@ impl Process {
         let give_up = Instant::now() + timeout;
         loop {
             if let Some(status) = self.child.try_wait()? {
+                self.wait_for_last_words();
                 return Ok(status);
             }
             if Instant::now() >= give_up {
@@ -92,6 +93,17 @@ impl Process {
             }
             thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// What a program that has ended said is in its pipes a moment longer. A grandchild that holds them is not waited
+    /// for.
+    fn wait_for_last_words(&self) {
+        let is_open = |state: &mut LogState| state.ended < 2;
+        let waited = self
+            .log
+            .grown
+            .wait_timeout_while(self.log.lock(), LAST_WORDS_WAIT, is_open);
+        drop(waited);
     }
 
     /// Asks the program to end as Ctrl-C does, and waits for that.
@@ -278,6 +290,7 @@ fn parse_strace(table: &str) -> BTreeMap<String, u64> {
 const LINES_SHOWN: usize = 40;
 /// Lines that are kept of one program's output.
 const LINES_MAX: usize = 100_000;
+const LAST_WORDS_WAIT: Duration = Duration::from_secs(2);
 const STRACE_WAIT: Duration = Duration::from_secs(20);
 
 /// The built `onrush`: by its own path, or beside the laboratory's program, whose tests know only that one.
@@ -317,6 +330,16 @@ mod tests {
             process.wait_for_line("three", Duration::from_millis(1)),
             None
         );
+    }
+
+    /// Red without the wait: most of the lines were still in the pipe.
+    #[test]
+    fn last_words_are_heard_before_the_end_is_told() {
+        for _ in 0..20 {
+            let mut process = shell("seq 3000; exit 0");
+            process.wait(LONG).unwrap();
+            assert!(process.log().ends_with("3000"), "{}", process.log_tail());
+        }
     }
 
     #[test]
