@@ -149,7 +149,7 @@ impl Testbed {
             let socket = UdpSocket::bind((SND_IPV4, 0))?;
             Features::switch(&socket, SND_DEVICE, names, is_on)
         });
-        features.map_err(|error| TestbedError::Features(error))
+        features.map_err(TestbedError::Features)
     }
 
     /// What the sending device does in hardware, or here in nobody's.
@@ -162,7 +162,7 @@ impl Testbed {
             let socket = UdpSocket::bind((SND_IPV4, 0))?;
             Features::ask(&socket, SND_DEVICE)
         });
-        features.map_err(|error| TestbedError::Features(error))
+        features.map_err(TestbedError::Features)
     }
 
     /// Has all that arrives at `rcv` wait in the queue of one processor, whichever sent it: then it is received in the order
