@@ -2,7 +2,7 @@
 //!
 //! An [`Area`] is mapped once, on huge pages where the kernel has them, touched once so that no page fault
 //! can happen later, and locked by the locked memory manager ([`crate`]), through which rings get it as
-//! their buffers too. An area does not say who may write which part of it: that is [`crate::pool`].
+//! their buffers too. An area does not say who may write which part of it.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};

@@ -7,7 +7,7 @@
 //! in order and whole, and counts each entry into the kernel. The mechanisms differ, their [`Mechanism`] is
 //! one contract. None falls back: one that is not available here says why when it is opened.
 //!
-//! The server's engine does not use movers: it mixes many sockets in one batch (see [`super::Path`]). Where
+//! The server's engine does not use movers: it mixes many sockets in one batch (see [`onrush_sys::path::Path`]). Where
 //! both do the same thing, the mover uses the engine's path.
 
 pub mod calls;
