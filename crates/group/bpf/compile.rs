@@ -4,8 +4,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles the programs of these names in the package's folder `bpf`, with these options besides what
-/// all have.
+/// Compiles the programs of these names in the package's folder `bpf`, with these options besides
+/// what all have.
 pub(crate) fn compile_all(names: &[&str], options: &[&str]) {
     let folder = Path::new("bpf");
     println!("cargo::rerun-if-changed={}", folder.display());
@@ -22,7 +22,8 @@ pub(crate) fn compile_all(names: &[&str], options: &[&str]) {
 }
 
 fn compile(source: &Path, object: &Path, options: &[&str]) -> Result<(), String> {
-    // Debian keeps <asm/types.h> in a folder per architecture that clang's bpf target does not search.
+    // Debian keeps <asm/types.h> in a folder per architecture that clang's bpf target does not
+    // search.
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets CARGO_CFG_TARGET_ARCH");
     let output = Command::new("clang")
         .args(["-O2", "-g", "-Wall", "-Werror", "-target", "bpf"])

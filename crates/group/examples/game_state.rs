@@ -1,6 +1,8 @@
-//! A game server tells every player the state of the world, thirty times a second: one send, however many they are.
+//! A game server tells every player the state of the world, thirty times a second: one send,
+//! however many they are.
 //!
-//! `cargo run --example game_state -- 0.0.0.0:4000`; a player joins by any datagram, and leaves by the word leave.
+//! `cargo run --example game_state -- 0.0.0.0:4000`; a player joins by any datagram, and leaves by
+//! the word leave.
 
 #![allow(clippy::print_stdout, reason = "an example tells what it does")]
 

@@ -1,7 +1,8 @@
-//! The program at tc ingress: what it takes, what it has heard, and the tables that it shares with the process.
+//! The program at tc ingress: what it takes, what it has heard, and the tables that it shares with
+//! the process.
 //!
-//! It is attached by links, which go with the last descriptor. Who the members are, and where each is, is the
-//! [`Ingress`](super::Ingress)'s to say.
+//! It is attached by links, which go with the last descriptor. Who the members are, and where each
+//! is, is the [`Ingress`](super::Ingress)'s to say.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -159,8 +160,8 @@ const _: () = assert!(size_of::<RawHeard>() == 176);
 // A packet on its way has 17 bits for the next member.
 const _: () = assert!(MEMBERS_MAX <= 1 << 17);
 
-// SAFETY: Pod demands that every bit pattern is a value and that there is no padding to leak. All fields are
-// integers, and the size above is the sum of theirs.
+// SAFETY: Pod demands that every bit pattern is a value and that there is no padding to leak. All
+// fields are integers, and the size above is the sum of theirs.
 unsafe impl Pod for RawHeard {}
 
 /// What the program and the process share.
@@ -281,7 +282,8 @@ pub(super) fn attach(
         .map_err(|source| attach_error("a device", source))?;
     let (mut taking, mut refused) = (Vec::new(), None);
     for device in devices {
-        // Links of tcx, not filters: the kernel takes them away with the last descriptor, whatever ended us.
+        // Links of tcx, not filters: the kernel takes them away with the last descriptor, whatever
+        // ended us.
         let options = TcAttachOptions::TcxOrder(LinkOrder::default());
         match program.attach_with_options(&device, TcAttachType::Ingress, options) {
             Ok(_) => taking.push(device),

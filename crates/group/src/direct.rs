@@ -68,7 +68,8 @@ impl Direct {
     pub(super) fn sendmmsg(fd: RawFd) -> Result<Self, GroupError> {
         set_option(fd, libc::SOL_UDP, libc::UDP_SEGMENT, 0).map_err(GroupError::UdpSegment)?;
         let mut direct = Self::by_loop(fd)?;
-        // SAFETY: an mmsghdr is addresses, lengths and flags, for which all zeroes is valid (and empty).
+        // SAFETY: an mmsghdr is addresses, lengths and flags, for which all zeroes is valid (and
+        // empty).
         direct.messages = vec![unsafe { mem::zeroed() }; BATCH_MESSAGES_MAX];
         Ok(direct)
     }
@@ -188,14 +189,16 @@ impl Direct {
         sent
     }
 
-    /// How many of the messages from `first` on the kernel took, at least one; or the errno of the first.
+    /// How many of the messages from `first` on the kernel took, at least one; or the errno of the
+    /// first.
     fn send_messages(&mut self, fd: RawFd, first: usize, count: usize) -> Result<usize, i32> {
         let messages = &mut self.messages[first..first + count];
         let count = libc::c_uint::try_from(count).expect("a batch has at most 1024 messages");
         self.crossings += 1;
-        // SAFETY: each message points to a name in `self.names`, with its length, and to one iovec over the
-        // train's bytes, all of which the caller holds until the call returns; the kernel only reads them,
-        // and writes the lengths into the headers, which are ours. Control data there is none.
+        // SAFETY: each message points to a name in `self.names`, with its length, and to one iovec
+        // over the train's bytes, all of which the caller holds until the call returns; the kernel
+        // only reads them, and writes the lengths into the headers, which are ours. Control data
+        // there is none.
         let sent = unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), count, SEND_FLAGS as _) };
         match usize::try_from(sent) {
             Ok(sent) if sent > 0 => Ok(sent),
@@ -239,7 +242,8 @@ fn refuse_all(
 
 /// Sends one datagram; the errno, or 0.
 pub(super) fn send_to(fd: RawFd, packet: &[u8], name: &Name) -> i32 {
-    // SAFETY: the packet is readable for its length, the name for its own; the kernel only reads them.
+    // SAFETY: the packet is readable for its length, the name for its own; the kernel only reads
+    // them.
     let sent = unsafe {
         libc::sendto(
             fd,

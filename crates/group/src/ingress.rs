@@ -1,16 +1,19 @@
-//! Replication where packets arrive: a program at tc ingress gives each to the members, and no process sees it.
+//! Replication where packets arrive: a program at tc ingress gives each to the members, and no
+//! process sees it.
 //!
-//! An [`Ingress`] takes the datagrams that come to one address and port at this machine's devices, addresses them anew
-//! and clones them for each member, with the source that the member's outlet has. The members are placed by the routing
-//! and neighbour tables, and anew whenever those or the members change: all are written into the half of the tables
-//! that the program does not use, which it then changes to, so that a packet goes to the members of before or of
-//! after. A member whose next hop is not known gets nothing, which is counted; its host is sent an empty datagram to
-//! the discard port once a second, so that the kernel finds the way.
+//! An [`Ingress`] takes the datagrams that come to one address and port at this machine's devices,
+//! addresses them anew and clones them for each member, with the source that the member's outlet
+//! has. The members are placed by the routing and neighbour tables, and anew whenever those or the
+//! members change: all are written into the half of the tables that the program does not use, which
+//! it then changes to, so that a packet goes to the members of before or of after. A member whose
+//! next hop is not known gets nothing, which is counted; its host is sent an empty datagram to the
+//! discard port once a second, so that the kernel finds the way.
 //!
-//! Packets that come by IPv4 go to IPv4 members only, and so for IPv6. Fragments, IP options and VLAN tags pass by, to
-//! the socket if there is one. A packet goes its way in slices, each a quarter of what the device's queue or
-//! `net.core.netdev_max_backlog` takes, and one packet at a time; those that come meanwhile wait in the kernel's queue
-//! of arrivals, and are counted as refused to everybody if that is full.
+//! Packets that come by IPv4 go to IPv4 members only, and so for IPv6. Fragments, IP options and
+//! VLAN tags pass by, to the socket if there is one. A packet goes its way in slices, each a
+//! quarter of what the device's queue or `net.core.netdev_max_backlog` takes, and one packet at a
+//! time; those that come meanwhile wait in the kernel's queue of arrivals, and are counted as
+//! refused to everybody if that is full.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -68,8 +71,8 @@ struct Placed {
 }
 
 impl Ingress {
-    /// Takes what `taken` says at `device`, or at every device that is there now, for so many members at the most.
-    /// Nothing is taken before the first [`Ingress::poll`].
+    /// Takes what `taken` says at `device`, or at every device that is there now, for so many
+    /// members at the most. Nothing is taken before the first [`Ingress::poll`].
     ///
     /// # Errors
     ///
@@ -102,7 +105,8 @@ impl Ingress {
         })
     }
 
-    /// Another outlet: its members get packets from the address and port of `socket`, which is kept.
+    /// Another outlet: its members get packets from the address and port of `socket`, which is
+    /// kept.
     ///
     /// # Errors
     ///
@@ -146,7 +150,8 @@ impl Ingress {
         &self.devices
     }
 
-    /// Places the members anew, if they or the tables have changed. To be called every few milliseconds.
+    /// Places the members anew, if they or the tables have changed. To be called every few
+    /// milliseconds.
     pub fn poll(&mut self) {
         for outlet in &mut self.outlets {
             self.is_stale |= outlet.network.poll();
@@ -241,7 +246,8 @@ impl Ingress {
         fence(Ordering::SeqCst);
         self.placed[half] = placed;
         self.half = half;
-        // Those who are still within are counted in; that they are many for long is no matter but for these counts.
+        // Those who are still within are counted in; that they are many for long is no matter but
+        // for these counts.
         self.is_idle(before);
         let mut counters = std::mem::take(&mut self.counters);
         self.count(before, &mut counters);

@@ -1,19 +1,22 @@
 //! `kernel`: a program at the sending device clones one packet for all members behind that device.
 //!
-//! Members are sorted into lanes: those whose packets leave by the same device from the same source address,
-//! and so differ in nothing but their destination. For a lane the sender arms a pass, which names members,
-//! and sends one packet to one of them; the program makes it one for each. What would not be exact that
-//! way is sent directly, member by member: to members whose next hop is not known at the moment (the
-//! kernel then finds it out, and the news of it brings them into their lane), whose device frames
-//! otherwise than Ethernet or has an MTU that the packet exceeds, and to the only member of a lane.
+//! Members are sorted into lanes: those whose packets leave by the same device from the same source
+//! address, and so differ in nothing but their destination. For a lane the sender arms a pass,
+//! which names members, and sends one packet to one of them; the program makes it one for each.
+//! What would not be exact that way is sent directly, member by member: to members whose next hop
+//! is not known at the moment (the kernel then finds it out, and the news of it brings them into
+//! their lane), whose device frames otherwise than Ethernet or has an MTU that the packet exceeds,
+//! and to the only member of a lane.
 //!
-//! A pass that its packet did not reach stays armed, which is seen at once: the packet waits for an address to
-//! be resolved, or somebody's rule has taken it. Then all but its member are sent to directly.
+//! A pass that its packet did not reach stays armed, which is seen at once: the packet waits for an
+//! address to be resolved, or somebody's rule has taken it. Then all but its member are sent to
+//! directly.
 //!
-//! Clones skip what the stack does between socket and device: packet filters, NAT, IPsec and the socket's send
-//! buffer see one packet of a pass. A queue that refuses a clone is counted as the member's refusal. Who drops
-//! later cannot be seen from here: veth and loopback, when more than net.core.netdev_max_backlog packets
-//! wait (a pass is shorter than that), count in the device's tx_dropped.
+//! Clones skip what the stack does between socket and device: packet filters, NAT, IPsec and the
+//! socket's send buffer see one packet of a pass. A queue that refuses a clone is counted as the
+//! member's refusal. Who drops later cannot be seen from here: veth and loopback, when more than
+//! net.core.netdev_max_backlog packets wait (a pass is shorter than that), count in the device's
+//! tx_dropped.
 
 use std::fs::File;
 use std::io;
@@ -26,7 +29,7 @@ use aya::programs::ProgramError;
 use thiserror::Error;
 
 use super::direct::{Direct, Slots};
-use super::lane::{Lane, Passed, Place, load};
+use super::lane::{Lane, MemberPosition, ReplicationResult, load};
 use super::members::Members;
 use super::network::{Hop, LaneKey, Network, netns_cookie, option};
 use super::{GroupError, MemberCounters, Sent, Train};
@@ -41,7 +44,7 @@ pub(super) struct Kernel {
     network: Network,
     lanes: Vec<Lane>,
     /// Where each member is, by its slot.
-    places: Vec<Place>,
+    positions: Vec<MemberPosition>,
     /// Members of no lane, by their slots.
     outside: Vec<u32>,
     /// Lanes that could not be made.
@@ -100,7 +103,7 @@ impl Kernel {
             direct,
             network,
             lanes: Vec::new(),
-            places: Vec::new(),
+            positions: Vec::new(),
             outside: Vec::new(),
             refused: Vec::new(),
             cookie: option(socket, libc::SOL_SOCKET, libc::SO_COOKIE).unwrap_or(0),
@@ -120,21 +123,21 @@ impl Kernel {
             lane.joined.clear();
         }
         self.outside.clear();
-        self.places.clear();
+        self.positions.clear();
         self.network.lift_budget();
         let all = members.all();
-        while let Some(&address) = all.get(self.places.len()) {
-            let slot = self.places.len();
+        while let Some(&address) = all.get(self.positions.len()) {
+            let slot = self.positions.len();
             let hop = self.network.hop(address);
             let place = self.place_at(socket, address, hop, slot);
-            self.places.push(place);
-            if let (Place::Lane { lane, .. }, SocketAddr::V4(first)) = (place, address) {
+            self.positions.push(place);
+            if let (MemberPosition::Lane { lane, .. }, SocketAddr::V4(first)) = (place, address) {
                 // Neighbours in the list often share what lies before the port.
                 let rest = all[slot + 1..].iter().map_while(|next| match next {
                     SocketAddr::V4(next) if next.ip() == first.ip() => Some(next.port()),
                     _ => None,
                 });
-                self.lanes[lane as usize].append_like_last(rest, &mut self.places, lane);
+                self.lanes[lane as usize].append_like_last(rest, &mut self.positions, lane);
             }
         }
         for lane in &mut self.lanes {
@@ -152,10 +155,12 @@ impl Kernel {
     /// Lets go of a member, whose slot the last one will take.
     pub(super) fn remove(&mut self, members: &mut Members, slot: usize) {
         self.leave(members, slot);
-        self.places.swap_remove(slot);
-        match self.places.get(slot) {
-            Some(&Place::Outside { position }) => self.outside[position as usize] = narrow(slot),
-            Some(&Place::Lane { lane, position }) => {
+        self.positions.swap_remove(slot);
+        match self.positions.get(slot) {
+            Some(&MemberPosition::Outside { position }) => {
+                self.outside[position as usize] = narrow(slot)
+            }
+            Some(&MemberPosition::Lane { lane, position }) => {
                 self.lanes[lane as usize].members[position as usize] = narrow(slot);
             }
             None => {}
@@ -189,9 +194,11 @@ impl Kernel {
 
     /// What was sent to a member by lanes since it joined the one where it is.
     pub(super) fn counters(&self, slot: usize) -> MemberCounters {
-        match self.places[slot] {
-            Place::Outside { .. } => MemberCounters::default(),
-            Place::Lane { lane, position } => self.lanes[lane as usize].counters(position as usize),
+        match self.positions[slot] {
+            MemberPosition::Outside { .. } => MemberCounters::default(),
+            MemberPosition::Lane { lane, position } => {
+                self.lanes[lane as usize].counters(position as usize)
+            }
         }
     }
 
@@ -202,7 +209,7 @@ impl Kernel {
             .iter()
             .map(|lane| lane.passes.read(0).clones)
             .sum();
-        (clones, self.places.len() - self.outside.len())
+        (clones, self.positions.len() - self.outside.len())
     }
 
     /// Hears what has changed, and moves members accordingly.
@@ -214,9 +221,9 @@ impl Kernel {
         self.refused.clear();
         for slot in 0..members.len() {
             let hop = self.network.hop(members.address(slot));
-            let stays = match self.places[slot] {
-                Place::Outside { .. } => hop.is_none(),
-                Place::Lane { lane, position } => {
+            let stays = match self.positions[slot] {
+                MemberPosition::Outside { .. } => hop.is_none(),
+                MemberPosition::Lane { lane, position } => {
                     let lane = &self.lanes[lane as usize];
                     let mac = lane.slots.read(position as usize).mac;
                     hop == Some(Hop {
@@ -228,7 +235,7 @@ impl Kernel {
             if !stays {
                 self.leave(members, slot);
                 let place = self.place_at(socket, members.address(slot), hop, slot);
-                self.places[slot] = place;
+                self.positions[slot] = place;
             }
         }
     }
@@ -268,18 +275,18 @@ impl Kernel {
         let (mut sent, mut first) = (Sent::default(), 0);
         while first < lane.members.len() {
             let count = pass_members_max.min(lane.members.len() - first);
-            let passed = lane.pass(fd, members, first, count, train, self.cookie);
+            let passed = lane.replicate(fd, members, first, count, train, self.cookie);
             self.direct.crossings += 1;
             match passed {
-                Passed::Whole { refused } => {
+                ReplicationResult::Whole { refused } => {
                     self.passes += 1;
                     sent.packets += (count * packets) as u64 - refused;
                     sent.refused += refused;
                 }
-                Passed::OnlyTo(position) => {
+                ReplicationResult::OnlyTo(position) => {
                     self.passes_missed += 1;
-                    // As long as a packet may wait for an address to be resolved, and some: it must not
-                    // be taken for that of a later pass.
+                    // As long as a packet may wait for an address to be resolved, and some: it must
+                    // not be taken for that of a later pass.
                     self.suspended_until_ns = now_ns + SUSPENDED_NS;
                     sent.packets += packets as u64;
                     let seed = position..position + 1;
@@ -287,7 +294,7 @@ impl Kernel {
                         sent.add(lane.send_directly(&mut self.direct, fd, members, rest, train));
                     }
                 }
-                Passed::Refused => {
+                ReplicationResult::Refused => {
                     let all = first..first + count;
                     sent.add(lane.send_directly(&mut self.direct, fd, members, all, train));
                 }
@@ -301,7 +308,7 @@ impl Kernel {
         let address = members.address(slot);
         let hop = self.network.hop(address);
         let place = self.place_at(socket, address, hop, slot);
-        self.places.push(place);
+        self.positions.push(place);
     }
 
     fn place_at(
@@ -310,28 +317,28 @@ impl Kernel {
         address: SocketAddr,
         hop: Option<Hop>,
         slot: usize,
-    ) -> Place {
+    ) -> MemberPosition {
         if let Some(hop) = hop
             && let Some(lane) = self.lane(socket, hop.lane)
         {
             return self.lanes[lane].push(address, hop, slot, lane);
         }
         self.outside.push(narrow(slot));
-        Place::Outside {
+        MemberPosition::Outside {
             position: narrow(self.outside.len() - 1),
         }
     }
 
     /// Takes a member out of its place; its own place is the caller's to mend.
     fn leave(&mut self, members: &mut Members, slot: usize) {
-        match self.places[slot] {
-            Place::Outside { position } => {
+        match self.positions[slot] {
+            MemberPosition::Outside { position } => {
                 self.outside.swap_remove(position as usize);
                 if let Some(&moved) = self.outside.get(position as usize) {
-                    self.places[moved as usize] = Place::Outside { position };
+                    self.positions[moved as usize] = MemberPosition::Outside { position };
                 }
             }
-            Place::Lane {
+            MemberPosition::Lane {
                 lane: index,
                 position,
             } => {
@@ -339,7 +346,7 @@ impl Kernel {
                 members.keep(slot, lane.counters(position as usize));
                 lane.swap_remove(position as usize);
                 if let Some(&moved) = lane.members.get(position as usize) {
-                    self.places[moved as usize] = Place::Lane {
+                    self.positions[moved as usize] = MemberPosition::Lane {
                         lane: index,
                         position,
                     };
@@ -377,8 +384,8 @@ impl Kernel {
     }
 }
 
-/// Does something in the socket's network namespace: here, or if this thread is in another, on a thread that
-/// goes there.
+/// Does something in the socket's network namespace: here, or if this thread is in another, on a
+/// thread that goes there.
 fn in_netns_of<T: Send>(
     socket: &UdpSocket,
     act: impl FnOnce() -> Result<T, KernelError> + Send,
@@ -430,8 +437,8 @@ impl From<KernelError> for GroupError {
     }
 }
 
-/// A pass fills this part of a queue at most: what the pass before left there, when a tick has ended its
-/// softirq early, and what others put there, has to fit too.
+/// A pass fills this part of a queue at most: what the pass before left there, when a tick has
+/// ended its softirq early, and what others put there, has to fit too.
 pub(super) const QUEUE_PART: u32 = 4;
 /// How often news are heard, at most. A syscall at each send would cost a small group a tenth.
 const POLL_NS: u64 = 10_000_000;

@@ -1,8 +1,8 @@
 //! A lane: members that one packet can be cloned for, and the program at their device that does.
 //!
-//! The sender arms a pass, which names members, and sends one packet to one of them; the program sees that packet in
-//! the same system call and makes it one for each. Who is in which lane, and what goes past lanes, is the
-//! [sender's](super::kernel) to say.
+//! The sender arms a pass, which names members, and sends one packet to one of them; the program
+//! sees that packet in the same system call and makes it one for each. Who is in which lane, and
+//! what goes past lanes, is the [sender's](super::kernel) to say.
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -50,13 +50,13 @@ pub(super) struct Programs {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Place {
+pub(super) enum MemberPosition {
     Outside { position: u32 },
     Lane { lane: u32, position: u32 },
 }
 
 /// What became of a pass.
-pub(super) enum Passed {
+pub(super) enum ReplicationResult {
     /// Every member's packet was handed on, less those that were refused.
     Whole { refused: u64 },
     /// The program has not seen the packet; only the member at this position gets it.
@@ -87,7 +87,7 @@ impl Lane {
         hop: Hop,
         slot: usize,
         lane: usize,
-    ) -> Place {
+    ) -> MemberPosition {
         self.joined.push(self.packets);
         self.append(address, hop, slot, lane)
     }
@@ -98,31 +98,31 @@ impl Lane {
         hop: Hop,
         slot: usize,
         lane: usize,
-    ) -> Place {
+    ) -> MemberPosition {
         let (ip, port) = (address.ip().to_canonical(), address.port());
         let position = self.members.len();
         self.slots
             .write(position, Slot::new(ip, port, hop.mac, hop.lane.ifindex));
         self.members.push(narrow(slot));
-        Place::Lane {
+        MemberPosition::Lane {
             lane: narrow(lane),
             position: narrow(position),
         }
     }
 
-    /// Appends members that differ from the last one in their ports alone, and their places.
+    /// Appends members that differ from the last one in their ports alone, and their positions.
     pub(super) fn append_like_last(
         &mut self,
         ports: impl Iterator<Item = u16>,
-        places: &mut Vec<Place>,
+        positions: &mut Vec<MemberPosition>,
         lane: u32,
     ) {
         let like = self.slots.read(self.members.len() - 1);
         for port in ports {
-            let (slot, position) = (places.len(), self.members.len());
+            let (slot, position) = (positions.len(), self.members.len());
             self.slots.write(position, like.at_port(port));
             self.members.push(narrow(slot));
-            places.push(Place::Lane {
+            positions.push(MemberPosition::Lane {
                 lane,
                 position: narrow(position),
             });
@@ -160,7 +160,7 @@ impl Lane {
     }
 
     /// Sends one packet for `count` members from `first` on.
-    pub(super) fn pass(
+    pub(super) fn replicate(
         &mut self,
         fd: RawFd,
         members: &Members,
@@ -168,7 +168,7 @@ impl Lane {
         count: usize,
         train: Train<'_>,
         cookie: u64,
-    ) -> Passed {
+    ) -> ReplicationResult {
         self.turn = self.turn.wrapping_add(1);
         let position = first + self.turn % count;
         let seed = self.slots.read(position);
@@ -188,16 +188,16 @@ impl Lane {
         let errno = send_to(fd, train.bytes, &name);
         let mut after = self.passes.read(0);
         if after.armed == 0 {
-            return Passed::Whole {
+            return ReplicationResult::Whole {
                 refused: after.refused - before.refused,
             };
         }
         after.armed = 0;
         self.passes.write(0, after);
         if errno == 0 {
-            Passed::OnlyTo(position)
+            ReplicationResult::OnlyTo(position)
         } else {
-            Passed::Refused
+            ReplicationResult::Refused
         }
     }
 
@@ -216,7 +216,8 @@ impl Lane {
     }
 }
 
-/// Loads the program for so many members, and attaches it to a device of this thread's network namespace.
+/// Loads the program for so many members, and attaches it to a device of this thread's network
+/// namespace.
 pub(super) fn load(
     members_max: u32,
     device: &str,
@@ -234,7 +235,8 @@ pub(super) fn load(
     next.set(0, fan(&mut ebpf, "fan").fd().map_err(attach)?, 0)?;
     let group = fan(&mut ebpf, "group");
     group.load().map_err(attach)?;
-    // Links of tcx, not filters: the kernel takes them away with the last descriptor, whatever ended us.
+    // Links of tcx, not filters: the kernel takes them away with the last descriptor, whatever
+    // ended us.
     let options = TcAttachOptions::TcxOrder(LinkOrder::default());
     group
         .attach_with_options(device, TcAttachType::Egress, options)

@@ -1,20 +1,21 @@
 //! Group unicast: one send, the same bytes to every member of a group.
 //!
-//! The paper (Karsten, Song, Kwok, Brecht: *Efficient Operating System Support for Group Unicast*) gave the
-//! kernel a socket option, `SO_SETSENDGRP`, and let `send` replicate. A stock kernel has neither, but it has
-//! what both are made of. A [`Group`] owns a UDP socket and a list of members; what is sent goes to each of
-//! them once, by one of four ways that keep one contract:
+//! The paper (Karsten, Song, Kwok, Brecht: *Efficient Operating System Support for Group Unicast*)
+//! gave the kernel a socket option, `SO_SETSENDGRP`, and let `send` replicate. A stock kernel has
+//! neither, but it has what both are made of. A [`Group`] owns a UDP socket and a list of members;
+//! what is sent goes to each of them once, by one of four ways that keep one contract:
 //!
 //! | way | who replicates | crossings a send |
 //! |---|---|---|
-//! | [`Way::Kernel`] | an eBPF program at the device, which clones the packet | one for many members |
+//! | [`Way::Kernel`] | an eBPF program at the device clones the packet | one for many members |
 //! | [`Way::Uring`] | the ring, from registered memory | one for a batch of members |
 //! | [`Way::Sendmmsg`] | the kernel's loop over messages | one for a batch of members |
 //! | [`Way::Loop`] | ours over `sendto`: the paper's user-groupcast | one a member and packet |
 //!
-//! A group is changed and sent to through `&mut`, so a send sees the old group or the new one and never a
-//! mixture. A member that cannot be sent to is counted, with its error, and keeps nobody waiting: every send
-//! is `MSG_DONTWAIT`. Not here: who the members are, pace, retransmission, and any answer from a member.
+//! A group is changed and sent to through `&mut`, so a send sees the old group or the new one and
+//! never a mixture. A member that cannot be sent to is counted, with its error, and keeps nobody
+//! waiting: every send is `MSG_DONTWAIT`. Not here: who the members are, pace, retransmission, and
+//! any answer from a member.
 
 mod arrival;
 mod direct;
@@ -84,7 +85,8 @@ pub enum Way {
 /// What can be chosen about a group.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// This way, or none: a way asked for by name runs as itself or not at all. `None` takes the best.
+    /// This way, or none: a way asked for by name runs as itself or not at all. `None` takes the
+    /// best.
     pub way: Option<Way>,
     /// Members at once, at most; up to [`MEMBERS_MAX`].
     pub members_max: usize,
@@ -116,7 +118,8 @@ pub struct Counters {
     pub trains_cut: u64,
     /// Members that the program replicates to at the moment; the others are sent to by `sendmmsg`.
     pub members_in_lanes: usize,
-    /// Sends, each to a member, that the ring made without a copy, as the kernel has reported so far.
+    /// Sends, each to a member, that the ring made without a copy, as the kernel has reported so
+    /// far.
     pub zero_copy: u64,
     /// Sends from registered memory that the kernel copied all the same.
     pub copied: u64,
@@ -182,7 +185,8 @@ pub enum GroupError {
     },
     /// No datagram or train is that long.
     #[error(
-        "{bytes} bytes in packets of {stride} are no train: at most {TRAIN_BYTES_MAX} bytes in at most \
+        "{bytes} bytes in packets of {stride} are no train: at most {TRAIN_BYTES_MAX} bytes in at \
+         most \
          {TRAIN_PACKETS_MAX} packets"
     )]
     Train {
@@ -193,7 +197,8 @@ pub enum GroupError {
     },
     /// The area does not reach that far.
     #[error(
-        "bytes {start} to {end} lie outside the area of {area_bytes}; open the group with a larger one"
+        "bytes {start} to {end} lie outside the area of {area_bytes}; open the group with a larger \
+         one"
     )]
     Outside {
         /// The first byte asked for.
@@ -213,12 +218,13 @@ struct Train<'a> {
 }
 
 impl Group {
-    /// A group without members on `socket`, which it owns from now on: nobody else should send on it.
+    /// A group without members on `socket`, which it owns from now on: nobody else should send on
+    /// it.
     ///
     /// # Errors
     ///
-    /// If the way that `options` asks for is not available here, or the socket cannot be used. Without a
-    /// way asked for, [`Way::Loop`] always is.
+    /// If the way that `options` asks for is not available here, or the socket cannot be used.
+    /// Without a way asked for, [`Way::Loop`] always is.
     pub fn open(socket: UdpSocket, options: &Options) -> Result<Self, GroupError> {
         let members_max = options.members_max;
         if members_max > MEMBERS_MAX {
@@ -245,16 +251,18 @@ impl Group {
         })
     }
 
-    /// Replaces the whole group in one step. Who is named twice is a member once. All counters of members
-    /// begin at nothing.
+    /// Replaces the whole group in one step. Who is named twice is a member once. All counters of
+    /// members begin at nothing.
     ///
-    /// This is what became of the paper's `setsockopt(SO_SETSENDGRP)`: a stock kernel has no such option, so the
-    /// list is ours, and by [`Way::Kernel`] it is written to memory that the program at the device reads; no
-    /// system call is made. [`Group::add`] and [`Group::remove`], which the paper left open, cost one member.
+    /// This is what became of the paper's `setsockopt(SO_SETSENDGRP)`: a stock kernel has no such
+    /// option, so the list is ours, and by [`Way::Kernel`] it is written to memory that the program
+    /// at the device reads; no system call is made. [`Group::add`] and [`Group::remove`], which the
+    /// paper left open, cost one member.
     ///
     /// # Errors
     ///
-    /// If there are too many or one cannot be reached from this socket's family; the old group stays.
+    /// If there are too many or one cannot be reached from this socket's family; the old group
+    /// stays.
     pub fn set_members(&mut self, addresses: &[SocketAddr]) -> Result<(), GroupError> {
         self.members.replace(addresses)?;
         if let Sender::Kernel(kernel) = &mut self.sender {
@@ -321,9 +329,9 @@ impl Group {
         stride: usize,
     ) -> Result<Sent, GroupError> {
         let (start, length) = self.area_range(&range)?;
-        // SAFETY: `area_range` has seen that the range lies within the area, which is mapped, initialised
-        // (zeroed by the kernel) and lives as long as `self`. It is written through `area_mut` alone, whose
-        // borrow has ended.
+        // SAFETY: `area_range` has seen that the range lies within the area, which is mapped,
+        // initialised (zeroed by the kernel) and lives as long as `self`. It is written through
+        // `area_mut` alone, whose borrow has ended.
         let bytes = unsafe { std::slice::from_raw_parts(start.cast_const(), length) };
         self.send_train(bytes, stride)
     }
@@ -338,9 +346,10 @@ impl Group {
         if let Sender::Uring(uring) = &mut self.sender {
             uring.settle();
         }
-        // SAFETY: `area_range` has seen that the range lies within the area, which is mapped writable and
-        // lives as long as `self`. The group has the area's only handle and gives out references to it
-        // through `&mut self` alone, so that this one is alone as long as it lives.
+        // SAFETY: `area_range` has seen that the range lies within the area, which is mapped
+        // writable and lives as long as `self`. The group has the area's only handle and gives out
+        // references to it through `&mut self` alone, so that this one is alone as long as it
+        // lives.
         Ok(unsafe { std::slice::from_raw_parts_mut(start, length) })
     }
 

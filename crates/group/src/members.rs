@@ -14,7 +14,8 @@ pub(super) struct Members {
     local: SocketAddr,
     members_max: usize,
     addresses: Vec<SocketAddr>,
-    /// Made when something is counted; shorter than the members as long as that is nothing for the rest.
+    /// Made when something is counted; shorter than the members as long as that is nothing for the
+    /// rest.
     counters: Vec<MemberCounters>,
     /// Made when somebody is looked for: a group that is replaced before every send needs none.
     slots: OnceCell<Index>,
@@ -173,8 +174,8 @@ impl Members {
     }
 }
 
-/// Whether the socket can send there. One that is bound to all of IPv6 reaches IPv4 too, unless it was told
-/// not to, which the first send will show.
+/// Whether the socket can send there. One that is bound to all of IPv6 reaches IPv4 too, unless it
+/// was told not to, which the first send will show.
 #[inline]
 fn reach(local: SocketAddr, address: SocketAddr) -> Result<(), GroupError> {
     let reaches = match local.ip() {
@@ -219,8 +220,8 @@ impl Name {
         };
         // SAFETY: both are plain integers, for which all zeroes is a value.
         let mut storage: libc::sockaddr_in6 = unsafe { mem::zeroed() };
-        // SAFETY: a `sockaddr_in` is smaller than the storage and needs no more alignment than it has (the
-        // assertions below); nobody else sees the storage yet.
+        // SAFETY: a `sockaddr_in` is smaller than the storage and needs no more alignment than it
+        // has (the assertions below); nobody else sees the storage yet.
         unsafe { (&raw mut storage).cast::<libc::sockaddr_in>().write(name) };
         Self {
             storage,

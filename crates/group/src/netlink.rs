@@ -27,7 +27,8 @@ impl Questions {
         })
     }
 
-    /// The one message that answers `body`, without its header. ENOENT and its like are answers too.
+    /// The one message that answers `body`, without its header. ENOENT and its like are answers
+    /// too.
     pub(super) fn ask(&mut self, kind: u16, body: &[u8]) -> io::Result<&[u8]> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut message = Vec::with_capacity(HEADER_BYTES + body.len());
@@ -43,7 +44,8 @@ impl Questions {
         if unsafe { libc::send(fd, bytes, message.len(), 0) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        // Each datagram answers a question; an older one's answer may be left from a call that failed.
+        // Each datagram answers a question; an older one's answer may be left from a call that
+        // failed.
         for _ in 0..8 {
             let got = receive(&self.fd, &mut self.buffer, 0)?;
             let Some(found) = Message::first(&self.buffer[..got]) else {
@@ -53,7 +55,8 @@ impl Questions {
                 if found.kind == NLMSG_ERROR {
                     return Err(io::Error::from_raw_os_error(-int(found.body, 0)));
                 }
-                // By its place, because the borrow checker does not let a loop return what it borrowed.
+                // By its place, because the borrow checker does not let a loop return what it
+                // borrowed.
                 let length = found.body.len();
                 return Ok(&self.buffer[HEADER_BYTES..HEADER_BYTES + length]);
             }

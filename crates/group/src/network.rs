@@ -1,9 +1,10 @@
 //! Where a member is, as seen from here: device, source address, next hop, MTU.
 //!
-//! The kernel's own tables are asked, once for each address, and its news are heard; what it has told is
-//! forgotten when it may be wrong. So a [`Hop`] is right as of the last [`Network::poll`], whoever changes
-//! routes, addresses, links or neighbours meanwhile. Changes of which there are no news (a path MTU that a
-//! router reported) are found by asking again, a few addresses at each poll.
+//! The kernel's own tables are asked, once for each address, and its news are heard; what it has
+//! told is forgotten when it may be wrong. So a [`Hop`] is right as of the last [`Network::poll`],
+//! whoever changes routes, addresses, links or neighbours meanwhile. Changes of which there are no
+//! news (a path MTU that a router reported) are found by asking again, a few addresses at each
+//! poll.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -248,7 +249,8 @@ impl Network {
     }
 
     fn ask_route(&mut self, (ip, zone): Target) -> Option<Route> {
-        // struct rtmsg: family, destination's and source's prefix, tos, table, protocol, scope, type, flags.
+        // struct rtmsg: family, destination's and source's prefix, tos, table, protocol, scope,
+        // type, flags.
         let bits = if ip.is_ipv4() { 32 } else { 128 };
         let source = self
             .source
@@ -399,7 +401,8 @@ fn ip_of(bytes: &[u8]) -> Option<IpAddr> {
 
 /// Addresses that are remembered, at most.
 const ROUTES_MAX: usize = 2 * super::MEMBERS_MAX;
-/// Routes asked for at a poll, at most, about a microsecond or two each. Who waits is sent to directly.
+/// Routes asked for at a poll, at most, about a microsecond or two each. Who waits is sent to
+/// directly.
 const ROUTES_AT_A_POLL_MAX: usize = 256;
 /// Routes asked for again at a poll.
 const ROUTES_AGAIN_AT_A_POLL: usize = 4;

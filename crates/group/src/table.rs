@@ -1,8 +1,8 @@
 //! What the program at the device and the sender share: the lane's members and the pass.
 //!
-//! Both are eBPF array maps, mapped into this process, so that a group is replaced without entering the
-//! kernel. The program runs within the sender's own system call, and only while a pass is armed; so whoever
-//! is between two sends may write.
+//! Both are eBPF array maps, mapped into this process, so that a group is replaced without entering
+//! the kernel. The program runs within the sender's own system call, and only while a pass is
+//! armed; so whoever is between two sends may write.
 
 use std::io;
 use std::net::IpAddr;
@@ -42,8 +42,8 @@ pub(super) struct Pass {
 const _: () = assert!(size_of::<Slot>() == 40);
 const _: () = assert!(size_of::<Pass>() == 64);
 
-/// An array map in our address space. Its entries are plain integers, which the kernel changes too: they are
-/// read and written whole, never borrowed.
+/// An array map in our address space. Its entries are plain integers, which the kernel changes too:
+/// they are read and written whole, never borrowed.
 #[derive(Debug)]
 pub(super) struct Mapped<T> {
     base: NonNull<T>,
@@ -75,21 +75,21 @@ impl<T: Copy> Mapped<T> {
     }
 
     pub(super) fn read(&self, index: usize) -> T {
-        // SAFETY: see `at`; every bit pattern of the two types is a value. Volatile, because the kernel
-        // changes it behind the compiler's back.
+        // SAFETY: see `at`; every bit pattern of the two types is a value. Volatile, because the
+        // kernel changes it behind the compiler's back.
         unsafe { self.at(index).read_volatile() }
     }
 
     pub(super) fn write(&mut self, index: usize, value: T) {
-        // SAFETY: see `at`; nobody holds a reference into the mapping. The kernel reads it in a later system
-        // call only, before which the compiler has to have written it.
+        // SAFETY: see `at`; nobody holds a reference into the mapping. The kernel reads it in a
+        // later system call only, before which the compiler has to have written it.
         unsafe { self.at(index).write(value) }
     }
 
     fn at(&self, index: usize) -> *mut T {
         assert!(index < self.entries, "the map has such an entry");
-        // Within the mapping, whose start is aligned to a page and whose entries lie `size_of::<T>()` apart:
-        // that is a multiple of 8, to which the kernel would round.
+        // Within the mapping, whose start is aligned to a page and whose entries lie
+        // `size_of::<T>()` apart: that is a multiple of 8, to which the kernel would round.
         self.base.as_ptr().wrapping_add(index)
     }
 }
@@ -140,8 +140,8 @@ impl Slot {
     }
 }
 
-/// The one's complement sum of 16-bit words as they lie in memory (RFC 1071), whose byte order does not
-/// matter as long as it is the same everywhere.
+/// The one's complement sum of 16-bit words as they lie in memory (RFC 1071), whose byte order does
+/// not matter as long as it is the same everywhere.
 fn sum_of(address: &[u8]) -> u16 {
     let words = address.chunks_exact(2);
     let sum: u32 = words

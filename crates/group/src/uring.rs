@@ -1,8 +1,8 @@
 //! `uring`: a batch of zero-copy sends from registered memory, each with the address of a member.
 //!
-//! The ring has registered the group's area, and one of its own into which other bytes are copied once; a
-//! send for a member is then an address and a descriptor. What the kernel still needs may not be written
-//! again: it says so in a second completion, for which [`Uring::settle`] waits.
+//! The ring has registered the group's area, and one of its own into which other bytes are copied
+//! once; a send for a member is then an address and a descriptor. What the kernel still needs may
+//! not be written again: it says so in a second completion, for which [`Uring::settle`] waits.
 
 use std::fmt;
 use std::io;
@@ -20,7 +20,8 @@ use onrush_sys::path::TRAIN_BYTES_MAX;
 /// Sends handed over in one crossing.
 const BATCH_SENDS_MAX: usize = 256;
 
-/// Buffers for bytes that do not lie in the area: that many sends may be under way before one has to wait.
+/// Buffers for bytes that do not lie in the area: that many sends may be under way before one has
+/// to wait.
 const COPIES: usize = 8;
 
 /// Sends by the ring.
@@ -45,7 +46,8 @@ pub(super) struct Uring {
 pub enum UringError {
     /// io_uring cannot be used.
     #[error(
-        "io_uring is not available: {0} (it needs Linux 6.2, kernel.io_uring_disabled=0 and no seccomp filter \
+        "io_uring is not available: {0} (it needs Linux 6.2, kernel.io_uring_disabled=0 and no \
+         seccomp filter \
          against it)"
     )]
     Ring(#[source] io::Error),
@@ -87,8 +89,8 @@ impl Uring {
                 iov_len: area.bytes_total(),
             })
             .collect();
-        // SAFETY: the buffers are areas that this value owns; the registration pins their pages, and the ring
-        // is dropped before them.
+        // SAFETY: the buffers are areas that this value owns; the registration pins their pages,
+        // and the ring is dropped before them.
         unsafe { ring.submitter().register_buffers(&buffers) }.map_err(UringError::Register)?;
         Ok(Self {
             ring,
@@ -160,9 +162,9 @@ impl Uring {
         }
         let offset = self.copy % COPIES * COPY_BYTES;
         let to = self.copies.base().as_ptr().wrapping_add(offset);
-        // SAFETY: the train is at most TRAIN_BYTES_MAX, and so fits the copy, which lies in the area of ours
-        // that nobody else knows; the two do not overlap. The kernel has no use for the copy's old bytes:
-        // they were sent before the last `settle`.
+        // SAFETY: the train is at most TRAIN_BYTES_MAX, and so fits the copy, which lies in the
+        // area of ours that nobody else knows; the two do not overlap. The kernel has no use for
+        // the copy's old bytes: they were sent before the last `settle`.
         unsafe { std::ptr::copy_nonoverlapping(start, to, train.bytes.len()) };
         (to.cast_const(), 0)
     }
@@ -242,8 +244,8 @@ impl From<UringError> for GroupError {
 }
 
 fn push(ring: &mut IoUring, entry: &squeue::Entry) {
-    // SAFETY: the buffer is registered memory of areas that outlive the ring; the name it points to stays
-    // in `names` until the batch was submitted and answered.
+    // SAFETY: the buffer is registered memory of areas that outlive the ring; the name it points to
+    // stays in `names` until the batch was submitted and answered.
     let pushed = unsafe { ring.submission().push(entry) };
     pushed.expect("the ring has room for a batch");
 }

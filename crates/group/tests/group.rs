@@ -168,7 +168,8 @@ const OFFLOADS: [&[&str]; 3] = [
     &["tx", "off", "sg", "off"],
 ];
 
-/// All ways, both families, each way a device may offload: the checksum means something else in each.
+/// All ways, both families, each way a device may offload: the checksum means something else in
+/// each.
 #[test]
 fn every_member_gets_every_datagram_with_a_right_checksum() {
     onrush_testkit::require_root!();
@@ -220,8 +221,8 @@ fn every_member_gets_every_datagram_with_a_right_checksum() {
     }
 }
 
-/// A hundred replacements for every second that ONRUSH_GROUP_SECONDS says, one second's without it, by each way and
-/// over each IP version, while devices offload less and less.
+/// A hundred replacements for every second that ONRUSH_GROUP_SECONDS says, one second's without it,
+/// by each way and over each IP version, while devices offload less and less.
 #[test]
 fn groups_may_change_under_fire() {
     onrush_testkit::require_root!();
@@ -317,7 +318,8 @@ fn members_may_be_anywhere() {
     let all: Vec<_> = (0..rig.addresses.len()).collect();
     let mut group = rig.group(Way::Kernel, Ipv6Addr::UNSPECIFIED.into());
     group.set_members(&rig.addresses).unwrap();
-    // The neighbour behind the second device is not known at first; the news of it brings its members into a lane.
+    // The neighbour behind the second device is not known at first; the news of it brings its
+    // members into a lane.
     assert_eq!(group.counters().members_in_lanes, all.len() - 2);
     let give_up = Instant::now() + LONG;
     while group.counters().members_in_lanes < all.len() && Instant::now() < give_up {
@@ -364,7 +366,8 @@ fn the_network_may_change_between_two_sends() {
     rig.exchange(&mut group, &[0, 1, 2, 3], "after");
 }
 
-/// More members than veth's far end queues packets in one pass, in both modes, and two groups on one device.
+/// More members than veth's far end queues packets in one pass, in both modes, and two groups on
+/// one device.
 #[test]
 fn thousands_of_members_are_reached_whole() {
     onrush_testkit::require_root!();
@@ -390,8 +393,8 @@ fn thousands_of_members_are_reached_whole() {
             let counters = group.counters();
             assert_eq!(counters.passes_missed, 0);
             assert!(counters.passes >= 2 * u64::from(MEMBERS) / 1000);
-            // On a processor that others load too a queue may be full; seldom, and not unseen, but for the
-            // last member of a pass, whose packet is no clone.
+            // On a processor that others load too a queue may be full; seldom, and not unseen, but
+            // for the last member of a pass, whose packet is no clone.
             assert!(counters.refused < u64::from(MEMBERS), "{counters:?}");
             refused += counters.refused;
             unseen_max += if refused > 0 { 4 * counters.passes } else { 0 };
@@ -491,8 +494,8 @@ fn sigkill_leaves_nothing() {
     assert!(!String::from_utf8_lossy(&qdiscs).contains("clsact"));
     rig.exchange(&mut group, &[0, 1], "the other group goes on");
     drop(group);
-    // A link goes with its last descriptor, and a command that another test is about to run has a copy of each
-    // of ours from its fork to its exec.
+    // A link goes with its last descriptor, and a command that another test is about to run has a
+    // copy of each of ours from its fork to its exec.
     assert!(comes(|| attached() == 0));
 }
 
@@ -522,6 +525,7 @@ fn be_the_victim() {
     group.send(b"alive").unwrap();
     assert_eq!(group.counters().clones, 1);
     std::io::stdout().write_all(b"\nready\n").unwrap();
-    // Until it is killed; or, should the other be killed first, until its end of the pipe is closed.
+    // Until it is killed; or, should the other be killed first, until its end of the pipe is
+    // closed.
     drop(std::io::stdin().read(&mut [0]));
 }

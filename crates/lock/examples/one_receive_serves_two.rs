@@ -1,8 +1,9 @@
 //! One receive serves two processes: figure 1 of Seifert and Rehm's paper.
 //!
-//! Process C sends a message over a socket. Process A and process B, which both want it, have attached one SysV segment,
-//! each at an address of its own; both pin the part that they use. A's ring receives once, straight into
-//! the pinned pages, and B reads what arrived there. The example ends with 0 if B saw what C sent.
+//! Process C sends a message over a socket. Process A and process B, which both want it, have
+//! attached one SysV segment, each at an address of its own; both pin the part that they use. A's
+//! ring receives once, straight into the pinned pages, and B reads what arrived there. The example
+//! ends with 0 if B saw what C sent.
 //!
 //! `cargo run --example one_receive_serves_two`
 
@@ -70,7 +71,8 @@ fn process_b(id: i32) -> Result<(), Box<dyn Error>> {
     println!("{} pages", pinned.bytes().len() / 4096);
     std::io::stdin().read_line(&mut String::new())?;
     let at = std::ptr::with_exposed_provenance::<u8>(start);
-    // SAFETY: the part is mapped as long as the segment lives, and A has said that it has done writing.
+    // SAFETY: the part is mapped as long as the segment lives, and A has said that it has done
+    // writing.
     let message = unsafe { std::slice::from_raw_parts(at, MESSAGE_BYTES) };
     if message != message_of_c() {
         return Err("the message is another".into());
@@ -96,8 +98,8 @@ fn receive(ring: &mut IoUring, from: &UnixDatagram, start: usize) -> Result<(), 
     let at = std::ptr::with_exposed_provenance_mut(start);
     let length = u32::try_from(MESSAGE_BYTES)?;
     let read = opcode::ReadFixed::new(types::Fd(from.as_raw_fd()), at, length, 0).build();
-    // SAFETY: the range lies in the ring's buffer 0, whose pages are pinned; nobody reads it before the
-    // operation has completed, which is waited for.
+    // SAFETY: the range lies in the ring's buffer 0, whose pages are pinned; nobody reads it before
+    // the operation has completed, which is waited for.
     unsafe { ring.submission().push(&read) }?;
     ring.submit_and_wait(1)?;
     let result = ring.completion().next().ok_or("it was waited for")?;

@@ -48,8 +48,8 @@ impl Private {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the range was just mapped; the advice changes no contents. A kernel without huge pages
-        // refuses it, and needs it not.
+        // SAFETY: the range was just mapped; the advice changes no contents. A kernel without huge
+        // pages refuses it, and needs it not.
         unsafe { libc::madvise(base, bytes_total, libc::MADV_NOHUGEPAGE) };
         let start = base.expose_provenance();
         Ok(Self {
@@ -66,7 +66,8 @@ impl Private {
     /// Writes to every page.
     pub fn write(&mut self, byte: u8) {
         for address in self.bytes().step_by(page_bytes()) {
-            // SAFETY: the address lies in our own mapping, and `&mut self` is the only way to its bytes.
+            // SAFETY: the address lies in our own mapping, and `&mut self` is the only way to its
+            // bytes.
             unsafe { ptr::with_exposed_provenance_mut::<u8>(address).write_volatile(byte) };
         }
     }
@@ -227,7 +228,8 @@ pub fn munlock(bytes: &Range<usize>) -> io::Result<()> {
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let segment = Segment::sysv(8192)?;
-/// bare::shm_lock(segment.sysv_id().expect("it is a SysV segment"))?; // In memory now, for everybody.
+/// // In memory from now on, for everybody.
+/// bare::shm_lock(segment.sysv_id().expect("it is a SysV segment"))?;
 /// # Ok(())
 /// # }
 /// ```

@@ -1,28 +1,31 @@
-//! The registration cache: memory that was registered before is found again without entering the kernel.
+//! The registration cache: memory that was registered before is found again without entering the
+//! kernel.
 //!
-//! A registration pins frames, not addresses. When the address is unmapped, mapped anew or its contents
-//! discarded, the ring still has the old frames, and a send by them sends what used to be there. So a cache keeps
-//! only what cannot become stale, or what it is told of:
+//! A registration pins frames, not addresses. When the address is unmapped, mapped anew or its
+//! contents discarded, the ring still has the old frames, and a send by them sends what used to be
+//! there. So a cache keeps only what cannot become stale, or what it is told of:
 //!
 //! | memory | [`Keep::Sealed`] | [`Keep::Watched`] | because |
 //! |---|---|---|---|
 //! | [`Sealed`](super::Sealed) | yes | yes | the kernel refuses every call that would change it |
 //! | private and anonymous | no | yes | most calls that change it are reported before they return |
 //! | SysV segments | no | no | `shmdt` and `shmat` report nothing |
-//! | memfd, POSIX and other shared memory | no | no | whoever has the descriptor can punch a hole or cut it, in any process |
+//! | memfd, POSIX and other shared memory | no | no | any process with the descriptor can cut it |
 //! | file mappings | no | no | the same, and most file systems forbid long-term pins |
 //!
-//! Memory that is not kept is registered when asked for and released when given back; the loan says why
-//! ([`Loan::uncached`]). Four things no watcher hears of in time, so that memory which is merely watched must
-//! be spared them: `shmat` with SHM_REMAP over it; MADV_GUARD_INSTALL in it; a send from a new mapping while
-//! another thread's `munmap` of the same addresses has not returned; and a discard that takes longer than
-//! [`DISCARD_MAX`] from its announcement. Sealed memory knows none of them.
+//! Memory that is not kept is registered when asked for and released when given back; the loan says
+//! why ([`Loan::uncached`]). Four things no watcher hears of in time, so that memory which is
+//! merely watched must be spared them: `shmat` with SHM_REMAP over it; MADV_GUARD_INSTALL in it; a
+//! send from a new mapping while another thread's `munmap` of the same addresses has not returned;
+//! and a discard that takes longer than [`DISCARD_MAX`] from its announcement. Sealed memory knows
+//! none of them.
 //!
-//! Kept registrations never overlap: a range that reaches over some is registered as one with them. So the one
-//! that covers a range is found by one look into an ordered map, or, if it was asked for before, into a table.
+//! Kept registrations never overlap: a range that reaches over some is registered as one with them.
+//! So the one that covers a range is found by one look into an ordered map, or, if it was asked for
+//! before, into a table.
 //!
-//! A cache is one thread's, like the ring that it registers with. `fork` gives the child none: what it
-//! copied refuses ([`CacheError::Forked`]).
+//! A cache is one thread's, like the ring that it registers with. `fork` gives the child none: what
+//! it copied refuses ([`CacheError::Forked`]).
 //!
 //! ```
 //! use std::os::fd::{AsRawFd, BorrowedFd};
@@ -142,8 +145,8 @@ pub struct Budget {
 pub enum Keep {
     /// [`Sealed`](super::Sealed) memory only: nothing that anybody does makes them stale.
     Sealed,
-    /// Private and anonymous memory too, as long as nobody does in it what no watcher hears of: see the
-    /// module.
+    /// Private and anonymous memory too, as long as nobody does in it what no watcher hears of: see
+    /// the module.
     Watched,
 }
 
@@ -170,8 +173,8 @@ pub struct CacheCounters {
     pub invalidations: u64,
 }
 
-/// The right to use registered memory in operations of the cache's ring, until it is given back with
-/// [`Cache::release`]. One that is forgotten keeps its registration for ever.
+/// The right to use registered memory in operations of the cache's ring, until it is given back
+/// with [`Cache::release`]. One that is forgotten keeps its registration for ever.
 ///
 /// ```
 /// use std::os::fd::AsFd;
@@ -226,8 +229,8 @@ pub enum Uncached {
     Shared,
     /// A private mapping of a file: cutting the file changes it unreported.
     File,
-    /// Its contents were discarded (MADV_DONTNEED, MADV_FREE) less than [`DISCARD_MAX`] ago. The kernel tells
-    /// of a discard before it does it, so another thread may be at it still.
+    /// Its contents were discarded (MADV_DONTNEED, MADV_FREE) less than [`DISCARD_MAX`] ago. The
+    /// kernel tells of a discard before it does it, so another thread may be at it still.
     Discarded,
     /// It is more than the budget, or everything that is kept is in use.
     Budget,
@@ -284,8 +287,8 @@ pub enum CacheError {
 }
 
 impl Cache {
-    /// A cache that registers with `ring`, which must have no registered buffers. If the ring was made for a
-    /// single issuer, that thread must be the one that uses the cache.
+    /// A cache that registers with `ring`, which must have no registered buffers. If the ring was
+    /// made for a single issuer, that thread must be the one that uses the cache.
     pub fn new(ring: BorrowedFd<'_>, budget: Budget) -> Result<Self, CacheError> {
         let Budget { entries_max, .. } = budget;
         if entries_max == 0 || entries_max > usize::from(SLOTS_MAX) {
@@ -310,10 +313,11 @@ impl Cache {
         })
     }
 
-    /// Lends the registration of `bytes`, any addresses of this process, registering them if need be.
+    /// Lends the registration of `bytes`, any addresses of this process, registering them if need
+    /// be.
     ///
-    /// If a registration is kept that covers them, no kernel is entered, unless watched memory has changed
-    /// since the last call.
+    /// If a registration is kept that covers them, no kernel is entered, unless watched memory has
+    /// changed since the last call.
     ///
     /// # Errors
     ///
@@ -338,7 +342,8 @@ impl Cache {
         })
     }
 
-    /// Takes a loan back, when the last operation that used it has completed (and notified, for SEND_ZC).
+    /// Takes a loan back, when the last operation that used it has completed (and notified, for
+    /// SEND_ZC).
     pub fn release(&mut self, loan: Loan) {
         if !self.is_ours() {
             return;
@@ -348,8 +353,8 @@ impl Cache {
         }
     }
 
-    /// Gives up what is no longer valid now, instead of at the next request: pages of unmapped memory stay
-    /// in memory until then.
+    /// Gives up what is no longer valid now, instead of at the next request: pages of unmapped
+    /// memory stay in memory until then.
     pub fn sweep(&mut self) {
         if let Some(watch) = self.watch
             && self.is_ours()
@@ -414,8 +419,9 @@ impl Cache {
         }
     }
 
-    /// Sees that a registration of `pages` together with the kept ones that they meet, which are given up, can
-    /// not become stale unnoticed: by its seals, or else by the watcher that is returned.
+    /// Sees that a registration of `pages` together with the kept ones that they meet, which are
+    /// given up, can not become stale unnoticed: by its seals, or else by the watcher that is
+    /// returned.
     fn secure(
         &mut self,
         pages: &Range<usize>,
@@ -536,8 +542,8 @@ impl Cache {
         }
     }
 
-    /// Whether `pages` are perhaps being discarded just now by another thread. Registered before that is
-    /// done, they would be stale when it is, and nothing would tell.
+    /// Whether `pages` are perhaps being discarded just now by another thread. Registered before
+    /// that is done, they would be stale when it is, and nothing would tell.
     fn is_being_discarded(&mut self, pages: &Range<usize>) -> bool {
         self.discards
             .retain(|(_, heard)| heard.elapsed() < DISCARD_MAX);

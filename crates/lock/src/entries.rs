@@ -1,8 +1,9 @@
 //! What a cache has registered, found by address and in the order of last use.
 //!
-//! Kept registrations never overlap, so the one that covers a range is the last that begins at or before it:
-//! one look into an ordered map, or none where the range was found before. Those that nobody uses hang in a
-//! list, the least recently used first. No call enters the kernel but to end the watch of what is given up.
+//! Kept registrations never overlap, so the one that covers a range is the last that begins at or
+//! before it: one look into an ordered map, or none where the range was found before. Those that
+//! nobody uses hang in a list, the least recently used first. No call enters the kernel but to end
+//! the watch of what is given up.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -135,8 +136,8 @@ impl Entries {
         added
     }
 
-    /// Lets nobody find it any more, and ends its watch. Returns the slot if nobody uses it either; else it goes
-    /// with its last loan.
+    /// Lets nobody find it any more, and ends its watch. Returns the slot if nobody uses it either;
+    /// else it goes with its last loan.
     pub(super) fn forget(&mut self, entry: u32) -> Option<u16> {
         let found = &mut self.list[entry as usize];
         found.kept = false;

@@ -1,7 +1,8 @@
 //! Why memory could not be locked, and what to do about it.
 //!
-//! The kernel says ENOMEM for a hole in the range, a limit, a missing right and a lack of memory alike.
-//! After a failure, and only then, the mappings and limits of the process are read to tell them apart.
+//! The kernel says ENOMEM for a hole in the range, a limit, a missing right and a lack of memory
+//! alike. After a failure, and only then, the mappings and limits of the process are read to tell
+//! them apart.
 
 use std::io;
 use std::ops::Range;
@@ -39,7 +40,8 @@ pub enum LockError {
     },
     /// The end lies before the beginning.
     #[error(
-        "the range from {start:#x} ends at {end:#x}, before it begins: address and length overflow; \
+        "the range from {start:#x} ends at {end:#x}, before it begins: address and length \
+         overflow; \
          check the length"
     )]
     Overflow {
@@ -71,7 +73,8 @@ pub enum LockError {
     },
     /// A hole in the range.
     #[error(
-        "nothing is mapped at {start:#x}..{end:#x}, a part of the range; lock the parts around it one \
+        "nothing is mapped at {start:#x}..{end:#x}, a part of the range; lock the parts around it \
+         one \
          by one"
     )]
     PartlyMapped {
@@ -88,7 +91,8 @@ pub enum LockError {
     },
     /// A pin is a pin for writing.
     #[error(
-        "the memory at {address:#x} is read-only, and a ring pins for writing; map it writable or lock \
+        "the memory at {address:#x} is read-only, and a ring pins for writing; map it writable or \
+         lock \
          it resident"
     )]
     ReadOnly {
@@ -97,7 +101,8 @@ pub enum LockError {
     },
     /// A file system that does not let its pages be pinned for long, or the end of the file.
     #[error(
-        "the pages of {path} at {address:#x} cannot be pinned: its file system forbids long-term pins, or \
+        "the pages of {path} at {address:#x} cannot be pinned: its file system forbids long-term \
+         pins, or \
          the file ends before; lock them resident, or copy them to anonymous memory or a memfd"
     )]
     File {
@@ -108,7 +113,8 @@ pub enum LockError {
     },
     /// RLIMIT_MEMLOCK is used up.
     #[error(
-        "{bytes} bytes more would exceed RLIMIT_MEMLOCK ({limit_bytes} bytes): raise it (ulimit -l, \
+        "{bytes} bytes more would exceed RLIMIT_MEMLOCK ({limit_bytes} bytes): raise it (ulimit \
+         -l, \
          LimitMEMLOCK=), grant CAP_IPC_LOCK, or unlock something"
     )]
     Limit {
@@ -122,7 +128,8 @@ pub enum LockError {
     NotPermitted,
     /// The kernel would have to cut a mapping and may not.
     #[error(
-        "locking a part of a mapping makes more mappings than vm.max_map_count ({mappings_max}) allows; \
+        "locking a part of a mapping makes more mappings than vm.max_map_count ({mappings_max}) \
+         allows; \
          raise it, or lock larger parts"
     )]
     Mappings {
@@ -136,7 +143,8 @@ pub enum LockError {
     Areas,
     /// There is no ring to register memory with.
     #[error(
-        "cannot open a ring to pin memory with: {source}; Linux 5.19 is needed, kernel.io_uring_disabled \
+        "cannot open a ring to pin memory with: {source}; Linux 5.19 is needed, \
+         kernel.io_uring_disabled \
          must allow it, and there can be {TABLES_MAX} tables and caches"
     )]
     Ring {
@@ -145,7 +153,8 @@ pub enum LockError {
     },
     /// Anything else; usually the memory is used up or a file ends before its mapping does.
     #[error(
-        "cannot lock {start:#x}..{end:#x}: {source}; free memory, and see that files are as long as \
+        "cannot lock {start:#x}..{end:#x}: {source}; free memory, and see that files are as long \
+         as \
          their mappings"
     )]
     Os {
@@ -161,7 +170,8 @@ pub enum LockError {
     FramesHidden,
     /// A page of an area could not be brought in.
     #[error(
-        "the page at {address:#x} is not in memory; was the range unmapped or its file cut while it was \
+        "the page at {address:#x} is not in memory; was the range unmapped or its file cut while \
+         it was \
          locked?"
     )]
     Absent {

@@ -26,9 +26,9 @@ pub struct Block {
     pub frames: usize,
 }
 
-/// How many pages of `bytes`, whole pages, are in memory before anybody locks them. For a shared segment
-/// none means that this is its first use: a lock makes the pages. After others have used it a lock finds
-/// them, and only maps them. Pages that are swapped out count as absent.
+/// How many pages of `bytes`, whole pages, are in memory before anybody locks them. For a shared
+/// segment none means that this is its first use: a lock makes the pages. After others have used it
+/// a lock finds them, and only maps them. Pages that are swapped out count as absent.
 ///
 /// ```
 /// use onrush_lock::{Kind, Manager, Segment, pages_in_memory};
@@ -45,8 +45,8 @@ pub struct Block {
 ///
 /// # Errors
 ///
-/// Those of a range that cannot be locked. The kernel tells only who may write the file behind a mapping,
-/// and calls everything present to others.
+/// Those of a range that cannot be locked. The kernel tells only who may write the file behind a
+/// mapping, and calls everything present to others.
 pub fn pages_in_memory(bytes: &Range<usize>) -> Result<usize, LockError> {
     check(bytes)?;
     let mut pages = vec![0u8; bytes.len() / page_bytes()];
@@ -61,15 +61,16 @@ pub fn pages_in_memory(bytes: &Range<usize>) -> Result<usize, LockError> {
 
 /// The frame of every page of `bytes`, whole pages, in order.
 ///
-/// Every page is touched first. A page of a shared mapping can be in memory and pinned and yet not be in the
-/// page table of this process, because reclaim took it out of there.
+/// Every page is touched first. A page of a shared mapping can be in memory and pinned and yet not
+/// be in the page table of this process, because reclaim took it out of there.
 pub(super) fn read(bytes: &Range<usize>, kind: Kind) -> Result<Vec<u64>, LockError> {
     let map = File::open("/proc/self/pagemap").map_err(|source| LockError::PageMap { source })?;
     let page_bytes = page_bytes();
     let mut entries = vec![0u8; bytes.len() / page_bytes * 8];
     let offset = (bytes.start / page_bytes * 8) as u64;
     let mut absent = None;
-    // A page that the kernel is just moving is in no page table for a moment. Touching waits for it.
+    // A page that the kernel is just moving is in no page table for a moment. Touching waits for
+    // it.
     for _ in 0..TRIES_MAX {
         touch(bytes, kind)?;
         map.read_exact_at(&mut entries, offset)
@@ -109,7 +110,8 @@ pub(super) fn blocks(frames: &[u64]) -> Vec<Block> {
 /// How often a page may be on its way somewhere when it is looked for.
 const TRIES_MAX: usize = 100;
 
-/// Documentation/admin-guide/mm/pagemap.rst: bits 0 to 54 are the frame number if bit 63 says present.
+/// Documentation/admin-guide/mm/pagemap.rst: bits 0 to 54 are the frame number if bit 63 says
+/// present.
 const FRAME_MASK: u64 = (1 << 55) - 1;
 
 fn is_present(entry: u64) -> bool {
@@ -139,7 +141,8 @@ fn advise(bytes: &Range<usize>, advice: libc::c_int) -> io::Result<()> {
         advice,
         libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE
     ));
-    // SAFETY: the advice given here brings pages in and changes no contents; what is not mapped is an error.
+    // SAFETY: the advice given here brings pages in and changes no contents; what is not mapped is
+    // an error.
     let result = unsafe { libc::madvise(pointer(bytes).cast(), bytes.len(), advice) };
     if result != 0 {
         return Err(io::Error::last_os_error());

@@ -1,10 +1,10 @@
 //! Which pages are locked, and how often: an ordered map of intervals with equal counts.
 //!
-//! The paper's list of locked memory areas as a balanced tree. A call touches the intervals that its range
-//! meets and no others: O(log n + touched). An interval is cut where a range begins or ends inside it, and
-//! joined with its neighbour again as soon as both have the same counts; so there are never more intervals
-//! than twice the handles that are out, whatever happened before. `docs/locking.md` has the measurement that
-//! decided for joining, which the paper left open.
+//! The paper's list of locked memory areas as a balanced tree. A call touches the intervals that
+//! its range meets and no others: O(log n + touched). An interval is cut where a range begins or
+//! ends inside it, and joined with its neighbour again as soon as both have the same counts; so
+//! there are never more intervals than twice the handles that are out, whatever happened before.
+//! `docs/locking.md` has the measurement that decided for joining, which the paper left open.
 //!
 //! Nothing here knows an address, a byte or the kernel: numbers of pages in, numbers of pages out.
 
@@ -46,13 +46,15 @@ pub(super) enum Residency {
     Resident,
 }
 
-/// The intervals of one process, in numbers of pages. `MERGE` is off only where its worth is measured.
+/// The intervals of one process, in numbers of pages. `MERGE` is off only where its worth is
+/// measured.
 #[derive(Debug, Default)]
 pub(super) struct Intervals<const MERGE: bool = true> {
     /// By first page. No two overlap, none is empty, and the counts of none are all zero.
     map: BTreeMap<usize, Interval>,
-    /// The interval of the last lock, if it meets and touches none of the map. Most locks are given back before the
-    /// next is taken: they never see the map, which would be half of the manager's time.
+    /// The interval of the last lock, if it meets and touches none of the map. Most locks are given
+    /// back before the next is taken: they never see the map, which would be half of the manager's
+    /// time.
     youngest: Option<(usize, Interval)>,
     resident_pages: usize,
     pinned_pages: usize,
@@ -205,7 +207,8 @@ impl<const MERGE: bool> Intervals<MERGE> {
         self.join(pages.end);
     }
 
-    /// Changes the counts of `pages` if they lie in one interval, the other common case. False if they do not.
+    /// Changes the counts of `pages` if they lie in one interval, the other common case. False if
+    /// they do not.
     fn change_within_one(&mut self, pages: &Range<usize>, change: impl Fn(&mut Counts)) -> bool {
         let Some((&start, interval)) = self.map.range_mut(..pages.end).next_back() else {
             return false;
@@ -242,7 +245,8 @@ impl<const MERGE: bool> Intervals<MERGE> {
             self.map.insert(pages.end, rest);
         }
         self.count_pages(before, after, pages.len());
-        // What was cut off differs from what was changed: only old neighbours can have become equal.
+        // What was cut off differs from what was changed: only old neighbours can have become
+        // equal.
         if is_left && start == pages.start {
             self.join(pages.start);
         }
@@ -270,8 +274,8 @@ impl<const MERGE: bool> Intervals<MERGE> {
         }
     }
 
-    /// Joins the intervals that meet at `page` if their counts are equal. Only the ends of a changed range
-    /// can need it: inside, neighbours that differed still do.
+    /// Joins the intervals that meet at `page` if their counts are equal. Only the ends of a
+    /// changed range can need it: inside, neighbours that differed still do.
     fn join(&mut self, page: usize) {
         if !MERGE {
             return;
@@ -425,9 +429,9 @@ mod tests {
         }
     }
 
-    /// Every way in which a new range can lie to an interval: the paper's five intersections (it reaches
-    /// over the beginning, over the end, lies within, covers, is equal), with and without common ends, and
-    /// the ways that do not intersect.
+    /// Every way in which a new range can lie to an interval: the paper's five intersections (it
+    /// reaches over the beginning, over the end, lies within, covers, is equal), with and without
+    /// common ends, and the ways that do not intersect.
     fn relations(to: &Range<usize>) -> Vec<Range<usize>> {
         let points = [
             to.start - 8,
@@ -551,7 +555,8 @@ mod tests {
         }
     }
 
-    /// One long-lived lock over everything, `areas` short ones held at a time; afterwards only the first.
+    /// One long-lived lock over everything, `areas` short ones held at a time; afterwards only the
+    /// first.
     fn churn<const MERGE: bool>(areas: usize, steps: usize) -> (u128, usize, usize) {
         let mut intervals = Intervals::<MERGE>::default();
         let span = areas * 16;

@@ -1,30 +1,32 @@
 //! The locked memory manager: locks on memory that nest, overlap, and hold.
 //!
-//! `mlock` does not nest: one `munlock` undoes every earlier `mlock` of a page. It keeps pages in memory,
-//! not at their address: compaction moves them, `fork` and a write replace them. A buffer registered with a
-//! ring stays at its address, and nobody counts who else wants it there. The [`Manager`] gives out a
-//! [`LockedArea`] for every lock, also for the same range again; a page stays locked, in the way asked for,
-//! until the last handle on it is gone.
+//! `mlock` does not nest: one `munlock` undoes every earlier `mlock` of a page. It keeps pages in
+//! memory, not at their address: compaction moves them, `fork` and a write replace them. A buffer
+//! registered with a ring stays at its address, and nobody counts who else wants it there. The
+//! [`Manager`] gives out a [`LockedArea`] for every lock, also for the same range again; a page
+//! stays locked, in the way asked for, until the last handle on it is gone.
 //!
 //! | kind | by | the page | costs against RLIMIT_MEMLOCK |
 //! |---|---|---|---|
-//! | [`Kind::Resident`] | `mlock2` | is in memory; may change its frame | once, however often locked |
+//! | [`Kind::Resident`] | `mlock2` | is in memory; may be moved | once, however often locked |
 //! | [`Kind::OnFault`] | `mlock2(MLOCK_ONFAULT)` | stays in memory once touched | once |
 //! | [`Kind::Pinned`] | ring registration | is in memory, at its frame | every handle |
 //!
-//! There is one manager in a process, because there is one `munlock`. After a `fork` the child has another,
-//! empty one: it inherits neither locks nor pins, and handles copied from the parent do nothing there.
-//! Memory shared with other processes ([`Segment`]) needs no more than that. The kernel keeps a page while any
-//! process locks or pins it, so each one counts for itself, and what a killed process held is given back.
-//! The first lock of a segment finds no pages and makes them; [`pages_in_memory`] tells whether others did.
+//! There is one manager in a process, because there is one `munlock`. After a `fork` the child has
+//! another, empty one: it inherits neither locks nor pins, and handles copied from the parent do
+//! nothing there. Memory shared with other processes ([`Segment`]) needs no more than that. The
+//! kernel keeps a page while any process locks or pins it, so each one counts for itself, and what
+//! a killed process held is given back. The first lock of a segment finds no pages and makes them;
+//! [`pages_in_memory`] tells whether others did.
 //!
-//! A data ring takes its buffers through the manager too ([`Manager::register`]): the same pin, counted.
-//! A [`Cache`] finds registrations of a ring again without entering the kernel. It keeps those of [`Sealed`]
-//! memory, which nobody can unmap, replace or discard; other private memory it can be told to watch.
+//! A data ring takes its buffers through the manager too ([`Manager::register`]): the same pin,
+//! counted. A [`Cache`] finds registrations of a ring again without entering the kernel. It keeps
+//! those of [`Sealed`] memory, which nobody can unmap, replace or discard; other private memory it
+//! can be told to watch.
 //!
-//! A lock belongs to the memory that was mapped when it was taken. Unmapping a locked range ends residency;
-//! pinned pages stay pinned but are no longer what the address shows. Locking the range again is always
-//! right, because every lock goes to the kernel.
+//! A lock belongs to the memory that was mapped when it was taken. Unmapping a locked range ends
+//! residency; pinned pages stay pinned but are no longer what the address shows. Locking the range
+//! again is always right, because every lock goes to the kernel.
 //!
 //! ```
 //! use onrush_lock::{Kind, Manager, pages_around};
@@ -198,7 +200,8 @@ pub struct Interval {
 /// let buffer = vec![0u8; 8192];
 /// let pages = pages_around(&buffer);
 /// let manager = Manager::of_process();
-/// let _twice = [manager.lock(pages.clone(), Kind::Pinned)?, manager.lock(pages.clone(), Kind::Pinned)?];
+/// let _once = manager.lock(pages.clone(), Kind::Pinned)?;
+/// let _twice = manager.lock(pages.clone(), Kind::Pinned)?;
 /// let totals = manager.totals();
 /// assert_eq!((totals.areas, totals.pinned_bytes, totals.resident_bytes), (2, pages.len(), 0));
 /// # Ok(())
@@ -256,9 +259,9 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// A failed lock changes nothing, and its error says what would help. [`Kind::Pinned`] needs memory that
-    /// is writable and that its file system, if it has one, lets be pinned: anonymous memory, memfd, POSIX and
-    /// SysV shared memory, huge pages.
+    /// A failed lock changes nothing, and its error says what would help. [`Kind::Pinned`] needs
+    /// memory that is writable and that its file system, if it has one, lets be pinned: anonymous
+    /// memory, memfd, POSIX and SysV shared memory, huge pages.
     pub fn lock(&'static self, bytes: Range<usize>, kind: Kind) -> Result<LockedArea, LockError> {
         error::check(&bytes)?;
         let mut inner = self.inner();
@@ -392,8 +395,8 @@ impl LockedArea {
         self.kind
     }
 
-    /// The number of the physical frame behind every page, in order, after touching it. Only those of
-    /// [`Kind::Pinned`] memory stay what they are.
+    /// The number of the physical frame behind every page, in order, after touching it. Only those
+    /// of [`Kind::Pinned`] memory stay what they are.
     ///
     /// ```
     /// use onrush_lock::{Kind, LockError, Manager, pages_around};
@@ -431,7 +434,8 @@ impl LockedArea {
     /// let area = Manager::of_process().lock(pages_around(&buffer), Kind::Pinned)?;
     /// if let Ok(blocks) = area.blocks() {
     ///     let pages: usize = blocks.iter().map(|block| block.frames).sum();
-    ///     assert!(blocks.len() <= pages); // Fewer entries than pages, where frames follow one another.
+    ///     // Fewer entries than pages, where frames follow one another.
+    ///     assert!(blocks.len() <= pages);
     /// }
     /// # Ok(())
     /// # }

@@ -48,7 +48,8 @@ pub(super) enum Backing {
     Shared,
 }
 
-/// What lies behind all of `bytes`; the most shared if it is not all the same. An error if there is a hole.
+/// What lies behind all of `bytes`; the most shared if it is not all the same. An error if there is
+/// a hole.
 pub(super) fn backing(bytes: &Range<usize>) -> io::Result<Backing> {
     if let Some(backing) = query_backing(bytes) {
         return backing;
@@ -66,8 +67,8 @@ pub(super) fn backing(bytes: &Range<usize>) -> io::Result<Backing> {
     })
 }
 
-/// Asks for the few mappings that matter (PROCMAP_QUERY, Linux 6.11) instead of reading all; `None` if the
-/// kernel cannot.
+/// Asks for the few mappings that matter (PROCMAP_QUERY, Linux 6.11) instead of reading all; `None`
+/// if the kernel cannot.
 fn query_backing(bytes: &Range<usize>) -> Option<io::Result<Backing>> {
     let mut backing = Backing::PrivateAnonymous;
     let mut at = bytes.start;
@@ -122,7 +123,8 @@ const VMA_SHARED: u64 = 8;
 impl ProcmapQuery {
     /// The mapping at `query_addr`, or ENOENT.
     fn ask(&mut self) -> io::Result<()> {
-        // A descriptor of `/proc/self` is that of the process that opened it: a child must open its own.
+        // A descriptor of `/proc/self` is that of the process that opened it: a child must open its
+        // own.
         static MAPS: OnceLock<(u32, File)> = OnceLock::new();
         let (pid, maps) = match MAPS.get() {
             Some(opened) => opened,
@@ -134,8 +136,8 @@ impl ProcmapQuery {
         if *pid != std::process::id() {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        // SAFETY: PROCMAP_QUERY reads and writes a `struct procmap_query` of the size that it says, which
-        // this is, and writes no name and no build id where their sizes are zero.
+        // SAFETY: PROCMAP_QUERY reads and writes a `struct procmap_query` of the size that it says,
+        // which this is, and writes no name and no build id where their sizes are zero.
         let result = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY, &raw mut *self) };
         if result != 0 {
             return Err(io::Error::last_os_error());

@@ -1,8 +1,8 @@
 //! Areas: page-aligned memory that packet images live in.
 //!
-//! An [`Area`] is mapped once, on huge pages where the kernel has them, touched once so that no page fault
-//! can happen later, and locked by the locked memory manager ([`crate`]), through which rings get it as
-//! their buffers too. An area does not say who may write which part of it.
+//! An [`Area`] is mapped once, on huge pages where the kernel has them, touched once so that no
+//! page fault can happen later, and locked by the locked memory manager ([`crate`]), through which
+//! rings get it as their buffers too. An area does not say who may write which part of it.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -80,12 +80,13 @@ pub enum MemoryError {
 
 // SAFETY: an `Area` is a mapping, owned by this value alone; nothing about it is tied to a thread.
 unsafe impl Send for Area {}
-// SAFETY: through `&Area` only the mapping's address and size can be read; who may touch the bytes behind
-// them is decided by `Pool`, which is the only one that makes references to them.
+// SAFETY: through `&Area` only the mapping's address and size can be read; who may touch the bytes
+// behind them is decided by `Pool`, which is the only one that makes references to them.
 unsafe impl Sync for Area {}
 
 impl Area {
-    /// Maps and touches `bytes_total` bytes, rounded up to [`HUGE_PAGE_BYTES`] (to the base page if less).
+    /// Maps and touches `bytes_total` bytes, rounded up to [`HUGE_PAGE_BYTES`] (to the base page if
+    /// less).
     pub fn map(bytes_total: usize) -> Result<Self, MemoryError> {
         let is_small = bytes_total < HUGE_PAGE_BYTES;
         let unit = if is_small {
@@ -194,8 +195,8 @@ impl Area {
             pages,
             lock: None,
         };
-        // A forked child would get copies of pinned pages at once (KERNEL: copy_page_range), a gigabyte of
-        // them; and a core dump has no use for a cache.
+        // A forked child would get copies of pinned pages at once (KERNEL: copy_page_range), a
+        // gigabyte of them; and a core dump has no use for a cache.
         area.advise(libc::MADV_DONTFORK);
         area.advise(libc::MADV_DONTDUMP);
         area
@@ -207,7 +208,8 @@ impl Area {
         unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes_total, advice) };
     }
 
-    /// Touches every page. MADV_POPULATE_WRITE (5.14) reports a lack of memory where a touch would kill.
+    /// Touches every page. MADV_POPULATE_WRITE (5.14) reports a lack of memory where a touch would
+    /// kill.
     fn populate(&self) -> io::Result<()> {
         let start = self.base.as_ptr();
         // SAFETY: the range is our own mapping; populating it does not change its contents.
@@ -243,8 +245,8 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the area is mapped, readable, zeroed when it was mapped, and known to this value alone, which
-        // is borrowed for as long as the slice is.
+        // SAFETY: the area is mapped, readable, zeroed when it was mapped, and known to this value
+        // alone, which is borrowed for as long as the slice is.
         unsafe { std::slice::from_raw_parts(self.0.base.as_ptr(), self.0.bytes_total) }
     }
 }
@@ -260,13 +262,15 @@ impl Drop for Area {
     fn drop(&mut self) {
         // First, while the addresses are ours: another mapping may come to lie there.
         self.lock = None;
-        // SAFETY: the mapping is ours, made with this size, and no reference into it outlives the area
-        // (`Pool` owns its area). Pages that a ring still has registered stay pinned by the ring.
+        // SAFETY: the mapping is ours, made with this size, and no reference into it outlives the
+        // area (`Pool` owns its area). Pages that a ring still has registered stay pinned by the
+        // ring.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes_total) };
     }
 }
 
-/// How much memory this process may lock: `u64::MAX` with CAP_IPC_LOCK, else the soft RLIMIT_MEMLOCK.
+/// How much memory this process may lock: `u64::MAX` with CAP_IPC_LOCK, else the soft
+/// RLIMIT_MEMLOCK.
 #[must_use]
 pub fn lockable_bytes() -> u64 {
     if has_capability(CAP_IPC_LOCK) {
@@ -276,7 +280,8 @@ pub fn lockable_bytes() -> u64 {
     }
 }
 
-/// How much memory can be had without swapping: MemAvailable of `/proc/meminfo`, or no limit if unknown.
+/// How much memory can be had without swapping: MemAvailable of `/proc/meminfo`, or no limit if
+/// unknown.
 #[must_use]
 pub fn available_bytes() -> u64 {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -298,8 +303,8 @@ pub fn page_bytes() -> usize {
     1 << page_shift()
 }
 
-/// The base page size as a power of two: dividing by what is not known to be one takes ten times as long as
-/// shifting, and a lock divides six times.
+/// The base page size as a power of two: dividing by what is not known to be one takes ten times as
+/// long as shifting, and a lock divides six times.
 pub(crate) fn page_shift() -> u32 {
     // Asked once: it is wanted several times in every lock, which can take less than 300 ns in all.
     static SHIFT: AtomicU32 = AtomicU32::new(0);
@@ -347,7 +352,8 @@ pub(crate) fn memlock_limit_bytes() -> u64 {
 fn map_anonymous(bytes: usize, flags: libc::c_int) -> io::Result<NonNull<u8>> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new private anonymous mapping at an address of the kernel's choice touches nothing of ours.
+    // SAFETY: a new private anonymous mapping at an address of the kernel's choice touches nothing
+    // of ours.
     let base = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
     if base == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
@@ -355,7 +361,8 @@ fn map_anonymous(bytes: usize, flags: libc::c_int) -> io::Result<NonNull<u8>> {
     NonNull::new(base.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
-/// A mapping that starts on a multiple of `alignment`: more is mapped, and both ends are given back.
+/// A mapping that starts on a multiple of `alignment`: more is mapped, and both ends are given
+/// back.
 fn map_aligned(bytes: usize, alignment: usize) -> io::Result<NonNull<u8>> {
     let slack = alignment - page_bytes();
     let wide = map_anonymous(bytes + slack, 0)?;
@@ -476,8 +483,8 @@ mod tests {
             assert!(matches!(map(), Err(MemoryError::Map { .. })));
             return;
         }
-        // Other tests may take some of the pages meanwhile, and give them back; and where memory lies in pieces the
-        // kernel may not find all of them at the first attempt.
+        // Other tests may take some of the pages meanwhile, and give them back; and where memory
+        // lies in pieces the kernel may not find all of them at the first attempt.
         let mapped = (0..2000).find_map(|_| {
             std::thread::sleep(std::time::Duration::from_millis(5));
             std::fs::write(POOL, (before + 4).to_string()).ok()?;

@@ -1,7 +1,7 @@
 //! What belongs to this process and not to a child that was forked from it.
 //!
-//! One word in a page that the kernel wipes in a forked child (MADV_WIPEONFORK, Linux 4.14). Comparing it
-//! costs a load, enters no kernel, and cannot be got round by forking past libc.
+//! One word in a page that the kernel wipes in a forked child (MADV_WIPEONFORK, Linux 4.14).
+//! Comparing it costs a load, enters no kernel, and cannot be got round by forking past libc.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -12,7 +12,8 @@ use std::sync::{Once, OnceLock};
 use super::Manager;
 use crate::memory::page_bytes;
 
-/// Tables of pinned buffers that one process can have at a time, counting one for the watcher of its caches.
+/// Tables of pinned buffers that one process can have at a time, counting one for the watcher of
+/// its caches.
 pub const TABLES_MAX: usize = 64;
 
 /// The manager of the process that calls.
@@ -25,7 +26,8 @@ pub(super) fn manager() -> &'static Manager {
     }
     let kept_by = KEPT_BY.load(Ordering::Relaxed);
     if kept_by != 0 && kept_by != std::process::id() {
-        // Made by a `clone` past libc, which calls no handler: this is the first that we hear of it.
+        // Made by a `clone` past libc, which calls no handler: this is the first that we hear of
+        // it.
         close_in_child();
     }
     // The parent's manager, if there was one, stays where it is for the handles that name it.
@@ -58,15 +60,16 @@ pub(super) fn word() -> &'static AtomicPtr<Manager> {
             wiped, 0,
             "Linux 4.14 wipes private anonymous memory on fork"
         );
-        // SAFETY: the page is zeroed, aligned, never unmapped, and used only as this type; zero is null.
+        // SAFETY: the page is zeroed, aligned, never unmapped, and used only as this type; zero is
+        // null.
         unsafe { AtomicPtr::from_ptr(page.cast()) }
     })
 }
 
 /// A descriptor that a forked child closes at once.
 ///
-/// Until the last copy of a ring's descriptor is closed, its registrations pin their pages; a child that
-/// lives longer than its parent would keep them all.
+/// Until the last copy of a ring's descriptor is closed, its registrations pin their pages; a child
+/// that lives longer than its parent would keep them all.
 #[derive(Debug)]
 pub(super) struct KeptFd {
     fd: RawFd,
@@ -78,7 +81,8 @@ impl KeptFd {
     pub(super) fn new(fd: OwnedFd) -> io::Result<Self> {
         static HANDLER: Once = Once::new();
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        // SAFETY: the handler only exchanges atomics and closes descriptors, both allowed in a forked child.
+        // SAFETY: the handler only exchanges atomics and closes descriptors, both allowed in a
+        // forked child.
         HANDLER.call_once(|| unsafe {
             libc::pthread_atfork(None, None, Some(close_in_child));
         });
@@ -114,8 +118,8 @@ impl Drop for KeptFd {
     }
 }
 
-/// The descriptors that are kept: [`NONE`], or the descriptor below a number that never comes again, so
-/// that one is not taken for a later one with the same descriptor.
+/// The descriptors that are kept: [`NONE`], or the descriptor below a number that never comes
+/// again, so that one is not taken for a later one with the same descriptor.
 static KEPT: [AtomicU64; TABLES_MAX] = [const { AtomicU64::new(NONE) }; TABLES_MAX];
 
 /// The process that keeps them.

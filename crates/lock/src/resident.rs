@@ -1,4 +1,5 @@
-//! Residency: `mlock2` and `munlock`, so that the kernel's one bit for a page says what all handles want of it.
+//! Residency: `mlock2` and `munlock`, so that the kernel's one bit for a page says what all handles
+//! want of it.
 
 use std::io;
 use std::ops::Range;
@@ -13,8 +14,8 @@ pub(super) fn make_resident(
     bytes: &Range<usize>,
     kind: Kind,
 ) -> Result<(), LockError> {
-    // Never skipped for pages that are counted already: the range may have been mapped anew since, and
-    // for what is locked the kernel has little to do.
+    // Never skipped for pages that are counted already: the range may have been mapped anew since,
+    // and for what is locked the kernel has little to do.
     let result = match kind {
         Kind::OnFault => intervals
             .residency(page_numbers(bytes))

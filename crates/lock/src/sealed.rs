@@ -1,14 +1,15 @@
-//! Sealed memory: nobody can unmap it, replace it, move it or take its contents away, whoever tries and however.
+//! Sealed memory: nobody can unmap it, replace it, move it or take its contents away, whoever tries
+//! and however.
 //!
-//! It is a memory file, mapped once, and sealed twice. `mseal` (Linux 6.10) makes the kernel refuse whatever
-//! would change the mapping: `munmap`, `mmap` and `shmat` over it, `mremap`, `mprotect`. The file's own seals
-//! refuse whatever would change which pages the file has: cutting it and punching holes, also by
-//! `MADV_REMOVE`; its descriptor is closed. Other discards (MADV_DONTNEED, guards) only empty the page table: the next
-//! touch finds the same pages. So pinned frames stay the memory's frames, and a
-//! [`Cache`](super::Cache) need not watch.
+//! It is a memory file, mapped once, and sealed twice. `mseal` (Linux 6.10) makes the kernel refuse
+//! whatever would change the mapping: `munmap`, `mmap` and `shmat` over it, `mremap`, `mprotect`.
+//! The file's own seals refuse whatever would change which pages the file has: cutting it and
+//! punching holes, also by `MADV_REMOVE`; its descriptor is closed. Other discards (MADV_DONTNEED,
+//! guards) only empty the page table: the next touch finds the same pages. So pinned frames stay
+//! the memory's frames, and a [`Cache`](super::Cache) need not watch.
 //!
-//! The price is that it can never be given back. What is dropped is handed out again to the next who wants the
-//! same size. A forked child does not have it.
+//! The price is that it can never be given back. What is dropped is handed out again to the next
+//! who wants the same size. A forked child does not have it.
 //!
 //! ```
 //! use onrush_lock::Sealed;
@@ -33,7 +34,8 @@ use super::Manager;
 use super::segment::{SegmentError, check};
 use crate::memory::page_bytes;
 
-/// Pieces of sealed memory that a process can have made. More are refused: they would stay for ever.
+/// Pieces of sealed memory that a process can have made. More are refused: they would stay for
+/// ever.
 pub const SEALED_MAX: usize = 4096;
 
 /// Sealed memory, zeroed at first. Dropped, it waits for the next who wants as much.
@@ -74,8 +76,8 @@ impl Sealed {
     ///
     /// # Errors
     ///
-    /// [`SegmentError::Seal`] before Linux 6.10, [`SegmentError::Sealed`] if there are [`SEALED_MAX`] pieces,
-    /// or what the system says.
+    /// [`SegmentError::Seal`] before Linux 6.10, [`SegmentError::Sealed`] if there are
+    /// [`SEALED_MAX`] pieces, or what the system says.
     pub fn map(bytes_total: usize) -> Result<Self, SegmentError> {
         check(bytes_total)?;
         let bytes_total = bytes_total.next_multiple_of(page_bytes());
@@ -108,8 +110,9 @@ impl Deref for Sealed {
 
     fn deref(&self) -> &[u8] {
         let start = ptr::with_exposed_provenance(self.bytes.start);
-        // SAFETY: the range is mapped readable, cannot be unmapped or forbidden, and is this value's alone: no
-        // other process has the file, whose descriptor is closed. The kernel only reads it for sends.
+        // SAFETY: the range is mapped readable, cannot be unmapped or forbidden, and is this
+        // value's alone: no other process has the file, whose descriptor is closed. The kernel only
+        // reads it for sends.
         unsafe { std::slice::from_raw_parts(start, self.bytes.len()) }
     }
 }

@@ -1,8 +1,8 @@
 //! Segments: memory that several processes map.
 //!
 //! Each process attaches a segment where it likes and locks what it likes through its own
-//! [`Manager`](super::Manager); the frames behind the pages are the same for all, so one receive into
-//! pinned shared memory serves them all. Nothing here locks.
+//! [`Manager`](super::Manager); the frames behind the pages are the same for all, so one receive
+//! into pinned shared memory serves them all. Nothing here locks.
 //!
 //! ```
 //! use onrush_lock::{Kind, Manager, Segment};
@@ -29,8 +29,8 @@ use thiserror::Error;
 use super::{SEALED_MAX, pointer};
 use crate::memory::page_bytes;
 
-/// A mapping of memory that other processes may map too. Dropping it detaches it; locks on it do not keep
-/// it, but pinned pages stay until their handle is dropped.
+/// A mapping of memory that other processes may map too. Dropping it detaches it; locks on it do
+/// not keep it, but pinned pages stay until their handle is dropped.
 ///
 /// ```
 /// use onrush_lock::{Segment, memfd};
@@ -69,7 +69,8 @@ pub enum SegmentError {
     },
     /// No new SysV segment.
     #[error(
-        "cannot make a SysV segment of {bytes_total} bytes: {source}; see kernel.shmmax, shmall and shmmni"
+        "cannot make a SysV segment of {bytes_total} bytes: {source}; see kernel.shmmax, shmall \
+         and shmmni"
     )]
     Create {
         /// The size asked for.
@@ -97,7 +98,8 @@ pub enum SegmentError {
     },
     /// As much sealed memory as there may be.
     #[error(
-        "there are {SEALED_MAX} pieces of sealed memory, the most there may be; take fewer, larger ones"
+        "there are {SEALED_MAX} pieces of sealed memory, the most there may be; take fewer, larger \
+         ones"
     )]
     Sealed,
     /// The file cannot be made, sized, or mapped.
@@ -113,8 +115,8 @@ pub enum SegmentError {
 }
 
 impl Segment {
-    /// Makes a SysV segment and attaches it. It exists as long as somebody has it attached, whatever
-    /// becomes of this process.
+    /// Makes a SysV segment and attaches it. It exists as long as somebody has it attached,
+    /// whatever becomes of this process.
     ///
     /// ```
     /// use onrush_lock::Segment;
@@ -138,8 +140,8 @@ impl Segment {
             });
         }
         let segment = Self::attach_sysv(id);
-        // Linux lets others attach a segment that is marked for removal, as long as it is attached somewhere.
-        // SAFETY: IPC_RMID takes no argument.
+        // Linux lets others attach a segment that is marked for removal, as long as it is attached
+        // somewhere. SAFETY: IPC_RMID takes no argument.
         unsafe { libc::shmctl(id, libc::IPC_RMID, ptr::null_mut()) };
         segment
     }
@@ -151,7 +153,8 @@ impl Segment {
     ///
     /// # fn main() -> Result<(), onrush_lock::SegmentError> {
     /// let ours = Segment::sysv(4096)?;
-    /// let id = ours.sysv_id().expect("SysV segments have one"); // Told to another process, which does:
+    /// let id = ours.sysv_id().expect("SysV segments have one");
+    /// // Told to another process, which does:
     /// let theirs = Segment::attach_sysv(id)?;
     /// assert_eq!(theirs.bytes().len(), ours.bytes().len());
     /// # Ok(())
@@ -177,7 +180,8 @@ impl Segment {
         })
     }
 
-    /// Maps the first `bytes_total` bytes of a file, a memfd or POSIX shared memory, shared and writable.
+    /// Maps the first `bytes_total` bytes of a file, a memfd or POSIX shared memory, shared and
+    /// writable.
     ///
     /// ```
     /// use std::fs::File;
@@ -186,7 +190,8 @@ impl Segment {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let file = tempfile::tempfile()?;
     /// file.set_len(8192)?;
-    /// let segment = Segment::map(&file, 8192)?; // May be resident; pinned only if it is in memory (tmpfs).
+    /// // May be resident; pinned only if it is in memory (tmpfs).
+    /// let segment = Segment::map(&file, 8192)?;
     /// assert_eq!(segment.bytes().len(), 8192);
     /// # Ok(())
     /// # }
@@ -225,8 +230,8 @@ impl Drop for Segment {
     fn drop(&mut self) {
         let base = pointer(&self.bytes);
         if self.sysv_id.is_some() {
-            // SAFETY: the address is that of our own attachment. Who keeps pointers into it was told that
-            // it ends here.
+            // SAFETY: the address is that of our own attachment. Who keeps pointers into it was
+            // told that it ends here.
             unsafe { libc::shmdt(base.cast()) };
         } else {
             // SAFETY: as above, for our own mapping.
@@ -235,8 +240,8 @@ impl Drop for Segment {
     }
 }
 
-/// A new anonymous file of `bytes_total` bytes in memory, for [`Segment::map`]; whoever gets its descriptor
-/// can map it too.
+/// A new anonymous file of `bytes_total` bytes in memory, for [`Segment::map`]; whoever gets its
+/// descriptor can map it too.
 ///
 /// ```
 /// use onrush_lock::{Kind, Manager, Segment, memfd};
@@ -255,8 +260,8 @@ pub fn memfd(bytes_total: usize) -> Result<File, SegmentError> {
     sized(fd, bytes_total)
 }
 
-/// POSIX shared memory of this name, made if there is none, `bytes_total` bytes long. [`unlink_posix`]
-/// takes the name away again.
+/// POSIX shared memory of this name, made if there is none, `bytes_total` bytes long.
+/// [`unlink_posix`] takes the name away again.
 ///
 /// ```
 /// use onrush_lock::{Segment, posix, unlink_posix};
@@ -289,7 +294,8 @@ pub fn posix(name: &str, bytes_total: usize) -> Result<File, SegmentError> {
 /// let file = posix(&name, 4096)?;
 /// unlink_posix(&name)?;
 /// assert!(unlink_posix(&name).is_err());
-/// assert_eq!(file.metadata().map(|m| m.len()).ok(), Some(4096)); // Still there for those who have it.
+/// // Still there for those who have it.
+/// assert_eq!(file.metadata().map(|m| m.len()).ok(), Some(4096));
 /// # Ok(())
 /// # }
 /// ```

@@ -1,8 +1,8 @@
 //! Rings that work with memory the manager has pinned.
 //!
 //! A ring needs registered buffers of its own to send from. A second registration pins and accounts
-//! everything once more, for each ring; Linux 6.13 lets a ring have a part of another's table instead, which
-//! costs nothing and counts once.
+//! everything once more, for each ring; Linux 6.13 lets a ring have a part of another's table
+//! instead, which costs nothing and counts once.
 
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -18,9 +18,10 @@ impl Manager {
     /// Gives `ring`, which must have no buffers, `bytes` as its buffers 0, 1, ..., the first ones
     /// [`BUFFER_BYTES_MAX`](super::BUFFER_BYTES_MAX) long.
     ///
-    /// If exactly these bytes are [`Kind::Pinned`] already and the kernel can ([`rings_share_pins`]), the ring
-    /// shares that pin and nothing more is accounted; else it registers them for itself. Either way a handle
-    /// counts it. The ring has the memory until it is closed: let go of the handle then.
+    /// If exactly these bytes are [`Kind::Pinned`] already and the kernel can
+    /// ([`rings_share_pins`]), the ring shares that pin and nothing more is accounted; else it
+    /// registers them for itself. Either way a handle counts it. The ring has the memory until it
+    /// is closed: let go of the handle then.
     ///
     /// ```
     /// use std::os::fd::{AsRawFd, BorrowedFd};
@@ -46,7 +47,8 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// Those of [`Manager::lock`] for [`Kind::Pinned`] memory; [`LockError::Os`] if the ring has buffers.
+    /// Those of [`Manager::lock`] for [`Kind::Pinned`] memory; [`LockError::Os`] if the ring has
+    /// buffers.
     pub fn register(
         &'static self,
         ring: BorrowedFd<'_>,
@@ -108,7 +110,8 @@ impl Inner {
             let table = &self.tables[usize::from(buffer.table)];
             let shared = table.share(buffer.slot, ring, at);
             if shared.is_err() && at > 0 {
-                // The first ones would be in the way of a registration of all. Not what the ring had before.
+                // The first ones would be in the way of a registration of all. Not what the ring
+                // had before.
                 drop(table::unregister_all(ring));
             }
             shared

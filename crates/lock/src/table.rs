@@ -1,8 +1,9 @@
 //! A ring's table of registered buffers: what pins memory for long.
 //!
-//! A registration takes a `FOLL_LONGTERM` pin on every page of a buffer. Pins nest in the kernel, so every
-//! handle has a registration of its own and nobody has to count. The table is registered once, empty
-//! (`IORING_RSRC_REGISTER_SPARSE`, Linux 5.19), and its slots are filled and emptied one at a time.
+//! A registration takes a `FOLL_LONGTERM` pin on every page of a buffer. Pins nest in the kernel,
+//! so every handle has a registration of its own and nobody has to count. The table is registered
+//! once, empty (`IORING_RSRC_REGISTER_SPARSE`, Linux 5.19), and its slots are filled and emptied
+//! one at a time.
 
 use std::io;
 use std::ops::Range;
@@ -37,7 +38,8 @@ impl Table {
         Self::on(fd, SLOTS_MAX)
     }
 
-    /// A table on somebody's ring, which must have none yet. The ring lives until both let go of it.
+    /// A table on somebody's ring, which must have none yet. The ring lives until both let go of
+    /// it.
     pub(super) fn on(ring: BorrowedFd<'_>, slots: u16) -> io::Result<Self> {
         let slots = slots.min(SLOTS_MAX);
         let fd = ring.try_clone_to_owned()?;
@@ -46,8 +48,8 @@ impl Table {
             flags: REGISTER_SPARSE,
             ..RsrcRegister::default()
         };
-        // SAFETY: a sparse registration reads the argument, which has the layout and size of the kernel's,
-        // and no buffers.
+        // SAFETY: a sparse registration reads the argument, which has the layout and size of the
+        // kernel's, and no buffers.
         unsafe { register(fd.as_raw_fd(), REGISTER_BUFFERS2, &argument) }?;
         Ok(Self {
             fd: KeptFd::new(fd)?,
@@ -57,8 +59,8 @@ impl Table {
         })
     }
 
-    /// Pins `bytes` of memory at addresses and returns the slot. At most [`BUFFER_BYTES_MAX`]; `None` if no
-    /// slot is free.
+    /// Pins `bytes` of memory at addresses and returns the slot. At most [`BUFFER_BYTES_MAX`];
+    /// `None` if no slot is free.
     pub(super) fn pin(&mut self, bytes: &Range<usize>) -> Option<io::Result<u16>> {
         let slot = self.free.pop().or_else(|| {
             let slot = self.fresh;
@@ -74,11 +76,12 @@ impl Table {
         Some(result.map(|()| slot))
     }
 
-    /// Gives the slot back. The pages stay pinned until the last operation that uses them has ended.
+    /// Gives the slot back. The pages stay pinned until the last operation that uses them has
+    /// ended.
     pub(super) fn unpin(&mut self, slot: u16) {
         let result = self.update(slot, &(0..0));
-        // The kernel refuses it only if there is no such slot or no memory for an empty one. The slot is
-        // not given out again then, so the worst is that its pages stay where they are.
+        // The kernel refuses it only if there is no such slot or no memory for an empty one. The
+        // slot is not given out again then, so the worst is that its pages stay where they are.
         match result {
             Ok(()) => self.free.push(slot),
             Err(error) => tracing::error!(slot, %error, "a registered buffer stays registered"),
@@ -97,13 +100,14 @@ impl Table {
             nr: 1,
             ..RsrcUpdate2::default()
         };
-        // SAFETY: the argument has the layout and size of the kernel's and names one iovec, which lives
-        // for the call. Memory that is not there is an error; memory that goes away stays pinned.
+        // SAFETY: the argument has the layout and size of the kernel's and names one iovec, which
+        // lives for the call. Memory that is not there is an error; memory that goes away stays
+        // pinned.
         unsafe { register(self.fd.as_raw_fd(), REGISTER_BUFFERS_UPDATE, &argument) }
     }
 
-    /// Lets `ring` have what the slot holds as its buffer number `at`: the same pin, accounted once (Linux
-    /// 6.13). Both rings must be accounted to the same user.
+    /// Lets `ring` have what the slot holds as its buffer number `at`: the same pin, accounted once
+    /// (Linux 6.13). Both rings must be accounted to the same user.
     pub(super) fn share(&self, slot: u16, ring: BorrowedFd<'_>, at: u32) -> io::Result<()> {
         let argument = CloneBuffers {
             src_fd: self.fd.as_raw_fd().unsigned_abs(),
@@ -119,8 +123,8 @@ impl Table {
     }
 }
 
-/// Registers `parts`, each at most [`BUFFER_BYTES_MAX`] of memory at addresses, as the buffers 0, 1, ... of
-/// `ring`, which must have none.
+/// Registers `parts`, each at most [`BUFFER_BYTES_MAX`] of memory at addresses, as the buffers 0,
+/// 1, ... of `ring`, which must have none.
 pub(super) fn register_all(
     ring: BorrowedFd<'_>,
     parts: impl Iterator<Item = Range<usize>>,
@@ -132,8 +136,8 @@ pub(super) fn register_all(
         })
         .collect();
     let argument = buffers.as_ptr().cast();
-    // SAFETY: the operation reads as many iovecs as it is told. Memory that is not there is an error;
-    // memory that goes away stays pinned.
+    // SAFETY: the operation reads as many iovecs as it is told. Memory that is not there is an
+    // error; memory that goes away stays pinned.
     unsafe { register_any(ring.as_raw_fd(), REGISTER_BUFFERS, argument, buffers.len()) }
 }
 

@@ -1,16 +1,18 @@
 //! The watcher: hears, before the caller goes on, that memory was unmapped, moved or discarded.
 //!
-//! Userfaultfd tells its reader of `munmap`, `mmap` over a mapping, `mremap`, `brk`, MADV_DONTNEED and
-//! MADV_FREE of a registered range (UFFD_FEATURE_EVENT_*), whoever called them and however, and lets the
-//! caller go on only when the event has been read. Ranges are registered for write protection and nothing is
-//! ever protected, so that no page fault is intercepted and no privilege is needed.
+//! Userfaultfd tells its reader of `munmap`, `mmap` over a mapping, `mremap`, `brk`, MADV_DONTNEED
+//! and MADV_FREE of a registered range (UFFD_FEATURE_EVENT_*), whoever called them and however, and
+//! lets the caller go on only when the event has been read. Ranges are registered for write
+//! protection and nothing is ever protected, so that no page fault is intercepted and no privilege
+//! is needed.
 //!
-//! The one idea: the watcher *announces* before it reads. Whoever returns from a call that changed a mapping
-//! finds the announcement made, though its meaning may still be on the way to the log. So a look at one
-//! counter is enough to know that nothing has happened, and only somebody who sees it changed has to wait.
+//! The one idea: the watcher *announces* before it reads. Whoever returns from a call that changed
+//! a mapping finds the announcement made, though its meaning may still be on the way to the log. So
+//! a look at one counter is enough to know that nothing has happened, and only somebody who sees it
+//! changed has to wait.
 //!
-//! The watcher never waits for anybody and never allocates: the thread that it keeps waiting may be inside
-//! the allocator.
+//! The watcher never waits for anybody and never allocates: the thread that it keeps waiting may be
+//! inside the allocator.
 
 use std::fmt;
 use std::io;
@@ -24,7 +26,8 @@ use super::intervals::{Intervals, Residency};
 use super::process::KeptFd;
 use super::{Kind, addresses, page_numbers};
 
-/// Events that can be logged and not yet taken in by a cache. One that lags further forgets everything.
+/// Events that can be logged and not yet taken in by a cache. One that lags further forgets
+/// everything.
 pub const EVENTS_MAX: usize = 1024;
 
 /// What has happened to watched memory, for any number of readers.
@@ -40,7 +43,8 @@ pub(super) struct Watch {
 }
 
 struct Log {
-    /// Events ever logged; the last [`EVENTS_MAX`] are in `ranges`, at their number modulo its length.
+    /// Events ever logged; the last [`EVENTS_MAX`] are in `ranges`, at their number modulo its
+    /// length.
     events: u64,
     ranges: [Change; EVENTS_MAX],
 }
@@ -121,8 +125,8 @@ impl Watch {
             ioctls: 0,
         };
         // Always, not only for what is not watched yet: the range may have been mapped anew.
-        // SAFETY: UFFDIO_REGISTER reads and writes a `struct uffdio_register`, which `argument` is. Nothing
-        // is write-protected, so the range behaves as before.
+        // SAFETY: UFFDIO_REGISTER reads and writes a `struct uffdio_register`, which `argument` is.
+        // Nothing is write-protected, so the range behaves as before.
         unsafe { control(&self.fd, UFFDIO_REGISTER, &mut argument) }?;
         watched.add(page_numbers(bytes), Kind::Resident);
         Ok(())
@@ -136,8 +140,9 @@ impl Watch {
         for (run, residency) in watched.residency(pages) {
             if residency == Residency::Unlocked {
                 let mut range = UffdRange::of(&addresses(&run));
-                // What is no longer mapped is no longer watched either: an error means nothing is left to do.
-                // SAFETY: UFFDIO_UNREGISTER reads a `struct uffdio_range`, which `range` is.
+                // What is no longer mapped is no longer watched either: an error means nothing is
+                // left to do. SAFETY: UFFDIO_UNREGISTER reads a `struct uffdio_range`, which
+                // `range` is.
                 drop(unsafe { control(&self.fd, UFFDIO_UNREGISTER, &mut range) });
             }
         }
@@ -198,7 +203,8 @@ impl Watch {
             unsafe { libc::poll(&raw mut poll, 1, -1) };
             let announced = self.announce();
             let mut messages = [Message::default(); 16];
-            // SAFETY: the kernel writes at most the size of `messages`, whole messages of that layout.
+            // SAFETY: the kernel writes at most the size of `messages`, whole messages of that
+            // layout.
             let read = unsafe {
                 libc::read(
                     self.fd.as_raw_fd(),
@@ -212,7 +218,8 @@ impl Watch {
                 for message in &messages[..count] {
                     log.push(message.change());
                 }
-                // Within the log's lock, so that a reader that sees it sees the events too, and only these.
+                // Within the log's lock, so that a reader that sees it sees the events too, and
+                // only these.
                 self.settled.store(announced, Ordering::Release);
             }
         }

@@ -1,4 +1,5 @@
-//! What can be typed after `onrush-lab`. The help texts are the manual; those of a command stand in its own module.
+//! What can be typed after `onrush-lab`. The help texts are the manual; those of a command stand in
+//! its own module.
 
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
@@ -17,7 +18,8 @@ use crate::report::Report;
     name = "onrush-lab",
     version = env!("ONRUSH_VERSION"),
     long_about = "Measures what Onrush and the operating system do, predicts it, and compares.\n\n\
-        Everything runs on loopback or in network namespaces of its own. Experiments that need the server \
+        Everything runs on loopback or in network namespaces of its own. Experiments that need the \
+        server \
         start the program `onrush` that lies beside this one. Linux only.",
     after_help = "Begin with `onrush-lab measure --quick`, or `onrush-lab bench serve --quick`.",
     after_long_help = EXAMPLES,

@@ -17,8 +17,8 @@ use crate::predict;
 pub(crate) struct Predicted {
     /// Put the cost model's prediction beside each figure
     ///
-    /// Takes the parts' costs first, as onrush-lab predict does, in half a minute; or from the FILE that it
-    /// wrote (--predict=FILE).
+    /// Takes the parts' costs first, as onrush-lab predict does, in half a minute; or from the FILE
+    /// that it wrote (--predict=FILE).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, num_args = 0..=1,
           require_equals = true)]
     predict: Option<Option<PathBuf>>,

@@ -1,6 +1,7 @@
 //! `onrush-lab choose`: which path to take, for programs that send otherwise than the server does.
 //!
-//! The order of preference is in [`onrush_paths`]; here it is asked about four kinds of programs and told.
+//! The order of preference is in [`onrush_paths`]; here it is asked about four kinds of programs
+//! and told.
 
 use std::io::Write;
 use std::net::{TcpListener, UdpSocket};
@@ -13,9 +14,9 @@ use serde::Serialize;
 
 /// Choose a data path for a program of your own
 ///
-/// Tries, on loopback, which paths of the catalogue this kernel has, and names the cheapest for each kind of
-/// sender: packets with headers that all clients share or with headers of each client's own, files over
-/// UDP, files over TCP. `onrush doctor` says which one the server takes.
+/// Tries, on loopback, which paths of the catalogue this kernel has, and names the cheapest for
+/// each kind of sender: packets with headers that all clients share or with headers of each
+/// client's own, files over UDP, files over TCP. `onrush doctor` says which one the server takes.
 #[derive(Args, Debug)]
 pub(crate) struct Choose {
     /// Print JSON

@@ -11,9 +11,9 @@ use onrush_measure::experiment::AnyRecord;
 /// Say what changed between two measurements, beyond noise
 ///
 /// Takes two files that --json of the same experiment wrote, before and after an upgrade, say, and
-/// compares every figure in them. A figure changed if chance alone would part its samples so in less
-/// than 1 of 100 cases (rank sum test) and its median moved by more than --beyond. Ends with 0 if
-/// nothing got worse, 1 if something did, 2 if the files cannot be compared.
+/// compares every figure in them. A figure changed if chance alone would part its samples so in
+/// less than 1 of 100 cases (rank sum test) and its median moved by more than --beyond. Ends with 0
+/// if nothing got worse, 1 if something did, 2 if the files cannot be compared.
 #[derive(Args, Debug)]
 pub(crate) struct Compare {
     /// As it was

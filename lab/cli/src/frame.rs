@@ -1,5 +1,5 @@
-//! What all commands that measure have in common on a terminal: samples kept in files, a progress bar, where it
-//! was measured, pictures, and the verdict as an exit code.
+//! What all commands that measure have in common on a terminal: samples kept in files, a progress
+//! bar, where it was measured, pictures, and the verdict as an exit code.
 
 use std::error::Error;
 use std::fs::{self, File};

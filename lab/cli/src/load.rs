@@ -24,13 +24,15 @@ use onrush_cli::units::{Rate, Time, within};
 ///
 /// Downloads http:// URLs as so many clients, see below; with rtsp:// URLs:
 ///
-/// Plays the URLs as so many RTSP viewers over UDP, of any server, this one or another, and tells what
-/// they notice: packets lost, out of order, late against their RTP timestamps, and how soon the first
-/// came. Media whose clock does not run at 90 kHz are left out. Ends with 1 if a packet was lost or
-/// came twice, if more than --late-max of them were late, or if a viewer was turned away.
+/// Plays the URLs as so many RTSP viewers over UDP, of any server, this one or another, and tells
+/// what they notice: packets lost, out of order, late against their RTP timestamps, and how soon
+/// the first came. Media whose clock does not run at 90 kHz are left out. Ends with 1 if a packet
+/// was lost or came twice, if more than --late-max of them were late, or if a viewer was turned
+/// away.
 ///
-/// Sockets receive a few hundred streams of 4 Mbit/s on one processor. With --sink packets are counted
-/// where they reach the device, and dropped: ten thousand streams on less than one. That needs root.
+/// Sockets receive a few hundred streams of 4 Mbit/s on one processor. With --sink packets are
+/// counted where they reach the device, and dropped: ten thousand streams on less than one. That
+/// needs root.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Load {
@@ -46,7 +48,8 @@ pub(crate) struct Load {
     clients: u32,
 
     /// How they come: ramp, at-once or poisson
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Come::Ramp, hide_possible_values = true)]
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Come::Ramp,
+          hide_possible_values = true)]
     arrival: Come,
 
     /// Within which time [default: 5ms for each]
@@ -68,8 +71,8 @@ pub(crate) struct Load {
 
     /// Jump to another place this often, on average
     ///
-    /// Sequence numbers are to go on over a jump (RFC 2326, appendix B), as players expect: of a server
-    /// that begins anew with them packets are told as lost, or as having come twice.
+    /// Sequence numbers are to go on over a jump (RFC 2326, appendix B), as players expect: of a
+    /// server that begins anew with them packets are told as lost, or as having come twice.
     #[arg(long, value_name = "TIME")]
     seek_every: Option<Time>,
 
@@ -101,8 +104,9 @@ pub(crate) struct Load {
 
     /// A packet later than this is late
     ///
-    /// By its RTP timestamp, against the first packet that its viewer got of this place in the file: of a burst
-    /// that leaves at once the first is on time, and the others are early. In steps of 0.1 ms.
+    /// By its RTP timestamp, against the first packet that its viewer got of this place in the
+    /// file: of a burst that leaves at once the first is on time, and the others are early. In
+    /// steps of 0.1 ms.
     #[arg(long, value_name = "TIME", default_value_t = Time(Duration::from_millis(20)),
           value_parser = within(LATENESS_MIN, LATENESS_MAX))]
     lateness: Time,
@@ -150,7 +154,8 @@ pub(crate) struct Load {
     html: Option<PathBuf>,
 
     /// Tell of such a --json file, load nothing
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["urls", "json"])]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
+          conflicts_with_all = ["urls", "json"])]
     from: Option<PathBuf>,
 }
 
@@ -204,7 +209,7 @@ pub(crate) fn run(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitC
     }
     let record: LoadRecord = match &arguments.from {
         Some(file) => Record::read(file, load::NAME)?,
-        None => carry_out(&arguments.settings())?,
+        None => measure(&arguments.settings())?,
     };
     if let Some(file) = &arguments.json {
         record.write(file)?;
@@ -235,11 +240,11 @@ fn run_http(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let record: HttpRecord = match &arguments.from {
         Some(file) => Record::read(file, http::NAME)?,
         None => {
-            let carry_out = |command: &str, progress: Box<dyn Fn(Progress)>| {
+            let make_load = |command: &str, progress: Box<dyn Fn(Progress)>| {
                 let settings = arguments.http_settings();
-                http::carry_out(&settings, VERSION, command, progress)
+                http::run(&settings, VERSION, command, progress)
             };
-            with_bar("downloading", carry_out)?
+            with_bar("downloading", make_load)?
         }
     };
     if let Some(file) = &arguments.json {
@@ -317,16 +322,16 @@ impl Load {
     }
 }
 
-fn carry_out(settings: &Settings) -> anyhow::Result<LoadRecord> {
+fn measure(settings: &Settings) -> anyhow::Result<LoadRecord> {
     with_bar("watching", |command, progress| {
-        load::carry_out(settings, VERSION, command, progress)
+        load::run(settings, VERSION, command, progress)
     })
 }
 
-/// Makes a load by `carry_out`, which gets the command line and whom to tell of progress.
+/// Makes a load by `make_load`, which gets the command line and whom to tell of progress.
 fn with_bar<T>(
     what: &'static str,
-    carry_out: impl FnOnce(&str, Box<dyn Fn(Progress)>) -> Result<T, LoadError>,
+    make_load: impl FnOnce(&str, Box<dyn Fn(Progress)>) -> Result<T, LoadError>,
 ) -> anyhow::Result<T> {
     let bar = bar_of_time();
     let progress = move |progress: Progress| {
@@ -337,5 +342,5 @@ fn with_bar<T>(
             &format!("{watching} {what}, {failed} failed"),
         );
     };
-    Ok(carry_out(&command(), Box::new(progress))?)
+    Ok(make_load(&command(), Box::new(progress))?)
 }

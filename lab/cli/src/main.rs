@@ -1,4 +1,5 @@
-//! The `onrush-lab` command: measures what Onrush and the operating system do, predicts it, and compares.
+//! The `onrush-lab` command: measures what Onrush and the operating system do, predicts it, and
+//! compares.
 //!
 //! Results go to stdout, everything else to stderr. It ends with 0 when it did what it was asked, 1
 //! when it checked something and found it wanting, 2 when it could not run.

@@ -18,9 +18,9 @@ use crate::frame::{Samples, VERSION, bar_of_parts, command, head, outcome, write
 ///
 /// Measures every primitive that a data path is made of: the clock, procedure and system calls,
 /// processes and threads, caches and memory, page faults, sockets, files. Prints a table with what
-/// the hardware alone would take, what software adds, what follows from both, what was measured, and
-/// why. Takes ten minutes at most; --quick one. Without root it measures what it can and names what it
-/// can't. Ends with 1 if a figure is impossible and therefore void.
+/// the hardware alone would take, what software adds, what follows from both, what was measured,
+/// and why. Takes ten minutes at most; --quick one. Without root it measures what it can and names
+/// what it can't. Ends with 1 if a figure is impossible and therefore void.
 #[derive(Args, Debug)]
 pub(crate) struct Measure {
     /// Shorter and fewer: a minute
@@ -142,7 +142,7 @@ fn of_record(record: &MeasureRecord) -> anyhow::Result<Page> {
 
 fn measure(arguments: &Measure) -> anyhow::Result<MeasureRecord> {
     let settings = arguments.settings();
-    Ok(primitives::carry_out(
+    Ok(primitives::run(
         &settings,
         VERSION,
         &command(),

@@ -19,10 +19,10 @@ use onrush_cli::units::{Rate, Size, Time, within};
 
 /// Predict what each data path will cost here
 ///
-/// Measures what the parts of sending cost (a crossing, a copied byte, a packet, a train, a pinned page),
-/// each by a small probe of its own, in network namespaces that it makes for itself; then adds up what
-/// each path of the catalogue and each way of a group is made of. Takes about ten seconds and needs root;
-/// --from needs neither.
+/// Measures what the parts of sending cost (a crossing, a copied byte, a packet, a train, a pinned
+/// page), each by a small probe of its own, in network namespaces that it makes for itself; then
+/// adds up what each path of the catalogue and each way of a group is made of. Takes about ten
+/// seconds and needs root; --from needs neither.
 #[derive(Args, Debug)]
 pub(crate) struct Predict {
     /// Size of a packet, header included
@@ -42,7 +42,8 @@ pub(crate) struct Predict {
 
     /// Length of a burst [default: the whole file]
     ///
-    /// Packets that are due together can leave as a train. Without it as many do as fit in one send.
+    /// Packets that are due together can leave as a train. Without it as many do as fit in one
+    /// send.
     #[arg(long, value_name = "TIME")]
     burst: Option<Time>,
 
@@ -56,8 +57,8 @@ pub(crate) struct Predict {
 
     /// Let the paths move a file, and compare
     ///
-    /// Each path moves 64 MiB in the same session, turn about with the probes. Ends with 1 if less than
-    /// 80 % of the paths are predicted within 20 % in both modes. Takes a minute.
+    /// Each path moves 64 MiB in the same session, turn about with the probes. Ends with 1 if less
+    /// than 80 % of the paths are predicted within 20 % in both modes. Takes a minute.
     #[arg(long, conflicts_with = "from")]
     check: bool,
 
@@ -114,10 +115,11 @@ pub(crate) fn run(arguments: &Predict, out: &mut dyn Write) -> anyhow::Result<Ex
 
 /// Carries the probes out, with a bar on stderr.
 pub(crate) fn measure(settings: &Settings) -> anyhow::Result<ModelRecord> {
-    let measured = model::probe::carry_out(settings, VERSION, &command(), bar_of_part());
+    let measured = model::probe::run(settings, VERSION, &command(), bar_of_part());
     match measured {
         Err(ModelError::Testbed(error)) if error.is_not_permitted() => bail!(
-            "{error}: the probes send in network namespaces of their own; try: sudo {}, or --from FILE",
+            "{error}: the probes send in network namespaces of their own; try: sudo {}, or --from \
+             FILE",
             command()
         ),
         measured => Ok(measured?),

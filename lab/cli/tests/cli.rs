@@ -133,7 +133,8 @@ fn completions_are_made_for_every_shell() {
     }
 }
 
-/// As for root of a user namespace who is in a network namespace of somebody else's, wherever there may be none of these.
+/// As for root of a user namespace who is in a network namespace of somebody else's, wherever there
+/// may be none of these.
 #[test]
 fn who_may_not_come_back_to_his_namespace_is_told_what_helps() {
     onrush_testkit::require_root!();
@@ -158,12 +159,12 @@ fn results_become_a_page_and_are_compared() {
         let runs = ns
             .map(|ns| format!("{{\"way\":\"a\",\"t_ns\":{ns:?}}}"))
             .join(",");
-        let environment = "{\"version\":\"1\",\"command\":\"c\",\"date\":\"d\",\"kernel\":\"k\",\"cpu\":\"p\",\
-                           \"cores\":[0],\"governor\":null,\"virtual_machine\":null,\"memory_bytes\":1,\
-                           \"network\":\"\",\"load_before\":0.0}";
+        let environment = r#"{"version":"1","command":"c","date":"d","kernel":"k","cpu":"p",
+            "cores":[0],"governor":null,"virtual_machine":null,"memory_bytes":1,
+            "network":"","load_before":0.0}"#;
         let record = format!(
-            "{{\"schema_version\":1,\"experiment\":\"x\",\"environment\":{environment},\"settings\":null,\
-             \"runs\":[{runs}]}}"
+            r#"{{"schema_version":1,"experiment":"x","environment":{environment},
+            "settings":null,"runs":[{runs}]}}"#
         );
         let path = folder.path().join(name);
         fs::write(&path, record).unwrap();
@@ -219,7 +220,8 @@ fn an_experiment_whose_samples_cannot_be_kept_does_not_begin() {
     }
 }
 
-/// Runs it to its end. What should have refused to run and does not is stopped, and fails by its code.
+/// Runs it to its end. What should have refused to run and does not is stopped, and fails by its
+/// code.
 fn onrush_lab(arguments: &[&str]) -> Output {
     Command::new("timeout")
         .args(["60", ONRUSH_LAB])

@@ -1,4 +1,5 @@
-//! `onrush-lab load` against our own server: what viewers see by sockets and by the sink, and what they miss.
+//! `onrush-lab load` against our own server: what viewers see by sockets and by the sink, and what
+//! they miss.
 
 use std::process::{Command, Output};
 
@@ -28,7 +29,8 @@ fn load(site: &Site, name: &str, arguments: &[&str]) -> (Output, LoadRecord) {
     (output, record)
 }
 
-/// The same with a bound on lateness that only a machine which does something else is beyond: that is tried again.
+/// The same with a bound on lateness that only a machine which does something else is beyond: that
+/// is tried again.
 fn load_on_time(site: &Site, name: &str, arguments: &[&str]) -> (Output, LoadRecord) {
     const LATENESS_NS_MAX: i64 = 400_000_000;
     let arguments = [arguments, &["--lateness", "400ms"]].concat();
@@ -160,7 +162,8 @@ fn what_is_refused_is_told_with_its_reason() {
     );
 }
 
-/// Has `onrush-lab load` download from a site of its own, which has a film of so many bytes, and keeps its record.
+/// Has `onrush-lab load` download from a site of its own, which has a film of so many bytes, and
+/// keeps its record.
 fn download(arguments: &[&str], file: &str, bytes: usize) -> (Output, HttpRecord) {
     let site = download_site::Site::new(&[], |root| {
         std::fs::write(root.join("film.ts"), download_site::bytes(bytes)).unwrap();

@@ -1,5 +1,5 @@
-//! Locking memory without privileges: what can work works, up to RLIMIT_MEMLOCK, the rest says what is missing, and
-//! nothing stays locked.
+//! Locking memory without privileges: what can work works, up to RLIMIT_MEMLOCK, the rest says what
+//! is missing, and nothing stays locked.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -49,7 +49,8 @@ impl Ordinary {
         command.output().unwrap()
     }
 
-    /// Waits until nothing is pinned: a ring is taken apart a moment after its process, and counts until then.
+    /// Waits until nothing is pinned: a ring is taken apart a moment after its process, and counts
+    /// until then.
     fn assert_nothing_stays_pinned(&self) {
         let begin = Instant::now();
         while !self.has_nothing_pinned() {
@@ -57,7 +58,8 @@ impl Ordinary {
         }
     }
 
-    /// Whether the account can pin 4 MiB and little more: all that it may, if nothing of its is pinned already.
+    /// Whether the account can pin 4 MiB and little more: all that it may, if nothing of its is
+    /// pinned already.
     fn has_nothing_pinned(&self) -> bool {
         let said = self
             .run("onrush", (4 << 20) + (64 << 10), &["doctor", "--json"])

@@ -1,6 +1,8 @@
-//! `onrush-lab measure` as it is typed: what it writes, what it names when it cannot, and that it comes to its end.
+//! `onrush-lab measure` as it is typed: what it writes, what it names when it cannot, and that it
+//! comes to its end.
 //!
-//! Nothing here asserts a time but in the widest bounds: that a figure is one that a machine can have.
+//! Nothing here asserts a time but in the widest bounds: that a figure is one that a machine can
+//! have.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -175,7 +177,8 @@ fn what_cannot_be_asked_for_ends_with_2_before_anything_is_measured() {
 fn a_full_disk_is_named() {
     require_root!();
     let script = format!(
-        "mount -t tmpfs -o size=1m none /mnt && exec {ONRUSH_LAB} measure --quick --only file --dir /mnt"
+        "mount -t tmpfs -o size=1m none /mnt && exec {ONRUSH_LAB} measure --quick --only file \
+         --dir /mnt"
     );
     let mut command = Command::new("unshare");
     let output = command
@@ -216,11 +219,13 @@ fn loopback_that_is_down_is_named_and_keeps_nobody_waiting() {
     ]);
     let output = command.output().expect("util-linux");
     let table = text(&output.stdout);
-    let hint = "missing: rtt_tcp_loopback: Network is unreachable (os error 101); loopback is down: ip link set lo up";
+    let hint = "missing: rtt_tcp_loopback: Network is unreachable (os error 101); loopback is \
+     down: ip link set lo up";
     assert!(table.contains(hint), "{table}{}", text(&output.stderr));
 }
 
-/// Root of a user namespace may make network namespaces; but who leaves the one it is in cannot come back.
+/// Root of a user namespace may make network namespaces; but who leaves the one it is in cannot
+/// come back.
 #[test]
 fn who_cannot_come_back_from_a_namespace_does_without() {
     require_root!();

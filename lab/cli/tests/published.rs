@@ -1,7 +1,8 @@
 //! What is published is what the program of today prints from the files beside it.
 //!
-//! Each page of `docs/results` says in its text which command made a table, and in its heading of which files, where the
-//! command says FILE: so a reader can do it again, and so does this. A table that has no command is an error.
+//! Each page of `docs/results` says in its text which command made a table, and in its heading of
+//! which files, where the command says FILE: so a reader can do it again, and so does this. A table
+//! that has no command is an error.
 
 use std::env;
 use std::fs;
@@ -34,7 +35,8 @@ fn published_tables_are_those_of_their_files() {
             let Table { line, text, .. } = &table;
             tables += 1;
             let Some(command) = &table.command else {
-                let what = "say in the text above which command prints this, as `onrush-lab ... --from X.json`";
+                let what = "say in the text above which command prints this, as `onrush-lab ... \
+                 --from X.json`";
                 wrong.push(format!("{}:{line}: {what}:\n{text}", page.display()));
                 continue;
             };
@@ -55,9 +57,12 @@ fn published_tables_are_those_of_their_files() {
 
 #[test]
 fn a_table_has_the_command_before_it_or_that_of_its_page() {
-    let page = "By `onrush-lab bench x --from FILE`, see [`y`](y).\n\n## a.json, b.json\n\nHere:\n\n```\n1\n```\n\
-                By `onrush-lab bench\nx --from c.json | tail -1` (`--quick`):\n```\n2\n```\n```\n3\n```\n# no file\n```\n4\n```\n\
-                ```\nonrush-lab bench x\n```\n```sh\n5\n```\n| in | words |\n|---|---|\n|`6`| and 7 |\n\
+    let page = "By `onrush-lab bench x --from FILE`, see [`y`](y).\n\n## a.json, \
+     b.json\n\nHere:\n\n```\n1\n```\n\
+                By `onrush-lab bench\nx --from c.json | tail -1` \
+                (`--quick`):\n```\n2\n```\n```\n3\n```\n# no file\n```\n4\n```\n\
+                ```\nonrush-lab bench x\n```\n```sh\n5\n```\n| in | words |\n|---|---|\n|`6`| and \
+                7 |\n\
                 `awk x y`:\n| 8 | 9 % |\n`onrush-lab y --from z > z.txt`\n";
     let tables = Reading::of(page);
     let commands: Vec<_> = tables

@@ -15,8 +15,8 @@ use crate::stats::{Summary, p_value};
 /// A difference that chance makes more often than this proves nothing.
 pub const CHANCE_MAX: f64 = 0.01;
 
-/// The least samples that can prove anything, when there are as many on both sides: four apart from four are
-/// chance in 3 of 100 cases, five from five in less than 1.
+/// The least samples that can prove anything, when there are as many on both sides: four apart from
+/// four are chance in 3 of 100 cases, five from five in less than 1.
 pub const SAMPLES_MIN: usize = 5;
 
 /// What became of the figures.

@@ -12,7 +12,8 @@ use thiserror::Error;
 
 use crate::machine;
 
-/// The schema that is written and read. It grows by one whenever a reader of the one before would be wrong.
+/// The schema that is written and read. It grows by one whenever a reader of the one before would
+/// be wrong.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// What a file of a record may have, in bytes.
@@ -57,7 +58,8 @@ pub struct Environment {
     pub virtual_machine: Option<String>,
     /// Memory of the machine, in bytes.
     pub memory_bytes: u64,
-    /// The devices that were sent through and what they do in hardware; empty for experiments without.
+    /// The devices that were sent through and what they do in hardware; empty for experiments
+    /// without.
     pub network: String,
     /// Runnable threads in the minute before, on average: what else the machine had to do.
     pub load_before: f64,
@@ -93,7 +95,8 @@ pub enum RecordError {
     },
     /// The file is a record of something else.
     #[error(
-        "{}: holds experiment {experiment:?} in schema {schema_version}; this reads {wanted:?} in schema \
+        "{}: holds experiment {experiment:?} in schema {schema_version}; this reads {wanted:?} in \
+         schema \
          {SCHEMA_VERSION}", path.display()
     )]
     Other {

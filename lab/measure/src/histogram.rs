@@ -3,8 +3,8 @@
 use onrush_testkit::sink;
 use serde::{Deserialize, Serialize};
 
-/// The lower edge of the first slot. What is earlier counts there too, what is later than the last slot in
-/// the last.
+/// The lower edge of the first slot. What is earlier counts there too, what is later than the last
+/// slot in the last.
 pub const FIRST_NS: i64 = -50_000_000;
 
 /// Width of a slot.
@@ -24,14 +24,15 @@ pub struct Histogram {
     slots: Box<[u64]>,
 }
 
-/// What is kept of a histogram where there are many of them: with a long tail each would fill as many slots as it has
-/// steps. Files from before there was this have the histogram in its place.
+/// What is kept of a histogram where there are many of them: with a long tail each would fill as
+/// many slots as it has steps. Files from before there was this have the histogram in its place.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(from = "Kept")]
 pub struct Quantiles {
     /// How many were counted.
     pub total: u64,
-    /// The lateness in ns that half of them did not exceed, as [`Histogram::quantile_ns`] tells it; `None` without any.
+    /// The lateness in ns that half of them did not exceed, as [`Histogram::quantile_ns`] tells it;
+    /// `None` without any.
     pub p50_ns: Option<i64>,
     /// That 99 of 100 did not.
     pub p99_ns: Option<i64>,
@@ -75,8 +76,8 @@ impl Histogram {
         self.slots.iter().sum()
     }
 
-    /// How many were counted in the slot that `lateness_ns` is in, or in a later one: from [`FIRST_NS`] to
-    /// [`TOLD_NS_MAX`], and where a slot begins, those that were as late or later.
+    /// How many were counted in the slot that `lateness_ns` is in, or in a later one: from
+    /// [`FIRST_NS`] to [`TOLD_NS_MAX`], and where a slot begins, those that were as late or later.
     #[must_use]
     pub fn later_than(&self, lateness_ns: i64) -> u64 {
         self.slots[slot(lateness_ns)..].iter().sum()
@@ -90,8 +91,8 @@ impl Histogram {
             .map(|(i, &count)| (FIRST_NS + i * STEP_NS, count))
     }
 
-    /// The lateness that `fraction` (0 to 1) of them did not exceed, rounded up to the end of its slot. `None`
-    /// if nothing was counted.
+    /// The lateness that `fraction` (0 to 1) of them did not exceed, rounded up to the end of its
+    /// slot. `None` if nothing was counted.
     #[must_use]
     pub fn quantile_ns(&self, fraction: f64) -> Option<i64> {
         let total = self.total();

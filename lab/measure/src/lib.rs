@@ -1,10 +1,12 @@
 //! Experiments: what a way of doing something costs, beside what it should.
 //!
-//! An [`experiment`] is a file: where it was measured, with which settings, and every raw sample. All that is
-//! printed or published is computed from such a file by [`stats`], so that nothing can drift apart. A run
-//! whose mechanism is not proved, or that did other work than it was asked to, is void and says so.
+//! An [`experiment`] is a file: where it was measured, with which settings, and every raw sample.
+//! All that is printed or published is computed from such a file by [`stats`], so that nothing can
+//! drift apart. A run whose mechanism is not proved, or that did other work than it was asked to,
+//! is void and says so.
 //!
-//! Nothing here prints, and nothing is sent outside the namespaces that an experiment makes for itself.
+//! Nothing here prints, and nothing is sent outside the namespaces that an experiment makes for
+//! itself.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,8 @@
 //! What the machine did meanwhile: whose time each processor spent, and how even its own pace was.
 //!
-//! A sender's own clock can miss work that it caused elsewhere, on a kernel thread or in an interrupt. So the
-//! idle time of its processor is read beside it: what was not idle was busy, whoever is charged for it.
+//! A sender's own clock can miss work that it caused elsewhere, on a kernel thread or in an
+//! interrupt. So the idle time of its processor is read beside it: what was not idle was busy,
+//! whoever is charged for it.
 
 use std::fs;
 use std::hint::{black_box, spin_loop};
@@ -57,9 +58,9 @@ fn parse_stat(stat: &str, tick_ns: u64) -> Vec<CoreTimes> {
 
 /// Keeps a processor from resting, by a thread that runs only when nobody else would.
 ///
-/// A processor at rest lowers its clock and empties its caches, and that of a virtual machine is given to
-/// somebody else; whoever wakes it pays, by tens of per cents that change from second to second. Those who
-/// compare what work costs keep it awake.
+/// A processor at rest lowers its clock and empties its caches, and that of a virtual machine is
+/// given to somebody else; whoever wakes it pays, by tens of per cents that change from second to
+/// second. Those who compare what work costs keep it awake.
 #[derive(Debug)]
 pub struct Awake {
     stopping: Arc<AtomicBool>,
@@ -115,20 +116,22 @@ pub fn awake_ns() -> u64 {
 
 const AWAKE_NAME: &str = "keep-awake";
 
-/// What work costs a thread that is bound to a processor: its own time, and that of the processor's softirq thread.
+/// What work costs a thread that is bound to a processor: its own time, and that of the processor's
+/// softirq thread.
 ///
-/// The kernel wakes that thread (ksoftirqd) from time to time. If the sender is in a long call, it is switched to when
-/// the call ends, but the time of the switch is taken to be that of the wake-up, because the kernel has "just"
-/// read the clock then (kernel/sched/core.c, `wakeup_preempt`, `rq_clock_skip_update`). So what the sender did in
-/// between, up to a tick of 4 ms, is charged to the other. The sum is right.
+/// The kernel wakes that thread (ksoftirqd) from time to time. If the sender is in a long call, it
+/// is switched to when the call ends, but the time of the switch is taken to be that of the
+/// wake-up, because the kernel has "just" read the clock then (kernel/sched/core.c,
+/// `wakeup_preempt`, `rq_clock_skip_update`). So what the sender did in between, up to a tick of 4
+/// ms, is charged to the other. The sum is right.
 #[derive(Clone, Copy, Debug)]
 pub struct SenderClock {
     softirq_thread: Option<u32>,
 }
 
 impl SenderClock {
-    /// The clock of a thread that is bound to this processor. Where the kernel's threads are not to be seen, as in
-    /// some containers, that of the thread alone.
+    /// The clock of a thread that is bound to this processor. Where the kernel's threads are not to
+    /// be seen, as in some containers, that of the thread alone.
     #[must_use]
     pub fn bound_to(core: usize) -> Self {
         Self {
@@ -136,7 +139,8 @@ impl SenderClock {
         }
     }
 
-    /// The clock of a thread that sleeps while others work for it: what is done on its processor meanwhile is theirs.
+    /// The clock of a thread that sleeps while others work for it: what is done on its processor
+    /// meanwhile is theirs.
     #[must_use]
     pub fn of_sleeper() -> Self {
         Self {
@@ -190,8 +194,8 @@ pub fn cpu_ns_of_all(threads: &[u32]) -> u64 {
     threads.iter().filter_map(|&thread| cpu_ns_of(thread)).sum()
 }
 
-/// How long a thread was ready to run and did not, in ns, because another had its processor. 0 where the
-/// kernel keeps no such account (CONFIG_SCHED_INFO).
+/// How long a thread was ready to run and did not, in ns, because another had its processor. 0
+/// where the kernel keeps no such account (CONFIG_SCHED_INFO).
 #[must_use]
 pub fn waited_ns(thread: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat"));
@@ -221,8 +225,8 @@ pub fn load() -> f64 {
     first.and_then(|word| word.parse().ok()).unwrap_or(0.0)
 }
 
-/// Does a fixed piece of arithmetic on the calling thread's processor, and says how long it took in ns: on a
-/// machine at rest the same each time.
+/// Does a fixed piece of arithmetic on the calling thread's processor, and says how long it took in
+/// ns: on a machine at rest the same each time.
 #[must_use]
 pub fn yardstick_ns() -> u64 {
     let begin = Instant::now();

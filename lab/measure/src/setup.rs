@@ -1,5 +1,5 @@
-//! What experiments stand on: a processor that the rest of the machine leaves alone, a thread that stays on it, the
-//! device that is sent through, and what the system refused.
+//! What experiments stand on: a processor that the rest of the machine leaves alone, a thread that
+//! stays on it, the device that is sent through, and what the system refused.
 
 use std::{io, thread};
 
@@ -32,8 +32,8 @@ pub(crate) fn system(what: &'static str) -> impl Fn(io::Error) -> SystemError {
     move |source| SystemError { what, source }
 }
 
-/// A processor for the rest of the work, and one that `alone` has for itself: the last, as interrupts go to the
-/// first as a rule.
+/// A processor for the rest of the work, and one that `alone` has for itself: the last, as
+/// interrupts go to the first as a rule.
 pub(crate) fn two_cores(alone: &'static str) -> Result<(usize, usize), CoresError> {
     match *allowed_cores() {
         [rest, .., core] => Ok((rest, core)),
@@ -44,8 +44,8 @@ pub(crate) fn two_cores(alone: &'static str) -> Result<(usize, usize), CoresErro
     }
 }
 
-/// Carries `experiment` out on a thread of its own, bound to `core`: all that it starts stays there too, and the
-/// caller stays where it is.
+/// Carries `experiment` out on a thread of its own, bound to `core`: all that it starts stays there
+/// too, and the caller stays where it is.
 pub(crate) fn on_core<T, E>(
     core: usize,
     experiment: impl FnOnce() -> Result<T, E> + Send,
@@ -65,7 +65,8 @@ where
     })
 }
 
-/// The sending device and which features it has in hardware, or here in nobody's: those whose names begin so.
+/// The sending device and which features it has in hardware, or here in nobody's: those whose names
+/// begin so.
 pub(crate) fn network(testbed: &Testbed, prefixes: &[&str]) -> Result<String, TestbedError> {
     let features = testbed.features()?;
     let on = features

@@ -1,13 +1,13 @@
 //! What a handful of samples says: the median, how sure it is, and which samples stand apart.
 //!
-//! Nothing assumes a distribution. The interval of a median comes from order statistics, outliers from the
-//! distance to the median; both are shown, and nothing is ever dropped.
+//! Nothing assumes a distribution. The interval of a median comes from order statistics, outliers
+//! from the distance to the median; both are shown, and nothing is ever dropped.
 
 /// Confidence that an interval aims at.
 const COVERAGE_WANTED: f64 = 0.95;
 
-/// A sample further from the median than this many robust standard deviations stands apart (Iglewicz and
-/// Hoaglin, *How to Detect and Handle Outliers*, 1993).
+/// A sample further from the median than this many robust standard deviations stands apart
+/// (Iglewicz and Hoaglin, *How to Detect and Handle Outliers*, 1993).
 const OUTLIER_DEVIATIONS: f64 = 3.5;
 
 /// What turns a median distance into the standard deviation of a normal distribution.
@@ -16,8 +16,8 @@ const DEVIATION_PER_MEDIAN_DISTANCE: f64 = 1.4826;
 /// Spread (largest less smallest, over the median) from which on samples are noisy.
 const SPREAD_NOISY: f64 = 0.25;
 
-/// Samples below which a median has no interval worth the name: with five, smallest and largest enclose it
-/// with a probability of 94 %.
+/// Samples below which a median has no interval worth the name: with five, smallest and largest
+/// enclose it with a probability of 94 %.
 const SAMPLES_FEW: usize = 5;
 
 /// A summary of samples that were taken in the order given.
@@ -79,13 +79,15 @@ impl Summary {
         format!("{median:.digits$} ({min:.digits$}..{max:.digits$})")
     }
 
-    /// What a reader must know before believing the samples, in words with what to do next. `what` names them.
+    /// What a reader must know before believing the samples, in words with what to do next. `what`
+    /// names them.
     #[must_use]
     pub fn warnings(&self, what: &str) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.samples < SAMPLES_FEW {
             warnings.push(format!(
-                "{what}: {} samples are few; their range holds the true median with {:.0} %. Take more \
+                "{what}: {} samples are few; their range holds the true median with {:.0} %. Take \
+                 more \
                  (--repeats {SAMPLES_FEW})",
                 self.samples,
                 self.coverage * 100.0
@@ -93,14 +95,16 @@ impl Summary {
         }
         if self.spread() > SPREAD_NOISY {
             warnings.push(format!(
-                "{what}: the samples spread over {:.0} % of their median; something else was at work. Run it \
+                "{what}: the samples spread over {:.0} % of their median; something else was at \
+                 work. Run it \
                  again on a quiet machine",
                 self.spread() * 100.0
             ));
         }
         if self.outliers == [0] {
             warnings.push(format!(
-                "{what}: the first sample stands apart from the others; a longer warm-up would tell why"
+                "{what}: the first sample stands apart from the others; a longer warm-up would \
+                 tell why"
             ));
         } else if !self.outliers.is_empty() {
             let numbers: Vec<_> = self.outliers.iter().map(|i| (i + 1).to_string()).collect();
@@ -120,11 +124,12 @@ pub fn median(samples: &[f64]) -> Option<f64> {
     Summary::of(samples).map(|summary| summary.median)
 }
 
-/// How likely two sets of samples of the same thing differ at least so much by chance alone: the two-sided
-/// rank sum test of Wilcoxon, Mann and Whitney. Assumes nothing of how samples are spread. `None` without
-/// samples on both sides, or if one is not a number.
+/// How likely two sets of samples of the same thing differ at least so much by chance alone: the
+/// two-sided rank sum test of Wilcoxon, Mann and Whitney. Assumes nothing of how samples are
+/// spread. `None` without samples on both sides, or if one is not a number.
 ///
-/// Exact, equal samples included, for up to [`EXACT_MAX`] samples together; above by the normal distribution.
+/// Exact, equal samples included, for up to [`EXACT_MAX`] samples together; above by the normal
+/// distribution.
 #[must_use]
 pub fn p_value(a: &[f64], b: &[f64]) -> Option<f64> {
     let both: Vec<f64> = a.iter().chain(b).copied().collect();
@@ -207,10 +212,11 @@ fn middle(sorted: &[f64]) -> f64 {
     }
 }
 
-/// How many of the smallest (and of the largest) samples lie outside the narrowest interval that encloses the
-/// true median as surely as wanted, and how surely it does.
+/// How many of the smallest (and of the largest) samples lie outside the narrowest interval that
+/// encloses the true median as surely as wanted, and how surely it does.
 ///
-/// Each sample lies below the true median with probability 1/2, so the number of those that do is binomial.
+/// Each sample lies below the true median with probability 1/2, so the number of those that do is
+/// binomial.
 fn interval(samples: usize) -> (usize, f64) {
     // P(exactly k below), from k = 0 up.
     let mut exactly = 0.5_f64.powi(i32::try_from(samples).unwrap_or(i32::MAX));

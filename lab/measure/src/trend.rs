@@ -1,8 +1,9 @@
 //! Whether something grows: the slope of samples over time, and how sure it is.
 //!
-//! The slope is the median of the slopes between all pairs of samples (Sen, *Estimates of the Regression Coefficient
-//! Based on Kendall's Tau*, 1968): a few samples far off do not move it, and nothing assumes a distribution. Samples
-//! that follow each other closely are more alike than it reckons, so its interval is rather too narrow.
+//! The slope is the median of the slopes between all pairs of samples (Sen, *Estimates of the
+//! Regression Coefficient Based on Kendall's Tau*, 1968): a few samples far off do not move it, and
+//! nothing assumes a distribution. Samples that follow each other closely are more alike than it
+//! reckons, so its interval is rather too narrow.
 
 use crate::stats::to_f64;
 
@@ -17,7 +18,8 @@ const DEVIATIONS_OF_99_PERCENT: f64 = 2.576;
 pub struct Trend {
     /// The median slope; negative if it shrinks.
     pub slope: f64,
-    /// Two slopes that enclose the true one with a probability of 99 %, if samples do not depend on each other.
+    /// Two slopes that enclose the true one with a probability of 99 %, if samples do not depend on
+    /// each other.
     pub interval: (f64, f64),
 }
 

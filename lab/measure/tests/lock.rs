@@ -1,4 +1,5 @@
-//! The lock experiment, small: that it runs, counts, and survives its file. Nothing here looks at times.
+//! The lock experiment, small: that it runs, counts, and survives its file. Nothing here looks at
+//! times.
 
 use onrush_measure::experiment::Record;
 use onrush_measure::lock::report::Report;
@@ -15,8 +16,7 @@ fn every_way_and_memory_has_its_turn() {
         left_out: Vec::new(),
     };
     let mut told = Vec::new();
-    let record =
-        lock::carry_out(&settings, "test", "onrush-lab bench lock", |p| told.push(p)).unwrap();
+    let record = lock::run(&settings, "test", "onrush-lab bench lock", |p| told.push(p)).unwrap();
     assert_eq!(told, [0.5, 1.0]);
     for memory in Memory::ALL {
         for way in Way::ALL {

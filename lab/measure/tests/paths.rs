@@ -1,7 +1,8 @@
-//! The paths experiment, small: that it counts, that nothing is void, and that a silent copy makes it so.
+//! The paths experiment, small: that it counts, that nothing is void, and that a silent copy makes
+//! it so.
 
 use onrush_measure::paths::report::{Report, drawings};
-use onrush_measure::paths::{self, PathsError, Road, Sample, Settings};
+use onrush_measure::paths::{self, PathsError, Sample, Settings, Transport};
 use onrush_testkit::{require_root, skip};
 
 fn settings() -> Settings {
@@ -14,8 +15,8 @@ fn settings() -> Settings {
     }
 }
 
-fn carry_out(settings: &Settings) -> Option<paths::PathsRecord> {
-    match paths::carry_out(settings, "test", "onrush-lab bench paths", |_, _, _| {}) {
+fn run(settings: &Settings) -> Option<paths::PathsRecord> {
+    match paths::run(settings, "test", "onrush-lab bench paths", |_, _, _| {}) {
         Err(PathsError::Cores(_)) => {
             skip::record("needs two processors");
             None
@@ -25,9 +26,9 @@ fn carry_out(settings: &Settings) -> Option<paths::PathsRecord> {
 }
 
 #[test]
-fn every_path_is_counted_at_both_ends_on_every_road() {
+fn every_path_is_counted_at_both_ends_on_every_transport() {
     require_root!();
-    let Some(record) = carry_out(&settings()) else {
+    let Some(record) = run(&settings()) else {
         return;
     };
     let runs = record.runs.iter().filter_map(|sample| match sample {
@@ -50,7 +51,7 @@ fn copies_behind_a_paths_back_make_its_runs_void_and_the_result_red() {
     require_root!();
     let settings = Settings {
         // A device that copies has no segmentation either.
-        roads: vec![Road::SoftwareGso],
+        transports: vec![Transport::SoftwareGso],
         packet_bytes: vec![paths::MTU_PACKET_BYTES],
         paths: ["krtpsendfile", "gso_zerocopy", "rtp_sendfile", "gso"]
             .map(str::to_owned)
@@ -58,7 +59,7 @@ fn copies_behind_a_paths_back_make_its_runs_void_and_the_result_red() {
         planted_copies: true,
         ..settings()
     };
-    let Some(record) = carry_out(&settings) else {
+    let Some(record) = run(&settings) else {
         return;
     };
     for sample in &record.runs {

@@ -1,4 +1,5 @@
-//! The serve experiment, small: that it runs, counts, and survives its file. Nothing here looks at times.
+//! The serve experiment, small: that it runs, counts, and survives its file. Nothing here looks at
+//! times.
 
 use onrush_measure::experiment::Record;
 use onrush_measure::serve::report::Report;
@@ -17,22 +18,23 @@ fn a_few_sessions_are_served_and_counted_in_both_modes() {
         ..Settings::default()
     };
     let mut told = Vec::new();
-    let mut carry_out = || {
+    let mut run = || {
         told.clear();
-        serve::carry_out(&settings, "test", "onrush-lab bench serve", |p| {
+        serve::run(&settings, "test", "onrush-lab bench serve", |p| {
             told.push(p)
         })
     };
-    let mut record = match carry_out() {
+    let mut record = match run() {
         Err(ServeError::Cores(_)) => return skip::record("needs two processors"),
         record => record.unwrap(),
     };
-    // Whoever else has the processor can keep all attempts at one run from their pace; not always the same's.
+    // Whoever else has the processor can keep all attempts at one run from their pace; not always
+    // the same's.
     for _ in 0..4 {
         if keeps_pace(&record, &settings) {
             break;
         }
-        record = carry_out().unwrap();
+        record = run().unwrap();
     }
     assert!(keeps_pace(&record, &settings), "{:?}", record.runs);
     for &mode in &settings.modes {
@@ -82,7 +84,8 @@ fn check(record: &ServeRecord, mode: Mode, contestant: Contestant) {
         .filter(|fault| !excused.iter().any(|e| fault.contains(e)));
     assert_eq!(faults.count(), 0, "{what}");
     assert_eq!(run.arrived.packets, run.packets_sent, "{what}");
-    // Five sessions of 4 Mbit/s have 1900 packets a second: what is more than in two is too fast on any machine.
+    // Five sessions of 4 Mbit/s have 1900 packets a second: what is more than in two is too fast on
+    // any machine.
     assert!((1..4000).contains(&run.packets_sent), "{what}");
     assert_eq!(run.arrived.bytes, run.packets_sent * 1328, "{what}");
     let counts = &run.interval.counts;

@@ -1,7 +1,7 @@
 //! The paper's system calls, as functions.
 //!
-//! Each opens the path of its name, sends, and closes it: for programs that send a file once. Those who send
-//! one often keep a [`Mover`], and with it the ring and the packet images.
+//! Each opens the path of its name, sends, and closes it: for programs that send a file once. Those
+//! who send one often keep a [`Mover`], and with it the ring and the packet images.
 //!
 //! ```
 //! use std::fs::File;
@@ -105,8 +105,8 @@ pub fn msend(
     send(Name::MmapMsend, file, socket, cut(range, payload_bytes)?)
 }
 
-/// Sends a range of the file over UDP in packets of `payload_bytes`, with a header in front of each, by one call:
-/// `krtpsendfile`. `headers` has one behind the other, of `header_bytes` each.
+/// Sends a range of the file over UDP in packets of `payload_bytes`, with a header in front of
+/// each, by one call: `krtpsendfile`. `headers` has one behind the other, of `header_bytes` each.
 ///
 /// # Errors
 ///

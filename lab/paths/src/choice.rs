@@ -1,7 +1,7 @@
 //! Which path to take: the cheapest that this kernel, this device and this account have, and why.
 //!
-//! The order is that of the measurements (docs/paths.md). Each path before the one chosen is named with what
-//! stands against it, found by opening it on a few packets.
+//! The order is that of the measurements (docs/paths.md). Each path before the one chosen is named
+//! with what stands against it, found by opening it on a few packets.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -11,10 +11,11 @@ use super::{Mover, Name, Payload, Plan, Source, kernel};
 /// What a sender needs beyond the plan.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Needs {
-    /// Each client has headers of its own (SSRC, sequence numbers): nothing can be shared among clients.
+    /// Each client has headers of its own (SSRC, sequence numbers): nothing can be shared among
+    /// clients.
     pub own_headers: bool,
-    /// The device cannot send memory in pieces, or not sum it: what should go by reference would be copied
-    /// without a word.
+    /// The device cannot send memory in pieces, or not sum it: what should go by reference would be
+    /// copied without a word.
     pub copying_device: bool,
 }
 

@@ -1,11 +1,12 @@
-//! `krtpsendfile`, `ksendfile`, `uring_vectored_zc`, `sendmmsg_gso`, `sendmmsg`, `sendto`: packet images by the
-//! engine's paths.
+//! `krtpsendfile`, `ksendfile`, `uring_vectored_zc`, `sendmmsg_gso`, `sendmmsg`, `sendto`: packet
+//! images by the engine's paths.
 //!
-//! The paper's `krtpsendfile` is one call after which the kernel reads the file, adds RTP headers from an engine
-//! of its own, and sends. Here the headers are written before, once for all who send the file; what is left is
-//! an entry in a ring for each train and a crossing for each batch of them. `ksendfile` is the same without
-//! headers. `uring_vectored_zc` leaves the headers in the images aside and takes others from a slab, which
-//! are each client's own. The copying paths serve where there is no ring, and to compare.
+//! The paper's `krtpsendfile` is one call after which the kernel reads the file, adds RTP headers
+//! from an engine of its own, and sends. Here the headers are written before, once for all who send
+//! the file; what is left is an entry in a ring for each train and a crossing for each batch of
+//! them. `ksendfile` is the same without headers. `uring_vectored_zc` leaves the headers in the
+//! images aside and takes others from a slab, which are each client's own. The copying paths serve
+//! where there is no ring, and to compare.
 
 use std::io;
 use std::sync::Arc;
@@ -114,8 +115,8 @@ impl Engine {
         count.min(self.path.own_headers_packets(offset, stride).max(1))
     }
 
-    /// Hands over as many trains as go at once, and waits until the kernel has let go of them. The errno of the
-    /// first that failed.
+    /// Hands over as many trains as go at once, and waits until the kernel has let go of them. The
+    /// errno of the first that failed.
     fn batch(&mut self, job: &mut Job<'_>, ready: Range<usize>) -> io::Result<i32> {
         let handed = u32::try_from(self.batch.len()).expect("a batch is small");
         self.token_first = self.token_first.wrapping_add(handed);

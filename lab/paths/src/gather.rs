@@ -1,5 +1,5 @@
-//! What several paths do with a job: map its part of the file, read a payload, hold a datagram back, and list
-//! headers and payloads as pieces for one send.
+//! What several paths do with a job: map its part of the file, read a payload, hold a datagram
+//! back, and list headers and payloads as pieces for one send.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -10,7 +10,8 @@ use super::plan::{Packet, Piece};
 use super::{Job, Range};
 use onrush_lock::memory::page_bytes;
 
-/// Pieces of memory that one send without a copy is made of, at the most (linux/skbuff_ref.h, MAX_SKB_FRAGS).
+/// Pieces of memory that one send without a copy is made of, at the most (linux/skbuff_ref.h,
+/// MAX_SKB_FRAGS).
 pub(super) const FRAGMENTS_MAX: usize = 17;
 
 /// Pieces that one call is given, at the most (linux/uio.h, UIO_MAXIOV).
@@ -150,9 +151,9 @@ impl Job<'_> {
 
     /// Holds back what `append` sends, and lets it go as one datagram or train.
     ///
-    /// A call that fails takes with it all that was held back before (udp.c, `udp_sendmsg`: an error flushes
-    /// what is pending). So a signal or a full socket in the middle is answered by beginning anew, and after
-    /// an error nothing is left for the next packet to stick to.
+    /// A call that fails takes with it all that was held back before (udp.c, `udp_sendmsg`: an
+    /// error flushes what is pending). So a signal or a full socket in the middle is answered by
+    /// beginning anew, and after an error nothing is left for the next packet to stick to.
     pub(super) fn corked(
         &mut self,
         mut append: impl FnMut(&mut Self) -> io::Result<()>,
@@ -166,7 +167,8 @@ impl Job<'_> {
                 Ok(()) => return self.calls.cork(self.socket, false),
                 Err(error) => error,
             };
-            // Too long for any datagram, so that what is pending goes, should the kernel not have seen the error.
+            // Too long for any datagram, so that what is pending goes, should the kernel not have
+            // seen the error.
             drop(self.calls.send(self.socket, iovec(&TOO_LONG), 0));
             self.calls.cork(self.socket, false)?;
             match error.raw_os_error() {
@@ -177,8 +179,8 @@ impl Job<'_> {
         }
     }
 
-    /// Appends pieces of the file to a datagram that is held back, or sends one piece as a datagram. A file that
-    /// ends before the piece does is an error.
+    /// Appends pieces of the file to a datagram that is held back, or sends one piece as a
+    /// datagram. A file that ends before the piece does is an error.
     pub(super) fn send_file_pieces(&mut self, pieces: &[Piece]) -> io::Result<()> {
         let file = self.source.file.as_raw_fd();
         for part in pieces.iter().flat_map(even_parts) {
@@ -194,13 +196,13 @@ impl Job<'_> {
     }
 }
 
-/// A piece in parts of which each may be spliced to a datagram by itself: where it begins at an odd place of a page
-/// and goes on to the next, what is on the first is a part.
+/// A piece in parts of which each may be spliced to a datagram by itself: where it begins at an odd
+/// place of a page and goes on to the next, what is on the first is a part.
 ///
 /// The kernel sums the pages of one splice as if all of them stood where the first does (skbuff.c,
-/// `skb_splice_csum_page`), which is the same only behind an even number of bytes. Otherwise the datagram leaves
-/// with a wrong checksum and its receiver drops it. Seen on Linux 6.18, where UDP_SEGMENT does not leave sums to
-/// the device.
+/// `skb_splice_csum_page`), which is the same only behind an even number of bytes. Otherwise the
+/// datagram leaves with a wrong checksum and its receiver drops it. Seen on Linux 6.18, where
+/// UDP_SEGMENT does not leave sums to the device.
 pub(super) fn even_parts(piece: &Piece) -> impl Iterator<Item = Piece> + use<> {
     let page = page_bytes() as u64;
     let on_page = u32::try_from(page - piece.offset % page).expect("a page is small");

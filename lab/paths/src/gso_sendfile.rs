@@ -1,8 +1,9 @@
 //! `gso_sendfile`: `sendfile` of trains of packet images that lie in a memfd, with UDP_SEGMENT.
 //!
-//! No copy, one crossing a train, and neither a ring nor lockable memory: the best that an account without
-//! rights gets. The kernel does not say when it is done with the pages; images that are written while packets
-//! are in flight would change them, so each window of images is a memfd of its own.
+//! No copy, one crossing a train, and neither a ring nor lockable memory: the best that an account
+//! without rights gets. The kernel does not say when it is done with the pages; images that are
+//! written while packets are in flight would change them, so each window of images is a memfd of
+//! its own.
 
 use std::io;
 

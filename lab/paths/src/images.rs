@@ -1,7 +1,8 @@
-//! Packet images: a window of the plan's packets as they will be on the wire, at a constant distance.
+//! Packet images: a window of the plan's packets as they will be on the wire, at a constant
+//! distance.
 //!
-//! They are to these paths what the page cache is to `sendfile`: made once, by one copy, and sent to any number
-//! of clients. A plan that does not fit is sent a window after the other.
+//! They are to these paths what the page cache is to `sendfile`: made once, by one copy, and sent
+//! to any number of clients. A plan that does not fit is sent a window after the other.
 
 use std::fs::File;
 use std::io;
@@ -59,12 +60,14 @@ impl Images {
         Ok(Self::new(Memory::Pool(pool, None), stride, capacity))
     }
 
-    /// The same of huge pages, with a slab for headers beside the images; all in one registered buffer.
+    /// The same of huge pages, with a slab for headers beside the images; all in one registered
+    /// buffer.
     pub(super) fn with_slab(
         plan: &Plan,
         bytes_max: usize,
     ) -> Result<(Self, HeaderSlab), OpenError> {
-        // In one registered buffer, which holds a gigabyte at most: with room for the slab, a sixteenth.
+        // In one registered buffer, which holds a gigabyte at most: with room for the slab, a
+        // sixteenth.
         let (stride, capacity) = size(plan, bytes_max.min(BUFFER_BYTES_MAX / 4 * 3));
         let chunk_bytes = (stride * capacity).next_multiple_of(4096);
         let area = Area::map(chunk_bytes + chunk_bytes / 8 + (64 << 10))?;
@@ -90,7 +93,8 @@ impl Images {
         }
     }
 
-    /// Sees to it that the job's next packet has an image. Which of the job's packets have one now, from that on.
+    /// Sees to it that the job's next packet has an image. Which of the job's packets have one now,
+    /// from that on.
     pub(super) fn ensure(&mut self, job: &mut Job<'_>) -> io::Result<Range<usize>> {
         let first = job.packets.start;
         if !self.held.contains(&first) {
@@ -165,13 +169,14 @@ impl Images {
             }
             Memory::File(mapped) => {
                 if mapped.is_used {
-                    // What is in flight refers to the pages of the file before, which go when it is done.
+                    // What is in flight refers to the pages of the file before, which go when it is
+                    // done.
                     *mapped = Mapped::new(mapped.bytes)?;
                 }
                 mapped.is_used = true;
                 let (start, bytes) = (mapped.base.cast(), mapped.bytes);
-                // SAFETY: the mapping is ours and that long, nobody else refers to it, and the file is known
-                // to nobody else who could cut it.
+                // SAFETY: the mapping is ours and that long, nobody else refers to it, and the file
+                // is known to nobody else who could cut it.
                 let memory = unsafe { std::slice::from_raw_parts_mut(start, bytes) };
                 write(job, packets, stride, memory)
             }
@@ -229,7 +234,8 @@ fn size(plan: &Plan, bytes_max: usize) -> (usize, usize) {
     (stride, plan.packets().clamp(1, most))
 }
 
-/// Writes the images of these packets: headers from the plan, payloads from the file straight to their places.
+/// Writes the images of these packets: headers from the plan, payloads from the file straight to
+/// their places.
 fn write(
     job: &mut Job<'_>,
     packets: Range<usize>,

@@ -1,7 +1,8 @@
-//! The system calls that the paths make, each counted, interrupted ones made again, full sockets waited for.
+//! The system calls that the paths make, each counted, interrupted ones made again, full sockets
+//! waited for.
 //!
-//! Nothing here decides what to send. An address handed to the kernel is only read by it: one that is not
-//! mapped, or whose file became shorter, is EFAULT and no more.
+//! Nothing here decides what to send. An address handed to the kernel is only read by it: one that
+//! is not mapped, or whose file became shorter, is EFAULT and no more.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +12,8 @@ use std::ptr;
 
 use super::Counters;
 
-/// How long a path waits for room in a socket that does not block, or for the kernel to let go of memory.
+/// How long a path waits for room in a socket that does not block, or for the kernel to let go of
+/// memory.
 pub const WAIT_MS_MAX: i32 = 60_000;
 
 /// As much as one `sendfile` moves (linux/fs.h, MAX_RW_COUNT).
@@ -21,13 +23,14 @@ pub(super) const SENDFILE_BYTES_MAX: u64 = 0x7fff_f000;
 #[derive(Debug, Default)]
 pub struct Calls {
     pub(super) counters: Counters,
-    /// Pieces are being appended to a datagram, which a failed call undoes: such are not made again alone.
+    /// Pieces are being appended to a datagram, which a failed call undoes: such are not made again
+    /// alone.
     pub(super) is_corked: bool,
 }
 
 impl Calls {
-    /// Makes a call until it is done or fails: again when a signal interrupted it, and when there is no room
-    /// in `waits_for`, a socket, after waiting for that.
+    /// Makes a call until it is done or fails: again when a signal interrupted it, and when there
+    /// is no room in `waits_for`, a socket, after waiting for that.
     pub(super) fn make(
         &mut self,
         waits_for: Option<RawFd>,
@@ -162,7 +165,8 @@ impl Calls {
     ) -> io::Result<usize> {
         let message = message(pieces);
         self.make(Some(socket), || {
-            // SAFETY: the message names `pieces`, alive during the call; the kernel only reads what they name.
+            // SAFETY: the message names `pieces`, alive during the call; the kernel only reads what
+            // they name.
             unsafe { libc::sendmsg(socket, &raw const message, flags | libc::MSG_NOSIGNAL) }
         })
     }
@@ -205,7 +209,8 @@ impl Calls {
     /// Lends these bytes to the pipe, by reference.
     pub(super) fn lend(&mut self, pipe: &Pipe, bytes: libc::iovec) -> io::Result<usize> {
         self.make(None, || {
-            // SAFETY: one piece, alive during the call; the kernel takes references to the pages it names.
+            // SAFETY: one piece, alive during the call; the kernel takes references to the pages it
+            // names.
             unsafe { libc::vmsplice(pipe.write.as_raw_fd(), &raw const bytes, 1, 0) }
         })
     }
@@ -255,7 +260,8 @@ impl Calls {
         self.set(socket, libc::SOL_UDP, libc::UDP_CORK, is_held.into())
     }
 
-    /// Lets the socket have as much under way as may be: see [`onrush_sys::path::widen_send_buffer`].
+    /// Lets the socket have as much under way as may be: see
+    /// [`onrush_sys::path::widen_send_buffer`].
     pub(super) fn widen(&mut self, socket: RawFd) -> io::Result<()> {
         let bytes = onrush_sys::path::SEND_BUFFER_BYTES;
         self.set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes)
@@ -268,7 +274,8 @@ impl Calls {
         is_stream(socket)
     }
 
-    /// Bytes of a UDP payload that fit the path MTU that a connected socket knows; 0 if it knows none.
+    /// Bytes of a UDP payload that fit the path MTU that a connected socket knows; 0 if it knows
+    /// none.
     pub(super) fn whole_bytes_max(&mut self, socket: RawFd) -> usize {
         let (level, name, overhead_bytes) =
             match self.ask(socket, libc::SOL_SOCKET, libc::SO_DOMAIN) {
@@ -371,7 +378,8 @@ pub(super) fn c_int(count: usize) -> i32 {
     i32::try_from(count).expect("the limits on packets and trains are far below 2^31")
 }
 
-/// Troubles that tests plant: an errno instead of every so many calls, and fewer bytes than asked for.
+/// Troubles that tests plant: an errno instead of every so many calls, and fewer bytes than asked
+/// for.
 #[cfg(not(test))]
 pub(super) mod plant {
     #[inline]
@@ -399,7 +407,8 @@ pub(super) mod plant {
         static SHORT: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// On this thread one in `every` calls answers `errno`, by chance, but the same each time; 0 ends that.
+    /// On this thread one in `every` calls answers `errno`, by chance, but the same each time; 0
+    /// ends that.
     pub(crate) fn every(every: u32, errno: i32) {
         ERRNO.set((errno, every, 1));
     }

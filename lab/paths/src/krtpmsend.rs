@@ -1,10 +1,11 @@
-//! `krtpmsend`, and without headers `kmsend`: `mmap` of the file, and a ring's SENDMSG_ZC of headers and payloads
-//! by reference.
+//! `krtpmsend`, and without headers `kmsend`: `mmap` of the file, and a ring's SENDMSG_ZC of
+//! headers and payloads by reference.
 //!
-//! The paper's calls send a mapped file whole, `krtpmsend` with headers from an engine in the kernel. Here
-//! an entry in a ring refers to the plan's headers and to the mapped file, and a crossing takes a
-//! batch of entries. Nothing is prepared and nothing shared, so that each client can have headers of its own; but
-//! a send is of 17 pieces at most, and pages are pinned for each: eight packets an entry at best.
+//! The paper's calls send a mapped file whole, `krtpmsend` with headers from an engine in the
+//! kernel. Here an entry in a ring refers to the plan's headers and to the mapped file, and a
+//! crossing takes a batch of entries. Nothing is prepared and nothing shared, so that each client
+//! can have headers of its own; but a send is of 17 pieces at most, and pages are pinned for each:
+//! eight packets an entry at best.
 
 use std::io;
 
@@ -59,7 +60,8 @@ impl Mechanism for Krtpmsend {
                         .ioprio(usage)
                         .flags(flags.cast_unsigned())
                         .build();
-                    // SAFETY: the message and its pieces are ours, and stay as they are until `run` returns.
+                    // SAFETY: the message and its pieces are ours, and stay as they are until `run`
+                    // returns.
                     unsafe { self.ring.push(entry, count) };
                     packets.start += count;
                 }

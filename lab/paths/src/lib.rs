@@ -1,14 +1,15 @@
 //! The catalogue: all ways to move a file, cut into packets, over a socket.
 //!
-//! Halvorsen, Dalseng and Griwodz (*Assessment of Data Path Implementations for Download and Streaming*)
-//! compared seventeen, ten with calls that Linux had and seven with calls they added to it. Here are all of
-//! them by their names, the new calls carried out with what a stock kernel has now, and what has come since.
-//! A [`Plan`] says which bytes make which packet; a [`Mover`] sends any part of one over a connected socket,
-//! in order and whole, and counts each entry into the kernel. The mechanisms differ, their [`Mechanism`] is
-//! one contract. None falls back: one that is not available here says why when it is opened.
+//! Halvorsen, Dalseng and Griwodz (*Assessment of Data Path Implementations for Download and
+//! Streaming*) compared seventeen, ten with calls that Linux had and seven with calls they added to
+//! it. Here are all of them by their names, the new calls carried out with what a stock kernel has
+//! now, and what has come since. A [`Plan`] says which bytes make which packet; a [`Mover`] sends
+//! any part of one over a connected socket, in order and whole, and counts each entry into the
+//! kernel. The mechanisms differ, their [`Mechanism`] is one contract. None falls back: one that is
+//! not available here says why when it is opened.
 //!
-//! The server's engine does not use movers: it mixes many sockets in one batch (see [`onrush_sys::path::Path`]). Where
-//! both do the same thing, the mover uses the engine's path.
+//! The server's engine does not use movers: it mixes many sockets in one batch (see
+//! [`onrush_sys::path::Path`]). Where both do the same thing, the mover uses the engine's path.
 
 pub mod calls;
 mod choice;
@@ -71,8 +72,8 @@ pub struct Source {
 /// What a mover has done so far.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counters {
-    /// Entries into the kernel, those for making ready included. Each send begins with some that ask the socket
-    /// what it is: one over TCP, three over UDP, four if the path sends no trains.
+    /// Entries into the kernel, those for making ready included. Each send begins with some that
+    /// ask the socket what it is: one over TCP, three over UDP, four if the path sends no trains.
     pub crossings: u64,
     /// Of those, for making packet images.
     pub crossings_prepare: u64,
@@ -86,12 +87,13 @@ pub struct Counters {
     pub sends_zero_copy: u64,
     /// Sends that should not have been copied and were, as the kernel reported.
     pub sends_copied: u64,
-    /// Sends of a path without copies that are copied on purpose: packets alone, or larger than the path MTU.
+    /// Sends of a path without copies that are copied on purpose: packets alone, or larger than the
+    /// path MTU.
     pub sends_single: u64,
 }
 
-/// Bytes of a packet that goes through the kernel's pipe of 16 pages, at the most: it may begin within a page,
-/// and what does not fit at once would be another packet.
+/// Bytes of a packet that goes through the kernel's pipe of 16 pages, at the most: it may begin
+/// within a page, and what does not fit at once would be another packet.
 pub const PACKET_BYTES_SPLICED_MAX: usize = 15 * 4096;
 
 /// Why a path is not available here.
@@ -111,7 +113,8 @@ pub enum OpenError {
     },
     /// The plan has a packet of more pages than the path moves at once.
     #[error(
-        "{name} moves at most {PACKET_BYTES_SPLICED_MAX} bytes in one packet, the plan has one of {bytes}; \
+        "{name} moves at most {PACKET_BYTES_SPLICED_MAX} bytes in one packet, the plan has one of \
+         {bytes}; \
          cut it smaller"
     )]
     Packet {
@@ -183,9 +186,9 @@ pub struct Job<'a> {
 
 /// How packets are moved: one contract, a file for each.
 ///
-/// `send` sends all that the job has left, in order. Each time the kernel has taken packets it says so by
-/// `Job::sent`; what it returns as an error comes after those. When it returns, the kernel needs none of the
-/// memory that it used, or has references to it of its own.
+/// `send` sends all that the job has left, in order. Each time the kernel has taken packets it says
+/// so by `Job::sent`; what it returns as an error comes after those. When it returns, the kernel
+/// needs none of the memory that it used, or has references to it of its own.
 pub trait Mechanism: fmt::Debug {
     /// Sends what is left of the job.
     ///
@@ -218,7 +221,8 @@ pub struct Mover {
 
 impl Mover {
     /// Opens the path of that name for a file. Paths that send packet images get memory for up to
-    /// `image_bytes_max` of them, a window of the file if that is not all; it is the cache of such a path.
+    /// `image_bytes_max` of them, a window of the file if that is not all; it is the cache of such
+    /// a path.
     ///
     /// # Errors
     ///
@@ -247,14 +251,15 @@ impl Mover {
         })
     }
 
-    /// Sends these packets over a connected socket, in order, and returns when the kernel has them all and
-    /// needs no memory of ours. A socket that does not block is waited for. Options that the path sets on the
-    /// socket (UDP_SEGMENT, SO_ZEROCOPY) stay.
+    /// Sends these packets over a connected socket, in order, and returns when the kernel has them
+    /// all and needs no memory of ours. A socket that does not block is waited for. Options that
+    /// the path sets on the socket (UDP_SEGMENT, SO_ZEROCOPY) stay.
     ///
     /// # Errors
     ///
-    /// If the socket is of the wrong kind, the file too short, or the receiver gone; see [`SendError`]. A TCP
-    /// receiver that is gone raises SIGPIPE on some paths, which programs in Rust ignore.
+    /// If the socket is of the wrong kind, the file too short, or the receiver gone; see
+    /// [`SendError`]. A TCP receiver that is gone raises SIGPIPE on some paths, which programs in
+    /// Rust ignore.
     ///
     /// # Panics
     ///
@@ -306,7 +311,8 @@ impl Mover {
         })
     }
 
-    /// Makes ready what all sends of these packets share: packet images. Other paths have nothing to do.
+    /// Makes ready what all sends of these packets share: packet images. Other paths have nothing
+    /// to do.
     ///
     /// # Errors
     ///
@@ -372,8 +378,8 @@ impl<'a> Job<'a> {
         self.calls.counters.sends += 1;
     }
 
-    /// How many of these packets, from the first, can leave as a train. Only packets as large as what the
-    /// socket was told to cut begin one of several, and only if they fit the path MTU.
+    /// How many of these packets, from the first, can leave as a train. Only packets as large as
+    /// what the socket was told to cut begin one of several, and only if they fit the path MTU.
     fn train(&self, packets: Range<usize>, packets_max: usize) -> usize {
         let plan = &self.source.plan;
         let bytes = plan.packet_bytes(packets.start);
@@ -383,9 +389,9 @@ impl<'a> Job<'a> {
         plan.train(packets, packets_max)
     }
 
-    /// Tells the socket to cut what it is given into the plan's packets. Packets that do not fit the path MTU
-    /// are left whole, for the kernel to fragment: it refuses to cut a train into such (EMSGSIZE). Returns
-    /// what it set.
+    /// Tells the socket to cut what it is given into the plan's packets. Packets that do not fit
+    /// the path MTU are left whole, for the kernel to fragment: it refuses to cut a train into such
+    /// (EMSGSIZE). Returns what it set.
     fn segment(&mut self) -> io::Result<usize> {
         let stride = self.source.plan.packet_bytes_max();
         let bytes = if stride <= self.whole_bytes_max {

@@ -1,7 +1,7 @@
 //! A part of a file, mapped: what the paths of the `mmap` kind send from.
 //!
-//! Nobody here reads the memory, only the kernel does, on behalf of a send. So a file that becomes shorter
-//! meanwhile is an EFAULT from the send, not a signal.
+//! Nobody here reads the memory, only the kernel does, on behalf of a send. So a file that becomes
+//! shorter meanwhile is an EFAULT from the send, not a signal.
 
 use std::fs::File;
 use std::io;
@@ -73,8 +73,8 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, to which no reference was ever made. What the kernel still sends from it
-        // has references of its own to the pages.
+        // SAFETY: our own mapping, to which no reference was ever made. What the kernel still sends
+        // from it has references of its own to the pages.
         unsafe { libc::munmap(self.base, self.bytes) };
     }
 }

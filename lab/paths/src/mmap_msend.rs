@@ -1,8 +1,9 @@
 //! `mmap_msend`: `mmap` of the file, and each packet from it by reference.
 //!
-//! The paper's `msend` sends mapped file pages without copying them; today that is MSG_ZEROCOPY, which pins the
-//! pages for the one send. (A ring's registration would pin them once, but the kernel registers no mapping of a
-//! file that others can write: EFAULT on ext4 and xfs.) New is that the kernel tells when it is done with them.
+//! The paper's `msend` sends mapped file pages without copying them; today that is MSG_ZEROCOPY,
+//! which pins the pages for the one send. (A ring's registration would pin them once, but the
+//! kernel registers no mapping of a file that others can write: EFAULT on ext4 and xfs.) New is
+//! that the kernel tells when it is done with them.
 
 use std::io;
 

@@ -1,9 +1,9 @@
-//! `mmap_rtpmsend`: `mmap` of the file, and `sendmsg` of headers and payloads by reference, a short train a
-//! call.
+//! `mmap_rtpmsend`: `mmap` of the file, and `sendmsg` of headers and payloads by reference, a short
+//! train a call.
 //!
-//! The paper's `rtpmsend` takes a header and a mapped payload. The program still writes each header and may
-//! read each payload; but what a packet costs in the network stack, and in pinning pages, is shared by as many
-//! as fit the 17 pieces of a send: eight at best.
+//! The paper's `rtpmsend` takes a header and a mapped payload. The program still writes each header
+//! and may read each payload; but what a packet costs in the network stack, and in pinning pages,
+//! is shared by as many as fit the 17 pieces of a send: eight at best.
 
 use std::io;
 

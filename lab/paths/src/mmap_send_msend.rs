@@ -1,9 +1,10 @@
 //! `mmap_send_msend`: as [`mmap_send_rtp`](super::mmap_send_rtp), the payload by reference.
 //!
-//! The paper's `msend` appends mapped pages to the datagram that the cork holds back. MSG_ZEROCOPY cannot: to
-//! what is not the first piece of a datagram the kernel adds its bytes by copying (ip_output.c,
-//! `__ip_append_data`: zero copy needs CHECKSUM_PARTIAL, which only the first piece gets). Spliced pages have no
-//! such condition, so `msend` is `vmsplice` to a pipe and `splice` from it: one crossing more.
+//! The paper's `msend` appends mapped pages to the datagram that the cork holds back. MSG_ZEROCOPY
+//! cannot: to what is not the first piece of a datagram the kernel adds its bytes by copying
+//! (ip_output.c, `__ip_append_data`: zero copy needs CHECKSUM_PARTIAL, which only the first piece
+//! gets). Spliced pages have no such condition, so `msend` is `vmsplice` to a pipe and `splice`
+//! from it: one crossing more.
 
 use std::io;
 

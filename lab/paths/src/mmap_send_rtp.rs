@@ -1,5 +1,5 @@
-//! `mmap_send_rtp`: `mmap` of the file; for each packet UDP_CORK, a `send` of the header, a `send` of the
-//! payload, and UDP_CORK off, which lets the datagram go.
+//! `mmap_send_rtp`: `mmap` of the file; for each packet UDP_CORK, a `send` of the header, a `send`
+//! of the payload, and UDP_CORK off, which lets the datagram go.
 
 use std::io;
 

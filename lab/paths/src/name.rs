@@ -4,7 +4,8 @@ use std::fmt;
 
 use onrush_sys::path::PathName;
 
-/// A path of the catalogue. Its name is the same in the module, on the command line, in files and in plots.
+/// A path of the catalogue. Its name is the same in the module, on the command line, in files and
+/// in plots.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[allow(
     missing_docs,
@@ -86,7 +87,8 @@ pub struct Facts {
     pub payload: Payload,
     /// Whether several packets leave as one send where they fit the path MTU.
     pub is_train: bool,
-    /// Whether it sends packet images, made once for all clients of a file; else headers may differ per client.
+    /// Whether it sends packet images, made once for all clients of a file; else headers may differ
+    /// per client.
     pub is_image: bool,
 }
 
@@ -333,7 +335,8 @@ static FACTS: [Facts; 28] = [
         paper: ("n", "2+2n"),
         copies: "0",
         crossings: "t+5 and more to be told of the end",
-        mechanism: "mmap; sendmsg with MSG_ZEROCOPY of headers and payloads of up to 8 packets; munmap",
+        mechanism: "mmap; sendmsg with MSG_ZEROCOPY of headers and payloads of up to 8 packets; \
+         munmap",
         needs: ZEROCOPY_GSO,
         payload: Payload::Reported,
         is_train: true,
@@ -345,7 +348,8 @@ static FACTS: [Facts; 28] = [
         paper: ("n", "2+8n"),
         copies: "0",
         crossings: "5n+2",
-        mechanism: "mmap; UDP_CORK, send of the header, vmsplice and splice of the payload, uncork; munmap",
+        mechanism: "mmap; UDP_CORK, send of the header, vmsplice and splice of the payload, \
+         uncork; munmap",
         needs: SPLICE,
         payload: Payload::Referenced,
         ..PLAIN
@@ -356,7 +360,8 @@ static FACTS: [Facts; 28] = [
         paper: ("n", "2n"),
         copies: "0",
         crossings: "2n+2t+1",
-        mechanism: "for up to 7 packets: UDP_CORK, send of a header and sendfile of its payload each, uncork",
+        mechanism: "for up to 7 packets: UDP_CORK, send of a header and sendfile of its payload \
+         each, uncork",
         needs: SPLICE,
         payload: Payload::Referenced,
         is_train: true,
@@ -368,7 +373,8 @@ static FACTS: [Facts; 28] = [
         paper: ("0", "2"),
         copies: "0",
         crossings: "t/b+2",
-        mechanism: "the engine's uring_registered_zc: SEND_ZC of trains of packet images from registered memory",
+        mechanism: "the engine's uring_registered_zc: SEND_ZC of trains of packet images from \
+         registered memory",
         needs: RING_REGISTERED,
         payload: Payload::Reported,
         is_train: true,
@@ -492,7 +498,8 @@ static FACTS: [Facts; 28] = [
         family: Family::Modern,
         copies: "0",
         crossings: "t/b+2",
-        mechanism: "the engine's, after a jump: SENDMSG_ZC of headers from a slab and payloads of packet images, up \
+        mechanism: "the engine's, after a jump: SENDMSG_ZC of headers from a slab and payloads of \
+         packet images, up \
                     to 8 packets, from registered memory",
         needs: RING_VECTORED,
         payload: Payload::Reported,

@@ -1,8 +1,9 @@
 //! Sends with MSG_ZEROCOPY, and the kernel's word on when it no longer needs their memory.
 //!
-//! Each such send has a number; the socket's error queue tells ranges of numbers that are done, and of each
-//! range whether the kernel copied after all. The ranges that follow one another are joined while they wait, so
-//! they are read seldom: when there is no room for more (ENOBUFS: net.core.optmem_max), and at the end.
+//! Each such send has a number; the socket's error queue tells ranges of numbers that are done, and
+//! of each range whether the kernel copied after all. The ranges that follow one another are joined
+//! while they wait, so they are read seldom: when there is no room for more (ENOBUFS:
+//! net.core.optmem_max), and at the end.
 
 use std::io;
 use std::mem;
@@ -46,7 +47,8 @@ impl Notifications {
         }
     }
 
-    /// Waits until the kernel has let go of everything, and returns `sent`, or why that cannot be known.
+    /// Waits until the kernel has let go of everything, and returns `sent`, or why that cannot be
+    /// known.
     pub(super) fn finish(
         mut self,
         calls: &mut Calls,
@@ -76,7 +78,8 @@ impl Notifications {
     }
 }
 
-/// How many sends one entry of the error queue tells of, and whether they were copied; `None` if it is empty.
+/// How many sends one entry of the error queue tells of, and whether they were copied; `None` if it
+/// is empty.
 fn read_error_queue(calls: &mut Calls, socket: RawFd) -> io::Result<Option<(u64, bool)>> {
     // Aligned for the headers that the kernel writes.
     let mut control = [0u64; 32];

@@ -1,8 +1,8 @@
 //! What is to be moved: which bytes of a file make which packet, and the header in front of each.
 //!
-//! Plain numbers, so that those who know protocols can make them and this crate need not. A packet is a
-//! header of the plan's constant length (none for downloads) and the bytes of one or more pieces of the
-//! file; streams whose packets lie apart in the file (M2TS) have several.
+//! Plain numbers, so that those who know protocols can make them and this crate need not. A packet
+//! is a header of the plan's constant length (none for downloads) and the bytes of one or more
+//! pieces of the file; streams whose packets lie apart in the file (M2TS) have several.
 
 use std::ops::Range;
 
@@ -43,8 +43,8 @@ pub struct Plan {
     packet_bytes_max: usize,
     /// Whether each piece starts where the one before ended, or later.
     is_forward: bool,
-    /// Whether all packets are equally large, but for the last, which may be smaller: then nothing needs to be looked
-    /// up to know the size of a train, 44 packets twice for each.
+    /// Whether all packets are equally large, but for the last, which may be smaller: then nothing
+    /// needs to be looked up to know the size of a train, 44 packets twice for each.
     is_even: bool,
 }
 
@@ -102,8 +102,8 @@ impl Plan {
         Self::new(pieces.collect(), Vec::new())
     }
 
-    /// Packets of these pieces. `ends` has, for each packet, the number of the piece after its last; empty
-    /// means a piece a packet.
+    /// Packets of these pieces. `ends` has, for each packet, the number of the piece after its
+    /// last; empty means a piece a packet.
     ///
     /// # Errors
     ///
@@ -227,8 +227,8 @@ impl Plan {
         start..end.unwrap_or(start)
     }
 
-    /// How many of these packets, from the first, can leave as one train: equal in size but for the last, which
-    /// may be shorter, and within `packets_max` and the bytes of a send.
+    /// How many of these packets, from the first, can leave as one train: equal in size but for the
+    /// last, which may be shorter, and within `packets_max` and the bytes of a send.
     #[must_use]
     pub fn train(&self, packets: Range<usize>, packets_max: usize) -> usize {
         let Some(first) = packets.clone().next() else {

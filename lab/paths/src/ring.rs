@@ -1,11 +1,12 @@
-//! A ring for the sends of one socket: batches of entries, each linked to the next, so that what comes behind a
-//! failed one does not leave before it.
+//! A ring for the sends of one socket: batches of entries, each linked to the next, so that what
+//! comes behind a failed one does not leave before it.
 //!
-//! A send without a copy has two answers, the result and later the notification that its memory is free, and the
-//! kernel wakes who waits by their number, whichever they are. Where it is our own sleep that carries entries
-//! out, results come first, and who waits for as many is woken once. A thread of the kernel mixes the two: who waits
-//! for the results is woken when half of them are there, for half of the rest when half of those are, and so on. So
-//! there all answers that the batch can have are waited for together.
+//! A send without a copy has two answers, the result and later the notification that its memory is
+//! free, and the kernel wakes who waits by their number, whichever they are. Where it is our own
+//! sleep that carries entries out, results come first, and who waits for as many is woken once. A
+//! thread of the kernel mixes the two: who waits for the results is woken when half of them are
+//! there, for half of the rest when half of those are, and so on. So there all answers that the
+//! batch can have are waited for together.
 
 use std::fmt;
 use std::io;
@@ -24,8 +25,9 @@ use onrush_sys::path::{BATCH_TRAINS_MAX, PathError};
 /// How long the kernel's thread looks for entries before it sleeps.
 const SQPOLL_IDLE_MS: u32 = 100;
 
-/// How long one wait lasts at the most. A send that the kernel refused before it looked at it (it has no memory
-/// for the notification) has one answer, and who waits for two looks then, and waits for what is certain.
+/// How long one wait lasts at the most. A send that the kernel refused before it looked at it (it
+/// has no memory for the notification) has one answer, and who waits for two looks then, and waits
+/// for what is certain.
 const WAIT: Duration = Duration::from_secs(1);
 
 pub(super) struct Ring {
@@ -37,13 +39,14 @@ pub(super) struct Ring {
     unanswered: usize,
     /// Answered sends whose memory the kernel still refers to.
     unreleased: usize,
-    /// Sends that were never begun. The kernel says of those too that it has let go of their memory, though it
-    /// did not say that it would (io_uring/net.c, `io_send_zc_cleanup`).
+    /// Sends that were never begun. The kernel says of those too that it has let go of their
+    /// memory, though it did not say that it would (io_uring/net.c, `io_send_zc_cleanup`).
     cancelled: Vec<u64>,
     /// The mark of the batch's first entry; each entry ever has its own.
     mark_first: u64,
     batch: Vec<Handed>,
-    /// Its entries. The kernel sees them all at once, or its thread would take a part of the chain for the whole.
+    /// Its entries. The kernel sees them all at once, or its thread would take a part of the chain
+    /// for the whole.
     entries: Vec<squeue::Entry>,
     /// Whether the kernel says if it copied.
     pub(super) report_usage: bool,
@@ -124,8 +127,8 @@ impl Ring {
         self.entries.push(entry.flags(Flags::IO_LINK));
     }
 
-    /// Hands the batch over, and waits for all answers. Tells the job what was taken, waits for room if that
-    /// was missing, and fails with what else ended the batch.
+    /// Hands the batch over, and waits for all answers. Tells the job what was taken, waits for
+    /// room if that was missing, and fails with what else ended the batch.
     pub(super) fn run(&mut self, job: &mut Job<'_>) -> io::Result<()> {
         self.queue();
         // Those of sends that copy are never heard of again.
@@ -160,7 +163,8 @@ impl Ring {
         }
     }
 
-    /// Waits until the kernel refers to nothing any more, and returns `sent`, or why that cannot be known.
+    /// Waits until the kernel refers to nothing any more, and returns `sent`, or why that cannot be
+    /// known.
     pub(super) fn finish(&mut self, calls: &mut Calls, sent: io::Result<()>) -> io::Result<()> {
         while self.unreleased > 0 {
             self.enter(calls, self.unreleased)?;
@@ -191,7 +195,8 @@ impl Ring {
         self.batch.iter().map(of).sum::<usize>() + self.unreleased
     }
 
-    /// One crossing: hands over what is queued, and waits until so many answers are there, or for a while.
+    /// One crossing: hands over what is queued, and waits until so many answers are there, or for a
+    /// while.
     fn enter(&mut self, calls: &mut Calls, want: usize) -> io::Result<()> {
         let wait = Timespec::from(WAIT);
         let args = SubmitArgs::new().timespec(&wait);

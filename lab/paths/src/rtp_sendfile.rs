@@ -1,5 +1,5 @@
-//! `rtp_sendfile`: for each packet UDP_CORK, a `send` of the header, a `sendfile` of the payload, and UDP_CORK
-//! off. The paper's best of the paths that existed.
+//! `rtp_sendfile`: for each packet UDP_CORK, a `send` of the header, a `sendfile` of the payload,
+//! and UDP_CORK off. The paper's best of the paths that existed.
 
 use std::io;
 

@@ -37,8 +37,8 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Where in the file the next packets are that lie in it one behind the other, and how many they are: none,
-    /// if the pieces of the first lie apart.
+    /// Where in the file the next packets are that lie in it one behind the other, and how many
+    /// they are: none, if the pieces of the first lie apart.
     fn extent(&self) -> (u64, u64, usize) {
         let plan = &self.source.plan;
         let start = plan.packet(self.packets.start).pieces[0].offset;

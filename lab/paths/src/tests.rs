@@ -146,7 +146,8 @@ fn every_path_sends_64_mb_whole_and_in_order_over_udp() {
         send_and_compare(&mut mover, source, 0..source.plan.packets());
         let counters = mover.counters();
         assert_eq!(counters.packets, source.plan.packets() as u64, "{name}");
-        // Loopback delivers to a socket, where the kernel copies what it was not to copy; it must say so.
+        // Loopback delivers to a socket, where the kernel copies what it was not to copy; it must
+        // say so.
         let is_reported = name.facts().payload == Payload::Reported;
         let told = counters.sends_copied + counters.sends_single;
         if is_reported {
@@ -268,8 +269,8 @@ fn crossings_are_as_many_as_the_catalogue_says() {
     }
 }
 
-/// Each send has two answers, and who asks for one each is woken when half of them are there, then when half of the
-/// rest are, and so on.
+/// Each send has two answers, and who asks for one each is woken when half of them are there, then
+/// when half of the rest are, and so on.
 #[test]
 fn who_waits_for_a_thread_of_the_kernel_waits_once_a_batch() {
     let batches = 4;
@@ -331,8 +332,8 @@ fn a_receiver_that_goes_away_is_an_error_that_says_so() {
         let (sender, receiver) = udp_pair();
         mover.send(&sender, 0..100).expect("somebody listens");
         drop(receiver);
-        // The first send draws an ICMP error, and a later one reports it; or much later, while a process that
-        // another test has forked has the receiver too.
+        // The first send draws an ICMP error, and a later one reports it; or much later, while a
+        // process that another test has forked has the receiver too.
         let give_up = Instant::now() + Duration::from_secs(60);
         let error = loop {
             if let Err(error) = mover.send(&sender, 100..700) {

@@ -1,4 +1,5 @@
-//! `uring`: `mmap` of the file, and a ring's SENDMSG of each packet: fewer crossings and nothing else.
+//! `uring`: `mmap` of the file, and a ring's SENDMSG of each packet: fewer crossings and nothing
+//! else.
 
 use std::io;
 
@@ -41,7 +42,8 @@ impl Mechanism for Uring {
                     let entry = opcode::SendMsg::new(types::Fd(job.socket), &raw const *message_)
                         .flags(flags.cast_unsigned())
                         .build();
-                    // SAFETY: the message and its pieces are ours, and stay as they are until `run` returns.
+                    // SAFETY: the message and its pieces are ours, and stay as they are until `run`
+                    // returns.
                     unsafe { self.ring.push(entry, 1) };
                 }
                 self.ring.run(job)?;

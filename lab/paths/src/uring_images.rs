@@ -1,10 +1,11 @@
 //! `uring_zc`, `uring_registered`, `uring_sqpoll`: packet images by a ring's SEND_ZC.
 //!
-//! The first two send each packet by itself, from memory that is pinned for each send or once for all: they
-//! show what is left when copies and crossings are gone and trains are not. Their images lie in base
-//! pages, because the kernel charges a lone packet from a huge page up to 2 MiB (io_uring/net.c,
-//! `io_sg_from_iter`). The third sends trains, as [`krtpsendfile`](super::engine) does, but a thread of the
-//! kernel looks for entries, so that sending needs no crossing at all and costs a processor instead.
+//! The first two send each packet by itself, from memory that is pinned for each send or once for
+//! all: they show what is left when copies and crossings are gone and trains are not. Their images
+//! lie in base pages, because the kernel charges a lone packet from a huge page up to 2 MiB
+//! (io_uring/net.c, `io_sg_from_iter`). The third sends trains, as [`krtpsendfile`](super::engine)
+//! does, but a thread of the kernel looks for entries, so that sending needs no crossing at all and
+//! costs a processor instead.
 
 use std::io;
 
@@ -19,7 +20,8 @@ use onrush_sys::path::{PathError, TRAIN_PACKETS_MAX};
 
 #[derive(Debug)]
 pub(super) struct UringImages {
-    // The ring goes first, and with it what it has of the images' memory; then its counting; then the memory.
+    // The ring goes first, and with it what it has of the images' memory; then its counting; then
+    // the memory.
     ring: Ring,
     registered: Option<LockedArea>,
     images: Images,
@@ -70,7 +72,8 @@ impl UringImages {
                 .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
                 .zc_flags(usage)
                 .build();
-            // SAFETY: the images stay as they are until `finish` has returned: only `ensure` writes them.
+            // SAFETY: the images stay as they are until `finish` has returned: only `ensure` writes
+            // them.
             unsafe { self.ring.push(entry, count) };
             packets.start += count;
         }

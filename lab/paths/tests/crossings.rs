@@ -48,8 +48,9 @@ fn every_path_enters_the_kernel_as_often_as_it_says() {
     }
 }
 
-/// By itself it says that every path sends; a tracer sees each send between two attempts to open files that are not
-/// there, `/begin NAME` and `/end NAME COUNT`, with the entries that the path has counted.
+/// By itself it says that every path sends; a tracer sees each send between two attempts to open
+/// files that are not there, `/begin NAME` and `/end NAME COUNT`, with the entries that the path
+/// has counted.
 #[test]
 fn every_path_sends_between_marks() -> Result<(), Box<dyn Error>> {
     for name in Name::ALL {

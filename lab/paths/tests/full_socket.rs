@@ -25,7 +25,8 @@ fn a_full_send_buffer_is_waited_for_on_every_path() {
     let shaper = format!("qdisc add dev {SND_DEVICE} root tbf {SHAPER}");
     testbed.snd.tool("tc", shaper.split(' ')).unwrap();
     for name in Name::ALL.into_iter().filter(|name| name.takes_udp()) {
-        // The engine's paths take as wide a buffer as they may have: more is sent then than that holds.
+        // The engine's paths take as wide a buffer as they may have: more is sent then than that
+        // holds.
         let is_wide = name.engine().is_some();
         let packets = if is_wide { 9000 } else { 1000 };
         let source = source(packets, name.takes_headers(true));

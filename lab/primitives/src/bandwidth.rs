@@ -1,7 +1,7 @@
 //! Ways to read and write much memory, from one word at a time to the widest registers there are.
 //!
-//! Reading gives back the sum of all words, which the caller knows; writing leaves words that the caller can
-//! look at. So nothing can be left out unseen.
+//! Reading gives back the sum of all words, which the caller knows; writing leaves words that the
+//! caller can look at. So nothing can be left out unseen.
 
 use std::hint::black_box;
 
@@ -78,8 +78,8 @@ impl Way {
         }
     }
 
-    /// Goes through `words` once. Reading gives the sum of all; writing fills with `value`; copying copies the
-    /// first half to the second. The number of words must be a multiple of [`WORDS`].
+    /// Goes through `words` once. Reading gives the sum of all; writing fills with `value`; copying
+    /// copies the first half to the second. The number of words must be a multiple of [`WORDS`].
     ///
     /// # Panics
     ///
@@ -164,7 +164,11 @@ fn opaque(value: u64) -> u64 {
     let mut value = value;
     // SAFETY: no instruction at all.
     unsafe {
-        std::arch::asm!("/* {0} */", inout(reg) value, options(pure, nomem, nostack, preserves_flags))
+        std::arch::asm!(
+            "/* {0} */",
+            inout(reg) value,
+            options(pure, nomem, nostack, preserves_flags)
+        )
     };
     value
 }
@@ -172,8 +176,8 @@ fn opaque(value: u64) -> u64 {
 #[cfg(target_arch = "x86_64")]
 fn copy_rep(words: &mut [u64]) {
     let (from, to) = words.split_at_mut(words.len() / 2);
-    // SAFETY: both halves are as long as the count, in bytes, and apart; the direction flag is clear, as the
-    // calling convention demands.
+    // SAFETY: both halves are as long as the count, in bytes, and apart; the direction flag is
+    // clear, as the calling convention demands.
     unsafe {
         std::arch::asm!(
             "rep movsb",
@@ -192,7 +196,8 @@ fn copy_rep(_words: &mut [u64]) {
 
 #[cfg(target_arch = "x86_64")]
 mod simd {
-    //! AVX2: 32 bytes a register. Wider ones bring no more from memory, and are newer than our compiler.
+    //! AVX2: 32 bytes a register. Wider ones bring no more from memory, and are newer than our
+    //! compiler.
 
     use std::arch::asm;
     use std::arch::x86_64::*;

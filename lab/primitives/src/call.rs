@@ -16,7 +16,8 @@ pub fn getppid(times: u64) -> i32 {
     parent
 }
 
-/// Asks the kernel who we are. The C library kept the answer until its version 2.25; now it asks each time.
+/// Asks the kernel who we are. The C library kept the answer until its version 2.25; now it asks
+/// each time.
 pub fn getpid(times: u64) -> i32 {
     let mut process = 0;
     for _ in 0..times {

@@ -20,12 +20,14 @@ pub fn spin(times: u64) {
     #[cfg(target_arch = "aarch64")]
     // SAFETY: as above.
     unsafe {
-        asm!("2:", "subs {n}, {n}, #1", "b.ne 2b", n = inout(reg) times => _, options(nomem, nostack));
+        asm!("2:", "subs {n}, {n}, \
+         #1", "b.ne 2b", n = inout(reg) times => _, options(nomem, nostack));
     }
 }
 
-/// Goes round a loop whose counter lives in memory, as a compiler writes it that does not optimise: the
-/// paper's loop. Each step loads, changes and stores the counter, and waits for the step before.
+/// Goes round a loop whose counter lives in memory, as a compiler writes it that does not optimise:
+/// the paper's loop. Each step loads, changes and stores the counter, and waits for the step
+/// before.
 #[inline(never)]
 pub fn spin_in_memory(times: u64) {
     let mut counter = 0_u64;
@@ -40,8 +42,8 @@ pub fn spin_in_memory(times: u64) {
 /// Additions in one turn of [`add`].
 pub const ADDITIONS: u64 = 16;
 
-/// Adds `turns` times [`ADDITIONS`] numbers, each to the sum before: a cycle each on every processor we know,
-/// whatever its clock is just now.
+/// Adds `turns` times [`ADDITIONS`] numbers, each to the sum before: a cycle each on every
+/// processor we know, whatever its clock is just now.
 #[inline(never)]
 #[must_use]
 pub fn add(turns: u64) -> u64 {
@@ -74,7 +76,8 @@ pub fn add(turns: u64) -> u64 {
     sum
 }
 
-/// Calls a procedure with `arguments` integers `times` times, by its address, so that it cannot be inlined.
+/// Calls a procedure with `arguments` integers `times` times, by its address, so that it cannot be
+/// inlined.
 ///
 /// # Panics
 ///
@@ -94,14 +97,15 @@ pub fn call(arguments: usize, times: u64) {
     }
 }
 
-/// A procedure that takes its arguments where the platform's calling convention puts them and does nothing
-/// with them, and a loop that calls it.
+/// A procedure that takes its arguments where the platform's calling convention puts them and does
+/// nothing with them, and a loop that calls it.
 macro_rules! procedure {
     ($take:ident, $call:ident, $($argument:ident $value:expr),*) => {
         #[inline(never)]
         extern "C" fn $take($($argument: u64),*) {
             $(
-                // SAFETY: no instruction at all; said to use the argument, so that it must be passed.
+                // SAFETY: no instruction at all; said to use the argument, so that it must be
+                // passed.
                 unsafe { asm!("/* {0} */", in(reg) $argument, options(nomem, nostack)) };
             )*
         }

@@ -1,8 +1,8 @@
 //! Counters of time that can be read in a few nanoseconds, in step with the code around them.
 //!
-//! A processor reads its counter early or late unless it is told not to. [`Counter::begin`] waits for what was
-//! before it and holds back what follows; [`Counter::end`] waits for all that was measured. Ticks are not
-//! cycles: the counter's pace is constant, the processor's is not.
+//! A processor reads its counter early or late unless it is told not to. [`Counter::begin`] waits
+//! for what was before it and holds back what follows; [`Counter::end`] waits for all that was
+//! measured. Ticks are not cycles: the counter's pace is constant, the processor's is not.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -83,8 +83,9 @@ fn has_tsc() -> bool {
     const EXTENDED: u32 = 0x8000_0000;
     const RDTSCP: u32 = 1 << 27;
     const INVARIANT: u32 = 1 << 8;
-    // Leaf 0x80000007 says whether the pace is constant in every state of the processor (Intel SDM, volume 3,
-    // "Invariant TSC"); a hypervisor may hide it, but passes the counter on evenly when Linux believes it.
+    // Leaf 0x80000007 says whether the pace is constant in every state of the processor (Intel SDM,
+    // volume 3, "Invariant TSC"); a hypervisor may hide it, but passes the counter on evenly when
+    // Linux believes it.
     let highest = __cpuid(EXTENDED).eax;
     let has_rdtscp = highest > EXTENDED && __cpuid(EXTENDED + 1).edx & RDTSCP != 0;
     let is_invariant = highest >= EXTENDED + 7 && __cpuid(EXTENDED + 7).edx & INVARIANT != 0;
@@ -103,8 +104,9 @@ fn has_tsc() -> bool {
 fn tsc_begin() -> u64 {
     use std::arch::asm;
     let (low, high): (u64, u64);
-    // SAFETY: reads a register; `has_tsc` found the instruction, and Linux lets programs use it. It touches
-    // no memory and no stack; that nothing moves across it is the point, so it does not say `nomem`.
+    // SAFETY: reads a register; `has_tsc` found the instruction, and Linux lets programs use it. It
+    // touches no memory and no stack; that nothing moves across it is the point, so it does not say
+    // `nomem`.
     unsafe {
         asm!("lfence", "rdtsc", "lfence", out("rax") low, out("rdx") high, options(nostack));
     }
@@ -138,8 +140,8 @@ fn tsc_end() -> u64 {
 fn cntvct() -> u64 {
     use std::arch::asm;
     let ticks: u64;
-    // SAFETY: reads a register that Linux lets programs read (arch_timer); the barriers keep the code around
-    // it in its place. No stack is touched.
+    // SAFETY: reads a register that Linux lets programs read (arch_timer); the barriers keep the
+    // code around it in its place. No stack is touched.
     unsafe { asm!("isb", "mrs {}, cntvct_el0", "isb", out(reg) ticks, options(nostack)) };
     ticks
 }

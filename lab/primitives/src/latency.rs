@@ -1,8 +1,8 @@
 //! Loads that depend on each other, in an order that no prefetcher guesses.
 //!
-//! A [`Chain`] is a ring of pointers through the first part of some memory, one for each stride. Each load's
-//! address is what the load before it brought, so that nothing overlaps: time over loads is the latency of
-//! wherever the memory is just now.
+//! A [`Chain`] is a ring of pointers through the first part of some memory, one for each stride.
+//! Each load's address is what the load before it brought, so that nothing overlaps: time over
+//! loads is the latency of wherever the memory is just now.
 
 use super::map::Memory;
 
@@ -13,8 +13,8 @@ pub enum Order {
     Rising,
     /// Mixed, the same each time.
     Random,
-    /// Mixed pages, and mixed places in each, a page after the other: an address is looked up once for all of a
-    /// page's loads, so that caches are left.
+    /// Mixed pages, and mixed places in each, a page after the other: an address is looked up once
+    /// for all of a page's loads, so that caches are left.
     ByPage,
 }
 
@@ -32,8 +32,8 @@ pub struct Chain<'m> {
 #[repr(transparent)]
 struct Node(*const Self);
 
-/// Nodes of a ring; with more places than that, they are spread over all of the memory. Enough for 32 MB of
-/// cache lines, of which a walk that begins where linking did finds none in a cache.
+/// Nodes of a ring; with more places than that, they are spread over all of the memory. Enough for
+/// 32 MB of cache lines, of which a walk that begins where linking did finds none in a cache.
 pub const NODES_MAX: usize = 1 << 20;
 
 /// Loads in one turn of [`Chain::walk`].
@@ -62,15 +62,16 @@ impl<'m> Chain<'m> {
                 Order::Random => mixed.next(),
                 Order::ByPage => by_page.next(),
             };
-            // SAFETY: `place` is below `places`, so this is at least a stride before the memory's end.
+            // SAFETY: `place` is below `places`, so this is at least a stride before the memory's
+            // end.
             unsafe { base.add(place * stride) }.cast::<Node>()
         };
         let first = place(0);
         let mut at = first;
         for index in 1..=nodes {
             let next = if index == nodes { first } else { place(index) };
-            // SAFETY: inside the memory, which is ours alone (`&mut`); strides are multiples of a pointer and
-            // the memory begins at a page, so it is aligned.
+            // SAFETY: inside the memory, which is ours alone (`&mut`); strides are multiples of a
+            // pointer and the memory begins at a page, so it is aligned.
             unsafe { at.write(Node(next)) };
             at = next;
         }
@@ -107,12 +108,13 @@ impl<'m> Chain<'m> {
 
 #[inline]
 fn next(at: *const Node) -> *const Node {
-    // SAFETY: every node of a ring points to a node of the ring (`Chain::link`), in memory that the chain
-    // borrows. Volatile, so that none is kept from an earlier round.
+    // SAFETY: every node of a ring points to a node of the ring (`Chain::link`), in memory that the
+    // chain borrows. Volatile, so that none is kept from an earlier round.
     unsafe { at.read_volatile() }.0
 }
 
-/// Every number below a bound, once, mixed: a bijection on the next power of two, less what is beyond.
+/// Every number below a bound, once, mixed: a bijection on the next power of two, less what is
+/// beyond.
 #[derive(Debug)]
 struct Mixed {
     bound: u64,
@@ -134,7 +136,8 @@ impl Mixed {
     fn next(&mut self) -> usize {
         loop {
             let mask = (1 << self.bits) - 1;
-            // Each step can be undone: adding, multiplying by an odd number, xor with a part further up.
+            // Each step can be undone: adding, multiplying by an odd number, xor with a part
+            // further up.
             let mut x = self.index & mask;
             self.index += 1;
             for factor in [

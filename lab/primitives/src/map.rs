@@ -119,15 +119,16 @@ impl Memory {
     /// Its bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: the mapping is readable, zeroed or written, lives as long as `self`, and is borrowed.
+        // SAFETY: the mapping is readable, zeroed or written, lives as long as `self`, and is
+        // borrowed.
         unsafe { slice::from_raw_parts(self.mapping.base.as_ptr(), self.mapping.bytes) }
     }
 
     /// All of it, as words.
     #[must_use]
     pub fn words(&self) -> &[u64] {
-        // SAFETY: the mapping is readable, zeroed or written, aligned to a page, lives as long as `self`, and is
-        // borrowed; a huge page is a whole number of words.
+        // SAFETY: the mapping is readable, zeroed or written, aligned to a page, lives as long as
+        // `self`, and is borrowed; a huge page is a whole number of words.
         unsafe { slice::from_raw_parts(self.mapping.base.as_ptr().cast(), self.mapping.bytes / 8) }
     }
 
@@ -142,7 +143,8 @@ impl Memory {
 }
 
 impl Mapped {
-    /// Maps the first `bytes` of `file`, shared, to be read. The file must not become shorter meanwhile.
+    /// Maps the first `bytes` of `file`, shared, to be read. The file must not become shorter
+    /// meanwhile.
     pub fn map(file: &File, bytes: usize) -> io::Result<Self> {
         let mapping = Mapping::map(bytes, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd())?;
         Ok(Self { mapping })
@@ -171,8 +173,8 @@ impl Mapped {
         self.mapping.advise(libc::MADV_RANDOM)
     }
 
-    /// Lets the kernel fault all pages in, in one call, as it does for itself when it takes references to pages that
-    /// a program has not touched (MADV_POPULATE_READ, Linux 5.14).
+    /// Lets the kernel fault all pages in, in one call, as it does for itself when it takes
+    /// references to pages that a program has not touched (MADV_POPULATE_READ, Linux 5.14).
     pub fn populate(&self) -> io::Result<()> {
         self.mapping.advise(libc::MADV_POPULATE_READ)
     }
@@ -191,7 +193,8 @@ impl Mapped {
 
 impl Mapping {
     fn map(bytes: usize, protection: i32, flags: i32, file: i32) -> io::Result<Self> {
-        // SAFETY: no address is demanded, so nothing that exists is replaced; wrong arguments are errors.
+        // SAFETY: no address is demanded, so nothing that exists is replaced; wrong arguments are
+        // errors.
         let base = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, file, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -222,8 +225,8 @@ impl Mapping {
     }
 
     fn advise(&self, advice: i32) -> io::Result<()> {
-        // SAFETY: the range is the mapping. MADV_DONTNEED on private memory makes it zero, which every
-        // reference that could exist is excluded from by `&mut` at the one caller.
+        // SAFETY: the range is the mapping. MADV_DONTNEED on private memory makes it zero, which
+        // every reference that could exist is excluded from by `&mut` at the one caller.
         match unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, advice) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -233,7 +236,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: exactly what was mapped and not given away; nobody has a reference to it any more.
+        // SAFETY: exactly what was mapped and not given away; nobody has a reference to it any
+        // more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
@@ -268,7 +272,8 @@ impl Faults {
     #[must_use]
     pub fn of_thread() -> Self {
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-        // SAFETY: `usage` is valid for a rusage to be written to; RUSAGE_THREAD exists since Linux 2.6.26.
+        // SAFETY: `usage` is valid for a rusage to be written to; RUSAGE_THREAD exists since Linux
+        // 2.6.26.
         unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
         // SAFETY: zeroed integers are a rusage, whether it was written or not.
         let usage = unsafe { usage.assume_init() };
@@ -339,7 +344,8 @@ mod tests {
             assert_eq!(sum, 0);
             Faults::of_thread().minor - before
         };
-        // The kernel faults sixteen pages in at once if it has them; some faults are the test's own.
+        // The kernel faults sixteen pages in at once if it has them; some faults are the test's
+        // own.
         let populated = faults(true);
         let touched = faults(false);
         assert!(populated < 16 && touched >= 32, "{populated}, {touched}");

@@ -1,7 +1,7 @@
 //! Processes that are made, do nothing, and are gone.
 //!
-//! A child of a program with threads may only do what is safe in a signal handler, and these do less: they
-//! leave, or become another program.
+//! A child of a program with threads may only do what is safe in a signal handler, and these do
+//! less: they leave, or become another program.
 
 use std::ffi::CStr;
 use std::io;
@@ -28,8 +28,8 @@ pub fn vfork_and_wait() -> io::Result<()> {
     let mut stack = vec![0_u128; STACK_BYTES / size_of::<u128>()];
     let top = stack.as_mut_ptr_range().end.cast();
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: `top` is the aligned end of memory that outlives the child, because CLONE_VFORK stops us until
-    // the child has left; `leave` touches nothing and its return is `_exit`.
+    // SAFETY: `top` is the aligned end of memory that outlives the child, because CLONE_VFORK stops
+    // us until the child has left; `leave` touches nothing and its return is `_exit`.
     match unsafe { libc::clone(leave, top, flags, ptr::null_mut()) } {
         -1 => Err(io::Error::last_os_error()),
         // It has ended already.
@@ -56,7 +56,8 @@ pub fn fork_exec_and_wait(path: &CStr) -> io::Result<()> {
     }
 }
 
-/// Starts the program at `path` by `posix_spawn`, which does not copy our address space, and waits for it.
+/// Starts the program at `path` by `posix_spawn`, which does not copy our address space, and waits
+/// for it.
 pub fn spawn_and_wait(path: &CStr) -> io::Result<()> {
     let arguments = [path.as_ptr().cast_mut(), ptr::null_mut()];
     let environment: [*mut libc::c_char; 1] = [ptr::null_mut()];
@@ -81,9 +82,11 @@ pub fn spawn_and_wait(path: &CStr) -> io::Result<()> {
 /// How long a child may take, in seconds, before it is killed and the wait is an error.
 pub const CHILD_SECONDS_MAX: i32 = 10;
 
-/// Waits for a child so many milliseconds, then kills it. An error if that was so, or if it did not end with 0.
+/// Waits for a child so many milliseconds, then kills it. An error if that was so, or if it did not
+/// end with 0.
 fn wait_at_most(child: libc::pid_t, milliseconds: i32) -> io::Result<()> {
-    // SAFETY: takes integers; the child is ours and not waited for, so that its number is still its own.
+    // SAFETY: takes integers; the child is ours and not waited for, so that its number is still its
+    // own.
     let handle = unsafe { libc::syscall(libc::SYS_pidfd_open, child, 0) };
     let Ok(handle) = i32::try_from(handle) else {
         return wait(child);

@@ -1,7 +1,7 @@
 //! A process that reads a file in blocks when it is told to.
 //!
-//! The reads are a child's, so that several really compete, and so that one can be put where memory is scarce
-//! without us. The child makes bare system calls only; it is killed when this is dropped.
+//! The reads are a child's, so that several really compete, and so that one can be put where memory
+//! is scarce without us. The child makes bare system calls only; it is killed when this is dropped.
 
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
@@ -41,8 +41,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Starts a child that may read `file`; it reads nothing yet. A file that was opened with `O_DIRECT` is read
-    /// past the file cache.
+    /// Starts a child that may read `file`; it reads nothing yet. A file that was opened with
+    /// `O_DIRECT` is read past the file cache.
     pub fn start(file: &File, plan: Plan) -> io::Result<Self> {
         let blocks = plan.file_bytes / plan.block_bytes.max(1) as u64;
         if blocks == 0 {
@@ -156,7 +156,8 @@ impl Worker {
         for _ in 0..count {
             let block = match self.plan.pattern {
                 Pattern::Sequential => *next % self.blocks,
-                // A step of a linear congruential generator (Knuth, MMIX); its high bits are the good ones.
+                // A step of a linear congruential generator (Knuth, MMIX); its high bits are the
+                // good ones.
                 Pattern::Random => (*next >> 33) % self.blocks,
             };
             *next = match self.plan.pattern {

@@ -1,5 +1,5 @@
-//! A partner, a thread or a process, that answers each time it is asked: two switches a round, when both are
-//! bound to one processor.
+//! A partner, a thread or a process, that answers each time it is asked: two switches a round, when
+//! both are bound to one processor.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
@@ -156,8 +156,8 @@ impl Drop for PingPong {
     }
 }
 
-/// A thread that looks every second whether a partner that was asked has answered since, and kills it if not,
-/// so that its pipe ends.
+/// A thread that looks every second whether a partner that was asked has answered since, and kills
+/// it if not, so that its pipe ends.
 #[derive(Debug)]
 struct Watch {
     looked_at: Arc<LookedAt>,
@@ -252,10 +252,11 @@ impl Partner {
     }
 }
 
-/// Forks a child that does `act`, which may only do what a signal handler may, and leaves. It is killed when the
-/// calling thread ends.
+/// Forks a child that does `act`, which may only do what a signal handler may, and leaves. It is
+/// killed when the calling thread ends.
 pub(super) fn fork(act: impl FnOnce()) -> io::Result<libc::pid_t> {
-    // SAFETY: every `act` in this folder makes bare system calls only, and never returns to our code.
+    // SAFETY: every `act` in this folder makes bare system calls only, and never returns to our
+    // code.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
@@ -412,7 +413,8 @@ unsafe impl Send for Word {}
 // SAFETY: as above.
 unsafe impl Sync for Word {}
 
-/// A futex that nobody waits for is woken and one that has changed is waited for: both calls, no switch.
+/// A futex that nobody waits for is woken and one that has changed is waited for: both calls, no
+/// switch.
 pub fn futex_alone(times: u64) -> io::Result<()> {
     let word = Word::new(true)?;
     for _ in 0..times {
@@ -447,7 +449,8 @@ mod tests {
             name.ends_with("_ctxt_switches")
                 .then(|| count.trim().parse::<u64>().ok())?
         });
-        // Whoever is woken may have the processor before the other has come to wait: that counts too.
+        // Whoever is woken may have the processor before the other has come to wait: that counts
+        // too.
         counts.sum()
     }
 

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A loop device over a file that has become shorter: what lies beyond reads as an input/output error, as a bad
-/// sector does. Needs root and util-linux.
+/// A loop device over a file that has become shorter: what lies beyond reads as an input/output
+/// error, as a bad sector does. Needs root and util-linux.
 #[derive(Debug)]
 pub struct FailingDisk {
     device: PathBuf,
@@ -14,8 +14,8 @@ pub struct FailingDisk {
 }
 
 impl FailingDisk {
-    /// A disk that holds `content`, of which the bytes from `good_bytes` on cannot be read; both are multiples
-    /// of 4096.
+    /// A disk that holds `content`, of which the bytes from `good_bytes` on cannot be read; both
+    /// are multiples of 4096.
     ///
     /// # Errors
     ///

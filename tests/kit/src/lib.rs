@@ -1,4 +1,5 @@
-//! What Onrush's tests and experiments stand on: namespaces, the counting sink, receivers, planted faults.
+//! What Onrush's tests and experiments stand on: namespaces, the counting sink, receivers, planted
+//! faults.
 
 pub mod checker;
 pub mod disk;

@@ -1,8 +1,9 @@
-//! The files that tests play: of every kind a recorder or an encoder makes, and of every kind of damage.
+//! The files that tests play: of every kind a recorder or an encoder makes, and of every kind of
+//! damage.
 //!
-//! Real ones are encoded by `ffmpeg` from its test sources; damaged ones are made of these. All are kept
-//! under the build directory, named by what made them, and made once: a change of a command or of a
-//! [`Damage`] makes new files, and tests that run at the same time share them.
+//! Real ones are encoded by `ffmpeg` from its test sources; damaged ones are made of these. All are
+//! kept under the build directory, named by what made them, and made once: a change of a command or
+//! of a [`Damage`] makes new files, and tests that run at the same time share them.
 
 use std::fmt;
 use std::fs::File;
@@ -205,8 +206,8 @@ pub fn second_shown(pixels: &[u8]) -> Option<u64> {
 }
 
 impl AwkwardFile {
-    /// The transport packets that a player must get, one after the other. Known from how the file was made,
-    /// not from looking for them.
+    /// The transport packets that a player must get, one after the other. Known from how the file
+    /// was made, not from looking for them.
     ///
     /// # Errors
     ///
@@ -292,8 +293,8 @@ impl Damage {
         })
     }
 
-    /// The damaged stream, and which of its bytes then belong to no packet. `stream` is whole packets of
-    /// 188 bytes.
+    /// The damaged stream, and which of its bytes then belong to no packet. `stream` is whole
+    /// packets of 188 bytes.
     #[must_use]
     pub fn apply(self, mut stream: Vec<u8>) -> (Vec<u8>, Vec<Range<usize>>) {
         let packets = stream.len() / TS_PACKET_BYTES;

@@ -1,11 +1,11 @@
 //! Network namespaces that leave nothing behind.
 //!
-//! A namespace lives exactly as long as somebody holds a descriptor of it or runs in it. Ours have no
-//! name under `/run/netns`: the [`Netns`] holds the only descriptor, so when the process goes, even by
-//! SIGKILL, the kernel takes the namespace and every device in it away.
+//! A namespace lives exactly as long as somebody holds a descriptor of it or runs in it. Ours have
+//! no name under `/run/netns`: the [`Netns`] holds the only descriptor, so when the process goes,
+//! even by SIGKILL, the kernel takes the namespace and every device in it away.
 //!
-//! Not here: user namespaces. Without root there is [`NetnsError::NotPermitted`], which tests turn into
-//! a counted skip.
+//! Not here: user namespaces. Without root there is [`NetnsError::NotPermitted`], which tests turn
+//! into a counted skip.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -35,10 +35,11 @@ pub enum NetnsError {
     /// This process may not make namespaces.
     #[error("network namespaces need CAP_SYS_ADMIN; run as root")]
     NotPermitted,
-    /// A thread that left the namespace it is in could not return: root of a user namespace may make network namespaces,
-    /// but not enter one that is not its own.
+    /// A thread that left the namespace it is in could not return: root of a user namespace may
+    /// make network namespaces, but not enter one that is not its own.
     #[error(
-        "the network namespace this runs in belongs to another user namespace, and who leaves it cannot come back; \
+        "the network namespace this runs in belongs to another user namespace, and who leaves it \
+         cannot come back; \
          run as root, or with a network namespace of its own (unshare -Urn)"
     )]
     NoWayBack,
@@ -114,8 +115,8 @@ impl Netns {
         !Self::new().is_err_and(|error| error.is_not_permitted())
     }
 
-    /// Moves the calling thread into the namespace until the guard is dropped. Threads and processes
-    /// started meanwhile are in it, and stay.
+    /// Moves the calling thread into the namespace until the guard is dropped. Threads and
+    /// processes started meanwhile are in it, and stay.
     pub fn enter(&self) -> Result<Entered, NetnsError> {
         let home = File::open(THREAD_NETNS).map_err(system("open"))?;
         move_into(&self.file).map_err(system("enter"))?;
@@ -135,7 +136,8 @@ impl Netns {
         act()
     }
 
-    /// A command that will run inside the namespace, and is killed when the thread that spawned it ends.
+    /// A command that will run inside the namespace, and is killed when the thread that spawned it
+    /// ends.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         let file = Arc::clone(&self.file);
@@ -143,13 +145,14 @@ impl Netns {
             move_into(&file)?;
             Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
         };
-        // SAFETY: between fork and exec only async-signal-safe calls are allowed. This makes two system
-        // calls on values that exist already; it allocates nothing and takes no lock.
+        // SAFETY: between fork and exec only async-signal-safe calls are allowed. This makes two
+        // system calls on values that exist already; it allocates nothing and takes no lock.
         unsafe { command.pre_exec(enter) };
         command
     }
 
-    /// Runs a tool inside the namespace to its end; its output, or an error with what it complained of.
+    /// Runs a tool inside the namespace to its end; its output, or an error with what it complained
+    /// of.
     pub fn tool<I, S>(&self, program: &str, arguments: I) -> Result<Output, NetnsError>
     where
         I: IntoIterator<Item = S>,
@@ -186,7 +189,8 @@ impl Netns {
 impl Drop for Entered {
     fn drop(&mut self) {
         let restored = move_into(&self.home);
-        // A thread left in the wrong namespace would make every later test lie; but no panic in a panic.
+        // A thread left in the wrong namespace would make every later test lie; but no panic in a
+        // panic.
         if !thread::panicking() {
             restored.expect("a thread can go back to the namespace it came from");
         }

@@ -1,7 +1,7 @@
 //! Programs under test: started in a namespace, watched from outside, gone when the test is.
 //!
-//! What a server says is collected line by line and waited for with a bound. What it holds is read from
-//! `/proc`, so that a leak shows in the kernel's books and not only in the server's own.
+//! What a server says is collected line by line and waited for with a bound. What it holds is read
+//! from `/proc`, so that a leak shows in the kernel's books and not only in the server's own.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -95,8 +95,8 @@ impl Process {
         }
     }
 
-    /// What a program that has ended said is in its pipes a moment longer. A grandchild that holds them is not waited
-    /// for.
+    /// What a program that has ended said is in its pipes a moment longer. A grandchild that holds
+    /// them is not waited for.
     fn wait_for_last_words(&self) {
         let is_open = |state: &mut LogState| state.ended < 2;
         let waited = self
@@ -129,8 +129,8 @@ impl Process {
         self.wait_for_lines(text, 1, timeout).pop()
     }
 
-    /// Waits until `count` lines contain `text`; all of those there are when they do, the program ends or
-    /// `timeout` is over.
+    /// Waits until `count` lines contain `text`; all of those there are when they do, the program
+    /// ends or `timeout` is over.
     #[must_use]
     pub fn wait_for_lines(&self, text: &str, count: usize, timeout: Duration) -> Vec<String> {
         let found = |state: &LogState| -> Vec<String> {
@@ -293,7 +293,8 @@ const LINES_MAX: usize = 100_000;
 const LAST_WORDS_WAIT: Duration = Duration::from_secs(2);
 const STRACE_WAIT: Duration = Duration::from_secs(20);
 
-/// The built `onrush`: by its own path, or beside the laboratory's program, whose tests know only that one.
+/// The built `onrush`: by its own path, or beside the laboratory's program, whose tests know only
+/// that one.
 ///
 /// # Panics
 ///

@@ -1,7 +1,7 @@
 //! A real UDP receiver of one RTP session, which keeps what arrived.
 //!
-//! It binds an even port and the odd one above it, as SETUP asks for, and collects both on threads of
-//! its own until it is finished. Judging is the [`checker`](crate::checker)'s part.
+//! It binds an even port and the odd one above it, as SETUP asks for, and collects both on threads
+//! of its own until it is finished. Judging is the [`checker`](crate::checker)'s part.
 
 use std::io;
 use std::net::{IpAddr, UdpSocket};
@@ -95,7 +95,8 @@ impl Receiver {
         std::mem::take(&mut self.shared.lock().capture)
     }
 
-    /// Stops listening and hands over what has arrived, that too which nobody has come to collect yet.
+    /// Stops listening and hands over what has arrived, that too which nobody has come to collect
+    /// yet.
     #[must_use]
     pub fn finish(mut self) -> Capture {
         self.stop(End::Drained);
@@ -105,7 +106,8 @@ impl Receiver {
     fn stop(&mut self, end: End) {
         self.shared.lock().end = Some((end, Instant::now()));
         for thread in self.threads.drain(..) {
-            // A collector's panic is lost in a panic of the test's, and shows as missing packets else.
+            // A collector's panic is lost in a panic of the test's, and shows as missing packets
+            // else.
             drop(thread.join());
         }
     }

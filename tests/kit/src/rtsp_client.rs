@@ -1,7 +1,7 @@
 //! An RTSP client that does as it is told, right or wrong.
 //!
-//! It adds nothing to a request but what [`Client::request`] says, and can send any bytes at all. Every wait
-//! ends: a server that says nothing is an error, not a test that hangs.
+//! It adds nothing to a request but what [`Client::request`] says, and can send any bytes at all.
+//! Every wait ends: a server that says nothing is an error, not a test that hangs.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, UdpSocket};
@@ -256,7 +256,8 @@ impl Ports {
                     for socket in [&rtp, &rtcp] {
                         socket.set_read_timeout(Some(WAIT_MAX))?;
                     }
-                    // Nothing is to be lost while a busy machine lets nobody read; others than root have less room.
+                    // Nothing is to be lost while a busy machine lets nobody read; others than root
+                    // have less room.
                     set_socket_recv_buffer_size_force(&rtp, RECEIVE_BUFFER_BYTES).ok();
                     return Ok(Self { rtp, rtcp });
                 }
@@ -280,7 +281,8 @@ impl Ports {
         (0..count).map(|_| receive(&self.rtp)).collect()
     }
 
-    /// The next RTCP datagram that `wanted` says so of; others are passed over, for [`WAIT_MAX`] at most.
+    /// The next RTCP datagram that `wanted` says so of; others are passed over, for [`WAIT_MAX`] at
+    /// most.
     pub fn rtcp(&self, wanted: impl Fn(&[u8]) -> bool) -> io::Result<Vec<u8>> {
         let started = Instant::now();
         while started.elapsed() < WAIT_MAX {
@@ -312,8 +314,8 @@ pub fn rtcp_types(mut datagram: &[u8]) -> Vec<u8> {
 pub const WAIT_MAX: Duration = Duration::from_secs(60);
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
-/// Calls again what a signal interrupted. A ring of this process may wake any of its threads so (task work of
-/// io_uring), and a read with a time-out is not restarted (signal(7)).
+/// Calls again what a signal interrupted. A ring of this process may wake any of its threads so
+/// (task work of io_uring), and a read with a time-out is not restarted (signal(7)).
 pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {

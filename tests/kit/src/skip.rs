@@ -1,9 +1,9 @@
 //! Skips that are counted and named.
 //!
 //! A test that returns early because the machine lacks something looks like a pass. Here it writes
-//! `SKIPPED <test>: <reason>` to stderr, past the test harness's capture, and appends the same line to
-//! the file named by the environment variable `ONRUSH_SKIPS`, so that whoever runs the tests can list
-//! the skips and refuse too many.
+//! `SKIPPED <test>: <reason>` to stderr, past the test harness's capture, and appends the same line
+//! to the file named by the environment variable `ONRUSH_SKIPS`, so that whoever runs the tests can
+//! list the skips and refuse too many.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};

@@ -1,7 +1,8 @@
 //! Software slicing: drops what one socket sends, at a point of its way through the stack.
 //!
-//! The paper's authors (Karsten and others) discarded packets at points of a kernel they had changed. Here
-//! three eBPF programs do, at points where a stock kernel lets them. Other sockets are not touched.
+//! The paper's authors (Karsten and others) discarded packets at points of a kernel they had
+//! changed. Here three eBPF programs do, at points where a stock kernel lets them. Other sockets
+//! are not touched.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -160,7 +161,8 @@ mod tests {
             assert_eq!(heard.unwrap().as_deref(), Some("passed"), "{point:?}");
             assert_eq!(slice.dropped().unwrap(), 1, "{point:?}");
             drop(slice);
-            // A link goes with its last descriptor, of which a command that another test starts may have a copy.
+            // A link goes with its last descriptor, of which a command that another test starts may
+            // have a copy.
             let is_free = (0..1000).any(|_| {
                 sliced.send_to(b"free", to).ok();
                 arrives(Duration::from_millis(50)).is_some()

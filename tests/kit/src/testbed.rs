@@ -1,12 +1,13 @@
-//! Two namespaces and a veth pair between them: the only network that tests and experiments send on.
+//! Two namespaces and a veth pair between them: the only network that tests and experiments send
+//! on.
 //!
 //! ```text
 //! snd: v0 10.77.0.1 fd77::1  <--- veth --->  rcv: v1 10.77.0.2 fd77::2
 //! ```
 //!
-//! Neighbours are static, so nothing but the test's own packets crosses. Who cuts trains into packets
-//! is a [`Mode`] of `v0`, read back from the kernel whenever it is set. Everything goes with the
-//! [`Netns`]: there is nothing to clean up.
+//! Neighbours are static, so nothing but the test's own packets crosses. Who cuts trains into
+//! packets is a [`Mode`] of `v0`, read back from the kernel whenever it is set. Everything goes
+//! with the [`Netns`]: there is nothing to clean up.
 
 use std::fs;
 use std::io;
@@ -60,7 +61,8 @@ pub enum TestbedError {
     #[error(transparent)]
     Netns(#[from] NetnsError),
     /// A device that was brought up does not send and receive.
-    #[error("{device} is up, but for {} s the kernel has not let it send and receive", ACTIVE_TIME_MAX.as_secs())]
+    #[error("{device} is up, but for {} s the kernel has not let it send and \
+     receive", ACTIVE_TIME_MAX.as_secs())]
     NotActive {
         /// The device.
         device: &'static str,
@@ -165,9 +167,10 @@ impl Testbed {
         features.map_err(TestbedError::Features)
     }
 
-    /// Has all that arrives at `rcv` wait in the queue of one processor, whichever sent it: then it is received in the order
-    /// in which the device sent it, also where a qdisc sends for others, or a thread of the kernel that runs where it
-    /// likes. By receive packet steering (Documentation/networking/scaling.rst); see [`stay_on_one_processor`] for less.
+    /// Has all that arrives at `rcv` wait in the queue of one processor, whichever sent it: then it
+    /// is received in the order in which the device sent it, also where a qdisc sends for others,
+    /// or a thread of the kernel that runs where it likes. By receive packet steering
+    /// (Documentation/networking/scaling.rst); see [`stay_on_one_processor`] for less.
     pub fn receive_on_one_processor(&self) -> Result<(), TestbedError> {
         // The device is seen in a sysfs that was mounted in its namespace.
         let steer = format!(
@@ -183,8 +186,9 @@ impl Testbed {
         self.mode
     }
 
-    /// Packets and trains that found no room behind the sending device. All that arrives on a processor shares one
-    /// queue (net.core.netdev_max_backlog), whatever namespace it is for: others can fill it.
+    /// Packets and trains that found no room behind the sending device. All that arrives on a
+    /// processor shares one queue (net.core.netdev_max_backlog), whatever namespace it is for:
+    /// others can fill it.
     ///
     /// # Panics
     ///
@@ -198,7 +202,8 @@ impl Testbed {
         let line = devices
             .lines()
             .find_map(|line| line.trim().strip_prefix(SND_DEVICE)?.strip_prefix(":"));
-        // Eight columns of what was received, then bytes, packets, errors and drops of what was sent.
+        // Eight columns of what was received, then bytes, packets, errors and drops of what was
+        // sent.
         let dropped = line.and_then(|line| line.split_whitespace().nth(11)?.parse().ok());
         dropped.expect("a device has its line")
     }
@@ -225,9 +230,9 @@ impl Default for Options {
     }
 }
 
-/// Has the calling thread run where it runs now from here on, and who is started by it. What a thread sends before and
-/// after the scheduler moved it, or two processors send, may pass each other on its way across veth: a test that looks
-/// at the order sends from one.
+/// Has the calling thread run where it runs now from here on, and who is started by it. What a
+/// thread sends before and after the scheduler moved it, or two processors send, may pass each
+/// other on its way across veth: a test that looks at the order sends from one.
 ///
 /// # Panics
 ///
@@ -251,10 +256,11 @@ fn furnish(netns: &Netns, device: &str, addresses: [IpAddr; 2]) -> Result<(), Ne
     Ok(())
 }
 
-/// A device that is up, and has its addresses, neither sends nor receives before two work items of the kernel's have had
-/// their turn. Of two that are joined the one that was up first hears of the other by `linkwatch_do_dev`
-/// (net/core/link_watch.c); until then its queue is `noop`, which drops what is sent and reports it as sent. And an IPv6
-/// address is a local one from `addrconf_dad_work` on (net/ipv6/addrconf.c), also where nobody else may have it.
+/// A device that is up, and has its addresses, neither sends nor receives before two work items of
+/// the kernel's have had their turn. Of two that are joined the one that was up first hears of the
+/// other by `linkwatch_do_dev` (net/core/link_watch.c); until then its queue is `noop`, which drops
+/// what is sent and reports it as sent. And an IPv6 address is a local one from `addrconf_dad_work`
+/// on (net/ipv6/addrconf.c), also where nobody else may have it.
 fn wait_until_active(
     netns: &Netns,
     device: &'static str,

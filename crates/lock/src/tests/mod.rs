@@ -124,8 +124,8 @@ fn manager() -> &'static Manager {
     Manager::of_process()
 }
 
-/// Runs the rest of the test that asks in a process of its own: what is accounted is accounted to a process.
-/// True in that process.
+/// Runs the rest of the test that asks in a process of its own: what is accounted is accounted to a
+/// process. True in that process.
 fn alone() -> bool {
     alone_as(|_| ())
 }
@@ -134,7 +134,8 @@ fn alone() -> bool {
 fn alone_without_rights() -> bool {
     alone_as(|command| {
         if has_capability(CAP_SYS_ADMIN) {
-            // What an account has pinned is counted for all its processes together: one for each test.
+            // What an account has pinned is counted for all its processes together: one for each
+            // test.
             let account = 60_000 + test_name().bytes().map(u32::from).sum::<u32>() % 5000;
             command.uid(account).gid(account);
         }

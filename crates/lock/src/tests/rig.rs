@@ -50,7 +50,8 @@ impl Rig {
         let entry = opcode::SendZc::new(fd, pointer(&bytes), length)
             .buf_index(Some(loan.buffer()))
             .build();
-        // SAFETY: the buffer is registered, so its pages outlive the operation; it is waited for below.
+        // SAFETY: the buffer is registered, so its pages outlive the operation; it is waited for
+        // below.
         unsafe { self.ring.submission().push(&entry) }.unwrap();
         self.ring.submit_and_wait(1).unwrap();
         loop {

@@ -1,4 +1,5 @@
-//! Sealed memory against everything that makes registrations stale, by real sends of what it holds now.
+//! Sealed memory against everything that makes registrations stale, by real sends of what it holds
+//! now.
 
 use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
@@ -63,8 +64,8 @@ const ATTEMPTS: [Attempt; 19] = [
 ];
 
 impl Attempt {
-    /// Tries it on whole pages, which lie in `piece`. Where it succeeds in taking the memory away, other
-    /// memory is mapped there.
+    /// Tries it on whole pages, which lie in `piece`. Where it succeeds in taking the memory away,
+    /// other memory is mapped there.
     fn happen(self, bytes: &Range<usize>, piece: &Range<usize>) {
         let (at, length) = (bytes.start, bytes.len());
         let advise = |advice| call(libc::SYS_madvise, [at, length, advice, 0, 0]) == 0;
@@ -170,7 +171,8 @@ fn pages(piece: &Range<usize>, pages: Range<usize>) -> Range<usize> {
     piece.start + pages.start * PAGE..piece.start + pages.end * PAGE
 }
 
-/// Caches sealed memory, lets somebody try something on a part of it, and sends. `None` if all was right.
+/// Caches sealed memory, lets somebody try something on a part of it, and sends. `None` if all was
+/// right.
 fn wrong_send(attempt: Attempt, part: Range<usize>) -> Option<String> {
     let mut rig = rig();
     // Not dropped: where the seals are forgotten, it is not what it was.

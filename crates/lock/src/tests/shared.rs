@@ -180,7 +180,8 @@ fn the_first_use_of_a_segment_is_told_from_later_ones() {
     ));
 }
 
-/// The paper's figure 1: what is received into one mapping is there in the other, in the same frames.
+/// The paper's figure 1: what is received into one mapping is there in the other, in the same
+/// frames.
 #[test]
 fn two_processes_pin_the_same_frames() {
     if !alone() || !has_frames() {
@@ -249,8 +250,8 @@ fn one_processs_unlock_exit_or_kill_releases_only_its_own() {
     }
 }
 
-/// Pinned memory counts against the account's RLIMIT_MEMLOCK, whichever process pinned it. So what a killed
-/// process held has been given back when another process of the account can pin as much.
+/// Pinned memory counts against the account's RLIMIT_MEMLOCK, whichever process pinned it. So what
+/// a killed process held has been given back when another process of the account can pin as much.
 #[test]
 fn what_a_killed_process_pinned_is_given_back() {
     if !alone_without_rights() {
@@ -278,7 +279,8 @@ fn what_a_killed_process_pinned_is_given_back() {
     assert!(again.is_some(), "a minute later it is still pinned");
 }
 
-/// Processes that lock and unlock overlapping parts at random, each against its own model; some are killed.
+/// Processes that lock and unlock overlapping parts at random, each against its own model; some are
+/// killed.
 #[test]
 fn processes_locking_at_random_keep_their_own_counts_and_everybodys_frames() {
     if !alone() {

@@ -223,7 +223,8 @@ fn wander(seed: u64, steps: usize) {
     assert!(counters.evictions > 0, "{counters:?}");
 }
 
-/// The announcement is made before the caller goes on: no moment is left in which a look finds all quiet.
+/// The announcement is made before the caller goes on: no moment is left in which a look finds all
+/// quiet.
 #[test]
 fn an_event_is_known_when_the_call_returns() {
     if !alone() {

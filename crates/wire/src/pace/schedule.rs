@@ -196,12 +196,12 @@ pub struct Shares {
     /// What the turn that was taken last began at, in bytes of each one's share.
     now: u64,
     waiting: BTreeSet<(u64, Member)>,
-    places: Vec<Place>,
+    members: Vec<Share>,
     free: Vec<Member>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct Share {
     /// What its last turn ended at.
     end: u64,
     /// What its next turn begins at, while it waits for it.
@@ -217,28 +217,28 @@ impl Shares {
         if let Some(member) = self.free.pop() {
             return member;
         }
-        let place = u32::try_from(self.places.len()).expect("fewer than 2^32 members");
-        self.places.push(Place::default());
-        Member(place)
+        let number = u32::try_from(self.members.len()).expect("fewer than 2^32 members");
+        self.members.push(Share::default());
+        Member(number)
     }
 
     /// Lets a member go.
     pub fn leave(&mut self, member: Member) {
         self.withdraw(member);
-        self.places[member.index()].end = 0;
+        self.members[member.index()].end = 0;
         self.free.push(member);
     }
 
     /// The member waits for a turn.
     pub fn wait(&mut self, member: Member) {
         let at = self.begin(member);
-        self.places[member.index()].waits_at = Some(at);
+        self.members[member.index()].waits_at = Some(at);
         self.waiting.insert((at, member));
     }
 
     /// The member waits no longer.
     pub fn withdraw(&mut self, member: Member) {
-        if let Some(at) = self.places[member.index()].waits_at.take() {
+        if let Some(at) = self.members[member.index()].waits_at.take() {
             self.waiting.remove(&(at, member));
         }
     }
@@ -258,19 +258,19 @@ impl Shares {
         if self.waiting.first().is_none_or(|&(at, _)| at >= begin) {
             self.now = self.now.max(begin);
         }
-        self.places[member.index()].end = begin + bytes;
+        self.members[member.index()].end = begin + bytes;
     }
 
     /// What the member's next turn begins at.
     fn begin(&self, member: Member) -> u64 {
-        let place = self.places[member.index()];
-        place.waits_at.unwrap_or_else(|| place.end.max(self.now))
+        let share = self.members[member.index()];
+        share.waits_at.unwrap_or_else(|| share.end.max(self.now))
     }
 
     /// How many members there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.members.len() - self.free.len()
     }
 
     /// Whether there is none.

@@ -22,10 +22,10 @@ use onrush_cli::units::{Rate, Size, Time, within};
 
 /// How many streams a server holds on time
 ///
-/// Starts the server anew in the testbed for each number of viewers, doubles the number until more than
-/// one packet in 1000 is late, or one is lost, and bisects. The server's data has a processor of its own;
-/// the viewers, the counting sink and the server's control share the rest. Takes some minutes for each
-/// mode, burst and server. Needs root and two processors.
+/// Starts the server anew in the testbed for each number of viewers, doubles the number until more
+/// than one packet in 1000 is late, or one is lost, and bisects. The server's data has a processor
+/// of its own; the viewers, the counting sink and the server's control share the rest. Takes some
+/// minutes for each mode, burst and server. Needs root and two processors.
 #[derive(Args, Debug)]
 pub(crate) struct Capacity {
     /// One mode, one search, shorter
@@ -48,11 +48,12 @@ pub(crate) struct Capacity {
     burst: Vec<Time>,
 
     /// When bursts leave: as-they-come, aligned or spread; repeatable
-    #[arg(long, hide_short_help = true, value_name = "PHASE", default_values_t = [Phase::default()])]
+    #[arg(long, hide_short_help = true, value_name = "PHASE",
+          default_values_t = [Phase::default()])]
     phase: Vec<Phase>,
 
-    /// Search twice, in turn: while nobody jumps about in the film, and while so many of a hundred viewers
-    /// do. Of those no fewer than 0.8 times as many shall be on time
+    /// Search twice, in turn: while nobody jumps about in the film, and while so many of a hundred
+    /// viewers do. Of those no fewer than 0.8 times as many shall be on time
     #[arg(long, value_name = "PERCENT", value_parser = within(1_u32, 100),
           conflicts_with_all = ["load_max", "stall"])]
     jumping: Option<u32>,
@@ -62,13 +63,13 @@ pub(crate) struct Capacity {
           default_value_t = Time(Duration::from_nanos(Settings::default().jump_every_ns)))]
     jump_every: Time,
 
-    /// Let viewers in as serve does with this --load-max, in percent; others get 453. No search: --first
-    /// viewers come, and those who are let in shall be on time
+    /// Let viewers in as serve does with this --load-max, in percent; others get 453. No search:
+    /// --first viewers come, and those who are let in shall be on time
     #[arg(long, hide_short_help = true, value_name = "PERCENT")]
     load_max: Option<u32>,
 
-    /// Stop the server (SIGSTOP) for so long while they watch. No search: --first viewers come, and nothing
-    /// shall be lost, no stream send more than two bursts together, and the log tell of it
+    /// Stop the server (SIGSTOP) for so long while they watch. No search: --first viewers come, and
+    /// nothing shall be lost, no stream send more than two bursts together, and the log tell of it
     #[arg(long, hide_short_help = true, value_name = "TIME")]
     stall: Option<Time>,
 
@@ -81,9 +82,10 @@ pub(crate) struct Capacity {
     #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1)]
     rounds: u32,
 
-    /// Try a number again that was missed while the host of this virtual machine took more than 2 % of the
-    /// server's processor, so often at the most: 0 to 10. The last try counts, all are kept
-    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = Settings::default().again)]
+    /// Try a number again that was missed while the host of this virtual machine took more than 2 %
+    /// of the server's processor, so often at the most: 0 to 10. The last try counts, all are kept
+    #[arg(long, hide_short_help = true, value_name = "N",
+          default_value_t = Settings::default().again)]
     again: u32,
 
     /// One film, so many by Zipf's law (zipf:N), or so many dealt out in turn (even:N)
@@ -115,7 +117,8 @@ pub(crate) struct Capacity {
     )]
     mode: Modes,
 
-    /// Measure this server too: {dir} is the films' directory, {address} where to listen; repeatable
+    /// Measure this server too: {dir} is the films' directory, {address} where to listen;
+    /// repeatable
     #[arg(long, value_name = "COMMAND", requires = "peer_url")]
     peer: Vec<String>,
 
@@ -215,7 +218,7 @@ fn measure(settings: &Settings) -> anyhow::Result<CapacityRecord> {
     };
     let onrush = server_program()?;
     with_rights(
-        capacity::carry_out(settings, &onrush, VERSION, &command(), progress),
+        capacity::run(settings, &onrush, VERSION, &command(), progress),
         CapacityError::needs_root,
         "the experiment makes network namespaces and attaches an eBPF program",
     )
@@ -285,7 +288,8 @@ fn print(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How many have jumped, where that was asked for: their packets have headers of their own from then on.
+/// How many have jumped, where that was asked for: their packets have headers of their own from
+/// then on.
 fn print_jumps(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
     for run in record.runs.iter().filter(|run| run.jumping_percent > 0) {
         let acts = run.load.acts;
@@ -322,7 +326,8 @@ fn print_arrivals(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Resul
             });
         writeln!(
             out,
-            "{} came, {} a second: the first packet after {:.1} ms, for 99 of 100 after {:.1} ms{control}",
+            "{} came, {} a second: the first packet after {:.1} ms, for 99 of 100 after {:.1} \
+             ms{control}",
             run.clients,
             record.settings.arrivals_per_second,
             Duration::from_nanos(*middle).as_secs_f64() * 1e3,
@@ -332,14 +337,16 @@ fn print_arrivals(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Resul
     Ok(())
 }
 
-/// What the disk gave for what was sent, where it had to. Of records from before this was counted nothing is said.
+/// What the disk gave for what was sent, where it had to. Of records from before this was counted
+/// nothing is said.
 fn print_disk(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
     for run in &record.runs {
         let (read, sent) = (record.disk_bytes_a_second(run), record.bytes_a_second(run));
         if read >= 1e6 {
             writeln!(
                 out,
-                "{} watched: {:.0} MB/s were read from the disk for {:.0} MB/s sent; building took {:.1} % of a processor",
+                "{} watched: {:.0} MB/s were read from the disk for {:.0} MB/s sent; building took \
+                 {:.1} % of a processor",
                 run.clients,
                 read / 1e6,
                 sent / 1e6,
@@ -350,14 +357,16 @@ fn print_disk(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()
     Ok(())
 }
 
-/// Where longer bursts were what held so many. Some are joined in any run: when the first come at once.
+/// Where longer bursts were what held so many. Some are joined in any run: when the first come at
+/// once.
 fn print_joined(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
     for run in &record.runs {
         let percent = run.joined.unwrap_or(0.0) * 100.0;
         if percent >= 1.0 {
             writeln!(
                 out,
-                "{} watched: {percent:.1} % of the bursts left early, joined to the one before, because the server was behind",
+                "{} watched: {percent:.1} % of the bursts left early, joined to the one before, \
+                 because the server was behind",
                 run.load.watching,
             )?;
         }
@@ -375,7 +384,8 @@ fn print_events(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<
         let (load, report) = (&run.load, capacity::report::seen(record, run));
         writeln!(
             out,
-            "\n{} came, {} watched at the end; {:.3} % of their packets were late, {} lost; at most {} packets of a stream \
+            "\n{} came, {} watched at the end; {:.3} % of their packets were late, {} lost; at \
+             most {} packets of a stream \
              together{}",
             run.clients,
             load.watching,
@@ -395,7 +405,8 @@ fn print_events(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<
     Ok(())
 }
 
-/// What was tried more than once, side by side: medians, and whether they differ by more than chance.
+/// What was tried more than once, side by side: medians, and whether they differ by more than
+/// chance.
 fn print_rounds(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<()> {
     let rows = record.rows();
     #[allow(clippy::cast_precision_loss, reason = "for people")]

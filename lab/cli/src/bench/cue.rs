@@ -13,14 +13,14 @@ use crate::frame::{Samples, VERSION, bar_of_part, command, draw_all, head, outco
 
 /// What moving files to sockets costs, and what it leaves to others
 ///
-/// Moves files over loopback TCP: by threads that read and write, by a bare sendfile, and by Cue with
-/// the paper's schedules, with equal shares and with one that arranges itself; one file or many at
-/// once, in memory or not. On the same processor a metering thread makes system calls for as long as
-/// it is let. At 64 transfers, as fast as they go and over a slow line, the adaptive schedule is to
-/// leave it at least 1.2 times the calls that user-driven transfers do, at no less throughput; equal
-/// transfers are to share evenly (Jain's index at least 0.99); and one large file is to cost at most
-/// 1.05 times a bare sendfile. Takes about four minutes, --quick half a minute, and two processors;
-/// writes 1 GiB to /var/tmp meanwhile.
+/// Moves files over loopback TCP: by threads that read and write, by a bare sendfile, and by Cue
+/// with the paper's schedules, with equal shares and with one that arranges itself; one file or
+/// many at once, in memory or not. On the same processor a metering thread makes system calls for
+/// as long as it is let. At 64 transfers, as fast as they go and over a slow line, the adaptive
+/// schedule is to leave it at least 1.2 times the calls that user-driven transfers do, at no less
+/// throughput; equal transfers are to share evenly (Jain's index at least 0.99); and one large file
+/// is to cost at most 1.05 times a bare sendfile. Takes about four minutes, --quick half a minute,
+/// and two processors; writes 1 GiB to /var/tmp meanwhile.
 #[derive(Args, Debug)]
 pub(crate) struct Cue {
     /// Only what is judged, shorter
@@ -64,10 +64,5 @@ fn measure(arguments: &Cue) -> anyhow::Result<CueRecord> {
         Settings::full()
     };
     settings.repeats = arguments.repeats.unwrap_or(settings.repeats);
-    Ok(cue::carry_out(
-        &settings,
-        VERSION,
-        &command(),
-        bar_of_part(),
-    )?)
+    Ok(cue::run(&settings, VERSION, &command(), bar_of_part())?)
 }

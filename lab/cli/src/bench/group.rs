@@ -16,12 +16,12 @@ use crate::frame::{
 
 /// What a group send costs as the group grows, by each way
 ///
-/// Sends datagrams and trains to groups of 1 to 4000 members by each way of group unicast, turn about,
-/// with the group replaced before every send, one member of it, and none; a sink counts what arrives. With 480 members the
-/// program at the device is to cost at most a third of a loop of sendto and half of sendmmsg for single
-/// packets, and a fortieth of the loop for trains of 40; replacing the group is to add at most 5 %.
-/// Then drops datagrams at points of their way, to tell where their time goes. Takes the better part of
-/// an hour, --quick about a minute. Needs root.
+/// Sends datagrams and trains to groups of 1 to 4000 members by each way of group unicast, turn
+/// about, with the group replaced before every send, one member of it, and none; a sink counts what
+/// arrives. With 480 members the program at the device is to cost at most a third of a loop of
+/// sendto and half of sendmmsg for single packets, and a fortieth of the loop for trains of 40;
+/// replacing the group is to add at most 5 %. Then drops datagrams at points of their way, to tell
+/// where their time goes. Takes the better part of an hour, --quick about a minute. Needs root.
 #[derive(Args, Debug)]
 pub(crate) struct Group {
     /// Only what is judged, with fewer runs
@@ -130,7 +130,7 @@ impl Group {
 
 fn measure(settings: &Settings) -> anyhow::Result<GroupRecord> {
     with_rights(
-        group::carry_out(settings, VERSION, &command(), bar_of_part()),
+        group::run(settings, VERSION, &command(), bar_of_part()),
         BenchError::needs_root,
         "the experiment makes network namespaces and attaches eBPF programs",
     )

@@ -15,11 +15,11 @@ use crate::server_program::server_program;
 
 /// CPU per gigabyte of downloads, and requests a second
 ///
-/// Serves the same files on loopback by `onrush serve`, by a bare loop of blocking sendfile and, with
-/// --peer, by nginx, each pinned to the same processor, turn about. One large download is to cost at
-/// most 1.05 times the processor time of the loop; 64 at once at most what they cost nginx; and
-/// requests for 100 KB files are to come at 0.9 times nginx's rate or more. Every byte is counted at
-/// the client. Takes about three minutes, --quick one; needs two processors and no root.
+/// Serves the same files on loopback by `onrush serve`, by a bare loop of blocking sendfile and,
+/// with --peer, by nginx, each pinned to the same processor, turn about. One large download is to
+/// cost at most 1.05 times the processor time of the loop; 64 at once at most what they cost nginx;
+/// and requests for 100 KB files are to come at 0.9 times nginx's rate or more. Every byte is
+/// counted at the client. Takes about three minutes, --quick one; needs two processors and no root.
 #[derive(Args, Debug)]
 pub(crate) struct Http {
     /// The server to compare with, which must be installed
@@ -78,7 +78,8 @@ fn measure(arguments: &Http) -> anyhow::Result<HttpRecord> {
     if arguments.peer.is_some() {
         let version = http::peer_version();
         settings.peer = Some(version.context(
-            "nginx does not run here; install it (apt-get install nginx-light), or leave --peer out",
+            "nginx does not run here; install it (apt-get install nginx-light), or leave --peer \
+             out",
         )?);
     }
     let program = server_program()?;
@@ -93,7 +94,7 @@ fn measure(arguments: &Http) -> anyhow::Result<HttpRecord> {
         command.arg(format!("--http={address}"));
         command
     };
-    Ok(http::carry_out(
+    Ok(http::run(
         &settings,
         VERSION,
         &command(),

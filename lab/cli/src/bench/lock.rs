@@ -14,15 +14,15 @@ use crate::frame::{Samples, VERSION, bar_of_part, command, draw_all, head, outco
 /// What locking memory costs, and whether it stays in place
 ///
 /// Locks and unlocks private and SysV memory of 4 KiB to 16 MiB by the bare system calls and by the
-/// manager, for the first time and again, and asks the cache of registrations. The manager is to add
-/// at most 1 us to the registration of less than 64 KiB and 10 % to others, a cache hit is to take at
-/// most 60 ns, and 100,000 areas are to make no call more than three times slower than 100 do. An
-/// account that may lock little gets what fits, and is told what was left out.
+/// manager, for the first time and again, and asks the cache of registrations. The manager is to
+/// add at most 1 us to the registration of less than 64 KiB and 10 % to others, a cache hit is to
+/// take at most 60 ns, and 100,000 areas are to make no call more than three times slower than 100
+/// do. An account that may lock little gets what fits, and is told what was left out.
 ///
 /// With --reliability: fragments and compacts memory, pushes it into a swap file that it makes and
-/// removes (/var/tmp/onrush-bench-lock.swap), forks and writes, while other processes lock and unlock
-/// parts of it and some are killed. No pinned page may be at another place afterwards; unlocked ones
-/// have to be. Needs root, 6 GiB of free memory and util-linux.
+/// removes (/var/tmp/onrush-bench-lock.swap), forks and writes, while other processes lock and
+/// unlock parts of it and some are killed. No pinned page may be at another place afterwards;
+/// unlocked ones have to be. Needs root, 6 GiB of free memory and util-linux.
 #[derive(Args, Debug)]
 pub(crate) struct Lock {
     /// Prove that pinned memory stays where it is
@@ -37,7 +37,8 @@ pub(crate) struct Lock {
     samples: Samples,
 
     /// Draw the paper's figures 7 and 8 into this folder
-    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath, conflicts_with = "reliability")]
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath,
+          conflicts_with = "reliability")]
     plots: Option<PathBuf>,
 
     /// What the processes of a reliability run are started with
@@ -76,12 +77,7 @@ fn measure(arguments: &Lock) -> anyhow::Result<LockRecord> {
     } else {
         Settings::full()
     };
-    Ok(lock::carry_out(
-        &settings,
-        VERSION,
-        &command(),
-        bar_of_part(),
-    )?)
+    Ok(lock::run(&settings, VERSION, &command(), bar_of_part())?)
 }
 
 fn prove(arguments: &Lock) -> anyhow::Result<ReliabilityRecord> {
@@ -98,7 +94,7 @@ fn prove(arguments: &Lock) -> anyhow::Result<ReliabilityRecord> {
         command.arg(seed.to_string());
         command
     };
-    Ok(reliability::carry_out(
+    Ok(reliability::run(
         &settings,
         VERSION,
         &command(),

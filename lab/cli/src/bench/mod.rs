@@ -1,7 +1,7 @@
 //! `onrush-lab bench`: the experiments, on a terminal.
 //!
-//! The experiments are in [`onrush_measure`]; the modules beside this one give them their settings and print their
-//! tables. What all of them have in common is in [`frame`](crate::frame).
+//! The experiments are in [`onrush_measure`]; the modules beside this one give them their settings
+//! and print their tables. What all of them have in common is in [`frame`](crate::frame).
 
 mod capacity;
 mod cue;
@@ -30,9 +30,9 @@ use soak::Soak;
 
 /// Measure what Onrush does, and judge it
 ///
-/// An experiment sends on loopback (cue, http) or in network namespaces that it makes for itself and
-/// that go with it, which needs root; nowhere else. It ends with 0 when all bounds were kept, 1 when one
-/// was missed or a figure is void, 2 when it could not run.
+/// An experiment sends on loopback (cue, http) or in network namespaces that it makes for itself
+/// and that go with it, which needs root; nowhere else. It ends with 0 when all bounds were kept, 1
+/// when one was missed or a figure is void, 2 when it could not run.
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
     #[command(subcommand)]

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum, ValueHint};
 use onrush_measure::paths::report::{Report, drawings};
-use onrush_measure::paths::{self, PathsError, PathsRecord, Road, Settings};
+use onrush_measure::paths::{self, PathsError, PathsRecord, Settings, Transport};
 
 use crate::beside::{self, Predicted};
 use crate::frame::{
@@ -50,9 +50,14 @@ pub(crate) struct Paths {
     #[arg(long = "packet", value_name = "BYTES")]
     packets: Vec<u32>,
 
-    /// Only over this road: uso, software-gso or tcp
-    #[arg(long, value_name = "ROAD", hide_possible_values = true)]
-    road: Option<RoadName>,
+    /// Only over this transport: uso, software-gso or tcp
+    #[arg(
+        long,
+        alias = "road",
+        value_name = "TRANSPORT",
+        hide_possible_values = true
+    )]
+    transport: Option<TransportName>,
 
     /// Make the device copy behind the paths' backs, to see the runs turn void
     #[arg(long, hide = true)]
@@ -63,7 +68,7 @@ pub(crate) struct Paths {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum RoadName {
+enum TransportName {
     Uso,
     SoftwareGso,
     Tcp,
@@ -103,11 +108,11 @@ impl Paths {
         if !self.packets.is_empty() {
             settings.packet_bytes.clone_from(&self.packets);
         }
-        if let Some(road) = self.road {
-            settings.roads = vec![match road {
-                RoadName::Uso => Road::Uso,
-                RoadName::SoftwareGso => Road::SoftwareGso,
-                RoadName::Tcp => Road::Tcp,
+        if let Some(transport) = self.transport {
+            settings.transports = vec![match transport {
+                TransportName::Uso => Transport::Uso,
+                TransportName::SoftwareGso => Transport::SoftwareGso,
+                TransportName::Tcp => Transport::Tcp,
             }];
         }
         settings
@@ -118,7 +123,7 @@ fn measure(settings: &Settings) -> anyhow::Result<PathsRecord> {
     let bar = bar_of_runs();
     let progress = move |done: usize, all: usize, next: &str| bar(done as u64, all as u64, next);
     with_rights(
-        paths::carry_out(settings, VERSION, &command(), progress),
+        paths::run(settings, VERSION, &command(), progress),
         PathsError::needs_root,
         "the experiment makes network namespaces, attaches an eBPF program and pins a thread",
     )

@@ -17,12 +17,12 @@ use onrush_cli::units::{Rate, Time};
 /// How many receivers of a live stream one processor holds on time
 ///
 /// A source sends one stream of 4 Mbit/s, a packet at a time; the relay gives it to more and more
-/// receivers, without a delay and with one of 20ms, on a processor where it also arrives. A sink counts what
-/// arrives, and how late: from the source's send to the receiver. On time is a packet that is no later
-/// than the delay and 20 ms; receivers are held if none of their packets is lost and 99.9 % are on time.
-/// 3000 are to be held without a delay, in the kernel (for less than in a process) and not, and 10,000
-/// with 20ms. Takes about four minutes. Needs root and two processors, and is worth as much as the machine
-/// is quiet.
+/// receivers, without a delay and with one of 20ms, on a processor where it also arrives. A sink
+/// counts what arrives, and how late: from the source's send to the receiver. On time is a packet
+/// that is no later than the delay and 20 ms; receivers are held if none of their packets is lost
+/// and 99.9 % are on time. 3000 are to be held without a delay, in the kernel (for less than in a
+/// process) and not, and 10,000 with 20ms. Takes about four minutes. Needs root and two processors,
+/// and is worth as much as the machine is quiet.
 #[derive(Args, Debug)]
 #[command(mut_arg("from", |from| from.exclusive(true)))]
 pub(crate) struct RelayBench {
@@ -101,7 +101,7 @@ fn way(text: &str) -> Result<String, String> {
 
 fn measure(settings: &Settings) -> anyhow::Result<RelayRecord> {
     with_rights(
-        relay::carry_out(settings, VERSION, &command(), bar_of_part()),
+        relay::run(settings, VERSION, &command(), bar_of_part()),
         RelayBenchError::needs_root,
         "the experiment makes network namespaces and attaches an eBPF program",
     )
@@ -195,7 +195,8 @@ fn better(record: &RelayRecord, out: &mut dyn Write) -> anyhow::Result<bool> {
             let word = if inside < outside { "kept" } else { "MISSED" };
             writeln!(
                 out,
-                "{} receivers: in-kernel takes {:.2} of the time of a process; less was to be: {word}",
+                "{} receivers: in-kernel takes {:.2} of the time of a process; less was to be: \
+                 {word}",
                 case.receivers,
                 inside / outside
             )?;

@@ -17,11 +17,12 @@ use onrush_cli::units::{Rate, Time};
 
 /// CPU per packet of stored streams sent on time
 ///
-/// Sends the same sessions in real time by the engine, on each of its data paths, and by a plain loop
-/// of read and send, turn about on the same processor. A sink counts what arrives, and how late. The
-/// engine is to cost 8 times less than the loop in mode uso and 3 times less in software-gso, by the
-/// median of the runs. Takes about six minutes; --quick about one. Needs root and two processors,
-/// and is worth as much as the machine is quiet: what else went on is told below the table.
+/// Sends the same sessions in real time by the engine, on each of its data paths, and by a plain
+/// loop of read and send, turn about on the same processor. A sink counts what arrives, and how
+/// late. The engine is to cost 8 times less than the loop in mode uso and 3 times less in
+/// software-gso, by the median of the runs. Takes about six minutes; --quick about one. Needs root
+/// and two processors, and is worth as much as the machine is quiet: what else went on is told
+/// below the table.
 #[derive(Args, Debug)]
 #[command(mut_arg("from", |from| from.exclusive(true)))]
 pub(crate) struct Serve {
@@ -55,9 +56,9 @@ pub(crate) struct Serve {
 
     /// Let the sender's processor rest
     ///
-    /// A thread of idle priority keeps it awake otherwise: a processor that rests between two bursts
-    /// wakes with a low clock and empty caches, and a virtual one may have to be waited for. What
-    /// that costs changes from second to second, and it is not the senders' doing.
+    /// A thread of idle priority keeps it awake otherwise: a processor that rests between two
+    /// bursts wakes with a low clock and empty caches, and a virtual one may have to be waited for.
+    /// What that costs changes from second to second, and it is not the senders' doing.
     #[arg(long)]
     let_idle: bool,
 
@@ -119,7 +120,7 @@ fn measure(settings: &Settings) -> anyhow::Result<ServeRecord> {
         );
     };
     with_rights(
-        serve::carry_out(settings, VERSION, &command(), progress),
+        serve::run(settings, VERSION, &command(), progress),
         ServeError::needs_root,
         "the experiment makes network namespaces, attaches an eBPF program and pins a thread",
     )
@@ -236,7 +237,8 @@ fn print_notes(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(image_ns) = Summary::of(&images.iter().map(|s| s.median).collect::<Vec<_>>()) {
         writeln!(
             out,
-            "\nOn another processor the engine's images cost {:.0} ns each to write, once for all sessions.",
+            "\nOn another processor the engine's images cost {:.0} ns each to write, once for all \
+             sessions.",
             image_ns.median
         )?;
     }
@@ -246,8 +248,10 @@ fn print_notes(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(yardstick_ns) = &noise.yardstick_ns {
         writeln!(
             out,
-            "Noise: a fixed piece of work took {:.1} ms ({:.1}..{:.1}). In the worst run a sender waited for its\n\
-             processor {:.1} % of the time, others used {:.1} % of that, the host took {:.1} %; {:.1} other \
+            "Noise: a fixed piece of work took {:.1} ms ({:.1}..{:.1}). In the worst run a sender \
+             waited for its\n\
+             processor {:.1} % of the time, others used {:.1} % of that, the host took {:.1} %; \
+             {:.1} other \
              processors\nwere busy on average.",
             yardstick_ns.median / 1e6,
             yardstick_ns.min / 1e6,
@@ -276,7 +280,8 @@ fn told(verdict: &Verdict) -> String {
         pairs => format!("; {pairs} of the pairs stayed void"),
     };
     format!(
-        "{mode}: the engine costs {:.1} times less than the loop ({:.1}..{:.1}, {} pairs{void}); at least \
+        "{mode}: the engine costs {:.1} times less than the loop ({:.1}..{:.1}, {} pairs{void}); \
+         at least \
          {wanted} times was to be: {word}",
         ratio.median, ratio.min, ratio.max, ratio.samples
     )

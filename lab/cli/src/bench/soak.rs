@@ -16,10 +16,10 @@ use onrush_cli::units::Time;
 
 /// A long day of viewers in a short time
 ///
-/// Viewers arrive, jump, pause and leave at random, and films are replaced while they are watched. The
-/// server's memory is to stay flat and its packets as punctual as they were, and each packet that it
-/// says it has sent is to be counted at the other end. Takes twenty minutes, --quick two. Needs root and
-/// two processors.
+/// Viewers arrive, jump, pause and leave at random, and films are replaced while they are watched.
+/// The server's memory is to stay flat and its packets as punctual as they were, and each packet
+/// that it says it has sent is to be counted at the other end. Takes twenty minutes, --quick two.
+/// Needs root and two processors.
 #[derive(Args, Debug)]
 pub(crate) struct Soak {
     /// Two minutes
@@ -62,7 +62,8 @@ pub(crate) fn run(arguments: &Soak, out: &mut dyn Write) -> anyhow::Result<ExitC
         let acts = run.load.acts;
         writeln!(
             out,
-            "\n{} visits, {} jumps, {} pauses, {} left; {} films removed, {} added; sent {} packets, sunk {}",
+            "\n{} visits, {} jumps, {} pauses, {} left; {} films removed, {} added; sent {} \
+             packets, sunk {}",
             run.load.visits,
             acts.seeks,
             acts.pauses,
@@ -75,7 +76,8 @@ pub(crate) fn run(arguments: &Soak, out: &mut dyn Write) -> anyhow::Result<ExitC
         if let Some(joined) = run.joined.filter(|&joined| joined >= 0.01) {
             writeln!(
                 out,
-                "{:.1} % of the bursts left early, joined to the one before, because the server was behind",
+                "{:.1} % of the bursts left early, joined to the one before, because the server \
+                 was behind",
                 joined * 100.0
             )?;
         }
@@ -117,7 +119,8 @@ fn print_slices(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     };
     writeln!(
         out,
-        "\n     s    packets   late by  all MiB packets     heap  tables     files  server{above}\n{:>26} {:>16} {:>8} {:>7} {:>16}{below}",
+        "\n     s    packets   late by  all MiB packets     heap  tables     files  \
+         server{above}\n{:>26} {:>16} {:>8} {:>7} {:>16}{below}",
         "p99.9 ms", "MiB", "KiB", "KiB", "CPU"
     )?;
     let mut begin_ns = 0;
@@ -181,7 +184,7 @@ fn measure(settings: &Settings) -> anyhow::Result<SoakRecord> {
     };
     let onrush = server_program()?;
     with_rights(
-        soak::carry_out(settings, &onrush, VERSION, &command(), progress),
+        soak::run(settings, &onrush, VERSION, &command(), progress),
         CapacityError::needs_root,
         "the experiment makes network namespaces and attaches an eBPF program",
     )

@@ -1,6 +1,6 @@
-//! What the host of a virtual machine did during a soak, slice by slice: it takes the server's processor away, or has
-//! another machine share its core and cache, so that the same work costs more. Nothing is judged by that, and nothing
-//! excused: it is told beside the verdict.
+//! What the host of a virtual machine did during a soak, slice by slice: it takes the server's
+//! processor away, or has another machine share its core and cache, so that the same work costs
+//! more. Nothing is judged by that, and nothing excused: it is told beside the verdict.
 
 use super::account::STOLEN_PART_TOLD;
 use super::soak::Run;
@@ -19,14 +19,16 @@ pub struct Host {
     pub slices_robbed: usize,
     /// The most that it took of the processor in a slice, from 0 to 1.
     pub stolen_part_max: f64,
-    /// What a packet cost the threads that send, in ns: in the cheapest slice, in the middle one, in the dearest.
+    /// What a packet cost the threads that send, in ns: in the cheapest slice, in the middle one,
+    /// in the dearest.
     pub packet_ns: [f64; 3],
     /// The same in the first third of the slices, and in the last.
     pub packet_ns_ends: [f64; 2],
 }
 
 impl Host {
-    /// Of a soak; `None` if it was so short that no packet was sent, or is from before this was looked at.
+    /// Of a soak; `None` if it was so short that no packet was sent, or is from before this was
+    /// looked at.
     #[must_use]
     pub fn of(run: &Run) -> Option<Self> {
         let slices: Vec<_> = run.load.slices.iter().collect();
@@ -56,8 +58,10 @@ impl Host {
         let told = STOLEN_PART_TOLD * 100.0;
         let most = self.stolen_part_max * 100.0;
         format!(
-            "the host took more than {told:.0} % of the server's processor in {} of {} slices, {most:.0} % at the most; \
-             a packet cost {middle:.0} ns ({least:.0} to {greatest:.0}), {first:.0} in the first third and {last:.0} in \
+            "the host took more than {told:.0} % of the server's processor in {} of {} slices, \
+             {most:.0} % at the most; \
+             a packet cost {middle:.0} ns ({least:.0} to {greatest:.0}), {first:.0} in the first \
+             third and {last:.0} in \
              the last",
             self.slices_robbed, self.slices
         )
@@ -70,7 +74,8 @@ pub fn stolen_part(slice: &Slice) -> Option<f64> {
     slice.account.as_ref()?.stolen_part()
 }
 
-/// What a packet cost the threads that send in a slice, in ns; `None` if nobody looked, or none came.
+/// What a packet cost the threads that send in a slice, in ns; `None` if nobody looked, or none
+/// came.
 #[must_use]
 pub fn packet_ns(slice: &Slice) -> Option<f64> {
     let account = slice.account.as_ref()?;

@@ -1,9 +1,9 @@
 //! The capacity experiment: how many streams a server holds on time, on one processor that sends.
 //!
-//! A server, ours or another, is started anew in the testbed for each number of viewers, and watched by the
-//! [load generator](crate::load) with the counting sink. The number doubles until a budget is missed and is
-//! then bisected. Whoever is faster than the box that the experiment shares with it is told by the accounts
-//! of all processors beside the result.
+//! A server, ours or another, is started anew in the testbed for each number of viewers, and
+//! watched by the [load generator](crate::load) with the counting sink. The number doubles until a
+//! budget is missed and is then bisected. Whoever is faster than the box that the experiment shares
+//! with it is told by the accounts of all processors beside the result.
 
 mod files;
 pub mod host;
@@ -62,11 +62,12 @@ pub struct Run {
     /// The same while they came.
     #[serde(default)]
     pub account_coming: Account,
-    /// What each who came took of the thread that sets viewers up, in ns of processor time; none of a peer, whose
-    /// threads are its own affair.
+    /// What each who came took of the thread that sets viewers up, in ns of processor time; none of
+    /// a peer, whose threads are its own affair.
     #[serde(default)]
     pub set_up_ns: Option<u64>,
-    /// Of our server's bursts, the part that left with the one before, because its engine was behind.
+    /// Of our server's bursts, the part that left with the one before, because its engine was
+    /// behind.
     #[serde(default)]
     pub joined: Option<f64>,
     /// Warnings in the server's log.
@@ -133,7 +134,7 @@ pub enum CapacityError {
 /// # Errors
 ///
 /// If it could not be carried out; see [`CapacityError::needs_root`].
-pub fn carry_out(
+pub fn run(
     settings: &Settings,
     onrush: &Path,
     version: &str,

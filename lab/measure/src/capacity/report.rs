@@ -44,8 +44,8 @@ pub struct JumpVerdict {
     pub held: Option<u32>,
     /// How many were held where none jumps.
     pub still: Option<u32>,
-    /// The largest number that was tried with both, and what a packet cost, in ns: where some jump, and where
-    /// none does.
+    /// The largest number that was tried with both, and what a packet cost, in ns: where some jump,
+    /// and where none does.
     pub packet_ns: Option<(u32, f64, f64)>,
 }
 
@@ -65,7 +65,8 @@ impl JumpVerdict {
         let bound = ratio(JUMPING_PERMILLE_MIN, 1000);
         let Some((held, still)) = self.held.zip(self.still) else {
             return format!(
-                "{name}: VOID, none were held on one side; the bound is {bound:.2} of those who do not jump"
+                "{name}: VOID, none were held on one side; the bound is {bound:.2} of those who do \
+                 not jump"
             );
         };
         let word = if self.passed() { "kept" } else { "MISSED" };
@@ -78,7 +79,8 @@ impl JumpVerdict {
                 )
             });
         format!(
-            "{name}: holds {held}, {part:.2} of the {still} where none jumps; bound {bound:.2}: {word}{cost}"
+            "{name}: holds {held}, {part:.2} of the {still} where none jumps; bound {bound:.2}: \
+             {word}{cost}"
         )
     }
 }
@@ -152,8 +154,8 @@ impl CapacityRecord {
         held && self.jump_verdicts().iter().all(JumpVerdict::passed)
     }
 
-    /// How many are held of viewers of whom some jump, of as many as are held where none does: one for each
-    /// row of some, where there is a row of none.
+    /// How many are held of viewers of whom some jump, of as many as are held where none does: one
+    /// for each row of some, where there is a row of none.
     #[must_use]
     pub fn jump_verdicts(&self) -> Vec<JumpVerdict> {
         let rows = self.rows();
@@ -174,7 +176,8 @@ impl CapacityRecord {
         jumping.filter_map(verdict).collect()
     }
 
-    /// What a packet cost of the largest number that was tried with both, in ns: where some jump, and where none does.
+    /// What a packet cost of the largest number that was tried with both, in ns: where some jump,
+    /// and where none does.
     fn packet_ns_beside(&self, jumping: &Row<'_>, still: &Row<'_>) -> Option<(u32, f64, f64)> {
         let median_of = |row: &Row<'_>, clients| {
             let runs = row.runs.iter().filter(|run| run.clients == clients);
@@ -208,8 +211,9 @@ impl CapacityRecord {
         }
     }
 
-    /// Why `run` was not held, and what the host did meanwhile; what a packet cost is there for that, because a host that
-    /// shares its cores makes it cost more. Of a record from before this was kept, the first alone.
+    /// Why `run` was not held, and what the host did meanwhile; what a packet cost is there for
+    /// that, because a host that shares its cores makes it cost more. Of a record from before this
+    /// was kept, the first alone.
     #[must_use]
     pub fn why_missed(&self, run: &Run) -> String {
         let mut words = run.missed.clone();
@@ -238,7 +242,13 @@ impl CapacityRecord {
             several => format!("{several} misses were"),
         };
         let told = STOLEN_PART_TOLD * 100.0;
-        notes.insert(0, format!("{missed} tried again, because the host took more than {told:.0} % of the server's processor:"));
+        notes.insert(
+            0,
+            format!(
+                "{missed} tried again, because the host took more than {told:.0} % \
+         of the server's processor:"
+            ),
+        );
         notes
     }
 
@@ -275,8 +285,8 @@ impl CapacityRecord {
         ratio(run.account.threads_ns("onrush-build"), run.account.wall_ns)
     }
 
-    /// Processor time, lateness and memory over the number of viewers; and a packet's cost over the length of a
-    /// burst, if there were several.
+    /// Processor time, lateness and memory over the number of viewers; and a packet's cost over the
+    /// length of a burst, if there were several.
     #[must_use]
     pub fn drawings(&self) -> Vec<Drawing> {
         #[allow(clippy::cast_precision_loss, reason = "for a picture")]
@@ -454,7 +464,9 @@ mod tests {
         assert_eq!(
             record.repeats(),
             [
-                "2 misses were tried again, because the host took more than 2 % of the server's processor:".to_owned(),
+                "2 misses were tried again, because the host took more than 2 % of the server's \
+                 processor:"
+                    .to_owned(),
                 format!("  {name} with 100: {why}"),
                 format!("  {name} with 200: {why}"),
             ]
@@ -467,7 +479,8 @@ mod tests {
         );
     }
 
-    /// What is said of viewers of whom 30 % jump, where so many were held with and without; 0: none.
+    /// What is said of viewers of whom 30 % jump, where so many were held with and without; 0:
+    /// none.
     fn verdict(held: u32, still: u32) -> JumpVerdict {
         let of = |clients: u32, jumping_percent| Run {
             jumping_percent,

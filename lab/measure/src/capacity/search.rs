@@ -120,7 +120,8 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         Ok(())
     }
 
-    /// Whether so many are held: by the last try, if a host that was in the way makes it worth another.
+    /// Whether so many are held: by the last try, if a host that was in the way makes it worth
+    /// another.
     fn holds(
         &mut self,
         candidate: &Candidate,
@@ -166,7 +167,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         let seen = thread::scope(|scope| {
             let (server, load, stall_ns) = (&server, &load, self.settings.stall_ns);
             let stalling = scope.spawn(move || stall(server, load, stall_ns));
-            let seen = self.testbed.rcv.run(|| load::run(load, look));
+            let seen = self.testbed.rcv.run(|| load::run_unrecorded(load, look));
             stalling
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -261,7 +262,8 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         command.args(["--burst", &format!("{}us", candidate.burst_ns / 1000)]);
         command.args(["--phase", candidate.phase.as_str()]);
         command.args(["--cache", &format!("{cache_bytes}B")]);
-        // What it holds is to be seen, not what it would take, unless that is asked for. And no more sessions at once than there are ports.
+        // What it holds is to be seen, not what it would take, unless that is asked for. And no
+        // more sessions at once than there are ports.
         command.args([
             "--load-max",
             &self.settings.load_max_percent.unwrap_or(0).to_string(),
@@ -321,8 +323,8 @@ fn next_number(settings: &Settings, held: u32, missed: Option<u32>) -> Option<u3
     (next > held).then_some(next)
 }
 
-/// A testbed where viewers by the ten thousand come again and again: a connection that was closed keeps its port for
-/// a minute, unless another may have it.
+/// A testbed where viewers by the ten thousand come again and again: a connection that was closed
+/// keeps its port for a minute, unless another may have it.
 pub(super) fn testbed() -> Result<Testbed, CapacityError> {
     let testbed = Testbed::new(Options::default())?;
     let settings = [("ip_local_port_range", "1024 65535"), ("tcp_tw_reuse", "1")];

@@ -34,8 +34,8 @@ pub struct Settings {
     /// When within a burst's time our server's streams begin; each is tried.
     #[serde(default = "as_they_come")]
     pub phases: Vec<Phase>,
-    /// Of a hundred viewers so many jump about in the film, one number for each search: 0 is for a search
-    /// without, and where both are tried the one is held against the other.
+    /// Of a hundred viewers so many jump about in the film, one number for each search: 0 is for a
+    /// search without, and where both are tried the one is held against the other.
     #[serde(default = "nobody_jumps")]
     pub jumping_percents: Vec<u32>,
     /// How often each of those jumps, on average.
@@ -44,8 +44,8 @@ pub struct Settings {
     /// How often all that is tried is tried, in turns.
     #[serde(default = "once")]
     pub rounds: u32,
-    /// How often, at the most, a number is tried again that was missed while the host took the server's processor away; the
-    /// last try counts.
+    /// How often, at the most, a number is tried again that was missed while the host took the
+    /// server's processor away; the last try counts.
     #[serde(default)]
     pub again: u32,
     /// What is watched.
@@ -64,14 +64,15 @@ pub struct Settings {
     pub time_ns: u64,
     /// A packet later than this is late; of 1000 one may be.
     pub lateness_ns_max: i64,
-    /// How busy our server's processor may be with those whom it lets in, in percent; more get 453, which counts as held
-    /// then. Nothing is searched. `None`: it lets all in.
+    /// How busy our server's processor may be with those whom it lets in, in percent; more get 453,
+    /// which counts as held then. Nothing is searched. `None`: it lets all in.
     #[serde(default)]
     pub load_max_percent: Option<u32>,
     /// Viewers that come in a second, each with a connection of his own.
     #[serde(default = "arrivals_per_second")]
     pub arrivals_per_second: u32,
-    /// For so long the server is stopped (SIGSTOP) in the middle of the run, and nothing is searched; 0: not.
+    /// For so long the server is stopped (SIGSTOP) in the middle of the run, and nothing is
+    /// searched; 0: not.
     #[serde(default)]
     pub stall_ns: u64,
     /// Other servers.
@@ -83,7 +84,8 @@ pub struct Settings {
 /// Another server: how it is started, and where the film is then.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Peer {
-    /// A shell command that runs in the foreground; `{dir}` is the folder of films, `{address}` where to listen.
+    /// A shell command that runs in the foreground; `{dir}` is the folder of films, `{address}`
+    /// where to listen.
     pub command: String,
     /// An URL of the film; `{address}` and `{file}` stand for those.
     pub url: String,
@@ -95,14 +97,14 @@ impl Settings {
         u64::from(clients) * 1_000_000_000 / u64::from(self.arrivals_per_second.max(1))
     }
 
-    /// Whether a number is tried once more that was tried `again` times after the first: it was missed, and the host took
-    /// so much of the server's processor that this may be why.
+    /// Whether a number is tried once more that was tried `again` times after the first: it was
+    /// missed, and the host took so much of the server's processor that this may be why.
     pub(super) fn is_worth_another(&self, holds: bool, account: &Account, again: u32) -> bool {
         !holds && account.is_robbed() && again < self.again
     }
 
-    /// What `clients` viewers of those URLs do, of whom so many of a hundred jump, and whom the process
-    /// `server` serves.
+    /// What `clients` viewers of those URLs do, of whom so many of a hundred jump, and whom the
+    /// process `server` serves.
     pub(super) fn load(
         &self,
         urls: Vec<String>,
@@ -224,7 +226,8 @@ impl Settings {
         }
         if self.is_trial() {
             return wrong(
-                "viewers that jump are searched for, and a trial searches nothing: ask for one of both"
+                "viewers that jump are searched for, and a trial searches nothing: ask for one of \
+                 both"
                     .to_owned(),
             );
         }
@@ -233,7 +236,8 @@ impl Settings {
         let watched_ns = self.ramp_ns(self.clients_max).saturating_add(self.time_ns);
         if watched_ns > film_ns {
             return wrong(format!(
-                "{} viewers come and watch for {} s in all, and a film has {} s: those who do not jump would begin \
+                "{} viewers come and watch for {} s in all, and a film has {} s: those who do not \
+                 jump would begin \
                  it again, which is a jump; ask for one film, for less time or for fewer viewers",
                 self.clients_max,
                 watched_ns / 1_000_000_000,

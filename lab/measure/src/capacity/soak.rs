@@ -1,8 +1,9 @@
-//! A long day in a short time: viewers arrive, jump, pause and leave at random, and files come and go.
+//! A long day in a short time: viewers arrive, jump, pause and leave at random, and files come and
+//! go.
 //!
-//! The server runs in the testbed of the capacity experiment, below its limit. Asked is what only time shows:
-//! whether its memory grows, whether it gets later, and whether every packet that it says it has sent was counted
-//! at the other end.
+//! The server runs in the testbed of the capacity experiment, below its limit. Asked is what only
+//! time shows: whether its memory grows, whether it gets later, and whether every packet that it
+//! says it has sent was counted at the other end.
 
 use std::fs;
 use std::path::Path;
@@ -43,10 +44,12 @@ const EXPECTED_FAILURES: [&str; 4] = ["404", "410", "454", "closed the connectio
 /// How long a film is away before there is one of its name again.
 const AWAY: Duration = Duration::from_secs(1);
 
-/// Of the slices, the first third is left out of trends: buffers, tables and the allocator's lists find their sizes.
+/// Of the slices, the first third is left out of trends: buffers, tables and the allocator's lists
+/// find their sizes.
 const WARM_UP_PARTS: usize = 3;
 
-/// Bytes that memory may grow by for each visit. Whoever forgets a session, a connection or a film forgets more.
+/// Bytes that memory may grow by for each visit. Whoever forgets a session, a connection or a film
+/// forgets more.
 const GROWTH_BYTES_PER_VISIT_MAX: f64 = 64.0;
 
 /// And 999 packets in 1000 may be so much later in the end, in ns.
@@ -119,7 +122,7 @@ pub struct Trends {
 /// # Errors
 ///
 /// If it could not be carried out; see [`CapacityError::needs_root`].
-pub fn carry_out(
+pub fn run(
     settings: &Settings,
     onrush: &Path,
     version: &str,
@@ -170,7 +173,10 @@ fn soak<P: FnMut(super::Progress)>(
     let films = &search.films;
     let (seen, (films_removed, films_replaced)) = thread::scope(|scope| {
         let replacing = scope.spawn(|| replace_films(films, &is_over));
-        let seen = search.testbed.rcv.run(|| load::run(&load, progress));
+        let seen = search
+            .testbed
+            .rcv
+            .run(|| load::run_unrecorded(&load, progress));
         is_over.store(true, Ordering::Relaxed);
         let replaced = replacing.join();
         (
@@ -193,8 +199,8 @@ fn soak<P: FnMut(super::Progress)>(
     })
 }
 
-/// Removes films and puts new ones in their places, one after the other, until it is over. How many were removed,
-/// and how many put there.
+/// Removes films and puts new ones in their places, one after the other, until it is over. How many
+/// were removed, and how many put there.
 fn replace_films(films: &Films, is_over: &AtomicBool) -> (u32, u32) {
     let names: Vec<_> = films.names().collect();
     let last = names.len().saturating_sub(FILMS_REPLACED as usize);
@@ -314,7 +320,8 @@ impl Trends {
         let kib_a_minute = |slope: f64| slope * 60.0 / 1024.0;
         let (low, high) = self.memory.interval;
         format!(
-            "beside packets {:.1} MiB, {:+.1} KiB a minute ({:+.1} to {:+.1}, 99 %), {:+.1} bytes a visit",
+            "beside packets {:.1} MiB, {:+.1} KiB a minute ({:+.1} to {:+.1}, 99 %), {:+.1} bytes \
+             a visit",
             self.memory_bytes / f64::from(1 << 20),
             kib_a_minute(self.memory.slope),
             kib_a_minute(low),

@@ -1,13 +1,17 @@
-//! A trial: one number of viewers, nothing searched, and judged by what the server does when it is too much.
+//! A trial: one number of viewers, nothing searched, and judged by what the server does when it is
+//! too much.
 //!
-//! More viewers than it may take (`load_max_percent`): those who are let in are on time, and the others were told
-//! 453. Or it is stopped for a while (`stall_ns`): then all are late alike, and asked is what comes after. Nothing
-//! is lost, no stream floods its client, all play on, and the log says what happened.
+//! More viewers than it may take (`load_max_percent`): those who are let in are on time, and the
+//! others were told
+//! 453. Or it is stopped for a while (`stall_ns`): then all are late alike, and asked is what comes
+//!      after. Nothing is lost, no stream floods its client, all play on, and the log says what
+//!      happened.
 
 use super::Settings;
 use crate::load::{self, NOT_LET_IN};
 
-/// What the log of a server that was stopped has one of: that bursts left late, or that clocks were moved.
+/// What the log of a server that was stopped has one of: that bursts left late, or that clocks were
+/// moved.
 const LATE_WORDS: [&str; 2] = ["bursts left more than", "its clock was moved"];
 
 /// Bursts of a stream that may come together: one that is due, and one to catch up.
@@ -16,7 +20,8 @@ const BURSTS_TOGETHER_MAX: u64 = 2;
 /// Payload of an RTP packet: seven transport packets.
 const PAYLOAD_BITS: u64 = 7 * 188 * 8;
 
-/// Of the packets that are due, so many of 1000 come at least. The time of a stop is known to some milliseconds.
+/// Of the packets that are due, so many of 1000 come at least. The time of a stop is known to some
+/// milliseconds.
 const CAME_PERMILLE_MIN: u64 = 970;
 
 impl Settings {
@@ -26,8 +31,8 @@ impl Settings {
         self.load_max_percent.is_some() || self.stall_ns > 0
     }
 
-    /// Of what a load has `missed`, what counts here; and what a trial is judged by besides. `log` has the warnings
-    /// of our server.
+    /// Of what a load has `missed`, what counts here; and what a trial is judged by besides. `log`
+    /// has the warnings of our server.
     pub(super) fn judge(
         &self,
         mut missed: Vec<String>,
@@ -74,7 +79,8 @@ impl Settings {
         flood.into_iter().chain(short).chain(silent)
     }
 
-    /// Packets of a stream that may come together. A burst may have one more than its time has on average.
+    /// Packets of a stream that may come together. A burst may have one more than its time has on
+    /// average.
     fn packets_together_max(&self, burst_ns: u64) -> u64 {
         BURSTS_TOGETHER_MAX * (self.packets_in(burst_ns) + 2)
     }

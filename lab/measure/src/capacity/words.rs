@@ -1,4 +1,5 @@
-//! A server's last words, in its log: `sessions served: 7; 1234 packets in 171 bursts, 3 of them joined, ...`.
+//! A server's last words, in its log: `sessions served: 7; 1234 packets in 171 bursts, 3 of them
+//! joined, ...`.
 
 /// What ours says it has done, in all.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -37,7 +38,8 @@ mod tests {
     fn the_last_of_them_count() {
         let line = |packets: u64| {
             format!(
-                "2026 INFO onrush_server::rtsp: sessions served: 7; {packets} packets in 171 bursts, 3 of them joined, \
+                "2026 INFO onrush_server::rtsp: sessions served: 7; {packets} packets in 171 \
+                 bursts, 3 of them joined, \
                  in 168 trains, 168 of them without a copy\n"
             )
         };

@@ -1,9 +1,11 @@
-//! `onrush-lab bench cue`: what moving files to sockets costs, and what it leaves of the processor to others.
+//! `onrush-lab bench cue`: what moving files to sockets costs, and what it leaves of the processor
+//! to others.
 //!
-//! The paper's sets in today's terms. Senders of several kinds move a file over loopback TCP, all on one processor;
-//! on the same processor a *metering* thread makes a cheap system call in a loop, and how often it comes round tells
-//! what was left to it. Receivers on another processor count and throw away without copying, so that the sender is
-//! what is measured. A run counts only if they counted what was sent.
+//! The paper's sets in today's terms. Senders of several kinds move a file over loopback TCP, all
+//! on one processor; on the same processor a *metering* thread makes a cheap system call in a loop,
+//! and how often it comes round tells what was left to it. Receivers on another processor count and
+//! throw away without copying, so that the sender is what is measured. A run counts only if they
+//! counted what was sent.
 
 pub mod plots;
 pub mod report;
@@ -309,7 +311,7 @@ impl fmt::Display for Contestant {
 /// # Errors
 ///
 /// If files, sockets or threads cannot be had, or there is only one processor.
-pub fn carry_out(
+pub fn run(
     settings: &Settings,
     version: &str,
     command: &str,

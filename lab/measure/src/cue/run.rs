@@ -18,7 +18,8 @@ use super::{Cell, CueError, HELD_BYTES_MAX, Run, Set, Settings, TRANSFERS_MAX};
 use crate::machine::{SenderClock, cpu_ns_of_all, threads_named};
 use crate::setup::{system, two_cores};
 
-/// From the first byte to the measured stretch: sockets have found their sizes, schedules have settled.
+/// From the first byte to the measured stretch: sockets have found their sizes, schedules have
+/// settled.
 const WARM_UP: Duration = Duration::from_millis(300);
 
 /// What a run that sends a file once may take.

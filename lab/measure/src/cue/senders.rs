@@ -70,7 +70,8 @@ impl Progress {
 
 type Thread = JoinHandle<io::Result<()>>;
 
-/// Starts sending on all sockets. The threads end once they are told to stop; then the sockets are closed.
+/// Starts sending on all sockets. The threads end once they are told to stop; then the sockets are
+/// closed.
 pub(super) fn start(
     contestant: Contestant,
     task: &Task,

@@ -176,7 +176,8 @@ impl Line {
     }
 }
 
-/// A thread that makes cheap system calls for as long as it lives, as the paper's metering process did.
+/// A thread that makes cheap system calls for as long as it lives, as the paper's metering process
+/// did.
 pub(super) struct Metering {
     stopping: Arc<AtomicBool>,
     calls: Arc<AtomicU64>,

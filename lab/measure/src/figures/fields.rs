@@ -1,5 +1,5 @@
-//! What fields are called says what is in them: text, flags and the few different values of a count tell what was
-//! measured, a field in ns or of a rate is what was found.
+//! What fields are called says what is in them: text, flags and the few different values of a count
+//! tell what was measured, a field in ns or of a rate is what was found.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -130,7 +130,8 @@ mod tests {
     #[test]
     fn runs_of_the_same_thing_are_one_figure() {
         let run = |way: &str, bytes: u64, repeat: u32, ns: f64| {
-            json!({"way": way, "bytes": bytes, "repeat": repeat, "packets_sent": 1000 + bytes + u64::from(repeat), "lock_ns": ns,
+            json!({"way": way, "bytes": bytes, "repeat": repeat,
+                   "packets_sent": 1000 + bytes + u64::from(repeat), "lock_ns": ns,
                    "inner": {"cpu_ns": 7, "samples_ns": [1, 2]}})
         };
         let mut runs = Vec::new();

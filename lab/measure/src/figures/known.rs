@@ -74,7 +74,7 @@ fn of_serve(record: &ServeRecord, figures: &mut Figures) {
     }
 }
 
-/// What a packet cost by each path, on each road, in each size.
+/// What a packet cost by each path, on each transport, in each size.
 fn of_paths(record: &PathsRecord, figures: &mut Figures) {
     for sample in &record.runs {
         match sample {
@@ -82,7 +82,7 @@ fn of_paths(record: &PathsRecord, figures: &mut Figures) {
                 let state = if run.is_cold { ", cold" } else { "" };
                 let name = format!(
                     "{}, {} B, {}{state}: CPU per packet",
-                    run.road.name(),
+                    run.transport.name(),
                     run.packet_bytes,
                     run.path
                 );

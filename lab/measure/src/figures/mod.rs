@@ -1,7 +1,7 @@
 //! What any record measured, as figures with names: for tables, and to compare two records.
 //!
-//! Of experiments that are known it is told what is worth comparing (`known`). Of others it is read from the names
-//! of their fields (`fields`). Runs that are void have no figures.
+//! Of experiments that are known it is told what is worth comparing (`known`). Of others it is read
+//! from the names of their fields (`fields`). Runs that are void have no figures.
 
 mod fields;
 mod known;

@@ -1,10 +1,10 @@
 //! `onrush-lab bench group`: what a group send costs, by every way, as the group grows.
 //!
-//! The paper's experiments (Karsten, Song, Kwok, Brecht: *Efficient Operating System Support for Group
-//! Unicast*): figures 3 and 4, the time of a send over the size of the group, with the group replaced before
-//! every send and not; figure 5, where that time goes, by [`slicing`]; and table 1, the players that a game
-//! server could add. Runs of all ways take turns, and a run is void unless the sink counted exactly what was
-//! to be sent.
+//! The paper's experiments (Karsten, Song, Kwok, Brecht: *Efficient Operating System Support for
+//! Group Unicast*): figures 3 and 4, the time of a send over the size of the group, with the group
+//! replaced before every send and not; figure 5, where that time goes, by [`slicing`]; and table 1,
+//! the players that a game server could add. Runs of all ways take turns, and a run is void unless
+//! the sink counted exactly what was to be sent.
 
 pub mod report;
 mod run;
@@ -253,13 +253,13 @@ impl Load {
     }
 }
 
-/// Carries the experiment out. `version` and `command` go into the record; `progress` is told which part of
-/// it is done.
+/// Carries the experiment out. `version` and `command` go into the record; `progress` is told which
+/// part of it is done.
 ///
 /// # Errors
 ///
 /// If it could not run. What went wrong with a run makes that run void.
-pub fn carry_out(
+pub fn run(
     settings: &Settings,
     version: &str,
     command: &str,
@@ -295,7 +295,8 @@ pub fn carry_out(
 /// The way of a run that sends to one receiver by a plain `sendto`, without a group.
 pub const PLAIN: &str = "sendto";
 
-/// The same by a socket that is connected to the receiver, which spares the route: no server of many can.
+/// The same by a socket that is connected to the receiver, which spares the route: no server of
+/// many can.
 pub const CONNECTED: &str = "connected";
 
 /// Members of a measured group: each has a port at the sink.

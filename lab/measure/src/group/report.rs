@@ -73,7 +73,8 @@ impl Mean {
     }
 }
 
-/// Student's t for so many degrees of freedom: 99.9 % lie between its negative and it (two-sided tables).
+/// Student's t for so many degrees of freedom: 99.9 % lie between its negative and it (two-sided
+/// tables).
 fn t_quantile(freedom: usize) -> f64 {
     const TABLE: [f64; 20] = [
         636.619, 31.599, 12.924, 8.610, 6.869, 5.959, 5.408, 5.041, 4.781, 4.587, 4.437, 4.318,
@@ -380,8 +381,8 @@ impl Report {
         Ok(())
     }
 
-    /// Table 1: a server that spends a frame of 33.33 ms on sending to N players, and on other work that
-    /// grows with N, could serve N' = N x 33.33 / (send' + 33.33 - send) of them.
+    /// Table 1: a server that spends a frame of 33.33 ms on sending to N players, and on other work
+    /// that grows with N, could serve N' = N x 33.33 / (send' + 33.33 - send) of them.
     fn tell_players(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
@@ -408,7 +409,8 @@ impl Report {
             let paper = paper.map_or_else(|| "-".to_owned(), |paper| format!("{:.2}", paper.1));
             writeln!(
                 f,
-                "{members:>5} {send:>9.3} {other:>9.3} {sends:>9.3} {total:>9.3} {factor:>7.3} {:>6.0}   {paper}",
+                "{members:>5} {send:>9.3} {other:>9.3} {sends:>9.3} {total:>9.3} {factor:>7.3} \
+                 {:>6.0}   {paper}",
                 members * factor
             )?;
         }
@@ -433,8 +435,8 @@ impl fmt::Display for Verdict {
 /// A frame at 30 a second.
 const FRAME_MS: f64 = 1000.0 / 30.0;
 
-/// Table 1 of the paper: members, and the factor by which a server could have more (400 MHz Pentium II,
-/// FreeBSD 5.2.1).
+/// Table 1 of the paper: members, and the factor by which a server could have more (400 MHz Pentium
+/// II, FreeBSD 5.2.1).
 const PAPER: [(u16, f64); 5] = [
     (40, 1.06),
     (120, 1.24),

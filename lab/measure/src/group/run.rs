@@ -20,8 +20,8 @@ use crate::stats::ratio;
 /// The port of the first member at the sink.
 const PORT_FIRST: u16 = 20_000;
 
-/// Where the members are that take turns with those at the receiver's address: at the same ports, so that the
-/// sink has the same to do.
+/// Where the members are that take turns with those at the receiver's address: at the same ports,
+/// so that the sink has the same to do.
 const OTHER_IPV4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
 
 /// The sink looks into every so many socket buffers of a port: seldom, because nothing here is RTP.
@@ -263,7 +263,8 @@ impl Bench<'_> {
         })
     }
 
-    /// One of two lists of so many members, who have nobody in common and the same ports at the sink.
+    /// One of two lists of so many members, who have nobody in common and the same ports at the
+    /// sink.
     fn members(&self, which: u8, count: u16) -> Vec<SocketAddr> {
         let member = |i: u16| {
             let [high, low] = i.to_be_bytes();
@@ -278,7 +279,7 @@ impl Bench<'_> {
     }
 }
 
-/// Why a run does not count: other things arrived than were to, or by another road.
+/// Why a run does not count: other things arrived than were to, or in another way.
 fn judge(
     way: Way,
     case: Case,
@@ -295,7 +296,8 @@ fn judge(
         let taken = after.packets - before.packets;
         why.push(format!("{taken} of {expected} packets were taken"));
     }
-    // The loop sends each packet alone, the kernel cuts in software before the device, else trains stay whole.
+    // The loop sends each packet alone, the kernel cuts in software before the device, else trains
+    // stay whole.
     let whole = case.mode == Mode::Uso && way != Way::Loop;
     let skbs = if whole {
         expected / case.load.packets as u64

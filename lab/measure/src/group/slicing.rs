@@ -1,9 +1,9 @@
 //! Where a send's time goes: the paper's figure 5, by its own method, software slicing.
 //!
-//! One datagram after the other is sent and dropped at a point of its way; what a point costs more than the
-//! one before is what lies between them. The points are those at which a stock kernel lets a program drop
-//! ([`onrush_testkit::slice`]); the copy is no such point, it is part of what lies behind the socket layer, and
-//! shows in how that grows with the datagram.
+//! One datagram after the other is sent and dropped at a point of its way; what a point costs more
+//! than the one before is what lies between them. The points are those at which a stock kernel lets
+//! a program drop ([`onrush_testkit::slice`]); the copy is no such point, it is part of what lies
+//! behind the socket layer, and shows in how that grows with the datagram.
 
 use std::net::UdpSocket;
 use std::time::Instant;

@@ -53,8 +53,8 @@ pub(super) fn load(settings: &Settings, load: Load, address: SocketAddr) -> io::
     }
 }
 
-/// All connections at once, on one thread that takes a piece of each in turn: with a thread for each it would be the
-/// client's scheduler that shares out.
+/// All connections at once, on one thread that takes a piece of each in turn: with a thread for
+/// each it would be the client's scheduler that shares out.
 fn parallel(settings: &Settings, address: SocketAddr) -> io::Result<Loaded> {
     // All are there before the first one asks.
     let streams = (0..settings.parallel).map(|_| connect(address));
@@ -150,8 +150,8 @@ impl Arrivals {
         }
     }
 
-    /// How even the shares were while all of them were under way: one that came first or was done first has had
-    /// nobody to share with.
+    /// How even the shares were while all of them were under way: one that came first or was done
+    /// first has had nobody to share with.
     fn evenness(&self) -> f64 {
         let [at_begin, at_end] = &self.window;
         let shares = at_begin.iter().zip(at_end);
@@ -204,7 +204,8 @@ fn many(settings: &Settings, address: SocketAddr) -> io::Result<Loaded> {
     })
 }
 
-/// Downloads the large file on a connection of its own and throws it away; the bytes of it that came.
+/// Downloads the large file on a connection of its own and throws it away; the bytes of it that
+/// came.
 fn download(address: SocketAddr, file_bytes: u64) -> io::Result<u64> {
     let mut stream = connect(address)?;
     ask(&mut stream, LARGE, false)?;

@@ -1,9 +1,10 @@
-//! `onrush-lab bench http`: what a download costs, beside another server and beside a bare `sendfile` loop.
+//! `onrush-lab bench http`: what a download costs, beside another server and beside a bare
+//! `sendfile` loop.
 //!
-//! All serve the same files from the page cache, on loopback, each pinned to the same processor, one measured
-//! at a time, in turns. The client runs on the other processors, counts every byte that arrives and throws it
-//! away in the kernel (`MSG_TRUNC`), so that it is not what is measured. Before anything is measured each server
-//! must deliver each file byte for byte.
+//! All serve the same files from the page cache, on loopback, each pinned to the same processor,
+//! one measured at a time, in turns. The client runs on the other processors, counts every byte
+//! that arrives and throws it away in the kernel (`MSG_TRUNC`), so that it is not what is measured.
+//! Before anything is measured each server must deliver each file byte for byte.
 
 mod client;
 mod contestant;
@@ -64,8 +65,8 @@ pub enum Contestant {
     Onrush,
     /// nginx, with `sendfile on` and one process.
     Nginx,
-    /// A thread that accepts, reads a head, and calls `sendfile` on a blocking socket until all is sent: the
-    /// least that a server can do.
+    /// A thread that accepts, reads a head, and calls `sendfile` on a blocking socket until all is
+    /// sent: the least that a server can do.
     SendfileLoop,
 }
 
@@ -198,13 +199,13 @@ pub fn peer_version() -> Option<String> {
         .find_map(|line| Some(line.split_once(": ")?.1.to_owned()))
 }
 
-/// Carries it out. `serve` starts `onrush serve` of a folder at an address; `progress` hears how much of the
-/// whole is done.
+/// Carries it out. `serve` starts `onrush serve` of a folder at an address; `progress` hears how
+/// much of the whole is done.
 ///
 /// # Errors
 ///
 /// If there are too few processors, or a server does not start or serves something else.
-pub fn carry_out(
+pub fn run(
     settings: &Settings,
     version: &str,
     command: &str,
@@ -349,7 +350,8 @@ fn nanos(time: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    /// Small and short: that the loop's bytes are counted and its cost is seen, not how large it is.
+    /// Small and short: that the loop's bytes are counted and its cost is seen, not how large it
+    /// is.
     #[test]
     fn the_bare_loop_is_measured() {
         let settings = Settings {

@@ -1,4 +1,5 @@
-//! Whose processor time it was: the server's threads by what they do, and all processors, idle or not.
+//! Whose processor time it was: the server's threads by what they do, and all processors, idle or
+//! not.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,8 +16,8 @@ const CONTROL: &str = "onrush-control";
 /// The threads that send.
 const SEND: &str = "onrush-send";
 
-/// A host that takes no more than this part of a processor has not been seen to make anybody late: it is what ticks of
-/// 10 ms can tell from nothing in a few seconds.
+/// A host that takes no more than this part of a processor has not been seen to make anybody late:
+/// it is what ticks of 10 ms can tell from nothing in a few seconds.
 pub const STOLEN_PART_TOLD: f64 = 0.02;
 
 /// The time that all watched, by processor and by thread of the server.
@@ -28,14 +29,15 @@ pub struct Account {
     pub core_busy_ns: u64,
     /// How long all others were, together.
     pub other_cores_busy_ns: u64,
-    /// For how long the host of a virtual machine had taken the server's processor away; `None` of a record from before
-    /// that was kept.
+    /// For how long the host of a virtual machine had taken the server's processor away; `None` of
+    /// a record from before that was kept.
     #[serde(default)]
     pub stolen_ns: Option<u64>,
     /// For how long all others, together.
     #[serde(default)]
     pub other_cores_stolen_ns: Option<u64>,
-    /// Processor time of the server's threads, in ns, by their names; those that differ in a number are one.
+    /// Processor time of the server's threads, in ns, by their names; those that differ in a number
+    /// are one.
     pub threads: BTreeMap<String, u64>,
     /// Bytes that the server had read from disks, past or into the page cache.
     #[serde(default)]
@@ -91,8 +93,8 @@ impl Account {
         }
     }
 
-    /// Processor time of `onrush serve`'s control thread for each of those who came meanwhile, so many a second, in ns.
-    /// None if nobody came, or if there is no such thread.
+    /// Processor time of `onrush serve`'s control thread for each of those who came meanwhile, so
+    /// many a second, in ns. None if nobody came, or if there is no such thread.
     #[must_use]
     pub fn set_up_ns(&self, arrivals_per_second: u32) -> Option<u64> {
         let control_ns = self.threads.get(CONTROL)?;
@@ -100,7 +102,8 @@ impl Account {
         u128::from(*control_ns).checked_div(came)?.try_into().ok()
     }
 
-    /// The part of its time for which the server's processor was taken away, from 0 to 1; `None` if nobody looked.
+    /// The part of its time for which the server's processor was taken away, from 0 to 1; `None` if
+    /// nobody looked.
     #[must_use]
     pub fn stolen_part(&self) -> Option<f64> {
         let stolen_ns = self.stolen_ns.filter(|_| self.wall_ns > 0)?;
@@ -172,8 +175,8 @@ fn threads_of(process: u32) -> BTreeMap<String, u64> {
     threads
 }
 
-/// Bytes that `process` has had read from disks so far: proc(5), `read_bytes` of `io`. What a page cache gave is not
-/// among them.
+/// Bytes that `process` has had read from disks so far: proc(5), `read_bytes` of `io`. What a page
+/// cache gave is not among them.
 fn disk_bytes_of(process: u32) -> u64 {
     let io = fs::read_to_string(format!("/proc/{process}/io")).unwrap_or_default();
     let mut lines = io.lines();

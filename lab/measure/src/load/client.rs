@@ -66,8 +66,8 @@ struct Shared {
 struct Seen {
     visits: u64,
     played: u64,
-    /// Viewers who watched until the load was over. They say so themselves: who looks at all of them at that moment finds
-    /// some gone already whose timer rang first.
+    /// Viewers who watched until the load was over. They say so themselves: who looks at all of
+    /// them at that moment finds some gone already whose timer rang first.
     stayed: u32,
     acts: Acts,
     failures: BTreeMap<String, u64>,
@@ -176,7 +176,8 @@ struct Moment {
 }
 
 impl Moment {
-    /// What has happened since `before`, in a time that began at `begin_ns`, where the server has processor `core`.
+    /// What has happened since `before`, in a time that began at `begin_ns`, where the server has
+    /// processor `core`.
     fn slice_since(&self, before: &Self, begin_ns: u64, core: Option<usize>) -> Slice {
         let usage = self.usage.zip(before.usage);
         let accounts = self.account.as_ref().zip(before.account.as_ref());
@@ -655,8 +656,9 @@ mod tests {
         }
     }
 
-    /// How many are told to have watched to the end whose film ended in the moment before, so that their timers ring and they
-    /// leave before anybody looks at them. `None` if not all were there in time.
+    /// How many are told to have watched to the end whose film ended in the moment before, so that
+    /// their timers ring and they leave before anybody looks at them. `None` if not all were there
+    /// in time.
     fn watching_of_those_whose_film_has_ended(time: Duration) -> Option<u32> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("rtsp://{}/film", listener.local_addr().unwrap());

@@ -93,8 +93,8 @@ impl Follow {
         Some(lateness_ns)
     }
 
-    /// What comes next is measured from its own first packet. Numbers go on, whatever was jumped to (RFC
-    /// 2326, appendix B): what is missing in between is lost.
+    /// What comes next is measured from its own first packet. Numbers go on, whatever was jumped to
+    /// (RFC 2326, appendix B): what is missing in between is lost.
     pub(super) fn restart_clock(&mut self) {
         self.reference = None;
     }

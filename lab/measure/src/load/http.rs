@@ -1,9 +1,10 @@
 //! The same load for servers of files: clients by the hundred that download over HTTP.
 //!
-//! Each is a task: it asks, counts what comes and leaves it in the kernel (tcp(7), `MSG_TRUNC`), so that a thread
-//! keeps up with many gigabits a second. A download counts only if as much came as was announced. A seek asks for
-//! the rest of the file from another place, a pause reads nothing for a second, whoever leaves hangs up in the
-//! middle. An answer in chunks is refused: nobody could say whether it was whole.
+//! Each is a task: it asks, counts what comes and leaves it in the kernel (tcp(7), `MSG_TRUNC`), so
+//! that a thread keeps up with many gigabits a second. A download counts only if as much came as
+//! was announced. A seek asks for the rest of the file from another place, a pause reads nothing
+//! for a second, whoever leaves hangs up in the middle. An answer in chunks is refused: nobody
+//! could say whether it was whole.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -128,7 +129,7 @@ impl Seen {
 /// # Errors
 ///
 /// If the load could not be made. What went wrong for single clients is in the record.
-pub fn carry_out(
+pub fn run(
     settings: &HttpSettings,
     version: &str,
     command: &str,
@@ -318,7 +319,8 @@ impl Shared {
         Ok((stream, head))
     }
 
-    /// Takes what is left of the body, as fast as it may, unless the client does something else first.
+    /// Takes what is left of the body, as fast as it may, unless the client does something else
+    /// first.
     async fn take(
         &self,
         stream: &TcpStream,

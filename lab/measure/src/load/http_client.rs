@@ -1,5 +1,6 @@
-//! What a downloading client and a server say to each other: where an URL leads, the head of an answer, and its body,
-//! which is counted and left in the kernel. When a client asks, and what for, is decided by its caller.
+//! What a downloading client and a server say to each other: where an URL leads, the head of an
+//! answer, and its body, which is counted and left in the kernel. When a client asks, and what for,
+//! is decided by its caller.
 
 use std::cell::RefCell;
 use std::io;

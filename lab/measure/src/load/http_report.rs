@@ -1,4 +1,5 @@
-//! What a load of downloads says of the server: the figures of a table, the verdict, and the shares.
+//! What a load of downloads says of the server: the figures of a table, the verdict, and the
+//! shares.
 
 use onrush_wire::pace::schedule::jain;
 
@@ -16,7 +17,8 @@ pub struct HttpReport {
     pub client_bits_a_second: [f64; 3],
     /// How even the shares are: 1 if all are equal, 1/n if one of n has all (Jain's index).
     pub evenness: f64,
-    /// Time to the first byte in ns: of half of the requests, of 99 in 100, of all; `None` without any.
+    /// Time to the first byte in ns: of half of the requests, of 99 in 100, of all; `None` without
+    /// any.
     pub first_byte_ns: Option<[u64; 3]>,
     /// Processors that the server was busy on; `None` if nobody said which process it is.
     pub server_cores: Option<f64>,

@@ -1,9 +1,10 @@
 //! A load generator: as many viewers as asked for, of any server that speaks RTSP, ours or another.
 //!
-//! Viewers come, watch, seek, pause and leave as the [`Settings`] say. What they are sent is received by real
-//! sockets, or counted and dropped by the [sink](onrush_testkit::sink) at the receiving device, for viewers by
-//! the thousand. Told is what a viewer notices: whether a stream came whole, in order and on time, and how
-//! soon it began; and what it cost the server. All viewers share one thread.
+//! Viewers come, watch, seek, pause and leave as the [`Settings`] say. What they are sent is
+//! received by real sockets, or counted and dropped by the [sink](onrush_testkit::sink) at the
+//! receiving device, for viewers by the thousand. Told is what a viewer notices: whether a stream
+//! came whole, in order and on time, and how soon it began; and what it cost the server. All
+//! viewers share one thread.
 
 pub mod account;
 mod client;
@@ -60,7 +61,8 @@ pub struct Settings {
     pub ramp_ns: u64,
     /// How long the load lasts once all have come.
     pub time_ns: u64,
-    /// Every client has an URL of its own, as far as they go: they are dealt out in turn, not drawn by `zipf`.
+    /// Every client has an URL of its own, as far as they go: they are dealt out in turn, not drawn
+    /// by `zipf`.
     #[serde(default)]
     pub in_turn: bool,
     /// What they do.
@@ -136,7 +138,8 @@ pub struct Run {
     pub own_cpu_ns: u64,
     /// Streams one by one, at most [`STREAMS_KEPT_MAX`].
     pub streams: Vec<Stream>,
-    /// Packets that the sink counted in all, from before the first viewer came to after the last had gone.
+    /// Packets that the sink counted in all, from before the first viewer came to after the last
+    /// had gone.
     #[serde(default)]
     pub packets_sunk: Option<u64>,
     /// Slices of the time that all watched.
@@ -249,7 +252,7 @@ pub enum LoadError {
 /// # Errors
 ///
 /// If the load could not be made. What went wrong for single viewers is in the record.
-pub fn carry_out(
+pub fn run(
     settings: &Settings,
     version: &str,
     command: &str,
@@ -257,12 +260,12 @@ pub fn carry_out(
 ) -> Result<LoadRecord, LoadError> {
     let environment = Environment::here(version, command);
     let mut record = Record::new(NAME, environment, settings.clone());
-    record.runs.push(run(settings, progress)?);
+    record.runs.push(run_unrecorded(settings, progress)?);
     Ok(record)
 }
 
 /// The same without a record, for experiments that are made of loads.
-pub(crate) fn run(
+pub(crate) fn run_unrecorded(
     settings: &Settings,
     progress: impl Fn(Progress) + 'static,
 ) -> Result<Run, LoadError> {

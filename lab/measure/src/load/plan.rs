@@ -1,4 +1,5 @@
-//! Who comes when, to see what, and what he does there: decided before anything is sent, from a seed.
+//! Who comes when, to see what, and what he does there: decided before anything is sent, from a
+//! seed.
 
 use serde::{Deserialize, Serialize};
 
@@ -63,7 +64,8 @@ impl Arrival {
     }
 }
 
-/// Draws URLs by Zipf's law: the k-th is asked for in proportion to 1/k^s; s = 0 asks for all alike.
+/// Draws URLs by Zipf's law: the k-th is asked for in proportion to 1/k^s; s = 0 asks for all
+/// alike.
 #[derive(Clone, Debug)]
 pub(super) struct Popularity {
     /// Sums of the weights up to each, the last 1.
@@ -120,8 +122,8 @@ impl Behaviour {
         )))
     }
 
-    /// What one client does, and those who come in its place: this, or nothing. Nothing is drawn where all
-    /// are alike.
+    /// What one client does, and those who come in its place: this, or nothing. Nothing is drawn
+    /// where all are alike.
     pub(super) fn of_one(self, random: &mut Random) -> Self {
         if self.active_part >= 1.0 || random.unit() < self.active_part {
             self

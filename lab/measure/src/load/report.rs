@@ -14,13 +14,16 @@ pub struct Report {
     pub packets_a_second: f64,
     /// Payload a second in bit, in the mean over the whole run.
     pub bits_a_second: f64,
-    /// Lateness in ns of half of the packets, of 99 in 100, of 999 in 1000, and of all; `None` without any.
+    /// Lateness in ns of half of the packets, of 99 in 100, of 999 in 1000, and of all; `None`
+    /// without any.
     pub lateness_ns: Option<[i64; 4]>,
     /// The part of the packets that was late.
     pub late_part: f64,
-    /// Time to the first packet in ns: of half of the visits, of 99 in 100, of all; `None` without any.
+    /// Time to the first packet in ns: of half of the visits, of 99 in 100, of all; `None` without
+    /// any.
     pub start_up_ns: Option<[u64; 3]>,
-    /// Processors that the server was busy on, on average; `None` if nobody said which process it is.
+    /// Processors that the server was busy on, on average; `None` if nobody said which process it
+    /// is.
     pub server_cores: Option<f64>,
     /// What the server spent on a packet, in ns of processor time.
     pub server_ns_a_packet: Option<f64>,
@@ -99,7 +102,8 @@ pub fn rows(settings: &Settings, run: &Run, report: &Report) -> Vec<(String, Str
         row(
             "lateness",
             format!(
-                "p50 {p50:.1}, p99 {p99:.1}, p99.9 {p999:.1}, max {max:.1} ms; {:.4} % later than {} ms",
+                "p50 {p50:.1}, p99 {p99:.1}, p99.9 {p999:.1}, max {max:.1} ms; {:.4} % later than \
+                 {} ms",
                 report.late_part * 100.0,
                 millis(settings.lateness_ns_max)
             ),

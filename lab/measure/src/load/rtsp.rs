@@ -302,8 +302,8 @@ fn session_of(header: &str) -> (&str, Option<u64>) {
     (id.trim(), timeout.and_then(|s| s.trim().parse().ok()))
 }
 
-/// The URLs of those media whose clock runs at 90 kHz, as a description tells them (RFC 4566; RFC 2326,
-/// appendix C.1.1).
+/// The URLs of those media whose clock runs at 90 kHz, as a description tells them (RFC 4566; RFC
+/// 2326, appendix C.1.1).
 fn tracks_of(sdp: &str, base: &str) -> Vec<String> {
     let mut tracks: Vec<(Option<u32>, Option<&str>)> = Vec::new();
     for line in sdp.lines().map(str::trim) {
@@ -405,7 +405,8 @@ mod tests {
     #[test]
     fn media_with_another_clock_are_left_out() {
         let sdp = "v=0\r\na=control:*\r\nm=video 0 RTP/AVP 33\r\na=control:track1\r\n\
-                   m=audio 0 RTP/AVP 97\r\na=rtpmap:97 MPEG4-GENERIC/48000/2\r\na=control:track2\r\n\
+                   m=audio 0 RTP/AVP 97\r\na=rtpmap:97 \
+                   MPEG4-GENERIC/48000/2\r\na=control:track2\r\n\
                    m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\na=control:rtsp://h/x/3\r\n";
         assert_eq!(
             tracks_of(sdp, "rtsp://h/x/"),

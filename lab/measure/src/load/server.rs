@@ -22,11 +22,13 @@ pub struct Memory {
     pub resident_bytes: u64,
     /// The same, with what others have mapped too as their part of it.
     pub proportional_bytes: u64,
-    /// Of what is resident: mappings of huge pages and locked ones, which is where our server keeps packets.
+    /// Of what is resident: mappings of huge pages and locked ones, which is where our server keeps
+    /// packets.
     pub arena_bytes: u64,
     /// Of what is resident: anonymous memory that is none of these, which is the heap and stacks.
     pub heap_bytes: u64,
-    /// The tables by which all that is found; they are the kernel's, and not resident in this sense.
+    /// The tables by which all that is found; they are the kernel's, and not resident in this
+    /// sense.
     pub page_table_bytes: u64,
     /// Open files and sockets; 0 where the kernel does not tell (before Linux 6.2).
     pub descriptors: u64,
@@ -65,8 +67,8 @@ impl Usage {
     }
 }
 
-/// Reads proc_pid_stat(5) and proc_pid_statm(5). The second word of the first is the program's name, in
-/// brackets, and may hold anything.
+/// Reads proc_pid_stat(5) and proc_pid_statm(5). The second word of the first is the program's
+/// name, in brackets, and may hold anything.
 fn parse(stat: &str, statm: &str) -> Option<Usage> {
     let after_name = stat.rsplit_once(") ")?.1;
     let mut words = after_name.split_ascii_whitespace().skip(11);
@@ -153,7 +155,8 @@ mod tests {
                 [0, 0]
             };
             format!(
-                "{head}\nSize: 99 kB\nRss: {rss} kB\nPss: 1 kB\nShared_Hugetlb: {} kB\nPrivate_Hugetlb: {} kB\nVmFlags: {flags}\n",
+                "{head}\nSize: 99 kB\nRss: {rss} kB\nPss: 1 kB\nShared_Hugetlb: {} \
+                 kB\nPrivate_Hugetlb: {} kB\nVmFlags: {flags}\n",
                 huge[0], huge[1]
             )
         };

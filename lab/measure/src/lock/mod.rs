@@ -1,8 +1,8 @@
 //! `onrush-lab bench lock`: what locked memory costs, and whether it stays where it is.
 //!
-//! The costs are those of the paper's tables 1 and 2 and figures 7 and 8, beside the bare system calls, turn
-//! about on the same memory. [`reliability`] is the proof: memory is fragmented and compacted, reclaimed,
-//! swapped and forked, and every frame number is compared.
+//! The costs are those of the paper's tables 1 and 2 and figures 7 and 8, beside the bare system
+//! calls, turn about on the same memory. [`reliability`] is the proof: memory is fragmented and
+//! compacted, reclaimed, swapped and forked, and every frame number is compared.
 
 mod cost;
 pub mod plots;
@@ -132,7 +132,8 @@ pub enum LockBenchError {
     System(#[from] SystemError),
     /// The reliability run needs what only root has.
     #[error(
-        "the reliability run reads frame numbers, compacts memory and adds a swap file: it needs root"
+        "the reliability run reads frame numbers, compacts memory and adds a swap file: it needs \
+         root"
     )]
     Root,
 }
@@ -230,12 +231,13 @@ impl Settings {
     }
 }
 
-/// Measures all of it, as far as this account may lock memory; the record's settings say what was left out. `progress` hears how much of the whole is done.
+/// Measures all of it, as far as this account may lock memory; the record's settings say what was
+/// left out. `progress` hears how much of the whole is done.
 ///
 /// # Errors
 ///
 /// If memory cannot be had, or none be locked.
-pub fn carry_out(
+pub fn run(
     settings: &Settings,
     version: &str,
     command: &str,

@@ -110,7 +110,8 @@ impl Report {
         if let Some((added_ns, bytes)) = small {
             self.verdicts.push(Verdict {
                 text: format!(
-                    "{}: the manager adds at most {added_ns:.0} ns ({}) to a small registration and its \
+                    "{}: the manager adds at most {added_ns:.0} ns ({}) to a small registration \
+                     and its \
                      release; {ADDED_NS_MAX:.0} ns were allowed",
                     memory.name(),
                     size(bytes)
@@ -121,7 +122,8 @@ impl Report {
         if let Some((part, bytes)) = large {
             self.verdicts.push(Verdict {
                 text: format!(
-                    "{}: the manager adds at most {:.1} % ({}) to a large one; {:.0} % were allowed",
+                    "{}: the manager adds at most {:.1} % ({}) to a large one; {:.0} % were \
+                     allowed",
                     memory.name(),
                     part * 100.0,
                     size(bytes),
@@ -159,7 +161,8 @@ impl Report {
                 let times = with_many / with_few;
                 self.verdicts.push(Verdict {
                     text: format!(
-                        "{} {call}: {with_few:.0} ns among {few} areas, {with_many:.0} ns among {many}, {times:.1} \
+                        "{} {call}: {with_few:.0} ns among {few} areas, {with_many:.0} ns among \
+                         {many}, {times:.1} \
                          times; {CROWDED_MAX:.0} were allowed",
                         way.name()
                     ),
@@ -180,7 +183,8 @@ impl Report {
             };
             self.verdicts.push(Verdict {
                 text: format!(
-                    "a cache hit and its return: {} ns with {count} registrations kept; {HIT_NS_MAX:.0} ns were \
+                    "a cache hit and its return: {} ns with {count} registrations kept; \
+                     {HIT_NS_MAX:.0} ns were \
                      allowed",
                     summary.told(1)
                 ),

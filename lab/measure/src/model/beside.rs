@@ -1,4 +1,5 @@
-//! What an experiment has measured, beside what the model says of it from probes of the same session.
+//! What an experiment has measured, beside what the model says of it from probes of the same
+//! session.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +12,14 @@ use super::{
 };
 use crate::cue::{self, Contestant, CueRecord};
 use crate::group::{Change, GroupRecord, Run as AnyGroupRun};
-use crate::paths::{MTU_PACKET_BYTES, PathsRecord, Road, Sample};
+use crate::paths::{MTU_PACKET_BYTES, PathsRecord, Sample, Transport};
 use crate::stats::{Summary, ratio, to_f64};
 
 /// Samples of what is the same, in the order of names.
 type Samples = BTreeMap<(String, bool), (Result<Formula, NotPredicted>, Vec<f64>)>;
 
-/// Each path of `onrush-lab bench paths`, by packets that fit a frame, from a file in memory: ns a packet.
+/// Each path of `onrush-lab bench paths`, by packets that fit a frame, from a file in memory: ns a
+/// packet.
 #[must_use]
 pub fn paths(record: &PathsRecord, model: &ModelRecord) -> Vec<Checked> {
     let mut samples = Samples::new();
@@ -27,7 +29,7 @@ pub fn paths(record: &PathsRecord, model: &ModelRecord) -> Vec<Checked> {
         let Ok(name) = run.path.parse::<Name>() else {
             continue;
         };
-        let is_tcp = run.road == Road::Tcp;
+        let is_tcp = run.transport == Transport::Tcp;
         if !is_whole || run.is_cold || !run.void.is_empty() {
             continue;
         }
@@ -39,7 +41,7 @@ pub fn paths(record: &PathsRecord, model: &ModelRecord) -> Vec<Checked> {
         };
         let key = (
             format!("{}, {} B", check::shown(name, is_tcp), run.packet_bytes),
-            run.road == Road::SoftwareGso,
+            run.transport == Transport::SoftwareGso,
         );
         let formula = if is_tcp { over_tcp } else { path };
         let kept = samples.entry(key);
@@ -75,7 +77,8 @@ pub fn groups(record: &GroupRecord, model: &ModelRecord) -> Vec<Checked> {
     checked(samples, model)
 }
 
-/// Cue and a bare `sendfile` of `onrush-lab bench cue`, over loopback, while nobody reads: ns for 1472 bytes.
+/// Cue and a bare `sendfile` of `onrush-lab bench cue`, over loopback, while nobody reads: ns for
+/// 1472 bytes.
 #[must_use]
 pub fn cues(record: &CueRecord, model: &ModelRecord) -> Vec<Checked> {
     let mut samples = Samples::new();

@@ -89,7 +89,7 @@ fn both_roads() -> impl Iterator<Item = (Name, bool)> {
     over(false).chain(over(true))
 }
 
-/// A path's name, with its road where it has two and goes by TCP.
+/// A path's name, with its transport where it has two and goes by TCP.
 pub(super) fn shown(name: Name, is_tcp: bool) -> String {
     match is_tcp && name.takes_udp() {
         true => format!("{name}, tcp"),
@@ -159,7 +159,8 @@ pub(super) fn round(
     Ok(())
 }
 
-/// A part of the file by TCP: all of it, or what takes some ten milliseconds if each packet is a write.
+/// A part of the file by TCP: all of it, or what takes some ten milliseconds if each packet is a
+/// write.
 fn by_stream(
     name: Name,
     mode: Mode,

@@ -1,4 +1,5 @@
-//! Formulas: of what parts each path is made. The counts are those of the catalogue, for many packets.
+//! Formulas: of what parts each path is made. The counts are those of the catalogue, for many
+//! packets.
 
 use thiserror::Error;
 
@@ -43,7 +44,8 @@ const PAGE_BYTES: f64 = 4096.0;
 /// What Cue hands over at once.
 const STEP_BYTES: f64 = 262_144.0;
 
-/// What a packet costs by a path of the catalogue, or by Cue (`cue`); over UDP by those that send over both.
+/// What a packet costs by a path of the catalogue, or by Cue (`cue`); over UDP by those that send
+/// over both.
 ///
 /// # Errors
 ///
@@ -85,7 +87,8 @@ fn alone(name: &str, load: &Load) -> Option<Formula> {
             .with(1.0, Crossing)
             .with(1.0, Append),
         "sendfile_udp" => spliced.with(1.0, Packet).with(1.0, SpliceOut),
-        // Without UDP_SEGMENT the processor sums what was spliced while it was held: it reads all of it.
+        // Without UDP_SEGMENT the processor sums what was spliced while it was held: it reads all
+        // of it.
         "rtp_sendfile" => held.and(1.0, &spliced).with(1.0, Append).and(1.0, &copied),
         "mmap_send_msend" => held
             .and(1.0, &load.mapped_by_reference())
@@ -219,7 +222,8 @@ fn rings(name: &str, load: &Load) -> Option<Formula> {
         .with(load.pages(), PinnedPage)
         .with(1.0, ReferredSegment);
     Some(match name {
-        // What the kernel's thread does meanwhile is not the sender's, who sleeps once, until all is done.
+        // What the kernel's thread does meanwhile is not the sender's, who sleeps once, until all
+        // is done.
         "uring_sqpoll" => Formula::default()
             .with(1.0, Planned)
             .with(1.0 / images, PolledEntry)
@@ -285,8 +289,8 @@ pub fn group(way: &str, load: &Load) -> Result<Formula, NotPredicted> {
     }
 }
 
-/// The same if every burst is another client's: what the kernel has of its socket is in no cache, and no client
-/// waits for another.
+/// The same if every burst is another client's: what the kernel has of its socket is in no cache,
+/// and no client waits for another.
 #[must_use]
 pub fn of_many(formula: Formula, load: &Load) -> Formula {
     unlinked(formula).with(1.0 / load.burst_packets.max(1.0), Session)

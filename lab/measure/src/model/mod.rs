@@ -1,12 +1,13 @@
 //! The cost model: what a data path will cost, put together from what its parts cost.
 //!
-//! A path is a sum of [`Term`]s, each so and so often for a packet: crossings, bytes that are copied, packets
-//! that pass the stack alone, trains, pages that are pinned. What a term costs here and now is found by
-//! [`probe`]: small things done often, none of which is a path and none of which moves a file. The prediction
-//! is the sum. Where it is wrong, something is missing from the model, and that is worth knowing.
+//! A path is a sum of [`Term`]s, each so and so often for a packet: crossings, bytes that are
+//! copied, packets that pass the stack alone, trains, pages that are pinned. What a term costs here
+//! and now is found by [`probe`]: small things done often, none of which is a path and none of
+//! which moves a file. The prediction is the sum. Where it is wrong, something is missing from the
+//! model, and that is worth knowing.
 //!
-//! The processor time is that of the sending thread. What a path leaves to others (a polling thread, a receiver)
-//! is not in the model.
+//! The processor time is that of the sending thread. What a path leaves to others (a polling
+//! thread, a receiver) is not in the model.
 
 pub mod beside;
 pub mod check;
@@ -45,8 +46,8 @@ pub enum Term {
     ColdByte,
     /// A byte copied that was.
     HotByte,
-    /// A load from memory: what the first byte of something costs, before the processor has understood that
-    /// it will be read on. While a packet passes the stack, it forgets.
+    /// A load from memory: what the first byte of something costs, before the processor has
+    /// understood that it will be read on. While a packet passes the stack, it forgets.
     Miss,
     /// A byte copied to a long train, which no cache close by holds.
     TrainByte,
@@ -70,8 +71,8 @@ pub enum Term {
     Piece,
     /// A page of a mapped file, touched for the first time.
     Fault,
-    /// The same when it is the kernel that takes a reference to the page: it needs no trap (mm/gup.c,
-    /// `faultin_page`).
+    /// The same when it is the kernel that takes a reference to the page: it needs no trap
+    /// (mm/gup.c, `faultin_page`).
     PinFault,
     /// An option set on a socket.
     Set,
@@ -101,17 +102,19 @@ pub enum Term {
     Entry,
     /// What an entry that sends adds to an entry and a packet.
     EntrySend,
-    /// What a program does for an entry that sends: it makes it, notes what it stands for, and looks up whose its
-    /// answers are.
+    /// What a program does for an entry that sends: it makes it, notes what it stands for, and
+    /// looks up whose its answers are.
     Account,
-    /// An entry that a thread of the kernel fetches: what it takes whoever made it, its accounts included.
+    /// An entry that a thread of the kernel fetches: what it takes whoever made it, its accounts
+    /// included.
     PolledEntry,
     /// To sleep until that thread has done something, and to wake up.
     Sleep,
     /// That an entry waits for the one before.
     Link,
-    /// What a link adds if the entry sends: it is not sent where it is handed over but by what the kernel has put
-    /// off (io_uring/io_uring.c, `io_queue_next`), and so is the message that its memory is free.
+    /// What a link adds if the entry sends: it is not sent where it is handed over but by what the
+    /// kernel has put off (io_uring/io_uring.c, `io_queue_next`), and so is the message that its
+    /// memory is free.
     LinkSend,
     /// A ring's crossing, beyond a plain one.
     RingCrossing,
@@ -121,7 +124,8 @@ pub enum Term {
     PinnedRelease,
     /// What a train takes more if its memory was not sent from a moment ago.
     ColdTrain,
-    /// What a train takes more if it is another client's than the one before: its socket is in no cache.
+    /// What a train takes more if it is another client's than the one before: its socket is in no
+    /// cache.
     Session,
     /// A copy for one member more that a program at the device makes.
     Clone,
@@ -251,8 +255,8 @@ impl Term {
 }
 
 impl Costs {
-    /// What the probes of `mode` say; `None` if there are none. A term is not a number if a probe of it has no
-    /// samples.
+    /// What the probes of `mode` say; `None` if there are none. A term is not a number if a probe
+    /// of it has no samples.
     #[must_use]
     pub fn of(record: &ModelRecord, mode: Mode) -> Option<Self> {
         let of = |probe: Probe| {

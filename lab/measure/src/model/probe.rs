@@ -1,8 +1,8 @@
 //! Probes: what the terms of the model cost on this machine.
 //!
-//! Each does one small thing often, on one pinned processor that is kept awake, and all take turns. Those that
-//! send do so in a testbed whose far end counts every packet; a round that lost one is void. A term is a probe
-//! less what other terms explain of it, or the slope between two probes.
+//! Each does one small thing often, on one pinned processor that is kept awake, and all take turns.
+//! Those that send do so in a testbed whose far end counts every packet; a round that lost one is
+//! void. A term is a probe less what other terms explain of it, or the slope between two probes.
 
 use std::io;
 
@@ -47,7 +47,7 @@ pub(super) const LENT: usize = LENT_BYTES_MAX;
 /// What is done often. The numbers are of packets, pieces, pages and bytes.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs, reason = "each is told by `Probes::carry_out`")]
+#[allow(missing_docs, reason = "each is told by `Probes::run`")]
 pub enum Probe {
     Getppid,
     SendTiny,
@@ -180,7 +180,7 @@ impl Default for Settings {
 /// # Errors
 ///
 /// If there is no testbed (root makes one), or a probe is not possible here.
-pub fn carry_out(
+pub fn run(
     settings: &Settings,
     version: &str,
     command: &str,

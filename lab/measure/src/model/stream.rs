@@ -1,9 +1,10 @@
-//! A TCP connection to the far end of a testbed, or over loopback, where somebody reads all that comes and
-//! counts it.
+//! A TCP connection to the far end of a testbed, or over loopback, where somebody reads all that
+//! comes and counts it.
 //!
-//! While it is held, nobody reads: the window takes all that is sent, and what the sender takes is its own. A
-//! reader on another processor would have its part in it, by each line of memory that goes there and by being
-//! woken, and that part is another one from second to second where a host moves processors about.
+//! While it is held, nobody reads: the window takes all that is sent, and what the sender takes is
+//! its own. A reader on another processor would have its part in it, by each line of memory that
+//! goes there and by being woken, and that part is another one from second to second where a host
+//! moves processors about.
 
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -23,8 +24,8 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 const BUFFER_BYTES: usize = 256 << 10;
 /// Bytes that may be sent while nobody reads.
 pub(super) const HELD_BYTES_MAX: u64 = 64 << 20;
-/// How long the reader waits before it looks whether it may read, and how long at the most: by then more was sent
-/// than the window takes.
+/// How long the reader waits before it looks whether it may read, and how long at the most: by then
+/// more was sent than the window takes.
 const LOOKS_EVERY: Duration = Duration::from_micros(200);
 const HELD_FOR_MAX: Duration = Duration::from_secs(2);
 
@@ -36,8 +37,8 @@ pub(super) struct Stream {
     /// While it is set, nobody reads.
     held: Arc<AtomicBool>,
     reader: Option<JoinHandle<()>>,
-    /// Keeps the reader's processor awake. Else whoever wakes it pays, three times as much at one time as at
-    /// another.
+    /// Keeps the reader's processor awake. Else whoever wakes it pays, three times as much at one
+    /// time as at another.
     _awake: Awake,
 }
 
@@ -91,8 +92,8 @@ impl Stream {
         })
     }
 
-    /// Nobody reads beyond these bytes, which have been sent, until what is returned is dropped. Who is asleep in a
-    /// read is woken by the first that come, and takes those.
+    /// Nobody reads beyond these bytes, which have been sent, until what is returned is dropped.
+    /// Who is asleep in a read is woken by the first that come, and takes those.
     pub(super) fn hold(&self, sent: u64) -> Held {
         self.arrived_at_last(sent);
         self.held.store(true, Ordering::Relaxed);
@@ -127,7 +128,8 @@ impl Drop for Held {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.held.store(false, Ordering::Relaxed);
-        // The reader sees its end; an error means that there is no connection left, and so no reader.
+        // The reader sees its end; an error means that there is no connection left, and so no
+        // reader.
         self.socket.shutdown(Shutdown::Both).ok();
         drop(self.reader.take().map(JoinHandle::join));
     }

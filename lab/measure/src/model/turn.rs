@@ -35,8 +35,8 @@ const STREAM_TURNS: u64 = 8;
 /// What a ring has registered: one huge page; and one that has more than a cache.
 const AREA_BYTES: usize = 2 << 20;
 const APART_BYTES: usize = 64 << 20;
-/// What a thread of the kernel reads while who waits for it sleeps: some hundred microseconds, about as long as it
-/// takes to send a batch of 256 trains.
+/// What a thread of the kernel reads while who waits for it sleeps: some hundred microseconds,
+/// about as long as it takes to send a batch of 256 trains.
 const READ_BYTES: usize = 1 << 20;
 /// How far apart trains lie that are as long as they may be.
 const TRAIN_BYTES: usize = 64 << 10;
@@ -68,8 +68,8 @@ pub(super) struct Probes<'m> {
     /// Base pages that no cache holds, and where the next that are lent begin.
     lent: Memory,
     lent_at: usize,
-    /// A file in memory. It is new for its turn, and gone through once: the kernel treats what was read before
-    /// differently.
+    /// A file in memory. It is new for its turn, and gone through once: the kernel treats what was
+    /// read before differently.
     memory_file: File,
     /// What no cache holds, in huge pages, and where the next send of it begins.
     cold: Memory,
@@ -79,7 +79,8 @@ pub(super) struct Probes<'m> {
 }
 
 impl<'m> Probes<'m> {
-    /// The caller is bound to `core`. What needs no processor of its own (who reads a stream) goes to `rest`.
+    /// The caller is bound to `core`. What needs no processor of its own (who reads a stream) goes
+    /// to `rest`.
     pub(super) fn new(
         testbed: &Testbed,
         memory: &'m mut Memory,
@@ -183,7 +184,7 @@ impl<'m> Probes<'m> {
         // What it takes, about; also what warms it up.
         let once_ns = loop {
             let (begin, asked) = (clock.now_ns(), times);
-            self.carry_out(probe, times, group.as_mut())
+            self.run_probe(probe, times, group.as_mut())
                 .map_err(&refused)?;
             let taken = clock.now_ns() - begin;
             streamed += times * probe.stream_bytes();
@@ -208,7 +209,7 @@ impl<'m> Probes<'m> {
         let held = self.stream.as_ref().map(|stream| stream.hold(streamed));
         sink.reset()?;
         let begin = clock.now_ns();
-        self.carry_out(probe, times, group.as_mut())
+        self.run_probe(probe, times, group.as_mut())
             .map_err(&refused)?;
         let taken = clock.now_ns() - begin;
         drop(held);
@@ -224,7 +225,7 @@ impl<'m> Probes<'m> {
         Ok((times, ratio(taken, times), void.or(lost)))
     }
 
-    fn carry_out(&mut self, probe: Probe, times: u64, group: Option<&mut Group>) -> io::Result<()> {
+    fn run_probe(&mut self, probe: Probe, times: u64, group: Option<&mut Group>) -> io::Result<()> {
         let Self {
             sends,
             file,
@@ -273,17 +274,12 @@ impl<'m> Probes<'m> {
                 look_up(plan, times);
                 Ok(())
             }
-            _ => self.carry_out_kept(probe, times, group),
+            _ => self.run_kept(probe, times, group),
         }
     }
 
     /// The probes of what is kept from turn to turn: cold memory, the plan, streams, rings.
-    fn carry_out_kept(
-        &mut self,
-        probe: Probe,
-        times: u64,
-        group: Option<&mut Group>,
-    ) -> io::Result<()> {
+    fn run_kept(&mut self, probe: Probe, times: u64, group: Option<&mut Group>) -> io::Result<()> {
         let Self {
             sends,
             ring,
@@ -481,7 +477,8 @@ fn filled(file: io::Result<File>, bytes: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// As many sockets as clients, so that what the kernel has of each is in no cache when its turn comes.
+/// As many sockets as clients, so that what the kernel has of each is in no cache when its turn
+/// comes.
 fn sockets(testbed: &Testbed) -> io::Result<Vec<UdpSocket>> {
     raise_open_files_limit();
     let one = |_| {

@@ -1,14 +1,15 @@
 //! `onrush-lab bench paths`: what moving a file over a socket costs on each path of the catalogue.
 //!
-//! The paper's experiment (Halvorsen, Dalseng, Griwodz: *Assessment of Data Path Implementations for Download and
-//! Streaming*) on a [testbed](onrush_testkit::testbed): a file of some size, cut into packets of some size, sent
-//! once on each path, turn about on one processor. UDP ends in a sink that counts and drops, TCP in a receiver
-//! that drains. Processor time is the sender's own (getrusage) and that of kernel threads made for it; how
-//! busy the whole machine was stands beside it. A run is void unless exactly what was sent arrived, and unless
-//! the path did it the way it is said to.
+//! The paper's experiment (Halvorsen, Dalseng, Griwodz: *Assessment of Data Path Implementations
+//! for Download and Streaming*) on a [testbed](onrush_testkit::testbed): a file of some size, cut
+//! into packets of some size, sent once on each path, turn about on one processor. UDP ends in a
+//! sink that counts and drops, TCP in a receiver that drains. Processor time is the sender's own
+//! (getrusage) and that of kernel threads made for it; how busy the whole machine was stands beside
+//! it. A run is void unless exactly what was sent arrived, and unless the path did it the way it is
+//! said to.
 //!
-//! Paths that send packet images are measured with the images at hand, as others with the file in the page cache:
-//! making them is measured apart. Cold runs have neither.
+//! Paths that send packet images are measured with the images at hand, as others with the file in
+//! the page cache: making them is measured apart. Cold runs have neither.
 
 pub mod report;
 mod run;
@@ -49,14 +50,15 @@ pub struct Settings {
     pub packet_bytes: Vec<u32>,
     /// How often each path has its turn.
     pub repeats: u32,
-    /// Over which roads.
-    pub roads: Vec<Road>,
+    /// Over which transports.
+    #[serde(rename = "roads")]
+    pub transports: Vec<Transport>,
     /// The paths, by name.
     pub paths: Vec<String>,
     /// Whether to measure with the file out of memory, too.
     pub cold: bool,
-    /// Makes the device unable to send without copying, behind the paths' backs: no run of one that says it does
-    /// not copy may count then.
+    /// Makes the device unable to send without copying, behind the paths' backs: no run of one that
+    /// says it does not copy may count then.
     #[serde(default)]
     pub planted_copies: bool,
 }
@@ -64,7 +66,7 @@ pub struct Settings {
 /// Where packets go.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Road {
+pub enum Transport {
     /// UDP, and the device cuts trains.
     Uso,
     /// UDP, and the kernel cuts trains.
@@ -86,7 +88,8 @@ pub enum Sample {
         /// How long it took, on average of many.
         ns: f64,
     },
-    /// `getppid`, a system call that does nothing (the paper's `getpid` may be answered without one).
+    /// `getppid`, a system call that does nothing (the paper's `getpid` may be answered without
+    /// one).
     Crossing {
         /// How long it took, on average of many.
         ns: f64,
@@ -97,7 +100,8 @@ pub enum Sample {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Run {
     /// Where to.
-    pub road: Road,
+    #[serde(rename = "road")]
+    pub transport: Transport,
     /// By which path.
     pub path: String,
     /// Bytes of a packet.
@@ -113,8 +117,9 @@ pub struct Run {
     /// The sender's processor time, in the program and in the kernel, to the nanosecond
     /// (CLOCK_THREAD_CPUTIME_ID).
     pub sender_ns: u64,
-    /// Time of the softirq thread of its processor, which the kernel charges with what the sender did before
-    /// ([`SenderClock`](crate::machine::SenderClock)); 0 if the sender sleeps while others work for it.
+    /// Time of the softirq thread of its processor, which the kernel charges with what the sender
+    /// did before ([`SenderClock`](crate::machine::SenderClock)); 0 if the sender sleeps while
+    /// others work for it.
     #[serde(default)]
     pub softirq_ns: u64,
     /// Its time in the program, as getrusage tells it: in steps of the kernel's tick.
@@ -123,8 +128,8 @@ pub struct Run {
     pub system_ns: u64,
     /// Time of kernel threads that work for it.
     pub helper_ns: u64,
-    /// What making packet images took before, from the page cache; 0 if there are none, or if it is in the times
-    /// above because the run is cold.
+    /// What making packet images took before, from the page cache; 0 if there are none, or if it is
+    /// in the times above because the run is cold.
     pub prepare_ns: u64,
     /// How long it took.
     pub wall_ns: u64,
@@ -173,14 +178,14 @@ pub enum PathsError {
     System(#[from] SystemError),
 }
 
-/// Carries the experiment out. `progress` hears of every run before it begins: how many are done, of how many,
-/// and what is next.
+/// Carries the experiment out. `progress` hears of every run before it begins: how many are done,
+/// of how many, and what is next.
 ///
 /// # Errors
 ///
-/// If it could not be carried out; see [`PathsError::needs_root`]. Runs that prove nothing are no error: they are
-/// in the record, with the reason.
-pub fn carry_out(
+/// If it could not be carried out; see [`PathsError::needs_root`]. Runs that prove nothing are no
+/// error: they are in the record, with the reason.
+pub fn run(
     settings: &Settings,
     version: &str,
     command: &str,
@@ -198,7 +203,8 @@ pub fn carry_out(
     })
 }
 
-/// A stream's plan as the catalogue's paths take it, with the RTP headers that its images would have.
+/// A stream's plan as the catalogue's paths take it, with the RTP headers that its images would
+/// have.
 ///
 /// # Errors
 ///
@@ -252,7 +258,7 @@ impl Settings {
             file_bytes: 256 << 20,
             packet_bytes: vec![256, 512, 1024, MTU_PACKET_BYTES, 2048, 4096, 8192],
             repeats: 10,
-            roads: vec![Road::Uso, Road::SoftwareGso, Road::Tcp],
+            transports: vec![Transport::Uso, Transport::SoftwareGso, Transport::Tcp],
             paths: Name::ALL.map(|name| name.as_str().to_owned()).to_vec(),
             cold: true,
             planted_copies: false,
@@ -295,14 +301,14 @@ impl Settings {
         {
             return wrong(error);
         }
-        if self.repeats == 0 || self.roads.is_empty() || self.paths.is_empty() {
-            return wrong("nothing to do: ask for a repeat, a road and a path".to_owned());
+        if self.repeats == 0 || self.transports.is_empty() || self.paths.is_empty() {
+            return wrong("nothing to do: ask for a repeat, a transport and a path".to_owned());
         }
         Ok(())
     }
 }
 
-impl Road {
+impl Transport {
     /// Its name in tables and files.
     #[must_use]
     pub fn name(self) -> &'static str {

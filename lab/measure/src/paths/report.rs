@@ -1,4 +1,5 @@
-//! What a record of the experiment says: the paper's table with our columns, its figures, its claims and ours.
+//! What a record of the experiment says: the paper's table with our columns, its figures, its
+//! claims and ours.
 //!
 //! Computed from the record alone, so that all of it can be made again from its file.
 
@@ -6,7 +7,7 @@ use std::fmt;
 
 use onrush_paths::{Family, Name};
 
-use super::{MTU_PACKET_BYTES, PathsRecord, Road, Run, Sample};
+use super::{MTU_PACKET_BYTES, PathsRecord, Run, Sample, Transport};
 use crate::plot::{Chart, Drawing, Unit};
 use crate::stats::{Summary, ratio};
 
@@ -20,10 +21,10 @@ pub struct Report {
     void: usize,
 }
 
-/// What one path did on one road with frames' packets.
+/// What one path did on one transport with frames' packets.
 #[derive(Clone, Debug)]
 struct Row {
-    road: Road,
+    transport: Transport,
     name: Name,
     is_cold: bool,
     cpu_ns: Option<Summary>,
@@ -40,7 +41,7 @@ struct Row {
 /// A claim, of the issue or of the paper, beside what was measured.
 #[derive(Clone, Debug)]
 struct Verdict {
-    road: Road,
+    transport: Transport,
     of: Name,
     to: Name,
     /// The part of `to`'s time that `of` may take at the most.
@@ -50,12 +51,13 @@ struct Verdict {
     part: Option<Summary>,
 }
 
-/// What must hold: which path takes at most which part of which other's time, where, and who says so.
-const CLAIMS: [(Road, Name, Name, f64, &str); 12] = {
+/// What must hold: which path takes at most which part of which other's time, where, and who says
+/// so.
+const CLAIMS: [(Transport, Name, Name, f64, &str); 12] = {
     use Name::{
         Krtpmsend, Krtpsendfile, MmapRtpmsend, ReadSendRtp, RtpSendfile, Rtpsendfile, Sendmmsg,
     };
-    use Road::{SoftwareGso, Uso};
+    use Transport::{SoftwareGso, Uso};
     [
         (Uso, Krtpsendfile, RtpSendfile, 1.0 / 30.0, "ours"),
         (Uso, Krtpsendfile, Sendmmsg, 1.0 / 15.0, "ours"),
@@ -78,27 +80,31 @@ impl Report {
     pub fn of(record: &PathsRecord) -> Self {
         let runs: Vec<&Run> = runs(record).collect();
         let mut rows = Vec::new();
-        for &road in &record.settings.roads {
+        for &transport in &record.settings.transports {
             for is_cold in [false, true] {
                 let has = |name: &Name| {
                     runs.iter()
-                        .any(|r| is_of(r, road, *name, MTU_PACKET_BYTES, is_cold))
+                        .any(|r| is_of(r, transport, *name, MTU_PACKET_BYTES, is_cold))
                 };
                 let names = Name::ALL.into_iter().filter(has);
-                rows.extend(names.map(|name| Row::of(&runs, road, name, is_cold)));
+                rows.extend(names.map(|name| Row::of(&runs, transport, name, is_cold)));
             }
         }
-        let verdicts = CLAIMS.iter().filter_map(|&(road, of, to, part_max, by)| {
-            let asked = |name: Name| record.settings.paths.iter().any(|n| n == name.as_str());
-            (record.settings.roads.contains(&road) && asked(of) && asked(to)).then(|| Verdict {
-                road,
-                of,
-                to,
-                part_max,
-                by,
-                part: Summary::of(&parts(record, road, of, to)),
-            })
-        });
+        let verdicts = CLAIMS
+            .iter()
+            .filter_map(|&(transport, of, to, part_max, by)| {
+                let asked = |name: Name| record.settings.paths.iter().any(|n| n == name.as_str());
+                (record.settings.transports.contains(&transport) && asked(of) && asked(to)).then(
+                    || Verdict {
+                        transport,
+                        of,
+                        to,
+                        part_max,
+                        by,
+                        part: Summary::of(&parts(record, transport, of, to)),
+                    },
+                )
+            });
         let void: Vec<_> = unmended(&runs).collect();
         let crossing_ns = record.runs.iter().find_map(|sample| match sample {
             Sample::Crossing { ns } => Some(*ns),
@@ -112,8 +118,12 @@ impl Report {
             warnings: void
                 .iter()
                 .map(|run| {
-                    let (road, bytes, path) = (run.road.name(), run.packet_bytes, &run.path);
-                    format!("void: {road} {bytes} B {path}: {}", run.void.join("; "))
+                    let (transport, bytes, path) =
+                        (run.transport.name(), run.packet_bytes, &run.path);
+                    format!(
+                        "void: {transport} {bytes} B {path}: {}",
+                        run.void.join("; ")
+                    )
                 })
                 .collect(),
         }
@@ -127,10 +137,11 @@ impl Report {
 }
 
 impl Row {
-    fn of(runs: &[&Run], road: Road, name: Name, is_cold: bool) -> Self {
+    fn of(runs: &[&Run], transport: Transport, name: Name, is_cold: bool) -> Self {
         let at = |bytes: u32| {
-            let of =
-                move |run: &&&Run| is_of(run, road, name, bytes, is_cold) && run.void.is_empty();
+            let of = move |run: &&&Run| {
+                is_of(run, transport, name, bytes, is_cold) && run.void.is_empty()
+            };
             runs.iter().filter(of)
         };
         let median = |value: &dyn Fn(&Run) -> f64| {
@@ -147,7 +158,7 @@ impl Row {
             Some((f64::from(bytes), Summary::of(&costs)?.median))
         };
         Self {
-            road,
+            transport,
             name,
             is_cold,
             cpu_ns: median(&|run| ratio(run.cpu_ns(), run.packets.max(1))),
@@ -163,7 +174,7 @@ impl Row {
                 .map(cost)
                 .collect::<Option<Vec<_>>>()
                 .map(|points| slope(&points))
-                .filter(|_| !is_cold && road != Road::Tcp),
+                .filter(|_| !is_cold && transport != Transport::Tcp),
         }
     }
 }
@@ -178,15 +189,15 @@ impl Verdict {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for road in [Road::Uso, Road::SoftwareGso, Road::Tcp] {
+        for transport in [Transport::Uso, Transport::SoftwareGso, Transport::Tcp] {
             for is_cold in [false, true] {
                 let rows = self
                     .rows
                     .iter()
-                    .filter(|r| (r.road, r.is_cold) == (road, is_cold));
+                    .filter(|r| (r.transport, r.is_cold) == (transport, is_cold));
                 let rows: Vec<_> = rows.collect();
                 if !rows.is_empty() {
-                    table(f, road, is_cold, &rows)?;
+                    table(f, transport, is_cold, &rows)?;
                 }
             }
         }
@@ -226,20 +237,28 @@ impl fmt::Display for Report {
             );
             let what = format!("{} of {} ({})", verdict.of, verdict.to, verdict.by);
             let word = if verdict.passed() { "kept" } else { "MISSED" };
-            let (road, most) = (verdict.road.name(), verdict.part_max * 100.0);
-            writeln!(f, "{road:<13} {what:<52} {most:>7.1} % {told:>22} {word}")?;
+            let (transport, most) = (verdict.transport.name(), verdict.part_max * 100.0);
+            writeln!(
+                f,
+                "{transport:<13} {what:<52} {most:>7.1} % {told:>22} {word}"
+            )?;
         }
         Ok(())
     }
 }
 
 /// The paper's table 1 with our columns.
-fn table(f: &mut fmt::Formatter<'_>, road: Road, is_cold: bool, rows: &[&Row]) -> fmt::Result {
+fn table(
+    f: &mut fmt::Formatter<'_>,
+    transport: Transport,
+    is_cold: bool,
+    rows: &[&Row],
+) -> fmt::Result {
     let state = if is_cold { ", cold" } else { "" };
     writeln!(
         f,
         "\n{:<18} {:>11} {:>6} {:>7} {:>22} {:>5} {:>6} {:>6} {:>7} {:>7} {:>7} {:>7}",
-        format!("{}{state}", road.name()),
+        format!("{}{state}", transport.name()),
         "paper: co,s",
         "copies",
         "cross.",
@@ -268,7 +287,8 @@ fn table(f: &mut fmt::Formatter<'_>, road: Road, is_cold: bool, rows: &[&Row]) -
             .map_or_else(|| "-".to_owned(), |ns| format!("{:.0}", ns * 1024.0));
         writeln!(
             f,
-            "{:<18} {paper:>11} {:>6} {:>7.3} {cost:>22} {:>5.0} {:>6.0} {:>6.0} {:>7.0} {:>7.1} {byte:>7} {:>7.1}",
+            "{:<18} {paper:>11} {:>6} {:>7.3} {cost:>22} {:>5.0} {:>6.0} {:>6.0} {:>7.0} {:>7.1} \
+             {byte:>7} {:>7.1}",
             row.name.as_str(),
             facts.copies,
             row.crossings,
@@ -292,17 +312,17 @@ pub fn drawings(record: &PathsRecord) -> Vec<Drawing> {
             .filter(move |n| n.facts().family == wanted)
     };
     let mut drawings = Vec::new();
-    for &road in &record.settings.roads {
+    for &transport in &record.settings.transports {
         let mut add = |number: &str, title: &str, names: Vec<Name>, base: Option<Name>| {
             let title = match number {
-                "modern" => format!("{title} ({})", road.name()),
-                _ => format!("{title} (figure {number}, {})", road.name()),
+                "modern" => format!("{title} ({})", transport.name()),
+                _ => format!("{title} (figure {number}, {})", transport.name()),
             };
-            let chart = figure(record, road, &title, &names, base);
-            let file = format!("figure-{number}-{}.svg", road.name());
+            let chart = figure(record, transport, &title, &names, base);
+            let file = format!("figure-{number}-{}.svg", transport.name());
             drawings.extend(chart.map(|chart| Drawing { file, chart }));
         };
-        if road == Road::Tcp {
+        if transport == Transport::Tcp {
             add(
                 "3b",
                 "Content download over TCP",
@@ -358,14 +378,14 @@ pub fn drawings(record: &PathsRecord) -> Vec<Drawing> {
 /// Processor time over packet size of these paths, or their part of `base`'s.
 fn figure(
     record: &PathsRecord,
-    road: Road,
+    transport: Transport,
     title: &str,
     names: &[Name],
     base: Option<Name>,
 ) -> Option<Chart> {
     let runs: Vec<&Run> = runs(record).collect();
     let cost = |name: Name, bytes: u32| {
-        let of = |run: &&&Run| is_of(run, road, name, bytes, false) && run.void.is_empty();
+        let of = |run: &&&Run| is_of(run, transport, name, bytes, false) && run.void.is_empty();
         // For a gigabyte of what is sent, the paper's measure.
         let costs = runs.iter().filter(of);
         let costs: Vec<_> = costs
@@ -396,8 +416,8 @@ fn figure(
             chart = chart.series(name.as_str(), points);
         }
     }
-    let chart = match road {
-        Road::Tcp => chart,
+    let chart = match transport {
+        Transport::Tcp => chart,
         _ => chart.mark_x(f64::from(MTU_PACKET_BYTES), "MTU"),
     };
     (drawn > 0).then(|| chart.source(&record.environment))
@@ -410,8 +430,8 @@ fn runs(record: &PathsRecord) -> impl Iterator<Item = &Run> {
     })
 }
 
-fn is_of(run: &Run, road: Road, name: Name, packet_bytes: u32, is_cold: bool) -> bool {
-    (run.road, run.packet_bytes, run.is_cold) == (road, packet_bytes, is_cold)
+fn is_of(run: &Run, transport: Transport, name: Name, packet_bytes: u32, is_cold: bool) -> bool {
+    (run.transport, run.packet_bytes, run.is_cold) == (transport, packet_bytes, is_cold)
         && run.path == name.as_str()
 }
 
@@ -419,7 +439,7 @@ fn is_of(run: &Run, road: Road, name: Name, packet_bytes: u32, is_cold: bool) ->
 fn unmended<'a>(runs: &'a [&Run]) -> impl Iterator<Item = &'a Run> {
     let place = |run: &Run| {
         (
-            run.road,
+            run.transport,
             run.packet_bytes,
             run.is_cold,
             run.repeat,
@@ -436,10 +456,10 @@ fn unmended<'a>(runs: &'a [&Run]) -> impl Iterator<Item = &'a Run> {
 }
 
 /// `of`'s part of `to`'s time, by repeats that have both.
-fn parts(record: &PathsRecord, road: Road, of: Name, to: Name) -> Vec<f64> {
+fn parts(record: &PathsRecord, transport: Transport, of: Name, to: Name) -> Vec<f64> {
     let cost = |name: Name, repeat: u32| {
         let wanted = |run: &&Run| {
-            is_of(run, road, name, MTU_PACKET_BYTES, false)
+            is_of(run, transport, name, MTU_PACKET_BYTES, false)
                 && run.repeat == repeat
                 && run.void.is_empty()
         };

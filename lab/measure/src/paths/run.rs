@@ -19,7 +19,7 @@ use onrush_testkit::testbed::{Options, RCV_DEVICE, RCV_IPV4, SND_DEVICE, SND_IPV
 use onrush_wire::media::RtpOrigin;
 use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T};
 
-use super::{PathsError, REPEATS_OF_VOID_MAX, Road, Run, Sample, Settings};
+use super::{PathsError, REPEATS_OF_VOID_MAX, Run, Sample, Settings, Transport};
 use crate::machine::{self, Awake, SenderClock};
 use crate::setup::system;
 use crate::stats::{ratio, to_f64};
@@ -47,9 +47,10 @@ pub(super) struct Bench<'a> {
     sources: Option<(u32, [Arc<Source>; 2])>,
 }
 
-/// A TCP receiver: the bytes it takes. It does not read before what is here goes, when all has been sent, if its
-/// window holds that; what a packet costs its sender would else be, for a good part, what the lines of memory cost
-/// that go to the reader's processor, and waking it. Where it has to read, both processors are kept awake.
+/// A TCP receiver: the bytes it takes. It does not read before what is here goes, when all has been
+/// sent, if its window holds that; what a packet costs its sender would else be, for a good part,
+/// what the lines of memory cost that go to the reader's processor, and waking it. Where it has to
+/// read, both processors are kept awake.
 struct Receiving {
     thread: JoinHandle<std::io::Result<u64>>,
     begin: Sender<()>,
@@ -92,7 +93,8 @@ impl<'a> Bench<'a> {
     #[allow(clippy::unused_self, reason = "it describes this testbed")]
     pub(super) fn network(&self) -> String {
         format!(
-            "{SND_DEVICE} of a veth pair, MTU 1500; UDP is counted and dropped at tc ingress of its far end"
+            "{SND_DEVICE} of a veth pair, MTU 1500; UDP is counted and dropped at tc ingress of \
+             its far end"
         )
     }
 
@@ -112,15 +114,17 @@ impl<'a> Bench<'a> {
             .flat_map(|repeat| self.of_repeat(repeat, &paths))
             .collect();
         let mut mode = None;
-        for (number, &(repeat, road, packet_bytes, name, is_cold)) in schedule.iter().enumerate() {
-            if mode != Some(road.mode()) {
-                self.testbed.set_mode(road.mode())?;
-                mode = Some(road.mode());
+        for (number, &(repeat, transport, packet_bytes, name, is_cold)) in
+            schedule.iter().enumerate()
+        {
+            if mode != Some(transport.mode()) {
+                self.testbed.set_mode(transport.mode())?;
+                mode = Some(transport.mode());
             }
-            let next = format!("{} {packet_bytes} B {name}", road.name());
+            let next = format!("{} {packet_bytes} B {name}", transport.name());
             progress(number, schedule.len(), &next);
             for attempt in 0..=REPEATS_OF_VOID_MAX {
-                let mut run = self.run(road, packet_bytes, name, is_cold)?;
+                let mut run = self.run(transport, packet_bytes, name, is_cold)?;
                 (run.repeat, run.attempt) = (repeat, attempt);
                 let is_void = !run.void.is_empty();
                 samples.push(Sample::Path(run));
@@ -132,17 +136,21 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// One repeat of everything; paths take turns at being first, so that what drifts hits all alike.
-    fn of_repeat(&self, repeat: u32, paths: &[Name]) -> Vec<(u32, Road, u32, Name, bool)> {
+    /// One repeat of everything; paths take turns at being first, so that what drifts hits all
+    /// alike.
+    fn of_repeat(&self, repeat: u32, paths: &[Name]) -> Vec<(u32, Transport, u32, Name, bool)> {
         let mut all = Vec::new();
-        for &road in &self.settings.roads {
+        for &transport in &self.settings.transports {
             for &packet_bytes in &self.settings.packet_bytes {
                 let order = paths.iter().cycle().skip(repeat as usize % paths.len());
-                for &name in order.take(paths.len()).filter(|name| road.takes(**name)) {
-                    all.push((repeat, road, packet_bytes, name, false));
+                for &name in order
+                    .take(paths.len())
+                    .filter(|name| transport.takes(**name))
+                {
+                    all.push((repeat, transport, packet_bytes, name, false));
                     let is_judged = packet_bytes == super::MTU_PACKET_BYTES;
-                    if self.settings.cold && is_judged && road != Road::SoftwareGso {
-                        all.push((repeat, road, packet_bytes, name, true));
+                    if self.settings.cold && is_judged && transport != Transport::SoftwareGso {
+                        all.push((repeat, transport, packet_bytes, name, true));
                     }
                 }
             }
@@ -152,7 +160,7 @@ impl<'a> Bench<'a> {
 
     fn run(
         &mut self,
-        road: Road,
+        transport: Transport,
         packet_bytes: u32,
         name: Name,
         is_cold: bool,
@@ -162,7 +170,7 @@ impl<'a> Bench<'a> {
         let image_bytes = packets * source.plan.packet_bytes_max();
         let mut mover = Mover::open(name, &source, image_bytes)?;
         let bytes = source.plan.bytes(0..packets);
-        let (socket, receiving) = self.connect(road, bytes)?;
+        let (socket, receiving) = self.connect(transport, bytes)?;
         let begin_ns = onrush_sys::clock::thread_cpu_ns();
         if is_cold {
             // Written and synced when it was made, so that nothing keeps it.
@@ -180,7 +188,7 @@ impl<'a> Bench<'a> {
         let arrived = self.arrived(receiving)?;
         let did = mover.counters().since(&counters);
         let mut run = Run {
-            road,
+            transport,
             path: name.as_str().to_owned(),
             packet_bytes,
             is_cold,
@@ -247,12 +255,12 @@ impl<'a> Bench<'a> {
 
     fn connect(
         &mut self,
-        road: Road,
+        transport: Transport,
         bytes: u64,
     ) -> Result<(OwnedFd, Option<Receiving>), PathsError> {
         self.sink.reset()?;
         let system = system("open a socket");
-        if road != Road::Tcp {
+        if transport != Transport::Tcp {
             let socket = self.testbed.snd.run(|| {
                 let socket = UdpSocket::bind((SND_IPV4, 0))?;
                 socket.connect((RCV_IPV4, PORT)).map(|()| socket)
@@ -304,8 +312,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Whether the sending device takes packets in pieces and sums them, as it must for anything to go by
-    /// reference.
+    /// Whether the sending device takes packets in pieces and sums them, as it must for anything to
+    /// go by reference.
     fn device_gathers(&self) -> Result<bool, PathsError> {
         let interfaces = self.testbed.snd.run(onrush_sys::probe::interfaces);
         let asked = system("ask the device what it does");
@@ -318,7 +326,7 @@ impl<'a> Bench<'a> {
 impl Run {
     /// What is not as it must be, in words.
     fn faults(&self, name: Name, packets: u64, bytes: u64, singles: u64) -> Vec<String> {
-        let is_udp = self.road != Road::Tcp;
+        let is_udp = self.transport != Transport::Tcp;
         let (sends, copied, not) = (self.sends, self.sends_copied, self.sends_zero_copy);
         let is_reported = name.facts().payload == Payload::Reported;
         // What is fragmented the kernel copies, as docs/paths.md says; nothing else.
@@ -342,7 +350,8 @@ impl Run {
             (
                 is_reported && not + copied + singles != sends,
                 format!(
-                    "of {sends} sends {not} were reported uncopied, {singles} were copied on purpose"
+                    "of {sends} sends {not} were reported uncopied, {singles} were copied on \
+                     purpose"
                 ),
             ),
         ];
@@ -379,7 +388,8 @@ impl Moment {
         }
     }
 
-    /// The moment now, at which reading all that costs the sender least: last what `send` will be measured by.
+    /// The moment now, at which reading all that costs the sender least: last what `send` will be
+    /// measured by.
     fn before(clock: &SenderClock) -> Self {
         let now = Self::now(clock);
         Self {

@@ -1,7 +1,7 @@
 //! Lays a chart out, one thing below the other, and writes it as SVG.
 //!
-//! Lengths are in units of which two make a pixel where the picture has its natural size: the library
-//! that writes SVG knows whole units only.
+//! Lengths are in units of which two make a pixel where the picture has its natural size: the
+//! library that writes SVG knows whole units only.
 
 use plotters::coord::ranged1d::Ranged;
 use plotters::prelude::*;
@@ -93,8 +93,10 @@ fn finish(chart: &Chart, layout: &Layout, text: &str, with_styles: bool) -> Stri
     };
     let source = chart.source.join("; ");
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"plot\" role=\"img\" width=\"{}\" height=\"{}\" \
-         viewBox=\"0 0 {WIDTH} {}\" font-family=\"system-ui, sans-serif\">\n<title>{}</title>\n<desc>{}</desc>\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"plot\" role=\"img\" width=\"{}\" \
+         height=\"{}\" \
+         viewBox=\"0 0 {WIDTH} {}\" font-family=\"system-ui, \
+         sans-serif\">\n<title>{}</title>\n<desc>{}</desc>\n\
          {style}{hatches}{body}</svg>\n",
         WIDTH / 2,
         layout.height / 2,
@@ -321,7 +323,8 @@ fn runs(series: &Series, kind: Kind) -> Vec<Vec<(f64, f64)>> {
     runs
 }
 
-/// The entries of the legend, in as many rows as they need. One series needs none: the title names it.
+/// The entries of the legend, in as many rows as they need. One series needs none: the title names
+/// it.
 fn legend(chart: &Chart) -> Vec<Vec<(usize, i32)>> {
     let mut rows: Vec<Vec<(usize, i32)>> = Vec::new();
     if chart.series.len() < 2 {

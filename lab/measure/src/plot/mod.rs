@@ -1,11 +1,12 @@
 //! Pictures of figures: one self-contained SVG each, for documents, reports and browsers.
 //!
-//! A [`Chart`] is told what it shows and lays itself out: title, legend, picture, source, one below the
-//! other, so that nothing ever covers data. Series differ in colour, marker and dash (bars: in colour and
-//! hatching), so that they can be told apart by the colour-blind and in grey. Colours follow the reader's
-//! choice of light or dark. Linear axes that can begin at zero do, bars always.
+//! A [`Chart`] is told what it shows and lays itself out: title, legend, picture, source, one below
+//! the other, so that nothing ever covers data. Series differ in colour, marker and dash (bars: in
+//! colour and hatching), so that they can be told apart by the colour-blind and in grey. Colours
+//! follow the reader's choice of light or dark. Linear axes that can begin at zero do, bars always.
 //!
-//! It draws what it is given and computes nothing; what samples say is the business of [`crate::stats`].
+//! It draws what it is given and computes nothing; what samples say is the business of
+//! [`crate::stats`].
 //!
 //! ```
 //! use onrush_measure::plot::{Chart, Unit};
@@ -35,7 +36,8 @@ use crate::experiment::Environment;
 use crate::stats::Summary;
 use axis::{Axis, Scale};
 
-/// Series that lines or steps can be told apart by: each has a marker of its own, or another colour.
+/// Series that lines or steps can be told apart by: each has a marker of its own, or another
+/// colour.
 pub const SERIES_MAX: usize = 16;
 
 /// Series of bars that can be told apart: each has a colour and a hatching.
@@ -220,7 +222,8 @@ impl Chart {
         self
     }
 
-    /// A series of lines or steps: x, and a number, a [`Summary`] (median and interval) or a [`Value`] each.
+    /// A series of lines or steps: x, and a number, a [`Summary`] (median and interval) or a
+    /// [`Value`] each.
     #[must_use]
     pub fn series<V: Into<Value>>(
         mut self,

@@ -1,7 +1,7 @@
 //! Colours, markers, dashes and hatchings, and the style sheet that turns them for the dark.
 //!
-//! The picture has its light colours written at each element, so that it is right without any style sheet.
-//! The sheet finds them by their literals and exchanges them.
+//! The picture has its light colours written at each element, so that it is right without any style
+//! sheet. The sheet finds them by their literals and exchanges them.
 
 use plotters::style::RGBColor;
 
@@ -103,7 +103,8 @@ pub(super) fn hatches(series: usize) -> String {
     let mut patterns = "<defs>".to_owned();
     for i in 1..series.min(SERIES.len()) {
         patterns += &format!(
-            "<pattern id=\"hatch{i}\" width=\"16\" height=\"16\" patternUnits=\"userSpaceOnUse\"><path \
+            "<pattern id=\"hatch{i}\" width=\"16\" height=\"16\" \
+             patternUnits=\"userSpaceOnUse\"><path \
              d=\"M0 0h16v16h-16z\" fill=\"{}\"/><path d=\"{}\" fill=\"none\" stroke=\"{}\" \
              stroke-width=\"2.5\"/></pattern>",
             hex(SERIES[i].light),

@@ -1,4 +1,5 @@
-//! This program once more, as a process of its own, for a figure that is another one in each process.
+//! This program once more, as a process of its own, for a figure that is another one in each
+//! process.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -10,12 +11,12 @@ use super::cpu::{NullCalls, THREADS_OF_PROCESS};
 use super::method::Method;
 use super::{MeasureError, Settings, WAIT_MAX};
 
-/// What starts this program so that it calls [`null_calls`] and prints what that returns. Behind it come the
-/// nanoseconds of a tick, `--quick` and `--system-clock`.
+/// What starts this program so that it calls [`null_calls`] and prints what that returns. Behind it
+/// come the nanoseconds of a tick, `--quick` and `--system-clock`.
 pub type Again = Vec<OsString>;
 
-/// What system calls that do nothing took on some threads of this process, as JSON for who has started it and
-/// knows, perhaps, the nanoseconds of a tick.
+/// What system calls that do nothing took on some threads of this process, as JSON for who has
+/// started it and knows, perhaps, the nanoseconds of a tick.
 ///
 /// # Errors
 ///

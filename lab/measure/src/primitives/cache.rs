@@ -1,9 +1,10 @@
-//! How much of a file the cache holds: files of rising size are read twice, and where the second time is as slow as
-//! the first the cache has ended.
+//! How much of a file the cache holds: files of rising size are read twice, and where the second
+//! time is as slow as the first the cache has ended.
 //!
-//! Filling the memory of a whole machine would throw out what everybody else has cached. So the reader is a process
-//! in a memory group (cgroup) of our own with a small limit, in which the kernel's cache behaves as it does in a
-//! machine of that size. The knee is looked for by halving the distance, not on a grid.
+//! Filling the memory of a whole machine would throw out what everybody else has cached. So the
+//! reader is a process in a memory group (cgroup) of our own with a small limit, in which the
+//! kernel's cache behaves as it does in a machine of that size. The knee is looked for by halving
+//! the distance, not on a grid.
 
 use std::fs::{self, File};
 use std::io;
@@ -84,8 +85,8 @@ pub(super) fn measure(found: &mut Found, knee: &mut Knee) {
 const HALVINGS: u32 = 4;
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// What tells fast from slow: half-way, in octaves, between the smallest and the largest sizes. `None` if those do
-/// not differ.
+/// What tells fast from slow: half-way, in octaves, between the smallest and the largest sizes.
+/// `None` if those do not differ.
 fn bound(rates: &[(u64, f64)]) -> Option<f64> {
     let of =
         |points: &[(u64, f64)]| median(&points.iter().map(|point| point.1).collect::<Vec<_>>());
@@ -159,8 +160,8 @@ impl Drop for MemoryGroup {
     }
 }
 
-/// Where groups can be made, and what their limit is called: beneath our own group in version 1, at the top in
-/// version 2, where a group with processes may have no children.
+/// Where groups can be made, and what their limit is called: beneath our own group in version 1, at
+/// the top in version 2, where a group with processes may have no children.
 fn place() -> io::Result<(PathBuf, &'static str)> {
     let mounts = fs::read_to_string("/proc/self/mounts")?;
     for line in mounts.lines() {

@@ -61,7 +61,8 @@ fn calls(method: &Method, found: &mut Found) {
     found.samples("time_crossing", method.per_act(time, call::crossing_time));
 }
 
-/// System calls that do nothing, on threads of several processes, or of this one if it cannot be started again.
+/// System calls that do nothing, on threads of several processes, or of this one if it cannot be
+/// started again.
 fn system_calls(method: &Method, found: &mut Found) {
     let processes = method.in_processes(PROCESSES);
     let each = match processes.is_empty() {
@@ -88,8 +89,8 @@ fn system_calls(method: &Method, found: &mut Found) {
     }
 }
 
-/// What system calls that do nothing took in one process: a figure of each of its threads, and the windows of both
-/// series of all of them.
+/// What system calls that do nothing took in one process: a figure of each of its threads, and the
+/// windows of both series of all of them.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(super) struct NullCalls {
     getpid_ns: Vec<f64>,
@@ -125,9 +126,10 @@ impl NullCalls {
     }
 }
 
-/// Carries something out on many threads, one after the other. All are there before the first begins, so that each
-/// has its own memory in the kernel (its stack, its task): where that lies makes a system call several per cent
-/// faster or slower, for as long as the thread lives. Their median is the machine's, one thread's is luck.
+/// Carries something out on many threads, one after the other. All are there before the first
+/// begins, so that each has its own memory in the kernel (its stack, its task): where that lies
+/// makes a system call several per cent faster or slower, for as long as the thread lives. Their
+/// median is the machine's, one thread's is luck.
 fn on_threads<T: Send>(count: u16, act: impl Fn() -> T + Sync) -> Vec<T> {
     let turn = Mutex::new(());
     let taken = thread::scope(|scope| {
@@ -149,9 +151,9 @@ fn on_threads<T: Send>(count: u16, act: impl Fn() -> T + Sync) -> Vec<T> {
     if taken.is_empty() { vec![act()] } else { taken }
 }
 
-/// The null system call in short windows, each between two of additions: what the processor's clock does
-/// falls on both. Every other window is of a second series, so that what else the machine does falls on both
-/// series. Cycles of each.
+/// The null system call in short windows, each between two of additions: what the processor's clock
+/// does falls on both. Every other window is of a second series, so that what else the machine does
+/// falls on both series. Cycles of each.
 fn windows(method: &Method) -> [Vec<f64>; 2] {
     let additions = |turns| {
         let (ns, sum) = method.once(|| code::add(turns));
@@ -184,13 +186,14 @@ fn together(each: &[f64]) -> Vec<f64> {
     }
 }
 
-/// Processes one after the other, threads of each that take a turn each, threads if there is but this process, and
-/// windows of a thread.
+/// Processes one after the other, threads of each that take a turn each, threads if there is but
+/// this process, and windows of a thread.
 const PROCESSES: u16 = 33;
 pub(super) const THREADS_OF_PROCESS: u16 = 7;
 const THREADS: u16 = 99;
 const WINDOWS: usize = 34;
-/// Threads of whose figures the mean is one sample: threads are of two kinds, and a median of two kinds jumps.
+/// Threads of whose figures the mean is one sample: threads are of two kinds, and a median of two
+/// kinds jumps.
 const TOGETHER: usize = THREADS_OF_PROCESS as usize;
 /// Additions and calls of a window: half a microsecond and some five.
 const WINDOW_TURNS: u64 = 100;

@@ -1,7 +1,8 @@
-//! Page faults: of fresh memory, of a file in the cache, of a file on the disk; and how much the kernel reads
-//! when it reads one page.
+//! Page faults: of fresh memory, of a file in the cache, of a file on the disk; and how much the
+//! kernel reads when it reads one page.
 //!
-//! The kernel's own count of faults is what times are divided by: a touch that did not fault is not one.
+//! The kernel's own count of faults is what times are divided by: a touch that did not fault is not
+//! one.
 
 use std::fs::{self, File};
 use std::io;
@@ -108,7 +109,8 @@ fn fresh(method: &Method, pages: Pages) -> io::Result<Vec<f64>> {
 
 const TOUCHES: usize = 5;
 
-/// Touches a file that is in the cache, a page of every sixteen: the kernel maps those around a fault, too.
+/// Touches a file that is in the cache, a page of every sixteen: the kernel maps those around a
+/// fault, too.
 fn cached(method: &Method, file: &File, bytes: usize) -> io::Result<Vec<f64>> {
     let bytes = bytes.min(64 << 20);
     let mut samples = Vec::new();
@@ -211,7 +213,8 @@ fn window(file: &File, bytes: usize) -> io::Result<usize> {
     Ok((before + after) * page_bytes())
 }
 
-/// What is in the cache when the disk has brought all that was asked of it: the fault waits for its own page only.
+/// What is in the cache when the disk has brought all that was asked of it: the fault waits for its
+/// own page only.
 fn settled(mapped: &Mapped) -> io::Result<Vec<bool>> {
     let mut resident = mapped.resident()?;
     for _ in 0..LOOKS_MAX {

@@ -1,5 +1,5 @@
-//! Files: how long 4 KB take from the disk, in order and not, alone and among others; and how much of a file the
-//! cache holds.
+//! Files: how long 4 KB take from the disk, in order and not, alone and among others; and how much
+//! of a file the cache holds.
 
 use std::fs::File;
 use std::io;
@@ -21,15 +21,15 @@ use crate::stats::{median, ratio, to_f64};
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     is_ready: bool,
-    here: Option<Place>,
-    mounted: Option<Place>,
+    here: Option<FileSet>,
+    mounted: Option<FileSet>,
     contenders: Vec<PathBuf>,
     knee: Option<Knee>,
 }
 
 /// Files of every size in one directory.
 #[derive(Debug)]
-struct Place {
+struct FileSet {
     name: &'static str,
     files: Vec<(u64, PathBuf)>,
     /// Last: the files go with it.
@@ -81,7 +81,7 @@ pub(super) fn measure(method: &Method, found: &mut Found, kept: &mut Kept) {
 }
 
 fn prepare(method: &Method, found: &mut Found, kept: &mut Kept) {
-    match Place::new("here", method.folder(), method) {
+    match FileSet::new("here", method.folder(), method) {
         Ok(place) => {
             let made =
                 (0..CONTENDERS).map(|i| place.scratch.file(&format!("contender-{i}"), 1 << 20));
@@ -102,14 +102,14 @@ fn prepare(method: &Method, found: &mut Found, kept: &mut Kept) {
         }
     }
     if let Some(folder) = &method.settings().mounted {
-        match Place::new("mounted", folder, method) {
+        match FileSet::new("mounted", folder, method) {
             Ok(place) => kept.mounted = Some(place),
             Err(error) => found.missing(MOUNTED_CURVE, &error.to_string()),
         }
     }
 }
 
-impl Place {
+impl FileSet {
     fn new(name: &'static str, folder: &Path, method: &Method) -> io::Result<Self> {
         let scratch = Scratch::new(folder)?;
         let largest = if method.settings().quick { 24 } else { 26 };
@@ -125,7 +125,7 @@ impl Place {
 }
 
 /// Every size, in both orders, past the cache, from a cold one, and from a warm one.
-fn reads(method: &Method, found: &mut Found, place: &Place, curve: &str) {
+fn reads(method: &Method, found: &mut Found, place: &FileSet, curve: &str) {
     let suffix = if place.name == "here" {
         String::new()
     } else {
@@ -239,7 +239,8 @@ fn read_file(
 /// Blocks that are read of one file, at most.
 const READS_MAX: u64 = 512;
 
-/// Times of one process that reads while others do, each its own file, past the cache, on any processor.
+/// Times of one process that reads while others do, each its own file, past the cache, on any
+/// processor.
 fn contention(method: &Method, found: &mut Found, files: &[PathBuf]) -> io::Result<()> {
     let counts: &[usize] = match method.settings().quick {
         true => &[1, 2, 4, 8, 16],
@@ -305,8 +306,8 @@ fn among(files: &[PathBuf], count: usize, ours: Pattern, others: [Pattern; 2]) -
 
 const CONTENDED_READS: u64 = 192;
 
-/// How much each process more adds, as a part of what one alone takes: the median of the slopes between all pairs
-/// of points (Theil and Sen), which no single point can bend.
+/// How much each process more adds, as a part of what one alone takes: the median of the slopes
+/// between all pairs of points (Theil and Sen), which no single point can bend.
 fn slope(line: &[(f64, f64)]) -> Option<f64> {
     let alone = line.iter().find(|(count, _)| *count <= 1.0)?.1;
     let mut slopes = Vec::new();

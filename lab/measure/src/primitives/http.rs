@@ -1,4 +1,5 @@
-//! Remote file read over our own server: 4 KB ranges of a file by HTTP, on one connection over loopback.
+//! Remote file read over our own server: 4 KB ranges of a file by HTTP, on one connection over
+//! loopback.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};

@@ -134,7 +134,8 @@ fn bandwidth(method: &Method, found: &mut Found, kept: &mut Kept) {
     found.fact("cores", to_f64(method.cores().len()));
 }
 
-/// Bytes per second of one way, each sample a few passes; its work is checked, and void if it was not done.
+/// Bytes per second of one way, each sample a few passes; its work is checked, and void if it was
+/// not done.
 fn of_way(
     method: &Method,
     found: &mut Found,

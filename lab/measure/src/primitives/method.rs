@@ -1,5 +1,5 @@
-//! How everything here is measured: pinned, warmed up, enough at once to be far above the clock's own cost,
-//! that cost taken off, every sample kept, and never longer than allowed.
+//! How everything here is measured: pinned, warmed up, enough at once to be far above the clock's
+//! own cost, that cost taken off, every sample kept, and never longer than allowed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -54,8 +54,8 @@ impl Method {
         Ok(method)
     }
 
-    /// The same for who makes no predictions, and perhaps knows the pace of the clock, which takes the longest to
-    /// learn.
+    /// The same for who makes no predictions, and perhaps knows the pace of the clock, which takes
+    /// the longest to learn.
     ///
     /// # Errors
     ///
@@ -93,8 +93,9 @@ impl Method {
         self
     }
 
-    /// Nanoseconds of each of many `act`s, by block: `act` is told how many to do. A block is as long as the
-    /// clock's own cost vanishes in it, and there are several; together they take about `time`.
+    /// Nanoseconds of each of many `act`s, by block: `act` is told how many to do. A block is as
+    /// long as the clock's own cost vanishes in it, and there are several; together they take about
+    /// `time`.
     pub(super) fn per_act(&self, time: Duration, mut act: impl FnMut(u64)) -> Vec<f64> {
         let never_fails = self.try_per_act(time, |times| {
             act(times);
@@ -111,7 +112,8 @@ impl Method {
     ) -> io::Result<Vec<f64>> {
         let block_ns = to_f64(usize::try_from(time.as_nanos()).unwrap_or(usize::MAX)) / BLOCKS;
         let deadline = Instant::now() + time * 4;
-        // Doubling warms up, too. Bounded by its own growth: sixty turns are longer than any machine lives.
+        // Doubling warms up, too. Bounded by its own growth: sixty turns are longer than any
+        // machine lives.
         let mut times = 1;
         loop {
             let taken_ns = self.block(times, &mut act)?;
@@ -130,9 +132,9 @@ impl Method {
         Ok(samples)
     }
 
-    /// What system calls took in so many processes of this program, one after the other: where the pages of a
-    /// program lie makes its calls faster or slower, for as long as the process lives. Empty if it cannot be
-    /// started again, and fewer if one did not answer.
+    /// What system calls took in so many processes of this program, one after the other: where the
+    /// pages of a program lie makes its calls faster or slower, for as long as the process lives.
+    /// Empty if it cannot be started again, and fewer if one did not answer.
     pub(super) fn in_processes(&self, count: u16) -> Vec<NullCalls> {
         let Some(program) = &self.settings.null_calls else {
             return Vec::new();
@@ -278,7 +280,8 @@ pub(super) fn six_digits(value: f64) -> f64 {
 /// A line of a curve: its name, and its points with their samples.
 pub(super) type Line<'f> = (&'f str, Vec<(u64, &'f [f64])>);
 
-/// What the probes have seen: raw samples by name and round, points of curves, and what was not there.
+/// What the probes have seen: raw samples by name and round, points of curves, and what was not
+/// there.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     round: usize,

@@ -1,13 +1,15 @@
-//! `onrush-lab measure`: what every primitive of the operating system costs here; predicted, measured, explained.
+//! `onrush-lab measure`: what every primitive of the operating system costs here; predicted,
+//! measured, explained.
 //!
-//! The probes of four [`Group`]s are carried out in rounds, one after the other and then all again, so that
-//! what a machine does for a while falls on all of them alike. A probe gives raw samples to a `Found`; all
-//! that is said about them is computed from there, afterwards, by `rows`: what the hardware alone would take,
-//! what software adds, what follows from both, what was measured, and a sentence about the difference.
+//! The probes of four [`Group`]s are carried out in rounds, one after the other and then all again,
+//! so that what a machine does for a while falls on all of them alike. A probe gives raw samples to
+//! a `Found`; all that is said about them is computed from there, afterwards, by `rows`: what the
+//! hardware alone would take, what software adds, what follows from both, what was measured, and a
+//! sentence about the difference.
 //!
-//! A figure that its own probe shows to be impossible is void. What this machine, this user or this file
-//! system cannot do is [`Missing`], by name. Nothing is sent outside loopback and namespaces of our own unless
-//! a remote is named.
+//! A figure that its own probe shows to be impossible is void. What this machine, this user or this
+//! file system cannot do is [`Missing`], by name. Nothing is sent outside loopback and namespaces
+//! of our own unless a remote is named.
 
 mod again;
 mod cache;
@@ -45,7 +47,8 @@ pub use record::{
 /// Its name in files.
 pub const NAME: &str = "measure";
 
-/// What was measured: rows, curves, what is missing and what must be known, in the order of the report.
+/// What was measured: rows, curves, what is missing and what must be known, in the order of the
+/// report.
 pub type MeasureRecord = Record<Settings, Entry>;
 
 /// How the primitives are measured.
@@ -65,8 +68,8 @@ pub struct Settings {
     pub mounted: Option<PathBuf>,
     /// Reads CLOCK_MONOTONIC_RAW even if the processor has a counter.
     pub system_clock: bool,
-    /// How this program is started again for what differs from process to process; if it is not, that is measured
-    /// in this process alone.
+    /// How this program is started again for what differs from process to process; if it is not,
+    /// that is measured in this process alone.
     #[serde(skip)]
     pub null_calls: Option<Again>,
 }
@@ -123,7 +126,7 @@ impl Settings {
 /// # Errors
 ///
 /// Only if nothing can be measured; what is missing otherwise is in the record.
-pub fn carry_out(
+pub fn run(
     settings: &Settings,
     version: &str,
     command: &str,

@@ -1,8 +1,8 @@
-//! Network: round trips, bandwidth over message size, connections; over loopback, between two namespaces, and to a
-//! remote if one is named.
+//! Network: round trips, bandwidth over message size, connections; over loopback, between two
+//! namespaces, and to a remote if one is named.
 //!
-//! Both ends are on the measuring processor: then a round trip is work, not waiting for another processor to wake
-//! up, and it is the same each time. The remote's processor is its own.
+//! Both ends are on the measuring processor: then a round trip is work, not waiting for another
+//! processor to wake up, and it is the same each time. The remote's processor is its own.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
@@ -23,7 +23,7 @@ use crate::stats::{median, ratio, to_f64};
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     is_ready: bool,
-    places: Vec<Place>,
+    targets: Vec<Target>,
     served: Option<Served>,
     /// After the peers, which run in it.
     testbed: Option<Testbed>,
@@ -31,7 +31,7 @@ pub(super) struct Kept {
 
 /// Somewhere to measure to.
 #[derive(Debug)]
-struct Place {
+struct Target {
     name: &'static str,
     peer: SocketAddr,
     /// Where our own end is.
@@ -42,7 +42,7 @@ struct Place {
     home: Option<Netns>,
 }
 
-impl Drop for Place {
+impl Drop for Target {
     fn drop(&mut self) {
         let running = self.running.take();
         let _entered = self.home.as_ref().and_then(|home| home.enter().ok());
@@ -59,13 +59,13 @@ pub(super) fn measure(method: &Method, found: &mut Found, kept: &mut Kept) {
         kept.is_ready = true;
         prepare(method, found, kept);
     }
-    for place in &kept.places {
-        let entered = place.from.as_ref().map(Netns::enter);
+    for target in &kept.targets {
+        let entered = target.from.as_ref().map(Netns::enter);
         if let Some(Err(error)) = &entered {
-            found.missing(place.name, &error.to_string());
+            found.missing(target.name, &error.to_string());
             continue;
         }
-        measure_place(method, found, place);
+        measure_to(method, found, target);
     }
     if let Some(served) = &kept.served {
         served.measure(method, found);
@@ -75,11 +75,11 @@ pub(super) fn measure(method: &Method, found: &mut Found, kept: &mut Kept) {
 fn prepare(method: &Method, found: &mut Found, kept: &mut Kept) {
     let local = |address: IpAddr| Peer::listen((address, 0).into()).and_then(Peer::run);
     match local(Ipv4Addr::LOCALHOST.into()) {
-        Ok(running) => kept.places.push(Place::ours("loopback", running, None)),
+        Ok(running) => kept.targets.push(Target::ours("loopback", running, None)),
         Err(error) => found.missing("loopback", &error.to_string()),
     }
     match local(Ipv6Addr::LOCALHOST.into()) {
-        Ok(running) => kept.places.push(Place::ours("loopback6", running, None)),
+        Ok(running) => kept.targets.push(Target::ours("loopback6", running, None)),
         Err(error) => found.missing(
             "loopback6",
             &format!("{error}; this machine has no IPv6 loopback"),
@@ -94,9 +94,9 @@ fn prepare(method: &Method, found: &mut Found, kept: &mut Kept) {
                 .and_then(|_entered| local(RCV_IPV4.into()));
             match started {
                 Ok(running) => {
-                    let mut place = Place::ours("veth", running, Some(home));
-                    place.from = Some(testbed.snd.clone());
-                    kept.places.push(place);
+                    let mut target = Target::ours("veth", running, Some(home));
+                    target.from = Some(testbed.snd.clone());
+                    kept.targets.push(target);
                 }
                 Err(error) => found.missing("veth", &error.to_string()),
             }
@@ -112,7 +112,7 @@ fn prepare(method: &Method, found: &mut Found, kept: &mut Kept) {
         match peer::find(host)
             .and_then(|peer| peer::ask(peer, Ask::Echo { bytes: 1 }).map(|_| peer))
         {
-            Ok(peer) => kept.places.push(Place {
+            Ok(peer) => kept.targets.push(Target {
                 name: "remote",
                 peer,
                 from: None,
@@ -127,7 +127,7 @@ fn prepare(method: &Method, found: &mut Found, kept: &mut Kept) {
     }
 }
 
-impl Place {
+impl Target {
     fn ours(name: &'static str, running: Running, home: Option<Netns>) -> Self {
         Self {
             name,
@@ -139,8 +139,8 @@ impl Place {
     }
 }
 
-fn measure_place(method: &Method, found: &mut Found, place: &Place) {
-    let Place { name, peer, .. } = place;
+fn measure_to(method: &Method, found: &mut Found, target: &Target) {
+    let Target { name, peer, .. } = target;
     let time = method.time(70);
     found.try_samples(&format!("rtt_icmp_{name}"), icmp(method, peer.ip(), time));
     found.try_samples(&format!("rtt_tcp_{name}"), tcp(method, *peer, time));
@@ -171,8 +171,8 @@ fn measure_place(method: &Method, found: &mut Found, place: &Place) {
     }
 }
 
-/// Echo requests, by the raw socket that root may open or the one that anybody may where the administrator allows
-/// it (`net.ipv4.ping_group_range`).
+/// Echo requests, by the raw socket that root may open or the one that anybody may where the
+/// administrator allows it (`net.ipv4.ping_group_range`).
 fn icmp(method: &Method, to: IpAddr, time: Duration) -> io::Result<Vec<f64>> {
     let (domain, protocol, request) = match to {
         IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4, 8),
@@ -197,7 +197,8 @@ fn icmp(method: &Method, to: IpAddr, time: Duration) -> io::Result<Vec<f64>> {
             sequence = sequence.wrapping_add(1);
             let packet = echo_request(request, [identity[2], identity[3]], sequence);
             socket.write_all(&packet)?;
-            // A raw socket also sees the request itself on its way over loopback, and other people's.
+            // A raw socket also sees the request itself on its way over loopback, and other
+            // people's.
             let mut looks = 0;
             loop {
                 let bytes = socket.read(&mut answer)?;

@@ -1,4 +1,5 @@
-//! What a reader must know before believing the figures: what else went on, and what the machine is.
+//! What a reader must know before believing the figures: what else went on, and what the machine
+//! is.
 
 use std::fs;
 
@@ -46,8 +47,13 @@ impl Watch {
             ),
         );
         if method.counter() == Counter::MonotonicRaw && !method.settings().system_clock {
-            say(true, "this processor has no counter that ticks evenly; short times are told by the kernel's clock, \
-                       which costs more to read".to_owned());
+            say(
+                true,
+                "this processor has no counter that ticks evenly; short times are told by \
+             the kernel's clock, \
+                       which costs more to read"
+                    .to_owned(),
+            );
         }
         if method.cores().len() == 1 {
             say(
@@ -57,14 +63,20 @@ impl Watch {
             );
         }
         if is_virtual() {
-            say(false, "this is a virtual machine: the host may take the processor away, caches are shared with \
-                       others, and finding a page takes a walk through two tables".to_owned());
+            say(
+                false,
+                "this is a virtual machine: the host may take the processor away, caches \
+             are shared with \
+                       others, and finding a page takes a walk through two tables"
+                    .to_owned(),
+            );
         }
         match fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") {
             Ok(governor) if governor.trim() != "performance" => say(
                 true,
                 format!(
-                    "the processor's frequency is set by the governor {}; for steady figures: cpupower frequency-set \
+                    "the processor's frequency is set by the governor {}; for steady figures: \
+                     cpupower frequency-set \
                  --governor performance",
                     governor.trim()
                 ),
@@ -82,7 +94,8 @@ impl Watch {
             say(
                 true,
                 format!(
-                    "a fixed piece of work took from {:.1} to {:.1} ms between the rounds: the machine was busy, or its \
+                    "a fixed piece of work took from {:.1} to {:.1} ms between the rounds: the \
+                     machine was busy, or its \
                  clock changed. Stop what else runs, and run it again",
                     pace.min / 1e6,
                     pace.max / 1e6
@@ -135,8 +148,11 @@ fn of_memory(found: &Found) -> Vec<Note> {
     if let Some(part) = found.known("huge_part").filter(|part| *part < 0.9) {
         notes.push(Note {
             text: format!(
-                "only {:.0} % of the memory that should have been huge pages was: latencies on huge pages have page \
-                 walks in them. See /sys/kernel/mm/transparent_hugepage/enabled", part * 100.0),
+                "only {:.0} % of the memory that should have been huge pages was: latencies on \
+                 huge pages have page \
+                 walks in them. See /sys/kernel/mm/transparent_hugepage/enabled",
+                part * 100.0
+            ),
             is_warning: true,
         });
     }
@@ -155,7 +171,8 @@ fn of_memory(found: &Found) -> Vec<Note> {
         let verdict = match ratio {
             ratio if (0.75..=1.3).contains(&ratio) => "which agrees".to_owned(),
             ratio if ratio < 1.0 && level > 2 && is_virtual() => format!(
-                "{:.0} % of it{}; whether the host gave this guest a part or others fill the rest cannot be seen \
+                "{:.0} % of it{}; whether the host gave this guest a part or others fill the rest \
+                 cannot be seen \
                  from inside",
                 ratio * 100.0,
                 passes(found, step.edge_bytes, stated)
@@ -164,8 +181,11 @@ fn of_memory(found: &Found) -> Vec<Note> {
         };
         notes.push(Note {
             text: format!(
-                "cache {level}: the staircase ends its plateau at {}, the machine states {}: {verdict}",
-                told(step.edge_bytes), told(stated)),
+                "cache {level}: the staircase ends its plateau at {}, the machine states {}: \
+                 {verdict}",
+                told(step.edge_bytes),
+                told(stated)
+            ),
             is_warning: !(0.75..=1.3).contains(&ratio),
         });
         if let Some(early) = random
@@ -174,7 +194,8 @@ fn of_memory(found: &Found) -> Vec<Note> {
         {
             notes.push(Note {
                 text: format!(
-                    "loads in random order leave cache {level} at {} already: beyond, addresses have to be looked \
+                    "loads in random order leave cache {level} at {} already: beyond, addresses \
+                     have to be looked \
                      up{}",
                     told(early.edge_bytes),
                     piecemeal(found).unwrap_or_default()
@@ -202,14 +223,15 @@ fn without_a_step(level: usize, stated: u64) -> Note {
     }
 }
 
-/// Whether huge pages are looked up like small ones: then a load from each 4 KB gets slower as they become more,
-/// though few lines are read.
+/// Whether huge pages are looked up like small ones: then a load from each 4 KB gets slower as they
+/// become more, though few lines are read.
 fn piecemeal(found: &Found) -> Option<String> {
     let line = found.line(staircase::STRIDES, staircase::SPARSE);
     let at = |wanted| Some(line.iter().find(|(bytes, _)| *bytes == wanted)?.1);
     let (few, many) = (at(8 << 20)?, at(32 << 20)?);
     let text = format!(
-        ", and huge pages are looked up like small ones, as where a host maps them so: a load from each 4 KB of \
+        ", and huge pages are looked up like small ones, as where a host maps them so: a load from \
+         each 4 KB of \
          them takes {few:.1} ns over 8 MiB and {many:.1} ns over 32 MiB, a 65th of which is read"
     );
     (many > PIECEMEAL_MIN * few).then_some(text)

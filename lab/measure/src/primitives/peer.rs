@@ -1,8 +1,9 @@
 //! The other side of a network measurement: `onrush-lab measure --peer`, or a thread of our own.
 //!
-//! A connection begins with one request of seventeen bytes: what is wanted, and two numbers. The peer echoes,
-//! swallows, sends, or closes. It reads no file but one of its own making, and holds a bounded number of
-//! connections. UDP datagrams to the same port are echoed, up to [`ECHO_BYTES_MAX`].
+//! A connection begins with one request of seventeen bytes: what is wanted, and two numbers. The
+//! peer echoes, swallows, sends, or closes. It reads no file but one of its own making, and holds a
+//! bounded number of connections. UDP datagrams to the same port are echoed, up to
+//! [`ECHO_BYTES_MAX`].
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
@@ -170,7 +171,8 @@ impl Peer {
         }
     }
 
-    /// Serves on threads of its own, which run where the caller may run and in the caller's namespace.
+    /// Serves on threads of its own, which run where the caller may run and in the caller's
+    /// namespace.
     pub(super) fn run(self) -> io::Result<Running> {
         let address = self.address()?;
         let stopping = Arc::clone(&self.stopping);
@@ -200,7 +202,8 @@ impl Peer {
 impl Drop for Running {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Relaxed);
-        // Both look whether they are to stop, without a packet: where the network is down none would come.
+        // Both look whether they are to stop, without a packet: where the network is down none
+        // would come.
         for thread in self.threads.drain(..) {
             drop(thread.join());
         }

@@ -55,7 +55,8 @@ pub struct Row {
     pub warnings: Vec<String>,
     /// Why the figure is impossible and counts for nothing.
     pub void: Option<String>,
-    /// The paper's figure on its machine (Shen, Wu, Zhou, section 6), as printed there; empty if it has none.
+    /// The paper's figure on its machine (Shen, Wu, Zhou, section 6), as printed there; empty if it
+    /// has none.
     pub paper: String,
 }
 

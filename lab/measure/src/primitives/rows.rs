@@ -202,7 +202,8 @@ fn warnings(measured: &Measured) -> Vec<String> {
     let spread = summary.spread();
     if spread > SPREAD_UNSTABLE {
         warnings.push(format!(
-            "no stable value: the rounds differ by {:.0} % of their median; run it again when nothing else runs",
+            "no stable value: the rounds differ by {:.0} % of their median; run it again when \
+             nothing else runs",
             spread * 100.0
         ));
     }
@@ -224,7 +225,8 @@ fn void(found: &Found, plan: &Plan<'_>, median: f64) -> Option<String> {
     let (least, most) = plan.possible;
     let outside = || {
         format!(
-            "{} is impossible: it can only be from {} to {}; this is an error of the probe or of the clock",
+            "{} is impossible: it can only be from {} to {}; this is an error of the probe or of \
+             the clock",
             plan.unit.told(median),
             plan.unit.told(least),
             plan.unit.told(most)

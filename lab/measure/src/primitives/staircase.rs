@@ -1,4 +1,5 @@
-//! How long a load takes, over how much memory it may be from: the staircase of caches, and its steps.
+//! How long a load takes, over how much memory it may be from: the staircase of caches, and its
+//! steps.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -79,7 +80,11 @@ impl Staircase {
                     _ => &mut self.huge,
                 };
                 if Instant::now() > deadline {
-                    found.missing(CURVE, "a pass over all sizes took longer than 5 s and was ended; the machine is busy");
+                    found.missing(
+                        CURVE,
+                        "a pass over all sizes took longer than 5 s and was \
+                     ended; the machine is busy",
+                    );
                     return;
                 }
                 found.point(
@@ -163,7 +168,8 @@ fn walk(
     time: Duration,
 ) -> Vec<f64> {
     let mut chain = Chain::link(memory, bytes, stride, order);
-    // Once round, so that what fits a cache is in it; linking has done that already for a long ring.
+    // Once round, so that what fits a cache is in it; linking has done that already for a long
+    // ring.
     chain.walk((chain.nodes() / LOADS).clamp(1, WARM_TURNS_MAX));
     let turns = method.per_act(time, |turns| {
         chain.walk(usize::try_from(turns).unwrap_or(usize::MAX))
@@ -181,8 +187,9 @@ const ROW_TIME: Duration = Duration::from_millis(10);
 /// Three passes are the staircase: together at most fifteen seconds.
 const PASS_MAX: Duration = Duration::from_millis(4800);
 
-/// The steps of caches: those of loads in random order, but for the end of the last cache, which is that of loads a
-/// page at a time if they see it later. Looking up addresses only makes loads slower, and so a cache look smaller.
+/// The steps of caches: those of loads in random order, but for the end of the last cache, which is
+/// that of loads a page at a time if they see it later. Looking up addresses only makes loads
+/// slower, and so a cache look smaller.
 pub(super) fn cache_steps(found: &Found) -> Vec<Step> {
     let mut all = steps(&found.line(CURVE, HUGE));
     let by_page = steps(&found.line(CURVE, BY_PAGE));
@@ -195,9 +202,9 @@ pub(super) fn cache_steps(found: &Found) -> Vec<Step> {
 /// Finds the steps of a staircase: sizes and nanoseconds of a load, by rising size.
 ///
 /// The curve of logarithms is cut where the parts are flattest (least squares, exactly, by dynamic
-/// programming), with a price for each part. Short parts are the slopes between plateaus. A plateau ends at
-/// the last size from which half the rise to the next one, in octaves, is still to come: caches do not forget in
-/// strict order, and so rise before they are full.
+/// programming), with a price for each part. Short parts are the slopes between plateaus. A plateau
+/// ends at the last size from which half the rise to the next one, in octaves, is still to come:
+/// caches do not forget in strict order, and so rise before they are full.
 pub(super) fn steps(line: &[(u64, f64)]) -> Vec<Step> {
     let heights: Vec<f64> = line.iter().map(|(_, ns)| ns.max(1e-3).log2()).collect();
     let plateaus: Vec<Part> = parts(&heights)

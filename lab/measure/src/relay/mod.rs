@@ -1,11 +1,12 @@
 //! `onrush-lab bench relay`: how many receivers of one live stream a processor holds on time.
 //!
-//! A source on another processor sends one stream, evenly paced, into a [testbed](onrush_testkit::testbed); the relay
-//! of the server, on whose processor packets arrive too, gives it to so many receivers across the veth pair, where the
-//! sink counts and drops. The source's timestamps are the clock, so what the sink sees as lateness is the whole way from the source's
-//! send to the receiver, and no packet's own is left out. Receivers are held on time if every packet arrived once and
-//! 99.9 % of them within the delay that was allowed and [`BUDGET_NS`] more. A run that is not held is no failure; it
-//! says where the end is.
+//! A source on another processor sends one stream, evenly paced, into a
+//! [testbed](onrush_testkit::testbed); the relay of the server, on whose processor packets arrive
+//! too, gives it to so many receivers across the veth pair, where the sink counts and drops. The
+//! source's timestamps are the clock, so what the sink sees as lateness is the whole way from the
+//! source's send to the receiver, and no packet's own is left out. Receivers are held on time if
+//! every packet arrived once and 99.9 % of them within the delay that was allowed and [`BUDGET_NS`]
+//! more. A run that is not held is no failure; it says where the end is.
 
 mod run;
 
@@ -53,7 +54,8 @@ pub struct Settings {
     pub mode: Mode,
     /// What is tried.
     pub cases: Vec<Case>,
-    /// Whether the relay's processor is kept from resting, but where the kernel relays; see [`Awake`].
+    /// Whether the relay's processor is kept from resting, but where the kernel relays; see
+    /// [`Awake`].
     pub keep_awake: bool,
 }
 
@@ -138,7 +140,7 @@ pub enum RelayBenchError {
 /// # Errors
 ///
 /// If it could not be carried out; see [`RelayBenchError::needs_root`].
-pub fn carry_out(
+pub fn run(
     settings: &Settings,
     version: &str,
     command: &str,
@@ -148,7 +150,8 @@ pub fn carry_out(
     let (rest, core) = two_cores("the relay")?;
     let mut environment = Environment::here(version, command);
     environment.network = format!(
-        "veth pair, arrivals by a thread of the kernel on the relay's processor, sink at tc ingress; {}",
+        "veth pair, arrivals by a thread of the kernel on the relay's processor, sink at tc \
+         ingress; {}",
         settings.mode.name()
     );
     on_core(rest, || {
@@ -158,8 +161,8 @@ pub fn carry_out(
             progress(ratio(turn as u64, turns as u64));
             let case = turn % settings.cases.len();
             let repeat = u32::try_from(turn / settings.cases.len()).unwrap_or(u32::MAX);
-            // The kernel's own threads are of no session, and would have to share the processor with whoever keeps
-            // it awake (sched(7), autogroups), however low his priority.
+            // The kernel's own threads are of no session, and would have to share the processor
+            // with whoever keeps it awake (sched(7), autogroups), however low his priority.
             let is_kept = settings.keep_awake && !settings.cases[case].is_in_kernel();
             let awake = is_kept.then(|| Awake::keep(core)).transpose();
             let awake = awake.map_err(system("start a thread"))?;

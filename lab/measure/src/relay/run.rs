@@ -1,4 +1,5 @@
-//! One run: a source feeds the relay while the sink counts, and everything that counts up is read before and after.
+//! One run: a source feeds the relay while the sink counts, and everything that counts up is read
+//! before and after.
 
 use std::fs;
 use std::io;
@@ -173,8 +174,9 @@ impl Snapshot {
     }
 }
 
-/// Has packets arrive on this processor, as from a network card whose interrupts go there: a veth pair delivers them on
-/// the sender's. The thread of the kernel that does so joins packets to trains where it has fallen behind (GRO).
+/// Has packets arrive on this processor, as from a network card whose interrupts go there: a veth
+/// pair delivers them on the sender's. The thread of the kernel that does so joins packets to
+/// trains where it has fallen behind (GRO).
 fn take_in_on(testbed: &Testbed, core: usize) -> Result<(), RelayBenchError> {
     let tool = |program, arguments: &[&str]| {
         let done = testbed.snd.tool(program, arguments);
@@ -214,7 +216,8 @@ fn relay_is_done(channel: &Channel, packets: u64) {
     });
 }
 
-/// Waits a few seconds for something that should have been; what is missing then is told by the counts.
+/// Waits a few seconds for something that should have been; what is missing then is told by the
+/// counts.
 fn wait_until(is_so: impl Fn() -> bool) {
     let give_up_ns = monotonic_ns() + 3_000_000_000;
     while !is_so() && monotonic_ns() < give_up_ns {

@@ -89,7 +89,8 @@ fn reported(drawings: Vec<Drawing>, report: &impl Display, passed: bool) -> Vec<
     blocks
 }
 
-/// Charts, each in its place; one that cannot be drawn says why there, and costs the reader no other.
+/// Charts, each in its place; one that cannot be drawn says why there, and costs the reader no
+/// other.
 pub(super) fn charts(drawings: impl IntoIterator<Item = Drawing>) -> Vec<Block> {
     let block = |drawing: Drawing| match drawing.chart.render_inline() {
         Ok(_) => Block::Chart(Box::new(drawing.chart)),
@@ -159,7 +160,8 @@ fn of_serve(record: &serve::ServeRecord) -> Vec<Block> {
             .as_ref()
             .map_or_else(|| "not known how many".to_owned(), |r| r.told(1));
         let words = format!(
-            "{}: the engine costs {ratio} times less than a loop of read and send; at least {} was to be",
+            "{}: the engine costs {ratio} times less than a loop of read and send; at least {} was \
+             to be",
             verdict.mode.name(),
             verdict.wanted
         );

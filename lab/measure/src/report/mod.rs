@@ -1,8 +1,8 @@
 //! Reports: all that a directory of records says, on one page.
 //!
-//! [`of_folder`] finds the records and the pictures below a directory and joins them. Experiments that are
-//! known have the tables and pictures that they are published with; of others the page has every figure that
-//! [`figures`] reads from them. What is no record is named and left out.
+//! [`of_folder`] finds the records and the pictures below a directory and joins them. Experiments
+//! that are known have the tables and pictures that they are published with; of others the page has
+//! every figure that [`figures`] reads from them. What is no record is named and left out.
 
 mod known;
 mod page;
@@ -48,13 +48,15 @@ pub enum ReportError {
         source: io::Error,
     },
     /// There are too many files.
-    #[error("{}: has more than {FILES_MAX} records and pictures; give a part of it", path.display())]
+    #[error("{}: has more than {FILES_MAX} records and pictures; give a part of \
+     it", path.display())]
     Files {
         /// The directory.
         path: PathBuf,
     },
     /// Nothing was found.
-    #[error("{}: holds no record; give a directory that holds files written by --json", path.display())]
+    #[error("{}: holds no record; give a directory that holds files written by \
+     --json", path.display())]
     Empty {
         /// The directory.
         path: PathBuf,

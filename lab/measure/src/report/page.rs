@@ -1,8 +1,8 @@
 //! A page: sections of tables and pictures in one file of HTML that asks the network for nothing.
 //!
-//! It is light or dark as its reader likes, fits a phone and a sheet of paper, and can be read without seeing:
-//! pictures tell in words what they show, with their figures in a table below, and wide tables can be moved
-//! by keys.
+//! It is light or dark as its reader likes, fits a phone and a sheet of paper, and can be read
+//! without seeing: pictures tell in words what they show, with their figures in a table below, and
+//! wide tables can be moved by keys.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -161,25 +161,27 @@ fn block(block: &Block) -> Result<Markup, PlotError> {
     })
 }
 
-/// What may be wider than the page moves within it, by keys too. A group and no region: regions are landmarks, to be
-/// told apart by names that tables of several experiments share.
+/// What may be wider than the page moves within it, by keys too. A group and no region: regions are
+/// landmarks, to be told apart by names that tables of several experiments share.
 fn scrolled(name: &str, content: &Markup) -> Markup {
     html! { div class="wide" role="group" aria-label=(name) tabindex="0" { (content) } }
 }
 
-/// A picture. On a phone its letters would be too small if it were as wide as the screen: it is wider and moves,
-/// which a line of text says there.
+/// A picture. On a phone its letters would be too small if it were as wide as the screen: it is
+/// wider and moves, which a line of text says there.
 fn picture(name: &str, content: &Markup) -> Markup {
     html! {
         figure {
             div class="picture" role="group" aria-label=(name) tabindex="0" { (content) }
-            p class="hint faint" aria-hidden="true" { "\u{2194} The picture goes on: move it sideways." }
+            p class="hint faint" aria-hidden="true" { "\u{2194} The picture goes on: move it \
+             sideways." }
         }
     }
 }
 
-/// A table. If its rows have notes it is read row by row: on a phone each row is then a card, every cell with the
-/// name of its column before it. Roles are spelled out, as what is not laid out as a table is not told as one.
+/// A table. If its rows have notes it is read row by row: on a phone each row is then a card, every
+/// cell with the name of its column before it. Roles are spelled out, as what is not laid out as a
+/// table is not told as one.
 fn table(table: &Table) -> Markup {
     let has_notes = table.rows.iter().any(|row| row.len() == 1);
     html! {
@@ -220,12 +222,14 @@ fn figures(chart: &Chart) -> Table {
 const STYLE: &str = "\
 :root{--ground:#fff;--text:#1f2328;--faint:#57606a;--line:#d8dee4;--shade:#f4f6f8;--link:#005fa8;\
 --good:#00694c;--bad:#a83200}
-@media screen and (prefers-color-scheme:dark){:root{--ground:#14181d;--text:#e6eaf0;--faint:#a4adb8;\
+@media screen and \
+(prefers-color-scheme:dark){:root{--ground:#14181d;--text:#e6eaf0;--faint:#a4adb8;\
 --line:#333a43;--shade:#1d232a;--link:#6bb5f0;--good:#45d3a6;--bad:#ff9a55}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:64rem;padding:1rem;background:var(--ground);color:var(--text);\
 font:1rem/1.5 system-ui,sans-serif;overflow-wrap:break-word}
-h1{font-size:1.6rem;line-height:1.2}h2{font-size:1.3rem;margin-top:2.5rem;border-bottom:1px solid var(--line)}
+h1{font-size:1.6rem;line-height:1.2}\
+h2{font-size:1.3rem;margin-top:2.5rem;border-bottom:1px solid var(--line)}
 h3{font-size:1.1rem;margin-top:1.8rem}
 a{color:var(--link)}code,pre{font:.85rem/1.45 ui-monospace,monospace}
 .faint{color:var(--faint);font-size:.85rem}
@@ -239,16 +243,19 @@ linear-gradient(to right,var(--line),transparent .8rem),\
 linear-gradient(to left,var(--line),transparent .8rem) right;background-repeat:no-repeat}
 .hint{display:none;margin:-.5rem 0 1rem}
 @media screen and (max-width:36rem){.hint{display:block}}
-.wide:focus-visible,.picture:focus-visible,summary:focus-visible,a:focus-visible{outline:2px solid var(--link);outline-offset:2px}
+.wide:focus-visible,.picture:focus-visible,summary:focus-visible,a:focus-visible\
+{outline:2px solid var(--link);outline-offset:2px}
 table{border-collapse:collapse;font-size:.875rem;min-width:100%}
 caption{text-align:left;font-weight:600;padding:.3rem 0}
-th,td{padding:.3rem .7rem;border-bottom:1px solid var(--line);text-align:right;vertical-align:baseline;\
-font-variant-numeric:tabular-nums}
+th,td{padding:.3rem .7rem;border-bottom:1px solid var(--line);text-align:right;\
+vertical-align:baseline;font-variant-numeric:tabular-nums}
 thead th{background:var(--shade)}th:first-child{text-align:left;font-weight:500}
 thead th:first-child{font-weight:700}td{white-space:nowrap}td:last-child{white-space:normal}
 .note td{text-align:left;white-space:normal;color:var(--faint);padding-left:1.5rem}
-@media screen and (max-width:36rem){.cards,.cards tbody,.cards tr,.cards th,.cards td{display:block}\
-.cards caption{display:block}.cards thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}\
+@media screen and \
+(max-width:36rem){.cards,.cards tbody,.cards tr,.cards th,.cards td{display:block}\
+.cards caption{display:block}.cards \
+thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}\
 .cards th,.cards td{border:0;padding:.1rem 0;text-align:left;white-space:normal}\
 .cards tbody th{font-weight:600;padding-top:.7rem}\
 .cards td[data-name]{display:flex;justify-content:space-between;gap:1rem;text-align:right}\
@@ -257,7 +264,8 @@ thead th:first-child{font-weight:700}td{white-space:nowrap}td:last-child{white-s
 .cards .note{border-bottom:1px solid var(--line);padding-bottom:.7rem}}
 figure{margin:1rem 0}.plot{display:block;width:100%;min-width:34rem;max-width:48rem;height:auto}
 details{margin:.5rem 0}summary{cursor:pointer;color:var(--link)}
-@media print{body{max-width:none;padding:0;font-size:10pt}nav{display:none}.wide,.picture{overflow:visible}\
-.plot{min-width:0}table{font-size:8pt}td{white-space:normal}figure,tr,h3{break-inside:avoid}h2,h3{break-after:avoid}\
+@media print{body{max-width:none;padding:0;font-size:10pt}nav{display:none}\
+.wide,.picture{overflow:visible}.plot{min-width:0}table{font-size:8pt}td{white-space:normal}\
+figure,tr,h3{break-inside:avoid}h2,h3{break-after:avoid}\
 details:not([open]){display:none}}
 ";

@@ -56,8 +56,8 @@ fn the_published_results_make_one_page_that_asks_for_nothing() {
             "table" => assert!(node.children().any(|child| child.has_tag_name("caption"))),
             "th" => assert!(node.text().is_some_and(|text| !text.is_empty())),
             "script" | "link" | "iframe" => panic!("{node:?}"),
-            // What moves within the page is named and reached by keys; as a landmark its name would have to be
-            // its own.
+            // What moves within the page is named and reached by keys; as a landmark its name would
+            // have to be its own.
             "div" => {
                 let of = |name| node.attribute(name).unwrap_or_default();
                 let moves = ["wide", "picture"].contains(&of("class"));
@@ -170,8 +170,8 @@ fn a_folder_has_so_many_files_and_no_more() {
     assert!(of_folder(deep.path()).is_ok());
 }
 
-/// Every record in the tree is of an experiment that is known: it is told as such, and all of it but a verdict can be
-/// compared with another of its kind.
+/// Every record in the tree is of an experiment that is known: it is told as such, and all of it
+/// but a verdict can be compared with another of its kind.
 #[test]
 fn every_published_record_is_told_and_can_be_compared() {
     let mut files = Vec::new();
@@ -199,7 +199,8 @@ fn every_published_record_is_told_and_can_be_compared() {
         assert!(!blocks.iter().any(drawn), "{name}");
         let is_verdict = record.experiment == crate::lock::reliability::NAME;
         assert_eq!(figures.is_empty(), is_verdict, "{name}");
-        // A name says what was measured and nothing that was found, or no other record would have it.
+        // A name says what was measured and nothing that was found, or no other record would have
+        // it.
         for word in [
             "arrived",
             "involuntary",

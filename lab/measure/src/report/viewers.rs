@@ -1,4 +1,5 @@
-//! What is shown of loads: of viewers and downloading clients, of servers under them, and of relays.
+//! What is shown of loads: of viewers and downloading clients, of servers under them, and of
+//! relays.
 
 use std::time::Duration;
 
@@ -150,7 +151,8 @@ pub(super) fn of_soak(record: &SoakRecord) -> Vec<Block> {
     blocks
 }
 
-/// A picture of something over the time of a soak: its file and title, what has it and its unit, and its value in a slice.
+/// A picture of something over the time of a soak: its file and title, what has it and its unit,
+/// and its value in a slice.
 fn over_time(
     run: &soak::Run,
     (file, title): (&str, &str),

@@ -62,8 +62,8 @@ pub(super) fn start(
 
 /// The server's own settings, but for what the experiment is about.
 fn config(bench: &Bench, path: PathName, rtp_headers: RtpHeaders) -> Config {
-    // The images are a little larger than the file, and a chunk's end stays empty. Never so small a cache
-    // that the server would cut it into small chunks.
+    // The images are a little larger than the file, and a chunk's end stays empty. Never so small a
+    // cache that the server would cut it into small chunks.
     let cache_bytes = usize::try_from(bench.film.bytes()).unwrap_or(usize::MAX) / 4 * 5;
     Config {
         media_root: bench.film.folder().to_owned(),

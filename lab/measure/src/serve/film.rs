@@ -81,8 +81,8 @@ impl Film {
         Ok(runtime.block_on(library.open(FILE_NAME))?)
     }
 
-    /// The file, to be read in the plain way. It is in the page cache: it was written just now, and read to
-    /// be indexed.
+    /// The file, to be read in the plain way. It is in the page cache: it was written just now, and
+    /// read to be indexed.
     pub(super) fn file(&self) -> Result<File, ServeError> {
         Ok(File::open(self.folder().join(FILE_NAME)).map_err(system("open the film"))?)
     }

@@ -1,10 +1,11 @@
-//! `onrush-lab bench serve`: what a packet costs the processor when stored streams are sent on time.
+//! `onrush-lab bench serve`: what a packet costs the processor when stored streams are sent on
+//! time.
 //!
-//! Many sessions of one rate are paced in real time through a [testbed](onrush_testkit::testbed), by our
-//! engine and by a plain loop of `read` and `send`, turn about on the same processor. Every session has
-//! its own socket, port and place in the film, and its own phase within a burst, as if its viewer had come at
-//! any time. The sink counts; a run in which it did not count exactly what was sent, or in which the engine
-//! did not send the way it is said to, is void.
+//! Many sessions of one rate are paced in real time through a [testbed](onrush_testkit::testbed),
+//! by our engine and by a plain loop of `read` and `send`, turn about on the same processor. Every
+//! session has its own socket, port and place in the film, and its own phase within a burst, as if
+//! its viewer had come at any time. The sink counts; a run in which it did not count exactly what
+//! was sent, or in which the engine did not send the way it is said to, is void.
 
 mod engine;
 mod film;
@@ -31,7 +32,8 @@ use run::Bench;
 /// Its name on the command line and in files.
 pub const NAME: &str = "serve";
 
-/// Sessions at the most: as many ports as the sink counts, and as many sockets as most systems let open.
+/// Sessions at the most: as many ports as the sink counts, and as many sockets as most systems let
+/// open.
 pub const SESSIONS_MAX: u32 = 8192;
 
 /// How often a run that was void is repeated.
@@ -72,8 +74,8 @@ pub struct Settings {
 pub enum Contestant {
     /// Our engine, on this data path; named after the path.
     Engine(PathName),
-    /// The same on its best path, with RTP headers of each session's own from the start; named after the
-    /// path that such trains take.
+    /// The same on its best path, with RTP headers of each session's own from the start; named
+    /// after the path that such trains take.
     OwnHeaders,
     /// A loop of `pread` and `send`, a packet at a time.
     ReadSendLoop,
@@ -125,8 +127,8 @@ pub struct Interval {
     pub packets_due: u64,
     /// What the sender did.
     pub counts: Counts,
-    /// Packets that arrived, by how late: against their RTP timestamps, and relative to the first packet of
-    /// their session.
+    /// Packets that arrived, by how late: against their RTP timestamps, and relative to the first
+    /// packet of their session.
     pub arrival_lateness: Histogram,
 }
 
@@ -221,14 +223,14 @@ pub enum ServeError {
     System(#[from] SystemError),
 }
 
-/// Carries the experiment out. `version` and `command` go into the record. `progress` hears of every run
-/// before it begins.
+/// Carries the experiment out. `version` and `command` go into the record. `progress` hears of
+/// every run before it begins.
 ///
 /// # Errors
 ///
-/// If it could not be carried out; see [`ServeError::needs_root`]. Runs that prove nothing are no error: they
-/// are in the record, with the reason.
-pub fn carry_out(
+/// If it could not be carried out; see [`ServeError::needs_root`]. Runs that prove nothing are no
+/// error: they are in the record, with the reason.
+pub fn run(
     settings: &Settings,
     version: &str,
     command: &str,
@@ -284,8 +286,8 @@ impl Settings {
         Ok(())
     }
 
-    /// All that will be run, if nothing is void. Contestants take turns at being first, so that what drifts
-    /// hits all alike.
+    /// All that will be run, if nothing is void. Contestants take turns at being first, so that
+    /// what drifts hits all alike.
     fn schedule(&self) -> impl Iterator<Item = (Mode, Contestant, u32)> {
         (0..self.repeats).flat_map(move |repeat| {
             let first = repeat as usize % self.contestants.len();

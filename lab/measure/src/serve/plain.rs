@@ -1,9 +1,10 @@
-//! The yardstick: a server that reads and sends, a packet at a time, written as well as that can be.
+//! The yardstick: a server that reads and sends, a packet at a time, written as well as that can
+//! be.
 //!
-//! One thread paces all sessions with the engine's own timer wheel, bursts and ticks. What a packet needs is
-//! known before: its place in the file and its timestamp. For each it enters the kernel twice, with `pread`
-//! of the payload behind the RTP header it has just written, and with `send` on the session's connected
-//! socket. This is what the paper calls `read_send_rtp`.
+//! One thread paces all sessions with the engine's own timer wheel, bursts and ticks. What a packet
+//! needs is known before: its place in the file and its timestamp. For each it enters the kernel
+//! twice, with `pread` of the payload behind the RTP header it has just written, and with `send` on
+//! the session's connected socket. This is what the paper calls `read_send_rtp`.
 
 use std::fs::File;
 use std::io;

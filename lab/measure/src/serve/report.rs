@@ -1,4 +1,5 @@
-//! What a record of the experiment says: rows of a table, verdicts, and what to think of the machine.
+//! What a record of the experiment says: rows of a table, verdicts, and what to think of the
+//! machine.
 //!
 //! Computed from the record alone, so that a table in a document can be made again from its file.
 
@@ -11,7 +12,8 @@ use crate::stats::{Summary, ratio};
 /// A sender that waited for its processor longer than this part of a run was disturbed.
 const WAITED_PART_MAX: f64 = 0.01;
 
-/// What other processes may take of the sender's processor, beside what the sender itself takes of it.
+/// What other processes may take of the sender's processor, beside what the sender itself takes of
+/// it.
 const FOREIGN_PART_MAX: f64 = 0.05;
 
 /// How many times less than the plain loop the engine is to cost, in `mode`.
@@ -98,7 +100,8 @@ pub struct Noise {
     pub yardstick_ns: Option<Summary>,
     /// How long senders waited for their processor, as part of the run; the worst run.
     pub waited_part_max: f64,
-    /// Busy time of the sender's processor that was not the sender's, as part of the whole; the worst run.
+    /// Busy time of the sender's processor that was not the sender's, as part of the whole; the
+    /// worst run.
     pub foreign_part_max: f64,
     /// How many of the other processors were busy, on average.
     pub others_busy: f64,
@@ -249,8 +252,8 @@ impl Noise {
     }
 }
 
-/// `of` over `to` in processor time for a packet, by repeats in which both have a valid run; and how many
-/// repeats have not.
+/// `of` over `to` in processor time for a packet, by repeats in which both have a valid run; and
+/// how many repeats have not.
 fn ratios(record: &ServeRecord, mode: Mode, of: Contestant, to: Contestant) -> (Vec<f64>, u32) {
     let cost = |contestant, repeat| {
         let wanted = |run: &&Run| {

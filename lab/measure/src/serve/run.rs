@@ -28,8 +28,8 @@ const PORT_FIRST: u16 = 20_000;
 /// A run that sent this much less or more than was due did not keep pace.
 const PACE_TOLERANCE: f64 = 0.02;
 
-/// The sink looks at the RTP header of every so many socket buffers of a session: no divisor of the packets
-/// in a burst, so that each place in a burst has its turn.
+/// The sink looks at the RTP header of every so many socket buffers of a session: no divisor of the
+/// packets in a burst, so that each place in a burst has its turn.
 const LOOK_EVERY: u16 = 13;
 
 /// From when all is ready to the first packet.
@@ -266,8 +266,8 @@ impl Snapshot {
 }
 
 impl Run {
-    /// Why it proves nothing: everything that is not as it must be, each in words. `counts` are those of the
-    /// whole run.
+    /// Why it proves nothing: everything that is not as it must be, each in words. `counts` are
+    /// those of the whole run.
     fn faults(&self, counts: &Counts, stride: usize) -> Vec<String> {
         let checks = self.work_checks(counts, stride).into_iter();
         let checks = checks.chain(self.mechanism_checks(counts));
@@ -334,7 +334,8 @@ impl Run {
             (
                 is_engine && not + singles != trains,
                 format!(
-                    "of {trains} trains {singles} were single packets, and {not} were reported as sent without \
+                    "of {trains} trains {singles} were single packets, and {not} were reported as \
+                     sent without \
                      a copy"
                 ),
             ),
@@ -436,7 +437,8 @@ mod tests {
         let mut single = counts(125, 120);
         (single.trains_copied, single.trains_single) = (0, 5);
         assert_eq!(some_single.faults(&single, 1328), [""; 0]);
-        // A path that copies may; a train where none was sent is as wrong as none where there should be.
+        // A path that copies may; a train where none was sent is as wrong as none where there
+        // should be.
         let mut plain = run(Mode::Uso, Contestant::ReadSendLoop, 0, 1);
         plain.arrived.trains = 1;
         assert_eq!(plain.faults(&plain.interval.counts, 1328).len(), 1);

@@ -1,8 +1,9 @@
-//! What sending is made of: one packet, a train, a piece that is appended, a page that is lent, an entry of a
-//! ring, each by itself and many times.
+//! What sending is made of: one packet, a train, a piece that is appended, a page that is lent, an
+//! entry of a ring, each by itself and many times.
 //!
-//! None of this moves a file to anybody. Packets are so small that their bytes cost nothing, or have a size
-//! that the caller varies; files go to `/dev/null`. What a data path costs can be put together from it.
+//! None of this moves a file to anybody. Packets are so small that their bytes cost nothing, or
+//! have a size that the caller varies; files go to `/dev/null`. What a data path costs can be put
+//! together from it.
 
 mod ring;
 
@@ -18,8 +19,8 @@ pub use ring::{CROSSING_ENTRIES_MAX, RingSend, RingSends};
 /// Messages of a `sendmmsg`, and pieces of a `sendmsg`, at the most.
 pub const CALL_PIECES_MAX: usize = 64;
 
-/// Bytes that are lent at once, at the most: what fits a pipe that an account without rights may have
-/// (pipe-max-size, pipe(7)).
+/// Bytes that are lent at once, at the most: what fits a pipe that an account without rights may
+/// have (pipe-max-size, pipe(7)).
 pub const LENT_BYTES_MAX: usize = 1 << 20;
 
 /// A connected socket to send by.
@@ -105,7 +106,8 @@ impl Sends {
         })
     }
 
-    /// `sendfile`s so many of the file's bytes to `/dev/null`, from `offset` on, one part after the other.
+    /// `sendfile`s so many of the file's bytes to `/dev/null`, from `offset` on, one part after the
+    /// other.
     pub fn discard(&self, file: &File, offset: u64, bytes: usize, times: u64) -> io::Result<()> {
         let (to, from) = (self.null.as_raw_fd(), file.as_raw_fd());
         (0..times).try_for_each(|nth| {
@@ -134,12 +136,14 @@ impl Sends {
         (0..times).try_for_each(|_| self.lend_to(self.null.as_fd(), bytes, 0))
     }
 
-    /// Lends the bytes to a pipe and moves them on to the socket, as one packet or train: two calls.
+    /// Lends the bytes to a pipe and moves them on to the socket, as one packet or train: two
+    /// calls.
     pub fn lend_out(&self, bytes: &[u8], times: u64) -> io::Result<()> {
         (0..times).try_for_each(|_| self.lend_to(self.socket.as_fd(), bytes, 0))
     }
 
-    /// Lends the bytes to a pipe and moves them on to a connection, more of which come if `is_more`: two calls.
+    /// Lends the bytes to a pipe and moves them on to a connection, more of which come if
+    /// `is_more`: two calls.
     pub fn lend_on(&self, stream: BorrowedFd<'_>, bytes: &[u8], is_more: bool) -> io::Result<()> {
         let flags = if is_more { libc::SPLICE_F_MORE } else { 0 };
         self.lend_to(stream, bytes, flags)
@@ -149,8 +153,9 @@ impl Sends {
     fn lend_to(&self, to: BorrowedFd<'_>, bytes: &[u8], flags: libc::c_uint) -> io::Result<()> {
         let piece = iovec(bytes);
         let (from, into) = (self.pipe.0.as_raw_fd(), self.pipe.1.as_raw_fd());
-        // SAFETY: the piece is alive; what the pipe refers to is drained below. A packet may refer to it for
-        // longer, but only reads it: the most that a change could do is to change what arrives.
+        // SAFETY: the piece is alive; what the pipe refers to is drained below. A packet may refer
+        // to it for longer, but only reads it: the most that a change could do is to change what
+        // arrives.
         let lent = unsafe { libc::vmsplice(into, &raw const piece, 1, 0) };
         done(lent)?;
         let nowhere = ptr::null_mut();
@@ -168,15 +173,16 @@ impl Sends {
         Ok(())
     }
 
-    /// `sendmsg` of so many pieces of `piece` with MSG_ZEROCOPY; reads what the kernel says of it when it
-    /// refuses more, and at the end.
+    /// `sendmsg` of so many pieces of `piece` with MSG_ZEROCOPY; reads what the kernel says of it
+    /// when it refuses more, and at the end.
     pub fn zero_copy(&self, piece: &[u8], pieces: usize, times: u64) -> io::Result<()> {
         let pieces = vec![iovec(piece); pieces.min(CALL_PIECES_MAX)];
         let message = message(&pieces);
         let (socket, flags) = (self.socket.as_raw_fd(), libc::MSG_ZEROCOPY);
         let mut sent = 0;
         while sent < times {
-            // SAFETY: the pieces are borrowed until the notifications have been read; they never change.
+            // SAFETY: the pieces are borrowed until the notifications have been read; they never
+            // change.
             match done(unsafe { libc::sendmsg(socket, &raw const message, flags) }) {
                 Ok(()) => sent += 1,
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => self.drain()?,

@@ -59,7 +59,8 @@ impl RingSends {
         Self::built(&mut builder, bytes)
     }
 
-    /// The same with a thread of the kernel that looks for entries, and rests when it found none for 100 ms.
+    /// The same with a thread of the kernel that looks for entries, and rests when it found none
+    /// for 100 ms.
     ///
     /// # Errors
     ///
@@ -84,8 +85,8 @@ impl RingSends {
         })
     }
 
-    /// Hands over so many entries in one crossing, each a send of the first `bytes` of the memory, and waits
-    /// until the kernel needs none of it; all that `times`.
+    /// Hands over so many entries in one crossing, each a send of the first `bytes` of the memory,
+    /// and waits until the kernel needs none of it; all that `times`.
     ///
     /// # Errors
     ///
@@ -111,8 +112,8 @@ impl RingSends {
     /// Hands these over, and waits until the kernel needs no memory any more.
     fn hand_over(&mut self, batch: &[squeue::Entry]) -> io::Result<()> {
         let ring = &mut self.ring.0;
-        // SAFETY: the caller has borrowed the socket and owns the memory that entries refer to until all have
-        // been answered and released, below.
+        // SAFETY: the caller has borrowed the socket and owns the memory that entries refer to
+        // until all have been answered and released, below.
         let pushed = unsafe { ring.submission().push_multiple(batch) };
         pushed.map_err(io::Error::other)?;
         let (mut unanswered, mut unreleased) = (batch.len(), 0);
@@ -133,8 +134,9 @@ impl RingSends {
         Ok(())
     }
 
-    /// So many entries in one crossing, each by the next socket and from the next place, `apart` bytes further: what
-    /// neither this processor's cache has nor the kernel had in hand a moment ago. `at` says where it goes on.
+    /// So many entries in one crossing, each by the next socket and from the next place, `apart`
+    /// bytes further: what neither this processor's cache has nor the kernel had in hand a moment
+    /// ago. `at` says where it goes on.
     ///
     /// # Errors
     ///
@@ -163,10 +165,11 @@ impl RingSends {
         self.hand_over(&batch)
     }
 
-    /// What a program does for entries that send beside handing them over, with nothing sent: it makes each, notes
-    /// what it stands for, and looks up whose the two answers are, the one that it was sent and the one that its
-    /// memory is free. In their place two entries that do nothing are handed over, so that there are the answers.
-    /// Returns the packets that would have been sent.
+    /// What a program does for entries that send beside handing them over, with nothing sent: it
+    /// makes each, notes what it stands for, and looks up whose the two answers are, the one that
+    /// it was sent and the one that its memory is free. In their place two entries that do nothing
+    /// are handed over, so that there are the answers. Returns the packets that would have been
+    /// sent.
     ///
     /// # Errors
     ///
@@ -224,8 +227,8 @@ impl RingSends {
         Ok(())
     }
 
-    /// Reads the first `bytes` of the file and waits for that: of a ring whose thread looks for entries the caller
-    /// does nothing but hand an entry over, sleep, and wake up.
+    /// Reads the first `bytes` of the file and waits for that: of a ring whose thread looks for
+    /// entries the caller does nothing but hand an entry over, sleep, and wake up.
     ///
     /// # Errors
     ///
@@ -236,7 +239,8 @@ impl RingSends {
         let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), start, length).build();
         (0..times).try_for_each(|_| {
             let ring = &mut self.ring.0;
-            // SAFETY: the memory is ours, that long, and borrowed by nobody (`&mut`) until the answer is there.
+            // SAFETY: the memory is ours, that long, and borrowed by nobody (`&mut`) until the
+            // answer is there.
             unsafe { ring.submission().push(&entry) }.map_err(io::Error::other)?;
             ring.submit_and_wait(1)?;
             let read = ring

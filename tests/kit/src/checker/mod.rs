@@ -1,12 +1,13 @@
 //! Judges one session's RTP packets against the file they should carry.
 //!
 //! The checker knows nothing of the server: it is given the transport packets of the file and what
-//! arrived when, and says exactly where the two part. Position follows the sequence numbers, so a lost
-//! packet is one [`Fault::Missing`] and not a flood of wrong bytes.
+//! arrived when, and says exactly where the two part. Position follows the sequence numbers, so a
+//! lost packet is one [`Fault::Missing`] and not a flood of wrong bytes.
 //!
-//! Timestamps are judged without a clock of their own: a PCR inside packet *k* must lie, but for one
-//! constant per continuous stretch, between the timestamps of packets *k* and *k* + 1. Not here: sockets
-//! (see [`receiver`](crate::receiver)), so that every fault can be planted in a unit test.
+//! Timestamps are judged without a clock of their own: a PCR inside packet *k* must lie, but for
+//! one constant per continuous stretch, between the timestamps of packets *k* and *k* + 1. Not
+//! here: sockets (see [`receiver`](crate::receiver)), so that every fault can be planted in a unit
+//! test.
 
 use std::sync::Arc;
 
@@ -24,7 +25,8 @@ pub struct Expected {
     pub ts: Arc<[u8]>,
     /// Where in them the session starts.
     pub start: Start,
-    /// Arrive they must up to before this transport packet; `None` for wherever the session was stopped.
+    /// Arrive they must up to before this transport packet; `None` for wherever the session was
+    /// stopped.
     pub end: Option<u64>,
     /// Transport packets in every RTP packet but the last.
     pub ts_packets_per_rtp: u64,
@@ -96,7 +98,8 @@ pub enum Fault {
         got: u32,
     },
     /// Sequence numbers were jumped over.
-    #[error("packet {packet}: sequence number {got} after {}: {missing} missing", got.wrapping_sub(missing + 1))]
+    #[error("packet {packet}: sequence number {got} after {}: {missing} \
+     missing", got.wrapping_sub(missing + 1))]
     Missing {
         /// The packet after the gap.
         packet: u64,
@@ -120,7 +123,8 @@ pub enum Fault {
     NotFound,
     /// A byte differs from the file's.
     #[error(
-        "packet {packet}: byte {byte} of transport packet {ts_packet} is {got:#04x}, in the file {expected:#04x}"
+        "packet {packet}: byte {byte} of transport packet {ts_packet} is {got:#04x}, in the file \
+         {expected:#04x}"
     )]
     WrongByte {
         /// Which.
@@ -485,8 +489,8 @@ fn split(datagram: &[u8]) -> Option<(Header, &[u8])> {
     (plain && whole).then_some((header, payload))
 }
 
-/// Where the first payload is in the file; where that is in doubt, as with padding, the place that the
-/// payloads after it agree with most.
+/// Where the first payload is in the file; where that is in doubt, as with padding, the place that
+/// the payloads after it agree with most.
 fn locate(expected: &Expected, arrived: &[Datagram]) -> Option<u64> {
     let mut packets = arrived.iter().filter_map(|datagram| split(&datagram.bytes));
     let (first, payload) = packets.next()?;

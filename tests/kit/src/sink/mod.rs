@@ -1,8 +1,9 @@
 //! The counting sink: what arrived at each UDP port, in which trains, when, and then nothing of it.
 //!
-//! An eBPF program at tc ingress of the receiving device counts and drops before local delivery, where
-//! zero-copy data would be copied. It sees trains as the sender's stack passed them on, so it can say
-//! whether a train stayed whole. A figure is void unless the sink counted exactly what was sent.
+//! An eBPF program at tc ingress of the receiving device counts and drops before local delivery,
+//! where zero-copy data would be copied. It sees trains as the sender's stack passed them on, so it
+//! can say whether a train stayed whole. A figure is void unless the sink counted exactly what was
+//! sent.
 //!
 //! Not here: payloads. Those who compare bytes use the [`receiver`](crate::receiver).
 
@@ -41,8 +42,9 @@ pub struct Look {
     pub every: u16,
     /// Timestamps are CLOCK_MONOTONIC's; see [`Sink::attach_by_clock`].
     pub by_clock: bool,
-    /// Packets of a port that come without a longer pause are one burst. 0: bursts are not followed, and the clock
-    /// is read at a look only, which spares a sender some 20 ns for each train.
+    /// Packets of a port that come without a longer pause are one burst. 0: bursts are not
+    /// followed, and the clock is read at a look only, which spares a sender some 20 ns for each
+    /// train.
     pub burst_gap_ns: u64,
 }
 
@@ -89,7 +91,8 @@ pub struct PortCounts {
     pub arrival_ns: (u64, u64),
     /// The RTP timestamp that lateness is measured from.
     pub timestamp_first: u32,
-    /// Earliest and latest, see [`Histogram`]. The earliest tells how late the first packet itself was.
+    /// Earliest and latest, see [`Histogram`]. The earliest tells how late the first packet itself
+    /// was.
     pub lateness_ns: (i64, i64),
     /// Packets of the longest burst, in however many socket buffers; 0 if nobody asked for it.
     pub burst_packets_max: u64,
@@ -97,8 +100,9 @@ pub struct PortCounts {
 
 /// How late packets arrived, in steps of [`LATENESS_STEP_NS`].
 ///
-/// Lateness is (arrival - first arrival) - (RTP timestamp - first timestamp), of the port's packets. All
-/// packets of a train count with the lateness of its first, the latest: an upper bound.
+/// Lateness is (arrival - first arrival) - (RTP timestamp - first timestamp), of the port's
+/// packets. All packets of a train count with the lateness of its first, the latest: an upper
+/// bound.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Histogram {
     /// Packets earlier than [`LATENESS_FLOOR_NS`].
@@ -162,12 +166,12 @@ impl Sink {
         Self::load(netns, device, ports, verdict, look)
     }
 
-    /// Counts and drops UDP to `ports` that reaches `device` in `netns`, but looks at the RTP header of every
-    /// so many socket buffers of a port only, the first among them.
+    /// Counts and drops UDP to `ports` that reaches `device` in `netns`, but looks at the RTP
+    /// header of every so many socket buffers of a port only, the first among them.
     ///
-    /// A look fetches a line of payload that a zero-copy sender never touched, and the sender pays for it.
-    /// Between two looks packets are counted on: a number that was missing or came again is noticed at the
-    /// second. Lateness and arrival times are of those looked at.
+    /// A look fetches a line of payload that a zero-copy sender never touched, and the sender pays
+    /// for it. Between two looks packets are counted on: a number that was missing or came again is
+    /// noticed at the second. Lateness and arrival times are of those looked at.
     ///
     /// # Panics
     ///
@@ -185,8 +189,9 @@ impl Sink {
         Self::load(netns, device, ports, Verdict::Drop, look)
     }
 
-    /// The same, of a sender whose RTP timestamps are CLOCK_MONOTONIC in ticks of 90 kHz, modulo 2^32: a packet is
-    /// late by when it arrived minus when it says it was sent, whatever the first one was.
+    /// The same, of a sender whose RTP timestamps are CLOCK_MONOTONIC in ticks of 90 kHz, modulo
+    /// 2^32: a packet is late by when it arrived minus when it says it was sent, whatever the first
+    /// one was.
     ///
     /// # Panics
     ///
@@ -205,7 +210,8 @@ impl Sink {
         Self::load(netns, device, ports, Verdict::Drop, look)
     }
 
-    /// Counts and drops UDP to `ports` that reaches `device` in the namespace that this thread is in.
+    /// Counts and drops UDP to `ports` that reaches `device` in the namespace that this thread is
+    /// in.
     ///
     /// # Panics
     ///
@@ -270,8 +276,8 @@ impl Sink {
     }
 
     fn attach_to(&mut self, device: &str) -> Result<(), SinkError> {
-        // Kernels before 6.6 attach through this queue discipline; it may be there already, and if it can
-        // not be made, attaching says so.
+        // Kernels before 6.6 attach through this queue discipline; it may be there already, and if
+        // it can not be made, attaching says so.
         drop(tc::qdisc_add_clsact(device));
         let program = self.ebpf.program_mut("sink");
         let program: &mut SchedClassifier = program.expect("it was loaded").try_into()?;
@@ -308,8 +314,8 @@ impl Sink {
         Ok(self.port_states.get(&index, BPF_F_LOCK)?.into())
     }
 
-    /// What arrived at one port, which begins anew: its next packet is the first. Call it while nobody sends
-    /// there.
+    /// What arrived at one port, which begins anew: its next packet is the first. Call it while
+    /// nobody sends there.
     pub fn take_port(&mut self, port: u16) -> Result<PortCounts, SinkError> {
         let index = self.index(port)?;
         let state = self.port_states.get(&index, BPF_F_LOCK)?;
@@ -318,9 +324,9 @@ impl Sink {
         Ok(state.into())
     }
 
-    /// Measures the lateness of what comes next at one port from its own first packet, as after a pause.
-    /// Sequence numbers go on: what is missing between before and after is missing. Call it while nobody
-    /// sends there.
+    /// Measures the lateness of what comes next at one port from its own first packet, as after a
+    /// pause. Sequence numbers go on: what is missing between before and after is missing. Call it
+    /// while nobody sends there.
     pub fn restart_clock(&mut self, port: u16) -> Result<(), SinkError> {
         let index = self.index(port)?;
         let mut state = self.port_states.get(&index, BPF_F_LOCK)?;
@@ -386,9 +392,9 @@ impl Histogram {
         self.under + self.steps.iter().sum::<u64>() + self.over
     }
 
-    /// The lateness in ns that `fraction` (0 to 1) of the packets did not exceed, rounded up to the end
-    /// of its step: [`LATENESS_FLOOR_NS`] for those under the range, `i64::MAX` for those over it.
-    /// `None` without packets.
+    /// The lateness in ns that `fraction` (0 to 1) of the packets did not exceed, rounded up to the
+    /// end of its step: [`LATENESS_FLOOR_NS`] for those under the range, `i64::MAX` for those over
+    /// it. `None` without packets.
     #[must_use]
     pub fn quantile_ns(&self, fraction: f64) -> Option<i64> {
         #[allow(

@@ -63,8 +63,8 @@ impl Drop for Worker {
     }
 }
 
-/// Those who lock and unlock at random: processes for the shared rows that are pinned, and a thread for the
-/// private one.
+/// Those who lock and unlock at random: processes for the shared rows that are pinned, and a thread
+/// for the private one.
 pub(super) struct Crowd<'a> {
     workers: Vec<(String, Worker)>,
     worker: &'a dyn Fn(&str, Task, u64) -> Command,
@@ -117,8 +117,8 @@ impl<'a> Crowd<'a> {
     }
 }
 
-/// What a worker does, until its standard input ends: attaches `address` and does its task, after the first
-/// lock calling `ready`.
+/// What a worker does, until its standard input ends: attaches `address` and does its task, after
+/// the first lock calling `ready`.
 ///
 /// # Errors
 ///

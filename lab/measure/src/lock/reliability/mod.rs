@@ -1,10 +1,11 @@
 //! The proof that pinned memory stays where it is, and that the rest does not.
 //!
-//! Every row is some memory and a way to hold it (`subject`). All rows together live through the same
-//! (`pressure`): memory is fragmented and compacted, reclaimed into a swap file, and written to beside a forked
-//! child. Meanwhile other processes (`crowd`) attach the shared rows that are pinned, lock and unlock
-//! overlapping parts at random, and some are killed. After each of these, every page is touched and its frame
-//! compared with the one before. Unlocked rows have to move, or the run proves nothing.
+//! Every row is some memory and a way to hold it (`subject`). All rows together live through the
+//! same (`pressure`): memory is fragmented and compacted, reclaimed into a swap file, and written
+//! to beside a forked child. Meanwhile other processes (`crowd`) attach the shared rows that are
+//! pinned, lock and unlock overlapping parts at random, and some are killed. After each of these,
+//! every page is touched and its frame compared with the one before. Unlocked rows have to move, or
+//! the run proves nothing.
 
 mod crowd;
 mod pressure;
@@ -131,13 +132,14 @@ impl Settings {
     }
 }
 
-/// Carries it out. `worker` makes the command that calls [`work`] with an address, a task and a seed, and
-/// prints a line when it says that it is ready. `progress` hears how much of the whole is done.
+/// Carries it out. `worker` makes the command that calls [`work`] with an address, a task and a
+/// seed, and prints a line when it says that it is ready. `progress` hears how much of the whole is
+/// done.
 ///
 /// # Errors
 ///
 /// [`LockBenchError::Root`] without root; else what could not be had.
-pub fn carry_out(
+pub fn run(
     settings: &Settings,
     version: &str,
     command: &str,

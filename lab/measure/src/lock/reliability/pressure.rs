@@ -14,7 +14,8 @@ use super::subject::Subject;
 use super::{LockBenchError, frames};
 use crate::setup::system;
 
-/// The swap file that the run makes and removes; one that an interrupted run has left is removed too.
+/// The swap file that the run makes and removes; one that an interrupted run has left is removed
+/// too.
 pub const SWAP_FILE: &str = "/var/tmp/onrush-bench-lock.swap";
 
 /// Fills memory, frees every other page of it, and has the kernel make large blocks of the rest.

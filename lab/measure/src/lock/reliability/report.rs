@@ -24,7 +24,8 @@ impl Report {
             let (pages, processes) = (row.pages, row.processes);
             if row.hold.is_pinned() && moved > 0 {
                 failures.push(format!(
-                    "{memory}, {hold}, {processes} processes: {moved} of {pages} pages moved, none may"
+                    "{memory}, {hold}, {processes} processes: {moved} of {pages} pages moved, none \
+                     may"
                 ));
             }
             if row.hold == Hold::Unlocked && moved == 0 {
@@ -35,7 +36,8 @@ impl Report {
         }
         if record.runs.iter().all(|row| row.moved_by_compaction == 0) {
             failures.push(
-                "compaction moved nothing, so it proves nothing (VOID); run it again with less memory free"
+                "compaction moved nothing, so it proves nothing (VOID); run it again with less \
+                 memory free"
                     .to_owned(),
             );
         }

@@ -84,7 +84,8 @@ fn loops(sheet: &mut Sheet<'_>) {
         let told = cycles(ns, basics);
         if ns < 2.0 * cycle {
             return format!(
-                "{told} a turn: this processor keeps the counter in a register behind the program's back"
+                "{told} a turn: this processor keeps the counter in a register behind the \
+                 program's back"
             );
         }
         format!("Each turn waits for what the last one stored: {told}")
@@ -122,8 +123,8 @@ fn procedure_calls(sheet: &mut Sheet<'_>) {
     }
 }
 
-/// What one argument adds to a call without any. Less than a tenth of a cycle cannot be told from nothing, and where
-/// the code lies moves a call by a cycle either way.
+/// What one argument adds to a call without any. Less than a tenth of a cycle cannot be told from
+/// nothing, and where the code lies moves a call by a cycle either way.
 fn argument_told(each_ns: f64, none_ns: f64, basics: Basics) -> String {
     let none = cycles(none_ns, basics);
     let least_ns = basics.cycle_ns / 10.0;
@@ -133,7 +134,8 @@ fn argument_told(each_ns: f64, none_ns: f64, basics: Basics) -> String {
     } else if each_ns < -least_ns {
         let less = cycles(-each_ns, basics);
         format!(
-            "{less} less for each argument than the {none} of a call without: where the code lies matters more"
+            "{less} less for each argument than the {none} of a call without: where the code lies \
+             matters more"
         )
     } else {
         format!("In a register an argument adds nothing to the {none} of a call without")
@@ -168,7 +170,11 @@ fn calls(sheet: &mut Sheet<'_>) {
     ] {
         let row = Plan::time(id, operation, (cycles_of(100.0), cycles_of(100.0)), paper);
         sheet.row(&row, |ns| {
-            format!("Into the kernel and back takes {}; its guards against speculation are part of that", cycles(ns, basics))
+            format!(
+                "Into the kernel and back takes {}; its guards against speculation are part of \
+             that",
+                cycles(ns, basics)
+            )
         });
     }
     windows(sheet);
@@ -232,7 +238,8 @@ fn windows(sheet: &mut Sheet<'_>) {
     };
     sheet.row(&repeats, |ratio| {
         format!(
-            "Two series of one call differ by {:.2} %; the rounds, seconds apart, by {:.1} %: that is the machine",
+            "Two series of one call differ by {:.2} %; the rounds, seconds apart, by {:.1} %: that \
+             is the machine",
             (ratio - 1.0).abs() * 100.0,
             spread.map_or(0.0, |summary| summary.spread() * 100.0)
         )
@@ -255,7 +262,8 @@ fn creation(sheet: &mut Sheet<'_>) {
     let (fault, switch) = (basics.fault_ns, basics.switch_ns);
     sheet.row(&row, |ns| {
         format!(
-            "As long as {:.0} page faults or {:.0} switches: page tables are copied, then pages as they are written",
+            "As long as {:.0} page faults or {:.0} switches: page tables are copied, then pages as \
+             they are written",
             ns / fault,
             ns / switch
         )
@@ -363,7 +371,8 @@ fn switches(sheet: &mut Sheet<'_>) {
             "",
         ),
     ] {
-        // Registers and queues are the kernel's work; a new address space costs its look-aside buffers.
+        // Registers and queues are the kernel's work; a new address space costs its look-aside
+        // buffers.
         let row = Plan::time(
             id,
             operation,

@@ -116,7 +116,8 @@ fn bandwidth(sheet: &mut Sheet<'_>) {
         sheet.row(&row, |rate| {
             let under_way = latency.map_or(0.0, |ns| rate * ns / 1e9 / LINE_BYTES);
             format!(
-                "{:.1} bytes a cycle over {}: {under_way:.0} lines under way at once, where {LINES_UNDER_WAY:.0} were guessed",
+                "{:.1} bytes a cycle over {}: {under_way:.0} lines under way at once, where \
+                 {LINES_UNDER_WAY:.0} were guessed",
                 rate / 1e9 * basics.cycle_ns,
                 Unit::Bytes.told(over)
             )
@@ -150,7 +151,8 @@ fn bandwidth(sheet: &mut Sheet<'_>) {
 }
 
 const BYTES_PER_CYCLE_MAX: f64 = 128.0;
-/// A guess: processors of the last ten years have from 10 to 48 line buffers, and prefetchers behind them.
+/// A guess: processors of the last ten years have from 10 to 48 line buffers, and prefetchers
+/// behind them.
 const LINES_UNDER_WAY: f64 = 32.0;
 const LINE_BYTES: f64 = 64.0;
 
@@ -188,8 +190,8 @@ fn named(way: Way) -> (&'static str, &'static str) {
     }
 }
 
-/// Of what a core can fetch: an ordinary write fetches the line first and writes it back later, a copy reads and
-/// writes.
+/// Of what a core can fetch: an ordinary write fetches the line first and writes it back later, a
+/// copy reads and writes.
 fn expected_part(way: Way) -> f64 {
     match way {
         Way::WriteScalar | Way::WriteUnrolled | Way::WriteSimd | Way::CopyMemcpy | Way::CopyRep => {

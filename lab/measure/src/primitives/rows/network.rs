@@ -43,8 +43,8 @@ pub(super) fn fill(sheet: &mut Sheet<'_>) {
 
 fn round_trips(sheet: &mut Sheet<'_>, place: &str, told: &str) {
     let basics = sheet.basics;
-    // There is no wire: two copies of 56 bytes are all the hardware does. Passes through the stack are guessed at
-    // fifteen crossings each.
+    // There is no wire: two copies of 56 bytes are all the hardware does. Passes through the stack
+    // are guessed at fifteen crossings each.
     let (crossing, switch) = (basics.crossing_ns, basics.switch_ns);
     let icmp_id = format!("rtt_icmp_{place}");
     let icmp = sheet.found.median(&icmp_id);
@@ -79,11 +79,15 @@ fn round_trips(sheet: &mut Sheet<'_>, place: &str, told: &str) {
         let row = Plan::long_time(&id, &operation, (base, Some(software)), paper);
         sheet.row(&row, |ns| match icmp {
             Some(icmp) => format!(
-                "{:.1} times ICMP's: two processes are woken ({} of it), and the protocol has its say",
+                "{:.1} times ICMP's: two processes are woken ({} of it), and the protocol has its \
+                 say",
                 ns / icmp,
                 Unit::Ns.told(2.0 * switch)
             ),
-            None => format!("Two processes are woken: {} of it", Unit::Ns.told(2.0 * switch)),
+            None => format!(
+                "Two processes are woken: {} of it",
+                Unit::Ns.told(2.0 * switch)
+            ),
         });
     }
 }
