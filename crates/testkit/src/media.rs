@@ -528,7 +528,7 @@ mod tests {
                         offset: 0,
                         bytes: &bytes,
                     };
-                    let stride = plan.stride();
+                    let stride = plan.image_bytes_max();
                     let mut images = vec![0; stride * usize::try_from(all.end).unwrap()];
                     plan.write_images(all.clone(), &[piece], origin, &mut images)
                         .unwrap();

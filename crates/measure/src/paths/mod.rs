@@ -206,7 +206,7 @@ pub fn carry_out(
 pub fn plan_of(plan: &media::Plan, origin: RtpOrigin) -> Result<Plan, PlanError> {
     let index = plan.index();
     let per_packet = plan.rtp_packets().max(1);
-    let ts_per_rtp = (plan.stride() - HEADER_BYTES) / TS_PACKET_BYTES;
+    let ts_per_rtp = (plan.image_bytes_max() - HEADER_BYTES) / TS_PACKET_BYTES;
     let mut pieces: Vec<Piece> = Vec::new();
     let mut ends = Vec::with_capacity(usize::try_from(per_packet).unwrap_or(0));
     let mut runs = index.runs().iter().peekable();
@@ -407,7 +407,7 @@ mod tests {
                 let mut mover = Mover::open(name, &source, 1 << 20).expect("available");
                 mover.send(&sender, 0..source.plan.packets()).expect("sent");
                 for number in 0..wire.rtp_packets() {
-                    let mut image = vec![0; wire.stride()];
+                    let mut image = vec![0; wire.image_bytes_max()];
                     let whole = FilePiece {
                         offset: 0,
                         bytes: &bytes,

@@ -150,7 +150,7 @@ mod tests {
         let media = film.open(&config, &runtime).unwrap();
         let plan = &media.plan(TS_PACKETS_PER_RTP_MAX);
         assert_eq!(
-            (plan.stride(), media.identity().file_bytes),
+            (plan.image_bytes_max(), media.identity().file_bytes),
             (film.stride(), film.bytes())
         );
         let cues = film.cues(plan, &settings);

@@ -169,7 +169,7 @@ impl Loop {
         let mut sessions = Vec::with_capacity(sockets.len());
         for (number, (socket, cue)) in (0..).zip(sockets.into_iter().zip(cues)) {
             // The same room in the socket as the engine gives its own.
-            let stride = u16::try_from(plan.stride()).expect("below 64 KiB");
+            let stride = u16::try_from(plan.image_bytes_max()).expect("below 64 KiB");
             prepare_socket(PathName::Sendto, socket.as_raw_fd(), stride)?;
             let start_ns = begin_ns + cue.phase_ns;
             wheel.insert(number, start_ns);
@@ -189,7 +189,7 @@ impl Loop {
             sessions,
             wheel,
             tick_ns,
-            buffer: vec![0; plan.stride()],
+            buffer: vec![0; plan.image_bytes_max()],
         })
     }
 
@@ -317,7 +317,7 @@ mod tests {
                 let Ok(length) = receiver.recv(&mut buffer) else {
                     break;
                 };
-                let mut image = vec![0; plan.stride()];
+                let mut image = vec![0; plan.image_bytes_max()];
                 plan.write_images(number..number + 1, &[whole], media.origin(), &mut image)
                     .unwrap();
                 assert!(buffer[..length] == image, "packet {number}");

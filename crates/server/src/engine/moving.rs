@@ -173,8 +173,12 @@ impl Stream {
         let Left { socket, play } = left;
         let (remote, stream) = (Arc::clone(&seat.remote), seat.number);
         // Where paths differ, so do a socket's options.
-        prepare_socket(remote.shared.path(), socket.as_raw_fd(), self.shared.stride)
-            .map_err(EngineError::Socket)?;
+        prepare_socket(
+            remote.shared.path(),
+            socket.as_raw_fd(),
+            self.shared.segment_bytes,
+        )
+        .map_err(EngineError::Socket)?;
         let open = Command::Open {
             stream,
             shared: Arc::clone(&self.shared),

@@ -35,7 +35,8 @@ pub enum State {
 #[derive(Debug)]
 pub struct StreamShared {
     pub(crate) source: Arc<Source>,
-    pub(crate) stride: u16,
+    /// What its socket cuts trains into: bytes of the largest image.
+    pub(crate) segment_bytes: u16,
     /// Told of every change of state by the worker.
     pub(crate) changed: Notify,
     /// Told of the owner when the stream stops by itself.
@@ -153,14 +154,14 @@ pub struct WorkerShared {
 impl StreamShared {
     pub(super) fn new(
         source: Arc<Source>,
-        stride: u16,
+        segment_bytes: u16,
         numbering: Numbering,
         demand: Demand,
         bell: Arc<StreamEndQueue>,
     ) -> Self {
         Self {
             source,
-            stride,
+            segment_bytes,
             changed: Notify::new(),
             bell,
             owner: AtomicU64::new(0),

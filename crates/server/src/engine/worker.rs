@@ -242,7 +242,7 @@ impl Worker {
         assert!(place.is_none(), "a stream number belongs to one stream");
         // It was made ready for the path of a moment ago.
         if !self.path.name().segments() {
-            prepare(self.path.name(), &socket, shared.stride);
+            prepare(self.path.name(), &socket, shared.segment_bytes);
         }
         let is_kept =
             number < self.places && self.path.install_file(number, socket.as_fd()).is_ok();

@@ -383,7 +383,7 @@ async fn a_file_that_is_appended_to_goes_on_and_ends_when_it_rests() {
         (media.index().ts_packets(), source.rtp_packets()),
         (1999, 286)
     );
-    assert_eq!(source.image_bytes(285), 12 + 4 * 188);
+    assert_eq!(source.plan().image_bytes(285), 12 + 4 * 188);
     // And once more, after all.
     file.write_all(&film[1999 * 188 + 100..]).unwrap();
     media.refresh(None);
@@ -392,7 +392,7 @@ async fn a_file_that_is_appended_to_goes_on_and_ends_when_it_rests() {
     media.refresh(None);
     assert!((media.grows(), media.index().ts_packets()) == (false, 2000));
     assert_eq!(source.rtp_packets(), 286);
-    assert_eq!(source.image_bytes(285), 12 + 5 * 188);
+    assert_eq!(source.plan().image_bytes(285), 12 + 5 * 188);
 }
 
 #[tokio::test]

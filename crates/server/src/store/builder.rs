@@ -17,7 +17,6 @@ use onrush_sys::memory::{Buffer, MemoryError};
 use onrush_sys::pool::Pin;
 use onrush_wire::media::plan::TS_PACKETS_PER_RTP_MAX;
 use onrush_wire::media::{Burst, FilePiece, Plan, TS_PACKET_BYTES};
-use onrush_wire::rtp::HEADER_BYTES;
 use tracing::debug;
 
 use super::{ABSENT, FAILED, FOUND, NEEDED, Request, Shared, Source, layout};
@@ -131,16 +130,17 @@ impl Builder<'_> {
         self.write_images(of, packets.clone(), claim.bytes_mut())?;
         self.bursts.clear();
         plan.bursts(packets.clone(), &mut self.bursts);
-        let last_image_bytes = HEADER_BYTES + plan.payload_bytes(packets.end.saturating_sub(1));
+        let last = packets.end.saturating_sub(1);
         let media_ns = plan.due_ns(packets.end) - plan.due_ns(packets.start);
         let part = layout::Part {
             first_packet: packets.start,
-            last_image_bytes,
+            last_image_bytes: plan.image_bytes(last),
+            is_last_partial: plan.is_partial(last),
             media_ns,
         };
-        layout::write_table(claim.bytes_mut(), plan.stride(), part, &self.bursts);
+        layout::write_table(claim.bytes_mut(), part, &self.bursts);
         if self.shared.faults.has(Fault::WrongByte) {
-            claim.bytes_mut()[plan.stride() / 2] ^= 1;
+            claim.bytes_mut()[plan.image_bytes(packets.start) / 2] ^= 1;
         }
         Ok(claim.publish(source.key(chunk)))
     }
@@ -163,8 +163,8 @@ impl Builder<'_> {
             return self.write_scattered(of, packets.start, out);
         }
         let middle = packets.start + count / 2;
-        let split = usize::try_from(count / 2).unwrap_or(usize::MAX) * plan.stride();
-        let (front, back) = out.split_at_mut(split);
+        let split = plan.images_bytes(packets.start..middle);
+        let (front, back) = out.split_at_mut(usize::try_from(split).unwrap_or(usize::MAX));
         self.write_images(of, packets.start..middle, front)?;
         self.write_images(of, middle..packets.end, back)
     }

@@ -33,15 +33,23 @@ pub struct Packetisation {
     pub burst_ns: u64,
 }
 
-/// Packets that are handed over together.
+/// Packets of one size, but for the last, which may be shorter, that are handed over together: what one
+/// `UDP_SEGMENT` send, or several, can carry. Where packets that are due together differ in size they are
+/// several of these, one after the other, with the same `due_ns`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Burst {
     /// The plan's number of its first RTP packet.
     pub first: u64,
     /// How many RTP packets.
     pub packets: u32,
-    /// When the first of them is due, in ns since the start of the media.
+    /// When the first of what is due together is due, in ns since the start of the media.
     pub due_ns: u64,
+    /// Where its first image starts, counted from that of the first packet that was asked about.
+    pub offset: u64,
+    /// Bytes of all its images.
+    pub bytes: u64,
+    /// Bytes of an image, RTP header included; the last may be shorter.
+    pub segment_bytes: u16,
 }
 
 impl Plan {
@@ -143,9 +151,53 @@ impl Plan {
     }
 
     /// Bytes between the starts of two images: RTP header and full payload.
-    #[must_use]
-    pub fn stride(&self) -> usize {
+    pub(super) fn stride(&self) -> usize {
         rtp::HEADER_BYTES + usize::try_from(self.ts_per_rtp).unwrap_or(0) * TS_PACKET_BYTES
+    }
+
+    /// Bytes of the image of `rtp_packet`, RTP header included; 0 beyond the last.
+    #[must_use]
+    pub fn image_bytes(&self, rtp_packet: u64) -> usize {
+        match self.payload_bytes(rtp_packet) {
+            0 => 0,
+            payload_bytes => rtp::HEADER_BYTES + payload_bytes,
+        }
+    }
+
+    /// Bytes of the largest image that it may have, however it goes on.
+    #[must_use]
+    pub fn image_bytes_max(&self) -> usize {
+        self.stride()
+    }
+
+    /// Bytes of the images of `packets`, which lie one behind the other; nothing is beyond the last.
+    #[must_use]
+    pub fn images_bytes(&self, packets: Range<u64>) -> u64 {
+        let end = packets.end.min(self.rtp_packets());
+        let Some(before_last) = end.checked_sub(packets.start + 1) else {
+            return 0;
+        };
+        before_last * self.stride() as u64 + self.image_bytes(end - 1) as u64
+    }
+
+    /// Packets of a chunk, so that any so many from a multiple of that number on, with `entry_bytes` for
+    /// each, fit `bytes`. So the chunk of a packet follows from its number alone, also in what is still to
+    /// come of a file that grows.
+    #[must_use]
+    pub fn packets_per_chunk(&self, bytes: usize, entry_bytes: usize) -> u64 {
+        (bytes / (self.stride() + entry_bytes)) as u64
+    }
+
+    /// Whether a packet would be longer if the file went on: the last may be.
+    #[must_use]
+    pub fn is_partial(&self, rtp_packet: u64) -> bool {
+        rtp_packet + 1 >= self.rtp_packets() && self.image_bytes(rtp_packet) < self.stride()
+    }
+
+    /// Sends that it takes at the least because packets that differ in size do not go together.
+    #[must_use]
+    pub fn sends_least(&self) -> u64 {
+        0
     }
 
     /// The smallest range of the file that holds all of these packets' payload; empty if there are none.
@@ -168,11 +220,18 @@ impl Plan {
     /// Appends the bursts of `packets` to `out`; the first and the last may be cut short by the range's
     /// ends. Numbers beyond the plan's last packet are left out.
     pub fn bursts(&self, packets: Range<u64>, out: &mut Vec<Burst>) {
-        self.each_burst(packets, |burst| out.push(burst));
+        let stride = self.stride() as u64;
+        self.each_burst(packets.clone(), |mut burst| {
+            burst.offset = (burst.first - packets.start) * stride;
+            let end = burst.first + u64::from(burst.packets);
+            burst.bytes = self.images_bytes(burst.first..end);
+            out.push(burst);
+        });
     }
 
-    /// As [`Self::bursts`], without a list.
+    /// As [`Self::bursts`], without a list, and without saying where the images lie.
     pub(super) fn each_burst(&self, packets: Range<u64>, mut each: impl FnMut(Burst)) {
+        let segment_bytes = u16::try_from(self.stride()).unwrap_or(u16::MAX);
         let end = packets.end.min(self.rtp_packets());
         let mut times = self.times(packets.start);
         let mut open: Option<(Burst, u64)> = None;
@@ -187,6 +246,9 @@ impl Plan {
                         first: packet,
                         packets: 1,
                         due_ns,
+                        offset: 0,
+                        bytes: 0,
+                        segment_bytes,
                     };
                     // Compared with the interval's end, so that there is no division per packet.
                     let end_ns = (due_ns - due_ns % self.burst_ns).saturating_add(self.burst_ns);
@@ -356,10 +418,13 @@ pub(super) mod tests {
         let plan = plan(&constant_rate(100, 0, 27_000), 5);
         let mut bursts = Vec::new();
         plan.bursts(3..7, &mut bursts);
-        let burst = |first, packets, due_ns| Burst {
+        let burst = |first, packets: u32, due_ns| Burst {
             first,
             packets,
             due_ns,
+            offset: (first - 3) * 952,
+            bytes: u64::from(packets) * 952,
+            segment_bytes: 952,
         };
         assert_eq!(
             bursts,
