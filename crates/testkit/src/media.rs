@@ -486,8 +486,8 @@ mod tests {
     use std::sync::Arc;
 
     use onrush_wire::media::report::{ClockSource, Kind, SeekKind};
-    use onrush_wire::media::ts::{ScanOptions, Scanner};
-    use onrush_wire::media::{FilePiece, Index, Packetisation, Plan, Report, RtpOrigin};
+    use onrush_wire::media::ts::{Index, Packetisation, Plan, ScanOptions, Scanner};
+    use onrush_wire::media::{FilePiece, Report, RtpOrigin};
 
     use super::*;
     use crate::require_programs;

@@ -203,7 +203,7 @@ pub fn carry_out(
 /// # Errors
 ///
 /// If a packet is not one that a datagram holds; plans made by `wire` have none such.
-pub fn plan_of(plan: &media::Plan, origin: RtpOrigin) -> Result<Plan, PlanError> {
+pub fn plan_of(plan: &media::ts::Plan, origin: RtpOrigin) -> Result<Plan, PlanError> {
     let index = plan.index();
     let per_packet = plan.rtp_packets().max(1);
     let ts_per_rtp = (plan.image_bytes_max() - HEADER_BYTES) / TS_PACKET_BYTES;
@@ -359,8 +359,8 @@ mod tests {
 
     use onrush_sys::path::catalogue::{Mover, Source};
     use onrush_wire::media::FilePiece;
-    use onrush_wire::media::ts::{ScanOptions, Scanner};
-    use onrush_wire::media::{Packetisation, synth};
+    use onrush_wire::media::synth;
+    use onrush_wire::media::ts::{Packetisation, ScanOptions, Scanner};
 
     use super::*;
 
@@ -380,7 +380,7 @@ mod tests {
                 ts_packets_per_rtp: 7,
                 burst_ns: 20_000_000,
             };
-            let wire = media::Plan::new(index, packetisation);
+            let wire = media::ts::Plan::new(index, packetisation);
             let origin = RtpOrigin {
                 sequence: 65_530,
                 timestamp: 7,

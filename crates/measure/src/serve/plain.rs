@@ -18,7 +18,6 @@ use onrush_server::config::Config;
 use onrush_sys::clock::{monotonic_ns, sleep_until_ns};
 use onrush_sys::path::{PathName, prepare_socket};
 use onrush_sys::thread::pin_to;
-use onrush_wire::media::plan::TS_PACKETS_PER_RTP_MAX;
 use onrush_wire::media::{Burst, Plan, RtpOrigin};
 use onrush_wire::pace::Wheel;
 use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T};
@@ -78,13 +77,13 @@ pub(super) fn start(bench: &Bench, sockets: Vec<UdpSocket>) -> Result<Box<dyn Se
         ..Config::default()
     };
     let media = bench.film.open(&config, &super::engine::runtime()?)?;
-    let plan = &media.plan(TS_PACKETS_PER_RTP_MAX);
+    let plan = &super::film::plan_of(&media);
     let cues = bench.film.cues(plan, &bench.settings);
     let begin_ns = monotonic_ns() + LEAD_NS;
     let sending = Loop::new(
         bench.film.file()?,
         plan,
-        media.origin(),
+        media.origin(0),
         sockets,
         &cues,
         begin_ns,
@@ -268,7 +267,7 @@ mod tests {
         let media = film
             .open(&config, &super::super::engine::runtime().unwrap())
             .unwrap();
-        let plan = &media.plan(TS_PACKETS_PER_RTP_MAX);
+        let plan = &super::super::film::plan_of(&media);
         let cues = film.cues(plan, &settings);
         let receivers: Vec<_> = cues
             .iter()
@@ -285,7 +284,7 @@ mod tests {
         let mut sending = Loop::new(
             file,
             plan,
-            media.origin(),
+            media.origin(0),
             sockets.collect(),
             &cues,
             begin_ns,
@@ -318,7 +317,7 @@ mod tests {
                     break;
                 };
                 let mut image = vec![0; plan.image_bytes_max()];
-                plan.write_images(number..number + 1, &[whole], media.origin(), &mut image)
+                plan.write_images(number..number + 1, &[whole], media.origin(0), &mut image)
                     .unwrap();
                 assert!(buffer[..length] == image, "packet {number}");
                 received += 1;

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use onrush_sys::fs::Root;
-use onrush_wire::media::ts::ScanOptions;
+use onrush_wire::media::ScanOptions;
 use onrush_wire::name::{shown, to_bytes};
 use thiserror::Error;
 use tokio::sync::{OnceCell, Semaphore};
@@ -349,7 +349,7 @@ impl Library {
             Ok(scanned) => scanned,
             Err(reason) => return Ok(Err(reason)),
         };
-        if let Some(doubt) = scanned.index.clock_doubt() {
+        if let Some(doubt) = scanned.index.doubt() {
             let name = shown(&name);
             warn!("{name}: {doubt}; it is sent by these; ffmpeg -i IN -c copy OUT.ts repairs it");
         }

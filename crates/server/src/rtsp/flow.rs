@@ -53,12 +53,18 @@ pub(super) enum Delivery {
 pub(super) struct StoredDelivery {
     pub(super) stream: Stream,
     media: Arc<Media>,
-    ts_packets_per_rtp: u8,
+    /// The number of its track, from 0 on.
+    track: usize,
+    /// Ticks a second of its timestamps.
+    clock_hz: u32,
+    /// What its packets may carry behind their RTP headers on the way to the client.
+    payload_bytes_max: usize,
 }
 
 impl StoredDelivery {
     pub(super) fn plan(&self) -> Arc<Plan> {
-        self.media.plan(self.ts_packets_per_rtp)
+        let plan = self.media.plan(self.track, self.payload_bytes_max);
+        plan.expect("it was cut so when the session was set up")
     }
 
     /// The RTP timestamp of a moment: by the line on which those of the packets lie, before, between and behind them.
@@ -74,11 +80,11 @@ impl StoredDelivery {
             clippy::cast_sign_loss,
             reason = "timestamps are modulo 2^32"
         )]
-        let ticks = (seconds as u64).wrapping_mul(rtp::CLOCK_HZ) as u32;
+        let ticks = (seconds as u64).wrapping_mul(self.clock_hz.into()) as u32;
         let rest_ns = u64::try_from(rest_ns).expect("not below 0");
-        self.media
-            .origin()
-            .timestamp_of(rest_ns)
+        let origin = self.media.origin(self.track).timestamp;
+        origin
+            .wrapping_add(rtp::ticks_of(rest_ns, self.clock_hz.into()))
             .wrapping_add(ticks)
     }
 }
@@ -202,7 +208,8 @@ impl TrackSession {
         let (ip, name) = (self.peer_ip(), Escaped(self.name()));
         let with = match &self.delivery {
             Delivery::Stored(delivery) => {
-                format!("{} TS packets per RTP packet", delivery.ts_packets_per_rtp)
+                let bytes = delivery.plan().image_bytes_max();
+                format!("packets of up to {bytes} bytes")
             }
             Delivery::Live(_) => "live".to_owned(),
         };
@@ -216,7 +223,7 @@ impl TrackSession {
         };
         let arrival = match self.reception.get() {
             None => "no reports from it".to_owned(),
-            Some(reception) => describe(reception),
+            Some(reception) => describe(reception, self.clock_hz()),
         };
         let sent = match &self.delivery {
             Delivery::Stored(delivery) => sent(&delivery.stream.snapshot()),
@@ -234,6 +241,15 @@ impl TrackSession {
         match &self.delivery {
             Delivery::Stored(delivery) => delivery.media.name(),
             Delivery::Live(seat) => seat.name(),
+        }
+    }
+
+    /// Ticks a second of its timestamps.
+    fn clock_hz(&self) -> u32 {
+        let live = |seat: &LivePlayer| seat.playable()?.payload.ok().map(|it| it.clock_hz);
+        match &self.delivery {
+            Delivery::Stored(delivery) => delivery.clock_hz,
+            Delivery::Live(seat) => live(seat).unwrap_or(90_000),
         }
     }
 
@@ -314,17 +330,21 @@ fn stored(
         .place(local, transport.rtp_port, reports(transport, peer));
     let (rtp, place) = placed.map_err(|error| no_place(&error))?;
     let mtu_bytes = onrush_sys::socket::path_mtu(&rtp).map_err(|error| unavailable(&error))?;
-    let ts_packets_per_rtp = ts_packets_that_fit(mtu_bytes, peer.is_ipv4()).ok_or_else(|| {
-        let note = format!("the path carries {mtu_bytes} bytes, too few for one TS packet");
-        Reply::refusal(StatusCode::UnsupportedTransport, &note)
-    })?;
-    let stream = data.open(media, ts_packets_per_rtp, rtp);
+    let track = 0;
+    let payload_bytes_max = payload_bytes_that_fit(mtu_bytes, peer.is_ipv4());
+    if media.plan(track, payload_bytes_max).is_none() {
+        let note = format!("the path carries {mtu_bytes} bytes, too few for this file's packets");
+        return Err(Reply::refusal(StatusCode::UnsupportedTransport, &note));
+    }
+    let stream = data.open(media, track, payload_bytes_max, rtp);
     let stream = stream.map_err(|error| refusal(&error))?;
-    let ssrc = stream.snapshot().numbering.ssrc(media.ssrc());
+    let ssrc = stream.snapshot().numbering.ssrc(media.origin(track).ssrc);
     let delivery = Delivery::Stored(StoredDelivery {
         stream,
         media: Arc::clone(media),
-        ts_packets_per_rtp,
+        track,
+        clock_hz: media.track(track).clock_hz,
+        payload_bytes_max,
     });
     Ok((delivery, place, ssrc))
 }
@@ -402,15 +422,11 @@ fn no_place(error: &io::Error) -> Reply {
     Reply::refusal(StatusCode::ServiceUnavailable, &note)
 }
 
-/// How many transport packets an RTP packet holds so that it goes unfragmented; `None` if not one does.
-fn ts_packets_that_fit(mtu_bytes: u32, is_ipv4: bool) -> Option<u8> {
+/// How many bytes a packet may carry behind its RTP header so that it goes unfragmented.
+fn payload_bytes_that_fit(mtu_bytes: u32, is_ipv4: bool) -> usize {
     let (ip_header_bytes, udp_header_bytes) = (if is_ipv4 { 20 } else { 40 }, 8);
-    let header_bytes =
-        ip_header_bytes + udp_header_bytes + u32::try_from(rtp::HEADER_BYTES).ok()?;
-    let fitting = mtu_bytes.checked_sub(header_bytes)? / TS_PACKET_BYTES;
-    u8::try_from(fitting.min(TS_PACKETS_PER_RTP_MAX))
-        .ok()
-        .filter(|&packets| packets > 0)
+    let mtu_bytes = usize::try_from(mtu_bytes).unwrap_or(usize::MAX);
+    mtu_bytes.saturating_sub(ip_header_bytes + udp_header_bytes + rtp::HEADER_BYTES)
 }
 
 /// An IPv4 address that the dual-stack listener shows as an IPv6 one, as what it is; an IPv6 one with the
@@ -443,7 +459,7 @@ fn sent(snapshot: &StreamSnapshot) -> String {
     )
 }
 
-fn describe(reception: Reception) -> String {
+fn describe(reception: Reception, clock_hz: u32) -> String {
     let Reception {
         lost,
         lost_fraction,
@@ -456,7 +472,7 @@ fn describe(reception: Reception) -> String {
     format!(
         "lost {lost} there (last {:.1} %), jitter {:.1} ms{}",
         f64::from(lost_fraction) / 2.56,
-        f64::from(jitter) * 1e3 / 90e3,
+        f64::from(jitter) * 1e3 / f64::from(clock_hz),
         round_trip.unwrap_or_default(),
     )
 }
@@ -469,31 +485,15 @@ fn ms(time_ns: i64) -> f64 {
     time_ns as f64 / 1e6
 }
 
-/// Bytes of a transport packet.
-const TS_PACKET_BYTES: u32 = 188;
-
-/// RFC 2250 leaves the number open; seven fit an Ethernet frame.
-const TS_PACKETS_PER_RTP_MAX: u32 = 7;
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn as_many_packets_as_fit_and_no_more_than_seven() {
-        for (mtu_bytes, v4, v6) in [
-            (65_536, Some(7), Some(7)),
-            (1500, Some(7), Some(7)),
-            (12 + 7 * 188 + 48, Some(7), Some(7)),
-            (12 + 7 * 188 + 47, Some(7), Some(6)),
-            (12 + 7 * 188 + 28, Some(7), Some(6)),
-            (12 + 7 * 188 + 27, Some(6), Some(6)),
-            (12 + 188 + 28, Some(1), None),
-            (12 + 188 + 27, None, None),
-            (0, None, None),
-        ] {
-            assert_eq!(ts_packets_that_fit(mtu_bytes, true), v4, "{mtu_bytes}");
-            assert_eq!(ts_packets_that_fit(mtu_bytes, false), v6, "{mtu_bytes}");
+    fn a_packet_with_all_of_its_headers_is_as_long_as_the_path_carries() {
+        for (mtu_bytes, v4, v6) in [(1500, 1460, 1440), (60, 20, 0), (41, 1, 0), (40, 0, 0)] {
+            assert_eq!(payload_bytes_that_fit(mtu_bytes, true), v4, "{mtu_bytes}");
+            assert_eq!(payload_bytes_that_fit(mtu_bytes, false), v6, "{mtu_bytes}");
         }
     }
 

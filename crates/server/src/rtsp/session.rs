@@ -218,8 +218,8 @@ impl Session {
             false => plan.due_ns(resume_at),
         })?;
         let from = match range.start_ns {
-            Some(start_ns) => plan.rtp_packet_of(index.seek(start_ns).ts_packet),
-            None if is_live_edge => plan.rtp_packet_of(index.seek(duration_ns).ts_packet),
+            Some(start_ns) => plan.rtp_packet_from(index.seek(start_ns)),
+            None if is_live_edge => plan.rtp_packet_from(index.seek(duration_ns)),
             None => resume_at,
         };
         let stop_before = span.stop_ns.map(|stop_ns| plan.rtp_packet_at(stop_ns));
