@@ -49,7 +49,7 @@ pub(crate) use remote::{Command, Play, Remote};
 use shared::{StreamShared, WorkerShared};
 pub(crate) use stream::EngineSlot;
 use stream::cache_full;
-pub use stream::{EndReason, Stream, StreamSnapshot};
+pub use stream::{EndReason, PlayMoment, Stream, StreamSnapshot};
 use worker::Worker;
 
 /// How often an engine with many commands to take is looked at again, and how long it is waited for.

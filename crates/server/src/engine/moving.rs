@@ -231,6 +231,7 @@ impl Worker {
                 stop_before: stream.reader.stop_before(),
                 start_ns: unsigned(stream.hold_until_ns),
                 epoch_ns: stream.epoch_ns,
+                moved_ns: stream.moved_ns,
                 numbering: stream.numbering,
             };
             leaving.play = Some((play, stream.reader.hand_over(&self.store)));

@@ -48,6 +48,14 @@ impl Presentation {
         }
     }
 
+    /// How many tracks it has.
+    pub(super) fn tracks(&self) -> usize {
+        match self {
+            Self::Stored(media) => media.tracks(),
+            Self::Live(_) => 1,
+        }
+    }
+
     /// What it is opened by.
     pub(super) fn path(&self) -> String {
         match self {

@@ -146,6 +146,7 @@ impl Worker {
                 return Turn::Later(tick_end_ns);
             }
         };
+        stream.follow_clock();
         stream.go_on_after_growth(burst.due_ns, now_ns);
         let mut due_ns = stream.epoch_ns.saturating_add(signed(burst.due_ns));
         due_ns = due_ns.max(stream.hold_until_ns);
@@ -155,11 +156,7 @@ impl Worker {
         let late_ns = now_ns - due_ns;
         if late_ns > self.lag_ns_max {
             // Too much to catch up with in small steps: the client's clock moves on instead.
-            stream.epoch_ns = stream.epoch_ns.saturating_add(late_ns);
-            stream
-                .shared
-                .epoch_ns
-                .store(stream.epoch_ns, Ordering::Relaxed);
+            stream.move_clock(late_ns);
             bump(&self.remote.shared.lags, 1);
         }
         let burst_ns = TICKS_PER_BURST * self.tick_ns;
@@ -349,10 +346,36 @@ impl Stream {
         self.finishing = false;
         let late_ns = now_ns.saturating_sub(self.epoch_ns.saturating_add(signed(media_ns)));
         if std::mem::take(&mut self.waited_for_growth) && late_ns > 0 {
-            self.epoch_ns = self.epoch_ns.saturating_add(late_ns);
-            let epoch = &self.shared.epoch_ns;
-            epoch.store(self.epoch_ns, Ordering::Relaxed);
+            self.move_clock(late_ns);
         }
+    }
+
+    /// Moves its clock, and that of the tracks beside it.
+    fn move_clock(&mut self, by_ns: i64) {
+        match self.shared.clock.get() {
+            Some(clock) => {
+                clock.move_to(self.moved_ns.saturating_add(by_ns));
+                self.follow_clock();
+            }
+            None => self.add_to_clock(by_ns),
+        }
+    }
+
+    /// Takes over by how much a track beside it has moved their clock.
+    fn follow_clock(&mut self) {
+        if let Some(clock) = self.shared.clock.get() {
+            let moved_ns = clock.moved_ns();
+            let by_ns = moved_ns - std::mem::replace(&mut self.moved_ns, moved_ns);
+            if by_ns != 0 {
+                self.add_to_clock(by_ns);
+            }
+        }
+    }
+
+    fn add_to_clock(&mut self, by_ns: i64) {
+        self.epoch_ns = self.epoch_ns.saturating_add(by_ns);
+        let epoch = &self.shared.epoch_ns;
+        epoch.store(self.epoch_ns, Ordering::Relaxed);
     }
 
     /// `burst` and the one after it, and when that is due, if the two are to leave in one train: before `before_ns`, and
