@@ -12,13 +12,15 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::plan::{Packets, Plan};
+#[cfg(any(test, feature = "testing"))]
+use super::testing;
 use super::track::{Cut, Track};
 use super::ts;
 pub use super::ts::ScanOptions;
 
 /// What one pass over a file learned.
 #[derive(Clone, Debug)]
-pub struct Index(Arc<dyn Container>);
+pub struct Index(pub(super) Arc<dyn Container>);
 
 /// Where to start for a wished-for time: one place for all tracks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -57,6 +59,10 @@ pub enum ScanError {
     /// As a transport stream, which it is or may be.
     #[error(transparent)]
     Ts(#[from] ts::MediaError),
+    /// As a file of tests.
+    #[cfg(any(test, feature = "testing"))]
+    #[error("no packets of a first track")]
+    Testing,
 }
 
 /// A format's index.
@@ -177,14 +183,36 @@ pub struct Scanner(Format);
 
 #[derive(Clone, Debug)]
 enum Format {
-    Ts(ts::Scanner),
+    /// Too little has come to know.
+    Unknown(ScanOptions, Vec<u8>),
+    Ts(Box<ts::Scanner>),
+    #[cfg(any(test, feature = "testing"))]
+    Testing(testing::Scanner),
+}
+
+/// How many of a file's first bytes say what it is.
+const FIRST_BYTES: usize = 8;
+
+impl Format {
+    /// That of a file with these first bytes, given all of them; as long as a file has, [`FIRST_BYTES`].
+    fn of(options: ScanOptions, first: &[u8]) -> Result<Self, ScanError> {
+        #[cfg(any(test, feature = "testing"))]
+        if first.starts_with(testing::MAGIC) {
+            let mut scanner = testing::Scanner::default();
+            scanner.push(first);
+            return Ok(Self::Testing(scanner));
+        }
+        let mut scanner = ts::Scanner::new(options);
+        scanner.push(first)?;
+        Ok(Self::Ts(Box::new(scanner)))
+    }
 }
 
 impl Scanner {
     /// A scanner at the start of a file.
     #[must_use]
     pub fn new(options: ScanOptions) -> Self {
-        Self(Format::Ts(ts::Scanner::new(options)))
+        Self(Format::Unknown(options, Vec::new()))
     }
 
     /// Takes the next bytes of the file, as many as the caller has. How a file is split into pushes makes
@@ -193,17 +221,34 @@ impl Scanner {
     /// # Errors
     ///
     /// As soon as it is clear that the file cannot be served; there is no use in reading on.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<(), ScanError> {
-        match &mut self.0 {
-            Format::Ts(scanner) => Ok(scanner.push(bytes)?),
+    pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), ScanError> {
+        if let Format::Unknown(options, first) = &mut self.0 {
+            let more = bytes.len().min(FIRST_BYTES - first.len());
+            let taken;
+            (taken, bytes) = bytes.split_at(more);
+            first.extend_from_slice(taken);
+            if first.len() < FIRST_BYTES {
+                return Ok(());
+            }
+            self.0 = Format::of(*options, first)?;
         }
+        match &mut self.0 {
+            Format::Unknown(..) => unreachable!("enough has come"),
+            Format::Ts(scanner) => scanner.push(bytes)?,
+            #[cfg(any(test, feature = "testing"))]
+            Format::Testing(scanner) => scanner.push(bytes),
+        }
+        Ok(())
     }
 
     /// Bytes of the file that it was given.
     #[must_use]
     pub fn pushed_bytes(&self) -> u64 {
         match &self.0 {
+            Format::Unknown(_, first) => first.len() as u64,
             Format::Ts(scanner) => scanner.pushed_bytes(),
+            #[cfg(any(test, feature = "testing"))]
+            Format::Testing(scanner) => scanner.pushed_bytes(),
         }
     }
 
@@ -215,7 +260,10 @@ impl Scanner {
     /// If there is nothing to play in it yet.
     pub fn settled(&self) -> Result<Index, ScanError> {
         match &self.0 {
+            Format::Unknown(options, first) => Self(Format::of(*options, first)?).settled(),
             Format::Ts(scanner) => Ok(Index::of(scanner.settled()?)),
+            #[cfg(any(test, feature = "testing"))]
+            Format::Testing(scanner) => scanner.clone().index(),
         }
     }
 
@@ -226,7 +274,10 @@ impl Scanner {
     /// If there is nothing to play in it.
     pub fn finish(self) -> Result<Index, ScanError> {
         match self.0 {
+            Format::Unknown(options, first) => Self(Format::of(options, &first)?).finish(),
             Format::Ts(scanner) => Ok(Index::of(scanner.finish()?)),
+            #[cfg(any(test, feature = "testing"))]
+            Format::Testing(scanner) => scanner.index(),
         }
     }
 }

@@ -21,6 +21,8 @@ pub mod psi;
 pub mod report;
 mod seek;
 pub mod synth;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod track;
 pub mod ts;
 

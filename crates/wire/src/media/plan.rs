@@ -99,6 +99,51 @@ pub enum ImageError {
     },
 }
 
+/// Appends to `out` the bursts of packets from `first` on, of which the due time and the bytes of the image are
+/// given: what is due within one interval of `burst_ns` is due together, and of that each stretch of one size is
+/// one, with the first shorter one at its end.
+#[cfg(any(test, feature = "testing"))]
+pub(super) fn group_bursts(
+    first: u64,
+    packets: impl Iterator<Item = (u64, usize)>,
+    burst_ns: u64,
+    out: &mut Vec<Burst>,
+) {
+    let (mut offset, mut interval, mut open) = (0, None, None::<Burst>);
+    for (packet, (packet_due_ns, image_bytes)) in (first..).zip(packets) {
+        let bytes = image_bytes as u64;
+        let number = packet_due_ns / burst_ns;
+        let due_ns = match interval {
+            Some((before, due_ns)) if before == number => due_ns,
+            _ => packet_due_ns,
+        };
+        interval = Some((number, due_ns));
+        match &mut open {
+            Some(burst)
+                if burst.due_ns == due_ns
+                    && burst.bytes == u64::from(burst.packets) * u64::from(burst.segment_bytes)
+                    && bytes <= burst.segment_bytes.into() =>
+            {
+                burst.packets += 1;
+                burst.bytes += bytes;
+            }
+            _ => {
+                let burst = Burst {
+                    first: packet,
+                    packets: 1,
+                    due_ns,
+                    offset,
+                    bytes,
+                    segment_bytes: u16::try_from(image_bytes).expect("a packet is below 64 KiB"),
+                };
+                out.extend(open.replace(burst));
+            }
+        }
+        offset += bytes;
+    }
+    out.extend(open);
+}
+
 /// A track's packets, as its packetizer makes them. Each has at least one byte behind its header.
 pub(super) trait Packets: fmt::Debug + Send + Sync {
     fn count(&self) -> u64;
