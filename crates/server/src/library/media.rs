@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use onrush_sys::fs::{advise_done, advise_sequential};
 use onrush_wire::media::{
-    CUTS_MAX, Continued, Cut, Index, Plan, RtpOrigin, ScanError, ScanOptions, Scanner, Track,
+    CUTS_MAX, Continued, Cut, Index, Plan, RtpOrigin, ScanOptions, Scanner, Track,
 };
 use tracing::{info, warn};
 
+use super::scan::{Scanned, read};
 use crate::store::{Backing, Source};
 
 /// How often a file that grows is read on at the most.
@@ -45,12 +45,15 @@ pub struct Media {
     /// Of each track.
     origins: Box<[RtpOrigin]>,
     /// Of each track, by the numbers of its cuts.
-    sources: Box<[[OnceLock<Option<(Cut, Arc<Source>)>>; CUTS_MAX]]>,
+    sources: Box<[[MadeSource; CUTS_MAX]]>,
     /// Held while the file is looked at.
     growth: Mutex<Growth>,
     /// New clients get another media of it.
     outdated: AtomicBool,
 }
+
+/// A source once somebody has asked for it, and how it is cut; `None` if there cannot be one.
+type MadeSource = OnceLock<Option<(Cut, Arc<Source>)>>;
 
 /// How files are read.
 #[derive(Clone, Debug)]
@@ -91,15 +94,6 @@ struct Growth {
     grew: Instant,
     /// What is left of it, once it was cut.
     bytes_left: u64,
-}
-
-/// What reading a file has told.
-#[derive(Debug)]
-pub(super) struct Scanned {
-    pub(super) index: Arc<Index>,
-    identity: Identity,
-    /// If it grows.
-    growth: Option<Scanner>,
 }
 
 /// What makes a file the same file as before.
@@ -513,7 +507,7 @@ impl Identity {
     }
 
     /// How long ago its bytes last changed; not at all for a time that is still to come.
-    fn age(&self) -> Duration {
+    pub(super) fn age(&self) -> Duration {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -532,81 +526,4 @@ fn random_origin() -> io::Result<RtpOrigin> {
         timestamp: u32::from_be_bytes([t0, t1, t2, t3]),
         ssrc: u32::from_be_bytes(source),
     })
-}
-
-/// How much is read at once while indexing.
-const READ_BYTES: usize = 1 << 20;
-
-/// Of a file, so much at its end may stay in the page cache once indexed, and all if it is not
-/// longer; of the rest the pages are let go, since their packets are read past it.
-const KEPT_BYTES_MAX: u64 = 64 << 20;
-
-/// Reads all of `file` and indexes it. One that was changed a moment ago, or is while it is read,
-/// counts as growing.
-pub(super) fn scan(
-    file: &File,
-    identity: Identity,
-    settings: &Settings,
-) -> io::Result<Result<Scanned, String>> {
-    advise_sequential(file);
-    let mut scanner = Scanner::new(settings.options);
-    let end = identity.file_bytes;
-    if let Err(error) = read(file, &mut scanner, end, end, &settings.stopping)? {
-        return Ok(Err(error.to_string()));
-    }
-    let after = Identity::of(&file.metadata()?);
-    if after.file_bytes < end || scanner.pushed_bytes() < end {
-        return Err(io::Error::other(
-            "the file was truncated while it was read; try again when it is complete",
-        ));
-    }
-    let grows = after != identity || identity.age() < settings.growth_time_max;
-    let index = match grows {
-        true => scanner.settled(),
-        false => scanner.clone().finish(),
-    };
-    Ok(index
-        .map(|index| Scanned {
-            index: Arc::new(index),
-            identity,
-            growth: grows.then_some(scanner),
-        })
-        .map_err(|error| error.to_string()))
-}
-
-/// Gives `scanner` what follows what it has had, up to byte `until` of a file that ends at `end`,
-/// or up to where it ends indeed.
-fn read(
-    file: &File,
-    scanner: &mut Scanner,
-    until: u64,
-    end: u64,
-    stopping: &AtomicBool,
-) -> io::Result<Result<(), ScanError>> {
-    let mut buffer = Vec::new();
-    loop {
-        let at = scanner.pushed_bytes();
-        if at >= until {
-            return Ok(Ok(()));
-        }
-        if stopping.load(Ordering::Relaxed) {
-            return Err(io::Error::new(
-                io::ErrorKind::Interrupted,
-                "the server is stopping",
-            ));
-        }
-        let left = usize::try_from(until - at).unwrap_or(READ_BYTES);
-        buffer.resize(left.min(READ_BYTES), 0);
-        let read = match file.read_at(&mut buffer, at) {
-            Ok(0) => return Ok(Ok(())),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            read => read?,
-        };
-        if let Err(error) = scanner.push(&buffer[..read]) {
-            return Ok(Err(error));
-        }
-        if at + KEPT_BYTES_MAX < end {
-            advise_done(file, at, read as u64);
-        }
-    }
 }

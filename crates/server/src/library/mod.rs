@@ -26,10 +26,12 @@ use tracing::{error, warn};
 use crate::config::Config;
 
 mod media;
+mod scan;
 
 pub use media::{Identity, Media};
-use media::{Opened, Settings, scan};
+use media::{Opened, Settings};
 pub use media::{REFRESH_BYTES_MAX, REFRESH_EVERY};
+use scan::scan;
 
 /// Bytes of a name at the most: Linux's `PATH_MAX`.
 pub const NAME_BYTES_MAX: usize = 4096;
