@@ -173,7 +173,7 @@ pub(super) trait Packets: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Sends that it takes at the least because packets that differ in size do not go together.
+    /// Sends that it takes at the least because only packets of the largest size go together.
     fn sends_least(&self) -> u64 {
         0
     }
@@ -273,7 +273,7 @@ impl Plan {
         self.packets.is_partial(rtp_packet)
     }
 
-    /// Sends that it takes at the least because packets that differ in size do not go together.
+    /// Sends that it takes at the least because only packets of the largest size go together.
     #[must_use]
     pub fn sends_least(&self) -> u64 {
         self.packets.sends_least()

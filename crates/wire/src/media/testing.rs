@@ -307,7 +307,14 @@ impl Container for TestIndex {
         };
         let mut bursts = Vec::new();
         plan.bursts(0..plan.count(), &mut bursts);
-        plan.sends = bursts.len() as u64;
+        let largest = HEADER_BYTES + cut.payload_bytes_max();
+        let sends = bursts
+            .iter()
+            .map(|burst| match usize::from(burst.segment_bytes) {
+                bytes if bytes == largest => 1,
+                _ => u64::from(burst.packets),
+            });
+        plan.sends = sends.sum();
         Box::new(plan)
     }
 
