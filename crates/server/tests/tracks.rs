@@ -183,6 +183,25 @@ impl Site {
         self.ask("PAUSE", &[]);
     }
 
+    /// Pauses where `second` begins, which is still to come, and watches until all before it is there.
+    fn pause_at(&mut self, second: u32) {
+        let before = self.receivers.iter().map(receiver_len).collect::<Vec<_>>();
+        let point = format!("npt={second}-");
+        self.ask("PAUSE", &[("Range", &point)]);
+        let (play, end_ns) = (
+            self.plays.last().unwrap(),
+            u64::from(second) * 1_000_000_000,
+        );
+        for (track, packets) in self.tracks.iter().enumerate() {
+            let until = packets.partition_point(|it| it.due_ns < end_ns);
+            // At the least: some may have come before.
+            let count = until - play.from[track];
+            let receiver = &self.receivers[track];
+            let came = receiver.wait_until(LONG, |capture| capture.rtp.len() >= count);
+            assert!(came && count > before[track], "track {track}: {count}");
+        }
+    }
+
     /// Watches to the end, and compares all that has come.
     fn finish(self) {
         for receiver in &self.receivers {
@@ -344,6 +363,21 @@ fn tracks_play_by_every_path_and_with_headers_of_their_own() {
         jumps_about(Mode::Uso, |config| config.path = path);
     }
     jumps_about(Mode::Uso, |config| config.rtp_headers = RtpHeaders::Own);
+}
+
+#[test]
+fn a_pause_point_holds_for_all_tracks() {
+    require_root!();
+    let mut site = Site::new(Mode::Uso, |_| ());
+    site.play_from(1);
+    site.pause_at(3);
+    site.play_on();
+    let play = site.plays.last().unwrap();
+    for (track, packets) in site.tracks.iter().enumerate() {
+        let at = packets.partition_point(|it| it.due_ns < 3_000_000_000);
+        assert_eq!(play.from[track], at, "track {track}");
+    }
+    site.finish();
 }
 
 #[test]

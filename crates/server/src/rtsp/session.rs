@@ -137,7 +137,7 @@ impl Session {
         self.tracks.borrow().clone()
     }
 
-    /// The first of them. What the session says of its place in time it says by this one.
+    /// The first of them.
     pub(super) fn first(&self) -> Rc<TrackSession> {
         Rc::clone(&self.tracks.borrow()[0])
     }
@@ -164,6 +164,13 @@ impl Session {
         if self.connections.get() == 0 {
             self.report_at.set(Some(Instant::now()));
         }
+    }
+
+    /// What media time is due now; of no meaning in a live stream. Tracks that are over have stayed behind.
+    fn position_ns(&self) -> u64 {
+        let tracks = self.tracks.borrow();
+        let positions = tracks.iter().map(|track| track.position_ns());
+        positions.max().unwrap_or(0)
     }
 
     /// Takes one more track, which then begins where the others go on, or another transport for one that it has;
@@ -236,7 +243,7 @@ impl Session {
         };
         if is_playing {
             // A range that cannot be played must not stop what plays.
-            span_from(tracks[0].position_ns())?;
+            span_from(self.position_ns())?;
             self.pause().await?;
         }
         if self.state() == State::Ended {
@@ -354,7 +361,7 @@ impl Session {
         };
         let duration_ns = media.index().duration_ns();
         let end_ns = self.span.get().stop_ns.unwrap_or(duration_ns);
-        if !(self.first().position_ns()..end_ns).contains(&at_ns) {
+        if !(self.position_ns()..end_ns).contains(&at_ns) {
             return Err(no_range(RangeError::Point));
         }
         for track in self.tracks() {
@@ -372,7 +379,7 @@ impl Session {
     /// What is being played, from where it is now.
     pub(super) fn rest(&self) -> Span {
         Span {
-            start_ns: self.first().position_ns(),
+            start_ns: self.position_ns(),
             ..self.span.get()
         }
     }
