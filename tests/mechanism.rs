@@ -76,7 +76,7 @@ fn try_to_play(
 
     let open = |port| stream(testbed, &data, &media, port);
     let streams: Vec<_> = ports.map(open).collect();
-    let due = media.plan(7).rtp_packets() * streams.len() as u64;
+    let due = media.plan(0, 7 * 188).unwrap().rtp_packets() * streams.len() as u64;
     for (number, stream) in (0..).zip(&streams) {
         // Spread over the burst, as clients that come when they like are: eight of them keep every
         // tick as busy as many do.
@@ -154,7 +154,7 @@ fn engine(
 fn stream(testbed: &Testbed, data: &Data, media: &Media, port: u16) -> Stream {
     let socket = testbed.snd.run(|| UdpSocket::bind((SND_IPV4, 0))).unwrap();
     socket.connect((RCV_IPV4, port)).unwrap();
-    data.open(media, 7, socket).unwrap()
+    data.open(media, 0, 7 * 188, socket).unwrap()
 }
 
 /// What the sink has counted when so many packets have arrived.
@@ -243,7 +243,7 @@ fn try_to_jump(mode: Mode, path: PathName, streams: u16) -> Option<()> {
         .enable_time()
         .build()
         .unwrap();
-    let packets = media.plan(7).rtp_packets();
+    let packets = media.plan(0, 7 * 188).unwrap().rtp_packets();
     let counters = data.engines().counters().next().expect("one engine");
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     // The first packets in numbers that all share.
@@ -351,7 +351,7 @@ fn a_lone_packet_takes_little_room_in_its_receivers_socket() {
         .run(|| UdpSocket::bind((RCV_IPV4, FIRST_PORT)))
         .unwrap();
     set_socket_recv_buffer_size_force(&deaf, 256 << 10).unwrap();
-    let sent = media.plan(7).rtp_packets();
+    let sent = media.plan(0, 7 * 188).unwrap().rtp_packets();
     let stream = stream(&testbed, &data, &media, FIRST_PORT);
     stream.play(0, None, Duration::ZERO).unwrap();
     let give_up = Instant::now() + LONG;

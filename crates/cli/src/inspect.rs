@@ -14,8 +14,7 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
 use onrush_server::config::Config;
 use onrush_wire::media::report::{Bursts, ClockSource, Kind, Programme, Report, SeekKind};
-use onrush_wire::media::ts::{ScanOptions, Scanner};
-use onrush_wire::media::{Packetisation, plan};
+use onrush_wire::media::ts::{Packetisation, ScanOptions, Scanner, TS_PACKETS_PER_RTP_MAX};
 
 use crate::args::{BURST_MAX, BURST_MIN, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN};
 use onrush_cli::units::{Rate, Size, Time, within};
@@ -101,7 +100,7 @@ fn read(arguments: &Inspect) -> anyhow::Result<Report> {
     }
     let index = Arc::new(scanner.finish().with_context(|| name.to_string())?);
     let burst_ns = arguments.burst.nanos();
-    let ts_packets_per_rtp = plan::TS_PACKETS_PER_RTP_MAX;
+    let ts_packets_per_rtp = TS_PACKETS_PER_RTP_MAX;
     Ok(index.report(Packetisation {
         ts_packets_per_rtp,
         burst_ns,

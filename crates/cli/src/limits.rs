@@ -15,7 +15,7 @@ use onrush_server::{
 };
 use onrush_sys::path::cue::chain;
 use onrush_sys::{path, pool, probe, receive};
-use onrush_wire::media::{clock, plan, psi, ts};
+use onrush_wire::media::{self, clock, psi, ts};
 use onrush_wire::pace::adaptive;
 use onrush_wire::{ftp, http};
 use serde::Serialize;
@@ -247,7 +247,8 @@ fn to_the_wire() -> Vec<Limit> {
         clock::CLOCK_RATIO_MAX as count, "a clock differs from its streams by";
         clock::PCR_JUMP_TICKS_MAX as pcr_ticks, "a step of one clock";
         clock::PCR_INTERVAL_TICKS_MAX as pcr_ticks, "a step forgiven";
-        plan::TS_PACKETS_PER_RTP_MAX as count, "transport packets in one of RTP";
+        media::TRACKS_MAX as count, "tracks of a file";
+        ts::TS_PACKETS_PER_RTP_MAX as count, "transport packets in one of RTP";
         relay::API_BODY_BYTES_MAX as bytes, "a request to a relay's API";
         relay::API_CONNECTIONS_MAX as count, "connections to it at once";
         admin::METRICS_CONNECTIONS_MAX as count, "scrapes of metrics at once";

@@ -107,19 +107,21 @@ impl Data {
         })
     }
 
-    /// Opens a stream of `media` for the client that `socket` is connected to.
+    /// Opens a stream of a track of `media`, in packets of at most so many bytes behind their RTP headers, for the
+    /// client that `socket` is connected to.
     pub fn open(
         &self,
         media: &Media,
-        ts_packets_per_rtp: u8,
+        track: usize,
+        payload_bytes_max: usize,
         socket: UdpSocket,
     ) -> Result<Stream, EngineError> {
         let chunk_bytes = self.store.shared().pool().chunk_bytes();
-        let source = media
-            .source(ts_packets_per_rtp, chunk_bytes)
-            .ok_or_else(|| EngineError::Media {
-                reason: "the file is too long to be cut into chunks".to_owned(),
-            })?;
+        let source = media.source(track, payload_bytes_max, chunk_bytes);
+        let source = source.ok_or_else(|| EngineError::Media {
+            reason: "the file cannot be cut into packets, or is too long to be cut into chunks"
+                .to_owned(),
+        })?;
         self.engines.open(StreamSpec {
             source: Arc::clone(source),
             socket,

@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex};
 use onrush_lock::memory::Area;
 use onrush_sys::pool::Pool;
 use onrush_wire::media::synth::constant_rate;
-use onrush_wire::media::ts::{ScanOptions, Scanner};
-use onrush_wire::media::{FilePiece, Packetisation, Plan, RtpOrigin, TS_PACKET_BYTES};
+use onrush_wire::media::{FilePiece, Plan, RtpOrigin, ScanOptions, Scanner, TS_PACKET_BYTES};
 
 use crate::faults::Faults;
 use crate::store::{Backing, Source, Store};
@@ -127,13 +126,9 @@ fn plan(bytes: &[u8], ts_packets: usize, grows: bool) -> Arc<Plan> {
         false => ts_packets * TS_PACKET_BYTES,
     };
     scanner.push(&bytes[..end]).expect("a transport stream");
-    let index = Arc::new(scanner.finish().expect("a transport stream"));
-    let packetisation = Packetisation {
-        ts_packets_per_rtp: 7,
-        burst_ns: 20_000_000,
-    };
-    let make = if grows { Plan::unfinished } else { Plan::new };
-    Arc::new(make(index, packetisation))
+    let index = scanner.finish().expect("a transport stream");
+    let cut = index.cut(0, 7 * TS_PACKET_BYTES).expect("a frame");
+    Arc::new(index.plan(0, cut, 20_000_000, grows))
 }
 
 /// A store of so many chunks.

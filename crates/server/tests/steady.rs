@@ -68,12 +68,13 @@ fn streams_that_play_allocate_nothing() {
             socket
                 .connect(receiver.local_addr().expect("bound"))
                 .expect("loopback");
-            data.open(&media, 7, socket).expect("a stream")
+            data.open(&media, 0, 7 * 188, socket).expect("a stream")
         })
         .collect();
     // Every chunk of the file is built before the counting.
     let first = &streams[0];
-    for packet in (0..media.plan(7).rtp_packets()).step_by(20) {
+    let plan = media.plan(0, 7 * 188).expect("packets of a frame");
+    for packet in (0..plan.rtp_packets()).step_by(20) {
         runtime.block_on(first.prepare(packet)).expect("its chunk");
     }
     for (i, stream) in (0..).zip(&streams) {

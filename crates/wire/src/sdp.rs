@@ -1,11 +1,11 @@
-//! The session description of one stream, stored or live (RFC 8866; RFC 2326, appendix C).
+//! The session description of a file or a live stream (RFC 8866; RFC 2326, appendix C).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sdp_types::{Attribute, Connection, Media, MediaType, Origin, Session, Time, TransportProto};
 
-use crate::rtp::StaticPayload;
-use crate::rtsp::{TRACK, npt};
+use crate::media::{Medium, Track};
+use crate::rtsp::{npt, track_name};
 
 /// What a client is told about a stream before it asks for it.
 #[derive(Clone, Copy, Debug)]
@@ -16,8 +16,8 @@ pub struct Description<'a> {
     pub id: u64,
     /// The server's address, as the client sees it.
     pub server: IpAddr,
-    /// What its packets hold.
-    pub payload: StaticPayload,
+    /// What there is of it to be set up.
+    pub tracks: &'a [Track],
     /// How much of it there is.
     pub extent: Extent,
 }
@@ -43,23 +43,6 @@ impl Description<'_> {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
-        let StaticPayload {
-            is_audio,
-            encoding: (encoding, channels),
-            clock_hz,
-            ..
-        } = self.payload;
-        let payload_type = self.payload.payload_type.to_string();
-        let channels = channels.map_or_else(String::new, |channels| format!("/{channels}"));
-        let rtpmap = format!("{payload_type} {encoding}/{clock_hz}{channels}");
-        let media_type = if is_audio {
-            MediaType::Audio
-        } else {
-            MediaType::Video
-        };
-        let mut media = Media::new(media_type, 0, TransportProto::RtpAvp, &payload_type);
-        media.add_attribute(Attribute::with_value("rtpmap", rtpmap));
-        media.add_attribute(Attribute::with_value("control", TRACK));
         // A line end in a file's name would begin a line of its own choosing.
         let name: String = self.name.chars().filter(|c| !c.is_control()).collect();
         let name = if name.is_empty() { "-" } else { &name };
@@ -75,7 +58,9 @@ impl Description<'_> {
         };
         session.add_attribute(Attribute::with_value("range", range));
         session.add_attribute(Attribute::with_value("control", "*"));
-        session.add_media(media);
+        for (track, number) in self.tracks.iter().zip(1..) {
+            session.add_media(media(track, number));
+        }
         let mut bytes = Vec::new();
         session
             .write(&mut bytes)
@@ -84,9 +69,32 @@ impl Description<'_> {
     }
 }
 
+/// How a track is described that has this number among those of its presentation, from 1 on.
+fn media(track: &Track, number: u32) -> Media {
+    let payload_type = track.payload_type.to_string();
+    let medium = match track.medium {
+        Medium::Video => MediaType::Video,
+        Medium::Audio => MediaType::Audio,
+        Medium::Application => MediaType::Application,
+    };
+    let mut media = Media::new(medium, 0, TransportProto::RtpAvp, &payload_type);
+    let (encoding, clock_hz) = (&track.encoding, track.clock_hz);
+    let channels = track.channels.map(|channels| format!("/{channels}"));
+    let channels = channels.unwrap_or_default();
+    let rtpmap = format!("{payload_type} {encoding}/{clock_hz}{channels}");
+    media.add_attribute(Attribute::with_value("rtpmap", rtpmap));
+    if let Some(parameters) = &track.format_parameters {
+        let fmtp = format!("{payload_type} {parameters}");
+        media.add_attribute(Attribute::with_value("fmtp", fmtp));
+    }
+    media.add_attribute(Attribute::with_value("control", track_name(number)));
+    media
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rtp::StaticPayload;
 
     fn text(name: &str, server: &str) -> String {
         let server = server.parse().unwrap();
@@ -94,7 +102,7 @@ mod tests {
             name,
             id: 77,
             server,
-            payload: StaticPayload::MP2T,
+            tracks: &[StaticPayload::MP2T.into()],
             extent: Extent::Whole(12_345_678_901),
         };
         String::from_utf8(description.to_bytes()).unwrap()
@@ -119,7 +127,7 @@ mod tests {
             name: "radio",
             id: 1,
             server: "::1".parse().unwrap(),
-            payload: StaticPayload::of(10).unwrap(),
+            tracks: &[StaticPayload::of(10).unwrap().into()],
             extent: Extent::Live,
         };
         let text = String::from_utf8(description.to_bytes()).unwrap();
@@ -129,6 +137,38 @@ mod tests {
         description.extent = Extent::Growing;
         let text = String::from_utf8(description.to_bytes()).unwrap();
         assert!(text.contains("\r\na=range:npt=0-\r\n"), "{text}");
+    }
+
+    #[test]
+    fn each_track_has_a_control_of_its_own_and_what_its_decoder_needs() {
+        let video = Track {
+            medium: Medium::Video,
+            payload_type: 96,
+            encoding: "H264".into(),
+            clock_hz: 90_000,
+            channels: None,
+            format_parameters: Some("packetization-mode=1".to_owned()),
+        };
+        let audio = Track {
+            medium: Medium::Audio,
+            payload_type: 97,
+            encoding: "L16".into(),
+            clock_hz: 48_000,
+            channels: Some(2),
+            format_parameters: None,
+        };
+        let description = Description {
+            name: "film",
+            id: 1,
+            server: "::1".parse().unwrap(),
+            tracks: &[video, audio],
+            extent: Extent::Growing,
+        };
+        let text = String::from_utf8(description.to_bytes()).unwrap();
+        let media = "a=control:*\r\nm=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n\
+                     a=fmtp:96 packetization-mode=1\r\na=control:track1\r\n\
+                     m=audio 0 RTP/AVP 97\r\na=rtpmap:97 L16/48000/2\r\na=control:track2\r\n";
+        assert!(text.ends_with(media), "{text}");
     }
 
     #[test]

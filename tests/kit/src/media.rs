@@ -487,8 +487,8 @@ mod tests {
     use std::sync::Arc;
 
     use onrush_wire::media::report::{ClockSource, Kind, SeekKind};
-    use onrush_wire::media::ts::{ScanOptions, Scanner};
-    use onrush_wire::media::{FilePiece, Index, Packetisation, Plan, Report, RtpOrigin};
+    use onrush_wire::media::ts::{Index, Packetisation, Plan, ScanOptions, Scanner};
+    use onrush_wire::media::{FilePiece, Report, RtpOrigin};
 
     use super::*;
     use crate::require_programs;
@@ -529,7 +529,7 @@ mod tests {
                         offset: 0,
                         bytes: &bytes,
                     };
-                    let stride = plan.stride();
+                    let stride = plan.image_bytes_max();
                     let mut images = vec![0; stride * usize::try_from(all.end).unwrap()];
                     plan.write_images(all.clone(), &[piece], origin, &mut images)
                         .unwrap();

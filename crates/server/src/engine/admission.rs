@@ -94,19 +94,20 @@ impl Demand {
     }
 
     /// What playing `plan` asks for, in bursts of `burst_ns`.
-    pub(super) fn of(plan: &Plan, stride: u16, burst_ns: u64) -> Self {
-        Self::in_trains_of(images_per_train(stride), plan, stride, burst_ns)
+    pub(super) fn of(plan: &Plan, burst_ns: u64) -> Self {
+        let segment_bytes = u16::try_from(plan.image_bytes_max()).unwrap_or(u16::MAX);
+        Self::in_trains_of(images_per_train(segment_bytes), plan, burst_ns)
     }
 
     /// The same with headers of the session's own.
-    pub(super) fn of_own_headers(plan: &Plan, stride: u16, burst_ns: u64) -> Self {
-        Self::in_trains_of(OWN_HEADERS_PACKETS, plan, stride, burst_ns)
+    pub(super) fn of_own_headers(plan: &Plan, burst_ns: u64) -> Self {
+        Self::in_trains_of(OWN_HEADERS_PACKETS, plan, burst_ns)
     }
 
-    fn in_trains_of(images_per_train: u32, plan: &Plan, stride: u16, burst_ns: u64) -> Self {
+    fn in_trains_of(images_per_train: u32, plan: &Plan, burst_ns: u64) -> Self {
         let packets = plan.rtp_packets();
         // What it may send in any case, however wild its clock is.
-        let bytes = packets.saturating_mul(u64::from(stride));
+        let bytes = plan.images_bytes(0..packets);
         let least_ns = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(STREAM_RATE_MAX);
         let least_ns = u64::try_from(least_ns).unwrap_or(u64::MAX);
         let last_ns = plan.due_ns(packets.saturating_sub(1));
@@ -118,6 +119,7 @@ impl Demand {
         let bursts = duration_ns.div_ceil(burst_ns.max(1)).min(packets);
         let packets_a_burst = packets.div_ceil(bursts.max(1));
         let trains = bursts * packets_a_burst.div_ceil(u64::from(images_per_train));
+        let trains = trains.max(plan.sends_least());
         let work = a_second(trains).saturating_mul(TRAIN_WORK);
         Self(work.saturating_add(a_second(packets).saturating_mul(PACKET_WORK)))
     }
@@ -303,7 +305,7 @@ mod tests {
     /// A stream of 4 Mbit/s: 50 trains and 380 packets a second.
     fn demand() -> Demand {
         let test = TestSource::lasting(10_000);
-        Demand::of(&test.source.plan(), 1328, 20_000_000)
+        Demand::of(&test.source.plan(), 20_000_000)
     }
 
     #[test]
@@ -312,7 +314,7 @@ mod tests {
         let expected = 50 * TRAIN_WORK + 380 * PACKET_WORK;
         assert!(work.abs_diff(expected) < expected / 50, "{work} {expected}");
         let test = TestSource::lasting(10_000);
-        let Demand(longer) = Demand::of(&test.source.plan(), 1328, 100_000_000);
+        let Demand(longer) = Demand::of(&test.source.plan(), 100_000_000);
         let expected = 10 * TRAIN_WORK + 380 * PACKET_WORK;
         assert!(longer.abs_diff(expected) < expected / 50, "{longer}");
     }
@@ -321,7 +323,7 @@ mod tests {
     fn a_clock_that_runs_wild_asks_for_no_more_than_it_gets() {
         // All packets are due at once.
         let wild = TestSource::of(onrush_wire::media::synth::constant_rate(160_000, 0, 1));
-        let Demand(work) = Demand::of(&wild.source.plan(), 1328, 20_000_000);
+        let Demand(work) = Demand::of(&wild.source.plan(), 20_000_000);
         let packets = STREAM_RATE_MAX / 8 / 1328;
         let most = packets * PACKET_WORK + packets / 40 * TRAIN_WORK;
         assert!(work <= most, "{work} {most}");

@@ -49,7 +49,7 @@ pub(crate) use remote::{Command, Play, Remote};
 use shared::{StreamShared, WorkerShared};
 pub(crate) use stream::EngineSlot;
 use stream::cache_full;
-pub use stream::{EndReason, Stream, StreamSnapshot};
+pub use stream::{EndReason, PlayMoment, Stream, StreamSnapshot};
 use worker::Worker;
 
 /// How often an engine with many commands to take is looked at again, and how long it is waited for.
@@ -191,15 +191,16 @@ impl Engines {
         let least = running.min_by_key(|e| e.remote.shared.admission.promised_ps());
         let remote = &least.ok_or(EngineError::Stopped)?.remote;
         let StreamSpec { source, socket } = spec;
-        let stride = u16::try_from(source.plan().stride()).expect("a packet is below 64 KiB");
         let plan = source.plan();
+        let segment_bytes = u16::try_from(plan.image_bytes_max());
+        let segment_bytes = segment_bytes.expect("a packet is below 64 KiB");
         let numbering = match remote.shared.has_own_headers.load(Ordering::Relaxed) {
             true => self.headers.start(),
             false => Numbering::default(),
         };
-        let demand_own = Demand::of_own_headers(&plan, stride, self.burst_ns);
+        let demand_own = Demand::of_own_headers(&plan, self.burst_ns);
         let demand = match numbering.is_shared() {
-            true => Demand::of(&plan, stride, self.burst_ns),
+            true => Demand::of(&plan, self.burst_ns),
             false => demand_own,
         };
         // As with the processor, whoever takes all takes these too.
@@ -207,7 +208,13 @@ impl Engines {
             return Err(cache_full(self.store.pool()));
         }
         Self::admit(remote, demand)?;
-        let shared = StreamShared::new(source, stride, numbering, demand, Arc::clone(&self.bell));
+        let shared = StreamShared::new(
+            source,
+            segment_bytes,
+            numbering,
+            demand,
+            Arc::clone(&self.bell),
+        );
         let opened = self.open_on(remote, Arc::new(shared), socket, demand_own);
         if opened.is_err() {
             remote.shared.admission.give_back(demand);
@@ -236,8 +243,12 @@ impl Engines {
         socket: UdpSocket,
         demand_own: Demand,
     ) -> Result<Stream, EngineError> {
-        path::prepare_socket(remote.shared.path(), socket.as_raw_fd(), shared.stride)
-            .map_err(EngineError::Socket)?;
+        path::prepare_socket(
+            remote.shared.path(),
+            socket.as_raw_fd(),
+            shared.segment_bytes,
+        )
+        .map_err(EngineError::Socket)?;
         let number = remote.take_number()?;
         let open = Command::Open {
             stream: number,

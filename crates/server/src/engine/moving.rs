@@ -173,8 +173,12 @@ impl Stream {
         let Left { socket, play } = left;
         let (remote, stream) = (Arc::clone(&seat.remote), seat.number);
         // Where paths differ, so do a socket's options.
-        prepare_socket(remote.shared.path(), socket.as_raw_fd(), self.shared.stride)
-            .map_err(EngineError::Socket)?;
+        prepare_socket(
+            remote.shared.path(),
+            socket.as_raw_fd(),
+            self.shared.segment_bytes,
+        )
+        .map_err(EngineError::Socket)?;
         let open = Command::Open {
             stream,
             shared: Arc::clone(&self.shared),
@@ -227,6 +231,7 @@ impl Worker {
                 stop_before: stream.reader.stop_before(),
                 start_ns: unsigned(stream.hold_until_ns),
                 epoch_ns: stream.epoch_ns,
+                moved_ns: stream.moved_ns,
                 numbering: stream.numbering,
             };
             leaving.play = Some((play, stream.reader.hand_over(&self.store)));

@@ -112,11 +112,7 @@ impl SharedNumbering {
 
 /// What the images have of packet `packet`; of the one after the last, too.
 pub(crate) fn position_of(source: &Source, plan: &Plan, packet: u64) -> Position {
-    let origin = source.origin();
-    Position {
-        sequence: origin.sequence_of(packet),
-        timestamp: origin.timestamp_of(plan.due_ns(packet)),
-    }
+    plan.position(packet, source.origin())
 }
 
 /// A stream that was numbered so, and would have sent packet `end` next, goes on from packet `from`.

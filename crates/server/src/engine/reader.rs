@@ -7,7 +7,7 @@ use onrush_sys::pool::Pin;
 use onrush_wire::rtp::HEADER_BYTES;
 
 use super::shared::StreamShared;
-use crate::store::layout::{self, ImageBurst};
+use crate::store::layout::{self, Images};
 use crate::store::{self, Acquired, Source};
 
 /// How much media is requested ahead of the reader.
@@ -36,8 +36,8 @@ struct Page {
     first_packet: u64,
     /// After the last whose image is whole.
     end_packet: u64,
-    /// Of that last image; less than the others if the file ended with it.
-    last_image_bytes: u32,
+    /// Bytes of that last image, if it would be longer had the file gone on when it was built.
+    partial_bytes: Option<u32>,
     /// The next burst in its table.
     burst: u32,
     /// The chunk after, while it is not there yet.
@@ -86,7 +86,7 @@ impl Reader {
         &mut self,
         shared: &StreamShared,
         store: &store::Shared,
-    ) -> Result<Option<ImageBurst>, NotReady> {
+    ) -> Result<Option<Images>, NotReady> {
         let source = &shared.source;
         // Asked before how far the file goes: see `Source::publish`.
         let grows = source.grows();
@@ -122,100 +122,80 @@ impl Reader {
         let next =
             u32::try_from(self.next - page.first_packet).expect("the packet is of this chunk");
         loop {
-            let burst = layout::burst(chunk, usize::from(shared.stride), page.burst);
-            let mut burst = burst.expect("a chunk's table covers its packets");
-            let end = burst.first + burst.images;
-            if end <= next {
+            let burst = layout::burst(chunk, page.burst);
+            let burst = burst.expect("a chunk's table covers its packets");
+            if burst.end() <= next {
                 // Sent, or skipped by a seek into the middle of the chunk.
                 page.burst += 1;
                 continue;
             }
             let left = self.stop_before.min(page.end_packet) - self.next;
             let left = u32::try_from(left).unwrap_or(u32::MAX);
-            burst.first = next;
-            burst.images = (end - next).min(left);
-            return Ok(Some(burst));
+            return Ok(Some(burst.skip(next - burst.first).take(left)));
         }
     }
 
-    /// The burst after `burst`, which was just read, if it is of the same page and the two are one train.
-    pub(super) fn following(
-        &self,
-        shared: &StreamShared,
-        store: &store::Shared,
-        burst: &ImageBurst,
-        train_images: u32,
-    ) -> Option<ImageBurst> {
+    /// The burst after the one that was just read, as far as it is to be sent, if it is of the same page.
+    pub(super) fn following(&self, store: &store::Shared) -> Option<Images> {
         let page = self.page.as_ref()?;
         let chunk = store.pool().bytes(&page.pin);
-        let mut following = layout::burst(chunk, usize::from(shared.stride), page.burst + 1)?;
+        let following = layout::burst(chunk, page.burst + 1)?;
         let first_packet = page.first_packet + u64::from(following.first);
         let end = self.stop_before.min(page.end_packet);
         let left = end.saturating_sub(first_packet);
-        following.images =
-            u32::try_from(left).map_or(following.images, |n| n.min(following.images));
-        let images = burst.images + following.images;
-        (following.images > 0 && images <= train_images).then_some(following)
+        let following = u32::try_from(left).map_or(following, |left| following.take(left));
+        (following.count > 0).then_some(following)
     }
 
     /// These images of the page, pinned once more.
     ///
     /// # Panics
     /// If there is no page: only a burst that was just read may be sent.
-    pub(super) fn images(
-        &self,
-        shared: &StreamShared,
-        store: &store::Shared,
-        first: u32,
-        images: u32,
-    ) -> Span {
+    pub(super) fn span(&self, store: &store::Shared, images: &Images) -> Span {
         let page = self.page.as_ref().expect("a burst is of a page");
-        let stride = u32::from(shared.stride);
-        let end_packet = page.first_packet + u64::from(first + images);
-        let last_image_bytes = match end_packet == page.end_packet {
-            true => page.last_image_bytes,
-            false => stride,
-        };
         Span {
             pin: store.pool().pin_again(&page.pin),
-            offset: store.pool().offset(&page.pin) + (first * stride) as usize,
-            bytes: (images - 1) * stride + last_image_bytes,
+            offset: store.pool().offset(&page.pin) + images.offset as usize,
+            bytes: images.bytes,
         }
     }
 
-    /// Where in the pool's area an image of the page starts.
+    /// Where in the pool's area images of the page start.
     ///
     /// # Panics
-    /// As [`Self::images`].
-    pub(super) fn offset(&self, shared: &StreamShared, store: &store::Shared, image: u32) -> usize {
+    /// As [`Self::span`].
+    pub(super) fn offset(&self, store: &store::Shared, images: &Images) -> usize {
         let page = self.page.as_ref().expect("a burst is of a page");
-        store.pool().offset(&page.pin) + image as usize * usize::from(shared.stride)
+        store.pool().offset(&page.pin) + images.offset as usize
     }
 
-    /// The header of an image of the page.
+    /// The headers of images of the page.
     ///
     /// # Panics
-    /// As [`Self::images`].
-    pub(super) fn header<'a>(
+    /// As [`Self::span`].
+    pub(super) fn headers<'a>(
         &'a self,
-        shared: &StreamShared,
         store: &'a store::Shared,
-        image: u32,
-    ) -> &'a [u8; HEADER_BYTES] {
+        images: &Images,
+    ) -> impl Iterator<Item = &'a [u8; HEADER_BYTES]> {
         let page = self.page.as_ref().expect("a burst is of a page");
-        let image = &store.pool().bytes(&page.pin)[image as usize * usize::from(shared.stride)..];
-        image
-            .first_chunk()
-            .expect("an image begins with its header")
+        let start = images.offset as usize;
+        let bytes = &store.pool().bytes(&page.pin)[start..start + images.bytes as usize];
+        let images = bytes.chunks(usize::from(images.segment_bytes));
+        images.map(|image| {
+            image
+                .first_chunk()
+                .expect("an image begins with its header")
+        })
     }
 
     /// The images of the page before `image` are queued.
-    pub(super) fn advance(&mut self, image: u32, stride: u16) {
+    pub(super) fn advance(&mut self, image: u32) {
         if let Some(page) = &self.page {
             self.next = page.first_packet + u64::from(image);
-            // A shorter packet is the last: should the file go on after all, its rest would be
-            // missing.
-            if self.next == page.end_packet && page.last_image_bytes < u32::from(stride) {
+            // A packet that could have been longer is the last: should the file go on after all, its rest
+            // would be missing.
+            if self.next == page.end_packet && page.partial_bytes.is_some() {
                 self.stop_before = self.next;
             }
         }
@@ -303,13 +283,15 @@ impl Reader {
         };
         store.count_read();
         self.is_at_edge = false;
-        let contents = layout::contents(store.pool().bytes(&pin), usize::from(shared.stride));
+        let contents = layout::contents(store.pool().bytes(&pin));
         let first_packet = source.first_of(number);
         let mut page = Page {
             pin,
             first_packet,
             end_packet: first_packet + u64::from(contents.images),
-            last_image_bytes: contents.last_image_bytes,
+            partial_bytes: contents
+                .is_last_partial
+                .then_some(contents.last_image_bytes),
             burst: 0,
             awaited: None,
         };
@@ -363,17 +345,17 @@ impl Page {
     /// If its last image was the file's last and has become longer since, it is to be had from the
     /// chunk as it is by now.
     fn leave_out_what_grew(&mut self, source: &Source) {
-        let stride = u32::try_from(source.stride()).unwrap_or(u32::MAX);
-        if self.last_image_bytes < stride
-            && source.image_bytes(self.end_packet - 1) > self.last_image_bytes
+        let last = self.end_packet - 1;
+        if self
+            .partial_bytes
+            .take_if(|bytes| !source.ends_with(last, *bytes))
+            .is_some()
         {
-            self.end_packet -= 1;
-            self.last_image_bytes = stride;
+            self.end_packet = last;
         }
     }
 }
 
-/// Images of one train: as many as the kernel cuts, and as fit the largest datagram.
 /// Packets of a train with headers of its own, at most, and in any case.
 pub(super) const OWN_HEADERS_PACKETS: u32 = 8;
 pub(super) const OWN_HEADERS_PACKETS_LEAST: u32 = 5;
@@ -381,8 +363,9 @@ pub(super) const OWN_HEADERS_PACKETS_LEAST: u32 = 5;
 const _: () = assert!(OWN_HEADERS_PACKETS as usize == OWN_HEADERS_PACKETS_MAX);
 const _: () = assert!(OWN_HEADERS_PACKETS_LEAST as usize == OWN_HEADERS_PACKETS_MIN);
 
-pub(super) fn images_per_train(stride: u16) -> u32 {
-    let images = (TRAIN_BYTES_MAX / usize::from(stride)).min(TRAIN_PACKETS_MAX);
+/// Images of one train: as many as the kernel cuts, and as fit the largest datagram.
+pub(super) fn images_per_train(segment_bytes: u16) -> u32 {
+    let images = (TRAIN_BYTES_MAX / usize::from(segment_bytes)).min(TRAIN_PACKETS_MAX);
     u32::try_from(images).expect("at most 64")
 }
 
@@ -447,7 +430,7 @@ mod tests {
             store.pool().unpin(pin.expect("built"));
         }
         let page = test.source.packets_of(0);
-        reader.advance(u32::try_from(page.end).unwrap(), 1328);
+        reader.advance(u32::try_from(page.end).unwrap());
         let burst = reader.burst(&shared, store).expect("it is there");
         assert_eq!(burst.expect("not the end").first, 0);
         reader.put_down(store);
@@ -466,15 +449,15 @@ mod tests {
             wait_until("there is a burst", || reader.burst(&shared, store).is_ok());
             let mut pairs = Vec::new();
             while let Ok(Some(burst)) = reader.burst(&shared, store) {
-                let following = reader.following(&shared, store, &burst, 64);
+                let following = reader.following(store);
                 if let Some(following) = following {
-                    assert_eq!(following.first, burst.first + burst.images);
+                    assert_eq!(following.first, burst.end());
                 }
                 pairs.push((
-                    burst.images,
-                    following.map_or(0, |following| following.images),
+                    burst.count,
+                    following.map_or(0, |following| following.count),
                 ));
-                reader.advance(burst.first + burst.images, 1328);
+                reader.advance(burst.end());
                 if reader.next_packet() >= test.source.packets_of(0).end {
                     break;
                 }
@@ -521,10 +504,10 @@ mod tests {
                     return false;
                 };
                 // A packet at a time.
-                let span = reader.images(&shared, store, burst.first, 1);
+                let span = reader.span(store, &burst.take(1));
                 sent.push(span.bytes);
                 store.pool().unpin(span.pin);
-                reader.advance(burst.first + 1, 1328);
+                reader.advance(burst.first + 1);
                 true
             };
             assert!((0..3).all(|_| send(&mut reader)));

@@ -1,7 +1,7 @@
 //! What a worker and control see of each other: atomics, written by one side each.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use onrush_sys::path::PathName;
 use onrush_wire::rtp::Numbering;
@@ -31,11 +31,30 @@ pub enum State {
     Stopped = 5,
 }
 
+/// What the tracks of one session have in common: by how much their clock was moved since the session began, because
+/// one of them was too late to catch up. The others follow before their next burst, so that none runs ahead of it.
+#[derive(Debug, Default)]
+pub struct TrackClock {
+    moved_ns: AtomicI64,
+}
+
+impl TrackClock {
+    pub(super) fn moved_ns(&self) -> i64 {
+        self.moved_ns.load(Ordering::Relaxed)
+    }
+
+    /// It is moved by so much in all at the least.
+    pub(super) fn move_to(&self, moved_ns: i64) {
+        self.moved_ns.fetch_max(moved_ns, Ordering::Relaxed);
+    }
+}
+
 /// One stream, as both sides see it.
 #[derive(Debug)]
 pub struct StreamShared {
     pub(crate) source: Arc<Source>,
-    pub(crate) stride: u16,
+    /// What its socket cuts trains into: bytes of the largest image.
+    pub(crate) segment_bytes: u16,
     /// Told of every change of state by the worker.
     pub(crate) changed: Notify,
     /// Told of the owner when the stream stops by itself.
@@ -57,6 +76,8 @@ pub struct StreamShared {
     pub(crate) errno: AtomicU32,
     /// When media time 0 was due, in ns of CLOCK_MONOTONIC. Negative for a seek soon after boot.
     pub(crate) epoch_ns: AtomicI64,
+    /// The clock that it shares with the other tracks of its session, if it has any.
+    pub(crate) clock: OnceLock<Arc<TrackClock>>,
     pub(crate) next_packet: AtomicU64,
     pub(crate) packets: AtomicU64,
     pub(crate) bytes: AtomicU64,
@@ -153,14 +174,14 @@ pub struct WorkerShared {
 impl StreamShared {
     pub(super) fn new(
         source: Arc<Source>,
-        stride: u16,
+        segment_bytes: u16,
         numbering: Numbering,
         demand: Demand,
         bell: Arc<StreamEndQueue>,
     ) -> Self {
         Self {
             source,
-            stride,
+            segment_bytes,
             changed: Notify::new(),
             bell,
             owner: AtomicU64::new(0),
@@ -174,6 +195,7 @@ impl StreamShared {
             demand: AtomicU64::new(demand.work()),
             errno: AtomicU32::new(0),
             epoch_ns: AtomicI64::new(0),
+            clock: OnceLock::new(),
             next_packet: AtomicU64::new(0),
             packets: AtomicU64::new(0),
             bytes: AtomicU64::new(0),

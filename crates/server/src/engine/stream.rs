@@ -11,7 +11,7 @@ use super::EngineError;
 use super::admission::Demand;
 use super::numbering::{jumped, position_of};
 use super::remote::{Command, Play, Remote};
-use super::shared::{State, StreamShared};
+use super::shared::{State, StreamShared, TrackClock};
 use super::worker::signed;
 use crate::store::{self, Source};
 
@@ -68,6 +68,17 @@ pub struct Stream {
     pub(super) prepared: Mutex<Option<(u64, Pin)>>,
 }
 
+/// When a play begins, and by which clock: one for all tracks of a session.
+#[derive(Clone, Copy, Debug)]
+pub struct PlayMoment {
+    /// No packet leaves before.
+    start_ns: u64,
+    /// When media time 0 would have been.
+    epoch_ns: i64,
+    /// How much of the movements of a shared clock is in it.
+    moved_ns: i64,
+}
+
 /// A stream's engine, and its number there.
 #[derive(Clone, Debug)]
 pub(crate) struct EngineSlot {
@@ -113,13 +124,35 @@ impl Stream {
         stop_before: Option<u64>,
         delay: Duration,
     ) -> Result<(), EngineError> {
-        let plan = self.shared.source.plan();
-        // Without an end it goes on as far as the file does.
-        let stop_before = stop_before.unwrap_or(u64::MAX);
+        let media_ns = self.shared.source.plan().due_ns(from);
+        self.play_at(from, stop_before, self.moment(media_ns, delay)?)
+    }
+
+    /// The moment `delay` from now at which media time `media_ns` is to be due, for this stream and for the tracks
+    /// that are played with it.
+    pub fn moment(&self, media_ns: u64, delay: Duration) -> Result<PlayMoment, EngineError> {
         let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
         let EngineSlot { remote, number } = self.seat().ok_or(EngineError::Busy)?;
         let from_ns = remote.clock.now_ns().saturating_add(delay_ns);
         let start_ns = remote.phase.start_ns(from_ns, number, remote.tick_ns);
+        let clock = self.shared.clock.get();
+        Ok(PlayMoment {
+            start_ns,
+            epoch_ns: signed(start_ns).saturating_sub(signed(media_ns)),
+            moved_ns: clock.map_or(0, |clock| clock.moved_ns()),
+        })
+    }
+
+    /// As [`Self::play`], by a clock that was set before. Nothing is sent before its moment.
+    pub fn play_at(
+        &self,
+        from: u64,
+        stop_before: Option<u64>,
+        moment: PlayMoment,
+    ) -> Result<(), EngineError> {
+        // Without an end it goes on as far as the file does.
+        let stop_before = stop_before.unwrap_or(u64::MAX);
+        let EngineSlot { remote, number } = self.seat().ok_or(EngineError::Busy)?;
         let numbering = self.numbering_from(from);
         if !numbering.is_shared() {
             self.ask_for_own_headers(&remote);
@@ -127,8 +160,9 @@ impl Stream {
         let play = Play {
             from,
             stop_before,
-            start_ns,
-            epoch_ns: signed(start_ns).saturating_sub(signed(plan.due_ns(from))),
+            start_ns: moment.start_ns,
+            epoch_ns: moment.epoch_ns,
+            moved_ns: moment.moved_ns,
             numbering,
         };
         let pin = self.prepared(from);
@@ -222,6 +256,16 @@ impl Stream {
     /// From now on [`Engines::bell`](super::Engines::bell) says this number when the stream stops by itself.
     pub(crate) fn belongs_to(&self, owner: u64) {
         self.shared.owner.store(owner, Ordering::Relaxed);
+    }
+
+    /// From its next play on it has one clock with all that are given the same. The first that it is given stays.
+    pub fn share_clock(&self, clock: &Arc<TrackClock>) {
+        self.shared.clock.get_or_init(|| Arc::clone(clock));
+    }
+
+    /// The clock that it shares, if it shares one.
+    pub(crate) fn clock(&self) -> Option<Arc<TrackClock>> {
+        self.shared.clock.get().cloned()
     }
 
     /// The counters now.

@@ -201,7 +201,7 @@ fn packets_keep_their_pace() {
 fn the_end_comes_when_the_media_is_over() {
     let test = TestSource::of(pictures(&[(7, 4000); 3], 27_000));
     let (time, plan) = (Time::new(), test.source.plan());
-    let lasts = Duration::from_nanos(plan.index().duration_ns());
+    let lasts = Duration::from_nanos(plan.due_ns(u64::MAX));
     assert_eq!(lasts.as_secs(), 13, "the tables come before");
     let rig = time.rig(&test, config());
     let (stream, receiver) = rig.open(&test);
@@ -348,6 +348,47 @@ fn packets_at_once_after(stall: Duration, lag_max: Duration) -> (u64, u64) {
     assert_eq!(receive(&receiver, images.len()), images);
     let lags = rig.worker().lags.load(Ordering::Relaxed);
     (time.packets_max.load(Ordering::Relaxed), lags)
+}
+
+/// Two tracks of a session, and one of nobody else's, in a stall that is more than any catches up with.
+#[test]
+fn tracks_keep_one_clock_when_one_of_them_is_moved() {
+    let test = TestSource::lasting(2500);
+    let time = Time::new();
+    let lag_max = Duration::from_millis(500);
+    let rig = time.rig(
+        &test,
+        EngineConfig {
+            lag_max,
+            ..config()
+        },
+    );
+    let opened = [(); 2].map(|()| rig.open(&test));
+    opened.iter().for_each(|(_, receiver)| make_room(receiver));
+    let clock = Arc::default();
+    opened
+        .iter()
+        .for_each(|(stream, _)| stream.share_clock(&clock));
+    // The second comes to its first packet when the first has been moved.
+    let plan = test.source.plan();
+    let second = plan.rtp_packet_at(1_500_000_000);
+    let moment = opened[0].0.moment(0, Duration::ZERO).expect("running");
+    for ((stream, _), from) in opened.iter().zip([0, second]) {
+        stream.play_at(from, None, moment).expect("played");
+    }
+    time.pass(Duration::from_secs(1));
+    let line = |stream: &Stream| stream.media_ns_at(0).expect("it plays");
+    let before = line(&opened[0].0);
+    assert_eq!(line(&opened[1].0), before);
+    let stall_ns = 2_000_000_000;
+    time.stall_ns.store(stall_ns, Ordering::Relaxed);
+    time.pass(Duration::from_secs(6));
+    let [first, second] = [0, 1].map(|number: usize| line(&opened[number].0));
+    assert!(first < before, "it was moved");
+    assert_eq!(first, second, "and the other with it");
+    for (stream, _) in &opened {
+        assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+    }
 }
 
 #[test]

@@ -116,6 +116,8 @@ pub(super) struct Stream {
     pub(super) reader: Reader,
     /// When media time 0 was due.
     pub(super) epoch_ns: i64,
+    /// Of the movements of a clock that it shares, what is in `epoch_ns`.
+    pub(super) moved_ns: i64,
     /// No burst leaves before.
     pub(super) hold_until_ns: i64,
     /// Since when the kernel has refused every train; 0 if the last was taken.
@@ -242,7 +244,7 @@ impl Worker {
         assert!(place.is_none(), "a stream number belongs to one stream");
         // It was made ready for the path of a moment ago.
         if !self.path.name().segments() {
-            prepare(self.path.name(), &socket, shared.stride);
+            prepare(self.path.name(), &socket, shared.segment_bytes);
         }
         let is_kept =
             number < self.places && self.path.install_file(number, socket.as_fd()).is_ok();
@@ -278,7 +280,7 @@ impl Worker {
         stream.refused_since_ns = 0;
         // A burst that a seek cuts was due before the first of its packets that is sent.
         stream.hold_until_ns = signed(play.start_ns);
-        stream.epoch_ns = play.epoch_ns;
+        (stream.epoch_ns, stream.moved_ns) = (play.epoch_ns, play.moved_ns);
         stream
             .shared
             .epoch_ns
@@ -491,6 +493,7 @@ impl Stream {
             waited_for_growth: false,
             reader: Reader::default(),
             epoch_ns: 0,
+            moved_ns: 0,
             hold_until_ns: i64::MIN,
             refused_since_ns: 0,
         }

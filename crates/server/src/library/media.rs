@@ -1,6 +1,6 @@
 //! One file of the library: indexed once, and what all of its clients share.
 //!
-//! Plans and sources are made when they are first asked for, one for each size of packets. The file
+//! Plans and sources are made when they are first asked for, one for each way to cut a track into packets. The file
 //! stays open, and those who play it play what was opened, whatever becomes of its name. While it
 //! grows, what is new is read and published about once a second, when [`Media::refresh`] is called.
 //! What was cut off or overwritten in place is played up to there.
@@ -14,11 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use onrush_sys::fs::{advise_done, advise_sequential};
-use onrush_wire::media::ts::{MediaError, ScanOptions, Scanner};
-use onrush_wire::media::{Index, Packetisation, Plan, RtpOrigin, TS_PACKET_BYTES};
+use onrush_wire::media::{
+    CUTS_MAX, Continued, Cut, Index, Plan, RtpOrigin, ScanOptions, Scanner, Track,
+};
 use tracing::{info, warn};
 
+use super::scan::{Scanned, read};
 use crate::store::{Backing, Source};
 
 /// How often a file that grows is read on at the most.
@@ -38,16 +39,21 @@ const PROBES_GROWN: usize = 2;
 pub struct Media {
     name: String,
     opened: Arc<Opened>,
-    origin: RtpOrigin,
     settings: Settings,
     /// Held for a moment at a time.
     state: Mutex<State>,
-    sources: [OnceLock<Option<Arc<Source>>>; 7],
+    /// Of each track.
+    origins: Box<[RtpOrigin]>,
+    /// Of each track, by the numbers of its cuts.
+    sources: Box<[[MadeSource; CUTS_MAX]]>,
     /// Held while the file is looked at.
     growth: Mutex<Growth>,
     /// New clients get another media of it.
     outdated: AtomicBool,
 }
+
+/// A source once somebody has asked for it, and how it is cut; `None` if there cannot be one.
+type MadeSource = OnceLock<Option<(Cut, Arc<Source>)>>;
 
 /// How files are read.
 #[derive(Clone, Debug)]
@@ -73,8 +79,9 @@ struct State {
     /// What it was when it was read last.
     identity: Identity,
     grows: bool,
-    plans: [Option<Arc<Plan>>; 7],
-    /// Transport packets that are others by now, and what happened to them.
+    /// Of each track, by the numbers of its cuts.
+    plans: Box<[[Option<Arc<Plan>>; CUTS_MAX]]>,
+    /// Parts of the file that are others by now, and what happened to them.
     changes: Vec<(Range<u64>, String)>,
 }
 
@@ -87,15 +94,6 @@ struct Growth {
     grew: Instant,
     /// What is left of it, once it was cut.
     bytes_left: u64,
-}
-
-/// What reading a file has told.
-#[derive(Debug)]
-pub(super) struct Scanned {
-    pub(super) index: Arc<Index>,
-    identity: Identity,
-    /// If it grows.
-    growth: Option<Scanner>,
 }
 
 /// What makes a file the same file as before.
@@ -125,19 +123,21 @@ impl Media {
         } = scanned;
         let now = Instant::now();
         let grew = now.checked_sub(identity.age()).unwrap_or(now);
+        let tracks = index.tracks().len();
+        let origins: io::Result<_> = (0..tracks).map(|_| random_origin()).collect();
         Ok(Self {
             name,
             opened: Arc::new(opened),
-            origin: random_origin()?,
+            origins: origins?,
+            sources: (0..tracks).map(|_| Default::default()).collect(),
             settings,
             state: Mutex::new(State {
                 index,
                 identity,
                 grows: growth.is_some(),
-                plans: Default::default(),
+                plans: no_plans(tracks),
                 changes: Vec::new(),
             }),
-            sources: Default::default(),
             growth: Mutex::new(Growth {
                 scanner: growth,
                 looked: now,
@@ -172,45 +172,74 @@ impl Media {
         self.state().grows
     }
 
-    /// What its RTP headers count from: random, as RFC 3550 asks, and one for all clients, however
-    /// it grows.
+    /// How many tracks it has; at least one.
     #[must_use]
-    pub fn origin(&self) -> RtpOrigin {
-        self.origin
+    pub fn tracks(&self) -> usize {
+        self.origins.len()
     }
 
-    /// The synchronisation source of all of the file's packets.
+    /// What a client is told of a track.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such track.
     #[must_use]
-    pub fn ssrc(&self) -> u32 {
-        self.origin.ssrc
+    pub fn track(&self, track: usize) -> Track {
+        self.state().index.tracks()[track].clone()
     }
 
-    /// The packets of this file, by now, with `ts_packets_per_rtp` transport packets each (1 to 7;
-    /// what is beyond is taken as the nearest of these).
+    /// What a track's RTP headers count from: random, as RFC 3550 asks, and one for all clients,
+    /// however the file grows.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such track.
     #[must_use]
-    pub fn plan(&self, ts_packets_per_rtp: u8) -> Arc<Plan> {
-        self.state()
-            .plan(ts_packets_per_rtp, self.settings.burst_ns)
+    pub fn origin(&self, track: usize) -> RtpOrigin {
+        self.origins[track]
     }
 
-    /// What the store makes images from: the plan with `ts_packets_per_rtp`, in chunks of `chunk_bytes`, which
-    /// must be the same at every call. `None` if the file is too long for the chunks.
+    /// The packets of a track, by now, if it can be cut into packets of at most so many bytes behind their
+    /// RTP headers.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such track.
     #[must_use]
-    pub fn source(&self, ts_packets_per_rtp: u8, chunk_bytes: usize) -> Option<&Arc<Source>> {
+    pub fn plan(&self, track: usize, payload_bytes_max: usize) -> Option<Arc<Plan>> {
+        let mut state = self.state();
+        let cut = state.index.cut(track, payload_bytes_max)?;
+        Some(state.plan(track, cut, self.settings.burst_ns))
+    }
+
+    /// What the store makes images from: such a plan, in chunks of `chunk_bytes`, which must be the same at every
+    /// call. `None` if the track cannot be cut so, or is too long for the chunks.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such track.
+    #[must_use]
+    pub fn source(
+        &self,
+        track: usize,
+        payload_bytes_max: usize,
+        chunk_bytes: usize,
+    ) -> Option<&Arc<Source>> {
         // Until the source stands in its place: what is published meanwhile would not reach it.
         let mut state = self.state();
-        let plan = state.plan(ts_packets_per_rtp, self.settings.burst_ns);
-        let place = &self.sources[usize::from(ts_packets_per_rtp.clamp(1, 7)) - 1];
-        let source = place.get_or_init(|| {
+        let cut = state.index.cut(track, payload_bytes_max)?;
+        let plan = state.plan(track, cut, self.settings.burst_ns);
+        let source = self.sources[track][cut.number()].get_or_init(|| {
             let backing: Arc<dyn Backing> = Arc::<Opened>::clone(&self.opened);
-            let source = Source::new(Arc::clone(&plan), self.origin, backing, chunk_bytes)?;
+            let origin = self.origins[track];
+            let source = Source::new(Arc::clone(&plan), origin, backing, chunk_bytes)?;
             source.publish(plan, state.grows);
-            for (packets, reason) in &state.changes {
-                change(&source, packets, reason);
+            for (part, reason) in &state.changes {
+                change(&source, part, reason);
             }
-            Some(Arc::new(source))
+            Some((cut, Arc::new(source)))
         });
-        source.as_ref()
+        source.as_ref().map(|(_, source)| source)
     }
 
     /// Looks what has become of the file since it was looked at last: reads on where it has grown,
@@ -248,10 +277,10 @@ impl Media {
         if there != known {
             let has_grown = there.file_bytes > known.file_bytes;
             let probes = if has_grown { PROBES_GROWN } else { PROBES_MAX };
-            if let Some((packets, file_offset)) = self.differing(probes) {
-                let reason =
-                    format!("the file was overwritten: at byte {file_offset} is another packet");
-                return self.change(packets, &reason);
+            if let Some(part) = self.differing(probes) {
+                let at = part.start;
+                let reason = format!("the file was overwritten: at byte {at} is another packet");
+                return self.change(part, &reason);
             }
             growth.grew = Instant::now();
             if has_grown {
@@ -278,8 +307,8 @@ impl Media {
     /// Whether it is of no use to new clients: it was changed in place, or packets of it could not
     /// be made.
     pub(super) fn is_outdated(&self) -> bool {
-        let mut sources = self.sources.iter().filter_map(OnceLock::get).flatten();
-        self.outdated.load(Ordering::Relaxed) || sources.any(|source| source.failure().is_some())
+        self.outdated.load(Ordering::Relaxed)
+            || self.sources().any(|source| source.failure().is_some())
     }
 
     /// Whether it is of no more use to anybody: its name has gone, or is another file's, or it has
@@ -345,20 +374,17 @@ impl Media {
             ..there
         };
         let index = match scanner.settled() {
-            // What comes after the last packet is not certain yet.
-            Ok(index) if index.ts_packets() < old.ts_packets() => {
-                self.state().identity = identity;
-                return;
-            }
             Ok(index) => index,
             Err(error) => return self.give_up(&error.to_string()),
         };
         match index.continuing(&old) {
-            Some(index) => self.publish(|state| {
+            Continued::More(index) => self.publish(|state| {
                 state.index = Arc::new(index);
                 state.identity = identity;
             }),
-            None => self.give_up("it was overwritten"),
+            // What comes after the last packet is not certain yet.
+            Continued::NotYet => self.state().identity = identity,
+            Continued::Other => self.give_up("it was overwritten"),
         }
     }
 
@@ -367,7 +393,10 @@ impl Media {
         let old = self.index();
         let whole = growth.scanner.as_ref().and_then(|scanner| {
             let index = scanner.clone().finish().ok()?;
-            index.continuing(&old)
+            match index.continuing(&old) {
+                Continued::More(index) => Some(index),
+                Continued::NotYet | Continued::Other => None,
+            }
         });
         self.publish(|state| {
             if let Some(index) = whole {
@@ -388,75 +417,68 @@ impl Media {
     }
 
     fn cut(&self, from_bytes: u64, to_bytes: u64) {
-        let first = self.index().ts_packets_within(to_bytes);
         let reason = format!("the file was truncated from {from_bytes} to {to_bytes} bytes");
-        self.change(first..u64::MAX, &reason);
+        self.change(to_bytes..u64::MAX, &reason);
     }
 
-    /// Lets none of these transport packets be sent any more, nor anybody new come.
-    fn change(&self, packets: Range<u64>, reason: &str) {
+    /// Lets nothing be sent any more that is made of this part of the file, nor anybody new come.
+    fn change(&self, part: Range<u64>, reason: &str) {
         info!("{:?} has changed: {reason}", self.name);
         self.outdated.store(true, Ordering::Relaxed);
         let mut state = self.state();
         for source in self.sources() {
-            change(source, &packets, reason);
+            change(source, &part, reason);
         }
         // More than a few say no more.
         if state.changes.len() < PROBES_MAX {
-            state.changes.push((packets, reason.to_owned()));
+            state.changes.push((part, reason.to_owned()));
         }
     }
 
-    /// The transport packets between places where the file is another by now, and where the first
-    /// of them is. Those whose bytes cannot be read count as the same.
-    fn differing(&self, probes_max: usize) -> Option<(Range<u64>, u64)> {
+    /// From where to where the file is another by now, as far as is seen. What cannot be read counts as the same.
+    fn differing(&self, probes_max: usize) -> Option<Range<u64>> {
         let mut differing = self.index().probes(probes_max);
+        let mut bytes = Vec::new();
         differing.retain(|probe| {
-            let mut packet = [0; TS_PACKET_BYTES];
-            let read = self
-                .opened
-                .file
-                .read_exact_at(&mut packet, probe.file_offset);
-            read.is_ok() && !probe.matches(&packet)
+            let length = probe.part.end - probe.part.start;
+            bytes.resize(usize::try_from(length).unwrap_or(0), 0);
+            let read = self.opened.file.read_exact_at(&mut bytes, probe.part.start);
+            read.is_ok() && !probe.matches(&bytes)
         });
-        let (first, last) = (differing.first()?, differing.last()?);
-        Some((first.ts_packet..last.ts_packet + 1, first.file_offset))
+        Some(differing.first()?.part.start..differing.last()?.part.end)
     }
 
     /// Changes what is known, and tells all sources.
     fn publish(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state();
         change(&mut state);
-        state.plans = Default::default();
-        for (ts_packets_per_rtp, source) in (1..).zip(&self.sources) {
-            if let Some(Some(source)) = source.get() {
-                let plan = state.plan(ts_packets_per_rtp, self.settings.burst_ns);
+        state.plans = no_plans(self.tracks());
+        for (track, sources) in self.sources.iter().enumerate() {
+            for (cut, source) in sources.iter().filter_map(OnceLock::get).flatten() {
+                let plan = state.plan(track, *cut, self.settings.burst_ns);
                 source.publish(plan, state.grows);
             }
         }
     }
 
     fn sources(&self) -> impl Iterator<Item = &Arc<Source>> {
-        self.sources.iter().filter_map(OnceLock::get).flatten()
+        let sources = self.sources.iter().flatten();
+        let made = sources.filter_map(OnceLock::get).flatten();
+        made.map(|(_, source)| source)
     }
 }
 
 impl State {
-    fn plan(&mut self, ts_packets_per_rtp: u8, burst_ns: u64) -> Arc<Plan> {
-        let ts_packets_per_rtp = ts_packets_per_rtp.clamp(1, 7);
-        let packetisation = Packetisation {
-            ts_packets_per_rtp,
-            burst_ns,
-        };
-        let make = if self.grows {
-            Plan::unfinished
-        } else {
-            Plan::new
-        };
-        let plan = self.plans[usize::from(ts_packets_per_rtp) - 1]
-            .get_or_insert_with(|| Arc::new(make(Arc::clone(&self.index), packetisation)));
+    fn plan(&mut self, track: usize, cut: Cut, burst_ns: u64) -> Arc<Plan> {
+        let (index, grows) = (&self.index, self.grows);
+        let plan = self.plans[track][cut.number()]
+            .get_or_insert_with(|| Arc::new(index.plan(track, cut, burst_ns, grows)));
         Arc::clone(plan)
     }
+}
+
+fn no_plans(tracks: usize) -> Box<[[Option<Arc<Plan>>; CUTS_MAX]]> {
+    (0..tracks).map(|_| Default::default()).collect()
 }
 
 impl Backing for Opened {
@@ -465,15 +487,10 @@ impl Backing for Opened {
     }
 }
 
-/// Lets none of these transport packets be sent any more.
-fn change(source: &Source, packets: &Range<u64>, reason: &str) {
-    let plan = source.plan();
-    let first = plan.rtp_packet_of(packets.start);
-    let end = match packets.end {
-        u64::MAX => u64::MAX,
-        end => plan.rtp_packet_of(end - 1) + 1,
-    };
-    source.change(first..end, reason.to_owned());
+/// Lets nothing be sent any more that is made of this part of the file.
+fn change(source: &Source, part: &Range<u64>, reason: &str) {
+    let packets = source.plan().rtp_packets_in(part.clone());
+    source.change(packets, reason.to_owned());
 }
 
 impl Identity {
@@ -490,7 +507,7 @@ impl Identity {
     }
 
     /// How long ago its bytes last changed; not at all for a time that is still to come.
-    fn age(&self) -> Duration {
+    pub(super) fn age(&self) -> Duration {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -509,81 +526,4 @@ fn random_origin() -> io::Result<RtpOrigin> {
         timestamp: u32::from_be_bytes([t0, t1, t2, t3]),
         ssrc: u32::from_be_bytes(source),
     })
-}
-
-/// How much is read at once while indexing.
-const READ_BYTES: usize = 1 << 20;
-
-/// Of a file, so much at its end may stay in the page cache once indexed, and all if it is not
-/// longer; of the rest the pages are let go, since their packets are read past it.
-const KEPT_BYTES_MAX: u64 = 64 << 20;
-
-/// Reads all of `file` and indexes it. One that was changed a moment ago, or is while it is read,
-/// counts as growing.
-pub(super) fn scan(
-    file: &File,
-    identity: Identity,
-    settings: &Settings,
-) -> io::Result<Result<Scanned, String>> {
-    advise_sequential(file);
-    let mut scanner = Scanner::new(settings.options);
-    let end = identity.file_bytes;
-    if let Err(error) = read(file, &mut scanner, end, end, &settings.stopping)? {
-        return Ok(Err(error.to_string()));
-    }
-    let after = Identity::of(&file.metadata()?);
-    if after.file_bytes < end || scanner.pushed_bytes() < end {
-        return Err(io::Error::other(
-            "the file was truncated while it was read; try again when it is complete",
-        ));
-    }
-    let grows = after != identity || identity.age() < settings.growth_time_max;
-    let index = match grows {
-        true => scanner.settled(),
-        false => scanner.clone().finish(),
-    };
-    Ok(index
-        .map(|index| Scanned {
-            index: Arc::new(index),
-            identity,
-            growth: grows.then_some(scanner),
-        })
-        .map_err(|error| error.to_string()))
-}
-
-/// Gives `scanner` what follows what it has had, up to byte `until` of a file that ends at `end`,
-/// or up to where it ends indeed.
-fn read(
-    file: &File,
-    scanner: &mut Scanner,
-    until: u64,
-    end: u64,
-    stopping: &AtomicBool,
-) -> io::Result<Result<(), MediaError>> {
-    let mut buffer = Vec::new();
-    loop {
-        let at = scanner.pushed_bytes();
-        if at >= until {
-            return Ok(Ok(()));
-        }
-        if stopping.load(Ordering::Relaxed) {
-            return Err(io::Error::new(
-                io::ErrorKind::Interrupted,
-                "the server is stopping",
-            ));
-        }
-        let left = usize::try_from(until - at).unwrap_or(READ_BYTES);
-        buffer.resize(left.min(READ_BYTES), 0);
-        let read = match file.read_at(&mut buffer, at) {
-            Ok(0) => return Ok(Ok(())),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            read => read?,
-        };
-        if let Err(error) = scanner.push(&buffer[..read]) {
-            return Ok(Err(error));
-        }
-        if at + KEPT_BYTES_MAX < end {
-            advise_done(file, at, read as u64);
-        }
-    }
 }

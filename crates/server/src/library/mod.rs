@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use onrush_sys::fs::Root;
-use onrush_wire::media::ts::ScanOptions;
+use onrush_wire::media::ScanOptions;
 use onrush_wire::name::{shown, to_bytes};
 use thiserror::Error;
 use tokio::sync::{OnceCell, Semaphore};
@@ -26,10 +26,12 @@ use tracing::{error, warn};
 use crate::config::Config;
 
 mod media;
+mod scan;
 
 pub use media::{Identity, Media};
-use media::{Opened, Settings, scan};
+use media::{Opened, Settings};
 pub use media::{REFRESH_BYTES_MAX, REFRESH_EVERY};
+use scan::scan;
 
 /// Bytes of a name at the most: Linux's `PATH_MAX`.
 pub const NAME_BYTES_MAX: usize = 4096;
@@ -349,7 +351,7 @@ impl Library {
             Ok(scanned) => scanned,
             Err(reason) => return Ok(Err(reason)),
         };
-        if let Some(doubt) = scanned.index.clock_doubt() {
+        if let Some(doubt) = scanned.index.doubt() {
             let name = shown(&name);
             warn!("{name}: {doubt}; it is sent by these; ffmpeg -i IN -c copy OUT.ts repairs it");
         }

@@ -83,10 +83,10 @@ async fn a_file_that_failed_is_opened_anew() {
     let fixture = Fixture::new(9);
     fixture.write("film.ts", 100);
     let before = fixture.open("film.ts").await.unwrap();
-    let source = before.source(7, 64 << 10).unwrap();
+    let source = before.source(0, 7 * 188, 64 << 10).unwrap();
     source.change(9..10, "cannot be read".to_owned());
     let after = fixture.open("film.ts").await.unwrap();
-    assert_eq!(after.source(7, 64 << 10).unwrap().failure(), None);
+    assert_eq!(after.source(0, 7 * 188, 64 << 10).unwrap().failure(), None);
     assert!(Arc::ptr_eq(&after, &fixture.open("film.ts").await.unwrap()));
 }
 
@@ -119,7 +119,7 @@ async fn files_open_by_their_names_and_nothing_else_does() {
         "\u{10fffc}bung.ts",
     ] {
         let media = fixture.open(name).await.unwrap();
-        assert_eq!((media.name(), media.index().ts_packets()), (name, 100));
+        assert_eq!((media.name(), ts_packets(&media)), (name, 100));
     }
     let absolute = fixture.path("a film.ts");
     let long = "x".repeat(NAME_BYTES_MAX + 1);
@@ -201,8 +201,14 @@ async fn all_who_ask_at_once_share_one_indexing() {
     for open in opens {
         assert!(Arc::ptr_eq(&first, &open.await.unwrap()));
     }
-    assert!(Arc::ptr_eq(&first.plan(7), &first.plan(7)));
-    assert_eq!(first.plan(3).rtp_packets(), 5000_u64.div_ceil(3));
+    assert!(Arc::ptr_eq(
+        &first.plan(0, 7 * 188).unwrap(),
+        &first.plan(0, 7 * 188).unwrap()
+    ));
+    assert_eq!(
+        first.plan(0, 3 * 188).unwrap().rtp_packets(),
+        5000_u64.div_ceil(3)
+    );
 }
 
 #[tokio::test]
@@ -238,9 +244,21 @@ fn another_film(packets: u64) -> Vec<u8> {
     film
 }
 
+/// Transport packets of a media.
+fn ts_packets(media: &Media) -> u64 {
+    let index = media.index();
+    index.as_ts().expect("a transport stream").ts_packets()
+}
+
+/// When one of them is due.
+fn due_ns(media: &Media, ts_packet: u64) -> u64 {
+    let index = media.index();
+    index.as_ts().expect("a transport stream").due_ns(ts_packet)
+}
+
 /// A playing session, as far as its file knows.
 fn source_of(media: &Media) -> Arc<Source> {
-    Arc::clone(media.source(7, 64 << 10).unwrap())
+    Arc::clone(media.source(0, 7 * 188, 64 << 10).unwrap())
 }
 
 #[tokio::test]
@@ -268,8 +286,8 @@ async fn whatever_becomes_of_its_name_a_file_stays_what_was_opened() {
     fs::rename(fixture.path("new.ts"), fixture.path("a.ts")).unwrap();
     is_undisturbed();
     let new = fixture.open("a.ts").await.unwrap();
-    assert_eq!(new.index().ts_packets(), 300);
-    assert_ne!(new.origin(), old.origin());
+    assert_eq!(ts_packets(&new), 300);
+    assert_ne!(new.origin(0), old.origin(0));
     // None at all.
     fs::remove_file(fixture.path("a.ts")).unwrap();
     fs::remove_file(fixture.path("b.ts")).unwrap();
@@ -299,12 +317,12 @@ async fn what_is_cut_off_is_not_played_any_more_and_all_before_is() {
     // Also for those who come by another path, and if it is cut again.
     file.set_len(50 * 188).unwrap();
     old.refresh(None);
-    let other = old.source(1, 64 << 10).unwrap();
+    let other = old.source(0, 188, 64 << 10).unwrap();
     assert!((other.is_changed(49), other.is_changed(50)) == (false, true));
     fixture.touch("a.ts", Duration::from_secs(5000));
     let short = fixture.open("a.ts").await.unwrap();
-    assert_eq!(short.index().ts_packets(), 50);
-    assert_ne!(short.origin(), old.origin());
+    assert_eq!(ts_packets(&short), 50);
+    assert_ne!(short.origin(0), old.origin(0));
 }
 
 #[tokio::test]
@@ -330,7 +348,7 @@ async fn what_is_written_over_is_not_played_any_more_and_all_else_is() {
     let reason = source.failure().unwrap();
     assert!(reason.contains("overwritten"), "{reason}");
     let new = fixture.open("a.ts").await.unwrap();
-    assert_ne!(new.origin(), old.origin());
+    assert_ne!(new.origin(0), old.origin(0));
 }
 
 #[tokio::test]
@@ -342,9 +360,9 @@ async fn another_film_copied_over_a_shorter_one_is_not_taken_for_its_growth() {
     fs::write(fixture.path("a.ts"), another_film(1500)).unwrap();
     let new = fixture.open("a.ts").await.unwrap();
     assert!(!Arc::ptr_eq(&old, &new));
-    assert_eq!(old.index().ts_packets(), 1000);
+    assert_eq!(ts_packets(&old), 1000);
     assert!(source.is_changed(0) && source.is_changed(100));
-    assert!(new.index().ts_packets() > 1400);
+    assert!(ts_packets(&new) > 1400);
 }
 
 #[tokio::test]
@@ -356,7 +374,7 @@ async fn a_file_that_is_appended_to_goes_on_and_ends_when_it_rests() {
     let media = fixture.open("a.ts").await.unwrap();
     let source = source_of(&media);
     assert!((media.grows(), source.grows(), source.rtp_packets()) == (false, false, 29));
-    let before: Vec<_> = (0..200).map(|i| media.index().due_ns(i)).collect();
+    let before: Vec<_> = (0..200).map(|i| due_ns(&media, i)).collect();
     let mut file = fixture.to_append("a.ts");
     // In any pieces: the last one's end is in the middle of a packet.
     for end in [300 * 188 + 1, 300 * 188 + 50, 555 * 188, 1999 * 188 + 100] {
@@ -365,34 +383,31 @@ async fn a_file_that_is_appended_to_goes_on_and_ends_when_it_rests() {
         tokio::time::sleep(REFRESH_EVERY).await;
         assert!(Arc::ptr_eq(&media, &fixture.open("a.ts").await.unwrap()));
         assert!(media.grows() && source.grows());
-        let settled = media.index().ts_packets();
+        let settled = ts_packets(&media);
         // References come every few packets.
         assert!(
             settled + 30 > end as u64 / 188 && settled <= end as u64 / 188,
             "{settled} of {end}"
         );
         assert_eq!(source.rtp_packets(), settled / 7);
-        let now: Vec<_> = (0..200).map(|i| media.index().due_ns(i)).collect();
+        let now: Vec<_> = (0..200).map(|i| due_ns(&media, i)).collect();
         assert_eq!(now, before);
     }
     tokio::time::sleep(growth_time_max + REFRESH_EVERY).await;
     assert!(media.grows(), "nobody has looked");
     media.refresh(Some(0));
     assert!((media.grows(), source.grows()) == (false, false));
-    assert_eq!(
-        (media.index().ts_packets(), source.rtp_packets()),
-        (1999, 286)
-    );
-    assert_eq!(source.image_bytes(285), 12 + 4 * 188);
+    assert_eq!((ts_packets(&media), source.rtp_packets()), (1999, 286));
+    assert_eq!(source.plan().image_bytes(285), 12 + 4 * 188);
     // And once more, after all.
     file.write_all(&film[1999 * 188 + 100..]).unwrap();
     media.refresh(None);
     assert!(media.grows());
     tokio::time::sleep(growth_time_max + REFRESH_EVERY).await;
     media.refresh(None);
-    assert!((media.grows(), media.index().ts_packets()) == (false, 2000));
+    assert!((media.grows(), ts_packets(&media)) == (false, 2000));
     assert_eq!(source.rtp_packets(), 286);
-    assert_eq!(source.image_bytes(285), 12 + 5 * 188);
+    assert_eq!(source.plan().image_bytes(285), 12 + 5 * 188);
 }
 
 #[tokio::test]
@@ -406,7 +421,7 @@ async fn a_fresh_file_counts_as_growing_until_it_has_rested() {
     assert!(!fixture.open("old.ts").await.unwrap().grows());
     let fresh = fixture.open("fresh.ts").await.unwrap();
     assert!(fresh.grows());
-    assert!(fresh.index().ts_packets() > 450, "almost all is settled");
+    assert!(ts_packets(&fresh) > 450, "almost all is settled");
     // Times that are still to come are now.
     let file = fixture.to_append("old.ts");
     let later = SystemTime::now() + Duration::from_secs(9999);
@@ -428,11 +443,11 @@ async fn much_that_has_been_appended_is_read_a_part_at_a_time() {
     // end.
     for _ in 0..2 {
         media.refresh(Some(1200 * 188));
-        assert!((media.grows(), media.index().ts_packets()) == (true, 1000));
+        assert!((media.grows(), ts_packets(&media)) == (true, 1000));
         tokio::time::sleep(REFRESH_EVERY).await;
     }
     media.refresh(Some(1200 * 188));
-    assert!(media.index().ts_packets() > 2900);
+    assert!(ts_packets(&media) > 2900);
 }
 
 #[tokio::test]
@@ -486,17 +501,17 @@ async fn a_sweep_lets_go_of_what_seems_to_grow_when_it_has_rested_unseen() {
     }
     let opened = fixture.open("rested.ts").await.unwrap();
     let played = fixture.open("played.ts").await.unwrap();
-    assert!(opened.grows() && opened.index().ts_packets() < 100);
+    assert!(opened.grows() && ts_packets(&opened) < 100);
     drop(opened);
     tokio::time::sleep(growth_time_max).await;
     fixture.library.sweep();
     assert_eq!(fixture.library.entries.lock().unwrap().by_name.len(), 1);
     // Read anew, it has all that was held back, and so has what is played.
     let again = fixture.open("rested.ts").await.unwrap();
-    assert_eq!((again.grows(), again.index().ts_packets()), (false, 100));
+    assert_eq!((again.grows(), ts_packets(&again)), (false, 100));
     tokio::time::sleep(REFRESH_EVERY).await;
     played.refresh(None);
-    assert_eq!((played.grows(), played.index().ts_packets()), (false, 100));
+    assert_eq!((played.grows(), ts_packets(&played)), (false, 100));
 }
 
 #[tokio::test]

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use tokio::task::{JoinSet, spawn_local};
 use tracing::{debug, info};
 
-use super::flow::Delivery;
 use super::session::Session;
 use super::{Content, Control};
 use crate::engine::{EngineError, Shift};
@@ -42,9 +41,11 @@ impl Control {
             if left == 0 || moves.len() == MOVES_MAX {
                 break;
             }
-            if let Delivery::Stored(delivery) = &session.flow().delivery
-                && let Some(work) = delivery.stream.work_on(data.engines(), shift.from)
-            {
+            let tracks = session.tracks();
+            let streams = tracks.iter().filter_map(|track| track.stored());
+            let work = streams.filter_map(|it| it.stream.work_on(data.engines(), shift.from));
+            let work: u64 = work.sum();
+            if work > 0 {
                 left = left.saturating_sub(work);
                 let (control, session) = (Rc::clone(self), Rc::clone(session));
                 moves.spawn_local(async move { control.relocate(&session, shift.to).await });
@@ -71,10 +72,11 @@ impl Control {
         };
         // So that it is not played or paused meanwhile.
         let _turn = session.turn.try_lock().map_err(|_| EngineError::Busy)?;
-        let flow = session.flow();
-        match &flow.delivery {
-            Delivery::Stored(delivery) => delivery.stream.move_to(data.engines(), engine).await,
-            Delivery::Live(_) => Ok(()),
+        for track in session.tracks() {
+            if let Some(delivery) = track.stored() {
+                delivery.stream.move_to(data.engines(), engine).await?;
+            }
         }
+        Ok(())
     }
 }

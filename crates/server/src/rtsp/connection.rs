@@ -271,13 +271,14 @@ impl Connection {
                 path,
                 transport,
                 session,
-                is_aggregate,
+                track,
             } => {
-                let reply = self.set_up(request, &path, &transport, session).await?;
+                let of = (path.as_str(), track);
+                let reply = self.set_up(request, of, &transport, session).await?;
                 // Who names no track makes its next URLs from this: VLC appends `stream=0`.
-                Ok(match is_aggregate {
-                    true => reply.with(headers::CONTENT_BASE, self.base(request)),
-                    false => reply,
+                Ok(match track {
+                    None => reply.with(headers::CONTENT_BASE, self.base(request)),
+                    Some(_) => reply,
                 })
             }
             Intent::Pause { session, at_ns } => {
@@ -322,7 +323,7 @@ impl Connection {
     async fn set_up(
         &mut self,
         request: &Request,
-        path: &str,
+        (path, track): (&str, Option<usize>),
         transport: &Transport,
         session: Option<Rc<Session>>,
     ) -> Result<Reply, Reply> {
@@ -331,6 +332,7 @@ impl Connection {
             Some(session) => session.presentation().clone(),
             None => Presentation::open(control, path).await?,
         };
+        let track = find_track(presentation.tracks(), track)?;
         if control.stopping.get() {
             let note = "the server stops";
             return Err(Reply::refusal(StatusCode::ServiceUnavailable, note));
@@ -340,10 +342,11 @@ impl Connection {
             return Err(Reply::refusal(StatusCode::NotEnoughBandwidth, &note));
         }
         let between = (self.local, self.peer());
-        let flow = TrackSession::open(control, &presentation, transport, &request.uri, between)?;
+        let of = (&presentation, track);
+        let flow = TrackSession::open(control, of, transport, &request.uri, between)?;
         let answer = transport.answer(flow.served());
         let session = if let Some(session) = session {
-            session.replace(flow);
+            session.add(flow);
             session
         } else {
             let session = Session::new(control.name(), control, presentation, flow);
@@ -445,6 +448,26 @@ fn in_media_time(range: Range, request: &Request, index: &Index) -> Range {
     }
 }
 
+/// Which track is meant, of so many, by the number of one or by the whole.
+fn find_track(tracks: usize, named: Option<usize>) -> Result<usize, Reply> {
+    match named {
+        Some(track) if track < tracks => Ok(track),
+        Some(_) => {
+            let note = match tracks {
+                1 => "there is one track, track1".to_owned(),
+                _ => format!("there are tracks from track1 to track{tracks}"),
+            };
+            Err(Reply::refusal(StatusCode::NotFound, &note))
+        }
+        None if tracks == 1 => Ok(0),
+        None => {
+            let note = format!("set up each of its tracks, from track1 to track{tracks}");
+            let status = StatusCode::AggregateOperationNotAllowed;
+            Err(Reply::refusal(status, &note))
+        }
+    }
+}
+
 /// What players on libavformat call themselves (libavformat/rtsp.c sends LIBAVFORMAT_IDENT unless it is told otherwise).
 const STAMPING_AGENTS: [&str; 3] = ["Lavf", "libmpv", "mpv"];
 
@@ -461,16 +484,16 @@ async fn play(
     let Some(media) = session.media() else {
         return Ok((Reply::playing_live(request), start));
     };
-    let (span, info) = match start {
-        Some(Start::Stored { span, position, .. }) => (span, Some(position)),
-        _ => (session.rest(), None),
+    let (span, tracks) = match &start {
+        Some(Start::Stored { span, tracks }) => (*span, &tracks[..]),
+        _ => (session.rest(), &[][..]),
     };
-    let flow = session.flow();
-    let info = info.map(|position| RtpInfo {
-        url: &flow.track_url,
-        sequence: position.sequence,
-        timestamp: position.timestamp,
+    let infos = tracks.iter().map(|start| RtpInfo {
+        url: &start.track.track_url,
+        sequence: start.position.sequence,
+        timestamp: start.position.timestamp,
     });
+    let infos: Vec<_> = infos.collect();
     let end_ns = (!media.grows()).then(|| media.index().duration_ns());
-    Ok((Reply::playing(request, span, end_ns, info), start))
+    Ok((Reply::playing(request, span, end_ns, &infos), start))
 }

@@ -3,13 +3,14 @@
 use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_wire::media::Plan;
 use onrush_wire::rtcp::{self, Heard, Reception, Sending, ntp};
 use onrush_wire::rtp::{self, Position};
-use onrush_wire::rtsp::{Reply, Served, StatusCode, Transport};
+use onrush_wire::rtsp::{Reply, Served, StatusCode, Transport, track_name};
 use tokio::time::{Instant, timeout};
 use tracing::{debug, info};
 
@@ -19,6 +20,7 @@ use super::presentation::{Presentation, playable};
 use super::seat::LivePlayer;
 use super::{Content, Control, Escaped};
 use crate::data::Data;
+use crate::engine::shared::TrackClock;
 use crate::engine::{EndReason, EngineError, Stream, StreamSnapshot};
 use crate::library::Media;
 use crate::relay::Channel;
@@ -27,6 +29,11 @@ use crate::relay::Channel;
 #[derive(Debug)]
 pub(super) struct TrackSession {
     pub(super) delivery: Delivery,
+    /// The packet that PLAY without a range starts from.
+    pub(super) resume_at: Cell<u64>,
+    /// The packet that what plays is to stop before, and become ready there, if PAUSE has named a point; else
+    /// [`NO_PACKET`].
+    pause_before: Cell<u64>,
     place: Place,
     /// The track's URL as the client spelt it, for RTP-Info.
     pub(super) track_url: Box<str>,
@@ -39,6 +46,9 @@ pub(super) struct TrackSession {
     /// Why the last report could not be sent, so that it is said once.
     send_error: Cell<Option<io::ErrorKind>>,
 }
+
+/// A number that no packet has.
+const NO_PACKET: u64 = u64::MAX;
 
 /// How packets come to the client.
 #[derive(Debug)]
@@ -53,12 +63,20 @@ pub(super) enum Delivery {
 pub(super) struct StoredDelivery {
     pub(super) stream: Stream,
     media: Arc<Media>,
-    ts_packets_per_rtp: u8,
+    /// Ticks a second of its timestamps.
+    clock_hz: u32,
+    /// What its packets may carry behind their RTP headers on the way to the client.
+    payload_bytes_max: u16,
+    /// The number of its track, from 0 on.
+    track: u8,
 }
 
 impl StoredDelivery {
     pub(super) fn plan(&self) -> Arc<Plan> {
-        self.media.plan(self.ts_packets_per_rtp)
+        let plan = self
+            .media
+            .plan(self.track.into(), self.payload_bytes_max.into());
+        plan.expect("it was cut so when the session was set up")
     }
 
     /// The RTP timestamp of a moment: by the line on which those of the packets lie, before, between and behind them.
@@ -74,20 +92,24 @@ impl StoredDelivery {
             clippy::cast_sign_loss,
             reason = "timestamps are modulo 2^32"
         )]
-        let ticks = (seconds as u64).wrapping_mul(rtp::CLOCK_HZ) as u32;
+        let ticks = (seconds as u64).wrapping_mul(self.clock_hz.into()) as u32;
         let rest_ns = u64::try_from(rest_ns).expect("not below 0");
-        self.media
-            .origin()
-            .timestamp_of(rest_ns)
+        let origin = self.media.origin(self.track.into()).timestamp;
+        origin
+            .wrapping_add(rtp::ticks_of(rest_ns, self.clock_hz.into()))
             .wrapping_add(ticks)
     }
 }
 
 impl TrackSession {
-    /// Opens what `transport` asks for, from the address that the client spoke to, `local`.
+    /// Opens what `transport` asks for of a track, from the address that the client spoke to, `local`.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such track.
     pub(super) fn open(
         control: &Control,
-        presentation: &Presentation,
+        (presentation, track): (&Presentation, usize),
         transport: &Transport,
         track_url: &str,
         (local, peer): (SocketAddr, SocketAddr),
@@ -95,7 +117,7 @@ impl TrackSession {
         let (local, peer) = (canonical(local), canonical(peer));
         let (delivery, place, ssrc) = match (presentation, &control.content) {
             (Presentation::Stored(media), Content::Stored { data, .. }) => {
-                stored(control, data, media, transport, local, peer)?
+                stored(control, data, (media, track), transport, (local, peer))?
             }
             (Presentation::Live(channel), _) => live(control, channel, transport, local, peer)?,
             (Presentation::Stored(_), Content::Live(_)) => {
@@ -104,6 +126,8 @@ impl TrackSession {
         };
         Ok(Self {
             delivery,
+            resume_at: Cell::new(0),
+            pause_before: Cell::new(NO_PACKET),
             place,
             track_url: track_url.into(),
             ssrc,
@@ -112,6 +136,19 @@ impl TrackSession {
             is_over: Cell::new(false),
             send_error: Cell::new(None),
         })
+    }
+
+    /// The stream, if it is of a file.
+    pub(super) fn stored(&self) -> Option<&StoredDelivery> {
+        match &self.delivery {
+            Delivery::Stored(delivery) => Some(delivery),
+            Delivery::Live(_) => None,
+        }
+    }
+
+    /// The number of its track, from 0 on.
+    pub(super) fn number(&self) -> u8 {
+        self.stored().map_or(0, |delivery| delivery.track)
     }
 
     /// From now on the session of this number is told of all that happens to it.
@@ -143,7 +180,49 @@ impl TrackSession {
         }
     }
 
-    /// Stops sending.
+    /// What plays is to stop before that packet, and become ready there; or nowhere but at its end.
+    pub(super) fn set_pause_before(&self, packet: Option<u64>) {
+        self.pause_before.set(packet.unwrap_or(NO_PACKET));
+    }
+
+    /// The packet that what plays is to stop before, if PAUSE has named a point.
+    pub(super) fn pause_before(&self) -> Option<u64> {
+        Some(self.pause_before.get()).filter(|&packet| packet != NO_PACKET)
+    }
+
+    /// The clock that it shares with the tracks beside it, if it shares one.
+    pub(super) fn clock(&self) -> Option<Arc<TrackClock>> {
+        self.stored()?.stream.clock()
+    }
+
+    /// When the packet is due that PLAY without a range starts from, if there is one, or may be.
+    pub(super) fn resume_ns(&self) -> Option<u64> {
+        let delivery = self.stored()?;
+        let (plan, resume_at) = (delivery.plan(), self.resume_at.get());
+        let is_there = resume_at < plan.rtp_packets() || delivery.media.grows();
+        is_there.then(|| plan.due_ns(resume_at))
+    }
+
+    /// PLAY without a range starts from where it starts of those `tracks`.
+    pub(super) fn resume_beside(&self, tracks: &[Rc<Self>]) {
+        let resume_ns = tracks.iter().filter_map(|track| track.resume_ns()).min();
+        if let (Some(delivery), Some(resume_ns)) = (self.stored(), resume_ns) {
+            self.resume_at.set(delivery.plan().rtp_packet_at(resume_ns));
+        }
+    }
+
+    /// Stops sending. The packet that would have been next, if that is known.
+    pub(super) async fn pause(&self) -> Result<Option<u64>, EngineError> {
+        match &self.delivery {
+            Delivery::Stored(delivery) => delivery.stream.pause().await.map(Some),
+            Delivery::Live(seat) => {
+                seat.leave();
+                Ok(None)
+            }
+        }
+    }
+
+    /// Stops sending, in the end.
     pub(super) async fn halt(&self) {
         match &self.delivery {
             // An engine that does not answer is not waited for.
@@ -199,10 +278,11 @@ impl TrackSession {
             return;
         }
         self.started.set(Some(Instant::now()));
-        let (ip, name) = (self.peer_ip(), Escaped(self.name()));
+        let (ip, name) = (self.peer_ip(), self.shown());
         let with = match &self.delivery {
             Delivery::Stored(delivery) => {
-                format!("{} TS packets per RTP packet", delivery.ts_packets_per_rtp)
+                let bytes = delivery.plan().image_bytes_max();
+                format!("packets of up to {bytes} bytes")
             }
             Delivery::Live(_) => "live".to_owned(),
         };
@@ -216,7 +296,7 @@ impl TrackSession {
         };
         let arrival = match self.reception.get() {
             None => "no reports from it".to_owned(),
-            Some(reception) => describe(reception),
+            Some(reception) => describe(reception, self.clock_hz()),
         };
         let sent = match &self.delivery {
             Delivery::Stored(delivery) => sent(&delivery.stream.snapshot()),
@@ -225,15 +305,29 @@ impl TrackSession {
         info!(
             "session {id} ends ({why}): {} {}, {:.1} s, {sent}, {arrival}, path {path_name}",
             self.peer_ip(),
-            Escaped(self.name()),
+            self.shown(),
             started.elapsed().as_secs_f64(),
         );
     }
 
-    fn name(&self) -> &str {
+    /// What it is of, for the log.
+    fn shown(&self) -> String {
         match &self.delivery {
-            Delivery::Stored(delivery) => delivery.media.name(),
-            Delivery::Live(seat) => seat.name(),
+            Delivery::Stored(StoredDelivery { media, track, .. }) if media.tracks() > 1 => {
+                let name = track_name(u32::from(*track) + 1);
+                format!("{} {name}", Escaped(media.name()))
+            }
+            Delivery::Stored(delivery) => Escaped(delivery.media.name()).to_string(),
+            Delivery::Live(seat) => Escaped(seat.name()).to_string(),
+        }
+    }
+
+    /// Ticks a second of its timestamps.
+    fn clock_hz(&self) -> u32 {
+        let live = |seat: &LivePlayer| seat.playable()?.payload.ok().map(|it| it.clock_hz);
+        match &self.delivery {
+            Delivery::Stored(delivery) => delivery.clock_hz,
+            Delivery::Live(seat) => live(seat).unwrap_or(90_000),
         }
     }
 
@@ -304,27 +398,30 @@ impl TrackSession {
 fn stored(
     control: &Control,
     data: &Data,
-    media: &Arc<Media>,
+    (media, track): (&Arc<Media>, usize),
     transport: &Transport,
-    local: SocketAddr,
-    peer: SocketAddr,
+    (local, peer): (SocketAddr, SocketAddr),
 ) -> Result<(Delivery, Place, u32), Reply> {
     let placed = control
         .ports
         .place(local, transport.rtp_port, reports(transport, peer));
     let (rtp, place) = placed.map_err(|error| no_place(&error))?;
     let mtu_bytes = onrush_sys::socket::path_mtu(&rtp).map_err(|error| unavailable(&error))?;
-    let ts_packets_per_rtp = ts_packets_that_fit(mtu_bytes, peer.is_ipv4()).ok_or_else(|| {
-        let note = format!("the path carries {mtu_bytes} bytes, too few for one TS packet");
-        Reply::refusal(StatusCode::UnsupportedTransport, &note)
-    })?;
-    let stream = data.open(media, ts_packets_per_rtp, rtp);
+    let payload_bytes_max = payload_bytes_that_fit(mtu_bytes, peer.is_ipv4());
+    if media.plan(track, payload_bytes_max).is_none() {
+        let note = format!("the path carries {mtu_bytes} bytes, too few for this file's packets");
+        return Err(Reply::refusal(StatusCode::UnsupportedTransport, &note));
+    }
+    let stream = data.open(media, track, payload_bytes_max, rtp);
     let stream = stream.map_err(|error| refusal(&error))?;
-    let ssrc = stream.snapshot().numbering.ssrc(media.ssrc());
+    let ssrc = stream.snapshot().numbering.ssrc(media.origin(track).ssrc);
     let delivery = Delivery::Stored(StoredDelivery {
         stream,
         media: Arc::clone(media),
-        ts_packets_per_rtp,
+        clock_hz: media.track(track).clock_hz,
+        // A datagram has fewer bytes than that.
+        payload_bytes_max: u16::try_from(payload_bytes_max).unwrap_or(u16::MAX),
+        track: u8::try_from(track).expect("there are eight tracks at most"),
     });
     Ok((delivery, place, ssrc))
 }
@@ -402,15 +499,11 @@ fn no_place(error: &io::Error) -> Reply {
     Reply::refusal(StatusCode::ServiceUnavailable, &note)
 }
 
-/// How many transport packets an RTP packet holds so that it goes unfragmented; `None` if not one does.
-fn ts_packets_that_fit(mtu_bytes: u32, is_ipv4: bool) -> Option<u8> {
+/// How many bytes a packet may carry behind its RTP header so that it goes unfragmented.
+fn payload_bytes_that_fit(mtu_bytes: u32, is_ipv4: bool) -> usize {
     let (ip_header_bytes, udp_header_bytes) = (if is_ipv4 { 20 } else { 40 }, 8);
-    let header_bytes =
-        ip_header_bytes + udp_header_bytes + u32::try_from(rtp::HEADER_BYTES).ok()?;
-    let fitting = mtu_bytes.checked_sub(header_bytes)? / TS_PACKET_BYTES;
-    u8::try_from(fitting.min(TS_PACKETS_PER_RTP_MAX))
-        .ok()
-        .filter(|&packets| packets > 0)
+    let mtu_bytes = usize::try_from(mtu_bytes).unwrap_or(usize::MAX);
+    mtu_bytes.saturating_sub(ip_header_bytes + udp_header_bytes + rtp::HEADER_BYTES)
 }
 
 /// An IPv4 address that the dual-stack listener shows as an IPv6 one, as what it is; an IPv6 one with the
@@ -443,7 +536,7 @@ fn sent(snapshot: &StreamSnapshot) -> String {
     )
 }
 
-fn describe(reception: Reception) -> String {
+fn describe(reception: Reception, clock_hz: u32) -> String {
     let Reception {
         lost,
         lost_fraction,
@@ -456,7 +549,7 @@ fn describe(reception: Reception) -> String {
     format!(
         "lost {lost} there (last {:.1} %), jitter {:.1} ms{}",
         f64::from(lost_fraction) / 2.56,
-        f64::from(jitter) * 1e3 / 90e3,
+        f64::from(jitter) * 1e3 / f64::from(clock_hz),
         round_trip.unwrap_or_default(),
     )
 }
@@ -469,31 +562,15 @@ fn ms(time_ns: i64) -> f64 {
     time_ns as f64 / 1e6
 }
 
-/// Bytes of a transport packet.
-const TS_PACKET_BYTES: u32 = 188;
-
-/// RFC 2250 leaves the number open; seven fit an Ethernet frame.
-const TS_PACKETS_PER_RTP_MAX: u32 = 7;
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn as_many_packets_as_fit_and_no_more_than_seven() {
-        for (mtu_bytes, v4, v6) in [
-            (65_536, Some(7), Some(7)),
-            (1500, Some(7), Some(7)),
-            (12 + 7 * 188 + 48, Some(7), Some(7)),
-            (12 + 7 * 188 + 47, Some(7), Some(6)),
-            (12 + 7 * 188 + 28, Some(7), Some(6)),
-            (12 + 7 * 188 + 27, Some(6), Some(6)),
-            (12 + 188 + 28, Some(1), None),
-            (12 + 188 + 27, None, None),
-            (0, None, None),
-        ] {
-            assert_eq!(ts_packets_that_fit(mtu_bytes, true), v4, "{mtu_bytes}");
-            assert_eq!(ts_packets_that_fit(mtu_bytes, false), v6, "{mtu_bytes}");
+    fn a_packet_with_all_of_its_headers_is_as_long_as_the_path_carries() {
+        for (mtu_bytes, v4, v6) in [(1500, 1460, 1440), (60, 20, 0), (41, 1, 0), (40, 0, 0)] {
+            assert_eq!(payload_bytes_that_fit(mtu_bytes, true), v4, "{mtu_bytes}");
+            assert_eq!(payload_bytes_that_fit(mtu_bytes, false), v6, "{mtu_bytes}");
         }
     }
 

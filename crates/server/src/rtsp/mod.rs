@@ -340,13 +340,14 @@ impl Control {
         })
     }
 
-    /// Descriptors that RTP sockets take, with `more` sessions than there are, and downloads.
+    /// Descriptors that RTP sockets take, with `more` than there are, and downloads.
     fn descriptors(&self, more: usize) -> usize {
         let of_downloads = self.statistics.download_files.load(Ordering::Relaxed);
         let of_sockets = match &self.content {
             Content::Stored { data, .. } => {
-                let sessions = self.sessions.borrow().len() + more;
-                sessions.saturating_sub(data.engines().places())
+                // A session has a stream for each of its tracks.
+                let streams = self.sessions.borrow().len().max(data.engines().streams());
+                (streams + more).saturating_sub(data.engines().places())
             }
             Content::Live(_) => 0,
         };
@@ -476,7 +477,13 @@ mod tests {
         let offer = format!("RTP/AVP;unicast;client_port={rtp_port}-{}", rtp_port + 1);
         let offers = std::iter::once(offer.as_str());
         let transport = Transport::negotiate(offers, [127, 0, 0, 1].into()).unwrap();
-        let flow = TrackSession::open(control, &presentation, &transport, "track1", (server, peer));
+        let flow = TrackSession::open(
+            control,
+            (&presentation, 0),
+            &transport,
+            "track1",
+            (server, peer),
+        );
         let session = Session::new(control.name(), control, presentation, flow.unwrap());
         control.add(&session);
         session
@@ -507,15 +514,15 @@ mod tests {
         block_on(LocalSet::new().run_until(async {
             let ports = Ports::bind([127, 0, 0, 1].into()).unwrap();
             let session = set_up(&control, ports.rtp.local_addr().unwrap().port()).await;
-            let flow = session.flow();
+            let flow = session.first();
             let lags = || control.sum(|engine| &engine.lags);
             let timestamp = |moment| flow.sending(moment, "").timestamp;
             let is_told = async || {
                 let start = session.prepare(None).await.unwrap().expect("it starts");
-                let Start::Stored { position, .. } = start else {
+                let Start::Stored { tracks, .. } = &start else {
                     panic!("it is a file");
                 };
-                let first = position.timestamp;
+                let first = tracks[0].position.timestamp;
                 let (lagged, before) = (lags(), Moment::now());
                 session.start(start);
                 let after = Moment {

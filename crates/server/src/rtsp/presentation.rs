@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use onrush_wire::name::shown;
-use onrush_wire::rtp::StaticPayload;
 use onrush_wire::rtsp::{Reply, StatusCode};
 use onrush_wire::sdp::{Description, Extent};
 
@@ -49,6 +48,14 @@ impl Presentation {
         }
     }
 
+    /// How many tracks it has.
+    pub(super) fn tracks(&self) -> usize {
+        match self {
+            Self::Stored(media) => media.tracks(),
+            Self::Live(_) => 1,
+        }
+    }
+
     /// What it is opened by.
     pub(super) fn path(&self) -> String {
         match self {
@@ -59,13 +66,14 @@ impl Presentation {
 
     /// What a client at the other end of `server` is told of it.
     pub(super) fn describe(&self, server: IpAddr) -> Result<Vec<u8>, Reply> {
-        let (ssrc, payload, extent) = match self {
+        let (ssrc, tracks, extent) = match self {
             Self::Stored(media) => {
+                let index = media.index();
                 let extent = match media.grows() {
                     true => Extent::Growing,
-                    false => Extent::Whole(media.index().duration_ns()),
+                    false => Extent::Whole(index.duration_ns()),
                 };
-                (media.ssrc(), StaticPayload::MP2T, extent)
+                (media.origin(0).ssrc, index.tracks().to_vec(), extent)
             }
             Self::Live(channel) => {
                 let playable = playable(channel)?;
@@ -75,14 +83,14 @@ impl Presentation {
                     );
                     Reply::refusal(StatusCode::UnsupportedMediaType, &note)
                 })?;
-                (playable.ssrc, payload, Extent::Live)
+                (playable.ssrc, vec![payload.into()], Extent::Live)
             }
         };
         let description = Description {
             name: &shown(self.name()),
             id: ssrc.into(),
             server,
-            payload,
+            tracks: &tracks,
             extent,
         };
         Ok(description.to_bytes())

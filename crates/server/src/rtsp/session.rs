@@ -17,10 +17,10 @@ use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::Instant;
 
-use super::flow::{Delivery, TrackSession, is_unreachable, refusal};
+use super::flow::{Delivery, StoredDelivery, TrackSession, is_unreachable, refusal};
 use super::presentation::Presentation;
 use super::{Control, random};
-use crate::engine::EndReason;
+use crate::engine::{EndReason, EngineError};
 use crate::library::{Media, REFRESH_BYTES_MAX, refreshed};
 
 /// One client's use of one file or live stream.
@@ -32,14 +32,11 @@ pub(super) struct Session {
     /// Held while a request is carried out and answered, so that the requests of two connections do not
     /// mix.
     pub(super) turn: Mutex<()>,
-    flow: RefCell<Rc<TrackSession>>,
+    /// Those of its tracks that were set up, one at least, by their numbers.
+    tracks: RefCell<Vec<Rc<TrackSession>>>,
     /// `Init` once there is a reason to end.
     state: Cell<State>,
     connections: Cell<u32>,
-    /// The packet that PLAY without a range starts from.
-    resume_at: Cell<u64>,
-    /// The packet that what plays is to stop before, and become ready there, if PAUSE has named a point.
-    pause_before: Cell<Option<u64>>,
     /// What is played, or was last.
     span: Cell<Span>,
     seen: Cell<Instant>,
@@ -67,19 +64,26 @@ pub(super) enum End {
 }
 
 /// A PLAY that has been found possible.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Start {
     /// Of a file.
     Stored {
-        /// What is played: from the first packet's time.
+        /// What is played: from the time of the first packet of all tracks.
         span: Span,
-        /// The numbers of the first packet.
-        position: Position,
-        from: u64,
-        stop_before: Option<u64>,
+        tracks: Vec<TrackStart>,
     },
     /// Whatever comes next.
     Live,
+}
+
+/// What is played of a track.
+#[derive(Clone, Debug)]
+pub(super) struct TrackStart {
+    pub(super) track: Rc<TrackSession>,
+    /// The numbers of the first packet.
+    pub(super) position: Position,
+    from: u64,
+    stop_before: Option<u64>,
 }
 
 impl Session {
@@ -90,15 +94,14 @@ impl Session {
         flow: TrackSession,
     ) -> Rc<Self> {
         flow.belongs_to(id.number());
+        let tracks = RefCell::new(vec![Rc::new(flow)]);
         Rc::new(Self {
             id,
             control: Rc::clone(control),
             presentation,
             turn: Mutex::new(()),
-            flow: RefCell::new(Rc::new(flow)),
+            tracks,
             state: Cell::new(State::Ready),
-            resume_at: Cell::new(0),
-            pause_before: Cell::new(None),
             span: Cell::new(Span {
                 start_ns: 0,
                 stop_ns: None,
@@ -114,7 +117,7 @@ impl Session {
     }
 
     pub(super) fn peer_ip(&self) -> IpAddr {
-        self.flow.borrow().peer_ip()
+        self.tracks.borrow()[0].peer_ip()
     }
 
     pub(super) const fn presentation(&self) -> &Presentation {
@@ -129,8 +132,14 @@ impl Session {
         }
     }
 
-    pub(super) fn flow(&self) -> Rc<TrackSession> {
-        Rc::clone(&self.flow.borrow())
+    /// Those of its tracks that were set up, one at least, by their numbers.
+    pub(super) fn tracks(&self) -> Vec<Rc<TrackSession>> {
+        self.tracks.borrow().clone()
+    }
+
+    /// The first of them.
+    pub(super) fn first(&self) -> Rc<TrackSession> {
+        Rc::clone(&self.tracks.borrow()[0])
     }
 
     /// `Init` once there is a reason to end.
@@ -157,16 +166,46 @@ impl Session {
         }
     }
 
-    /// Takes another transport; then it is as if newly set up.
-    pub(super) fn replace(&self, flow: TrackSession) {
+    /// What media time is due now; of no meaning in a live stream. Tracks that are over have stayed behind.
+    fn position_ns(&self) -> u64 {
+        let tracks = self.tracks.borrow();
+        let positions = tracks.iter().map(|track| track.position_ns());
+        positions.max().unwrap_or(0)
+    }
+
+    /// Takes one more track, which then begins where the others go on, or another transport for one that it has;
+    /// then it is as if newly set up.
+    pub(super) fn add(&self, flow: TrackSession) {
         let path_name = self.control.path_name();
-        self.flow()
-            .log_end(self.id.short(), "another transport", path_name);
         let flow = Rc::new(flow);
-        // The old one goes first: it may have been told of the same addresses.
-        *self.flow.borrow_mut() = Rc::clone(&flow);
+        let (number, id) = (flow.number(), self.id.short());
+        let at = self
+            .tracks
+            .borrow()
+            .binary_search_by_key(&number, |it| it.number());
+        let mut tracks = self.tracks.borrow_mut();
+        match at {
+            Ok(at) => {
+                tracks[at].log_end(id, "another transport", path_name);
+                // The old one goes first: it may have been told of the same addresses.
+                tracks[at] = Rc::clone(&flow);
+                tracks.iter().for_each(|track| track.resume_at.set(0));
+            }
+            Err(at) => {
+                flow.resume_beside(&tracks);
+                tracks.insert(at, Rc::clone(&flow));
+            }
+        }
         flow.belongs_to(self.id.number());
-        self.resume_at.set(0);
+        if tracks.len() > 1 {
+            let clock = tracks.iter().find_map(|track| track.clock());
+            let clock = clock.unwrap_or_default();
+            tracks
+                .iter()
+                .filter_map(|track| track.stored())
+                .for_each(|delivery| delivery.stream.share_clock(&clock));
+        }
+        drop(tracks);
         self.set_state(State::Ready);
     }
 
@@ -176,9 +215,9 @@ impl Session {
         self: &Rc<Self>,
         range: Option<Range>,
     ) -> Result<Option<Start>, Reply> {
-        let flow = self.flow();
+        let tracks = self.tracks();
         let is_playing = self.state() == State::Playing;
-        let (Some(media), Delivery::Stored(delivery)) = (self.media(), &flow.delivery) else {
+        let Some(media) = self.media() else {
             // Whatever part is asked for: there is only what comes now.
             return Ok((!is_playing).then_some(Start::Live));
         };
@@ -189,7 +228,8 @@ impl Session {
         let (index, grows) = (media.index(), media.grows());
         let duration_ns = index.duration_ns();
         // A PLAY takes a pause point back: it is played on from here to the end.
-        let goes_on = is_playing && self.pause_before.get().is_none();
+        let has_pause_point = tracks.iter().any(|track| track.pause_before().is_some());
+        let goes_on = is_playing && !has_pause_point;
         let Some(range) = range.or_else(|| (!goes_on).then(Range::default)) else {
             return Ok(None);
         };
@@ -203,42 +243,52 @@ impl Session {
         };
         if is_playing {
             // A range that cannot be played must not stop what plays.
-            span_from(flow.position_ns())?;
+            span_from(self.position_ns())?;
             self.pause().await?;
         }
-        let plan = delivery.plan();
-        let resume_at = if self.state() == State::Ended {
-            0
-        } else {
-            self.resume_at.get()
-        };
+        if self.state() == State::Ended {
+            tracks.iter().for_each(|track| track.resume_at.set(0));
+        }
         let is_live_edge = range.is_now && grows;
+        let resume_ns = || tracks.iter().filter_map(|track| track.resume_ns()).min();
         let mut span = span_from(match is_live_edge {
             true => index.seek(duration_ns).time_ns,
-            false => plan.due_ns(resume_at),
+            false => resume_ns().unwrap_or(duration_ns),
         })?;
-        let from = match range.start_ns {
-            Some(start_ns) => plan.rtp_packet_of(index.seek(start_ns).ts_packet),
-            None if is_live_edge => plan.rtp_packet_of(index.seek(duration_ns).ts_packet),
-            None => resume_at,
+        // One place for all tracks.
+        let point = match range.start_ns {
+            Some(start_ns) => Some(index.seek(start_ns)),
+            None => is_live_edge.then(|| index.seek(duration_ns)),
         };
-        let stop_before = span.stop_ns.map(|stop_ns| plan.rtp_packet_at(stop_ns));
-        let end = if grows { u64::MAX } else { plan.rtp_packets() };
-        if from >= stop_before.unwrap_or(end) {
-            return Err(no_range(RangeError::Stop));
+        let (mut starts, mut start_ns) = (Vec::new(), None);
+        for track in &tracks {
+            let Some(delivery) = track.stored() else {
+                continue;
+            };
+            let plan = delivery.plan();
+            let resume_at = track.resume_at.get();
+            let from = point.map_or(resume_at, |point| plan.rtp_packet_from(point));
+            let stop_before = span.stop_ns.map(|stop_ns| plan.rtp_packet_at(stop_ns));
+            let end = if grows { u64::MAX } else { plan.rtp_packets() };
+            if from < stop_before.unwrap_or(end) {
+                let due_ns = plan.due_ns(from);
+                start_ns = Some(start_ns.map_or(due_ns, |first_ns: u64| first_ns.min(due_ns)));
+            }
+            starts.push((track, delivery, from, stop_before));
         }
-        delivery
-            .stream
-            .prepare(from)
-            .await
-            .map_err(|error| refusal(&error))?;
-        span.start_ns = plan.due_ns(from);
-        Ok(Some(Start::Stored {
-            span,
-            position: delivery.stream.position_from(from),
-            from,
-            stop_before,
-        }))
+        span.start_ns = start_ns.ok_or_else(|| no_range(RangeError::Stop))?;
+        let mut tracks = Vec::with_capacity(starts.len());
+        for (track, delivery, from, stop_before) in starts {
+            let prepared = delivery.stream.prepare(from).await;
+            prepared.map_err(|error| refusal(&error))?;
+            tracks.push(TrackStart {
+                track: Rc::clone(track),
+                position: delivery.stream.position_from(from),
+                from,
+                stop_before,
+            });
+        }
+        Ok(Some(Start::Stored { span, tracks }))
     }
 
     /// Starts what was prepared. The answer must be on its way: packets follow at once.
@@ -246,37 +296,32 @@ impl Session {
         if self.state() == State::Init {
             return;
         }
-        let (flow, path_name) = (self.flow(), self.control.path_name());
-        match (start, &flow.delivery) {
-            (
-                Start::Stored {
-                    span,
-                    from,
-                    stop_before,
-                    ..
-                },
-                Delivery::Stored(delivery),
-            ) => {
+        let (id, path_name) = (self.id.short(), self.control.path_name());
+        match start {
+            Start::Stored { span, tracks } => {
                 let Span { start_ns, stop_ns } = span;
                 let stop = stop_ns.map_or_else(String::new, |stop_ns| npt(stop_ns).to_string());
                 let range = format!("npt={}-{stop}", npt(start_ns));
-                flow.log_start(self.id.short(), &range, path_name);
-                if let Err(error) = delivery.stream.play(from, stop_before, Duration::ZERO) {
+                for start in &tracks {
+                    start.track.log_start(&id, &range, path_name);
+                }
+                if let Err(error) = play_all(start_ns, &tracks) {
                     self.end(End::Send(error.to_string()));
                     return;
                 }
                 self.span.set(span);
-                self.pause_before.set(None);
             }
-            (_, Delivery::Live(seat)) => {
-                flow.log_start(self.id.short(), "npt=now-", path_name);
-                seat.take();
+            Start::Live => {
+                let track = self.first();
+                track.log_start(id, "npt=now-", path_name);
+                if let Delivery::Live(seat) = &track.delivery {
+                    seat.take();
+                }
             }
-            (Start::Live, Delivery::Stored(_)) => unreachable!("a file is played from somewhere"),
         }
         self.set_state(State::Playing);
-        flow.goes_on();
-        self.report(&flow);
+        self.tracks().iter().for_each(|track| track.goes_on());
+        self.report();
         self.stream_stopped();
     }
 
@@ -285,25 +330,25 @@ impl Session {
         if self.state() != State::Playing {
             return Ok(());
         }
-        let flow = self.flow();
-        // First of all: from now on it is nobody's business that the stream stops.
+        // First of all: from now on it is nobody's business that the streams stop.
         self.set_state(State::Ready);
-        let delivery = match &flow.delivery {
-            Delivery::Stored(delivery) => delivery,
-            Delivery::Live(seat) => {
-                seat.leave();
-                return Ok(());
-            }
-        };
-        let next = delivery.stream.pause().await.map_err(|error| {
-            self.set_state(State::Playing);
-            self.stream_stopped();
-            refusal(&error)
-        })?;
-        self.resume_at.set(next);
-        self.pause_before.set(None);
-        if next >= delivery.plan().rtp_packets() && !self.media().is_some_and(|media| media.grows())
-        {
+        let tracks = self.tracks();
+        let paused = each(&tracks, async |track| track.pause().await).await;
+        let mut is_over = self.media().is_some_and(|media| !media.grows());
+        for (track, paused) in tracks.iter().zip(paused) {
+            let paused = paused.map_err(|error| {
+                self.set_state(State::Playing);
+                self.stream_stopped();
+                refusal(&error)
+            })?;
+            let Some((delivery, next)) = track.stored().zip(paused) else {
+                continue;
+            };
+            track.resume_at.set(next);
+            track.set_pause_before(None);
+            is_over &= next >= delivery.plan().rtp_packets();
+        }
+        if is_over {
             self.set_state(State::Ended);
         }
         Ok(())
@@ -311,30 +356,30 @@ impl Session {
 
     /// Stops sending when media time comes to `at_ns`, which must be still to come in what plays.
     pub(super) fn pause_at(self: &Rc<Self>, at_ns: u64) -> Result<(), Reply> {
-        let flow = self.flow();
-        let (State::Playing, Some(media), Delivery::Stored(delivery)) =
-            (self.state(), self.media(), &flow.delivery)
-        else {
+        let (State::Playing, Some(media)) = (self.state(), self.media()) else {
             return Err(no_range(RangeError::Point));
         };
         let duration_ns = media.index().duration_ns();
         let end_ns = self.span.get().stop_ns.unwrap_or(duration_ns);
-        if !(flow.position_ns()..end_ns).contains(&at_ns) {
+        if !(self.position_ns()..end_ns).contains(&at_ns) {
             return Err(no_range(RangeError::Point));
         }
-        let before = delivery.plan().rtp_packet_at(at_ns);
-        delivery
-            .stream
-            .stop_before(before)
-            .map_err(|error| refusal(&error))?;
-        self.pause_before.set(Some(before));
+        for track in self.tracks() {
+            let Some(delivery) = track.stored() else {
+                continue;
+            };
+            let before = delivery.plan().rtp_packet_at(at_ns);
+            let stopping = delivery.stream.stop_before(before);
+            stopping.map_err(|error| refusal(&error))?;
+            track.set_pause_before(Some(before));
+        }
         Ok(())
     }
 
     /// What is being played, from where it is now.
     pub(super) fn rest(&self) -> Span {
         Span {
-            start_ns: self.flow().position_ns(),
+            start_ns: self.position_ns(),
             ..self.span.get()
         }
     }
@@ -347,12 +392,14 @@ impl Session {
 
     /// Stops what plays, says goodbye, and leaves.
     async fn wind_up(self: Rc<Self>, end: End) {
-        let flow = self.flow();
+        let tracks = self.tracks();
         // So that the farewell counts every packet.
-        flow.halt().await;
-        flow.say_goodbye(end.farewell());
+        each(&tracks, async |track| track.halt().await).await;
         let path_name = self.control.path_name();
-        flow.log_end(self.id.short(), &end.to_string(), path_name);
+        for track in tracks {
+            track.say_goodbye(end.farewell());
+            track.log_end(self.id.short(), &end.to_string(), path_name);
+        }
         self.control.remove(self.id);
     }
 
@@ -362,7 +409,7 @@ impl Session {
             return;
         }
         if self.report_at.get().is_some_and(|at| at <= now) {
-            self.report(&self.flow());
+            self.report();
         }
         let timeout = self.control.config.limits.session_timeout;
         if now.saturating_duration_since(self.seen.get()) >= timeout {
@@ -370,29 +417,35 @@ impl Session {
         }
     }
 
-    /// Sends a report, and plans the next.
-    fn report(self: &Rc<Self>, flow: &TrackSession) {
+    /// Sends a report of each track, and plans the next.
+    fn report(self: &Rc<Self>) {
         let random = u32::from_ne_bytes(random());
         let next = Instant::now() + rtcp::report_interval(random);
         self.report_at
             .set((self.state.get() == State::Playing).then_some(next));
-        if let Err(error) = flow.report() {
-            self.missing(error.kind());
+        for track in self.tracks() {
+            if let Err(error) = track.report() {
+                self.missing(error.kind());
+            }
         }
     }
 
     /// Acts on what the client's RTCP port said, or the network instead. A goodbye alone ends nothing: players send it
     /// beside TEARDOWN, or before they play again.
     pub(super) fn heard(self: &Rc<Self>, said: Result<&[u8], ErrorKind>) {
-        let Heard { alive, bye, .. } = match said {
-            Ok(datagram) => self.flow().hear(datagram),
+        let datagram = match said {
+            Ok(datagram) => datagram,
             Err(error) => return self.missing(error),
         };
-        if alive {
-            self.touch();
-        }
-        if bye && self.connections.get() == 0 {
-            self.end(End::Gone);
+        // Each keeps what is said about its own packets; the rest is said to all.
+        for track in self.tracks() {
+            let Heard { alive, bye, .. } = track.hear(datagram);
+            if alive {
+                self.touch();
+            }
+            if bye && self.connections.get() == 0 {
+                self.end(End::Gone);
+            }
         }
     }
 
@@ -404,36 +457,50 @@ impl Session {
         }
     }
 
-    /// Acts on the end of its stream, if it has come to one while it plays.
+    /// Acts on the end of its streams, if all have come to one while it plays, or one has failed.
     pub(super) fn stream_stopped(self: &Rc<Self>) {
         if self.state.get() != State::Playing {
             return;
         }
-        let flow = self.flow();
-        let end = match flow.end_reason() {
-            None => return,
-            Some(EndReason::EndOfMedia) => return self.media_ended(&flow),
-            Some(EndReason::Media(reason)) => End::Media(reason),
-            Some(EndReason::Send(reason)) => End::Send(reason),
-            Some(EndReason::Stopped) => End::Stopped,
-        };
-        self.end(end);
+        let mut is_over = true;
+        for track in self.tracks.borrow().iter() {
+            let end = match track.end_reason() {
+                None => {
+                    is_over = false;
+                    continue;
+                }
+                Some(EndReason::EndOfMedia) => continue,
+                Some(EndReason::Media(reason)) => End::Media(reason),
+                Some(EndReason::Send(reason)) => End::Send(reason),
+                Some(EndReason::Stopped) => End::Stopped,
+            };
+            self.end(end);
+            return;
+        }
+        if is_over {
+            self.media_ended();
+        }
     }
 
     /// All was sent that was asked for: to the end, or to a pause point. From that it goes on then, and what was sent
     /// beyond it already is sent again (RFC 2326, section 10.6).
-    fn media_ended(&self, flow: &TrackSession) {
-        if let (Some(before), Delivery::Stored(delivery)) =
-            (self.pause_before.take(), &flow.delivery)
-        {
-            let next = delivery.stream.snapshot().next_packet.min(before);
-            let grows = self.media().is_some_and(|media| media.grows());
-            if next < delivery.plan().rtp_packets() || grows {
-                self.resume_at.set(next);
-                return self.set_state(State::Ready);
+    fn media_ended(&self) {
+        let grows = self.media().is_some_and(|media| media.grows());
+        let mut goes_on = false;
+        for track in self.tracks.borrow().iter() {
+            if let (Some(before), Some(delivery)) = (track.pause_before(), track.stored()) {
+                track.set_pause_before(None);
+                let next = delivery.stream.snapshot().next_packet.min(before);
+                track.resume_at.set(next);
+                goes_on |= next < delivery.plan().rtp_packets() || grows;
             }
         }
-        flow.say_goodbye("end of media");
+        if goes_on {
+            return self.set_state(State::Ready);
+        }
+        for track in self.tracks.borrow().iter() {
+            track.say_goodbye("end of media");
+        }
         self.set_state(State::Ended);
     }
 
@@ -447,6 +514,46 @@ impl Session {
             self.report_at.set(None);
         }
     }
+}
+
+/// Plays tracks by one clock, from media time `start_ns` on.
+fn play_all(start_ns: u64, tracks: &[TrackStart]) -> Result<(), EngineError> {
+    let mut moment = None;
+    for start in tracks {
+        let Some(StoredDelivery { stream, .. }) = start.track.stored() else {
+            continue;
+        };
+        let moment = match moment {
+            Some(moment) => moment,
+            None => *moment.insert(stream.moment(start_ns, Duration::ZERO)?),
+        };
+        stream.play_at(start.from, start.stop_before, moment)?;
+        start.track.set_pause_before(None);
+    }
+    Ok(())
+}
+
+/// Does something to all tracks at once, and waits until it is done.
+async fn each<T: 'static>(
+    tracks: &[Rc<TrackSession>],
+    act: impl AsyncFn(Rc<TrackSession>) -> T + Copy + 'static,
+) -> Vec<T> {
+    if let [track] = tracks {
+        return vec![act(Rc::clone(track)).await];
+    }
+    let begin = |track: &Rc<TrackSession>| {
+        let track = Rc::clone(track);
+        spawn_local(async move { act(track).await })
+    };
+    let acting: Vec<_> = tracks.iter().map(begin).collect();
+    let mut done = Vec::with_capacity(acting.len());
+    for act in acting {
+        match act.await {
+            Ok(result) => done.push(result),
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+    done
 }
 
 fn no_range(error: RangeError) -> Reply {

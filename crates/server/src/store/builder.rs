@@ -15,9 +15,7 @@ use std::time::Duration;
 use onrush_lock::Kind;
 use onrush_lock::memory::{Buffer, MemoryError};
 use onrush_sys::pool::Pin;
-use onrush_wire::media::plan::TS_PACKETS_PER_RTP_MAX;
-use onrush_wire::media::{Burst, FilePiece, Plan, TS_PACKET_BYTES};
-use onrush_wire::rtp::HEADER_BYTES;
+use onrush_wire::media::{Burst, FilePiece, Plan};
 use tracing::debug;
 
 use super::{ABSENT, FAILED, FOUND, NEEDED, Request, Shared, Source, layout};
@@ -131,16 +129,17 @@ impl Builder<'_> {
         self.write_images(of, packets.clone(), claim.bytes_mut())?;
         self.bursts.clear();
         plan.bursts(packets.clone(), &mut self.bursts);
-        let last_image_bytes = HEADER_BYTES + plan.payload_bytes(packets.end.saturating_sub(1));
+        let last = packets.end.saturating_sub(1);
         let media_ns = plan.due_ns(packets.end) - plan.due_ns(packets.start);
         let part = layout::Part {
             first_packet: packets.start,
-            last_image_bytes,
+            last_image_bytes: plan.image_bytes(last),
+            is_last_partial: plan.is_partial(last),
             media_ns,
         };
-        layout::write_table(claim.bytes_mut(), plan.stride(), part, &self.bursts);
+        layout::write_table(claim.bytes_mut(), part, &self.bursts);
         if self.shared.faults.has(Fault::WrongByte) {
-            claim.bytes_mut()[plan.stride() / 2] ^= 1;
+            claim.bytes_mut()[plan.image_bytes(packets.start) / 2] ^= 1;
         }
         Ok(claim.publish(source.key(chunk)))
     }
@@ -163,13 +162,13 @@ impl Builder<'_> {
             return self.write_scattered(of, packets.start, out);
         }
         let middle = packets.start + count / 2;
-        let split = usize::try_from(count / 2).unwrap_or(usize::MAX) * plan.stride();
-        let (front, back) = out.split_at_mut(split);
+        let split = plan.images_bytes(packets.start..middle);
+        let (front, back) = out.split_at_mut(usize::try_from(split).unwrap_or(usize::MAX));
         self.write_images(of, packets.start..middle, front)?;
         self.write_images(of, middle..packets.end, back)
     }
 
-    /// One packet whose transport packets have much garbage between them: each is read for itself.
+    /// One packet whose parts lie far from each other: each is read for itself.
     fn write_scattered(
         &mut self,
         of: (&Source, &Plan),
@@ -177,21 +176,19 @@ impl Builder<'_> {
         out: &mut [u8],
     ) -> Result<(), BuildError> {
         let (source, plan) = of;
-        let mut found = [[0; TS_PACKET_BYTES]; TS_PACKETS_PER_RTP_MAX as usize];
-        let mut offsets = [0; TS_PACKETS_PER_RTP_MAX as usize];
-        let mut count = 0;
-        for offset in plan.file_offsets(packet) {
-            let piece = self.read(source, offset..offset + TS_PACKET_BYTES as u64)?;
-            let at = usize::try_from(offset - piece.offset).unwrap_or(usize::MAX);
-            found[count].copy_from_slice(&piece.bytes[at..at + TS_PACKET_BYTES]);
-            offsets[count] = offset;
-            count += 1;
+        let mut found = Vec::new();
+        for part in plan.file_pieces(packet) {
+            let piece = self.read(source, part.clone())?;
+            let within = part.start - piece.offset..part.end - piece.offset;
+            let at = |offset| usize::try_from(offset).unwrap_or(usize::MAX);
+            let bytes = &piece.bytes[at(within.start)..at(within.end)];
+            found.push((part.start, bytes.to_vec()));
         }
-        let pieces: [_; TS_PACKETS_PER_RTP_MAX as usize] = std::array::from_fn(|i| FilePiece {
-            offset: offsets[i],
-            bytes: &found[i],
+        let pieces = found.iter().map(|(offset, bytes)| FilePiece {
+            offset: *offset,
+            bytes,
         });
-        write(of, packet..packet + 1, &pieces[..count], out)
+        write(of, packet..packet + 1, &pieces.collect::<Vec<_>>(), out)
     }
 
     /// The file's bytes of `range`, at most [`READ_BYTES_MAX`] of them, and perhaps some around it.

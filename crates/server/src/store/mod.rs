@@ -1,8 +1,10 @@
 //! Packet images in locked, registered memory, built once and shared by all sessions of a file.
 //!
 //! A [`Source`] is a file cut one way. Its packets are grouped into chunks of fixed size; a chunk that
-//! somebody reads, or will soon, lies in the pool as images at constant stride with the table of its bursts
-//! behind them (see [`layout`]). Builder threads make chunks on request, ahead of the readers; no reader ever
+//! somebody reads, or will soon, lies in the pool as images one behind the other with the table of their bursts
+//! behind them (see [`layout`]). How many packets a chunk has the plan says, once for all: as many as fit even if
+//! each were as long as any may be. So the chunk of a packet follows from its number, which is all that a seek
+//! needs, and packets that differ in size cost some memory at a chunk's end. Builder threads make chunks on request, ahead of the readers; no reader ever
 //! waits in a read. A source's table only *hints* at where a chunk is: the pool decides, by the chunk's key.
 //!
 //! A file that grows fills its last chunk bit by bit. A chunk tells itself how much it holds; one
@@ -240,10 +242,12 @@ impl Shared {
     /// when it was built.
     pub(crate) fn covers(&self, source: &Source, pin: &Pin, packet: u64) -> bool {
         let first = source.first_of(source.chunk_of(packet));
-        let contents = layout::contents(self.pool.bytes(pin), source.stride());
+        let contents = layout::contents(self.pool.bytes(pin));
         match (first + u64::from(contents.images)).checked_sub(packet + 1) {
             None => false,
-            Some(0) => contents.last_image_bytes == source.image_bytes(packet),
+            Some(0) if contents.is_last_partial => {
+                source.ends_with(packet, contents.last_image_bytes)
+            }
             Some(_) => true,
         }
     }

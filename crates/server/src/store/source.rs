@@ -10,8 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
-use onrush_wire::media::{Plan, RtpOrigin, TS_PACKET_BYTES};
-use onrush_wire::rtp::HEADER_BYTES;
+use onrush_wire::media::{Plan, RtpOrigin};
 
 use super::table::Table;
 use super::{Backing, CHUNKS_MAX, layout};
@@ -26,9 +25,8 @@ pub struct Source {
     pub(super) backing: Arc<dyn Backing>,
     pub(super) direct: OnceLock<Option<File>>,
     packets_per_chunk: u64,
-    ts_packets_per_rtp: u64,
-    /// Transport packets in the plan.
-    ts_packets: AtomicU64,
+    /// RTP packets in the plan, and bytes of the image of the last, as [`End`] says it in one number.
+    end: AtomicU64,
     /// There may be more packets later than there are now.
     grows: AtomicBool,
     /// RTP packets whose bytes in the file are others by now, from and before.
@@ -49,7 +47,10 @@ impl Source {
         chunk_bytes: usize,
     ) -> Option<Self> {
         static NEXT_ID: AtomicU32 = AtomicU32::new(0);
-        let packets_per_chunk = layout::packets_per_chunk(chunk_bytes, plan.stride()) as u64;
+        let (room_bytes, entry_bytes) = layout::room(chunk_bytes);
+        let packets_per_chunk = plan.packets_per_chunk(room_bytes, entry_bytes);
+        // A table counts the images of a burst in 16 bits.
+        let packets_per_chunk = packets_per_chunk.min(u16::MAX.into());
         if packets_per_chunk == 0 {
             return None;
         }
@@ -59,8 +60,7 @@ impl Source {
         Some(Self {
             // Ids come back after 2^32 sources; by then the chunks of the first are long gone.
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            ts_packets_per_rtp: plan.ts_packets_per_rtp(),
-            ts_packets: AtomicU64::new(plan.ts_packets()),
+            end: AtomicU64::new(End::of(&plan).0),
             grows: AtomicBool::new(false),
             changed_from: AtomicU64::new(u64::MAX),
             changed_before: AtomicU64::new(0),
@@ -87,13 +87,13 @@ impl Source {
         if grows {
             self.grows.store(true, Ordering::Release);
         }
-        let ts_packets = plan.ts_packets();
+        let end = End::of(&plan);
         if let Some(chunks) = chunks
-            && ts_packets >= self.ts_packets.load(Ordering::Relaxed)
+            && end.0 >= self.end.load(Ordering::Relaxed)
         {
             self.table.grow(chunks);
             *self.plan.write().unwrap_or_else(PoisonError::into_inner) = plan;
-            self.ts_packets.store(ts_packets, Ordering::Release);
+            self.end.store(end.0, Ordering::Release);
         }
         self.grows.store(grows, Ordering::Release);
     }
@@ -107,12 +107,6 @@ impl Source {
     /// The same for engines: `None` while another is being published.
     pub(crate) fn try_plan(&self) -> Option<RwLockReadGuard<'_, Arc<Plan>>> {
         self.plan.try_read().ok()
-    }
-
-    /// Bytes between the starts of two images in a chunk.
-    #[must_use]
-    pub fn stride(&self) -> usize {
-        HEADER_BYTES + usize::try_from(self.ts_packets_per_rtp).unwrap_or(0) * TS_PACKET_BYTES
     }
 
     /// What its RTP headers count from.
@@ -131,21 +125,12 @@ impl Source {
     /// RTP packets by now.
     #[must_use]
     pub fn rtp_packets(&self) -> u64 {
-        let ts_packets = self.ts_packets.load(Ordering::Acquire);
-        ts_packets.div_ceil(self.ts_packets_per_rtp)
+        End(self.end.load(Ordering::Acquire)).packets()
     }
 
-    /// Bytes of the image of RTP packet `packet`, by now.
-    #[must_use]
-    pub fn image_bytes(&self, packet: u64) -> u32 {
-        let first = packet.saturating_mul(self.ts_packets_per_rtp);
-        let left = self
-            .ts_packets
-            .load(Ordering::Acquire)
-            .saturating_sub(first);
-        let ts_packets = usize::try_from(left.min(self.ts_packets_per_rtp)).unwrap_or(0);
-        u32::try_from(HEADER_BYTES + ts_packets * TS_PACKET_BYTES)
-            .expect("a packet is below 64 KiB")
+    /// Whether `packet`, whose image has so many bytes in a chunk, is the last by now and has no more of them.
+    pub(crate) fn ends_with(&self, packet: u64, image_bytes: u32) -> bool {
+        self.end.load(Ordering::Acquire) == End::new(packet + 1, image_bytes).0
     }
 
     /// Number of chunks by now.
@@ -212,6 +197,28 @@ impl Source {
 
     pub(super) fn key(&self, chunk: u32) -> u64 {
         u64::from(self.id) << 32 | u64::from(chunk)
+    }
+}
+
+/// How far a plan goes: packets, and in the lowest 16 bits bytes of the last one's image. In one number, so that
+/// engines see both at once.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct End(u64);
+
+impl End {
+    fn of(plan: &Plan) -> Self {
+        let packets = plan.rtp_packets();
+        let last_bytes = plan.image_bytes(packets.saturating_sub(1));
+        let last_bytes = u32::try_from(last_bytes).expect("a packet is below 64 KiB");
+        Self::new(packets, last_bytes)
+    }
+
+    fn new(packets: u64, last_image_bytes: u32) -> Self {
+        Self(packets << 16 | u64::from(last_image_bytes))
+    }
+
+    fn packets(self) -> u64 {
+        self.0 >> 16
     }
 }
 

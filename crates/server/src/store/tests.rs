@@ -19,12 +19,14 @@ fn counter(counter: &AtomicU64) -> u64 {
 
 /// The images in a chunk.
 fn images(shared: &Shared, source: &Source, chunk: u32, pin: &Pin) -> Vec<Vec<u8>> {
-    let stride = source.plan().stride();
     let packets = source.packets_of(chunk);
-    let bytes = shared.pool().bytes(pin);
+    let mut bytes = shared.pool().bytes(pin);
     packets
-        .enumerate()
-        .map(|(i, packet)| bytes[i * stride..][..12 + source.plan().payload_bytes(packet)].to_vec())
+        .map(|packet| {
+            let (image, rest) = bytes.split_at(12 + source.plan().payload_bytes(packet));
+            bytes = rest;
+            image.to_vec()
+        })
         .collect()
 }
 
@@ -44,9 +46,9 @@ fn every_chunk_holds_its_packets_images_and_bursts() {
         source.plan().bursts(packets.clone(), &mut bursts);
         for (number, burst) in (0..).zip(&bursts) {
             let bytes = shared.pool().bytes(&pin);
-            let read = layout::burst(bytes, source.plan().stride(), number).expect("in the table");
+            let read = layout::burst(bytes, number).expect("in the table");
             assert_eq!(u64::from(read.first) + packets.start, burst.first);
-            assert_eq!((read.images, read.due_ns), (burst.packets, burst.due_ns));
+            assert_eq!((read.count, read.due_ns), (burst.packets, burst.due_ns));
         }
         shared.pool().unpin(pin);
     }
@@ -251,7 +253,7 @@ fn a_chunk_is_built_anew_as_its_file_grows() {
     assert_eq!(shared.held(source, 20), None);
     let new = block_on(shared.fetch_for(source, 20, PATIENCE)).expect("built");
     assert_eq!(images(shared, source, 0, &new), images_by_now(&test));
-    let contents = |pin: &Pin| layout::contents(shared.pool().bytes(pin), source.stride());
+    let contents = |pin: &Pin| layout::contents(shared.pool().bytes(pin));
     assert_eq!((contents(&old).images, contents(&new).images), (20, 30));
     let again = shared.held(source, 0).expect("the new one is found");
     assert_eq!(shared.pool().offset(&again), shared.pool().offset(&new));
@@ -282,21 +284,28 @@ fn a_last_packet_that_was_short_is_made_again_when_it_is_longer() {
     let (shared, source) = (store.shared(), &test.source);
     test.grow(24, false);
     assert_eq!(
-        (source.rtp_packets(), source.image_bytes(3)),
+        (source.rtp_packets(), source.plan().image_bytes(3)),
         (4, 12 + 3 * 188)
     );
     let short = block_on(shared.fetch_for(source, 3, PATIENCE)).expect("built");
     assert_eq!(
-        layout::contents(shared.pool().bytes(&short), 1328).last_image_bytes,
+        layout::contents(shared.pool().bytes(&short)).last_image_bytes,
         12 + 3 * 188
     );
     // It goes on after all, but by too little to know more: nothing is taken back.
     test.grow(26, true);
     assert!(
-        (source.grows(), source.rtp_packets(), source.image_bytes(3)) == (true, 4, 12 + 3 * 188)
+        (
+            source.grows(),
+            source.rtp_packets(),
+            source.plan().image_bytes(3)
+        ) == (true, 4, 12 + 3 * 188)
     );
     test.grow(30, true);
-    assert_eq!((source.rtp_packets(), source.image_bytes(3)), (4, 1328));
+    assert_eq!(
+        (source.rtp_packets(), source.plan().image_bytes(3)),
+        (4, 1328)
+    );
     assert_eq!(shared.held(source, 3), None);
     let whole = block_on(shared.fetch_for(source, 3, PATIENCE)).expect("built");
     assert_eq!(images(shared, source, 0, &whole), images_by_now(&test));

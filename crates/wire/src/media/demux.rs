@@ -8,7 +8,7 @@ use super::header::Header;
 use super::psi::{Change, Kind, PAT_PID, Programme, SDT_PID, Sections, Stream, Tables};
 use super::report::ClockDoubt;
 use super::seek::{self, SeekKind, Seeker, Start};
-use super::{SeekPoint, TS_PACKET_BYTES};
+use super::ts::{SeekPoint, TS_PACKET_BYTES};
 
 /// Pids whose clocks are followed; PCRs on further ones are ignored.
 const CLOCKS_MAX: usize = 16;

@@ -1,249 +1,33 @@
-//! From transport streams to packet plans.
+//! From files to packet plans.
 //!
-//! A [`ts::Scanner`] reads a file's bytes once, in order, and yields an [`Index`]: where the transport
-//! packets are, when each is due, and where a decoder can start. A [`Plan`] cuts the index into RTP
-//! packets and bursts. The one idea: the index is small (a few points of a piecewise linear clock, the
-//! runs of unbroken sync, the seek points), and everything about any packet is computed from it.
+//! A [`Scanner`] reads a file's bytes once, in order, and yields an [`Index`]: the file's [tracks](Track) and where
+//! one can start. A track, cut to fit a path, is a [`Plan`]: numbered packets in bursts, each with a due time,
+//! whose bytes follow from the file's. The one idea: the index is small, and everything about any packet is
+//! computed from it. Only what is in here knows formats: whoever plays a plan knows neither what is in a packet
+//! nor whether packets are of one size.
 //!
-//! Nothing here changes a byte of the stream, reorders it, or repairs what is broken in it.
+//! Of a transport stream ([`ts`]) the index is a few points of a piecewise linear [`clock`], the runs of unbroken
+//! sync, and the seek points, which [`psi`] and what is beside it find; [`report`] is what there is to tell of it.
+//!
+//! Nothing here changes a byte of the media, reorders it, or repairs what is broken in it.
 
 pub mod clock;
+mod container;
 mod demux;
 mod descriptor;
 mod header;
-mod image;
 pub mod plan;
 pub mod psi;
 pub mod report;
 mod seek;
 pub mod synth;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod track;
 pub mod ts;
 
-use std::sync::Arc;
-
-pub use image::{FilePiece, ImageError, RtpOrigin};
-pub use plan::{Burst, Packetisation, Plan};
+pub use container::{Continued, Index, Probe, ScanError, ScanOptions, Scanner, SeekPoint};
+pub use plan::{Burst, FilePiece, ImageError, Plan, RtpOrigin};
 pub use report::Report;
-
-use clock::Clock;
-use report::{ClockDoubt, Facts};
-
-/// Bytes of a transport packet (ISO/IEC 13818-1, section 2.4.3.2).
-pub const TS_PACKET_BYTES: usize = 188;
-
-/// What every transport packet starts with.
-pub const SYNC_BYTE: u8 = 0x47;
-
-/// Of so many transport packets the bytes of one are remembered, to see later whether they are
-/// still the same. A chunk of the smallest cache has at least one of them.
-pub(crate) const SAMPLE_EVERY: u64 = 256;
-
-/// What one pass over a transport stream learned.
-#[derive(Debug)]
-pub struct Index {
-    pub(crate) ts_packets: u64,
-    pub(crate) runs: Vec<SyncRun>,
-    /// Of every [`SAMPLE_EVERY`]th packet, what its bytes amount to.
-    pub(crate) samples: Vec<u32>,
-    pub(crate) clock: Clock,
-    pub(crate) seek_points: Vec<SeekPoint>,
-    pub(crate) facts: Facts,
-}
-
-/// Transport packets that lie in the file one after the other at one distance.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct SyncRun {
-    /// Where in the file the first packet's sync byte is.
-    pub file_offset: u64,
-    /// The number of the first packet.
-    pub first: u64,
-    /// How many packets.
-    pub packets: u64,
-    /// Bytes from sync byte to sync byte: 188, 192 with the time stamps of M2TS, 204
-    /// with a Reed-Solomon code.
-    pub distance: u16,
-}
-
-/// Where to start reading for a wished-for time.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct SeekPoint {
-    /// The number of the transport packet.
-    pub ts_packet: u64,
-    /// Its media time in ns.
-    pub time_ns: u64,
-}
-
-/// A transport packet whose bytes are remembered.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Probe {
-    /// Its number.
-    pub ts_packet: u64,
-    /// Where in the file it is.
-    pub file_offset: u64,
-    sample: u32,
-}
-
-impl Probe {
-    /// Whether these are its bytes.
-    #[must_use]
-    pub fn matches(&self, packet: &[u8; TS_PACKET_BYTES]) -> bool {
-        self.sample == sample(packet)
-    }
-}
-
-impl Index {
-    /// Places at which to see whether the file still is what was indexed: the first, the last, and
-    /// between them at equal distances as many as `probes_max` allows.
-    #[must_use]
-    pub fn probes(&self, probes_max: usize) -> Vec<Probe> {
-        let samples = usize::try_from(self.ts_packets.div_ceil(SAMPLE_EVERY))
-            .unwrap_or(usize::MAX)
-            .min(self.samples.len());
-        let wanted = samples.min(probes_max);
-        let last = samples.saturating_sub(1);
-        let numbers = (0..wanted).map(|i| (i * last).checked_div(wanted - 1).unwrap_or(last));
-        let probe = |number: usize| {
-            let ts_packet = number as u64 * SAMPLE_EVERY;
-            Probe {
-                ts_packet,
-                file_offset: self.runs[self.run_of(ts_packet)].offset_of(ts_packet),
-                sample: self.samples[number],
-            }
-        };
-        numbers.map(probe).collect()
-    }
-
-    /// How many transport packets lie whole in the first `file_bytes` bytes of the file.
-    #[must_use]
-    pub fn ts_packets_within(&self, file_bytes: u64) -> u64 {
-        let whole = |run: &SyncRun| {
-            let bytes = (file_bytes + u64::from(run.distance))
-                .saturating_sub(run.file_offset + TS_PACKET_BYTES as u64);
-            (bytes / u64::from(run.distance)).min(run.packets)
-        };
-        self.runs.iter().map(whole).sum()
-    }
-
-    /// This index, learned from more of a file than `old` was, with the same to say about all that
-    /// `old` tells of: packets keep their numbers, places and times. `None` if they cannot,
-    /// because the file has become another.
-    #[must_use]
-    pub fn continuing(mut self, old: &Self) -> Option<Self> {
-        let [before @ .., last] = &old.runs[..] else {
-            return None;
-        };
-        let same = self.runs.get(before.len()).is_some_and(|run| {
-            (run.file_offset, run.first, run.distance)
-                == (last.file_offset, last.first, last.distance)
-                && run.packets >= last.packets
-        });
-        let is_more = self.ts_packets >= old.ts_packets;
-        let samples = usize::try_from(old.ts_packets.div_ceil(SAMPLE_EVERY)).ok()?;
-        let same_bytes = self.samples.get(..samples) == old.samples.get(..samples);
-        if !same || !is_more || !same_bytes || self.runs[..before.len()] != *before {
-            return None;
-        }
-        self.clock = self.clock.continuing(&old.clock);
-        for point in &mut self.seek_points {
-            point.time_ns = self.clock.time_ns(point.ts_packet);
-        }
-        Some(self)
-    }
-
-    /// The last random-access point at or before `time_ns`. The start of the file is one always.
-    #[must_use]
-    pub fn seek(&self, time_ns: u64) -> SeekPoint {
-        let after = self
-            .seek_points
-            .partition_point(|point| point.time_ns <= time_ns);
-        self.seek_points[after.saturating_sub(1)]
-    }
-
-    /// From the first transport packet to the end of the last, in ns.
-    #[must_use]
-    pub fn duration_ns(&self) -> u64 {
-        self.clock.time_ns(self.ts_packets)
-    }
-
-    /// The media time of a picture or sound whose own stamp (PTS, ISO/IEC 13818-1, section 2.4.3.7) is
-    /// `stamp_ns`: some players name places in a file by its stamps, which seldom begin at 0. As near as the
-    /// streams' buffers allow, which is a second or so; 0 for what is before the start.
-    #[must_use]
-    pub fn time_of_stamp_ns(&self, stamp_ns: u64) -> u64 {
-        stamp_ns.saturating_sub(self.facts.streams.stamps_start_ns)
-    }
-
-    /// Transport packets in the file.
-    #[must_use]
-    pub fn ts_packets(&self) -> u64 {
-        self.ts_packets
-    }
-
-    /// When transport packet `ts_packet` is due, in ns since the start of the media. Never less than for
-    /// the packet before; [`Self::duration_ns`] for a packet beyond the last.
-    #[must_use]
-    pub fn due_ns(&self, ts_packet: u64) -> u64 {
-        self.clock.time_ns(ts_packet)
-    }
-
-    /// The first transport packet that is due at `time_ns` or later; [`Self::ts_packets`] if none is.
-    #[must_use]
-    pub fn ts_packet_at(&self, time_ns: u64) -> u64 {
-        self.clock.packet_at(time_ns)
-    }
-
-    /// All points where a decoder can start, in order. Never empty: the first is the start of the file.
-    #[must_use]
-    pub fn seek_points(&self) -> &[SeekPoint] {
-        &self.seek_points
-    }
-
-    /// Where in the file the packets are. Never empty; each run starts where the one before ended,
-    /// counted in packets.
-    #[must_use]
-    pub fn runs(&self) -> &[SyncRun] {
-        &self.runs
-    }
-
-    /// Why its clock references are not believed, if they are not.
-    #[must_use]
-    pub fn clock_doubt(&self) -> Option<ClockDoubt> {
-        self.facts.streams.doubt
-    }
-
-    /// All that is worth telling about the file when it is cut as `packetisation` says.
-    #[must_use]
-    pub fn report(self: &Arc<Self>, packetisation: Packetisation) -> Report {
-        Report::new(self, packetisation)
-    }
-}
-
-impl Index {
-    /// The number of the run that holds `ts_packet`, which is one of the file's.
-    pub(crate) fn run_of(&self, ts_packet: u64) -> usize {
-        self.runs.partition_point(|run| run.first <= ts_packet) - 1
-    }
-}
-
-/// What is remembered of a packet's bytes.
-pub(crate) fn sample(packet: &[u8; TS_PACKET_BYTES]) -> u32 {
-    // FNV-1a, by words.
-    let words = packet.chunks_exact(4).filter_map(|word| word.first_chunk());
-    words.fold(0x811c_9dc5, |hash: u32, word| {
-        (hash ^ u32::from_le_bytes(*word))
-            .wrapping_mul(0x0100_0193)
-            .rotate_left(5)
-    })
-}
-
-impl SyncRun {
-    /// Where in the file `ts_packet` of this run starts.
-    pub(crate) fn offset_of(&self, ts_packet: u64) -> u64 {
-        self.file_offset + (ts_packet - self.first) * u64::from(self.distance)
-    }
-
-    /// The number of the first packet after this run.
-    pub(crate) fn end(&self) -> u64 {
-        self.first + self.packets
-    }
-}
+pub use track::{CUTS_MAX, Cut, Medium, TRACKS_MAX, Track};
+pub use ts::{SYNC_BYTE, TS_PACKET_BYTES};

@@ -1,103 +1,187 @@
-//! RTP packets and bursts of an indexed file (RFC 2250, section 2).
+//! Plans: a track as numbered packets, grouped in bursts with due times.
 //!
-//! RTP packet `i` carries transport packets `n * i` to `n * i + n`, whatever gaps lie between them in the
-//! file; only the last is shorter. So every packet's place, size and time follow from its number alone,
-//! and two sessions that ask for the same packets get the same bytes.
+//! Every packet's size, time and place in the file follow from its number alone, and so do its bytes, given those
+//! of the file: two sessions that ask for the same packets get the same bytes. Who has a plan knows neither what
+//! is in a packet nor whether packets are of one size.
 
+use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
 
-use super::clock::Cursor;
-use super::{Index, TS_PACKET_BYTES};
-use crate::rtp;
+use thiserror::Error;
 
-/// Transport packets in an RTP packet at the most: seven fill an Ethernet frame.
-pub const TS_PACKETS_PER_RTP_MAX: u8 = 7;
+use super::container::SeekPoint;
+use crate::rtp::{self, HEADER_BYTES, Position};
 
-/// A file's RTP packets: which bytes, due when.
+/// A track's RTP packets: which bytes, due when.
 #[derive(Debug)]
 pub struct Plan {
-    pub(super) index: Arc<Index>,
-    pub(super) ts_per_rtp: u64,
+    packets: Box<dyn Packets>,
     burst_ns: u64,
-    /// Those of the index, or what of them makes whole RTP packets.
-    pub(super) ts_packets: u64,
 }
 
-/// How a file is cut.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Packetisation {
-    /// Transport packets in an RTP packet, 1 to [`TS_PACKETS_PER_RTP_MAX`].
-    pub ts_packets_per_rtp: u8,
-    /// Packets that are due within one interval of this length are handed over together. Not 0.
-    pub burst_ns: u64,
-}
-
-/// Packets that are handed over together.
+/// Packets of one size, but for the last, which may be shorter, that are handed over together: what one
+/// `UDP_SEGMENT` send, or several, can carry. Where packets that are due together differ in size they are
+/// several of these, one after the other, with the same `due_ns`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Burst {
     /// The plan's number of its first RTP packet.
     pub first: u64,
     /// How many RTP packets.
     pub packets: u32,
-    /// When the first of them is due, in ns since the start of the media.
+    /// When the first of what is due together is due, in ns since the start of the media.
     pub due_ns: u64,
+    /// Where its first image starts, counted from that of the first packet that was asked about.
+    pub offset: u64,
+    /// Bytes of all its images.
+    pub bytes: u64,
+    /// Bytes of an image, RTP header included; the last may be shorter.
+    pub segment_bytes: u16,
+}
+
+/// What the RTP headers of a track count from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RtpOrigin {
+    /// The sequence number of RTP packet 0.
+    pub sequence: u16,
+    /// The RTP timestamp of media time 0.
+    pub timestamp: u32,
+    /// The synchronisation source.
+    pub ssrc: u32,
+}
+
+/// A part of a file, in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct FilePiece<'a> {
+    /// Where in the file it starts.
+    pub offset: u64,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+}
+
+/// Why no images could be written.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum ImageError {
+    /// No piece holds what belongs there.
+    #[error("the packet at file offset {file_offset} is not at hand: the file became shorter")]
+    Bytes {
+        /// Where the packet starts.
+        file_offset: u64,
+    },
+    /// There is no packet where the index says that one starts.
+    #[error("no packet at file offset {file_offset}: the file was changed since it was indexed")]
+    Sync {
+        /// Where it should start.
+        file_offset: u64,
+    },
+    /// The packet there has other bytes than when it was indexed.
+    #[error(
+        "another packet at file offset {file_offset}: the file was changed since it was indexed"
+    )]
+    Changed {
+        /// Where the packet starts.
+        file_offset: u64,
+    },
+    /// The plan has fewer packets, or the place for the images is too small.
+    #[error(
+        "packets {start}..{end} of {rtp_packets} do not go into {out_bytes} bytes; ask for fewer at \
+         a time"
+    )]
+    Room {
+        /// The first packet asked for.
+        start: u64,
+        /// One after the last packet asked for.
+        end: u64,
+        /// Packets of the plan.
+        rtp_packets: u64,
+        /// Bytes of room given.
+        out_bytes: usize,
+    },
+}
+
+/// Appends to `out` the bursts of packets from `first` on, of which the due time and the bytes of the image are
+/// given: what is due within one interval of `burst_ns` is due together, and of that each stretch of one size is
+/// one, with the first shorter one at its end.
+#[cfg(any(test, feature = "testing"))]
+pub(super) fn group_bursts(
+    first: u64,
+    packets: impl Iterator<Item = (u64, usize)>,
+    burst_ns: u64,
+    out: &mut Vec<Burst>,
+) {
+    let (mut offset, mut interval, mut open) = (0, None, None::<Burst>);
+    for (packet, (packet_due_ns, image_bytes)) in (first..).zip(packets) {
+        let bytes = image_bytes as u64;
+        let number = packet_due_ns / burst_ns;
+        let due_ns = match interval {
+            Some((before, due_ns)) if before == number => due_ns,
+            _ => packet_due_ns,
+        };
+        interval = Some((number, due_ns));
+        match &mut open {
+            Some(burst)
+                if burst.due_ns == due_ns
+                    && burst.bytes == u64::from(burst.packets) * u64::from(burst.segment_bytes)
+                    && bytes <= burst.segment_bytes.into() =>
+            {
+                burst.packets += 1;
+                burst.bytes += bytes;
+            }
+            _ => {
+                let burst = Burst {
+                    first: packet,
+                    packets: 1,
+                    due_ns,
+                    offset,
+                    bytes,
+                    segment_bytes: u16::try_from(image_bytes).expect("a packet is below 64 KiB"),
+                };
+                out.extend(open.replace(burst));
+            }
+        }
+        offset += bytes;
+    }
+    out.extend(open);
+}
+
+/// A track's packets, as its packetizer makes them. Each has at least one byte behind its header.
+pub(super) trait Packets: fmt::Debug + Send + Sync {
+    fn count(&self) -> u64;
+    /// Never less than for the packet before; the end of the track for what is beyond its last packet.
+    fn due_ns(&self, packet: u64) -> u64;
+    fn packet_at(&self, time_ns: u64) -> u64;
+    fn packet_from(&self, point: SeekPoint) -> u64;
+    /// The RTP timestamp, counted from that of media time 0.
+    fn ticks(&self, packet: u64) -> u32;
+    fn payload_bytes(&self, packet: u64) -> usize;
+    fn payload_bytes_max(&self) -> usize;
+    fn images_bytes(&self, packets: Range<u64>) -> u64;
+    fn file_range(&self, packets: Range<u64>) -> Range<u64>;
+    fn file_pieces(&self, packet: u64) -> Vec<Range<u64>>;
+    fn packets_in(&self, part: Range<u64>) -> Range<u64>;
+    fn bursts(&self, packets: Range<u64>, out: &mut Vec<Burst>);
+    fn write_images(
+        &self,
+        packets: Range<u64>,
+        pieces: &[FilePiece<'_>],
+        origin: RtpOrigin,
+        out: &mut [u8],
+    ) -> Result<(), ImageError>;
+
+    /// Whether a packet would be longer if the file went on.
+    fn is_partial(&self, _packet: u64) -> bool {
+        false
+    }
+
+    /// Sends that it takes at the least because only packets of the largest size go together.
+    fn sends_least(&self) -> u64 {
+        0
+    }
 }
 
 impl Plan {
-    /// Cuts `index` into RTP packets and bursts.
-    ///
-    /// # Panics
-    ///
-    /// If `packetisation` is not within its bounds.
-    #[must_use]
-    pub fn new(index: Arc<Index>, packetisation: Packetisation) -> Self {
-        let Packetisation {
-            ts_packets_per_rtp,
-            burst_ns,
-        } = packetisation;
-        assert!(
-            (1..=TS_PACKETS_PER_RTP_MAX).contains(&ts_packets_per_rtp),
-            "1 to 7 fit a frame"
-        );
-        assert!(burst_ns > 0, "a burst lasts");
-        Self {
-            ts_packets: index.ts_packets,
-            index,
-            ts_per_rtp: u64::from(ts_packets_per_rtp),
-            burst_ns,
-        }
-    }
-
-    /// The same of a file that goes on: the last transport packets are left out unless they fill an
-    /// RTP packet, because the next ones belong to it, too.
-    ///
-    /// # Panics
-    ///
-    /// If `packetisation` is not within its bounds.
-    #[must_use]
-    pub fn unfinished(index: Arc<Index>, packetisation: Packetisation) -> Self {
-        let mut plan = Self::new(index, packetisation);
-        plan.ts_packets -= plan.ts_packets % plan.ts_per_rtp;
-        plan
-    }
-
-    /// Transport packets in all of its RTP packets.
-    #[must_use]
-    pub fn ts_packets(&self) -> u64 {
-        self.ts_packets
-    }
-
-    /// Transport packets in an RTP packet, but for the last.
-    #[must_use]
-    pub fn ts_packets_per_rtp(&self) -> u64 {
-        self.ts_per_rtp
-    }
-
-    /// The index it was made from.
-    #[must_use]
-    pub fn index(&self) -> &Arc<Index> {
-        &self.index
+    pub(super) fn new(packets: Box<dyn Packets>, burst_ns: u64) -> Self {
+        Self { packets, burst_ns }
     }
 
     /// The length of a burst in ns.
@@ -109,279 +193,139 @@ impl Plan {
     /// RTP packets in all.
     #[must_use]
     pub fn rtp_packets(&self) -> u64 {
-        self.ts_packets.div_ceil(self.ts_per_rtp)
+        self.packets.count()
     }
 
-    /// The RTP packet that carries transport packet `ts_packet`.
+    /// When RTP packet `rtp_packet` is due, in ns since the start of the media; for what is beyond the last, when
+    /// the track is over.
     #[must_use]
-    pub fn rtp_packet_of(&self, ts_packet: u64) -> u64 {
-        ts_packet / self.ts_per_rtp
+    pub fn due_ns(&self, rtp_packet: u64) -> u64 {
+        self.packets.due_ns(rtp_packet)
     }
 
     /// The first RTP packet due at `time_ns` or later; [`Self::rtp_packets`] if none is.
     #[must_use]
     pub fn rtp_packet_at(&self, time_ns: u64) -> u64 {
-        let packet = self.index.ts_packet_at(time_ns).div_ceil(self.ts_per_rtp);
-        packet.min(self.rtp_packets())
+        self.packets.packet_at(time_ns)
     }
 
-    /// When RTP packet `rtp_packet` is due, in ns since the start of the media: when its first transport
-    /// packet is.
+    /// The RTP packet to start from at a place of the index.
     #[must_use]
-    pub fn due_ns(&self, rtp_packet: u64) -> u64 {
-        self.index
-            .due_ns(rtp_packet.saturating_mul(self.ts_per_rtp))
+    pub fn rtp_packet_from(&self, point: SeekPoint) -> u64 {
+        self.packets.packet_from(point)
+    }
+
+    /// The RTP packets that are made of bytes in a part of the file. Where that has no end (`u64::MAX`), those
+    /// that are still to come are among them.
+    #[must_use]
+    pub fn rtp_packets_in(&self, part: Range<u64>) -> Range<u64> {
+        self.packets.packets_in(part)
+    }
+
+    /// What the header of `rtp_packet` says; of the one after the last, too.
+    #[must_use]
+    pub fn position(&self, rtp_packet: u64, origin: RtpOrigin) -> Position {
+        let ticks = self.packets.ticks(rtp_packet);
+        Position {
+            sequence: origin.sequence_of(rtp_packet),
+            timestamp: origin.timestamp.wrapping_add(ticks),
+        }
     }
 
     /// Bytes of the payload of `rtp_packet`; 0 beyond the last.
     #[must_use]
     pub fn payload_bytes(&self, rtp_packet: u64) -> usize {
-        let first = rtp_packet.saturating_mul(self.ts_per_rtp);
-        let left = self.ts_packets.saturating_sub(first);
-        // At most 7, so the conversion holds.
-        usize::try_from(left.min(self.ts_per_rtp)).unwrap_or(0) * TS_PACKET_BYTES
+        self.packets.payload_bytes(rtp_packet)
     }
 
-    /// Bytes between the starts of two images: RTP header and full payload.
+    /// Bytes of the image of `rtp_packet`, RTP header included; 0 beyond the last.
     #[must_use]
-    pub fn stride(&self) -> usize {
-        rtp::HEADER_BYTES + usize::try_from(self.ts_per_rtp).unwrap_or(0) * TS_PACKET_BYTES
+    pub fn image_bytes(&self, rtp_packet: u64) -> usize {
+        match self.payload_bytes(rtp_packet) {
+            0 => 0,
+            payload_bytes => HEADER_BYTES + payload_bytes,
+        }
+    }
+
+    /// Bytes of the largest image that it may have, however it goes on.
+    #[must_use]
+    pub fn image_bytes_max(&self) -> usize {
+        HEADER_BYTES + self.packets.payload_bytes_max()
+    }
+
+    /// Bytes of the images of `packets`, which lie one behind the other; nothing is beyond the last.
+    #[must_use]
+    pub fn images_bytes(&self, packets: Range<u64>) -> u64 {
+        self.packets.images_bytes(packets)
+    }
+
+    /// Packets of a chunk, so that any so many from a multiple of that number on, with `entry_bytes` for
+    /// each, fit `bytes`. So the chunk of a packet follows from its number alone, also in what is still to
+    /// come of a file that grows.
+    #[must_use]
+    pub fn packets_per_chunk(&self, bytes: usize, entry_bytes: usize) -> u64 {
+        (bytes / (self.image_bytes_max() + entry_bytes)) as u64
+    }
+
+    /// Whether a packet would be longer if the file went on: the last may be.
+    #[must_use]
+    pub fn is_partial(&self, rtp_packet: u64) -> bool {
+        self.packets.is_partial(rtp_packet)
+    }
+
+    /// Sends that it takes at the least because only packets of the largest size go together.
+    #[must_use]
+    pub fn sends_least(&self) -> u64 {
+        self.packets.sends_least()
     }
 
     /// The smallest range of the file that holds all of these packets' payload; empty if there are none.
     #[must_use]
     pub fn file_range(&self, packets: Range<u64>) -> Range<u64> {
-        let first = packets.start.saturating_mul(self.ts_per_rtp);
-        let end = packets
-            .end
-            .saturating_mul(self.ts_per_rtp)
-            .min(self.ts_packets);
-        if first >= end {
-            return 0..0;
-        }
-        let runs = &self.index.runs;
-        let last = end - 1;
-        runs[self.run_of(first)].offset_of(first)
-            ..runs[self.run_of(last)].offset_of(last) + TS_PACKET_BYTES as u64
+        self.packets.file_range(packets)
+    }
+
+    /// The parts of the file that the payload of `rtp_packet` is made of, in order; none beyond the last.
+    #[must_use]
+    pub fn file_pieces(&self, rtp_packet: u64) -> Vec<Range<u64>> {
+        self.packets.file_pieces(rtp_packet)
     }
 
     /// Appends the bursts of `packets` to `out`; the first and the last may be cut short by the range's
     /// ends. Numbers beyond the plan's last packet are left out.
     pub fn bursts(&self, packets: Range<u64>, out: &mut Vec<Burst>) {
-        self.each_burst(packets, |burst| out.push(burst));
+        self.packets.bursts(packets, out);
     }
 
-    /// As [`Self::bursts`], without a list.
-    pub(super) fn each_burst(&self, packets: Range<u64>, mut each: impl FnMut(Burst)) {
-        let end = packets.end.min(self.rtp_packets());
-        let mut times = self.times(packets.start);
-        let mut open: Option<(Burst, u64)> = None;
-        for packet in packets.start..end {
-            let due_ns = times.due_ns(packet);
-            match &mut open {
-                Some((burst, end_ns)) if due_ns < *end_ns && burst.packets < u32::MAX => {
-                    burst.packets += 1;
-                }
-                _ => {
-                    let burst = Burst {
-                        first: packet,
-                        packets: 1,
-                        due_ns,
-                    };
-                    // Compared with the interval's end, so that there is no division per packet.
-                    let end_ns = (due_ns - due_ns % self.burst_ns).saturating_add(self.burst_ns);
-                    if let Some((done, _)) = open.replace((burst, end_ns)) {
-                        each(done);
-                    }
-                }
-            }
-        }
-        if let Some((done, _)) = open {
-            each(done);
-        }
-    }
-
-    /// Where in the file the transport packets of `rtp_packet` are, in order; none beyond the last.
-    pub fn file_offsets(&self, rtp_packet: u64) -> impl Iterator<Item = u64> {
-        let first = rtp_packet.saturating_mul(self.ts_per_rtp);
-        let end = first.saturating_add(self.ts_per_rtp);
-        (first..end.min(self.ts_packets))
-            .map(|ts_packet| self.index.runs[self.run_of(ts_packet)].offset_of(ts_packet))
-    }
-
-    /// The number of the run that holds `ts_packet`, which is one of the file's.
-    pub(super) fn run_of(&self, ts_packet: u64) -> usize {
-        self.index.run_of(ts_packet)
-    }
-
-    /// Due times of RTP packets from `first` on, in rising order.
-    pub(super) fn times(&self, first: u64) -> Times<'_> {
-        let cursor = self
-            .index
-            .clock
-            .cursor(first.saturating_mul(self.ts_per_rtp));
-        Times { plan: self, cursor }
+    /// Writes the images `[RTP header | payload]` of `packets` into `out`, one behind the other. `pieces` are
+    /// parts of the file that together hold each of [`Self::file_pieces`] of them whole in one: as a rule one
+    /// piece, of [`Self::file_range`]. What lies in `out` beyond the last image stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are too few, if they are not those that were indexed (the file was changed), or if `out` is
+    /// too small. `out` then holds no particular bytes.
+    pub fn write_images(
+        &self,
+        packets: Range<u64>,
+        pieces: &[FilePiece<'_>],
+        origin: RtpOrigin,
+        out: &mut [u8],
+    ) -> Result<(), ImageError> {
+        self.packets.write_images(packets, pieces, origin, out)
     }
 }
 
-/// Looks up due times of rising packet numbers without searching.
-pub(super) struct Times<'a> {
-    plan: &'a Plan,
-    cursor: Cursor,
-}
-
-impl Times<'_> {
-    pub(super) fn due_ns(&mut self, rtp_packet: u64) -> u64 {
-        self.plan
-            .index
-            .clock
-            .time_ns_from(&mut self.cursor, rtp_packet * self.plan.ts_per_rtp)
-    }
-}
-
-#[cfg(test)]
-pub(super) mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::media::synth::{constant_rate, to_m2ts, with_parity};
-    use crate::media::ts::{ScanOptions, Scanner};
-
-    /// A plan of `file`, 10 ms a burst.
-    pub(in crate::media) fn plan(file: &[u8], ts_packets_per_rtp: u8) -> Plan {
-        let mut scanner = Scanner::new(ScanOptions::default());
-        scanner.push(file).unwrap();
-        let index = Arc::new(scanner.finish().unwrap());
-        Plan::new(
-            index,
-            Packetisation {
-                ts_packets_per_rtp,
-                burst_ns: 10_000_000,
-            },
-        )
+impl RtpOrigin {
+    /// The sequence number of RTP packet `rtp_packet` of a plan.
+    #[must_use]
+    pub fn sequence_of(&self, rtp_packet: u64) -> u16 {
+        self.sequence.wrapping_add((rtp_packet & 0xffff) as u16)
     }
 
-    /// Files with gaps, all distances, and any number of packets.
-    pub(in crate::media) fn files() -> impl Strategy<Value = Vec<u8>> {
-        let piece = (5_u64..60, 1_u64..500_000, 0..3, 0_usize..300);
-        prop::collection::vec(piece, 1..5).prop_map(|pieces| {
-            let mut file = Vec::new();
-            for (packets, ticks, kind, garbage) in pieces {
-                let stream = constant_rate(packets, 0, ticks);
-                file.extend(match kind {
-                    0 => stream,
-                    1 => to_m2ts(&stream, 1000),
-                    _ => with_parity(&stream),
-                });
-                file.extend(vec![0; garbage]);
-            }
-            file
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn a_plan_covers_each_transport_packet_once_and_in_order(
-            file in files(),
-            ts_packets_per_rtp in 1_u8..=7,
-        ) {
-            let plan = plan(&file, ts_packets_per_rtp);
-            let mut ts_packet = 0;
-            for packet in 0..plan.rtp_packets() {
-                prop_assert_eq!(plan.rtp_packet_of(ts_packet), packet);
-                prop_assert_eq!(plan.due_ns(packet), plan.index().due_ns(ts_packet));
-                let payload_bytes = plan.payload_bytes(packet);
-                let full = usize::from(ts_packets_per_rtp) * 188;
-                let is_last = packet + 1 == plan.rtp_packets();
-                prop_assert!(payload_bytes == full || is_last && payload_bytes > 0);
-                ts_packet += payload_bytes as u64 / 188;
-            }
-            prop_assert_eq!(ts_packet, plan.index().ts_packets());
-        }
-
-        #[test]
-        fn bursts_part_the_packets_at_the_intervals_of_time(
-            file in files(),
-            ts_packets_per_rtp in 1_u8..=7,
-            start in 0_u64..50,
-            count in 0_u64..300,
-        ) {
-            let plan = plan(&file, ts_packets_per_rtp);
-            let mut bursts = Vec::new();
-            plan.bursts(start..start + count, &mut bursts);
-            let mut next = start;
-            for burst in &bursts {
-                prop_assert_eq!(burst.first, next);
-                prop_assert_eq!(burst.due_ns, plan.due_ns(next));
-                next += u64::from(burst.packets);
-                let interval = |packet| plan.due_ns(packet) / 10_000_000;
-                prop_assert_eq!(interval(burst.first), interval(next - 1));
-                if burst != bursts.last().unwrap() {
-                    prop_assert!(interval(burst.first) < interval(next));
-                }
-            }
-            prop_assert_eq!(next, (start + count).min(plan.rtp_packets()).max(start));
-        }
-    }
-
-    #[test]
-    fn of_what_goes_on_only_whole_packets_are_planned() {
-        let file = constant_rate(700, 0, 27_000);
-        for (ts_packets, whole, all) in [(693, 99, 99), (694, 99, 100), (699, 99, 100)] {
-            let finished = plan(&file[..ts_packets * 188], 7);
-            let packetisation = Packetisation {
-                ts_packets_per_rtp: 7,
-                burst_ns: 10_000_000,
-            };
-            let unfinished = Plan::unfinished(Arc::clone(finished.index()), packetisation);
-            assert_eq!(
-                (unfinished.rtp_packets(), finished.rtp_packets()),
-                (whole, all)
-            );
-            assert_eq!(unfinished.payload_bytes(98), 7 * 188);
-            assert_eq!(
-                (
-                    unfinished.payload_bytes(99),
-                    unfinished.file_offsets(99).count()
-                ),
-                (0, 0)
-            );
-            assert_eq!(unfinished.rtp_packet_at(u64::MAX), whole);
-        }
-    }
-
-    #[test]
-    fn a_packet_due_as_an_interval_ends_belongs_to_the_next() {
-        // 5 ms a packet, 10 ms a burst.
-        let plan = plan(&constant_rate(100, 0, 27_000), 5);
-        let mut bursts = Vec::new();
-        plan.bursts(3..7, &mut bursts);
-        let burst = |first, packets, due_ns| Burst {
-            first,
-            packets,
-            due_ns,
-        };
-        assert_eq!(
-            bursts,
-            [
-                burst(3, 1, 15_000_000),
-                burst(4, 2, 20_000_000),
-                burst(6, 1, 30_000_000)
-            ]
-        );
-    }
-
-    #[test]
-    fn the_packet_at_a_time_is_not_before_it() {
-        let plan = plan(&constant_rate(700, 0, 27_000), 7);
-        for (time_ns, packet) in [
-            (0, 0),
-            (1, 1),
-            (7_000_000, 1),
-            (7_000_001, 2),
-            (u64::MAX, 100),
-        ] {
-            assert_eq!(plan.rtp_packet_at(time_ns), packet, "{time_ns}");
-        }
+    /// The RTP timestamp of media time `time_ns` by a clock of 90 kHz.
+    #[must_use]
+    pub fn timestamp_of(&self, time_ns: u64) -> u32 {
+        self.timestamp.wrapping_add(rtp::ticks(time_ns))
     }
 }

@@ -10,7 +10,7 @@ use super::clock::PcrQuality;
 use super::demux::StreamFacts;
 pub use super::psi::{Kind, Programme, Stream};
 pub use super::seek::SeekKind;
-use super::{Index, Packetisation, Plan, TS_PACKET_BYTES};
+use super::ts::{Index, Packetisation, Plan, TS_PACKET_BYTES};
 use crate::rtp;
 
 /// The version of [`Report`]'s fields; it rises when one changes its meaning or goes.

@@ -6,10 +6,10 @@
 
 use serde::Serialize;
 
-use super::SeekPoint;
 use super::clock::Clock;
 use super::header::Header;
 use super::psi::{Kind, Programme, Stream};
+use super::ts::SeekPoint;
 
 /// Random-access points of one stream at the most. At this number every other one goes, and of those to
 /// come too.

@@ -5,12 +5,18 @@
 //! distance as long as the sync bytes do, and searches again where one is missing. What lies between is
 //! counted and left out.
 
+mod image;
+mod index;
+pub(super) mod plan;
+
 use thiserror::Error;
 
 use super::clock::Clock;
 use super::demux::Demux;
 use super::report::Facts;
-use super::{Index, SAMPLE_EVERY, SYNC_BYTE, SyncRun, TS_PACKET_BYTES, sample};
+pub use index::{Index, SYNC_BYTE, SeekPoint, SyncRun, TS_PACKET_BYTES};
+use index::{SAMPLE_EVERY, sample};
+pub use plan::{Packetisation, Plan, TS_PACKETS_PER_RTP_MAX};
 
 /// Sync bytes that must follow the first before it is believed. At the end of a file that has been in
 /// sync before, as many as there is room for suffice, but at least one.
@@ -363,8 +369,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::media::Report;
+    use crate::media::container::Container;
     use crate::media::synth::{constant_rate, to_m2ts, with_parity};
-    use crate::media::{Packetisation, Report};
 
     const PACKETISATION: Packetisation = Packetisation {
         ts_packets_per_rtp: 7,
@@ -592,14 +599,19 @@ mod tests {
         let numbers = |most| {
             let probes = index.probes(most);
             for probe in &probes {
-                let packet = &stream[usize::try_from(probe.ts_packet).unwrap() * 188..];
-                assert_eq!(probe.file_offset, 7 + probe.ts_packet * 188);
-                assert!(probe.matches(packet.first_chunk().unwrap()));
-                assert!(!probe.matches(&[0x47; 188]));
+                let start = usize::try_from(probe.part.start).unwrap() - 7;
+                assert_eq!(probe.part.end - probe.part.start, 188);
+                assert!(probe.matches(&stream[start..start + 188]));
+                assert!(!probe.matches(&[0x47; 188]) && !probe.matches(&stream[start..][..187]));
+                let ts_packet = start as u64 / 188;
+                assert_eq!(
+                    index.ts_packets_in(probe.part.clone()),
+                    ts_packet..ts_packet + 1
+                );
             }
             probes
                 .iter()
-                .map(|probe| probe.ts_packet / 256)
+                .map(|probe| (probe.part.start - 7) / 188 / 256)
                 .collect::<Vec<_>>()
         };
         assert_eq!(numbers(0), []);

@@ -9,6 +9,7 @@ use super::{
     Range, RangeError, Reply, Request, SessionId, State, Target, Transport, TransportError,
     UrlError,
 };
+use crate::media::TRACKS_MAX;
 
 /// A request that may be carried out. `S` is the caller's handle on a session.
 #[derive(Debug)]
@@ -31,8 +32,9 @@ pub enum Intent<S> {
         transport: Transport,
         /// The session to change.
         session: Option<S>,
-        /// Whether the presentation was named, and not its one track.
-        is_aggregate: bool,
+        /// Which of its tracks, from 0 on, below [`TRACKS_MAX`]; `None` if the presentation was named, and none of
+        /// them.
+        track: Option<usize>,
     },
     /// Play. On a session that plays already, a range is a seek, at once: the RFC would queue it behind
     /// what plays now, but the players that send this mean a seek, and RFC 7826 came round to them.
@@ -194,14 +196,16 @@ fn setup<S>(
     path: &str,
     session: Option<Known<S>>,
 ) -> Result<Intent<S>, Reply> {
-    let (presentation, is_aggregate) = match super::track(path) {
-        Some((presentation, 1)) => (presentation, false),
-        Some(_) => {
-            let note = "there is one track, track1";
-            return Err(Reply::refusal(StatusCode::NotFound, note));
+    let (presentation, track) = match super::track(path) {
+        Some((presentation, number)) => {
+            let track = usize::try_from(number).ok().and_then(|n| n.checked_sub(1));
+            let track = track.filter(|&track| track < TRACKS_MAX);
+            let note = "tracks are track1, track2 and so on, as DESCRIBE says";
+            let none = || Reply::refusal(StatusCode::NotFound, note);
+            (presentation, Some(track.ok_or_else(none)?))
         }
-        // SAT>IP clients (VLC without live555 is one) know of no tracks. As there is one, it is that.
-        None => (path, true),
+        // SAT>IP clients (VLC without live555 is one) know of no tracks. Where there is one, it is that.
+        None => (path, None),
     };
     let presentation = match &session {
         Some(session) => {
@@ -223,7 +227,7 @@ fn setup<S>(
         path: presentation.to_owned(),
         transport,
         session: session.map(|s| s.handle),
-        is_aggregate,
+        track,
     })
 }
 
@@ -244,7 +248,7 @@ fn no_range(error: RangeError) -> Reply {
 }
 
 /// Whether a URL names the session's presentation, or anything below it. What stands there differs from
-/// client to client (`/`, `/track1`, `/stream=0`), and there is one track, so it chooses nothing.
+/// client to client (`/`, `/track1`, `/stream=0`), and but for SETUP it is about all tracks, so it chooses nothing.
 fn check_presentation(path: &str, session_path: &str) -> Result<(), Reply> {
     match path.strip_prefix(session_path) {
         Some(tail) if tail.is_empty() || tail.starts_with('/') => Ok(()),
@@ -383,7 +387,17 @@ mod tests {
             ),
             (
                 Init,
-                &format!("SETUP /a.ts/track2 RTSP/1.0\nCSeq: 1\n{ports}"),
+                &format!("SETUP /a.ts/track8 RTSP/1.0\nCSeq: 1\n{ports}"),
+                200,
+            ),
+            (
+                Init,
+                &format!("SETUP /a.ts/track9 RTSP/1.0\nCSeq: 1\n{ports}"),
+                404,
+            ),
+            (
+                Init,
+                &format!("SETUP /a.ts/track0 RTSP/1.0\nCSeq: 1\n{ports}"),
                 404,
             ),
             (Init, "SETUP /a.ts/track1 RTSP/1.0\nCSeq: 1", 400),
@@ -488,29 +502,27 @@ mod tests {
     }
 
     #[test]
-    fn setting_up_the_presentation_sets_up_its_track() {
+    fn who_sets_up_names_a_track_or_the_presentation() {
         let ports = "Transport: RTP/AVP;unicast;client_port=6000-6001";
         for (state, url, session, expected) in [
-            (State::Init, "/a.ts", "", true),
-            (State::Init, "/d/a.ts/?x", "", true),
-            (State::Init, "/a.ts/track1", "", false),
-            (State::Ready, "/a.ts", ID, true),
-            (State::Ready, "/a.ts/stream=0", ID, true),
-            (State::Ready, "/a.ts/track1", ID, false),
+            (State::Init, "/a.ts", "", None),
+            (State::Init, "/d/a.ts/?x", "", None),
+            (State::Init, "/a.ts/track1", "", Some(0)),
+            (State::Ready, "/a.ts", ID, None),
+            (State::Ready, "/a.ts/stream=0", ID, None),
+            (State::Ready, "/a.ts/track1", ID, Some(0)),
+            (State::Ready, "/a.ts/track3", ID, Some(2)),
         ] {
             let session = match session {
                 "" => String::new(),
                 id => format!("Session: {id}\n"),
             };
             let text = format!("SETUP {url} RTSP/1.0\nCSeq: 1\n{session}{ports}\n\n");
-            let Ok(Intent::Setup {
-                path, is_aggregate, ..
-            }) = judge(state, &text)
-            else {
+            let Ok(Intent::Setup { path, track, .. }) = judge(state, &text) else {
                 panic!("refused: {text}");
             };
             assert!(path.ends_with("a.ts"), "{path}");
-            assert_eq!(is_aggregate, expected, "{text}");
+            assert_eq!(track, expected, "{text}");
         }
     }
 

@@ -23,8 +23,5 @@ pub use self::reply::{Reply, RtpInfo};
 pub use self::request::{Malformed, Request};
 pub use self::session::{SessionId, State};
 pub use self::transport::{Served, Transport, TransportError};
-pub use self::url::{Target, UrlError, track};
+pub use self::url::{Target, UrlError, track, track_name};
 pub use rtsp_types::{Method, StatusCode, headers};
-
-/// The control URL of a presentation's one stream, below that of the presentation.
-pub const TRACK: &str = "track1";

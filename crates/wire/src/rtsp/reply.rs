@@ -70,14 +70,14 @@ impl Reply {
         reply
     }
 
-    /// The answer to PLAY of a media that ends at `end_ns`, if that is known. Without `info`,
-    /// nothing starts: the client asked for what it already gets.
+    /// The answer to PLAY of a media that ends at `end_ns`, if that is known, with `infos` of its tracks. Without
+    /// any, nothing starts: the client asked for what it already gets.
     #[must_use]
     pub fn playing(
         request: &Request,
         span: Span,
         end_ns: Option<u64>,
-        info: Option<RtpInfo<'_>>,
+        infos: &[RtpInfo<'_>],
     ) -> Self {
         let stop = span
             .stop_ns
@@ -85,18 +85,18 @@ impl Reply {
             .map(|stop_ns| npt(stop_ns).to_string());
         let range = format!("npt={}-{}", npt(span.start_ns), stop.unwrap_or_default());
         let reply = Self::playing_range(request, &range);
-        let Some(RtpInfo {
-            url,
-            sequence,
-            timestamp,
-        }) = info
-        else {
+        if infos.is_empty() {
             return reply;
-        };
-        reply.with(
-            headers::RTP_INFO,
-            format!("url={url};seq={sequence};rtptime={timestamp}"),
-        )
+        }
+        let infos = infos.iter().map(|info| {
+            let RtpInfo {
+                url,
+                sequence,
+                timestamp,
+            } = info;
+            format!("url={url};seq={sequence};rtptime={timestamp}")
+        });
+        reply.with(headers::RTP_INFO, infos.collect::<Vec<_>>().join(","))
     }
 
     /// The answer to PLAY of a live stream, which has neither a beginning nor an end, and whose next packet nobody

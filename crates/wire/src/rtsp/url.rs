@@ -86,6 +86,12 @@ pub fn track(path: &str) -> Option<(&str, u32)> {
     ))
 }
 
+/// The control URL of a presentation's track of that number, from 1 on, below that of the presentation.
+#[must_use]
+pub fn track_name(number: u32) -> String {
+    format!("track{number}")
+}
+
 /// Whether this is `[user@]host[:port]` (RFC 3986, section 3.2). Brackets stand around an IP
 /// literal, and nowhere else.
 pub(crate) fn is_authority(authority: &str) -> bool {

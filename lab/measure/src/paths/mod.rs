@@ -209,10 +209,10 @@ pub fn run(
 /// # Errors
 ///
 /// If a packet is not one that a datagram holds; plans made by `wire` have none such.
-pub fn plan_of(plan: &media::Plan, origin: RtpOrigin) -> Result<Plan, PlanError> {
+pub fn plan_of(plan: &media::ts::Plan, origin: RtpOrigin) -> Result<Plan, PlanError> {
     let index = plan.index();
     let per_packet = plan.rtp_packets().max(1);
-    let ts_per_rtp = (plan.stride() - HEADER_BYTES) / TS_PACKET_BYTES;
+    let ts_per_rtp = (plan.image_bytes_max() - HEADER_BYTES) / TS_PACKET_BYTES;
     let mut pieces: Vec<Piece> = Vec::new();
     let mut ends = Vec::with_capacity(usize::try_from(per_packet).unwrap_or(0));
     let mut runs = index.runs().iter().peekable();
@@ -365,8 +365,8 @@ mod tests {
 
     use onrush_paths::{Mover, Source};
     use onrush_wire::media::FilePiece;
-    use onrush_wire::media::ts::{ScanOptions, Scanner};
-    use onrush_wire::media::{Packetisation, synth};
+    use onrush_wire::media::synth;
+    use onrush_wire::media::ts::{Packetisation, ScanOptions, Scanner};
 
     use super::*;
 
@@ -386,7 +386,7 @@ mod tests {
                 ts_packets_per_rtp: 7,
                 burst_ns: 20_000_000,
             };
-            let wire = media::Plan::new(index, packetisation);
+            let wire = media::ts::Plan::new(index, packetisation);
             let origin = RtpOrigin {
                 sequence: 65_530,
                 timestamp: 7,
@@ -413,7 +413,7 @@ mod tests {
                 let mut mover = Mover::open(name, &source, 1 << 20).expect("available");
                 mover.send(&sender, 0..source.plan.packets()).expect("sent");
                 for number in 0..wire.rtp_packets() {
-                    let mut image = vec![0; wire.stride()];
+                    let mut image = vec![0; wire.image_bytes_max()];
                     let whole = FilePiece {
                         offset: 0,
                         bytes: &bytes,

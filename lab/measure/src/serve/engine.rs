@@ -14,7 +14,6 @@ use onrush_server::engine::numbering::RtpHeaders;
 use onrush_server::engine::shared::{LATENESS_BUCKET_NS, LATENESS_FIRST_NS, WorkerShared};
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::path::PathName;
-use onrush_wire::media::plan::TS_PACKETS_PER_RTP_MAX;
 use tokio::runtime::{Builder, Runtime};
 
 use super::run::{Bench, Finished, LEAD_NS, Sender};
@@ -92,10 +91,12 @@ impl Engine {
         let media = bench.film.open(config, &runtime)?;
         let cues = bench
             .film
-            .cues(&media.plan(TS_PACKETS_PER_RTP_MAX), &bench.settings);
+            .cues(&super::film::plan_of(&media), &bench.settings);
         for (socket, cue) in sockets.into_iter().zip(&cues) {
             runtime.block_on(self.data.engines().ready());
-            let stream = self.data.open(&media, TS_PACKETS_PER_RTP_MAX, socket)?;
+            let stream = self
+                .data
+                .open(&media, 0, super::film::PAYLOAD_BYTES, socket)?;
             runtime.block_on(stream.prepare(cue.from))?;
             self.streams.push(stream);
         }

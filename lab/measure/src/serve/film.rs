@@ -8,7 +8,7 @@ use std::sync::Arc;
 use onrush_server::config::Config;
 use onrush_server::library::{Library, Media};
 use onrush_testkit::media::age;
-use onrush_wire::media::{Plan, TS_PACKET_BYTES, plan::TS_PACKETS_PER_RTP_MAX, synth};
+use onrush_wire::media::{Plan, TS_PACKET_BYTES, synth, ts::TS_PACKETS_PER_RTP_MAX};
 use onrush_wire::rtp;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -30,6 +30,15 @@ const PLACES_NS_MAX: u64 = 60_000_000_000;
 const SPARE_NS: u64 = 5_000_000_000;
 
 const FILE_NAME: &str = "film.ts";
+
+/// Bytes behind the RTP header of a packet.
+pub(super) const PAYLOAD_BYTES: usize = TS_PACKETS_PER_RTP_MAX as usize * TS_PACKET_BYTES;
+
+/// The film's packets.
+pub(super) fn plan_of(media: &Media) -> Arc<Plan> {
+    let plan = media.plan(0, PAYLOAD_BYTES);
+    plan.expect("a transport stream is cut into any number of its packets")
+}
 
 /// A film on disk, constant in rate.
 pub(super) struct Film {
@@ -99,7 +108,7 @@ impl Film {
 
     /// Bytes of a packet on the wire, RTP header included.
     pub(super) fn stride(&self) -> usize {
-        rtp::HEADER_BYTES + usize::from(TS_PACKETS_PER_RTP_MAX) * TS_PACKET_BYTES
+        rtp::HEADER_BYTES + PAYLOAD_BYTES
     }
 
     /// RTP packets that are due in `wall_ns` of all sessions together.
@@ -148,9 +157,9 @@ mod tests {
         };
         let runtime = super::super::engine::runtime().unwrap();
         let media = film.open(&config, &runtime).unwrap();
-        let plan = &media.plan(TS_PACKETS_PER_RTP_MAX);
+        let plan = &plan_of(&media);
         assert_eq!(
-            (plan.stride(), media.identity().file_bytes),
+            (plan.image_bytes_max(), media.identity().file_bytes),
             (film.stride(), film.bytes())
         );
         let cues = film.cues(plan, &settings);

@@ -19,7 +19,6 @@ use onrush_server::config::Config;
 use onrush_sys::clock::{monotonic_ns, sleep_until_ns};
 use onrush_sys::path::{PathName, prepare_socket};
 use onrush_sys::thread::pin_to;
-use onrush_wire::media::plan::TS_PACKETS_PER_RTP_MAX;
 use onrush_wire::media::{Burst, Plan, RtpOrigin};
 use onrush_wire::pace::Wheel;
 use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T};
@@ -79,13 +78,13 @@ pub(super) fn start(bench: &Bench, sockets: Vec<UdpSocket>) -> Result<Box<dyn Se
         ..Config::default()
     };
     let media = bench.film.open(&config, &super::engine::runtime()?)?;
-    let plan = &media.plan(TS_PACKETS_PER_RTP_MAX);
+    let plan = &super::film::plan_of(&media);
     let cues = bench.film.cues(plan, &bench.settings);
     let begin_ns = monotonic_ns() + LEAD_NS;
     let sending = Loop::new(
         bench.film.file()?,
         plan,
-        media.origin(),
+        media.origin(0),
         sockets,
         &cues,
         begin_ns,
@@ -170,7 +169,7 @@ impl Loop {
         let mut sessions = Vec::with_capacity(sockets.len());
         for (number, (socket, cue)) in (0..).zip(sockets.into_iter().zip(cues)) {
             // The same room in the socket as the engine gives its own.
-            let stride = u16::try_from(plan.stride()).expect("below 64 KiB");
+            let stride = u16::try_from(plan.image_bytes_max()).expect("below 64 KiB");
             prepare_socket(PathName::Sendto, socket.as_raw_fd(), stride)?;
             let start_ns = begin_ns + cue.phase_ns;
             wheel.insert(number, start_ns);
@@ -190,7 +189,7 @@ impl Loop {
             sessions,
             wheel,
             tick_ns,
-            buffer: vec![0; plan.stride()],
+            buffer: vec![0; plan.image_bytes_max()],
         })
     }
 
@@ -269,7 +268,7 @@ mod tests {
         let media = film
             .open(&config, &super::super::engine::runtime().unwrap())
             .unwrap();
-        let plan = &media.plan(TS_PACKETS_PER_RTP_MAX);
+        let plan = &super::super::film::plan_of(&media);
         let cues = film.cues(plan, &settings);
         let receivers: Vec<_> = cues
             .iter()
@@ -286,7 +285,7 @@ mod tests {
         let mut sending = Loop::new(
             file,
             plan,
-            media.origin(),
+            media.origin(0),
             sockets.collect(),
             &cues,
             begin_ns,
@@ -318,8 +317,8 @@ mod tests {
                 let Ok(length) = receiver.recv(&mut buffer) else {
                     break;
                 };
-                let mut image = vec![0; plan.stride()];
-                plan.write_images(number..number + 1, &[whole], media.origin(), &mut image)
+                let mut image = vec![0; plan.image_bytes_max()];
+                plan.write_images(number..number + 1, &[whole], media.origin(0), &mut image)
                     .unwrap();
                 assert!(buffer[..length] == image, "packet {number}");
                 received += 1;

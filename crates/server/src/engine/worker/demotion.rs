@@ -50,7 +50,7 @@ impl Worker {
             }
         }
         if let Some(socket) = &stream.socket {
-            prepare(self.path.name(), socket, stream.shared.stride);
+            prepare(self.path.name(), socket, stream.shared.segment_bytes);
         }
     }
 
@@ -89,8 +89,8 @@ pub(super) fn open_from(
 }
 
 /// Readies a stream's socket once more, for another path.
-pub(super) fn prepare(path: PathName, socket: &UdpSocket, stride: u16) {
-    if let Err(error) = prepare_socket(path, socket.as_raw_fd(), stride) {
+pub(super) fn prepare(path: PathName, socket: &UdpSocket, segment_bytes: u16) {
+    if let Err(error) = prepare_socket(path, socket.as_raw_fd(), segment_bytes) {
         debug!(%error, "a socket kept its options");
     }
 }

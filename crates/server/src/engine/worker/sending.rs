@@ -15,7 +15,7 @@ use super::super::shared::{State, bump};
 use super::{Stream, TICKS_PER_BURST, Worker, signed, unsigned};
 use crate::faults::Fault;
 use crate::store;
-use crate::store::layout::ImageBurst;
+use crate::store::layout::Images;
 
 /// Bursts of one stream in one tick, whole or what a chunk's end has left of them: one that is due, and one to catch up.
 pub(super) const BURSTS_PER_TICK_MAX: u64 = 2;
@@ -36,14 +36,23 @@ const FAULT_EVERY: u64 = 20;
 
 /// What happened to a stream when it was its turn.
 enum Turn {
-    /// A burst is queued. What is due at that media time or later may not leave in the same tick.
-    Queued(u64),
+    /// Images are queued.
+    Queued(Queued),
     /// Come back at that time.
     Later(i64),
     /// It is over.
     Over(State),
     /// It was paused or closed by what happened since its turn came.
     Gone,
+}
+
+/// What was queued last of a stream in a tick.
+#[derive(Clone, Copy)]
+struct Queued {
+    /// When it was due. What is due at the same media time belongs to the same burst.
+    due_ns: u64,
+    /// What is due at that media time or later may not leave in the same tick.
+    media_end_ns: u64,
 }
 
 impl Worker {
@@ -81,26 +90,38 @@ impl Worker {
             Some(stream) if !stream.playing => return self.look_at_paused(number),
             _ => {}
         }
-        let mut media_end_ns = u64::MAX;
-        for _ in 0..self.chunks_per_tick_max {
-            match self.send_burst(number, now_ns, tick_end_ns, media_end_ns) {
-                Turn::Queued(end_ns) => media_end_ns = end_ns,
+        let (mut queued, mut bursts) = (None, 0);
+        loop {
+            match self.send_burst(number, now_ns, tick_end_ns, queued) {
+                Turn::Queued(now) => {
+                    bursts += u64::from(queued.is_none_or(|before| before.due_ns != now.due_ns));
+                    let is_last = bursts >= self.chunks_per_tick_max;
+                    // Of the last burst, all.
+                    let media_end_ns = match is_last {
+                        true => now.media_end_ns.min(now.due_ns + 1),
+                        false => now.media_end_ns,
+                    };
+                    queued = Some(Queued {
+                        media_end_ns,
+                        ..now
+                    });
+                }
                 Turn::Later(due_ns) => return self.wheel.insert(number, unsigned(due_ns)),
                 Turn::Over(state) => return self.end(number, state),
                 Turn::Gone => return,
             }
         }
-        self.wheel.insert(number, unsigned(tick_end_ns));
     }
 
-    /// Queues the next burst, if it is due in this tick and before `media_end_ns` of the media.
+    /// Queues the next images, if they are due in this tick and may leave in it after what was queued `before`.
     fn send_burst(
         &mut self,
         number: u32,
         now_ns: i64,
         tick_end_ns: i64,
-        media_end_ns: u64,
+        before: Option<Queued>,
     ) -> Turn {
+        let media_end_ns = before.map_or(u64::MAX, |before| before.media_end_ns);
         let Some(stream) = self.streams[number as usize].as_mut().filter(|s| s.playing) else {
             return Turn::Gone;
         };
@@ -125,6 +146,7 @@ impl Worker {
                 return Turn::Later(tick_end_ns);
             }
         };
+        stream.follow_clock();
         stream.go_on_after_growth(burst.due_ns, now_ns);
         let mut due_ns = stream.epoch_ns.saturating_add(signed(burst.due_ns));
         due_ns = due_ns.max(stream.hold_until_ns);
@@ -134,60 +156,58 @@ impl Worker {
         let late_ns = now_ns - due_ns;
         if late_ns > self.lag_ns_max {
             // Too much to catch up with in small steps: the client's clock moves on instead.
-            stream.epoch_ns = stream.epoch_ns.saturating_add(late_ns);
-            stream
-                .shared
-                .epoch_ns
-                .store(stream.epoch_ns, Ordering::Relaxed);
+            stream.move_clock(late_ns);
             bump(&self.remote.shared.lags, 1);
         }
         let burst_ns = TICKS_PER_BURST * self.tick_ns;
         let last_ns = (burst.due_ns / burst_ns + BURSTS_PER_TICK_MAX).saturating_mul(burst_ns);
         let media_end_ns = media_end_ns.min(last_ns);
         let joined = stream.joined(&burst, &self.store, self.join_before_ns, media_end_ns);
-        let images = burst.images + joined.map_or(0, |(joined, _)| joined.images);
+        let images = joined.map_or(burst, |(joined, _)| joined);
         // What is left of a burst that is too long for all slots there are goes next.
-        let images = images.min(self.images_max(number));
-        if !self.make_room(number, images, burst.first) {
+        let images = images.take(self.images_max(number, &images));
+        if !self.make_room(number, &images) {
             bump(&self.remote.shared.flights_full, 1);
             if let Some(stream) = self.streams[number as usize].as_mut() {
                 stream.waited_until_ns = now_ns;
             }
             return Turn::Later(tick_end_ns);
         }
-        self.queue(number, ImageBurst { images, ..burst });
-        self.batch.push((number, due_ns));
+        self.queue(number, images);
+        if before.is_none_or(|before| before.due_ns != burst.due_ns) {
+            self.batch.push((number, due_ns));
+        }
         if let Some((_, due_ns)) = joined {
             self.batch.push((number, due_ns));
             bump(&self.remote.shared.bursts_joined, 1);
         }
-        Turn::Queued(media_end_ns)
+        Turn::Queued(Queued {
+            due_ns: burst.due_ns,
+            media_end_ns,
+        })
     }
 
-    /// How many images a stream can send at once, at most.
-    fn images_max(&self, number: u32) -> u32 {
+    /// How many of these images a stream can send at once, at most.
+    fn images_max(&self, number: u32, images: &Images) -> u32 {
         match (&self.streams[number as usize], &self.slab) {
             (Some(stream), Some(slab)) if !stream.numbering.is_shared() => {
                 // One is kept for a fault that repeats a packet.
                 let trains = u32::try_from((slab.slots() - 1).max(1)).unwrap_or(u32::MAX);
-                trains.saturating_mul(OWN_HEADERS_PACKETS_LEAST)
+                trains.saturating_mul(stream.train_images_least(images))
             }
             _ => u32::MAX,
         }
     }
 
-    /// Whether a burst of that many images from `first` on can be queued whole, if need be after a crossing.
-    fn make_room(&mut self, number: u32, images: u32, first: u32) -> bool {
+    /// Whether these images can be queued whole, if need be after a crossing.
+    fn make_room(&mut self, number: u32, images: &Images) -> bool {
         let Some(stream) = self.streams[number as usize].as_ref() else {
             return false;
         };
         let is_own = !stream.numbering.is_shared();
-        let least = match is_own {
-            true => OWN_HEADERS_PACKETS_LEAST,
-            false => images_per_train(stream.shared.stride),
-        };
-        let offset = stream.reader.offset(&stream.shared, &self.store, first);
-        let trains = images.div_ceil(least) as usize;
+        let least = stream.train_images_least(images);
+        let offset = stream.reader.offset(&self.store, images);
+        let trains = images.count.div_ceil(least) as usize;
         if !self.within_share(number, trains) {
             return false;
         }
@@ -216,26 +236,24 @@ impl Worker {
     }
 
     /// Queues a burst as trains.
-    fn queue(&mut self, number: u32, burst: ImageBurst) {
+    fn queue(&mut self, number: u32, images: Images) {
         self.bursts += 1;
         let faulty = |fault| self.faults.has(fault) && self.bursts.is_multiple_of(FAULT_EVERY);
         // Making room may have ended the stream.
         let Some(stream) = self.streams[number as usize].as_mut().filter(|s| s.playing) else {
             return;
         };
-        let dropped = u32::from(faulty(Fault::DropPacket) && burst.images > 1);
+        let dropped = u32::from(faulty(Fault::DropPacket) && images.count > 1);
         let repeated = u32::from(faulty(Fault::RepeatPacket));
-        let last = burst.first + burst.images - 1;
         let mut trains = Trains {
             path: &mut *self.path,
             slab: &mut self.slab,
             flights: &mut self.flights,
             store: &self.store,
         };
-        trains.queue(stream, number, burst.first, burst.images - dropped);
-        trains.queue(stream, number, last, repeated);
-        let stride = stream.shared.stride;
-        stream.reader.advance(burst.first + burst.images, stride);
+        trains.queue(stream, number, images.take(images.count - dropped));
+        trains.queue(stream, number, images.skip(images.count - repeated));
+        stream.reader.advance(images.end());
         stream
             .shared
             .next_packet
@@ -256,21 +274,19 @@ struct Trains<'a> {
 
 impl Trains<'_> {
     /// Queues these images of the page, in as few trains as may be.
-    fn queue(&mut self, stream: &mut Stream, number: u32, first: u32, images: u32) {
-        let (mut next, end) = (first, first + images);
-        while next < end {
-            let images = (end - next).min(self.train_images(stream, next));
-            let (reader, shared) = (&stream.reader, &stream.shared);
-            let span = reader.images(shared, self.store, next, images);
-            let slot = self.headers(stream, &span, next, images);
+    fn queue(&mut self, stream: &mut Stream, number: u32, mut left: Images) {
+        while left.count > 0 {
+            let images = left.take(self.train_images(stream, &left));
+            let span = stream.reader.span(self.store, &images);
+            let slot = self.headers(stream, &span, &images);
             let headers = slot.as_ref().map(|slot| OwnHeaders {
                 offset: slot.offset(),
                 bytes: RTP_HEADER_BYTES,
             });
-            let (to, stride) = (stream.to(number), shared.stride);
+            let to = stream.to(number);
             let token = self.flights.take(Flight {
                 stream: number,
-                packets: images,
+                packets: images.count,
                 bytes: span.bytes,
                 pin: Some(span.pin),
                 headers: slot,
@@ -280,33 +296,26 @@ impl Trains<'_> {
                 to,
                 offset: span.offset,
                 bytes: span.bytes,
-                stride,
+                stride: images.segment_bytes,
                 headers,
                 token,
             });
-            next += images;
+            left = left.skip(images.count);
         }
     }
 
-    /// How many images a train that begins with this one may have.
-    fn train_images(&self, stream: &Stream, first: u32) -> u32 {
-        let shared = &stream.shared;
-        if stream.numbering.is_shared() {
-            return images_per_train(shared.stride);
+    /// How many images a train that begins with the first of these may have.
+    fn train_images(&self, stream: &Stream, images: &Images) -> u32 {
+        if stream.numbering.is_shared() || !stream.is_segment(images) {
+            return stream.train_images_most(images);
         }
-        let offset = stream.reader.offset(shared, self.store, first);
-        let packets = self.path.own_headers_packets(offset, shared.stride);
+        let offset = stream.reader.offset(self.store, images);
+        let packets = self.path.own_headers_packets(offset, images.segment_bytes);
         u32::try_from(packets.max(1)).expect("at most eight")
     }
 
     /// The headers of a stream with numbers of its own: those of the images, with its numbers.
-    fn headers(
-        &mut self,
-        stream: &Stream,
-        span: &Span,
-        first: u32,
-        images: u32,
-    ) -> Option<HeaderSlot> {
+    fn headers(&mut self, stream: &Stream, span: &Span, images: &Images) -> Option<HeaderSlot> {
         if stream.numbering.is_shared() {
             return None;
         }
@@ -316,8 +325,7 @@ impl Trains<'_> {
             .expect("only a slab gives numbers of its own");
         Some(slab.take(span.offset, |slot| {
             let places = slot.chunks_exact_mut(HEADER_BYTES);
-            for (image, place) in (first..first + images).zip(places) {
-                let shared_header = stream.reader.header(&stream.shared, self.store, image);
+            for (shared_header, place) in stream.reader.headers(self.store, images).zip(places) {
                 place.copy_from_slice(&stream.numbering.header(shared_header));
             }
         }))
@@ -338,31 +346,75 @@ impl Stream {
         self.finishing = false;
         let late_ns = now_ns.saturating_sub(self.epoch_ns.saturating_add(signed(media_ns)));
         if std::mem::take(&mut self.waited_for_growth) && late_ns > 0 {
-            self.epoch_ns = self.epoch_ns.saturating_add(late_ns);
-            let epoch = &self.shared.epoch_ns;
-            epoch.store(self.epoch_ns, Ordering::Relaxed);
+            self.move_clock(late_ns);
         }
     }
 
-    /// The burst after `burst` and when it is due, if the two are to leave in one train: before `before_ns`, and before
-    /// `media_end_ns` of the media.
+    /// Moves its clock, and that of the tracks beside it.
+    fn move_clock(&mut self, by_ns: i64) {
+        match self.shared.clock.get() {
+            Some(clock) => {
+                clock.move_to(self.moved_ns.saturating_add(by_ns));
+                self.follow_clock();
+            }
+            None => self.add_to_clock(by_ns),
+        }
+    }
+
+    /// Takes over by how much a track beside it has moved their clock.
+    fn follow_clock(&mut self) {
+        if let Some(clock) = self.shared.clock.get() {
+            let moved_ns = clock.moved_ns();
+            let by_ns = moved_ns - std::mem::replace(&mut self.moved_ns, moved_ns);
+            if by_ns != 0 {
+                self.add_to_clock(by_ns);
+            }
+        }
+    }
+
+    fn add_to_clock(&mut self, by_ns: i64) {
+        self.epoch_ns = self.epoch_ns.saturating_add(by_ns);
+        let epoch = &self.shared.epoch_ns;
+        epoch.store(self.epoch_ns, Ordering::Relaxed);
+    }
+
+    /// `burst` and the one after it, and when that is due, if the two are to leave in one train: before `before_ns`, and
+    /// before `media_end_ns` of the media.
     fn joined(
         &self,
-        burst: &ImageBurst,
+        burst: &Images,
         store: &store::Shared,
         before_ns: i64,
         media_end_ns: u64,
-    ) -> Option<(ImageBurst, i64)> {
-        let train_images = match self.numbering.is_shared() {
-            true => images_per_train(self.shared.stride),
-            false => OWN_HEADERS_PACKETS,
-        };
-        let next = self
-            .reader
-            .following(&self.shared, store, burst, train_images)?;
+    ) -> Option<(Images, i64)> {
+        let next = self.reader.following(store)?;
+        let joined = burst.joined(next)?;
         let due_ns = self.epoch_ns.saturating_add(signed(next.due_ns));
         let due_ns = due_ns.max(self.hold_until_ns);
-        (due_ns < before_ns && next.due_ns < media_end_ns).then_some((next, due_ns))
+        let fits = joined.count <= self.train_images_most(&joined);
+        (fits && due_ns < before_ns && next.due_ns < media_end_ns).then_some((joined, due_ns))
+    }
+
+    /// Whether these images are of the size that its socket cuts trains into.
+    fn is_segment(&self, images: &Images) -> bool {
+        images.segment_bytes == self.shared.segment_bytes
+    }
+
+    /// How many images a train of these has at the most. What the socket does not cut leaves singly.
+    fn train_images_most(&self, images: &Images) -> u32 {
+        match (self.is_segment(images), self.numbering.is_shared()) {
+            (true, true) => images_per_train(images.segment_bytes),
+            (true, false) => OWN_HEADERS_PACKETS,
+            (false, _) => 1,
+        }
+    }
+
+    /// How many images a train of these has room for in any case.
+    fn train_images_least(&self, images: &Images) -> u32 {
+        match (self.is_segment(images), self.numbering.is_shared()) {
+            (true, false) => OWN_HEADERS_PACKETS_LEAST,
+            _ => self.train_images_most(images),
+        }
     }
 
     /// When what it was asked to play is over: when the packet before which it stops would be due,

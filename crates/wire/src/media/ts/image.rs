@@ -5,90 +5,10 @@
 
 use std::ops::Range;
 
-use thiserror::Error;
-
-use super::{Plan, SAMPLE_EVERY, SYNC_BYTE, SyncRun, TS_PACKET_BYTES, sample};
+use super::index::{SAMPLE_EVERY, SyncRun, sample};
+use super::{Plan, SYNC_BYTE, TS_PACKET_BYTES};
+use crate::media::plan::{FilePiece, ImageError, RtpOrigin};
 use crate::rtp;
-
-/// What the RTP headers of a file count from.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct RtpOrigin {
-    /// The sequence number of RTP packet 0.
-    pub sequence: u16,
-    /// The RTP timestamp of media time 0.
-    pub timestamp: u32,
-    /// The synchronisation source.
-    pub ssrc: u32,
-}
-
-/// A part of a file, in memory.
-#[derive(Clone, Copy, Debug)]
-pub struct FilePiece<'a> {
-    /// Where in the file it starts.
-    pub offset: u64,
-    /// Its bytes.
-    pub bytes: &'a [u8],
-}
-
-/// Why no images could be written.
-#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-#[non_exhaustive]
-pub enum ImageError {
-    /// No piece holds the transport packet there.
-    #[error(
-        "the transport packet at file offset {file_offset} is not at hand: the file became shorter"
-    )]
-    Bytes {
-        /// Where the packet starts.
-        file_offset: u64,
-    },
-    /// There is no sync byte where the index says a packet starts.
-    #[error(
-        "no transport packet at file offset {file_offset}: the file was changed since it was indexed"
-    )]
-    Sync {
-        /// Where the sync byte should be.
-        file_offset: u64,
-    },
-    /// The packet there has other bytes than when it was indexed.
-    #[error(
-        "another transport packet at file offset {file_offset}: the file was changed since it was \
-         indexed"
-    )]
-    Changed {
-        /// Where the packet starts.
-        file_offset: u64,
-    },
-    /// The plan has fewer packets, or the place for the images is too small.
-    #[error(
-        "packets {start}..{end} of {rtp_packets} do not go into {out_bytes} bytes; ask for fewer at \
-         a time"
-    )]
-    Room {
-        /// The first packet asked for.
-        start: u64,
-        /// One after the last packet asked for.
-        end: u64,
-        /// Packets of the plan.
-        rtp_packets: u64,
-        /// Bytes of room given.
-        out_bytes: usize,
-    },
-}
-
-impl RtpOrigin {
-    /// The sequence number of RTP packet `rtp_packet` of a plan.
-    #[must_use]
-    pub fn sequence_of(&self, rtp_packet: u64) -> u16 {
-        self.sequence.wrapping_add((rtp_packet & 0xffff) as u16)
-    }
-
-    /// The RTP timestamp of media time `time_ns`.
-    #[must_use]
-    pub fn timestamp_of(&self, time_ns: u64) -> u32 {
-        self.timestamp.wrapping_add(rtp::ticks(time_ns))
-    }
-}
 
 impl Plan {
     /// Writes the images `[RTP header | payload]` of `packets` into `out`, one every [`Self::stride`]
@@ -232,8 +152,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::media::plan::tests::{files, plan};
     use crate::media::synth::{constant_rate, to_m2ts};
+    use crate::media::ts::plan::tests::{files, plan};
 
     const ORIGIN: RtpOrigin = RtpOrigin {
         sequence: 65_530,

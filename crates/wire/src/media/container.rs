@@ -1,0 +1,283 @@
+//! Containers: what a file's format makes of its bytes.
+//!
+//! A [`Scanner`] is given a file's bytes once, in order, and yields an [`Index`]: which [tracks](Track) there
+//! are, where one can start, and a [`Plan`] of each. Which format a file has its first bytes say. To add one:
+//! implement `Container` for its index and `Packets` for its plans, and name it in [`Scanner`].
+
+use std::any::Any;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::plan::{Packets, Plan};
+#[cfg(any(test, feature = "testing"))]
+use super::testing;
+use super::track::{Cut, Track};
+use super::ts;
+pub use super::ts::ScanOptions;
+
+/// What one pass over a file learned.
+#[derive(Clone, Debug)]
+pub struct Index(pub(super) Arc<dyn Container>);
+
+/// Where to start for a wished-for time: one place for all tracks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct SeekPoint {
+    /// Its media time in ns.
+    pub time_ns: u64,
+    /// Where that is, as the container counts.
+    pub(super) place: u64,
+}
+
+/// A part of a file whose bytes are remembered.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// Where in the file it is.
+    pub part: Range<u64>,
+    /// What its bytes amounted to, by `sample`.
+    pub(super) sampled: u32,
+    pub(super) sample: fn(&[u8]) -> Option<u32>,
+}
+
+/// What an index of more of a file is to the one before.
+#[derive(Debug)]
+pub enum Continued {
+    /// It has all that the old one has, at the same places and times, and perhaps more.
+    More(Index),
+    /// It has less, because what follows the last packet is not certain again.
+    NotYet,
+    /// It is of another file.
+    Other,
+}
+
+/// Why a file cannot be indexed.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum ScanError {
+    /// As a transport stream, which it is or may be.
+    #[error(transparent)]
+    Ts(#[from] ts::MediaError),
+    /// As a file of tests.
+    #[cfg(any(test, feature = "testing"))]
+    #[error("no packets of a first track")]
+    Testing,
+}
+
+/// A format's index.
+pub(super) trait Container: Any + fmt::Debug + Send + Sync {
+    /// At least one, and at most [`TRACKS_MAX`](super::TRACKS_MAX).
+    fn tracks(&self) -> &[Track];
+    fn duration_ns(&self) -> u64;
+    fn seek(&self, time_ns: u64) -> SeekPoint;
+    fn time_of_stamp_ns(&self, stamp_ns: u64) -> u64;
+    fn probes(&self, probes_max: usize) -> Vec<Probe>;
+    fn cut(&self, track: usize, payload_bytes_max: usize) -> Option<Cut>;
+    fn packets(
+        self: Arc<Self>,
+        track: usize,
+        cut: Cut,
+        burst_ns: u64,
+        grows: bool,
+    ) -> Box<dyn Packets>;
+    fn continuing(self: Arc<Self>, old: &dyn Any) -> Continued;
+
+    fn doubt(&self) -> Option<String> {
+        None
+    }
+}
+
+impl Index {
+    pub(super) fn of(container: impl Container) -> Self {
+        Self(Arc::new(container))
+    }
+
+    /// Its tracks: one at least, and at most [`TRACKS_MAX`](super::TRACKS_MAX). The first is the one that seeks
+    /// go by.
+    #[must_use]
+    pub fn tracks(&self) -> &[Track] {
+        self.0.tracks()
+    }
+
+    /// From its beginning to its end, in ns.
+    #[must_use]
+    pub fn duration_ns(&self) -> u64 {
+        self.0.duration_ns()
+    }
+
+    /// The last place at or before `time_ns` where a decoder can start. The start of the file is one always.
+    #[must_use]
+    pub fn seek(&self, time_ns: u64) -> SeekPoint {
+        self.0.seek(time_ns)
+    }
+
+    /// The media time of what has the stamp `stamp_ns` in the file: some players name places by these, which
+    /// seldom begin at 0. As near as is known; 0 for what is before the start.
+    #[must_use]
+    pub fn time_of_stamp_ns(&self, stamp_ns: u64) -> u64 {
+        self.0.time_of_stamp_ns(stamp_ns)
+    }
+
+    /// Places at which to see whether the file still is what was indexed: the first, the last, and between
+    /// them as many as `probes_max` allows.
+    #[must_use]
+    pub fn probes(&self, probes_max: usize) -> Vec<Probe> {
+        self.0.probes(probes_max)
+    }
+
+    /// How a track is cut into packets of at most so many bytes behind their RTP headers; `None` if it cannot
+    /// be.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such track.
+    #[must_use]
+    pub fn cut(&self, track: usize, payload_bytes_max: usize) -> Option<Cut> {
+        self.0.cut(track, payload_bytes_max)
+    }
+
+    /// A track's packets in bursts of `burst_ns`. While the file `grows`, what may become longer at its end is
+    /// left out.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such track.
+    #[must_use]
+    pub fn plan(&self, track: usize, cut: Cut, burst_ns: u64, grows: bool) -> Plan {
+        let container = Arc::clone(&self.0);
+        Plan::new(container.packets(track, cut, burst_ns, grows), burst_ns)
+    }
+
+    /// This index, learned from more of a file than `old` was, with the same to say about all that `old` tells of.
+    #[must_use]
+    pub fn continuing(self, old: &Self) -> Continued {
+        self.0.continuing(&*old.0)
+    }
+
+    /// In words what about the file is not believed, if anything is.
+    #[must_use]
+    pub fn doubt(&self) -> Option<String> {
+        self.0.doubt()
+    }
+
+    /// The index of a transport stream, if it is one.
+    #[must_use]
+    pub fn as_ts(&self) -> Option<&ts::Index> {
+        let container: &dyn Any = &*self.0;
+        container.downcast_ref()
+    }
+}
+
+impl Probe {
+    /// Whether these are its bytes.
+    #[must_use]
+    pub fn matches(&self, bytes: &[u8]) -> bool {
+        (self.sample)(bytes) == Some(self.sampled)
+    }
+}
+
+/// Reads a file once, in order, and makes its [`Index`]. Of a file that grows it makes one as often as wanted.
+#[derive(Clone, Debug)]
+pub struct Scanner(Format);
+
+#[derive(Clone, Debug)]
+enum Format {
+    /// Too little has come to know.
+    Unknown(ScanOptions, Vec<u8>),
+    Ts(Box<ts::Scanner>),
+    #[cfg(any(test, feature = "testing"))]
+    Testing(testing::Scanner),
+}
+
+/// How many of a file's first bytes say what it is.
+const FIRST_BYTES: usize = 8;
+
+impl Format {
+    /// That of a file with these first bytes, given all of them; as long as a file has, [`FIRST_BYTES`].
+    fn of(options: ScanOptions, first: &[u8]) -> Result<Self, ScanError> {
+        #[cfg(any(test, feature = "testing"))]
+        if first.starts_with(testing::MAGIC) {
+            let mut scanner = testing::Scanner::default();
+            scanner.push(first);
+            return Ok(Self::Testing(scanner));
+        }
+        let mut scanner = ts::Scanner::new(options);
+        scanner.push(first)?;
+        Ok(Self::Ts(Box::new(scanner)))
+    }
+}
+
+impl Scanner {
+    /// A scanner at the start of a file.
+    #[must_use]
+    pub fn new(options: ScanOptions) -> Self {
+        Self(Format::Unknown(options, Vec::new()))
+    }
+
+    /// Takes the next bytes of the file, as many as the caller has. How a file is split into pushes makes
+    /// no difference.
+    ///
+    /// # Errors
+    ///
+    /// As soon as it is clear that the file cannot be served; there is no use in reading on.
+    pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), ScanError> {
+        if let Format::Unknown(options, first) = &mut self.0 {
+            let more = bytes.len().min(FIRST_BYTES - first.len());
+            let taken;
+            (taken, bytes) = bytes.split_at(more);
+            first.extend_from_slice(taken);
+            if first.len() < FIRST_BYTES {
+                return Ok(());
+            }
+            self.0 = Format::of(*options, first)?;
+        }
+        match &mut self.0 {
+            Format::Unknown(..) => unreachable!("enough has come"),
+            Format::Ts(scanner) => scanner.push(bytes)?,
+            #[cfg(any(test, feature = "testing"))]
+            Format::Testing(scanner) => scanner.push(bytes),
+        }
+        Ok(())
+    }
+
+    /// Bytes of the file that it was given.
+    #[must_use]
+    pub fn pushed_bytes(&self) -> u64 {
+        match &self.0 {
+            Format::Unknown(_, first) => first.len() as u64,
+            Format::Ts(scanner) => scanner.pushed_bytes(),
+            #[cfg(any(test, feature = "testing"))]
+            Format::Testing(scanner) => scanner.pushed_bytes(),
+        }
+    }
+
+    /// The index of what is certain so far of a file that grows: packets whose number and time stay
+    /// what they are however the file goes on.
+    ///
+    /// # Errors
+    ///
+    /// If there is nothing to play in it yet.
+    pub fn settled(&self) -> Result<Index, ScanError> {
+        match &self.0 {
+            Format::Unknown(options, first) => Self(Format::of(*options, first)?).settled(),
+            Format::Ts(scanner) => Ok(Index::of(scanner.settled()?)),
+            #[cfg(any(test, feature = "testing"))]
+            Format::Testing(scanner) => scanner.clone().index(),
+        }
+    }
+
+    /// Ends the file and makes its index.
+    ///
+    /// # Errors
+    ///
+    /// If there is nothing to play in it.
+    pub fn finish(self) -> Result<Index, ScanError> {
+        match self.0 {
+            Format::Unknown(options, first) => Self(Format::of(options, &first)?).finish(),
+            Format::Ts(scanner) => Ok(Index::of(scanner.finish()?)),
+            #[cfg(any(test, feature = "testing"))]
+            Format::Testing(scanner) => scanner.index(),
+        }
+    }
+}
