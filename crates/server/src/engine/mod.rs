@@ -382,6 +382,8 @@ impl Default for EngineConfig {
 }
 
 #[cfg(test)]
+mod counting_tests;
+#[cfg(test)]
 mod numbering_tests;
 #[cfg(test)]
 mod scale_tests;

@@ -1,14 +1,14 @@
 //! Paths that see or do what no other does: one looks whether memory changes while the kernel has it, one meddles with
-//! crossings, one never says that trains are released.
+//! crossings, one refuses trains or parts of them, one never says that trains are released.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicI32, AtomicUsize};
 
 use onrush_sys::clock::monotonic_ns;
-use onrush_sys::path::{Completion, Counters, To, Train};
+use onrush_sys::path::{Completion, Counters, Sent, To, Train};
 
 use super::tests::{Rig, config, rig, rig_of};
 use super::*;
@@ -99,7 +99,7 @@ impl Path for Watchful {
             });
             let errno = self.errno.load(Ordering::Relaxed);
             if errno != 0 {
-                completion.sent = Some(errno);
+                completion.sent = Some(Sent { bytes: 0, errno });
             }
             return Some(completion);
         }
@@ -115,7 +115,6 @@ impl Path for Watchful {
         Some(Completion {
             token,
             sent: None,
-            packets_sent: None,
             released: true,
         })
     }
@@ -219,7 +218,8 @@ impl Path for Meddled {
     fn completion(&mut self) -> Option<Completion> {
         let mut completion = self.inner.completion()?;
         if self.errno != 0 {
-            completion.sent = completion.sent.and(Some(self.errno));
+            let errno = self.errno;
+            completion.sent = completion.sent.and(Some(Sent { bytes: 0, errno }));
         }
         Some(completion)
     }
@@ -243,6 +243,100 @@ pub(super) fn meddled(
         }) as Box<dyn Path>)
     };
     EngineConfig {
+        open_path: Arc::new(open_path),
+        ..config()
+    }
+}
+
+/// A path that refuses, with an errno.
+#[derive(Debug)]
+struct Refusing {
+    inner: Box<dyn Path>,
+    refuses: Refuses,
+    errno: i32,
+    queued: Vec<u32>,
+    /// Trains that are refused, whole or in part.
+    refused: HashSet<u32>,
+}
+
+/// What it refuses.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Refuses {
+    /// What is behind so many packets of a train.
+    Behind(u32),
+    /// Trains that are handed over before the end of a turn, to make room.
+    MakingRoom,
+}
+
+impl Path for Refusing {
+    fn name(&self) -> PathName {
+        self.inner.name()
+    }
+
+    fn room(&self) -> usize {
+        self.inner.room()
+    }
+
+    fn queue(&mut self, mut train: Train) {
+        self.queued.push(train.token);
+        if let Refuses::Behind(packets) = self.refuses
+            && train.bytes > packets * u32::from(train.stride)
+        {
+            train.bytes = packets * u32::from(train.stride);
+            self.refused.insert(train.token);
+        }
+        self.inner.queue(train);
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        if self.refuses == Refuses::MakingRoom {
+            self.refused.extend(&self.queued);
+        }
+        self.queued.clear();
+        self.inner.submit()
+    }
+
+    fn submit_and_sleep(&mut self, deadline_ns: Option<u64>) -> io::Result<()> {
+        self.queued.clear();
+        self.inner.submit_and_sleep(deadline_ns)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+
+    fn completion(&mut self) -> Option<Completion> {
+        let mut completion = self.inner.completion()?;
+        if self.refused.remove(&completion.token)
+            && let Some(sent) = &mut completion.sent
+        {
+            assert_eq!(sent.errno, 0, "the path itself takes all");
+            sent.errno = self.errno;
+            if self.refuses == Refuses::MakingRoom {
+                sent.bytes = 0;
+            }
+        }
+        Some(completion)
+    }
+
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+}
+
+/// A way to open `sendmmsg_gso` so that it refuses with `errno`.
+pub(super) fn refusing(refuses: Refuses, errno: i32) -> EngineConfig {
+    let open_path = move |name, pool: &Arc<Pool>, waker: &Arc<Waker>| {
+        Ok(Box::new(Refusing {
+            inner: path::open(name, pool, waker)?,
+            refuses,
+            errno,
+            queued: Vec::new(),
+            refused: HashSet::new(),
+        }) as Box<dyn Path>)
+    };
+    EngineConfig {
+        path: PathName::SendmmsgGso,
         open_path: Arc::new(open_path),
         ..config()
     }
@@ -295,7 +389,6 @@ impl Path for Withholding {
             return Some(Completion {
                 token: self.kept.swap_remove(free),
                 sent: None,
-                packets_sent: None,
                 released: true,
             });
         };

@@ -272,6 +272,7 @@ impl Trains<'_> {
                 stream: number,
                 packets: images,
                 bytes: span.bytes,
+                stride: shared.stride,
                 pin: Some(span.pin),
                 headers: slot,
             });
