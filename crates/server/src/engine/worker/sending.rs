@@ -155,9 +155,17 @@ impl Worker {
             }
             return Turn::Later(tick_end_ns);
         }
-        self.queue(number, ImageBurst { images, ..burst });
-        self.batch.push((number, due_ns));
-        if let Some((_, due_ns)) = joined {
+        let queued = self.queue(number, ImageBurst { images, ..burst });
+        if queued == 0 {
+            return Turn::Gone;
+        }
+        // A burst that leaves in parts counts with the last of them.
+        if queued >= burst.images {
+            self.batch.push((number, due_ns));
+        }
+        if let Some((joined, due_ns)) = joined
+            && queued == burst.images + joined.images
+        {
             self.batch.push((number, due_ns));
             bump(&self.remote.shared.bursts_joined, 1);
         }
@@ -215,13 +223,13 @@ impl Worker {
         held == 0 || held as usize + trains <= self.trains_per_stream_max as usize
     }
 
-    /// Queues a burst as trains.
-    fn queue(&mut self, number: u32, burst: ImageBurst) {
+    /// Queues a burst as trains: how many images of it, which are all or, if the stream has ended, none.
+    fn queue(&mut self, number: u32, burst: ImageBurst) -> u32 {
         self.bursts += 1;
         let faulty = |fault| self.faults.has(fault) && self.bursts.is_multiple_of(FAULT_EVERY);
         // Making room may have ended the stream.
         let Some(stream) = self.streams[number as usize].as_mut().filter(|s| s.playing) else {
-            return;
+            return 0;
         };
         let dropped = u32::from(faulty(Fault::DropPacket) && burst.images > 1);
         let repeated = u32::from(faulty(Fault::RepeatPacket));
@@ -243,6 +251,7 @@ impl Worker {
         if faulty(Fault::LateBurst) {
             stream.hold_until_ns = signed(self.remote.clock.now_ns()).saturating_add(200_000_000);
         }
+        burst.images
     }
 }
 
