@@ -11,6 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use onrush_server::admin::METRICS_CONNECTIONS_MAX;
+use onrush_server::admin::exposition::{Metric, metrics as metrics_that_there_are};
 use onrush_server::admin::status::Status;
 use onrush_testkit::process::Process;
 use onrush_testkit::rtsp_client::Client;
@@ -300,27 +301,38 @@ fn the_document_lists_every_metric_and_no_other() {
         "{head}"
     );
     let page = Page::read(&text);
-    let mut told: BTreeSet<_> = page
-        .types
+    let all = metrics_that_there_are();
+    let known: BTreeSet<_> = all
         .iter()
-        .map(|(name, kind)| (name.clone(), kind.clone()))
+        .map(|metric| (metric.name, metric.kind))
         .collect();
+    assert_eq!(known.len(), all.len(), "each stands once");
+    let told: BTreeSet<_> = page.types.iter().map(|(n, k)| (&**n, &**k)).collect();
+    let missing: Vec<_> = known.difference(&told).collect();
     // Absent while nothing plays.
-    told.insert(("onrush_stream_cpu_ratio".to_owned(), "gauge".to_owned()));
+    assert_eq!(missing, [&("onrush_stream_cpu_ratio", "gauge")]);
+    assert!(told.is_subset(&known), "{told:?}");
+    let told = known;
+    let of_metric = |metric: &Metric| {
+        let labels: Vec<_> = metric.labels.iter().map(|of| format!("`{of}`")).collect();
+        let (name, kind, help) = (metric.name, metric.kind, metric.help);
+        format!("| `{name}` | {kind} | {} | {help} |", labels.join(", ")).replace("|  |", "| |")
+    };
+    let table: Vec<_> = all.iter().map(of_metric).collect();
     let document = fs::read_to_string(DOCUMENT).unwrap();
-    let rows = document.lines().filter_map(|line| {
-        let mut cells = line.strip_prefix("| `")?.split(" | ");
-        let name = cells.next()?.strip_suffix('`')?;
-        Some((name.to_owned(), cells.next()?.to_owned()))
-    });
-    let listed: BTreeSet<_> = rows.filter(|(name, _)| !name.starts_with("GET")).collect();
-    assert_eq!(listed, told);
+    let is_row = |line: &&str| line.starts_with("| `onrush_") || line.starts_with("| `process_");
+    let rows: Vec<_> = document.lines().filter(is_row).collect();
+    let table_text = table.join("\n");
+    assert_eq!(
+        rows, table,
+        "docs/metrics.md is to have this table:\n{table_text}\n"
+    );
     for (name, kind) in &told {
-        assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
+        assert_eq!(name.ends_with("_total"), *kind == "counter", "{name}");
         // OpenMetrics takes the ending off: both would be one family.
         let both = told
             .iter()
-            .any(|(other, _)| *other == format!("{name}_total"));
+            .any(|(other, _)| *other == &*format!("{name}_total"));
         assert!(!both, "{name} is a gauge and a counter");
     }
     for (target, status) in [("/health", 200), ("/", 404), ("/status/", 404)] {

@@ -6,13 +6,15 @@
 //! | `GET /status` | [`Status`] as JSON, for programs and `onrush top` |
 //! | `GET /health` | 200 while the server runs |
 //!
-//! A thread of its own answers, off the processors that send: a scrape delays no packet and no PLAY. What it
-//! tells it reads from counters that are kept anyway ([`status`](mod@status)). It changes nothing and asks for
-//! no password; so it listens on loopback, unless told otherwise.
+//! A thread of its own answers, off the processors that send: a scrape delays no packet and no
+//! PLAY. What it tells it reads from counters that are kept anyway ([`status`](mod@status)). It
+//! changes nothing and asks for no password; so it listens on loopback, unless told otherwise.
 
 pub mod exposition;
+mod histogram;
 pub(crate) mod listen;
 pub mod status;
+mod table;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -149,6 +151,7 @@ async fn status(State(site): State<Arc<Site>>) -> Json<Status> {
     Json(site.status())
 }
 
-/// Shorter than a scraper's patience (10 s): who takes a place and says nothing does not keep it from others.
+/// Shorter than a scraper's patience (10 s): who takes a place and says nothing does not keep it
+/// from others.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(2);
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);

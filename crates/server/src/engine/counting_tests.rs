@@ -46,7 +46,8 @@ fn a_train_taken_in_part_counts_as_sent_in_part() {
     }
 }
 
-/// An engine with so few slots for headers of a stream's own that a burst of [`fast`] leaves in parts.
+/// An engine with so few slots for headers of a stream's own that a burst of [`fast`] leaves in
+/// parts.
 fn rig_of_eight_slots(config: &EngineConfig) -> Rig {
     rig_of(config, 1 << 20, 64)
 }

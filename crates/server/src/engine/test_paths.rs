@@ -1,5 +1,6 @@
-//! Paths that see or do what no other does: one looks whether memory changes while the kernel has it, one meddles with
-//! crossings, one refuses trains or parts of them, one never says that trains are released.
+//! Paths that see or do what no other does: one looks whether memory changes while the kernel has
+//! it, one meddles with crossings, one refuses trains or parts of them, one never says that trains
+//! are released.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -13,7 +14,8 @@ use onrush_sys::path::{Completion, Counters, Sent, To, Train};
 use super::tests::{Rig, config, rig, rig_of};
 use super::*;
 
-/// A path that keeps every train for some turns and then looks whether its memory is still the same.
+/// A path that keeps every train for some turns and then looks whether its memory is still the
+/// same.
 #[derive(Debug)]
 pub(super) struct Watchful {
     inner: Box<dyn Path>,
@@ -33,14 +35,14 @@ struct Kept {
     until_turn: u64,
 }
 
-/// Longer than six chunks of 4 Mbit/s last, so that the memory of a train that is given up too early
-/// is written again while the train is kept.
+/// Longer than six chunks of 4 Mbit/s last, so that the memory of a train that is given up too
+/// early is written again while the train is kept.
 const KEPT_TURNS: u64 = 200;
 
 impl Watchful {
     fn sum(&self, train: &Train) -> u64 {
-        // Read through the kernel, as a device would: nobody may hold a pin of it any more, and then a
-        // builder may be writing there.
+        // Read through the kernel, as a device would: nobody may hold a pin of it any more, and
+        // then a builder may be writing there.
         let address = self.pool.area().base().as_ptr().addr() + train.offset;
         let mut bytes = vec![0; train.bytes as usize];
         self.memory
@@ -124,7 +126,8 @@ impl Path for Watchful {
     }
 }
 
-/// An engine on a watchful path; the count of trains whose memory changed in flight; the errno to answer.
+/// An engine on a watchful path; the count of trains whose memory changed in flight; the errno to
+/// answer.
 pub(super) fn watchful(faults: Faults) -> (Rig, Arc<AtomicUsize>, Arc<AtomicI32>) {
     let (spoilt, errno) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicI32::new(0)));
     let shown = (Arc::clone(&spoilt), Arc::clone(&errno));

@@ -1,4 +1,5 @@
-//! Trains are handed over to the kernel, and its answers taken: what it sent, what it refused, what it needs no longer.
+//! Trains are handed over to the kernel, and its answers taken: what it sent, what it refused, what
+//! it needs no longer.
 
 use std::io;
 
@@ -30,7 +31,8 @@ impl Worker {
             }
         }
         if let Err(error) = crossing(&mut *self.path) {
-            // Nothing of what we ask can fail but for a lack of memory, which does not pass at once.
+            // Nothing of what we ask can fail but for a lack of memory, which does not pass at
+            // once.
             warn!(path = %self.path.name(), %error, "a batch was not handed over; trying again");
             sleep_until_ns(monotonic_ns() + REFUSED_PAUSE_NS);
         }
@@ -115,7 +117,8 @@ impl Worker {
         self.remote.closed(number);
     }
 
-    /// The kernel refused a train or its rest: that is this stream's trouble alone, unless it is the path's.
+    /// The kernel refused a train or its rest: that is this stream's trouble alone, unless it is
+    /// the path's.
     fn refused(&mut self, number: u32, errno: i32) {
         if errno == libc::EIO && self.path.name().segments() {
             return self.demote();
