@@ -134,11 +134,7 @@ impl Worker {
         let late_ns = now_ns - due_ns;
         if late_ns > self.lag_ns_max {
             // Too much to catch up with in small steps: the client's clock moves on instead.
-            stream.epoch_ns = stream.epoch_ns.saturating_add(late_ns);
-            stream
-                .shared
-                .epoch_ns
-                .store(stream.epoch_ns, Ordering::Relaxed);
+            stream.move_clock(late_ns);
             bump(&self.remote.shared.lags, 1);
         }
         let burst_ns = TICKS_PER_BURST * self.tick_ns;
@@ -159,17 +155,30 @@ impl Worker {
         if queued == 0 {
             return Turn::Gone;
         }
-        // A burst that leaves in parts counts with the last of them.
-        if queued >= burst.images {
+        let joined = joined.map(|(joined, due_ns)| (burst.images + joined.images, due_ns));
+        self.count_queued(number, queued, (burst.images, due_ns), joined);
+        Turn::Queued(media_end_ns)
+    }
+
+    /// Counts the bursts of which the last image is among those `queued`, each given by how many
+    /// images there are up to its end and when it was due. So one that leaves in parts counts with
+    /// the last of them.
+    fn count_queued(
+        &mut self,
+        number: u32,
+        queued: u32,
+        (images, due_ns): (u32, i64),
+        joined: Option<(u32, i64)>,
+    ) {
+        if queued >= images {
             self.batch.push((number, due_ns));
         }
-        if let Some((joined, due_ns)) = joined
-            && queued == burst.images + joined.images
+        if let Some((images, due_ns)) = joined
+            && queued >= images
         {
             self.batch.push((number, due_ns));
             bump(&self.remote.shared.bursts_joined, 1);
         }
-        Turn::Queued(media_end_ns)
     }
 
     /// How many images a stream can send at once, at most.
@@ -348,10 +357,15 @@ impl Stream {
         self.finishing = false;
         let late_ns = now_ns.saturating_sub(self.epoch_ns.saturating_add(signed(media_ns)));
         if std::mem::take(&mut self.waited_for_growth) && late_ns > 0 {
-            self.epoch_ns = self.epoch_ns.saturating_add(late_ns);
-            let epoch = &self.shared.epoch_ns;
-            epoch.store(self.epoch_ns, Ordering::Relaxed);
+            self.move_clock(late_ns);
         }
+    }
+
+    /// All is due so much later.
+    fn move_clock(&mut self, by_ns: i64) {
+        self.epoch_ns = self.epoch_ns.saturating_add(by_ns);
+        let epoch = &self.shared.epoch_ns;
+        epoch.store(self.epoch_ns, Ordering::Relaxed);
     }
 
     /// The burst after `burst` and when it is due, if the two are to leave in one train: before `before_ns`, and before
