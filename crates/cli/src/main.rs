@@ -28,6 +28,7 @@ mod relay;
 mod report;
 mod serve;
 mod serve_options;
+mod status_at_exit;
 mod top;
 mod units;
 

@@ -24,6 +24,7 @@ use tracing_subscriber::EnvFilter;
 use crate::args::LogFormat;
 use crate::downloads;
 use crate::serve_options::Serve;
+use crate::status_at_exit::StatusAtExit;
 use crate::units::{Size, Time, ranges};
 
 pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
@@ -37,6 +38,7 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
     };
     // Before the server: a signal that comes while it starts must stop it, not kill it.
     let mut signals = Signals::listen().context("cannot listen for signals")?;
+    let at_exit = StatusAtExit::open(arguments.status_at_exit.as_deref())?;
     let config = arguments.config(media_root);
     let server = Server::start(config.clone()).map_err(with_next_step)?;
     // The clients matter more than whoever read the first line and closed the pipe.
@@ -48,9 +50,10 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
     tracing::info!("{name}: saying goodbye to all clients; once more ends at once");
     thread::spawn(move || signals.exit_at_next());
     let held = locked(server.locked());
-    server.shutdown();
+    let status = server.shutdown();
     let left = Manager::of_process().totals();
     tracing::info!("memory locked: {held}; at the end: {}", locked(left));
+    at_exit.write(&status, out)?;
     Ok(ExitCode::SUCCESS)
 }
 

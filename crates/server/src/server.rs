@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
 use crate::admin::Admin;
-use crate::admin::status::Watched;
+use crate::admin::status::{Status, Watched};
 use crate::config::Config;
 use crate::data::{Data, DataError};
 use crate::downloads::{Listening, Running};
@@ -39,6 +39,7 @@ pub struct Server {
     control: Option<JoinHandle<()>>,
     downloads: Option<Running>,
     admin: Option<Admin>,
+    watched: Arc<Watched>,
 }
 
 /// Why a server could not be started.
@@ -110,7 +111,7 @@ impl Server {
         let area = data.store().pool().area();
         let cache = (area.bytes_total(), area.pages());
         let cores = data.cores().to_vec();
-        let watched = Watched {
+        let watched = Arc::new(Watched {
             statistics: Arc::clone(&statistics),
             engines: cores
                 .iter()
@@ -120,8 +121,8 @@ impl Server {
             store: Arc::clone(data.store()),
             downloads: downloads.as_ref().map(|running| Arc::clone(&running.told)),
             started: SystemTime::now(),
-        };
-        let admin = metrics.map(|listener| Admin::start(listener, watched, &cores));
+        });
+        let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), &cores));
         let admin = admin.transpose().map_err(control_error)?;
         let runtime = Builder::new_current_thread()
             .enable_all()
@@ -147,11 +148,29 @@ impl Server {
             control: Some(thread.map_err(control_error)?),
             downloads,
             admin,
+            watched,
         })
     }
 
-    /// Stops: every session gets its farewell, then everything that was started is ended and waited for.
-    pub fn shutdown(self) {}
+    /// Stops: every session gets its farewell, then everything that was started is ended and
+    /// waited for. What the server has done in all is the answer; its memory is let go after that.
+    pub fn shutdown(mut self) -> Status {
+        self.stop();
+        self.watched.status(None)
+    }
+
+    /// Ends and waits for everything that runs; a second time there is nothing to do.
+    fn stop(&mut self) {
+        drop(self.admin.take());
+        drop(self.stop.take());
+        drop(self.downloads.take());
+        if let Some(Err(panic)) = self.control.take().map(JoinHandle::join) {
+            // What the thread died of is not lost, and not thrown over another panic.
+            if !thread::panicking() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
 
     /// Where it listens, with the ports that were chosen for it, in the order of the configuration.
     #[must_use]
@@ -216,16 +235,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // First, because it holds the memory that is to be let go.
-        drop(self.admin.take());
-        drop(self.stop.take());
-        drop(self.downloads.take());
-        if let Some(Err(panic)) = self.control.take().map(JoinHandle::join) {
-            // What the thread died of is not lost, and not thrown over another panic.
-            if !thread::panicking() {
-                std::panic::resume_unwind(panic);
-            }
-        }
+        self.stop();
     }
 }
 

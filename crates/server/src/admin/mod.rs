@@ -51,7 +51,7 @@ pub(crate) struct Admin {
 /// What all requests see.
 #[derive(Debug)]
 struct Site {
-    watched: Watched,
+    watched: Arc<Watched>,
     /// Only ever locked by the one thread; the router wants it to be.
     window: Mutex<Window>,
 }
@@ -64,7 +64,7 @@ impl Admin {
     /// If there is no thread to be had.
     pub(crate) fn start(
         listener: TcpListener,
-        watched: Watched,
+        watched: Arc<Watched>,
         data_cores: &[usize],
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
@@ -96,7 +96,7 @@ impl Drop for Admin {
     }
 }
 
-async fn serve(listener: TcpListener, watched: Watched, stopped: oneshot::Receiver<()>) {
+async fn serve(listener: TcpListener, watched: Arc<Watched>, stopped: oneshot::Receiver<()>) {
     let site = Arc::new(Site {
         watched,
         window: Mutex::default(),

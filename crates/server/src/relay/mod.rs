@@ -33,6 +33,7 @@ use onrush_sys::probe;
 use onrush_sys::receive::Receiver;
 use onrush_sys::thread::{pin_to, raise_open_files_limit};
 use onrush_wire::live::Stamper;
+use serde::Serialize;
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -128,6 +129,21 @@ pub enum RelayError {
     },
 }
 
+/// What a relay has done in all.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RelayStatus {
+    /// The form of this; see [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The relay's version.
+    pub version: &'static str,
+    /// The streams, as the control API tells of them.
+    pub sources: Vec<serde_json::Value>,
+}
+
+/// The form of [`RelayStatus`]. A new field leaves it as it is; another meaning makes it another
+/// number.
+pub const SCHEMA_VERSION: u32 = 1;
+
 impl Relay {
     /// Starts relaying.
     ///
@@ -180,9 +196,37 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Stops: every player gets its farewell, then everything that was started is ended and waited for. What each
-    /// stream did in all is logged.
-    pub fn shutdown(self) {}
+    /// Stops: every player gets its farewell, then everything that was started is ended and
+    /// waited for. What each stream did in all is logged, and is the answer.
+    pub fn shutdown(mut self) -> RelayStatus {
+        self.stop();
+        let sources = self.channels.iter().map(|channel| api::told(channel));
+        RelayStatus {
+            schema_version: SCHEMA_VERSION,
+            version: env!("CARGO_PKG_VERSION"),
+            sources: sources.collect(),
+        }
+    }
+
+    /// Ends and waits for everything that runs; a second time there is nothing to do.
+    fn stop(&mut self) {
+        drop(self.stop.take());
+        // Control first: players leave while their stream still runs.
+        let control = self.control.take().map(JoinHandle::join);
+        for channel in &self.channels {
+            channel.tell(Command::Stop);
+        }
+        let workers = self.workers.drain(..).map(JoinHandle::join);
+        let ended: Vec<_> = control.into_iter().chain(workers).collect();
+        if !ended.is_empty() {
+            self.channels.iter().for_each(|channel| log_total(channel));
+        }
+        for result in ended {
+            if let (Err(panic), false) = (result, thread::panicking()) {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
 
     /// The streams, in the order of the configuration.
     #[must_use]
@@ -281,22 +325,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        drop(self.stop.take());
-        // Control first: players leave while their stream still runs.
-        let control = self.control.take().map(JoinHandle::join);
-        for channel in &self.channels {
-            channel.tell(Command::Stop);
-        }
-        let workers = self.workers.drain(..).map(JoinHandle::join);
-        let ended: Vec<_> = control.into_iter().chain(workers).collect();
-        for channel in &self.channels {
-            log_total(channel);
-        }
-        for result in ended {
-            if let (Err(panic), false) = (result, thread::panicking()) {
-                std::panic::resume_unwind(panic);
-            }
-        }
+        self.stop();
     }
 }
 
