@@ -25,6 +25,7 @@ mod load;
 mod measure;
 mod predict;
 mod relay;
+mod remedy;
 mod report;
 mod serve;
 mod serve_options;

@@ -21,6 +21,7 @@ use onrush_sys::group::Way;
 use onrush_sys::probe;
 
 use crate::args::{DAY, LogFormat, Ports, count, ports, rtsp_address};
+use crate::remedy::with_remedy;
 use crate::serve::{PLAYER, Signals, log_to_stderr, reached_at};
 use crate::status_at_exit::StatusAtExit;
 use crate::units::{Time, within};
@@ -186,7 +187,7 @@ pub(crate) fn run(arguments: &RelayCommand, out: &mut dyn Write) -> anyhow::Resu
     let at_exit = StatusAtExit::open(arguments.status_at_exit.as_deref())?;
     let config = arguments.config()?;
     let token = config.token.clone();
-    let relay = Relay::start(config)?;
+    let relay = Relay::start(config).map_err(with_remedy)?;
     // The members matter more than whoever read the first line and closed the pipe.
     if let Err(error) = welcome(&relay, arguments, &token, out) {
         tracing::debug!("cannot print how to play: {error}");

@@ -59,7 +59,7 @@ pub enum DataError {
     #[error("cache: {0}")]
     Memory(#[from] MemoryError),
     /// The cache is too small for anybody.
-    #[error("a cache of {cache_bytes} bytes is too small; --cache takes 1MiB or more")]
+    #[error("a cache of {cache_bytes} bytes is too small; it takes 1 MiB or more")]
     Cache {
         /// The size asked for.
         cache_bytes: usize,

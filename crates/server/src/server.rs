@@ -3,6 +3,7 @@
 //! One thread does all control; the engines have theirs. Starting either succeeds, with every address
 //! listening, or leaves nothing behind.
 
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
@@ -42,22 +43,49 @@ pub struct Server {
     watched: Arc<Watched>,
 }
 
+/// What an address is listened at for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Service {
+    /// Players.
+    Rtsp,
+    /// Downloads by HTTP.
+    Http,
+    /// Downloads by FTP.
+    Ftp,
+    /// Metrics.
+    Metrics,
+    /// The relay's control API.
+    Api,
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rtsp => "RTSP",
+            Self::Http => "HTTP",
+            Self::Ftp => "FTP",
+            Self::Metrics => "metrics",
+            Self::Api => "the control API",
+        })
+    }
+}
+
 /// Why a server could not be started.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// It cannot listen there.
-    #[error("cannot listen at {address}: {source}; choose another with {option}")]
+    #[error("cannot listen at {address} for {service}: {source}")]
     Listen {
-        /// What chooses it.
-        option: &'static str,
+        /// For what.
+        service: Service,
         /// Where.
         address: SocketAddr,
         /// What the system said.
         source: io::Error,
     },
     /// It was told to listen nowhere.
-    #[error("no address to listen at; give one with --rtsp")]
+    #[error("no address to listen at for RTSP")]
     NoAddress,
     /// The media directory cannot be served.
     #[error(transparent)]
@@ -91,10 +119,10 @@ impl Server {
         }
         // First of all: an engine's table of sockets is bounded by it too.
         raise_open_files_limit();
-        let listeners = bind(&config.rtsp_addresses, "--rtsp")?;
+        let listeners = bind(&config.rtsp_addresses, Service::Rtsp)?;
         let listening = Listening {
-            http: bind(&config.downloads.http_addresses, "--http")?,
-            ftp: bind(&config.downloads.ftp_addresses, "--ftp")?,
+            http: bind(&config.downloads.http_addresses, Service::Http)?,
+            ftp: bind(&config.downloads.ftp_addresses, Service::Ftp)?,
         };
         let control_error = |source| StartError::Control { source };
         let addresses = listeners.iter().map(TcpListener::local_addr);
@@ -102,7 +130,7 @@ impl Server {
             .collect::<Result<Vec<_>, _>>()
             .map_err(control_error)?;
         let metrics = config.metrics_address.as_slice();
-        let metrics = bind(metrics, "--metrics")?.pop();
+        let metrics = bind(metrics, Service::Metrics)?.pop();
         let library = Arc::new(Library::new(&config)?);
         let statistics = Arc::new(Statistics::default());
         let downloads = download(&config, &library, &addresses, &statistics, listening)?;
@@ -239,10 +267,10 @@ impl Drop for Server {
     }
 }
 
-fn bind(addresses: &[SocketAddr], option: &'static str) -> Result<Vec<TcpListener>, StartError> {
+fn bind(addresses: &[SocketAddr], service: Service) -> Result<Vec<TcpListener>, StartError> {
     let listeners = addresses.iter().map(|&address| {
         let listen = |source| StartError::Listen {
-            option,
+            service,
             address,
             source,
         };

@@ -56,6 +56,7 @@ use self::members::{MemberError, Origin};
 use self::worker::Worker;
 use crate::config::Config;
 use crate::rtsp::{self, Content, Control, random};
+use crate::server::Service;
 
 /// A relay that runs. Dropping it stops it.
 #[derive(Debug)]
@@ -86,12 +87,12 @@ pub enum RelayError {
         source: io::Error,
     },
     /// It cannot listen there.
-    #[error("cannot listen at {address}: {source}; choose another with {option}")]
+    #[error("cannot listen at {address} for {service}: {source}")]
     Listen {
         /// Where.
         address: SocketAddr,
-        /// The option that says where.
-        option: &'static str,
+        /// For what.
+        service: Service,
         /// What the system said.
         source: io::Error,
     },
@@ -112,7 +113,7 @@ pub enum RelayError {
         error: MembersFileError,
     },
     /// The kernel does not replicate.
-    #[error("{name}: {source}; leave --in-kernel out to relay from a process")]
+    #[error("{name}: {source}")]
     Kernel {
         /// Of which stream.
         name: String,
@@ -154,9 +155,11 @@ impl Relay {
         check(&config)?;
         raise_open_files_limit();
         let rtsp = config.rtsp_addresses.iter();
-        let rtsp = rtsp.map(|&address| listen(address, "--rtsp"));
+        let rtsp = rtsp.map(|&address| listen(address, Service::Rtsp));
         let rtsp = rtsp.collect::<Result<Vec<_>, _>>()?;
-        let api = config.api_address.map(|address| listen(address, "--api"));
+        let api = config
+            .api_address
+            .map(|address| listen(address, Service::Api));
         let api = api.transpose()?;
         let rtsp_addresses = rtsp.iter().map(TcpListener::local_addr);
         let mut relay = Self {
@@ -363,10 +366,10 @@ fn check(config: &RelayConfig) -> Result<(), RelayError> {
     Ok(())
 }
 
-fn listen(address: SocketAddr, option: &'static str) -> Result<TcpListener, RelayError> {
+fn listen(address: SocketAddr, service: Service) -> Result<TcpListener, RelayError> {
     rtsp::bind(address).map_err(|source| RelayError::Listen {
         address,
-        option,
+        service,
         source,
     })
 }
