@@ -11,7 +11,7 @@ use super::remote::COMMANDS_MAX;
 #[non_exhaustive]
 pub enum EngineError {
     /// `Limits::sessions_max` streams exist on every engine.
-    #[error("all {streams_max} streams are taken; raise that limit")]
+    #[error("all {streams_max} streams are taken; raise the limit")]
     Full {
         /// The limit.
         streams_max: u32,
