@@ -75,6 +75,10 @@ pub enum DataError {
 impl Data {
     /// Takes the memory and starts the threads. What is missing on this machine is logged, with what it
     /// costs, and the next best is taken.
+    ///
+    /// # Errors
+    ///
+    /// See [`DataError`]; then nothing is left of it.
     pub fn start(config: &Config) -> Result<Self, DataError> {
         if config.cache_bytes < CACHE_BYTES_MIN {
             return Err(DataError::Cache {
@@ -108,6 +112,11 @@ impl Data {
     }
 
     /// Opens a stream of `media` for the client that `socket` is connected to.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Media`] if the file cannot be cut for packets of that size, and those of
+    /// [`Engines::open`].
     pub fn open(
         &self,
         media: &Media,

@@ -5,6 +5,8 @@
 //! the engine's: one pinned thread a core, which waits for no lock and allocates nothing while streams
 //! play. The two meet in [`engine::Stream`].
 
+#![warn(clippy::missing_errors_doc)]
+
 pub mod admin;
 pub mod config;
 pub mod data;

@@ -3,7 +3,7 @@
 //! A family is a name with its meaning, and a line for each engine or kind. Names end in their
 //! unit; counters in `_total`. See
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>. What is told stands in the
-//! tables of [`status`](super::status).
+//! tables of [`status`](mod@super::status).
 
 use std::fmt::{Display, Write};
 

@@ -136,6 +136,10 @@ pub struct StreamSpec {
 
 impl Engines {
     /// Starts one engine on each core. `demoted` is told of every path that is not available, and why.
+    ///
+    /// # Errors
+    ///
+    /// See [`EngineStartError`]; then those that were started are stopped.
     pub fn start(
         config: &EngineConfig,
         store: &Arc<store::Shared>,
@@ -186,6 +190,13 @@ impl Engines {
     }
 
     /// Opens a stream on the engine that has promised least; it is paused at packet 0.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Overload`], [`EngineError::Late`], [`EngineError::CacheFull`] or
+    /// [`EngineError::Full`] if it would cost those that play; [`EngineError::Socket`] if the
+    /// socket cannot be set up; [`EngineError::Busy`] or [`EngineError::Stopped`] if no engine
+    /// takes it.
     pub fn open(&self, spec: StreamSpec) -> Result<Stream, EngineError> {
         let running = self.engines.iter().filter(|e| !e.remote.has_stopped());
         let least = running.min_by_key(|e| e.remote.shared.admission.promised_ps());
