@@ -145,9 +145,9 @@ pub(crate) struct RelayCommand {
 
     /// Write the status to FILE at the end; - for stdout
     ///
-    /// JSON: every source with its counters, as the control API's /sources. The file is there as a whole or not at
-    /// all. One that cannot be written is refused at the start. A second signal, which ends at once,
-    /// writes nothing.
+    /// JSON: every source with its counters, as the control API's /sources. The file is there as a
+    /// whole or not at all. One that cannot be written is refused at the start. A second signal,
+    /// which ends at once, writes nothing.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
     status_at_exit: Option<PathBuf>,
 

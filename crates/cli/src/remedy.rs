@@ -1,4 +1,5 @@
-//! What to do about an error of the library, in words of the command line: libraries know no options.
+//! What to do about an error of the library, in words of the command line: libraries know no
+//! options.
 
 use std::io;
 

@@ -91,8 +91,8 @@ pub struct Limits {
     pub request_head_bytes_max: usize,
     /// Header lines of one request, 64 by default; one with more is refused.
     pub request_headers_max: usize,
-    /// Bytes of one request's body, 16 KiB by default; a longer one is refused. Every connection may
-    /// hold as much.
+    /// Bytes of one request's body, 16 KiB by default; a longer one is refused. Every connection
+    /// may hold as much.
     pub request_body_bytes_max: usize,
     /// How long a begun request may take to arrive whole, 10 s by default. A longer time lets slow
     /// senders hold connections.

@@ -1,9 +1,11 @@
 //! One pinned thread a core that turns all that is due into one batch of sends.
 //!
-//! Control opens a [`Stream`] and tells it to play, pause or go; the worker of its core does the rest.
-//! Commands go through a bounded queue, counters and states come back as atomics ([`shared`]); a lock is shared
-//! only by who tells of a change of state and who waits for it. A worker wakes at ticks of a quarter burst, takes what is due within the tick from all of
-//! its streams, and hands it to the kernel in one crossing, in which it also sleeps until the next tick.
+//! Control opens a [`Stream`] and tells it to play, pause or go; the worker of its core does the
+//! rest. Commands go through a bounded queue, counters and states come back as atomics
+//! ([`shared`]); a lock is shared only by who tells of a change of state and who waits for it. A
+//! worker wakes at ticks of a quarter burst, takes what is due within the tick from all of its
+//! streams, and hands it to the kernel in one crossing, in which it also sleeps until the next
+//! tick.
 
 pub mod admission;
 pub mod bell;

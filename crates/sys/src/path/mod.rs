@@ -125,7 +125,8 @@ pub struct Sent {
 }
 
 impl Sent {
-    /// How many packets it took of a train of `train_bytes` in packets of `stride`: whole ones only.
+    /// How many packets it took of a train of `train_bytes` in packets of `stride`: whole ones
+    /// only.
     #[must_use]
     pub fn packets(self, train_bytes: u32, stride: u16) -> u32 {
         let stride = u32::from(stride);

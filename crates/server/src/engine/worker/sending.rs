@@ -232,7 +232,8 @@ impl Worker {
         held == 0 || held as usize + trains <= self.trains_per_stream_max as usize
     }
 
-    /// Queues a burst as trains: how many images of it, which are all or, if the stream has ended, none.
+    /// Queues a burst as trains: how many images of it, which are all or, if the stream has ended,
+    /// none.
     fn queue(&mut self, number: u32, burst: ImageBurst) -> u32 {
         self.bursts += 1;
         let faulty = |fault| self.faults.has(fault) && self.bursts.is_multiple_of(FAULT_EVERY);
