@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +12,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use onrush_server::admin::METRICS_CONNECTIONS_MAX;
+use onrush_server::admin::exposition::{Metric, metrics as metrics_that_there_are};
 use onrush_server::admin::status::Status;
-use onrush_testkit::process::Process;
+use onrush_testkit::process::{Process, Signal};
 use onrush_testkit::rtsp_client::Client;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
@@ -300,27 +302,38 @@ fn the_document_lists_every_metric_and_no_other() {
         "{head}"
     );
     let page = Page::read(&text);
-    let mut told: BTreeSet<_> = page
-        .types
+    let all = metrics_that_there_are();
+    let known: BTreeSet<_> = all
         .iter()
-        .map(|(name, kind)| (name.clone(), kind.clone()))
+        .map(|metric| (metric.name, metric.kind))
         .collect();
+    assert_eq!(known.len(), all.len(), "each stands once");
+    let told: BTreeSet<_> = page.types.iter().map(|(n, k)| (&**n, &**k)).collect();
+    let missing: Vec<_> = known.difference(&told).collect();
     // Absent while nothing plays.
-    told.insert(("onrush_stream_cpu_ratio".to_owned(), "gauge".to_owned()));
+    assert_eq!(missing, [&("onrush_stream_cpu_ratio", "gauge")]);
+    assert!(told.is_subset(&known), "{told:?}");
+    let told = known;
+    let of_metric = |metric: &Metric| {
+        let labels: Vec<_> = metric.labels.iter().map(|of| format!("`{of}`")).collect();
+        let (name, kind, help) = (metric.name, metric.kind, metric.help);
+        format!("| `{name}` | {kind} | {} | {help} |", labels.join(", ")).replace("|  |", "| |")
+    };
+    let table: Vec<_> = all.iter().map(of_metric).collect();
     let document = fs::read_to_string(DOCUMENT).unwrap();
-    let rows = document.lines().filter_map(|line| {
-        let mut cells = line.strip_prefix("| `")?.split(" | ");
-        let name = cells.next()?.strip_suffix('`')?;
-        Some((name.to_owned(), cells.next()?.to_owned()))
-    });
-    let listed: BTreeSet<_> = rows.filter(|(name, _)| !name.starts_with("GET")).collect();
-    assert_eq!(listed, told);
+    let is_row = |line: &&str| line.starts_with("| `onrush_") || line.starts_with("| `process_");
+    let rows: Vec<_> = document.lines().filter(is_row).collect();
+    let table_text = table.join("\n");
+    assert_eq!(
+        rows, table,
+        "docs/metrics.md is to have this table:\n{table_text}\n"
+    );
     for (name, kind) in &told {
-        assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
+        assert_eq!(name.ends_with("_total"), *kind == "counter", "{name}");
         // OpenMetrics takes the ending off: both would be one family.
         let both = told
             .iter()
-            .any(|(other, _)| *other == format!("{name}_total"));
+            .any(|(other, _)| *other == &*format!("{name}_total"));
         assert!(!both, "{name} is a gauge and a counter");
     }
     for (target, status) in [("/health", 200), ("/", 404), ("/status/", 404)] {
@@ -385,4 +398,65 @@ fn a_server_that_is_told_where_to_listen_has_no_metrics_by_itself() {
         all.contains("stopping ") && !all.contains("metrics "),
         "{all}"
     );
+}
+
+/// Ends a program by a signal, which is to succeed, and reads what it has left.
+fn end(server: &mut Process, signal: Signal, file: &Path) -> serde_json::Value {
+    server.signal(signal).unwrap();
+    assert!(server.wait(LONG).unwrap().success(), "{}", server.log());
+    serde_json::from_str(&fs::read_to_string(file).expect("a status")).unwrap()
+}
+
+#[test]
+fn a_server_leaves_its_last_status_behind() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("status.json");
+        let option = format!("--status-at-exit={}", file.display());
+        let mut site = Site::plain(&[&option]);
+        let body = site.get("/film.ts", "").body;
+        assert!(!file.exists());
+        let status = end(&mut site.server, signal, &file);
+        let status: Status = serde_json::from_value(status).unwrap();
+        let downloads = status.downloads.unwrap();
+        let done = (downloads.transfers, downloads.bytes, downloads.active);
+        assert_eq!(done, (1, body.len() as u64, 0));
+        assert_eq!(status.engines[0].streams, 0);
+        assert!(status.engines[0].ticks > 0 && status.process.cpu_ns > 0);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn a_relay_leaves_its_last_status_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("status.json");
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let source = format!("news={}", free.local_addr().unwrap());
+    drop(free);
+    let mut command = Command::new(ONRUSH);
+    command.args(["relay", &source, "--rtsp=off", "--api=off"]);
+    command.arg("--status-at-exit").arg(&file);
+    let mut relay = Process::start(&mut command).unwrap();
+    relay.wait_for_line("stopping ", LONG).expect("it relays");
+    let status = end(&mut relay, Signal::TERM, &file);
+    assert_eq!(status["schema_version"], 1);
+    assert_eq!(status["sources"][0]["name"], "news");
+    assert_eq!(status["sources"][0]["received"]["datagrams"], 0);
+}
+
+#[test]
+fn a_status_that_could_not_be_written_is_refused_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("none/status.json");
+    for serve in [&["serve"][..], &["relay", "127.0.0.1:5004"]] {
+        let mut command = Command::new(ONRUSH);
+        command.args(serve).arg("--status-at-exit").arg(&file);
+        let output = command.arg("--rtsp=127.0.0.1:0").output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains("--status-at-exit"), "{error}");
+        assert!(error.contains("No such file"), "{error}");
+        assert_eq!(output.stdout, b"", "it has not begun");
+    }
 }

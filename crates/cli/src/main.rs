@@ -9,8 +9,10 @@ mod downloads;
 mod inspect;
 mod limits;
 mod relay;
+mod remedy;
 mod serve;
 mod serve_options;
+mod status_at_exit;
 mod top;
 
 use std::io::{self, Write};

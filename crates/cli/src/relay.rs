@@ -21,7 +21,9 @@ use onrush_server::relay::{Relay, RelayConfig, SourceConfig, new_token};
 use onrush_sys::probe;
 
 use crate::args::{DAY, LogFormat, Ports, count, ports, rtsp_address};
+use crate::remedy::with_remedy;
 use crate::serve::{PLAYER, Signals, log_to_stderr, reached_at};
+use crate::status_at_exit::StatusAtExit;
 use onrush_cli::units::{Time, within};
 
 /// Give a live stream to many receivers
@@ -141,6 +143,14 @@ pub(crate) struct RelayCommand {
           value_parser = within(Time(Duration::from_secs(1)), Time(DAY)), hide_short_help = true)]
     session_timeout: Time,
 
+    /// Write the status to FILE at the end; - for stdout
+    ///
+    /// JSON: every source with its counters, as the control API's /sources. The file is there as a
+    /// whole or not at all. One that cannot be written is refused at the start. A second signal,
+    /// which ends at once, writes nothing.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
+    status_at_exit: Option<PathBuf>,
+
     /// Log lines: text or json
     #[arg(
         long,
@@ -174,9 +184,10 @@ pub(crate) fn run(arguments: &RelayCommand, out: &mut dyn Write) -> anyhow::Resu
     log_to_stderr(arguments.log_format);
     // Before the relay: a signal that comes while it starts must stop it, not kill it.
     let mut signals = Signals::listen().context("cannot listen for signals")?;
+    let at_exit = StatusAtExit::open(arguments.status_at_exit.as_deref())?;
     let config = arguments.config()?;
     let token = config.token.clone();
-    let relay = Relay::start(config)?;
+    let relay = Relay::start(config).map_err(with_remedy)?;
     // The members matter more than whoever read the first line and closed the pipe.
     if let Err(error) = welcome(&relay, arguments, &token, out) {
         tracing::debug!("cannot print how to play: {error}");
@@ -184,7 +195,7 @@ pub(crate) fn run(arguments: &RelayCommand, out: &mut dyn Write) -> anyhow::Resu
     let name = signals.next();
     tracing::info!("{name}: saying goodbye to all players; once more ends at once");
     thread::spawn(move || signals.exit_at_next());
-    relay.shutdown();
+    at_exit.write(&relay.shutdown(), out)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -13,8 +13,8 @@ use anyhow::Context;
 use onrush_lock::memory::Pages;
 use onrush_lock::{Manager, Totals};
 use onrush_server::config::Config;
-use onrush_server::library::{Library, LibraryError};
-use onrush_server::server::{Server, StartError};
+use onrush_server::library::Library;
+use onrush_server::server::Server;
 use onrush_sys::probe;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use tokio::runtime::{self, Runtime};
@@ -23,7 +23,9 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::LogFormat;
 use crate::downloads;
+use crate::remedy::with_remedy;
 use crate::serve_options::Serve;
+use crate::status_at_exit::StatusAtExit;
 use onrush_cli::units::{Size, Time, ranges};
 
 pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
@@ -37,8 +39,9 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
     };
     // Before the server: a signal that comes while it starts must stop it, not kill it.
     let mut signals = Signals::listen().context("cannot listen for signals")?;
+    let at_exit = StatusAtExit::open(arguments.status_at_exit.as_deref())?;
     let config = arguments.config(media_root);
-    let server = Server::start(config.clone()).map_err(with_next_step)?;
+    let server = Server::start(config.clone()).map_err(with_remedy)?;
     // The clients matter more than whoever read the first line and closed the pipe.
     if let Err(error) = welcome(&server, &config, out) {
         tracing::debug!("cannot print how to play: {error}");
@@ -48,24 +51,11 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
     tracing::info!("{name}: saying goodbye to all clients; once more ends at once");
     thread::spawn(move || signals.exit_at_next());
     let held = locked(server.locked());
-    server.shutdown();
+    let status = server.shutdown();
     let left = Manager::of_process().totals();
     tracing::info!("memory locked: {held}; at the end: {}", locked(left));
+    at_exit.write(&status, out)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// What to do about a directory that cannot be served; the other errors say so themselves.
-fn with_next_step(error: StartError) -> anyhow::Error {
-    let StartError::Library(LibraryError::Root { source, .. }) = &error else {
-        return error.into();
-    };
-    let next = match source.kind() {
-        io::ErrorKind::NotFound => "check the name",
-        io::ErrorKind::NotADirectory => "name the directory that it is in",
-        io::ErrorKind::PermissionDenied => "let this account read it (chmod +rx)",
-        _ => "name another",
-    };
-    anyhow::anyhow!("{error}; {next}")
 }
 
 /// A line for each address, one for each of the first files with the command that plays it, and one for

@@ -149,6 +149,14 @@ pub(crate) struct Serve {
     )]
     pub(crate) session_timeout: Time,
 
+    /// Write the status to FILE at the end; - for stdout
+    ///
+    /// JSON, as /status tells it, of when all sessions have ended. The file is there as a whole or
+    /// not at all. One that cannot be written is refused at the start. A second signal, which ends
+    /// at once, writes nothing.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
+    pub(crate) status_at_exit: Option<PathBuf>,
+
     /// Log lines: text or json
     #[arg(
         long,

@@ -45,6 +45,9 @@ const LICENCES: &[&str] = &[
     "Zlib",
 ];
 
+/// What others may use without the command.
+const LIBRARIES: &[&str] = &["crates/server", "crates/sys", "crates/wire"];
+
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const DEMO: &str = "media/demo.ts";
 const FUNCTION_LINES_MAX: usize = 70;
@@ -76,6 +79,29 @@ fn no_unwrap_outside_tests() {
         found.extend(unwraps.map(|(number, line)| format!("{}:{number}:{line}", path.display())));
     }
     assert_none(&found);
+}
+
+/// Who uses a library has other options than the command line's, which `cli` adds to errors.
+#[test]
+fn libraries_name_no_options_of_the_command() {
+    let mut found = Vec::new();
+    let is_library = |path: &PathBuf| LIBRARIES.iter().any(|library| path.starts_with(library));
+    for path in rust_files().filter(|path| is_library(path) && is_program(path)) {
+        let program = program_lines(&path).into_iter();
+        let named = program.filter(|(_, line)| names_an_option(line));
+        found.extend(named.map(|(number, line)| format!("{}:{number}:{line}", path.display())));
+    }
+    assert_none(&found);
+}
+
+/// Whether code, not a comment, has `--word` in it.
+fn names_an_option(line: &str) -> bool {
+    !line.trim_start().starts_with("//")
+        && line.match_indices("--").any(|(at, _)| {
+            let (before, after) = (&line[..at], &line[at + 2..]);
+            before.ends_with([' ', '"', '(', '`'])
+                && after.starts_with(|c: char| c.is_ascii_lowercase())
+        })
 }
 
 #[test]
@@ -256,6 +282,8 @@ fn the_checks_themselves_can_fail() {
     assert!(
         !is_allowed("GPL-3.0-only") && !is_allowed("MIT AND GPL-3.0-only") && !is_allowed("none")
     );
+    assert!(names_an_option(r#"    "raise --cache""#) && names_an_option(r#"x("--cache")"#));
+    assert!(!names_an_option("/// See --cache.") && !names_an_option(r#""-r--r--r--""#));
     assert!(is_release("[1.2.3] - 2026-01-31"));
     for wrong in [
         "1.2.3",

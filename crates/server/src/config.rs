@@ -11,69 +11,104 @@ use crate::engine::numbering::RtpHeaders;
 use crate::engine::phase::Phase;
 use crate::faults::Faults;
 
-/// Everything `onrush serve` can be told.
+/// Everything a server can be told. [`Config::default`] serves files beneath `media` to everybody
+/// who can reach port 8554, and nothing else.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The directory whose files are served; nothing outside it ever is.
+    /// The directory whose files are served: `media` by default. Nothing outside it ever is, also
+    /// by symbolic links; but everything inside it is, to everybody: there are no users.
     pub media_root: PathBuf,
-    /// Where RTSP listens. Port 0 takes any free port; see `Server::addresses`.
+    /// Where RTSP listens: by default at port 8554 of every address, IPv4 and IPv6. Port 0 takes
+    /// any free port; see [`Server::addresses`](crate::server::Server::addresses). Name single
+    /// addresses where not every network of the machine is to be served. Without any, a server
+    /// does not start.
     pub rtsp_addresses: Vec<SocketAddr>,
-    /// UDP ports for RTP (even) and RTCP (the odd one above), both ends included.
+    /// UDP ports for RTP (even) and RTCP (the odd one above), both ends included: 20,000 to 59,999
+    /// by default. Make it what a firewall lets in; each pair takes 128 sessions, and a range that
+    /// is used up refuses the next one.
     pub rtp_ports: (u16, u16),
-    /// How much of a stream is handed to the kernel together.
+    /// How much of a stream is handed to the kernel together: 20 ms by default. Longer costs less
+    /// processor time for each packet, and shallow buffers on the way drop the end of a long
+    /// burst; shorten it where receivers report loss, lengthen it where the processor is full and
+    /// the network is known.
     pub burst: Duration,
-    /// When within a burst's time streams begin.
+    /// When within a burst's time streams begin: by default at once, [`Phase::AsTheyCome`].
+    /// [`Phase::Aligned`] makes larger batches, which buffers on the way have to take at once;
+    /// [`Phase::Spread`] is for streams that are all begun together.
     pub phase: Phase,
-    /// Whose RTP headers packets have: `Auto` unless there is a reason. With `Own` each session has an SSRC
-    /// and random numbers of its own from the start, at up to 1.3 times the price of a train; with `Shared`
-    /// players that seek receive nothing afterwards.
+    /// Whose RTP headers packets have: [`RtpHeaders::Auto`] unless there is a reason. With `Own`
+    /// each session has an SSRC and random numbers of its own from the start, at up to 1.3 times
+    /// the price of a train; with `Shared` players that seek receive nothing afterwards.
     pub rtp_headers: RtpHeaders,
-    /// How busy a processor that sends may be with the sessions that are taken, of 1000.
+    /// How busy a processor that sends may be with the sessions that are taken, of 1000: 900 by
+    /// default. Above that, what else the machine does makes packets late. Lower it where others
+    /// need the processor;
+    /// [`LOAD_UNLIMITED`](crate::engine::admission::LOAD_UNLIMITED) refuses nobody and leaves
+    /// nobody out, and then all are late together.
     pub load_max_permille: u64,
-    /// Memory for packet images.
+    /// Memory for packet images: 1 GiB by default, at least 1 MiB. It is taken at the start and
+    /// locked as far as the account may, so the machine has it no more for anything else. Size it
+    /// to the files that are watched at one time; what does not fit is read from the disk again,
+    /// and where all of it is in use new sessions are refused.
     pub cache_bytes: usize,
-    /// The processors that send, one engine each; empty means the highest-numbered allowed one.
+    /// The processors that send, one engine each; empty, which is the default, means the
+    /// highest-numbered allowed one. An engine is pinned and wakes 200 times a second: name
+    /// processors that nothing else is pinned to, and leave one for control and the disk.
     pub cores: Vec<usize>,
     /// What peers may ask for at the most.
     pub limits: Limits,
-    /// The same files by HTTP and FTP.
+    /// The same files by HTTP and FTP: by default not.
     pub downloads: Downloads,
-    /// Where metrics and status are told, if anywhere: to whoever can connect.
+    /// Where metrics and status are told: by default nowhere. Whoever can connect can read them,
+    /// without a password, so this is best an address on loopback.
     pub metrics_address: Option<SocketAddr>,
-    /// The rate of a transport stream that carries no clock (no PCR), in bit/s.
+    /// The rate of a transport stream that carries no clock (no PCR), in bit/s: 4 Mbit/s by
+    /// default. Such a file is sent too fast or too slow unless this is its rate.
     pub fallback_bitrate: u64,
-    /// The best data path to try; worse ones follow where it is not available.
+    /// The best data path to try: by default the best there is. Worse ones follow where it is not
+    /// available, and the log says so. Name a worse one to compare, or where a driver misbehaves.
     pub path: PathName,
     /// Things to do wrong on purpose: none, unless a test plants them.
     pub faults: Faults,
 }
 
-/// The bounds on what peers and files can make the server hold. All are listed by `onrush doctor --limits`.
+/// The bounds on what peers and files can make the server hold. All are listed by
+/// `onrush doctor --limits`. Each may be raised as far as there is memory and there are
+/// descriptors for it, and lowered where few clients are expected.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Sessions that exist at once; one more gets 453 Not Enough Bandwidth.
+    /// Sessions that exist at once, 16,384 by default; one more gets 453 Not Enough Bandwidth. It
+    /// takes memory for as many streams on each engine at the start.
     pub sessions_max: usize,
-    /// RTSP connections open at once; one more is answered 503 and closed.
+    /// RTSP connections open at once, 16,384 by default; one more is answered 503 and closed. Each
+    /// takes a descriptor (RLIMIT_NOFILE).
     pub connections_max: usize,
     /// RTSP connections open at once from one address: by default a quarter of all, so that nobody
-    /// keeps all others out.
+    /// keeps all others out. Raise it for viewers behind one NAT, and for load tests.
     pub connections_per_address_max: usize,
-    /// Bytes of one request's head.
+    /// Bytes of one request's head, 16 KiB by default; a longer one is refused. Every connection
+    /// may hold as much.
     pub request_head_bytes_max: usize,
-    /// Header lines of one request.
+    /// Header lines of one request, 64 by default; one with more is refused.
     pub request_headers_max: usize,
-    /// Bytes of one request's body.
+    /// Bytes of one request's body, 16 KiB by default; a longer one is refused. Every connection
+    /// may hold as much.
     pub request_body_bytes_max: usize,
-    /// How long a begun request may take to arrive whole.
+    /// How long a begun request may take to arrive whole, 10 s by default. A longer time lets slow
+    /// senders hold connections.
     pub request_time_max: Duration,
-    /// How long a connection without a session may say nothing.
+    /// How long a connection without a session may say nothing, 60 s by default. Likewise.
     pub idle_time_max: Duration,
-    /// How long a session lives without a sign of its client (RFC 2326, section 12.37).
+    /// How long a session lives without a sign of its client (RFC 2326, section 12.37), 60 s by
+    /// default. Shorter frees sooner what clients leave behind that go without a word, and ends the
+    /// sessions of those that keep theirs alive too seldom.
     pub session_timeout: Duration,
-    /// Files that are open (indexed) at once.
+    /// Files that are open (indexed) at once, 4096 by default; while all are in use one more is
+    /// refused. Each takes a descriptor and the memory of its index.
     pub files_max: usize,
-    /// How long a file that does not grow still counts as being written: its sessions wait at its
-    /// end.
+    /// How long a file that does not grow still counts as being written, 10 s by default: its
+    /// sessions wait at its end. Raise it for recordings that are written in large pieces; sessions
+    /// of a file that was finished a moment ago end by so much later.
     pub growth_time_max: Duration,
 }
 

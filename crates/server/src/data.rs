@@ -59,7 +59,7 @@ pub enum DataError {
     #[error("cache: {0}")]
     Memory(#[from] MemoryError),
     /// The cache is too small for anybody.
-    #[error("a cache of {cache_bytes} bytes is too small; --cache takes 1MiB or more")]
+    #[error("a cache of {cache_bytes} bytes is too small; it takes 1 MiB or more")]
     Cache {
         /// The size asked for.
         cache_bytes: usize,
@@ -75,6 +75,10 @@ pub enum DataError {
 impl Data {
     /// Takes the memory and starts the threads. What is missing on this machine is logged, with what it
     /// costs, and the next best is taken.
+    ///
+    /// # Errors
+    ///
+    /// See [`DataError`]; then nothing is left of it.
     pub fn start(config: &Config) -> Result<Self, DataError> {
         if config.cache_bytes < CACHE_BYTES_MIN {
             return Err(DataError::Cache {
@@ -107,8 +111,13 @@ impl Data {
         })
     }
 
-    /// Opens a stream of a track of `media`, in packets of at most so many bytes behind their RTP headers, for the
-    /// client that `socket` is connected to.
+    /// Opens a stream of a track of `media`, in packets of at most so many bytes behind their RTP
+    /// headers, for the client that `socket` is connected to.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Media`] if the file cannot be cut for packets of that size, and those of
+    /// [`Engines::open`].
     pub fn open(
         &self,
         media: &Media,

@@ -1,9 +1,11 @@
 //! The Onrush server: packet images in a [`store`], sent by an [`engine`], controlled over [`rtsp`]; and files as
 //! they are, by HTTP and FTP ([`downloads`]).
 //!
-//! Control (connections, sessions, RTCP) is ordinary asynchronous code on a thread of its own. Data is
-//! the engine's: one pinned thread a core, which shares no lock with control and allocates nothing once
-//! it runs. The two meet in [`engine::Stream`].
+//! Control (connections, sessions, RTCP) is ordinary asynchronous code on a thread of its own. Data
+//! is the engine's: one pinned thread a core, which waits for no lock and allocates nothing while
+//! streams play. The two meet in [`engine::Stream`].
+
+#![warn(clippy::missing_errors_doc)]
 
 pub mod admin;
 pub mod config;

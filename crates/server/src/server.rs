@@ -3,6 +3,7 @@
 //! One thread does all control; the engines have theirs. Starting either succeeds, with every address
 //! listening, or leaves nothing behind.
 
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
@@ -20,7 +21,7 @@ use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
 use crate::admin::Admin;
-use crate::admin::status::Watched;
+use crate::admin::status::{Status, Watched};
 use crate::config::Config;
 use crate::data::{Data, DataError};
 use crate::downloads::{Listening, Running};
@@ -39,6 +40,34 @@ pub struct Server {
     control: Option<JoinHandle<()>>,
     downloads: Option<Running>,
     admin: Option<Admin>,
+    watched: Arc<Watched>,
+}
+
+/// What an address is listened at for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Service {
+    /// Players.
+    Rtsp,
+    /// Downloads by HTTP.
+    Http,
+    /// Downloads by FTP.
+    Ftp,
+    /// Metrics.
+    Metrics,
+    /// The relay's control API.
+    Api,
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rtsp => "RTSP",
+            Self::Http => "HTTP",
+            Self::Ftp => "FTP",
+            Self::Metrics => "metrics",
+            Self::Api => "the control API",
+        })
+    }
 }
 
 /// Why a server could not be started.
@@ -46,17 +75,17 @@ pub struct Server {
 #[non_exhaustive]
 pub enum StartError {
     /// It cannot listen there.
-    #[error("cannot listen at {address}: {source}; choose another with {option}")]
+    #[error("cannot listen at {address} for {service}: {source}")]
     Listen {
-        /// What chooses it.
-        option: &'static str,
+        /// For what.
+        service: Service,
         /// Where.
         address: SocketAddr,
         /// What the system said.
         source: io::Error,
     },
     /// It was told to listen nowhere.
-    #[error("no address to listen at; give one with --rtsp")]
+    #[error("no address to listen at for RTSP")]
     NoAddress,
     /// The media directory cannot be served.
     #[error(transparent)]
@@ -90,10 +119,10 @@ impl Server {
         }
         // First of all: an engine's table of sockets is bounded by it too.
         raise_open_files_limit();
-        let listeners = bind(&config.rtsp_addresses, "--rtsp")?;
+        let listeners = bind(&config.rtsp_addresses, Service::Rtsp)?;
         let listening = Listening {
-            http: bind(&config.downloads.http_addresses, "--http")?,
-            ftp: bind(&config.downloads.ftp_addresses, "--ftp")?,
+            http: bind(&config.downloads.http_addresses, Service::Http)?,
+            ftp: bind(&config.downloads.ftp_addresses, Service::Ftp)?,
         };
         let control_error = |source| StartError::Control { source };
         let addresses = listeners.iter().map(TcpListener::local_addr);
@@ -101,7 +130,7 @@ impl Server {
             .collect::<Result<Vec<_>, _>>()
             .map_err(control_error)?;
         let metrics = config.metrics_address.as_slice();
-        let metrics = bind(metrics, "--metrics")?.pop();
+        let metrics = bind(metrics, Service::Metrics)?.pop();
         let library = Arc::new(Library::new(&config)?);
         let statistics = Arc::new(Statistics::default());
         let downloads = download(&config, &library, &addresses, &statistics, listening)?;
@@ -110,7 +139,7 @@ impl Server {
         let area = data.store().pool().area();
         let cache = (area.bytes_total(), area.pages());
         let cores = data.cores().to_vec();
-        let watched = Watched {
+        let watched = Arc::new(Watched {
             statistics: Arc::clone(&statistics),
             engines: cores
                 .iter()
@@ -120,8 +149,8 @@ impl Server {
             store: Arc::clone(data.store()),
             downloads: downloads.as_ref().map(|running| Arc::clone(&running.told)),
             started: SystemTime::now(),
-        };
-        let admin = metrics.map(|listener| Admin::start(listener, watched, &cores));
+        });
+        let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), &cores));
         let admin = admin.transpose().map_err(control_error)?;
         let runtime = Builder::new_current_thread()
             .enable_all()
@@ -147,11 +176,29 @@ impl Server {
             control: Some(thread.map_err(control_error)?),
             downloads,
             admin,
+            watched,
         })
     }
 
-    /// Stops: every session gets its farewell, then everything that was started is ended and waited for.
-    pub fn shutdown(self) {}
+    /// Stops: every session gets its farewell, then everything that was started is ended and
+    /// waited for. What the server has done in all is the answer; its memory is let go after that.
+    pub fn shutdown(mut self) -> Status {
+        self.stop();
+        self.watched.status(None)
+    }
+
+    /// Ends and waits for everything that runs; a second time there is nothing to do.
+    fn stop(&mut self) {
+        drop(self.admin.take());
+        drop(self.stop.take());
+        drop(self.downloads.take());
+        if let Some(Err(panic)) = self.control.take().map(JoinHandle::join) {
+            // What the thread died of is not lost, and not thrown over another panic.
+            if !thread::panicking() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
 
     /// Where it listens, with the ports that were chosen for it, in the order of the configuration.
     #[must_use]
@@ -216,23 +263,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // First, because it holds the memory that is to be let go.
-        drop(self.admin.take());
-        drop(self.stop.take());
-        drop(self.downloads.take());
-        if let Some(Err(panic)) = self.control.take().map(JoinHandle::join) {
-            // What the thread died of is not lost, and not thrown over another panic.
-            if !thread::panicking() {
-                std::panic::resume_unwind(panic);
-            }
-        }
+        self.stop();
     }
 }
 
-fn bind(addresses: &[SocketAddr], option: &'static str) -> Result<Vec<TcpListener>, StartError> {
+fn bind(addresses: &[SocketAddr], service: Service) -> Result<Vec<TcpListener>, StartError> {
     let listeners = addresses.iter().map(|&address| {
         let listen = |source| StartError::Listen {
-            option,
+            service,
             address,
             source,
         };

@@ -35,7 +35,8 @@ pub(super) struct Engine {
 
 #[derive(Debug)]
 struct Handed {
-    packets: usize,
+    bytes: u32,
+    stride: u16,
     headers: Option<HeaderSlot>,
     /// Packets that were taken, and the errno that ended it.
     sent: Option<(usize, i32)>,
@@ -136,14 +137,16 @@ impl Engine {
             let train = packets.start..packets.start + count;
             let slot = self.headers(&job.source.plan, train.clone());
             let bytes = job.source.plan.bytes(train.clone());
+            let bytes = u32::try_from(bytes).expect("a train is below 64 KiB");
             let stride = job.source.plan.packet_bytes(train.start);
+            let stride = u16::try_from(stride).expect("a packet is below 64 KiB");
             let planted = plant::refusal();
             self.path.queue(Train {
                 // To no socket: it fails, and what is behind it stays.
                 to: To::Descriptor(if planted == 0 { job.socket } else { -1 }),
                 offset,
-                bytes: u32::try_from(bytes).expect("a train is below 64 KiB"),
-                stride: u16::try_from(stride).expect("a packet is below 64 KiB"),
+                bytes,
+                stride,
                 headers: slot.as_ref().map(|slot| OwnHeaders {
                     offset: slot.offset(),
                     bytes: u8::try_from(job.source.plan.header_bytes()).expect("at most 16"),
@@ -153,7 +156,8 @@ impl Engine {
                     .wrapping_add(u32::try_from(self.batch.len()).expect("a batch is small")),
             });
             self.batch.push(Handed {
-                packets: count,
+                bytes,
+                stride,
                 headers: slot,
                 sent: None,
                 planted,
@@ -173,13 +177,9 @@ impl Engine {
     fn completed(&mut self, completion: Completion) {
         let place = completion.token.wrapping_sub(self.token_first);
         let handed = &mut self.batch[place as usize];
-        if let Some(errno) = completion.sent {
-            let packets = completion
-                .packets_sent
-                .map_or(if errno == 0 { handed.packets } else { 0 }, |packets| {
-                    packets as usize
-                });
-            handed.sent = Some((packets, errno));
+        if let Some(sent) = completion.sent {
+            let packets = sent.packets(handed.bytes, handed.stride);
+            handed.sent = Some((packets as usize, sent.errno));
         }
     }
 

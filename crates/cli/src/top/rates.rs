@@ -75,49 +75,43 @@ impl Rates {
         if !is_same {
             return None;
         }
-        let seconds = float(to.at_ns - from.at_ns) / 1e9;
-        let rate = |from: u64, to: u64| float(to.saturating_sub(from)) / seconds;
-        let (before, after) = (All::of(from), All::of(to));
-        let lateness = after.lateness.since(&before.lateness);
-        let batches = after.batches.since(&before.batches);
-        let crossings = rate(before.crossings, after.crossings);
-        let packets = rate(before.packets, after.packets);
-        let engines_cpu = rate(before.cpu_ns, after.cpu_ns) / 1e9;
-        let read = rate(from.cache.chunks_read, to.cache.chunks_read);
-        let built = rate(from.cache.chunks_built, to.cache.chunks_built);
-        let downloads = |status: &Status| status.downloads.as_ref().map_or(0, |d| d.bytes);
+        let happened = to.since(from);
+        let seconds = float(happened.at_ns) / 1e9;
+        let rate = |count: u64| float(count) / seconds;
+        let (sessions, cache) = (&happened.sessions, &happened.cache);
+        let engines = happened.engines.iter();
+        let all = engines.fold(Engine::default(), |all, engine| all.and(engine));
+        let engines_cpu = rate(all.cpu_ns) / 1e9;
+        let (read, built) = (float(cache.chunks_read), float(cache.chunks_built));
+        let downloads = happened.downloads.as_ref().map_or(0, |d| d.bytes);
         Some(Self {
             seconds,
-            sessions: to.sessions.now,
-            playing: after.playing,
-            sessions_a_second: rate(from.sessions.total, to.sessions.total),
-            refused_a_second: rate(from.sessions.refused, to.sessions.refused),
-            packets_a_second: packets,
-            mbit_a_second: rate(before.bytes, after.bytes) * 8.0 / 1e6,
-            packets_refused_a_second: rate(before.packets_refused, after.packets_refused),
-            late_p50_ms: late_ms(&lateness, 0.5),
-            late_p999_ms: late_ms(&lateness, 0.999),
-            batch_bursts: mean(&batches),
-            joined: part(
-                rate(before.bursts_joined, after.bursts_joined) * seconds,
-                float(lateness.count()),
-            ),
-            crossings_a_second: crossings,
-            packets_a_crossing: part(packets, crossings),
+            sessions: sessions.now,
+            playing: all.playing,
+            sessions_a_second: rate(sessions.total),
+            refused_a_second: rate(sessions.refused),
+            packets_a_second: rate(all.packets),
+            mbit_a_second: rate(all.bytes) * 8.0 / 1e6,
+            packets_refused_a_second: rate(all.packets_refused),
+            late_p50_ms: late_ms(&all.lateness, 0.5),
+            late_p999_ms: late_ms(&all.lateness, 0.999),
+            batch_bursts: mean(&all.batches),
+            joined: part(float(all.bursts_joined), float(all.lateness.count())),
+            crossings_a_second: rate(all.crossings),
+            packets_a_crossing: part(float(all.packets), float(all.crossings)),
             engines_cpu,
-            process_cpu: rate(from.process.cpu_ns, to.process.cpu_ns) / 1e9,
-            stream_cpu: part(engines_cpu, float(after.playing)),
+            process_cpu: rate(happened.process.cpu_ns) / 1e9,
+            stream_cpu: part(engines_cpu, float(all.playing)),
             // What was built ahead is read later: less than none is none.
             cache_hits: part(read - built, read).map(|hits| hits.max(0.0)),
-            file_mbyte_a_second: rate(from.cache.bytes_read, to.cache.bytes_read) / 1e6,
-            underruns_a_second: rate(before.underruns, after.underruns),
-            lags_a_second: rate(before.lags, after.lags),
-            download_mbit_a_second: rate(downloads(from), downloads(to)) * 8.0 / 1e6,
-            engines: from
+            file_mbyte_a_second: rate(cache.bytes_read) / 1e6,
+            underruns_a_second: rate(all.underruns),
+            lags_a_second: rate(all.lags),
+            download_mbit_a_second: rate(downloads) * 8.0 / 1e6,
+            engines: happened
                 .engines
                 .iter()
-                .zip(&to.engines)
-                .map(|(from, to)| EngineRates::between(from, to, seconds))
+                .map(|engine| EngineRates::of(engine, seconds))
                 .collect(),
         })
     }
@@ -144,58 +138,23 @@ impl Rates {
 }
 
 impl EngineRates {
-    fn between(from: &Engine, to: &Engine, seconds: f64) -> Self {
-        let rate = |from: u64, to: u64| float(to.saturating_sub(from)) / seconds;
-        let lateness = to.lateness.since(&from.lateness);
+    /// Of what happened in so many seconds.
+    fn of(happened: &Engine, seconds: f64) -> Self {
+        let rate = |count: u64| float(count) / seconds;
         Self {
-            core: to.core,
-            path: to.path.clone(),
-            playing: to.playing,
-            cpu: rate(from.cpu_ns, to.cpu_ns) / 1e9,
-            packets_a_second: rate(from.packets, to.packets),
-            mbit_a_second: rate(from.bytes, to.bytes) * 8.0 / 1e6,
-            batch_bursts: mean(&to.batches.since(&from.batches)),
-            late_p50_ms: late_ms(&lateness, 0.5),
-            late_p999_ms: late_ms(&lateness, 0.999),
-            in_flight: to.in_flight,
-            load_promised: to.admission.load_promised,
-            load_max: to.admission.load_max,
+            core: happened.core,
+            path: happened.path.clone(),
+            playing: happened.playing,
+            cpu: rate(happened.cpu_ns) / 1e9,
+            packets_a_second: rate(happened.packets),
+            mbit_a_second: rate(happened.bytes) * 8.0 / 1e6,
+            batch_bursts: mean(&happened.batches),
+            late_p50_ms: late_ms(&happened.lateness, 0.5),
+            late_p999_ms: late_ms(&happened.lateness, 0.999),
+            in_flight: happened.in_flight,
+            load_promised: happened.admission.load_promised,
+            load_max: happened.admission.load_max,
         }
-    }
-}
-
-/// All engines together.
-#[derive(Default)]
-struct All {
-    playing: u64,
-    packets: u64,
-    bytes: u64,
-    packets_refused: u64,
-    crossings: u64,
-    underruns: u64,
-    bursts_joined: u64,
-    lags: u64,
-    cpu_ns: u64,
-    lateness: Histogram,
-    batches: Histogram,
-}
-
-impl All {
-    fn of(status: &Status) -> Self {
-        let add = |all: Self, engine: &Engine| Self {
-            playing: all.playing + engine.playing,
-            packets: all.packets + engine.packets,
-            bytes: all.bytes + engine.bytes,
-            packets_refused: all.packets_refused + engine.packets_refused,
-            crossings: all.crossings + engine.crossings,
-            underruns: all.underruns + engine.underruns,
-            bursts_joined: all.bursts_joined + engine.bursts_joined,
-            lags: all.lags + engine.lags,
-            cpu_ns: all.cpu_ns + engine.cpu_ns,
-            lateness: all.lateness.and(&engine.lateness),
-            batches: all.batches.and(&engine.batches),
-        };
-        status.engines.iter().fold(Self::default(), add)
     }
 }
 

@@ -288,25 +288,12 @@ mod tests {
             playing: 2,
             packets: 1_000_000 * second,
             bytes: 1_250_000_000 * second,
-            packets_refused: 0,
             crossings: 200 * second,
             ticks: 200 * second,
-            trains: 0,
-            trains_zero_copy: 0,
-            trains_copied: 0,
-            trains_single: 0,
-            trains_own_headers: 0,
             own_headers_path: "uring_vectored_zc".to_owned(),
-            in_flight: 0,
-            flights_full: 0,
-            underruns: 0,
             bursts_joined: 12 * second,
-            lags: 0,
-            moved: 0,
             shed: 7,
             sheds: 9,
-            packets_skipped: 0,
-            demotions: 0,
             cpu_ns: 250_000_000 * second,
             admission: Admission {
                 load_promised: 0.5,
@@ -323,6 +310,7 @@ mod tests {
                 buckets: vec![(Some(4), 25 * second)],
                 sum: 100 * second,
             },
+            ..Engine::default()
         };
         Status {
             schema_version: SCHEMA_VERSION,

@@ -6,13 +6,15 @@
 //! | `GET /status` | [`Status`] as JSON, for programs and `onrush top` |
 //! | `GET /health` | 200 while the server runs |
 //!
-//! A thread of its own answers, off the processors that send: a scrape delays no packet and no PLAY. What it
-//! tells it reads from counters that are kept anyway ([`status`](mod@status)). It changes nothing and asks for
-//! no password; so it listens on loopback, unless told otherwise.
+//! A thread of its own answers, off the processors that send: a scrape delays no packet and no
+//! PLAY. What it tells it reads from counters that are kept anyway ([`status`](mod@status)). It
+//! changes nothing and asks for no password; so it listens on loopback, unless told otherwise.
 
 pub mod exposition;
+mod histogram;
 pub(crate) mod listen;
 pub mod status;
+mod table;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -49,7 +51,7 @@ pub(crate) struct Admin {
 /// What all requests see.
 #[derive(Debug)]
 struct Site {
-    watched: Watched,
+    watched: Arc<Watched>,
     /// Only ever locked by the one thread; the router wants it to be.
     window: Mutex<Window>,
 }
@@ -62,7 +64,7 @@ impl Admin {
     /// If there is no thread to be had.
     pub(crate) fn start(
         listener: TcpListener,
-        watched: Watched,
+        watched: Arc<Watched>,
         data_cores: &[usize],
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
@@ -94,7 +96,7 @@ impl Drop for Admin {
     }
 }
 
-async fn serve(listener: TcpListener, watched: Watched, stopped: oneshot::Receiver<()>) {
+async fn serve(listener: TcpListener, watched: Arc<Watched>, stopped: oneshot::Receiver<()>) {
     let site = Arc::new(Site {
         watched,
         window: Mutex::default(),
@@ -149,6 +151,7 @@ async fn status(State(site): State<Arc<Site>>) -> Json<Status> {
     Json(site.status())
 }
 
-/// Shorter than a scraper's patience (10 s): who takes a place and says nothing does not keep it from others.
+/// Shorter than a scraper's patience (10 s): who takes a place and says nothing does not keep it
+/// from others.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(2);
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);

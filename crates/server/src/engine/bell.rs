@@ -31,7 +31,8 @@ pub(crate) enum Ended {
 }
 
 impl StreamEndQueue {
-    /// A stream of `owner`'s has stopped. Takes no memory and no lock that control holds for long.
+    /// A stream of `owner`'s has stopped. Takes the locks that waking a task takes, each held for a
+    /// moment: of the list of waiters, and of the runtime.
     pub(super) fn ring(&self, owner: u64) {
         if owner == 0 {
             return;

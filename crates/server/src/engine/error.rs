@@ -11,16 +11,16 @@ use super::remote::COMMANDS_MAX;
 #[non_exhaustive]
 pub enum EngineError {
     /// `Limits::sessions_max` streams exist on every engine.
-    #[error("all {streams_max} streams are taken; raise --sessions-max")]
+    #[error("all {streams_max} streams are taken; raise the limit")]
     Full {
         /// The limit.
         streams_max: u32,
     },
     /// With one stream more, those that play would be late.
     #[error(
-        "the engine would be busy for {} % of the time, of {} % that it may (now it is for {} %, and a train costs \
-         {train_ns} ns); add processors (--cores), lengthen \
-         bursts (--burst) or raise --load-max",
+        "the engine would be busy for {} % of the time, of {} % that it may (now it is for {} %, \
+         and a train costs {train_ns} ns); add processors that send, lengthen bursts, or let them \
+         be busier",
         load_permille / 10, load_max_permille / 10, measured_permille / 10
     )]
     Overload {
@@ -37,7 +37,7 @@ pub enum EngineError {
     #[error("the streams that play are late; try again")]
     Late,
     /// The cache cannot hold the chunks that one more reader needs.
-    #[error("the packet cache ({cache_bytes} bytes) is full of chunks in use; raise --cache")]
+    #[error("the packet cache ({cache_bytes} bytes) is full of chunks in use; make it larger")]
     CacheFull {
         /// The cache's size.
         cache_bytes: usize,

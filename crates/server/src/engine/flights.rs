@@ -1,7 +1,11 @@
 //! Trains in flight, each with the pin that keeps its memory.
 
-use onrush_sys::path::IN_FLIGHT_TRAINS_MAX;
+use std::sync::atomic::AtomicU64;
+
+use onrush_sys::path::{IN_FLIGHT_TRAINS_MAX, Sent};
 use onrush_sys::pool::{HeaderSlot, Pin};
+
+use super::shared::bump;
 
 /// As many trains as a path takes; all memory is taken at the start.
 pub(super) struct Flights {
@@ -14,10 +18,41 @@ pub(super) struct Flight {
     pub(super) stream: u32,
     pub(super) packets: u32,
     pub(super) bytes: u32,
+    /// Bytes of a packet; the last may be shorter.
+    pub(super) stride: u16,
     /// Gone before its time only by the fault that is named for it.
     pub(super) pin: Option<Pin>,
     /// Headers of its own.
     pub(super) headers: Option<HeaderSlot>,
+}
+
+/// What the kernel took of a train, in whole packets, and what it left.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Taken {
+    pub(super) packets: u32,
+    pub(super) bytes: u32,
+    pub(super) packets_refused: u32,
+}
+
+impl Flight {
+    pub(super) fn taken(&self, sent: Sent) -> Taken {
+        let packets = sent.packets(self.bytes, self.stride);
+        Taken {
+            packets,
+            bytes: self.bytes.min(packets * u32::from(self.stride)),
+            packets_refused: self.packets - packets,
+        }
+    }
+}
+
+impl Taken {
+    /// Adds it to counters of packets, of their bytes, and of packets that were refused.
+    pub(super) fn count(self, counters: [&AtomicU64; 3]) {
+        let counts = [self.packets, self.bytes, self.packets_refused];
+        for (counter, count) in counters.into_iter().zip(counts) {
+            bump(counter, u64::from(count));
+        }
+    }
 }
 
 impl Flights {
@@ -75,9 +110,27 @@ mod tests {
             stream: 1,
             packets: 1,
             bytes: 1,
+            stride: 1,
             pin: None,
             headers: None,
         }
+    }
+
+    #[test]
+    fn only_whole_packets_were_taken() {
+        let train = Flight {
+            packets: 3,
+            bytes: 2500,
+            stride: 1000,
+            ..flight()
+        };
+        let taken = |bytes| {
+            let taken = train.taken(Sent { bytes, errno: 0 });
+            (taken.packets, taken.bytes, taken.packets_refused)
+        };
+        assert_eq!(taken(2500), (3, 2500, 0));
+        assert_eq!(taken(2499), (2, 2000, 1));
+        assert_eq!(taken(999), (0, 0, 3));
     }
 
     #[test]

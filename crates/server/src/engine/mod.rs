@@ -1,9 +1,11 @@
 //! One pinned thread a core that turns all that is due into one batch of sends.
 //!
-//! Control opens a [`Stream`] and tells it to play, pause or go; the worker of its core does the rest.
-//! The two share no lock: commands go through a bounded queue, counters and states come back as atomics
-//! ([`shared`]). A worker wakes at ticks of a quarter burst, takes what is due within the tick from all of
-//! its streams, and hands it to the kernel in one crossing, in which it also sleeps until the next tick.
+//! Control opens a [`Stream`] and tells it to play, pause or go; the worker of its core does the
+//! rest. Commands go through a bounded queue, counters and states come back as atomics
+//! ([`shared`]); a lock is shared only by who tells of a change of state and who waits for it. A
+//! worker wakes at ticks of a quarter burst, takes what is due within the tick from all of its
+//! streams, and hands it to the kernel in one crossing, in which it also sleeps until the next
+//! tick.
 
 pub mod admission;
 pub mod bell;
@@ -136,6 +138,10 @@ pub struct StreamSpec {
 
 impl Engines {
     /// Starts one engine on each core. `demoted` is told of every path that is not available, and why.
+    ///
+    /// # Errors
+    ///
+    /// See [`EngineStartError`]; then those that were started are stopped.
     pub fn start(
         config: &EngineConfig,
         store: &Arc<store::Shared>,
@@ -186,6 +192,13 @@ impl Engines {
     }
 
     /// Opens a stream on the engine that has promised least; it is paused at packet 0.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Overload`], [`EngineError::Late`], [`EngineError::CacheFull`] or
+    /// [`EngineError::Full`] if it would cost those that play; [`EngineError::Socket`] if the
+    /// socket cannot be set up; [`EngineError::Busy`] or [`EngineError::Stopped`] if no engine
+    /// takes it.
     pub fn open(&self, spec: StreamSpec) -> Result<Stream, EngineError> {
         let running = self.engines.iter().filter(|e| !e.remote.has_stopped());
         let least = running.min_by_key(|e| e.remote.shared.admission.promised_ps());
@@ -392,6 +405,8 @@ impl Default for EngineConfig {
     }
 }
 
+#[cfg(test)]
+mod counting_tests;
 #[cfg(test)]
 mod numbering_tests;
 #[cfg(test)]

@@ -55,7 +55,8 @@ pub struct StreamShared {
     pub(crate) source: Arc<Source>,
     /// What its socket cuts trains into: bytes of the largest image.
     pub(crate) segment_bytes: u16,
-    /// Told of every change of state by the worker.
+    /// Told of every change of state by the worker. That takes locks: of the list of waiters, and
+    /// of the runtime that wakes them. So it is not told of anything while the stream plays.
     pub(crate) changed: Notify,
     /// Told of the owner when the stream stops by itself.
     bell: Arc<StreamEndQueue>,

@@ -93,6 +93,11 @@ impl Stream {
     /// It holds the first chunk, no more. A reader has the next one, too, while it sends from one, if the cache
     /// has room; if not, it gives the one back that it has sent and waits for the next, which makes a pause at each
     /// chunk's end but loses nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Media`] if the file cannot be read there, [`EngineError::CacheFull`] if all
+    /// chunks are in use, [`EngineError::Slow`] if it was not read in time.
     pub async fn prepare(&self, from: u64) -> Result<(), EngineError> {
         let source = &self.shared.source;
         if from >= source.rtp_packets() {
@@ -118,6 +123,10 @@ impl Stream {
     /// Plays from RTP packet `from` of the plan; its burst is due `delay` from now. `stop_before`
     /// ends the stream before that packet. At the end of a file that grows it waits for more. A
     /// stream that plays already goes on from the new place at once.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Busy`] if too many commands wait for the engine, or the stream is moving.
     pub fn play(
         &self,
         from: u64,
@@ -214,6 +223,10 @@ impl Stream {
     /// Stops sending, and says the plan's number of the packet that would have been next. Nothing that was sent
     /// before arrives later: the kernel has let go of every train, or has held one for
     /// [`super::PAUSE_TIME_MAX`].
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Busy`] if too many commands wait for the engine, or the stream is moving.
     pub async fn pause(&self) -> Result<u64, EngineError> {
         loop {
             let changed = self.shared.changed.notified();
@@ -227,6 +240,10 @@ impl Stream {
     }
 
     /// Ends what plays before that packet; at once if it has come so far, and nothing if it has ended already.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Busy`] if too many commands wait for the engine, or the stream is moving.
     pub fn stop_before(&self, packet: u64) -> Result<(), EngineError> {
         let packet = packet.min(self.shared.source.plan().rtp_packets());
         let EngineSlot { remote, number } = self.seat().ok_or(EngineError::Busy)?;

@@ -1,19 +1,21 @@
-//! Paths that see or do what no other does: one looks whether memory changes while the kernel has it, one meddles with
-//! crossings, one never says that trains are released.
+//! Paths that see or do what no other does: one looks whether memory changes while the kernel has
+//! it, one meddles with crossings, one refuses trains or parts of them, one never says that trains
+//! are released.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicI32, AtomicUsize};
 
 use onrush_sys::clock::monotonic_ns;
-use onrush_sys::path::{Completion, Counters, To, Train};
+use onrush_sys::path::{Completion, Counters, Sent, To, Train};
 
 use super::tests::{Rig, config, rig, rig_of};
 use super::*;
 
-/// A path that keeps every train for some turns and then looks whether its memory is still the same.
+/// A path that keeps every train for some turns and then looks whether its memory is still the
+/// same.
 #[derive(Debug)]
 pub(super) struct Watchful {
     inner: Box<dyn Path>,
@@ -33,14 +35,14 @@ struct Kept {
     until_turn: u64,
 }
 
-/// Longer than six chunks of 4 Mbit/s last, so that the memory of a train that is given up too early
-/// is written again while the train is kept.
+/// Longer than six chunks of 4 Mbit/s last, so that the memory of a train that is given up too
+/// early is written again while the train is kept.
 const KEPT_TURNS: u64 = 200;
 
 impl Watchful {
     fn sum(&self, train: &Train) -> u64 {
-        // Read through the kernel, as a device would: nobody may hold a pin of it any more, and then a
-        // builder may be writing there.
+        // Read through the kernel, as a device would: nobody may hold a pin of it any more, and
+        // then a builder may be writing there.
         let address = self.pool.area().base().as_ptr().addr() + train.offset;
         let mut bytes = vec![0; train.bytes as usize];
         self.memory
@@ -99,7 +101,7 @@ impl Path for Watchful {
             });
             let errno = self.errno.load(Ordering::Relaxed);
             if errno != 0 {
-                completion.sent = Some(errno);
+                completion.sent = Some(Sent { bytes: 0, errno });
             }
             return Some(completion);
         }
@@ -115,7 +117,6 @@ impl Path for Watchful {
         Some(Completion {
             token,
             sent: None,
-            packets_sent: None,
             released: true,
         })
     }
@@ -125,7 +126,8 @@ impl Path for Watchful {
     }
 }
 
-/// An engine on a watchful path; the count of trains whose memory changed in flight; the errno to answer.
+/// An engine on a watchful path; the count of trains whose memory changed in flight; the errno to
+/// answer.
 pub(super) fn watchful(faults: Faults) -> (Rig, Arc<AtomicUsize>, Arc<AtomicI32>) {
     let (spoilt, errno) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicI32::new(0)));
     let shown = (Arc::clone(&spoilt), Arc::clone(&errno));
@@ -219,7 +221,8 @@ impl Path for Meddled {
     fn completion(&mut self) -> Option<Completion> {
         let mut completion = self.inner.completion()?;
         if self.errno != 0 {
-            completion.sent = completion.sent.and(Some(self.errno));
+            let errno = self.errno;
+            completion.sent = completion.sent.and(Some(Sent { bytes: 0, errno }));
         }
         Some(completion)
     }
@@ -243,6 +246,100 @@ pub(super) fn meddled(
         }) as Box<dyn Path>)
     };
     EngineConfig {
+        open_path: Arc::new(open_path),
+        ..config()
+    }
+}
+
+/// A path that refuses, with an errno.
+#[derive(Debug)]
+struct Refusing {
+    inner: Box<dyn Path>,
+    refuses: Refuses,
+    errno: i32,
+    queued: Vec<u32>,
+    /// Trains that are refused, whole or in part.
+    refused: HashSet<u32>,
+}
+
+/// What it refuses.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Refuses {
+    /// What is behind so many packets of a train.
+    Behind(u32),
+    /// Trains that are handed over before the end of a turn, to make room.
+    MakingRoom,
+}
+
+impl Path for Refusing {
+    fn name(&self) -> PathName {
+        self.inner.name()
+    }
+
+    fn room(&self) -> usize {
+        self.inner.room()
+    }
+
+    fn queue(&mut self, mut train: Train) {
+        self.queued.push(train.token);
+        if let Refuses::Behind(packets) = self.refuses
+            && train.bytes > packets * u32::from(train.stride)
+        {
+            train.bytes = packets * u32::from(train.stride);
+            self.refused.insert(train.token);
+        }
+        self.inner.queue(train);
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        if self.refuses == Refuses::MakingRoom {
+            self.refused.extend(&self.queued);
+        }
+        self.queued.clear();
+        self.inner.submit()
+    }
+
+    fn submit_and_sleep(&mut self, deadline_ns: Option<u64>) -> io::Result<()> {
+        self.queued.clear();
+        self.inner.submit_and_sleep(deadline_ns)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+
+    fn completion(&mut self) -> Option<Completion> {
+        let mut completion = self.inner.completion()?;
+        if self.refused.remove(&completion.token)
+            && let Some(sent) = &mut completion.sent
+        {
+            assert_eq!(sent.errno, 0, "the path itself takes all");
+            sent.errno = self.errno;
+            if self.refuses == Refuses::MakingRoom {
+                sent.bytes = 0;
+            }
+        }
+        Some(completion)
+    }
+
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+}
+
+/// A way to open `sendmmsg_gso` so that it refuses with `errno`.
+pub(super) fn refusing(refuses: Refuses, errno: i32) -> EngineConfig {
+    let open_path = move |name, pool: &Arc<Pool>, waker: &Arc<Waker>| {
+        Ok(Box::new(Refusing {
+            inner: path::open(name, pool, waker)?,
+            refuses,
+            errno,
+            queued: Vec::new(),
+            refused: HashSet::new(),
+        }) as Box<dyn Path>)
+    };
+    EngineConfig {
+        path: PathName::SendmmsgGso,
         open_path: Arc::new(open_path),
         ..config()
     }
@@ -295,7 +392,6 @@ impl Path for Withholding {
             return Some(Completion {
                 token: self.kept.swap_remove(free),
                 sent: None,
-                packets_sent: None,
                 released: true,
             });
         };

@@ -1,8 +1,11 @@
 //! The loop of one core.
 //!
-//! Each turn: take commands, take from the wheel what is due in this tick, turn it into trains, hand all of
-//! them over and sleep in the same crossing, and on waking take the completions. Nothing here allocates,
-//! locks or logs while streams play; all memory is taken in [`Worker::open`].
+//! Each turn: take commands, take from the wheel what is due in this tick, turn it into trains,
+//! hand all of them over and sleep in the same crossing, and on waking take the completions. While
+//! streams play nothing here allocates, waits for a lock or logs; all memory for that is taken in
+//! [`Worker::open`]. What happens seldom may: when a stream begins or ends, the task that waits for
+//! it is woken, which takes locks that are held for a moment; and a path that is given up costs the
+//! memory of the next.
 
 mod completing;
 mod demotion;

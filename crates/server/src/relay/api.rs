@@ -246,7 +246,7 @@ fn changed(
 }
 
 /// All that is told of a stream.
-fn told(channel: &Channel) -> Value {
+pub(super) fn told(channel: &Channel) -> Value {
     let told = channel.told();
     let heard = told.heard;
     json!({

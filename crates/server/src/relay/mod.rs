@@ -33,6 +33,7 @@ use onrush_sys::probe;
 use onrush_sys::receive::Receiver;
 use onrush_sys::thread::{pin_to, raise_open_files_limit};
 use onrush_wire::live::Stamper;
+use serde::Serialize;
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -55,6 +56,7 @@ use self::members::{MemberError, Origin};
 use self::worker::Worker;
 use crate::config::Config;
 use crate::rtsp::{self, Content, Control, random};
+use crate::server::Service;
 
 /// A relay that runs. Dropping it stops it.
 #[derive(Debug)]
@@ -85,12 +87,12 @@ pub enum RelayError {
         source: io::Error,
     },
     /// It cannot listen there.
-    #[error("cannot listen at {address}: {source}; choose another with {option}")]
+    #[error("cannot listen at {address} for {service}: {source}")]
     Listen {
         /// Where.
         address: SocketAddr,
-        /// The option that says where.
-        option: &'static str,
+        /// For what.
+        service: Service,
         /// What the system said.
         source: io::Error,
     },
@@ -111,7 +113,7 @@ pub enum RelayError {
         error: MembersFileError,
     },
     /// The kernel does not replicate.
-    #[error("{name}: {source}; leave --in-kernel out to relay from a process")]
+    #[error("{name}: {source}")]
     Kernel {
         /// Of which stream.
         name: String,
@@ -128,6 +130,21 @@ pub enum RelayError {
     },
 }
 
+/// What a relay has done in all.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RelayStatus {
+    /// The form of this; see [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The relay's version.
+    pub version: &'static str,
+    /// The streams, as the control API tells of them.
+    pub sources: Vec<serde_json::Value>,
+}
+
+/// The form of [`RelayStatus`]. A new field leaves it as it is; another meaning makes it another
+/// number.
+pub const SCHEMA_VERSION: u32 = 1;
+
 impl Relay {
     /// Starts relaying.
     ///
@@ -138,9 +155,11 @@ impl Relay {
         check(&config)?;
         raise_open_files_limit();
         let rtsp = config.rtsp_addresses.iter();
-        let rtsp = rtsp.map(|&address| listen(address, "--rtsp"));
+        let rtsp = rtsp.map(|&address| listen(address, Service::Rtsp));
         let rtsp = rtsp.collect::<Result<Vec<_>, _>>()?;
-        let api = config.api_address.map(|address| listen(address, "--api"));
+        let api = config
+            .api_address
+            .map(|address| listen(address, Service::Api));
         let api = api.transpose()?;
         let rtsp_addresses = rtsp.iter().map(TcpListener::local_addr);
         let mut relay = Self {
@@ -180,9 +199,37 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Stops: every player gets its farewell, then everything that was started is ended and waited for. What each
-    /// stream did in all is logged.
-    pub fn shutdown(self) {}
+    /// Stops: every player gets its farewell, then everything that was started is ended and
+    /// waited for. What each stream did in all is logged, and is the answer.
+    pub fn shutdown(mut self) -> RelayStatus {
+        self.stop();
+        let sources = self.channels.iter().map(|channel| api::told(channel));
+        RelayStatus {
+            schema_version: SCHEMA_VERSION,
+            version: env!("CARGO_PKG_VERSION"),
+            sources: sources.collect(),
+        }
+    }
+
+    /// Ends and waits for everything that runs; a second time there is nothing to do.
+    fn stop(&mut self) {
+        drop(self.stop.take());
+        // Control first: players leave while their stream still runs.
+        let control = self.control.take().map(JoinHandle::join);
+        for channel in &self.channels {
+            channel.tell(Command::Stop);
+        }
+        let workers = self.workers.drain(..).map(JoinHandle::join);
+        let ended: Vec<_> = control.into_iter().chain(workers).collect();
+        if !ended.is_empty() {
+            self.channels.iter().for_each(|channel| log_total(channel));
+        }
+        for result in ended {
+            if let (Err(panic), false) = (result, thread::panicking()) {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
 
     /// The streams, in the order of the configuration.
     #[must_use]
@@ -281,22 +328,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        drop(self.stop.take());
-        // Control first: players leave while their stream still runs.
-        let control = self.control.take().map(JoinHandle::join);
-        for channel in &self.channels {
-            channel.tell(Command::Stop);
-        }
-        let workers = self.workers.drain(..).map(JoinHandle::join);
-        let ended: Vec<_> = control.into_iter().chain(workers).collect();
-        for channel in &self.channels {
-            log_total(channel);
-        }
-        for result in ended {
-            if let (Err(panic), false) = (result, thread::panicking()) {
-                std::panic::resume_unwind(panic);
-            }
-        }
+        self.stop();
     }
 }
 
@@ -334,10 +366,10 @@ fn check(config: &RelayConfig) -> Result<(), RelayError> {
     Ok(())
 }
 
-fn listen(address: SocketAddr, option: &'static str) -> Result<TcpListener, RelayError> {
+fn listen(address: SocketAddr, service: Service) -> Result<TcpListener, RelayError> {
     rtsp::bind(address).map_err(|source| RelayError::Listen {
         address,
-        option,
+        service,
         source,
     })
 }

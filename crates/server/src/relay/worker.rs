@@ -476,4 +476,4 @@ const REST_NS_MAX: u64 = 500_000_000;
 const TELL_EVERY_NS: u64 = 1_000_000_000;
 
 /// How a refused sender is let in.
-pub(super) const ANYBODY: &str = "--from-anybody takes from all";
+pub(super) const ANYBODY: &str = "a relay can be told to take from anybody";

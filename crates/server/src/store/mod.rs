@@ -136,7 +136,10 @@ pub enum Acquired {
 
 impl Store {
     /// Starts the builders of a pool. They keep off the processors `data_cores`, where there are others.
-    /// Errors: EAGAIN if no thread can be made, or no memory for what it reads.
+    ///
+    /// # Errors
+    ///
+    /// EAGAIN if no thread can be made, or no memory for what it reads.
     pub fn start(pool: Arc<Pool>, data_cores: &[usize], faults: Faults) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             pool,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::{
     BATCH_TRAINS_MAX, Completion, Counters, OWN_HEADERS_PACKETS_MAX, OwnHeaders, Path, PathName,
-    TRAIN_PACKETS_MAX, To, Train, check, gather,
+    Sent, TRAIN_PACKETS_MAX, To, Train, check, gather,
 };
 use crate::clock::monotonic_ns;
 use crate::pool::Pool;
@@ -239,10 +239,11 @@ impl Path for Batch {
                 self.send(&train)
             };
             failed |= errno != 0;
+            let taken = packets * usize::from(train.stride);
+            let bytes = u32::try_from(taken).map_or(train.bytes, |taken| taken.min(train.bytes));
             self.done.push_back(Completion {
                 token: train.token,
-                sent: Some(errno),
-                packets_sent: u32::try_from(packets).ok(),
+                sent: Some(Sent { bytes, errno }),
                 released: true,
             });
         }

@@ -108,12 +108,32 @@ pub enum To {
 pub struct Completion {
     /// The train's token.
     pub token: u32,
-    /// The kernel's answer, in the completion that brings it: 0, or the errno.
-    pub sent: Option<i32>,
-    /// How many of its packets were taken before that answer, where it is not all or none.
-    pub packets_sent: Option<u32>,
+    /// The kernel's answer, in the completion that brings it.
+    pub sent: Option<Sent>,
     /// The kernel has let go of the memory. Comes exactly once for a train, with or after its answer.
     pub released: bool,
+}
+
+/// What the kernel took of a train.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Sent {
+    /// Bytes that it took, from the first on.
+    pub bytes: u32,
+    /// Why it took no more; 0 if it did not say, or took all.
+    pub errno: i32,
+}
+
+impl Sent {
+    /// How many packets it took of a train of `train_bytes` in packets of `stride`: whole ones
+    /// only.
+    #[must_use]
+    pub fn packets(self, train_bytes: u32, stride: u16) -> u32 {
+        let stride = u32::from(stride);
+        match self.bytes >= train_bytes {
+            true => train_bytes.div_ceil(stride),
+            false => self.bytes / stride,
+        }
+    }
 }
 
 /// What a path has done so far.

@@ -99,10 +99,14 @@ fn trains_arrive_whole_and_in_order_and_come_back_once() {
         rig.path.queue(rig.train(8, STRIDE, 2));
         rig.path.queue(rig.train(20, short, 3));
         let all = rig.reap(3);
-        for token in 1..=3 {
+        for (token, bytes) in [(1, 8 * STRIDE), (2, STRIDE), (3, short)] {
             let answers: Vec<_> = all.iter().filter(|c| c.token == token).collect();
             let sent: Vec<_> = answers.iter().filter_map(|c| c.sent).collect();
-            assert_eq!(sent, [0], "{name}: one answer for train {token}");
+            let whole = Sent {
+                bytes: u32::try_from(bytes).expect("fits"),
+                errno: 0,
+            };
+            assert_eq!(sent, [whole], "{name}: one answer for train {token}");
             assert_eq!(answers.iter().filter(|c| c.released).count(), 1, "{name}");
             assert!(
                 answers.last().expect("one").released,
@@ -134,7 +138,7 @@ fn the_largest_train_leaves_as_one_and_a_larger_one_is_refused() {
     for name in PathName::ALL {
         let mut rig = rig(name);
         rig.path.queue(rig.train(1, TRAIN_BYTES_MAX, 1));
-        assert_eq!(rig.reap(1)[0].sent, Some(0), "{name}");
+        assert_eq!(rig.reap(1)[0].sent.expect("an answer").errno, 0, "{name}");
         rig.expect_images(1, TRAIN_BYTES_MAX);
         let larger = rig.train(0, TRAIN_BYTES_MAX + 1, 1);
         assert!(is_refused(&mut rig, larger), "{name}");
@@ -152,7 +156,7 @@ fn the_longest_train_leaves_as_one_and_a_longer_one_is_refused() {
         let mut rig = rig(name);
         prepare_socket(name, rig.sender.as_raw_fd(), 200).expect("a UDP socket");
         rig.path.queue(train(&rig, TRAIN_PACKETS_MAX));
-        assert_eq!(rig.reap(1)[0].sent, Some(0), "{name}");
+        assert_eq!(rig.reap(1)[0].sent.expect("an answer").errno, 0, "{name}");
         for _ in 0..TRAIN_PACKETS_MAX {
             assert_eq!(rig.receiver.recv(&mut [0; 2048]).expect("a packet"), stride);
         }
@@ -172,7 +176,7 @@ fn a_train_ends_where_the_area_does() {
         };
         let (last, beyond) = (train(end - STRIDE), train(end - STRIDE + 1));
         rig.path.queue(last);
-        assert_eq!(rig.reap(1)[0].sent, Some(0), "{name}");
+        assert_eq!(rig.reap(1)[0].sent.expect("an answer").errno, 0, "{name}");
         assert!(is_refused(&mut rig, beyond), "{name}");
         let wrapping = Train {
             offset: usize::MAX,
@@ -213,14 +217,36 @@ fn a_refused_train_says_why_and_is_released() {
         for token in 0..3 {
             rig.path.queue(rig.train(0, STRIDE, token));
             let all = rig.reap(1);
-            errors.extend(
-                all.iter()
-                    .filter_map(|c| c.sent)
-                    .filter(|&errno| errno != 0),
-            );
+            let refused = all.iter().filter_map(|c| c.sent).filter(|s| s.errno != 0);
+            errors.extend(refused.map(|sent| (sent.errno, sent.bytes)));
         }
-        assert!(errors.contains(&libc::ECONNREFUSED), "{name}: {errors:?}");
+        assert!(
+            errors.contains(&(libc::ECONNREFUSED, 0)),
+            "{name}: {errors:?}"
+        );
     }
+}
+
+#[test]
+fn a_train_that_was_taken_in_part_says_how_much() {
+    let mut rig = rig(PathName::Sendto);
+    // The first packet draws an ICMP error, which the second reports.
+    rig.sender.connect("127.0.0.1:1").expect("loopback");
+    rig.path.queue(rig.train(0, 3 * STRIDE - 500, 1));
+    let sent = rig.reap(1)[0].sent.expect("an answer");
+    let part = Sent {
+        bytes: 1328,
+        errno: libc::ECONNREFUSED,
+    };
+    assert_eq!(sent, part);
+    assert_eq!(sent.packets(3 * 1328 - 500, 1328), 1);
+}
+
+#[test]
+fn only_whole_packets_are_counted_as_taken() {
+    let packets = |bytes| Sent { bytes, errno: 0 }.packets(2500, 1000);
+    assert_eq!([0, 999, 1000, 1999].map(packets), [0, 0, 1, 1]);
+    assert_eq!([2000, 2499, 2500].map(packets), [2, 2, 3]);
 }
 
 #[test]
@@ -241,8 +267,9 @@ fn a_socket_that_is_kept_needs_no_descriptor_and_can_be_had_back() {
     };
     rig.path.queue(kept(rig.train(0, 8 * STRIDE, 1)));
     rig.path.queue(kept(rig.train(8, STRIDE, 2)));
-    let answers: Vec<_> = rig.reap(2).iter().filter_map(|c| c.sent).collect();
-    assert_eq!(answers, [0, 0]);
+    let answers = rig.reap(2).into_iter().filter_map(|c| c.sent);
+    let errnos: Vec<_> = answers.map(|sent| sent.errno).collect();
+    assert_eq!(errnos, [0, 0]);
     rig.expect_images(0, 9 * STRIDE);
     // With a train under way, whose completions are not lost over it.
     rig.path.queue(kept(rig.train(9, 2 * STRIDE, 3)));
@@ -252,8 +279,8 @@ fn a_socket_that_is_kept_needs_no_descriptor_and_can_be_had_back() {
     rig.expect_images(9, 2 * STRIDE);
     rig.path.release_file(7);
     rig.path.queue(kept(rig.train(0, STRIDE, 4)));
-    let gone = rig.reap(1)[0].sent;
-    assert_eq!(gone, Some(libc::EBADF), "the place is empty");
+    let gone = rig.reap(1)[0].sent.expect("an answer");
+    assert_eq!(gone.errno, libc::EBADF, "the place is empty");
     drop(socket);
     // But a process that another test has forked meanwhile, for a moment.
     let end_ns = monotonic_ns() + 60_000_000_000;

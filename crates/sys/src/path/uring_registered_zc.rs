@@ -18,7 +18,7 @@ use super::ring::{REPORT_USAGE, USAGE_COPIED, build_ring, kernel_at_least};
 use super::vectored::{self, Means, Messages};
 use super::{
     BATCH_TRAINS_MAX, Completion, Counters, IN_FLIGHT_TRAINS_MAX, OwnHeaders, Path, PathError,
-    PathName, To, Train, Vectored, check,
+    PathName, Sent, To, Train, Vectored, check,
 };
 use crate::clock::monotonic_ns;
 use crate::pool::Pool;
@@ -381,7 +381,6 @@ impl Path for UringRegisteredZc {
                 return Some(Completion {
                     token,
                     sent: None,
-                    packets_sent: None,
                     released: true,
                 });
             }
@@ -400,8 +399,10 @@ impl Path for UringRegisteredZc {
             self.counters.trains_copied += u64::from(is_copied && is_gathered);
             return Some(Completion {
                 token,
-                sent: Some(-entry.result().min(0)),
-                packets_sent: None,
+                sent: Some(Sent {
+                    bytes: u32::try_from(entry.result()).unwrap_or(0),
+                    errno: -entry.result().min(0),
+                }),
                 released,
             });
         }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use onrush_sys::fs::advise_done;
 use onrush_testkit::media::age;
@@ -110,6 +110,11 @@ impl Films {
 
     pub(super) fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Where the server that serves them leaves its status.
+    pub(super) fn status(&self) -> PathBuf {
+        self.folder().join("status.json")
     }
 
     /// Their names, the most popular first.

@@ -177,11 +177,13 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         drop(server.interrupt(STOP_TIME_MAX));
         let mut seen = seen?;
         let said = server.log();
-        let words = LastWords::of(&said);
+        let is_ours = candidate.peer.is_none();
+        let words = is_ours.then(|| LastWords::read(&self.films.status()));
+        let words = words.flatten();
         let trouble = said.lines().filter(|line| line.contains("WARN"));
         let trouble: Vec<_> = trouble.map(str::to_owned).collect();
         let missed = LoadReport::of(&load, &seen).missed;
-        let log = candidate.peer.is_none().then_some(&trouble[..]);
+        let log = is_ours.then_some(&trouble[..]);
         let missed = self.settings.judge(missed, candidate.burst_ns, &seen, log);
         seen.streams.clear();
         seen.start_up_ns.sort_unstable();
@@ -273,11 +275,12 @@ impl<P: FnMut(Progress)> Search<'_, P> {
             "20000",
         ]);
         command.args(["--connections-per-address-max", "20000"]);
-        // Its last words, and no line for each session.
-        command.env(
-            "RUST_LOG",
-            "warn,onrush_server::rtsp=info,onrush_server::rtsp::flow=warn",
-        );
+        let status = self.films.status();
+        // That of a server before is not its own.
+        fs::remove_file(&status).ok();
+        command.arg("--status-at-exit").arg(status);
+        // No line for each session.
+        command.env("RUST_LOG", "warn");
         command
     }
 }

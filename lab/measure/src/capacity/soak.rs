@@ -189,7 +189,7 @@ fn soak<P: FnMut(super::Progress)>(
     seen.streams.clear();
     // By the hundred thousand.
     seen.start_up_ns.clear();
-    let words = LastWords::of(&server.log());
+    let words = LastWords::read(&films.status());
     Ok(Run {
         packets_sent: words.map(|words| words.packets),
         joined: words.map(|words| ratio(words.joined, words.bursts)),

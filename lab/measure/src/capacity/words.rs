@@ -1,5 +1,9 @@
-//! A server's last words, in its log: `sessions served: 7; 1234 packets in 171 bursts, 3 of them
-//! joined, ...`.
+//! A server's last words: the status that it leaves behind (`--status-at-exit`).
+
+use std::fs;
+use std::path::Path;
+
+use onrush_server::admin::status::{Engine, Status};
 
 /// What ours says it has done, in all.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -13,44 +17,51 @@ pub(super) struct LastWords {
 }
 
 impl LastWords {
-    /// Those in `log`; `None` if it has none.
-    pub(super) fn of(log: &str) -> Option<Self> {
-        let line = log
-            .lines()
-            .rfind(|line| line.contains("sessions served: "))?;
-        let before = |what: &str| -> Option<u64> {
-            let (before, _) = line.split_once(what)?;
-            before.rsplit(' ').next()?.parse().ok()
-        };
+    /// Those in a file; `None` if it has none.
+    pub(super) fn read(file: &Path) -> Option<Self> {
+        let status: Status = serde_json::from_str(&fs::read_to_string(file).ok()?).ok()?;
+        let engines = status.engines.iter();
+        let all = engines.fold(Engine::default(), |all, engine| all.and(engine));
         Some(Self {
-            packets: before(" packets in ")?,
-            bursts: before(" bursts, ")?,
-            joined: before(" of them joined")?,
+            packets: all.packets,
+            bursts: all.lateness.count(),
+            joined: all.bursts_joined,
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use onrush_server::admin::status::Histogram;
+
     use super::*;
 
     #[test]
-    fn the_last_of_them_count() {
-        let line = |packets: u64| {
-            format!(
-                "2026 INFO onrush_server::rtsp: sessions served: 7; {packets} packets in 171 \
-                 bursts, 3 of them joined, \
-                 in 168 trains, 168 of them without a copy\n"
-            )
+    fn all_engines_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("status.json");
+        assert_eq!(LastWords::read(&file), None);
+        let engine = |packets| Engine {
+            packets,
+            bursts_joined: 3,
+            lateness: Histogram {
+                buckets: vec![(Some(0), 100), (None, 1)],
+                sum: 7,
+            },
+            ..Engine::default()
         };
-        let log = format!("x\n{}{}y\n", line(1), line(1234));
+        let status = Status {
+            engines: vec![engine(1000), engine(234)],
+            ..Status::default()
+        };
+        fs::write(&file, serde_json::to_vec(&status).unwrap()).unwrap();
         let expected = LastWords {
             packets: 1234,
-            bursts: 171,
-            joined: 3,
+            bursts: 202,
+            joined: 6,
         };
-        assert_eq!(LastWords::of(&log), Some(expected));
-        assert_eq!(LastWords::of("sessions served: 7; none"), None);
-        assert_eq!(LastWords::of(""), None);
+        assert_eq!(LastWords::read(&file), Some(expected));
+        fs::write(&file, "sessions served: 7; 1234 packets").unwrap();
+        assert_eq!(LastWords::read(&file), None);
     }
 }

@@ -1,4 +1,5 @@
-//! Trains are handed over to the kernel, and its answers taken: what it sent, what it refused, what it needs no longer.
+//! Trains are handed over to the kernel, and its answers taken: what it sent, what it refused, what
+//! it needs no longer.
 
 use std::io;
 
@@ -7,7 +8,8 @@ use onrush_sys::path::{Completion, Path};
 use tracing::warn;
 
 use super::super::admission::LATE_NS;
-use super::super::shared::{State, bump};
+use super::super::flights::Taken;
+use super::super::shared::State;
 use super::{Worker, signed};
 use crate::faults::Fault;
 
@@ -29,7 +31,8 @@ impl Worker {
             }
         }
         if let Err(error) = crossing(&mut *self.path) {
-            // Nothing of what we ask can fail but for a lack of memory, which does not pass at once.
+            // Nothing of what we ask can fail but for a lack of memory, which does not pass at
+            // once.
             warn!(path = %self.path.name(), %error, "a batch was not handed over; trying again");
             sleep_until_ns(monotonic_ns() + REFUSED_PAUSE_NS);
         }
@@ -50,7 +53,7 @@ impl Worker {
         } = completion;
         let flight = self.flights.get(token);
         let number = flight.stream;
-        let (packets, bytes) = (u64::from(flight.packets), u64::from(flight.bytes));
+        let answer = sent.map(|sent| (flight.taken(sent), sent.errno));
         if (released || self.faults.has(Fault::ReleaseEarly))
             && let Some(pin) = flight.pin.take()
         {
@@ -62,32 +65,27 @@ impl Worker {
         {
             slab.give_back(slot);
         }
-        if let Some(errno) = sent {
-            self.answered(number, errno, packets, bytes);
+        if let Some((taken, errno)) = answer {
+            self.answered(number, taken, errno);
         }
         if released {
             self.landed(number);
         }
     }
 
-    /// The kernel has taken a train, or not.
-    fn answered(&mut self, number: u32, errno: i32, packets: u64, bytes: u64) {
-        let counters = &self.remote.shared;
-        if errno == 0 {
-            bump(&counters.packets, packets);
-            bump(&counters.bytes, bytes);
-        } else {
-            bump(&counters.packets_refused, packets);
-        }
+    /// The kernel has taken a train, a part of it, or nothing.
+    fn answered(&mut self, number: u32, taken: Taken, errno: i32) {
+        let all = &self.remote.shared;
+        taken.count([&all.packets, &all.bytes, &all.packets_refused]);
         let Some(stream) = self.streams[number as usize].as_mut() else {
             return;
         };
-        if errno == 0 {
-            bump(&stream.shared.packets, packets);
-            bump(&stream.shared.bytes, bytes);
+        let its = &stream.shared;
+        taken.count([&its.packets, &its.bytes, &its.packets_refused]);
+        if taken.packets > 0 {
             stream.refused_since_ns = 0;
-        } else {
-            bump(&stream.shared.packets_refused, packets);
+        }
+        if errno != 0 {
             self.refused(number, errno);
         }
     }
@@ -119,7 +117,8 @@ impl Worker {
         self.remote.closed(number);
     }
 
-    /// The kernel refused a train: that is this stream's trouble alone, unless it is the path's.
+    /// The kernel refused a train or its rest: that is this stream's trouble alone, unless it is
+    /// the path's.
     fn refused(&mut self, number: u32, errno: i32) {
         if errno == libc::EIO && self.path.name().segments() {
             return self.demote();

@@ -12,7 +12,8 @@ use super::Worker;
 
 impl Worker {
     /// Goes on without trains: the device, or the way to it, does not take them (net/ipv4/udp.c,
-    /// `udp_send_skb`: EIO). Out loud, and once.
+    /// `udp_send_skb`: EIO). Out loud, and once; it takes memory for the path that follows, and
+    /// delays what is due for as long as that takes to open.
     pub(super) fn demote(&mut self) {
         if self.retired.is_some() {
             return;
@@ -62,12 +63,12 @@ impl Worker {
         if let Err(error) = retired.submit() {
             debug!(%error, "a retired path could not be entered");
         }
-        let completions: Vec<_> = std::iter::from_fn(|| retired.completion()).collect();
+        // The path of now sends singly: no answer to these trains gives it up, too.
+        while let Some(completion) = retired.completion() {
+            self.complete(completion);
+        }
         if retired.in_flight() > 0 {
             self.retired = Some(retired);
-        }
-        for completion in completions {
-            self.complete(completion);
         }
     }
 }

@@ -173,18 +173,41 @@ impl Worker {
             }
             return Turn::Later(tick_end_ns);
         }
-        self.queue(number, images);
-        if before.is_none_or(|before| before.due_ns != burst.due_ns) {
-            self.batch.push((number, due_ns));
+        // Of a burst in several runs of images the last run tells that it is whole.
+        let next = self.streams[number as usize].as_ref();
+        let next = next.and_then(|stream| stream.reader.following(&self.store));
+        let is_last = next.is_none_or(|next| next.due_ns != burst.due_ns);
+        let queued = self.queue(number, images);
+        if queued == 0 {
+            return Turn::Gone;
         }
-        if let Some((_, due_ns)) = joined {
-            self.batch.push((number, due_ns));
-            bump(&self.remote.shared.bursts_joined, 1);
-        }
+        let joined = joined.map(|(joined, due_ns)| (joined.count, due_ns));
+        self.count_queued(number, queued, (burst.count, due_ns, is_last), joined);
         Turn::Queued(Queued {
             due_ns: burst.due_ns,
             media_end_ns,
         })
+    }
+
+    /// Counts the bursts of which the last image is among those `queued`, each given by how many
+    /// images there are up to its end and when it was due, and the first by whether it ends there.
+    /// So one that leaves in parts counts with the last of them.
+    fn count_queued(
+        &mut self,
+        number: u32,
+        queued: u32,
+        (images, due_ns, is_last): (u32, i64, bool),
+        joined: Option<(u32, i64)>,
+    ) {
+        if is_last && queued >= images {
+            self.batch.push((number, due_ns));
+        }
+        if let Some((images, due_ns)) = joined
+            && queued >= images
+        {
+            self.batch.push((number, due_ns));
+            bump(&self.remote.shared.bursts_joined, u64::from(is_last));
+        }
     }
 
     /// How many of these images a stream can send at once, at most.
@@ -235,13 +258,14 @@ impl Worker {
         held == 0 || held as usize + trains <= self.trains_per_stream_max as usize
     }
 
-    /// Queues a burst as trains.
-    fn queue(&mut self, number: u32, images: Images) {
+    /// Queues a burst as trains: how many images of it, which are all or, if the stream has ended,
+    /// none.
+    fn queue(&mut self, number: u32, images: Images) -> u32 {
         self.bursts += 1;
         let faulty = |fault| self.faults.has(fault) && self.bursts.is_multiple_of(FAULT_EVERY);
         // Making room may have ended the stream.
         let Some(stream) = self.streams[number as usize].as_mut().filter(|s| s.playing) else {
-            return;
+            return 0;
         };
         let dropped = u32::from(faulty(Fault::DropPacket) && images.count > 1);
         let repeated = u32::from(faulty(Fault::RepeatPacket));
@@ -261,6 +285,7 @@ impl Worker {
         if faulty(Fault::LateBurst) {
             stream.hold_until_ns = signed(self.remote.clock.now_ns()).saturating_add(200_000_000);
         }
+        images.count
     }
 }
 
@@ -288,6 +313,7 @@ impl Trains<'_> {
                 stream: number,
                 packets: images.count,
                 bytes: span.bytes,
+                stride: images.segment_bytes,
                 pin: Some(span.pin),
                 headers: slot,
             });
@@ -350,7 +376,7 @@ impl Stream {
         }
     }
 
-    /// Moves its clock, and that of the tracks beside it.
+    /// All is due so much later: of this track and of those beside it.
     fn move_clock(&mut self, by_ns: i64) {
         match self.shared.clock.get() {
             Some(clock) => {
@@ -378,8 +404,8 @@ impl Stream {
         epoch.store(self.epoch_ns, Ordering::Relaxed);
     }
 
-    /// `burst` and the one after it, and when that is due, if the two are to leave in one train: before `before_ns`, and
-    /// before `media_end_ns` of the media.
+    /// `burst` and the one after it, and when that is due, if the two are to leave in one train:
+    /// before `before_ns`, and before `media_end_ns` of the media.
     fn joined(
         &self,
         burst: &Images,

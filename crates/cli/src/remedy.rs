@@ -1,0 +1,100 @@
+//! What to do about an error of the library, in words of the command line: libraries know no
+//! options.
+
+use std::io;
+
+use onrush_server::data::DataError;
+use onrush_server::library::LibraryError;
+use onrush_server::relay::RelayError;
+use onrush_server::server::{Service, StartError};
+
+/// What may help, where there is something.
+pub(crate) trait Remedy {
+    /// Words to follow the error.
+    fn remedy(&self) -> Option<String>;
+}
+
+/// The error, and what may help.
+pub(crate) fn with_remedy<E>(error: E) -> anyhow::Error
+where
+    E: Remedy + std::error::Error + Send + Sync + 'static,
+{
+    match error.remedy() {
+        Some(remedy) => anyhow::anyhow!("{error}; {remedy}"),
+        None => error.into(),
+    }
+}
+
+impl Remedy for StartError {
+    fn remedy(&self) -> Option<String> {
+        match self {
+            Self::Listen { service, .. } => Some(listen_elsewhere(*service)),
+            Self::NoAddress => Some("give one with --rtsp".to_owned()),
+            Self::Library(LibraryError::Root { source, .. }) => Some(
+                match source.kind() {
+                    io::ErrorKind::NotFound => "check the name",
+                    io::ErrorKind::NotADirectory => "name the directory that it is in",
+                    io::ErrorKind::PermissionDenied => "let this account read it (chmod +rx)",
+                    _ => "name another",
+                }
+                .to_owned(),
+            ),
+            Self::Data(DataError::Cache { .. }) => Some("raise --cache".to_owned()),
+            _ => None,
+        }
+    }
+}
+
+impl Remedy for RelayError {
+    fn remedy(&self) -> Option<String> {
+        match self {
+            Self::Listen { service, .. } => Some(listen_elsewhere(*service)),
+            Self::Kernel { .. } => Some("leave --in-kernel out to relay from a process".to_owned()),
+            _ => None,
+        }
+    }
+}
+
+fn listen_elsewhere(service: Service) -> String {
+    let option = match service {
+        Service::Rtsp => "--rtsp",
+        Service::Http => "--http",
+        Service::Ftp => "--ftp",
+        Service::Metrics => "--metrics",
+        Service::Api => "--api",
+    };
+    format!("choose another with {option}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_option_that_helps() {
+        let source = || io::Error::from_raw_os_error(libc::EADDRINUSE);
+        let address = ([127, 0, 0, 1], 554).into();
+        let service = Service::Http;
+        let error = StartError::Listen {
+            service,
+            address,
+            source: source(),
+        };
+        let text = with_remedy(error).to_string();
+        assert!(text.ends_with("; choose another with --http"), "{text}");
+        assert!(text.contains("at 127.0.0.1:554 for HTTP: "), "{text}");
+        let service = Service::Api;
+        let error = RelayError::Listen {
+            service,
+            address,
+            source: source(),
+        };
+        let text = with_remedy(error).to_string();
+        assert!(text.ends_with("; choose another with --api"), "{text}");
+        let error = StartError::Control { source: source() };
+        assert_eq!(
+            with_remedy(error).to_string(),
+            StartError::Control { source: source() }.to_string()
+        );
+    }
+}

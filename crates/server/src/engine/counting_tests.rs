@@ -1,0 +1,113 @@
+//! What the counters say is what has happened: also where only a part of what was due was sent.
+
+use std::sync::atomic::AtomicU64;
+
+use onrush_wire::media::synth::constant_rate;
+
+use super::numbering_tests::rig_of;
+use super::test_paths::{Refuses, refusing};
+use super::tests::{Rig, config, make_room, receive, rig};
+use super::*;
+use crate::testing::{TestSource, block_on};
+
+fn count(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+#[test]
+fn a_train_taken_in_part_counts_as_sent_in_part() {
+    // Packets of a burst: seven or eight.
+    const TAKEN: u64 = 3;
+    let test = TestSource::lasting(700);
+    let images = test.images();
+    for errno in [libc::ENOBUFS, 0] {
+        let rig = rig(refusing(Refuses::Behind(3), errno));
+        let (stream, receiver) = rig.open(&test);
+        make_room(&receiver);
+        stream.play(0, None, Duration::ZERO).expect("played");
+        assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+        let (all, after) = (images.len() as u64, stream.snapshot());
+        assert_eq!(after.packets + after.packets_refused, all, "{errno}");
+        assert!(after.packets < all, "{errno}");
+        assert!(after.packets >= all / 9 * TAKEN, "{errno}: {after:?}");
+        // What arrives is what a sender report says, and no packet more.
+        let sent = usize::try_from(after.packets).expect("few");
+        let arrived = receive(&receiver, sent);
+        let bytes: u64 = arrived.iter().map(|packet| packet.len() as u64).sum();
+        assert_eq!(after.bytes, bytes, "{errno}");
+        receiver.set_nonblocking(true).expect("set");
+        assert!(receiver.recv(&mut [0; 10]).is_err(), "{errno}: {after:?}");
+        let worker = rig.worker();
+        let counted = [&worker.packets, &worker.bytes, &worker.packets_refused];
+        assert_eq!(
+            counted.map(count),
+            [after.packets, after.bytes, after.packets_refused]
+        );
+    }
+}
+
+/// An engine with so few slots for headers of a stream's own that a burst of [`fast`] leaves in
+/// parts.
+fn rig_of_eight_slots(config: &EngineConfig) -> Rig {
+    rig_of(config, 1 << 20, 64)
+}
+
+/// 300 Mbit/s: a chunk is less than a burst.
+fn fast() -> TestSource {
+    TestSource::of(constant_rate(40_000, 0, 135))
+}
+
+/// A stream that has jumped, and so has headers of its own.
+fn jumped(rig: &Rig, test: &TestSource) -> (Stream, UdpSocket) {
+    let (stream, receiver) = rig.open(test);
+    make_room(&receiver);
+    stream.play(0, Some(10), Duration::ZERO).expect("played");
+    assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+    (stream, receiver)
+}
+
+/// The bursts of these packets, as chunks cut them.
+fn bursts_of(test: &TestSource, from: u64, stop: u64) -> usize {
+    let (source, mut bursts) = (&test.source, Vec::new());
+    for chunk in source.chunk_of(from)..=source.chunk_of(stop - 1) {
+        let packets = source.packets_of(chunk);
+        let packets = packets.start.max(from)..packets.end.min(stop);
+        source.plan().bursts(packets, &mut bursts);
+    }
+    bursts.len()
+}
+
+#[test]
+fn a_burst_that_leaves_in_parts_counts_once() {
+    let test = fast();
+    let rig = rig_of_eight_slots(&config());
+    let (stream, _receiver) = jumped(&rig, &test);
+    let before = count(&rig.worker().bursts);
+    let trains = count(&rig.worker().trains);
+    stream
+        .play(2000, Some(3000), Duration::ZERO)
+        .expect("played");
+    assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
+    let bursts = bursts_of(&test, 2000, 3000) as u64;
+    assert_eq!(count(&rig.worker().bursts) - before, bursts);
+    let parts = count(&rig.worker().trains) - trains;
+    assert!(parts > bursts * 6, "{parts} trains of {bursts} bursts");
+}
+
+#[test]
+fn a_burst_whose_stream_ends_as_room_is_made_does_not_count() {
+    let test = fast();
+    let config = refusing(Refuses::MakingRoom, libc::EMSGSIZE);
+    let rig = rig_of_eight_slots(&config);
+    let (stream, _receiver) = jumped(&rig, &test);
+    let before = count(&rig.worker().bursts);
+    // The first part of a chunk takes all slots there are.
+    let from = test.source.first_of(40);
+    stream.play(from, None, Duration::ZERO).expect("played");
+    let reason = block_on(stream.ended());
+    assert!(matches!(reason, EndReason::Send(_)), "{reason:?}");
+    drop(stream);
+    let worker = rig.worker();
+    assert_eq!(count(&worker.bursts), before, "no burst was queued whole");
+    assert!(count(&worker.packets_refused) > 0);
+}
