@@ -51,6 +51,10 @@ const LIBRARIES: &[&str] = &["crates/server", "crates/sys", "crates/wire"];
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const DEMO: &str = "media/demo.ts";
 const FUNCTION_LINES_MAX: usize = 70;
+const FILE_LINES_MAX: usize = 600;
+const COLUMNS_MAX: usize = 100;
+/// Where files are that documents name by their paths.
+const WINGS: [&str; 5] = ["crates/", "lab/", "tests/", "docs/", "scripts/"];
 const SCREEN_LINES: usize = 24;
 
 #[test]
@@ -148,6 +152,68 @@ fn links_in_documents_lead_somewhere() {
         }
     }
     assert_none(&found);
+}
+
+/// What a document calls a file by its path is there.
+#[test]
+fn paths_in_documents_exist() {
+    let mut found = Vec::new();
+    for path in documents() {
+        for (number, line) in lines_of(&path) {
+            for name in line.split('`').skip(1).step_by(2) {
+                let is_path = WINGS.iter().any(|wing| name.starts_with(wing));
+                let is_one = !name.contains(['{', '*', ' ', '<']);
+                if is_path && is_one && !root().join(name).exists() {
+                    found.push(format!("{}:{number}: {name}", path.display()));
+                }
+            }
+        }
+    }
+    assert_none(&found);
+}
+
+/// A page begins with what it answers, its main figure and the command that shows it.
+#[test]
+fn pages_begin_with_their_summary() {
+    let mut found = Vec::new();
+    for path in documents().filter(|path| path.parent() == Some(Path::new("docs"))) {
+        if path.ends_with("README.md") {
+            continue;
+        }
+        let lines: Vec<_> = lines_of(&path).into_iter().map(|(_, line)| line).collect();
+        let begins = ["- **Answers:** ", "- **Main figure:** ", "- **Command:** "];
+        let has_all = (2..).zip(begins).all(|(line, begin)| {
+            lines.get(line).is_some_and(|line| line.starts_with(begin))
+        });
+        if !has_all {
+            found.push(format!("{}: lines 3 to 5 are to be {begins:?}", path.display()));
+        }
+    }
+    assert_none(&found);
+}
+
+#[test]
+fn lines_fit_beside_another_window() {
+    let mut found = Vec::new();
+    for path in rust_files() {
+        for (number, line) in lines_of(&path) {
+            let columns = line.chars().count();
+            if columns > COLUMNS_MAX {
+                found.push(format!("{}:{number}: {columns} columns", path.display()));
+            }
+        }
+    }
+    assert_none(&found);
+}
+
+#[test]
+fn files_of_the_product_can_be_read_at_once() {
+    let product = rust_files().filter(|path| path.starts_with("crates") && is_program(path));
+    let long = product.filter_map(|path| {
+        let lines = lines_of(&path).len();
+        (lines > FILE_LINES_MAX).then(|| format!("{}: {lines} lines", path.display()))
+    });
+    assert_none(&long.collect::<Vec<_>>());
 }
 
 #[test]
@@ -353,6 +419,16 @@ fn functions(lines: &[(usize, String)]) -> Vec<(usize, String, usize)> {
         found.push((*number, name.to_owned(), end.unwrap_or(0) + 1));
     }
     found
+}
+
+/// Those that are about the tree of today; what was measured keeps the words of its day.
+fn documents() -> impl Iterator<Item = PathBuf> {
+    let is_document = |path: &PathBuf| {
+        path.extension().is_some_and(|extension| extension == "md")
+            && !path.starts_with("docs/results")
+            && !path.ends_with("CHANGELOG.md")
+    };
+    files().into_iter().filter(is_document)
 }
 
 fn rust_files() -> impl Iterator<Item = PathBuf> {
