@@ -15,6 +15,7 @@ mod ports;
 mod presentation;
 mod seat;
 mod session;
+mod tracks;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
