@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
 use onrush_server::config::Config;
-use onrush_wire::media::report::{Bursts, ClockSource, Kind, Programme, Report, SeekKind};
+use onrush_wire::media::report::{Bursts, ClockSource, Kind, Program, Report, SeekKind};
 use onrush_wire::media::ts::{Packetisation, ScanOptions, Scanner, TS_PACKETS_PER_RTP_MAX};
 
 use crate::args::{BURST_MAX, BURST_MIN, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN};
@@ -21,7 +21,7 @@ use onrush_cli::units::{Rate, Size, Time, within};
 
 /// Print what a transport stream holds
 ///
-/// Reads all of FILE as the server would, and prints what was understood: programmes, streams and
+/// Reads all of FILE as the server would, and prints what was understood: programs, streams and
 /// codecs, duration, rate, the quality of its clock, seek points, bursts. Ends with 2 if FILE cannot
 /// be read or is no transport stream.
 #[derive(Args, Debug)]
@@ -120,19 +120,19 @@ fn print(path: &Path, report: &Report, out: &mut dyn Write) -> anyhow::Result<()
         out,
         "  {kind}, {size}, {duration} at {mean}, {peak} in the busiest second"
     )?;
-    for programme in report.programmes.iter().take(PROGRAMMES_SHOWN) {
-        print_programme(programme, report.packets.total, out)?;
+    for program in report.programs.iter().take(PROGRAMS_SHOWN) {
+        print_program(program, report.packets.total, out)?;
     }
-    match report.programmes.len() {
+    match report.programs.len() {
         0 => writeln!(
             out,
-            "\nno programme tables; players may not know what this is"
+            "\nno program tables; players may not know what this is"
         )?,
-        known if known > PROGRAMMES_SHOWN => {
+        known if known > PROGRAMS_SHOWN => {
             writeln!(
                 out,
-                "\nand {} more programmes; see --json",
-                known - PROGRAMMES_SHOWN
+                "\nand {} more programs; see --json",
+                known - PROGRAMS_SHOWN
             )?;
         }
         _ => {}
@@ -144,16 +144,16 @@ fn print(path: &Path, report: &Report, out: &mut dyn Write) -> anyhow::Result<()
     print_bursts(&report.bursts, out)
 }
 
-fn print_programme(programme: &Programme, total: u64, out: &mut dyn Write) -> anyhow::Result<()> {
-    write!(out, "\nprogramme {}", programme.number)?;
-    if let Some(name) = &programme.name {
+fn print_program(program: &Program, total: u64, out: &mut dyn Write) -> anyhow::Result<()> {
+    write!(out, "\nprogram {}", program.number)?;
+    if let Some(name) = &program.name {
         write!(out, ": {name}")?;
     }
-    if let Some(provider) = &programme.provider {
+    if let Some(provider) = &program.provider {
         write!(out, " ({provider})")?;
     }
     writeln!(out)?;
-    for stream in programme.streams.iter().take(STREAMS_SHOWN) {
+    for stream in program.streams.iter().take(STREAMS_SHOWN) {
         let kind = match stream.kind {
             Kind::Video => "video",
             Kind::Audio => "audio",
@@ -168,7 +168,7 @@ fn print_programme(programme: &Programme, total: u64, out: &mut dyn Write) -> an
             "  0x{pid:04x}  {kind:<9}  {codec:<20}  {language:<3}  {share:>7}"
         )?;
     }
-    if let Some(more) = programme
+    if let Some(more) = program
         .streams
         .len()
         .checked_sub(STREAMS_SHOWN)
@@ -336,7 +336,7 @@ fn digits(ns: u64, unit: u64) -> String {
 const READ_BYTES: usize = 1 << 20;
 
 /// What fits a screen.
-const PROGRAMMES_SHOWN: usize = 8;
+const PROGRAMS_SHOWN: usize = 8;
 const STREAMS_SHOWN: usize = 12;
 
 #[cfg(test)]
@@ -382,7 +382,7 @@ mod tests {
 film.ts
   MPEG-TS, 918.1KiB, 5s at 1.5Mbit/s, 1.5Mbit/s in the busiest second
 
-programme 1: Film (Studio)
+program 1: Film (Studio)
   0x0100  video      H.264                       87.9 %
 
 clock    450 PCRs on pid 0x0100, every 11ms, 20ms at most
@@ -438,7 +438,7 @@ bursts   250 of 20ms: 2.9 RTP packets each; at most 3 RTP packets, 3.8KiB
         (0..100).for_each(|_| writer.null());
         let text = said(&writer.finish(), false).unwrap();
         for part in [
-            "no programme tables",
+            "no program tables",
             "clock    none usable: sent at 4Mbit/s",
             "start only",
         ] {
@@ -453,7 +453,7 @@ bursts   250 of 20ms: 2.9 RTP packets each; at most 3 RTP packets, 3.8KiB
         assert_eq!(json["packets"]["total"], 5001);
         assert_eq!(json["clock"], "pcr");
         assert_eq!(json["pcr"]["count"], 450);
-        assert_eq!(json["programmes"][0]["streams"][0]["codec"], "H.264");
+        assert_eq!(json["programs"][0]["streams"][0]["codec"], "H.264");
         assert_eq!(json["seek"]["kind"], "flagged");
     }
 

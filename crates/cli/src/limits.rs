@@ -8,7 +8,7 @@ use onrush_group as group;
 use onrush_lock as lock;
 use onrush_server::config::Limits;
 use onrush_server::downloads::{self, DownloadLimits};
-use onrush_server::engine::bell;
+use onrush_server::engine::stream_end;
 use onrush_server::relay::{self as channel, config, members};
 use onrush_server::{
     admin, engine, ftp as session, library, relay, rtsp as control, store, transfer,
@@ -239,7 +239,7 @@ fn to_the_wire() -> Vec<Limit> {
         library::REFRESH_BYTES_MAX as bytes, "read of it at a look";
         ts::LEADING_BYTES_MAX as bytes, "garbage before the stream";
         ts::SYNC_RUNS_MAX as count, "runs between losses of sync";
-        psi::PROGRAMMES_MAX as count, "programmes told of";
+        psi::PROGRAMS_MAX as count, "programs told of";
         psi::STREAMS_MAX as count, "elementary streams told of";
         clock::RATE_MAX as rate, "a stream's rate";
         clock::CLOCK_POINTS_MAX as count, "points of a file's clock";
@@ -271,7 +271,7 @@ fn to_the_wire() -> Vec<Limit> {
         engine::PAUSE_TIME_MAX as time, "a train delays the answer to PAUSE";
         engine::COMMANDS_MAX as count, "commands waiting for an engine";
         control::CLIENTS_PER_PAIR_MAX as count, "clients of files at one pair of UDP ports";
-        bell::ENDS_WAITING_MAX as count, "ends of streams waiting for control";
+        stream_end::ENDS_WAITING_MAX as count, "ends of streams waiting for control";
         path::TRAIN_PACKETS_MAX as count, "packets of a train";
         path::OWN_HEADERS_PACKETS_MAX as count, "packets of one with own headers";
         path::TRAIN_BYTES_MAX as count, "bytes of a train";

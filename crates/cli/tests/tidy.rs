@@ -182,11 +182,14 @@ fn pages_begin_with_their_summary() {
         }
         let lines: Vec<_> = lines_of(&path).into_iter().map(|(_, line)| line).collect();
         let begins = ["- **Answers:** ", "- **Main figure:** ", "- **Command:** "];
-        let has_all = (2..).zip(begins).all(|(line, begin)| {
-            lines.get(line).is_some_and(|line| line.starts_with(begin))
-        });
+        let has_all = (2..)
+            .zip(begins)
+            .all(|(line, begin)| lines.get(line).is_some_and(|line| line.starts_with(begin)));
         if !has_all {
-            found.push(format!("{}: lines 3 to 5 are to be {begins:?}", path.display()));
+            found.push(format!(
+                "{}: lines 3 to 5 are to be {begins:?}",
+                path.display()
+            ));
         }
     }
     assert_none(&found);

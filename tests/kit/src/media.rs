@@ -35,7 +35,7 @@ pub enum Source {
     Hevc,
     /// MPEG audio alone.
     AudioOnly,
-    /// Two programmes, each with a picture and sound.
+    /// Two programs, each with a picture and sound.
     TwoProgrammes,
     /// H.264 and AC-3 in 192-byte packets, as Blu-ray discs and camcorders have them.
     M2ts,
@@ -363,7 +363,7 @@ const SOURCES: [(&str, Source); 7] = [
     ("mpeg2.ts", Source::Mpeg2),
     ("hevc.ts", Source::Hevc),
     ("audio-only.ts", Source::AudioOnly),
-    ("two-programmes.ts", Source::TwoProgrammes),
+    ("two-programs.ts", Source::TwoProgrammes),
     ("h264.m2ts", Source::M2ts),
 ];
 
@@ -584,10 +584,7 @@ mod tests {
                 "{source:?}: {} ns",
                 report.duration_ns
             );
-            let streams = report
-                .programmes
-                .iter()
-                .flat_map(|programme| &programme.streams);
+            let streams = report.programs.iter().flat_map(|program| &program.streams);
             streams
                 .map(|stream| stream.codec.to_string())
                 .collect::<Vec<_>>()
@@ -609,10 +606,10 @@ mod tests {
             cbr.rate_mean_bps
         );
         assert!(cbr.packets.nulls > 0);
-        assert_eq!(cbr.programmes[0].name.as_deref(), Some("Constant"));
+        assert_eq!(cbr.programs[0].name.as_deref(), Some("Constant"));
         let sound = report(&Source::AudioOnly.make().unwrap());
         assert_eq!(sound.seek.kind, SeekKind::Sound);
-        assert_eq!(sound.programmes[0].streams[0].kind, Kind::Audio);
+        assert_eq!(sound.programs[0].streams[0].kind, Kind::Audio);
         assert_eq!(
             report(&Source::M2ts.make().unwrap()).packet_distance_bytes,
             192

@@ -49,7 +49,7 @@ impl Protocol {
 
 /// A connection's place, given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionSlot {
     site: Rc<Site>,
     protocol: Protocol,
     peer: IpAddr,
@@ -68,7 +68,7 @@ impl Admission {
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// A place among those that are served.
     pub(crate) fn take(site: &Rc<Site>, protocol: Protocol, peer: IpAddr) -> Option<Self> {
         let limits = &site.settings.limits;
@@ -127,7 +127,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let admission = &self.site.admission;
         if self.is_refusal {

@@ -197,7 +197,7 @@ impl Site {
     }
 
     /// Once a second: what nobody uses any more is let go.
-    async fn keep_house(self: Rc<Self>) {
+    async fn housekeeping(self: Rc<Self>) {
         let mut ticks = tokio::time::interval(Duration::from_secs(1));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -228,7 +228,7 @@ fn serve(runtime: &Runtime, site: Rc<Site>, listening: Listening, stopped: onesh
         for listener in listening.ftp {
             accepting.spawn_local(ftp::accept(Rc::clone(&site), in_runtime(listener)));
         }
-        accepting.spawn_local(Rc::clone(&site).keep_house());
+        accepting.spawn_local(Rc::clone(&site).housekeeping());
         // A sender that was dropped asks for the same as one that sent.
         stopped.await.unwrap_or_default();
         accepting.shutdown().await;

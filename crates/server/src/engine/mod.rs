@@ -8,7 +8,6 @@
 //! tick.
 
 pub mod admission;
-pub mod bell;
 pub mod clock;
 mod error;
 mod flights;
@@ -20,6 +19,7 @@ mod remote;
 pub mod shared;
 mod shedding;
 mod stream;
+pub mod stream_end;
 mod worker;
 
 use std::io;
@@ -40,7 +40,6 @@ use tokio::time::timeout;
 use crate::faults::Faults;
 use crate::store::{self, Source};
 use admission::{Demand, LOAD_UNLIMITED};
-use bell::StreamEndQueue;
 use clock::Clock;
 pub use error::{EngineError, EngineStartError};
 pub(crate) use moving::Shift;
@@ -52,6 +51,7 @@ use shared::{StreamShared, WorkerShared};
 pub(crate) use stream::EngineSlot;
 use stream::cache_full;
 pub use stream::{EndReason, PlayMoment, Stream, StreamSnapshot};
+use stream_end::StreamEndQueue;
 use worker::Worker;
 
 /// How often an engine with many commands to take is looked at again, and how long it is waited for.

@@ -31,7 +31,7 @@ const AGAIN_EVERY: Duration = Duration::from_millis(1);
 
 /// What an engine lets go of.
 #[derive(Debug)]
-pub(crate) struct Left {
+pub(crate) struct Handover {
     pub(crate) socket: UdpSocket,
     /// How it goes on, if it plays, and the chunk that it goes on from.
     pub(crate) play: Option<(Play, Option<Pin>)>,
@@ -40,7 +40,7 @@ pub(crate) struct Left {
 /// A stream that is about to leave its engine.
 #[derive(Debug)]
 pub(crate) struct PendingMove {
-    to: oneshot::Sender<Left>,
+    to: oneshot::Sender<Handover>,
     play: Option<(Play, Option<Pin>)>,
 }
 
@@ -169,8 +169,8 @@ impl Stream {
     }
 
     /// Goes on there as it was when it left.
-    async fn arrive(&self, seat: EngineSlot, left: Left) -> Result<(), EngineError> {
-        let Left { socket, play } = left;
+    async fn arrive(&self, seat: EngineSlot, left: Handover) -> Result<(), EngineError> {
+        let Handover { socket, play } = left;
         let (remote, stream) = (Arc::clone(&seat.remote), seat.number);
         // Where paths differ, so do a socket's options.
         prepare_socket(
@@ -264,7 +264,7 @@ impl Worker {
         bump(&self.remote.shared.moved, 1);
         let unsent = match socket {
             Ok(socket) => to
-                .send(Left { socket, play })
+                .send(Handover { socket, play })
                 .err()
                 .and_then(|left| left.play),
             Err(error) => {

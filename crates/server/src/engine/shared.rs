@@ -8,8 +8,8 @@ use onrush_wire::rtp::Numbering;
 use tokio::sync::Notify;
 
 use super::admission::{Admission, Demand, LATE_NS};
-use super::bell::StreamEndQueue;
 use super::numbering::SharedNumbering;
+use super::stream_end::StreamEndQueue;
 use super::{EndReason, Play, StreamSnapshot};
 use crate::store::Source;
 

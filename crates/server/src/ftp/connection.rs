@@ -14,7 +14,7 @@ use tracing::{debug, warn};
 
 use super::data::Data;
 use crate::downloads::Site;
-use crate::downloads::admission::Place;
+use crate::downloads::admission::ConnectionSlot;
 use crate::downloads::clock::Clock;
 use crate::downloads::files::{Found, OpenFile};
 use crate::downloads::folder;
@@ -31,7 +31,7 @@ pub(super) async fn serve(
     site: &Rc<Site>,
     socket: TcpStream,
     peer: IpAddr,
-    place: &Place,
+    place: &ConnectionSlot,
 ) -> io::Result<()> {
     let local = socket.local_addr()?.ip().to_canonical();
     let policy = Policy {
@@ -105,7 +105,7 @@ impl Connection<'_> {
             };
             let reply = match self.session.decide(&command) {
                 Act::Quit(reply) => return self.reply(&reply).await,
-                act => self.carry_out(act).await?,
+                act => self.apply(act).await?,
             };
             self.reply(&reply).await?;
         }
@@ -156,7 +156,7 @@ impl Connection<'_> {
     }
 
     /// Does what a command asks for; its last reply.
-    async fn carry_out(&mut self, act: Act) -> io::Result<Reply> {
+    async fn apply(&mut self, act: Act) -> io::Result<Reply> {
         Ok(match act {
             Act::Reply(reply) | Act::Quit(reply) => reply,
             Act::Listen { is_extended } => self.listen(is_extended),

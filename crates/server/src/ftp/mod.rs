@@ -18,7 +18,7 @@ use tracing::{debug, warn};
 
 pub use self::data::DATA_TIME_MAX;
 use crate::downloads::Site;
-use crate::downloads::admission::{Place, Protocol};
+use crate::downloads::admission::{ConnectionSlot, Protocol};
 use crate::downloads::send::send_all;
 use crate::rtsp::connection::close;
 
@@ -41,7 +41,7 @@ pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener) {
 
 fn admit(site: &Rc<Site>, socket: TcpStream, peer: SocketAddr) {
     let ip = peer.ip().to_canonical();
-    if let Some(place) = Place::take(site, Protocol::Ftp, ip) {
+    if let Some(place) = ConnectionSlot::take(site, Protocol::Ftp, ip) {
         let site = Rc::clone(site);
         drop(spawn_local(async move {
             if let Err(error) = connection::serve(&site, socket, ip, &place).await {
@@ -49,7 +49,7 @@ fn admit(site: &Rc<Site>, socket: TcpStream, peer: SocketAddr) {
             }
             drop(place);
         }));
-    } else if let Some(place) = Place::take_refusal(site, Protocol::Ftp, ip) {
+    } else if let Some(place) = ConnectionSlot::take_refusal(site, Protocol::Ftp, ip) {
         debug!("FTP session of {peer} refused: there are too many");
         drop(spawn_local(async move {
             // Whether it is heard is the client's business.

@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
 use crate::downloads::Site;
-use crate::downloads::admission::Place;
+use crate::downloads::admission::ConnectionSlot;
 use crate::downloads::clock::Clock;
 use crate::downloads::files::{Found, OpenFile};
 use crate::downloads::folder;
@@ -30,7 +30,7 @@ use crate::rtsp::connection::close;
 use crate::transfer::{Control, Policy, TransferError};
 
 /// Serves a connection to its end.
-pub(super) async fn serve(site: Rc<Site>, socket: TcpStream, peer: IpAddr, place: Place) {
+pub(super) async fn serve(site: Rc<Site>, socket: TcpStream, peer: IpAddr, place: ConnectionSlot) {
     let mut connection = Connection {
         policy: Policy {
             schedule: site.settings.schedule,

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use crate::downloads::Site;
-use crate::downloads::admission::{Place, Protocol};
+use crate::downloads::admission::{ConnectionSlot, Protocol};
 use crate::downloads::send::send_all;
 use crate::rtsp::connection::close;
 
@@ -42,14 +42,14 @@ pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener) {
 
 fn admit(site: &Rc<Site>, socket: TcpStream, peer: SocketAddr) {
     let ip = peer.ip().to_canonical();
-    if let Some(place) = Place::take(site, Protocol::Http, ip) {
+    if let Some(place) = ConnectionSlot::take(site, Protocol::Http, ip) {
         drop(spawn_local(connection::serve(
             Rc::clone(site),
             socket,
             ip,
             place,
         )));
-    } else if let Some(place) = Place::take_refusal(site, Protocol::Http, ip) {
+    } else if let Some(place) = ConnectionSlot::take_refusal(site, Protocol::Http, ip) {
         debug!("HTTP connection of {peer} refused: there are too many");
         let site = Rc::clone(site);
         drop(spawn_local(async move {

@@ -23,7 +23,7 @@ use super::config::RelayConfig;
 use super::input::Input;
 use super::members::MEMBERS_MAX;
 use super::outlet::wildcard;
-use super::seats::Seats;
+use super::players::Seats;
 use super::worker::ANYBODY;
 
 /// Looks after a program.
@@ -98,18 +98,18 @@ impl KernelWorker {
                     self.look();
                     return self.channel.publish_last(&self.told);
                 }
-                if let Err(error) = self.carry_out(command) {
+                if let Err(error) = self.apply(command) {
                     warn!("source {}: {error}", self.channel.name());
                 }
             }
             self.ingress.poll();
             self.look();
             self.channel.publish(&self.told);
-            self.rest();
+            self.wait();
         }
     }
 
-    fn rest(&self) {
+    fn wait(&self) {
         let timeout = Timespec {
             tv_sec: 0,
             tv_nsec: REST_NS,
@@ -122,7 +122,7 @@ impl KernelWorker {
         poll(&mut awaited, Some(&timeout)).ok();
     }
 
-    fn carry_out(&mut self, command: Command) -> io::Result<()> {
+    fn apply(&mut self, command: Command) -> io::Result<()> {
         match command {
             Command::SetMembers(members) => {
                 let (v4, v6): (Vec<_>, Vec<_>) = members.iter().partition(|m| m.is_ipv4());

@@ -18,7 +18,7 @@ mod cycles;
 mod file;
 mod kernel;
 mod outlet;
-mod seats;
+mod players;
 mod worker;
 
 use std::io;

@@ -25,7 +25,7 @@ use tracing::{info, warn};
 use super::channel::{Channel, Command, Playable, Stats};
 use super::config::RelayConfig;
 use super::outlet::{Outlet, wildcard};
-use super::seats::Seats;
+use super::players::Seats;
 
 /// Takes a stream in and passes it on.
 #[derive(Debug)]
@@ -113,12 +113,12 @@ impl Worker {
     pub(super) fn run(mut self) {
         loop {
             let commands = self.channel.commands();
-            if !self.apply(commands) {
+            if !self.apply_all(commands) {
                 break;
             }
             self.look(monotonic_ns());
             self.publish();
-            self.rest();
+            self.wait();
             // As long as there is something: what keeps coming must not keep commands waiting.
             for _ in 0..ROUNDS_MAX {
                 if !self.take() {
@@ -205,7 +205,7 @@ impl Worker {
     }
 
     /// Sleeps until there is something to do.
-    fn rest(&mut self) {
+    fn wait(&mut self) {
         let waiting = [&self.plain, &self.players].map(|lane| lane.former.waiting_since_ns());
         let due_ns = waiting.into_iter().flatten().min();
         let now_ns = monotonic_ns();
@@ -244,19 +244,19 @@ impl Worker {
     }
 
     /// Does what was asked; `false` to end.
-    fn apply(&mut self, commands: Vec<Command>) -> bool {
+    fn apply_all(&mut self, commands: Vec<Command>) -> bool {
         for command in commands {
             if matches!(command, Command::Stop) {
                 return false;
             }
-            if let Err(error) = self.carry_out(command) {
+            if let Err(error) = self.apply(command) {
                 warn!("source {}: {error}", self.channel.name());
             }
         }
         true
     }
 
-    fn carry_out(&mut self, command: Command) -> Result<(), WorkerError> {
+    fn apply(&mut self, command: Command) -> Result<(), WorkerError> {
         match command {
             Command::SetMembers(members) => {
                 let (v4, v6): (Vec<_>, Vec<_>) = members.iter().partition(|m| m.is_ipv4());

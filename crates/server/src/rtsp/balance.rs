@@ -25,13 +25,13 @@ impl Control {
         {
             let control = Rc::clone(self);
             drop(spawn_local(async move {
-                control.carry_out(shift).await;
+                control.apply_shift(shift).await;
                 control.balancing.set(false);
             }));
         }
     }
 
-    async fn carry_out(self: &Rc<Self>, shift: Shift) {
+    async fn apply_shift(self: &Rc<Self>, shift: Shift) {
         let Content::Stored { data, .. } = &self.content else {
             return;
         };

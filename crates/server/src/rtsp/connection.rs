@@ -18,10 +18,10 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info};
 
-use super::flow::TrackSession;
-use super::listen::Place;
+use super::listen::ConnectionSlot;
 use super::presentation::Presentation;
 use super::session::{End, Session, Start};
+use super::track_session::TrackSession;
 use super::{Control, Escaped, log_panic};
 
 /// Says that nothing more will come, and waits for the client to say so too, for a second at the most: what
@@ -45,7 +45,7 @@ const CLOSE_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// One connection, and what has come on it.
 pub(super) struct Connection {
-    place: Place,
+    place: ConnectionSlot,
     socket: TcpStream,
     local: SocketAddr,
     /// While there is a request that has not come whole. Who watches says nothing for long, and keeps no memory for it.
@@ -63,7 +63,7 @@ impl Connection {
     /// # Errors
     ///
     /// If it is broken already.
-    pub(super) fn new(place: Place, socket: TcpStream) -> io::Result<Self> {
+    pub(super) fn new(place: ConnectionSlot, socket: TcpStream) -> io::Result<Self> {
         // A response is written whole, so there is nothing to wait for and join with it.
         socket.set_nodelay(true)?;
         let local = socket.local_addr()?;
@@ -239,7 +239,7 @@ impl Connection {
                 }
                 Err(refusal) => Err(refusal),
             },
-            Ok(intent) => self.carry_out(request, intent).await,
+            Ok(intent) => self.apply(request, intent).await,
             Err(refusal) => Err(refusal),
         };
         let reply = reply.unwrap_or_else(|refusal| refusal);
@@ -258,7 +258,7 @@ impl Connection {
         Ok(())
     }
 
-    async fn carry_out(
+    async fn apply(
         &mut self,
         request: &Request,
         intent: Intent<Rc<Session>>,

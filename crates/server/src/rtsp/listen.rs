@@ -50,12 +50,12 @@ pub(super) async fn accept(control: Rc<Control>, listener: TcpListener) {
 }
 
 /// A connection's place among those that may be.
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     pub(super) control: Rc<Control>,
     pub(super) peer: SocketAddr,
 }
 
-impl Place {
+impl ConnectionSlot {
     fn take(control: &Rc<Control>, peer: SocketAddr) -> Option<Self> {
         let ip = peer.ip().to_canonical();
         let limits = &control.config.limits;
@@ -85,7 +85,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut connections = self.control.connections.borrow_mut();
         let ip = self.ip();
@@ -103,7 +103,7 @@ impl Drop for Place {
 
 fn admit(control: &Rc<Control>, socket: TcpStream, peer: SocketAddr) {
     let control = Rc::clone(control);
-    match Place::take(&control, peer) {
+    match ConnectionSlot::take(&control, peer) {
         Some(place) => match Connection::new(place, socket) {
             Ok(connection) => drop(spawn_local(connection.serve())),
             Err(error) => debug!("connection of {peer}: {error}"),

@@ -8,13 +8,14 @@
 
 mod balance;
 pub(crate) mod connection;
-mod flow;
 mod listen;
+mod live_player;
 mod moment;
 mod ports;
 mod presentation;
-mod seat;
 mod session;
+mod track_session;
+mod tracks;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -35,14 +36,14 @@ use tracing::{error, info, warn};
 
 pub(crate) use self::listen::bind;
 
+use self::live_player::LivePorts;
 use self::ports::Ports;
-use self::seat::LivePorts;
 use self::session::{End, Session};
 use crate::config::{Config, files_suffice};
 use crate::data::Data;
 use crate::engine::admission::LATE_NS;
-use crate::engine::bell::Ended;
 use crate::engine::shared::WorkerShared;
+use crate::engine::stream_end::Ended;
 use crate::library::{Library, Media, REFRESH_BYTES_MAX};
 use crate::relay::Channel;
 
@@ -454,10 +455,10 @@ mod tests {
     use tempfile::TempDir;
     use tokio::task::LocalSet;
 
-    use super::flow::TrackSession;
     use super::moment::Moment;
     use super::presentation::Presentation;
     use super::session::Start;
+    use super::track_session::TrackSession;
     use super::*;
     use crate::engine;
     use crate::testing::block_on;

@@ -64,7 +64,7 @@ type Address = (IpAddr, u16);
 
 /// One client's place at a pair. Dropping it leaves it.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct PortPairSlot {
     pair: Rc<Pair>,
     reports: SocketAddr,
     /// The client's port for RTP, if nobody else at the pair may have it; else 0.
@@ -99,7 +99,7 @@ impl Ports {
         local: SocketAddr,
         player_port: u16,
         reports: SocketAddr,
-    ) -> io::Result<(std::net::UdpSocket, Place)> {
+    ) -> io::Result<(std::net::UdpSocket, PortPairSlot)> {
         let mut player = reports;
         player.set_port(player_port);
         let pair = match self.shared(local, address(player), address(reports)) {
@@ -190,8 +190,8 @@ impl Pair {
     }
 
     /// A place for a client who reports from there. Where two do, the one that was given an owner later is heard.
-    pub(super) fn place(self: &Rc<Self>, reports: SocketAddr) -> Place {
-        Place {
+    pub(super) fn place(self: &Rc<Self>, reports: SocketAddr) -> PortPairSlot {
+        PortPairSlot {
             pair: Rc::clone(self),
             reports,
             player_port: 0,
@@ -206,7 +206,7 @@ impl Drop for Pair {
     }
 }
 
-impl Place {
+impl PortPairSlot {
     /// From now on what the client says is told with this number.
     pub(super) fn belongs_to(&self, owner: u64) {
         self.owner.set(owner);
@@ -251,7 +251,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for PortPairSlot {
     fn drop(&mut self) {
         let mut clients = self.pair.clients.borrow_mut();
         if self.player_port != 0 {

@@ -8,19 +8,18 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use onrush_wire::rtcp::{self, Heard};
-use onrush_wire::rtp::Position;
 use onrush_wire::rtsp::{Range, RangeError, Reply, SessionId, Span, State, StatusCode, npt};
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::Instant;
 
-use super::flow::{Delivery, StoredDelivery, TrackSession, is_unreachable, refusal};
 use super::presentation::Presentation;
+use super::track_session::{Delivery, TrackSession, is_unreachable, refusal};
+use super::tracks::{TrackStart, each, play_all, starts};
 use super::{Control, random};
-use crate::engine::{EndReason, EngineError};
+use crate::engine::EndReason;
 use crate::library::{Media, REFRESH_BYTES_MAX, refreshed};
 
 /// One client's use of one file or live stream.
@@ -74,16 +73,6 @@ pub(super) enum Start {
     },
     /// Whatever comes next.
     Live,
-}
-
-/// What is played of a track.
-#[derive(Clone, Debug)]
-pub(super) struct TrackStart {
-    pub(super) track: Rc<TrackSession>,
-    /// The numbers of the first packet.
-    pub(super) position: Position,
-    from: u64,
-    stop_before: Option<u64>,
 }
 
 impl Session {
@@ -260,34 +249,8 @@ impl Session {
             Some(start_ns) => Some(index.seek(start_ns)),
             None => is_live_edge.then(|| index.seek(duration_ns)),
         };
-        let (mut starts, mut start_ns) = (Vec::new(), None);
-        for track in &tracks {
-            let Some(delivery) = track.stored() else {
-                continue;
-            };
-            let plan = delivery.plan();
-            let resume_at = track.resume_at.get();
-            let from = point.map_or(resume_at, |point| plan.rtp_packet_from(point));
-            let stop_before = span.stop_ns.map(|stop_ns| plan.rtp_packet_at(stop_ns));
-            let end = if grows { u64::MAX } else { plan.rtp_packets() };
-            if from < stop_before.unwrap_or(end) {
-                let due_ns = plan.due_ns(from);
-                start_ns = Some(start_ns.map_or(due_ns, |first_ns: u64| first_ns.min(due_ns)));
-            }
-            starts.push((track, delivery, from, stop_before));
-        }
-        span.start_ns = start_ns.ok_or_else(|| no_range(RangeError::Stop))?;
-        let mut tracks = Vec::with_capacity(starts.len());
-        for (track, delivery, from, stop_before) in starts {
-            let prepared = delivery.stream.prepare(from).await;
-            prepared.map_err(|error| refusal(&error))?;
-            tracks.push(TrackStart {
-                track: Rc::clone(track),
-                position: delivery.stream.position_from(from),
-                from,
-                stop_before,
-            });
-        }
+        let (start_ns, tracks) = starts(&tracks, point, (span.stop_ns, grows)).await?;
+        span.start_ns = start_ns;
         Ok(Some(Start::Stored { span, tracks }))
     }
 
@@ -516,47 +479,7 @@ impl Session {
     }
 }
 
-/// Plays tracks by one clock, from media time `start_ns` on.
-fn play_all(start_ns: u64, tracks: &[TrackStart]) -> Result<(), EngineError> {
-    let mut moment = None;
-    for start in tracks {
-        let Some(StoredDelivery { stream, .. }) = start.track.stored() else {
-            continue;
-        };
-        let moment = match moment {
-            Some(moment) => moment,
-            None => *moment.insert(stream.moment(start_ns, Duration::ZERO)?),
-        };
-        stream.play_at(start.from, start.stop_before, moment)?;
-        start.track.set_pause_before(None);
-    }
-    Ok(())
-}
-
-/// Does something to all tracks at once, and waits until it is done.
-async fn each<T: 'static>(
-    tracks: &[Rc<TrackSession>],
-    act: impl AsyncFn(Rc<TrackSession>) -> T + Copy + 'static,
-) -> Vec<T> {
-    if let [track] = tracks {
-        return vec![act(Rc::clone(track)).await];
-    }
-    let begin = |track: &Rc<TrackSession>| {
-        let track = Rc::clone(track);
-        spawn_local(async move { act(track).await })
-    };
-    let acting: Vec<_> = tracks.iter().map(begin).collect();
-    let mut done = Vec::with_capacity(acting.len());
-    for act in acting {
-        match act.await {
-            Ok(result) => done.push(result),
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
-        }
-    }
-    done
-}
-
-fn no_range(error: RangeError) -> Reply {
+pub(super) fn no_range(error: RangeError) -> Reply {
     Reply::refusal(StatusCode::InvalidRange, &error.to_string())
 }
 

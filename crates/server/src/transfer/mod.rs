@@ -41,7 +41,7 @@ pub use control::Control;
 pub use limit::Limit;
 use reader::Reader;
 use resident::Resident;
-use turns::{Place, Turns};
+use turns::{RoundSlot, Turns};
 
 use crate::engine::shared::{bump, drop_one};
 
@@ -262,7 +262,7 @@ struct Transfer<'a> {
     transfers: &'a Transfers,
     socket: &'a TcpStream,
     control: &'a Control,
-    place: Place<'a>,
+    place: RoundSlot<'a>,
     reader: Reader,
     sets: Option<Sets>,
     /// Who arranges its schedule, if it is adaptive.

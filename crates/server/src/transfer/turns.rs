@@ -20,22 +20,22 @@ struct State {
 
 /// A transfer's place in the round, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct RoundSlot<'a> {
     turns: &'a Turns,
     member: Member,
 }
 
-/// Resolves when it is the place's turn. Until the turn is [`Place::spent`] nobody else's comes; it is, before the
+/// Resolves when it is the place's turn. Until the turn is [`RoundSlot::spent`] nobody else's comes; it is, before the
 /// task waits for anything else.
 struct Turn<'a> {
-    place: &'a Place<'a>,
+    place: &'a RoundSlot<'a>,
     has_waited: bool,
     is_taken: bool,
 }
 
 impl Turns {
-    pub(super) fn join(&self) -> Place<'_> {
-        Place {
+    pub(super) fn join(&self) -> RoundSlot<'_> {
+        RoundSlot {
             turns: self,
             member: self.state.borrow_mut().shares.join(),
         }
@@ -47,7 +47,7 @@ impl Turns {
     }
 }
 
-impl Place<'_> {
+impl RoundSlot<'_> {
     /// Waits for the turn.
     pub(super) async fn turn(&self) {
         Turn {
@@ -66,7 +66,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for RoundSlot<'_> {
     fn drop(&mut self) {
         let mut state = self.turns.state.borrow_mut();
         state.shares.leave(self.member);

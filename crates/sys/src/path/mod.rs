@@ -100,7 +100,7 @@ pub enum To {
     /// By its descriptor, which stays open until the train was sent.
     Descriptor(RawFd),
     /// By the place in the path's own table, where [`Path::install_file`] has put it.
-    Place(u32),
+    RegisteredFile(u32),
 }
 
 /// What became of a train.

@@ -262,7 +262,7 @@ fn a_socket_that_is_kept_needs_no_descriptor_and_can_be_had_back() {
     let replaced = UdpSocket::bind("127.0.0.1:0").expect("loopback");
     drop(std::mem::replace(&mut rig.sender, replaced));
     let kept = |train: Train| Train {
-        to: To::Place(7),
+        to: To::RegisteredFile(7),
         ..train
     };
     rig.path.queue(kept(rig.train(0, 8 * STRIDE, 1)));
@@ -301,7 +301,7 @@ fn a_path_without_a_table_says_so() {
         );
         assert!(rig.path.descriptor(0).is_err(), "{name}");
         let nowhere = Train {
-            to: To::Place(0),
+            to: To::RegisteredFile(0),
             ..rig.train(0, STRIDE, 1)
         };
         assert!(is_refused(&mut rig, nowhere), "{name}");

@@ -166,13 +166,17 @@ impl UringRegisteredZc {
         if train.is_single() {
             let send = match train.to {
                 To::Descriptor(fd) => opcode::Send::new(types::Fd(fd), start, train.bytes),
-                To::Place(place) => opcode::Send::new(types::Fixed(place), start, train.bytes),
+                To::RegisteredFile(place) => {
+                    opcode::Send::new(types::Fixed(place), start, train.bytes)
+                }
             };
             return send.flags(SEND_FLAGS).build();
         }
         let send_zc = match train.to {
             To::Descriptor(fd) => opcode::SendZc::new(types::Fd(fd), start, train.bytes),
-            To::Place(place) => opcode::SendZc::new(types::Fixed(place), start, train.bytes),
+            To::RegisteredFile(place) => {
+                opcode::SendZc::new(types::Fixed(place), start, train.bytes)
+            }
         };
         send_zc
             .buf_index(Some(buffer_of(train)))

@@ -98,7 +98,7 @@ impl Messages {
             let ioprio = FIXED_BUF | REPORT_USAGE;
             let send = match train.to {
                 To::Descriptor(fd) => opcode::SendMsgZc::new(types::Fd(fd), message),
-                To::Place(place) => opcode::SendMsgZc::new(types::Fixed(place), message),
+                To::RegisteredFile(place) => opcode::SendMsgZc::new(types::Fixed(place), message),
             };
             return with_buffer(send.ioprio(ioprio).flags(flags).build(), buffer);
         }
@@ -106,7 +106,7 @@ impl Messages {
             To::Descriptor(fd) => opcode::SendMsg::new(types::Fd(fd), message)
                 .flags(flags)
                 .build(),
-            To::Place(place) => opcode::SendMsg::new(types::Fixed(place), message)
+            To::RegisteredFile(place) => opcode::SendMsg::new(types::Fixed(place), message)
                 .flags(flags)
                 .build(),
         }

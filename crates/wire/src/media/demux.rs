@@ -1,11 +1,11 @@
-//! What the packets of a transport stream say: clocks, programmes, random-access points, faults.
+//! What the packets of a transport stream say: clocks, programs, random-access points, faults.
 //!
 //! Each packet's header is looked at once; only those of tables, clocks and the starts of pictures are
 //! read further. Every list here has a limit that no file can pass.
 
 use super::clock::{Clock, ClockBuilder, PcrQuality, StreamTimes, TIMED_STREAMS_MAX, Verdict};
 use super::header::Header;
-use super::psi::{Change, Kind, PAT_PID, Programme, SDT_PID, Sections, Stream, Tables};
+use super::psi::{Change, Kind, PAT_PID, Program, SDT_PID, Sections, Stream, Tables};
 use super::report::ClockDoubt;
 use super::seek::{self, SeekKind, Seeker, Start};
 use super::ts::{SeekPoint, TS_PACKET_BYTES};
@@ -53,7 +53,7 @@ pub(crate) struct Learned {
 /// What the packets told, without times.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamFacts {
-    pub(crate) programmes: Vec<Programme>,
+    pub(crate) programs: Vec<Program>,
     pub(crate) pcr: Option<(u16, PcrQuality)>,
     /// Whether there is a clock to take the time from.
     pub(crate) clocked: bool,
@@ -169,13 +169,10 @@ impl Demux {
     /// that `grows`, only up to the last packet whose time is settled.
     pub(crate) fn finish(mut self, fallback: Clock, grows: bool) -> Learned {
         let packets = self.packets;
-        let mut programmes = self.tables.finish();
+        let mut programs = self.tables.finish();
         let continuity_errors = self.pids.iter().map(|pid| pid.continuity_errors).sum();
         let pids = self.pids.iter().filter(|pid| pid.packets > 0).count();
-        for stream in programmes
-            .iter_mut()
-            .flat_map(|programme| &mut programme.streams)
-        {
+        for stream in programs.iter_mut().flat_map(|program| &mut program.streams) {
             let pid = &self.pids[usize::from(stream.pid)];
             stream.packets = if stream.pid == NULL_PID {
                 0
@@ -192,10 +189,10 @@ impl Demux {
                 (pid, builder.finish(end))
             })
             .collect();
-        // Programmes' clocks in their order; after them what no programme names.
+        // Programs' clocks in their order; after them what no program names.
         clocks.sort_by_key(|(pid, (clock, _))| {
-            let programme = programmes.iter().position(|p| p.pcr_pid == Some(*pid));
-            (clock.is_none(), programme.unwrap_or(usize::MAX))
+            let program = programs.iter().position(|p| p.pcr_pid == Some(*pid));
+            (clock.is_none(), program.unwrap_or(usize::MAX))
         });
         let first = clocks.into_iter().next();
         let (pcr, mut clock) = first.map_or((None, None), |(pid, (clock, quality))| {
@@ -204,7 +201,7 @@ impl Demux {
         // What was told of a file that grows stays true: its clock is judged as a whole, when it has its end.
         let judged = clock.as_mut().zip(pcr.as_ref()).filter(|_| !grows);
         let doubt = judged.and_then(|(clock, pcr)| {
-            let followed = streams_of(&programmes, pcr.0, &self.pids);
+            let followed = streams_of(&programs, pcr.0, &self.pids);
             by_streams(clock, &pcr.1, &followed, &mut self.times, packets)
         });
         let clocked = clock.is_some();
@@ -213,11 +210,11 @@ impl Demux {
             let pid = &self.pids[usize::from(stream.pid)];
             self.seekers.get(usize::from(pid.seeker))
         };
-        let (seek_kind, mut seek_points) = seek::points(&programmes, seeker_of, &clock);
+        let (seek_kind, mut seek_points) = seek::points(&programs, seeker_of, &clock);
         let settled = seek_points.partition_point(|point| point.ts_packet < clock.packets());
         seek_points.truncate(settled.max(1));
         let streams = StreamFacts {
-            programmes,
+            programs,
             pcr,
             clocked,
             doubt,
@@ -270,17 +267,17 @@ impl Demux {
         for change in changes {
             match change {
                 Change::None => {}
-                Change::Programmes => {
-                    for i in 0..self.tables.programmes.len() {
-                        self.watch_tables(self.tables.programmes[i].pmt_pid);
+                Change::Programs => {
+                    for i in 0..self.tables.programs.len() {
+                        self.watch_tables(self.tables.programs[i].pmt_pid);
                     }
                 }
-                Change::Streams(programme) => self.watch_streams(programme),
+                Change::Streams(program) => self.watch_streams(program),
             }
         }
     }
 
-    /// Reads sections on `pid` from now on. Their number is that of programmes, and limited there.
+    /// Reads sections on `pid` from now on. Their number is that of programs, and limited there.
     fn watch_tables(&mut self, pid: u16) {
         let section = &mut self.pids[usize::from(pid)].section;
         if *section == NONE {
@@ -289,9 +286,9 @@ impl Demux {
         }
     }
 
-    /// Follows the first video and the first sound of a programme from now on.
-    fn watch_streams(&mut self, programme: usize) {
-        let streams = &self.tables.programmes[programme].streams;
+    /// Follows the first video and the first sound of a program from now on.
+    fn watch_streams(&mut self, program: usize) {
+        let streams = &self.tables.programs[program].streams;
         for kind in [Kind::Video, Kind::Audio] {
             let Some(stream) = streams.iter().find(|stream| stream.kind == kind) else {
                 continue;
@@ -388,13 +385,13 @@ fn contradiction(
     found
 }
 
-/// The followed streams of the programme whose clock is on `pcr_pid`: their pids, and where they
+/// The followed streams of the program whose clock is on `pcr_pid`: their pids, and where they
 /// are in the lists.
-fn streams_of(programmes: &[Programme], pcr_pid: u16, pids: &[Pid]) -> Vec<(u16, usize)> {
-    let programme = programmes
+fn streams_of(programs: &[Program], pcr_pid: u16, pids: &[Pid]) -> Vec<(u16, usize)> {
+    let program = programs
         .iter()
-        .find(|programme| programme.pcr_pid == Some(pcr_pid));
-    let streams = programme.map_or(&[][..], |programme| &programme.streams);
+        .find(|program| program.pcr_pid == Some(pcr_pid));
+    let streams = program.map_or(&[][..], |program| &program.streams);
     let followed = streams.iter().map(|stream| {
         let seeker = pids[usize::from(stream.pid)].seeker;
         (stream.pid, usize::from(seeker))
@@ -430,11 +427,11 @@ mod tests {
         demux.finish(Clock::constant(packets, 188 * 8 * 100), false)
     }
 
-    /// PAT, and maps of programmes whose video has the pid after the map's.
+    /// PAT, and maps of programs whose video has the pid after the map's.
     fn tables(writer: &mut Writer, maps: &[u16]) {
-        let programmes: Vec<_> = (1..).zip(maps.iter().copied()).collect();
-        writer.pat(&programmes);
-        for (number, pid) in programmes {
+        let programs: Vec<_> = (1..).zip(maps.iter().copied()).collect();
+        writer.pat(&programs);
+        for (number, pid) in programs {
             let video = MapEntry {
                 pid: pid + 1,
                 stream_type: 0x1b,
@@ -560,8 +557,8 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_is_that_of_the_first_programme_that_has_one() {
-        // Programme 1 (pids 100, 101) has one PCR and thus no clock, 2 one at half speed, 3 and a stray pid
+    fn the_clock_is_that_of_the_first_program_that_has_one() {
+        // Program 1 (pids 100, 101) has one PCR and thus no clock, 2 one at half speed, 3 and a stray pid
         // others.
         let mut writer = Writer::new();
         tables(&mut writer, &[100, 200, 300]);
@@ -631,12 +628,11 @@ mod tests {
 
     #[test]
     fn times_are_followed_of_so_many_streams() {
-        for (programmes, is_followed) in [(TIMED_STREAMS_MAX, true), (TIMED_STREAMS_MAX + 1, false)]
-        {
+        for (programs, is_followed) in [(TIMED_STREAMS_MAX, true), (TIMED_STREAMS_MAX + 1, false)] {
             let mut writer = Writer::new();
-            let maps: Vec<u16> = (0_u16..).map(|i| 100 + 2 * i).take(programmes).collect();
+            let maps: Vec<u16> = (0_u16..).map(|i| 100 + 2 * i).take(programs).collect();
             tables(&mut writer, &maps);
-            // Only the last programme has pictures, and a clock a hundred times too slow.
+            // Only the last program has pictures, and a clock a hundred times too slow.
             let pid = maps.last().unwrap() + 1;
             for i in 0..200 {
                 writer.packet(Packet {
@@ -710,8 +706,8 @@ mod tests {
             (facts.nulls, facts.transport_errors, facts.scrambled),
             (5, 1, 1)
         );
-        assert_eq!(facts.programmes[0].streams[0].packets, 9);
-        assert_eq!(facts.programmes[0].streams[0].continuity_errors, 2);
+        assert_eq!(facts.programs[0].streams[0].packets, 9);
+        assert_eq!(facts.programs[0].streams[0].continuity_errors, 2);
         assert_eq!(facts.pids, 3);
     }
 
@@ -719,7 +715,7 @@ mod tests {
     fn clocks_end_at_their_limit() {
         let mut writer = Writer::new();
         let pids = 100..=100 + u16::try_from(CLOCKS_MAX).unwrap();
-        // The last is the programme's, but comes too late.
+        // The last is the program's, but comes too late.
         writer.pat(&[(1, 50)]);
         let late = *pids.end();
         writer.pmt(50, 1, late, &[]);
@@ -741,15 +737,15 @@ mod tests {
 
     #[test]
     fn followed_streams_end_at_their_limit() {
-        for (programmes, kind) in [
+        for (programs, kind) in [
             (SEEKERS_MAX, SeekKind::Flagged),
             (SEEKERS_MAX + 1, SeekKind::None),
         ] {
             let mut writer = Writer::new();
-            let maps: Vec<u16> = (0_u16..).map(|i| 100 + 2 * i).take(programmes).collect();
+            let maps: Vec<u16> = (0_u16..).map(|i| 100 + 2 * i).take(programs).collect();
             tables(&mut writer, &maps);
             nulls(&mut writer, 100);
-            // Only the last programme has pictures.
+            // Only the last program has pictures.
             let pid = maps.last().unwrap() + 1;
             writer.packet(Packet {
                 random_access: true,

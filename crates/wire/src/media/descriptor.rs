@@ -46,9 +46,9 @@ pub(super) fn language(descriptors: &[Raw<'_>]) -> Option<String> {
 pub(super) fn codec(
     stream_type: u8,
     own: &[Raw<'_>],
-    of_programme: &[Raw<'_>],
+    of_program: &[Raw<'_>],
 ) -> (Kind, Cow<'static, str>) {
-    let registered = registration(own).or_else(|| registration(of_programme));
+    let registered = registration(own).or_else(|| registration(of_program));
     let blu_ray = registered == Some(*b"HDMV");
     let (kind, name) = match stream_type {
         0x01 => (Kind::Video, "MPEG-1 video"),

@@ -1,7 +1,7 @@
-//! Programme specific information: which programmes and streams a transport stream carries.
+//! Program specific information: which programs and streams a transport stream carries.
 //!
 //! Sections are put together from packets, checked by their CRC and read; what a broken or hostile one
-//! says is bounded by [`PROGRAMMES_MAX`] and [`STREAMS_MAX`]. Tables that change in mid-file add what is
+//! says is bounded by [`PROGRAMS_MAX`] and [`STREAMS_MAX`]. Tables that change in mid-file add what is
 //! new; nothing once seen is forgotten, because the file as a whole carries it.
 
 use std::borrow::Cow;
@@ -13,25 +13,25 @@ use serde::Serialize;
 
 use super::descriptor::{Raw, codec, counted, descriptors, language, text};
 
-/// Programmes of one file at the most; further ones are served, but not told of.
-pub const PROGRAMMES_MAX: usize = 256;
+/// Programs of one file at the most; further ones are served, but not told of.
+pub const PROGRAMS_MAX: usize = 256;
 
-/// Elementary streams of one file at the most, over all programmes.
+/// Elementary streams of one file at the most, over all programs.
 pub const STREAMS_MAX: usize = 1024;
 
 /// Bytes of a section at the most (ISO/IEC 13818-1, section 2.4.4.11: 12 bits of length, at most 4093).
 const SECTION_BYTES_MAX: usize = 4096;
 
-/// One programme of a transport stream.
+/// One program of a transport stream.
 #[derive(Clone, Debug, Serialize)]
-pub struct Programme {
+pub struct Program {
     /// Its number in the PAT; never 0, which stands for the network.
     pub number: u16,
     /// The service's name, if the stream tells one.
     pub name: Option<String>,
     /// Who provides the service, if the stream tells.
     pub provider: Option<String>,
-    /// The pid of its programme map table.
+    /// The pid of its program map table.
     pub pmt_pid: u16,
     /// The pid that carries its clock, once its map has been seen; 8191 says that none does.
     pub pcr_pid: Option<u16>,
@@ -77,16 +77,16 @@ pub enum Kind {
 pub(crate) enum Change {
     /// Nothing, or nothing that others need to know.
     None,
-    /// There are programmes with new map pids.
-    Programmes,
-    /// The programme of this index has streams that it did not have.
+    /// There are programs with new map pids.
+    Programs,
+    /// The program of this index has streams that it did not have.
     Streams(usize),
 }
 
-/// All programmes seen so far.
+/// All programs seen so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tables {
-    pub(crate) programmes: Vec<Programme>,
+    pub(crate) programs: Vec<Program>,
     streams: usize,
     services: Vec<Service>,
 }
@@ -120,19 +120,19 @@ impl Tables {
         }
     }
 
-    /// The programmes with their services' names.
-    pub(crate) fn finish(mut self) -> Vec<Programme> {
+    /// The programs with their services' names.
+    pub(crate) fn finish(mut self) -> Vec<Program> {
         for service in self.services {
-            if let Some(programme) = self
-                .programmes
+            if let Some(program) = self
+                .programs
                 .iter_mut()
                 .find(|p| p.number == service.number)
             {
-                programme.name = service.name;
-                programme.provider = service.provider;
+                program.name = service.name;
+                program.provider = service.provider;
             }
         }
-        self.programmes
+        self.programs
     }
 
     fn read_pat(&mut self, body: &[u8]) -> Change {
@@ -147,15 +147,15 @@ impl Tables {
             };
             let pmt_pid = u16::from(pid);
             let known = self
-                .programmes
+                .programs
                 .iter()
                 .any(|p| (p.number, p.pmt_pid) == (number, pmt_pid));
-            if known || self.programmes.len() == PROGRAMMES_MAX {
+            if known || self.programs.len() == PROGRAMS_MAX {
                 continue;
             }
             let (name, provider, pcr_pid) = (None, None, None);
             let streams = Vec::new();
-            self.programmes.push(Programme {
+            self.programs.push(Program {
                 number,
                 name,
                 provider,
@@ -163,7 +163,7 @@ impl Tables {
                 pcr_pid,
                 streams,
             });
-            change = Change::Programmes;
+            change = Change::Programs;
         }
         change
     }
@@ -173,20 +173,20 @@ impl Tables {
             return Change::None;
         };
         let found = self
-            .programmes
+            .programs
             .iter()
             .position(|p| (p.number, p.pmt_pid) == (number, pid));
         let Some(i) = found else { return Change::None };
-        let programme = &mut self.programmes[i];
-        programme.pcr_pid = Some(u16::from(map.pcr_pid()));
-        let of_programme: Vec<Raw<'_>> = map.descriptors().flatten().collect();
+        let program = &mut self.programs[i];
+        program.pcr_pid = Some(u16::from(map.pcr_pid()));
+        let of_program: Vec<Raw<'_>> = map.descriptors().flatten().collect();
         let mut change = Change::None;
         for info in map.streams() {
             let pid = u16::from(info.elementary_pid());
             let descriptors: Vec<Raw<'_>> = info.descriptors().flatten().collect();
             let stream_type = u8::from(info.stream_type());
-            let (kind, codec) = codec(stream_type, &descriptors, &of_programme);
-            if let Some(known) = programme.streams.iter_mut().find(|s| s.pid == pid) {
+            let (kind, codec) = codec(stream_type, &descriptors, &of_program);
+            if let Some(known) = program.streams.iter_mut().find(|s| s.pid == pid) {
                 (known.stream_type, known.kind, known.codec) = (stream_type, kind, codec);
                 continue;
             }
@@ -196,7 +196,7 @@ impl Tables {
             self.streams += 1;
             let language = language(&descriptors);
             let (packets, continuity_errors) = (0, 0);
-            programme.streams.push(Stream {
+            program.streams.push(Stream {
                 pid,
                 stream_type,
                 kind,
@@ -220,7 +220,7 @@ impl Tables {
             };
             let number = u16::from_be_bytes([*n0, *n1]);
             rest = next;
-            if self.services.len() == PROGRAMMES_MAX
+            if self.services.len() == PROGRAMS_MAX
                 || self.services.iter().any(|service| service.number == number)
             {
                 continue;
@@ -303,7 +303,7 @@ fn good(section: &[u8]) -> Option<[u8; 4]> {
     (long && mpegts_crc::sum32(section) == 0).then_some(crc)
 }
 
-/// The pid of the programme association table.
+/// The pid of the program association table.
 pub(crate) const PAT_PID: u16 = 0;
 
 /// The pid of the service description table.
@@ -315,15 +315,15 @@ mod tests {
     use crate::media::TS_PACKET_BYTES;
     use crate::media::synth::{MapEntry, Writer};
 
-    /// The programmes in the tables that `write` writes.
-    fn programmes(write: impl FnOnce(&mut Writer)) -> Vec<Programme> {
+    /// The programs in the tables that `write` writes.
+    fn programs(write: impl FnOnce(&mut Writer)) -> Vec<Program> {
         let mut writer = Writer::new();
         write(&mut writer);
         read(&writer.finish())
     }
 
     /// Reads all sections of all pids.
-    fn read(stream: &[u8]) -> Vec<Programme> {
+    fn read(stream: &[u8]) -> Vec<Program> {
         let mut tables = Tables::default();
         let mut sections = std::collections::BTreeMap::<u16, Sections>::new();
         for packet in stream.chunks_exact(TS_PACKET_BYTES) {
@@ -391,9 +391,9 @@ mod tests {
     }
 
     #[test]
-    fn programmes_and_services_are_joined_by_number() {
-        let programmes = programmes(|writer| {
-            // The name comes first here, and the network is no programme.
+    fn programs_and_services_are_joined_by_number() {
+        let programs = programs(|writer| {
+            // The name comes first here, and the network is no program.
             writer.sdt(2, b"\x15Anbieter", "\u{15}Übung \u{1b}[31m1".as_bytes());
             writer.pat(&[(0, 16), (1, 100), (2, 200)]);
             writer.pmt(
@@ -408,8 +408,8 @@ mod tests {
             // The first map changes: one stream stays, one comes.
             writer.pmt(100, 1, 103, &[entry(102, 0x03, &[]), entry(103, 0x1b, &[])]);
         });
-        let [one, two] = programmes.as_slice() else {
-            panic!("{programmes:?}")
+        let [one, two] = programs.as_slice() else {
+            panic!("{programs:?}")
         };
         assert_eq!((one.number, one.pmt_pid, one.pcr_pid), (1, 100, Some(103)));
         let pids: Vec<u16> = one.streams.iter().map(|stream| stream.pid).collect();
@@ -448,11 +448,11 @@ mod tests {
             (0x7d, b"", Kind::Data, "type 0x7d"),
         ];
         for (stream_type, descriptors, kind, codec) in table {
-            let programmes = programmes(|writer| {
+            let programs = programs(|writer| {
                 writer.pat(&[(1, 100)]);
                 writer.pmt(100, 1, 101, &[entry(101, stream_type, descriptors)]);
             });
-            let stream = &programmes[0].streams[0];
+            let stream = &programs[0].streams[0];
             assert_eq!(
                 (stream.kind, &*stream.codec),
                 (kind, codec),
@@ -462,21 +462,21 @@ mod tests {
     }
 
     #[test]
-    fn programmes_end_at_their_limit() {
-        let programmes = programmes(|writer| {
-            for number in 1..=u16::try_from(PROGRAMMES_MAX).unwrap() + 1 {
+    fn programs_end_at_their_limit() {
+        let programs = programs(|writer| {
+            for number in 1..=u16::try_from(PROGRAMS_MAX).unwrap() + 1 {
                 writer.sdt(number, b"", format!("service {number}").as_bytes());
                 writer.pat(&[(number, 1000 + number)]);
             }
         });
-        assert_eq!(programmes.len(), PROGRAMMES_MAX);
-        let last = programmes.last().unwrap();
-        assert_eq!(last.name, Some(format!("service {PROGRAMMES_MAX}")));
+        assert_eq!(programs.len(), PROGRAMS_MAX);
+        let last = programs.last().unwrap();
+        assert_eq!(last.name, Some(format!("service {PROGRAMS_MAX}")));
     }
 
     #[test]
     fn streams_end_at_their_limit() {
-        let programmes = programmes(|writer| {
+        let programs = programs(|writer| {
             writer.pat(&[(1, 100), (2, 200)]);
             let streams = |first: usize, count: usize| -> Vec<MapEntry<'static>> {
                 (first..first + count)
@@ -488,7 +488,7 @@ mod tests {
             }
             writer.pmt(200, 2, 201, &streams(5000, 1));
         });
-        let counts: Vec<usize> = programmes.iter().map(|p| p.streams.len()).collect();
+        let counts: Vec<usize> = programs.iter().map(|p| p.streams.len()).collect();
         assert_eq!(counts, [STREAMS_MAX, 0]);
     }
 }

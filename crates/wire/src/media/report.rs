@@ -8,13 +8,13 @@ use serde::Serialize;
 
 use super::clock::PcrQuality;
 use super::demux::StreamFacts;
-pub use super::psi::{Kind, Programme, Stream};
+pub use super::psi::{Kind, Program, Stream};
 pub use super::seek::SeekKind;
 use super::ts::{Index, Packetisation, Plan, TS_PACKET_BYTES};
 use crate::rtp;
 
 /// The version of [`Report`]'s fields; it rises when one changes its meaning or goes.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// All that is worth telling about an indexed file.
 #[derive(Clone, Debug, Serialize)]
@@ -38,8 +38,8 @@ pub struct Report {
     pub pcr: Option<Pcr>,
     /// Why that is not what the times are taken from, although it seems to be one.
     pub clock_doubt: Option<ClockDoubt>,
-    /// Programmes in the order of the PAT.
-    pub programmes: Vec<Programme>,
+    /// Programs in the order of the PAT.
+    pub programs: Vec<Program>,
     /// Transport packets and what is wrong with them.
     pub packets: Packets,
     /// Where playing can start.
@@ -52,7 +52,7 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClockSource {
-    /// The programme clock references of one pid.
+    /// The program clock references of one pid.
     Pcr,
     /// The decoding times of the stream on this pid, because the references contradict them:
     /// [`Report::clock_doubt`] says how.
@@ -61,7 +61,7 @@ pub enum ClockSource {
     ConstantRate(u64),
 }
 
-/// A programme clock.
+/// A program clock.
 #[derive(Clone, Debug, Serialize)]
 pub struct Pcr {
     /// The pid that carries it.
@@ -174,7 +174,7 @@ impl Report {
                 .clone()
                 .map(|(pid, quality)| Pcr { pid, quality }),
             clock_doubt: streams.doubt,
-            programmes: streams.programmes.clone(),
+            programs: streams.programs.clone(),
             packets: Packets {
                 total: index.ts_packets,
                 nulls: streams.nulls,

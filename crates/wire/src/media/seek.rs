@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::clock::Clock;
 use super::header::Header;
-use super::psi::{Kind, Programme, Stream};
+use super::psi::{Kind, Program, Stream};
 use super::ts::SeekPoint;
 
 /// Random-access points of one stream at the most. At this number every other one goes, and of those to
@@ -106,11 +106,11 @@ impl Starts {
 /// Where playing can start, in order, beginning with the start of the file. `seeker_of` knows who follows a
 /// stream.
 pub(super) fn points<'a>(
-    programmes: &[Programme],
+    programs: &[Program],
     seeker_of: impl Fn(&Stream) -> Option<&'a Seeker>,
     clock: &Clock,
 ) -> (SeekKind, Vec<SeekPoint>) {
-    let (kind, starts) = choose(programmes, seeker_of);
+    let (kind, starts) = choose(programs, seeker_of);
     let mut points = vec![SeekPoint {
         ts_packet: 0,
         time_ns: 0,
@@ -133,14 +133,14 @@ pub(super) fn points<'a>(
     (kind, points)
 }
 
-/// The starts to use: flagged ones of the first programme's video, else found ones, else of the next
-/// programme, else of sound.
+/// The starts to use: flagged ones of the first program's video, else found ones, else of the next
+/// program, else of sound.
 fn choose<'a>(
-    programmes: &[Programme],
+    programs: &[Program],
     seeker_of: impl Fn(&Stream) -> Option<&'a Seeker>,
 ) -> (SeekKind, &'a [Start]) {
     for wanted in [Kind::Video, Kind::Audio] {
-        let streams = programmes.iter().flat_map(|programme| &programme.streams);
+        let streams = programs.iter().flat_map(|program| &program.streams);
         let streams = streams.filter(|stream| stream.kind == wanted);
         for seeker in streams.filter_map(&seeker_of).filter(|s| s.kind == wanted) {
             if wanted == Kind::Video && !seeker.flagged.list.is_empty() {

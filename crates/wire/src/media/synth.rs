@@ -28,7 +28,7 @@ pub struct Packet<'a> {
     pub payload: &'a [u8],
 }
 
-/// One stream of a programme map.
+/// One stream of a program map.
 #[derive(Clone, Copy, Debug)]
 pub struct MapEntry<'a> {
     /// The pid of its packets.
@@ -105,18 +105,18 @@ impl Writer {
         self.counters.remove(&0x1fff);
     }
 
-    /// Appends a programme association table: programme numbers and the pids of their maps.
-    pub fn pat(&mut self, programmes: &[(u16, u16)]) {
+    /// Appends a program association table: program numbers and the pids of their maps.
+    pub fn pat(&mut self, programs: &[(u16, u16)]) {
         let mut body = Vec::new();
-        for (number, pid) in programmes {
+        for (number, pid) in programs {
             body.extend(number.to_be_bytes());
             body.extend((0xe000 | pid).to_be_bytes());
         }
         self.section(0, 0x00, 1, &body);
     }
 
-    /// Appends a programme map.
-    pub fn pmt(&mut self, pid: u16, programme: u16, pcr_pid: u16, streams: &[MapEntry<'_>]) {
+    /// Appends a program map.
+    pub fn pmt(&mut self, pid: u16, program: u16, pcr_pid: u16, streams: &[MapEntry<'_>]) {
         let mut body = (0xe000 | pcr_pid).to_be_bytes().to_vec();
         body.extend([0xf0, 0]);
         for stream in streams {
@@ -125,18 +125,18 @@ impl Writer {
             body.extend((0xf000 | length(stream.descriptors)).to_be_bytes());
             body.extend(stream.descriptors);
         }
-        self.section(pid, 0x02, programme, &body);
+        self.section(pid, 0x02, program, &body);
     }
 
     /// Appends a service description table of one service.
-    pub fn sdt(&mut self, programme: u16, provider: &[u8], name: &[u8]) {
+    pub fn sdt(&mut self, program: u16, provider: &[u8], name: &[u8]) {
         let mut descriptor = vec![1];
         for text in [provider, name] {
             descriptor.push(u8::try_from(text.len()).expect("a name of up to 255 bytes"));
             descriptor.extend(text);
         }
         let mut body = vec![0, 1, 0xff];
-        body.extend(programme.to_be_bytes());
+        body.extend(program.to_be_bytes());
         body.push(0xfc);
         body.extend((0x8000 | (length(&descriptor) + 2)).to_be_bytes());
         body.extend([
@@ -187,7 +187,7 @@ impl Writer {
     }
 }
 
-/// A programme of one H.264 stream at a constant rate: PAT, PMT, and video with a clock reference in every
+/// A program of one H.264 stream at a constant rate: PAT, PMT, and video with a clock reference in every
 /// tenth packet and a flagged picture in every hundredth, nulls between. `packet_ticks` is how long one
 /// packet lasts, `pcr_start` the first reference.
 #[must_use]
@@ -223,7 +223,7 @@ pub fn constant_rate(packets: u64, pcr_start: u64, packet_ticks: u64) -> Vec<u8>
     writer.finish()
 }
 
-/// A programme of one H.264 stream, as encoders write it that send no more than there is: each
+/// A program of one H.264 stream, as encoders write it that send no more than there is: each
 /// picture has so many packets and lasts so many milliseconds. It begins with a clock reference, of
 /// which `pcr_per_ms` ticks are a millisecond (27,000 if it is right), and is shown 0.7 s after
 /// that.

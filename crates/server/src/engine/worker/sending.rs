@@ -146,10 +146,9 @@ impl Worker {
                 return Turn::Later(tick_end_ns);
             }
         };
-        stream.follow_clock();
-        stream.go_on_after_growth(burst.due_ns, now_ns);
-        let mut due_ns = stream.epoch_ns.saturating_add(signed(burst.due_ns));
-        due_ns = due_ns.max(stream.hold_until_ns);
+        stream.set_clock(burst.due_ns, now_ns);
+        let due_ns = stream.epoch_ns.saturating_add(signed(burst.due_ns));
+        let due_ns = due_ns.max(stream.hold_until_ns);
         if due_ns >= tick_end_ns || burst.due_ns >= media_end_ns {
             return Turn::Later(due_ns);
         }
@@ -366,9 +365,10 @@ impl Stream {
         self.waited_until_ns = now_ns;
     }
 
-    /// There is more of its file. What was due at that media time while it waited is due now, and
-    /// all else after it.
-    fn go_on_after_growth(&mut self, media_ns: u64, now_ns: i64) {
+    /// There is a burst of it that is due at that media time. What was due while it waited for its file to grow is
+    /// due now, and all else after it; and where a track beside it has moved their clock, later by as much.
+    fn set_clock(&mut self, media_ns: u64, now_ns: i64) {
+        self.follow_clock();
         self.finishing = false;
         let late_ns = now_ns.saturating_sub(self.epoch_ns.saturating_add(signed(media_ns)));
         if std::mem::take(&mut self.waited_for_growth) && late_ns > 0 {
@@ -454,8 +454,10 @@ impl Stream {
 
     /// Where the trains of stream `number`, which this is, go.
     fn to(&self, number: u32) -> To {
-        self.socket.as_ref().map_or(To::Place(number), |socket| {
-            To::Descriptor(socket.as_raw_fd())
-        })
+        self.socket
+            .as_ref()
+            .map_or(To::RegisteredFile(number), |socket| {
+                To::Descriptor(socket.as_raw_fd())
+            })
     }
 }

@@ -1,4 +1,4 @@
-//! A clock learned from programme clock references (PCR, ISO/IEC 13818-1, section 2.4.2.2).
+//! A clock learned from program clock references (PCR, ISO/IEC 13818-1, section 2.4.2.2).
 //!
 //! A builder is shown those of one pid in file order. Between two of them time runs linearly, as the standard
 //! says it does. Before the first, after the last and across a change of time base there is nothing to

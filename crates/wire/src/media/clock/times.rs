@@ -1,7 +1,7 @@
 //! The times that an elementary stream's own packets carry (PES headers, ISO/IEC 13818-1, section
 //! 2.4.3.7).
 //!
-//! A programme's clock is taken from its references; these times tell what the references do not:
+//! A program's clock is taken from its references; these times tell what the references do not:
 //! how long the last picture lasts, after which no reference comes, and whether the references can
 //! be true at all.
 

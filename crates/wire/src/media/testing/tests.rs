@@ -1,3 +1,5 @@
+//! The test container's plans against a model, and what holds for the bursts of any plan.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -14,10 +14,10 @@ use onrush_wire::rtsp::{Reply, Served, StatusCode, Transport, track_name};
 use tokio::time::{Instant, timeout};
 use tracing::{debug, info};
 
+use super::live_player::LivePlayer;
 use super::moment::Moment;
-use super::ports::Place;
+use super::ports::PortPairSlot;
 use super::presentation::{Presentation, playable};
-use super::seat::LivePlayer;
 use super::{Content, Control, Escaped};
 use crate::data::Data;
 use crate::engine::shared::TrackClock;
@@ -34,7 +34,7 @@ pub(super) struct TrackSession {
     /// The packet that what plays is to stop before, and become ready there, if PAUSE has named a point; else
     /// [`NO_PACKET`].
     pause_before: Cell<u64>,
-    place: Place,
+    place: PortPairSlot,
     /// The track's URL as the client spelt it, for RTP-Info.
     pub(super) track_url: Box<str>,
     /// Of the packets, as the client was told.
@@ -401,7 +401,7 @@ fn stored(
     (media, track): (&Arc<Media>, usize),
     transport: &Transport,
     (local, peer): (SocketAddr, SocketAddr),
-) -> Result<(Delivery, Place, u32), Reply> {
+) -> Result<(Delivery, PortPairSlot, u32), Reply> {
     let placed = control
         .ports
         .place(local, transport.rtp_port, reports(transport, peer));
@@ -433,7 +433,7 @@ fn live(
     transport: &Transport,
     local: SocketAddr,
     peer: SocketAddr,
-) -> Result<(Delivery, Place, u32), Reply> {
+) -> Result<(Delivery, PortPairSlot, u32), Reply> {
     let ssrc = playable(channel)?.ssrc;
     let mut player = peer;
     player.set_port(transport.rtp_port);

@@ -1,0 +1,104 @@
+//! The tracks of a session as one: where each begins, by one clock, and what is done to all at once.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use onrush_wire::media::SeekPoint;
+use onrush_wire::rtp::Position;
+use onrush_wire::rtsp::{RangeError, Reply};
+use tokio::task::spawn_local;
+
+use super::session::no_range;
+use super::track_session::{StoredDelivery, TrackSession, refusal};
+use crate::engine::EngineError;
+
+/// What is played of a track.
+#[derive(Clone, Debug)]
+pub(super) struct TrackStart {
+    pub(super) track: Rc<TrackSession>,
+    /// The numbers of the first packet.
+    pub(super) position: Position,
+    from: u64,
+    stop_before: Option<u64>,
+}
+
+/// What is played of each track from a point on, or from where it goes on, and when the first packet of all is due.
+/// Their first chunks are held until then.
+pub(super) async fn starts(
+    tracks: &[Rc<TrackSession>],
+    point: Option<SeekPoint>,
+    (stop_ns, grows): (Option<u64>, bool),
+) -> Result<(u64, Vec<TrackStart>), Reply> {
+    let (mut starts, mut first_ns) = (Vec::new(), None);
+    for track in tracks {
+        let Some(delivery) = track.stored() else {
+            continue;
+        };
+        let plan = delivery.plan();
+        let from = match point {
+            Some(point) => plan.rtp_packet_from(point),
+            None => track.resume_at.get(),
+        };
+        let stop_before = stop_ns.map(|stop_ns| plan.rtp_packet_at(stop_ns));
+        let end = if grows { u64::MAX } else { plan.rtp_packets() };
+        if from < stop_before.unwrap_or(end) {
+            let due_ns = plan.due_ns(from);
+            first_ns = Some(first_ns.map_or(due_ns, |first_ns: u64| first_ns.min(due_ns)));
+        }
+        starts.push(TrackStart {
+            track: Rc::clone(track),
+            position: delivery.stream.position_from(from),
+            from,
+            stop_before,
+        });
+    }
+    // What some of the tracks have is enough.
+    let first_ns = first_ns.ok_or_else(|| no_range(RangeError::Stop))?;
+    for TrackStart { track, from, .. } in &starts {
+        if let Some(StoredDelivery { stream, .. }) = track.stored() {
+            let prepared = stream.prepare(*from).await;
+            prepared.map_err(|error| refusal(&error))?;
+        }
+    }
+    Ok((first_ns, starts))
+}
+
+/// Plays tracks by one clock, from media time `start_ns` on.
+pub(super) fn play_all(start_ns: u64, tracks: &[TrackStart]) -> Result<(), EngineError> {
+    let mut moment = None;
+    for start in tracks {
+        let Some(StoredDelivery { stream, .. }) = start.track.stored() else {
+            continue;
+        };
+        let moment = match moment {
+            Some(moment) => moment,
+            None => *moment.insert(stream.moment(start_ns, Duration::ZERO)?),
+        };
+        stream.play_at(start.from, start.stop_before, moment)?;
+        start.track.set_pause_before(None);
+    }
+    Ok(())
+}
+
+/// Does something to all tracks at once, and waits until it is done.
+pub(super) async fn each<T: 'static>(
+    tracks: &[Rc<TrackSession>],
+    act: impl AsyncFn(Rc<TrackSession>) -> T + Copy + 'static,
+) -> Vec<T> {
+    if let [track] = tracks {
+        return vec![act(Rc::clone(track)).await];
+    }
+    let begin = |track: &Rc<TrackSession>| {
+        let track = Rc::clone(track);
+        spawn_local(async move { act(track).await })
+    };
+    let acting: Vec<_> = tracks.iter().map(begin).collect();
+    let mut done = Vec::with_capacity(acting.len());
+    for act in acting {
+        match act.await {
+            Ok(result) => done.push(result),
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+    done
+}
