@@ -1,5 +1,5 @@
-//! Peers that err, lie, stall or vanish: each gets an answer or is hung up on, a well-behaved session
-//! beside them loses nothing, and nothing is left of them afterwards.
+//! Peers that err, lie, stall or vanish: each gets an answer or is hung up on, a well-behaved
+//! session beside them loses nothing, and nothing is left of them afterwards.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -20,8 +20,8 @@ use common::{LONG, RTSP_PORT, Site, Viewer, clip, expected, watch};
 
 mod common;
 
-/// Runs `mischief` while a well-behaved session plays beside it, which must lose nothing. Then the server
-/// must hold what it held before, and stop cleanly. Its log comes back.
+/// Runs `mischief` while a well-behaved session plays beside it, which must lose nothing. Then the
+/// server must hold what it held before, and stop cleanly. Its log comes back.
 fn beside_a_good_session(arguments: &[&str], mischief: impl FnOnce(&Site) + Send) -> String {
     beside_a_session_of(4.0, arguments, mischief)
 }

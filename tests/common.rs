@@ -101,8 +101,8 @@ impl Site {
         self.media.path().join(name)
     }
 
-    /// A player on the receiving side. It goes first: a player has little room for what arrives while
-    /// it does not run, and what it loses then is lost by this machine and not by the server.
+    /// A player on the receiving side. It goes first: a player has little room for what arrives
+    /// while it does not run, and what it loses then is lost by this machine and not by the server.
     pub fn player(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.testbed.rcv.command("chrt");
         command.args(["--rr", "1"]).arg(program);
@@ -145,8 +145,9 @@ impl Site {
         }
     }
 
-    /// Waits until the server holds no more descriptors and threads than `before`, but for one thread: of those that
-    /// may wait for a disk, as many stay as looked after files at once in the last ten seconds.
+    /// Waits until the server holds no more descriptors and threads than `before`, but for one
+    /// thread: of those that may wait for a disk, as many stay as looked after files at once in the
+    /// last ten seconds.
     pub fn assert_returns_to(&self, before: Holdings) {
         let give_up = Instant::now() + LONG;
         loop {
@@ -266,7 +267,8 @@ impl Viewer {
         report
     }
 
-    /// Waits for the BYE that follows the last packet, keeping the session alive, and tears it down.
+    /// Waits for the BYE that follows the last packet, keeping the session alive, and tears it
+    /// down.
     pub fn finish(mut self) -> Capture {
         let give_up = Instant::now() + LONG;
         while !self.receiver.wait_until(KEEP_ALIVE, Capture::has_bye) {

@@ -1,4 +1,5 @@
-//! Downloads by other people's programs, byte for byte; many at once; and files that change meanwhile.
+//! Downloads by other people's programs, byte for byte; many at once; and files that change
+//! meanwhile.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -223,7 +224,8 @@ fn python_downloads_with_its_own_libraries() {
     let folder = tempfile::tempdir().unwrap();
     let script = r#"
 import ftplib, hashlib, http.client, io, sys
-http_at, ftp_at, large, huge = sys.argv[1], sys.argv[2], open(sys.argv[3], 'rb').read(), int(sys.argv[4])
+http_at, ftp_at, huge = sys.argv[1], sys.argv[2], int(sys.argv[4])
+large = open(sys.argv[3], 'rb').read()
 name, url = 'a b#%25+\u00e9&.ts', '/a%20b%23%2525%2B%C3%A9%26.ts'
 c = http.client.HTTPConnection(http_at, timeout=60)
 def get(path, **headers):
@@ -236,8 +238,10 @@ tag = r.headers['ETag']
 r, body = get('/large.ts', **{'If-None-Match': tag}); assert r.status == 304 and body == b''
 r, body = get(url); assert r.status == 200 and len(body) == 100000
 r, body = get('/empty.ts'); assert r.status == 200 and body == b''
-r, body = get('/huge.ts', Range='bytes=%d-' % (huge - 100)); assert r.status == 206 and body == large[:100]
-r, body = get('/huge.ts', Range='bytes=4294966796-4294968295'); assert r.status == 206 and body == large[:1500]
+r, body = get('/huge.ts', Range='bytes=%d-' % (huge - 100))
+assert r.status == 206 and body == large[:100]
+r, body = get('/huge.ts', Range='bytes=4294966796-4294968295')
+assert r.status == 206 and body == large[:1500]
 r, body = get('/none'); assert r.status == 404
 host, port = ftp_at.split(':')
 f = ftplib.FTP(); f.connect(host, int(port), timeout=60); f.login()
@@ -322,8 +326,8 @@ fn is_huge(from: &mut impl Read) {
     assert!(rest == huge_from(at), "{} bytes after {at}", rest.len());
 }
 
-/// What a client gets of `victim.ts` when it has read a little and then `harm` is done to the file: the bytes
-/// behind the head, and whether they were all that was promised.
+/// What a client gets of `victim.ts` when it has read a little and then `harm` is done to the file:
+/// the bytes behind the head, and whether they were all that was promised.
 fn got_after(harm: impl FnOnce(&Path)) -> (Vec<u8>, bool) {
     const VICTIM_BYTES: usize = 64 << 20;
     let site = Site::new(&[], |root| {

@@ -1,4 +1,5 @@
-//! What the tests of downloads share: a server on loopback, and a client that sends whatever it is told.
+//! What the tests of downloads share: a server on loopback, and a client that sends whatever it is
+//! told.
 
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 #![allow(

@@ -1,4 +1,5 @@
-//! A disk that fails while files on it are downloaded: only what it fails is cut off, and seen to be.
+//! A disk that fails while files on it are downloaded: only what it fails is cut off, and seen to
+//! be.
 
 use std::fs;
 use std::path::{Path, PathBuf};

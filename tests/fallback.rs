@@ -20,7 +20,8 @@ struct Ordinary {
     _programs: TempDir,
 }
 
-/// What an account has pinned is counted for all its processes: each test that pins has one of its own.
+/// What an account has pinned is counted for all its processes: each test that pins has one of its
+/// own.
 const NOBODY: u32 = 65_534;
 const SOMEBODY: u32 = 65_533;
 
@@ -72,11 +73,12 @@ fn an_ordinary_user_with_8_mb_of_lockable_memory_serves() {
     require_programs!("prlimit", "setpriv");
     let log = served_by(NOBODY, 8 << 20).watched();
     assert!(log.contains("path uring_registered_zc"), "{log}");
-    // 15 of 16 parts, in whole huge pages: the ring shares the pin and costs nothing more. Resident is what files
-    // are read into.
+    // 15 of 16 parts, in whole huge pages: the ring shares the pin and costs nothing more. Resident
+    // is what files are read into.
     assert!(
         log.contains(
-            "memory locked: 6MiB pinned, 2.0MiB resident, by 4 handles; at the end: 0B pinned, 0B resident"
+            "memory locked: 6MiB pinned, 2.0MiB resident, by 4 handles; at the end: 0B pinned, 0B \
+             resident"
         ),
         "{log}"
     );

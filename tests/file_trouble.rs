@@ -15,8 +15,9 @@ use common::{LONG, Site, Viewer, clip, expected, watch};
 
 mod common;
 
-/// Plays `victim.ts`, does `harm` to the file when some of it has arrived, and waits for the session's
-/// early end: the reason that the log gives. A session of another file beside it must lose nothing.
+/// Plays `victim.ts`, does `harm` to the file when some of it has arrived, and waits for the
+/// session's early end: the reason that the log gives. A session of another file beside it must
+/// lose nothing.
 fn reason_after(harm: impl FnOnce(&Site)) -> String {
     let good = clip(6.0);
     let ts: Arc<[u8]> = Arc::from(&*good);

@@ -202,8 +202,8 @@ fn data_goes_to_the_client_and_comes_from_nobody_else() {
 
 #[test]
 fn passive_ports_are_those_of_the_option() {
-    // It has never listened: whoever else has a copy of it for a moment, a command that another test starts, is in
-    // nobody's way.
+    // It has never listened: whoever else has a copy of it for a moment, a command that another
+    // test starts, is in nobody's way.
     let free = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     free.set_reuse_address(true).unwrap();
     let any = SocketAddr::from(([127, 0, 0, 1], 0));

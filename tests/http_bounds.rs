@@ -4,7 +4,8 @@ use std::os::unix::net::UnixListener;
 
 use super::*;
 
-/// Each of these, passed on by a proxy that reads it otherwise, would smuggle the second request in.
+/// Each of these, passed on by a proxy that reads it otherwise, would smuggle the second request
+/// in.
 #[test]
 fn smuggling_is_refused() {
     let site = Site::plain(&[]);
@@ -159,8 +160,9 @@ fn refuses_the_third(site: &Site) {
     panic!("the place was never free again");
 }
 
-/// Of 885 open files 768 are set apart, 110 for files that are kept, and an HTTP connection takes two: three fit, and
-/// one of RTSP. A client is told, before a file that it asks for cannot be opened.
+/// Of 885 open files 768 are set apart, 110 for files that are kept, and an HTTP connection takes
+/// two: three fit, and one of RTSP. A client is told, before a file that it asks for cannot be
+/// opened.
 #[test]
 fn descriptors_are_shared_out_among_all_who_come() {
     require_programs!("prlimit");

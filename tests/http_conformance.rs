@@ -147,7 +147,8 @@ fn several_ranges() {
         let line = if i == 0 { "" } else { "\r\n" };
         let (first, last) = (part.start, part.end - 1);
         let head = format!(
-            "{line}--{boundary}\r\nContent-Type: video/mp2t\r\nContent-Range: bytes {first}-{last}/100000\r\n\r\n"
+            "{line}--{boundary}\r\nContent-Type: video/mp2t\r\nContent-Range: bytes \
+             {first}-{last}/100000\r\n\r\n"
         );
         expected.extend(head.into_bytes());
         expected.extend(&film[part]);

@@ -1,6 +1,8 @@
-//! The right bytes by the right road: whole trains, no copies, and no more crossings for more sessions.
+//! The right bytes by the right road: whole trains, no copies, and no more crossings for more
+//! sessions.
 //!
-//! The roads' own counters are read twice: what the engine says it did, and what the sink saw arrive.
+//! The roads' own counters are read twice: what the engine says it did, and what the sink saw
+//! arrive.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -42,7 +44,8 @@ struct Outcome {
     wall: Duration,
 }
 
-/// Plays `seconds` of the clip to so many ports of the sink at once, from an engine in this process.
+/// Plays `seconds` of the clip to so many ports of the sink at once, from an engine in this
+/// process.
 fn play(mode: Mode, path: PathName, streams: u16, seconds: f64) -> Outcome {
     let (testbed, folder) = Site::prepare(mode);
     play_in(&testbed, &folder, path, streams, seconds)
@@ -59,7 +62,8 @@ fn play_in(
     outcome.expect("a machine on which not each play loses something to others")
 }
 
-/// Nothing if what all arrivals of a processor share had no room: that it loses packets then is nobody's fault.
+/// Nothing if what all arrivals of a processor share had no room: that it loses packets then is
+/// nobody's fault.
 fn try_to_play(
     testbed: &Testbed,
     folder: &TempDir,
@@ -99,8 +103,8 @@ fn try_to_play(
         "{path}: {counters:?}"
     );
     assert_eq!((seen.sequence_missing, seen.sequence_repeated), (0, 0));
-    // The engine writes its counters down from time to time, and the memory of the last trains comes
-    // back a moment after them.
+    // The engine writes its counters down from time to time, and the memory of the last trains
+    // comes back a moment after them.
     let give_up = Instant::now() + LONG;
     let sent = |by: &[&AtomicU64]| by.iter().map(|counter| load(counter)).sum::<u64>();
     let ways = [
@@ -211,8 +215,8 @@ fn every_path_in_uso_goes_its_own_road() {
     }
 }
 
-/// A session that has jumped: headers from the slab, payloads from the shared images, and still trains, no copy,
-/// and one crossing a tick.
+/// A session that has jumped: headers from the slab, payloads from the shared images, and still
+/// trains, no copy, and one crossing a tick.
 #[test]
 fn after_a_jump_trains_of_eight_leave_without_a_copy() {
     require_root!();
@@ -397,7 +401,8 @@ fn crossings_do_not_grow_with_the_streams() {
         ..
     } in [few, many]
     {
-        // The clock makes the ticks, four a burst; on a busy machine some are late, and then there are fewer.
+        // The clock makes the ticks, four a burst; on a busy machine some are late, and then there
+        // are fewer.
         let ticks_max = 4 * wall.as_millis() / u128::from(BURST_MS) + 10;
         assert!(
             u128::from(ticks) < ticks_max,
@@ -439,8 +444,8 @@ fn strace_sees_one_crossing_a_tick_whatever_is_due() {
     let [ticks_after, trains_after] = counted();
     let (ticks, trains) = (ticks_after - ticks, trains_after - trains);
     site.stop();
-    // As the engine counts them, from before the first call that strace saw until after the last: traced, it is late
-    // for many, which are one then. A batch of trains is one more.
+    // As the engine counts them, from before the first call that strace saw until after the last:
+    // traced, it is late for many, which are one then. A batch of trains is one more.
     let crossings = calls["io_uring_enter"];
     assert!(
         crossings <= ticks + ticks / 10 + trains / 200,
@@ -452,7 +457,8 @@ fn strace_sees_one_crossing_a_tick_whatever_is_due() {
         u128::from(crossings) < ticks_max * 3 / 2,
         "{crossings} crossings in {ticks_max} ticks"
     );
-    // Sender reports and housekeeping are calls of their own; a call a packet, or a burst, is not there.
+    // Sender reports and housekeeping are calls of their own; a call a packet, or a burst, is not
+    // there.
     let all = calls.values().sum::<u64>();
     assert!(
         u128::from(all) < 2 * u128::from(SESSIONS) * interval.as_millis() / 1000
@@ -461,7 +467,8 @@ fn strace_sees_one_crossing_a_tick_whatever_is_due() {
     );
 }
 
-/// Ticks and trains that the engine of a server has counted, when it has written them down once more.
+/// Ticks and trains that the engine of a server has counted, when it has written them down once
+/// more.
 fn counted_anew(metrics: SocketAddr) -> [u64; 2] {
     let read = || {
         let mut connection = TcpStream::connect(metrics).unwrap();
@@ -488,8 +495,9 @@ fn counted_anew(metrics: SocketAddr) -> [u64; 2] {
     }
 }
 
-/// What control, engine and the threads that look at files ask of the kernel until somebody watches: connect,
-/// DESCRIBE, SETUP and PLAY. Waiting is not counted, because how often that is interrupted is chance.
+/// What control, engine and the threads that look at files ask of the kernel until somebody
+/// watches: connect, DESCRIBE, SETUP and PLAY. Waiting is not counted, because how often that is
+/// interrupted is chance.
 #[test]
 fn a_set_up_takes_so_many_system_calls() {
     require_root!();
@@ -509,8 +517,9 @@ fn a_set_up_takes_so_many_system_calls() {
         .count_system_calls_while(|| viewers.extend((0..SESSIONS).map(set_up)));
     let mut calls = calls.unwrap();
     site.stop();
-    // A file that the kernel has in its cache is opened by control itself: it wakes no thread that may wait for a disk,
-    // which took four of these for each. What is left is of the threads that build packets.
+    // A file that the kernel has in its cache is opened by control itself: it wakes no thread that
+    // may wait for a disk, which took four of these for each. What is left is of the threads that
+    // build packets.
     let wakings = calls.remove("futex").unwrap_or(0);
     assert!(wakings <= SESSIONS, "{wakings} futex calls");
     for wait in ["epoll_wait", "io_uring_enter", "restart_syscall"] {
@@ -532,8 +541,8 @@ fn a_set_up_takes_so_many_system_calls() {
     }
 }
 
-/// Calls of a set-up; as many as there were when this was written, and a tenth. Three of them are the debug build's, which
-/// asks of each descriptor whether it is open before it closes it.
+/// Calls of a set-up; as many as there were when this was written, and a tenth. Three of them are
+/// the debug build's, which asks of each descriptor whether it is open before it closes it.
 const SET_UP_CALLS_MAX: u64 = 41;
 
 #[test]

@@ -1,5 +1,5 @@
-//! The metrics of a server that has played and given away a film: what they say, how they are written, and that
-//! the document lists them all.
+//! The metrics of a server that has played and given away a film: what they say, how they are
+//! written, and that the document lists them all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -73,7 +73,8 @@ struct Page {
 }
 
 impl Page {
-    /// Reads the page and checks its form: HELP and TYPE once and before the samples, which stand together.
+    /// Reads the page and checks its form: HELP and TYPE once and before the samples, which stand
+    /// together.
     fn read(text: &str) -> Self {
         let mut page = Self {
             types: BTreeMap::new(),
@@ -233,7 +234,8 @@ fn a_film_that_was_played_and_downloaded_is_in_the_metrics() {
     check_histograms(&page, engine.core);
 }
 
-/// Counts packets and bytes until it is over and nothing is left: read all the time, no buffer overflows.
+/// Counts packets and bytes until it is over and nothing is left: read all the time, no buffer
+/// overflows.
 fn receive(socket: UdpSocket, is_over: Arc<AtomicBool>) -> JoinHandle<(u64, u64)> {
     socket
         .set_read_timeout(Some(Duration::from_millis(100)))

@@ -1,4 +1,5 @@
-//! More than a server can do: those who are served miss nothing, the others are told, and a stall is no flood after.
+//! More than a server can do: those who are served miss nothing, the others are told, and a stall
+//! is no flood after.
 
 use std::ops::RangeInclusive;
 use std::thread;
@@ -14,7 +15,8 @@ use common::{LONG, Site, Viewer, clip, wait_until};
 
 mod common;
 
-/// A budget for thirty streams of the demo clip, by what a stream is reckoned to cost before any played.
+/// A budget for thirty streams of the demo clip, by what a stream is reckoned to cost before any
+/// played.
 const LOAD_MAX: &str = "--load-max=0.2";
 /// As many fewer if the engine's waking up for commands is dear.
 const LET_IN: RangeInclusive<usize> = 25..=30;
@@ -22,7 +24,8 @@ const LET_IN: RangeInclusive<usize> = 25..=30;
 #[test]
 fn whoever_is_too_much_is_refused_and_those_who_play_miss_nothing() {
     require_root!();
-    // All that arrives on a processor shares one queue: what others push out of it is nobody's fault.
+    // All that arrives on a processor shares one queue: what others push out of it is nobody's
+    // fault.
     let is_done = (0..4).any(|_| let_in_and_play().is_some());
     assert!(
         is_done,
@@ -36,7 +39,8 @@ fn let_in_and_play() -> Option<()> {
     let site = Site::with_clip(&clip, Mode::Uso, &[LOAD_MAX]);
     let sink = Sink::attach(&site.testbed.rcv, RCV_DEVICE, 1024..=u16::MAX).unwrap();
     let dropped = site.testbed.dropped();
-    // Nobody plays yet: so what a stream costs is not learnt meanwhile, and how many it is no chance.
+    // Nobody plays yet: so what a stream costs is not learnt meanwhile, and how many it is no
+    // chance.
     let set_up = |_| Viewer::try_setup_to(&site.testbed, "clip.ts", SND_IPV4.into());
     let (mut viewers, mut refused) = (Vec::new(), Vec::new());
     for answer in (0..60).map(set_up) {

@@ -35,7 +35,8 @@ fn play(faults: &[Planted]) -> Report {
     let capture = viewer.finish();
     server.shutdown();
     let expected = expected(&ts, Start::At(0), &info);
-    // Bursts are held back for 200 ms; the first packet, against which that shows, may be late itself.
+    // Bursts are held back for 200 ms; the first packet, against which that shows, may be late
+    // itself.
     capture.check(Expected {
         lateness_ns_max: Some(100_000_000),
         ..expected

@@ -30,8 +30,8 @@ struct Film {
     ts: Arc<[u8]>,
 }
 
-/// A server of the demo clip and every awkward file that is to be served, in folders and under names
-/// that need escapes.
+/// A server of the demo clip and every awkward file that is to be served, in folders and under
+/// names that need escapes.
 fn cinema() -> (Site, Vec<Film>) {
     let (testbed, media) = Site::prepare(Mode::Uso);
     let mut films = vec![film(&media, "demo.ts", &clip(4.0), &clip(4.0))];
@@ -197,8 +197,9 @@ fn ffmpeg_copies_the_frames_of_the_file() {
         );
         for (stream, in_file) in &in_file {
             let served = &served[stream];
-            // A PES packet ends where the next begins. On a stream that just stops ffmpeg never sees the
-            // last one's end, may cut the frame before, and several audio frames share one.
+            // A PES packet ends where the next begins. On a stream that just stops ffmpeg never
+            // sees the last one's end, may cut the frame before, and several audio frames share
+            // one.
             let missing = in_file.len().saturating_sub(served.len());
             let same = served
                 .iter()
@@ -209,7 +210,8 @@ fn ffmpeg_copies_the_frames_of_the_file() {
             let overflows = site.overflows();
             assert!(
                 same + 1 >= got && missing <= 8,
-                "{name} stream {stream}: {same} of {got} of {all} frames, {overflows} sockets were full"
+                "{name} stream {stream}: {same} of {got} of {all} frames, {overflows} sockets were \
+                 full"
             );
         }
     });
@@ -256,8 +258,8 @@ fn gstreamer_gets_every_byte() {
         command.args(["-q", "rtspsrc", &location, "protocols=udp", "latency=3000"]);
         command.args(["!", "rtpmp2tdepay", "!", "filesink"]);
         command.arg(format!("location={}", out.display()));
-        // Its status is not asked for: now and then it still sends PAUSE after its own TEARDOWN, and
-        // complains that it cannot.
+        // Its status is not asked for: now and then it still sends PAUSE after its own TEARDOWN,
+        // and complains that it cannot.
         let (_, said) = run(&mut command);
         let got = fs::read(&out).unwrap();
         let same = got
@@ -276,8 +278,8 @@ fn gstreamer_gets_every_byte() {
     site.stop();
 }
 
-/// VLC as Debian builds it has no live555, and plays by its SAT>IP access: it describes nothing, sets up the
-/// film's own URL, and takes two seconds without a packet for the end.
+/// VLC as Debian builds it has no live555, and plays by its SAT>IP access: it describes nothing,
+/// sets up the film's own URL, and takes two seconds without a packet for the end.
 #[test]
 fn vlc_shows_the_pictures_and_says_when_it_stops() {
     require_root!();
@@ -288,8 +290,8 @@ fn vlc_shows_the_pictures_and_says_when_it_stops() {
     chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
     let pictures = home.path().join("pictures.yuv");
     let vlc = |film: &str, options: &[&str]| {
-        // It does not run as root. And it does not go first, as the others do: waiting for packets it takes all of
-        // a processor.
+        // It does not run as root. And it does not go first, as the others do: waiting for packets
+        // it takes all of a processor.
         let mut command = site.testbed.rcv.command("setpriv");
         let nobody = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")];
         command.env("HOME", home.path()).args(nobody);

@@ -1,4 +1,5 @@
-//! `onrush relay`, built and in namespaces: what comes in goes out, to everybody, as it was, whatever happens to some.
+//! `onrush relay`, built and in namespaces: what comes in goes out, to everybody, as it was,
+//! whatever happens to some.
 
 use std::io::Write;
 use std::net::{IpAddr, TcpStream, UdpSocket};
@@ -342,7 +343,8 @@ fn after_a_kill_nothing_is_left_and_a_second_relay_starts_at_once() {
         site.source(true).send(&rtp(2, 1328)).unwrap();
         assert!(received(&other, 1)[0] == rtp(2, 1328), "{how}");
         drop(other);
-        // A command that another test is about to start may have a copy of the socket, and with it the port.
+        // A command that another test is about to start may have a copy of the socket, and with it
+        // the port.
         let port = format!(":{INPUT_PORT:04X} ");
         wait_until("the port is free", || {
             let read = || std::fs::read_to_string("/proc/thread-self/net/udp").unwrap();

@@ -1,5 +1,5 @@
-//! `onrush relay --in-kernel`, built and in namespaces: whatever devices offload, however many the members are, and
-//! whoever comes and goes.
+//! `onrush relay --in-kernel`, built and in namespaces: whatever devices offload, however many the
+//! members are, and whoever comes and goes.
 
 use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -25,7 +25,8 @@ const MEMBERS: usize = 300;
 const OPTIONS: [&str; 5] = ["5004", "--rtsp", "off", "--in-kernel", "--from-anybody"];
 const PATH: &str = "/sources/live/members";
 
-/// What arrives and what leaves has its checksum in a different state each time, and comes back for another slice.
+/// What arrives and what leaves has its checksum in a different state each time, and comes back for
+/// another slice.
 #[test]
 fn in_the_kernel_every_member_gets_every_datagram_whatever_devices_offload() {
     require_root!();
@@ -60,8 +61,8 @@ fn in_the_kernel_every_member_gets_every_datagram_whatever_devices_offload() {
     }
 }
 
-/// Of each eight two alone, and the others as a train. From one processor, as a flow arrives from a network card: what
-/// two processors send across veth may pass each other.
+/// Of each eight two alone, and the others as a train. From one processor, as a flow arrives from a
+/// network card: what two processors send across veth may pass each other.
 fn send_trains(site: &Site, is_ipv4: bool, datagrams: &[Vec<u8>]) {
     stay_on_one_processor();
     let mut source = train_source(site, is_ipv4);

@@ -1,4 +1,5 @@
-//! Players of what `onrush relay` relays: other people's, while members come and go, and RTSP by the letter.
+//! Players of what `onrush relay` relays: other people's, while members come and go, and RTSP by
+//! the letter.
 
 use std::io::Write;
 use std::net::IpAddr;

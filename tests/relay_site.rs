@@ -96,7 +96,8 @@ impl Site {
         stream.set_read_timeout(Some(LONG)).unwrap();
         let bytes = body.len();
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: relay\r\nConnection: close\r\n{head}Content-Length: {bytes}\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: relay\r\nConnection: close\r\n{head}Content-Length: \
+             {bytes}\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).unwrap();
         // Refused before it is read, it may be cut off.

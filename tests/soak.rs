@@ -50,8 +50,8 @@ fn sessions_opened_and_killed_at_random_leave_nothing_behind() {
                 }
             });
         }
-        // The well-behaved one, over and over. By IPv6, because a killed client's session sends on until it times out,
-        // and the kernel soon gives that client's port to somebody else.
+        // The well-behaved one, over and over. By IPv6, because a killed client's session sends on
+        // until it times out, and the kernel soon gives that client's port to somebody else.
         while !enough() {
             watch_from(&site.testbed, "clip.ts", &ts, Some(15.0), SND_IPV6.into());
         }

@@ -1,5 +1,5 @@
-//! What can be typed after `onrush`, and values that several commands take. The help texts are the manual; those of
-//! a command stand in its own module.
+//! What can be typed after `onrush`, and values that several commands take. The help texts are the
+//! manual; those of a command stand in its own module.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;

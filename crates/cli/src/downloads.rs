@@ -22,9 +22,10 @@ use onrush_cli::units::{Rate, Time, within};
 pub(crate) struct DownloadOptions {
     /// HTTP listens here; repeatable [default: 8080]
     ///
-    /// ADDRESS:PORT, ADDRESS or PORT, as for --rtsp, or "off". Where neither --rtsp nor --http is given
-    /// HTTP listens at 8080; where only --rtsp is given it does not. All files of the directory can be
-    /// downloaded, and folders are listed; hidden ones, whose name begins with a dot, are not there.
+    /// ADDRESS:PORT, ADDRESS or PORT, as for --rtsp, or "off". Where neither --rtsp nor --http is
+    /// given HTTP listens at 8080; where only --rtsp is given it does not. All files of the
+    /// directory can be downloaded, and folders are listed; hidden ones, whose name begins with a
+    /// dot, are not there.
     #[arg(long, value_name = "ADDR", value_parser = http_address)]
     pub(crate) http: Vec<Listen>,
 
@@ -68,9 +69,9 @@ pub(crate) struct DownloadOptions {
 
     /// How downloads are cut in time: fair, adaptive or BLOCKS,PAUSE
     ///
-    /// fair: as fast as each goes, in equal shares. adaptive: so that a third of the processor is left to
-    /// others; adaptive=0.5 leaves half of it. BLOCKS,PAUSE: so many blocks of 8 KiB, then a pause, as in
-    /// 4,16ms.
+    /// fair: as fast as each goes, in equal shares. adaptive: so that a third of the processor is
+    /// left to others; adaptive=0.5 leaves half of it. BLOCKS,PAUSE: so many blocks of 8 KiB, then
+    /// a pause, as in 4,16ms.
     #[arg(
         long,
         value_name = "SCHEDULE",
@@ -191,7 +192,8 @@ impl DownloadOptions {
     }
 }
 
-/// The line that downloads a file, beside the one that plays it. `url_name` is its name as in a URL.
+/// The line that downloads a file, beside the one that plays it. `url_name` is its name as in a
+/// URL.
 pub(crate) fn curl_line(
     out: &mut dyn Write,
     address: Option<&SocketAddr>,
@@ -237,7 +239,8 @@ impl FromStr for DownloadSchedule {
             }
             (_, _, Some(Some(fixed))) => Ok(as_usual(Schedule::Fixed(fixed))),
             _ => Err(format!(
-                "write fair, adaptive, adaptive=PART (0 to {LEFT_TO_OTHERS_MAX}) or BLOCKS,PAUSE as in 4,16ms"
+                "write fair, adaptive, adaptive=PART (0 to {LEFT_TO_OTHERS_MAX}) or BLOCKS,PAUSE \
+                 as in 4,16ms"
             )),
         }
     }

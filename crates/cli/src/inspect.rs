@@ -1,7 +1,7 @@
 //! `onrush inspect`: what a file holds, and how it would be sent.
 //!
-//! Reads the whole file the way the server does and prints the report of [`onrush_wire::media`]: for
-//! people on one screen, for programs as JSON with a schema version.
+//! Reads the whole file the way the server does and prints the report of [`onrush_wire::media`]:
+//! for people on one screen, for programs as JSON with a schema version.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -22,8 +22,8 @@ use onrush_cli::units::{Rate, Size, Time, within};
 /// Print what a transport stream holds
 ///
 /// Reads all of FILE as the server would, and prints what was understood: programs, streams and
-/// codecs, duration, rate, the quality of its clock, seek points, bursts. Ends with 2 if FILE cannot
-/// be read or is no transport stream.
+/// codecs, duration, rate, the quality of its clock, seek points, bursts. Ends with 2 if FILE
+/// cannot be read or is no transport stream.
 #[derive(Args, Debug)]
 pub(crate) struct Inspect {
     /// The file
@@ -57,7 +57,8 @@ pub(crate) struct Inspect {
 ///
 /// # Errors
 ///
-/// If it cannot be read or is no transport stream, with what to do next; or if `out` does not take it.
+/// If it cannot be read or is no transport stream, with what to do next; or if `out` does not take
+/// it.
 pub(crate) fn run(arguments: &Inspect, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let report = read(arguments)?;
     if arguments.json {

@@ -29,8 +29,8 @@ struct Document {
     limits: Vec<Limit>,
 }
 
-/// One bound: its name in the code, the option that sets it (none: it is fixed), its default, and what
-/// it bounds.
+/// One bound: its name in the code, the option that sets it (none: it is fixed), its default, and
+/// what it bounds.
 #[derive(Serialize)]
 struct Limit {
     name: &'static str,

@@ -3,7 +3,8 @@
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
-/// The exit code of `program`: that of its result, or 2 and one line on stderr that says why it could not run.
+/// The exit code of `program`: that of its result, or 2 and one line on stderr that says why it
+/// could not run.
 pub fn exit_code(program: &str, result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(outcome) => outcome,

@@ -38,8 +38,8 @@ use onrush_cli::units::{Time, within};
 /// cycle is refused.
 ///
 /// A SOURCE is [NAME=]INPUT, and INPUT is PORT, ADDRESS:PORT, GROUP:PORT%INTERFACE or, for
-/// source-specific multicast, SENDER@GROUP:PORT%INTERFACE. NAME is "live" where there is one source.
-/// What tells how to feed and to play each is printed on stdout, the log on stderr.
+/// source-specific multicast, SENDER@GROUP:PORT%INTERFACE. NAME is "live" where there is one
+/// source. What tells how to feed and to play each is printed on stdout, the log on stderr.
 ///
 /// SIGINT (Ctrl-C) or SIGTERM says goodbye to every player and ends with 0; a second one ends at
 /// once. RUST_LOG sets what is logged: error, warn, info (default), debug, trace.
@@ -65,8 +65,8 @@ pub(crate) struct RelayCommand {
 
     /// How long packets may wait for others to leave with
     ///
-    /// 0ms to 1s. Without a delay every packet leaves at once, alone or with what came meanwhile. 20ms
-    /// lets trains form, which costs much less for each packet.
+    /// 0ms to 1s. Without a delay every packet leaves at once, alone or with what came meanwhile.
+    /// 20ms lets trains form, which costs much less for each packet.
     #[arg(long, value_name = "TIME", default_value = "0ms",
           value_parser = within(Time(Duration::ZERO), Time(DELAY_MAX)))]
     delay: Time,
@@ -81,8 +81,8 @@ pub(crate) struct RelayCommand {
 
     /// Replicate in the kernel, where packets arrive
     ///
-    /// A tc-ingress program gives each packet to the members; this process is not entered for it. Takes
-    /// RTP that comes from another machine (or namespace). Needs root.
+    /// A tc-ingress program gives each packet to the members; this process is not entered for it.
+    /// Takes RTP that comes from another machine (or namespace). Needs root.
     #[arg(long)]
     in_kernel: bool,
 
@@ -94,8 +94,8 @@ pub(crate) struct RelayCommand {
 
     /// Control API [default: 127.0.0.1:8555]
     ///
-    /// ADDRESS:PORT; off for none. HTTP and JSON: add, remove and list members, read the counters. Its
-    /// clients need the token.
+    /// ADDRESS:PORT; off for none. HTTP and JSON: add, remove and list members, read the counters.
+    /// Its clients need the token.
     #[arg(long, value_name = "ADDR")]
     api: Option<Listen>,
 
@@ -107,8 +107,8 @@ pub(crate) struct RelayCommand {
 
     /// How to replicate
     ///
-    /// kernel, uring, sendmmsg or loop: this way or not at all. Without it the best that is available
-    /// is taken, and said why.
+    /// kernel, uring, sendmmsg or loop: this way or not at all. Without it the best that is
+    /// available is taken, and said why.
     #[arg(long, value_name = "WAY", hide_short_help = true)]
     way: Option<Way>,
 
@@ -118,7 +118,8 @@ pub(crate) struct RelayCommand {
 
     /// When a source counts as silent
     #[arg(long, value_name = "TIME", default_value_t = Time(RelayConfig::default().silence),
-          value_parser = within(Time(Duration::from_millis(10)), Time(DAY)), hide_short_help = true)]
+          value_parser = within(Time(Duration::from_millis(10)), Time(DAY)),
+              hide_short_help = true)]
     silence: Time,
 
     /// UDP ports for players' RTP and RTCP

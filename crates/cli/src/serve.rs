@@ -58,8 +58,8 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-/// A line for each address, one for each of the first files with the command that plays it, and one for
-/// what it is sent with.
+/// A line for each address, one for each of the first files with the command that plays it, and one
+/// for what it is sent with.
 fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Result<()> {
     let host = probe::addresses().unwrap_or_default();
     let listening = server
@@ -163,7 +163,8 @@ fn demo_folder(here: &Path, program: &Path) -> Option<PathBuf> {
     candidates.find(|folder| folder.join(DEMO_NAME).is_file())
 }
 
-/// Where a server that listens on `address` is reached from: wildcards are all the addresses there are.
+/// Where a server that listens on `address` is reached from: wildcards are all the addresses there
+/// are.
 pub(crate) fn reached_at(address: SocketAddr, host: &[IpAddr]) -> Vec<SocketAddr> {
     if !address.ip().is_unspecified() {
         return vec![address];
@@ -246,8 +247,8 @@ impl Signals {
         })
     }
 
-    /// Ends the program at the next one; but not at an echo of the one before: timeout(1), for one, sends
-    /// each to the program and then to its group.
+    /// Ends the program at the next one; but not at an echo of the one before: timeout(1), for one,
+    /// sends each to the program and then to its group.
     pub(crate) fn exit_at_next(mut self) -> ! {
         const ECHO: Duration = Duration::from_millis(250);
         let first = Instant::now();

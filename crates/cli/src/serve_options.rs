@@ -50,8 +50,8 @@ pub(crate) struct Serve {
 
     /// Length of a burst
     ///
-    /// How much of a stream is handed to the kernel together, 1ms to 1s. Longer bursts cost less CPU
-    /// and need deeper buffers on the way to the player.
+    /// How much of a stream is handed to the kernel together, 1ms to 1s. Longer bursts cost less
+    /// CPU and need deeper buffers on the way to the player.
     #[arg(
         long,
         value_name = "TIME",
@@ -62,9 +62,10 @@ pub(crate) struct Serve {
 
     /// Whose RTP headers packets have: auto, shared or own
     ///
-    /// auto: those that all sessions of a file share, until a session's first jump, and from then on its own,
-    /// so that its numbers go on as players want it. shared: those always; most players receive nothing after
-    /// a seek. own: the session's own from the start, with an SSRC that no other session has.
+    /// auto: those that all sessions of a file share, until a session's first jump, and from then
+    /// on its own, so that its numbers go on as players want it. shared: those always; most players
+    /// receive nothing after a seek. own: the session's own from the start, with an SSRC that no
+    /// other session has.
     #[arg(
         long,
         hide_short_help = true,
@@ -75,15 +76,16 @@ pub(crate) struct Serve {
 
     /// When bursts leave: as-they-come, aligned or spread
     ///
-    /// For measuring: streams in the phase in which their viewers came, all in one tick of each burst's
-    /// time, or as many in each tick.
+    /// For measuring: streams in the phase in which their viewers came, all in one tick of each
+    /// burst's time, or as many in each tick.
     #[arg(long, hide = true, value_name = "PHASE", default_value_t = Config::default().phase)]
     pub(crate) phase: Phase,
 
     /// How busy a processor that sends may be
     ///
-    /// In percent. A session that would make it busier than that is answered 453, and those that play stay
-    /// on time. What a session costs is reckoned from what the sessions before it cost; 0 takes all.
+    /// In percent. A session that would make it busier than that is answered 453, and those that
+    /// play stay on time. What a session costs is reckoned from what the sessions before it cost; 0
+    /// takes all.
     #[arg(
         long,
         hide_short_help = true,
@@ -94,8 +96,8 @@ pub(crate) struct Serve {
 
     /// Memory for packets, locked
     ///
-    /// Holds packets that are ready to be sent, shared by all clients of a file. Larger files stream
-    /// through it. A user who may lock less (ulimit -l) gets less, and is told.
+    /// Holds packets that are ready to be sent, shared by all clients of a file. Larger files
+    /// stream through it. A user who may lock less (ulimit -l) gets less, and is told.
     #[arg(
         long,
         value_name = "SIZE",
@@ -120,8 +122,8 @@ pub(crate) struct Serve {
 
     /// RTP's UDP ports
     ///
-    /// FIRST-LAST, with FIRST even and LAST odd: 128 sessions share an even one for RTP and the odd one
-    /// above it for RTCP. A firewall must let the players' reports in here.
+    /// FIRST-LAST, with FIRST even and LAST odd: 128 sessions share an even one for RTP and the odd
+    /// one above it for RTCP. A firewall must let the players' reports in here.
     #[arg(long, value_name = "A-B", default_value_t = Ports::default(), value_parser = ports)]
     pub(crate) rtp_ports: Ports,
 
@@ -168,9 +170,9 @@ pub(crate) struct Serve {
 
     /// Metrics and status [default: 127.0.0.1:9554]
     ///
-    /// ADDRESS:PORT, ADDRESS, or PORT on loopback; off for none. /metrics is for Prometheus, /status the
-    /// same as JSON; `onrush top` shows it. Whoever can connect can read it. By default where --rtsp is
-    /// not given.
+    /// ADDRESS:PORT, ADDRESS, or PORT on loopback; off for none. /metrics is for Prometheus,
+    /// /status the same as JSON; `onrush top` shows it. Whoever can connect can read it. By default
+    /// where --rtsp is not given.
     #[arg(long, value_name = "ADDR", value_parser = metrics_address)]
     pub(crate) metrics: Option<Listen>,
 

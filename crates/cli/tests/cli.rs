@@ -369,7 +369,8 @@ fn without_a_directory_the_demo_is_served() {
     );
 }
 
-/// Runs it to its end. What should have refused to run and does not is stopped, and fails by its code.
+/// Runs it to its end. What should have refused to run and does not is stopped, and fails by its
+/// code.
 fn onrush(arguments: &[&str]) -> Output {
     Command::new("timeout")
         .args(["60", ONRUSH])

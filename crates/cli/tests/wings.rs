@@ -1,4 +1,5 @@
-//! The product stands without the laboratory: no crate of `lab/` is built for it, and none is named by it.
+//! The product stands without the laboratory: no crate of `lab/` is built for it, and none is named
+//! by it.
 
 use std::path::Path;
 use std::process::Command;

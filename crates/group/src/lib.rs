@@ -186,8 +186,7 @@ pub enum GroupError {
     /// No datagram or train is that long.
     #[error(
         "{bytes} bytes in packets of {stride} are no train: at most {TRAIN_BYTES_MAX} bytes in at \
-         most \
-         {TRAIN_PACKETS_MAX} packets"
+         most {TRAIN_PACKETS_MAX} packets"
     )]
     Train {
         /// Bytes in all.

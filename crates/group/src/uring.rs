@@ -47,8 +47,7 @@ pub enum UringError {
     /// io_uring cannot be used.
     #[error(
         "io_uring is not available: {0} (it needs Linux 6.2, kernel.io_uring_disabled=0 and no \
-         seccomp filter \
-         against it)"
+         seccomp filter against it)"
     )]
     Ring(#[source] io::Error),
     /// The kernel has no zero-copy send.

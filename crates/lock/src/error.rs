@@ -41,8 +41,7 @@ pub enum LockError {
     /// The end lies before the beginning.
     #[error(
         "the range from {start:#x} ends at {end:#x}, before it begins: address and length \
-         overflow; \
-         check the length"
+         overflow; check the length"
     )]
     Overflow {
         /// The beginning.
@@ -74,8 +73,7 @@ pub enum LockError {
     /// A hole in the range.
     #[error(
         "nothing is mapped at {start:#x}..{end:#x}, a part of the range; lock the parts around it \
-         one \
-         by one"
+         one by one"
     )]
     PartlyMapped {
         /// The beginning of the first hole.
@@ -92,8 +90,7 @@ pub enum LockError {
     /// A pin is a pin for writing.
     #[error(
         "the memory at {address:#x} is read-only, and a ring pins for writing; map it writable or \
-         lock \
-         it resident"
+         lock it resident"
     )]
     ReadOnly {
         /// The first such page.
@@ -102,8 +99,8 @@ pub enum LockError {
     /// A file system that does not let its pages be pinned for long, or the end of the file.
     #[error(
         "the pages of {path} at {address:#x} cannot be pinned: its file system forbids long-term \
-         pins, or \
-         the file ends before; lock them resident, or copy them to anonymous memory or a memfd"
+         pins, or the file ends before; lock them resident, or copy them to anonymous memory or a \
+         memfd"
     )]
     File {
         /// The beginning of the mapping.
@@ -114,8 +111,7 @@ pub enum LockError {
     /// RLIMIT_MEMLOCK is used up.
     #[error(
         "{bytes} bytes more would exceed RLIMIT_MEMLOCK ({limit_bytes} bytes): raise it (ulimit \
-         -l, \
-         LimitMEMLOCK=), grant CAP_IPC_LOCK, or unlock something"
+         -l, LimitMEMLOCK=), grant CAP_IPC_LOCK, or unlock something"
     )]
     Limit {
         /// The size of the range.
@@ -129,8 +125,7 @@ pub enum LockError {
     /// The kernel would have to cut a mapping and may not.
     #[error(
         "locking a part of a mapping makes more mappings than vm.max_map_count ({mappings_max}) \
-         allows; \
-         raise it, or lock larger parts"
+         allows; raise it, or lock larger parts"
     )]
     Mappings {
         /// The limit.
@@ -144,8 +139,7 @@ pub enum LockError {
     /// There is no ring to register memory with.
     #[error(
         "cannot open a ring to pin memory with: {source}; Linux 5.19 is needed, \
-         kernel.io_uring_disabled \
-         must allow it, and there can be {TABLES_MAX} tables and caches"
+         kernel.io_uring_disabled must allow it, and there can be {TABLES_MAX} tables and caches"
     )]
     Ring {
         /// What the system said.
@@ -154,8 +148,7 @@ pub enum LockError {
     /// Anything else; usually the memory is used up or a file ends before its mapping does.
     #[error(
         "cannot lock {start:#x}..{end:#x}: {source}; free memory, and see that files are as long \
-         as \
-         their mappings"
+         as their mappings"
     )]
     Os {
         /// The beginning of the range.
@@ -171,8 +164,7 @@ pub enum LockError {
     /// A page of an area could not be brought in.
     #[error(
         "the page at {address:#x} is not in memory; was the range unmapped or its file cut while \
-         it was \
-         locked?"
+         it was locked?"
     )]
     Absent {
         /// Its address.

@@ -112,12 +112,13 @@ pub struct Limits {
     pub growth_time_max: Duration,
 }
 
-/// Open files that have nothing to do with single clients, among them the RTCP sockets that many share, and the RTP
-/// sockets of streams that no engine has taken up yet.
+/// Open files that have nothing to do with single clients, among them the RTCP sockets that many
+/// share, and the RTP sockets of streams that no engine has taken up yet.
 const FILES_APART: u64 = 768;
 
-/// Whether a process that may open so many files can keep so many connections, and whatever else has a descriptor
-/// (RTP sockets, files and connections of downloads): to be refused in words is better than to find none half way.
+/// Whether a process that may open so many files can keep so many connections, and whatever else
+/// has a descriptor (RTP sockets, files and connections of downloads): to be refused in words is
+/// better than to find none half way.
 pub(crate) const fn files_suffice(files: u64, connections: usize, others: usize) -> bool {
     let clients = (others as u64).saturating_add(connections as u64);
     clients.saturating_add(FILES_APART) <= files

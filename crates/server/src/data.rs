@@ -29,8 +29,8 @@ const CACHE_BYTES_SMALL: usize = 64 << 20;
 /// The smallest cache that serves anybody.
 pub const CACHE_BYTES_MIN: usize = 1 << 20;
 
-/// The least send buffer with which a fast stream can have trains from huge pages under way: sixteen, a
-/// megabyte of packets.
+/// The least send buffer with which a fast stream can have trains from huge pages under way:
+/// sixteen, a megabyte of packets.
 const HUGE_SEND_BUFFER_BYTES_MIN: usize = 16 * HUGE_PAGE_BYTES;
 
 /// Streams that may be on their way out while all sessions are taken.
@@ -73,8 +73,8 @@ pub enum DataError {
 }
 
 impl Data {
-    /// Takes the memory and starts the threads. What is missing on this machine is logged, with what it
-    /// costs, and the next best is taken.
+    /// Takes the memory and starts the threads. What is missing on this machine is logged, with
+    /// what it costs, and the next best is taken.
     ///
     /// # Errors
     ///
@@ -137,7 +137,8 @@ impl Data {
         })
     }
 
-    /// The processors that the engines run on. What else the server does keeps off them where it can.
+    /// The processors that the engines run on. What else the server does keeps off them where it
+    /// can.
     #[must_use]
     pub fn cores(&self) -> &[usize] {
         &self.cores
@@ -219,8 +220,9 @@ fn cache_area(cache_bytes: usize, rings: usize) -> Result<Area, MemoryError> {
     let send_buffer_bytes = path::send_buffer_bytes().unwrap_or(0);
     let mut area = if send_buffer_bytes < HUGE_SEND_BUFFER_BYTES_MIN {
         info!(
-            "cache: of base pages, because a socket may have {} under way and a train from a huge page \
-             counts as up to 2 MiB; raise net.core.wmem_max or grant CAP_NET_ADMIN for huge pages",
+            "cache: of base pages, because a socket may have {} under way and a train from a huge \
+             page counts as up to 2 MiB; raise net.core.wmem_max or grant CAP_NET_ADMIN for huge \
+             pages",
             mib(send_buffer_bytes)
         );
         Area::map_base(bytes)?
@@ -240,8 +242,8 @@ fn unlocked(cache_bytes: usize, available: usize) -> usize {
     cache_bytes.min(available).min(UNLOCKED_BYTES_MAX)
 }
 
-/// Rounded down to whole huge pages, if it is more than one: an area is rounded up, and a limit is to be
-/// stayed under.
+/// Rounded down to whole huge pages, if it is more than one: an area is rounded up, and a limit is
+/// to be stayed under.
 fn whole_pages(bytes: usize) -> usize {
     if bytes > HUGE_PAGE_BYTES {
         bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES

@@ -1,7 +1,7 @@
 //! Planted faults: what the checkers must catch.
 //!
-//! Without the feature `faults` the set is always empty and costs nothing. With it, nothing changes either
-//! until a test plants one in its own server's `Config`.
+//! Without the feature `faults` the set is always empty and costs nothing. With it, nothing changes
+//! either until a test plants one in its own server's `Config`.
 
 /// One thing done wrong on purpose.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

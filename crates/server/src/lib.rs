@@ -1,5 +1,5 @@
-//! The Onrush server: packet images in a [`store`], sent by an [`engine`], controlled over [`rtsp`]; and files as
-//! they are, by HTTP and FTP ([`downloads`]).
+//! The Onrush server: packet images in a [`store`], sent by an [`engine`], controlled over
+//! [`rtsp`]; and files as they are, by HTTP and FTP ([`downloads`]).
 //!
 //! Control (connections, sessions, RTCP) is ordinary asynchronous code on a thread of its own. Data
 //! is the engine's: one pinned thread a core, which waits for no lock and allocates nothing while

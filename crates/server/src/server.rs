@@ -1,7 +1,7 @@
 //! The server as a whole: what starts together and stops together.
 //!
-//! One thread does all control; the engines have theirs. Starting either succeeds, with every address
-//! listening, or leaves nothing behind.
+//! One thread does all control; the engines have theirs. Starting either succeeds, with every
+//! address listening, or leaves nothing behind.
 
 use std::fmt;
 use std::io;
@@ -230,7 +230,8 @@ impl Server {
         self.path_name
     }
 
-    /// The size of the packet cache in bytes, which may be less than was asked for, and what its pages are.
+    /// The size of the packet cache in bytes, which may be less than was asked for, and what its
+    /// pages are.
     #[must_use]
     pub const fn cache(&self) -> (usize, Pages) {
         self.cache

@@ -1,8 +1,8 @@
-//! What a viewer takes of the server's heap: his connection, his session, his stream, his places in tables, and what the
-//! allocator adds. `--nocapture` shows it block by block.
+//! What a viewer takes of the server's heap: his connection, his session, his stream, his places in
+//! tables, and what the allocator adds. `--nocapture` shows it block by block.
 //!
-//! A test file of its own, because its allocator counts for the whole process. The viewers' side is made of sockets
-//! and buffers on the stack, so that what stays is the server's.
+//! A test file of its own, because its allocator counts for the whole process. The viewers' side is
+//! made of sockets and buffers on the stack, so that what stays is the server's.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt::Write as _;
@@ -37,7 +37,8 @@ static BLOCKS: [AtomicI64; 256] = [const { AtomicI64::new(0) }; 256];
 const HEADER_BYTES: usize = 8;
 
 fn count(pointer: *mut u8, by: i64) {
-    // SAFETY: the block was given by the system's allocator, which is glibc's malloc, and not given back yet.
+    // SAFETY: the block was given by the system's allocator, which is glibc's malloc, and not given
+    // back yet.
     let usable = unsafe { libc::malloc_usable_size(pointer.cast()) };
     let bytes = usable + HEADER_BYTES;
     BYTES.fetch_add(by * i64::try_from(bytes).unwrap_or(0), Ordering::Relaxed);
@@ -127,7 +128,8 @@ fn watch(server: SocketAddr) -> Viewer {
     let session = ask(
         &mut connection,
         format_args!(
-            "SETUP {url}/track1 {head}\r\nCSeq: 2\r\nTransport: RTP/AVP;unicast;client_port={rtp_port}-{rtcp_port}\r\n\r\n"
+            "SETUP {url}/track1 {head}\r\nCSeq: 2\r\nTransport: \
+             RTP/AVP;unicast;client_port={rtp_port}-{rtcp_port}\r\n\r\n"
         ),
     );
     let session = std::str::from_utf8(&session).expect("text").trim();

@@ -1,4 +1,5 @@
-//! The steady state allocates nothing: not in the engine, and with a warm cache not in the store either.
+//! The steady state allocates nothing: not in the engine, and with a warm cache not in the store
+//! either.
 //!
 //! A test file of its own, because its allocator counts for the whole process.
 

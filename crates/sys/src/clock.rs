@@ -20,19 +20,20 @@ pub fn thread_cpu_ns() -> u64 {
     read_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Processor time so far of thread `thread` of this process, in ns, exact also while it runs. `None` if there
-/// is no such thread.
+/// Processor time so far of thread `thread` of this process, in ns, exact also while it runs.
+/// `None` if there is no such thread.
 #[must_use]
 pub fn cpu_ns_of(thread: u32) -> Option<u64> {
     let thread = libc::pid_t::try_from(thread).ok()?;
-    // The kernel's own encoding of a thread's clock (include/linux/posix-timers.h, make_thread_cpuclock):
-    // the inverted number over three bits, CPUCLOCK_PERTHREAD_MASK (4) and CPUCLOCK_SCHED (2). The C
-    // library offers it for a pthread_t only, which the thread of somebody else's making is not.
+    // The kernel's own encoding of a thread's clock (include/linux/posix-timers.h,
+    // make_thread_cpuclock): the inverted number over three bits, CPUCLOCK_PERTHREAD_MASK (4) and
+    // CPUCLOCK_SCHED (2). The C library offers it for a pthread_t only, which the thread of
+    // somebody else's making is not.
     try_read_ns((!thread) << 3 | 4 | 2)
 }
 
-/// Processor time so far of process `process`, of all its threads, those that have ended too, in ns. `None` if
-/// there is no such process.
+/// Processor time so far of process `process`, of all its threads, those that have ended too, in
+/// ns. `None` if there is no such process.
 #[must_use]
 pub fn cpu_ns_of_process(process: u32) -> Option<u64> {
     let process = libc::pid_t::try_from(process).ok()?;
@@ -47,7 +48,8 @@ pub fn sleep_until_ns(deadline_ns: u64) {
         tv_nsec: libc::c_long::try_from(deadline_ns % 1_000_000_000).unwrap_or(0),
     };
     let (clock, absolute) = (libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME);
-    // SAFETY: `deadline` is a valid timespec; an absolute sleep reports no rest, so none is asked for.
+    // SAFETY: `deadline` is a valid timespec; an absolute sleep reports no rest, so none is asked
+    // for.
     while unsafe { libc::clock_nanosleep(clock, absolute, &raw const deadline, ptr::null_mut()) }
         == libc::EINTR
     {}

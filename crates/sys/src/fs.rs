@@ -1,8 +1,8 @@
 //! Files under a directory, and nothing outside it.
 //!
-//! The kernel resolves the name (`openat2` with `RESOLVE_BENEATH`, Linux 5.6), so that no rename or link
-//! planted between a check and the open can lead out. Where it cannot, the name is resolved first and
-//! compared with what was opened after.
+//! The kernel resolves the name (`openat2` with `RESOLVE_BENEATH`, Linux 5.6), so that no rename or
+//! link planted between a check and the open can lead out. Where it cannot, the name is resolved
+//! first and compared with what was opened after.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -43,9 +43,11 @@ impl Root {
         &self.path
     }
 
-    /// Opens `relative` for reading. Symbolic links are followed as long as they stay under the root.
+    /// Opens `relative` for reading. Symbolic links are followed as long as they stay under the
+    /// root.
     ///
-    /// What is opened may be anything: a directory, a FIFO, a device. Ask its metadata before reading.
+    /// What is opened may be anything: a directory, a FIFO, a device. Ask its metadata before
+    /// reading.
     ///
     /// # Errors
     ///
@@ -78,8 +80,8 @@ impl Root {
         }
     }
 
-    /// Opens `relative` as [`Self::open_beneath`] does, if that takes no disk: all of the name must be in the
-    /// kernel's cache. `None` if it is not, or if only `open_beneath` can tell.
+    /// Opens `relative` as [`Self::open_beneath`] does, if that takes no disk: all of the name must
+    /// be in the kernel's cache. `None` if it is not, or if only `open_beneath` can tell.
     #[must_use]
     pub fn open_cached(&self, relative: &Path) -> Option<File> {
         // Linux 5.12; before that EINVAL, and `open_beneath` does it all.
@@ -121,13 +123,13 @@ impl Root {
 
     fn openat2(&self, relative: &Path, resolve: u64) -> io::Result<File> {
         let name = CString::new(relative.as_os_str().as_bytes())?;
-        // SAFETY: `open_how` is integers only, for which all-zero is a value, and it is how the kernel
-        // wants fields of later versions.
+        // SAFETY: `open_how` is integers only, for which all-zero is a value, and it is how the
+        // kernel wants fields of later versions.
         let mut how: libc::open_how = unsafe { std::mem::zeroed() };
         how.flags = u64::from(OPEN_FLAGS.cast_unsigned());
         how.resolve = resolve | libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS;
-        // SAFETY: the descriptor is open as long as `self` lives; `name` ends in NUL and `how` is an
-        // initialised `open_how` of the size given; both outlive the call, which keeps neither.
+        // SAFETY: the descriptor is open as long as `self` lives; `name` ends in NUL and `how` is
+        // an initialised `open_how` of the size given; both outlive the call, which keeps neither.
         let fd = unsafe {
             libc::syscall(
                 libc::SYS_openat2,

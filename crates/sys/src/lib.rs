@@ -1,4 +1,5 @@
-//! What Onrush asks of Linux beside locked memory (`onrush-lock`): rings, packet pools, data paths, transfers, probes.
+//! What Onrush asks of Linux beside locked memory (`onrush-lock`): rings, packet pools, data paths,
+//! transfers, probes.
 //!
 //! Nearly all of the project's unsafe code is here. Nothing in this crate knows a protocol.
 

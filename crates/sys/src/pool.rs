@@ -1,10 +1,12 @@
 //! A pool: an area cut into chunks that are written by one, then read by many.
 //!
-//! The one idea: a chunk's state is a single counter. Nobody but the holder of a [`Claim`] may touch a
-//! claimed chunk; while anybody holds a [`Pin`] nobody can claim it. The kernel is a reader like any other:
-//! a send in flight holds a pin until the kernel has said that it is done with the memory.
+//! The one idea: a chunk's state is a single counter. Nobody but the holder of a [`Claim`] may
+//! touch a claimed chunk; while anybody holds a [`Pin`] nobody can claim it. The kernel is a reader
+//! like any other: a send in flight holds a pin until the kernel has said that it is done with the
+//! memory.
 //!
-//! Pinning takes no lock and enters no kernel. Claiming takes a lock that only those who write share.
+//! Pinning takes no lock and enters no kernel. Claiming takes a lock that only those who write
+//! share.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -27,8 +29,8 @@ pub struct Pool {
     area: Area,
     chunk_bytes: usize,
     chunks: Box<[Chunk]>,
-    /// Chunks whose state is not 0. Written when a state leaves 0 or comes back to it, a few times a second for each
-    /// reader.
+    /// Chunks whose state is not 0. Written when a state leaves 0 or comes back to it, a few times
+    /// a second for each reader.
     in_use: AtomicUsize,
     /// Where the search for a chunk to claim goes on: the hand of the clock algorithm.
     hand: Mutex<usize>,
@@ -49,8 +51,8 @@ struct Chunk {
     key: AtomicU64,
 }
 
-/// The right to read one chunk. It must be given back with [`Pool::unpin`]; a pin that is forgotten keeps
-/// its chunk for ever.
+/// The right to read one chunk. It must be given back with [`Pool::unpin`]; a pin that is forgotten
+/// keeps its chunk for ever.
 #[derive(Debug, Eq, PartialEq)]
 #[must_use = "a pin that is not given back keeps its chunk for ever"]
 pub struct Pin {
@@ -58,7 +60,8 @@ pub struct Pin {
     tag: u32,
 }
 
-/// The right to write one chunk, for one thread. Dropped without being published, the chunk is free again.
+/// The right to write one chunk, for one thread. Dropped without being published, the chunk is free
+/// again.
 #[must_use]
 pub struct Claim<'a> {
     pool: &'a Pool,
@@ -75,8 +78,8 @@ impl Pool {
         Self::laid_out(area, chunk_bytes, slab::Layout::default())
     }
 
-    /// The same, with room for `slabs` senders to write headers of their own; see [`HeaderSlab`]. It is up
-    /// to a sixteenth of the area.
+    /// The same, with room for `slabs` senders to write headers of their own; see [`HeaderSlab`].
+    /// It is up to a sixteenth of the area.
     ///
     /// # Panics
     /// As [`Self::new`].
@@ -121,8 +124,8 @@ impl Pool {
         }
     }
 
-    /// A chunk to write: the first that nobody has pinned, those not pinned for longest first (clock, or
-    /// second chance). What it held is lost. `None` if every chunk is pinned or claimed.
+    /// A chunk to write: the first that nobody has pinned, those not pinned for longest first
+    /// (clock, or second chance). What it held is lost. `None` if every chunk is pinned or claimed.
     pub fn claim(&self) -> Option<Claim<'_>> {
         let mut hand = self.hand.lock().unwrap_or_else(PoisonError::into_inner);
         // Twice around: the first turn takes the second chances away.
@@ -149,8 +152,8 @@ impl Pool {
         None
     }
 
-    /// Pins chunk number `chunk` if it holds `key`. `None` if it holds something else by now, is being
-    /// written, does not exist, or has [`PINS_MAX`] pins.
+    /// Pins chunk number `chunk` if it holds `key`. `None` if it holds something else by now, is
+    /// being written, does not exist, or has [`PINS_MAX`] pins.
     #[must_use]
     pub fn pin(&self, chunk: u32, key: u64) -> Option<Pin> {
         let state = self.chunks.get(chunk as usize)?;
@@ -219,9 +222,10 @@ impl Pool {
     #[must_use]
     pub fn bytes<'a>(&'a self, pin: &'a Pin) -> &'a [u8] {
         let start = self.area.base().as_ptr().wrapping_add(self.offset(pin));
-        // SAFETY: the chunk lies within the area, which lives as long as `self`. The pin, which is borrowed
-        // as long as the slice and cannot be copied or made but by this pool, keeps the chunk's state above
-        // zero, so no claim, and with it no `&mut` to these bytes, can exist (`claim` needs a state of 0).
+        // SAFETY: the chunk lies within the area, which lives as long as `self`. The pin, which is
+        // borrowed as long as the slice and cannot be copied or made but by this pool, keeps the
+        // chunk's state above zero, so no claim, and with it no `&mut` to these bytes, can exist
+        // (`claim` needs a state of 0).
         unsafe { std::slice::from_raw_parts(start, self.chunk_bytes) }
     }
 
@@ -302,9 +306,9 @@ impl Claim<'_> {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let offset = self.pool.offset_of(self.chunk);
         let start = self.pool.area.base().as_ptr().wrapping_add(offset);
-        // SAFETY: the chunk lies within the area, which outlives `self.pool`. Its state is CLAIMED and
-        // only this claim holds it, so no pin and no other claim refers to these bytes; the slice borrows
-        // the claim mutably.
+        // SAFETY: the chunk lies within the area, which outlives `self.pool`. Its state is CLAIMED
+        // and only this claim holds it, so no pin and no other claim refers to these bytes; the
+        // slice borrows the claim mutably.
         unsafe { std::slice::from_raw_parts_mut(start, self.pool.chunk_bytes) }
     }
 

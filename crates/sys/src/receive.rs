@@ -1,8 +1,9 @@
 //! Datagrams taken many at a time: `recvmmsg`, and with UDP_GRO whole trains.
 //!
-//! One crossing takes up to [`BATCH_MAX`] messages, and each message may be a train that the sender's kernel, or
-//! ours, has put together: packets of equal size one after the other, the last perhaps shorter. Memory is taken once.
-//! What did not fit into the socket's buffer is counted by the kernel and told with the next message.
+//! One crossing takes up to [`BATCH_MAX`] messages, and each message may be a train that the
+//! sender's kernel, or ours, has put together: packets of equal size one after the other, the last
+//! perhaps shorter. Memory is taken once. What did not fit into the socket's buffer is counted by
+//! the kernel and told with the next message.
 
 use std::fmt;
 use std::io;
@@ -63,7 +64,8 @@ impl<'a> Message<'a> {
 }
 
 impl Receiver {
-    /// Takes a socket over and makes it non-blocking. A kernel without UDP_GRO (before 5.0) gives single datagrams.
+    /// Takes a socket over and makes it non-blocking. A kernel without UDP_GRO (before 5.0) gives
+    /// single datagrams.
     ///
     /// # Errors
     ///
@@ -86,17 +88,17 @@ impl Receiver {
         })
     }
 
-    /// Takes what is there, up to [`BATCH_MAX`] messages, and gives each to `take`. How many they were; 0 if there
-    /// is nothing.
+    /// Takes what is there, up to [`BATCH_MAX`] messages, and gives each to `take`. How many they
+    /// were; 0 if there is nothing.
     ///
     /// # Errors
     ///
     /// What the kernel says, but for EAGAIN and EINTR.
     pub fn receive(&mut self, mut take: impl FnMut(Message<'_>)) -> io::Result<usize> {
         self.prepare();
-        // SAFETY: the headers are BATCH_MAX valid ones, as `prepare` has just made them: each names a part of
-        // `bytes`, an address and a control buffer in `slots`, all of which live as long as `self` and are named by
-        // no other header. A non-blocking call needs no time-out.
+        // SAFETY: the headers are BATCH_MAX valid ones, as `prepare` has just made them: each names
+        // a part of `bytes`, an address and a control buffer in `slots`, all of which live as long
+        // as `self` and are named by no other header. A non-blocking call needs no time-out.
         let received = unsafe {
             libc::recvmmsg(
                 self.socket.as_raw_fd(),
@@ -131,7 +133,8 @@ impl Receiver {
         Ok(received)
     }
 
-    /// Messages that the socket's buffer had no room for, as far as told: with each that is received, modulo 2^32.
+    /// Messages that the socket's buffer had no room for, as far as told: with each that is
+    /// received, modulo 2^32.
     #[must_use]
     pub const fn overflows(&self) -> u32 {
         self.overflows
@@ -185,21 +188,24 @@ impl fmt::Debug for Receiver {
     }
 }
 
-// SAFETY: the pointers in `slots` and `headers` lead into the boxes of the same Receiver, which move with it and are
-// reached through `&mut self` alone.
+// SAFETY: the pointers in `slots` and `headers` lead into the boxes of the same Receiver, which
+// move with it and are reached through `&mut self` alone.
 unsafe impl Send for Receiver {}
 
-/// The size of a train's packets and the socket's losses, where a message's control messages tell them.
+/// The size of a train's packets and the socket's losses, where a message's control messages tell
+/// them.
 fn told(header: &libc::msghdr) -> (Option<usize>, Option<u32>) {
     let (mut segment_bytes, mut overflows) = (None, None);
-    // SAFETY: the header is one the kernel has filled in; its control buffer is CONTROL_BYTES long and aligned.
+    // SAFETY: the header is one the kernel has filled in; its control buffer is CONTROL_BYTES long
+    // and aligned.
     let mut control = unsafe { libc::CMSG_FIRSTHDR(header) };
     while !control.is_null() {
         // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR give null or a whole header within the buffer.
         let found = unsafe { ptr::read_unaligned(control) };
         // SAFETY: as above; the data follow the header.
         let data = unsafe { libc::CMSG_DATA(control) };
-        // SAFETY: both kinds that were switched on hold four bytes, and the kernel writes none that does not fit.
+        // SAFETY: both kinds that were switched on hold four bytes, and the kernel writes none that
+        // does not fit.
         let value = || unsafe { ptr::read_unaligned(data.cast::<u32>()) };
         match (found.cmsg_level, found.cmsg_type) {
             (libc::SOL_UDP, libc::UDP_GRO) => segment_bytes = usize::try_from(value()).ok(),
@@ -216,13 +222,15 @@ pub(crate) fn address(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     let place = ptr::from_ref(storage);
     match libc::c_int::from(storage.ss_family) {
         libc::AF_INET => {
-            // SAFETY: a sockaddr_storage is large and aligned enough for a sockaddr_in, which is all integers.
+            // SAFETY: a sockaddr_storage is large and aligned enough for a sockaddr_in, which is
+            // all integers.
             let v4 = unsafe { ptr::read(place.cast::<libc::sockaddr_in>()) };
             let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
             Some((ip, u16::from_be(v4.sin_port)).into())
         }
         libc::AF_INET6 => {
-            // SAFETY: a sockaddr_storage is large and aligned enough for a sockaddr_in6, which is all integers.
+            // SAFETY: a sockaddr_storage is large and aligned enough for a sockaddr_in6, which is
+            // all integers.
             let v6 = unsafe { ptr::read(place.cast::<libc::sockaddr_in6>()) };
             let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
             let port = u16::from_be(v6.sin6_port);
@@ -235,7 +243,8 @@ pub(crate) fn address(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
-/// Has the kernel join datagrams to trains where they arrive for this socket faster than they are taken (UDP_GRO).
+/// Has the kernel join datagrams to trains where they arrive for this socket faster than they are
+/// taken (UDP_GRO).
 ///
 /// # Errors
 ///
@@ -246,7 +255,8 @@ pub fn join_arrivals(socket: &UdpSocket) -> io::Result<()> {
 
 fn set_flag(socket: &UdpSocket, level: libc::c_int, option: libc::c_int) -> io::Result<()> {
     let one: libc::c_int = 1;
-    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the value is a c_int of the size given.
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the value is a c_int of
+    // the size given.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

@@ -8,8 +8,8 @@ use std::ptr;
 
 use crate::receive::address;
 
-/// The path MTU towards the address `socket` is connected to, in bytes, IP header included: the route's, or
-/// less once a router has said so.
+/// The path MTU towards the address `socket` is connected to, in bytes, IP header included: the
+/// route's, or less once a router has said so.
 ///
 /// # Errors
 ///
@@ -21,8 +21,8 @@ pub fn path_mtu(socket: &UdpSocket) -> io::Result<u32> {
     };
     let mut mtu_bytes: libc::c_int = 0;
     let mut value_bytes: libc::socklen_t = 4;
-    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the value is a c_int, whose four
-    // bytes are writable as `value_bytes` says, and both outlive the call.
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the value is a c_int,
+    // whose four bytes are writable as `value_bytes` says, and both outlive the call.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -38,8 +38,9 @@ pub fn path_mtu(socket: &UdpSocket) -> io::Result<u32> {
     u32::try_from(mtu_bytes).map_err(io::Error::other)
 }
 
-/// Has what the network says about datagrams of `socket`, which need not be connected, kept for [`take_error`]
-/// (IP_RECVERR, ip(7)). It also comes as the error of some other call on the socket, once.
+/// Has what the network says about datagrams of `socket`, which need not be connected, kept for
+/// [`take_error`] (IP_RECVERR, ip(7)). It also comes as the error of some other call on the socket,
+/// once.
 ///
 /// # Errors
 ///
@@ -74,8 +75,9 @@ pub fn take_error(socket: &impl AsFd) -> io::Result<(io::Error, Option<SocketAdd
         socket.as_fd().as_raw_fd(),
         libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT,
     );
-    // SAFETY: the descriptor is open for as long as `socket` is borrowed; name and control are writable for the
-    // lengths given and outlive the call; there is no place for data, which is cut off.
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed; name and control are
+    // writable for the lengths given and outlive the call; there is no place for data, which is cut
+    // off.
     let result = unsafe { libc::recvmsg(fd, &raw mut message, flags) };
     if result < 0 {
         return Err(io::Error::last_os_error());
@@ -84,7 +86,8 @@ pub fn take_error(socket: &impl AsFd) -> io::Result<(io::Error, Option<SocketAdd
     // SAFETY: the header is as recvmsg has filled it in, and its control still there.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
     while !header.is_null() {
-        // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR yield null or a whole header within the control, which is aligned.
+        // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR yield null or a whole header within the control,
+        // which is aligned.
         let cmsghdr = unsafe { ptr::read(header) };
         let kind = (cmsghdr.cmsg_level, cmsghdr.cmsg_type);
         if kind == (libc::IPPROTO_IP, libc::IP_RECVERR)
@@ -92,7 +95,8 @@ pub fn take_error(socket: &impl AsFd) -> io::Result<(io::Error, Option<SocketAdd
         {
             // SAFETY: the header is a whole one, as above.
             let data = unsafe { libc::CMSG_DATA(header) };
-            // SAFETY: the data of such a message begins with a sock_extended_err (ip(7)), not always aligned.
+            // SAFETY: the data of such a message begins with a sock_extended_err (ip(7)), not
+            // always aligned.
             let error: libc::sock_extended_err = unsafe { ptr::read_unaligned(data.cast()) };
             errno = i32::try_from(error.ee_errno).unwrap_or(libc::EIO);
         }
@@ -102,12 +106,14 @@ pub fn take_error(socket: &impl AsFd) -> io::Result<(io::Error, Option<SocketAdd
     Ok((io::Error::from_raw_os_error(errno), address(&to)))
 }
 
-/// Makes `socket` hear the multicast group `group` on the interface of number `interface` (0: as the routes say),
-/// from everybody or from `source` alone (RFC 3678), and no group that somebody else on this host has joined.
+/// Makes `socket` hear the multicast group `group` on the interface of number `interface` (0: as
+/// the routes say), from everybody or from `source` alone (RFC 3678), and no group that somebody
+/// else on this host has joined.
 ///
 /// # Errors
 ///
-/// EINVAL if `group` is none, or of another family than the socket; ENODEV if there is no such interface.
+/// EINVAL if `group` is none, or of another family than the socket; ENODEV if there is no such
+/// interface.
 pub fn join_group(
     socket: &UdpSocket,
     group: IpAddr,
@@ -151,8 +157,8 @@ fn set<T>(
     value_bytes: usize,
 ) -> io::Result<()> {
     assert!(value_bytes <= size_of::<T>());
-    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the first `value_bytes` of `value` are
-    // readable, as asserted, and outlive the call.
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the first `value_bytes`
+    // of `value` are readable, as asserted, and outlive the call.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

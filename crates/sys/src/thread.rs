@@ -24,7 +24,8 @@ pub fn pin_to(core: usize) -> io::Result<()> {
     bind_to(&[core])
 }
 
-/// Keeps the calling thread off these processors, if there are others for it; otherwise it stays free.
+/// Keeps the calling thread off these processors, if there are others for it; otherwise it stays
+/// free.
 pub fn keep_off(cores: &[usize]) {
     let mut others = allowed_cores();
     others.retain(|core| !cores.contains(core));
@@ -34,7 +35,8 @@ pub fn keep_off(cores: &[usize]) {
     }
 }
 
-/// Binds the calling thread to these processors. Errors: EINVAL if this process may use none of them.
+/// Binds the calling thread to these processors. Errors: EINVAL if this process may use none of
+/// them.
 pub fn bind_to(cores: &[usize]) -> io::Result<()> {
     if cores.iter().any(|&core| core >= libc::CPU_SETSIZE as usize) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -54,8 +56,8 @@ pub fn bind_to(cores: &[usize]) -> io::Result<()> {
     }
 }
 
-/// Lets the calling thread run only when nobody else would (SCHED_IDLE). There is no way back without a right
-/// (CAP_SYS_NICE).
+/// Lets the calling thread run only when nobody else would (SCHED_IDLE). There is no way back
+/// without a right (CAP_SYS_NICE).
 pub fn run_when_idle() -> io::Result<()> {
     // SAFETY: a sched_param is integers; SCHED_IDLE demands a priority of 0.
     let param: libc::sched_param = unsafe { mem::zeroed() };
@@ -68,7 +70,8 @@ pub fn run_when_idle() -> io::Result<()> {
     }
 }
 
-/// Processor time of the calling thread so far, in ns: in the program, and in the kernel (getrusage(2)).
+/// Processor time of the calling thread so far, in ns: in the program, and in the kernel
+/// (getrusage(2)).
 #[must_use]
 pub fn usage_ns() -> (u64, u64) {
     // SAFETY: an rusage is integers, for which all zeroes is a value.

@@ -32,7 +32,8 @@ impl Waker {
     /// Forgets the wakes so far.
     pub fn clear(&self) {
         let mut count = 0u64;
-        // SAFETY: the eight bytes of `count` are writable. EAGAIN means there was nothing to forget.
+        // SAFETY: the eight bytes of `count` are writable. EAGAIN means there was nothing to
+        // forget.
         unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut count).cast(), 8) };
     }
 }

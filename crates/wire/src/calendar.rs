@@ -1,4 +1,5 @@
-//! Days and times of day, in UTC: what logs, folder listings and FTP write instead of seconds since 1970.
+//! Days and times of day, in UTC: what logs, folder listings and FTP write instead of seconds since
+//! 1970.
 
 /// The last second of the year 9999, the last that HTTP and FTP can write.
 pub const LAST_SECOND: i64 = 253_402_300_799;
@@ -21,8 +22,9 @@ pub struct Utc {
 }
 
 impl Utc {
-    /// The second that begins `seconds` after 1970 did. What lies before 1970 or behind the year 9999 is
-    /// moved to that end: a file may carry any time, and those who write four digits write four.
+    /// The second that begins `seconds` after 1970 did. What lies before 1970 or behind the year
+    /// 9999 is moved to that end: a file may carry any time, and those who write four digits write
+    /// four.
     #[must_use]
     #[allow(
         clippy::cast_possible_truncation,

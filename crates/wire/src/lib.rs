@@ -1,7 +1,7 @@
 //! What Onrush decides: formats, protocol states and schedules.
 //!
-//! Everything here is a pure function of the bytes and the times it is given. There are no sockets, no
-//! files, no threads and no clock in this crate, so every state can be reached in a test.
+//! Everything here is a pure function of the bytes and the times it is given. There are no sockets,
+//! no files, no threads and no clock in this crate, so every state can be reached in a test.
 
 #![forbid(unsafe_code)]
 

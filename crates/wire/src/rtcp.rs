@@ -90,8 +90,8 @@ impl Sending<'_> {
     }
 }
 
-/// Reads what came for the sender of `ssrc` at `arrival` (as [`ntp`] gives it). What cannot be read says
-/// nothing; what stands before it does.
+/// Reads what came for the sender of `ssrc` at `arrival` (as [`ntp`] gives it). What cannot be read
+/// says nothing; what stands before it does.
 #[must_use]
 pub fn read(datagram: &[u8], ssrc: u32, arrival: u64) -> Heard {
     let mut heard = Heard::default();
@@ -124,9 +124,10 @@ pub fn ntp(unix: Duration) -> u64 {
     (unix.as_secs() + SECONDS_1900_TO_1970) << 32 | fraction
 }
 
-/// How long to wait before the next report (RFC 3550, sections 6.2 and 6.3.1): 5 s, spread over [0.5, 1.5]
-/// so that sessions that began together do not report together, and divided by e - 3/2, as the RFC does for
-/// what else it corrects. A report is so small beside the stream that 5 % of it are never the bound.
+/// How long to wait before the next report (RFC 3550, sections 6.2 and 6.3.1): 5 s, spread over
+/// [0.5, 1.5] so that sessions that began together do not report together, and divided by e - 3/2,
+/// as the RFC does for what else it corrects. A report is so small beside the stream that 5 % of it
+/// are never the bound.
 #[must_use]
 pub fn report_interval(random: u32) -> Duration {
     const MINIMUM: Duration = Duration::from_secs(5);

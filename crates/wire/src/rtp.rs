@@ -1,4 +1,5 @@
-//! The RTP fixed header (RFC 3550, section 5.1), as Onrush writes it: no padding, extension or CSRC.
+//! The RTP fixed header (RFC 3550, section 5.1), as Onrush writes it: no padding, extension or
+//! CSRC.
 
 /// Bytes of the fixed header.
 pub const HEADER_BYTES: usize = 12;
@@ -64,9 +65,9 @@ impl Header {
 
 /// How the numbers of one session differ from those in its source's packet images.
 ///
-/// The packets of a session are numbered without a gap and stamped without a step back for as long as it
-/// lives, whatever it jumps to (RFC 2326, appendix B): receivers drop what looks old. Until its first jump a
-/// session has the numbers of the images, which all sessions of a file share.
+/// The packets of a session are numbered without a gap and stamped without a step back for as long
+/// as it lives, whatever it jumps to (RFC 2326, appendix B): receivers drop what looks old. Until
+/// its first jump a session has the numbers of the images, which all sessions of a file share.
 ///
 /// ```
 /// use onrush_wire::rtp::{Numbering, Position};
@@ -125,8 +126,8 @@ impl Numbering {
         *self == Self::default()
     }
 
-    /// After a jump: the source's packet at `next` is numbered and stamped as the one at `end` would have
-    /// been, which is the first that was not sent before the jump.
+    /// After a jump: the source's packet at `next` is numbered and stamped as the one at `end`
+    /// would have been, which is the first that was not sent before the jump.
     #[must_use]
     pub const fn continued(self, end: Position, next: Position) -> Self {
         let sequence = end.sequence.wrapping_sub(next.sequence);
@@ -153,8 +154,8 @@ impl Numbering {
         self.ssrc.unwrap_or(source)
     }
 
-    /// The header in this session of a packet with this one in the images. What it says beside its numbers
-    /// stays as it is.
+    /// The header in this session of a packet with this one in the images. What it says beside its
+    /// numbers stays as it is.
     #[must_use]
     pub fn header(&self, source: &[u8; HEADER_BYTES]) -> [u8; HEADER_BYTES] {
         let [b0, b1, s0, s1, t0, t1, t2, t3, ssrc @ ..] = *source;
@@ -191,7 +192,8 @@ impl StaticPayload {
         clock_hz: 90_000,
     };
 
-    /// What `payload_type` means; `None` for those that every session defines for itself, and for old speech codecs.
+    /// What `payload_type` means; `None` for those that every session defines for itself, and for
+    /// old speech codecs.
     #[must_use]
     pub fn of(payload_type: u8) -> Option<Self> {
         let (is_audio, encoding, clock_hz) = match payload_type {
@@ -284,7 +286,8 @@ mod tests {
     }
 
     proptest! {
-        /// Any number of jumps in a source of one packet every `ticks`: what a receiver sees is one run.
+        /// Any number of jumps in a source of one packet every `ticks`: what a receiver sees is one
+        /// run.
         #[test]
         fn numbers_rise_by_one_and_stamps_never_step_back(
             ticks in 0_u32..90_000,

@@ -18,9 +18,9 @@ use crate::report::Report;
     name = "onrush-lab",
     version = env!("ONRUSH_VERSION"),
     long_about = "Measures what Onrush and the operating system do, predicts it, and compares.\n\n\
-        Everything runs on loopback or in network namespaces of its own. Experiments that need the \
-        server \
-        start the program `onrush` that lies beside this one. Linux only.",
+                  Everything runs on loopback or in network namespaces of its own. Experiments \
+                  that need the server start the program `onrush` that lies beside this one. Linux \
+                  only.",
     after_help = "Begin with `onrush-lab measure --quick`, or `onrush-lab bench serve --quick`.",
     after_long_help = EXAMPLES,
     max_term_width = 79,

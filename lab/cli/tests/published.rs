@@ -58,7 +58,7 @@ fn published_tables_are_those_of_their_files() {
 #[test]
 fn a_table_has_the_command_before_it_or_that_of_its_page() {
     let page = "By `onrush-lab bench x --from FILE`, see [`y`](y).\n\n## a.json, \
-     b.json\n\nHere:\n\n```\n1\n```\n\
+                b.json\n\nHere:\n\n```\n1\n```\n\
                 By `onrush-lab bench\nx --from c.json | tail -1` \
                 (`--quick`):\n```\n2\n```\n```\n3\n```\n# no file\n```\n4\n```\n\
                 ```\nonrush-lab bench x\n```\n```sh\n5\n```\n| in | words |\n|---|---|\n|`6`| and \

@@ -96,8 +96,7 @@ pub enum RecordError {
     /// The file is a record of something else.
     #[error(
         "{}: holds experiment {experiment:?} in schema {schema_version}; this reads {wanted:?} in \
-         schema \
-         {SCHEMA_VERSION}", path.display()
+         schema {SCHEMA_VERSION}", path.display()
     )]
     Other {
         /// The file.

@@ -87,8 +87,7 @@ impl Summary {
         if self.samples < SAMPLES_FEW {
             warnings.push(format!(
                 "{what}: {} samples are few; their range holds the true median with {:.0} %. Take \
-                 more \
-                 (--repeats {SAMPLES_FEW})",
+                 more (--repeats {SAMPLES_FEW})",
                 self.samples,
                 self.coverage * 100.0
             ));
@@ -96,8 +95,7 @@ impl Summary {
         if self.spread() > SPREAD_NOISY {
             warnings.push(format!(
                 "{what}: the samples spread over {:.0} % of their median; something else was at \
-                 work. Run it \
-                 again on a quiet machine",
+                 work. Run it again on a quiet machine",
                 self.spread() * 100.0
             ));
         }

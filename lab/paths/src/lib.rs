@@ -114,8 +114,7 @@ pub enum OpenError {
     /// The plan has a packet of more pages than the path moves at once.
     #[error(
         "{name} moves at most {PACKET_BYTES_SPLICED_MAX} bytes in one packet, the plan has one of \
-         {bytes}; \
-         cut it smaller"
+         {bytes}; cut it smaller"
     )]
     Packet {
         /// The path.

@@ -499,8 +499,7 @@ static FACTS: [Facts; 28] = [
         copies: "0",
         crossings: "t/b+2",
         mechanism: "the engine's, after a jump: SENDMSG_ZC of headers from a slab and payloads of \
-         packet images, up \
-                    to 8 packets, from registered memory",
+                    packet images, up to 8 packets, from registered memory",
         needs: RING_VECTORED,
         payload: Payload::Reported,
         is_train: true,

@@ -21,7 +21,7 @@ pub fn spin(times: u64) {
     // SAFETY: as above.
     unsafe {
         asm!("2:", "subs {n}, {n}, \
-         #1", "b.ne 2b", n = inout(reg) times => _, options(nomem, nostack));
+                    #1", "b.ne 2b", n = inout(reg) times => _, options(nomem, nostack));
     }
 }
 

@@ -261,9 +261,8 @@ impl Source {
                 .into(),
             Self::AudioOnly => "-map 1 -c:a mp2 -b:a 128k".into(),
             Self::TwoProgrammes => format!(
-                "-map 0 -map 1 -map 0 -map 1 {x264} -b:v 400k -c:a mp2 -b:a 96k \
-                 -program title=One:program_num=1:st=0:st=1 \
-                 -program title=Two:program_num=2:st=2:st=3"
+                "-map 0 -map 1 -map 0 -map 1 {x264} -b:v 400k -c:a mp2 -b:a 96k -program \
+                 title=One:program_num=1:st=0:st=1 -program title=Two:program_num=2:st=2:st=3"
             ),
             Self::M2ts => {
                 format!("-map 0 -map 1 {x264} -b:v 700k -c:a ac3 -b:a 128k -mpegts_m2ts_mode 1")

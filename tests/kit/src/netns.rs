@@ -39,8 +39,7 @@ pub enum NetnsError {
     /// make network namespaces, but not enter one that is not its own.
     #[error(
         "the network namespace this runs in belongs to another user namespace, and who leaves it \
-         cannot come back; \
-         run as root, or with a network namespace of its own (unshare -Urn)"
+         cannot come back; run as root, or with a network namespace of its own (unshare -Urn)"
     )]
     NoWayBack,
     /// The kernel refused for another reason.

@@ -1,7 +1,8 @@
 //! `onrush doctor`: what this machine can do, what a lack costs, and how to mend it.
 //!
-//! The kernel is asked by [`onrush_sys::probe`]; here its answers become rows for people and for programs. Ratios
-//! of cost were measured on another machine; they say which lack matters, not what this one will do.
+//! The kernel is asked by [`onrush_sys::probe`]; here its answers become rows for people and for
+//! programs. Ratios of cost were measured on another machine; they say which lack matters, not what
+//! this one will do.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! What the kernel answered, a row for each thing that was asked: what a lack means, and what mends it.
+//! What the kernel answered, a row for each thing that was asked: what a lack means, and what mends
+//! it.
 
 use onrush_lock::memory::Pages;
 use onrush_server::config::Config;

@@ -144,7 +144,8 @@ fn of_machine(status: &Status, rates: Option<&Rates>) -> Vec<Fact> {
     facts
 }
 
-/// How busy the fullest engine will be with the streams that it has, of what it may, and what a train costs it.
+/// How busy the fullest engine will be with the streams that it has, of what it may, and what a
+/// train costs it.
 fn promised(status: &Status) -> String {
     let admissions = status.engines.iter().map(|engine| engine.admission);
     let fullest = admissions.max_by(|a, b| a.load_promised.total_cmp(&b.load_promised));

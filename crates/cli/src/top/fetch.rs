@@ -81,14 +81,16 @@ impl Source {
             .map_err(|error| format!("{url}: {error}"))?;
         let stranger = |error| {
             format!(
-                "{url}: this is not the status of an onrush server ({error}); give its --metrics address"
+                "{url}: this is not the status of an onrush server ({error}); give its --metrics \
+                 address"
             )
         };
         let status: Status = serde_json::from_str(&text).map_err(stranger)?;
         if status.schema_version != SCHEMA_VERSION {
             let (theirs, ours) = (status.schema_version, SCHEMA_VERSION);
             return Err(format!(
-                "{url}: its status has form {theirs}, this program reads {ours}; use the server's own onrush"
+                "{url}: its status has form {theirs}, this program reads {ours}; use the server's \
+                 own onrush"
             ));
         }
         Ok(status)

@@ -1,7 +1,8 @@
 //! `onrush top`: a live view of a server's status.
 //!
-//! A thread fetches the status at each interval; what is shown is what lies between two of them ([`rates`]),
-//! on a terminal as a picture ([`view`]), elsewhere as a line each. A server that goes away is waited for.
+//! A thread fetches the status at each interval; what is shown is what lies between two of them
+//! ([`rates`]), on a terminal as a picture ([`view`]), elsewhere as a line each. A server that goes
+//! away is waited for.
 
 mod facts;
 mod fetch;
@@ -26,15 +27,17 @@ use onrush_cli::units::{Time, within};
 /// Show what a server does, live
 ///
 /// Fetches the status of an `onrush serve` (its --metrics address) at each interval and shows what
-/// happened in it: sessions, packets, rate, lateness, processor time, batches, cache. Keys: q quits, p
-/// pauses. A server that goes away is waited for; one that is not there at the start is an error.
+/// happened in it: sessions, packets, rate, lateness, processor time, batches, cache. Keys: q
+/// quits, p pauses. A server that goes away is waited for; one that is not there at the start is an
+/// error.
 ///
 /// Where the output is no terminal, a line is printed for each interval.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Top {
     /// The server's metrics address
-    #[arg(default_value = "http://127.0.0.1:9554", value_hint = ValueHint::Url, value_parser = fetch::status_url)]
+    #[arg(default_value = "http://127.0.0.1:9554", value_hint = ValueHint::Url,
+        value_parser = fetch::status_url)]
     url: Source,
 
     /// Time between two looks

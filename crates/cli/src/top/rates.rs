@@ -24,7 +24,8 @@ pub(crate) struct Rates {
     pub(crate) late_p999_ms: Option<f64>,
     /// Bursts handed over in a crossing, on average.
     pub(crate) batch_bursts: Option<f64>,
-    /// Of all bursts, those that left with the one before, because the engine was behind, as a part.
+    /// Of all bursts, those that left with the one before, because the engine was behind, as a
+    /// part.
     pub(crate) joined: Option<f64>,
     pub(crate) crossings_a_second: f64,
     pub(crate) packets_a_crossing: Option<f64>,
@@ -57,7 +58,8 @@ pub(crate) struct EngineRates {
     pub(crate) late_p50_ms: Option<f64>,
     pub(crate) late_p999_ms: Option<f64>,
     pub(crate) in_flight: u64,
-    /// How busy the engine will be with the streams that it has, as reckoned, and how busy it may be.
+    /// How busy the engine will be with the streams that it has, as reckoned, and how busy it may
+    /// be.
     pub(crate) load_promised: f64,
     pub(crate) load_max: Option<f64>,
 }
@@ -67,7 +69,8 @@ impl Rates {
     pub(crate) const HEAD: &str =
         "sessions playing  packets/s   Mbit/s  late p50  p99.9 ms  batch  CPU %  hits %  453/s";
 
-    /// What happened between two looks; `None` if they are of two servers, or of one that was started anew.
+    /// What happened between two looks; `None` if they are of two servers, or of one that was
+    /// started anew.
     pub(crate) fn between(from: &Status, to: &Status) -> Option<Self> {
         let is_same = from.process.started_s == to.process.started_s
             && from.engines.len() == to.engines.len()

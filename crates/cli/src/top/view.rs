@@ -33,7 +33,8 @@ pub(crate) struct View {
     is_paused: bool,
 }
 
-/// A curve: its name with its unit, digits behind the point, how a look becomes a number, how much is an alarm.
+/// A curve: its name with its unit, digits behind the point, how a look becomes a number, how much
+/// is an alarm.
 type Curve = (&'static str, usize, fn(&Rates) -> Option<f64>, f64);
 
 const CURVES: [Curve; 4] = [
@@ -73,8 +74,8 @@ impl View {
         }
     }
 
-    /// Takes up a look. `None` if it is not to be seen; otherwise what happened since the one before, if that can
-    /// be said.
+    /// Takes up a look. `None` if it is not to be seen; otherwise what happened since the one
+    /// before, if that can be said.
     pub(crate) fn take(&mut self, fetched: Fetched) -> Option<Option<Rates>> {
         if self.is_paused {
             return None;
@@ -279,7 +280,8 @@ mod tests {
 
     use super::*;
 
-    /// A server after so many seconds of 100 packets each, in bursts of which one in 100 is 30 ms late.
+    /// A server after so many seconds of 100 packets each, in bursts of which one in 100 is 30 ms
+    /// late.
     fn status(second: u64) -> Status {
         let engine = Engine {
             core: 1,

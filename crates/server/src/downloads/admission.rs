@@ -37,8 +37,8 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// Files that a connection may have open, itself with them: of HTTP the file that is sent; of FTP that and the
-    /// data connection, or who waits for it.
+    /// Files that a connection may have open, itself with them: of HTTP the file that is sent; of
+    /// FTP that and the data connection, or who waits for it.
     const fn files(self) -> usize {
         match self {
             Self::Http => 2,
@@ -58,8 +58,8 @@ pub(crate) struct ConnectionSlot {
 }
 
 impl Admission {
-    /// Lets go of the rates of clients that have been gone for long enough to be given a new one. Before, a
-    /// client that hangs up and calls again would have its burst each time.
+    /// Lets go of the rates of clients that have been gone for long enough to be given a new one.
+    /// Before, a client that hangs up and calls again would have its burst each time.
     pub(crate) fn sweep(&self) {
         let is_kept = |client: &Client| client.left.is_none_or(|left| left.elapsed().as_secs() < 2);
         self.clients
@@ -104,8 +104,8 @@ impl ConnectionSlot {
         })
     }
 
-    /// A place among those that are told that there are too many, if there is one left: the others of a flood
-    /// are just closed.
+    /// A place among those that are told that there are too many, if there is one left: the others
+    /// of a flood are just closed.
     pub(crate) fn take_refusal(site: &Rc<Site>, protocol: Protocol, peer: IpAddr) -> Option<Self> {
         let refusals = &site.admission.refusals;
         if refusals.get() >= REFUSALS_MAX {
@@ -151,8 +151,8 @@ impl Drop for ConnectionSlot {
 }
 
 impl Site {
-    /// Whether so many files more can be open. RTSP takes its own meanwhile, on another thread; those that are set
-    /// apart make up for what both take at once.
+    /// Whether so many files more can be open. RTSP takes its own meanwhile, on another thread;
+    /// those that are set apart make up for what both take at once.
     fn has_files(&self, files: usize) -> bool {
         let of = |number: &AtomicUsize| number.load(Ordering::Relaxed);
         let Statistics {

@@ -1,9 +1,10 @@
 //! Names to open files, and nothing outside the root.
 //!
-//! What was opened stays open for a moment, so that a file that many ask for is not looked up for each. Each
-//! use asks the open file itself whether it is still what it was (`fstat`), so that a tag never stands beside
-//! other bytes than its own; what is behind a name is looked up again after [`OPEN_TIME_MAX`]. A name that the
-//! kernel has in its cache is opened at once, any other on a thread that may wait for a disk.
+//! What was opened stays open for a moment, so that a file that many ask for is not looked up for
+//! each. Each use asks the open file itself whether it is still what it was (`fstat`), so that a
+//! tag never stands beside other bytes than its own; what is behind a name is looked up again after
+//! [`OPEN_TIME_MAX`]. A name that the kernel has in its cache is opened at once, any other on a
+//! thread that may wait for a disk.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -105,7 +106,8 @@ impl Files {
         Ok(found)
     }
 
-    /// The compressed neighbour of `file` that its client likes best, if there is one that is not older.
+    /// The compressed neighbour of `file` that its client likes best, if there is one that is not
+    /// older.
     pub(crate) async fn neighbour(
         &self,
         name: &str,
@@ -224,8 +226,8 @@ fn look_at(file: File) -> io::Result<Found> {
     })
 }
 
-/// What a client hears of an error: not more than that nothing is there, where more would tell about what lies
-/// outside. Errors: the system is short of something.
+/// What a client hears of an error: not more than that nothing is there, where more would tell
+/// about what lies outside. Errors: the system is short of something.
 fn without_reason(error: io::Error) -> io::Result<Found> {
     match error.kind() {
         io::ErrorKind::PermissionDenied => Ok(Found::Denied),

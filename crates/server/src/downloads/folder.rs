@@ -17,8 +17,8 @@ use crate::library::{blocking, is_hidden, safe};
 /// Entries of a folder that are looked at for a listing.
 pub const FOLDER_ENTRIES_MAX: usize = 10_000;
 
-/// The files and folders in the folder `name`, sorted, and whether there are more than were looked at. Hidden
-/// ones and what links lead out to are left out.
+/// The files and folders in the folder `name`, sorted, and whether there are more than were looked
+/// at. Hidden ones and what links lead out to are left out.
 ///
 /// # Errors
 ///

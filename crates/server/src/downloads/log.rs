@@ -36,7 +36,8 @@ impl Log {
             return Ok(Self(None));
         };
         let output: Box<dyn Write + Send> = match target {
-            // A descriptor of its own: somebody else may hold the lock of Rust's for as long as we run.
+            // A descriptor of its own: somebody else may hold the lock of Rust's for as long as we
+            // run.
             LogTarget::Stdout => Box::new(File::from(io::stdout().as_fd().try_clone_to_owned()?)),
             LogTarget::File(path) => {
                 let opened = OpenOptions::new().create(true).append(true).open(path);

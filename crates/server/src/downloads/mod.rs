@@ -1,8 +1,9 @@
 //! Downloads: what HTTP and FTP share, on one thread of their own.
 //!
-//! That thread is the transfer engine: connections are tasks on it, bodies go by [`crate::transfer`], and no
-//! request crosses to another thread unless a disk must be waited for. RTSP's control has its own thread, so
-//! that a flood of downloads delays no PLAY. Files come from `files`, which opens nothing outside the root.
+//! That thread is the transfer engine: connections are tasks on it, bodies go by
+//! [`crate::transfer`], and no request crosses to another thread unless a disk must be waited for.
+//! RTSP's control has its own thread, so that a flood of downloads delays no PLAY. Files come from
+//! `files`, which opens nothing outside the root.
 
 pub(crate) mod admission;
 pub(crate) mod clock;
@@ -169,7 +170,8 @@ impl Site {
         told: Arc<Stats>,
     ) -> Rc<Self> {
         let files_max = raise_open_files_limit();
-        // What is kept open for whoever asks next is no client's, and no more than an eighth of all.
+        // What is kept open for whoever asks next is no client's, and no more than an eighth of
+        // all.
         let kept_max = usize::try_from(files_max / 8).unwrap_or(usize::MAX);
         let kept_max = settings.limits.download_files_max.min(kept_max);
         let held = &statistics.download_files;
@@ -209,8 +211,8 @@ impl Site {
     }
 }
 
-/// A rate with room for what leaves in a tenth of a second, so that a socket is filled now and then and not
-/// drop by drop.
+/// A rate with room for what leaves in a tenth of a second, so that a socket is filled now and then
+/// and not drop by drop.
 pub(crate) fn rate(bytes_a_second: u64) -> Rate {
     Rate {
         bytes_a_second,

@@ -8,8 +8,8 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Sends all of it. With `more` the kernel joins the last of it with what comes next, so that a head does not
-/// travel alone.
+/// Sends all of it. With `more` the kernel joins the last of it with what comes next, so that a
+/// head does not travel alone.
 ///
 /// # Errors
 ///
@@ -35,8 +35,8 @@ pub(crate) async fn send_all(
     Ok(())
 }
 
-/// Makes the end of a connection look like what it is: what is not sent yet never will be, and the peer hears
-/// of a reset instead of an end.
+/// Makes the end of a connection look like what it is: what is not sent yet never will be, and the
+/// peer hears of a reset instead of an end.
 pub(crate) fn abort(socket: &TcpStream) {
     // If it cannot be asked for, the peer sees a body that is too short, which says the same.
     drop(SockRef::from(socket).set_linger(Some(Duration::ZERO)));

@@ -1,9 +1,10 @@
 //! Whether an engine can take one more stream without making others late.
 //!
-//! What a stream asks of an engine is known before it plays: so many trains and packets a second, all its life. What
-//! they cost is not: it depends on the machine, the device and on how many there are. So it is taken from the
-//! engine's own clock, again each second: processor time divided by what was sent for it, and of late the dearest
-//! second counts. Streams that are paused count as if they played, because they may at any moment.
+//! What a stream asks of an engine is known before it plays: so many trains and packets a second,
+//! all its life. What they cost is not: it depends on the machine, the device and on how many there
+//! are. So it is taken from the engine's own clock, again each second: processor time divided by
+//! what was sent for it, and of late the dearest second counts. Streams that are paused count as if
+//! they played, because they may at any moment.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -12,38 +13,41 @@ use onrush_wire::media::Plan;
 use super::STREAM_RATE_MAX;
 use super::reader::{OWN_HEADERS_PACKETS, images_per_train};
 
-/// What a thousandth of a train is reckoned to cost, in ps, before anything was sent: about what it does in crowds on
-/// the machines that this was written on, where a train of eight packets costs 0.7 to 1.5 us.
+/// What a thousandth of a train is reckoned to cost, in ps, before anything was sent: about what it
+/// does in crowds on the machines that this was written on, where a train of eight packets costs
+/// 0.7 to 1.5 us.
 const PRICE_PS_FIRST: u64 = 1200;
 
-/// Work that the first reckoning counts for beside what was measured in a second. A few streams say little: most of
-/// what they cost is the engine's waking up.
+/// Work that the first reckoning counts for beside what was measured in a second. A few streams say
+/// little: most of what they cost is the engine's waking up.
 const WORK_FIRST: u64 = 20_000_000;
 
 /// Work of a train, in thousandths of a train.
 pub(super) const TRAIN_WORK: u64 = 1000;
 
-/// Work of a packet in a train: what it is worth to a processor, where a device cuts trains a fiftieth of a train,
-/// where the kernel does a half. It matters only where streams of different rates meet.
+/// Work of a packet in a train: what it is worth to a processor, where a device cuts trains a
+/// fiftieth of a train, where the kernel does a half. It matters only where streams of different
+/// rates meet.
 const PACKET_WORK: u64 = 50;
 
 /// Of 1000 bursts of a second, so many may be late, and so many in any case.
 const LATE_MAX_PERMILLE: u64 = 1;
 const LATE_MAX: u64 = 100;
 
-/// Of the bursts of a second, so much may have been joined to the one before: a tenth. More, and the processor is not
-/// enough even for those who play.
+/// Of the bursts of a second, so much may have been joined to the one before: a tenth. More, and
+/// the processor is not enough even for those who play.
 const JOINED_MAX_SHARE: u64 = 10;
 
-/// What the price of a second before counts for in the next: seven eighths. A price may go down slowly, but goes up at
-/// once, because whoever is let in stays.
+/// What the price of a second before counts for in the next: seven eighths. A price may go down
+/// slowly, but goes up at once, because whoever is let in stays.
 const PRICE_KEPT: (u64, u64) = (7, 8);
 
 /// After so many seconds with more, no more streams are taken until one without.
 const LATE_SECONDS_MAX: u64 = 3;
 
-/// Of 1000, what an engine's own work takes of its processor at the least where its being held up is its doing. Below
-/// that others hold it up, and nobody is on time for it that somebody is refused or left out.
+/// Of 1000, what an engine's own work takes of its processor at the least where its being held up
+/// is its doing. Below that others hold it up, and nobody is on time for it that somebody is
+/// refused or left out.
 const OWN_LOAD_MIN: u64 = 400;
 
 /// The bound on an engine's load that is none.
@@ -56,7 +60,8 @@ pub const LATE_NS: i64 = 20_000_000;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Demand(u64);
 
-/// What an engine has promised and what it can keep. Control counts streams in and out; the worker tells the price.
+/// What an engine has promised and what it can keep. Control counts streams in and out; the worker
+/// tells the price.
 #[derive(Debug)]
 pub struct Admission {
     /// The demand of all streams.
@@ -131,7 +136,8 @@ impl Account {
         self.work_of_trains_since(then, self.trains - then.trains)
     }
 
-    /// Work in a second of all media that left since `then`, also where joined bursts spared a train.
+    /// Work in a second of all media that left since `then`, also where joined bursts spared a
+    /// train.
     pub(super) fn media_work_since(&self, then: Self) -> u64 {
         let spared = self.bursts_joined - then.bursts_joined;
         self.work_of_trains_since(then, self.trains - then.trains + spared)
@@ -158,8 +164,8 @@ impl Demand {
 }
 
 impl Admission {
-    /// Counts a stream in, if with it the engine would not be busier than `load_max` of 1000, or if it is alone. How
-    /// busy the engine would be, of 1000.
+    /// Counts a stream in, if with it the engine would not be busier than `load_max` of 1000, or if
+    /// it is alone. How busy the engine would be, of 1000.
     ///
     /// # Errors
     ///
@@ -249,19 +255,21 @@ impl Admission {
         self.is_shedding.store(is_shedding, Ordering::Relaxed);
     }
 
-    /// Whether too many bursts have been late for seconds, other than because others held the engine up, or streams are
-    /// left out so that they are not.
+    /// Whether too many bursts have been late for seconds, other than because others held the
+    /// engine up, or streams are left out so that they are not.
     #[must_use]
     pub fn is_late(&self) -> bool {
         self.is_shedding() || self.own_late_seconds.load(Ordering::Relaxed) >= LATE_SECONDS_MAX
     }
 
-    /// Whether the engine's own work fills so much of its processor that it may be what makes bursts late.
+    /// Whether the engine's own work fills so much of its processor that it may be what makes
+    /// bursts late.
     pub(super) fn is_loaded(&self) -> bool {
         self.load_promised().max(self.load_measured()) >= OWN_LOAD_MIN
     }
 
-    /// Whether bursts have been late for so many seconds, for whatever reason, or streams are left out.
+    /// Whether bursts have been late for so many seconds, for whatever reason, or streams are left
+    /// out.
     pub(super) fn is_late_for(&self, seconds: u64) -> bool {
         self.is_shedding() || self.late_seconds.load(Ordering::Relaxed) >= seconds
     }

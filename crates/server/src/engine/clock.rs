@@ -1,5 +1,5 @@
-//! The clock that an engine lives by: the system's, or one that is set by hand, so that a test of what is due, late or
-//! too much asks the engine and not the machine it runs on.
+//! The clock that an engine lives by: the system's, or one that is set by hand, so that a test of
+//! what is due, late or too much asks the engine and not the machine it runs on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,8 @@ struct ByHand {
 }
 
 impl Clock {
-    /// One that shows what is written there, in ns: the time, and how much of it a processor worked.
+    /// One that shows what is written there, in ns: the time, and how much of it a processor
+    /// worked.
     #[must_use]
     pub const fn by_hand(now_ns: Arc<AtomicU64>, cpu_ns: Arc<AtomicU64>) -> Self {
         Self(Some(ByHand { now_ns, cpu_ns }))

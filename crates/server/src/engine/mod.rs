@@ -54,20 +54,21 @@ pub use stream::{EndReason, PlayMoment, Stream, StreamSnapshot};
 use stream_end::StreamEndQueue;
 use worker::Worker;
 
-/// How often an engine with many commands to take is looked at again, and how long it is waited for.
+/// How often an engine with many commands to take is looked at again, and how long it is waited
+/// for.
 const READY_EVERY: Duration = Duration::from_millis(1);
 const READY_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// What one stream may send in the long run, in bit/s, so that a file whose clock runs wild does not keep the
-/// others waiting. Two chunks a tick it may send in any case.
+/// What one stream may send in the long run, in bit/s, so that a file whose clock runs wild does
+/// not keep the others waiting. Two chunks a tick it may send in any case.
 pub const STREAM_RATE_MAX: u64 = 1_000_000_000;
 
-/// How long the kernel may hold a train of a stream that is paused, before that is said all the same: a
-/// device that sits on a packet does not keep a client from its answer.
+/// How long the kernel may hold a train of a stream that is paused, before that is said all the
+/// same: a device that sits on a packet does not keep a client from its answer.
 pub const PAUSE_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// What a stream takes here, for the account of what a session does: what both sides see, the worker's own, and its
-/// places on the wheel and among the numbers.
+/// What a stream takes here, for the account of what a session does: what both sides see, the
+/// worker's own, and its places on the wheel and among the numbers.
 #[cfg(test)]
 pub(crate) const BYTES_PER_STREAM: usize =
     size_of::<StreamShared>() + worker::BYTES_PER_STREAM + 2 * size_of::<u32>();
@@ -103,8 +104,9 @@ pub struct EngineConfig {
     pub first_chunk_time_max: Duration,
     /// How long the kernel may refuse all of a stream's packets before the stream ends.
     pub refused_time_max: Duration,
-    /// Trains of one stream that the kernel may hold at once. A device that sits on a client's packets stops
-    /// that client, and takes a small part of [`path::IN_FLIGHT_TRAINS_MAX`] from the others.
+    /// Trains of one stream that the kernel may hold at once. A device that sits on a client's
+    /// packets stops that client, and takes a small part of [`path::IN_FLIGHT_TRAINS_MAX`] from the
+    /// others.
     pub trains_per_stream_max: u32,
     /// Planted faults.
     pub faults: Faults,
@@ -132,12 +134,14 @@ struct Engine {
 pub struct StreamSpec {
     /// The file, cut to fit the path MTU.
     pub source: Arc<Source>,
-    /// The RTP socket, bound and connected to the client. The engine sets its options and closes it.
+    /// The RTP socket, bound and connected to the client. The engine sets its options and closes
+    /// it.
     pub socket: UdpSocket,
 }
 
 impl Engines {
-    /// Starts one engine on each core. `demoted` is told of every path that is not available, and why.
+    /// Starts one engine on each core. `demoted` is told of every path that is not available, and
+    /// why.
     ///
     /// # Errors
     ///
@@ -272,8 +276,8 @@ impl Engines {
             remote.give_back(number);
             return Err(error);
         }
-        // Asked after the command was given: either the worker has seen it in its last moment, or this
-        // sees that the worker is gone.
+        // Asked after the command was given: either the worker has seen it in its last moment, or
+        // this sees that the worker is gone.
         if remote.has_stopped() {
             return Err(EngineError::Stopped);
         }
@@ -310,7 +314,8 @@ impl Engines {
         drop(timeout(READY_TIME_MAX, ready).await);
     }
 
-    /// Tells which streams stop by themselves, of those that [belong](Stream::belongs_to) to anybody.
+    /// Tells which streams stop by themselves, of those that [belong](Stream::belongs_to) to
+    /// anybody.
     pub(crate) fn bell(&self) -> &StreamEndQueue {
         &self.bell
     }

@@ -1,10 +1,11 @@
 //! Streams go from one engine to another while they play.
 //!
-//! A stream is placed where least is promised when it is opened. Afterwards others leave, or a processor is taken away
-//! from its engine. Then the engine that has it lets go of it: it queues nothing more, waits until the kernel has let
-//! go of the last train, takes the socket out of its ring's table, and hands socket, place and chunk back to control,
-//! which gives them to the other engine. So every packet is handed over once, and in order; the next burst may be late
-//! by some ticks. What is to move, and where to, [`shift`] decides.
+//! A stream is placed where least is promised when it is opened. Afterwards others leave, or a
+//! processor is taken away from its engine. Then the engine that has it lets go of it: it queues
+//! nothing more, waits until the kernel has let go of the last train, takes the socket out of its
+//! ring's table, and hands socket, place and chunk back to control, which gives them to the other
+//! engine. So every packet is handed over once, and in order; the next burst may be late by some
+//! ticks. What is to move, and where to, [`shift`] decides.
 
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
@@ -63,8 +64,9 @@ pub(crate) struct Shift {
     pub(crate) work: u64,
 }
 
-/// What is to move, if anything: from an engine that is late, or else from the one that has promised most, to the one
-/// that is on time and has promised least, and not more than it may promise.
+/// What is to move, if anything: from an engine that is late, or else from the one that has
+/// promised most, to the one that is on time and has promised least, and not more than it may
+/// promise.
 pub(crate) fn shift(loads: &[Load]) -> Option<Shift> {
     let running = || (0..).zip(loads).filter(|(_, load)| !load.has_stopped);
     let (to, least) = running()
@@ -114,8 +116,9 @@ impl Stream {
         Arc::ptr_eq(&seat.remote, remote).then(|| self.shared.demand().work())
     }
 
-    /// Moves to that engine, with all that it is doing. Until it is there it cannot be played or paused
-    /// ([`EngineError::Busy`]). Whoever drops this half way drops the stream: it has stopped.
+    /// Moves to that engine, with all that it is doing. Until it is there it cannot be played or
+    /// paused ([`EngineError::Busy`]). Whoever drops this half way drops the stream: it has
+    /// stopped.
     pub(crate) async fn move_to(
         &self,
         engines: &Engines,

@@ -1,8 +1,8 @@
 //! How the packets of a stream are numbered, as its worker and control see it.
 //!
-//! The worker that has a stream decides: when it takes up a play from anywhere but the packet that would have
-//! been next, the stream's numbers go on where they were. Control foretells the same from the same, because
-//! the answer to PLAY says it before the first packet is sent.
+//! The worker that has a stream decides: when it takes up a play from anywhere but the packet that
+//! would have been next, the stream's numbers go on where they were. Control foretells the same
+//! from the same, because the answer to PLAY says it before the first packet is sent.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,12 +14,12 @@ use crate::store::Source;
 /// Whose headers packets have.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum RtpHeaders {
-    /// Those of the images, which all sessions of a file share, until a session's first jump, and from then
-    /// on its own.
+    /// Those of the images, which all sessions of a file share, until a session's first jump, and
+    /// from then on its own.
     #[default]
     Auto,
-    /// Those of the images always. After a jump numbers jump too, and most players drop what comes: only for
-    /// clients that never seek.
+    /// Those of the images always. After a jump numbers jump too, and most players drop what comes:
+    /// only for clients that never seek.
     Shared,
     /// The session's own from the start: no two sessions have the same SSRC.
     Own,
@@ -115,7 +115,8 @@ pub(crate) fn position_of(source: &Source, plan: &Plan, packet: u64) -> Position
     plan.position(packet, source.origin())
 }
 
-/// A stream that was numbered so, and would have sent packet `end` next, goes on from packet `from`.
+/// A stream that was numbered so, and would have sent packet `end` next, goes on from packet
+/// `from`.
 pub(crate) fn jumped(
     numbering: Numbering,
     source: &Source,

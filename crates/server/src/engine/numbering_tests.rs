@@ -1,4 +1,5 @@
-//! What a receiver sees of a stream that jumps: one run of packets, with the payload of where it is.
+//! What a receiver sees of a stream that jumps: one run of packets, with the payload of where it
+//! is.
 
 use std::sync::atomic::AtomicU64;
 
@@ -90,7 +91,8 @@ impl Client {
             .expect("played");
     }
 
-    /// So many packets arrive, numbered and stamped without a break, with the payload of packet `from` on.
+    /// So many packets arrive, numbered and stamped without a break, with the payload of packet
+    /// `from` on.
     fn expect(&mut self, from: usize, packets: usize) {
         let first = self.next.expect("it was played");
         let source = &self.stream.shared.source;

@@ -75,11 +75,13 @@ mod tests {
         ) {
             let own = Phase::AsTheyCome.start_ns(from_ns, number, tick_ns);
             prop_assert_eq!(own, from_ns);
-            for (phase, slot) in [(Phase::Aligned, 0), (Phase::Spread, u64::from(number) % TICKS_PER_BURST)] {
+            for (phase, slot) in [(Phase::Aligned, 0), (Phase::Spread,
+                u64::from(number) % TICKS_PER_BURST)] {
                 let start_ns = phase.start_ns(from_ns, number, tick_ns);
                 prop_assert_eq!(start_ns % tick_ns, 0);
                 prop_assert_eq!(start_ns / tick_ns % TICKS_PER_BURST, slot);
-                prop_assert!(start_ns >= from_ns && start_ns < from_ns + (TICKS_PER_BURST + 1) * tick_ns);
+                prop_assert!(start_ns >= from_ns
+                    && start_ns < from_ns + (TICKS_PER_BURST + 1) * tick_ns);
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Where a stream is in its source: the chunk it sends from, the one it will need next, the next burst.
+//! Where a stream is in its source: the chunk it sends from, the one it will need next, the next
+//! burst.
 
 use onrush_sys::path::{
     OWN_HEADERS_PACKETS_MAX, OWN_HEADERS_PACKETS_MIN, TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX,
@@ -111,7 +112,8 @@ impl Reader {
             self.turn_page(shared, store)?;
         }
         let page = self.page.as_mut().expect("the page was turned");
-        // As soon as it is built: a cache that is nearly full would give it to others before it was read once.
+        // As soon as it is built: a cache that is nearly full would give it to others before it was
+        // read once.
         if let Some(number) = page.awaited
             && let Some(pin) = store.held(source, source.first_of(number))
         {
@@ -135,7 +137,8 @@ impl Reader {
         }
     }
 
-    /// The burst after the one that was just read, as far as it is to be sent, if it is of the same page.
+    /// The burst after the one that was just read, as far as it is to be sent, if it is of the same
+    /// page.
     pub(super) fn following(&self, store: &store::Shared) -> Option<Images> {
         let page = self.page.as_ref()?;
         let chunk = store.pool().bytes(&page.pin);
@@ -193,8 +196,8 @@ impl Reader {
     pub(super) fn advance(&mut self, image: u32) {
         if let Some(page) = &self.page {
             self.next = page.first_packet + u64::from(image);
-            // A packet that could have been longer is the last: should the file go on after all, its rest
-            // would be missing.
+            // A packet that could have been longer is the last: should the file go on after all,
+            // its rest would be missing.
             if self.next == page.end_packet && page.partial_bytes.is_some() {
                 self.stop_before = self.next;
             }
@@ -207,7 +210,8 @@ impl Reader {
         self.next = next.min(self.stop_before);
     }
 
-    /// Puts all down but the chunk that holds the next packet, which is the caller's now, if it is held.
+    /// Puts all down but the chunk that holds the next packet, which is the caller's now, if it is
+    /// held.
     pub(super) fn hand_over(&mut self, store: &store::Shared) -> Option<Pin> {
         let next = self.next;
         let page = self
@@ -441,7 +445,8 @@ mod tests {
     fn a_burst_is_joined_by_the_next_of_its_chunk_before_the_end() {
         let store = store(4, Faults::default());
         let store = store.shared();
-        // Of each burst, how many images it has and how many the one that may join it, of so much up to that packet.
+        // Of each burst, how many images it has and how many the one that may join it, of so much
+        // up to that packet.
         let pairs = |test: &TestSource, stop_before| {
             let shared = StreamShared::of_test(test);
             let mut reader = Reader::default();

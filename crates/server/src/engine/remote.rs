@@ -24,8 +24,8 @@ pub(crate) struct Remote {
     pub(crate) commands: ArrayQueue<Command>,
     pub(crate) waker: Arc<Waker>,
     pub(crate) shared: WorkerShared,
-    /// Stream numbers that are free. The worker never takes this lock: it gives numbers back through
-    /// `closed`, and control moves them over.
+    /// Stream numbers that are free. The worker never takes this lock: it gives numbers back
+    /// through `closed`, and control moves them over.
     free: Mutex<Vec<u32>>,
     pub(crate) closed: ArrayQueue<u32>,
     streams: AtomicUsize,
@@ -81,12 +81,13 @@ pub(crate) struct Play {
     pub(crate) start_ns: u64,
     /// When media time 0 would have been; see [`StreamShared::epoch_ns`].
     pub(crate) epoch_ns: i64,
-    /// How much of the movements of a clock that its tracks share is in `epoch_ns`; see [`TrackClock`].
+    /// How much of the movements of a clock that its tracks share is in `epoch_ns`; see
+    /// [`TrackClock`].
     ///
     /// [`TrackClock`]: super::shared::TrackClock
     pub(crate) moved_ns: i64,
-    /// How control has foretold that its packets are numbered. The worker finds it again when it takes the
-    /// play up, because only then it is sure which packet was the last before.
+    /// How control has foretold that its packets are numbered. The worker finds it again when it
+    /// takes the play up, because only then it is sure which packet was the last before.
     pub(crate) numbering: Numbering,
 }
 

@@ -31,8 +31,9 @@ pub enum State {
     Stopped = 5,
 }
 
-/// What the tracks of one session have in common: by how much their clock was moved since the session began, because
-/// one of them was too late to catch up. The others follow before their next burst, so that none runs ahead of it.
+/// What the tracks of one session have in common: by how much their clock was moved since the
+/// session began, because one of them was too late to catch up. The others follow before their next
+/// burst, so that none runs ahead of it.
 #[derive(Debug, Default)]
 pub struct TrackClock {
     moved_ns: AtomicI64,
@@ -62,8 +63,8 @@ pub struct StreamShared {
     bell: Arc<StreamEndQueue>,
     pub(crate) owner: AtomicU64,
     state: AtomicU8,
-    /// Plays that control has asked for, and those that the worker has taken up: between the two, what the
-    /// worker says is about the play before.
+    /// Plays that control has asked for, and those that the worker has taken up: between the two,
+    /// what the worker says is about the play before.
     plays_asked: AtomicU32,
     plays_taken: AtomicU32,
     /// Of the play asked for last, what `next_packet` and `epoch_ns` will be. Written by control.
@@ -95,11 +96,12 @@ pub const LATENESS_BUCKETS: usize = 2048;
 /// Width of a bucket.
 pub const LATENESS_BUCKET_NS: i64 = 100_000;
 
-/// The lower edge of the first bucket; what is earlier counts there too, as what is later than the last
-/// bucket counts in the last.
+/// The lower edge of the first bucket; what is earlier counts there too, as what is later than the
+/// last bucket counts in the last.
 pub const LATENESS_FIRST_NS: i64 = -50_000_000;
 
-/// Buckets of the sizes of batches: one burst, 2, 3 to 4, 5 to 8, and so on; what is larger counts in the last.
+/// Buckets of the sizes of batches: one burst, 2, 3 to 4, 5 to 8, and so on; what is larger counts
+/// in the last.
 pub const BATCH_BUCKETS: usize = 16;
 
 /// What a worker has done so far.
@@ -215,10 +217,11 @@ impl StreamShared {
         Self::new(source, 1328, Numbering::default(), demand, Arc::default())
     }
 
-    /// What it does for whoever asked: a play that the worker has not taken up yet counts as playing.
+    /// What it does for whoever asked: a play that the worker has not taken up yet counts as
+    /// playing.
     pub(super) fn state(&self) -> State {
-        // First whether it is taken and then the state, which the worker writes the other way round: so the
-        // state of a play that was taken up is not that of the one before.
+        // First whether it is taken and then the state, which the worker writes the other way
+        // round: so the state of a play that was taken up is not that of the one before.
         let is_taken = self.is_taken();
         match self.worker_state() {
             State::Stopped => State::Stopped,
@@ -286,7 +289,8 @@ impl StreamShared {
         self.plays_taken.load(Ordering::Relaxed) > 0
     }
 
-    /// How its packets are numbered up to the one that would be next, and that one's number in the plan.
+    /// How its packets are numbered up to the one that would be next, and that one's number in the
+    /// plan.
     pub(super) fn numbered_until(&self) -> (Numbering, u64) {
         let (numbering, next_packet) = if self.is_taken() {
             (&self.numbering, &self.next_packet)
@@ -329,8 +333,9 @@ impl StreamShared {
         }
     }
 
-    /// What media time is due at a moment, by the clock of the play that was asked for last, whether it goes on or has
-    /// stopped; before the media's beginning where that play begins later. `None` if there was none.
+    /// What media time is due at a moment, by the clock of the play that was asked for last,
+    /// whether it goes on or has stopped; before the media's beginning where that play begins
+    /// later. `None` if there was none.
     pub(super) fn media_ns_at(&self, at_ns: u64) -> Option<i64> {
         if self.plays_asked.load(Ordering::Acquire) == 0 {
             return None;
@@ -344,7 +349,8 @@ impl StreamShared {
     }
 
     pub(super) fn snapshot(&self, now_ns: u64) -> StreamSnapshot {
-        // A play that is not taken up yet is told of all the same: it is what whoever asks has asked for.
+        // A play that is not taken up yet is told of all the same: it is what whoever asks has
+        // asked for.
         let (next_packet, epoch_ns, numbering) = if self.is_taken() {
             (&self.next_packet, &self.epoch_ns, &self.numbering)
         } else {
@@ -392,8 +398,9 @@ impl WorkerShared {
         PathName::ALL[usize::from(self.path.load(Ordering::Acquire)) % PathName::ALL.len()]
     }
 
-    /// How trains with headers of a session's own leave: without a copy, gathered by the ring with one, or as
-    /// the path in use sends all. `none` where sessions have the numbers of the file always.
+    /// How trains with headers of a session's own leave: without a copy, gathered by the ring with
+    /// one, or as the path in use sends all. `none` where sessions have the numbers of the file
+    /// always.
     #[must_use]
     pub fn own_headers_path(&self) -> &'static str {
         if !self.has_own_headers.load(Ordering::Relaxed) {

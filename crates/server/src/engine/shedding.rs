@@ -1,9 +1,11 @@
-//! When all streams are late for seconds: some are left out for a while, so that the others are on time.
+//! When all streams are late for seconds: some are left out for a while, so that the others are on
+//! time.
 //!
-//! [`LoadShedder`] decides how much is to go, here it is decided who: those that were opened last, so that whoever watches
-//! longest is disturbed last. A stream that is left out (*shed*) plays on without being sent: its client sees whole
-//! bursts missing, and then what is due at that moment. The oldest come back first. Nobody is left out where
-//! all may be let in ([`LOAD_UNLIMITED`]), or where the engine has so little to do that others hold it up.
+//! [`LoadShedder`] decides how much is to go, here it is decided who: those that were opened last,
+//! so that whoever watches longest is disturbed last. A stream that is left out (*shed*) plays on
+//! without being sent: its client sees whole bursts missing, and then what is due at that moment.
+//! The oldest come back first. Nobody is left out where all may be let in ([`LOAD_UNLIMITED`]), or
+//! where the engine has so little to do that others hold it up.
 
 use onrush_wire::pace::{LoadShedder, Second, Verdict};
 
@@ -11,8 +13,8 @@ use super::admission::{Account, LOAD_UNLIMITED, TRAIN_WORK};
 use super::shared::{State, WorkerShared, bump, drop_one};
 use super::worker::{Stream, Worker, signed, unsigned};
 
-/// Trains a second below which nobody is left out, of a hundred streams by default: a processor that cannot send so
-/// few has other troubles.
+/// Trains a second below which nobody is left out, of a hundred streams by default: a processor
+/// that cannot send so few has other troubles.
 const TRAINS_MIN: u64 = 5000;
 
 /// How often it is looked whether a stream that is left out has come to its end.
@@ -133,8 +135,8 @@ impl Worker {
         self.due = candidates;
     }
 
-    /// The streams that play and are left out, or are not; in the list of those that are due, which is empty between
-    /// ticks, so that nothing is allocated.
+    /// The streams that play and are left out, or are not; in the list of those that are due, which
+    /// is empty between ticks, so that nothing is allocated.
     fn candidates(&mut self, is_shed: bool) -> Vec<u32> {
         let mut candidates = std::mem::take(&mut self.due);
         let streams = (0..).zip(&self.streams);
@@ -152,8 +154,8 @@ impl Worker {
             .map_or(0, |stream| stream.order)
     }
 
-    /// Moves a stream that is left out to where it would be if it were sent, at the beginning of a burst; ends it if
-    /// that is its end.
+    /// Moves a stream that is left out to where it would be if it were sent, at the beginning of a
+    /// burst; ends it if that is its end.
     pub(super) fn skip(&mut self, number: u32, now_ns: i64) {
         let Some(stream) = self.streams[number as usize].as_mut() else {
             return;

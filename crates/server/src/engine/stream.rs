@@ -46,7 +46,8 @@ pub struct StreamSnapshot {
     pub numbering: Numbering,
     /// Media time that is due now, in ns, while playing; that of the next packet otherwise.
     pub position_ns: u64,
-    /// Mean lateness of the bursts in ns: when they left minus when they were due; negative is early.
+    /// Mean lateness of the bursts in ns: when they left minus when they were due; negative is
+    /// early.
     pub lateness_mean_ns: i64,
     /// The latest burst's lateness in ns; negative is early, 0 before the first.
     pub lateness_max_ns: i64,
@@ -87,12 +88,13 @@ pub(crate) struct EngineSlot {
 }
 
 impl Stream {
-    /// Makes sure that what `from` needs is in the cache, so that [`Self::play`] starts without a wait, and
-    /// that a file that cannot be read or a cache that is full is known before anything is promised.
+    /// Makes sure that what `from` needs is in the cache, so that [`Self::play`] starts without a
+    /// wait, and that a file that cannot be read or a cache that is full is known before anything
+    /// is promised.
     ///
-    /// It holds the first chunk, no more. A reader has the next one, too, while it sends from one, if the cache
-    /// has room; if not, it gives the one back that it has sent and waits for the next, which makes a pause at each
-    /// chunk's end but loses nothing.
+    /// It holds the first chunk, no more. A reader has the next one, too, while it sends from one,
+    /// if the cache has room; if not, it gives the one back that it has sent and waits for the
+    /// next, which makes a pause at each chunk's end but loses nothing.
     ///
     /// # Errors
     ///
@@ -137,8 +139,12 @@ impl Stream {
         self.play_at(from, stop_before, self.moment(media_ns, delay)?)
     }
 
-    /// The moment `delay` from now at which media time `media_ns` is to be due, for this stream and for the tracks
-    /// that are played with it.
+    /// The moment `delay` from now at which media time `media_ns` is to be due, for this stream and
+    /// for the tracks that are played with it.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Busy`] while it changes its engine.
     pub fn moment(&self, media_ns: u64, delay: Duration) -> Result<PlayMoment, EngineError> {
         let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
         let EngineSlot { remote, number } = self.seat().ok_or(EngineError::Busy)?;
@@ -153,6 +159,10 @@ impl Stream {
     }
 
     /// As [`Self::play`], by a clock that was set before. Nothing is sent before its moment.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::play`].
     pub fn play_at(
         &self,
         from: u64,
@@ -194,8 +204,8 @@ impl Stream {
         }
     }
 
-    /// The numbers that packet `from` of the plan will have if it is played next. Exact while the stream does
-    /// not play.
+    /// The numbers that packet `from` of the plan will have if it is played next. Exact while the
+    /// stream does not play.
     #[must_use]
     pub fn position_from(&self, from: u64) -> Position {
         let source = &self.shared.source;
@@ -212,7 +222,8 @@ impl Stream {
         }
     }
 
-    /// Trains are shorter from now on. Nobody is refused a jump: what they cost more counts for those who come.
+    /// Trains are shorter from now on. Nobody is refused a jump: what they cost more counts for
+    /// those who come.
     fn ask_for_own_headers(&self, remote: &Remote) {
         let demand = &self.shared.demand;
         let before = demand.swap(self.demand_own.work(), Ordering::Relaxed);
@@ -220,9 +231,9 @@ impl Stream {
         remote.shared.admission.take_more(more);
     }
 
-    /// Stops sending, and says the plan's number of the packet that would have been next. Nothing that was sent
-    /// before arrives later: the kernel has let go of every train, or has held one for
-    /// [`super::PAUSE_TIME_MAX`].
+    /// Stops sending, and says the plan's number of the packet that would have been next. Nothing
+    /// that was sent before arrives later: the kernel has let go of every train, or has held one
+    /// for [`super::PAUSE_TIME_MAX`].
     ///
     /// # Errors
     ///
@@ -239,7 +250,8 @@ impl Stream {
         }
     }
 
-    /// Ends what plays before that packet; at once if it has come so far, and nothing if it has ended already.
+    /// Ends what plays before that packet; at once if it has come so far, and nothing if it has
+    /// ended already.
     ///
     /// # Errors
     ///
@@ -253,8 +265,8 @@ impl Stream {
         })
     }
 
-    /// Waits until the stream stops by itself. Cancel-safe; answers at once if it has and was not played
-    /// since.
+    /// Waits until the stream stops by itself. Cancel-safe; answers at once if it has and was not
+    /// played since.
     pub async fn ended(&self) -> EndReason {
         loop {
             let changed = self.shared.changed.notified();
@@ -270,12 +282,14 @@ impl Stream {
         self.shared.end_reason()
     }
 
-    /// From now on [`Engines::bell`](super::Engines::bell) says this number when the stream stops by itself.
+    /// From now on [`Engines::bell`](super::Engines::bell) says this number when the stream stops
+    /// by itself.
     pub(crate) fn belongs_to(&self, owner: u64) {
         self.shared.owner.store(owner, Ordering::Relaxed);
     }
 
-    /// From its next play on it has one clock with all that are given the same. The first that it is given stays.
+    /// From its next play on it has one clock with all that are given the same. The first that it
+    /// is given stays.
     pub fn share_clock(&self, clock: &Arc<TrackClock>) {
         self.shared.clock.get_or_init(|| Arc::clone(clock));
     }
@@ -292,8 +306,8 @@ impl Stream {
         self.shared.snapshot(clock.unwrap_or_default().now_ns())
     }
 
-    /// What media time is due at that moment of CLOCK_MONOTONIC, by the clock of the last play, also after its end.
-    /// `None` if there was no play.
+    /// What media time is due at that moment of CLOCK_MONOTONIC, by the clock of the last play,
+    /// also after its end. `None` if there was no play.
     pub(crate) fn media_ns_at(&self, at_ns: u64) -> Option<i64> {
         self.shared.media_ns_at(at_ns)
     }

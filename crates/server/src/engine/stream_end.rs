@@ -1,8 +1,9 @@
 //! How control learns that a stream has stopped by itself, without a task that waits for each.
 //!
-//! A stream has an owner: a number of control's own, 0 for none. When it stops, its worker leaves that number here and
-//! wakes control's thread. The number only hints; what has become of the stream its own state says. So nothing is lost
-//! if there is no room for one: then control looks at all it has.
+//! A stream has an owner: a number of control's own, 0 for none. When it stops, its worker leaves
+//! that number here and wakes control's thread. The number only hints; what has become of the
+//! stream its own state says. So nothing is lost if there is no room for one: then control looks at
+//! all it has.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

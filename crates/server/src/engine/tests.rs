@@ -58,8 +58,9 @@ pub(super) fn sockets() -> (UdpSocket, UdpSocket) {
     (sender, receiver)
 }
 
-/// Gives a receiver room for all that comes before somebody reads; others than root have less. Not for receivers that
-/// many streams play to and nobody reads: what all sockets of a machine hold together is bounded (udp_mem).
+/// Gives a receiver room for all that comes before somebody reads; others than root have less. Not
+/// for receivers that many streams play to and nobody reads: what all sockets of a machine hold
+/// together is bounded (udp_mem).
 pub(super) fn make_room(receiver: &UdpSocket) {
     rustix::net::sockopt::set_socket_recv_buffer_size_force(receiver, 4 << 20).ok();
 }
@@ -191,7 +192,8 @@ fn pause_and_resume_lose_and_repeat_nothing() {
     );
 }
 
-/// Commands take effect for whoever gave them at once, though the worker takes them up at its next tick.
+/// Commands take effect for whoever gave them at once, though the worker takes them up at its next
+/// tick.
 #[test]
 fn a_play_counts_from_the_moment_it_is_asked_for() {
     let test = TestSource::lasting(200);
@@ -337,8 +339,8 @@ fn a_client_that_is_gone_ends_its_stream_and_no_other() {
     drop(gone);
     good.play(0, None, Duration::ZERO).expect("played");
     bad.play(0, None, Duration::ZERO).expect("played");
-    // An ICMP error refuses every other send, so that the kernel is never silent for 200 ms: the stream
-    // goes on. Whether such a client is gone for good is for its session to say.
+    // An ICMP error refuses every other send, so that the kernel is never silent for 200 ms: the
+    // stream goes on. Whether such a client is gone for good is for its session to say.
     wait_until("refusals are counted", || {
         bad.snapshot().packets_refused > 0
     });

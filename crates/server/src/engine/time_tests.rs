@@ -1,5 +1,6 @@
-//! Engines in a time of the tests' own: what is on time, late, caught up with and left out, to the tick. Sockets and
-//! sending are real; but time passes only when a test says so, and sending takes as long as the test says.
+//! Engines in a time of the tests' own: what is on time, late, caught up with and left out, to the
+//! tick. Sockets and sending are real; but time passes only when a test says so, and sending takes
+//! as long as the test says.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
@@ -279,7 +280,8 @@ fn ticks_and_chunks(test: &TestSource) -> (u64, u64) {
 /// A burst that chunks cut into pieces is still one burst.
 #[test]
 fn a_stream_of_many_chunks_a_tick_keeps_up() {
-    // 300 Mbit/s for 0.4 s: 80 ticks, and two to see that it is over; with two chunks in each it were 120.
+    // 300 Mbit/s for 0.4 s: 80 ticks, and two to see that it is over; with two chunks in each it
+    // were 120.
     let (ticks, chunks) = ticks_and_chunks(&TestSource::of(constant_rate(80_000, 0, 135)));
     assert!(
         (79..=82).contains(&ticks),
@@ -319,11 +321,13 @@ fn a_stall_makes_all_bursts_late_that_were_due_in_it() {
         .iter()
         .map(|bucket| bucket.load(Ordering::Relaxed))
         .sum();
-    // Burst k was due 20k ms after the first and left 300 + 5k/2 ms after it, because two leave in a tick.
+    // Burst k was due 20k ms after the first and left 300 + 5k/2 ms after it, because two leave in
+    // a tick.
     assert!((11..=12).contains(&late), "{late} bursts were late");
 }
 
-/// The most packets that a stream was sent in a tick after a stall, and how often its clock was moved.
+/// The most packets that a stream was sent in a tick after a stall, and how often its clock was
+/// moved.
 fn packets_at_once_after(stall: Duration, lag_max: Duration) -> (u64, u64) {
     let test = TestSource::lasting(2500);
     let time = Time::new();
@@ -350,7 +354,8 @@ fn packets_at_once_after(stall: Duration, lag_max: Duration) -> (u64, u64) {
     (time.packets_max.load(Ordering::Relaxed), lags)
 }
 
-/// Two tracks of a session, and one of nobody else's, in a stall that is more than any catches up with.
+/// Two tracks of a session, and one of nobody else's, in a stall that is more than any catches up
+/// with.
 #[test]
 fn tracks_keep_one_clock_when_one_of_them_is_moved() {
     let test = TestSource::lasting(2500);
@@ -460,7 +465,8 @@ const CROWD: usize = 300;
 /// How long a train takes, so that two in three of them can be sent, though each is of two bursts.
 const TRAIN_NS: u64 = 200_000;
 
-/// Plays as viewers do who came one by one: each burst leaves, and each chunk ends, at a time of its own.
+/// Plays as viewers do who came one by one: each burst leaves, and each chunk ends, at a time of
+/// its own.
 fn play_apart<'a>(streams: impl IntoIterator<Item = &'a Stream>) {
     for (number, stream) in (0..).zip(streams) {
         let from = u64::from(number % 47_u32);
@@ -469,8 +475,8 @@ fn play_apart<'a>(streams: impl IntoIterator<Item = &'a Stream>) {
     }
 }
 
-/// An engine that needs so long for each train leaves streams out until the others are on time, the newest first, and
-/// takes them back when it is faster.
+/// An engine that needs so long for each train leaves streams out until the others are on time, the
+/// newest first, and takes them back when it is faster.
 #[test]
 fn when_all_are_late_the_newest_are_left_out_and_come_back() {
     const WATCHED_EVERY: usize = 10;
@@ -594,7 +600,8 @@ fn whoever_may_take_all_leaves_nobody_out() {
     assert_eq!(sheds.load(Ordering::Relaxed), 0);
 }
 
-/// An engine whose processor others take now and then is late with half of its bursts, and has little to do itself.
+/// An engine whose processor others take now and then is late with half of its bursts, and has
+/// little to do itself.
 #[test]
 fn who_is_held_up_by_others_leaves_nobody_out_and_refuses_nobody() {
     let test = TestSource::of(constant_rate(60 * 665, 0, 40_608));
@@ -620,7 +627,8 @@ fn who_is_held_up_by_others_leaves_nobody_out_and_refuses_nobody() {
     rig.open(&test);
 }
 
-/// What is too much in trains of one burst leaves in trains of two before it is late, and nobody is left out.
+/// What is too much in trains of one burst leaves in trains of two before it is late, and nobody is
+/// left out.
 #[test]
 fn who_is_behind_sends_two_bursts_in_a_train() {
     let test = TestSource::of(constant_rate(60 * 665, 0, 40_608));

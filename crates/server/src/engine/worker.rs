@@ -38,7 +38,8 @@ pub(super) use completing::REFUSED_PAUSE_NS;
 use demotion::{open_from, prepare};
 use sending::BURSTS_PER_TICK_MAX;
 
-/// Ticks in a burst. A tick is what a burst may be early by, and what bounds the number of crossings.
+/// Ticks in a burst. A tick is what a burst may be early by, and what bounds the number of
+/// crossings.
 pub(super) const TICKS_PER_BURST: u64 = 4;
 
 /// Slots of the wheel: at the default burst it turns in 2.5 s.
@@ -98,15 +99,16 @@ pub(super) struct Stream {
     pub(super) socket: Option<UdpSocket>,
     /// Trains that are queued or whose memory the kernel has not released.
     pub(super) trains: u32,
-    /// Control has let go of it. It leaves with its last train: until then its number and its socket are
-    /// taken, so that no train meets a successor's.
+    /// Control has let go of it. It leaves with its last train: until then its number and its
+    /// socket are taken, so that no train meets a successor's.
     closing: bool,
     /// It goes to another engine, likewise with its last train.
     pub(super) leaving: Option<Box<PendingMove>>,
     pub(super) playing: bool,
     /// It plays, but is not sent: see [`shedding`](super::shedding).
     pub(super) is_shed: bool,
-    /// Until when it waited for its chunk or for the device: what was due before is not late because of this worker.
+    /// Until when it waited for its chunk or for the device: what was due before is not late
+    /// because of this worker.
     waited_until_ns: i64,
     /// What it asks for.
     pub(super) demand: Demand,
@@ -131,7 +133,8 @@ pub(super) struct Stream {
     pausing_until_ns: Option<u64>,
 }
 
-/// Of one stream: its own, and its places on the wheel (24 bytes) and in the list of those that are due.
+/// Of one stream: its own, and its places on the wheel (24 bytes) and in the list of those that are
+/// due.
 #[cfg(test)]
 pub(super) const BYTES_PER_STREAM: usize = size_of::<Option<Stream>>() + 24 + size_of::<u32>();
 
@@ -420,8 +423,8 @@ impl Worker {
             .store(self.flights.in_flight() as u64, Ordering::Relaxed);
     }
 
-    /// When to wake: for the next tick with work, but soon enough for commands, which do not end a sleep
-    /// with a deadline. Without any work, only for a command or a completion.
+    /// When to wake: for the next tick with work, but soon enough for commands, which do not end a
+    /// sleep with a deadline. Without any work, only for a command or a completion.
     fn deadline(&self, now_ns: u64) -> Option<u64> {
         let commands_ns = now_ns + (self.tick_ns * TICKS_PER_BURST).min(COMMAND_WAIT_NS_MAX);
         // A retired path has no sleep of its own to end when its last trains come back.
@@ -455,8 +458,8 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Also when the worker panics: nobody shall wait for a stream that nobody sends. Chunks in flight stay
-    /// pinned then, because the kernel may be reading them.
+    /// Also when the worker panics: nobody shall wait for a stream that nobody sends. Chunks in
+    /// flight stay pinned then, because the kernel may be reading them.
     fn drop(&mut self) {
         if std::thread::panicking() {
             error!("an engine has panicked: its sessions end, and it takes no more");
@@ -510,8 +513,8 @@ impl Stream {
             let end = shared.next_packet.load(Ordering::Relaxed);
             self.numbering = match source.try_plan() {
                 Some(plan) => jumped(self.numbering, source, &plan, end, from),
-                // A longer one is being published. What was foretold is the same, but for a stream that was not
-                // paused before.
+                // A longer one is being published. What was foretold is the same, but for a stream
+                // that was not paused before.
                 None => play.numbering,
             };
             shared.numbering.set(self.numbering);

@@ -111,7 +111,8 @@ impl Connection<'_> {
         }
     }
 
-    /// The next command; `None` once the client has closed. A client that is silent for too long gets a 421.
+    /// The next command; `None` once the client has closed. A client that is silent for too long
+    /// gets a 421.
     async fn command(&mut self) -> io::Result<Option<Result<Command, Reply>>> {
         let limits = &self.site.settings.limits;
         let mut deadline = None;
@@ -291,7 +292,8 @@ impl Connection<'_> {
         Ok(reply)
     }
 
-    /// Sends, and meanwhile listens: ABOR ends it, STAT and NOOP are answered, all else waits for its end.
+    /// Sends, and meanwhile listens: ABOR ends it, STAT and NOOP are answered, all else waits for
+    /// its end.
     async fn send_beside_commands(
         &mut self,
         data: Data,
@@ -418,8 +420,8 @@ impl Body {
     }
 }
 
-/// Makes the data connection, and sends all of the body on it, or fails. Here an end of the connection is the
-/// end of the file: so one that is cut short ends with a reset.
+/// Makes the data connection, and sends all of the body on it, or fails. Here an end of the
+/// connection is the end of the file: so one that is cut short ends with a reset.
 async fn send(
     site: &Site,
     policy: &Policy,

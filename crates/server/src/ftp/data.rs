@@ -1,4 +1,5 @@
-//! The data connection: made for one transfer, to or from the client's own address, and nobody else's.
+//! The data connection: made for one transfer, to or from the client's own address, and nobody
+//! else's.
 
 use std::cell::Cell;
 use std::io;
@@ -25,10 +26,12 @@ pub(super) enum Data {
 }
 
 impl Data {
-    /// Listens for the client, at the address that its control connection uses, on a free port of the range.
+    /// Listens for the client, at the address that its control connection uses, on a free port of
+    /// the range.
     pub(super) fn listen(local: IpAddr, ports: (u16, u16)) -> io::Result<(Self, SocketAddr)> {
         thread_local! {
-            // One after the other, so that a port is not used again while the last connection on it ends.
+            // One after the other, so that a port is not used again while the last connection on it
+            // ends.
             static NEXT: Cell<u16> = const { Cell::new(0) };
         }
         let count = ports.1 - ports.0 + 1;
@@ -92,7 +95,8 @@ mod tests {
 
     const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-    /// Some ports from there on that are free just now, one after the other. No two tests look in the same place.
+    /// Some ports from there on that are free just now, one after the other. No two tests look in
+    /// the same place.
     fn free_ports(from: u16) -> (u16, u16) {
         let taken = |port| std::net::TcpListener::bind((LOCAL, port)).is_err();
         let first = (from..from + 900)

@@ -1,5 +1,5 @@
-//! FTP sessions: what a command gets is decided by [`onrush_wire::ftp`], carried out here, and files are sent by
-//! [`crate::transfer`].
+//! FTP sessions: what a command gets is decided by [`onrush_wire::ftp`], carried out here, and
+//! files are sent by [`crate::transfer`].
 
 mod connection;
 mod data;
@@ -24,7 +24,8 @@ use crate::rtsp::connection::close;
 
 /// Takes connections until it is dropped.
 pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener) {
-    // Inherited by every connection: a reply does not wait for the acknowledgement of the one before.
+    // Inherited by every connection: a reply does not wait for the acknowledgement of the one
+    // before.
     if let Err(error) = SockRef::from(&listener).set_tcp_nodelay(true) {
         warn!("FTP: {error}; replies may wait");
     }

@@ -1,7 +1,7 @@
 //! One connection: heads in, answers out, one after the other.
 //!
-//! Requests that come together are answered in turn. What has been read and not yet used is less than two heads
-//! long, and a connection that waits holds no buffer at all.
+//! Requests that come together are answered in turn. What has been read and not yet used is less
+//! than two heads long, and a connection that waits holds no buffer at all.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -92,8 +92,8 @@ impl Connection<'_> {
         close(&mut self.socket).await
     }
 
-    /// Receives a head; its length in the buffer. `None` once the client has closed, or said nothing for too
-    /// long.
+    /// Receives a head; its length in the buffer. `None` once the client has closed, or said
+    /// nothing for too long.
     async fn receive(&mut self) -> io::Result<Option<Result<usize, Refusal>>> {
         let limits = &self.site.settings.limits;
         let mut scanner = HeadScanner::default();
@@ -125,8 +125,8 @@ impl Connection<'_> {
         }
     }
 
-    /// Receives some bytes; 0 at the end. Into memory that all connections share, and from there only as much
-    /// as came.
+    /// Receives some bytes; 0 at the end. Into memory that all connections share, and from there
+    /// only as much as came.
     async fn read(&mut self) -> io::Result<usize> {
         thread_local! {
             static RECEIVED: RefCell<Box<[u8]>> = RefCell::new(vec![0; HEAD_BYTES_MAX].into());

@@ -1,5 +1,5 @@
-//! HTTP connections: heads are read and answered here, what is answered is decided by [`onrush_wire::http`],
-//! bodies are sent by [`crate::transfer`].
+//! HTTP connections: heads are read and answered here, what is answered is decided by
+//! [`onrush_wire::http`], bodies are sent by [`crate::transfer`].
 
 mod connection;
 
@@ -22,8 +22,8 @@ use crate::rtsp::connection::close;
 
 /// Takes connections until it is dropped.
 pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener) {
-    // Inherited by every connection (net/ipv4/tcp_minisocks.c copies the listener's socket), which saves each
-    // a system call: no answer waits for the acknowledgement of the one before.
+    // Inherited by every connection (net/ipv4/tcp_minisocks.c copies the listener's socket), which
+    // saves each a system call: no answer waits for the acknowledgement of the one before.
     if let Err(error) = SockRef::from(&listener).set_tcp_nodelay(true) {
         warn!("HTTP: {error}; small answers may wait");
     }
@@ -31,8 +31,8 @@ pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener) {
         match listener.accept().await {
             Ok((socket, peer)) => admit(&site, socket, peer),
             Err(error) => {
-                // Out of descriptors, most likely. The connection stays in the backlog: trying again at once
-                // would only spin until somebody leaves.
+                // Out of descriptors, most likely. The connection stays in the backlog: trying
+                // again at once would only spin until somebody leaves.
                 warn!("accepting HTTP connections: {error}; trying again in 100 ms");
                 sleep(Duration::from_millis(100)).await;
             }

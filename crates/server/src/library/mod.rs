@@ -168,13 +168,15 @@ impl Library {
         Arc::clone(&self.root)
     }
 
-    /// The media at `name`: decoded, relative to the root, `/` between folders. Indexes the file the first
-    /// time (which reads all of it, on a blocking thread). Call it within a tokio runtime. Dropping the
-    /// future does not stop an indexing that has begun; its result serves the next caller.
+    /// The media at `name`: decoded, relative to the root, `/` between folders. Indexes the file
+    /// the first time (which reads all of it, on a blocking thread). Call it within a tokio
+    /// runtime. Dropping the future does not stop an indexing that has begun; its result serves the
+    /// next caller.
     ///
     /// # Errors
     ///
-    /// See [`OpenError`]. Names with `..`, of hidden files and of files outside the root are not found.
+    /// See [`OpenError`]. Names with `..`, of hidden files and of files outside the root are not
+    /// found.
     pub async fn open(self: &Arc<Self>, name: &str) -> Result<Arc<Media>, OpenError> {
         let (media, found) = self.find(name).await?;
         if !media.grows() && media.identity() == found {
@@ -206,7 +208,8 @@ impl Library {
         if slot.get().is_none() {
             let (library, slot) = (Arc::clone(self), Arc::clone(&slot));
             let name_owned = name.to_owned();
-            // A task of its own, so that clients that hang up cannot start one reading after another.
+            // A task of its own, so that clients that hang up cannot start one reading after
+            // another.
             let fill = tokio::spawn(async move {
                 let fill = || library.load(name_owned, relative, file, identity);
                 slot.get_or_try_init(fill).await.map(|_| ())
@@ -260,9 +263,9 @@ impl Library {
         self.settings.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// The names of the regular files with a transport stream's ending, sorted, at most `names_max`,
-    /// relative to the root. Hidden files, folders deeper than [`DEPTH_MAX`] and what links lead out to are
-    /// left out. Reads the folders, so it may block.
+    /// The names of the regular files with a transport stream's ending, sorted, at most
+    /// `names_max`, relative to the root. Hidden files, folders deeper than [`DEPTH_MAX`] and what
+    /// links lead out to are left out. Reads the folders, so it may block.
     ///
     /// # Errors
     ///
@@ -427,8 +430,8 @@ fn identify(file: File) -> io::Result<(File, Identity)> {
     Ok((file, Identity::of(&metadata)))
 }
 
-/// What a client is told when a file cannot be opened. Not more than that it is not there, where more
-/// would tell about what lies outside.
+/// What a client is told when a file cannot be opened. Not more than that it is not there, where
+/// more would tell about what lies outside.
 fn open_error(name: &str, source: io::Error) -> OpenError {
     let name = shown(name).into_owned();
     match source.kind() {

@@ -1,4 +1,5 @@
-//! What can be opened under the root, how often a file is read, and what becomes of files that change.
+//! What can be opened under the root, how often a file is read, and what becomes of files that
+//! change.
 
 use std::io::Write;
 use std::os::unix::fs::{FileExt, symlink};

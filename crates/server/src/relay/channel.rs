@@ -1,7 +1,8 @@
 //! One stream, as everybody but its sending thread sees it.
 //!
-//! Control never touches what the thread sends with: it leaves commands and wakes the thread. What the thread tells,
-//! it tells after each round, unless somebody is just reading; then after the next.
+//! Control never touches what the thread sends with: it leaves commands and wakes the thread. What
+//! the thread tells, it tells after each round, unless somebody is just reading; then after the
+//! next.
 
 use std::fmt;
 use std::io;
@@ -246,8 +247,8 @@ impl Channel {
         Ok(change)
     }
 
-    /// What each member was sent since it came, or since more than [`CHANGES_MAX`] came or went at once. `None` if
-    /// the thread is gone.
+    /// What each member was sent since it came, or since more than [`CHANGES_MAX`] came or went at
+    /// once. `None` if the thread is gone.
     pub async fn count_members(&self) -> Option<Vec<MemberCounts>> {
         let (answer, counts) = oneshot::channel();
         self.tell(Command::CountMembers(answer));
@@ -282,7 +283,8 @@ impl Channel {
         &self.waker
     }
 
-    /// For the thread: what it has been asked to do. Nothing while somebody is just asking: they wake it after that.
+    /// For the thread: what it has been asked to do. Nothing while somebody is just asking: they
+    /// wake it after that.
     pub(super) fn commands(&self) -> Vec<Command> {
         self.waker.clear();
         match self.commands.try_lock() {

@@ -1,7 +1,8 @@
 //! The file of members: read at the start, and again whenever it changes.
 //!
-//! The folder is watched and not the file, because most who change a file put another in its place. A file that can
-//! not be read, or that holds a wrong line, changes nothing: the members stay who they were.
+//! The folder is watched and not the file, because most who change a file put another in its place.
+//! A file that can not be read, or that holds a wrong line, changes nothing: the members stay who
+//! they were.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -46,7 +47,8 @@ pub enum MembersFileError {
         source: io::Error,
     },
     /// It is too long.
-    #[error("{}: longer than {MEMBERS_FILE_BYTES_MAX} bytes, which is no list of members", path.display())]
+    #[error("{}: longer than {MEMBERS_FILE_BYTES_MAX} bytes, which is no list of \
+     members", path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
@@ -82,7 +84,8 @@ impl MembersFile {
         };
         #[allow(
             deprecated,
-            reason = "an OwnedFd is its descriptor for as long as it lives; the safe way is the old one"
+            reason = "an OwnedFd is its descriptor for as long as it lives; the safe way is the \
+             old one"
         )]
         let folder = watch(path).and_then(AsyncFd::new).map_err(read_error)?;
         let mut file = Self {
@@ -186,8 +189,8 @@ fn watch(path: &Path) -> io::Result<OwnedFd> {
     Ok(watch)
 }
 
-/// Takes the events so far; whether one of them is about the file of that name. Others must not be acted on: at
-/// their time the file may be half written.
+/// Takes the events so far; whether one of them is about the file of that name. Others must not be
+/// acted on: at their time the file may be half written.
 fn is_about(watch: &OwnedFd, name: Option<&OsStr>) -> bool {
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut events = inotify::Reader::new(watch, &mut buffer);
@@ -196,8 +199,8 @@ fn is_about(watch: &OwnedFd, name: Option<&OsStr>) -> bool {
         let found = event
             .file_name()
             .map(|found| OsStr::from_bytes(found.to_bytes()));
-        // The kernel names nothing when it has lost events; a folder that is switched as a whole is switched by a
-        // link with two dots before its name.
+        // The kernel names nothing when it has lost events; a folder that is switched as a whole is
+        // switched by a link with two dots before its name.
         is_about |= found
             .is_none_or(|found| Some(found) == name || found.as_encoded_bytes().starts_with(b".."));
     }

@@ -108,7 +108,8 @@ impl Input {
     ///
     /// # Errors
     ///
-    /// What the system says: the port is taken, the address is not this machine's, there is no such interface.
+    /// What the system says: the port is taken, the address is not this machine's, there is no such
+    /// interface.
     pub fn open(&self) -> io::Result<UdpSocket> {
         let address = self.address;
         let interface = match &self.interface {

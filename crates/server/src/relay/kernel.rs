@@ -1,7 +1,7 @@
 //! The thread of a stream that is relayed in the kernel: it never sees a packet.
 //!
-//! A program at tc ingress gives packets to the members; here the members are told to it, and what it counted is told
-//! to everybody else, as the [worker](super::worker) would.
+//! A program at tc ingress gives packets to the members; here the members are told to it, and what
+//! it counted is told to everybody else, as the [worker](super::worker) would.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -46,7 +46,8 @@ pub(super) struct KernelWorker {
 }
 
 impl KernelWorker {
-    /// Loads and attaches the program. The calling thread must be in the network namespace of `socket`.
+    /// Loads and attaches the program. The calling thread must be in the network namespace of
+    /// `socket`.
     pub(super) fn open(
         channel: Arc<Channel>,
         socket: UdpSocket,

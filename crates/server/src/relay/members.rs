@@ -392,7 +392,8 @@ mod tests {
         /// Whoever follows the changes has the list.
         #[test]
         fn changes_add_up_to_the_list(
-            steps in proptest::collection::vec((0..4_u8, proptest::collection::vec(0..20_u16, 0..10)), 0..40),
+            steps in proptest::collection::vec((0..4_u8, proptest::collection::vec(0..20_u16,
+                0..10)), 0..40),
         ) {
             let (mut members, mut followed) = (Members::default(), BTreeSet::new());
             for (step, numbers) in steps {

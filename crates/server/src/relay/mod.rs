@@ -1,12 +1,13 @@
 //! The live relay: what comes in from one sender goes out to many receivers, as it is and at once.
 //!
 //! Each stream is a [`Channel`]: a thread takes its packets in, in batches, and gives them to a
-//! group of members, as trains where packets are of one size and leave together. Members come from the command line,
-//! a file that is watched, the control API and, as players, from RTSP. Control is ordinary asynchronous code on one
-//! thread; it leaves commands for the sending threads and never waits for them.
+//! group of members, as trains where packets are of one size and leave together. Members come from
+//! the command line, a file that is watched, the control API and, as players, from RTSP. Control is
+//! ordinary asynchronous code on one thread; it leaves commands for the sending threads and never
+//! waits for them.
 //!
-//! Nothing is mended on the way: no re-ordering, no buffering against jitter, no repair. What is odd about a stream is
-//! logged, counted and passed on.
+//! Nothing is mended on the way: no re-ordering, no buffering against jitter, no repair. What is
+//! odd about a stream is logged, counted and passed on.
 
 pub mod config;
 pub mod input;
@@ -415,9 +416,9 @@ fn log_total(channel: &Channel) {
     let told = channel.told();
     let passing_ns = told.passing_ns.checked_div(told.trains).unwrap_or(0);
     info!(
-        "source {}: {} datagrams came ({} missing, {} found no room) and {} of others, \
-         {} packets left in {} trains ({} refused), \
-         {} crossings, {} members, passed on in {:.3} ms (mean), {:.3} ms (worst)",
+        "source {}: {} datagrams came ({} missing, {} found no room) and {} of others, {} packets \
+         left in {} trains ({} refused), {} crossings, {} members, passed on in {:.3} ms (mean), \
+         {:.3} ms (worst)",
         channel.name(),
         told.heard.datagrams,
         told.heard.missing,

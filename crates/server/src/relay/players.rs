@@ -1,7 +1,7 @@
 //! How many sessions each player has.
 //!
-//! A player that died and came back at the same port has two for a while, until the first times out. What it is
-//! sent begins with the first and ends with the last.
+//! A player that died and came back at the same port has two for a while, until the first times
+//! out. What it is sent begins with the first and ends with the last.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

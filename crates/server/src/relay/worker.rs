@@ -1,8 +1,9 @@
 //! The thread that takes a stream in and gives it to its members.
 //!
-//! One round: sleep until something has come, a train is due or somebody wants something; take all that has come, in
-//! batches; let the trains go that are due. While a train is on its way to many members the next packets come in, and
-//! leave together: under load trains form by themselves, without a delay.
+//! One round: sleep until something has come, a train is due or somebody wants something; take all
+//! that has come, in batches; let the trains go that are due. While a train is on its way to many
+//! members the next packets come in, and leave together: under load trains form by themselves,
+//! without a delay.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -9,13 +9,14 @@ use super::session::Session;
 use super::{Content, Control};
 use crate::engine::{EngineError, Shift};
 
-/// Sessions that move at once, and in a second: the others play on meanwhile, and a look tells whether it was enough.
+/// Sessions that move at once, and in a second: the others play on meanwhile, and a look tells
+/// whether it was enough.
 const MOVES_MAX: usize = 256;
 
 impl Control {
-    /// Once a second: moves sessions from an engine that is late, or has promised much more than another, to that one.
-    /// Those that are being asked something stay. In a task of its own: a device that does not let go of a train may
-    /// hold a move up, and nothing else.
+    /// Once a second: moves sessions from an engine that is late, or has promised much more than
+    /// another, to that one. Those that are being asked something stay. In a task of its own: a
+    /// device that does not let go of a train may hold a move up, and nothing else.
     pub(super) fn balance(self: &Rc<Self>) {
         let Content::Stored { data, .. } = &self.content else {
             return;

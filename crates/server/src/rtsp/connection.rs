@@ -24,8 +24,9 @@ use super::session::{End, Session, Start};
 use super::track_session::TrackSession;
 use super::{Control, Escaped, log_panic};
 
-/// Says that nothing more will come, and waits for the client to say so too, for a second at the most: what
-/// it has sent unread would make the kernel reset the connection, and the last reply be lost.
+/// Says that nothing more will come, and waits for the client to say so too, for a second at the
+/// most: what it has sent unread would make the kernel reset the connection, and the last reply be
+/// lost.
 pub(crate) async fn close(socket: &mut TcpStream) -> io::Result<()> {
     socket.shutdown().await?;
     let drained = async {
@@ -48,7 +49,8 @@ pub(super) struct Connection {
     place: ConnectionSlot,
     socket: TcpStream,
     local: SocketAddr,
-    /// While there is a request that has not come whole. Who watches says nothing for long, and keeps no memory for it.
+    /// While there is a request that has not come whole. Who watches says nothing for long, and
+    /// keeps no memory for it.
     decoder: Option<Box<Decoder>>,
     /// The numbers of those it has used.
     sessions: Box<[u64]>,
@@ -85,7 +87,8 @@ impl Connection {
         async move {
             loop {
                 let received = self.receive().await;
-                // What there is to do lies apart from the connection, which mostly waits and then is small.
+                // What there is to do lies apart from the connection, which mostly waits and then
+                // is small.
                 if Box::pin(self.act(received)).await {
                     break;
                 }
@@ -106,7 +109,8 @@ impl Connection {
                 let time_max = self.patience(is_begun);
                 given_up.as_mut().reset(Instant::now() + time_max);
             }
-            // By hand, because this is what a connection is most of its life, and `readable` and `timeout` are larger.
+            // By hand, because this is what a connection is most of its life, and `readable` and
+            // `timeout` are larger.
             let is_readable = poll_fn(|context| {
                 if let Poll::Ready(ready) = self.socket.poll_read_ready(context) {
                     return Poll::Ready(ready.map(|()| true));
@@ -357,8 +361,8 @@ impl Connection {
         Ok(self.of_session(Reply::ok().with(headers::TRANSPORT, answer), &session))
     }
 
-    /// The session that a request names, if it exists and may be used from here. Naming it is a sign of
-    /// life.
+    /// The session that a request names, if it exists and may be used from here. Naming it is a
+    /// sign of life.
     fn session_of(&mut self, request: &Request) -> Option<Rc<Session>> {
         let id = request.header("Session").and_then(SessionId::parse)?;
         let session = self.control().session(id, self.peer_ip())?;
@@ -398,8 +402,8 @@ impl Connection {
         reply.with_session(session.id(), self.control().config.limits.session_timeout)
     }
 
-    /// Writes a reply whole, or fails: a client that does not read what it asked for is not waited for
-    /// longer than one that does not write what it began.
+    /// Writes a reply whole, or fails: a client that does not read what it asked for is not waited
+    /// for longer than one that does not write what it began.
     async fn write(&mut self, reply: &Reply, cseq: Option<u32>) -> io::Result<()> {
         let bytes = reply.to_bytes(cseq, SystemTime::now());
         timeout(
@@ -433,9 +437,9 @@ impl Drop for Connection {
     }
 }
 
-/// A range as it is meant. Players on libavformat (ffplay, mpv, VLC's avformat) name places in a transport stream by
-/// the stamps in it, which of a recording begin anywhere; so does whoever names a time behind the end that would be
-/// one of those.
+/// A range as it is meant. Players on libavformat (ffplay, mpv, VLC's avformat) name places in a
+/// transport stream by the stamps in it, which of a recording begin anywhere; so does whoever names
+/// a time behind the end that would be one of those.
 fn in_media_time(range: Range, request: &Request, index: &Index) -> Range {
     let agent = request.header("User-Agent").unwrap_or("");
     let names_stamps = STAMPING_AGENTS.iter().any(|name| agent.starts_with(name));
@@ -468,7 +472,8 @@ fn find_track(tracks: usize, named: Option<usize>) -> Result<usize, Reply> {
     }
 }
 
-/// What players on libavformat call themselves (libavformat/rtsp.c sends LIBAVFORMAT_IDENT unless it is told otherwise).
+/// What players on libavformat call themselves (libavformat/rtsp.c sends LIBAVFORMAT_IDENT unless
+/// it is told otherwise).
 const STAMPING_AGENTS: [&str; 3] = ["Lavf", "libmpv", "mpv"];
 
 async fn play(

@@ -40,8 +40,8 @@ pub(super) async fn accept(control: Rc<Control>, listener: TcpListener) {
         match listener.accept().await {
             Ok((socket, peer)) => admit(&control, socket, peer),
             Err(error) => {
-                // Out of descriptors, most likely. The connection stays in the backlog: trying again at
-                // once would only spin until somebody leaves.
+                // Out of descriptors, most likely. The connection stays in the backlog: trying
+                // again at once would only spin until somebody leaves.
                 warn!("accepting connections: {error}; trying again in 100 ms");
                 sleep(Duration::from_millis(100)).await;
             }

@@ -1,7 +1,7 @@
 //! A player's place among those who get a live stream.
 //!
-//! All players of a stream that come to one address of ours are sent to from one socket, so that one send is for all
-//! of them, and report to one port. Dropping a seat leaves it.
+//! All players of a stream that come to one address of ours are sent to from one socket, so that
+//! one send is for all of them, and report to one port. Dropping a seat leaves it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,7 +14,8 @@ use super::moment::Moment;
 use super::ports::{Pair, Ports};
 use crate::relay::{Channel, Playable};
 
-/// The ports of live streams, by stream and by address of ours. They stay taken as long as the relay runs.
+/// The ports of live streams, by stream and by address of ours. They stay taken as long as the
+/// relay runs.
 #[derive(Debug, Default)]
 pub(super) struct LivePorts {
     pairs: RefCell<HashMap<(String, IpAddr), Rc<Pair>>>,
@@ -87,7 +88,8 @@ impl LivePlayer {
         }
     }
 
-    /// Packets that the player was sent, and bytes of their payload, as nearly as is known without counting for each.
+    /// Packets that the player was sent, and bytes of their payload, as nearly as is known without
+    /// counting for each.
     pub(super) fn sent(&self) -> (u64, u64) {
         let (packets, bytes) = self.before.get();
         if !self.is_taken.get() {

@@ -1,10 +1,11 @@
 //! RTSP connections and sessions over TCP, and the RTCP beside each stream.
 //!
 //! All of it runs on one thread. A connection is a task that reads requests and carries out what
-//! [`onrush_wire::rtsp::Intent`] lets pass; a session is what they act on, and so do reports of its client, the end of
-//! its stream, and time: one task for each of these looks after all sessions. Sessions stand in a table, not in a
-//! connection: a session may outlive the connection that made it, and be used through another from the same address.
-//! What two tasks share is counted by reference, never locked, and never borrowed across a wait.
+//! [`onrush_wire::rtsp::Intent`] lets pass; a session is what they act on, and so do reports of its
+//! client, the end of its stream, and time: one task for each of these looks after all sessions.
+//! Sessions stand in a table, not in a connection: a session may outlive the connection that made
+//! it, and be used through another from the same address. What two tasks share is counted by
+//! reference, never locked, and never borrowed across a wait.
 
 mod balance;
 pub(crate) mod connection;
@@ -47,11 +48,12 @@ use crate::engine::stream_end::Ended;
 use crate::library::{Library, Media, REFRESH_BYTES_MAX};
 use crate::relay::Channel;
 
-/// Clients of files at one pair of UDP ports. The kernel looks through all sockets of a port to bind one more, and,
-/// before 6.13, to find whom an ICMP message is for.
+/// Clients of files at one pair of UDP ports. The kernel looks through all sockets of a port to
+/// bind one more, and, before 6.13, to find whom an ICMP message is for.
 pub const CLIENTS_PER_PAIR_MAX: usize = 128;
 
-/// How often each session is asked whether something is due. A report may be so much later, or a time-out.
+/// How often each session is asked whether something is due. A report may be so much later, or a
+/// time-out.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// What all connections and sessions share.
@@ -266,22 +268,23 @@ impl Control {
         let then = std::mem::replace(told, now);
         if now.lags > then.lags {
             warn!(
-                "{} times a stream was so far behind that its clock was moved: clients see a pause, and no flood \
-                 after it",
+                "{} times a stream was so far behind that its clock was moved: clients see a \
+                 pause, and no flood after it",
                 now.lags - then.lags
             );
         }
         if now.sheds > then.sheds {
             warn!(
-                "all streams were late for seconds: the newest {} are not sent for a while, so that the others are \
-                 on time; {} are left out now",
+                "all streams were late for seconds: the newest {} are not sent for a while, so \
+                 that the others are on time; {} are left out now",
                 now.sheds - then.sheds,
                 now.shed
             );
         } else if now.shed < then.shed {
             let skipped = self.sum(|engine| &engine.packets_skipped);
             info!(
-                "there is room again: {} streams fewer are left out, {} still are; {skipped} packets were not sent so far",
+                "there is room again: {} streams fewer are left out, {} still are; {skipped} \
+                 packets were not sent so far",
                 then.shed - now.shed,
                 now.shed
             );
@@ -290,12 +293,14 @@ impl Control {
         let joined = now.bursts_joined - then.bursts_joined;
         if joined * 100 > bursts {
             info!(
-                "{joined} of {bursts} bursts left early, joined to the one before: the engine was behind"
+                "{joined} of {bursts} bursts left early, joined to the one before: the engine was \
+                 behind"
             );
         }
         if late * 100 > bursts {
             warn!(
-                "{late} of {bursts} bursts left more than {} ms late: the engine is held up, or has too much to do",
+                "{late} of {bursts} bursts left more than {} ms late: the engine is held up, or \
+                 has too much to do",
                 LATE_NS / 1_000_000
             );
         }
@@ -372,8 +377,8 @@ impl Control {
             return info!("players served: {sessions}");
         }
         info!(
-            "sessions served: {sessions}; {} packets in {} bursts, {} of them joined, in {} trains, {} of them without a \
-             copy, {} crossings, path {}",
+            "sessions served: {sessions}; {} packets in {} bursts, {} of them joined, in {} \
+             trains, {} of them without a copy, {} crossings, path {}",
             self.sum(|engine| &engine.packets),
             self.sum(|engine| &engine.bursts),
             self.sum(|engine| &engine.bursts_joined),
@@ -508,7 +513,8 @@ mod tests {
         (Control::new(config, content, Arc::default()), root)
     }
 
-    /// A moment's timestamp is the same whenever it is asked for: as the film begins, while it plays, and after its end.
+    /// A moment's timestamp is the same whenever it is asked for: as the film begins, while it
+    /// plays, and after its end.
     #[test]
     fn reports_tell_one_line_of_time_also_after_the_end() {
         let (control, _root) = control();

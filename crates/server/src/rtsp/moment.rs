@@ -1,7 +1,8 @@
 //! A moment by two clocks: that of the day, which reports tell, and that by which engines send.
 //!
-//! A receiver draws a line through the pairs of time and timestamp that reports tell. What passes between the
-//! readings of the two clocks moves a point off that line, so they are read close together.
+//! A receiver draws a line through the pairs of time and timestamp that reports tell. What passes
+//! between the readings of the two clocks moves a point off that line, so they are read close
+//! together.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,9 +1,10 @@
 //! Pairs of UDP ports: an even one for RTP, the odd one above it for RTCP.
 //!
-//! A pair serves many clients. Each has an RTP socket of its own, connected to it, and they share the port; the
-//! RTCP socket is one for all, and what it hears is told apart by whom it is from. So the kernel holds one
-//! descriptor less for each client, and a firewall needs few open ports. A client has a place at a pair where no
-//! other has its addresses. What is heard goes at once to who is told of all; nothing waits here.
+//! A pair serves many clients. Each has an RTP socket of its own, connected to it, and they share
+//! the port; the RTCP socket is one for all, and what it hears is told apart by whom it is from. So
+//! the kernel holds one descriptor less for each client, and a firewall needs few open ports. A
+//! client has a place at a pair where no other has its addresses. What is heard goes at once to who
+//! is told of all; nothing waits here.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
@@ -22,15 +23,16 @@ use super::CLIENTS_PER_PAIR_MAX;
 /// Bytes of a report that are read; more than a path without jumbo frames carries.
 const REPORT_BYTES_MAX: usize = 1500;
 
-/// Errors that a send may meet which are about other datagrams, before it is taken to be about its own.
+/// Errors that a send may meet which are about other datagrams, before it is taken to be about its
+/// own.
 const STRAY_ERRORS_MAX: usize = 4;
 
-/// What is taken of a pair's reports, and of errors, before all else of control has had its turn: more than the clients
-/// of a pair say in any second, and little of a flood.
+/// What is taken of a pair's reports, and of errors, before all else of control has had its turn:
+/// more than the clients of a pair say in any second, and little of a flood.
 const HEARD_PER_TURN_MAX: usize = 64;
 
-/// Is told whose RTCP port has said something, and what; or what the network says about it instead: nobody listens
-/// there, or there is no way there.
+/// Is told whose RTCP port has said something, and what; or what the network says about it instead:
+/// nobody listens there, or there is no way there.
 pub(super) type Hear = dyn Fn(u64, Result<&[u8], ErrorKind>);
 
 /// The ports that are given out, and where the next search begins.
@@ -52,7 +54,8 @@ pub(super) struct Pair {
     listening: AbortHandle,
 }
 
-/// Those at a pair by address: of their RTCP ports, with their owners, and of their RTP ports alone.
+/// Those at a pair by address: of their RTCP ports, with their owners, and of their RTP ports
+/// alone.
 #[derive(Debug, Default)]
 struct Clients {
     reports: HashMap<Address, u64>,
@@ -88,8 +91,8 @@ impl Ports {
         }
     }
 
-    /// A place for the client at `reports`, whose RTP port is `player_port`, at a pair of `local`'s address, and an
-    /// RTP socket connected to it.
+    /// A place for the client at `reports`, whose RTP port is `player_port`, at a pair of `local`'s
+    /// address, and an RTP socket connected to it.
     ///
     /// # Errors
     ///
@@ -144,7 +147,8 @@ impl Ports {
         })
     }
 
-    /// Binds a pair to `local`'s address. They are taken in turn, so that one rests for as long as can be.
+    /// Binds a pair to `local`'s address. They are taken in turn, so that one rests for as long as
+    /// can be.
     fn search(&self, local: SocketAddr) -> io::Result<Pair> {
         for _ in 0..self.pairs {
             let pair = self.next.get();
@@ -160,8 +164,8 @@ impl Ports {
 
 impl Pair {
     fn bind(local: SocketAddr, rtp_port: u16, hear: &Rc<Hear>) -> io::Result<Self> {
-        // This one alone: who else wants the pair meets it. The RTP port is tried, and then held by none but
-        // those who use it.
+        // This one alone: who else wants the pair meets it. The RTP port is tried, and then held by
+        // none but those who use it.
         let rtcp: std::net::UdpSocket = bind_one(local, rtp_port + 1, false)?.into();
         drop(bind_one(local, rtp_port, false)?);
         keep_errors(&rtcp)?;
@@ -189,7 +193,8 @@ impl Pair {
         Ok(rtp.into())
     }
 
-    /// A place for a client who reports from there. Where two do, the one that was given an owner later is heard.
+    /// A place for a client who reports from there. Where two do, the one that was given an owner
+    /// later is heard.
     pub(super) fn place(self: &Rc<Self>, reports: SocketAddr) -> PortPairSlot {
         PortPairSlot {
             pair: Rc::clone(self),
@@ -235,8 +240,9 @@ impl PortPairSlot {
     ///
     /// The system's.
     pub(super) fn send(&self, datagram: &[u8]) -> io::Result<()> {
-        // Not through tokio, which says that a new socket cannot be written until it has looked. What the
-        // network says about anybody's datagram is the error of the next send to whomever, once.
+        // Not through tokio, which says that a new socket cannot be written until it has looked.
+        // What the network says about anybody's datagram is the error of the next send to whomever,
+        // once.
         let (socket, to) = (SockRef::from(&*self.pair.rtcp), self.reports.into());
         let mut sent = socket.send_to(datagram, &to);
         for _ in 0..STRAY_ERRORS_MAX {
@@ -381,7 +387,8 @@ mod tests {
     #[test]
     fn pairs_are_taken_in_turn_and_taken_ones_passed_over() {
         with_tasks(async {
-            // Somewhere in the range other tests may hold a port; then the search goes on, as it should.
+            // Somewhere in the range other tests may hold a port; then the search goes on, as it
+            // should.
             let ports = Ports::new((61_000, 61_007), deaf());
             let mut held: Vec<_> = (0..4).map_while(|_| ports.pair(local()).ok()).collect();
             assert!(!held.is_empty());
@@ -432,7 +439,8 @@ mod tests {
             assert_eq!(one.1.rtp_port(), two.1.rtp_port());
             let server = at(one.1.rtp_port() + 1);
             one.1.belongs_to(1);
-            // From no client's RTCP port it is nobody's, and so it is from that of one who belongs to nobody yet.
+            // From no client's RTCP port it is nobody's, and so it is from that of one who belongs
+            // to nobody yet.
             clients[0][0].send_to(b"stray", server).unwrap();
             clients[1][1].send_to(b"early", server).unwrap();
             clients[0][1].send_to(b"one", server).unwrap();
@@ -494,7 +502,8 @@ mod tests {
                     .send_to(b"report", at(place.rtp_port() + 1))
                     .unwrap();
             }
-            // What else control has to do: it looks, each time it has its turn, how many were heard since.
+            // What else control has to do: it looks, each time it has its turn, how many were heard
+            // since.
             let others = async {
                 let (mut turns, mut all) = (Vec::new(), 0);
                 while all < FLOOD {

@@ -79,7 +79,8 @@ impl Presentation {
                 let playable = playable(channel)?;
                 let payload = playable.payload.map_err(|payload_type| {
                     let note = format!(
-                        "RTP payload type {payload_type} means what its sender says, and it says nothing here"
+                        "RTP payload type {payload_type} means what its sender says, and it says \
+                         nothing here"
                     );
                     Reply::refusal(StatusCode::UnsupportedMediaType, &note)
                 })?;

@@ -1,7 +1,8 @@
 //! One session: what it plays and in which state it is.
 //!
-//! It has no task of its own. Requests, reports, the engine's bell and the clock call it on control's thread, and each
-//! call is over at once; only its end takes a while, and has a task then.
+//! It has no task of its own. Requests, reports, the engine's bell and the clock call it on
+//! control's thread, and each call is over at once; only its end takes a while, and has a task
+//! then.
 
 use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
@@ -28,8 +29,8 @@ pub(super) struct Session {
     id: SessionId,
     control: Rc<Control>,
     presentation: Presentation,
-    /// Held while a request is carried out and answered, so that the requests of two connections do not
-    /// mix.
+    /// Held while a request is carried out and answered, so that the requests of two connections do
+    /// not mix.
     pub(super) turn: Mutex<()>,
     /// Those of its tracks that were set up, one at least, by their numbers.
     tracks: RefCell<Vec<Rc<TrackSession>>>,
@@ -146,8 +147,8 @@ impl Session {
         self.connections.set(self.connections.get() + 1);
     }
 
-    /// Counts it out. When the last one goes, it may be that the client has died: a report finds out, for
-    /// nothing is unreachable that was not sent to.
+    /// Counts it out. When the last one goes, it may be that the client has died: a report finds
+    /// out, for nothing is unreachable that was not sent to.
     pub(super) fn leave(&self) {
         self.connections.set(self.connections.get() - 1);
         if self.connections.get() == 0 {
@@ -155,15 +156,16 @@ impl Session {
         }
     }
 
-    /// What media time is due now; of no meaning in a live stream. Tracks that are over have stayed behind.
+    /// What media time is due now; of no meaning in a live stream. Tracks that are over have stayed
+    /// behind.
     fn position_ns(&self) -> u64 {
         let tracks = self.tracks.borrow();
         let positions = tracks.iter().map(|track| track.position_ns());
         positions.max().unwrap_or(0)
     }
 
-    /// Takes one more track, which then begins where the others go on, or another transport for one that it has;
-    /// then it is as if newly set up.
+    /// Takes one more track, which then begins where the others go on, or another transport for one
+    /// that it has; then it is as if newly set up.
     pub(super) fn add(&self, flow: TrackSession) {
         let path_name = self.control.path_name();
         let flow = Rc::new(flow);
@@ -198,8 +200,8 @@ impl Session {
         self.set_state(State::Ready);
     }
 
-    /// Finds what a PLAY would do, and makes ready for it: stops what plays already, so that no packet of
-    /// the old place follows the answer. `None` if it plays already what is asked for.
+    /// Finds what a PLAY would do, and makes ready for it: stops what plays already, so that no
+    /// packet of the old place follows the answer. `None` if it plays already what is asked for.
     pub(super) async fn prepare(
         self: &Rc<Self>,
         range: Option<Range>,
@@ -347,7 +349,8 @@ impl Session {
         }
     }
 
-    /// Ends it, for the first reason that is given. What that first caller gets is done when nothing is left of it.
+    /// Ends it, for the first reason that is given. What that first caller gets is done when
+    /// nothing is left of it.
     pub(super) fn end(self: &Rc<Self>, end: End) -> Option<JoinHandle<()>> {
         (self.state.replace(State::Init) != State::Init)
             .then(|| spawn_local(Rc::clone(self).wind_up(end)))
@@ -393,8 +396,8 @@ impl Session {
         }
     }
 
-    /// Acts on what the client's RTCP port said, or the network instead. A goodbye alone ends nothing: players send it
-    /// beside TEARDOWN, or before they play again.
+    /// Acts on what the client's RTCP port said, or the network instead. A goodbye alone ends
+    /// nothing: players send it beside TEARDOWN, or before they play again.
     pub(super) fn heard(self: &Rc<Self>, said: Result<&[u8], ErrorKind>) {
         let datagram = match said {
             Ok(datagram) => datagram,
@@ -412,8 +415,8 @@ impl Session {
         }
     }
 
-    /// Acts on an error of the RTCP socket. With a connection open the client is there, and its ports may
-    /// be so soon; without one, ports that nobody listens to mean that it has died.
+    /// Acts on an error of the RTCP socket. With a connection open the client is there, and its
+    /// ports may be so soon; without one, ports that nobody listens to mean that it has died.
     fn missing(self: &Rc<Self>, error: ErrorKind) {
         if is_unreachable(error) && self.connections.get() == 0 {
             self.end(End::Gone);
@@ -445,8 +448,8 @@ impl Session {
         }
     }
 
-    /// All was sent that was asked for: to the end, or to a pause point. From that it goes on then, and what was sent
-    /// beyond it already is sent again (RFC 2326, section 10.6).
+    /// All was sent that was asked for: to the end, or to a pause point. From that it goes on then,
+    /// and what was sent beyond it already is sent again (RFC 2326, section 10.6).
     fn media_ended(&self) {
         let grows = self.media().is_some_and(|media| media.grows());
         let mut goes_on = false;

@@ -31,8 +31,8 @@ pub(super) struct TrackSession {
     pub(super) delivery: Delivery,
     /// The packet that PLAY without a range starts from.
     pub(super) resume_at: Cell<u64>,
-    /// The packet that what plays is to stop before, and become ready there, if PAUSE has named a point; else
-    /// [`NO_PACKET`].
+    /// The packet that what plays is to stop before, and become ready there, if PAUSE has named a
+    /// point; else [`NO_PACKET`].
     pause_before: Cell<u64>,
     place: PortPairSlot,
     /// The track's URL as the client spelt it, for RTP-Info.
@@ -79,7 +79,8 @@ impl StoredDelivery {
         plan.expect("it was cut so when the session was set up")
     }
 
-    /// The RTP timestamp of a moment: by the line on which those of the packets lie, before, between and behind them.
+    /// The RTP timestamp of a moment: by the line on which those of the packets lie, before,
+    /// between and behind them.
     fn timestamp(&self, at: Moment) -> u32 {
         const SECOND_NS: i64 = 1_000_000_000;
         let media_ns = self.stream.media_ns_at(at.monotonic_ns).unwrap_or(0);
@@ -102,7 +103,8 @@ impl StoredDelivery {
 }
 
 impl TrackSession {
-    /// Opens what `transport` asks for of a track, from the address that the client spoke to, `local`.
+    /// Opens what `transport` asks for of a track, from the address that the client spoke to,
+    /// `local`.
     ///
     /// # Panics
     ///
@@ -506,8 +508,8 @@ fn payload_bytes_that_fit(mtu_bytes: u32, is_ipv4: bool) -> usize {
     mtu_bytes.saturating_sub(ip_header_bytes + udp_header_bytes + rtp::HEADER_BYTES)
 }
 
-/// An IPv4 address that the dual-stack listener shows as an IPv6 one, as what it is; an IPv6 one with the
-/// scope that a link-local address needs.
+/// An IPv4 address that the dual-stack listener shows as an IPv6 one, as what it is; an IPv6 one
+/// with the scope that a link-local address needs.
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         ip if ip.is_ipv4() => SocketAddr::new(ip, address.port()),
@@ -530,7 +532,8 @@ fn sent(snapshot: &StreamSnapshot) -> String {
         ..
     } = *snapshot;
     format!(
-        "{packets} packets, {bytes} bytes, {packets_refused} refused, lateness mean {:.3} ms, worst {:.3} ms",
+        "{packets} packets, {bytes} bytes, {packets_refused} refused, lateness mean {:.3} ms, \
+         worst {:.3} ms",
         ms(lateness_mean_ns),
         ms(lateness_max_ns),
     )

@@ -1,7 +1,7 @@
 //! The threads that read files and make chunks of images.
 //!
-//! They read past the page cache where the file system allows it (O_DIRECT): the store is the cache, and a
-//! second copy of a film in the page cache would only push other things out.
+//! They read past the page cache where the file system allows it (O_DIRECT): the store is the
+//! cache, and a second copy of a film in the page cache would only push other things out.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -24,8 +24,8 @@ use crate::faults::Fault;
 /// What O_DIRECT aligns to: offset, length and memory. Every block device of today accepts 4096.
 const DIRECT_ALIGN: usize = 4096;
 
-/// Bytes read from a file in one call, at most. Packets that lie further apart, because there is garbage
-/// between them, are read in several.
+/// Bytes read from a file in one call, at most. Packets that lie further apart, because there is
+/// garbage between them, are read in several.
 pub(super) const READ_BYTES_MAX: usize = 1 << 20;
 
 /// How long a builder rests that finds every chunk in use.
@@ -76,9 +76,10 @@ impl Builder<'_> {
             chunk,
             urgency,
         } = request;
-        // A panic is a bug of ours, which this file has shown. It shall neither leave its readers waiting for
-        // ever nor take the thread from others. What it leaves behind is the claim, which gives its chunk
-        // back, and the buffers, which hold nothing from one chunk to the next.
+        // A panic is a bug of ours, which this file has shown. It shall neither leave its readers
+        // waiting for ever nor take the thread from others. What it leaves behind is the claim,
+        // which gives its chunk back, and the buffers, which hold nothing from one chunk to the
+        // next.
         let built = catch_unwind(AssertUnwindSafe(|| self.build(source, *chunk)));
         let built = built.unwrap_or_else(|_| {
             let reason = "cannot be made into packets: a bug of the server, please report it";
@@ -102,8 +103,9 @@ impl Builder<'_> {
                     .counters
                     .pool_full
                     .fetch_add(1, Ordering::Relaxed);
-                // Who is told that it failed asks again, and so at once that it would be a spin. Those who look ahead
-                // do not, and would keep from the others what is given back meanwhile.
+                // Who is told that it failed asks again, and so at once that it would be a spin.
+                // Those who look ahead do not, and would keep from the others what is given back
+                // meanwhile.
                 if *urgency == NEEDED {
                     std::thread::sleep(POOL_FULL_PAUSE);
                 }
@@ -144,7 +146,8 @@ impl Builder<'_> {
         Ok(claim.publish(source.key(chunk)))
     }
 
-    /// Reads the packets' bytes and writes their images: in one read, or in halves if they lie far apart.
+    /// Reads the packets' bytes and writes their images: in one read, or in halves if they lie far
+    /// apart.
     fn write_images(
         &mut self,
         of: (&Source, &Plan),
@@ -275,8 +278,8 @@ fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> 
 /// Room for a piece that starts and ends anywhere.
 const BUFFER_BYTES: usize = READ_BYTES_MAX + 2 * DIRECT_ALIGN;
 
-/// What files are read into, locked if this account may: a page that was swapped out would be read back only to
-/// be written over.
+/// What files are read into, locked if this account may: a page that was swapped out would be read
+/// back only to be written over.
 pub(super) fn buffer() -> Result<Buffer, MemoryError> {
     let mut buffer = Buffer::map(BUFFER_BYTES)?;
     if let Err(error) = buffer.lock(Kind::Resident) {

@@ -1,17 +1,20 @@
 //! Packet images in locked, registered memory, built once and shared by all sessions of a file.
 //!
-//! A [`Source`] is a file cut one way. Its packets are grouped into chunks of fixed size; a chunk that
-//! somebody reads, or will soon, lies in the pool as images one behind the other with the table of their bursts
-//! behind them (see [`layout`]). How many packets a chunk has the plan says, once for all: as many as fit even if
-//! each were as long as any may be. So the chunk of a packet follows from its number, which is all that a seek
-//! needs, and packets that differ in size cost some memory at a chunk's end. Builder threads make chunks on request, ahead of the readers; no reader ever
-//! waits in a read. A source's table only *hints* at where a chunk is: the pool decides, by the chunk's key.
+//! A [`Source`] is a file cut one way. Its packets are grouped into chunks of fixed size; a chunk
+//! that somebody reads, or will soon, lies in the pool as images one behind the other with the
+//! table of their bursts behind them (see [`layout`]). How many packets a chunk has the plan says,
+//! once for all: as many as fit even if each were as long as any may be. So the chunk of a packet
+//! follows from its number, which is all that a seek needs, and packets that differ in size cost
+//! some memory at a chunk's end. Builder threads make chunks on request, ahead of the readers; no
+//! reader ever waits in a read. A source's table only *hints* at where a chunk is: the pool
+//! decides, by the chunk's key.
 //!
 //! A file that grows fills its last chunk bit by bit. A chunk tells itself how much it holds; one
 //! that has less than is wanted counts as not there, and is built anew beside the old one, which
 //! whoever reads it keeps.
 //!
-//! The store does not know sessions, and it does not watch files: a change shows when a chunk is built.
+//! The store does not know sessions, and it does not watch files: a change shows when a chunk is
+//! built.
 
 mod builder;
 pub mod layout;
@@ -32,8 +35,8 @@ use tokio::sync::Notify;
 use crate::faults::Faults;
 pub use source::Source;
 
-/// Chunks that may be requested and not yet built, of those that are needed and of those that will be. A request
-/// beyond it is repeated by the reader.
+/// Chunks that may be requested and not yet built, of those that are needed and of those that will
+/// be. A request beyond it is repeated by the reader.
 pub const REQUESTS_MAX: usize = 4096;
 
 /// Threads that read files and build chunks.
@@ -42,11 +45,12 @@ pub const BUILDERS: usize = 2;
 /// Chunks of one source: 2^31 less the two marks of its table.
 pub const CHUNKS_MAX: u64 = (1 << 31) - 2;
 
-/// Of the pool's chunks, one in so many is kept for those who have just been let in: each holds two while it plays,
-/// and takes the second only then.
+/// Of the pool's chunks, one in so many is kept for those who have just been let in: each holds two
+/// while it plays, and takes the second only then.
 const SPARE_SHARE: usize = 16;
 
-/// A table entry: nobody has asked for the chunk, or it was not there the last time somebody looked.
+/// A table entry: nobody has asked for the chunk, or it was not there the last time somebody
+/// looked.
 const ABSENT: u32 = 0;
 
 /// A table entry: a builder has been asked, for somebody who will need the chunk.
@@ -87,8 +91,8 @@ pub struct Shared {
 struct Request {
     source: Arc<Source>,
     chunk: u32,
-    /// [`AHEAD`] or [`NEEDED`]. When the chunk's entry says something else, this request is served, or another is in
-    /// its place.
+    /// [`AHEAD`] or [`NEEDED`]. When the chunk's entry says something else, this request is served,
+    /// or another is in its place.
     urgency: u32,
 }
 
@@ -135,7 +139,8 @@ pub enum Acquired {
 }
 
 impl Store {
-    /// Starts the builders of a pool. They keep off the processors `data_cores`, where there are others.
+    /// Starts the builders of a pool. They keep off the processors `data_cores`, where there are
+    /// others.
     ///
     /// # Errors
     ///
@@ -187,8 +192,8 @@ impl Drop for Store {
 }
 
 impl Shared {
-    /// The chunk number `chunk` of `source`, pinned, or a promise. Enters the kernel at most to wake a
-    /// builder, which happens once for a chunk however many ask for it. Allocates nothing.
+    /// The chunk number `chunk` of `source`, pinned, or a promise. Enters the kernel at most to
+    /// wake a builder, which happens once for a chunk however many ask for it. Allocates nothing.
     ///
     /// # Panics
     /// If the source has no such chunk.
@@ -255,8 +260,8 @@ impl Shared {
         }
     }
 
-    /// The chunk, pinned, if it is there; otherwise asks that it be when it is needed. What somebody waits for comes
-    /// first, and if the pool is full nothing comes of it.
+    /// The chunk, pinned, if it is there; otherwise asks that it be when it is needed. What
+    /// somebody waits for comes first, and if the pool is full nothing comes of it.
     ///
     /// # Panics
     /// If the source has no such chunk.
@@ -308,8 +313,8 @@ impl Shared {
         tokio::time::timeout(patience, wait).await.ok().flatten()
     }
 
-    /// Whether so many chunks are in use that readers of one more file would take them from each other before they
-    /// are read. Of a handful of chunks it is never said.
+    /// Whether so many chunks are in use that readers of one more file would take them from each
+    /// other before they are read. Of a handful of chunks it is never said.
     #[must_use]
     pub fn is_nearly_full(&self) -> bool {
         let chunks = self.pool.chunks();
@@ -328,8 +333,8 @@ impl Shared {
         &self.counters
     }
 
-    /// A stream begins to send from a chunk. All engines count here, a few times a second for each stream: as
-    /// seldom as they share the chunk's own counter of pins.
+    /// A stream begins to send from a chunk. All engines count here, a few times a second for each
+    /// stream: as seldom as they share the chunk's own counter of pins.
     pub(crate) fn count_read(&self) {
         self.counters.chunks_read.fetch_add(1, Ordering::Relaxed);
     }

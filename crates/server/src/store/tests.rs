@@ -1,4 +1,5 @@
-//! The store against plain reading: every chunk, once, shared, and given up only when nobody reads it.
+//! The store against plain reading: every chunk, once, shared, and given up only when nobody reads
+//! it.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -356,7 +357,8 @@ fn packets_with_garbage_between_them_are_read_in_pieces() {
     }
 }
 
-/// Reading less than the whole is how it shows that a chunk was read in halves: the garbage between is left out.
+/// Reading less than the whole is how it shows that a chunk was read in halves: the garbage between
+/// is left out.
 #[test]
 fn a_chunk_is_read_at_once_up_to_the_limit_and_in_halves_beyond() {
     let front = 4095; // The worst place for direct input.

@@ -1,4 +1,5 @@
-//! What adaptive transfers share: the schedule that is arranged for them, and what it is arranged from.
+//! What adaptive transfers share: the schedule that is arranged for them, and what it is arranged
+//! from.
 
 use std::cell::Cell;
 use std::cell::RefCell;

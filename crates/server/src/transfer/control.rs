@@ -9,8 +9,8 @@ const RUNNING: u8 = 0;
 const PAUSED: u8 = 1;
 const CANCELLED: u8 = 2;
 
-/// Pauses, resumes and cancels the transfers that were given it, from any thread, and knows how far they are.
-/// One can serve all transfers of a connection, one after the other.
+/// Pauses, resumes and cancels the transfers that were given it, from any thread, and knows how far
+/// they are. One can serve all transfers of a connection, one after the other.
 #[derive(Debug, Default)]
 pub struct Control {
     state: AtomicU8,

@@ -16,7 +16,8 @@ impl Limit {
         Self(Rc::new(RefCell::new(Bucket::new(rate))))
     }
 
-    /// Does something with the bucket; it is nobody else's meanwhile, because nothing waits in here.
+    /// Does something with the bucket; it is nobody else's meanwhile, because nothing waits in
+    /// here.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut Bucket) -> T) -> T {
         act(&mut self.0.borrow_mut())
     }

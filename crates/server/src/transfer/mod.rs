@@ -1,12 +1,14 @@
 //! Cue: files to TCP sockets, many at once on one thread, none in another's way.
 //!
-//! A transfer is a future. It asks its schedule how much is due, whether the bytes are in memory, and whose turn
-//! it is; then one `sendfile` moves what the socket takes, and never sleeps. A full socket, a pause, a disk are
-//! waited for in the future, so a slow reader or a cold file holds up nobody else. A small file that is in memory
-//! leaves in the first step, at once: no timer, no turn, no allocation.
+//! A transfer is a future. It asks its schedule how much is due, whether the bytes are in memory,
+//! and whose turn it is; then one `sendfile` moves what the socket takes, and never sleeps. A full
+//! socket, a pause, a disk are waited for in the future, so a slow reader or a cold file holds up
+//! nobody else. A small file that is in memory leaves in the first step, at once: no timer, no
+//! turn, no allocation.
 //!
-//! What was promised is the range. A file that grows sends no more of it; one that has become shorter is an error
-//! after which the connection must be closed, because nothing else tells the peer.
+//! What was promised is the range. A file that grows sends no more of it; one that has become
+//! shorter is an error after which the connection must be closed, because nothing else tells the
+//! peer.
 
 mod arranger;
 mod control;
@@ -45,8 +47,8 @@ use turns::{RoundSlot, Turns};
 
 use crate::engine::shared::{bump, drop_one};
 
-/// Bytes that one step moves at the most. A step of so much takes some 100 us of the thread, for which all others
-/// wait; half of it costs the processor a tenth more a byte.
+/// Bytes that one step moves at the most. A step of so much takes some 100 us of the thread, for
+/// which all others wait; half of it costs the processor a tenth more a byte.
 pub const STEP_BYTES_MAX: u64 = 2 << 20;
 
 /// Bytes that a step may have however many transfers there are.
@@ -58,8 +60,8 @@ const ROUND_BYTES: u64 = 128 << 20;
 /// Reads from disks at once; others wait for one of them to end.
 pub const READS_MAX: usize = 16;
 
-/// The part of the processor that adaptive transfers leave to others, unless told. With it they still move no less
-/// than as many user-driven ones, which leave hardly any (docs/cue.md).
+/// The part of the processor that adaptive transfers leave to others, unless told. With it they
+/// still move no less than as many user-driven ones, which leave hardly any (docs/cue.md).
 pub const LEFT_TO_OTHERS: f64 = 0.33;
 
 /// What holds for all transfers of a thread.
@@ -130,14 +132,15 @@ pub struct Sent {
     pub bytes: u64,
 }
 
-/// Why a transfer ended early. The connection cannot be used any more, except after [`Self::Cancelled`] by
-/// somebody who knows what to do with a body that is cut off.
+/// Why a transfer ended early. The connection cannot be used any more, except after
+/// [`Self::Cancelled`] by somebody who knows what to do with a body that is cut off.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TransferError {
     /// The file has become shorter than was promised.
     #[error(
-        "the file ends before byte {promised}, which was promised: it was cut while it was sent; close the connection"
+        "the file ends before byte {promised}, which was promised: it was cut while it was sent; \
+         close the connection"
     )]
     Truncated {
         /// Where the range ends.
@@ -195,8 +198,8 @@ impl Transfers {
         })
     }
 
-    /// Sends `range` of `file` on `socket`. Nothing is sent once the future is dropped. Runs within a tokio
-    /// runtime of one thread, with time and network.
+    /// Sends `range` of `file` on `socket`. Nothing is sent once the future is dropped. Runs within
+    /// a tokio runtime of one thread, with time and network.
     ///
     /// # Errors
     ///
@@ -438,8 +441,9 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Waits until the socket takes something again. The kernel says so when a third of its buffer is free; on
-    /// a slow line that may take longer than a peer may be silent, so what it acknowledges counts as well.
+    /// Waits until the socket takes something again. The kernel says so when a third of its buffer
+    /// is free; on a slow line that may take longer than a peer may be silent, so what it
+    /// acknowledges counts as well.
     async fn writable(&self) -> Result<(), TransferError> {
         let stall_time_max = self.transfers.stall_time_max;
         loop {
@@ -462,8 +466,8 @@ impl<'a> Transfer<'a> {
         Ok(())
     }
 
-    /// The last word on a transfer of several steps: bytes that were cut off after the kernel had taken them left
-    /// as zeroes.
+    /// The last word on a transfer of several steps: bytes that were cut off after the kernel had
+    /// taken them left as zeroes.
     fn check_whole(&self) -> Result<(), TransferError> {
         if self.steps < 2 {
             return Ok(());

@@ -1,4 +1,5 @@
-//! The file's side of a transfer: the bytes that come next are brought into memory, while others are sent.
+//! The file's side of a transfer: the bytes that come next are brought into memory, while others
+//! are sent.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +14,8 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use super::TransferError;
 use super::resident::{Resident, STRETCH_BYTES};
 
-/// Bytes that are read from the disk at once, and again ahead of them, unless it is arranged otherwise.
+/// Bytes that are read from the disk at once, and again ahead of them, unless it is arranged
+/// otherwise.
 const WINDOW_BYTES: u64 = 1 << 20;
 
 #[derive(Debug)]
@@ -137,7 +139,8 @@ impl Reader {
         let done = (&mut read.done)
             .await
             .unwrap_or_else(|error| Err(io::Error::other(error)));
-        // What was read is taken for ready, even if it is gone already: asking again might go on for ever.
+        // What was read is taken for ready, even if it is gone already: asking again might go on
+        // for ever.
         self.ready_to = self.ready_to.max(read.to);
         self.ahead = None;
         done.map_err(|source| TransferError::File {
@@ -148,7 +151,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Starts the read after the last one, unless one is under way, or far enough ahead, or too many are.
+    /// Starts the read after the last one, unless one is under way, or far enough ahead, or too
+    /// many are.
     fn read_ahead(&mut self, reads: &Arc<Semaphore>) {
         if self
             .ahead

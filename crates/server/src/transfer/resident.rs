@@ -1,7 +1,9 @@
-//! What was found in memory a moment ago, so that many transfers of one file do not all ask the kernel again.
+//! What was found in memory a moment ago, so that many transfers of one file do not all ask the
+//! kernel again.
 //!
-//! To ask costs the kernel a walk over the pages, some 6 % of what sending them costs. Memory that was there a
-//! quarter of a second ago is taken to be there still; if it was given up meanwhile, one step waits for a disk.
+//! To ask costs the kernel a walk over the pages, some 6 % of what sending them costs. Memory that
+//! was there a quarter of a second ago is taken to be there still; if it was given up meanwhile,
+//! one step waits for a disk.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -25,7 +27,8 @@ pub(super) struct Resident {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// Where the open file is in memory. Another that takes its place there is mistaken for it for a moment.
+    /// Where the open file is in memory. Another that takes its place there is mistaken for it for
+    /// a moment.
     file: usize,
     from: u64,
     to: u64,

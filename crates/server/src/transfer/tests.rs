@@ -147,7 +147,8 @@ fn a_large_file_takes_large_steps() {
         assert_eq!(received.len(), 64 << 20);
         let Counters { steps, full, .. } = transfers.counters();
         assert!(steps >= (64 << 20) / STEP_BYTES_MAX, "{steps} steps");
-        // However small the socket's buffer: an empty step costs, one after each full socket is too many.
+        // However small the socket's buffer: an empty step costs, one after each full socket is too
+        // many.
         assert!(steps <= 32 + 2 * full, "{steps} steps, {full} times full");
     });
 }
@@ -177,7 +178,8 @@ fn the_kernel_is_not_asked_again_what_a_neighbour_has_just_found() {
         let policy = Policy::default();
         let (sent, _) = send(&transfers, &file, 0..9 << 20, &policy).await;
         sent.unwrap();
-        // Once for each stretch, however the socket cut the steps; again only if it took a quarter of a second.
+        // Once for each stretch, however the socket cut the steps; again only if it took a quarter
+        // of a second.
         let first = transfers.counters().asked;
         assert!(first >= 5, "{first}");
         let other = film(9 << 20);
@@ -443,7 +445,8 @@ fn a_cold_file_is_read_on_another_thread() {
     });
 }
 
-/// The part of the thread's time, in thousandths, that sending under a schedule takes once it has settled.
+/// The part of the thread's time, in thousandths, that sending under a schedule takes once it has
+/// settled.
 async fn used(schedule: Schedule, left_to_others: f64) -> u64 {
     let file = film(8 << 20);
     let transfers = Transfers::new(Settings {
@@ -490,7 +493,8 @@ fn adaptive_transfers_leave_a_part_of_the_thread_to_others() {
 fn transfers_that_share_a_rate_share_it_evenly() {
     let file = film(4 << 20);
     run(async {
-        // So slow that no reader is behind, however seldom it runs: one whose socket is full cannot have its share.
+        // So slow that no reader is behind, however seldom it runs: one whose socket is full cannot
+        // have its share.
         let rate = Rate {
             bytes_a_second: 4_000_000,
             burst_bytes: 50_000,

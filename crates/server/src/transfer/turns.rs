@@ -25,8 +25,8 @@ pub(super) struct RoundSlot<'a> {
     member: Member,
 }
 
-/// Resolves when it is the place's turn. Until the turn is [`RoundSlot::spent`] nobody else's comes; it is, before the
-/// task waits for anything else.
+/// Resolves when it is the place's turn. Until the turn is [`RoundSlot::spent`] nobody else's
+/// comes; it is, before the task waits for anything else.
 struct Turn<'a> {
     place: &'a RoundSlot<'a>,
     has_waited: bool,

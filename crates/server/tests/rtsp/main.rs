@@ -1,7 +1,7 @@
 //! The whole server on loopback, spoken to by a client that does as it is told.
 //!
-//! Nothing here asserts how long something takes, only what comes and in which order: every wait is for an
-//! event and ends the test if that never comes. Where a time-out is tested it is set short.
+//! Nothing here asserts how long something takes, only what comes and in which order: every wait is
+//! for an event and ends the test if that never comes. Where a time-out is tested it is set short.
 
 mod files;
 mod requests;
@@ -148,8 +148,8 @@ impl Viewer {
         self.to_the_bye().0
     }
 
-    /// The same, with the datagram that the BYE is in. Reads both sockets all the time: what is not read
-    /// is dropped when the buffer is full.
+    /// The same, with the datagram that the BYE is in. Reads both sockets all the time: what is not
+    /// read is dropped when the buffer is full.
     fn to_the_bye(&self) -> (Vec<Vec<u8>>, Vec<u8>) {
         let Ports { rtp, rtcp } = &self.ports;
         rtp.set_read_timeout(Some(Duration::from_millis(5)))

@@ -137,8 +137,8 @@ fn every_mistake_has_its_answer() {
     viewer.ports.receive(3).unwrap();
 }
 
-/// What VLC without live555 sends: its SAT>IP access describes nothing, sets up the film itself, and appends
-/// `stream=0` to the base.
+/// What VLC without live555 sends: its SAT>IP access describes nothing, sets up the film itself,
+/// and appends `stream=0` to the base.
 #[test]
 fn a_film_is_set_up_and_played_without_its_track_being_named() {
     let fixture = Fixture::new();
@@ -239,7 +239,8 @@ fn requests_may_come_together_or_byte_by_byte() {
     );
     let all = format!(
         "OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n\r\n$\u{0}\u{0}\u{2}xx{describe}\r\n\
-         GET_PARAMETER * RTSP/1.0\nCSeq: 3\nContent-Length: 2\n\n  OPTIONS * RTSP/1.0\r\nCSeq: 4\r\n\r\n"
+         GET_PARAMETER * RTSP/1.0\nCSeq: 3\nContent-Length: 2\n\n  OPTIONS * RTSP/1.0\r\nCSeq: \
+         4\r\n\r\n"
     );
     let answers = |client: &mut Client| -> Vec<String> {
         let mut answer = || {

@@ -225,13 +225,15 @@ fn after_a_pause_comes_exactly_the_next_packet() {
     all.extend(viewer.to_the_end());
     assert_contiguous(&all);
     assert_carries(&all, &demo(4));
-    // After the end it starts from the beginning, wherever it was paused before, with the next numbers.
+    // After the end it starts from the beginning, wherever it was paused before, with the next
+    // numbers.
     let last = header(&all[all.len() - 1]).sequence;
     assert_eq!(viewer.play(None).0, last.wrapping_add(1));
     assert_carries(&viewer.to_the_end(), &demo(4));
 }
 
-/// RFC 2326, section 10.6: PAUSE with a Range is answered at once, and stops what plays when it comes there.
+/// RFC 2326, section 10.6: PAUSE with a Range is answered at once, and stops what plays when it
+/// comes there.
 #[test]
 fn a_pause_point_stops_what_plays_when_it_comes_there() {
     let fixture = Fixture::new();
@@ -240,7 +242,8 @@ fn a_pause_point_stops_what_plays_when_it_comes_there() {
     let ticks = |packet: &[u8]| header(packet).timestamp.wrapping_sub(first_ticks);
     let pause = |viewer: &mut Viewer, at: &str| viewer.request("PAUSE", &[("Range", at)]).status;
     let mut all = viewer.ports.receive(20).unwrap();
-    // What is over, what comes after the end, what is a span, and what is no time, is not understood and stops nothing.
+    // What is over, what comes after the end, what is a span, and what is no time, is not
+    // understood and stops nothing.
     for range in ["npt=0-", "npt=99-", "npt=3-4", "npt=-3", "clock=now"] {
         assert_eq!(pause(&mut viewer, range), 457, "{range}");
     }
@@ -452,8 +455,8 @@ fn a_stop_says_goodbye_to_all_and_leaves_nothing() {
     drop(silent);
 }
 
-/// Players on libavformat name places by the stamps in the stream, which begin at 1.4 s here and anywhere in a
-/// recording. Others name media time, unless it is behind the end.
+/// Players on libavformat name places by the stamps in the stream, which begin at 1.4 s here and
+/// anywhere in a recording. Others name media time, unless it is behind the end.
 #[test]
 fn places_are_found_by_the_stamps_that_libavformat_names() {
     let fixture = Fixture::new();

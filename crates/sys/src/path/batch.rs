@@ -1,4 +1,5 @@
-//! `sendmmsg_gso`, `sendmmsg` and `sendto`: the copying paths, for kernels and accounts without the best.
+//! `sendmmsg_gso`, `sendmmsg` and `sendto`: the copying paths, for kernels and accounts without the
+//! best.
 //!
 //! The kernel copies during the call, so a train's memory is free as soon as its answer is there.
 
@@ -31,7 +32,8 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// `is_ordered`: a train that fails takes those behind it, of the same submission, with it (ECANCELED).
+    /// `is_ordered`: a train that fails takes those behind it, of the same submission, with it
+    /// (ECANCELED).
     pub(super) fn open(
         name: PathName,
         pool: Arc<Pool>,
@@ -49,7 +51,8 @@ impl Batch {
         }
     }
 
-    /// Sends one train: the packets that the kernel took, and the errno of what it refused first, or 0.
+    /// Sends one train: the packets that the kernel took, and the errno of what it refused first,
+    /// or 0.
     fn send(&mut self, train: &Train) -> (usize, i32) {
         let To::Descriptor(fd) = train.to else {
             unreachable!("this path has no places, and `queue` has seen that none was named");
@@ -83,7 +86,8 @@ impl Batch {
         (if is_whole { packets } else { sent }, errno)
     }
 
-    /// The same with headers of the train's own: in one message if the kernel cuts it, else in one a packet.
+    /// The same with headers of the train's own: in one message if the kernel cuts it, else in one
+    /// a packet.
     fn send_gathered(
         &mut self,
         fd: libc::c_int,
@@ -100,7 +104,8 @@ impl Batch {
         );
         let packets = count / 2;
         let pieces_per_message = if self.name.segments() { count } else { 2 };
-        // SAFETY: an mmsghdr is addresses, lengths and flags, for which all zeroes is valid (and empty).
+        // SAFETY: an mmsghdr is addresses, lengths and flags, for which all zeroes is valid (and
+        // empty).
         let mut messages: [libc::mmsghdr; OWN_HEADERS_PACKETS_MAX] = unsafe { mem::zeroed() };
         let messages_count = count / pieces_per_message;
         let parts = pieces[..count].chunks_mut(pieces_per_message);
@@ -119,7 +124,8 @@ impl Batch {
     }
 
     fn send_together(&mut self, fd: libc::c_int, pieces: &mut [libc::iovec]) -> (usize, i32) {
-        // SAFETY: an mmsghdr is addresses, lengths and flags, for which all zeroes is valid (and empty).
+        // SAFETY: an mmsghdr is addresses, lengths and flags, for which all zeroes is valid (and
+        // empty).
         let mut messages: [libc::mmsghdr; TRAIN_PACKETS_MAX] = unsafe { mem::zeroed() };
         for (message, piece) in messages.iter_mut().zip(&mut *pieces) {
             message.msg_hdr.msg_iov = piece;
@@ -128,8 +134,9 @@ impl Batch {
         self.send_messages(fd, &mut messages[..pieces.len()], pieces.len())
     }
 
-    /// Sends messages, at most so many at once: how many the kernel took, and the errno of the first that it
-    /// refused, or 0. They point to iovecs of the caller's, and those into the pool's area.
+    /// Sends messages, at most so many at once: how many the kernel took, and the errno of the
+    /// first that it refused, or 0. They point to iovecs of the caller's, and those into the pool's
+    /// area.
     fn send_messages(
         &mut self,
         fd: libc::c_int,
@@ -141,8 +148,9 @@ impl Batch {
             let rest = &mut messages[done..];
             let count = u32::try_from(rest.len().min(at_once)).expect("at most 64 packets");
             self.counters.crossings += 1;
-            // SAFETY: each message points to iovecs that the caller keeps, which point into the pool's area
-            // (`check` has seen that); the caller's pin keeps others from writing there meanwhile.
+            // SAFETY: each message points to iovecs that the caller keeps, which point into the
+            // pool's area (`check` has seen that); the caller's pin keeps others from writing there
+            // meanwhile.
             let sent = unsafe { libc::sendmmsg(fd, rest.as_mut_ptr(), count, SEND_FLAGS as _) };
             match usize::try_from(sent) {
                 Ok(sent) if sent > 0 => done += sent,
@@ -155,8 +163,8 @@ impl Batch {
     fn send_singly(&mut self, fd: libc::c_int, pieces: &[libc::iovec]) -> (usize, i32) {
         for (number, piece) in pieces.iter().enumerate() {
             self.counters.crossings += 1;
-            // SAFETY: the piece lies within the pool's area (`check` has seen that); the caller's pin keeps
-            // others from writing there meanwhile. A connected socket needs no address.
+            // SAFETY: the piece lies within the pool's area (`check` has seen that); the caller's
+            // pin keeps others from writing there meanwhile. A connected socket needs no address.
             let sent = unsafe {
                 libc::sendto(
                     fd,
@@ -193,8 +201,8 @@ impl Batch {
             revents: 0,
         };
         self.counters.crossings += 1;
-        // SAFETY: `poll` is one valid pollfd, of which `watched` (0 or 1) are used; the time-out is null
-        // or valid; no signal mask is given.
+        // SAFETY: `poll` is one valid pollfd, of which `watched` (0 or 1) are used; the time-out is
+        // null or valid; no signal mask is given.
         let ready = unsafe { libc::ppoll(&raw mut poll, watched, timeout, ptr::null()) };
         if ready < 0 && last_errno() != libc::EINTR {
             return Err(io::Error::last_os_error());

@@ -1,12 +1,14 @@
 //! Cue: a file to a stream socket, without the bytes ever leaving the kernel.
 //!
-//! [`step`] moves what the socket takes now (`sendfile`), [`is_resident`] tells whether that would have to
-//! wait for a disk, and [`warm`] waits for the disk where waiting harms nobody. Together they let one thread
-//! serve many: it never sleeps in a system call. Nothing here decides how much is due, or when.
+//! [`step`] moves what the socket takes now (`sendfile`), [`is_resident`] tells whether that would
+//! have to wait for a disk, and [`warm`] waits for the disk where waiting harms nobody. Together
+//! they let one thread serve many: it never sleeps in a system call. Nothing here decides how much
+//! is due, or when.
 //!
-//! `sendfile` and not the ring, because there is no such opcode: `IORING_OP_SPLICE` always runs on a kernel
-//! worker (io_uring/splice.c, `io_splice`: `REQ_F_FORCE_ASYNC`), which costs a change of thread for each block
-//! where `sendfile` costs a crossing. What the ring does better is a whole schedule in one entry: [`chain`].
+//! `sendfile` and not the ring, because there is no such opcode: `IORING_OP_SPLICE` always runs on
+//! a kernel worker (io_uring/splice.c, `io_splice`: `REQ_F_FORCE_ASYNC`), which costs a change of
+//! thread for each block where `sendfile` costs a crossing. What the ring does better is a whole
+//! schedule in one entry: [`chain`].
 
 pub mod chain;
 
@@ -14,11 +16,13 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Bytes that one read-ahead call is sure to read: the kernel cuts longer ones to the device's read-ahead,
-/// of which this is the default (mm/readahead.c, `force_page_cache_ra`; VM_READAHEAD_PAGES).
+/// Bytes that one read-ahead call is sure to read: the kernel cuts longer ones to the device's
+/// read-ahead, of which this is the default (mm/readahead.c, `force_page_cache_ra`;
+/// VM_READAHEAD_PAGES).
 const READ_AHEAD_BYTES: u64 = 128 << 10;
 
-/// The same on every architecture (include/uapi/asm-generic/unistd.h); the libc crate lacks it on some.
+/// The same on every architecture (include/uapi/asm-generic/unistd.h); the libc crate lacks it on
+/// some.
 const SYS_CACHESTAT: libc::c_long = 451;
 
 /// What one step did.
@@ -41,14 +45,14 @@ pub enum StepEnd {
     EndOfFile,
 }
 
-/// Moves up to `bytes` bytes at `offset` of the file to a socket that does not block. Blocks itself only where
-/// the file's bytes are not in memory.
+/// Moves up to `bytes` bytes at `offset` of the file to a socket that does not block. Blocks itself
+/// only where the file's bytes are not in memory.
 ///
 /// # Errors
 ///
-/// What `sendfile` says: of the socket `EPIPE`, `ECONNRESET` and their like, of the file `EIO` and others. What
-/// was moved before an error is told by the step that ends with it, not by the error: the error is met again
-/// by the next step.
+/// What `sendfile` says: of the socket `EPIPE`, `ECONNRESET` and their like, of the file `EIO` and
+/// others. What was moved before an error is told by the step that ends with it, not by the error:
+/// the error is met again by the next step.
 pub fn step(
     file: BorrowedFd<'_>,
     offset: u64,
@@ -66,9 +70,10 @@ pub fn step(
         }
         let end = match sendfile(file, offset + sent_bytes, left, socket) {
             Ok(0) => StepEnd::EndOfFile,
-            // Less than asked for is a full socket most of the time, but the end of the file or a signal
-            // may be behind it. Asking is cheaper than another try, which fills a pipe before it fails, and
-            // it makes the kernel tell of the room to come (net/ipv4/tcp.c, `tcp_poll`: SOCK_NOSPACE).
+            // Less than asked for is a full socket most of the time, but the end of the file or a
+            // signal may be behind it. Asking is cheaper than another try, which fills a pipe
+            // before it fails, and it makes the kernel tell of the room to come (net/ipv4/tcp.c,
+            // `tcp_poll`: SOCK_NOSPACE).
             Ok(sent) if sent < left => {
                 sent_bytes += sent;
                 if is_writable(socket)? {
@@ -89,10 +94,10 @@ pub fn step(
     }
 }
 
-/// Whether these bytes of the file are in memory, so that a step over them would not wait for a disk. Never
-/// waits itself. `false` also where the kernel does not tell (`cachestat` is of
-/// Linux 6.5, and since 6.14 refuses to tell of files that are somebody else's; not every file system knows
-/// `RWF_NOWAIT`).
+/// Whether these bytes of the file are in memory, so that a step over them would not wait for a
+/// disk. Never waits itself. `false` also where the kernel does not tell (`cachestat` is of Linux
+/// 6.5, and since 6.14 refuses to tell of files that are somebody else's; not every file system
+/// knows `RWF_NOWAIT`).
 #[must_use]
 pub fn is_resident(file: &File, offset: u64, bytes: u64) -> bool {
     let Some(last) = (offset + bytes).checked_sub(1) else {
@@ -100,8 +105,8 @@ pub fn is_resident(file: &File, offset: u64, bytes: u64) -> bool {
     };
     match cached_pages(file, offset, bytes) {
         Some(pages) if pages <= last / page_bytes() - offset / page_bytes() => false,
-        // In the cache is not read yet: pages are put there when the disk is asked for them, and are filled in
-        // order. So the last one speaks for all.
+        // In the cache is not read yet: pages are put there when the disk is asked for them, and
+        // are filled in order. So the last one speaks for all.
         Some(_) => matches!(
             probe(file, last, libc::RWF_NOWAIT),
             Ok(()) | Err(libc::EOPNOTSUPP)
@@ -113,8 +118,8 @@ pub fn is_resident(file: &File, offset: u64, bytes: u64) -> bool {
     }
 }
 
-/// Brings these bytes of the file into memory, and waits until they are there. To be called on a thread that
-/// may wait. Ends early, and well, where the file does.
+/// Brings these bytes of the file into memory, and waits until they are there. To be called on a
+/// thread that may wait. Ends early, and well, where the file does.
 ///
 /// # Errors
 ///
@@ -132,19 +137,21 @@ pub fn warm(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells the kernel not to read ahead of a file by itself, whose thread would have to submit the reads: [`warm`]
-/// does it instead. Holds for all that share the descriptor.
+/// Tells the kernel not to read ahead of a file by itself, whose thread would have to submit the
+/// reads: [`warm`] does it instead. Holds for all that share the descriptor.
 pub fn leave_reading_to_warm(file: &File) {
-    // SAFETY: the descriptor is open as long as `file` is borrowed; the call takes no pointers. Advice may be
-    // refused; then the kernel reads ahead as well.
+    // SAFETY: the descriptor is open as long as `file` is borrowed; the call takes no pointers.
+    // Advice may be refused; then the kernel reads ahead as well.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
 }
 
-/// Bytes that the socket holds and its peer has not acknowledged yet (`SIOCOUTQ`); 0 if it does not tell.
+/// Bytes that the socket holds and its peer has not acknowledged yet (`SIOCOUTQ`); 0 if it does not
+/// tell.
 #[must_use]
 pub fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> u64 {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: the descriptor is open as long as it is borrowed; TIOCOUTQ, which is SIOCOUTQ, writes an int.
+    // SAFETY: the descriptor is open as long as it is borrowed; TIOCOUTQ, which is SIOCOUTQ, writes
+    // an int.
     let r = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
     if r == 0 {
         u64::try_from(bytes).unwrap_or(0)
@@ -166,7 +173,8 @@ fn sendfile(
     let mut offset =
         libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-    // SAFETY: both descriptors are open as long as they are borrowed; `offset` is readable and writable.
+    // SAFETY: both descriptors are open as long as they are borrowed; `offset` is readable and
+    // writable.
     let sent =
         unsafe { libc::sendfile(socket.as_raw_fd(), file.as_raw_fd(), &raw mut offset, bytes) };
     u64::try_from(sent).map_err(|_| io::Error::last_os_error())
@@ -191,8 +199,8 @@ fn cached_pages(file: &File, offset: u64, bytes: u64) -> Option<u64> {
     // include/uapi/linux/mman.h: cachestat_range and cachestat.
     let range = [offset, bytes];
     let mut counts = [0u64; 5];
-    // SAFETY: `range` is two and `counts` five u64, as the two structures are; both outlive the call. The
-    // descriptor is open as long as `file` is borrowed. No flags are defined.
+    // SAFETY: `range` is two and `counts` five u64, as the two structures are; both outlive the
+    // call. The descriptor is open as long as `file` is borrowed. No flags are defined.
     let r = unsafe {
         libc::syscall(
             SYS_CACHESTAT,
@@ -205,7 +213,8 @@ fn cached_pages(file: &File, offset: u64, bytes: u64) -> Option<u64> {
     (r == 0).then_some(counts[0])
 }
 
-/// Reads the byte at `at`, if there is one. Errors: the errno; with `RWF_NOWAIT` `EAGAIN` if it is not in memory.
+/// Reads the byte at `at`, if there is one. Errors: the errno; with `RWF_NOWAIT` `EAGAIN` if it is
+/// not in memory.
 fn probe(file: &File, at: u64, flags: i32) -> Result<(), i32> {
     let at = libc::off_t::try_from(at).map_err(|_| libc::EOVERFLOW)?;
     let mut byte = 0u8;
@@ -214,8 +223,8 @@ fn probe(file: &File, at: u64, flags: i32) -> Result<(), i32> {
         iov_len: 1,
     };
     loop {
-        // SAFETY: the descriptor is open as long as `file` is borrowed; `piece` describes one writable byte,
-        // and both outlive the call.
+        // SAFETY: the descriptor is open as long as `file` is borrowed; `piece` describes one
+        // writable byte, and both outlive the call.
         let read = unsafe { libc::preadv2(file.as_raw_fd(), &raw const piece, 1, at, flags) };
         if read >= 0 {
             return Ok(());
@@ -231,8 +240,8 @@ fn read_ahead(file: &File, offset: u64, bytes: u64) {
     let (Ok(offset), Ok(bytes)) = (i64::try_from(offset), usize::try_from(bytes)) else {
         return;
     };
-    // SAFETY: the descriptor is open as long as `file` is borrowed; the call takes no pointers. Where it is
-    // refused the reads that follow do all the work.
+    // SAFETY: the descriptor is open as long as `file` is borrowed; the call takes no pointers.
+    // Where it is refused the reads that follow do all the work.
     unsafe { libc::readahead(file.as_raw_fd(), offset, bytes) };
 }
 

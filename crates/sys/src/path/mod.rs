@@ -1,9 +1,9 @@
 //! Data paths: the ways to hand packet images to the kernel.
 //!
-//! Each path has one name everywhere. All keep one contract, [`Path`]: trains are queued; one call hands
-//! over all that is queued and sleeps until it is time for the next; and each train comes back in one
-//! [`Completion`] or two: when the kernel has taken it, and when it no longer needs the memory. A path never
-//! falls back to another by itself: [`open_best`] chooses, and tells why.
+//! Each path has one name everywhere. All keep one contract, [`Path`]: trains are queued; one call
+//! hands over all that is queued and sleeps until it is time for the next; and each train comes
+//! back in one [`Completion`] or two: when the kernel has taken it, and when it no longer needs the
+//! memory. A path never falls back to another by itself: [`open_best`] chooses, and tells why.
 
 mod batch;
 pub mod cue;
@@ -34,12 +34,12 @@ pub const TRAIN_PACKETS_MAX: usize = 64;
 /// Trains that may be queued between two submissions.
 pub const BATCH_TRAINS_MAX: usize = 256;
 
-/// Packets of the longest train with headers of its own: a header and a payload are two of the 17 pieces of
-/// memory that a send without a copy may have (linux/skbuff_ref.h, MAX_SKB_FRAGS).
+/// Packets of the longest train with headers of its own: a header and a payload are two of the 17
+/// pieces of memory that a send without a copy may have (linux/skbuff_ref.h, MAX_SKB_FRAGS).
 pub const OWN_HEADERS_PACKETS_MAX: usize = 8;
 
-/// Packets that a train with headers of its own has room for in any case: a payload of a packet that fits
-/// an Ethernet frame lies on two pages at most, and is then three pieces with its header.
+/// Packets that a train with headers of its own has room for in any case: a payload of a packet
+/// that fits an Ethernet frame lies on two pages at most, and is then three pieces with its header.
 pub const OWN_HEADERS_PACKETS_MIN: usize = 5;
 
 /// Trains handed over whose memory the kernel may still need.
@@ -83,8 +83,8 @@ impl Train {
     }
 }
 
-/// Headers that lie apart from the images, one behind the other, for a client with numbers of its own: what
-/// leaves is each header, and of each image what is behind its first bytes.
+/// Headers that lie apart from the images, one behind the other, for a client with numbers of its
+/// own: what leaves is each header, and of each image what is behind its first bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct OwnHeaders {
     /// Where the first starts in the pool's area; in the registered buffer in which the images are
@@ -110,7 +110,8 @@ pub struct Completion {
     pub token: u32,
     /// The kernel's answer, in the completion that brings it.
     pub sent: Option<Sent>,
-    /// The kernel has let go of the memory. Comes exactly once for a train, with or after its answer.
+    /// The kernel has let go of the memory. Comes exactly once for a train, with or after its
+    /// answer.
     pub released: bool,
 }
 
@@ -168,14 +169,16 @@ pub trait Path: fmt::Debug {
     /// Its name.
     fn name(&self) -> PathName;
 
-    /// Makes a table for so many sockets, which then need no descriptor while the path keeps them. How many it
-    /// has places for: perhaps fewer (RLIMIT_NOFILE bounds a ring's table too), and none where there are no tables.
+    /// Makes a table for so many sockets, which then need no descriptor while the path keeps them.
+    /// How many it has places for: perhaps fewer (RLIMIT_NOFILE bounds a ring's table too), and
+    /// none where there are no tables.
     fn register_files(&mut self, _places: u32) -> u32 {
         0
     }
 
-    /// Puts a socket into the table, at a free place that [`Self::register_files`] has made. The path holds it from
-    /// then on, and the descriptor may be closed. Errors: the system's (EMFILE, ENOMEM).
+    /// Puts a socket into the table, at a free place that [`Self::register_files`] has made. The
+    /// path holds it from then on, and the descriptor may be closed. Errors: the system's (EMFILE,
+    /// ENOMEM).
     fn install_file(&mut self, _place: u32, _socket: BorrowedFd<'_>) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -183,7 +186,8 @@ pub trait Path: fmt::Debug {
     /// Lets go of the socket at `place`. What is handed over already is sent all the same.
     fn release_file(&mut self, _place: u32) {}
 
-    /// A descriptor for the socket at `place`, for a path that needs one. Errors: EMFILE if no more may be open.
+    /// A descriptor for the socket at `place`, for a path that needs one. Errors: EMFILE if no more
+    /// may be open.
     fn descriptor(&mut self, _place: u32) -> io::Result<OwnedFd> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -193,8 +197,8 @@ pub trait Path: fmt::Debug {
         Vectored::Copied
     }
 
-    /// Packets, at most, of a train with headers of its own whose first image starts at `offset`: from
-    /// [`OWN_HEADERS_PACKETS_MIN`] to [`OWN_HEADERS_PACKETS_MAX`].
+    /// Packets, at most, of a train with headers of its own whose first image starts at `offset`:
+    /// from [`OWN_HEADERS_PACKETS_MIN`] to [`OWN_HEADERS_PACKETS_MAX`].
     fn own_headers_packets(&self, _offset: usize, _stride: u16) -> usize {
         OWN_HEADERS_PACKETS_MAX
     }
@@ -211,14 +215,15 @@ pub trait Path: fmt::Debug {
     /// Hands over all that is queued, and returns at once.
     fn submit(&mut self) -> io::Result<()>;
 
-    /// Hands over all that is queued, and waits until so many completions are there to be taken; it may come
-    /// back with fewer. Every train in flight has at least one to come.
+    /// Hands over all that is queued, and waits until so many completions are there to be taken; it
+    /// may come back with fewer. Every train in flight has at least one to come.
     fn submit_and_wait(&mut self, _completions: usize) -> io::Result<()> {
         self.submit_and_sleep(None)
     }
 
-    /// Hands over all that is queued, then sleeps: until `deadline_ns` of [`crate::clock`], which nothing
-    /// cuts short but a signal; without a deadline, until the waker wakes it or a completion arrives.
+    /// Hands over all that is queued, then sleeps: until `deadline_ns` of [`crate::clock`], which
+    /// nothing cuts short but a signal; without a deadline, until the waker wakes it or a
+    /// completion arrives.
     fn submit_and_sleep(&mut self, deadline_ns: Option<u64>) -> io::Result<()>;
 
     /// Trains queued or handed over whose release has not been taken yet.
@@ -237,8 +242,8 @@ pub trait Path: fmt::Debug {
 pub enum PathError {
     /// io_uring cannot be used.
     #[error(
-        "io_uring is not available: {0} (it needs Linux 5.11, kernel.io_uring_disabled=0, no seccomp \
-         filter against it, and some memory that may be locked: RLIMIT_MEMLOCK)"
+        "io_uring is not available: {0} (it needs Linux 5.11, kernel.io_uring_disabled=0, no \
+         seccomp filter against it, and some memory that may be locked: RLIMIT_MEMLOCK)"
     )]
     Ring(#[source] io::Error),
     /// The kernel has no zero-copy send.
@@ -319,7 +324,8 @@ impl std::str::FromStr for PathName {
     }
 }
 
-/// Opens the path of that name, or says why it is not available here. The thread that opens it uses it.
+/// Opens the path of that name, or says why it is not available here. The thread that opens it uses
+/// it.
 pub fn open(
     name: PathName,
     pool: &Arc<Pool>,
@@ -328,8 +334,8 @@ pub fn open(
     open_with(name, pool, waker, false)
 }
 
-/// As [`open`], for trains of one socket: one that fails takes those behind it, of the same submission, with
-/// it, which are answered ECANCELED. So nothing leaves out of order.
+/// As [`open`], for trains of one socket: one that fails takes those behind it, of the same
+/// submission, with it, which are answered ECANCELED. So nothing leaves out of order.
 pub fn open_ordered(
     name: PathName,
     pool: &Arc<Pool>,
@@ -360,8 +366,8 @@ fn open_with(
     })
 }
 
-/// Opens the best path available here, from `first` down, in the order of [`PathName::ALL`]. `demoted` is told of
-/// each that is not, and why.
+/// Opens the best path available here, from `first` down, in the order of [`PathName::ALL`].
+/// `demoted` is told of each that is not, and why.
 pub fn open_best(
     first: PathName,
     pool: &Arc<Pool>,
@@ -379,8 +385,9 @@ pub fn open_best(
 
 /// Readies a connected UDP socket for trains of `stride` bytes an image on the path of that name.
 pub fn prepare_socket(name: PathName, fd: RawFd, stride: u16) -> io::Result<()> {
-    // Also for single packets: a send with fragments and without UDP_SEGMENT is marked CHECKSUM_NONE, and
-    // the processor sums every page of it (net/ipv4/ip_output.c, __ip_append_data). 0 turns it off.
+    // Also for single packets: a send with fragments and without UDP_SEGMENT is marked
+    // CHECKSUM_NONE, and the processor sums every page of it (net/ipv4/ip_output.c,
+    // __ip_append_data). 0 turns it off.
     let segment = if name.segments() {
         i32::from(stride)
     } else {
@@ -394,9 +401,10 @@ pub fn prepare_socket(name: PathName, fd: RawFd, stride: u16) -> io::Result<()> 
     widen_send_buffer(fd)
 }
 
-/// Bytes that a socket of this process may have under way, as the kernel counts them: it charges a zero-copy
-/// train from the start of its page (io_uring/net.c, `io_sg_from_iter`: `PAGE_ALIGN(bv_len + bv_offset)`),
-/// which of a huge page is up to 2 MiB for a train of any length. Errors: those of a new socket.
+/// Bytes that a socket of this process may have under way, as the kernel counts them: it charges a
+/// zero-copy train from the start of its page (io_uring/net.c, `io_sg_from_iter`:
+/// `PAGE_ALIGN(bv_len + bv_offset)`), which of a huge page is up to 2 MiB for a train of any
+/// length. Errors: those of a new socket.
 pub fn send_buffer_bytes() -> io::Result<usize> {
     let socket = loopback_socket()?;
     widen_send_buffer(socket.as_raw_fd())?;
@@ -412,9 +420,9 @@ pub fn send_buffer_bytes() -> io::Result<usize> {
     Ok(usize::try_from(bytes).unwrap_or(0))
 }
 
-/// As much as may be: what is under way is bounded by [`IN_FLIGHT_TRAINS_MAX`] and by the pool, and the
-/// kernel's charge says little about it. FORCE passes net.core.wmem_max and needs CAP_NET_ADMIN; without it
-/// that limit is what we get.
+/// As much as may be: what is under way is bounded by [`IN_FLIGHT_TRAINS_MAX`] and by the pool, and
+/// the kernel's charge says little about it. FORCE passes net.core.wmem_max and needs
+/// CAP_NET_ADMIN; without it that limit is what we get.
 pub fn widen_send_buffer(fd: RawFd) -> io::Result<()> {
     set_option(
         fd,
@@ -500,7 +508,8 @@ fn check_headers(train: &Train, headers: OwnHeaders, packets: usize, area_bytes:
     );
 }
 
-/// The pieces of a train with headers of its own: header and rest of the image by turns. How many there are.
+/// The pieces of a train with headers of its own: header and rest of the image by turns. How many
+/// there are.
 fn gather(
     train: &Train,
     headers: OwnHeaders,

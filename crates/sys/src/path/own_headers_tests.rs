@@ -150,7 +150,8 @@ fn own_headers_arrive_in_place_of_the_images_own() {
             }
             let counters = rig.path.counters();
             assert_eq!(counters.trains_own_headers, 4, "{name}: {counters:?}");
-            // To a socket on this machine the kernel copies zero-copy data; two are copied on purpose.
+            // To a socket on this machine the kernel copies zero-copy data; two are copied on
+            // purpose.
             let single = 2 * u64::from(name == PathName::UringRegisteredZc);
             assert_eq!(counters.trains_single, single, "{name}: {counters:?}");
             assert_eq!(counters.trains_copied, 4 - single, "{name}: {counters:?}");
@@ -160,7 +161,8 @@ fn own_headers_arrive_in_place_of_the_images_own() {
     }
 }
 
-/// Linux 6.15 and later, which these tests are for, send them without a copy: eight a train from huge pages.
+/// Linux 6.15 and later, which these tests are for, send them without a copy: eight a train from
+/// huge pages.
 #[test]
 fn the_ring_refers_to_headers_and_payloads_where_it_can() {
     for (area, packets) in areas().into_iter().zip([6..=7, 8..=8]) {

@@ -10,8 +10,8 @@ pub const REPORT_USAGE: u16 = 8;
 /// The answer to it, in a notification's result: IORING_NOTIF_USAGE_ZC_COPIED.
 pub const USAGE_COPIED: i32 = i32::MIN;
 
-/// The best ring this kernel builds: completions deferred to our own sleep, with one submitter (6.1); not
-/// interrupting us (5.19); or plain.
+/// The best ring this kernel builds: completions deferred to our own sleep, with one submitter
+/// (6.1); not interrupting us (5.19); or plain.
 pub fn build_ring(entries: u32, completions: u32) -> io::Result<IoUring> {
     let builders: [fn(&mut io_uring::Builder); 3] = [
         |b| {

@@ -118,8 +118,8 @@ fn trains_arrive_whole_and_in_order_and_come_back_once() {
         rig.expect_images(20, short);
         let counters = rig.path.counters();
         assert_eq!(counters.trains, 3, "{name}");
-        // Loopback delivers to a socket, where the kernel copies zero-copy data; it must say so. Only the
-        // ring tells a packet that it copies of its own accord.
+        // Loopback delivers to a socket, where the kernel copies zero-copy data; it must say so.
+        // Only the ring tells a packet that it copies of its own accord.
         let single = u64::from(name == PathName::UringRegisteredZc);
         assert_eq!(counters.trains_single, single, "{name}: {counters:?}");
         assert_eq!(counters.trains_copied, 3 - single, "{name}: {counters:?}");
@@ -210,8 +210,8 @@ fn a_batch_crosses_once_on_the_ring_and_has_a_limit() {
 fn a_refused_train_says_why_and_is_released() {
     for name in PathName::ALL {
         let mut rig = rig(name);
-        // Nobody listens there: the first send draws an ICMP error, a later one reports it. No port that was left
-        // just now, which a process that another test forks may still have.
+        // Nobody listens there: the first send draws an ICMP error, a later one reports it. No port
+        // that was left just now, which a process that another test forks may still have.
         rig.sender.connect("127.0.0.1:1").expect("loopback");
         let mut errors = Vec::new();
         for token in 0..3 {
@@ -343,7 +343,8 @@ fn the_best_path_is_chosen_and_each_demotion_is_told() {
     );
 }
 
-/// Sixteen trains from huge pages are charged 32 MiB: with less, a fast stream's burst would not fit.
+/// Sixteen trains from huge pages are charged 32 MiB: with less, a fast stream's burst would not
+/// fit.
 #[test]
 fn a_privileged_socket_has_room_for_many_trains_from_huge_pages() {
     let bytes = send_buffer_bytes().expect("loopback");

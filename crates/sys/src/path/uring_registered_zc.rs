@@ -1,9 +1,9 @@
 //! `uring_registered_zc`: SEND_ZC from a registered buffer of packet images, with UDP_SEGMENT.
 //!
-//! The paper's `krtpsendfile` on a stock kernel: the images lie in memory that the ring has pinned, so a
-//! send is a descriptor; one `io_uring_enter` hands over a whole batch and sleeps until the next.
-//! It needs Linux 6.0 (SEND_ZC), 6.12 for a sleep to an absolute time in the same crossing, and memory that
-//! may be registered (RLIMIT_MEMLOCK or CAP_IPC_LOCK).
+//! The paper's `krtpsendfile` on a stock kernel: the images lie in memory that the ring has pinned,
+//! so a send is a descriptor; one `io_uring_enter` hands over a whole batch and sleeps until the
+//! next. It needs Linux 6.0 (SEND_ZC), 6.12 for a sleep to an absolute time in the same crossing,
+//! and memory that may be registered (RLIMIT_MEMLOCK or CAP_IPC_LOCK).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -42,7 +42,8 @@ const GATHERED: u64 = 1 << 32;
 const SEND_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
 pub(super) struct UringRegisteredZc {
-    // The ring goes first, and with it what it has of the pool's memory; then its counting; then the memory.
+    // The ring goes first, and with it what it has of the pool's memory; then its counting; then
+    // the memory.
     ring: IoUring,
     _registered: LockedArea,
     pool: Arc<Pool>,
@@ -65,13 +66,15 @@ pub(super) struct UringRegisteredZc {
     /// How trains with headers of their own leave, and what their entries refer to.
     means: Means,
     messages: Messages,
-    /// Trains that were never begun, behind one that failed. The kernel says of those too that it has let go
-    /// of their memory, though it did not say that it would (io_uring/net.c, `io_send_zc_cleanup`).
+    /// Trains that were never begun, behind one that failed. The kernel says of those too that it
+    /// has let go of their memory, though it did not say that it would (io_uring/net.c,
+    /// `io_send_zc_cleanup`).
     cancelled: Vec<u32>,
 }
 
 impl UringRegisteredZc {
-    /// `is_ordered`: a train that fails takes those behind it, of the same submission, with it (ECANCELED).
+    /// `is_ordered`: a train that fails takes those behind it, of the same submission, with it
+    /// (ECANCELED).
     pub(super) fn open(
         pool: Arc<Pool>,
         waker: Arc<Waker>,
@@ -160,9 +163,9 @@ impl UringRegisteredZc {
     fn image_entry(&self, train: &Train) -> squeue::Entry {
         let start = self.pool.area().base().as_ptr().wrapping_add(train.offset);
         // One packet is copied. The kernel charges zero-copy memory from the start of its huge page
-        // (io_uring/net.c, io_sg_from_iter: PAGE_ALIGN(bv_len + bv_offset)), up to 2 MiB. Segmentation
-        // makes that good for the packets of a train, but a lone one keeps it into the socket of a
-        // receiver on this machine, which then is full after one or two.
+        // (io_uring/net.c, io_sg_from_iter: PAGE_ALIGN(bv_len + bv_offset)), up to 2 MiB.
+        // Segmentation makes that good for the packets of a train, but a lone one keeps it into the
+        // socket of a receiver on this machine, which then is full after one or two.
         if train.is_single() {
             let send = match train.to {
                 To::Descriptor(fd) => opcode::Send::new(types::Fd(fd), start, train.bytes),
@@ -200,9 +203,10 @@ impl UringRegisteredZc {
         self.counters.crossings += 1;
         let (queued, want) = (to_u32(self.queued), to_u32(want));
         let submitter = self.ring.submitter();
-        // SAFETY: the entries in the ring were made by `push`, whose conditions hold (see there). EXT_ARG
-        // makes the kernel read the argument as `io_uring_getevents_arg`, which SubmitArgs is; it and the
-        // time it points to live until the call returns. Without EXT_ARG none is passed.
+        // SAFETY: the entries in the ring were made by `push`, whose conditions hold (see there).
+        // EXT_ARG makes the kernel read the argument as `io_uring_getevents_arg`, which SubmitArgs
+        // is; it and the time it points to live until the call returns. Without EXT_ARG none is
+        // passed.
         let result =
             unsafe { submitter.enter(queued, want, flags.bits(), sleep_ns.map(|_| &args)) };
         // What the kernel did not take this time stays in the ring for the next entry.
@@ -213,7 +217,8 @@ impl UringRegisteredZc {
         match result {
             Ok(_) => Ok(()),
             Err(error) => match error.raw_os_error() {
-                // Time is up, a signal came, or completions wait to be reaped first: all are returns.
+                // Time is up, a signal came, or completions wait to be reaped first: all are
+                // returns.
                 Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
                 _ => Err(error),
             },
@@ -234,10 +239,10 @@ impl UringRegisteredZc {
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: a poll has no buffer, and neither has the wish for a descriptor. A send's buffers lie in the
-        // pool's area, which the ring has registered, so that its pages outlive even the mapping; a message and
-        // the list of its pieces lie in `messages`, untouched until the kernel has taken every entry. A socket
-        // that is closed by now is an error, not undefined.
+        // SAFETY: a poll has no buffer, and neither has the wish for a descriptor. A send's buffers
+        // lie in the pool's area, which the ring has registered, so that its pages outlive even the
+        // mapping; a message and the list of its pieces lie in `messages`, untouched until the
+        // kernel has taken every entry. A socket that is closed by now is an error, not undefined.
         let pushed = unsafe { self.ring.submission().push(entry) };
         pushed.expect("the ring has room for a batch and a poll");
         self.queued += 1;
@@ -353,7 +358,8 @@ impl Path for UringRegisteredZc {
         if self.absolute_sleep {
             return self.enter(want, Some(deadline_ns));
         }
-        // A relative time would run from before the sends were made: send first, then see what is left.
+        // A relative time would run from before the sends were made: send first, then see what is
+        // left.
         if self.queued > 0 {
             self.enter(0, None)?;
         }
@@ -397,7 +403,8 @@ impl Path for UringRegisteredZc {
                 }
                 self.cancelled.push(token);
             }
-            // Sent, and nothing to wait for: copied, because it is a single packet or cannot be gathered otherwise.
+            // Sent, and nothing to wait for: copied, because it is a single packet or cannot be
+            // gathered otherwise.
             let is_copied = released && entry.result() >= 0;
             self.counters.trains_single += u64::from(is_copied && !is_gathered);
             self.counters.trains_copied += u64::from(is_copied && is_gathered);

@@ -1,12 +1,14 @@
 //! `uring_vectored_zc`: SENDMSG_ZC with vectored registered buffers, for headers of a client's own.
 //!
-//! A train's headers come from a slab and its payloads from the shared images, both in one registered
-//! buffer: no byte of the payload is copied, and the train is one entry in the same ring as all others.
-//! It needs Linux 6.15. Before, the same pieces are sent by SENDMSG, which gathers them with one copy.
+//! A train's headers come from a slab and its payloads from the shared images, both in one
+//! registered buffer: no byte of the payload is copied, and the train is one entry in the same ring
+//! as all others. It needs Linux 6.15. Before, the same pieces are sent by SENDMSG, which gathers
+//! them with one copy.
 //!
-//! A zero-copy send has at most 17 pieces of memory. Where the registered buffer is of huge pages a header
-//! and a payload are one each, eight packets a train. Of base pages a payload may lie on two.
-//! Which it is, and whether the kernel can do it at all, [`try_out`] finds by sending to a socket of its own.
+//! A zero-copy send has at most 17 pieces of memory. Where the registered buffer is of huge pages a
+//! header and a payload are one each, eight packets a train. Of base pages a payload may lie on
+//! two. Which it is, and whether the kernel can do it at all, [`try_out`] finds by sending to a
+//! socket of its own.
 
 use std::io;
 use std::net::UdpSocket;
@@ -37,7 +39,8 @@ pub(super) struct Means {
     pub(super) page_bytes: usize,
 }
 
-/// The messages of a batch. An entry refers to one from when it is queued until the kernel has taken it.
+/// The messages of a batch. An entry refers to one from when it is queued until the kernel has
+/// taken it.
 pub(super) struct Messages {
     messages: Box<[Message]>,
     used: usize,
@@ -48,13 +51,14 @@ struct Message {
     pieces: [libc::iovec; 2 * OWN_HEADERS_PACKETS_MAX],
 }
 
-// SAFETY: the pointers in it are to the message's own pieces, which lie on the heap, and to memory that is
-// only handed to the kernel; nothing about them is tied to a thread.
+// SAFETY: the pointers in it are to the message's own pieces, which lie on the heap, and to memory
+// that is only handed to the kernel; nothing about them is tied to a thread.
 unsafe impl Send for Messages {}
 
 impl Messages {
     pub(super) fn new() -> Self {
-        // SAFETY: a msghdr and an iovec are addresses, lengths and flags, for which all zeroes is valid.
+        // SAFETY: a msghdr and an iovec are addresses, lengths and flags, for which all zeroes is
+        // valid.
         let empty = || unsafe { std::mem::zeroed::<Message>() };
         Self {
             messages: (0..BATCH_TRAINS_MAX).map(|_| empty()).collect(),
@@ -143,9 +147,9 @@ impl Means {
 /// The `io_uring` crate has no way to name a registered buffer with this opcode.
 fn with_buffer(mut entry: squeue::Entry, buffer: u16) -> squeue::Entry {
     let at = (&raw mut entry).cast::<u8>().wrapping_add(BUF_INDEX_OFFSET);
-    // SAFETY: an `Entry` is `repr(C)` around the kernel's `struct io_uring_sqe`, 64 bytes (asserted above) with
-    // the 16 bits of `buf_index` at that offset (linux/io_uring.h); any value of them is valid, and `entry` is
-    // ours alone.
+    // SAFETY: an `Entry` is `repr(C)` around the kernel's `struct io_uring_sqe`, 64 bytes (asserted
+    // above) with the 16 bits of `buf_index` at that offset (linux/io_uring.h); any value of them
+    // is valid, and `entry` is ours alone.
     unsafe { at.cast::<u16>().write_unaligned(buffer) };
     entry
 }
@@ -181,8 +185,8 @@ impl Trial {
         })
     }
 
-    /// So many packets from the front of the area, with its first bytes as their headers. Eight lie on three
-    /// base pages.
+    /// So many packets from the front of the area, with its first bytes as their headers. Eight lie
+    /// on three base pages.
     pub(super) fn train(&self, packets: u16) -> (Train, OwnHeaders) {
         let headers = OwnHeaders {
             offset: 0,
@@ -204,7 +208,8 @@ impl Trial {
     }
 }
 
-/// How trains leave here, found by `send`, which sends one without a copy and answers with its errno, or 0.
+/// How trains leave here, found by `send`, which sends one without a copy and answers with its
+/// errno, or 0.
 pub(super) fn try_out(
     area_bytes: usize,
     mut send: impl FnMut(&Train, OwnHeaders) -> io::Result<i32>,

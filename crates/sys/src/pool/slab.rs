@@ -1,9 +1,10 @@
 //! Room for headers that one sender writes for itself, in the same memory as the chunks.
 //!
 //! A vectored send from registered memory needs all of its pieces inside one registered buffer
-//! (io_uring/rsrc.c, `io_import_reg_vec`, Linux 6.15). So each registered buffer of the area begins with
-//! slots of [`SLOT_BYTES`] for each slab; a train's headers take one slot until the kernel has let go of
-//! the train. All of it is laid out when the pool is made; taking and giving back allocates nothing.
+//! (io_uring/rsrc.c, `io_import_reg_vec`, Linux 6.15). So each registered buffer of the area begins
+//! with slots of [`SLOT_BYTES`] for each slab; a train's headers take one slot until the kernel has
+//! let go of the train. All of it is laid out when the pool is made; taking and giving back
+//! allocates nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -62,8 +63,8 @@ pub struct HeaderSlab {
     free: Box<[Vec<usize>]>,
 }
 
-/// A slot that holds the headers of one train. It must be given back with [`HeaderSlab::give_back`] once the
-/// kernel has let go of the train; one that is forgotten is lost to its slab.
+/// A slot that holds the headers of one train. It must be given back with [`HeaderSlab::give_back`]
+/// once the kernel has let go of the train; one that is forgotten is lost to its slab.
 #[derive(Debug, Eq, PartialEq)]
 #[must_use = "a slot that is not given back is lost to its slab"]
 pub struct HeaderSlot {
@@ -71,7 +72,8 @@ pub struct HeaderSlot {
 }
 
 impl HeaderSlab {
-    /// The next of the pool's slabs that nobody has taken; `None` if all are taken or the pool has none.
+    /// The next of the pool's slabs that nobody has taken; `None` if all are taken or the pool has
+    /// none.
     #[must_use]
     pub fn take_from(pool: &Arc<Pool>) -> Option<Self> {
         let layout = pool.layout;
@@ -122,10 +124,11 @@ impl HeaderSlab {
         let free = &mut self.free[near / BUFFER_BYTES_MAX];
         let offset = free.pop().expect("the caller has seen that there is room");
         let start = self.pool.area.base().as_ptr().wrapping_add(offset);
-        // SAFETY: the slot lies within the area, which `self.pool` keeps, at the front of a registered buffer
-        // where no chunk is (`Layout::bytes`), so no pin and no claim refers to it. It is this slab's alone
-        // (`take_from` gives each slab once) and was free, so the kernel has let go of it, and `&mut self`
-        // keeps other calls out. Any byte is a valid u8, and an array of them needs no alignment.
+        // SAFETY: the slot lies within the area, which `self.pool` keeps, at the front of a
+        // registered buffer where no chunk is (`Layout::bytes`), so no pin and no claim refers to
+        // it. It is this slab's alone (`take_from` gives each slab once) and was free, so the
+        // kernel has let go of it, and `&mut self` keeps other calls out. Any byte is a valid u8,
+        // and an array of them needs no alignment.
         write(unsafe { &mut *start.cast::<[u8; SLOT_BYTES]>() });
         HeaderSlot { offset }
     }

@@ -29,7 +29,8 @@ fn read(file: &Path) -> Result<(), Refused> {
     let opened = opened.map_err(|error| Refused::new("open(O_DIRECT)", error))?;
     // A page is aligned to every logical block size that is in use.
     let area = Area::map(4096).map_err(refused)?;
-    // SAFETY: the area is mapped, zeroed and as long as this, and this is the only reference into it.
+    // SAFETY: the area is mapped, zeroed and as long as this, and this is the only reference into
+    // it.
     let page = unsafe { slice::from_raw_parts_mut(area.base().as_ptr(), 4096) };
     opened
         .read_at(page, 0)

@@ -24,8 +24,8 @@ pub struct Memory {
     pub huge_reserved_free: u64,
     /// Huge pages in the reserved pool.
     pub huge_reserved: u64,
-    /// The setting of transparent huge pages: `always`, `madvise` or `never`; empty if the kernel has
-    /// none.
+    /// The setting of transparent huge pages: `always`, `madvise` or `never`; empty if the kernel
+    /// has none.
     pub huge_transparent: String,
     /// The processes of this machine that have locked memory, those with the most first.
     pub holders: Vec<Holder>,

@@ -1,7 +1,7 @@
 //! What this kernel, this machine and this user allow.
 //!
-//! Ask, then try: a version string promises nothing, so every feature is used once, on loopback, on a
-//! few kilobytes. Nothing here decides or advises; [`Facts`] are for those who do.
+//! Ask, then try: a version string promises nothing, so every feature is used once, on loopback, on
+//! a few kilobytes. Nothing here decides or advises; [`Facts`] are for those who do.
 
 mod disk;
 mod host;

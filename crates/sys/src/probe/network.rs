@@ -62,8 +62,8 @@ pub fn interfaces() -> Result<Vec<Interface>, Refused> {
     Ok(names.into_iter().map(describe).collect())
 }
 
-/// The unicast addresses of the interfaces that are up, without IPv6's link-local ones (which need a
-/// zone to be of use).
+/// The unicast addresses of the interfaces that are up, without IPv6's link-local ones (which need
+/// a zone to be of use).
 ///
 /// # Errors
 /// Whatever `getifaddrs` answers.
@@ -204,8 +204,8 @@ impl Features {
             .map(|(name, _)| &**name)
     }
 
-    /// Asks a device to switch those of these features that it knows, and says what it has then: a device need
-    /// not agree. For test beds; needs CAP_NET_ADMIN.
+    /// Asks a device to switch those of these features that it knows, and says what it has then: a
+    /// device need not agree. For test beds; needs CAP_NET_ADMIN.
     ///
     /// # Errors
     ///
@@ -249,8 +249,8 @@ pub fn segments_udp(socket: &UdpSocket, interface: &str) -> bool {
 fn ethtool(socket: &UdpSocket, interface: &str, command: &mut [u32]) -> io::Result<()> {
     let mut request = named(interface);
     request.ifr_ifru.ifru_data = command.as_mut_ptr().cast();
-    // SAFETY: the request is a whole ifreq whose data points to `command`; the kernel writes no more
-    // than the counts inside it announce, which the callers have made room for.
+    // SAFETY: the request is a whole ifreq whose data points to `command`; the kernel writes no
+    // more than the counts inside it announce, which the callers have made room for.
     match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) } {
         0.. => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -290,7 +290,8 @@ fn qdiscs() -> io::Result<Vec<(u32, String)>> {
     // SAFETY: the kernel has just given us this descriptor and nobody else knows it.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
 
-    // struct nlmsghdr { len: u32, type: u16, flags: u16, seq: u32, pid: u32 }, struct tcmsg (20 bytes)
+    // struct nlmsghdr { len: u32, type: u16, flags: u16, seq: u32, pid: u32 }, struct tcmsg (20
+    // bytes)
     let mut request = [0_u8; 36];
     request[..4].copy_from_slice(&36_u32.to_ne_bytes());
     request[4..6].copy_from_slice(&libc::RTM_GETQDISC.to_ne_bytes());

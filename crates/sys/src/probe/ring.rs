@@ -71,8 +71,9 @@ fn wait_until(ring: &IoUring) -> Result<(), Refused> {
     let past = Timespec::new().nsec(1);
     let args = SubmitArgs::new().timespec(&past);
     let flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG | EnterFlags::ABS_TIMER;
-    // SAFETY: EXT_ARG makes the kernel read the argument as `io_uring_getevents_arg`, which SubmitArgs
-    // is; it and the time it points to live until the call returns. Nothing is submitted.
+    // SAFETY: EXT_ARG makes the kernel read the argument as `io_uring_getevents_arg`, which
+    // SubmitArgs is; it and the time it points to live until the call returns. Nothing is
+    // submitted.
     match unsafe { ring.submitter().enter(0, 1, flags.bits(), Some(&args)) } {
         Err(error) if error.raw_os_error() == Some(libc::ETIME) => Ok(()),
         Err(error) => Err(Refused::new("io_uring_enter(ABS_TIMER)", error)),

@@ -105,7 +105,8 @@ impl Pair {
     pub(super) fn set_segment_bytes(&self, bytes: u16) -> Result<(), Refused> {
         let value = libc::c_int::from(bytes);
         let length = libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap_or(4);
-        // SAFETY: the option's value is an int, alive during the call, and its size is what is said.
+        // SAFETY: the option's value is an int, alive during the call, and its size is what is
+        // said.
         let result = unsafe {
             libc::setsockopt(
                 self.sender.as_raw_fd(),

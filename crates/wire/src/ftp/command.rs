@@ -34,8 +34,8 @@ pub struct Command {
 }
 
 impl Lines {
-    /// Takes bytes from the front of `bytes` up to the end of a line: how many, and the line, if there was an
-    /// end.
+    /// Takes bytes from the front of `bytes` up to the end of a line: how many, and the line, if
+    /// there was an end.
     pub fn take(&mut self, bytes: &[u8]) -> (usize, Option<Result<Command, Reply>>) {
         for (at, &byte) in bytes.iter().enumerate() {
             match (self.telnet, byte) {
@@ -146,7 +146,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_make_no_difference(bytes in prop::collection::vec(any::<u8>(), 0..200), cut in 1_usize..9) {
+        fn pieces_make_no_difference(bytes in prop::collection::vec(any::<u8>(), 0..200),
+            cut in 1_usize..9) {
             prop_assert_eq!(commands(&bytes, 1000), commands(&bytes, cut));
         }
     }

@@ -1,10 +1,11 @@
 //! FTP (RFC 959, 2428, 3659), from the side of a server that is read from by anybody.
 //!
-//! A [`Lines`] cuts what a client sends into commands; a [`Session`] decides what each gets: a [`Reply`], or
-//! an [`Act`] whose outcome only the file system or the network knows. Names are resolved here, against the
-//! client's folder, and cannot climb out of the root by their own words.
+//! A [`Lines`] cuts what a client sends into commands; a [`Session`] decides what each gets: a
+//! [`Reply`], or an [`Act`] whose outcome only the file system or the network knows. Names are
+//! resolved here, against the client's folder, and cannot climb out of the root by their own words.
 //!
-//! Files are sent as they are, in whatever type: the only text here are listings. Nothing can be written.
+//! Files are sent as they are, in whatever type: the only text here are listings. Nothing can be
+//! written.
 
 mod command;
 mod listing;

@@ -24,8 +24,8 @@ impl Reply {
         }
     }
 
-    /// As it is sent. The lines between the first and the last begin with a space, so that none of them looks
-    /// like the last (RFC 959, section 4.2).
+    /// As it is sent. The lines between the first and the last begin with a space, so that none of
+    /// them looks like the last (RFC 959, section 4.2).
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let lines: Vec<_> = self.text.lines().collect();
@@ -49,8 +49,8 @@ impl Reply {
     }
 }
 
-/// The reply that says where to connect to for data; `is_extended` for EPSV. PASV cannot name an IPv6
-/// address: `None`.
+/// The reply that says where to connect to for data; `is_extended` for EPSV. PASV cannot name an
+/// IPv6 address: `None`.
 #[must_use]
 pub fn passive(address: SocketAddr, is_extended: bool) -> Option<Reply> {
     let port = address.port();

@@ -277,8 +277,8 @@ impl Session {
         }
     }
 
-    /// To the client itself and to no service that is somebody else's: else a client could make this server
-    /// knock at others' doors (RFC 2577, section 3).
+    /// To the client itself and to no service that is somebody else's: else a client could make
+    /// this server knock at others' doors (RFC 2577, section 3).
     fn connect(&self, address: Option<Result<SocketAddr, Reply>>) -> Act {
         match address {
             None => reply(501, "no address that is understood"),
@@ -541,7 +541,8 @@ mod tests {
         assert_eq!(client.act("NLST"), list("a b", Style::Names));
         assert_eq!(client.code("OPTS MLST size;"), 200);
         assert!(
-            matches!(client.act("MLSD"), Act::List { style: Style::Machine(f), .. } if f.names() == "Size;")
+            matches!(client.act("MLSD"), Act::List { style: Style::Machine(f),
+                .. } if f.names() == "Size;")
         );
     }
 
@@ -550,9 +551,11 @@ mod tests {
         fn names_never_climb(path in "(/|\\.|\\.\\.|a|-| ){0,12}", verb in "RETR|CWD|LIST|MLST") {
             let mut client = Client::new("192.0.2.1");
             client.0.enter("x/y".to_owned());
-            if let Act::Retrieve { name, .. } | Act::ChangeFolder { name } | Act::List { name, .. } | Act::Facts { name }
+            if let Act::Retrieve { name, .. } | Act::ChangeFolder { name } | Act::List { name, .. }
+                | Act::Facts { name }
                 = client.act(&format!("{verb} {path}")) {
-                prop_assert!(name.is_empty() || name.split('/').all(|p| !["", ".", ".."].contains(&p)), "{name}");
+                prop_assert!(name.is_empty() || name.split('/').all(|p| !["", ".",
+                    ".."].contains(&p)), "{name}");
             }
         }
 

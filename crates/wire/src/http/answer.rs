@@ -1,7 +1,7 @@
 //! What a request gets: a status, a head, and what follows it, piece by piece.
 //!
-//! An answer is decided whole before its first byte is sent; its length is always known. So a body that ends
-//! early is seen by the client as that, and never as a shorter file.
+//! An answer is decided whole before its first byte is sent; its length is always known. So a body
+//! that ends early is seen by the client as that, and never as a shorter file.
 
 use std::io::Write;
 use std::ops::Range;
@@ -368,8 +368,10 @@ mod tests {
     fn a_whole_file() {
         let all = answer("");
         let text = sent(&all);
-        let expected = "HTTP/1.1 200 OK\r\nDate: NOW\r\nContent-Type: video/mp2t\r\nContent-Length: 1000\r\n\
-            Accept-Ranges: bytes\r\nX-Content-Type-Options: nosniff\r\nETag: \"tag\"\r\nLast-Modified: THEN";
+        let expected = "HTTP/1.1 200 OK\r\nDate: NOW\r\nContent-Type: \
+                        video/mp2t\r\nContent-Length: 1000\r\n\
+                        Accept-Ranges: bytes\r\nX-Content-Type-Options: nosniff\r\nETag: \
+                        \"tag\"\r\nLast-Modified: THEN";
         assert_eq!(body_of(&text).0, expected);
         assert_eq!(all.pieces[1], Piece::File(0..1000));
         assert_eq!(all.body_bytes, 1000);
@@ -405,7 +407,8 @@ mod tests {
             "{head} {}",
             body.len()
         );
-        let expected = "--BOUNDARY\r\nContent-Type: video/mp2t\r\nContent-Range: bytes 500-501/1000\r\n\r\n##\r\n\
+        let expected = "--BOUNDARY\r\nContent-Type: video/mp2t\r\nContent-Range: bytes \
+         500-501/1000\r\n\r\n##\r\n\
             --BOUNDARY\r\nContent-Type: video/mp2t\r\nContent-Range: bytes 0-2/1000\r\n\r\n###\r\n\
             --BOUNDARY--\r\n";
         assert_eq!(body, expected);
@@ -426,7 +429,8 @@ mod tests {
     fn conditions_come_before_ranges() {
         let known = answer("Range: bytes=0-1\r\nIf-None-Match: \"tag\"\r\n");
         let text = sent(&known);
-        let expected = "HTTP/1.1 304 Not Modified\r\nDate: NOW\r\nETag: \"tag\"\r\nLast-Modified: THEN\r\n\r\n";
+        let expected = "HTTP/1.1 304 Not Modified\r\nDate: NOW\r\nETag: \"tag\"\r\nLast-Modified: \
+         THEN\r\n\r\n";
         assert_eq!(text, expected);
         assert_eq!(
             answer("If-Match: \"x\"\r\n").status,
@@ -544,7 +548,8 @@ mod tests {
     proptest! {
         /// The length that is announced is the length that is sent, whatever is asked for.
         #[test]
-        fn the_length_announced_is_the_length_sent(range in "bytes=([0-9]{0,3}-[0-9]{0,3},? ?){0,6}", file_bytes in 0_u64..2000) {
+        fn the_length_announced_is_the_length_sent(range in "bytes=([0-9]{0,3}-[0-9]{0,3},? \
+         ?){0,6}", file_bytes in 0_u64..2000) {
             let head = format!("GET /a HTTP/1.1\r\nHost: h\r\nRange: {range}\r\n\r\n");
             let request = Request::parse(head.as_bytes()).unwrap();
             let answer = Answer::file(&request, &Resource { file_bytes, ..FILE }, &CONTEXT);

@@ -49,9 +49,9 @@ impl Validators<'_> {
         }
     }
 
-    /// Whether a Range field counts under this If-Range (section 13.1.5): the file must surely be the one
-    /// that the client has a part of. A date is sure only a second after it: until then the file could have
-    /// changed once more under the same date.
+    /// Whether a Range field counts under this If-Range (section 13.1.5): the file must surely be
+    /// the one that the client has a part of. A date is sure only a second after it: until then the
+    /// file could have changed once more under the same date.
     #[must_use]
     pub fn allows_range(&self, if_range: Option<&str>, now_s: u64) -> bool {
         match if_range {

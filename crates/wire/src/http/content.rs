@@ -1,7 +1,7 @@
 //! The content that a request carries: read, counted, thrown away.
 //!
-//! No method here takes any, but a client may send some (RFC 9110, section 9.3.1), and where it ends is where
-//! the next request begins. So its framing is read as strictly as a head's.
+//! No method here takes any, but a client may send some (RFC 9110, section 9.3.1), and where it
+//! ends is where the next request begins. So its framing is read as strictly as a head's.
 
 use super::Status;
 use super::head::{Content, Refusal};
@@ -211,10 +211,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn however_it_is_cut_it_ends_at_the_same_byte(chunks in prop::collection::vec(1_usize..40, 0..8), cut in 1_usize..9) {
+        fn however_it_is_cut_it_ends_at_the_same_byte(chunks in prop::collection::vec(1_usize..40,
+            0..8), cut in 1_usize..9) {
             let mut bytes = Vec::new();
             for chunk in chunks {
-                bytes.extend(format!("{chunk:x}\r\n").bytes().chain(vec![b'0'; chunk]).chain(*b"\r\n"));
+                bytes.extend(format!("{chunk:x}\r\n").bytes());
+                bytes.extend(vec![b'0'; chunk]);
+                bytes.extend(*b"\r\n");
             }
             bytes.extend(b"0\r\n\r\n");
             let content_bytes = bytes.len();

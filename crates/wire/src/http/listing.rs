@@ -1,4 +1,5 @@
-//! A folder as a page: plain HTML that reads well on a screen, on a phone, by voice and in a terminal.
+//! A folder as a page: plain HTML that reads well on a screen, on a phone, by voice and in a
+//! terminal.
 
 use std::fmt::Write;
 
@@ -92,7 +93,8 @@ impl Listing<'_> {
 
     fn table(&self, html: &mut String) {
         *html += "<table>\n<thead><tr><th scope=\"col\">Name</th><th scope=\"col\">Size</th>\
-            <th scope=\"col\">Changed (UTC)</th><th scope=\"col\">Play</th></tr></thead>\n<tbody>\n";
+            <th scope=\"col\">Changed (UTC)</th><th \
+            scope=\"col\">Play</th></tr></thead>\n<tbody>\n";
         for entry in self.entries {
             let slash = if entry.is_folder { "/" } else { "" };
             let (link, name) = (in_url(&entry.name), escaped(&entry.name));
@@ -109,7 +111,8 @@ impl Listing<'_> {
             // "./", so that a colon in a name makes no scheme of what is before it.
             let written = writeln!(
                 html,
-                "<tr><td><a href=\"./{link}{slash}\"><bdi>{name}</bdi>{slash}</a></td><td>{size}</td>\
+                "<tr><td><a \
+                 href=\"./{link}{slash}\"><bdi>{name}</bdi>{slash}</a></td><td>{size}</td>\
                  <td>{time}</td><td>{play}</td></tr>"
             );
             written.expect("memory takes all");
@@ -182,7 +185,8 @@ fn time(modified_s: i64) -> String {
     } = Utc::at(modified_s);
     let date = format!("{year:04}-{month:02}-{day:02}");
     format!(
-        "<time datetime=\"{date}T{hour:02}:{minute:02}:{second:02}Z\">{date} {hour:02}:{minute:02}</time>"
+        "<time datetime=\"{date}T{hour:02}:{minute:02}:{second:02}Z\">{date} \
+         {hour:02}:{minute:02}</time>"
     )
 }
 
@@ -204,9 +208,11 @@ fn told(bytes: u64) -> String {
 
 const STYLE: &str = ":root{color-scheme:light dark}\
     body{font:1rem/1.5 system-ui,sans-serif;margin:0;padding:1.5rem}\
-    main{max-width:60rem;margin:auto}h1{font-size:1.4rem;overflow-wrap:anywhere}h2{font-size:1.1rem}\
+    main{max-width:60rem;margin:auto}h1{font-size:1.4rem;overflow-wrap:anywhere}\
+    h2{font-size:1.1rem}\
     table{border-collapse:collapse;width:100%}\
-    th,td{text-align:start;padding:.35rem .75rem .35rem 0;border-bottom:1px solid #8884;vertical-align:top}\
+    th,td{text-align:start;padding:.35rem .75rem .35rem 0;border-bottom:1px solid #8884;\
+    vertical-align:top}\
     td:first-child{overflow-wrap:anywhere}\
     td:nth-child(2),td:nth-child(3){white-space:nowrap;font-variant-numeric:tabular-nums}\
     pre{overflow-x:auto;padding:.6rem;border:1px solid #8884;border-radius:.4rem}\

@@ -54,8 +54,8 @@ impl Access<'_> {
         } = at;
         match format {
             LogFormat::Combined => format!(
-                "{} - - [{day:02}/{}/{year:04}:{hour:02}:{minute:02}:{second:02} +0000] \"{}\" {} {} \"{}\" \
-                 \"{}\"\n",
+                "{} - - [{day:02}/{}/{year:04}:{hour:02}:{minute:02}:{second:02} +0000] \"{}\" {} \
+                 {} \"{}\" \"{}\"\n",
                 self.peer,
                 at.month_name(),
                 escaped(self.line.as_bytes(), ""),
@@ -67,11 +67,13 @@ impl Access<'_> {
             LogFormat::Json => {
                 let millisecond = self.time_ms % 1000;
                 let time = format!(
-                    "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millisecond:03}Z"
+                    "{year:04}-{month:02}-{day:02}T\
+                     {hour:02}:{minute:02}:{second:02}.{millisecond:03}Z"
                 );
                 format!(
-                    "{{\"time\":\"{time}\",\"peer\":\"{}\",\"request\":{},\"status\":{},\"bytes\":{},\
-                     \"whole\":{},\"seconds\":{:.6},\"referer\":{},\"user_agent\":{}}}\n",
+                    "{{\"time\":\"{time}\",\"peer\":\"{}\",\"request\":{},\"status\":{},\
+                     \"bytes\":{},\"whole\":{},\"seconds\":{:.6},\"referer\":{},\
+                     \"user_agent\":{}}}\n",
                     self.peer,
                     json(self.line.as_bytes()),
                     self.status,
@@ -133,8 +135,8 @@ mod tests {
 
     #[test]
     fn lines_are_those_that_analysers_read() {
-        let expected = "192.0.2.7 - - [06/Nov/1994:08:49:37 +0000] \"GET /a HTTP/1.1\" 206 99 \"-\" \
-            \"a\\\"\\\\b\\x0A\\xFF\"\n";
+        let expected = "192.0.2.7 - - [06/Nov/1994:08:49:37 +0000] \"GET /a HTTP/1.1\" 206 99 \
+                        \"-\" \"a\\\"\\\\b\\x0A\\xFF\"\n";
         assert_eq!(ACCESS.to_line(LogFormat::Combined), expected);
     }
 

@@ -1,9 +1,10 @@
 //! HTTP/1.1 (RFC 9110, RFC 9112), from the side of a server of files.
 //!
-//! A connection's bytes are cut into heads by a [`HeadScanner`], a head is understood by [`Request::parse`],
-//! which refuses whatever two readers could read in two ways, and [`Answer::file`] decides all that a request
-//! for a file gets: status, head, and which pieces of the file in which order. What a request carries as its
-//! content is counted off by [`Discard`]. Opening, sending and waiting are the caller's.
+//! A connection's bytes are cut into heads by a [`HeadScanner`], a head is understood by
+//! [`Request::parse`], which refuses whatever two readers could read in two ways, and
+//! [`Answer::file`] decides all that a request for a file gets: status, head, and which pieces of
+//! the file in which order. What a request carries as its content is counted off by [`Discard`].
+//! Opening, sending and waiting are the caller's.
 //!
 //! Nothing is ever stored, so there is no method that stores.
 

@@ -1,4 +1,5 @@
-//! Accept-Encoding (RFC 9110, section 12.5.3): which compressed neighbour of a file may be sent for it.
+//! Accept-Encoding (RFC 9110, section 12.5.3): which compressed neighbour of a file may be sent for
+//! it.
 
 /// A coding that a file may lie ready in.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -39,8 +40,8 @@ impl Coding {
 }
 
 impl Codings {
-    /// Takes one Accept-Encoding line. What is no weight counts as refusal: sending bytes that a client can
-    /// not read is worse than sending more of them.
+    /// Takes one Accept-Encoding line. What is no weight counts as refusal: sending bytes that a
+    /// client can not read is worse than sending more of them.
     pub(super) fn take(&mut self, value: &str) {
         for element in value.split(',') {
             let (name, parameters) = element.split_once(';').unwrap_or((element, ""));
@@ -64,7 +65,8 @@ impl Codings {
         }
     }
 
-    /// The codings to look for, best first: those the client likes at least as much as the plain file.
+    /// The codings to look for, best first: those the client likes at least as much as the plain
+    /// file.
     pub fn wanted(self) -> impl Iterator<Item = Coding> {
         let of = |weight: Option<u16>| weight.or(self.others).unwrap_or(0);
         // Not named, the plain file is taken, but liked less than what was named.

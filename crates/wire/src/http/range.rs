@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// Ranges in one request. A request with more gets the whole file, as the RFC allows: many small parts cost
-/// more than they save.
+/// Ranges in one request. A request with more gets the whole file, as the RFC allows: many small
+/// parts cost more than they save.
 pub const RANGES_MAX: usize = 64;
 
 /// Parts that are closer than this are sent as one: the head of a part is longer.
@@ -189,7 +189,8 @@ mod tests {
     proptest! {
         #[test]
         fn parts_hold_exactly_what_was_asked_for_or_gaps(
-            asked in prop::collection::vec((0_u64..3000, 0_u64..300), 1..RANGES_MAX), file_bytes in 0_u64..3000,
+            asked in prop::collection::vec((0_u64..3000, 0_u64..300), 1..RANGES_MAX),
+                file_bytes in 0_u64..3000,
         ) {
             let list: Vec<_> = asked.iter().map(|(a, n)| format!("{a}-{}", a + n)).collect();
             let ranges = Ranges::parse(&format!("bytes={}", list.join(",")), file_bytes);

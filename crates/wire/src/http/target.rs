@@ -1,4 +1,5 @@
-//! What a request's target names: a file or a folder below the served directory, or the server itself.
+//! What a request's target names: a file or a folder below the served directory, or the server
+//! itself.
 
 use super::Status;
 use super::head::{Method, Refusal};
@@ -22,8 +23,8 @@ pub enum Target {
 }
 
 impl Target {
-    /// Takes the target apart; the second value is the authority of an absolute one. Query and fragment are
-    /// ignored: they choose nothing here.
+    /// Takes the target apart; the second value is the authority of an absolute one. Query and
+    /// fragment are ignored: they choose nothing here.
     pub(super) fn parse(target: &str, method: Method) -> Result<(Self, Option<&str>), Refusal> {
         if target == "*" {
             return match method {

@@ -8,11 +8,12 @@ use super::sender::{SenderLock, Verdict};
 use crate::media::TS_PACKET_BYTES;
 use crate::rtp::Header;
 
-/// RTP packets that may be missing at one place before the numbers are taken to have begun anew (`MAX_DROPOUT` of
-/// RFC 3550, appendix A.1).
+/// RTP packets that may be missing at one place before the numbers are taken to have begun anew
+/// (`MAX_DROPOUT` of RFC 3550, appendix A.1).
 const MISSING_MAX: u16 = 3000;
 
-/// Packets by which one may come too late before the numbers are taken to have begun anew (`MAX_MISORDER`).
+/// Packets by which one may come too late before the numbers are taken to have begun anew
+/// (`MAX_MISORDER`).
 const BEHIND_MAX: u16 = 100;
 
 /// Something that a person who looks after the stream wants to know of.
@@ -165,7 +166,8 @@ impl Follower {
         }
     }
 
-    /// Takes a datagram that came from `from` at `now_ns`, and says what it is. `note` hears what is odd about it.
+    /// Takes a datagram that came from `from` at `now_ns`, and says what it is. `note` hears what
+    /// is odd about it.
     pub fn follow(
         &mut self,
         from: SocketAddr,
@@ -260,8 +262,8 @@ impl Follower {
         }
     }
 
-    /// Continuity counters (ISO/IEC 13818-1, 2.4.3.3): one up with each packet of a PID that has payload; a packet
-    /// may come twice.
+    /// Continuity counters (ISO/IEC 13818-1, 2.4.3.3): one up with each packet of a PID that has
+    /// payload; a packet may come twice.
     fn transport_stream(&mut self, datagram: &[u8], mut note: impl FnMut(Note)) {
         self.heard.transport_streams += 1;
         let mut missing = 0;
@@ -530,7 +532,8 @@ mod tests {
     proptest! {
         /// What is missing and what came make up what was sent, if nothing else happened.
         #[test]
-        fn what_is_lost_is_counted(first: u16, kept in proptest::collection::vec(any::<bool>(), 2..500)) {
+        fn what_is_lost_is_counted(first: u16, kept in proptest::collection::vec(any::<bool>(),
+            2..500)) {
             let mut follower = Follower::new(SECOND);
             let sent = (0_u16..).zip(&kept).filter(|(_, kept)| **kept);
             let numbers: Vec<_> = sent.map(|(i, _)| first.wrapping_add(i)).collect();

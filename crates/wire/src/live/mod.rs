@@ -1,10 +1,12 @@
-//! Live streams as they arrive: what a datagram is, what happened to the stream, which packets leave together.
+//! Live streams as they arrive: what a datagram is, what happened to the stream, which packets
+//! leave together.
 //!
 //! A relay passes on what its sender gives it, unchanged and at once. A [`Follower`] keeps to one
-//! sender if it is told to, judges nothing else and notes what is odd about a stream, a [`TrainBuilder`]
-//! puts packets of equal size together that may leave as one train, and a [`Stamper`] writes RTP
-//! headers for those receivers that need them where the stream has none. Not here: the network, the
-//! clock, and any attempt at mending a stream (reordering, de-jittering, repairing).
+//! sender if it is told to, judges nothing else and notes what is odd about a stream, a
+//! [`TrainBuilder`] puts packets of equal size together that may leave as one train, and a
+//! [`Stamper`] writes RTP headers for those receivers that need them where the stream has none. Not
+//! here: the network, the clock, and any attempt at mending a stream (reordering, de-jittering,
+//! repairing).
 
 mod follow;
 mod sender;
@@ -28,7 +30,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Looks at a datagram's payload. No datagram is both: the sync byte of a transport packet would be version 1.
+    /// Looks at a datagram's payload. No datagram is both: the sync byte of a transport packet
+    /// would be version 1.
     #[must_use]
     pub fn of(datagram: &[u8]) -> Self {
         let is_whole = !datagram.is_empty() && datagram.len().is_multiple_of(TS_PACKET_BYTES);
@@ -44,8 +47,8 @@ impl Kind {
     }
 }
 
-/// Writes the RTP headers of a transport stream that comes without (RFC 2250): its own numbers, and the time of
-/// arrival as the time stamp.
+/// Writes the RTP headers of a transport stream that comes without (RFC 2250): its own numbers, and
+/// the time of arrival as the time stamp.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamper {
     ssrc: u32,

@@ -13,8 +13,8 @@ pub struct Train<'a> {
 
 /// Collects packets in the order in which they come, until they have to leave.
 ///
-/// A train ends with a packet that is shorter than the others, before one that is longer, when it is full, and when
-/// its first packet has waited for as long as it may.
+/// A train ends with a packet that is shorter than the others, before one that is longer, when it
+/// is full, and when its first packet has waited for as long as it may.
 #[derive(Debug)]
 pub struct TrainBuilder {
     packets_max: usize,
@@ -49,8 +49,9 @@ impl TrainBuilder {
         }
     }
 
-    /// Takes the packet `head` + `payload`, which arrived at `now_ns`. What it does not fit to leaves first.
-    /// Nothing of a packet that is empty or longer than a train may be; `false` for those.
+    /// Takes the packet `head` + `payload`, which arrived at `now_ns`. What it does not fit to
+    /// leaves first. Nothing of a packet that is empty or longer than a train may be; `false` for
+    /// those.
     pub fn push(
         &mut self,
         head: &[u8],
@@ -164,7 +165,8 @@ mod tests {
     proptest! {
         #[test]
         fn every_byte_leaves_once_in_order_in_trains_that_can_be_sent(
-            packets in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..2000), 0..200),
+            packets in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..2000),
+                0..200),
         ) {
             let (mut former, mut left) = (TrainBuilder::new(PACKETS_MAX, BYTES_MAX), Vec::new());
             let mut leave = |train: Train<'_>| {

@@ -1,7 +1,7 @@
 //! What descriptors tell of a stream and of a service: codec, language, names.
 //!
-//! A stream type says what a stream carries, unless it says that this is private; then a descriptor or a
-//! registered format does. Whatever is not known is named by its number: nothing here fails.
+//! A stream type says what a stream carries, unless it says that this is private; then a descriptor
+//! or a registered format does. Whatever is not known is named by its number: nothing here fails.
 
 use std::borrow::Cow;
 
@@ -148,8 +148,8 @@ pub(super) fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::from(*count))
 }
 
-/// DVB text (EN 300 468, annex A) as far as names need it: UTF-8 where it says so, else Latin letters.
-/// Control characters are left out, so that a name can go to a terminal.
+/// DVB text (EN 300 468, annex A) as far as names need it: UTF-8 where it says so, else Latin
+/// letters. Control characters are left out, so that a name can go to a terminal.
 pub(super) fn text(bytes: &[u8]) -> Option<String> {
     let decoded: String = match bytes {
         [0x15, utf8 @ ..] => String::from_utf8_lossy(utf8).into_owned(),

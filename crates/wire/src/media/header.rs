@@ -1,7 +1,7 @@
 //! The head of a transport packet (ISO/IEC 13818-1, section 2.4.3.2), with its adaptation field.
 //!
-//! Read once for each packet of a file, so no more of it than is used. A length that reaches beyond the packet
-//! leaves no payload; nothing here can fail.
+//! Read once for each packet of a file, so no more of it than is used. A length that reaches beyond
+//! the packet leaves no payload; nothing here can fail.
 
 use super::TS_PACKET_BYTES;
 

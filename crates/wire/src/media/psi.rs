@@ -1,8 +1,8 @@
 //! Program specific information: which programs and streams a transport stream carries.
 //!
-//! Sections are put together from packets, checked by their CRC and read; what a broken or hostile one
-//! says is bounded by [`PROGRAMS_MAX`] and [`STREAMS_MAX`]. Tables that change in mid-file add what is
-//! new; nothing once seen is forgotten, because the file as a whole carries it.
+//! Sections are put together from packets, checked by their CRC and read; what a broken or hostile
+//! one says is bounded by [`PROGRAMS_MAX`] and [`STREAMS_MAX`]. Tables that change in mid-file add
+//! what is new; nothing once seen is forgotten, because the file as a whole carries it.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,8 @@ pub const PROGRAMS_MAX: usize = 256;
 /// Elementary streams of one file at the most, over all programs.
 pub const STREAMS_MAX: usize = 1024;
 
-/// Bytes of a section at the most (ISO/IEC 13818-1, section 2.4.4.11: 12 bits of length, at most 4093).
+/// Bytes of a section at the most (ISO/IEC 13818-1, section 2.4.4.11: 12 bits of length, at most
+/// 4093).
 const SECTION_BYTES_MAX: usize = 4096;
 
 /// One program of a transport stream.
@@ -54,7 +55,8 @@ pub struct Stream {
     pub language: Option<String>,
     /// Packets on its pid. Filled in once the file has been read.
     pub packets: u64,
-    /// Breaks of its continuity counter: packets lost before the file was written, or repeated wrongly.
+    /// Breaks of its continuity counter: packets lost before the file was written, or repeated
+    /// wrongly.
     pub continuity_errors: u64,
 }
 
@@ -243,7 +245,8 @@ impl Tables {
 }
 
 impl Sections {
-    /// Takes a packet's payload and hands on each section that it completes, if that is new and whole.
+    /// Takes a packet's payload and hands on each section that it completes, if that is new and
+    /// whole.
     pub(crate) fn push(&mut self, payload: &[u8], unit_start: bool, mut each: impl FnMut(&[u8])) {
         if !unit_start {
             if !self.buffer.is_empty() {

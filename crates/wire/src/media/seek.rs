@@ -1,8 +1,8 @@
 //! Where a decoder can start: random-access points, stream by stream.
 //!
-//! A stream that flags them is believed. Where none is flagged, the first packet of every picture is read far
-//! enough to see whether the picture needs another; sound starts anywhere. A decoder needs the tables too: if
-//! they come shortly before, seeking starts with them.
+//! A stream that flags them is believed. Where none is flagged, the first packet of every picture
+//! is read far enough to see whether the picture needs another; sound starts anywhere. A decoder
+//! needs the tables too: if they come shortly before, seeking starts with them.
 
 use serde::Serialize;
 
@@ -11,8 +11,8 @@ use super::header::Header;
 use super::psi::{Kind, Program, Stream};
 use super::ts::SeekPoint;
 
-/// Random-access points of one stream at the most. At this number every other one goes, and of those to
-/// come too.
+/// Random-access points of one stream at the most. At this number every other one goes, and of
+/// those to come too.
 const SEEK_POINTS_MAX: usize = 65_536;
 
 /// How long before a random-access point the tables may come that seeking to it starts with.
@@ -103,8 +103,8 @@ impl Starts {
     }
 }
 
-/// Where playing can start, in order, beginning with the start of the file. `seeker_of` knows who follows a
-/// stream.
+/// Where playing can start, in order, beginning with the start of the file. `seeker_of` knows who
+/// follows a stream.
 pub(super) fn points<'a>(
     programs: &[Program],
     seeker_of: impl Fn(&Stream) -> Option<&'a Seeker>,
@@ -159,9 +159,9 @@ fn choose<'a>(
     (SeekKind::None, &[])
 }
 
-/// Whether a picture that needs no other starts in this first packet of a PES packet. Encoders write
-/// parameter sets or sequence headers right before such pictures, so these count too: the picture itself
-/// may start in a later packet.
+/// Whether a picture that needs no other starts in this first packet of a PES packet. Encoders
+/// write parameter sets or sequence headers right before such pictures, so these count too: the
+/// picture itself may start in a later packet.
 fn starts_picture(stream_type: u8, payload: &[u8]) -> bool {
     let [0, 0, 1, _, _, _, _, _, header_bytes, rest @ ..] = payload else {
         return false;

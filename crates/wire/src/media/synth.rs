@@ -1,8 +1,10 @@
-//! Transport streams made by hand, and changed by hand: the files that no encoder will make for a test.
+//! Transport streams made by hand, and changed by hand: the files that no encoder will make for a
+//! test.
 //!
-//! A [`Writer`] appends packets with right continuity counters and checksums; the functions beside it
-//! rewrite whole streams. What comes out is a valid transport stream wherever the caller does not ask for
-//! a broken one. It is not a multiplexer: nothing here decides when a packet should come.
+//! A [`Writer`] appends packets with right continuity counters and checksums; the functions beside
+//! it rewrite whole streams. What comes out is a valid transport stream wherever the caller does
+//! not ask for a broken one. It is not a multiplexer: nothing here decides when a packet should
+//! come.
 
 use std::collections::BTreeMap;
 
@@ -147,7 +149,8 @@ impl Writer {
         self.section(0x11, 0x42, 1, &body);
     }
 
-    /// Appends a section of the long form, with its header and checksum, over as many packets as it needs.
+    /// Appends a section of the long form, with its header and checksum, over as many packets as it
+    /// needs.
     pub fn section(&mut self, pid: u16, table: u8, id: u16, body: &[u8]) {
         let mut section = vec![table];
         section.extend((0xb000 | (length(body) + 9)).to_be_bytes());
@@ -187,9 +190,9 @@ impl Writer {
     }
 }
 
-/// A program of one H.264 stream at a constant rate: PAT, PMT, and video with a clock reference in every
-/// tenth packet and a flagged picture in every hundredth, nulls between. `packet_ticks` is how long one
-/// packet lasts, `pcr_start` the first reference.
+/// A program of one H.264 stream at a constant rate: PAT, PMT, and video with a clock reference in
+/// every tenth packet and a flagged picture in every hundredth, nulls between. `packet_ticks` is
+/// how long one packet lasts, `pcr_start` the first reference.
 #[must_use]
 pub fn constant_rate(packets: u64, pcr_start: u64, packet_ticks: u64) -> Vec<u8> {
     let video = MapEntry {
@@ -300,8 +303,9 @@ pub fn with_parity(stream: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Moves the clock of a stream of whole packets: PCR, PTS and DTS, so that it stays playable. `shift` is
-/// given a packet's number and answers by how many 27 MHz ticks; multiples of 300 move all three alike.
+/// Moves the clock of a stream of whole packets: PCR, PTS and DTS, so that it stays playable.
+/// `shift` is given a packet's number and answers by how many 27 MHz ticks; multiples of 300 move
+/// all three alike.
 pub fn shift_clock(stream: &mut [u8], shift: impl Fn(u64) -> u64) {
     for (number, packet) in (0..).zip(stream.chunks_exact_mut(TS_PACKET_BYTES)) {
         let ticks = shift(number) % PCR_WRAP;

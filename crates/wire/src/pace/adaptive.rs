@@ -1,21 +1,23 @@
 //! Schedules that arrange themselves: k and t from what transfers were seen to cost.
 //!
-//! The paper chose (k, t) by hand, from the disk's seek time and the processor's time slice, and found no rule
-//! that held for more than one number of transfers. Here the schedule follows from one wish: how much of the
-//! processor is to be left to others. What a byte costs is measured as it is sent, with all that its sending
-//! drags along; so the rate that all transfers together may have is known, each gets an equal part, and k is as
-//! large as a period of a few milliseconds allows, because few large steps cost less than many small ones. The
-//! larger k makes bytes cheaper, which raises the rate, until k has no more to give: there it settles.
+//! The paper chose (k, t) by hand, from the disk's seek time and the processor's time slice, and
+//! found no rule that held for more than one number of transfers. Here the schedule follows from
+//! one wish: how much of the processor is to be left to others. What a byte costs is measured as it
+//! is sent, with all that its sending drags along; so the rate that all transfers together may have
+//! is known, each gets an equal part, and k is as large as a period of a few milliseconds allows,
+//! because few large steps cost less than many small ones. The larger k makes bytes cheaper, which
+//! raises the rate, until k has no more to give: there it settles.
 //!
-//! It is a promise of the least that others have. Where they want more of the processor than that, its scheduler decides.
+//! It is a promise of the least that others have. Where they want more of the processor than that,
+//! its scheduler decides.
 //!
-//! A line that is slower than that rate is never held up by it, and a processor that nobody else wants is left
-//! idle all the same: the wish is a promise to others, not a guess about them.
+//! A line that is slower than that rate is never held up by it, and a processor that nobody else
+//! wants is left idle all the same: the wish is a promise to others, not a guess about them.
 
 use super::schedule::Rate;
 
-/// How long a round of all transfers is to take, in ns. Short enough that a peer notices nothing, long enough that
-/// timers of a millisecond serve.
+/// How long a round of all transfers is to take, in ns. Short enough that a peer notices nothing,
+/// long enough that timers of a millisecond serve.
 const PERIOD_NS: u64 = 8_000_000;
 
 /// Bytes of a set at the least and at the most.
@@ -63,8 +65,8 @@ pub struct Adaptive {
 }
 
 impl Adaptive {
-    /// Leaves this part of the processor to others, from 0 to [`LEFT_TO_OTHERS_MAX`]; more or less is taken as
-    /// the nearest of these.
+    /// Leaves this part of the processor to others, from 0 to [`LEFT_TO_OTHERS_MAX`]; more or less
+    /// is taken as the nearest of these.
     #[must_use]
     pub fn new(left_to_others: f64) -> Self {
         Self {
@@ -74,7 +76,8 @@ impl Adaptive {
         }
     }
 
-    /// Takes in what was seen, and arranges what follows. Where nothing was sent, nothing was learned.
+    /// Takes in what was seen, and arranges what follows. Where nothing was sent, nothing was
+    /// learned.
     pub fn observe(&mut self, seen: Seen) -> Option<Arranged> {
         if seen.sent_bytes == 0 {
             return None;
@@ -216,9 +219,10 @@ mod tests {
     }
 
     proptest! {
-        /// On any machine, with any number of transfers: after ten seconds others have what they were promised,
-        /// no more than that is held back, and nothing moves any more. Where a step costs fifty times what its bytes
-        /// do, k is long in finding its place; after two seconds others have nearly what they were promised.
+        /// On any machine, with any number of transfers: after ten seconds others have what they
+        /// were promised, no more than that is held back, and nothing moves any more. Where a step
+        /// costs fifty times what its bytes do, k is long in finding its place; after two seconds
+        /// others have nearly what they were promised.
         #[test]
         fn it_settles_where_others_have_their_share(
             left in 0.05f64..0.95,
@@ -239,7 +243,8 @@ mod tests {
                 prop_assert!(*part <= 1.0 - left + 0.05, "{part} of {left}");
             }
             let settled = &used[480..];
-            let (least, most) = settled.iter().fold((1.0f64, 0.0f64), |(l, m), &x| (l.min(x), m.max(x)));
+            let (least, most) = settled.iter().fold((1.0f64, 0.0f64), |(l, m), &x| (l.min(x),
+                m.max(x)));
             prop_assert!(most - least < 0.01, "{settled:?}");
             prop_assert!(most <= 1.0 - left + 0.01, "{most} of {left}");
             // Unless the line is what holds it back.

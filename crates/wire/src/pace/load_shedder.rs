@@ -1,13 +1,16 @@
-//! How many streams to leave out of a sender that is late with all of them, so that the others are on time.
+//! How many streams to leave out of a sender that is late with all of them, so that the others are
+//! on time.
 //!
-//! Admission lets in no more than can be sent. When the processor is taken away afterwards, every stream is late
-//! alike, and for as long as that lasts. Then some are left out instead: those whose work was not done, and a little
-//! more, so that what piled up goes. Once nothing was late for some seconds a few are taken back; where that makes
-//! the others late again it was too soon, and the next time is later. Who is left out, the caller decides.
+//! Admission lets in no more than can be sent. When the processor is taken away afterwards, every
+//! stream is late alike, and for as long as that lasts. Then some are left out instead: those whose
+//! work was not done, and a little more, so that what piled up goes. Once nothing was late for some
+//! seconds a few are taken back; where that makes the others late again it was too soon, and the
+//! next time is later. Who is left out, the caller decides.
 //!
 //! Work is in whatever unit the caller reckons in. One call a second, by the caller's clock.
 
-/// Seconds in a row that must be late before anybody is left out: a short stall is made good by catching up.
+/// Seconds in a row that must be late before anybody is left out: a short stall is made good by
+/// catching up.
 const LATE_SECONDS_MAX: u32 = 3;
 
 /// One in so many bursts may be late in a second that is not.
@@ -17,7 +20,8 @@ const LATE_SHARE: u64 = 10;
 const GOOD_SECONDS: u32 = 3;
 const GOOD_SECONDS_MAX: u32 = 160;
 
-/// Of what was done, so much is kept: seven eighths. And of what was asked for, never less than a quarter at once.
+/// Of what was done, so much is kept: seven eighths. And of what was asked for, never less than a
+/// quarter at once.
 const KEPT: (u64, u64) = (7, 8);
 const KEPT_MIN_SHARE: u64 = 4;
 
@@ -127,7 +131,8 @@ mod tests {
 
     const WORK_MIN: u64 = 1000;
 
-    /// Streams of the same work, a sender that can do so much in a second, and what becomes of them.
+    /// Streams of the same work, a sender that can do so much in a second, and what becomes of
+    /// them.
     struct Model {
         relief: LoadShedder,
         streams: u64,
@@ -192,7 +197,8 @@ mod tests {
             // Trials that fail, the rarer the more of them there were.
             prop_assert!(late <= 30, "{} late seconds", late);
             // And not many more are left out than must be, trials aside.
-            prop_assert!(model.asked() * 2 > capacity.min(streams * work_each), "{}", model.asked());
+            prop_assert!(model.asked() * 2 > capacity.min(streams * work_each), "{}",
+                model.asked());
         }
 
         #[test]
@@ -213,7 +219,8 @@ mod tests {
         }
 
         #[test]
-        fn a_stall_that_passes_costs_nobody_a_thing(pauses in proptest::collection::vec((1_usize..3, 1_usize..9), 1..40)) {
+        fn a_stall_that_passes_costs_nobody_a_thing(pauses in proptest::collection::vec((1_usize..3,
+            1_usize..9), 1..40)) {
             let mut model = Model::new(1000, 50);
             for (late, good) in pauses {
                 for _ in 0..late {

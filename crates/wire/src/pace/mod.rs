@@ -1,4 +1,5 @@
-//! When a session owes its next burst, and how much a transfer may move: pure functions of time and events.
+//! When a session owes its next burst, and how much a transfer may move: pure functions of time and
+//! events.
 
 pub mod adaptive;
 pub mod load_shedder;

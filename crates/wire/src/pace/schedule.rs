@@ -1,22 +1,25 @@
 //! Schedules of transfers: how much a file may move now, and when it is its turn again.
 //!
-//! Gupta, Baras, Kelley and Roussopoulos gave a transfer a schedule (k, t): k blocks without pause, then a
-//! pause t. [`Sets`] is that. [`Bucket`] keeps a rate, [`Shares`] gives those who wait equal shares. All are
-//! functions of times and events that the caller brings; none knows a file, a socket or a clock.
+//! Gupta, Baras, Kelley and Roussopoulos gave a transfer a schedule (k, t): k blocks without pause,
+//! then a pause t. [`Sets`] is that. [`Bucket`] keeps a rate, [`Shares`] gives those who wait equal
+//! shares. All are functions of times and events that the caller brings; none knows a file, a
+//! socket or a clock.
 
 use std::collections::BTreeSet;
 
 /// How a transfer is cut in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Schedule {
-    /// As fast as the socket takes it, a quantum at a time, in equal shares with all others that do.
+    /// As fast as the socket takes it, a quantum at a time, in equal shares with all others that
+    /// do.
     #[default]
     Fair,
     /// The paper's: k blocks, then a pause.
     Fixed(Fixed),
     /// So many bytes a second.
     Rate(Rate),
-    /// Arranged by what is seen, so that a part of the processor is left to others: [`super::adaptive`].
+    /// Arranged by what is seen, so that a part of the processor is left to others:
+    /// [`super::adaptive`].
     Adaptive,
 }
 
@@ -57,8 +60,9 @@ impl Fixed {
     }
 }
 
-/// The state of a transfer under the schedule (k, t). In any stretch of time of length t it moves at most k
-/// blocks: what of a set could not be sent yet holds back the pause, and with it the next set.
+/// The state of a transfer under the schedule (k, t). In any stretch of time of length t it moves
+/// at most k blocks: what of a set could not be sent yet holds back the pause, and with it the next
+/// set.
 #[derive(Clone, Debug)]
 pub struct Sets {
     schedule: Fixed,
@@ -99,9 +103,10 @@ impl Sets {
     }
 }
 
-/// A rate shared by any number of transfers, each of which reserves a slot and keeps to it. Slots are given in the
-/// order they are asked for, so nobody starves; in any stretch of time of length w, slots for at most
-/// `burst + rate * w` bytes begin (the generic cell rate algorithm of ITU-T I.371).
+/// A rate shared by any number of transfers, each of which reserves a slot and keeps to it. Slots
+/// are given in the order they are asked for, so nobody starves; in any stretch of time of length
+/// w, slots for at most `burst + rate * w` bytes begin (the generic cell rate algorithm of ITU-T
+/// I.371).
 #[derive(Clone, Debug)]
 pub struct Bucket {
     rate: Rate,
@@ -128,8 +133,8 @@ impl Bucket {
         self.rate.burst_bytes
     }
 
-    /// Bytes of a slot that lets a rate be kept evenly: 20 ms of it, but no less than a page and no more than
-    /// the burst.
+    /// Bytes of a slot that lets a rate be kept evenly: 20 ms of it, but no less than a page and no
+    /// more than the burst.
     #[must_use]
     pub fn slot_bytes(&self) -> u64 {
         (self.rate.bytes_a_second / 50)
@@ -188,9 +193,9 @@ impl Member {
     }
 }
 
-/// Equal shares for those who wait, by start-time fair queueing (Goyal, Vin and Cheng, 1996): whoever has moved
-/// least goes next, and who had nothing to wait for meanwhile gets no credit for it. Two that wait all the
-/// time never come to be further apart than the largest turn.
+/// Equal shares for those who wait, by start-time fair queueing (Goyal, Vin and Cheng, 1996):
+/// whoever has moved least goes next, and who had nothing to wait for meanwhile gets no credit for
+/// it. Two that wait all the time never come to be further apart than the largest turn.
 #[derive(Clone, Debug, Default)]
 pub struct Shares {
     /// What the turn that was taken last began at, in bytes of each one's share.
@@ -249,8 +254,8 @@ impl Shares {
         self.waiting.first().map(|&(_, member)| member)
     }
 
-    /// The member has moved so many bytes, and waits no longer. Without having waited for its turn it is charged
-    /// all the same.
+    /// The member has moved so many bytes, and waits no longer. Without having waited for its turn
+    /// it is charged all the same.
     pub fn spent(&mut self, member: Member, bytes: u64) {
         let begin = self.begin(member);
         self.withdraw(member);
@@ -280,7 +285,8 @@ impl Shares {
     }
 }
 
-/// How even shares are: 1 if all are equal, 1/n if one of n has all (Jain, Chiu and Hawe, 1984). 1 without any.
+/// How even shares are: 1 if all are equal, 1/n if one of n has all (Jain, Chiu and Hawe, 1984). 1
+/// without any.
 #[must_use]
 pub fn jain(shares: impl IntoIterator<Item = f64>) -> f64 {
     let (count, sum, squares) = shares
@@ -299,7 +305,8 @@ mod tests {
 
     use super::*;
 
-    /// The most bytes that begin in any stretch of `window_ns`, both ends counted in or only the first.
+    /// The most bytes that begin in any stretch of `window_ns`, both ends counted in or only the
+    /// first.
     fn most_in(moved: &[(u64, u64)], window_ns: u64, closed: bool) -> u64 {
         let within = |at: u64, from: u64| at >= from && (at - from < window_ns + u64::from(closed));
         moved
@@ -371,8 +378,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the socket takes of each grant, and whenever it is asked: never more than k per t, and never
-        /// a grant that is put off twice.
+        /// Whatever the socket takes of each grant, and whenever it is asked: never more than k per
+        /// t, and never a grant that is put off twice.
         #[test]
         fn never_more_than_k_per_t(
             blocks in 1u32..9,
@@ -398,7 +405,8 @@ mod tests {
             prop_assert!(most_in(&moved, pause_ns, false) <= fixed.set_bytes());
         }
 
-        /// Never more than the burst and the rate in any stretch; every slot begins; equals get equal shares.
+        /// Never more than the burst and the rate in any stretch; every slot begins; equals get
+        /// equal shares.
         #[test]
         fn a_bucket_keeps_its_rate_and_lets_nobody_starve(
             bytes_a_second in 1u64..2_000_000,
@@ -426,8 +434,8 @@ mod tests {
             }
         }
 
-        /// Those who always wait are never further apart than the largest turn, whoever comes, goes or jumps the
-        /// queue meanwhile; so equals are even.
+        /// Those who always wait are never further apart than the largest turn, whoever comes, goes
+        /// or jumps the queue meanwhile; so equals are even.
         #[test]
         fn shares_are_equal_and_nobody_starves(
             members in 2usize..40,

@@ -1,9 +1,9 @@
 //! A timer wheel: which entries are due by now, in constant time each.
 //!
-//! Time is cut into ticks. All deadlines in one tick are taken together, when the tick *begins*: an entry is
-//! early by less than a tick, and late only if the caller is. Entries are numbers from 0; all memory is
-//! taken when the wheel is made. Deadlines further away than the wheel is long wait in their slot for as
-//! many turns as it takes.
+//! Time is cut into ticks. All deadlines in one tick are taken together, when the tick *begins*: an
+//! entry is early by less than a tick, and late only if the caller is. Entries are numbers from 0;
+//! all memory is taken when the wheel is made. Deadlines further away than the wheel is long wait
+//! in their slot for as many turns as it takes.
 
 /// No entry.
 const NONE: u32 = u32::MAX;
@@ -57,8 +57,8 @@ impl Wheel {
         }
     }
 
-    /// Sets the deadline of `entry`, in place of the one it may have had. A deadline in a tick already taken
-    /// is due with the next.
+    /// Sets the deadline of `entry`, in place of the one it may have had. A deadline in a tick
+    /// already taken is due with the next.
     ///
     /// # Panics
     /// If there is no such entry.
@@ -101,7 +101,8 @@ impl Wheel {
         self.entries -= 1;
     }
 
-    /// Takes out all that is due in the ticks up to the one that holds `now_ns`, and appends it to `due`.
+    /// Takes out all that is due in the ticks up to the one that holds `now_ns`, and appends it to
+    /// `due`.
     pub fn take_due(&mut self, now_ns: u64, due: &mut Vec<u32>) {
         let tick_now = now_ns / self.tick_ns;
         if tick_now < self.tick_next {
@@ -123,8 +124,8 @@ impl Wheel {
         self.tick_next = tick_now + 1;
     }
 
-    /// When the next tick begins in which something may be due: exact within one turn of the wheel, early
-    /// beyond it. `None` if the wheel is empty.
+    /// When the next tick begins in which something may be due: exact within one turn of the wheel,
+    /// early beyond it. `None` if the wheel is empty.
     #[must_use]
     pub fn next_ns(&self) -> Option<u64> {
         if self.entries == 0 {
@@ -208,7 +209,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a map of deadlines: nothing is taken early by a tick or more, late, twice or never.
+        /// Against a map of deadlines: nothing is taken early by a tick or more, late, twice or
+        /// never.
         #[test]
         fn agrees_with_a_sorted_map(
             steps in prop::collection::vec((0u8..4, 0u32..32, 0u64..40_000), 1..400)

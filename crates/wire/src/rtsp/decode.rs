@@ -1,9 +1,9 @@
 //! From bytes to requests, however the bytes were cut on their way.
 //!
-//! The decoder looks at every byte once, in order, and decides at that byte. So what it yields depends on
-//! the bytes alone, never on how many of them came together. It holds at most one request within its
-//! [`Limits`], and what the last [`Decoder::push`] brought on top. It does not judge what a request asks
-//! for; see [`super::Intent`].
+//! The decoder looks at every byte once, in order, and decides at that byte. So what it yields
+//! depends on the bytes alone, never on how many of them came together. It holds at most one
+//! request within its [`Limits`], and what the last [`Decoder::push`] brought on top. It does not
+//! judge what a request asks for; see [`super::Intent`].
 
 use rtsp_types::StatusCode;
 
@@ -72,8 +72,8 @@ impl Decoder {
         }
     }
 
-    /// Takes bytes from the connection. Call [`Self::next_request`] until it has no more before the next
-    /// push, or the input grows.
+    /// Takes bytes from the connection. Call [`Self::next_request`] until it has no more before the
+    /// next push, or the input grows.
     pub fn push(&mut self, bytes: &[u8]) {
         if !matches!(self.phase, Phase::Refused) {
             self.input.extend_from_slice(bytes);
@@ -150,9 +150,10 @@ impl Decoder {
         !matches!(self.phase, Phase::Start | Phase::Refused) || !self.input.is_empty()
     }
 
-    /// Skips what may stand between requests: empty lines (RFC 2326, section 4) and interleaved frames.
-    /// Clients may send the latter only where SETUP allowed it, which it never does here; but a frame says
-    /// its length, so skipping it loses nothing, and closing would lose a session over a stray report.
+    /// Skips what may stand between requests: empty lines (RFC 2326, section 4) and interleaved
+    /// frames. Clients may send the latter only where SETUP allowed it, which it never does here;
+    /// but a frame says its length, so skipping it loses nothing, and closing would lose a session
+    /// over a stray report.
     fn start(&mut self) -> Option<Phase> {
         let blank = self
             .input
@@ -185,8 +186,8 @@ impl Decoder {
                     _ => Malformed::HeadTooLong { head_bytes_max },
                 });
             }
-            // A CR may only stand before an LF. Taking it as a line end by itself, as RFC 2326 advises,
-            // would make the end of a request depend on a byte that has not come.
+            // A CR may only stand before an LF. Taking it as a line end by itself, as RFC 2326
+            // advises, would make the end of a request depend on a byte that has not come.
             let after_cr = self.scanned >= 2 && self.input[self.scanned - 2] == b'\r';
             if after_cr && byte != b'\n' {
                 return Err(Malformed::Control { byte: b'\r' });

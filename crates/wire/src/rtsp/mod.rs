@@ -1,9 +1,10 @@
 //! RTSP 1.0 (RFC 2326), from the server's side: requests in, intents and replies out.
 //!
-//! A connection's bytes go through a [`Decoder`]. What it yields is judged by [`Intent::of`], in one place
-//! and without side effects: whatever the protocol itself refuses is refused there, and what remains are
-//! requests that the session's [`State`] allows, with everything in them understood. Carrying them out, and
-//! what only that can show (no such file, no port left), is the caller's.
+//! A connection's bytes go through a [`Decoder`]. What it yields is judged by [`Intent::of`], in
+//! one place and without side effects: whatever the protocol itself refuses is refused there, and
+//! what remains are requests that the session's [`State`] allows, with everything in them
+//! understood. Carrying them out, and what only that can show (no such file, no port left), is the
+//! caller's.
 //!
 //! RTSP 2.0, interleaved RTP, multicast and recording are refused as the RFC says.
 

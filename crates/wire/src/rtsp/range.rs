@@ -80,7 +80,8 @@ impl Range {
         })
     }
 
-    /// Reads a PAUSE's header: one time (RFC 2326, section 10.6), whether or not a `-` stands behind it. `None`: now.
+    /// Reads a PAUSE's header: one time (RFC 2326, section 10.6), whether or not a `-` stands
+    /// behind it. `None`: now.
     ///
     /// # Errors
     ///

@@ -70,8 +70,8 @@ impl Reply {
         reply
     }
 
-    /// The answer to PLAY of a media that ends at `end_ns`, if that is known, with `infos` of its tracks. Without
-    /// any, nothing starts: the client asked for what it already gets.
+    /// The answer to PLAY of a media that ends at `end_ns`, if that is known, with `infos` of its
+    /// tracks. Without any, nothing starts: the client asked for what it already gets.
     #[must_use]
     pub fn playing(
         request: &Request,
@@ -99,8 +99,8 @@ impl Reply {
         reply.with(headers::RTP_INFO, infos.collect::<Vec<_>>().join(","))
     }
 
-    /// The answer to PLAY of a live stream, which has neither a beginning nor an end, and whose next packet nobody
-    /// knows.
+    /// The answer to PLAY of a live stream, which has neither a beginning nor an end, and whose
+    /// next packet nobody knows.
     #[must_use]
     pub fn playing_live(request: &Request) -> Self {
         Self::playing_range(request, "npt=now-")
@@ -108,7 +108,8 @@ impl Reply {
 
     fn playing_range(request: &Request, range: &str) -> Self {
         let mut reply = Self::ok().with(headers::RANGE, range);
-        // There is one speed. Saying so is how the RFC (section 12.34) lets a server decline another.
+        // There is one speed. Saying so is how the RFC (section 12.34) lets a server decline
+        // another.
         for header in [headers::SCALE, headers::SPEED] {
             if request.header(header.as_str()).is_some() {
                 reply = reply.with(header, "1");
@@ -216,12 +217,14 @@ mod tests {
             text(&description),
             format!(
                 "RTSP/1.0 200 OK\r\nContent-Base: rtsp://h/a.ts/\r\nContent-Length: 5\r\n\
-                 Content-Type: application/sdp\r\nCSeq: 7\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+                 Content-Type: application/sdp\r\nCSeq: 7\r\nDate: Sun, 06 Nov 1994 08:49:37 \
+                 GMT\r\n\
                  Server: onrush/{}\r\n\r\nv=0\r\n",
                 env!("CARGO_PKG_VERSION"),
             )
         );
-        let public = "Public: OPTIONS, DESCRIBE, SETUP, PLAY, PAUSE, TEARDOWN, GET_PARAMETER, SET_PARAMETER\r\n";
+        let public = "Public: OPTIONS, DESCRIBE, SETUP, PLAY, PAUSE, TEARDOWN, GET_PARAMETER, \
+         SET_PARAMETER\r\n";
         assert!(text(&Reply::options()).contains(public));
     }
 

@@ -106,7 +106,8 @@ pub(super) fn parse_head(head: &[u8]) -> Result<(Request, usize), Malformed> {
     let mut headers: Vec<(String, String)> = Vec::new();
     for line in lines.take_while(|line| !line.is_empty()) {
         if line.starts_with([' ', '\t']) {
-            // A line that goes on with the header above it (RFC 2326, section 4; RFC 2068, section 4.2).
+            // A line that goes on with the header above it (RFC 2326, section 4; RFC 2068, section
+            // 4.2).
             let (_, value) = headers.last_mut().ok_or(Malformed::Header)?;
             value.push(' ');
             value.push_str(line.trim());
@@ -161,7 +162,8 @@ pub(super) fn number<N: std::str::FromStr>(digits: &str) -> Option<N> {
     if is_number { digits.parse().ok() } else { None }
 }
 
-/// The CSeq of a head that is not fit to be read otherwise, so that its refusal can be matched to it.
+/// The CSeq of a head that is not fit to be read otherwise, so that its refusal can be matched to
+/// it.
 pub(super) fn cseq_in(head: &[u8]) -> Option<u32> {
     head.split(|&b| b == b'\n').find_map(|line| {
         let (name, value) = str::from_utf8(line).ok()?.split_once(':')?;

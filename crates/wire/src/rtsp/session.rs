@@ -19,8 +19,9 @@ pub enum State {
     Ready,
     /// Sending.
     Playing,
-    /// Ready again because the media came to its end. The RFC has no name for it, but here a PAUSE is
-    /// answered with success: it may have crossed the news of the end, and the client cannot know.
+    /// Ready again because the media came to its end. The RFC has no name for it, but here a PAUSE
+    /// is answered with success: it may have crossed the news of the end, and the client cannot
+    /// know.
     Ended,
 }
 
@@ -43,7 +44,8 @@ impl SessionId {
         }
     }
 
-    /// Half of it, to find the session by. It is not the whole name: who finds a session by it compares that.
+    /// Half of it, to find the session by. It is not the whole name: who finds a session by it
+    /// compares that.
     #[must_use]
     pub const fn number(self) -> u64 {
         (self.0 >> 64) as u64

@@ -1,7 +1,7 @@
 //! The Transport header (RFC 2326, section 12.39): which of the roads a client offers is taken.
 //!
-//! One road exists: RTP over unicast UDP, to the address that asks. A client lists what it would take,
-//! best first; the first that can be served is.
+//! One road exists: RTP over unicast UDP, to the address that asks. A client lists what it would
+//! take, best first; the first that can be served is.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -58,8 +58,8 @@ impl Transport {
     ///
     /// # Errors
     ///
-    /// [`TransportError::Syntax`] (400) if none can be understood, otherwise (461) why the last of those
-    /// that were understood cannot be served.
+    /// [`TransportError::Syntax`] (400) if none can be understood, otherwise (461) why the last of
+    /// those that were understood cannot be served.
     pub fn negotiate<'a>(
         values: impl Iterator<Item = &'a str>,
         peer: IpAddr,
@@ -86,7 +86,8 @@ impl Transport {
         } = self;
         let destination = self.destination.map(|ip| format!(";destination={ip}"));
         format!(
-            "{spelling};unicast{};client_port={rtp_port}-{rtcp_port};server_port={}-{};ssrc={:08X};mode=\"PLAY\"",
+            "{spelling};unicast{};client_port={rtp_port}-{rtcp_port};server_port={}-{};\
+             ssrc={:08X};mode=\"PLAY\"",
             destination.unwrap_or_default(),
             served.rtp_port,
             served.rtp_port + 1,
@@ -110,8 +111,9 @@ impl Transport {
                     refused = Some(TransportError::Mode);
                 }
                 "client_port" => ports = Some(port_pair(value)?),
-                // Sending to anybody else at a client's word would make the server a weapon: one small
-                // request, minutes of video at the victim. Names are not looked up for the same reason.
+                // Sending to anybody else at a client's word would make the server a weapon: one
+                // small request, minutes of video at the victim. Names are not looked up for the
+                // same reason.
                 "destination" => match value.parse::<IpAddr>() {
                     Ok(ip) if ip.to_canonical() == peer.to_canonical() => destination = Some(ip),
                     _ => refused = Some(TransportError::Destination),
@@ -140,8 +142,8 @@ impl Transport {
     }
 }
 
-/// `a-b`, or `a` for `a` and the one above. What is no port number at all is bad syntax; a pair that can
-/// not be used is left to the caller.
+/// `a-b`, or `a` for `a` and the one above. What is no port number at all is bad syntax; a pair
+/// that can not be used is left to the caller.
 fn port_pair(value: &str) -> Result<(u16, u16), TransportError> {
     let port = |digits: &str| number::<u16>(digits.trim()).ok_or(TransportError::Syntax);
     match value.split_once('-') {
@@ -279,7 +281,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn noise_never_panics(value in "(RTP/AVP|;|,|=|\"|-|client_port|mode|[0-9]{1,6}|\\PC){0,30}") {
+        fn noise_never_panics(
+            value in "(RTP/AVP|;|,|=|\"|-|client_port|mode|[0-9]{1,6}|\\PC){0,30}"
+        ) {
             if let Ok((rtp, rtcp)) = negotiate(&value) {
                 prop_assert!(0 < rtp && rtp < rtcp);
             }

@@ -12,8 +12,8 @@ use crate::name::from_bytes;
 pub enum Target {
     /// `*`: the server itself.
     Server,
-    /// A name below the media directory: decoded, `/` between its parts, none at its ends, no empty, `.` or
-    /// `..` part; as [`from_bytes`] has names. Empty for the directory itself.
+    /// A name below the media directory: decoded, `/` between its parts, none at its ends, no
+    /// empty, `.` or `..` part; as [`from_bytes`] has names. Empty for the directory itself.
     Path(String),
 }
 
@@ -86,7 +86,8 @@ pub fn track(path: &str) -> Option<(&str, u32)> {
     ))
 }
 
-/// The control URL of a presentation's track of that number, from 1 on, below that of the presentation.
+/// The control URL of a presentation's track of that number, from 1 on, below that of the
+/// presentation.
 #[must_use]
 pub fn track_name(number: u32) -> String {
     format!("track{number}")

@@ -385,8 +385,7 @@ fn print_events(record: &CapacityRecord, out: &mut dyn Write) -> anyhow::Result<
         writeln!(
             out,
             "\n{} came, {} watched at the end; {:.3} % of their packets were late, {} lost; at \
-             most {} packets of a stream \
-             together{}",
+             most {} packets of a stream together{}",
             run.clients,
             load.watching,
             report.late_part * 100.0,

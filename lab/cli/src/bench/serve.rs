@@ -251,8 +251,7 @@ fn print_notes(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
             "Noise: a fixed piece of work took {:.1} ms ({:.1}..{:.1}). In the worst run a sender \
              waited for its\n\
              processor {:.1} % of the time, others used {:.1} % of that, the host took {:.1} %; \
-             {:.1} other \
-             processors\nwere busy on average.",
+             {:.1} other processors\nwere busy on average.",
             yardstick_ns.median / 1e6,
             yardstick_ns.min / 1e6,
             yardstick_ns.max / 1e6,
@@ -281,8 +280,7 @@ fn told(verdict: &Verdict) -> String {
     };
     format!(
         "{mode}: the engine costs {:.1} times less than the loop ({:.1}..{:.1}, {} pairs{void}); \
-         at least \
-         {wanted} times was to be: {word}",
+         at least {wanted} times was to be: {word}",
         ratio.median, ratio.min, ratio.max, ratio.samples
     )
 }

@@ -59,10 +59,8 @@ impl Host {
         let most = self.stolen_part_max * 100.0;
         format!(
             "the host took more than {told:.0} % of the server's processor in {} of {} slices, \
-             {most:.0} % at the most; \
-             a packet cost {middle:.0} ns ({least:.0} to {greatest:.0}), {first:.0} in the first \
-             third and {last:.0} in \
-             the last",
+             {most:.0} % at the most; a packet cost {middle:.0} ns ({least:.0} to {greatest:.0}), \
+             {first:.0} in the first third and {last:.0} in the last",
             self.slices_robbed, self.slices
         )
     }

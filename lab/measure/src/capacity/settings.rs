@@ -237,8 +237,8 @@ impl Settings {
         if watched_ns > film_ns {
             return wrong(format!(
                 "{} viewers come and watch for {} s in all, and a film has {} s: those who do not \
-                 jump would begin \
-                 it again, which is a jump; ask for one film, for less time or for fewer viewers",
+                 jump would begin it again, which is a jump; ask for one film, for less time or \
+                 for fewer viewers",
                 self.clients_max,
                 watched_ns / 1_000_000_000,
                 self.files.seconds()

@@ -131,9 +131,8 @@ impl Report {
             self.verdicts.push(Verdict {
                 text: format!(
                     "{TRANSFERS_JUDGED} transfers{over}: adaptive leaves {} times the calls that \
-                     user-driven does, \
-                     at {} times its throughput; at least {LEFT_TIMES_MIN} at {rate_times_min} was \
-                     to be",
+                     user-driven does, at {} times its throughput; at least {LEFT_TIMES_MIN} at \
+                     {rate_times_min} was to be",
                     calls.told(2),
                     rate.told(2)
                 ),
@@ -205,8 +204,7 @@ impl Report {
         if noisy > 0 {
             self.warnings.push(format!(
                 "in {noisy} of {} rows the processor time spreads over more than 25 % of its \
-                 median; something \
-                 else was at work. Run it again on a quiet machine",
+                 median; something else was at work. Run it again on a quiet machine",
                 self.rows.len()
             ));
         }
@@ -333,15 +331,13 @@ impl Set {
         match self {
             Self::One => {
                 "paper: user-driven 4.53 s/MB, 2.25 s system, 30 switches/MB (73 % involuntary), \
-                 39 % of the \
-                 metering\nalone; (3,70) 5.27 s, 2.13 s, 48, 46 %; (4,70) 4.60 s, 2.17 s, 39, 41 \
-                 %; (1,16) 3.85 s, \
-                 1.75 s, 132, 31 %;\n(1,20) 4.34 s, 1.75 s, 131, 33 %"
+                 39 % of the metering\nalone; (3,70) 5.27 s, 2.13 s, 48, 46 %; (4,70) 4.60 s, 2.17 \
+                 s, 39, 41 %; (1,16) 3.85 s, 1.75 s, 132, 31 %;\n(1,20) 4.34 s, 1.75 s, 131, 33 %"
             }
             Self::Two => {
                 "paper: user-driven 4.05 s/MB, 1.00 s system, 60 switches/MB, 10463 calls/s; \
-                 (3,16) 4.46 s, 0.64 s, \
-                 157, 11571;\n(4,16) 3.17 s, 0.89 s, 97, 6032; without metering 3.13 s, 0.88 s, 97"
+                 (3,16) 4.46 s, 0.64 s, 157, 11571;\n(4,16) 3.17 s, 0.89 s, 97, 6032; without \
+                 metering 3.13 s, 0.88 s, 97"
             }
             Self::Parallel => {
                 "paper: s/MB at 2, 3, 4 transfers: user-driven 7.40, 13.32, 18.97; (4,16) 3.13, \
@@ -375,8 +371,8 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "\nMedians. MB is 1e6 bytes; gave up, was taken: voluntary and involuntary switches a \
-             MB; left: calls of \
-             the\nmetering thread, of those it makes alone; even: Jain's index of the transfers.\n"
+             MB; left: calls of the\nmetering thread, of those it makes alone; even: Jain's index \
+             of the transfers.\n"
         )?;
         for warning in &self.warnings {
             writeln!(f, "warning: {warning}")?;

@@ -111,8 +111,7 @@ impl Report {
             self.verdicts.push(Verdict {
                 text: format!(
                     "{}: the manager adds at most {added_ns:.0} ns ({}) to a small registration \
-                     and its \
-                     release; {ADDED_NS_MAX:.0} ns were allowed",
+                     and its release; {ADDED_NS_MAX:.0} ns were allowed",
                     memory.name(),
                     size(bytes)
                 ),
@@ -162,8 +161,7 @@ impl Report {
                 self.verdicts.push(Verdict {
                     text: format!(
                         "{} {call}: {with_few:.0} ns among {few} areas, {with_many:.0} ns among \
-                         {many}, {times:.1} \
-                         times; {CROWDED_MAX:.0} were allowed",
+                         {many}, {times:.1} times; {CROWDED_MAX:.0} were allowed",
                         way.name()
                     ),
                     passed: times <= CROWDED_MAX,
@@ -184,8 +182,7 @@ impl Report {
             self.verdicts.push(Verdict {
                 text: format!(
                     "a cache hit and its return: {} ns with {count} registrations kept; \
-                     {HIT_NS_MAX:.0} ns were \
-                     allowed",
+                     {HIT_NS_MAX:.0} ns were allowed",
                     summary.told(1)
                 ),
                 passed: summary.median <= HIT_NS_MAX,

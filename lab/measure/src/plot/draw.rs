@@ -94,8 +94,7 @@ fn finish(chart: &Chart, layout: &Layout, text: &str, with_styles: bool) -> Stri
     let source = chart.source.join("; ");
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"plot\" role=\"img\" width=\"{}\" \
-         height=\"{}\" \
-         viewBox=\"0 0 {WIDTH} {}\" font-family=\"system-ui, \
+         height=\"{}\" viewBox=\"0 0 {WIDTH} {}\" font-family=\"system-ui, \
          sans-serif\">\n<title>{}</title>\n<desc>{}</desc>\n\
          {style}{hatches}{body}</svg>\n",
         WIDTH / 2,

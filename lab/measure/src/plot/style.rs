@@ -104,9 +104,8 @@ pub(super) fn hatches(series: usize) -> String {
     for i in 1..series.min(SERIES.len()) {
         patterns += &format!(
             "<pattern id=\"hatch{i}\" width=\"16\" height=\"16\" \
-             patternUnits=\"userSpaceOnUse\"><path \
-             d=\"M0 0h16v16h-16z\" fill=\"{}\"/><path d=\"{}\" fill=\"none\" stroke=\"{}\" \
-             stroke-width=\"2.5\"/></pattern>",
+             patternUnits=\"userSpaceOnUse\"><path d=\"M0 0h16v16h-16z\" fill=\"{}\"/><path \
+             d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2.5\"/></pattern>",
             hex(SERIES[i].light),
             HATCHES[i],
             hex(GROUND.light)

@@ -49,9 +49,8 @@ impl Watch {
         if method.counter() == Counter::MonotonicRaw && !method.settings().system_clock {
             say(
                 true,
-                "this processor has no counter that ticks evenly; short times are told by \
-             the kernel's clock, \
-                       which costs more to read"
+                "this processor has no counter that ticks evenly; short times are told by the \
+                 kernel's clock, which costs more to read"
                     .to_owned(),
             );
         }
@@ -65,29 +64,13 @@ impl Watch {
         if is_virtual() {
             say(
                 false,
-                "this is a virtual machine: the host may take the processor away, caches \
-             are shared with \
-                       others, and finding a page takes a walk through two tables"
+                "this is a virtual machine: the host may take the processor away, caches are \
+                 shared with others, and finding a page takes a walk through two tables"
                     .to_owned(),
             );
         }
-        match fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") {
-            Ok(governor) if governor.trim() != "performance" => say(
-                true,
-                format!(
-                    "the processor's frequency is set by the governor {}; for steady figures: \
-                     cpupower frequency-set \
-                 --governor performance",
-                    governor.trim()
-                ),
-            ),
-            Ok(_) => {}
-            Err(_) => say(
-                false,
-                "the processor's frequency is out of the kernel's hands; its pace was watched \
-                                  instead"
-                    .to_owned(),
-            ),
+        if let Some((is_warning, text)) = of_frequency() {
+            say(is_warning, text);
         }
         if let Some(pace) = Summary::of(&self.yardsticks).filter(|pace| pace.spread() > PACE_UNEVEN)
         {
@@ -95,8 +78,7 @@ impl Watch {
                 true,
                 format!(
                     "a fixed piece of work took from {:.1} to {:.1} ms between the rounds: the \
-                     machine was busy, or its \
-                 clock changed. Stop what else runs, and run it again",
+                     machine was busy, or its clock changed. Stop what else runs, and run it again",
                     pace.min / 1e6,
                     pace.max / 1e6
                 ),
@@ -149,8 +131,8 @@ fn of_memory(found: &Found) -> Vec<Note> {
         notes.push(Note {
             text: format!(
                 "only {:.0} % of the memory that should have been huge pages was: latencies on \
-                 huge pages have page \
-                 walks in them. See /sys/kernel/mm/transparent_hugepage/enabled",
+                 huge pages have page walks in them. See \
+                 /sys/kernel/mm/transparent_hugepage/enabled",
                 part * 100.0
             ),
             is_warning: true,
@@ -172,8 +154,7 @@ fn of_memory(found: &Found) -> Vec<Note> {
             ratio if (0.75..=1.3).contains(&ratio) => "which agrees".to_owned(),
             ratio if ratio < 1.0 && level > 2 && is_virtual() => format!(
                 "{:.0} % of it{}; whether the host gave this guest a part or others fill the rest \
-                 cannot be seen \
-                 from inside",
+                 cannot be seen from inside",
                 ratio * 100.0,
                 passes(found, step.edge_bytes, stated)
             ),
@@ -195,8 +176,7 @@ fn of_memory(found: &Found) -> Vec<Note> {
             notes.push(Note {
                 text: format!(
                     "loads in random order leave cache {level} at {} already: beyond, addresses \
-                     have to be looked \
-                     up{}",
+                     have to be looked up{}",
                     told(early.edge_bytes),
                     piecemeal(found).unwrap_or_default()
                 ),
@@ -231,8 +211,8 @@ fn piecemeal(found: &Found) -> Option<String> {
     let (few, many) = (at(8 << 20)?, at(32 << 20)?);
     let text = format!(
         ", and huge pages are looked up like small ones, as where a host maps them so: a load from \
-         each 4 KB of \
-         them takes {few:.1} ns over 8 MiB and {many:.1} ns over 32 MiB, a 65th of which is read"
+         each 4 KB of them takes {few:.1} ns over 8 MiB and {many:.1} ns over 32 MiB, a 65th of \
+         which is read"
     );
     (many > PIECEMEAL_MIN * few).then_some(text)
 }
@@ -288,6 +268,26 @@ fn stated_caches() -> Vec<u64> {
         }
     }
     found
+}
+
+/// Who sets the processor's frequency, and whether that is a warning.
+fn of_frequency() -> Option<(bool, String)> {
+    match fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") {
+        Ok(governor) if governor.trim() != "performance" => Some((
+            true,
+            format!(
+                "the processor's frequency is set by the governor {}; for steady figures: \
+                 cpupower frequency-set --governor performance",
+                governor.trim()
+            ),
+        )),
+        Ok(_) => None,
+        Err(_) => Some((
+            false,
+            "the processor's frequency is out of the kernel's hands; its pace was watched instead"
+                .to_owned(),
+        )),
+    }
 }
 
 #[cfg(test)]

@@ -335,8 +335,7 @@ impl Run {
                 is_engine && not + singles != trains,
                 format!(
                     "of {trains} trains {singles} were single packets, and {not} were reported as \
-                     sent without \
-                     a copy"
+                     sent without a copy"
                 ),
             ),
             (

@@ -35,7 +35,8 @@ impl Worker {
         self.retired = Some(retired);
     }
 
-    /// Gives a stream's socket a descriptor again, if it has none, and readies it for the path of now.
+    /// Gives a stream's socket a descriptor again, if it has none, and readies it for the path of
+    /// now.
     pub(super) fn take_back(&mut self, number: u32, retired: &mut dyn Path) {
         let Some(stream) = self.streams[number as usize].as_mut() else {
             return;

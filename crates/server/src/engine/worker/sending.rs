@@ -1,4 +1,5 @@
-//! What is due in a tick becomes trains: each stream's bursts, one or two, and their place on the wheel for the next.
+//! What is due in a tick becomes trains: each stream's bursts, one or two, and their place on the
+//! wheel for the next.
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
@@ -17,10 +18,12 @@ use crate::faults::Fault;
 use crate::store;
 use crate::store::layout::Images;
 
-/// Bursts of one stream in one tick, whole or what a chunk's end has left of them: one that is due, and one to catch up.
+/// Bursts of one stream in one tick, whole or what a chunk's end has left of them: one that is due,
+/// and one to catch up.
 pub(super) const BURSTS_PER_TICK_MAX: u64 = 2;
 
-/// With fewer streams due than this it is not for its work that the worker is behind, and bursts are not joined.
+/// With fewer streams due than this it is not for its work that the worker is behind, and bursts
+/// are not joined.
 const JOIN_DUE_MIN: usize = 100;
 
 /// For so long after it was behind bursts are joined.
@@ -69,9 +72,10 @@ impl Worker {
         self.due = due;
     }
 
-    /// How much of what is due after this tick may leave in it: nothing, but for a second after the worker was behind by
-    /// more than a tick with many `due`. Then a burst, because a train of two costs hardly more than a train of one, and
-    /// who was sent two bursts asks for nothing during one. So what is too much leaves in larger pieces before it is late.
+    /// How much of what is due after this tick may leave in it: nothing, but for a second after the
+    /// worker was behind by more than a tick with many `due`. Then a burst, because a train of two
+    /// costs hardly more than a train of one, and who was sent two bursts asks for nothing during
+    /// one. So what is too much leaves in larger pieces before it is late.
     fn join_ahead_ns(&mut self, now_ns: u64, due: usize) -> i64 {
         let is_behind = now_ns.saturating_sub(self.wakes_ns) > self.tick_ns;
         if is_behind && due >= JOIN_DUE_MIN {
@@ -113,7 +117,8 @@ impl Worker {
         }
     }
 
-    /// Queues the next images, if they are due in this tick and may leave in it after what was queued `before`.
+    /// Queues the next images, if they are due in this tick and may leave in it after what was
+    /// queued `before`.
     fn send_burst(
         &mut self,
         number: u32,
@@ -172,10 +177,7 @@ impl Worker {
             }
             return Turn::Later(tick_end_ns);
         }
-        // Of a burst in several runs of images the last run tells that it is whole.
-        let next = self.streams[number as usize].as_ref();
-        let next = next.and_then(|stream| stream.reader.following(&self.store));
-        let is_last = next.is_none_or(|next| next.due_ns != burst.due_ns);
+        let is_last = self.ends_its_burst(number, &burst);
         let queued = self.queue(number, images);
         if queued == 0 {
             return Turn::Gone;
@@ -186,6 +188,13 @@ impl Worker {
             due_ns: burst.due_ns,
             media_end_ns,
         })
+    }
+
+    /// Whether these images are the last of their burst: it may be in several runs of images.
+    fn ends_its_burst(&self, number: u32, images: &Images) -> bool {
+        let stream = self.streams[number as usize].as_ref();
+        let next = stream.and_then(|stream| stream.reader.following(&self.store));
+        next.is_none_or(|next| next.due_ns != images.due_ns)
     }
 
     /// Counts the bursts of which the last image is among those `queued`, each given by how many
@@ -248,8 +257,8 @@ impl Worker {
         room(self) >= trains.min(self.slab.as_ref().map_or(trains, HeaderSlab::slots))
     }
 
-    /// Whether the kernel holds so few trains of the stream that these may go as well. A burst that is longer
-    /// than a stream's share goes alone.
+    /// Whether the kernel holds so few trains of the stream that these may go as well. A burst that
+    /// is longer than a stream's share goes alone.
     fn within_share(&self, number: u32, trains: usize) -> bool {
         let held = self.streams[number as usize]
             .as_ref()
@@ -365,8 +374,9 @@ impl Stream {
         self.waited_until_ns = now_ns;
     }
 
-    /// There is a burst of it that is due at that media time. What was due while it waited for its file to grow is
-    /// due now, and all else after it; and where a track beside it has moved their clock, later by as much.
+    /// There is a burst of it that is due at that media time. What was due while it waited for its
+    /// file to grow is due now, and all else after it; and where a track beside it has moved their
+    /// clock, later by as much.
     fn set_clock(&mut self, media_ns: u64, now_ns: i64) {
         self.follow_clock();
         self.finishing = false;
@@ -426,7 +436,8 @@ impl Stream {
         images.segment_bytes == self.shared.segment_bytes
     }
 
-    /// How many images a train of these has at the most. What the socket does not cut leaves singly.
+    /// How many images a train of these has at the most. What the socket does not cut leaves
+    /// singly.
     fn train_images_most(&self, images: &Images) -> u32 {
         match (self.is_segment(images), self.numbering.is_shared()) {
             (true, true) => images_per_train(images.segment_bytes),

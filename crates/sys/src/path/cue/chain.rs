@@ -1,13 +1,15 @@
 //! The schedule (k, t) taken literally: a whole file in one entry into the kernel.
 //!
-//! [`send`] writes the schedule down as one linked chain of the ring, `send k, wait t, send k, wait t, ...`, hands
-//! it over in one entry into the kernel, and sleeps in a second until the last byte was taken. It is the nearest that a stock kernel has to the
-//! paper's call: the caller sleeps, the kernel keeps the schedule. The pauses are relative, as in the paper: each
-//! begins when the set before it was taken, so that a slow peer never gets two sets at once.
+//! [`send`] writes the schedule down as one linked chain of the ring, `send k, wait t, send k, wait
+//! t, ...`, hands it over in one entry into the kernel, and sleeps in a second until the last byte
+//! was taken. It is the nearest that a stock kernel has to the paper's call: the caller sleeps, the
+//! kernel keeps the schedule. The pauses are relative, as in the paper: each begins when the set
+//! before it was taken, so that a slow peer never gets two sets at once.
 //!
-//! The bytes come from a mapping of the file, whose pages the kernel copies into the socket; `sendfile` has no
-//! opcode, and a splice would go through a kernel thread for each set. A page that is not in memory is waited for
-//! here, so this is for callers who have a thread to spare. It is measured; the server does not use it.
+//! The bytes come from a mapping of the file, whose pages the kernel copies into the socket;
+//! `sendfile` has no opcode, and a splice would go through a kernel thread for each set. A page
+//! that is not in memory is waited for here, so this is for callers who have a thread to spare. It
+//! is measured; the server does not use it.
 
 use std::fs::File;
 use std::io;
@@ -23,8 +25,8 @@ use thiserror::Error;
 
 use super::page_bytes;
 
-/// Sets that one chain may have: with a pause between each two they fill the largest ring (io_uring/io_uring.h,
-/// `IORING_MAX_ENTRIES`: 32768).
+/// Sets that one chain may have: with a pause between each two they fill the largest ring
+/// (io_uring/io_uring.h, `IORING_MAX_ENTRIES`: 32768).
 pub const CHAIN_SETS_MAX: usize = 16_384;
 
 /// A chain that has come to its end.
@@ -32,7 +34,8 @@ pub const CHAIN_SETS_MAX: usize = 16_384;
 pub struct Chained {
     /// Sends of k blocks, or of what was left at the end.
     pub sets: usize,
-    /// Entries into the kernel: one that hands over the schedule, one that sleeps, one more for each signal.
+    /// Entries into the kernel: one that hands over the schedule, one that sleeps, one more for
+    /// each signal.
     pub crossings: u64,
 }
 
@@ -42,7 +45,8 @@ pub struct Chained {
 pub enum ChainError {
     /// The file takes too many sets.
     #[error(
-        "{sets} sets are more than the {CHAIN_SETS_MAX} of one chain; send more at a time, or a part of the file"
+        "{sets} sets are more than the {CHAIN_SETS_MAX} of one chain; send more at a time, or a \
+         part of the file"
     )]
     TooLong {
         /// How many it would be.
@@ -53,12 +57,14 @@ pub enum ChainError {
     NonBlocking,
     /// The ring cannot be had.
     #[error(
-        "io_uring is not available: {0} (Linux 5.16 for IORING_TIMEOUT_ETIME_SUCCESS; kernel.io_uring_disabled=0)"
+        "io_uring is not available: {0} (Linux 5.16 for IORING_TIMEOUT_ETIME_SUCCESS; \
+         kernel.io_uring_disabled=0)"
     )]
     Ring(#[source] io::Error),
     /// The file cannot be mapped.
     #[error(
-        "cannot map the file: {0}; it has to be a regular file, and no longer than the address space"
+        "cannot map the file: {0}; it has to be a regular file, and no longer than the address \
+         space"
     )]
     Map(#[source] io::Error),
     /// A set was not taken: the peer has gone, or the file has become shorter (`EFAULT`).
@@ -73,8 +79,9 @@ pub enum ChainError {
     },
 }
 
-/// Sends a range of the file, `set_bytes` at a time with a pause after each, on a socket in blocking mode. Sleeps
-/// until all of it was taken; a peer that takes nothing is waited for until the socket is shut down.
+/// Sends a range of the file, `set_bytes` at a time with a pause after each, on a socket in
+/// blocking mode. Sleeps until all of it was taken; a peer that takes nothing is waited for until
+/// the socket is shut down.
 ///
 /// # Errors
 ///
@@ -109,8 +116,8 @@ pub fn send(
     }
     let mut crossings = 1;
     let (set, result) = loop {
-        // The last link answers if all went well, one before it if it failed; those after it never began, and
-        // are not heard of (io_uring/io_uring.c, `REQ_F_SKIP_LINK_CQES`).
+        // The last link answers if all went well, one before it if it failed; those after it never
+        // began, and are not heard of (io_uring/io_uring.c, `REQ_F_SKIP_LINK_CQES`).
         if let Some(answer) = ring.completion().next() {
             let link = usize::try_from(answer.user_data()).expect("an index of a link");
             break (link / 2, answer.result());
@@ -140,7 +147,8 @@ fn queue(
     let sets = mapping.bytes.div_ceil(set_bytes as usize);
     let send = |set: usize| {
         let (begin, bytes) = mapping.set(set, set_bytes);
-        // MSG_WAITALL: what the socket does not take at once is waited for, or the chain would break.
+        // MSG_WAITALL: what the socket does not take at once is waited for, or the chain would
+        // break.
         opcode::Send::new(Fd(socket.as_raw_fd()), begin, bytes)
             .flags(libc::MSG_WAITALL | libc::MSG_NOSIGNAL)
             .build()
@@ -170,22 +178,24 @@ fn queue(
     }
 }
 
-/// Sleeps until the ring has an answer, or a signal comes. Not in the ring itself: that returns whenever a time-out
-/// has fired (io_uring/io_uring.c, `io_should_wake`: `cq_timeouts`), so after each pause. In `poll` the kernel does
-/// the links' work and goes back to sleep.
+/// Sleeps until the ring has an answer, or a signal comes. Not in the ring itself: that returns
+/// whenever a time-out has fired (io_uring/io_uring.c, `io_should_wake`: `cq_timeouts`), so after
+/// each pause. In `poll` the kernel does the links' work and goes back to sleep.
 fn sleep_until_readable(fd: RawFd) {
     let mut asked = libc::pollfd {
         fd,
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: `asked` is one valid pollfd. What it says does not matter: the caller looks for itself.
+    // SAFETY: `asked` is one valid pollfd. What it says does not matter: the caller looks for
+    // itself.
     unsafe { libc::poll(&raw mut asked, 1, -1) };
 }
 
 fn push(queue: &mut io_uring::SubmissionQueue<'_>, link: &Entry) {
-    // SAFETY: what the link points to has to live until it has answered or was cancelled. That is the mapping and
-    // the pause, which `send` keeps until the last link has answered, and the socket, which it borrows.
+    // SAFETY: what the link points to has to live until it has answered or was cancelled. That is
+    // the mapping and the pause, which `send` keeps until the last link has answered, and the
+    // socket, which it borrows.
     let pushed = unsafe { queue.push(link) };
     pushed.expect("the ring was made for as many");
 }
@@ -213,8 +223,8 @@ impl Mapping {
         let skip = usize::try_from(skip).expect("less than a page");
         let mapped_bytes = bytes.checked_add(skip).ok_or_else(too_large)?;
         let (read, shared) = (libc::PROT_READ, libc::MAP_SHARED);
-        // SAFETY: a new mapping at a place of the kernel's choice touches no memory of ours; the descriptor is
-        // open as long as `file` is borrowed, and the mapping outlives it by itself.
+        // SAFETY: a new mapping at a place of the kernel's choice touches no memory of ours; the
+        // descriptor is open as long as `file` is borrowed, and the mapping outlives it by itself.
         let base = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -236,8 +246,8 @@ impl Mapping {
         })
     }
 
-    /// Where a set begins and how long it is. Only the kernel reads there: the file may have become shorter, and
-    /// then a read of ours would be a SIGBUS.
+    /// Where a set begins and how long it is. Only the kernel reads there: the file may have become
+    /// shorter, and then a read of ours would be a SIGBUS.
     fn set(&self, set: usize, set_bytes: u32) -> (*const u8, u32) {
         let begin = set * set_bytes as usize;
         assert!(begin < self.bytes, "a set within the range");
@@ -249,8 +259,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: exactly the mapping that `new` made; nothing of ours points into it, and what the kernel holds
-        // of it, pages in a socket's queue, it holds by itself.
+        // SAFETY: exactly the mapping that `new` made; nothing of ours points into it, and what the
+        // kernel holds of it, pages in a socket's queue, it holds by itself.
         unsafe { libc::munmap(self.base.as_ptr(), self.mapped_bytes) };
     }
 }

@@ -1,7 +1,7 @@
 //! When each packet is due: a piecewise linear function from packet numbers to media time.
 //!
-//! Media time starts at 0 with packet 0 and never goes back, whatever the file's own clock does. The points
-//! come from that clock (`pcr`); here they are looked up, in both directions.
+//! Media time starts at 0 with packet 0 and never goes back, whatever the file's own clock does.
+//! The points come from that clock (`pcr`); here they are looked up, in both directions.
 
 mod pcr;
 mod times;

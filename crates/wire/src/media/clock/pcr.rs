@@ -1,8 +1,8 @@
 //! A clock learned from program clock references (PCR, ISO/IEC 13818-1, section 2.4.2.2).
 //!
-//! A builder is shown those of one pid in file order. Between two of them time runs linearly, as the standard
-//! says it does. Before the first, after the last and across a change of time base there is nothing to
-//! interpolate between; there the rate of the neighbouring second goes on.
+//! A builder is shown those of one pid in file order. Between two of them time runs linearly, as
+//! the standard says it does. Before the first, after the last and across a change of time base
+//! there is nothing to interpolate between; there the rate of the neighbouring second goes on.
 
 use serde::Serialize;
 
@@ -14,12 +14,12 @@ pub const PCR_HZ: u64 = 27_000_000;
 /// Where the PCR wraps: 33 bits of 90 kHz, 300 ticks each.
 pub const PCR_WRAP: u64 = (1 << 33) * 300;
 
-/// A PCR this much after the one before is a new time base, flagged or not; so is any that goes back.
-/// Slide shows of one picture in several seconds exist, hence not the 100 ms of the standard.
+/// A PCR this much after the one before is a new time base, flagged or not; so is any that goes
+/// back. Slide shows of one picture in several seconds exist, hence not the 100 ms of the standard.
 pub const PCR_JUMP_TICKS_MAX: u64 = 10 * PCR_HZ;
 
-/// The longest interval the standard allows between PCRs. A flagged discontinuity that moves the clock
-/// by no more moves nothing worth correcting.
+/// The longest interval the standard allows between PCRs. A flagged discontinuity that moves the
+/// clock by no more moves nothing worth correcting.
 pub const PCR_INTERVAL_TICKS_MAX: u64 = PCR_HZ / 10;
 
 /// PCRs that imply more than this many bit/s are wrong: no transport stream is that fast.
@@ -45,8 +45,8 @@ pub struct PcrQuality {
     pub interval_mean_ns: u64,
     /// The largest such distance, in ns. The standard allows 100 ms.
     pub interval_max_ns: u64,
-    /// How far PCRs lie from the line between their neighbours, on average, in ns: jitter in a stream of
-    /// constant rate; in one of variable rate also its variation.
+    /// How far PCRs lie from the line between their neighbours, on average, in ns: jitter in a
+    /// stream of constant rate; in one of variable rate also its variation.
     pub jitter_mean_ns: u64,
     /// The largest such deviation, in ns.
     pub jitter_max_ns: u64,
@@ -94,7 +94,8 @@ struct Sums {
 }
 
 impl ClockBuilder {
-    /// Takes the next PCR of this pid. `flagged` says that a discontinuity was announced since the last.
+    /// Takes the next PCR of this pid. `flagged` says that a discontinuity was announced since the
+    /// last.
     pub(crate) fn observe(&mut self, packet: u64, ticks: u64, flagged: bool) {
         let pcr = Pcr {
             packet,
@@ -224,7 +225,8 @@ impl ClockBuilder {
             let mut i = 0;
             self.points.retain(|_| {
                 i += 1;
-                // The first and the newest stay: the one is the origin, from the other time goes on.
+                // The first and the newest stay: the one is the origin, from the other time goes
+                // on.
                 i % 2 == 1 || i == CLOCK_POINTS_MAX
             });
             self.thinnings += 1;

@@ -104,8 +104,8 @@ impl StreamTimes {
         }
     }
 
-    /// What these streams' stamps would be at media time 0 of `clock`, in ns: those of the one that comes
-    /// first. 0 if none has stamps.
+    /// What these streams' stamps would be at media time 0 of `clock`, in ns: those of the one that
+    /// comes first. 0 if none has stamps.
     pub(crate) fn start_ns<'a>(streams: impl Iterator<Item = &'a Self>, clock: &Clock) -> u64 {
         let first = streams.filter_map(|times| times.first);
         let first = first.min_by_key(|first| first.packet);

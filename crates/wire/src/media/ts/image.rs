@@ -1,7 +1,8 @@
 //! Packet images: `[RTP header | payload]`, as they will be on the wire (RFC 2250, section 2).
 //!
-//! A [`Plan`] says which bytes of the file a packet carries and when it is due; here they are put together.
-//! Headers count from an origin that is the file's, so whoever writes an image writes the same bytes.
+//! A [`Plan`] says which bytes of the file a packet carries and when it is due; here they are put
+//! together. Headers count from an origin that is the file's, so whoever writes an image writes the
+//! same bytes.
 
 use std::ops::Range;
 
@@ -11,15 +12,15 @@ use crate::media::plan::{FilePiece, ImageError, RtpOrigin};
 use crate::rtp;
 
 impl Plan {
-    /// Writes the images `[RTP header | payload]` of `packets` into `out`, one every [`Self::stride`]
-    /// bytes. `pieces` are parts of the file that together hold every transport packet of them, each
-    /// packet whole in one: as a rule one piece, of [`Self::file_range`]. What lies in `out` beyond a short
-    /// last image stays as it is.
+    /// Writes the images `[RTP header | payload]` of `packets` into `out`, one every
+    /// [`Self::stride`] bytes. `pieces` are parts of the file that together hold every transport
+    /// packet of them, each packet whole in one: as a rule one piece, of [`Self::file_range`]. What
+    /// lies in `out` beyond a short last image stays as it is.
     ///
     /// # Errors
     ///
-    /// If the bytes are too few, if there is no transport packet where the index has one (the file was
-    /// changed), or if `out` is too small. `out` then holds no particular bytes.
+    /// If the bytes are too few, if there is no transport packet where the index has one (the file
+    /// was changed), or if `out` is too small. `out` then holds no particular bytes.
     pub fn write_images(
         &self,
         packets: Range<u64>,
