@@ -450,7 +450,7 @@ bursts   250 of 20ms: 2.9 RTP packets each; at most 3 RTP packets, 3.8KiB
     #[test]
     fn programs_get_json_with_a_version() {
         let json: serde_json::Value = serde_json::from_str(&said(&film(), true).unwrap()).unwrap();
-        assert_eq!(json["schema_version"], 1);
+        assert_eq!(json["schema_version"], 2);
         assert_eq!(json["packets"]["total"], 5001);
         assert_eq!(json["clock"], "pcr");
         assert_eq!(json["pcr"]["count"], 450);

@@ -248,6 +248,7 @@ fn to_the_wire() -> Vec<Limit> {
         clock::PCR_JUMP_TICKS_MAX as pcr_ticks, "a step of one clock";
         clock::PCR_INTERVAL_TICKS_MAX as pcr_ticks, "a step forgiven";
         media::TRACKS_MAX as count, "tracks of a file";
+        media::CUTS_MAX as count, "packet sizes of a track";
         ts::TS_PACKETS_PER_RTP_MAX as count, "transport packets in one of RTP";
         relay::API_BODY_BYTES_MAX as bytes, "a request to a relay's API";
         relay::API_CONNECTIONS_MAX as count, "connections to it at once";
