@@ -1,12 +1,15 @@
 //! What can be typed after `onrush`, and values that several commands take. The help texts are the
 //! manual; those of a command stand in its own module.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use onrush_server::config::Config;
+use onrush_server::relay::config::is_source_name;
 
 use crate::doctor::Doctor;
 use crate::inspect::Inspect;
@@ -64,6 +67,33 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+/// `[NAME=]VALUE`.
+#[derive(Clone, Debug)]
+pub(crate) struct Named<T> {
+    pub(crate) name: Option<String>,
+    pub(crate) value: T,
+}
+
+impl<T: FromStr<Err: fmt::Display>> FromStr for Named<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) if is_source_name(name) => (Some(name.to_owned()), value),
+            Some((name, _)) if !name.contains('/') => {
+                return Err(format!(
+                    "{name:?} is no name; use up to 64 letters, digits, '.', '-' and '_'"
+                ));
+            }
+            _ => (None, text),
+        };
+        match value.parse() {
+            Ok(value) => Ok(Self { name, value }),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
 /// The ports of `--rtp-ports`, both ends included.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ports(pub(crate) u16, pub(crate) u16);
@@ -75,8 +105,8 @@ impl Default for Ports {
     }
 }
 
-impl std::fmt::Display for Ports {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.0, self.1)
     }
 }

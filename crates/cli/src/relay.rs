@@ -14,13 +14,13 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
 use onrush_group::Way;
 use onrush_server::config::Limits;
-use onrush_server::relay::config::{DELAY_MAX, is_source_name};
+use onrush_server::relay::config::DELAY_MAX;
 use onrush_server::relay::input::Input;
 use onrush_server::relay::members::parse_member;
-use onrush_server::relay::{Relay, RelayConfig, SourceConfig, new_token};
+use onrush_server::relay::{ChannelsConfig, Relay, RelayConfig, SourceConfig, new_token};
 use onrush_sys::probe;
 
-use crate::args::{DAY, LogFormat, Ports, count, ports, rtsp_address};
+use crate::args::{DAY, LogFormat, Named, Ports, count, ports, rtsp_address};
 use crate::remedy::with_remedy;
 use crate::serve::{PLAYER, Signals, log_to_stderr, reached_at};
 use crate::status_at_exit::StatusAtExit;
@@ -117,7 +117,7 @@ pub(crate) struct RelayCommand {
     core: Option<usize>,
 
     /// When a source counts as silent
-    #[arg(long, value_name = "TIME", default_value_t = Time(RelayConfig::default().silence),
+    #[arg(long, value_name = "TIME", default_value_t = Time(ChannelsConfig::default().silence),
           value_parser = within(Time(Duration::from_millis(10)), Time(DAY)),
               hide_short_help = true)]
     silence: Time,
@@ -163,13 +163,6 @@ pub(crate) struct RelayCommand {
     log_format: LogFormat,
 }
 
-/// `[NAME=]VALUE`.
-#[derive(Clone, Debug)]
-struct Named<T> {
-    name: Option<String>,
-    value: T,
-}
-
 /// A receiver.
 #[derive(Clone, Copy, Debug)]
 struct Member(SocketAddr);
@@ -187,7 +180,7 @@ pub(crate) fn run(arguments: &RelayCommand, out: &mut dyn Write) -> anyhow::Resu
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let at_exit = StatusAtExit::open(arguments.status_at_exit.as_deref())?;
     let config = arguments.config()?;
-    let token = config.token.clone();
+    let token = config.channels.token.clone();
     let relay = Relay::start(config).map_err(with_remedy)?;
     // The members matter more than whoever read the first line and closed the pipe.
     if let Err(error) = welcome(&relay, arguments, &token, out) {
@@ -204,23 +197,25 @@ impl RelayCommand {
     fn config(&self) -> anyhow::Result<RelayConfig> {
         let default = RelayConfig::default();
         Ok(RelayConfig {
-            sources: self.sources()?,
-            delay: self.delay.0,
-            silence: self.silence.0,
-            from_anybody: self.from_anybody,
+            channels: ChannelsConfig {
+                sources: self.sources()?,
+                delay: self.delay.0,
+                silence: self.silence.0,
+                from_anybody: self.from_anybody,
+                api_address: self
+                    .api
+                    .unwrap_or_else(|| Listen::At((Ipv4Addr::LOCALHOST, API_PORT).into()))
+                    .address(),
+                token: self.token()?,
+                core: self.core,
+                way: self.way,
+                in_kernel: self.in_kernel,
+            },
             rtsp_addresses: match self.rtsp.as_slice() {
                 [] => vec![rtsp_address("8554").expect("a port is an address")],
                 all => all.iter().filter_map(|listen| listen.address()).collect(),
             },
             rtp_ports: (self.rtp_ports.0, self.rtp_ports.1),
-            api_address: self
-                .api
-                .unwrap_or_else(|| Listen::At((Ipv4Addr::LOCALHOST, API_PORT).into()))
-                .address(),
-            token: self.token()?,
-            core: self.core,
-            way: self.way,
-            in_kernel: self.in_kernel,
             limits: Limits {
                 sessions_max: self.sessions_max,
                 connections_per_address_max: self.connections_per_address_max,
@@ -332,7 +327,7 @@ fn welcome(
 }
 
 /// Where a sender on this machine sends to.
-fn feeding_point(input: SocketAddr, host: &[IpAddr]) -> SocketAddr {
+pub(crate) fn feeding_point(input: SocketAddr, host: &[IpAddr]) -> SocketAddr {
     reached_at(input, host).first().copied().unwrap_or(input)
 }
 
@@ -341,26 +336,6 @@ impl Listen {
         match self {
             Self::Off => None,
             Self::At(address) => Some(address),
-        }
-    }
-}
-
-impl<T: FromStr<Err: fmt::Display>> FromStr for Named<T> {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (name, value) = match text.split_once('=') {
-            Some((name, value)) if is_source_name(name) => (Some(name.to_owned()), value),
-            Some((name, _)) if !name.contains('/') => {
-                return Err(format!(
-                    "{name:?} is no name; use up to 64 letters, digits, '.', '-' and '_'"
-                ));
-            }
-            _ => (None, text),
-        };
-        match value.parse() {
-            Ok(value) => Ok(Self { name, value }),
-            Err(error) => Err(error.to_string()),
         }
     }
 }
@@ -396,7 +371,7 @@ const API_PORT: u16 = 8555;
 /// Shorter ones can be guessed.
 const TOKEN_BYTES_MIN: usize = 16;
 
-const FEEDER: &str = "ffmpeg -re -i FILE -c copy -f rtp_mpegts";
+pub(crate) const FEEDER: &str = "ffmpeg -re -i FILE -c copy -f rtp_mpegts";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -435,17 +410,20 @@ mod tests {
     #[test]
     fn without_options_there_is_one_source_and_all_is_default() {
         let config = config(&["5004"]).unwrap();
-        assert_eq!(config.sources.len(), 1);
-        assert_eq!(config.sources[0].name, "live");
-        assert_eq!(config.api_address, Some(([127, 0, 0, 1], API_PORT).into()));
+        assert_eq!(config.channels.sources.len(), 1);
+        assert_eq!(config.channels.sources[0].name, "live");
+        assert_eq!(
+            config.channels.api_address,
+            Some(([127, 0, 0, 1], API_PORT).into())
+        );
         assert_eq!(config.rtsp_addresses, ["[::]:8554".parse().unwrap()]);
-        assert_eq!(config.token.len(), 32);
+        assert_eq!(config.channels.token.len(), 32);
         let default = RelayConfig::default();
         assert_eq!(
-            (config.delay, config.silence),
-            (default.delay, default.silence)
+            (config.channels.delay, config.channels.silence),
+            (default.channels.delay, default.channels.silence)
         );
-        assert!(!config.from_anybody);
+        assert!(!config.channels.from_anybody);
     }
 
     #[test]
@@ -456,7 +434,7 @@ mod tests {
             "--connections-per-address-max=16384",
         ];
         let config = config(&options).unwrap();
-        assert!(config.from_anybody);
+        assert!(config.channels.from_anybody);
         assert_eq!(config.limits.connections_per_address_max, 16_384);
     }
 
@@ -465,10 +443,18 @@ mod tests {
         let options =
             "a=5004 b=5006 --to a=10.0.0.1:1 --to b=10.0.0.2:2 --to a=[::1]:3 --members b=x=y.txt";
         let config = config(&options.split(' ').collect::<Vec<_>>()).unwrap();
-        let members = |i: usize| config.sources[i].members.iter().map(ToString::to_string);
+        let members = |i: usize| {
+            config.channels.sources[i]
+                .members
+                .iter()
+                .map(ToString::to_string)
+        };
         assert_eq!(members(0).collect::<Vec<_>>(), ["10.0.0.1:1", "[::1]:3"]);
         assert_eq!(members(1).collect::<Vec<_>>(), ["10.0.0.2:2"]);
-        assert_eq!(config.sources[1].members_file, Some("x=y.txt".into()));
+        assert_eq!(
+            config.channels.sources[1].members_file,
+            Some("x=y.txt".into())
+        );
     }
 
     #[test]
@@ -499,7 +485,7 @@ mod tests {
     #[test]
     fn listeners_can_be_switched_off() {
         let config = config(&["5004", "--rtsp", "off", "--api", "off", "--delay", "20ms"]).unwrap();
-        assert!(config.rtsp_addresses.is_empty() && config.api_address.is_none());
-        assert_eq!(config.delay, Duration::from_millis(20));
+        assert!(config.rtsp_addresses.is_empty() && config.channels.api_address.is_none());
+        assert_eq!(config.channels.delay, Duration::from_millis(20));
     }
 }

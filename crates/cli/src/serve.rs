@@ -23,6 +23,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::LogFormat;
 use crate::downloads;
+use crate::relay::{FEEDER, feeding_point};
 use crate::remedy::with_remedy;
 use crate::serve_options::Serve;
 use crate::status_at_exit::StatusAtExit;
@@ -98,6 +99,14 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
             in_url(name)
         )?;
         downloads::curl_line(out, http, in_url(name))?;
+    }
+    for channel in server.channels() {
+        let to = feeding_point(channel.input().address, &host);
+        writeln!(out, "feed       {FEEDER} 'rtp://{to}?pkt_size=1328'")?;
+        if let Some(address) = listening.first() {
+            let name = channel.name();
+            writeln!(out, "play       {PLAYER} 'rtsp://{address}/live/{name}'")?;
+        }
     }
     match names.len() {
         0 => writeln!(

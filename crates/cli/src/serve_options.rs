@@ -12,11 +12,13 @@ use onrush_server::engine::phase::Phase;
 use onrush_sys::path::PathName;
 
 use crate::args::{
-    BURST_MAX, BURST_MIN, DAY, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN, LogFormat, Ports, count,
-    listening_address, ports, rtsp_address,
+    BURST_MAX, BURST_MIN, DAY, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN, LogFormat, Named, Ports,
+    count, listening_address, ports, rtsp_address,
 };
 use crate::downloads::{DownloadOptions, Listen};
 use onrush_cli::units::{Percent, Rate, Size, Time, within};
+use onrush_server::relay::input::Input;
+use onrush_server::relay::{ChannelsConfig, SourceConfig};
 
 /// Serve a directory of transport streams over RTSP, and all its files by HTTP
 ///
@@ -168,6 +170,14 @@ pub(crate) struct Serve {
     )]
     pub(crate) log_format: LogFormat,
 
+    /// A live channel beside the files: NAME=PORT or NAME=ADDRESS:PORT; repeatable
+    ///
+    /// Players find it at rtsp://HOST:8554/live/NAME. What comes in is what `onrush relay` takes,
+    /// RTP or a bare transport stream over UDP, from the first who sends. A file of the same path
+    /// is not played then. `onrush relay` has members, delays and a control API as well.
+    #[arg(long = "channel", value_name = "CHANNEL", value_parser = channel, hide_short_help = true)]
+    pub(crate) channels: Vec<SourceConfig>,
+
     /// Metrics and status [default: 127.0.0.1:9554]
     ///
     /// ADDRESS:PORT, ADDRESS, or PORT on loopback; off for none. /metrics is for Prometheus,
@@ -292,6 +302,10 @@ impl Serve {
                 growth_time_max: limits.growth_time_max.0,
             },
             downloads: self.downloads.settings(self.rtsp.is_empty()),
+            channels: ChannelsConfig {
+                sources: self.channels.clone(),
+                ..default.channels
+            },
             metrics_address: match self.metrics {
                 Some(Listen::At(address)) => Some(address),
                 None if self.rtsp.is_empty() => Some(METRICS_ADDRESS),
@@ -302,6 +316,18 @@ impl Serve {
             faults: default.faults,
         }
     }
+}
+
+/// Reads NAME=INPUT.
+fn channel(text: &str) -> Result<SourceConfig, String> {
+    let Named::<Input> { name, value: input } = text.parse()?;
+    let name = name.ok_or_else(|| format!("a channel has a name; write NAME={text}"))?;
+    Ok(SourceConfig {
+        name,
+        input,
+        members: Vec::new(),
+        members_file: None,
+    })
 }
 
 fn size(bytes: usize) -> Size {

@@ -10,6 +10,7 @@ use crate::downloads::Downloads;
 use crate::engine::numbering::RtpHeaders;
 use crate::engine::phase::Phase;
 use crate::faults::Faults;
+use crate::relay::ChannelsConfig;
 
 /// Everything a server can be told. [`Config::default`] serves files beneath `media` to everybody
 /// who can reach port 8554, and nothing else.
@@ -59,6 +60,9 @@ pub struct Config {
     pub limits: Limits,
     /// The same files by HTTP and FTP: by default not.
     pub downloads: Downloads,
+    /// Live channels beside the files: by default none. Each has a thread, and takes what comes to
+    /// its input from the first who sends; [`ChannelsConfig::from_anybody`] lets others replace it.
+    pub channels: ChannelsConfig,
     /// Where metrics and status are told: by default nowhere. Whoever can connect can read them,
     /// without a password, so this is best an address on loopback.
     pub metrics_address: Option<SocketAddr>,
@@ -174,6 +178,7 @@ impl Default for Config {
             cores: Vec::new(),
             limits: Limits::default(),
             downloads: Downloads::default(),
+            channels: ChannelsConfig::default(),
             metrics_address: None,
             fallback_bitrate: 4_000_000,
             path: PathName::UringRegisteredZc,

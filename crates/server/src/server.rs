@@ -18,7 +18,7 @@ use onrush_sys::thread::raise_open_files_limit;
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
-use tokio::task::LocalSet;
+use tokio::task::{JoinSet, LocalSet};
 
 use crate::admin::Admin;
 use crate::admin::status::{Status, Watched};
@@ -26,7 +26,8 @@ use crate::config::Config;
 use crate::data::{Data, DataError};
 use crate::downloads::{Listening, Running};
 use crate::library::{Library, LibraryError};
-use crate::rtsp::{self, Content, Control, Statistics};
+use crate::relay::{Channel, Channels, RelayError, Upkeep};
+use crate::rtsp::{self, Content, Control, Files, Statistics};
 
 /// A server that runs. Dropping it stops it, as [`Self::shutdown`] does.
 #[derive(Debug)]
@@ -39,6 +40,7 @@ pub struct Server {
     stop: Option<oneshot::Sender<()>>,
     control: Option<JoinHandle<()>>,
     downloads: Option<Running>,
+    channels: Channels,
     admin: Option<Admin>,
     watched: Arc<Watched>,
 }
@@ -93,6 +95,9 @@ pub enum StartError {
     /// The data plane cannot run.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// A live channel cannot run.
+    #[error(transparent)]
+    Channel(#[from] RelayError),
     /// Downloads cannot be served.
     #[error("cannot start downloads: {source}")]
     Downloads {
@@ -156,12 +161,17 @@ impl Server {
             .enable_all()
             .build()
             .map_err(control_error)?;
+        let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
         let (stop, stopped) = oneshot::channel();
         let counted = Arc::clone(&statistics);
         let run = move || {
+            let content = Content {
+                files: Some(Files { library, data }),
+                channels: upkeep.channels(),
+            };
             // In here, because nothing of it may leave the thread.
-            let control = Control::new(config, Content::Stored { library, data }, counted);
-            serve(runtime, control, listeners, stopped);
+            let control = Control::new(config, content, counted);
+            serve(runtime, control, upkeep, listeners, stopped);
         };
         let thread = thread::Builder::new()
             .name("onrush-control".to_owned())
@@ -175,6 +185,7 @@ impl Server {
             stop: Some(stop),
             control: Some(thread.map_err(control_error)?),
             downloads,
+            channels,
             admin,
             watched,
         })
@@ -192,7 +203,10 @@ impl Server {
         drop(self.admin.take());
         drop(self.stop.take());
         drop(self.downloads.take());
-        if let Some(Err(panic)) = self.control.take().map(JoinHandle::join) {
+        let control = self.control.take().map(JoinHandle::join);
+        // After control: players leave while their stream still runs.
+        self.channels.stop();
+        if let Some(Err(panic)) = control {
             // What the thread died of is not lost, and not thrown over another panic.
             if !thread::panicking() {
                 std::panic::resume_unwind(panic);
@@ -210,6 +224,12 @@ impl Server {
     #[must_use]
     pub fn http_addresses(&self) -> &[SocketAddr] {
         self.downloads.as_ref().map_or(&[], |d| &d.http_addresses)
+    }
+
+    /// The live channels, in the order of the configuration.
+    #[must_use]
+    pub fn channels(&self) -> &[Arc<Channel>] {
+        self.channels.all()
     }
 
     /// Where FTP listens, likewise.
@@ -302,16 +322,20 @@ fn download(
 fn serve(
     runtime: Runtime,
     control: Rc<Control>,
+    upkeep: Upkeep,
     listeners: Vec<TcpListener>,
     stopped: oneshot::Receiver<()>,
 ) {
     let tasks = LocalSet::new();
     tasks.block_on(&runtime, async {
+        let mut beside = JoinSet::new();
+        upkeep.spawn(&mut beside);
         let listeners = listeners.into_iter().map(tokio::net::TcpListener::from_std);
         let listeners = listeners
             .collect::<Result<Vec<_>, _>>()
             .expect("a runtime with I/O");
         Rc::clone(&control).run(listeners, stopped).await;
+        beside.shutdown().await;
     });
     control.log_total();
     // Connections hold the control, and it the data plane: they go first.

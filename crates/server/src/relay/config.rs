@@ -1,4 +1,4 @@
-//! What a relay can be told, each with its default and its limit.
+//! What live channels can be told, each with its default and its limit.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,10 +9,12 @@ use onrush_group::Way;
 use super::input::Input;
 use crate::config::Limits;
 
-/// Everything `onrush relay` can be told.
+/// Live channels: what comes in, and how it goes out. A server has them beside its files, a relay
+/// has nothing else.
 #[derive(Clone, Debug)]
-pub struct RelayConfig {
-    /// The streams that are relayed, 1 to [`SOURCES_MAX`], each under a name of its own.
+pub struct ChannelsConfig {
+    /// The streams, at most [`SOURCES_MAX`], each under a name of its own: players find it at
+    /// `rtsp://HOST/live/NAME`. None by default.
     pub sources: Vec<SourceConfig>,
     /// How long a packet may wait for others to leave with it.
     pub delay: Duration,
@@ -22,10 +24,6 @@ pub struct RelayConfig {
     /// has been silent for [`SENDER_KEPT`]. A group is taken from everybody, or from the sender
     /// that its input names.
     pub from_anybody: bool,
-    /// Where players may ask for `rtsp://HOST/live/NAME`; nowhere if empty.
-    pub rtsp_addresses: Vec<SocketAddr>,
-    /// UDP ports for players' RTP (even) and RTCP (the odd one above), both ends included.
-    pub rtp_ports: (u16, u16),
     /// Where the control API listens, if it does.
     pub api_address: Option<SocketAddr>,
     /// What its clients have to know.
@@ -36,6 +34,17 @@ pub struct RelayConfig {
     pub way: Option<Way>,
     /// Whether packets are replicated where they arrive, in tc ingress, without a user's process.
     pub in_kernel: bool,
+}
+
+/// Everything `onrush relay` can be told.
+#[derive(Clone, Debug)]
+pub struct RelayConfig {
+    /// What is relayed: one source at least.
+    pub channels: ChannelsConfig,
+    /// Where players may ask for `rtsp://HOST/live/NAME`; nowhere if empty.
+    pub rtsp_addresses: Vec<SocketAddr>,
+    /// UDP ports for players' RTP (even) and RTCP (the odd one above), both ends included.
+    pub rtp_ports: (u16, u16),
     /// What players may ask for at the most.
     pub limits: Limits,
 }
@@ -66,26 +75,34 @@ pub const DELAY_MAX: Duration = Duration::from_secs(1);
 /// than a hitch of the network, shorter than people wait for an encoder that was started again.
 pub const SENDER_KEPT: Duration = Duration::from_secs(3);
 
-impl Default for RelayConfig {
+impl Default for ChannelsConfig {
     fn default() -> Self {
         Self {
             sources: Vec::new(),
             delay: Duration::ZERO,
             silence: Duration::from_secs(2),
             from_anybody: false,
-            rtsp_addresses: Vec::new(),
-            rtp_ports: (20_000, 59_999),
             api_address: None,
             token: String::new(),
             core: None,
             way: None,
             in_kernel: false,
+        }
+    }
+}
+
+impl Default for RelayConfig {
+    fn default() -> Self {
+        Self {
+            channels: ChannelsConfig::default(),
+            rtsp_addresses: Vec::new(),
+            rtp_ports: (20_000, 59_999),
             limits: Limits::default(),
         }
     }
 }
 
-impl RelayConfig {
+impl ChannelsConfig {
     /// How long one sender of what comes to this input is kept; 0 to take from everybody.
     pub(super) fn sender_kept_ns(&self, input: &Input) -> u64 {
         if self.from_anybody || input.address.ip().is_multicast() {

@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{info, warn};
 
 use super::channel::{Channel, Command, MemberCounts, Playable, Stats};
-use super::config::RelayConfig;
+use super::config::ChannelsConfig;
 use super::input::Input;
 use super::members::MEMBERS_MAX;
 use super::outlet::wildcard;
@@ -51,7 +51,7 @@ impl KernelWorker {
     pub(super) fn open(
         channel: Arc<Channel>,
         socket: UdpSocket,
-        config: &RelayConfig,
+        config: &ChannelsConfig,
     ) -> Result<Self, KernelError> {
         let Input {
             address,

@@ -45,7 +45,7 @@ pub use self::api::{API_BODY_BYTES_MAX, API_CONNECTIONS_MAX};
 pub use self::channel::{
     CHANGES_MAX, CHANGES_WAITING_MAX, Channel, ChannelState, MemberCounts, Playable, Stats,
 };
-pub use self::config::{RelayConfig, SourceConfig};
+pub use self::config::{ChannelsConfig, RelayConfig, SourceConfig};
 pub use self::file::{MEMBERS_FILE_BYTES_MAX, MembersFileError};
 
 use self::channel::Command;
@@ -59,15 +59,30 @@ use crate::config::Config;
 use crate::rtsp::{self, Content, Control, random};
 use crate::server::Service;
 
-/// A relay that runs. Dropping it stops it.
+/// A relay that runs: channels, and RTSP for their players. Dropping it stops it.
 #[derive(Debug)]
 pub struct Relay {
-    channels: Vec<Arc<Channel>>,
+    channels: Channels,
     rtsp_addresses: Vec<SocketAddr>,
-    api_address: Option<SocketAddr>,
-    workers: Vec<JoinHandle<()>>,
     stop: Option<oneshot::Sender<()>>,
     control: Option<JoinHandle<()>>,
+}
+
+/// Channels that run, each in a thread. Dropping them stops them.
+#[derive(Debug, Default)]
+pub(crate) struct Channels {
+    all: Vec<Arc<Channel>>,
+    api_address: Option<SocketAddr>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+/// What control does for channels: it follows files of members, and serves the API.
+#[derive(Debug)]
+pub(crate) struct Upkeep {
+    channels: Vec<Arc<Channel>>,
+    files: Vec<MembersFile>,
+    api: Option<TcpListener>,
+    token: String,
 }
 
 /// Why a relay could not be started.
@@ -153,58 +168,42 @@ impl Relay {
     ///
     /// See [`RelayError`]; then nothing is left of it.
     pub fn start(config: RelayConfig) -> Result<Self, RelayError> {
-        check(&config)?;
         raise_open_files_limit();
+        if config.channels.sources.is_empty() {
+            let text = format!("no source; a relay takes 1 to {SOURCES_MAX}");
+            return Err(RelayError::Setting(text));
+        }
+        check(&config.channels)?;
         let rtsp = config.rtsp_addresses.iter();
         let rtsp = rtsp.map(|&address| listen(address, Service::Rtsp));
         let rtsp = rtsp.collect::<Result<Vec<_>, _>>()?;
-        let api = config
-            .api_address
-            .map(|address| listen(address, Service::Api));
-        let api = api.transpose()?;
         let rtsp_addresses = rtsp.iter().map(TcpListener::local_addr);
-        let mut relay = Self {
-            channels: Vec::new(),
-            rtsp_addresses: rtsp_addresses
-                .collect::<Result<_, _>>()
-                .map_err(start_error("listening"))?,
-            api_address: api
-                .as_ref()
-                .map(TcpListener::local_addr)
-                .transpose()
-                .map_err(start_error("listening"))?,
-            workers: Vec::new(),
-            stop: None,
-            control: None,
-        };
-        let inputs = config.sources.iter();
-        let inputs = inputs.map(|source| (source.name.clone(), source.input.clone()));
-        let deliveries = Arc::new(Deliveries::new(inputs.collect(), probe::addresses));
-        for (number, source) in config.sources.iter().enumerate() {
-            relay.open(source, (&deliveries, number), &config)?;
-        }
+        let rtsp_addresses = rtsp_addresses.collect::<Result<_, _>>();
+        let rtsp_addresses = rtsp_addresses.map_err(start_error("listening"))?;
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(start_error("the control thread"))?;
-        let files = relay.members_files(&config, &runtime)?;
+        let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
         let (stop, stopped) = oneshot::channel();
-        let channels = relay.channels.clone();
-        let control = move || serve(runtime, config, channels, files, (rtsp, api), stopped);
+        let control = move || serve(runtime, config, upkeep, rtsp, stopped);
         let control = thread::Builder::new()
             .name("onrush-control".to_owned())
             .spawn(control)
             .map_err(start_error("the control thread"))?;
-        relay.stop = Some(stop);
-        relay.control = Some(control);
-        Ok(relay)
+        Ok(Self {
+            channels,
+            rtsp_addresses,
+            stop: Some(stop),
+            control: Some(control),
+        })
     }
 
     /// Stops: every player gets its farewell, then everything that was started is ended and
     /// waited for. What each stream did in all is logged, and is the answer.
     pub fn shutdown(mut self) -> RelayStatus {
         self.stop();
-        let sources = self.channels.iter().map(|channel| api::told(channel));
+        let sources = self.channels().iter().map(|channel| api::told(channel));
         RelayStatus {
             schema_version: SCHEMA_VERSION,
             version: env!("CARGO_PKG_VERSION"),
@@ -217,25 +216,16 @@ impl Relay {
         drop(self.stop.take());
         // Control first: players leave while their stream still runs.
         let control = self.control.take().map(JoinHandle::join);
-        for channel in &self.channels {
-            channel.tell(Command::Stop);
-        }
-        let workers = self.workers.drain(..).map(JoinHandle::join);
-        let ended: Vec<_> = control.into_iter().chain(workers).collect();
-        if !ended.is_empty() {
-            self.channels.iter().for_each(|channel| log_total(channel));
-        }
-        for result in ended {
-            if let (Err(panic), false) = (result, thread::panicking()) {
-                std::panic::resume_unwind(panic);
-            }
+        self.channels.stop();
+        if let (Some(Err(panic)), false) = (control, thread::panicking()) {
+            std::panic::resume_unwind(panic);
         }
     }
 
     /// The streams, in the order of the configuration.
     #[must_use]
     pub fn channels(&self) -> &[Arc<Channel>] {
-        &self.channels
+        self.channels.all()
     }
 
     /// Where RTSP listens, with the ports that were chosen for it.
@@ -247,7 +237,58 @@ impl Relay {
     /// Where the control API listens.
     #[must_use]
     pub const fn api_address(&self) -> Option<SocketAddr> {
-        self.api_address
+        self.channels.api_address
+    }
+}
+
+impl Channels {
+    /// Starts all of them, or none. What control has to do for them is to run on `runtime`.
+    pub(crate) fn start(
+        config: &ChannelsConfig,
+        runtime: &Runtime,
+    ) -> Result<(Self, Upkeep), RelayError> {
+        check(config)?;
+        let api = config.api_address;
+        let api = api
+            .map(|address| listen(address, Service::Api))
+            .transpose()?;
+        let api_address = api.as_ref().map(TcpListener::local_addr).transpose();
+        let mut channels = Self::default();
+        channels.api_address = api_address.map_err(start_error("listening"))?;
+        let inputs = config.sources.iter();
+        let inputs = inputs.map(|source| (source.name.clone(), source.input.clone()));
+        let deliveries = Arc::new(Deliveries::new(inputs.collect(), probe::addresses));
+        for (number, source) in config.sources.iter().enumerate() {
+            channels.open(source, (&deliveries, number), config)?;
+        }
+        let upkeep = Upkeep {
+            channels: channels.all.clone(),
+            files: channels.members_files(config, runtime)?,
+            api,
+            token: config.token.clone(),
+        };
+        Ok((channels, upkeep))
+    }
+
+    /// In the order of the configuration.
+    pub(crate) fn all(&self) -> &[Arc<Channel>] {
+        &self.all
+    }
+
+    /// Ends and waits for all of them, and logs what each did; a second time there is nothing to do.
+    pub(crate) fn stop(&mut self) {
+        for channel in &self.all {
+            channel.tell(Command::Stop);
+        }
+        let ended: Vec<_> = self.workers.drain(..).map(JoinHandle::join).collect();
+        if !ended.is_empty() {
+            self.all.iter().for_each(|channel| log_total(channel));
+        }
+        for result in ended {
+            if let (Err(panic), false) = (result, thread::panicking()) {
+                std::panic::resume_unwind(panic);
+            }
+        }
     }
 
     /// Opens a stream and starts its thread.
@@ -255,7 +296,7 @@ impl Relay {
         &mut self,
         source: &SourceConfig,
         (deliveries, number): (&Arc<Deliveries>, usize),
-        config: &RelayConfig,
+        config: &ChannelsConfig,
     ) -> Result<(), RelayError> {
         let SourceConfig { name, input, .. } = source;
         let input_error = |source| RelayError::Input {
@@ -301,17 +342,17 @@ impl Relay {
             .name(THREAD_NAME.to_owned())
             .spawn(run);
         self.workers.push(thread.map_err(start_error("a thread"))?);
-        self.channels.push(channel);
+        self.all.push(channel);
         Ok(())
     }
 
     fn members_files(
         &self,
-        config: &RelayConfig,
+        config: &ChannelsConfig,
         runtime: &Runtime,
     ) -> Result<Vec<MembersFile>, RelayError> {
         let _inside = runtime.enter();
-        let with_files = config.sources.iter().zip(&self.channels);
+        let with_files = config.sources.iter().zip(&self.all);
         let files = with_files.filter_map(|(source, channel)| {
             let path = source.members_file.as_ref()?;
             Some(
@@ -324,6 +365,30 @@ impl Relay {
             )
         });
         files.collect()
+    }
+}
+
+impl Upkeep {
+    /// Does it in tasks of `beside`, until that is ended.
+    pub(crate) fn spawn(self, beside: &mut JoinSet<()>) {
+        for file in self.files {
+            beside.spawn_local(file.follow());
+        }
+        if let Some(listener) = self.api {
+            let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime with I/O");
+            beside.spawn_local(api::serve(listener, self.channels, self.token));
+        }
+    }
+
+    /// What players may ask for.
+    pub(crate) fn channels(&self) -> Vec<Arc<Channel>> {
+        self.channels.clone()
+    }
+}
+
+impl Drop for Channels {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 
@@ -340,12 +405,12 @@ pub fn new_token() -> String {
 }
 
 /// Refuses what cannot be, in words that say what to do.
-fn check(config: &RelayConfig) -> Result<(), RelayError> {
+fn check(config: &ChannelsConfig) -> Result<(), RelayError> {
     let wrong = |text: String| Err(RelayError::Setting(text));
     let sources = &config.sources;
-    if !(1..=SOURCES_MAX).contains(&sources.len()) {
+    if sources.len() > SOURCES_MAX {
         let count = sources.len();
-        return wrong(format!("{count} sources; a relay takes 1 to {SOURCES_MAX}"));
+        return wrong(format!("{count} sources; {SOURCES_MAX} are the most"));
     }
     for (number, source) in sources.iter().enumerate() {
         let name = &source.name;
@@ -375,25 +440,22 @@ fn listen(address: SocketAddr, service: Service) -> Result<TcpListener, RelayErr
     })
 }
 
-/// The control thread: files, API and RTSP until it is told to stop.
+/// The control thread: upkeep and RTSP until it is told to stop.
 fn serve(
     runtime: Runtime,
     config: RelayConfig,
-    channels: Vec<Arc<Channel>>,
-    files: Vec<MembersFile>,
-    (rtsp, api): (Vec<TcpListener>, Option<TcpListener>),
+    upkeep: Upkeep,
+    rtsp: Vec<TcpListener>,
     stopped: oneshot::Receiver<()>,
 ) {
     let tasks = LocalSet::new();
     tasks.block_on(&runtime, async {
         let mut beside = JoinSet::new();
-        for file in files {
-            beside.spawn_local(file.follow());
-        }
-        if let Some(listener) = api {
-            let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime with I/O");
-            beside.spawn_local(api::serve(listener, channels.clone(), config.token.clone()));
-        }
+        let content = Content {
+            files: None,
+            channels: upkeep.channels(),
+        };
+        upkeep.spawn(&mut beside);
         let listeners = rtsp.into_iter().map(tokio::net::TcpListener::from_std);
         let listeners = listeners
             .collect::<Result<Vec<_>, _>>()
@@ -403,7 +465,7 @@ fn serve(
             limits: config.limits,
             ..Config::default()
         };
-        let control = Control::new(config, Content::Live(channels), Arc::default());
+        let control = Control::new(config, content, Arc::default());
         Rc::clone(&control).run(listeners, stopped).await;
         control.log_total();
         beside.shutdown().await;

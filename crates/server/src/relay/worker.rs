@@ -24,7 +24,7 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use super::channel::{Channel, Command, Playable, Stats};
-use super::config::RelayConfig;
+use super::config::ChannelsConfig;
 use super::outlet::{Outlet, wildcard};
 use super::players::Seats;
 
@@ -84,7 +84,7 @@ impl Worker {
         channel: Arc<Channel>,
         receiver: Receiver,
         stamper: Stamper,
-        config: &RelayConfig,
+        config: &ChannelsConfig,
     ) -> Self {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let silence_ns = nanos(config.silence);

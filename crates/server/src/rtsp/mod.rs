@@ -93,11 +93,18 @@ struct Trouble {
 
 /// What can be played.
 #[derive(Debug)]
-pub(crate) enum Content {
-    /// Files, and what sends them.
-    Stored { library: Arc<Library>, data: Data },
-    /// Streams of a relay.
-    Live(Vec<Arc<Channel>>),
+pub(crate) struct Content {
+    /// Files; a relay has none.
+    pub(crate) files: Option<Files>,
+    /// Live channels, under `live/`. A file of that name is not played then.
+    pub(crate) channels: Vec<Arc<Channel>>,
+}
+
+/// Files, and what sends them.
+#[derive(Debug)]
+pub(crate) struct Files {
+    pub(crate) library: Arc<Library>,
+    pub(crate) data: Data,
 }
 
 /// What there is at the moment.
@@ -164,14 +171,14 @@ impl Control {
             accepting.spawn_local(listen::accept(Rc::clone(&self), listener));
         }
         accepting.spawn_local(Rc::clone(&self).keep_time());
-        if let Content::Stored { library, .. } = &self.content {
+        if let Some(Files { library, .. }) = &self.content.files {
             accepting.spawn_local(Rc::clone(&self).housekeeping(Arc::clone(library)));
             accepting.spawn_local(Rc::clone(&self).keep_ends());
         }
         // A sender that was dropped asks for the same as one that sent.
         stop.await.unwrap_or_default();
         self.stopping.set(true);
-        if let Content::Stored { library, .. } = &self.content {
+        if let Some(Files { library, .. }) = &self.content.files {
             library.stop();
         }
         accepting.shutdown().await;
@@ -196,7 +203,7 @@ impl Control {
 
     /// Looks after streams that stop by themselves.
     async fn keep_ends(self: Rc<Self>) {
-        let Content::Stored { data, .. } = &self.content else {
+        let Some(Files { data, .. }) = &self.content.files else {
             return;
         };
         loop {
@@ -308,7 +315,7 @@ impl Control {
 
     /// A counter of all engines together.
     fn sum(&self, counter: fn(&WorkerShared) -> &AtomicU64) -> u64 {
-        let Content::Stored { data, .. } = &self.content else {
+        let Some(Files { data, .. }) = &self.content.files else {
             return 0;
         };
         let counters = data.engines().counters().map(counter);
@@ -317,11 +324,10 @@ impl Control {
             .sum()
     }
 
+    /// The data path by which files are sent.
     fn path_name(&self) -> &'static str {
-        match &self.content {
-            Content::Stored { data, .. } => data.path().as_str(),
-            Content::Live(_) => "relay",
-        }
+        let files = self.content.files.as_ref();
+        files.map_or("none", |files| files.data.path().as_str())
     }
 
     /// The session of that name, if `peer` may use it: it must come from the address that made it.
@@ -349,13 +355,13 @@ impl Control {
     /// Descriptors that RTP sockets take, with `more` than there are, and downloads.
     fn descriptors(&self, more: usize) -> usize {
         let of_downloads = self.statistics.download_files.load(Ordering::Relaxed);
-        let of_sockets = match &self.content {
-            Content::Stored { data, .. } => {
+        let of_sockets = match &self.content.files {
+            Some(Files { data, .. }) => {
                 // A session has a stream for each of its tracks.
                 let streams = self.sessions.borrow().len().max(data.engines().streams());
                 (streams + more).saturating_sub(data.engines().places())
             }
-            Content::Live(_) => 0,
+            None => 0,
         };
         self.statistics
             .rtp_files
@@ -365,7 +371,7 @@ impl Control {
 
     /// Waits until there is somebody to take what a request asks for.
     async fn ready(&self) {
-        if let Content::Stored { data, .. } = &self.content {
+        if let Some(Files { data, .. }) = &self.content.files {
             data.engines().ready().await;
         }
     }
@@ -373,7 +379,7 @@ impl Control {
     /// Says in the log what was done in all.
     pub(crate) fn log_total(&self) {
         let sessions = self.statistics.sessions_total.load(Ordering::Relaxed);
-        if matches!(self.content, Content::Live(_)) {
+        if self.content.files.is_none() {
             return info!("players served: {sessions}");
         }
         info!(
@@ -509,7 +515,10 @@ mod tests {
         };
         let library = Arc::new(Library::new(&config).unwrap());
         let data = Data::start(&config).unwrap();
-        let content = Content::Stored { library, data };
+        let content = Content {
+            files: Some(Files { library, data }),
+            channels: Vec::new(),
+        };
         (Control::new(config, content, Arc::default()), root)
     }
 

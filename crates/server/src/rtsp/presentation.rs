@@ -8,7 +8,7 @@ use onrush_wire::name::shown;
 use onrush_wire::rtsp::{Reply, StatusCode};
 use onrush_wire::sdp::{Description, Extent};
 
-use super::{Content, Control};
+use super::Control;
 use crate::library::{Media, OpenError};
 use crate::relay::{Channel, Playable};
 
@@ -24,20 +24,20 @@ pub(super) enum Presentation {
 impl Presentation {
     /// What `path` names.
     pub(super) async fn open(control: &Control, path: &str) -> Result<Self, Reply> {
-        match &control.content {
-            Content::Stored { library, .. } => match library.open(path).await {
-                Ok(media) => Ok(Self::Stored(media)),
-                Err(error) => Err(Reply::refusal(status(&error), &error.to_string())),
-            },
-            Content::Live(channels) => {
-                let name = path.strip_prefix(LIVE_FOLDER);
-                let mut channels = channels.iter();
-                let found = channels.find(|channel| Some(channel.name()) == name);
-                found
-                    .cloned()
-                    .map(Self::Live)
-                    .ok_or_else(|| Reply::refusal(StatusCode::NotFound, "streams are at live/NAME"))
+        let content = &control.content;
+        if let Some(name) = path.strip_prefix(LIVE_FOLDER) {
+            let mut channels = content.channels.iter();
+            if let Some(channel) = channels.find(|channel| channel.name() == name) {
+                return Ok(Self::Live(Arc::clone(channel)));
             }
+        }
+        let Some(files) = &content.files else {
+            let note = "streams are at live/NAME";
+            return Err(Reply::refusal(StatusCode::NotFound, note));
+        };
+        match files.library.open(path).await {
+            Ok(media) => Ok(Self::Stored(media)),
+            Err(error) => Err(Reply::refusal(status(&error), &error.to_string())),
         }
     }
 

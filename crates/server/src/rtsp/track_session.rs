@@ -18,8 +18,7 @@ use super::live_player::LivePlayer;
 use super::moment::Moment;
 use super::ports::PortPairSlot;
 use super::presentation::{Presentation, playable};
-use super::{Content, Control, Escaped};
-use crate::data::Data;
+use super::{Control, Escaped, Files};
 use crate::engine::shared::TrackClock;
 use crate::engine::{EndReason, EngineError, Stream, StreamSnapshot};
 use crate::library::Media;
@@ -117,14 +116,11 @@ impl TrackSession {
         (local, peer): (SocketAddr, SocketAddr),
     ) -> Result<Self, Reply> {
         let (local, peer) = (canonical(local), canonical(peer));
-        let (delivery, place, ssrc) = match (presentation, &control.content) {
-            (Presentation::Stored(media), Content::Stored { data, .. }) => {
-                stored(control, data, (media, track), transport, (local, peer))?
+        let (delivery, place, ssrc) = match presentation {
+            Presentation::Stored(media) => {
+                stored(control, (media, track), transport, (local, peer))?
             }
-            (Presentation::Live(channel), _) => live(control, channel, transport, local, peer)?,
-            (Presentation::Stored(_), Content::Live(_)) => {
-                unreachable!("a relay opens no files")
-            }
+            Presentation::Live(channel) => live(control, channel, transport, local, peer)?,
         };
         Ok(Self {
             delivery,
@@ -288,6 +284,7 @@ impl TrackSession {
             }
             Delivery::Live(_) => "live".to_owned(),
         };
+        let path_name = self.path_name(path_name);
         info!("session {id} starts: {ip} plays {name} {range}, {with}, path {path_name}");
     }
 
@@ -304,12 +301,21 @@ impl TrackSession {
             Delivery::Stored(delivery) => sent(&delivery.stream.snapshot()),
             Delivery::Live(seat) => format!("about {} packets", seat.sent().0),
         };
+        let path_name = self.path_name(path_name);
         info!(
             "session {id} ends ({why}): {} {}, {:.1} s, {sent}, {arrival}, path {path_name}",
             self.peer_ip(),
             self.shown(),
             started.elapsed().as_secs_f64(),
         );
+    }
+
+    /// How packets reach the client, for the log: files go by the path of that name.
+    fn path_name<'a>(&self, of_files: &'a str) -> &'a str {
+        match &self.delivery {
+            Delivery::Stored(_) => of_files,
+            Delivery::Live(_) => "relay",
+        }
     }
 
     /// What it is of, for the log.
@@ -399,11 +405,12 @@ impl TrackSession {
 /// A stream of its own from a file, and a place for its reports.
 fn stored(
     control: &Control,
-    data: &Data,
     (media, track): (&Arc<Media>, usize),
     transport: &Transport,
     (local, peer): (SocketAddr, SocketAddr),
 ) -> Result<(Delivery, PortPairSlot, u32), Reply> {
+    let files = control.content.files.as_ref();
+    let Files { data, .. } = files.expect("who has opened a file has files");
     let placed = control
         .ports
         .place(local, transport.rtp_port, reports(transport, peer));

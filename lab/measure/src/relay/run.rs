@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use onrush_group::Way;
 use onrush_server::relay::members::Origin;
-use onrush_server::relay::{Channel, Relay, RelayConfig, SourceConfig, THREAD_NAME};
+use onrush_server::relay::{
+    Channel, ChannelsConfig, Relay, RelayConfig, SourceConfig, THREAD_NAME,
+};
 use onrush_sys::clock::{monotonic_ns, sleep_until_ns};
 use onrush_testkit::sink::{Sink, SinkError};
 use onrush_testkit::testbed::{
@@ -121,11 +123,14 @@ fn start(case: &Case, core: usize) -> Result<Relay, RelayBenchError> {
         members_file: None,
     };
     Ok(Relay::start(RelayConfig {
-        sources: vec![source],
-        delay: Duration::from_nanos(case.delay_ns),
-        core: Some(core),
-        way: way.map_err(RelayBenchError::Settings)?,
-        in_kernel,
+        channels: ChannelsConfig {
+            sources: vec![source],
+            delay: Duration::from_nanos(case.delay_ns),
+            core: Some(core),
+            way: way.map_err(RelayBenchError::Settings)?,
+            in_kernel,
+            ..ChannelsConfig::default()
+        },
         ..RelayConfig::default()
     })?)
 }
