@@ -107,8 +107,8 @@ impl Data {
         })
     }
 
-    /// Opens a stream of a track of `media`, in packets of at most so many bytes behind their RTP headers, for the
-    /// client that `socket` is connected to.
+    /// Opens a stream of a track of `media`, in packets of at most so many bytes behind their RTP
+    /// headers, for the client that `socket` is connected to.
     pub fn open(
         &self,
         media: &Media,

@@ -1,7 +1,8 @@
-//! Sessions of several tracks whose packets are of any size, over a veth pair, by clients that compare every byte.
+//! Sessions of several tracks whose packets are of any size, over a veth pair, by clients that
+//! compare every byte.
 //!
-//! The film is of the test container ([`testing`]): what plays it knows nothing of it. Nothing here asserts how long
-//! something takes.
+//! The film is of the test container ([`testing`]): what plays it knows nothing of it. Nothing here
+//! asserts how long something takes.
 
 use std::cell::Cell;
 use std::fs;
@@ -26,12 +27,12 @@ const TRACKS: [(u8, u32); 3] = [(96, 90_000), (97, 48_000), (99, 8000)];
 /// How long one waits in vain.
 const LONG: Duration = Duration::from_secs(60);
 
-/// How far apart the clocks that the tracks' reports tell may be: a tick of the slowest, and what passes while two
-/// clocks are read on a machine with other things to do.
+/// How far apart the clocks that the tracks' reports tell may be: a tick of the slowest, and what
+/// passes while two clocks are read on a machine with other things to do.
 const CLOCKS_APART_S_MAX: f64 = 0.005;
 
-/// Five seconds: pictures of many packets, sound of one each, and now and then something else. One can start at each
-/// second's first picture.
+/// Five seconds: pictures of many packets, sound of one each, and now and then something else. One
+/// can start at each second's first picture.
 fn film() -> Vec<Packet> {
     let mut packets = Vec::new();
     for tick in 0..500_usize {
@@ -183,7 +184,8 @@ impl Site {
         self.ask("PAUSE", &[]);
     }
 
-    /// Pauses where `second` begins, which is still to come, and watches until all before it is there.
+    /// Pauses where `second` begins, which is still to come, and watches until all before it is
+    /// there.
     fn pause_at(&mut self, second: u32) {
         let before = self.receivers.iter().map(receiver_len).collect::<Vec<_>>();
         let point = format!("npt={second}-");
@@ -272,7 +274,8 @@ fn ticks(track: usize, packet: &Packet) -> u32 {
     u32::try_from(ticks).unwrap()
 }
 
-/// All packets of a track as they are to come: of each play those up to the next, numbered without a gap.
+/// All packets of a track as they are to come: of each play those up to the next, numbered without
+/// a gap.
 fn expected(track: usize, packets: &[Packet], plays: &[Play], ssrc: u32) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for (number, play) in plays.iter().enumerate() {

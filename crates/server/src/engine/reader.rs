@@ -135,7 +135,8 @@ impl Reader {
         }
     }
 
-    /// The burst after the one that was just read, as far as it is to be sent, if it is of the same page.
+    /// The burst after the one that was just read, as far as it is to be sent, if it is of the same
+    /// page.
     pub(super) fn following(&self, store: &store::Shared) -> Option<Images> {
         let page = self.page.as_ref()?;
         let chunk = store.pool().bytes(&page.pin);
@@ -193,8 +194,8 @@ impl Reader {
     pub(super) fn advance(&mut self, image: u32) {
         if let Some(page) = &self.page {
             self.next = page.first_packet + u64::from(image);
-            // A packet that could have been longer is the last: should the file go on after all, its rest
-            // would be missing.
+            // A packet that could have been longer is the last: should the file go on after all,
+            // its rest would be missing.
             if self.next == page.end_packet && page.partial_bytes.is_some() {
                 self.stop_before = self.next;
             }

@@ -81,7 +81,8 @@ pub(crate) struct Play {
     pub(crate) start_ns: u64,
     /// When media time 0 would have been; see [`StreamShared::epoch_ns`].
     pub(crate) epoch_ns: i64,
-    /// How much of the movements of a clock that its tracks share is in `epoch_ns`; see [`TrackClock`].
+    /// How much of the movements of a clock that its tracks share is in `epoch_ns`; see
+    /// [`TrackClock`].
     ///
     /// [`TrackClock`]: super::shared::TrackClock
     pub(crate) moved_ns: i64,

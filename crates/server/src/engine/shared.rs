@@ -31,8 +31,9 @@ pub enum State {
     Stopped = 5,
 }
 
-/// What the tracks of one session have in common: by how much their clock was moved since the session began, because
-/// one of them was too late to catch up. The others follow before their next burst, so that none runs ahead of it.
+/// What the tracks of one session have in common: by how much their clock was moved since the
+/// session began, because one of them was too late to catch up. The others follow before their next
+/// burst, so that none runs ahead of it.
 #[derive(Debug, Default)]
 pub struct TrackClock {
     moved_ns: AtomicI64,

@@ -128,8 +128,8 @@ impl Stream {
         self.play_at(from, stop_before, self.moment(media_ns, delay)?)
     }
 
-    /// The moment `delay` from now at which media time `media_ns` is to be due, for this stream and for the tracks
-    /// that are played with it.
+    /// The moment `delay` from now at which media time `media_ns` is to be due, for this stream and
+    /// for the tracks that are played with it.
     pub fn moment(&self, media_ns: u64, delay: Duration) -> Result<PlayMoment, EngineError> {
         let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
         let EngineSlot { remote, number } = self.seat().ok_or(EngineError::Busy)?;
@@ -258,7 +258,8 @@ impl Stream {
         self.shared.owner.store(owner, Ordering::Relaxed);
     }
 
-    /// From its next play on it has one clock with all that are given the same. The first that it is given stays.
+    /// From its next play on it has one clock with all that are given the same. The first that it
+    /// is given stays.
     pub fn share_clock(&self, clock: &Arc<TrackClock>) {
         self.shared.clock.get_or_init(|| Arc::clone(clock));
     }

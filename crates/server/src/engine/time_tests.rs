@@ -350,7 +350,7 @@ fn packets_at_once_after(stall: Duration, lag_max: Duration) -> (u64, u64) {
     (time.packets_max.load(Ordering::Relaxed), lags)
 }
 
-/// Two tracks of a session, and one of nobody else's, in a stall that is more than any catches up with.
+/// Two tracks of a session, in a stall that is more than any catches up with.
 #[test]
 fn tracks_keep_one_clock_when_one_of_them_is_moved() {
     let test = TestSource::lasting(2500);

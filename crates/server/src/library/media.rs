@@ -1,9 +1,9 @@
 //! One file of the library: indexed once, and what all of its clients share.
 //!
-//! Plans and sources are made when they are first asked for, one for each way to cut a track into packets. The file
-//! stays open, and those who play it play what was opened, whatever becomes of its name. While it
-//! grows, what is new is read and published about once a second, when [`Media::refresh`] is called.
-//! What was cut off or overwritten in place is played up to there.
+//! Plans and sources are made when they are first asked for, one for each way to cut a track into
+//! packets. The file stays open, and those who play it play what was opened, whatever becomes of
+//! its name. While it grows, what is new is read and published about once a second, when
+//! [`Media::refresh`] is called. What was cut off or overwritten in place is played up to there.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -199,8 +199,8 @@ impl Media {
         self.origins[track]
     }
 
-    /// The packets of a track, by now, if it can be cut into packets of at most so many bytes behind their
-    /// RTP headers.
+    /// The packets of a track, by now, if it can be cut into packets of at most so many bytes
+    /// behind their RTP headers.
     ///
     /// # Panics
     ///
@@ -212,8 +212,8 @@ impl Media {
         Some(state.plan(track, cut, self.settings.burst_ns))
     }
 
-    /// What the store makes images from: such a plan, in chunks of `chunk_bytes`, which must be the same at every
-    /// call. `None` if the track cannot be cut so, or is too long for the chunks.
+    /// What the store makes images from: such a plan, in chunks of `chunk_bytes`, which must be the
+    /// same at every call. `None` if the track cannot be cut so, or is too long for the chunks.
     ///
     /// # Panics
     ///
@@ -435,7 +435,8 @@ impl Media {
         }
     }
 
-    /// From where to where the file is another by now, as far as is seen. What cannot be read counts as the same.
+    /// From where to where the file is another by now, as far as is seen. What cannot be read
+    /// counts as the same.
     fn differing(&self, probes_max: usize) -> Option<Range<u64>> {
         let mut differing = self.index().probes(probes_max);
         let mut bytes = Vec::new();

@@ -31,8 +31,8 @@ pub(super) struct TrackSession {
     pub(super) delivery: Delivery,
     /// The packet that PLAY without a range starts from.
     pub(super) resume_at: Cell<u64>,
-    /// The packet that what plays is to stop before, and become ready there, if PAUSE has named a point; else
-    /// [`NO_PACKET`].
+    /// The packet that what plays is to stop before, and become ready there, if PAUSE has named a
+    /// point; else [`NO_PACKET`].
     pause_before: Cell<u64>,
     place: Place,
     /// The track's URL as the client spelt it, for RTP-Info.
@@ -102,7 +102,8 @@ impl StoredDelivery {
 }
 
 impl TrackSession {
-    /// Opens what `transport` asks for of a track, from the address that the client spoke to, `local`.
+    /// Opens what `transport` asks for of a track, from the address that the client spoke to,
+    /// `local`.
     ///
     /// # Panics
     ///

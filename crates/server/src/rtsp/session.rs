@@ -155,15 +155,16 @@ impl Session {
         }
     }
 
-    /// What media time is due now; of no meaning in a live stream. Tracks that are over have stayed behind.
+    /// What media time is due now; of no meaning in a live stream. Tracks that are over have stayed
+    /// behind.
     fn position_ns(&self) -> u64 {
         let tracks = self.tracks.borrow();
         let positions = tracks.iter().map(|track| track.position_ns());
         positions.max().unwrap_or(0)
     }
 
-    /// Takes one more track, which then begins where the others go on, or another transport for one that it has;
-    /// then it is as if newly set up.
+    /// Takes one more track, which then begins where the others go on, or another transport for one
+    /// that it has; then it is as if newly set up.
     pub(super) fn add(&self, flow: TrackSession) {
         let path_name = self.control.path_name();
         let flow = Rc::new(flow);

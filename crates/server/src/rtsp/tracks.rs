@@ -1,4 +1,5 @@
-//! The tracks of a session as one: where each begins, by one clock, and what is done to all at once.
+//! The tracks of a session as one: where each begins, by one clock, and what is done to all at
+//! once.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -22,8 +23,8 @@ pub(super) struct TrackStart {
     stop_before: Option<u64>,
 }
 
-/// What is played of each track from a point on, or from where it goes on, and when the first packet of all is due.
-/// Their first chunks are held until then.
+/// What is played of each track from a point on, or from where it goes on, and when the first
+/// packet of all is due. Their first chunks are held until then.
 pub(super) async fn starts(
     tracks: &[Rc<TrackSession>],
     point: Option<SeekPoint>,

@@ -1,19 +1,22 @@
-//! What is where in a chunk: images one behind the other from its front, and at its end the table of their bursts.
+//! What is where in a chunk: images one behind the other from its front, and at its end the table
+//! of their bursts.
 //!
 //! The table is part of the chunk so that it is built, pinned and given up with it, and a reader needs
-//! nothing but the chunk. An entry is a [`Burst`]: images of one size, of which the last may be shorter.
+//! nothing but the chunk. An entry is a [`Burst`]: images of one size, of which the last may be
+//! shorter.
 
 use onrush_wire::media::Burst;
 
-/// Bytes of the table's head, which is the last of a chunk: numbers of bursts and images, bytes of the last
-/// image, whether it may become longer, and how long the media is.
+/// Bytes of the table's head, which is the last of a chunk: numbers of bursts and images, bytes of
+/// the last image, whether it may become longer, and how long the media is.
 const HEAD_BYTES: usize = 24;
 
-/// Bytes of a table entry: where its images start, their bytes, the first image, due time, bytes of an image,
-/// number of images.
+/// Bytes of a table entry: where its images start, their bytes, the first image, due time, bytes of
+/// an image, number of images.
 const ENTRY_BYTES: usize = 24;
 
-/// Images of one chunk that lie one behind the other, of one size but for the last, which may be shorter.
+/// Images of one chunk that lie one behind the other, of one size but for the last, which may be
+/// shorter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Images {
     /// The first, counted in the chunk.

@@ -1,11 +1,13 @@
 //! Packet images in locked, registered memory, built once and shared by all sessions of a file.
 //!
 //! A [`Source`] is a file cut one way. Its packets are grouped into chunks of fixed size; a chunk that
-//! somebody reads, or will soon, lies in the pool as images one behind the other with the table of their bursts
-//! behind them (see [`layout`]). How many packets a chunk has the plan says, once for all: as many as fit even if
-//! each were as long as any may be. So the chunk of a packet follows from its number, which is all that a seek
-//! needs, and packets that differ in size cost some memory at a chunk's end. Builder threads make chunks on request, ahead of the readers; no reader ever
-//! waits in a read. A source's table only *hints* at where a chunk is: the pool decides, by the chunk's key.
+//! somebody reads, or will soon, lies in the pool as images one behind the other with the table of
+//! their bursts behind them (see [`layout`]). How many packets a chunk has the plan says, once for
+//! all: as many as fit even if each were as long as any may be. So the chunk of a packet follows
+//! from its number, which is all that a seek needs, and packets that differ in size cost some
+//! memory at a chunk's end. Builder threads make chunks on request, ahead of the readers; no reader
+//! ever waits in a read. A source's table only *hints* at where a chunk is: the pool decides, by
+//! the chunk's key.
 //!
 //! A file that grows fills its last chunk bit by bit. A chunk tells itself how much it holds; one
 //! that has less than is wanted counts as not there, and is built anew beside the old one, which

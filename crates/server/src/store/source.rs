@@ -25,7 +25,8 @@ pub struct Source {
     pub(super) backing: Arc<dyn Backing>,
     pub(super) direct: OnceLock<Option<File>>,
     packets_per_chunk: u64,
-    /// RTP packets in the plan, and bytes of the image of the last, as [`End`] says it in one number.
+    /// RTP packets in the plan, and bytes of the image of the last, as [`End`] says it in one
+    /// number.
     end: AtomicU64,
     /// There may be more packets later than there are now.
     grows: AtomicBool,
@@ -128,7 +129,8 @@ impl Source {
         End(self.end.load(Ordering::Acquire)).packets()
     }
 
-    /// Whether `packet`, whose image has so many bytes in a chunk, is the last by now and has no more of them.
+    /// Whether `packet`, whose image has so many bytes in a chunk, is the last by now and has no
+    /// more of them.
     pub(crate) fn ends_with(&self, packet: u64, image_bytes: u32) -> bool {
         self.end.load(Ordering::Acquire) == End::new(packet + 1, image_bytes).0
     }
@@ -200,8 +202,8 @@ impl Source {
     }
 }
 
-/// How far a plan goes: packets, and in the lowest 16 bits bytes of the last one's image. In one number, so that
-/// engines see both at once.
+/// How far a plan goes: packets, and in the lowest 16 bits bytes of the last one's image. In one
+/// number, so that engines see both at once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct End(u64);
 

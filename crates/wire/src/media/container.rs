@@ -1,8 +1,9 @@
 //! Containers: what a file's format makes of its bytes.
 //!
-//! A [`Scanner`] is given a file's bytes once, in order, and yields an [`Index`]: which [tracks](Track) there
-//! are, where one can start, and a [`Plan`] of each. Which format a file has its first bytes say. To add one:
-//! implement `Container` for its index and `Packets` for its plans, and name it in [`Scanner`].
+//! A [`Scanner`] is given a file's bytes once, in order, and yields an [`Index`]: which
+//! [tracks](Track) there are, where one can start, and a [`Plan`] of each. Which format a file has
+//! its first bytes say. To add one: implement `Container` for its index and `Packets` for its
+//! plans, and name it in [`Scanner`].
 
 use std::any::Any;
 use std::fmt;
@@ -93,8 +94,8 @@ impl Index {
         Self(Arc::new(container))
     }
 
-    /// Its tracks: one at least, and at most [`TRACKS_MAX`](super::TRACKS_MAX). The first is the one that seeks
-    /// go by.
+    /// Its tracks: one at least, and at most [`TRACKS_MAX`](super::TRACKS_MAX). The first is the
+    /// one that seeks go by.
     #[must_use]
     pub fn tracks(&self) -> &[Track] {
         self.0.tracks()
@@ -106,28 +107,29 @@ impl Index {
         self.0.duration_ns()
     }
 
-    /// The last place at or before `time_ns` where a decoder can start. The start of the file is one always.
+    /// The last place at or before `time_ns` where a decoder can start. The start of the file is
+    /// one always.
     #[must_use]
     pub fn seek(&self, time_ns: u64) -> SeekPoint {
         self.0.seek(time_ns)
     }
 
-    /// The media time of what has the stamp `stamp_ns` in the file: some players name places by these, which
-    /// seldom begin at 0. As near as is known; 0 for what is before the start.
+    /// The media time of what has the stamp `stamp_ns` in the file: some players name places by
+    /// these, which seldom begin at 0. As near as is known; 0 for what is before the start.
     #[must_use]
     pub fn time_of_stamp_ns(&self, stamp_ns: u64) -> u64 {
         self.0.time_of_stamp_ns(stamp_ns)
     }
 
-    /// Places at which to see whether the file still is what was indexed: the first, the last, and between
-    /// them as many as `probes_max` allows.
+    /// Places at which to see whether the file still is what was indexed: the first, the last, and
+    /// between them as many as `probes_max` allows.
     #[must_use]
     pub fn probes(&self, probes_max: usize) -> Vec<Probe> {
         self.0.probes(probes_max)
     }
 
-    /// How a track is cut into packets of at most so many bytes behind their RTP headers; `None` if it cannot
-    /// be.
+    /// How a track is cut into packets of at most so many bytes behind their RTP headers; `None` if
+    /// it cannot be.
     ///
     /// # Panics
     ///
@@ -137,8 +139,8 @@ impl Index {
         self.0.cut(track, payload_bytes_max)
     }
 
-    /// A track's packets in bursts of `burst_ns`. While the file `grows`, what may become longer at its end is
-    /// left out.
+    /// A track's packets in bursts of `burst_ns`. While the file `grows`, what may become longer at
+    /// its end is left out.
     ///
     /// # Panics
     ///
@@ -149,7 +151,8 @@ impl Index {
         Plan::new(container.packets(track, cut, burst_ns, grows), burst_ns)
     }
 
-    /// This index, learned from more of a file than `old` was, with the same to say about all that `old` tells of.
+    /// This index, learned from more of a file than `old` was, with the same to say about all that
+    /// `old` tells of.
     #[must_use]
     pub fn continuing(self, old: &Self) -> Continued {
         self.0.continuing(&*old.0)
@@ -177,7 +180,8 @@ impl Probe {
     }
 }
 
-/// Reads a file once, in order, and makes its [`Index`]. Of a file that grows it makes one as often as wanted.
+/// Reads a file once, in order, and makes its [`Index`]. Of a file that grows it makes one as often
+/// as wanted.
 #[derive(Clone, Debug)]
 pub struct Scanner(Format);
 
@@ -194,7 +198,8 @@ enum Format {
 const FIRST_BYTES: usize = 8;
 
 impl Format {
-    /// That of a file with these first bytes, given all of them; as long as a file has, [`FIRST_BYTES`].
+    /// That of a file with these first bytes, given all of them; as long as a file has,
+    /// [`FIRST_BYTES`].
     fn of(options: ScanOptions, first: &[u8]) -> Result<Self, ScanError> {
         #[cfg(any(test, feature = "testing"))]
         if first.starts_with(testing::MAGIC) {
@@ -215,8 +220,8 @@ impl Scanner {
         Self(Format::Unknown(options, Vec::new()))
     }
 
-    /// Takes the next bytes of the file, as many as the caller has. How a file is split into pushes makes
-    /// no difference.
+    /// Takes the next bytes of the file, as many as the caller has. How a file is split into pushes
+    /// makes no difference.
     ///
     /// # Errors
     ///

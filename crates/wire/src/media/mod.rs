@@ -1,13 +1,15 @@
 //! From files to packet plans.
 //!
-//! A [`Scanner`] reads a file's bytes once, in order, and yields an [`Index`]: the file's [tracks](Track) and where
-//! one can start. A track, cut to fit a path, is a [`Plan`]: numbered packets in bursts, each with a due time,
-//! whose bytes follow from the file's. The one idea: the index is small, and everything about any packet is
-//! computed from it. Only what is in here knows formats: whoever plays a plan knows neither what is in a packet
-//! nor whether packets are of one size.
+//! A [`Scanner`] reads a file's bytes once, in order, and yields an [`Index`]: the file's
+//! [tracks](Track) and where one can start. A track, cut to fit a path, is a [`Plan`]: numbered
+//! packets in bursts, each with a due time, whose bytes follow from the file's. The one idea: the
+//! index is small, and everything about any packet is computed from it. Only what is in here knows
+//! formats: whoever plays a plan knows neither what is in a packet nor whether packets are of one
+//! size.
 //!
-//! Of a transport stream ([`ts`]) the index is a few points of a piecewise linear [`clock`], the runs of unbroken
-//! sync, and the seek points, which [`psi`] and what is beside it find; [`report`] is what there is to tell of it.
+//! Of a transport stream ([`ts`]) the index is a few points of a piecewise linear [`clock`], the
+//! runs of unbroken sync, and the seek points, which [`psi`] and what is beside it find; [`report`]
+//! is what there is to tell of it.
 //!
 //! Nothing here changes a byte of the media, reorders it, or repairs what is broken in it.
 

@@ -1,8 +1,8 @@
 //! Plans: a track as numbered packets, grouped in bursts with due times.
 //!
-//! Every packet's size, time and place in the file follow from its number alone, and so do its bytes, given those
-//! of the file: two sessions that ask for the same packets get the same bytes. Who has a plan knows neither what
-//! is in a packet nor whether packets are of one size.
+//! Every packet's size, time and place in the file follow from its number alone, and so do its
+//! bytes, given those of the file: two sessions that ask for the same packets get the same bytes.
+//! Who has a plan knows neither what is in a packet nor whether packets are of one size.
 
 use std::fmt;
 use std::ops::Range;
@@ -19,9 +19,9 @@ pub struct Plan {
     burst_ns: u64,
 }
 
-/// Packets of one size, but for the last, which may be shorter, that are handed over together: what one
-/// `UDP_SEGMENT` send, or several, can carry. Where packets that are due together differ in size they are
-/// several of these, one after the other, with the same `due_ns`.
+/// Packets of one size, but for the last, which may be shorter, that are handed over together: what
+/// one `UDP_SEGMENT` send, or several, can carry. Where packets that are due together differ in
+/// size they are several of these, one after the other, with the same `due_ns`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Burst {
     /// The plan's number of its first RTP packet.
@@ -99,9 +99,9 @@ pub enum ImageError {
     },
 }
 
-/// Appends to `out` the bursts of packets from `first` on, of which the due time and the bytes of the image are
-/// given: what is due within one interval of `burst_ns` is due together, and of that each stretch of one size is
-/// one, with the first shorter one at its end.
+/// Appends to `out` the bursts of packets from `first` on, of which the due time and the bytes of
+/// the image are given: what is due within one interval of `burst_ns` is due together, and of that
+/// each stretch of one size is one, with the first shorter one at its end.
 #[cfg(any(test, feature = "testing"))]
 pub(super) fn group_bursts(
     first: u64,
@@ -147,7 +147,8 @@ pub(super) fn group_bursts(
 /// A track's packets, as its packetizer makes them. Each has at least one byte behind its header.
 pub(super) trait Packets: fmt::Debug + Send + Sync {
     fn count(&self) -> u64;
-    /// Never less than for the packet before; the end of the track for what is beyond its last packet.
+    /// Never less than for the packet before; the end of the track for what is beyond its last
+    /// packet.
     fn due_ns(&self, packet: u64) -> u64;
     fn packet_at(&self, time_ns: u64) -> u64;
     fn packet_from(&self, point: SeekPoint) -> u64;
@@ -196,8 +197,8 @@ impl Plan {
         self.packets.count()
     }
 
-    /// When RTP packet `rtp_packet` is due, in ns since the start of the media; for what is beyond the last, when
-    /// the track is over.
+    /// When RTP packet `rtp_packet` is due, in ns since the start of the media; for what is beyond
+    /// the last, when the track is over.
     #[must_use]
     pub fn due_ns(&self, rtp_packet: u64) -> u64 {
         self.packets.due_ns(rtp_packet)
@@ -215,8 +216,8 @@ impl Plan {
         self.packets.packet_from(point)
     }
 
-    /// The RTP packets that are made of bytes in a part of the file. Where that has no end (`u64::MAX`), those
-    /// that are still to come are among them.
+    /// The RTP packets that are made of bytes in a part of the file. Where that has no end
+    /// (`u64::MAX`), those that are still to come are among them.
     #[must_use]
     pub fn rtp_packets_in(&self, part: Range<u64>) -> Range<u64> {
         self.packets.packets_in(part)
@@ -253,15 +254,16 @@ impl Plan {
         HEADER_BYTES + self.packets.payload_bytes_max()
     }
 
-    /// Bytes of the images of `packets`, which lie one behind the other; nothing is beyond the last.
+    /// Bytes of the images of `packets`, which lie one behind the other; nothing is beyond the
+    /// last.
     #[must_use]
     pub fn images_bytes(&self, packets: Range<u64>) -> u64 {
         self.packets.images_bytes(packets)
     }
 
-    /// Packets of a chunk, so that any so many from a multiple of that number on, with `entry_bytes` for
-    /// each, fit `bytes`. So the chunk of a packet follows from its number alone, also in what is still to
-    /// come of a file that grows.
+    /// Packets of a chunk, so that any so many from a multiple of that number on, with
+    /// `entry_bytes` for each, fit `bytes`. So the chunk of a packet follows from its number alone,
+    /// also in what is still to come of a file that grows.
     #[must_use]
     pub fn packets_per_chunk(&self, bytes: usize, entry_bytes: usize) -> u64 {
         (bytes / (self.image_bytes_max() + entry_bytes)) as u64
@@ -279,32 +281,35 @@ impl Plan {
         self.packets.sends_least()
     }
 
-    /// The smallest range of the file that holds all of these packets' payload; empty if there are none.
+    /// The smallest range of the file that holds all of these packets' payload; empty if there are
+    /// none.
     #[must_use]
     pub fn file_range(&self, packets: Range<u64>) -> Range<u64> {
         self.packets.file_range(packets)
     }
 
-    /// The parts of the file that the payload of `rtp_packet` is made of, in order; none beyond the last.
+    /// The parts of the file that the payload of `rtp_packet` is made of, in order; none beyond the
+    /// last.
     #[must_use]
     pub fn file_pieces(&self, rtp_packet: u64) -> Vec<Range<u64>> {
         self.packets.file_pieces(rtp_packet)
     }
 
-    /// Appends the bursts of `packets` to `out`; the first and the last may be cut short by the range's
-    /// ends. Numbers beyond the plan's last packet are left out.
+    /// Appends the bursts of `packets` to `out`; the first and the last may be cut short by the
+    /// range's ends. Numbers beyond the plan's last packet are left out.
     pub fn bursts(&self, packets: Range<u64>, out: &mut Vec<Burst>) {
         self.packets.bursts(packets, out);
     }
 
-    /// Writes the images `[RTP header | payload]` of `packets` into `out`, one behind the other. `pieces` are
-    /// parts of the file that together hold each of [`Self::file_pieces`] of them whole in one: as a rule one
-    /// piece, of [`Self::file_range`]. What lies in `out` beyond the last image stays as it is.
+    /// Writes the images `[RTP header | payload]` of `packets` into `out`, one behind the other.
+    /// `pieces` are parts of the file that together hold each of [`Self::file_pieces`] of them
+    /// whole in one: as a rule one piece, of [`Self::file_range`]. What lies in `out` beyond the
+    /// last image stays as it is.
     ///
     /// # Errors
     ///
-    /// If the bytes are too few, if they are not those that were indexed (the file was changed), or if `out` is
-    /// too small. `out` then holds no particular bytes.
+    /// If the bytes are too few, if they are not those that were indexed (the file was changed), or
+    /// if `out` is too small. `out` then holds no particular bytes.
     pub fn write_images(
         &self,
         packets: Range<u64>,

@@ -1,8 +1,9 @@
-//! A container for tests: any number of tracks, whose packets are of any size, and lie scattered and between each
-//! other.
+//! A container for tests: any number of tracks, whose packets are of any size, and lie scattered
+//! and between each other.
 //!
-//! It is what the seam between media and the rest is tried with, and no format of anybody's: a [`write`]r's packets
-//! come out of the [plans](super::Plan) as they went in. No product is built with it.
+//! It is what the seam between media and the rest is tried with, and no format of anybody's: a
+//! [`write`]r's packets come out of the [plans](super::Plan) as they went in. No product is built
+//! with it.
 
 use std::any::Any;
 use std::ops::Range;
@@ -154,8 +155,8 @@ impl Scanner {
         self.carry = left.to_vec();
     }
 
-    /// The packet that `left` begins with, if all of it is there; `carried` are bytes that end where that does,
-    /// and where in the file they begin.
+    /// The packet that `left` begins with, if all of it is there; `carried` are bytes that end
+    /// where that does, and where in the file they begin.
     fn record<'a>(
         &self,
         left: &'a [u8],

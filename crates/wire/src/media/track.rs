@@ -7,7 +7,8 @@ use crate::rtp::StaticPayload;
 /// Tracks of one file or stream, at most; what a file has beyond is left out.
 pub const TRACKS_MAX: usize = 8;
 
-/// Ways in which one track may be cut into packets, at most: sessions whose paths carry more or less share them.
+/// Ways in which one track may be cut into packets, at most: sessions whose paths carry more or
+/// less share them.
 pub const CUTS_MAX: usize = 8;
 
 /// One medium of a file or stream, as RTP carries it.

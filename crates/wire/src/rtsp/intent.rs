@@ -32,8 +32,8 @@ pub enum Intent<S> {
         transport: Transport,
         /// The session to change.
         session: Option<S>,
-        /// Which of its tracks, from 0 on, below [`TRACKS_MAX`]; `None` if the presentation was named, and none of
-        /// them.
+        /// Which of its tracks, from 0 on, below [`TRACKS_MAX`]; `None` if the presentation was
+        /// named, and none of them.
         track: Option<usize>,
     },
     /// Play. On a session that plays already, a range is a seek, at once: the RFC would queue it behind
@@ -204,7 +204,8 @@ fn setup<S>(
             let none = || Reply::refusal(StatusCode::NotFound, note);
             (presentation, Some(track.ok_or_else(none)?))
         }
-        // SAT>IP clients (VLC without live555 is one) know of no tracks. Where there is one, it is that.
+        // SAT>IP clients (VLC without live555 is one) know of no tracks. Where there is one, it is
+        // that.
         None => (path, None),
     };
     let presentation = match &session {
@@ -248,7 +249,8 @@ fn no_range(error: RangeError) -> Reply {
 }
 
 /// Whether a URL names the session's presentation, or anything below it. What stands there differs from
-/// client to client (`/`, `/track1`, `/stream=0`), and but for SETUP it is about all tracks, so it chooses nothing.
+/// client to client (`/`, `/track1`, `/stream=0`), and but for SETUP it is about all tracks, so it
+/// chooses nothing.
 fn check_presentation(path: &str, session_path: &str) -> Result<(), Reply> {
     match path.strip_prefix(session_path) {
         Some(tail) if tail.is_empty() || tail.starts_with('/') => Ok(()),

@@ -70,8 +70,8 @@ impl Reply {
         reply
     }
 
-    /// The answer to PLAY of a media that ends at `end_ns`, if that is known, with `infos` of its tracks. Without
-    /// any, nothing starts: the client asked for what it already gets.
+    /// The answer to PLAY of a media that ends at `end_ns`, if that is known, with `infos` of its
+    /// tracks. Without any, nothing starts: the client asked for what it already gets.
     #[must_use]
     pub fn playing(
         request: &Request,

@@ -86,7 +86,8 @@ pub fn track(path: &str) -> Option<(&str, u32)> {
     ))
 }
 
-/// The control URL of a presentation's track of that number, from 1 on, below that of the presentation.
+/// The control URL of a presentation's track of that number, from 1 on, below that of the
+/// presentation.
 #[must_use]
 pub fn track_name(number: u32) -> String {
     format!("track{number}")

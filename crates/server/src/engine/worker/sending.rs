@@ -113,7 +113,8 @@ impl Worker {
         }
     }
 
-    /// Queues the next images, if they are due in this tick and may leave in it after what was queued `before`.
+    /// Queues the next images, if they are due in this tick and may leave in it after what was
+    /// queued `before`.
     fn send_burst(
         &mut self,
         number: u32,
@@ -338,8 +339,9 @@ impl Stream {
         self.waited_until_ns = now_ns;
     }
 
-    /// There is a burst of it that is due at that media time. What was due while it waited for its file to grow is
-    /// due now, and all else after it; and where a track beside it has moved their clock, later by as much.
+    /// There is a burst of it that is due at that media time. What was due while it waited for its
+    /// file to grow is due now, and all else after it; and where a track beside it has moved their
+    /// clock, later by as much.
     fn set_clock(&mut self, media_ns: u64, now_ns: i64) {
         self.follow_clock();
         self.finishing = false;
@@ -377,8 +379,8 @@ impl Stream {
         epoch.store(self.epoch_ns, Ordering::Relaxed);
     }
 
-    /// `burst` and the one after it, and when that is due, if the two are to leave in one train: before `before_ns`, and
-    /// before `media_end_ns` of the media.
+    /// `burst` and the one after it, and when that is due, if the two are to leave in one train:
+    /// before `before_ns`, and before `media_end_ns` of the media.
     fn joined(
         &self,
         burst: &Images,
@@ -399,7 +401,8 @@ impl Stream {
         images.segment_bytes == self.shared.segment_bytes
     }
 
-    /// How many images a train of these has at the most. What the socket does not cut leaves singly.
+    /// How many images a train of these has at the most. What the socket does not cut leaves
+    /// singly.
     fn train_images_most(&self, images: &Images) -> u32 {
         match (self.is_segment(images), self.numbering.is_shared()) {
             (true, true) => images_per_train(images.segment_bytes),

@@ -11,10 +11,10 @@ use crate::media::plan::{FilePiece, ImageError, RtpOrigin};
 use crate::rtp;
 
 impl Plan {
-    /// Writes the images `[RTP header | payload]` of `packets` into `out`, one every [`Self::stride`]
-    /// bytes. `pieces` are parts of the file that together hold every transport packet of them, each
-    /// packet whole in one: as a rule one piece, of [`Self::file_range`]. What lies in `out` beyond a short
-    /// last image stays as it is.
+    /// Writes the images `[RTP header | payload]` of `packets` into `out`, one behind the other.
+    /// `pieces` are parts of the file that together hold every transport packet of them, each
+    /// packet whole in one: as a rule one piece, of [`Self::file_range`]. What lies in `out` beyond
+    /// a short last image stays as it is.
     ///
     /// # Errors
     ///

@@ -35,7 +35,8 @@ pub struct Index {
     pub(in crate::media) facts: Facts,
 }
 
-/// A transport stream is one track, pictures and sound together (RFC 2250, section 2; RFC 3551, table 5).
+/// A transport stream is one track, pictures and sound together (RFC 2250, section 2; RFC 3551,
+/// table 5).
 static TRACKS: [Track; 1] = [Track {
     medium: Medium::Video,
     payload_type: rtp::PAYLOAD_TYPE_MP2T,
@@ -75,7 +76,8 @@ impl Index {
         self.ts_packets_before(file_bytes, TS_PACKET_BYTES as u64)
     }
 
-    /// How many transport packets have their first so many bytes in the first `file_bytes` of the file.
+    /// How many transport packets have their first so many bytes in the first `file_bytes` of the
+    /// file.
     fn ts_packets_before(&self, file_bytes: u64, of_each: u64) -> u64 {
         let before = |run: &SyncRun| {
             let bytes = (file_bytes.saturating_add(run.distance.into()))
@@ -85,8 +87,8 @@ impl Index {
         self.runs.iter().map(before).sum()
     }
 
-    /// The transport packets that have bytes in a part of the file, and where it has no end those that are still
-    /// to come.
+    /// The transport packets that have bytes in a part of the file, and where it has no end those
+    /// that are still to come.
     pub(super) fn ts_packets_in(&self, part: Range<u64>) -> Range<u64> {
         let end = match part.end {
             u64::MAX => u64::MAX,
@@ -136,9 +138,9 @@ impl Index {
         self.clock.time_ns(self.ts_packets)
     }
 
-    /// The media time of a picture or sound whose own stamp (PTS, ISO/IEC 13818-1, section 2.4.3.7) is
-    /// `stamp_ns`: some players name places in a file by its stamps, which seldom begin at 0. As near as the
-    /// streams' buffers allow, which is a second or so; 0 for what is before the start.
+    /// The media time of a picture or sound whose own stamp (PTS, ISO/IEC 13818-1, section 2.4.3.7)
+    /// is `stamp_ns`: some players name places in a file by its stamps, which seldom begin at 0. As
+    /// near as the streams' buffers allow, which is a second or so; 0 for what is before the start.
     #[must_use]
     pub fn time_of_stamp_ns(&self, stamp_ns: u64) -> u64 {
         stamp_ns.saturating_sub(self.facts.streams.stamps_start_ns)
@@ -150,20 +152,22 @@ impl Index {
         self.ts_packets
     }
 
-    /// When transport packet `ts_packet` is due, in ns since the start of the media. Never less than for
-    /// the packet before; [`Self::duration_ns`] for a packet beyond the last.
+    /// When transport packet `ts_packet` is due, in ns since the start of the media. Never less
+    /// than for the packet before; [`Self::duration_ns`] for a packet beyond the last.
     #[must_use]
     pub fn due_ns(&self, ts_packet: u64) -> u64 {
         self.clock.time_ns(ts_packet)
     }
 
-    /// The first transport packet that is due at `time_ns` or later; [`Self::ts_packets`] if none is.
+    /// The first transport packet that is due at `time_ns` or later; [`Self::ts_packets`] if none
+    /// is.
     #[must_use]
     pub fn ts_packet_at(&self, time_ns: u64) -> u64 {
         self.clock.packet_at(time_ns)
     }
 
-    /// All points where a decoder can start, in order. Never empty: the first is the start of the file.
+    /// All points where a decoder can start, in order. Never empty: the first is the start of the
+    /// file.
     #[must_use]
     pub fn seek_points(&self) -> &[SeekPoint] {
         &self.seek_points
@@ -217,7 +221,8 @@ impl Container for Index {
         self.time_of_stamp_ns(stamp_ns)
     }
 
-    /// Of the transport packets that are remembered, the first, the last, and between them at equal distances.
+    /// Of the transport packets that are remembered, the first, the last, and between them at equal
+    /// distances.
     fn probes(&self, probes_max: usize) -> Vec<Probe> {
         let samples = usize::try_from(self.ts_packets.div_ceil(SAMPLE_EVERY))
             .unwrap_or(usize::MAX)

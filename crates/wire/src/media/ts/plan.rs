@@ -1,8 +1,8 @@
 //! RTP packets and bursts of an indexed file (RFC 2250, section 2).
 //!
-//! RTP packet `i` carries transport packets `n * i` to `n * i + n`, whatever gaps lie between them in the
-//! file; only the last is shorter. So every packet's place, size and time follow from its number alone,
-//! and two sessions that ask for the same packets get the same bytes.
+//! RTP packet `i` carries transport packets `n * i` to `n * i + n`, whatever gaps lie between them
+//! in the file; only the last is shorter. So every packet's place, size and time follow from its
+//! number alone, and two sessions that ask for the same packets get the same bytes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -116,8 +116,8 @@ impl Plan {
         packet.min(self.rtp_packets())
     }
 
-    /// When RTP packet `rtp_packet` is due, in ns since the start of the media: when its first transport
-    /// packet is.
+    /// When RTP packet `rtp_packet` is due, in ns since the start of the media: when its first
+    /// transport packet is.
     #[must_use]
     pub fn due_ns(&self, rtp_packet: u64) -> u64 {
         self.index
@@ -153,7 +153,8 @@ impl Plan {
         self.stride()
     }
 
-    /// Bytes of the images of `packets`, which lie one behind the other; nothing is beyond the last.
+    /// Bytes of the images of `packets`, which lie one behind the other; nothing is beyond the
+    /// last.
     #[must_use]
     pub fn images_bytes(&self, packets: Range<u64>) -> u64 {
         let end = packets.end.min(self.rtp_packets());
@@ -169,7 +170,8 @@ impl Plan {
         rtp_packet + 1 >= self.rtp_packets() && self.image_bytes(rtp_packet) < self.stride()
     }
 
-    /// The smallest range of the file that holds all of these packets' payload; empty if there are none.
+    /// The smallest range of the file that holds all of these packets' payload; empty if there are
+    /// none.
     #[must_use]
     pub fn file_range(&self, packets: Range<u64>) -> Range<u64> {
         let first = packets.start.saturating_mul(self.ts_per_rtp);
@@ -186,8 +188,8 @@ impl Plan {
             ..runs[self.run_of(last)].offset_of(last) + TS_PACKET_BYTES as u64
     }
 
-    /// Appends the bursts of `packets` to `out`; the first and the last may be cut short by the range's
-    /// ends. Numbers beyond the plan's last packet are left out.
+    /// Appends the bursts of `packets` to `out`; the first and the last may be cut short by the
+    /// range's ends. Numbers beyond the plan's last packet are left out.
     pub fn bursts(&self, packets: Range<u64>, out: &mut Vec<Burst>) {
         let stride = self.stride() as u64;
         self.each_burst(packets.clone(), |mut burst| {
