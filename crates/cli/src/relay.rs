@@ -270,6 +270,18 @@ impl RelayCommand {
     }
 }
 
+/// Reads NAME=INPUT.
+pub(crate) fn channel(text: &str) -> Result<SourceConfig, String> {
+    let Named::<Input> { name, value: input } = text.parse()?;
+    let name = name.ok_or_else(|| format!("a channel has a name; write NAME={text}"))?;
+    Ok(SourceConfig {
+        name,
+        input,
+        members: Vec::new(),
+        members_file: None,
+    })
+}
+
 /// The source that an option is about.
 fn of<'a>(
     sources: &'a mut [SourceConfig],

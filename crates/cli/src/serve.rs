@@ -59,6 +59,24 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
+/// For each channel the command that feeds it and the one that plays it.
+fn tell_channels(
+    server: &Server,
+    listening: Option<SocketAddr>,
+    host: &[IpAddr],
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    for channel in server.channels() {
+        let to = feeding_point(channel.input().address, host);
+        writeln!(out, "feed       {FEEDER} 'rtp://{to}?pkt_size=1328'")?;
+        if let Some(address) = listening {
+            let name = channel.name();
+            writeln!(out, "play       {PLAYER} 'rtsp://{address}/live/{name}'")?;
+        }
+    }
+    Ok(())
+}
+
 /// A line for each address, one for each of the first files with the command that plays it, and one
 /// for what it is sent with.
 fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -100,14 +118,7 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
         )?;
         downloads::curl_line(out, http, in_url(name))?;
     }
-    for channel in server.channels() {
-        let to = feeding_point(channel.input().address, &host);
-        writeln!(out, "feed       {FEEDER} 'rtp://{to}?pkt_size=1328'")?;
-        if let Some(address) = listening.first() {
-            let name = channel.name();
-            writeln!(out, "play       {PLAYER} 'rtsp://{address}/live/{name}'")?;
-        }
-    }
+    tell_channels(server, listening.first().copied(), &host, out)?;
     match names.len() {
         0 => writeln!(
             out,

@@ -12,12 +12,12 @@ use onrush_server::engine::phase::Phase;
 use onrush_sys::path::PathName;
 
 use crate::args::{
-    BURST_MAX, BURST_MIN, DAY, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN, LogFormat, Named, Ports,
-    count, listening_address, ports, rtsp_address,
+    BURST_MAX, BURST_MIN, DAY, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN, LogFormat, Ports, count,
+    listening_address, ports, rtsp_address,
 };
 use crate::downloads::{DownloadOptions, Listen};
+use crate::relay::channel;
 use onrush_cli::units::{Percent, Rate, Size, Time, within};
-use onrush_server::relay::input::Input;
 use onrush_server::relay::{ChannelsConfig, SourceConfig};
 
 /// Serve a directory of transport streams over RTSP, and all its files by HTTP
@@ -316,18 +316,6 @@ impl Serve {
             faults: default.faults,
         }
     }
-}
-
-/// Reads NAME=INPUT.
-fn channel(text: &str) -> Result<SourceConfig, String> {
-    let Named::<Input> { name, value: input } = text.parse()?;
-    let name = name.ok_or_else(|| format!("a channel has a name; write NAME={text}"))?;
-    Ok(SourceConfig {
-        name,
-        input,
-        members: Vec::new(),
-        members_file: None,
-    })
 }
 
 fn size(bytes: usize) -> Size {

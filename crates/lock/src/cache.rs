@@ -356,7 +356,7 @@ impl Cache {
     }
 
     /// Sees that a registration of `pages` together with the kept ones that they meet, which are
-    /// given up, can not become stale unnoticed: by its seals, or else by the watcher that is
+    /// given up, cannot become stale unnoticed: by its seals, or else by the watcher that is
     /// returned.
     fn secure(
         &mut self,

@@ -157,20 +157,16 @@ impl Server {
         });
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), &cores));
         let admin = admin.transpose().map_err(control_error)?;
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(control_error)?;
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(control_error)?;
         let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
         let (stop, stopped) = oneshot::channel();
         let counted = Arc::clone(&statistics);
         let run = move || {
-            let content = Content {
-                files: Some(Files { library, data }),
-                channels: upkeep.channels(),
-            };
             // In here, because nothing of it may leave the thread.
-            let control = Control::new(config, content, counted);
+            let files = Some(Files { library, data });
+            let channels = upkeep.channels();
+            let control = Control::new(config, Content { files, channels }, counted);
             serve(runtime, control, upkeep, listeners, stopped);
         };
         let thread = thread::Builder::new()

@@ -1,7 +1,7 @@
 //! The file of members: read at the start, and again whenever it changes.
 //!
 //! The folder is watched and not the file, because most who change a file put another in its place.
-//! A file that can not be read, or that holds a wrong line, changes nothing: the members stay who
+//! A file that cannot be read, or that holds a wrong line, changes nothing: the members stay who
 //! they were.
 
 use std::ffi::OsStr;

@@ -275,7 +275,8 @@ impl Channels {
         &self.all
     }
 
-    /// Ends and waits for all of them, and logs what each did; a second time there is nothing to do.
+    /// Ends and waits for all of them, and logs what each did; a second time there is nothing to
+    /// do.
     pub(crate) fn stop(&mut self) {
         for channel in &self.all {
             channel.tell(Command::Stop);

@@ -39,14 +39,13 @@ pub(crate) use self::listen::bind;
 
 use self::live_player::LivePorts;
 use self::ports::Ports;
+pub(crate) use self::presentation::{Content, Files};
 use self::session::{End, Session};
 use crate::config::{Config, files_suffice};
-use crate::data::Data;
 use crate::engine::admission::LATE_NS;
 use crate::engine::shared::WorkerShared;
 use crate::engine::stream_end::Ended;
 use crate::library::{Library, Media, REFRESH_BYTES_MAX};
-use crate::relay::Channel;
 
 /// Clients of files at one pair of UDP ports. The kernel looks through all sockets of a port to
 /// bind one more, and, before 6.13, to find whom an ICMP message is for.
@@ -89,22 +88,6 @@ struct Trouble {
     sheds: u64,
     /// How many are left out now.
     shed: u64,
-}
-
-/// What can be played.
-#[derive(Debug)]
-pub(crate) struct Content {
-    /// Files; a relay has none.
-    pub(crate) files: Option<Files>,
-    /// Live channels, under `live/`. A file of that name is not played then.
-    pub(crate) channels: Vec<Arc<Channel>>,
-}
-
-/// Files, and what sends them.
-#[derive(Debug)]
-pub(crate) struct Files {
-    pub(crate) library: Arc<Library>,
-    pub(crate) data: Data,
 }
 
 /// What there is at the moment.
@@ -471,6 +454,7 @@ mod tests {
     use super::session::Start;
     use super::track_session::TrackSession;
     use super::*;
+    use crate::data::Data;
     use crate::engine;
     use crate::testing::block_on;
 

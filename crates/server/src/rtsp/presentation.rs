@@ -9,8 +9,25 @@ use onrush_wire::rtsp::{Reply, StatusCode};
 use onrush_wire::sdp::{Description, Extent};
 
 use super::Control;
-use crate::library::{Media, OpenError};
+use crate::data::Data;
+use crate::library::{Library, Media, OpenError};
 use crate::relay::{Channel, Playable};
+
+/// What can be played.
+#[derive(Debug)]
+pub(crate) struct Content {
+    /// Files; a relay has none.
+    pub(crate) files: Option<Files>,
+    /// Live channels, under `live/`. A file of that name is not played then.
+    pub(crate) channels: Vec<Arc<Channel>>,
+}
+
+/// Files, and what sends them.
+#[derive(Debug)]
+pub(crate) struct Files {
+    pub(crate) library: Arc<Library>,
+    pub(crate) data: Data,
+}
 
 /// Something that can be played.
 #[derive(Clone, Debug)]

@@ -41,7 +41,7 @@ impl Coding {
 
 impl Codings {
     /// Takes one Accept-Encoding line. What is no weight counts as refusal: sending bytes that a
-    /// client can not read is worse than sending more of them.
+    /// client cannot read is worse than sending more of them.
     pub(super) fn take(&mut self, value: &str) {
         for element in value.split(',') {
             let (name, parameters) = element.split_once(';').unwrap_or((element, ""));

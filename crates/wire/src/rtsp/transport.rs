@@ -143,7 +143,7 @@ impl Transport {
 }
 
 /// `a-b`, or `a` for `a` and the one above. What is no port number at all is bad syntax; a pair
-/// that can not be used is left to the caller.
+/// that cannot be used is left to the caller.
 fn port_pair(value: &str) -> Result<(u16, u16), TransportError> {
     let port = |digits: &str| number::<u16>(digits.trim()).ok_or(TransportError::Syntax);
     match value.split_once('-') {

@@ -277,7 +277,7 @@ impl Sink {
 
     fn attach_to(&mut self, device: &str) -> Result<(), SinkError> {
         // Kernels before 6.6 attach through this queue discipline; it may be there already, and if
-        // it can not be made, attaching says so.
+        // it cannot be made, attaching says so.
         drop(tc::qdisc_add_clsact(device));
         let program = self.ebpf.program_mut("sink");
         let program: &mut SchedClassifier = program.expect("it was loaded").try_into()?;
