@@ -1,7 +1,7 @@
 //! The data plane: memory, store and engines, sized and started as the settings say.
 
 use std::io;
-use std::net::UdpSocket;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use onrush_lock::memory::{Area, HUGE_PAGE_BYTES, MemoryError, available_bytes, lockable_bytes};
@@ -112,7 +112,7 @@ impl Data {
     }
 
     /// Opens a stream of a track of `media`, in packets of at most so many bytes behind their RTP
-    /// headers, for the client that `socket` is connected to.
+    /// headers, for the client that `socket` is connected to: a datagram socket.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl Data {
         media: &Media,
         track: usize,
         payload_bytes_max: usize,
-        socket: UdpSocket,
+        socket: OwnedFd,
     ) -> Result<Stream, EngineError> {
         let chunk_bytes = self.store.shared().pool().chunk_bytes();
         let source = media.source(track, payload_bytes_max, chunk_bytes);

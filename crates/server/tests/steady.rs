@@ -69,7 +69,8 @@ fn streams_that_play_allocate_nothing() {
             socket
                 .connect(receiver.local_addr().expect("bound"))
                 .expect("loopback");
-            data.open(&media, 0, 7 * 188, socket).expect("a stream")
+            data.open(&media, 0, 7 * 188, socket.into())
+                .expect("a stream")
         })
         .collect();
     // Every chunk of the file is built before the counting.

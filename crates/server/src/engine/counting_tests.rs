@@ -1,5 +1,6 @@
 //! What the counters say is what has happened: also where only a part of what was due was sent.
 
+use std::net::UdpSocket;
 use std::sync::atomic::AtomicU64;
 
 use onrush_wire::media::synth::constant_rate;

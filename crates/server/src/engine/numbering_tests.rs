@@ -1,6 +1,7 @@
 //! What a receiver sees of a stream that jumps: one run of packets, with the payload of where it
 //! is.
 
+use std::net::UdpSocket;
 use std::sync::atomic::AtomicU64;
 
 use onrush_wire::rtp::{HEADER_BYTES, Header, Position};
@@ -44,7 +45,10 @@ impl Client {
         let source = Arc::clone(&test.source);
         let stream = rig
             .engines
-            .open(StreamSpec { source, socket })
+            .open(StreamSpec {
+                source,
+                socket: socket.into(),
+            })
             .expect("a stream");
         let ssrc = stream.snapshot().numbering.ssrc(7);
         Self {

@@ -3,6 +3,7 @@
 //! as long as the test says.
 
 use std::collections::BTreeSet;
+use std::net::UdpSocket;
 use std::sync::atomic::AtomicU64;
 
 use onrush_sys::path::{Completion, Counters, Train};
@@ -500,7 +501,10 @@ fn when_all_are_late_the_newest_are_left_out_and_come_back() {
         }
         let source = Arc::clone(&test.source);
         rig.engines
-            .open(StreamSpec { source, socket })
+            .open(StreamSpec {
+                source,
+                socket: socket.into(),
+            })
             .expect("a stream")
     });
     let streams: Vec<_> = streams.collect();

@@ -190,7 +190,7 @@ impl Control {
             return;
         };
         loop {
-            match data.engines().bell().ended().await {
+            match data.engines().ends().ended().await {
                 Ended::Of(session) => self.tell(session, Session::stream_stopped),
                 Ended::Many => self.tell_all(Session::stream_stopped),
             }

@@ -421,7 +421,7 @@ fn stored(
         let note = format!("the path carries {mtu_bytes} bytes, too few for this file's packets");
         return Err(Reply::refusal(StatusCode::UnsupportedTransport, &note));
     }
-    let stream = data.open(media, track, payload_bytes_max, rtp);
+    let stream = data.open(media, track, payload_bytes_max, rtp.into());
     let stream = stream.map_err(|error| refusal(&error))?;
     let ssrc = stream.snapshot().numbering.ssrc(media.origin(track).ssrc);
     let delivery = Delivery::Stored(StoredDelivery {
