@@ -347,13 +347,13 @@ impl Connection {
         }
         let between = (self.local, self.peer());
         let of = (&presentation, track);
-        let flow = TrackSession::open(control, of, transport, &request.uri, between)?;
-        let answer = transport.answer(flow.served());
+        let track = TrackSession::open(control, of, transport, &request.uri, between)?;
+        let answer = transport.answer(track.served());
         let session = if let Some(session) = session {
-            session.add(flow);
+            session.add(track);
             session
         } else {
-            let session = Session::new(control.name(), control, presentation, flow);
+            let session = Session::new(control.name(), control, presentation, track);
             control.add(&session);
             self.join(&session);
             session

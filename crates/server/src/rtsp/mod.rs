@@ -9,6 +9,7 @@
 
 mod balance;
 pub(crate) mod connection;
+mod delivery;
 mod listen;
 mod live_player;
 mod moment;
@@ -473,14 +474,14 @@ mod tests {
         let offer = format!("RTP/AVP;unicast;client_port={rtp_port}-{}", rtp_port + 1);
         let offers = std::iter::once(offer.as_str());
         let transport = Transport::negotiate(offers, [127, 0, 0, 1].into()).unwrap();
-        let flow = TrackSession::open(
+        let track = TrackSession::open(
             control,
             (&presentation, 0),
             &transport,
             "track1",
             (server, peer),
         );
-        let session = Session::new(control.name(), control, presentation, flow.unwrap());
+        let session = Session::new(control.name(), control, presentation, track.unwrap());
         control.add(&session);
         session
     }
@@ -514,9 +515,9 @@ mod tests {
         block_on(LocalSet::new().run_until(async {
             let ports = Ports::bind([127, 0, 0, 1].into()).unwrap();
             let session = set_up(&control, ports.rtp.local_addr().unwrap().port()).await;
-            let flow = session.first();
+            let track = session.first();
             let lags = || control.sum(|engine| &engine.lags);
-            let timestamp = |moment| flow.sending(moment, "").timestamp;
+            let timestamp = |moment| track.sending(moment, "").timestamp;
             let is_told = async || {
                 let start = session.prepare(None).await.unwrap().expect("it starts");
                 let Start::Stored { tracks, .. } = &start else {
@@ -578,7 +579,7 @@ mod tests {
                 TASK_BYTES + bytes_of(connection::Connection::serve),
             ),
             ("session", size_of::<Session>()),
-            ("flow", size_of::<TrackSession>()),
+            ("track", size_of::<TrackSession>()),
             ("engine", engine::BYTES_PER_STREAM),
         ];
         let total: usize = parts.iter().map(|(_, bytes)| bytes).sum();

@@ -16,8 +16,9 @@ use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::Instant;
 
+use super::delivery::refusal;
 use super::presentation::Presentation;
-use super::track_session::{Delivery, TrackSession, is_unreachable, refusal};
+use super::track_session::{TrackSession, is_unreachable};
 use super::tracks::{TrackStart, each, play_all, starts};
 use super::{Control, random};
 use crate::engine::EndReason;
@@ -81,10 +82,10 @@ impl Session {
         id: SessionId,
         control: &Rc<Control>,
         presentation: Presentation,
-        flow: TrackSession,
+        track: TrackSession,
     ) -> Rc<Self> {
-        flow.belongs_to(id.number());
-        let tracks = RefCell::new(vec![Rc::new(flow)]);
+        track.belongs_to(id.number());
+        let tracks = RefCell::new(vec![Rc::new(track)]);
         Rc::new(Self {
             id,
             control: Rc::clone(control),
@@ -166,10 +167,10 @@ impl Session {
 
     /// Takes one more track, which then begins where the others go on, or another transport for one
     /// that it has; then it is as if newly set up.
-    pub(super) fn add(&self, flow: TrackSession) {
+    pub(super) fn add(&self, track: TrackSession) {
         let path_name = self.control.path_name();
-        let flow = Rc::new(flow);
-        let (number, id) = (flow.number(), self.id.short());
+        let track = Rc::new(track);
+        let (number, id) = (track.number(), self.id.short());
         let at = self
             .tracks
             .borrow()
@@ -179,15 +180,15 @@ impl Session {
             Ok(at) => {
                 tracks[at].log_end(id, "another transport", path_name);
                 // The old one goes first: it may have been told of the same addresses.
-                tracks[at] = Rc::clone(&flow);
+                tracks[at] = Rc::clone(&track);
                 tracks.iter().for_each(|track| track.resume_at.set(0));
             }
             Err(at) => {
-                flow.resume_beside(&tracks);
-                tracks.insert(at, Rc::clone(&flow));
+                track.resume_beside(&tracks);
+                tracks.insert(at, Rc::clone(&track));
             }
         }
-        flow.belongs_to(self.id.number());
+        track.belongs_to(self.id.number());
         if tracks.len() > 1 {
             let clock = tracks.iter().find_map(|track| track.clock());
             let clock = clock.unwrap_or_default();
@@ -279,9 +280,7 @@ impl Session {
             Start::Live => {
                 let track = self.first();
                 track.log_start(id, "npt=now-", path_name);
-                if let Delivery::Live(seat) = &track.delivery {
-                    seat.take();
-                }
+                track.begin();
             }
         }
         self.set_state(State::Playing);

@@ -9,8 +9,9 @@ use onrush_wire::rtp::Position;
 use onrush_wire::rtsp::{RangeError, Reply};
 use tokio::task::spawn_local;
 
+use super::delivery::{StoredDelivery, refusal};
 use super::session::no_range;
-use super::track_session::{StoredDelivery, TrackSession, refusal};
+use super::track_session::TrackSession;
 use crate::engine::EngineError;
 
 /// What is played of a track.
