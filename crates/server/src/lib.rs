@@ -12,7 +12,7 @@ pub mod config;
 pub mod data;
 pub mod downloads;
 pub mod engine;
-pub mod faults;
+pub mod experiments;
 pub mod ftp;
 pub mod http;
 pub mod library;

@@ -35,7 +35,7 @@ use onrush_sys::wake::Waker;
 use onrush_wire::rtp::Numbering;
 use tokio::time::timeout;
 
-use crate::faults::Faults;
+use crate::experiments::Faults;
 use crate::store::{self, Source};
 use admission::{Demand, LOAD_UNLIMITED};
 use clock::Clock;

@@ -381,7 +381,7 @@ mod tests {
     use onrush_wire::media::synth::constant_rate;
 
     use super::*;
-    use crate::faults::Faults;
+    use crate::experiments::Faults;
     use crate::testing::{TestSource, block_on, store, wait_until};
 
     /// What a reader at the start of 300 Mbit/s has built in a store of so many chunks.

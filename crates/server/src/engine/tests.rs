@@ -935,10 +935,10 @@ fn no_chunk_is_used_again_before_the_kernel_has_let_go_of_it() {
     assert_eq!(trains_spoilt_in_flight(Faults::default()), 0);
 }
 
-#[cfg(feature = "faults")]
+#[cfg(feature = "experiments")]
 #[test]
 fn a_chunk_given_up_too_early_is_seen() {
-    use crate::faults::Fault;
+    use crate::experiments::Fault;
     assert!(trains_spoilt_in_flight(Faults::planted(&[Fault::ReleaseEarly])) > 0);
 }
 

@@ -34,7 +34,7 @@ use super::admission::Account;
 use super::numbering::RtpHeaders;
 use super::shared::{State, StreamShared, bump};
 use super::{Command, EngineConfig, PAUSE_TIME_MAX, Play, Remote, STREAM_RATE_MAX};
-use crate::faults::Faults;
+use crate::experiments::Faults;
 use crate::store;
 use sending::BURSTS_PER_TICK_MAX;
 use table::StreamTable;

@@ -512,10 +512,10 @@ fn a_chunk_too_small_for_a_packet_makes_no_source() {
     assert!(Source::new(plan, origin, backing, CHUNK_BYTES).is_some());
 }
 
-#[cfg(feature = "faults")]
+#[cfg(feature = "experiments")]
 #[test]
 fn a_planted_wrong_byte_is_in_the_images() {
-    use crate::faults::Fault;
+    use crate::experiments::Fault;
     let test = TestSource::lasting(200);
     let store = store(4, Faults::planted(&[Fault::WrongByte]));
     let pin = block_on(store.shared().fetch(&test.source, 0, PATIENCE)).expect("built");

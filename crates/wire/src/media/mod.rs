@@ -22,6 +22,7 @@ pub mod plan;
 pub mod psi;
 pub mod report;
 mod seek;
+#[cfg(any(test, feature = "testing"))]
 pub mod synth;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

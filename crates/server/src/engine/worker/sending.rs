@@ -4,7 +4,7 @@
 use super::super::reader::NotReady;
 use super::super::shared::{State, bump};
 use super::{TICKS_PER_BURST, Worker, signed, unsigned};
-use crate::faults::Fault;
+use crate::experiments::Fault;
 use crate::store::layout::Images;
 
 /// Bursts of one stream in one tick, whole or what a chunk's end has left of them: one that is due,
