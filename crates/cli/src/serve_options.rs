@@ -432,7 +432,13 @@ mod tests {
     #[test]
     fn a_phase_is_what_streams_begin_in() {
         for phase in Phase::ALL {
-            assert_eq!(serve(&["--phase", phase.as_str()]).unwrap().phase, phase);
+            assert_eq!(
+                serve(&["--phase", phase.as_str()])
+                    .unwrap()
+                    .experiments
+                    .phase,
+                phase
+            );
         }
         assert!(
             serve(&["--phase", "in-a-row"])
