@@ -393,7 +393,7 @@ fn top_shows_a_server_to_scripts_and_says_who_is_none() {
 }
 
 #[test]
-fn a_server_that_is_told_where_to_listen_has_no_metrics_by_itself() {
+fn metrics_are_off_where_rtsp_addresses_are_given() {
     let site = Site::new(&[], |_| ());
     let all = site.server.log();
     assert!(

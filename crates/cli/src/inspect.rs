@@ -109,7 +109,7 @@ fn read(arguments: &Inspect) -> anyhow::Result<Report> {
 }
 
 fn print(path: &Path, report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
-    let kind = match report.packet_distance_bytes {
+    let kind = match report.packet_stride_bytes {
         192 => "M2TS",
         204 => "MPEG-TS in 204 bytes a packet",
         _ => "MPEG-TS",

@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_a_quarter_of_the_connections_unless_told_otherwise() {
+    fn an_address_has_a_quarter_of_the_connections() {
         let of_address = |options: &[&str]| {
             let limits = serve(options).map(|config| config.limits);
             limits.map(|limits| limits.connections_per_address_max)

@@ -152,7 +152,7 @@ impl Server {
                 .zip(data.engines().remotes())
                 .collect(),
             store: Arc::clone(data.store()),
-            downloads: downloads.as_ref().map(|running| Arc::clone(&running.told)),
+            downloads: downloads.as_ref().map(|running| Arc::clone(&running.stats)),
             started: SystemTime::now(),
         });
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), &cores));

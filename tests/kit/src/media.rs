@@ -610,7 +610,7 @@ mod tests {
         assert_eq!(sound.seek.kind, SeekKind::Sound);
         assert_eq!(sound.programs[0].streams[0].kind, Kind::Audio);
         assert_eq!(
-            report(&Source::M2ts.make().unwrap()).packet_distance_bytes,
+            report(&Source::M2ts.make().unwrap()).packet_stride_bytes,
             192
         );
     }

@@ -115,15 +115,15 @@ impl Page {
                 labels: core.into_iter().chain(label).chain(end).collect(),
                 help,
             });
-            let told = all.iter().map(|(core, of)| (*core, (row.samples)(of)));
-            let told: Vec<_> = told
+            let samples_of = all.iter().map(|(core, of)| (*core, (row.samples)(of)));
+            let samples_of: Vec<_> = samples_of
                 .filter(|(_, samples)| !matches!(samples, Samples::None))
                 .collect();
-            if told.is_empty() {
+            if samples_of.is_empty() {
                 continue;
             }
             self.line(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
-            for (core, samples) in told {
+            for (core, samples) in samples_of {
                 self.samples(row, name, core, samples);
             }
         }

@@ -48,7 +48,7 @@ pub(crate) struct Site {
     pub(crate) files: Files,
     pub(crate) transfers: Rc<Transfers>,
     pub(crate) admission: Admission,
-    pub(crate) told: Arc<Stats>,
+    pub(crate) stats: Arc<Stats>,
     pub(crate) log: Log,
     pub(crate) clock: Clock,
     /// Separates the parts of a multipart answer.
@@ -76,7 +76,7 @@ pub(crate) struct Stats {
 /// The thread, and where it listens. Dropping it stops it.
 #[derive(Debug)]
 pub(crate) struct Running {
-    pub(crate) told: Arc<Stats>,
+    pub(crate) stats: Arc<Stats>,
     pub(crate) http_addresses: Vec<SocketAddr>,
     pub(crate) ftp_addresses: Vec<SocketAddr>,
     stop: Option<oneshot::Sender<()>>,
@@ -112,8 +112,8 @@ impl Running {
         let log = Log::open(settings.access_log.as_ref())?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
-        let told = Arc::new(Stats::default());
-        let of_thread = Arc::clone(&told);
+        let stats = Arc::new(Stats::default());
+        let of_thread = Arc::clone(&stats);
         let run = move || {
             // In here, because nothing of it may leave the thread.
             let site = Site::new(settings, root, rtsp_port, statistics, log, of_thread);
@@ -123,7 +123,7 @@ impl Running {
         };
         let thread = thread::Builder::new().name("onrush-http".to_owned());
         Ok(Self {
-            told,
+            stats,
             http_addresses,
             ftp_addresses,
             stop: Some(stop),
@@ -167,7 +167,7 @@ impl Site {
         rtsp_port: Option<u16>,
         statistics: Arc<Statistics>,
         log: Log,
-        told: Arc<Stats>,
+        stats: Arc<Stats>,
     ) -> Rc<Self> {
         let files_max = raise_open_files_limit();
         // What is kept open for whoever asks next is no client's, and no more than an eighth of
@@ -181,13 +181,13 @@ impl Site {
             left_to_others: settings.left_to_others,
             stall_time_max: settings.limits.download_stall_time_max,
         };
-        let transfers = Transfers::telling(of_transfers, Arc::clone(&told.transfers));
+        let transfers = Transfers::with_stats(of_transfers, Arc::clone(&stats.transfers));
         Rc::new(Self {
             files: Files::new(Arc::clone(&root), kept_max),
             root,
             transfers,
             admission: Admission::default(),
-            told,
+            stats,
             log,
             clock: Clock::default(),
             boundary: boundary(),

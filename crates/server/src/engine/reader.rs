@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_second_is_built_ahead_however_fast_if_the_pool_has_room() {
+    fn half_a_second_is_built_ahead_if_the_pool_has_room() {
         // 48 packets of 1316 bytes a chunk, 1.7 ms: half a second is 297 chunks.
         built_ahead(3000, 2 + 297);
         built_ahead(320, 2 + 320 / 8);

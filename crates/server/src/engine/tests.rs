@@ -738,7 +738,7 @@ fn so_many_commands_may_wait_for_an_engine_and_no_more() {
 }
 
 #[test]
-fn a_kernel_that_takes_no_batch_is_asked_again_but_not_in_a_spin() {
+fn a_batch_that_is_refused_is_tried_again_after_a_pause() {
     let test = TestSource::lasting(300);
     let images = test.images();
     let refused = Arc::new(AtomicUsize::new(0));
@@ -878,7 +878,7 @@ fn a_stream_opened_during_a_demotion_is_sent_singly_too() {
 }
 
 #[test]
-fn a_device_that_sits_on_a_clients_trains_stops_that_client_alone() {
+fn a_device_that_holds_a_clients_trains_stops_only_it() {
     let test = TestSource::lasting(700);
     let images = test.images();
     let (rig, withheld_fd) = withholding(4);

@@ -168,7 +168,7 @@ impl Connection<'_> {
         let control = Control::default();
         let sent = self.send(&answer, file.as_ref(), &control).await;
         let is_whole = sent.is_ok();
-        self.site.told.count_answer(answer.status.code());
+        self.site.stats.count_answer(answer.status.code());
         self.site.log.add(&Access {
             peer: self.peer,
             time_ms,
@@ -403,7 +403,7 @@ impl Connection<'_> {
             Answer::refused(refusal, &context)
         });
         let sent = self.send(&answer, None, &Control::default()).await;
-        self.site.told.count_answer(answer.status.code());
+        self.site.stats.count_answer(answer.status.code());
         self.site.log.add(&Access {
             peer: self.peer,
             time_ms,

@@ -413,7 +413,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_with_all_of_its_headers_is_as_long_as_the_path_carries() {
+    fn a_packet_with_its_headers_fits_the_path() {
         for (mtu_bytes, v4, v6) in [(1500, 1460, 1440), (60, 20, 0), (41, 1, 0), (40, 0, 0)] {
             assert_eq!(payload_bytes_that_fit(mtu_bytes, true), v4, "{mtu_bytes}");
             assert_eq!(payload_bytes_that_fit(mtu_bytes, false), v6, "{mtu_bytes}");

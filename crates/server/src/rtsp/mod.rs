@@ -216,7 +216,7 @@ impl Control {
     /// Looks after the files in use, once a second: one that grows is read on, one that has changed
     /// is played up to there.
     async fn housekeeping(self: Rc<Self>, library: Arc<Library>) {
-        let mut told = Trouble::default();
+        let mut last = Trouble::default();
         let mut ticks = interval(Duration::from_secs(1));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for tick in 0_u64.. {
@@ -229,7 +229,7 @@ impl Control {
                     spawn_blocking(move || library.sweep()).await,
                 );
             }
-            self.log_overload(&mut told);
+            self.log_overload(&mut last);
             self.balance();
             let files: Vec<Arc<Media>> = {
                 let sessions = self.sessions.borrow();
@@ -247,7 +247,7 @@ impl Control {
     }
 
     /// Says in the log what has become late since it was `told` last.
-    fn log_overload(&self, told: &mut Trouble) {
+    fn log_overload(&self, last: &mut Trouble) {
         let now = Trouble {
             lags: self.sum(|engine| &engine.lags),
             bursts: self.sum(|engine| &engine.bursts),
@@ -256,7 +256,7 @@ impl Control {
             sheds: self.sum(|engine| &engine.sheds),
             shed: self.sum(|engine| &engine.shed),
         };
-        let then = std::mem::replace(told, now);
+        let then = std::mem::replace(last, now);
         if now.lags > then.lags {
             warn!(
                 "{} times a stream was so far behind that its clock was moved: clients see a \
@@ -530,17 +530,17 @@ mod tests {
                     monotonic_ns: before.monotonic_ns + 7_000_000_000,
                     ..before
                 };
-                let told = [before, after].map(timestamp);
-                let is_before = told[0].wrapping_sub(first) > u32::MAX / 2;
-                assert!(is_before || told[0] == first, "{told:?} {first}");
-                assert_eq!(told[1].wrapping_sub(told[0]), 7 * 90_000);
+                let last = [before, after].map(timestamp);
+                let is_before = last[0].wrapping_sub(first) > u32::MAX / 2;
+                assert!(is_before || last[0] == first, "{last:?} {first}");
+                assert_eq!(last[1].wrapping_sub(last[0]), 7 * 90_000);
                 while session.state() == State::Playing {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                     session.stream_stopped();
                 }
                 assert_eq!(session.state(), State::Ended);
                 // On a machine that stands still for half a second the line is another one.
-                lags() > lagged || [before, after].map(timestamp) == told
+                lags() > lagged || [before, after].map(timestamp) == last
             };
             for _ in 0..3 {
                 assert!(is_told().await);

@@ -190,7 +190,7 @@ fn a_file_in_trouble_fails_that_chunk_and_no_other() {
 }
 
 #[test]
-fn a_truncated_file_and_one_whose_packets_are_gone_fail_with_the_place() {
+fn a_truncated_or_overwritten_file_fails_with_the_place() {
     let truncated = TestSource::lasting(1000);
     truncated.backing.file().set_len(100_000).expect("shorter");
     let overwritten = TestSource::lasting(1000);
@@ -458,7 +458,7 @@ impl Backing for Noted {
 }
 
 #[test]
-fn what_somebody_waits_for_is_built_before_what_somebody_will_and_once() {
+fn what_is_waited_for_is_built_first_and_once() {
     let test = TestSource::lasting(2000);
     let store = store(64, Faults::default());
     let shared = store.shared();

@@ -25,7 +25,7 @@ pub struct Report {
     /// The file's length.
     pub file_bytes: u64,
     /// Bytes from sync byte to sync byte: 188, 192 (M2TS) or 204 (Reed-Solomon).
-    pub packet_distance_bytes: u16,
+    pub packet_stride_bytes: u16,
     /// From the first packet to the end of the last, in ns.
     pub duration_ns: u64,
     /// Mean rate of the transport stream, in bit/s.
@@ -160,7 +160,7 @@ impl Report {
         Self {
             schema_version: SCHEMA_VERSION,
             file_bytes: facts.file_bytes,
-            packet_distance_bytes: index.runs[0].distance,
+            packet_stride_bytes: index.runs[0].packet_stride,
             duration_ns,
             rate_mean_bps: rate(index.ts_packets, duration_ns),
             rate_peak_bps: peak(index, duration_ns),

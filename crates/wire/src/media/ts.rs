@@ -1,8 +1,8 @@
 //! Finding the packets of a transport stream in a file's bytes.
 //!
 //! A [`Scanner`] takes the file in pieces of any size and holds no more of it than a few packets.
-//! It believes a sync byte when [`SYNC_CONFIRMATIONS`] more follow at a packet's distance, stays
-//! with that distance as long as the sync bytes do, and searches again where one is missing. What
+//! It believes a sync byte when [`SYNC_CONFIRMATIONS`] more follow at the packets' stride, stays
+//! with that stride as long as the sync bytes do, and searches again where one is missing. What
 //! lies between is counted and left out.
 
 mod image;
@@ -35,7 +35,7 @@ struct Unit {
     /// Where in it the packet starts.
     packet: usize,
     /// `bytes` again, as a run has it.
-    distance: u16,
+    packet_stride: u16,
 }
 
 /// Bare packets; those of M2TS, with 4 bytes of time stamp before each; and those of broadcast
@@ -334,7 +334,7 @@ impl Scanner {
                 file_offset,
                 first: self.demux.packets(),
                 packets: 0,
-                distance: unit.distance,
+                packet_stride: unit.packet_stride,
             });
         }
         Ok(skipped)
@@ -342,11 +342,11 @@ impl Scanner {
 }
 
 impl Unit {
-    const fn new(distance: u16, packet: usize) -> Self {
+    const fn new(packet_stride: u16, packet: usize) -> Self {
         Self {
-            bytes: distance as usize,
+            bytes: packet_stride as usize,
             packet,
-            distance,
+            packet_stride,
         }
     }
 }

@@ -224,7 +224,7 @@ pub fn plan_of(plan: &media::ts::Plan, origin: RtpOrigin) -> Result<Plan, PlanEr
             runs.next();
         }
         let run = runs.peek().expect("every packet is in a run");
-        let offset = run.file_offset + (ts_packet - run.first) * u64::from(run.distance);
+        let offset = run.file_offset + (ts_packet - run.first) * u64::from(run.packet_stride);
         let is_first = ts_packet % ts_per_rtp as u64 == 0;
         match pieces.last_mut() {
             Some(last) if !is_first && last.offset + u64::from(last.bytes) == offset => {

@@ -46,7 +46,7 @@ static TRACKS: [Track; 1] = [Track {
     format_parameters: None,
 }];
 
-/// Transport packets that lie in the file one after the other at one distance.
+/// Transport packets that lie in the file one after the other at one stride.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SyncRun {
     /// Where in the file the first packet's sync byte is.
@@ -57,7 +57,7 @@ pub struct SyncRun {
     pub packets: u64,
     /// Bytes from sync byte to sync byte: 188, 192 with the time stamps of M2TS, 204
     /// with a Reed-Solomon code.
-    pub distance: u16,
+    pub packet_stride: u16,
 }
 
 /// Where to start reading for a wished-for time.
@@ -80,9 +80,9 @@ impl Index {
     /// file.
     fn ts_packets_before(&self, file_bytes: u64, of_each: u64) -> u64 {
         let before = |run: &SyncRun| {
-            let bytes = (file_bytes.saturating_add(run.distance.into()))
+            let bytes = (file_bytes.saturating_add(run.packet_stride.into()))
                 .saturating_sub(run.file_offset + of_each);
-            (bytes / u64::from(run.distance)).min(run.packets)
+            (bytes / u64::from(run.packet_stride)).min(run.packets)
         };
         self.runs.iter().map(before).sum()
     }
@@ -106,8 +106,8 @@ impl Index {
             return None;
         };
         let same = self.runs.get(before.len()).is_some_and(|run| {
-            (run.file_offset, run.first, run.distance)
-                == (last.file_offset, last.first, last.distance)
+            (run.file_offset, run.first, run.packet_stride)
+                == (last.file_offset, last.first, last.packet_stride)
                 && run.packets >= last.packets
         });
         let is_more = self.ts_packets >= old.ts_packets;
@@ -298,7 +298,7 @@ pub(crate) fn sample(packet: &[u8; TS_PACKET_BYTES]) -> u32 {
 impl SyncRun {
     /// Where in the file `ts_packet` of this run starts.
     pub(crate) fn offset_of(&self, ts_packet: u64) -> u64 {
-        self.file_offset + (ts_packet - self.first) * u64::from(self.distance)
+        self.file_offset + (ts_packet - self.first) * u64::from(self.packet_stride)
     }
 
     /// The number of the first packet after this run.
