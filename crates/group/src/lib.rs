@@ -17,6 +17,8 @@
 //! waiting: every send is `MSG_DONTWAIT`. Not here: who the members are, pace, retransmission, and
 //! any answer from a member.
 
+#![warn(clippy::missing_errors_doc)]
+
 mod arrival;
 mod direct;
 mod ingress;
