@@ -21,6 +21,7 @@
 
 mod arrival;
 mod direct;
+mod error;
 mod ingress;
 mod kernel;
 mod lane;
@@ -40,9 +41,10 @@ use thiserror::Error;
 
 pub use arrival::{Heard, Taken};
 use direct::{Direct, Slots};
+pub use error::KernelError;
 pub use ingress::Ingress;
 use kernel::Kernel;
-pub use kernel::{KernelError, LANES_MAX};
+pub use kernel::LANES_MAX;
 use members::Members;
 use onrush_lock::memory::{Area, MemoryError};
 use onrush_sys::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
@@ -209,6 +211,12 @@ pub enum GroupError {
         /// The area's size.
         area_bytes: usize,
     },
+}
+
+impl From<KernelError> for GroupError {
+    fn from(error: KernelError) -> Self {
+        Self::Kernel(error)
+    }
 }
 
 /// What is to be sent: one datagram or several of equal size, of which the last may be shorter.

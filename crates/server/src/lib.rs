@@ -13,12 +13,13 @@ pub mod data;
 pub mod downloads;
 pub mod engine;
 pub mod experiments;
-pub mod ftp;
-pub mod http;
 pub mod library;
+mod listening;
+mod random;
 pub mod relay;
 pub mod rtsp;
 pub mod server;
+mod statistics;
 pub mod store;
 pub mod transfer;
 

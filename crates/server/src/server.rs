@@ -26,8 +26,10 @@ use crate::config::Config;
 use crate::data::{Data, DataError};
 use crate::downloads::{Listening, Running};
 use crate::library::{Library, LibraryError};
+use crate::listening;
 use crate::relay::{Channel, Channels, RelayError, Upkeep};
-use crate::rtsp::{self, Content, Control, Files, Statistics};
+use crate::rtsp::{Content, Control, Files};
+use crate::statistics::Statistics;
 
 /// A server that runs. Dropping it stops it, as [`Self::shutdown`] does.
 #[derive(Debug)]
@@ -291,7 +293,7 @@ fn bind(addresses: &[SocketAddr], service: Service) -> Result<Vec<TcpListener>, 
             address,
             source,
         };
-        rtsp::bind(address).map_err(listen)
+        listening::bind(address).map_err(listen)
     });
     listeners.collect()
 }

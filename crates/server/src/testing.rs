@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use onrush_lock::memory::Area;
 use onrush_sys::pool::Pool;
-use onrush_wire::media::synth::constant_rate;
+use onrush_wire::media::ts::synth::constant_rate;
 use onrush_wire::media::{FilePiece, Plan, RtpOrigin, ScanOptions, Scanner, TS_PACKET_BYTES};
 
 use crate::experiments::Faults;

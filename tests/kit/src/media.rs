@@ -15,8 +15,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use onrush_wire::media::TS_PACKET_BYTES;
-use onrush_wire::media::clock::{PCR_HZ, PCR_WRAP};
-use onrush_wire::media::synth;
+use onrush_wire::media::ts::clock::{PCR_HZ, PCR_WRAP};
+use onrush_wire::media::ts::synth;
 use thiserror::Error;
 
 /// How long the encoded files play, in seconds.
@@ -485,7 +485,7 @@ pub fn age(path: &Path) -> io::Result<()> {
 mod tests {
     use std::sync::Arc;
 
-    use onrush_wire::media::report::{ClockSource, Kind, SeekKind};
+    use onrush_wire::media::ts::report::{ClockSource, Kind, SeekKind};
     use onrush_wire::media::ts::{Index, Packetisation, Plan, ScanOptions, Scanner};
     use onrush_wire::media::{FilePiece, Report, RtpOrigin};
 

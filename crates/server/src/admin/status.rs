@@ -23,7 +23,7 @@ use crate::downloads;
 use crate::engine::Remote;
 use crate::engine::admission::LOAD_UNLIMITED;
 use crate::engine::shared::WorkerShared;
-use crate::rtsp::Statistics;
+use crate::statistics::Statistics;
 use crate::store;
 use crate::transfer;
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::{Site, rate};
 use crate::config::files_suffice;
 use crate::engine::shared::{bump, drop_one};
-use crate::rtsp::Statistics;
+use crate::statistics::Statistics;
 use crate::transfer::Limit;
 
 /// Who is connected.

@@ -4,14 +4,18 @@
 //! [`crate::transfer`], and no request crosses to another thread unless a disk must be waited for.
 //! RTSP's control has its own thread, so that a flood of downloads delays no PLAY. Files come from
 //! `files`, which opens nothing outside the root.
+//!
+//! [`http`] and [`ftp`] stand on all other files here; those know neither.
 
-pub(crate) mod admission;
-pub(crate) mod clock;
+mod admission;
+mod clock;
 pub(crate) mod config;
-pub(crate) mod files;
-pub(crate) mod folder;
-pub(crate) mod log;
-pub(crate) mod send;
+mod files;
+mod folder;
+pub mod ftp;
+pub mod http;
+mod log;
+mod send;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -36,9 +40,9 @@ pub use self::files::OPEN_TIME_MAX;
 pub use self::folder::FOLDER_ENTRIES_MAX;
 use self::log::Log;
 use crate::engine::shared::bump;
-use crate::rtsp::Statistics;
+use crate::statistics::Statistics;
+use crate::transfer;
 use crate::transfer::{Settings, Transfers};
-use crate::{ftp, http, transfer};
 
 /// What all connections share.
 #[derive(Debug)]

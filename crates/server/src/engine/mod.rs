@@ -19,6 +19,7 @@ mod remote;
 pub mod shared;
 mod stream;
 pub mod stream_end;
+mod trains;
 mod worker;
 
 use std::io;

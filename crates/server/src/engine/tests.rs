@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use onrush_testkit::rtsp_client::uninterrupted;
 
-use onrush_wire::media::synth::constant_rate;
+use onrush_wire::media::ts::synth::constant_rate;
 
 use super::test_paths::{Meddle, Meddled, meddled, watchful, withholding};
 use super::worker::signed;

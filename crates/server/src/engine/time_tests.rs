@@ -7,7 +7,7 @@ use std::net::UdpSocket;
 use std::sync::atomic::AtomicU64;
 
 use onrush_sys::path::{Completion, Counters, Train};
-use onrush_wire::media::synth::{constant_rate, pictures};
+use onrush_wire::media::ts::synth::{constant_rate, pictures};
 use rustix::io::read;
 
 use super::clock::Clock;

@@ -56,7 +56,9 @@ use self::kernel::KernelWorker;
 use self::members::{MemberError, Origin};
 use self::worker::Worker;
 use crate::config::Config;
-use crate::rtsp::{self, Content, Control, random};
+use crate::listening::bind;
+use crate::random::random;
+use crate::rtsp::{Content, Control};
 use crate::server::Service;
 
 /// A relay that runs: channels, and RTSP for their players. Dropping it stops it.
@@ -434,7 +436,7 @@ fn check(config: &ChannelsConfig) -> Result<(), RelayError> {
 }
 
 fn listen(address: SocketAddr, service: Service) -> Result<TcpListener, RelayError> {
-    rtsp::bind(address).map_err(|source| RelayError::Listen {
+    bind(address).map_err(|source| RelayError::Listen {
         address,
         service,
         source,

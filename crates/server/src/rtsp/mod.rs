@@ -9,6 +9,7 @@
 
 mod balance;
 pub(crate) mod connection;
+mod connection_slot;
 mod delivery;
 mod listen;
 mod live_player;
@@ -25,18 +26,16 @@ use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use onrush_sys::thread::raise_open_files_limit;
-use onrush_wire::rtsp::{SessionId, StatusCode};
+use onrush_wire::rtsp::SessionId;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::{JoinError, JoinSet, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{error, info, warn};
-
-pub(crate) use self::listen::bind;
 
 use self::live_player::LivePorts;
 use self::ports::Ports;
@@ -47,6 +46,8 @@ use crate::engine::admission::LATE_NS;
 use crate::engine::shared::WorkerShared;
 use crate::engine::stream_end::Ended;
 use crate::library::{Library, Media, REFRESH_BYTES_MAX};
+use crate::random::random;
+use crate::statistics::Statistics;
 
 /// Clients of files at one pair of UDP ports. The kernel looks through all sockets of a port to
 /// bind one more, and, before 6.13, to find whom an ICMP message is for.
@@ -89,34 +90,6 @@ struct Trouble {
     sheds: u64,
     /// How many are left out now.
     shed: u64,
-}
-
-/// What there is at the moment.
-#[derive(Debug, Default)]
-pub(crate) struct Statistics {
-    pub(crate) sessions: AtomicUsize,
-    /// Those that have been as well.
-    pub(crate) sessions_total: AtomicU64,
-    pub(crate) connections: AtomicUsize,
-    /// Answers by the first digit of their status, from 1 to 5.
-    pub(crate) answers: [AtomicU64; 5],
-    /// Of them, 453 Not Enough Bandwidth.
-    pub(crate) refused: AtomicU64,
-    /// Files that downloads may have open.
-    pub(crate) download_files: AtomicUsize,
-    /// RTP sockets that take a descriptor, when they were counted last.
-    pub(crate) rtp_files: AtomicUsize,
-}
-
-impl Statistics {
-    /// A request was answered with this status.
-    fn count_answer(&self, status: u16) {
-        let class = usize::from(status / 100).clamp(1, 5);
-        self.answers[class - 1].fetch_add(1, Ordering::Relaxed);
-        if status == u16::from(StatusCode::NotEnoughBandwidth) {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 }
 
 impl Control {
@@ -435,17 +408,10 @@ fn log_panic<T>(what: &str, result: Result<T, JoinError>) -> Option<T> {
     result.map_err(|panic| error!("{what}: {panic}")).ok()
 }
 
-/// Random bytes from the kernel.
-pub(crate) fn random<const BYTES: usize>() -> [u8; BYTES] {
-    let mut bytes = [0; BYTES];
-    getrandom::fill(&mut bytes).expect("Linux has had random numbers for all since 3.17");
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
     use onrush_testkit::rtsp_client::Ports;
-    use onrush_wire::media::synth::constant_rate;
+    use onrush_wire::media::ts::synth::constant_rate;
     use onrush_wire::rtsp::{State, Transport};
     use tempfile::TempDir;
     use tokio::task::LocalSet;

@@ -11,18 +11,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use onrush_wire::rtcp::{self, Heard};
-use onrush_wire::rtsp::{Range, RangeError, Reply, SessionId, Span, State, StatusCode, npt};
+use onrush_wire::rtsp::{Range, RangeError, Reply, SessionId, Span, State, npt};
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::Instant;
 
+use super::Control;
 use super::delivery::refusal;
 use super::presentation::Presentation;
 use super::track_session::{TrackSession, is_unreachable};
-use super::tracks::{TrackStart, each, play_all, starts};
-use super::{Control, random};
+use super::tracks::{TrackStart, each, no_range, play_all, starts};
 use crate::engine::EndReason;
 use crate::library::{Media, REFRESH_BYTES_MAX, refreshed};
+use crate::random::random;
 
 /// One client's use of one file or live stream.
 #[derive(Debug)]
@@ -479,10 +480,6 @@ impl Session {
             self.report_at.set(None);
         }
     }
-}
-
-pub(super) fn no_range(error: RangeError) -> Reply {
-    Reply::refusal(StatusCode::InvalidRange, &error.to_string())
 }
 
 impl End {

@@ -5,18 +5,29 @@
 //! with that stride as long as the sync bytes do, and searches again where one is missing. What
 //! lies between is counted and left out.
 
+pub mod clock;
+mod demux;
+mod descriptor;
+pub mod facts;
+mod header;
 mod image;
 mod index;
 pub(super) mod plan;
+pub mod psi;
+pub mod report;
+mod seek;
+#[cfg(any(test, feature = "testing"))]
+pub mod synth;
 
 use thiserror::Error;
 
-use super::clock::Clock;
-use super::demux::Demux;
-use super::report::Facts;
-pub use index::{Index, SYNC_BYTE, SeekPoint, SyncRun, TS_PACKET_BYTES};
+use clock::Clock;
+use demux::Demux;
+use facts::Facts;
+pub use index::{Index, SYNC_BYTE, SyncRun, TS_PACKET_BYTES};
 use index::{SAMPLE_EVERY, sample};
 pub use plan::{Packetisation, Plan, TS_PACKETS_PER_RTP_MAX};
+pub use seek::SeekPoint;
 
 /// Sync bytes that must follow the first before it is believed. At the end of a file that has been
 /// in sync before, as many as there is room for suffice, but at least one.

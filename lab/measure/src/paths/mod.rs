@@ -365,7 +365,7 @@ mod tests {
 
     use onrush_paths::{Mover, Source};
     use onrush_wire::media::FilePiece;
-    use onrush_wire::media::synth;
+    use onrush_wire::media::ts::synth;
     use onrush_wire::media::ts::{Packetisation, ScanOptions, Scanner};
 
     use super::*;

@@ -1,9 +1,10 @@
 //! What is due in a tick becomes trains: each stream's bursts, one or two, and its turn for the
 //! next.
 
+use super::super::clock::TICKS_PER_BURST;
 use super::super::reader::NotReady;
 use super::super::shared::{State, bump};
-use super::{TICKS_PER_BURST, Worker, signed, unsigned};
+use super::{Worker, signed, unsigned};
 use crate::experiments::Fault;
 use crate::store::layout::Images;
 

@@ -153,8 +153,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::media::synth::{constant_rate, to_m2ts};
     use crate::media::ts::plan::tests::{files, plan};
+    use crate::media::ts::synth::{constant_rate, to_m2ts};
 
     const ORIGIN: RtpOrigin = RtpOrigin {
         sequence: 65_530,

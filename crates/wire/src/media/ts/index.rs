@@ -5,11 +5,12 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::clock::Clock;
+use super::facts::{ClockDoubt, Facts};
 use super::plan::{Packetisation, Plan, TS_PACKETS_PER_RTP_MAX};
-use crate::media::clock::Clock;
+use super::seek::SeekPoint;
 use crate::media::container::{self, Container, Continued, Probe};
 use crate::media::plan::Packets;
-use crate::media::report::{ClockDoubt, Facts, Report};
 use crate::media::track::{Cut, Medium, Track};
 use crate::rtp;
 
@@ -58,15 +59,6 @@ pub struct SyncRun {
     /// Bytes from sync byte to sync byte: 188, 192 with the time stamps of M2TS, 204
     /// with a Reed-Solomon code.
     pub packet_stride: u16,
-}
-
-/// Where to start reading for a wished-for time.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct SeekPoint {
-    /// The number of the transport packet.
-    pub ts_packet: u64,
-    /// Its media time in ns.
-    pub time_ns: u64,
 }
 
 impl Index {
@@ -185,12 +177,6 @@ impl Index {
     pub fn clock_doubt(&self) -> Option<ClockDoubt> {
         self.facts.streams.doubt
     }
-
-    /// All that is worth telling about the file when it is cut as `packetisation` says.
-    #[must_use]
-    pub fn report(self: &Arc<Self>, packetisation: Packetisation) -> Report {
-        Report::new(self, packetisation)
-    }
 }
 
 impl Index {
@@ -209,9 +195,9 @@ impl Container for Index {
         self.duration_ns()
     }
 
-    fn seek(&self, time_ns: u64) -> container::SeekPoint {
+    fn seek(&self, time_ns: u64) -> crate::media::plan::SeekPoint {
         let SeekPoint { ts_packet, time_ns } = self.seek(time_ns);
-        container::SeekPoint {
+        crate::media::plan::SeekPoint {
             time_ns,
             place: ts_packet,
         }
@@ -309,7 +295,7 @@ impl SyncRun {
 
 #[cfg(test)]
 mod tests {
-    use crate::media::synth::constant_rate;
+    use crate::media::ts::synth::constant_rate;
     use crate::media::{ScanOptions, Scanner};
 
     #[test]

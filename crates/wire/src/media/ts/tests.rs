@@ -5,9 +5,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::media::Report;
 use crate::media::container::Container;
-use crate::media::synth::{constant_rate, to_m2ts, with_parity};
+use crate::media::ts::report::Report;
+use crate::media::ts::synth::{constant_rate, to_m2ts, with_parity};
 
 const PACKETISATION: Packetisation = Packetisation {
     ts_packets_per_rtp: 7,

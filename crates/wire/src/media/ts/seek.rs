@@ -9,7 +9,15 @@ use serde::Serialize;
 use super::clock::Clock;
 use super::header::Header;
 use super::psi::{Kind, Program, Stream};
-use super::ts::SeekPoint;
+
+/// Where to start reading for a wished-for time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct SeekPoint {
+    /// The number of the transport packet.
+    pub ts_packet: u64,
+    /// Its media time in ns.
+    pub time_ns: u64,
+}
 
 /// Random-access points of one stream at the most. At this number every other one goes, and of
 /// those to come too.

@@ -7,7 +7,21 @@ use std::borrow::Cow;
 
 use mpeg2ts_reader::descriptor::{Descriptor, DescriptorError, DescriptorIter};
 
-use super::psi::Kind;
+use serde::Serialize;
+
+/// What an elementary stream is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Moving pictures.
+    Video,
+    /// Sound.
+    Audio,
+    /// Subtitles or teletext.
+    Subtitles,
+    /// Anything else.
+    Data,
+}
 
 /// A descriptor as it is in the stream: the reader's own enum knows MPEG's tags, not DVB's.
 #[derive(Clone, Copy, Debug)]

@@ -1,16 +1,15 @@
 //! What was understood of a file, in numbers that can be shown or stored.
 
-use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::Serialize;
 
 use super::clock::PcrQuality;
-use super::demux::StreamFacts;
+use super::facts::ClockDoubt;
+use super::index::{Index, TS_PACKET_BYTES};
+use super::plan::{Packetisation, Plan};
 pub use super::psi::{Kind, Program, Stream};
 pub use super::seek::SeekKind;
-use super::ts::{Index, Packetisation, Plan, TS_PACKET_BYTES};
 use crate::rtp;
 
 /// The version of [`Report`]'s fields; it rises when one changes its meaning or goes.
@@ -71,18 +70,6 @@ pub struct Pcr {
     pub quality: PcrQuality,
 }
 
-/// References that run more than [`CLOCK_RATIO_MAX`](super::clock::CLOCK_RATIO_MAX) times slower or
-/// faster than the times of all streams that they are for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-pub struct ClockDoubt {
-    /// A stream whose times they contradict.
-    pub pid: u16,
-    /// How long it lasts by its own times, in ns.
-    pub stream_ns: u64,
-    /// How long it lasts by the references, in ns.
-    pub clock_ns: u64,
-}
-
 /// Counts of transport packets and of bytes that are none.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Packets {
@@ -140,20 +127,16 @@ pub struct Bursts {
     pub bytes_max: u64,
 }
 
-/// What the scanner keeps for reports.
-#[derive(Clone, Debug)]
-pub(crate) struct Facts {
-    pub(crate) file_bytes: u64,
-    pub(crate) leading_bytes: u64,
-    pub(crate) garbage_bytes: u64,
-    pub(crate) trailing_bytes: u64,
-    pub(crate) sync_losses: u64,
-    pub(crate) fallback_bitrate: Option<u64>,
-    pub(crate) streams: StreamFacts,
+impl Index {
+    /// All that is worth telling about the file when it is cut as `packetisation` says.
+    #[must_use]
+    pub fn report(self: &Arc<Self>, packetisation: Packetisation) -> Report {
+        Report::new(self, packetisation)
+    }
 }
 
 impl Report {
-    pub(super) fn new(index: &Arc<Index>, packetisation: Packetisation) -> Self {
+    fn new(index: &Arc<Index>, packetisation: Packetisation) -> Self {
         let facts = &index.facts;
         let streams = &facts.streams;
         let duration_ns = index.duration_ns();
@@ -190,18 +173,6 @@ impl Report {
             seek: seek(index, duration_ns),
             bursts: bursts(index, packetisation),
         }
-    }
-}
-
-impl fmt::Display for ClockDoubt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [clock, stream] = [self.clock_ns, self.stream_ns].map(Duration::from_nanos);
-        write!(
-            f,
-            "by its clock references stream 0x{:04x} lasts {clock:.3?}, by its own times \
-             {stream:.3?}",
-            self.pid
-        )
     }
 }
 
@@ -270,7 +241,7 @@ fn rate(packets: u64, time_ns: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::media::synth::constant_rate;
+    use crate::media::ts::synth::constant_rate;
     use crate::media::ts::{ScanOptions, Scanner};
 
     fn report(packets: u64, burst_ns: u64) -> Report {

@@ -18,7 +18,7 @@ use tracing::{debug, warn};
 use crate::downloads::Site;
 use crate::downloads::admission::{ConnectionSlot, Protocol};
 use crate::downloads::send::send_all;
-use crate::rtsp::connection::close;
+use crate::listening::close;
 
 /// Takes connections until it is dropped.
 pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener) {

@@ -11,6 +11,7 @@ use mpeg2ts_reader::psi::pat::{PatSection, ProgramDescriptor};
 use mpeg2ts_reader::psi::pmt::PmtSection;
 use serde::Serialize;
 
+pub use super::descriptor::Kind;
 use super::descriptor::{Raw, codec, counted, descriptors, language, text};
 
 /// Programs of one file at the most; further ones are served, but not told of.
@@ -58,20 +59,6 @@ pub struct Stream {
     /// Breaks of its continuity counter: packets lost before the file was written, or repeated
     /// wrongly.
     pub continuity_errors: u64,
-}
-
-/// What an elementary stream is for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// Moving pictures.
-    Video,
-    /// Sound.
-    Audio,
-    /// Subtitles or teletext.
-    Subtitles,
-    /// Anything else.
-    Data,
 }
 
 /// What a section changed.
@@ -316,7 +303,7 @@ pub(crate) const SDT_PID: u16 = 0x11;
 mod tests {
     use super::*;
     use crate::media::TS_PACKET_BYTES;
-    use crate::media::synth::{MapEntry, Writer};
+    use crate::media::ts::synth::{MapEntry, Writer};
 
     /// The programs in the tables that `write` writes.
     fn programs(write: impl FnOnce(&mut Writer)) -> Vec<Program> {

@@ -1,7 +1,8 @@
 //! Tests of [`super`].
 
 use super::*;
-use crate::media::synth::{MapEntry, Packet, Writer, pes, pictures};
+use crate::media::ts::seek::SeekKind;
+use crate::media::ts::synth::{MapEntry, Packet, Writer, pes, pictures};
 
 /// 10 ms in PCR ticks; a packet in these tests lasts that long.
 const PACKET_TICKS: u64 = 270_000;

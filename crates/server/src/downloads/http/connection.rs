@@ -26,7 +26,7 @@ use crate::downloads::clock::Clock;
 use crate::downloads::files::{Found, OpenFile};
 use crate::downloads::folder;
 use crate::downloads::send::{abort, send_all};
-use crate::rtsp::connection::close;
+use crate::listening::close;
 use crate::transfer::{Control, Policy, TransferError};
 
 /// Serves a connection to its end.

@@ -4,11 +4,11 @@
 //! are read further. Every list here has a limit that no file can pass.
 
 use super::clock::{Clock, ClockBuilder, PcrQuality, StreamTimes, TIMED_STREAMS_MAX, Verdict};
+use super::facts::{ClockDoubt, StreamFacts};
 use super::header::Header;
+use super::index::TS_PACKET_BYTES;
 use super::psi::{Change, Kind, PAT_PID, Program, SDT_PID, Sections, Stream, Tables};
-use super::report::ClockDoubt;
-use super::seek::{self, SeekKind, Seeker, Start};
-use super::ts::{SeekPoint, TS_PACKET_BYTES};
+use super::seek::{self, SeekPoint, Seeker, Start};
 
 /// Pids whose clocks are followed; PCRs on further ones are ignored.
 const CLOCKS_MAX: usize = 16;
@@ -48,25 +48,6 @@ pub(crate) struct Learned {
     pub(crate) clock: Clock,
     pub(crate) seek_points: Vec<SeekPoint>,
     pub(crate) streams: StreamFacts,
-}
-
-/// What the packets told, without times.
-#[derive(Clone, Debug)]
-pub(crate) struct StreamFacts {
-    pub(crate) programs: Vec<Program>,
-    pub(crate) pcr: Option<(u16, PcrQuality)>,
-    /// Whether there is a clock to take the time from.
-    pub(crate) clocked: bool,
-    /// Why it is not that of `pcr`.
-    pub(crate) doubt: Option<ClockDoubt>,
-    /// What the streams' stamps would be at media time 0, in ns.
-    pub(crate) stamps_start_ns: u64,
-    pub(crate) seek_kind: SeekKind,
-    pub(crate) nulls: u64,
-    pub(crate) transport_errors: u64,
-    pub(crate) scrambled: u64,
-    pub(crate) continuity_errors: u64,
-    pub(crate) pids: usize,
 }
 
 #[derive(Clone, Debug)]

@@ -169,7 +169,7 @@ fn decoding_time(pes: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::media::synth::pes;
+    use crate::media::ts::synth::pes;
 
     /// A stream of PES packets: the packet each starts in, and its time in ms.
     fn times(seen: impl IntoIterator<Item = (u64, u64)>) -> StreamTimes {
