@@ -15,7 +15,8 @@ use onrush_server::{
 };
 use onrush_sys::path::cue::chain;
 use onrush_sys::{path, pool, probe, receive};
-use onrush_wire::media::{self, ts};
+use onrush_wire::media;
+use onrush_wire::media::ts::{self, clock, psi};
 use onrush_wire::pace::adaptive;
 use onrush_wire::{ftp, http};
 use serde::Serialize;
@@ -239,14 +240,14 @@ fn to_the_wire() -> Vec<Limit> {
         library::REFRESH_BYTES_MAX as bytes, "read of it at a look";
         ts::LEADING_BYTES_MAX as bytes, "garbage before the stream";
         ts::SYNC_RUNS_MAX as count, "runs between losses of sync";
-        ts::psi::PROGRAMS_MAX as count, "programs told of";
-        ts::psi::STREAMS_MAX as count, "elementary streams told of";
-        ts::clock::RATE_MAX as rate, "a stream's rate";
-        ts::clock::CLOCK_POINTS_MAX as count, "points of a file's clock";
-        ts::clock::GROWN_POINTS_MAX as count, "points of a recording's clock";
-        ts::clock::CLOCK_RATIO_MAX as count, "a clock differs from its streams by";
-        ts::clock::PCR_JUMP_TICKS_MAX as pcr_ticks, "a step of one clock";
-        ts::clock::PCR_INTERVAL_TICKS_MAX as pcr_ticks, "a step forgiven";
+        psi::PROGRAMS_MAX as count, "programs told of";
+        psi::STREAMS_MAX as count, "elementary streams told of";
+        clock::RATE_MAX as rate, "a stream's rate";
+        clock::CLOCK_POINTS_MAX as count, "points of a file's clock";
+        clock::GROWN_POINTS_MAX as count, "points of a recording's clock";
+        clock::CLOCK_RATIO_MAX as count, "a clock differs from its streams by";
+        clock::PCR_JUMP_TICKS_MAX as pcr_ticks, "a step of one clock";
+        clock::PCR_INTERVAL_TICKS_MAX as pcr_ticks, "a step forgiven";
         media::TRACKS_MAX as count, "tracks of a file";
         media::CUTS_MAX as count, "packet sizes of a track";
         ts::TS_PACKETS_PER_RTP_MAX as count, "transport packets in one of RTP";
@@ -325,9 +326,7 @@ fn time(time: Duration) -> String {
 }
 
 fn pcr_ticks(ticks: u64) -> String {
-    time(Duration::from_nanos(
-        ticks * 1_000_000_000 / ts::clock::PCR_HZ,
-    ))
+    time(Duration::from_nanos(ticks * 1_000_000_000 / clock::PCR_HZ))
 }
 
 #[cfg(test)]
