@@ -11,7 +11,7 @@ use onrush_server::downloads::{self, DownloadLimits};
 use onrush_server::engine::stream_end;
 use onrush_server::relay::{self as channel, config, members};
 use onrush_server::{
-    admin, engine, ftp as session, library, relay, rtsp as control, store, transfer,
+    admin, downloads::ftp as session, engine, library, relay, rtsp as control, store, transfer,
 };
 use onrush_sys::path::cue::chain;
 use onrush_sys::{path, pool, probe, receive};

@@ -485,9 +485,10 @@ pub fn age(path: &Path) -> io::Result<()> {
 mod tests {
     use std::sync::Arc;
 
+    use onrush_wire::media::ts::report::Report;
     use onrush_wire::media::ts::report::{ClockSource, Kind, SeekKind};
     use onrush_wire::media::ts::{Index, Packetisation, Plan, ScanOptions, Scanner};
-    use onrush_wire::media::{FilePiece, Report, RtpOrigin};
+    use onrush_wire::media::{FilePiece, RtpOrigin};
 
     use super::*;
     use crate::require_programs;
