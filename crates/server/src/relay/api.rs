@@ -60,7 +60,7 @@ struct List {
     members: Vec<String>,
 }
 
-/// A member as it is told of.
+/// A member in an answer.
 #[derive(Debug, Serialize)]
 struct Member {
     address: SocketAddr,
@@ -145,7 +145,7 @@ async fn health(State(api): State<Shared>) -> (StatusCode, Json<Value>) {
 
 async fn sources(State(api): State<Shared>) -> Json<Value> {
     let all = api.names.iter().filter_map(|name| api.channels.get(name));
-    let all: Vec<_> = all.map(|channel| told(channel)).collect();
+    let all: Vec<_> = all.map(|channel| status(channel)).collect();
     Json(json!({ "sources": all }))
 }
 
@@ -153,7 +153,7 @@ async fn source(
     State(api): State<Shared>,
     Path(name): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
-    Ok(Json(told(api.channel(&name)?)))
+    Ok(Json(status(api.channel(&name)?)))
 }
 
 async fn members(
@@ -245,18 +245,18 @@ fn changed(
     ))
 }
 
-/// All that is told of a stream.
-pub(super) fn told(channel: &Channel) -> Value {
-    let told = channel.told();
-    let heard = told.heard;
+/// A stream with its counters.
+pub(super) fn status(channel: &Channel) -> Value {
+    let stats = channel.stats();
+    let heard = stats.heard;
     json!({
         "name": channel.name(),
         "input": channel.input().to_string(),
         "state": channel.state(),
-        "from": told.from,
-        "ssrc": told.playable.map(|playable| playable.ssrc),
-        "members": told.members,
-        "players": told.players,
+        "from": stats.from,
+        "ssrc": stats.playable.map(|playable| playable.ssrc),
+        "members": stats.members,
+        "players": stats.players,
         "received": {
             "datagrams": heard.datagrams,
             "bytes": heard.bytes,
@@ -269,17 +269,17 @@ pub(super) fn told(channel: &Channel) -> Value {
             "ssrc_changes": heard.ssrc_changes,
             "silences": heard.silences,
             "from_others": heard.from_others,
-            "overflows": told.overflows,
-            "too_long": told.too_long,
+            "overflows": stats.overflows,
+            "too_long": stats.too_long,
         },
         "sent": {
-            "packets": told.packets,
-            "bytes": told.bytes,
-            "trains": told.trains,
-            "refused": told.refused,
-            "crossings": told.crossings,
-            "passing_ns_mean": told.passing_ns.checked_div(told.trains).unwrap_or(0),
-            "passing_ns_max": told.passing_ns_max,
+            "packets": stats.packets,
+            "bytes": stats.bytes,
+            "trains": stats.trains,
+            "refused": stats.refused,
+            "crossings": stats.crossings,
+            "passing_ns_mean": stats.passing_ns.checked_div(stats.trains).unwrap_or(0),
+            "passing_ns_max": stats.passing_ns_max,
         },
     })
 }
