@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use onrush_sys::wake::Waker;
 use onrush_wire::live::Heard;
 use onrush_wire::rtp::{StaticPayload, ticks_of};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::cycles::Deliveries;
@@ -129,15 +129,43 @@ impl Playable {
 }
 
 /// What a stream does at the moment, in a word.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChannelState {
     /// Nothing has come yet.
+    #[default]
     Waiting,
     /// It comes.
     Live,
     /// It came, and does not now.
     Silent,
+}
+
+impl Stats {
+    /// What the stream does at the moment.
+    #[must_use]
+    pub const fn state(&self) -> ChannelState {
+        match self.heard.datagrams {
+            _ if self.is_heard => ChannelState::Live,
+            0 => ChannelState::Waiting,
+            _ => ChannelState::Silent,
+        }
+    }
+}
+
+impl ChannelState {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Waiting, Self::Live, Self::Silent];
+
+    /// Its word, as in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Live => "live",
+            Self::Silent => "silent",
+        }
+    }
 }
 
 impl Channel {
@@ -179,11 +207,7 @@ impl Channel {
     /// What it does at the moment.
     #[must_use]
     pub fn state(&self) -> ChannelState {
-        match self.stats() {
-            stats if stats.is_heard => ChannelState::Live,
-            stats if stats.heard.datagrams > 0 => ChannelState::Silent,
-            _ => ChannelState::Waiting,
-        }
+        self.stats().state()
     }
 
     /// Its members, each with the lists it stands in.

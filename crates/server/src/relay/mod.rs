@@ -55,6 +55,7 @@ use self::file::MembersFile;
 use self::kernel::KernelWorker;
 use self::members::{MemberError, Origin};
 use self::worker::Worker;
+use crate::admin::status;
 use crate::config::Config;
 use crate::rtsp::{self, Content, Control, random};
 use crate::server::Service;
@@ -154,7 +155,7 @@ pub struct RelayStatus {
     /// The relay's version.
     pub version: &'static str,
     /// The streams, as in the control API.
-    pub sources: Vec<serde_json::Value>,
+    pub sources: Vec<status::Channel>,
 }
 
 /// The form of [`RelayStatus`]. A new field leaves it as it is; another meaning makes it another
@@ -203,7 +204,10 @@ impl Relay {
     /// waited for. What each stream did in all is logged, and is the answer.
     pub fn shutdown(mut self) -> RelayStatus {
         self.stop();
-        let sources = self.channels().iter().map(|channel| api::status(channel));
+        let sources = self
+            .channels()
+            .iter()
+            .map(|channel| status::Channel::now(channel));
         RelayStatus {
             schema_version: SCHEMA_VERSION,
             version: env!("CARGO_PKG_VERSION"),
