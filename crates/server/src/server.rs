@@ -146,6 +146,9 @@ impl Server {
         let area = data.store().pool().area();
         let cache = (area.bytes_total(), area.pages());
         let cores = data.cores().to_vec();
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(control_error)?;
+        let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
         let watched = Arc::new(Watched {
             statistics: Arc::clone(&statistics),
             engines: cores
@@ -154,14 +157,12 @@ impl Server {
                 .zip(data.engines().remotes())
                 .collect(),
             store: Arc::clone(data.store()),
+            channels: channels.all().to_vec(),
             downloads: downloads.as_ref().map(|running| Arc::clone(&running.stats)),
             started: SystemTime::now(),
         });
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), &cores));
         let admin = admin.transpose().map_err(control_error)?;
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(control_error)?;
-        let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
         let (stop, stopped) = oneshot::channel();
         let counted = Arc::clone(&statistics);
         let run = move || {

@@ -16,6 +16,7 @@ use onrush_sys::clock::{cpu_ns_of, cpu_ns_of_process, monotonic_ns};
 use onrush_sys::thread::open_files_limit;
 use serde::{Deserialize, Serialize};
 
+pub use super::channel::{Channel, Received, Sent};
 pub use super::histogram::Histogram;
 use super::histogram::{batch_end, filled, lateness_end_ns};
 use super::table::{Field, Kind, Row, Samples, table};
@@ -24,8 +25,7 @@ use crate::engine::Remote;
 use crate::engine::admission::LOAD_UNLIMITED;
 use crate::engine::shared::WorkerShared;
 use crate::statistics::Statistics;
-use crate::store;
-use crate::transfer;
+use crate::{relay, store, transfer};
 
 /// The form of [`Status`]. A new field leaves it as it is; another meaning makes it another number.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -35,6 +35,7 @@ const WINDOW_S: usize = 10;
 
 table! {
     /// The whole server.
+    #[serde(default)]
     pub struct Status from (watched: &Watched, stream_cpu_ratio: Option<f64>) {
         /// [`SCHEMA_VERSION`].
         schema_version: u32 = SCHEMA_VERSION, Info;
@@ -54,6 +55,8 @@ table! {
         cache: Cache = Cache::of(&watched.store, watched.store.counters()), Counter;
         /// Memory that may not be swapped out.
         locked: Locked = Locked::of(&Manager::of_process().totals()), Gauge;
+        /// Live channels, in the order of the configuration.
+        channels: Vec<Channel> = watched.channels(), Counter;
         /// HTTP and FTP, if they are served.
         downloads: Option<Downloads> = watched.downloads(), Counter;
         /// The process.
@@ -310,6 +313,7 @@ pub(crate) struct Watched {
     /// With the processor of each.
     pub(crate) engines: Vec<(usize, Arc<Remote>)>,
     pub(crate) store: Arc<store::Shared>,
+    pub(crate) channels: Vec<Arc<relay::Channel>>,
     pub(crate) downloads: Option<Arc<downloads::Stats>>,
     pub(crate) started: SystemTime,
 }
@@ -335,6 +339,11 @@ impl Watched {
         engines
             .map(|(core, remote)| Engine::of(*core, remote, &remote.shared))
             .collect()
+    }
+
+    fn channels(&self) -> Vec<Channel> {
+        let channels = self.channels.iter();
+        channels.map(|channel| Channel::now(channel)).collect()
     }
 
     fn downloads(&self) -> Option<Downloads> {
@@ -410,6 +419,14 @@ mod tests {
                 packets,
                 playing,
                 ..Engine::default()
+            }],
+            channels: vec![Channel {
+                players: playing,
+                sent: Sent {
+                    packets,
+                    ..Sent::default()
+                },
+                ..Channel::default()
             }],
             downloads: Some(Downloads {
                 http_answers: [0, packets, 0, 0, 0],

@@ -74,7 +74,7 @@ impl LivePlayer {
     /// From now on the player gets the stream.
     pub(super) fn join(&self) {
         if !self.has_joined.replace(true) {
-            self.at_start.set(self.channel.told().played);
+            self.at_start.set(self.channel.stats().played);
             self.channel.add_player(self.local, self.player);
         }
     }
@@ -95,14 +95,14 @@ impl LivePlayer {
         if !self.has_joined.get() {
             return (packets, bytes);
         }
-        let (now, then) = (self.channel.told().played, self.at_start.get());
+        let (now, then) = (self.channel.stats().played, self.at_start.get());
         let since = (now.0.saturating_sub(then.0), now.1.saturating_sub(then.1));
         (packets + since.0, bytes + since.1)
     }
 
     /// The stream, as far as it is known.
     pub(super) fn playable(&self) -> Option<Playable> {
-        self.channel.told().playable
+        self.channel.stats().playable
     }
 
     /// The timestamp that a packet would have at that moment.
