@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use onrush_measure::primitives::peer::Peer;
 use onrush_measure::primitives::{self, Entry, Group, MeasureRecord, Row, Settings};
 use onrush_measure::report::Page;
+use onrush_measure::report::primitives::report;
 
 use crate::frame::{Samples, VERSION, bar_of_parts, command, head, outcome, write};
 
@@ -120,7 +121,8 @@ pub(crate) fn run(arguments: &Measure, out: &mut dyn Write) -> anyhow::Result<Ex
     if let Some(file) = &arguments.html {
         write(file, &of_record(&record)?.render())?;
     }
-    print(&record, out)?;
+    head(&record.environment, out)?;
+    write!(out, "{}", report(&record))?;
     if !record
         .runs
         .iter()
@@ -186,65 +188,4 @@ impl GroupName {
             Self::File => Group::File,
         }
     }
-}
-
-fn print(record: &MeasureRecord, out: &mut dyn Write) -> anyhow::Result<()> {
-    head(&record.environment, out)?;
-    let names = record.runs.iter().filter_map(|entry| match entry {
-        Entry::Row(row) => Some(row.operation.chars().count()),
-        _ => None,
-    });
-    let width = names.max().unwrap_or(0);
-    writeln!(
-        out,
-        "\n{:<width$} {:>10} {:>10} {:>10} {:>10} {:>21}",
-        "operation", "hardware", "software", "predicted", "measured", "interval"
-    )?;
-    for entry in &record.runs {
-        match entry {
-            Entry::Row(row) => print_row(row, width, out)?,
-            Entry::Missing(missing) => writeln!(out, "missing: {}: {}", missing.id, missing.why)?,
-            Entry::Note(note) => {
-                let kind = if note.is_warning { "warning" } else { "note" };
-                writeln!(out, "{kind}: {}", note.text)?;
-            }
-            Entry::Curve(curve) => {
-                for mark in &curve.marks {
-                    writeln!(
-                        out,
-                        "{}: {}: {}",
-                        curve.title,
-                        mark.name,
-                        curve.x_unit.told(mark.x)
-                    )?;
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-fn print_row(row: &Row, width: usize, out: &mut dyn Write) -> anyhow::Result<()> {
-    let told =
-        |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| row.unit.told(value));
-    let (low, high) = row.measured.interval;
-    writeln!(
-        out,
-        "{:<width$} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
-        row.operation,
-        told(row.estimate.base),
-        told(row.estimate.overhead),
-        told(row.estimate.predicted),
-        row.unit.told(row.measured.median),
-        row.unit.told(low),
-        row.unit.told(high)
-    )?;
-    writeln!(out, "    {}", row.explanation)?;
-    if !row.paper.is_empty() {
-        writeln!(out, "    paper: {}", row.paper)?;
-    }
-    for warning in row.warnings.iter().chain(&row.void) {
-        writeln!(out, "    ! {warning}")?;
-    }
-    Ok(())
 }

@@ -7,8 +7,7 @@
 //! throw away without copying, so that the sender is what is measured. A run counts only if they
 //! counted what was sent.
 
-pub mod plots;
-pub mod report;
+mod report;
 mod run;
 mod senders;
 mod watch;
@@ -20,6 +19,7 @@ use thiserror::Error;
 
 use crate::experiment::{Environment, Record};
 use crate::setup::{CoresError, SystemError};
+pub use report::report;
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "cue";

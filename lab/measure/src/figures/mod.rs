@@ -1,9 +1,5 @@
-//! What any record measured, as figures with names: for tables, and to compare two records.
-//!
-//! Of experiments that are known it is told what is worth comparing (`known`). Of others it is read
-//! from the names of their fields (`fields`). Runs that are void have no figures.
+//! What is compared of experiments whose reports have no samples yet.
 
-mod fields;
 mod known;
 
 use crate::experiment::AnyRecord;
@@ -12,5 +8,5 @@ pub(crate) use crate::table::{Better, Figure};
 /// All figures of a record, by name.
 #[must_use]
 pub fn of(record: &AnyRecord) -> Vec<Figure> {
-    known::of(record).unwrap_or_else(|| fields::of(&record.runs))
+    known::of(record).unwrap_or_default()
 }

@@ -8,8 +8,7 @@
 
 mod client;
 mod contestant;
-pub mod plots;
-pub mod report;
+mod report;
 
 use std::fs;
 use std::io::{self, Write};
@@ -27,6 +26,7 @@ use self::contestant::Running;
 use crate::experiment::{Environment, Record};
 use crate::machine::{Awake, core_times, yardstick_ns};
 use crate::setup::{CoresError, SystemError, on_core, system, two_cores};
+pub use report::report;
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "http";

@@ -5,9 +5,8 @@
 //! compacted, reclaimed, swapped and forked, and every frame number is compared.
 
 mod cost;
-pub mod plots;
 pub mod reliability;
-pub mod report;
+mod report;
 
 use onrush_lock::memory::{lockable_bytes, page_bytes};
 use onrush_lock::{CacheError, LockError, SegmentError};
@@ -16,6 +15,7 @@ use thiserror::Error;
 
 use crate::experiment::{Environment, Record};
 use crate::setup::SystemError;
+pub use report::report;
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "lock";

@@ -11,7 +11,7 @@
 //! Paths that send packet images are measured with the images at hand, as others with the file in
 //! the page cache: making them is measured apart. Cold runs have neither.
 
-pub mod report;
+mod report;
 mod run;
 
 use onrush_paths::{Name, OpenError, Piece, Plan, PlanError};
@@ -24,6 +24,7 @@ use thiserror::Error;
 
 use crate::experiment::{Environment, Record};
 use crate::setup::{CoresError, SystemError, on_core, two_cores};
+pub use report::report;
 use run::Bench;
 
 /// Its name on the command line and in files.

@@ -6,8 +6,9 @@
 
 mod known;
 mod legacy;
+pub mod model;
 mod page;
-mod primitives;
+pub mod primitives;
 mod viewers;
 
 use std::fs;

@@ -26,7 +26,7 @@ use crowd::Crowd;
 pub use crowd::{Task, work};
 pub use pressure::SWAP_FILE;
 use pressure::{Swap, compact, push_out, remove_swap};
-pub use report::Report;
+pub use report::report;
 use subject::{Mapped, Subject};
 
 /// Its name in files.
