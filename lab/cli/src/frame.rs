@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum, ValueHint};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use onrush_measure::error::ExperimentError;
 use onrush_measure::experiment::{Environment, Record};
 use onrush_measure::plot::Drawing;
 use onrush_measure::table::Report;
@@ -68,7 +69,7 @@ impl Samples {
             Some(file) => Record::read(file, experiment)?,
             None => {
                 self.check()?;
-                measure()?
+                measure().map_err(with_advice)?
             }
         };
         if let Some(file) = &self.json {
@@ -183,6 +184,19 @@ pub(crate) fn bar_of_time() -> impl Fn(u64, u64, &str) + Send {
         bar.set_length(total_ns / 1_000_000);
         bar.set_position(elapsed_ns / 1_000_000);
         bar.set_message(now.to_owned());
+    }
+}
+
+/// How to get the rights, where those are what is missing.
+fn with_advice(error: anyhow::Error) -> anyhow::Error {
+    let is_experiment = error.downcast_ref::<ExperimentError>();
+    match is_experiment.is_some_and(ExperimentError::needs_root) {
+        true => anyhow!(
+            "{error}: the experiment makes network namespaces, attaches eBPF programs or asks for \
+             frames of memory; try: sudo {}",
+            command()
+        ),
+        false => error,
     }
 }
 

@@ -13,6 +13,7 @@
 pub mod capacity;
 pub mod compare;
 pub mod cue;
+pub mod error;
 pub mod experiment;
 pub mod figures;
 pub mod group;

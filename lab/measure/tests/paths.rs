@@ -1,7 +1,8 @@
 //! The paths experiment, small: that it counts, that nothing is void, and that a silent copy makes
 //! it so.
 
-use onrush_measure::paths::{self, PathsError, Sample, Settings, Transport};
+use onrush_measure::error::ExperimentError;
+use onrush_measure::paths::{self, Sample, Settings, Transport};
 use onrush_testkit::{require_root, skip};
 
 fn settings() -> Settings {
@@ -16,7 +17,7 @@ fn settings() -> Settings {
 
 fn run(settings: &Settings) -> Option<paths::PathsRecord> {
     match paths::run(settings, "test", "onrush-lab bench paths", |_, _, _| {}) {
-        Err(PathsError::Cores(_)) => {
+        Err(ExperimentError::Cores(_)) => {
             skip::record("needs two processors");
             None
         }

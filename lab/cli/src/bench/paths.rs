@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use onrush_measure::model::beside;
-use onrush_measure::paths::{self, PathsError, PathsRecord, Settings, Transport};
+use onrush_measure::paths::{self, PathsRecord, Settings, Transport};
 
 use crate::beside::Predicted;
-use crate::frame::{Output, VERSION, bar_of_runs, command, with_rights};
+use crate::frame::{Output, VERSION, bar_of_runs, command};
 use onrush_cli::units::Size;
 
 /// CPU to move a file by each data path
@@ -110,9 +110,5 @@ impl Paths {
 fn measure(settings: &Settings) -> anyhow::Result<PathsRecord> {
     let bar = bar_of_runs();
     let progress = move |done: usize, all: usize, next: &str| bar(done as u64, all as u64, next);
-    with_rights(
-        paths::run(settings, VERSION, &command(), progress),
-        PathsError::needs_root,
-        "the experiment makes network namespaces, attaches an eBPF program and pins a thread",
-    )
+    Ok(paths::run(settings, VERSION, &command(), progress)?)
 }
