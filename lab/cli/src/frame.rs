@@ -14,6 +14,7 @@ use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use onrush_measure::error::ExperimentError;
 use onrush_measure::experiment::{Environment, Record};
 use onrush_measure::plot::Drawing;
+use onrush_measure::report::of_record;
 use onrush_measure::table::Report;
 use onrush_testkit::testbed::Mode;
 use serde::Serialize;
@@ -44,6 +45,10 @@ pub(crate) struct Output {
     #[arg(long, aliases = ["figures", "svg"], value_name = "FOLDER",
           value_hint = ValueHint::DirPath)]
     plots: Option<PathBuf>,
+
+    /// Write a page with tables and pictures to this file
+    #[arg(long, hide_short_help = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    html: Option<PathBuf>,
 }
 
 /// Who cuts trains.
@@ -114,6 +119,10 @@ impl Output {
                 let svg = chart.clone().source(environment).render()?;
                 write(&folder.join(file), &svg)?;
             }
+        }
+        if let Some(file) = &self.html {
+            let title = format!("Onrush on {}", environment.cpu);
+            write(file, &of_record(&title, &record.any()?).render())?;
         }
         head(environment, out)?;
         write!(out, "{report}")?;

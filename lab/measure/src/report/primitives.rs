@@ -3,7 +3,7 @@
 use crate::plot::{Chart, Drawing, SERIES_MAX, Unit as PlotUnit, Value};
 use crate::primitives::{Better, Curve, Entry, Group, MeasureRecord, Row, Series, Unit};
 use crate::stats::Summary;
-use crate::table::{self, Cell, Column, Report, Table};
+use crate::table::{self, Cell, Column, Report, Table, Verdict};
 
 /// Everything the record says, by group: rows, then curves; then what is missing.
 #[must_use]
@@ -39,16 +39,16 @@ pub fn report(record: &MeasureRecord) -> Report {
         }
         report.add((!marks.rows.is_empty()).then_some(marks));
     }
-    let mut missing = Table::new(
-        "What could not be measured, and why",
-        [Column::key("what"), Column::text("why")],
-    );
     for entry in &record.runs {
-        if let Entry::Missing(it) = entry {
-            missing.row([it.id.as_str().into(), it.why.as_str().into()]);
+        match entry {
+            Entry::Missing(it) => report.warn([format!("missing: {}: {}", it.id, it.why)]),
+            Entry::Row(row) => {
+                let void = row.void.as_ref();
+                report.add(void.map(|why| Verdict::void(&row.operation, why)));
+            }
+            _ => {}
         }
     }
-    report.add((!missing.rows.is_empty()).then_some(missing));
     report
 }
 
@@ -104,7 +104,6 @@ fn add_row(table: &mut Table, row: &Row) {
         measured,
         format!("{} to {}", row.unit.told(low), row.unit.told(high)).into(),
     ]);
-    let void = row.void.iter().map(|why| format!("VOID: {why}"));
     let why = Some(&row.explanation).filter(|why| !why.is_empty());
     let paper = Some(&row.paper).filter(|paper| !paper.is_empty());
     let paper = paper.map(|paper| format!("The paper's machine: {paper}."));
@@ -112,7 +111,7 @@ fn add_row(table: &mut Table, row: &Row) {
         .warnings
         .iter()
         .map(|warning| format!("Warning: {warning}"));
-    let notes = void.chain(why.cloned()).chain(paper).chain(warnings);
+    let notes = why.cloned().into_iter().chain(paper).chain(warnings);
     notes.for_each(|note| added.note(note));
 }
 
