@@ -13,6 +13,7 @@
 pub mod capacity;
 pub mod compare;
 pub mod cue;
+pub mod error;
 pub mod experiment;
 pub mod figures;
 pub mod group;
@@ -31,5 +32,6 @@ pub mod report;
 pub mod serve;
 pub mod setup;
 pub mod stats;
+pub mod table;
 pub mod trend;
 mod window;
