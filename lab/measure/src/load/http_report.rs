@@ -122,7 +122,6 @@ pub fn http_rows(
 }
 
 /// What each client took, the slowest first.
-#[must_use]
 pub fn http_chart(run: &HttpRun) -> Chart {
     let mut shares = bits_a_second(run);
     shares.sort_by(f64::total_cmp);

@@ -179,7 +179,6 @@ pub(super) fn start_up(samples: &[u64]) -> Option<[u64; 3]> {
 }
 
 /// Packets by lateness, and the budget.
-#[must_use]
 pub fn chart(settings: &Settings, run: &Run) -> Chart {
     let total = run.lateness.total();
     let (mut points, mut end_ns) = (Vec::new(), None);
