@@ -11,8 +11,8 @@ pub mod report;
 mod search;
 mod settings;
 pub mod soak;
+mod status;
 mod trial;
-mod words;
 
 use std::path::Path;
 
@@ -70,7 +70,7 @@ pub struct Run {
     /// behind.
     #[serde(default)]
     pub joined: Option<f64>,
-    /// Warnings in the server's log.
+    /// What our server counted that should not be; in older records, warnings of its log.
     #[serde(default)]
     pub trouble: Vec<String>,
     /// Why it does not count as held; empty if it does.

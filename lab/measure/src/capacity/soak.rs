@@ -16,12 +16,11 @@ use onrush_testkit::media::age;
 use onrush_testkit::testbed::{Mode, RCV_DEVICE};
 use serde::{Deserialize, Serialize};
 
-use super::CapacityError;
 use super::files::{FileSet, Films};
 use super::host::Host;
 use super::search::{Candidate, STOP_TIME_MAX, Search, testbed};
 use super::settings::LOOK_EVERY;
-use super::words::LastWords;
+use super::{CapacityError, status};
 use crate::experiment::{Environment, Record};
 use crate::load::report::Report as LoadReport;
 use crate::load::{self, Behaviour, Receive, Slice};
@@ -189,10 +188,10 @@ fn soak<P: FnMut(super::Progress)>(
     seen.streams.clear();
     // By the hundred thousand.
     seen.start_up_ns.clear();
-    let words = LastWords::read(&films.status());
+    let counted = status::read(&films.status());
     Ok(Run {
-        packets_sent: words.map(|words| words.packets),
-        joined: words.map(|words| ratio(words.joined, words.bursts)),
+        packets_sent: counted.as_ref().map(|counted| counted.packets),
+        joined: counted.as_ref().map(status::joined),
         films_removed,
         films_replaced,
         load: seen,

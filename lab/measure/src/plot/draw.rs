@@ -221,7 +221,7 @@ impl Sheet {
             ticks.iter().map(|&tick| (tick, unit.tell(tick))).collect()
         };
         let (x_ticks, y_ticks) = (named(chart.x.unit, &x.ticks), named(chart.y.unit, &y.ticks));
-        let left = PAD + 8.0 + widest(y_ticks.iter().map(|(_, name)| name));
+        let left = PAD + 10.0 + widest(y_ticks.iter().map(|(_, name)| name));
         let right = WIDTH
             - PAD
             - x_ticks
@@ -232,7 +232,7 @@ impl Sheet {
         for (tick, name) in &y_ticks {
             let at = place_y(*tick);
             self.draw(GRID, &straight((left, at), (right, at)));
-            self.draw(TEXT, &text("end", LETTER, left - 6.0, at, name));
+            self.draw(TEXT, &text("end", LETTER, left - 9.0, at, name));
         }
         let mut free = 0.0;
         for (tick, name) in &x_ticks {
