@@ -69,7 +69,7 @@ pub(crate) struct Capacity {
     load_max: Option<u32>,
 
     /// Stop the server (SIGSTOP) for so long while they watch. No search: --first viewers come, and
-    /// nothing shall be lost, no stream send more than two bursts together, and the status tell of it
+    /// nothing shall be lost, no stream send more than two bursts together, and its status tell it
     #[arg(long, hide_short_help = true, value_name = "TIME")]
     stall: Option<Time>,
 
