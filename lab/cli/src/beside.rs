@@ -9,6 +9,7 @@ use clap::{Args, ValueHint};
 use onrush_measure::experiment::Record;
 use onrush_measure::model::check::Checked;
 use onrush_measure::model::{self, ModelRecord, Settings};
+use onrush_measure::table::Block;
 
 use crate::predict;
 
@@ -26,17 +27,33 @@ pub(crate) struct Predicted {
 
 impl Predicted {
     /// The costs of the parts, if they were asked for.
-    pub(crate) fn model(&self) -> anyhow::Result<Option<ModelRecord>> {
-        match &self.predict {
-            None => Ok(None),
-            Some(Some(file)) => Ok(Some(Record::read(file, model::NAME)?)),
+    pub(crate) fn model(&self) -> anyhow::Result<Parts> {
+        Ok(Parts(match &self.predict {
+            None => None,
+            Some(Some(file)) => Some(Record::read(file, model::NAME)?),
             // On a thread of its own, which it binds to a processor.
             Some(None) => thread::scope(|scope| {
                 let probes = scope.spawn(|| predict::measure(&Settings::default()));
-                let record = probes.join().map_err(|_| anyhow!("a probe has failed"))??;
-                Ok(Some(record))
-            }),
-        }
+                probes
+                    .join()
+                    .map_err(|_| anyhow!("a probe has failed"))?
+                    .map(Some)
+            })?,
+        }))
+    }
+}
+
+/// What the parts of a path cost, if that was asked for.
+pub(crate) struct Parts(pub(crate) Option<ModelRecord>);
+
+impl Parts {
+    /// What `beside` makes of them.
+    pub(crate) fn told(&self, beside: impl FnOnce(&ModelRecord) -> Vec<Checked>) -> Vec<Block> {
+        let told = self
+            .0
+            .as_ref()
+            .map(|model| predict::checked_told(&beside(model)).0);
+        told.into_iter().flatten().collect()
     }
 }
 

@@ -13,6 +13,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use onrush_measure::experiment::{Environment, Record};
 use onrush_measure::plot::Drawing;
+use onrush_measure::table::Report;
 use onrush_testkit::testbed::Mode;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -30,6 +31,18 @@ pub(crate) struct Samples {
     /// Print such a file's table, measure nothing
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "json")]
     from: Option<PathBuf>,
+}
+
+/// Where samples go and may come from, and where pictures go.
+#[derive(Args, Debug)]
+pub(crate) struct Output {
+    #[command(flatten)]
+    samples: Samples,
+
+    /// Draw the pictures into this folder
+    #[arg(long, aliases = ["figures", "svg"], value_name = "FOLDER",
+          value_hint = ValueHint::DirPath)]
+    plots: Option<PathBuf>,
 }
 
 /// Who cuts trains.
@@ -74,6 +87,36 @@ impl Samples {
             })?;
         }
         Ok(())
+    }
+}
+
+impl Output {
+    /// Carries an experiment out, or reads one that was; prints its report and draws its pictures.
+    /// Ends with 0 if all bounds were kept, and else with 1.
+    pub(crate) fn of<S, R>(
+        &self,
+        experiment: &str,
+        measure: impl FnOnce() -> anyhow::Result<Record<S, R>>,
+        report: impl FnOnce(&Record<S, R>) -> Report,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<ExitCode>
+    where
+        S: DeserializeOwned + Serialize,
+        R: DeserializeOwned + Serialize,
+    {
+        let record = self.samples.record(experiment, measure)?;
+        let (report, environment) = (report(&record), &record.environment);
+        if let Some(folder) = &self.plots {
+            fs::create_dir_all(folder)
+                .with_context(|| format!("cannot make {}", folder.display()))?;
+            for Drawing { file, chart } in report.drawings() {
+                let svg = chart.clone().source(environment).render()?;
+                write(&folder.join(file), &svg)?;
+            }
+        }
+        head(environment, out)?;
+        write!(out, "{report}")?;
+        Ok(outcome(report.passed()))
     }
 }
 

@@ -216,7 +216,7 @@ pub(crate) fn run(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitC
     }
     if let Some(file) = &arguments.html {
         let title = format!("{} viewers", record.settings.clients);
-        write(file, &of_record(&title, &record.any()?).render()?)?;
+        write(file, &of_record(&title, &record.any()?).render())?;
     }
     let mut passed = true;
     for run in &record.runs {
@@ -252,7 +252,7 @@ fn run_http(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     }
     if let Some(file) = &arguments.html {
         let title = format!("{} downloading clients", record.settings.clients);
-        write(file, &of_record(&title, &record.any()?).render()?)?;
+        write(file, &of_record(&title, &record.any()?).render())?;
     }
     let mut passed = true;
     for run in &record.runs {

@@ -118,7 +118,7 @@ pub(crate) fn run(arguments: &Measure, out: &mut dyn Write) -> anyhow::Result<Ex
         .samples
         .record(primitives::NAME, || measure(arguments))?;
     if let Some(file) = &arguments.html {
-        write(file, &of_record(&record)?.render()?)?;
+        write(file, &of_record(&record)?.render())?;
     }
     print(&record, out)?;
     if !record

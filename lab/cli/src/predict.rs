@@ -12,6 +12,7 @@ use onrush_measure::experiment::Record;
 use onrush_measure::model::check::{Checked, ERROR_MAX, PREDICTED_MIN, checked};
 use onrush_measure::model::probe::ModelError;
 use onrush_measure::model::{self, Costs, Load, ModelRecord, Settings, Term};
+use onrush_measure::table::{Block, Column, Report, Table};
 use onrush_paths::Name;
 
 use crate::frame::{VERSION, bar_of_part, command, head, outcome};
@@ -218,52 +219,60 @@ fn print_check(checked: &[Checked], out: &mut dyn Write) -> anyhow::Result<bool>
 
 /// Prints what was predicted beside what was measured; what part is predicted well.
 pub(crate) fn print_checked(checked: &[Checked], out: &mut dyn Write) -> anyhow::Result<f64> {
-    writeln!(
-        out,
-        "\n{:<28} {:<14} {:>10} {:>20} {:>8}",
-        "ns a packet", "", "predicted", "measured", "off by"
-    )?;
+    let (blocks, part) = checked_told(checked);
+    let mut report = Report::default();
+    report.add(blocks);
+    write!(out, "{report}")?;
+    Ok(part)
+}
+
+/// What was predicted beside what was measured, and what part is predicted well.
+pub(crate) fn checked_told(checked: &[Checked]) -> (Vec<Block>, f64) {
+    let mut table = Table::new(
+        "Predicted from what the parts cost, and measured",
+        [
+            Column::key("path"),
+            Column::key("mode"),
+            Column::ns("predicted", 0),
+            Column::text("measured, ns a packet"),
+            Column::text("off by"),
+        ],
+    );
     for it in checked {
-        let predicted = it
-            .predicted_ns
-            .as_ref()
-            .map_or_else(|_| "-".to_owned(), |ns| format!("{ns:.0}"));
-        let measured = it
-            .measured_ns
-            .as_ref()
-            .map_or_else(|_| "-".to_owned(), |summary| summary.told(0));
-        let off = it
-            .error()
-            .map_or_else(String::new, |error| format!("{:+.0} %", error * 100.0));
-        let mark = if it.is_predicted() { "" } else { "  !" };
-        writeln!(
-            out,
-            "{:<28} {:<14} {predicted:>10} {measured:>20} {off:>8}{mark}",
-            it.path,
-            it.mode.name()
-        )?;
+        let measured = it.measured_ns.as_ref();
+        let error = it.error().map(|error| {
+            let mark = if it.is_predicted() { "" } else { " !" };
+            format!("{:+.0} %{mark}", error * 100.0)
+        });
+        let row = table.row([
+            it.path.as_str().into(),
+            it.mode.name().into(),
+            it.predicted_ns.as_ref().ok().copied().into(),
+            measured
+                .map_or_else(|_| "-".to_owned(), |ns| ns.told(0))
+                .into(),
+            error.into(),
+        ]);
         let unknown = it.predicted_ns.as_ref().err().map(ToString::to_string);
-        for why in unknown.iter().chain(it.measured_ns.as_ref().err()) {
-            writeln!(out, "    {why}")?;
-        }
+        let why = unknown
+            .into_iter()
+            .chain(measured.err().map(ToString::to_string));
+        why.for_each(|why| row.note(why));
     }
     let names: BTreeSet<_> = checked.iter().map(|it| &it.path).collect();
     let is_good = |name: &&&String| {
-        checked
-            .iter()
-            .filter(|it| &it.path == **name)
-            .all(Checked::is_predicted)
+        let mut of_name = checked.iter().filter(|it| &it.path == **name);
+        of_name.all(Checked::is_predicted)
     };
     let good = names.iter().filter(is_good).count();
     let part = good as f64 / names.len().max(1) as f64;
-    writeln!(
-        out,
-        "\n{good} of {} are predicted within {:.0} % in all modes ({:.0} %)",
+    let words = format!(
+        "{good} of {} are predicted within {:.0} % in all modes ({:.0} %); ! marks the others",
         names.len(),
         ERROR_MAX * 100.0,
         part * 100.0,
-    )?;
-    Ok(part)
+    );
+    (vec![table.into(), Block::Text(words)], part)
 }
 
 impl Predict {

@@ -31,5 +31,6 @@ pub mod report;
 pub mod serve;
 pub mod setup;
 pub mod stats;
+pub mod table;
 pub mod trend;
 mod window;

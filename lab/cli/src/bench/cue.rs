@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Cue, out: &mut dyn Write) -> anyhow::Result<ExitCo
     let report = Report::of(&record);
     write!(out, "{report}")?;
     let beside = |model: &_| onrush_measure::model::beside::cues(&record, model);
-    beside::print(model.as_ref(), beside, out)?;
+    beside::print(model.0.as_ref(), beside, out)?;
     Ok(outcome(report.passed()))
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn run(arguments: &Paths, out: &mut dyn Write) -> anyhow::Result<Exit
     head_with(&record.environment, "", out)?;
     write!(out, "{report}")?;
     let beside = |model: &_| onrush_measure::model::beside::paths(&record, model);
-    beside::print(model.as_ref(), beside, out)?;
+    beside::print(model.0.as_ref(), beside, out)?;
     Ok(outcome(report.passed()))
 }
 

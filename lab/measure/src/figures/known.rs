@@ -6,7 +6,6 @@ use super::{Better, Figure};
 use crate::capacity::{self, CapacityRecord, soak};
 use crate::cue::{self, CueRecord};
 use crate::experiment::AnyRecord;
-use crate::group::{self, Change, GroupRecord};
 use crate::http::{self, HttpRecord};
 use crate::load::{self, LoadRecord};
 use crate::paths::{self, PathsRecord, Sample};
@@ -22,7 +21,6 @@ pub(super) fn of(record: &AnyRecord) -> Option<Vec<Figure>> {
     match record.experiment.as_str() {
         serve::NAME => of_serve(&record.typed().ok()?, &mut figures),
         paths::NAME => of_paths(&record.typed().ok()?, &mut figures),
-        group::NAME => of_group(&record.typed().ok()?, &mut figures),
         cue::NAME => of_cue(&record.typed().ok()?, &mut figures),
         http::NAME => of_http(&record.typed().ok()?, &mut figures),
         relay::NAME => of_relay(&record.typed().ok()?, &mut figures),
@@ -91,39 +89,6 @@ fn of_paths(record: &PathsRecord, figures: &mut Figures) {
             Sample::Path(_) => {}
             Sample::Copy { bytes, ns } => figures.cost(format!("copy of {bytes} B"), *ns),
             Sample::Crossing { ns } => figures.cost("system call".to_owned(), *ns),
-        }
-    }
-}
-
-/// How long a send to a group took, by each way, and to each place on its way.
-fn of_group(record: &GroupRecord, figures: &mut Figures) {
-    for run in &record.runs {
-        match run {
-            group::Run::Group(run) if run.void.is_empty() => {
-                let change = match run.change {
-                    Change::None => "",
-                    Change::All => ", all replaced",
-                    Change::One => ", one replaced",
-                };
-                let name = format!(
-                    "{}, {}, {} to {}{change}: a send",
-                    run.mode.name(),
-                    run.way,
-                    run.load.told(),
-                    run.members
-                );
-                figures.cost(name, run.send_ns);
-            }
-            group::Run::Group(_) => {}
-            group::Run::Slice {
-                point,
-                bytes,
-                send_ns,
-                ..
-            } => figures.cost(
-                format!("{bytes} B: a send that ends at \"{}\"", point.layer()),
-                *send_ns,
-            ),
         }
     }
 }

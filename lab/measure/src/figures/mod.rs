@@ -7,31 +7,7 @@ mod fields;
 mod known;
 
 use crate::experiment::AnyRecord;
-use crate::plot::Unit;
-
-/// One thing that was measured, often.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Figure {
-    /// What it is; the same in every record of the experiment.
-    pub name: String,
-    /// In what.
-    pub unit: Unit,
-    /// Which direction is good.
-    pub better: Better,
-    /// In the order taken.
-    pub samples: Vec<f64>,
-}
-
-/// Which direction is good.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Better {
-    /// Costs.
-    Less,
-    /// Rates.
-    More,
-    /// Neither.
-    Neither,
-}
+pub(crate) use crate::table::{Better, Figure};
 
 /// All figures of a record, by name.
 #[must_use]

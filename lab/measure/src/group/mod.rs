@@ -6,7 +6,7 @@
 //! the players that a game server could add. Runs of all ways take turns, and a run is void unless
 //! the sink counted exactly what was to be sent.
 
-pub mod report;
+mod report;
 mod run;
 pub mod slicing;
 
@@ -18,6 +18,7 @@ use thiserror::Error;
 
 use crate::experiment::{Environment, Record};
 use crate::setup::SystemError;
+pub use report::report;
 use run::Bench;
 use slicing::{Point, SliceError};
 

@@ -1,9 +1,10 @@
 //! The paper's table and its plots, of a record of `onrush-lab measure`.
 
-use super::{Block, Table};
-use crate::plot::{Chart, SERIES_MAX, Unit as PlotUnit, Value};
+use super::legacy::words;
+use crate::plot::{Chart, Drawing, SERIES_MAX, Unit as PlotUnit, Value};
 use crate::primitives::{Curve, Entry, Group, MeasureRecord, Row, Series, Unit};
 use crate::stats::Summary;
+use crate::table::Block;
 
 /// Everything the record says, by group: rows, then curves, what is missing, what must be known.
 pub(super) fn blocks(record: &MeasureRecord) -> Vec<Block> {
@@ -31,7 +32,7 @@ pub(super) fn blocks(record: &MeasureRecord) -> Vec<Block> {
         }
         blocks.push(Block::Heading(heading(group).to_owned()));
         if !rows.is_empty() {
-            blocks.push(Block::Table(table(&rows)));
+            blocks.push(table(&rows));
         }
         for curve in curves {
             blocks.extend(pictures(curve));
@@ -40,11 +41,8 @@ pub(super) fn blocks(record: &MeasureRecord) -> Vec<Block> {
     let missing: Vec<_> = record.runs.iter().filter_map(missing).collect();
     if !missing.is_empty() {
         blocks.push(Block::Heading("Not measured here".to_owned()));
-        blocks.push(Block::Table(Table {
-            caption: "What could not be measured, and why".to_owned(),
-            head: vec!["what".to_owned(), "why".to_owned()],
-            rows: missing,
-        }));
+        let caption = "What could not be measured, and why";
+        blocks.push(words(caption, &["what", "why"], missing));
     }
     blocks
 }
@@ -66,7 +64,7 @@ fn missing(entry: &Entry) -> Option<Vec<String>> {
 }
 
 /// The paper's summary table: a row of figures, and below each why it is what it is.
-fn table(rows: &[&Row]) -> Table {
+fn table(rows: &[&Row]) -> Block {
     let mut cells = Vec::new();
     for row in rows {
         let told = |value: Option<f64>| value.map_or_else(String::new, |v| row.unit.told(v));
@@ -103,11 +101,8 @@ fn table(rows: &[&Row]) -> Table {
         "it lies in",
         "the paper's machine",
     ];
-    Table {
-        caption: "Medians; the interval holds the true one with 95 % or more".to_owned(),
-        head: head.map(str::to_owned).to_vec(),
-        rows: cells,
-    }
+    let caption = "Medians; the interval holds the true one with 95 % or more";
+    words(caption, &head, cells)
 }
 
 /// The curve, in as many pictures as its series need to be told apart.
@@ -115,7 +110,7 @@ fn pictures(curve: &Curve) -> Vec<Block> {
     let charts = curve
         .series
         .chunks(SERIES_MAX)
-        .map(|series| Block::Chart(Box::new(chart(curve, series))));
+        .map(|series| Drawing::new("", chart(curve, series)).into());
     charts.collect()
 }
 

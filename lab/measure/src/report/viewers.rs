@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use super::known::{charts, rows_of_names};
-use super::{Block, Table};
+use super::legacy::{charts, rows_of_names, words};
 use crate::capacity::CapacityRecord;
 use crate::capacity::host::{self, Host};
 use crate::capacity::report::Row;
@@ -15,6 +14,7 @@ use crate::load::{LoadRecord, Slice, http_report, report as load_report};
 use crate::plot::{Chart, Drawing, Unit};
 use crate::relay::RelayRecord;
 use crate::stats::{Summary, ratio};
+use crate::table::{Block, Verdict};
 
 /// What viewers saw: the verdict, packets by lateness, and the table.
 pub(super) fn of_load(record: &LoadRecord) -> Vec<Block> {
@@ -70,11 +70,11 @@ pub(super) fn of_capacity(record: &CapacityRecord) -> Vec<Block> {
         ];
         std::iter::once(cells).chain(why_missed(record, row))
     });
-    blocks.push(Block::Table(Table {
-        caption: "The most viewers that were held on time, and what they cost".to_owned(),
-        head: HEAD_OF_CAPACITY.map(str::to_owned).to_vec(),
-        rows: cells.collect(),
-    }));
+    blocks.push(words(
+        "The most viewers that were held on time, and what they cost",
+        &HEAD_OF_CAPACITY,
+        cells.collect(),
+    ));
     let verdicts = record.jump_verdicts();
     let verdicts = verdicts.iter().map(|verdict| verdict.in_words());
     blocks.extend(verdicts.chain(record.repeats()).map(Block::Text));
@@ -104,8 +104,8 @@ pub(super) fn of_soak(record: &SoakRecord) -> Vec<Block> {
     let mut blocks = Vec::new();
     for run in &record.runs {
         let missed = run.missed(&record.settings);
-        let words = "sent is what was sunk, nothing grows, nothing gets later";
-        blocks.push(verdict(words, &missed));
+        let kept = "sent is what was sunk, nothing grows, nothing gets later";
+        blocks.push(verdict(kept, &missed));
         if let Some(trends) = run.trends() {
             blocks.push(Block::Text(format!("Memory {}.", trends.memory_in_words())));
             blocks.push(Block::Text(format!(
@@ -200,18 +200,12 @@ pub(super) fn of_relay(record: &RelayRecord) -> Vec<Block> {
         "late, half, ms",
         "late, 999 of 1000, ms",
     ];
-    vec![Block::Table(Table {
-        caption: "One stream to many".to_owned(),
-        head: head.map(str::to_owned).to_vec(),
-        rows: record.settings.cases.iter().enumerate().map(row).collect(),
-    })]
+    let rows = record.settings.cases.iter().enumerate().map(row).collect();
+    vec![words("One stream to many", &head, rows)]
 }
 
 fn verdict(kept: &str, missed: &[String]) -> Block {
-    match missed {
-        [] => Block::Verdict(kept.to_owned(), true),
-        missed => Block::Verdict(missed.join("; "), false),
-    }
+    Verdict::unless(kept, missed).into()
 }
 
 fn millis(lateness: &Histogram, part: f64) -> String {
