@@ -6,11 +6,12 @@
 //! with it is told by the accounts of all processors beside the result.
 
 mod files;
-pub mod host;
-pub mod report;
+mod host;
+mod report;
 mod search;
 mod settings;
 pub mod soak;
+mod soak_report;
 mod status;
 mod trial;
 
@@ -28,6 +29,7 @@ use crate::load::{self, LoadError};
 use crate::setup::{CoresError, SystemError, on_core, system, two_cores};
 pub use files::FileSet;
 use files::Films;
+pub use report::report;
 use search::{START_TIME_MAX, Search, testbed};
 pub use settings::{Peer, Settings};
 

@@ -18,7 +18,7 @@ use super::account::{Account, Moment};
 use super::files::{FileSet, Films};
 use super::{CapacityError, Peer, Progress, Run, Settings, status};
 use crate::load;
-use crate::load::report::Report as LoadReport;
+use crate::load::report::Figures;
 use crate::setup::system;
 
 /// Where our server listens, in a namespace where nobody else does.
@@ -177,7 +177,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         let is_ours = candidate.peer.is_none();
         let counted = is_ours.then(|| status::read(&self.films.status()));
         let counted = counted.map(Option::unwrap_or_default);
-        let missed = LoadReport::of(&load, &seen).missed;
+        let missed = Figures::of(&load, &seen).missed;
         let of_ours = counted.as_ref();
         let missed = self
             .settings

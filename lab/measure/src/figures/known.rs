@@ -3,30 +3,21 @@
 use std::collections::BTreeMap;
 
 use super::{Better, Figure};
-use crate::capacity::{self, CapacityRecord, soak};
 use crate::cue::{self, CueRecord};
 use crate::experiment::AnyRecord;
 use crate::http::{self, HttpRecord};
-use crate::load::{self, LoadRecord};
 use crate::paths::{self, PathsRecord, Sample};
 use crate::plot::Unit;
 use crate::primitives::{self, Entry, MeasureRecord};
-use crate::relay::{self, RelayRecord};
-use crate::serve::{self, ServeRecord};
 use crate::stats::ratio;
 
 /// The figures of a record of an experiment that is known; of others `None`.
 pub(super) fn of(record: &AnyRecord) -> Option<Vec<Figure>> {
     let mut figures = Figures::default();
     match record.experiment.as_str() {
-        serve::NAME => of_serve(&record.typed().ok()?, &mut figures),
         paths::NAME => of_paths(&record.typed().ok()?, &mut figures),
         cue::NAME => of_cue(&record.typed().ok()?, &mut figures),
         http::NAME => of_http(&record.typed().ok()?, &mut figures),
-        relay::NAME => of_relay(&record.typed().ok()?, &mut figures),
-        capacity::NAME => of_capacity(&record.typed().ok()?, &mut figures),
-        soak::NAME => of_soak(&record.typed().ok()?, &mut figures),
-        load::NAME => of_load(&record.typed().ok()?, &mut figures),
         primitives::NAME => return Some(of_primitives(&record.typed().ok()?)),
         _ => return None,
     }
@@ -52,23 +43,6 @@ impl Figures {
     /// A cost in ns.
     fn cost(&mut self, name: String, ns: f64) {
         self.add(name, Unit::Nanoseconds, Better::Less, ns);
-    }
-}
-
-/// What a packet cost each contestant.
-fn of_serve(record: &ServeRecord, figures: &mut Figures) {
-    for run in record.runs.iter().filter(|run| run.void.is_empty()) {
-        let packets = run.interval.counts.packets;
-        if packets == 0 {
-            continue;
-        }
-        let name = format!("{}, {}", run.mode.name(), run.contestant);
-        let (cpu_ns, busy_ns) = (run.interval.cpu_ns, run.interval.core_busy_ns);
-        figures.cost(format!("{name}: CPU per packet"), ratio(cpu_ns, packets));
-        figures.cost(
-            format!("{name}: core's time per packet"),
-            ratio(busy_ns, packets),
-        );
     }
 }
 
@@ -135,80 +109,6 @@ fn of_http(record: &HttpRecord, figures: &mut Figures) {
         let name = format!("{name}: requests a second");
         figures.add(name, Unit::Count, Better::More, requests);
     }
-}
-
-/// What a packet cost the relay's processor for each receiver, and how late it was.
-fn of_relay(record: &RelayRecord, figures: &mut Figures) {
-    for run in &record.runs {
-        let Some(case) = record.settings.cases.get(run.case) else {
-            continue;
-        };
-        let name = case.told();
-        figures.cost(
-            format!("{name}: processor's time per packet"),
-            run.busy_ns_a_packet(),
-        );
-        if let Some(late_ns) = late_ns(&run.lateness) {
-            figures.cost(format!("{name}: late, 999 of 1000"), late_ns);
-        }
-    }
-}
-
-/// How many viewers each server held, and what they cost it.
-fn of_capacity(record: &CapacityRecord, figures: &mut Figures) {
-    for row in record.rows() {
-        let name = row.name();
-        let held = row.held.map_or(0.0, |run| f64::from(run.clients));
-        let held_name = format!("{name}: viewers held");
-        figures.add(held_name, Unit::Count, Better::More, held);
-        for run in &row.runs {
-            let (name, cost) = (format!("{name}, {} viewers", run.clients), record.cost(run));
-            figures.cost(format!("{name}: CPU per packet"), cost.packet_ns);
-            if let Some(late_ns) = late_ns(&run.load.lateness) {
-                figures.cost(format!("{name}: late, 999 of 1000"), late_ns);
-            }
-        }
-    }
-}
-
-/// A slice is a sample: what packets cost and how late they were, all along.
-fn of_soak(record: &soak::SoakRecord, figures: &mut Figures) {
-    for slice in record.runs.iter().flat_map(|run| &run.load.slices) {
-        let cpu_ns = slice.server.map(|usage| usage.cpu_ns);
-        if let Some(cpu_ns) = cpu_ns.filter(|_| slice.packets > 0) {
-            figures.cost("CPU per packet".to_owned(), ratio(cpu_ns, slice.packets));
-        }
-        if let Some(late_ns) = slice.lateness.p999_ns {
-            figures.cost("late, 999 of 1000".to_owned(), to_f64(late_ns));
-        }
-    }
-}
-
-/// What viewers saw and the server spent.
-fn of_load(record: &LoadRecord, figures: &mut Figures) {
-    for run in &record.runs {
-        let report = load::report::Report::of(&record.settings, run);
-        if let Some(ns) = report.server_ns_a_packet {
-            figures.cost("server's CPU per packet".to_owned(), ns);
-        }
-        if let Some(late_ns) = late_ns(&run.lateness) {
-            figures.cost("late, 999 of 1000".to_owned(), late_ns);
-        }
-        let lost = ratio(run.totals.lost, 1);
-        figures.add("packets lost".to_owned(), Unit::Count, Better::Less, lost);
-        for &ns in &run.start_up_ns {
-            figures.cost("time to the first packet".to_owned(), ratio(ns, 1));
-        }
-    }
-}
-
-fn late_ns(lateness: &crate::histogram::Histogram) -> Option<f64> {
-    lateness.quantile_ns(0.999).map(to_f64)
-}
-
-#[allow(clippy::cast_precision_loss, reason = "times below 2^52 ns")]
-fn to_f64(ns: i64) -> f64 {
-    ns as f64
 }
 
 /// The rows of the table, a sample a round: what was taken in one round was disturbed by the same.

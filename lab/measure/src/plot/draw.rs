@@ -265,13 +265,14 @@ impl Sheet {
             let runs = runs
                 .iter()
                 .map(|run| run.iter().map(|(x, y)| (place_x(*x), place_y(*y))));
+            let has_marker = |i: usize| chart.kind == Kind::Lines && i % every == 0;
             let content = html! {
                 @for run in runs { (line(index, run)) }
                 @for (i, (x, value)) in series.points.iter().enumerate() {
                     @if let Some((low, high)) = value.interval {
                         (whisker((place_x(*x), place_y(low)), (place_x(*x), place_y(high))))
                     }
-                    @if let Some(y) = value.at.filter(|_| chart.kind == Kind::Lines && i % every == 0) {
+                    @if let Some(y) = value.at.filter(|_| has_marker(i)) {
                         (marker(index, place_x(*x), place_y(y)))
                     }
                 }

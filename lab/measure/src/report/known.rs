@@ -1,9 +1,11 @@
 //! Which report a record has: the one table of all experiments.
 
 use super::{ReportError, legacy};
+use crate::capacity::soak;
 use crate::experiment::AnyRecord;
-use crate::group;
+use crate::load::http_report::http_report;
 use crate::table::Report;
+use crate::{capacity, group, load, relay, serve};
 
 /// What a record says.
 ///
@@ -12,7 +14,13 @@ use crate::table::Report;
 /// If it is of no experiment that is known, or not as this program writes it.
 pub fn of(record: &AnyRecord) -> Result<Report, ReportError> {
     let told = match record.experiment.as_str() {
+        capacity::NAME => record.typed().map(|record| capacity::report(&record)),
         group::NAME => record.typed().map(|record| group::report(&record)),
+        load::NAME => record.typed().map(|record| load::report::report(&record)),
+        load::http::NAME => record.typed().map(|record| http_report(&record)),
+        relay::NAME => record.typed().map(|record| relay::report(&record)),
+        serve::NAME => record.typed().map(|record| serve::report(&record)),
+        soak::NAME => record.typed().map(|record| soak::report(&record)),
         _ => match legacy::of(record) {
             Some(told) => told,
             None => {

@@ -8,7 +8,6 @@ mod known;
 mod legacy;
 mod page;
 mod primitives;
-mod viewers;
 
 use std::fs;
 use std::io;
