@@ -254,15 +254,6 @@ pub(crate) fn machine(environment: &Environment, metal: &str) -> String {
     }
 }
 
-/// Draws pictures into a folder, which it makes where there is none.
-pub(crate) fn draw_all(folder: &Path, drawings: &[Drawing]) -> anyhow::Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    for drawing in drawings {
-        write(&folder.join(&drawing.file), &drawing.chart.render()?)?;
-    }
-    Ok(())
-}
-
 /// Writes a file, in place of what is there.
 pub(crate) fn write(file: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(file, text).with_context(|| {
