@@ -2,8 +2,11 @@
 //! faults.
 
 pub mod checker;
+pub mod connection;
 pub mod disk;
+pub mod http_client;
 pub mod media;
+pub mod message;
 pub mod netns;
 pub mod process;
 pub mod receiver;

@@ -1,14 +1,14 @@
 //! Remote file read over our own server: 4 KB ranges of a file by HTTP, on one connection over
 //! loopback.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::io;
+use std::net::Ipv4Addr;
 
 use onrush_server::config::Config;
 use onrush_server::server::Server;
+use onrush_testkit::http_client::Client;
 
 use super::Found;
-use super::WAIT_MAX;
 use super::method::Method;
 use super::scratch::Scratch;
 
@@ -62,15 +62,13 @@ impl Served {
     fn blocks(&self, method: &Method, factor: u64) -> io::Result<Vec<f64>> {
         let address = self.server.http_addresses().first();
         let address = address.ok_or_else(|| io::Error::other("the server does not listen"))?;
-        let mut stream = TcpStream::connect_timeout(address, WAIT_MAX)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(WAIT_MAX))?;
+        let mut client = Client::connect(*address)?;
         let mut index = 0_u64;
         method.try_per_act(method.time(60), |times| {
             for _ in 0..times {
                 let at = index.wrapping_mul(factor) % (self.file_bytes / BLOCK_BYTES) * BLOCK_BYTES;
                 index += 1;
-                block(&mut stream, at)?;
+                block(&mut client, at)?;
             }
             Ok(())
         })
@@ -78,30 +76,13 @@ impl Served {
 }
 
 /// Asks for one block and reads the answer whole.
-fn block(stream: &mut TcpStream, at: u64) -> io::Result<()> {
-    let last = at + BLOCK_BYTES - 1;
-    let request =
-        format!("GET /{NAME} HTTP/1.1\r\nHost: onrush\r\nRange: bytes={at}-{last}\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
-    let mut answer = [0; 8192];
-    let mut filled = 0;
-    loop {
-        let room = answer.get_mut(filled..).filter(|room| !room.is_empty());
-        let room = room.ok_or_else(|| io::Error::from(ErrorKind::InvalidData))?;
-        filled += match stream.read(room)? {
-            0 => return Err(io::Error::from(ErrorKind::UnexpectedEof)),
-            read => read,
-        };
-        let head = answer[..filled]
-            .windows(4)
-            .position(|four| four == b"\r\n\r\n");
-        if head.is_some() && !answer.starts_with(b"HTTP/1.1 206") {
-            return Err(io::Error::other(
-                "the server did not answer with the range that was asked for",
-            ));
-        }
-        if head.is_some_and(|head| (filled - head - 4) as u64 >= BLOCK_BYTES) {
-            return Ok(());
-        }
+fn block(client: &mut Client, at: u64) -> io::Result<()> {
+    let range = format!("Range: bytes={at}-{}\r\n", at + BLOCK_BYTES - 1);
+    let answer = client.request("GET", &format!("/{NAME}"), &range)?;
+    match answer.status == 206 && answer.body.len() as u64 == BLOCK_BYTES {
+        true => Ok(()),
+        false => Err(io::Error::other(
+            "the server did not answer with the range that was asked for",
+        )),
     }
 }
