@@ -10,8 +10,7 @@ use clap::{Args, ValueHint};
 use onrush_group::Way;
 use onrush_measure::experiment::Record;
 use onrush_measure::model::check::{Checked, ERROR_MAX, PREDICTED_MIN, checked};
-use onrush_measure::model::probe::ModelError;
-use onrush_measure::model::{self, Costs, Load, ModelRecord, Settings, Term};
+use onrush_measure::model::{self, Costs, Load, ModelError, ModelRecord, Settings, Term};
 use onrush_paths::Name;
 
 use crate::frame::{VERSION, bar_of_part, command, head, outcome};
@@ -115,7 +114,7 @@ pub(crate) fn run(arguments: &Predict, out: &mut dyn Write) -> anyhow::Result<Ex
 
 /// Carries the probes out, with a bar on stderr.
 pub(crate) fn measure(settings: &Settings) -> anyhow::Result<ModelRecord> {
-    let measured = model::probe::run(settings, VERSION, &command(), bar_of_part());
+    let measured = model::run(settings, VERSION, &command(), bar_of_part());
     match measured {
         Err(ModelError::Testbed(error)) if error.is_not_permitted() => bail!(
             "{error}: the probes send in network namespaces of their own; try: sudo {}, or --from \
