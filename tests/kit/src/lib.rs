@@ -9,6 +9,7 @@ pub mod media;
 pub mod message;
 pub mod netns;
 pub mod process;
+pub mod program;
 pub mod receiver;
 pub mod rtsp_client;
 pub mod sink;
