@@ -13,13 +13,11 @@ use io_uring::{opcode, types};
 
 use super::images::Images;
 use super::ring::Ring;
-use super::{Job, Mechanism, Name, OpenError, Plan};
+use super::{Job, Mechanism, OpenError};
 use onrush_lock::{BUFFER_BYTES_MAX, LockedArea};
-use onrush_sys::path::ring::REPORT_USAGE;
 use onrush_sys::path::{PathError, TRAIN_PACKETS_MAX};
 
-#[derive(Debug)]
-pub(super) struct UringImages {
+pub(super) struct RingImages {
     // The ring goes first, and with it what it has of the images' memory; then its counting; then
     // the memory.
     ring: Ring,
@@ -28,25 +26,25 @@ pub(super) struct UringImages {
     is_train: bool,
 }
 
-impl UringImages {
-    pub(super) fn open(name: Name, plan: &Plan, image_bytes_max: usize) -> Result<Self, OpenError> {
-        let is_train = name == Name::UringSqpoll;
-        let ring = Ring::open(opcode::SendZc::CODE, PathError::SendZc, is_train)?;
-        let images = Images::in_memory(plan, image_bytes_max, is_train)?;
-        let registered = if name == Name::UringZc {
-            None
-        } else {
-            let pool = images.pool().expect("in memory means in a pool");
-            let bytes_total = pool.area().bytes_total();
-            let registered = pool.area().register(ring.fd());
-            Some(registered.map_err(|source| PathError::Register {
+impl RingImages {
+    pub(super) fn open(
+        images: Images,
+        is_registered: bool,
+        is_train: bool,
+    ) -> Result<Self, OpenError> {
+        let ring = Ring::open(opcode::SendZc::CODE, is_train)?;
+        let registered = is_registered.then(|| {
+            let area = images.pool().expect("in memory means in a pool").area();
+            let bytes_total = area.bytes_total();
+            let refused = |source| PathError::Register {
                 bytes_total,
                 source,
-            })?)
-        };
+            };
+            area.register(ring.fd()).map_err(refused)
+        });
         Ok(Self {
+            registered: registered.transpose()?,
             ring,
-            registered,
             images,
             is_train,
         })
@@ -61,16 +59,11 @@ impl UringImages {
             let bytes = u32::try_from(train.iov_len).expect("a train is below 64 KiB");
             let buffer = self.images.offset(packets.start) / BUFFER_BYTES_MAX;
             let buffer = u16::try_from(buffer).expect("an area is under 64 TiB");
-            let usage = if self.ring.report_usage {
-                REPORT_USAGE
-            } else {
-                0
-            };
             let start = train.iov_base.cast_const().cast();
             let entry = opcode::SendZc::new(types::Fd(job.socket), start, bytes)
                 .buf_index(self.registered.is_some().then_some(buffer))
                 .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
-                .zc_flags(usage)
+                .zc_flags(self.ring.usage())
                 .build();
             // SAFETY: the images stay as they are until `finish` has returned: only `ensure` writes
             // them.
@@ -81,13 +74,9 @@ impl UringImages {
     }
 }
 
-impl Mechanism for UringImages {
+impl Mechanism for RingImages {
     fn send(&mut self, job: &mut Job<'_>) -> io::Result<()> {
-        if self.is_train {
-            job.segment()?;
-        } else {
-            job.calls.segment(job.socket, 0)?;
-        }
+        job.cut(self.is_train)?;
         while !job.packets.is_empty() {
             let ready = self.images.ensure(job)?;
             let mut sent = Ok(());
@@ -99,11 +88,7 @@ impl Mechanism for UringImages {
         Ok(())
     }
 
-    fn prepare(&mut self, job: &mut Job<'_>) -> io::Result<()> {
-        self.images.ensure(job).map(drop)
-    }
-
-    fn forget(&mut self) {
-        self.images.forget();
+    fn images(&mut self) -> Option<&mut Images> {
+        Some(&mut self.images)
     }
 }
