@@ -7,7 +7,7 @@
 //! formats: whoever plays a plan knows neither what is in a packet nor whether packets are of one
 //! size.
 //!
-//! The files stand on each other in this order: [`track`] and [`plan`] on nothing here, [`container`]
+//! The files stand on each other in this order: `track` and [`plan`] on nothing here, `container`
 //! on both, each format beside it ([`ts`]) on all three.
 //!
 //! Nothing here changes a byte of the media, reorders it, or repairs what is broken in it.
