@@ -229,6 +229,12 @@ impl Server {
         self.channels.all()
     }
 
+    /// Where the channels' control API listens, if it does.
+    #[must_use]
+    pub const fn api_address(&self) -> Option<SocketAddr> {
+        self.channels.api_address
+    }
+
     /// Where FTP listens, likewise.
     #[must_use]
     pub fn ftp_addresses(&self) -> &[SocketAddr] {

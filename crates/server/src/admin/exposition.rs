@@ -1,7 +1,7 @@
 //! The status as Prometheus reads it: text, version 0.0.4 of its exposition format.
 //!
-//! A family is a name with its meaning, and a line for each engine, channel or kind. Names end in their
-//! unit; counters in `_total`. See
+//! A family is a name with its meaning, and a line for each engine, channel or kind. Names end in
+//! their unit; counters in `_total`. See
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>. What is told stands in the
 //! tables of [`status`](mod@super::status).
 

@@ -73,7 +73,7 @@ pub struct Relay {
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
     all: Vec<Arc<Channel>>,
-    api_address: Option<SocketAddr>,
+    pub(crate) api_address: Option<SocketAddr>,
     workers: Vec<JoinHandle<()>>,
 }
 
