@@ -183,7 +183,8 @@ fn a_film_that_was_played_and_downloaded_is_in_the_metrics() {
         (playing.engines[0].streams, playing.engines[0].playing),
         (1, 1)
     );
-    assert!(playing.cache.chunks_in_use > 0 && playing.cache.chunks_read > 0);
+    let cache = playing.cache.unwrap();
+    assert!(cache.chunks_in_use > 0 && cache.chunks_read > 0);
     wait_until(metrics, "streams have a cost", |s| {
         s.stream_cpu_ratio.is_some()
     });
@@ -442,10 +443,19 @@ fn a_relay_leaves_its_last_status_behind() {
     let file = folder.path().join("status.json");
     let source = format!("news={}", free_address());
     let mut command = Command::new(ONRUSH);
-    command.args(["relay", &source, "--rtsp=off", "--api=off"]);
+    command.args(["relay", &source, "--rtsp=off", "--api=off", "--metrics=0"]);
     command.arg("--status-at-exit").arg(&file);
     let mut relay = Process::start(&mut command).unwrap();
     relay.wait_for_line("stopping ", LONG).expect("it relays");
+    let metrics = metrics_address(&relay);
+    let page = Page::read(&get(metrics, "/metrics").1);
+    let state = "channel=\"news\",state=\"waiting\"";
+    assert_eq!(page.value("onrush_channel_state", state), 1.0);
+    assert!(!page.types.contains_key("onrush_cache_bytes"), "no files");
+    assert_eq!(
+        (status(metrics).cache, status(metrics).engines.len()),
+        (None, 0)
+    );
     let status = end(&mut relay, Signal::TERM, &file);
     assert_eq!(status["schema_version"], 1);
     assert_eq!(status["sources"][0]["name"], "news");

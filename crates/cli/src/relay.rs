@@ -16,7 +16,8 @@ use onrush_sys::probe;
 use crate::args::{DAY, Listen, LogFormat, Named, Ports, count, or_off, ports, rtsp_address};
 use crate::channels::{self, ChannelOptions, source};
 use crate::remedy::with_remedy;
-use crate::serve::{Signals, log_to_stderr, reached_at};
+use crate::serve::{self, Signals, log_to_stderr, reached_at};
+use crate::serve_options::metrics_address;
 use crate::status_at_exit::StatusAtExit;
 use onrush_cli::units::{Time, within};
 
@@ -57,6 +58,14 @@ pub(crate) struct RelayCommand {
     /// ADDRESS:PORT, ADDRESS or PORT, as in `onrush serve`; off for no players.
     #[arg(long, value_name = "ADDR", value_parser = rtsp_or_off)]
     rtsp: Vec<Listen>,
+
+    /// Metrics and status; nowhere by default
+    ///
+    /// ADDRESS:PORT, ADDRESS, or PORT on loopback; off for none. As of `onrush serve`: /metrics is
+    /// for Prometheus, /status the same as JSON; `onrush top` shows it. Whoever can connect can
+    /// read it.
+    #[arg(long, value_name = "ADDR", value_parser = metrics_address, hide_short_help = true)]
+    metrics: Option<Listen>,
 
     /// UDP ports for players' RTP and RTCP
     #[arg(long, value_name = "A-B", default_value_t = Ports::default(), value_parser = ports,
@@ -127,6 +136,7 @@ impl RelayCommand {
                 [] => vec![rtsp_address("8554").expect("a port is an address")],
                 all => all.iter().filter_map(|listen| listen.address()).collect(),
             },
+            metrics_address: self.metrics.and_then(Listen::address),
             rtp_ports: (self.rtp_ports.0, self.rtp_ports.1),
             limits: Limits {
                 sessions_max: self.sessions_max,
@@ -166,6 +176,7 @@ fn welcome(
     channels::welcome(relay.channels(), &rtsp, &host, out)?;
     channels::control_line(relay.api_address(), token, out)?;
     writeln!(out, "relaying   {}", arguments.channels.how())?;
+    serve::metrics_lines(relay.metrics_address(), &host, out)?;
     writeln!(out, "stopping   with Ctrl-C")?;
     Ok(out.flush()?)
 }
@@ -287,6 +298,15 @@ mod tests {
             let error = config(&options).unwrap_err();
             assert!(error.contains(said), "{options:?}: {error}");
         }
+    }
+
+    #[test]
+    fn metrics_are_nowhere_unless_asked_for() {
+        let at = |options: &[&str]| config(options).map(|config| config.metrics_address);
+        assert_eq!(at(&["5004"]), Ok(None));
+        assert_eq!(at(&["5004", "--metrics=off"]), Ok(None));
+        let local = "127.0.0.1:99".parse().unwrap();
+        assert_eq!(at(&["5004", "--metrics=99"]), Ok(Some(local)));
     }
 
     #[test]

@@ -119,13 +119,22 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
     }
     writeln!(out, "{}", sending(server, config))?;
     writeln!(out, "locked     {}", locked(server.locked()))?;
-    if let Some(address) = server.metrics_address() {
-        for address in reached_at(address, &host) {
-            writeln!(out, "metrics    http://{address}/metrics")?;
-        }
-    }
+    metrics_lines(server.metrics_address(), &host, out)?;
     writeln!(out, "stopping   with Ctrl-C")?;
     Ok(out.flush()?)
+}
+
+/// Prints where metrics are told, if they are.
+pub(crate) fn metrics_lines(
+    address: Option<SocketAddr>,
+    host: &[IpAddr],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let all = address.map(|address| reached_at(address, host));
+    for address in all.unwrap_or_default() {
+        writeln!(out, "metrics    http://{address}/metrics")?;
+    }
+    Ok(())
 }
 
 fn locked(totals: Totals) -> String {

@@ -249,7 +249,7 @@ impl Serve {
     }
 }
 
-fn metrics_address(text: &str) -> Result<Listen, String> {
+pub(crate) fn metrics_address(text: &str) -> Result<Listen, String> {
     or_off(text, |text| loopback_address(text, METRICS_ADDRESS.port()))
 }
 

@@ -154,7 +154,7 @@ impl Server {
                 .copied()
                 .zip(data.engines().remotes())
                 .collect(),
-            store: Arc::clone(data.store()),
+            store: Some(Arc::clone(data.store())),
             channels: channels.all().to_vec(),
             downloads: downloads.as_ref().map(|running| Arc::clone(&running.told)),
             started: SystemTime::now(),

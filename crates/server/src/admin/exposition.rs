@@ -55,6 +55,7 @@ pub fn metrics() -> Vec<Metric> {
     let all = Status {
         engines: vec![Engine::default()],
         channels: vec![Channel::default()],
+        cache: Some(Cache::default()),
         downloads: Some(Downloads::default()),
         ..Status::default()
     };
@@ -81,7 +82,9 @@ impl Page {
             &each(engines, core, |engine| &engine.admission),
         );
         page.group(Status::ROWS, &[(None, status)]);
-        page.group(Cache::ROWS, &[(None, &status.cache)]);
+        if let Some(cache) = &status.cache {
+            page.group(Cache::ROWS, &[(None, cache)]);
+        }
         page.group(Locked::ROWS, &[(None, &status.locked)]);
         page.group(Channel::ROWS, &each(channels, name, |channel| channel));
         page.group(
