@@ -295,12 +295,32 @@ mod tests {
             --members b=list.txt --delay 20ms --silence 3s --from-anybody --in-kernel \
             --way sendmmsg --core 1";
         let relay = channels("relay", options).unwrap();
-        assert_eq!(ours.token.len(), 32);
-        let relay = ChannelsConfig {
-            token: ours.token.clone(),
-            ..relay
+        let channel = |text, member: &str, members_file| SourceConfig {
+            members: vec![member.parse().unwrap()],
+            members_file,
+            ..channel(text).unwrap()
         };
-        assert_eq!(format!("{ours:?}"), format!("{relay:?}"));
+        let expected = |token: &str| ChannelsConfig {
+            sources: vec![
+                channel("a=5004", "10.0.0.7:1", None),
+                channel("b=10.0.0.1:5006", "[::1]:2", Some("list.txt".into())),
+            ],
+            delay: Duration::from_millis(20),
+            silence: Duration::from_secs(3),
+            from_anybody: true,
+            api_address: Some(API_ADDRESS.parse().unwrap()),
+            token: token.to_owned(),
+            core: Some(1),
+            way: Some("sendmmsg".parse().unwrap()),
+            in_kernel: true,
+        };
+        for found in [ours, relay] {
+            assert_eq!(found.token.len(), 32);
+            assert_eq!(
+                format!("{found:?}"),
+                format!("{:?}", expected(&found.token))
+            );
+        }
     }
 
     #[test]
