@@ -40,6 +40,7 @@ impl Remedy for StartError {
                 .to_owned(),
             ),
             Self::Data(DataError::Cache { .. }) => Some("raise --cache".to_owned()),
+            Self::Channel(error) => error.remedy(),
             _ => None,
         }
     }

@@ -156,7 +156,7 @@ impl Server {
                 .copied()
                 .zip(data.engines().remotes())
                 .collect(),
-            store: Arc::clone(data.store()),
+            store: Some(Arc::clone(data.store())),
             channels: channels.all().to_vec(),
             downloads: downloads.as_ref().map(|running| Arc::clone(&running.stats)),
             started: SystemTime::now(),
@@ -229,6 +229,12 @@ impl Server {
     #[must_use]
     pub fn channels(&self) -> &[Arc<Channel>] {
         self.channels.all()
+    }
+
+    /// Where the channels' control API listens, if it does.
+    #[must_use]
+    pub const fn api_address(&self) -> Option<SocketAddr> {
+        self.channels.api_address
     }
 
     /// Where FTP listens, likewise.

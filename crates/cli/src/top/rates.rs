@@ -99,7 +99,8 @@ impl Rates {
         let happened = to.since(from);
         let seconds = float(happened.at_ns) / 1e9;
         let rate = |count: u64| float(count) / seconds;
-        let (sessions, cache) = (&happened.sessions, &happened.cache);
+        let sessions = &happened.sessions;
+        let cache = happened.cache.clone().unwrap_or_default();
         let engines = happened.engines.iter();
         let all = engines.fold(Engine::default(), |all, engine| all.and(engine));
         let engines_cpu = rate(all.cpu_ns) / 1e9;

@@ -1,4 +1,4 @@
-//! The control API: HTTP and JSON, for programs of whoever runs the relay.
+//! The control API: HTTP and JSON, for programs of whoever runs the channels.
 //!
 //! | request | does |
 //! |---|---|

@@ -43,6 +43,8 @@ pub struct RelayConfig {
     pub channels: ChannelsConfig,
     /// Where players may ask for `rtsp://HOST/live/NAME`; nowhere if empty.
     pub rtsp_addresses: Vec<SocketAddr>,
+    /// Where metrics and status are told: by default nowhere. Whoever can connect can read them.
+    pub metrics_address: Option<SocketAddr>,
     /// UDP ports for players' RTP (even) and RTCP (the odd one above), both ends included.
     pub rtp_ports: (u16, u16),
     /// What players may ask for at the most.
@@ -96,6 +98,7 @@ impl Default for RelayConfig {
         Self {
             channels: ChannelsConfig::default(),
             rtsp_addresses: Vec::new(),
+            metrics_address: None,
             rtp_ports: (20_000, 59_999),
             limits: Limits::default(),
         }

@@ -27,7 +27,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use onrush_group::KernelError;
 use onrush_sys::probe;
@@ -55,18 +55,21 @@ use self::file::MembersFile;
 use self::kernel::KernelWorker;
 use self::members::{MemberError, Origin};
 use self::worker::Worker;
-use crate::admin::status;
+use crate::admin::Admin;
+use crate::admin::status::{self, Watched};
 use crate::config::Config;
 use crate::listening::bind;
 use crate::random::random;
 use crate::rtsp::{Content, Control};
 use crate::server::Service;
+use crate::statistics::Statistics;
 
 /// A relay that runs: channels, and RTSP for their players. Dropping it stops it.
 #[derive(Debug)]
 pub struct Relay {
     channels: Channels,
     rtsp_addresses: Vec<SocketAddr>,
+    admin: Option<Admin>,
     stop: Option<oneshot::Sender<()>>,
     control: Option<JoinHandle<()>>,
 }
@@ -75,7 +78,7 @@ pub struct Relay {
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
     all: Vec<Arc<Channel>>,
-    api_address: Option<SocketAddr>,
+    pub(crate) api_address: Option<SocketAddr>,
     workers: Vec<JoinHandle<()>>,
 }
 
@@ -183,13 +186,27 @@ impl Relay {
         let rtsp_addresses = rtsp.iter().map(TcpListener::local_addr);
         let rtsp_addresses = rtsp_addresses.collect::<Result<_, _>>();
         let rtsp_addresses = rtsp_addresses.map_err(start_error("listening"))?;
+        let metrics = config.metrics_address;
+        let metrics = metrics.map(|address| listen(address, Service::Metrics));
+        let metrics = metrics.transpose()?;
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(start_error("the control thread"))?;
         let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
+        let statistics = Arc::new(Statistics::default());
+        let watched = Arc::new(Watched {
+            statistics: Arc::clone(&statistics),
+            engines: Vec::new(),
+            store: None,
+            channels: channels.all().to_vec(),
+            downloads: None,
+            started: SystemTime::now(),
+        });
+        let admin = metrics.map(|listener| Admin::start(listener, watched, &[]));
+        let admin = admin.transpose().map_err(start_error("metrics"))?;
         let (stop, stopped) = oneshot::channel();
-        let control = move || serve(runtime, config, upkeep, rtsp, stopped);
+        let control = move || serve(runtime, config, upkeep, statistics, rtsp, stopped);
         let control = thread::Builder::new()
             .name("onrush-control".to_owned())
             .spawn(control)
@@ -197,6 +214,7 @@ impl Relay {
         Ok(Self {
             channels,
             rtsp_addresses,
+            admin,
             stop: Some(stop),
             control: Some(control),
         })
@@ -219,6 +237,7 @@ impl Relay {
 
     /// Ends and waits for everything that runs; a second time there is nothing to do.
     fn stop(&mut self) {
+        drop(self.admin.take());
         drop(self.stop.take());
         // Control first: players leave while their stream still runs.
         let control = self.control.take().map(JoinHandle::join);
@@ -238,6 +257,12 @@ impl Relay {
     #[must_use]
     pub fn rtsp_addresses(&self) -> &[SocketAddr] {
         &self.rtsp_addresses
+    }
+
+    /// Where metrics are told, if they are.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(|admin| admin.address)
     }
 
     /// Where the control API listens.
@@ -452,6 +477,7 @@ fn serve(
     runtime: Runtime,
     config: RelayConfig,
     upkeep: Upkeep,
+    statistics: Arc<Statistics>,
     rtsp: Vec<TcpListener>,
     stopped: oneshot::Receiver<()>,
 ) {
@@ -472,7 +498,7 @@ fn serve(
             limits: config.limits,
             ..Config::default()
         };
-        let control = Control::new(config, content, Arc::default());
+        let control = Control::new(config, content, statistics);
         Rc::clone(&control).run(listeners, stopped).await;
         control.log_total();
         beside.shutdown().await;
