@@ -448,7 +448,7 @@ fn a_relay_leaves_its_last_status_behind() {
     let mut relay = Process::start(&mut command).unwrap();
     relay.wait_for_line("stopping ", LONG).expect("it relays");
     let metrics = metrics_address(&relay);
-    let page = Page::read(&get(metrics, "/metrics").1);
+    let page = Page::read(&get(metrics, "/metrics").text());
     let state = "channel=\"news\",state=\"waiting\"";
     assert_eq!(page.value("onrush_channel_state", state), 1.0);
     assert!(!page.types.contains_key("onrush_cache_bytes"), "no files");

@@ -11,7 +11,7 @@
 mod report;
 mod run;
 
-use onrush_server::relay::{RelayError, Stats};
+use onrush_server::channels::{ChannelError, Stats};
 use onrush_testkit::sink::SinkError;
 use onrush_testkit::testbed::{Mode, TestbedError};
 use serde::{Deserialize, Serialize};
@@ -129,7 +129,7 @@ pub enum RelayBenchError {
     Sink(#[from] SinkError),
     /// The relay did not start.
     #[error(transparent)]
-    Relay(#[from] RelayError),
+    Relay(#[from] ChannelError),
     /// The system refused something else.
     #[error(transparent)]
     System(#[from] SystemError),
