@@ -1,6 +1,5 @@
 //! `--predict` of `onrush-lab bench`: what the cost model says, beside what was measured.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::thread;
 
@@ -9,7 +8,8 @@ use clap::{Args, ValueHint};
 use onrush_measure::experiment::Record;
 use onrush_measure::model::check::Checked;
 use onrush_measure::model::{self, ModelRecord, Settings};
-use onrush_measure::table::Block;
+use onrush_measure::report;
+use onrush_measure::table::Table;
 
 use crate::predict;
 
@@ -44,27 +44,12 @@ impl Predicted {
 }
 
 /// What the parts of a path cost, if that was asked for.
-pub(crate) struct Parts(pub(crate) Option<ModelRecord>);
+pub(crate) struct Parts(Option<ModelRecord>);
 
 impl Parts {
     /// What `beside` makes of them.
-    pub(crate) fn told(&self, beside: impl FnOnce(&ModelRecord) -> Vec<Checked>) -> Vec<Block> {
-        let told = self
-            .0
-            .as_ref()
-            .map(|model| predict::checked_told(&beside(model)).0);
-        told.into_iter().flatten().collect()
+    pub(crate) fn told(&self, beside: impl FnOnce(&ModelRecord) -> Vec<Checked>) -> Option<Table> {
+        let model = self.0.as_ref()?;
+        Some(report::model::checked(&beside(model)))
     }
-}
-
-/// Prints what `beside` makes of the model.
-pub(crate) fn print(
-    model: Option<&ModelRecord>,
-    beside: impl FnOnce(&ModelRecord) -> Vec<Checked>,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    if let Some(model) = model {
-        predict::print_checked(&beside(model), out)?;
-    }
-    Ok(())
 }

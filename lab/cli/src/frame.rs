@@ -1,7 +1,6 @@
 //! What all commands that measure have in common on a terminal: samples kept in files, a progress
 //! bar, where it was measured, pictures, and the verdict as an exit code.
 
-use std::error::Error;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,8 +10,10 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum, ValueHint};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use onrush_measure::error::ExperimentError;
 use onrush_measure::experiment::{Environment, Record};
 use onrush_measure::plot::Drawing;
+use onrush_measure::report::of_record;
 use onrush_measure::table::Report;
 use onrush_testkit::testbed::Mode;
 use serde::Serialize;
@@ -43,6 +44,10 @@ pub(crate) struct Output {
     #[arg(long, aliases = ["figures", "svg"], value_name = "FOLDER",
           value_hint = ValueHint::DirPath)]
     plots: Option<PathBuf>,
+
+    /// Write a page with tables and pictures to this file
+    #[arg(long, hide_short_help = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    html: Option<PathBuf>,
 }
 
 /// Who cuts trains.
@@ -68,7 +73,7 @@ impl Samples {
             Some(file) => Record::read(file, experiment)?,
             None => {
                 self.check()?;
-                measure()?
+                measure().map_err(with_advice)?
             }
         };
         if let Some(file) = &self.json {
@@ -113,6 +118,10 @@ impl Output {
                 let svg = chart.clone().source(environment).render()?;
                 write(&folder.join(file), &svg)?;
             }
+        }
+        if let Some(file) = &self.html {
+            let title = format!("Onrush on {}", environment.cpu);
+            write(file, &of_record(&title, &record.any()?).render())?;
         }
         head(environment, out)?;
         write!(out, "{report}")?;
@@ -186,16 +195,17 @@ pub(crate) fn bar_of_time() -> impl Fn(u64, u64, &str) + Send {
     }
 }
 
-/// What was measured, or why not; with how to get the rights, where those are what is missing.
-pub(crate) fn with_rights<T, E: Error + Send + Sync + 'static>(
-    measured: Result<T, E>,
-    needs_root: fn(&E) -> bool,
-    what_for: &str,
-) -> anyhow::Result<T> {
-    measured.map_err(|error| match needs_root(&error) {
-        true => anyhow!("{error}: {what_for}; try: sudo {}", command()),
-        false => error.into(),
-    })
+/// How to get the rights, where those are what is missing.
+fn with_advice(error: anyhow::Error) -> anyhow::Error {
+    let is_experiment = error.downcast_ref::<ExperimentError>();
+    match is_experiment.is_some_and(ExperimentError::needs_root) {
+        true => anyhow!(
+            "{error}: the experiment makes network namespaces, attaches eBPF programs or asks for \
+             frames of memory; try: sudo {}",
+            command()
+        ),
+        false => error,
+    }
 }
 
 /// Prints where and when it was measured, and how to have it again.
@@ -229,15 +239,6 @@ pub(crate) fn machine(environment: &Environment, metal: &str) -> String {
         Some(host) => format!("a virtual machine ({host})"),
         None => metal.to_owned(),
     }
-}
-
-/// Draws pictures into a folder, which it makes where there is none.
-pub(crate) fn draw_all(folder: &Path, drawings: &[Drawing]) -> anyhow::Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    for drawing in drawings {
-        write(&folder.join(&drawing.file), &drawing.chart.render()?)?;
-    }
-    Ok(())
 }
 
 /// Writes a file, in place of what is there.

@@ -122,6 +122,8 @@ pub enum Cell {
     Number(f64),
     /// What was measured, in the order taken and in the column's unit.
     Samples(Vec<f64>),
+    /// Words for samples in a unit of their own, which are compared by the row's name alone.
+    Told(String, Figure),
 }
 
 /// Which direction is good.
@@ -240,6 +242,15 @@ impl Report {
     }
 }
 
+/// A bound, without the zeros that no digit follows.
+fn bound_told(bound: f64, digits: usize) -> String {
+    let told = format!("{bound:.digits$}");
+    match told.contains('.') {
+        true => told.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => told,
+    }
+}
+
 /// Values of one key together, keys in the order in which they came first.
 pub(crate) fn gather<K: PartialEq, V>(
     values: impl IntoIterator<Item = (K, V)>,
@@ -252,6 +263,19 @@ pub(crate) fn gather<K: PartialEq, V>(
         }
     }
     gathered
+}
+
+/// One value over another of the same key, each value once: what took turns is compared so.
+pub(crate) fn ratios<K: PartialEq>(
+    above: impl IntoIterator<Item = (K, f64)>,
+    below: impl IntoIterator<Item = (K, f64)>,
+) -> Vec<f64> {
+    let mut below: Vec<_> = below.into_iter().collect();
+    let ratio = |(key, above): (K, f64)| {
+        let at = below.iter().position(|(other, _)| *other == key)?;
+        Some(above / below.remove(at).1)
+    };
+    above.into_iter().filter_map(ratio).collect()
 }
 
 impl Block {
@@ -312,12 +336,12 @@ impl Verdict {
         };
         Self::new(
             what,
-            format!("{told}, bound {side} {bound:.digits$}"),
+            format!("{told}, bound {side} {}", bound_told(bound, digits)),
             keeps(summary.median),
         )
     }
 
-    /// A bound in words.
+    /// A bound in words: `kept`, or not.
     #[must_use]
     pub fn new(what: impl Into<String>, found: impl Into<String>, is_kept: bool) -> Self {
         let (what, found) = (what.into(), found.into());
@@ -431,24 +455,22 @@ impl Table {
         for row in &self.rows {
             let name = self.name_of(row);
             for (column, cell) in self.cells(row) {
-                let (Some(better), Cell::Samples(samples)) = (column.better, cell) else {
-                    continue;
-                };
-                if samples.is_empty() {
-                    continue;
-                }
-                let name = match column.heading.is_empty() {
-                    true => name.clone(),
-                    false => format!("{name}: {}", column.heading),
-                };
-                match figures.iter_mut().find(|figure| figure.name == name) {
-                    Some(figure) => figure.samples.extend(samples),
-                    None => figures.push(Figure {
-                        name,
+                let figure = match (cell, column.better) {
+                    (Cell::Told(_, figure), _) => Figure {
+                        name: name.clone(),
+                        ..figure.clone()
+                    },
+                    (Cell::Samples(samples), Some(better)) => Figure {
+                        name: format!("{name}: {}", column.heading),
                         unit: column.unit,
                         better,
                         samples: samples.clone(),
-                    }),
+                    },
+                    _ => continue,
+                };
+                match figures.iter_mut().find(|other| other.name == figure.name) {
+                    Some(other) => other.samples.extend(figure.samples),
+                    None => figures.push(figure),
                 }
             }
         }
@@ -589,7 +611,7 @@ impl Column {
         match cell {
             Cell::Empty => String::new(),
             Cell::Void => "void".to_owned(),
-            Cell::Text(text) => text.clone(),
+            Cell::Text(text) | Cell::Told(text, _) => text.clone(),
             Cell::Number(number) => self.number_told(*number),
             Cell::Samples(samples) => match (self.spread, Summary::of(samples)) {
                 (_, None) => String::new(),

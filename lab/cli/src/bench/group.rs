@@ -4,12 +4,12 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use onrush_measure::group::{self, BenchError, Change, GroupRecord, Load, Settings};
+use onrush_measure::group::{self, Change, GroupRecord, Load, Settings};
 use onrush_measure::model::beside;
 use onrush_testkit::testbed::Mode;
 
 use crate::beside::Predicted;
-use crate::frame::{Output, VERSION, bar_of_part, command, with_rights};
+use crate::frame::{Output, VERSION, bar_of_part, command};
 
 /// What a group send costs as the group grows, by each way
 ///
@@ -115,11 +115,7 @@ impl Group {
 }
 
 fn measure(settings: &Settings) -> anyhow::Result<GroupRecord> {
-    with_rights(
-        group::run(settings, VERSION, &command(), bar_of_part()),
-        BenchError::needs_root,
-        "the experiment makes network namespaces and attaches eBPF programs",
-    )
+    Ok(group::run(settings, VERSION, &command(), bar_of_part())?)
 }
 
 fn load(text: &str) -> Result<Load, String> {

@@ -5,11 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use onrush_measure::capacity::CapacityError;
 use onrush_measure::capacity::soak::{self, Settings, SoakRecord};
 use onrush_measure::load::{Behaviour, Progress};
 
-use crate::frame::{Output, VERSION, bar_of_time, command, with_rights};
+use crate::frame::{Output, VERSION, bar_of_time, command};
 use crate::server_program::server_program;
 use onrush_cli::units::Time;
 
@@ -84,9 +83,5 @@ fn measure(settings: &Settings) -> anyhow::Result<SoakRecord> {
         bar(progress.elapsed_ns, progress.total_ns, &watching);
     };
     let onrush = server_program()?;
-    with_rights(
-        soak::run(settings, &onrush, VERSION, &command(), progress),
-        CapacityError::needs_root,
-        "the experiment makes network namespaces and attaches an eBPF program",
-    )
+    Ok(soak::run(settings, &onrush, VERSION, &command(), progress)?)
 }

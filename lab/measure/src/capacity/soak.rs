@@ -20,7 +20,8 @@ use super::files::{FileSet, Films};
 use super::host::Host;
 use super::search::{Candidate, STOP_TIME_MAX, Search, testbed};
 use super::settings::LOOK_EVERY;
-use super::{CapacityError, status};
+use super::status;
+use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
 use crate::load::report::Figures;
 use crate::load::{self, Behaviour, Receive, Slice};
@@ -122,14 +123,14 @@ pub struct Trends {
 ///
 /// # Errors
 ///
-/// If it could not be carried out; see [`CapacityError::needs_root`].
+/// If it could not be carried out; see [`ExperimentError::needs_root`].
 pub fn run(
     settings: &Settings,
     onrush: &Path,
     version: &str,
     command: &str,
     progress: impl Fn(load::Progress) + Send + 'static,
-) -> Result<SoakRecord, CapacityError> {
+) -> Result<SoakRecord, ExperimentError> {
     let (rest, core) = two_cores("the server")?;
     let environment = Environment::here(version, command);
     let capacity = settings.capacity();
@@ -156,7 +157,7 @@ fn soak<P: FnMut(super::Progress)>(
     settings: &Settings,
     search: &Search<'_, P>,
     progress: impl Fn(load::Progress) + 'static,
-) -> Result<Run, CapacityError> {
+) -> Result<Run, ExperimentError> {
     let (mut server, urls) = search.start(&Candidate {
         name: "onrush".to_owned(),
         mode: Mode::Uso,

@@ -14,7 +14,8 @@ use onrush_sys::thread::{keep_off, raise_open_files_limit};
 
 use super::senders::{self, Progress, Task};
 use super::watch::{Metering, Receivers, Taking, switches};
-use super::{Cell, CueError, HELD_BYTES_MAX, Run, Set, Settings, TRANSFERS_MAX};
+use super::{Cell, HELD_BYTES_MAX, Run, Set, Settings, TRANSFERS_MAX};
+use crate::error::ExperimentError;
 use crate::machine::{SenderClock, cpu_ns_of_all, threads_named};
 use crate::setup::{system, two_cores};
 
@@ -47,7 +48,7 @@ struct Reading {
 }
 
 impl Stage {
-    pub(super) fn set_up(settings: &Settings) -> Result<Self, CueError> {
+    pub(super) fn set_up(settings: &Settings) -> Result<Self, ExperimentError> {
         raise_open_files_limit();
         let (first, last) = two_cores("the senders")?;
         keep_off(&[last]);
@@ -60,7 +61,7 @@ impl Stage {
         })
     }
 
-    pub(super) fn run(&self, cell: Cell, repeat: u32) -> Result<Run, CueError> {
+    pub(super) fn run(&self, cell: Cell, repeat: u32) -> Result<Run, ExperimentError> {
         assert!(cell.transfers <= TRANSFERS_MAX, "settings were checked");
         let each = self.settings.line_bytes_a_second / u64::from(cell.transfers.max(1));
         let taking = match cell.set {

@@ -12,7 +12,8 @@ use onrush_testkit::testbed::{
     self, Mode, RCV_DEVICE, RCV_IPV4, RCV_MAC, SND_DEVICE, SND_IPV4, Testbed, TestbedError,
 };
 
-use super::{BenchError, CONNECTED, Change, GroupRun, Load, PLAIN, Run, Settings};
+use super::{CONNECTED, Change, GroupRun, Load, PLAIN, Run, Settings};
+use crate::error::ExperimentError;
 use crate::machine::SenderClock;
 use crate::setup::{network, system};
 use crate::stats::ratio;
@@ -48,7 +49,7 @@ struct Case {
 }
 
 impl<'a> Bench<'a> {
-    pub(super) fn set_up(settings: &'a Settings, ways: Vec<Way>) -> Result<Self, BenchError> {
+    pub(super) fn set_up(settings: &'a Settings, ways: Vec<Way>) -> Result<Self, ExperimentError> {
         let testbed = Testbed::new(testbed::Options::default())?;
         let members = settings.members.iter().max().copied().unwrap_or(1);
         let ports = PORT_FIRST..=PORT_FIRST + (members - 1);
@@ -77,7 +78,7 @@ impl<'a> Bench<'a> {
     }
 
     /// The sending device and what it does in hardware, or here in nobody's.
-    pub(super) fn network(&self) -> Result<String, BenchError> {
+    pub(super) fn network(&self) -> Result<String, ExperimentError> {
         Ok(network(&self.testbed, &["tx-"])?)
     }
 
@@ -85,7 +86,7 @@ impl<'a> Bench<'a> {
         &mut self,
         runs: &mut Vec<Run>,
         mut progress: impl FnMut(f64),
-    ) -> Result<(), BenchError> {
+    ) -> Result<(), ExperimentError> {
         let cases = self.cases();
         let all = cases.len() * self.settings.repeats as usize;
         for (number, &case) in cases.iter().enumerate() {
@@ -138,7 +139,7 @@ impl<'a> Bench<'a> {
         cases
     }
 
-    fn open(&self, way: Way, case: Case) -> Result<Group, BenchError> {
+    fn open(&self, way: Way, case: Case) -> Result<Group, ExperimentError> {
         let socket = self.testbed.snd.run(|| UdpSocket::bind((SND_IPV4, 0)));
         let socket = socket.map_err(system("open a socket"))?;
         let options = Options {
@@ -149,14 +150,19 @@ impl<'a> Bench<'a> {
         Ok(Group::open(socket, &options)?)
     }
 
-    fn run(&mut self, group: &mut Group, case: Case, repeat: u32) -> Result<GroupRun, BenchError> {
+    fn run(
+        &mut self,
+        group: &mut Group,
+        case: Case,
+        repeat: u32,
+    ) -> Result<GroupRun, ExperimentError> {
         let sends = self.settings.sends_of(case.load, case.members);
         let groups = [0, 1].map(|which| self.members(which, case.members));
         let image = vec![0x47; case.load.packets * case.load.bytes];
         let area = group.area_mut(0..image.len())?;
         area.copy_from_slice(&image);
         let mut number = 0_usize;
-        let mut send = |group: &mut Group| -> Result<(), BenchError> {
+        let mut send = |group: &mut Group| -> Result<(), ExperimentError> {
             number += 1;
             match case.change {
                 Change::None => {}
@@ -214,7 +220,12 @@ impl<'a> Bench<'a> {
 
 impl Bench<'_> {
     /// One receiver, and no group: what a group of one is compared with.
-    fn run_plain(&mut self, way: &str, case: Case, repeat: u32) -> Result<GroupRun, BenchError> {
+    fn run_plain(
+        &mut self,
+        way: &str,
+        case: Case,
+        repeat: u32,
+    ) -> Result<GroupRun, ExperimentError> {
         let socket = self.testbed.snd.run(|| UdpSocket::bind((SND_IPV4, 0)));
         let socket = socket.map_err(system("open a socket"))?;
         let to = self.members(0, 1)[0];
@@ -323,7 +334,7 @@ fn judge(
 }
 
 /// What has arrived once nothing more does: softirqs may be left to a thread of the kernel's.
-fn settle(sink: &Sink) -> Result<Counts, BenchError> {
+fn settle(sink: &Sink) -> Result<Counts, ExperimentError> {
     let mut before = sink.totals()?;
     for _ in 0..500 {
         thread::sleep(Duration::from_millis(2));

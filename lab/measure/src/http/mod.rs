@@ -8,8 +8,7 @@
 
 mod client;
 mod contestant;
-pub mod plots;
-pub mod report;
+mod report;
 
 use std::fs;
 use std::io::{self, Write};
@@ -20,13 +19,14 @@ use std::time::{Duration, Instant};
 
 use onrush_sys::thread::keep_off;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use self::client::Loaded;
 use self::contestant::Running;
+use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
 use crate::machine::{Awake, core_times, yardstick_ns};
-use crate::setup::{CoresError, SystemError, on_core, system, two_cores};
+use crate::setup::{on_core, system, two_cores};
+pub use report::report;
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "http";
@@ -107,36 +107,6 @@ pub struct Run {
     pub evenness: f64,
 }
 
-/// Why there is no result.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum HttpBenchError {
-    /// There is nothing to leave the rest of the work to.
-    #[error(transparent)]
-    Cores(#[from] CoresError),
-    /// A server did not start.
-    #[error("{program} does not answer at {address}: {said}; see that it is installed")]
-    NotThere {
-        /// What was started.
-        program: String,
-        /// Where it should be.
-        address: SocketAddr,
-        /// What it said.
-        said: String,
-    },
-    /// A server sent other bytes than the file's.
-    #[error("{contestant:?} did not send {file} as it is; nothing was measured")]
-    Wrong {
-        /// Who.
-        contestant: Contestant,
-        /// What.
-        file: String,
-    },
-    /// The system refused something else.
-    #[error("cannot {0}")]
-    System(#[from] SystemError),
-}
-
 impl Settings {
     /// The whole experiment: about three minutes.
     #[must_use]
@@ -211,7 +181,7 @@ pub fn run(
     command: &str,
     serve: &(dyn Fn(&Path, SocketAddr) -> Command + Sync),
     mut progress: impl FnMut(f64),
-) -> Result<HttpRecord, HttpBenchError> {
+) -> Result<HttpRecord, ExperimentError> {
     let (_, core) = two_cores("the servers")?;
     let mut environment = Environment::here(version, command);
     "loopback".clone_into(&mut environment.network);
@@ -221,7 +191,7 @@ pub fn run(
         let contestants = settings.contestants().into_iter();
         contestants
             .map(|contestant| Running::start(contestant, files.folder.path(), serve))
-            .collect::<Result<_, HttpBenchError>>()
+            .collect::<Result<_, ExperimentError>>()
     })?;
     let awake = Awake::keep(core).map_err(system("keep a processor awake"))?;
     keep_off(&[core]);
@@ -252,7 +222,7 @@ fn measure(
     running: &Running,
     awake: Option<(usize, &Awake)>,
     repeat: u32,
-) -> Result<Run, HttpBenchError> {
+) -> Result<Run, ExperimentError> {
     let yardstick_ns = yardstick_ns();
     let rested_ns = || {
         let Some((core, awake)) = awake else { return 0 };
@@ -318,14 +288,16 @@ impl Files {
     }
 
     /// Each file, from this server, byte by byte. Warms the cache as well.
-    fn check(&self, running: &Running) -> Result<(), HttpBenchError> {
+    fn check(&self, running: &Running) -> Result<(), ExperimentError> {
         for name in &self.names {
             let wanted = fs::read(self.path(name)).map_err(system("read a file back"))?;
             let got = client::fetch(running.address, name)
                 .map_err(system("download from a server that is to be measured"))?;
             if got != wanted {
                 let (contestant, file) = (running.contestant, name.clone());
-                return Err(HttpBenchError::Wrong { contestant, file });
+                return Err(ExperimentError::subject(format!(
+                    "{contestant:?} did not send {file} as it is; nothing was measured"
+                )));
             }
         }
         Ok(())

@@ -8,7 +8,8 @@ use std::time::Instant;
 use onrush_lock::bare::{self, BareRing, Private};
 use onrush_lock::{Budget, Cache, Keep, Kind, Manager, Segment};
 
-use super::{LockBenchError, Memory, Run, Settings, Way};
+use super::{Memory, Run, Settings, Way};
+use crate::error::ExperimentError;
 use crate::setup::system;
 use crate::stats::Summary;
 
@@ -44,7 +45,7 @@ pub(super) fn round(
     settings: &Settings,
     repeat: u32,
     runs: &mut Vec<Run>,
-) -> Result<(), LockBenchError> {
+) -> Result<(), ExperimentError> {
     let mut tools = Tools {
         ring: BareRing::open().map_err(system("open a ring"))?,
         small: cache(1)?,
@@ -91,7 +92,7 @@ fn cost(
     memory: Memory,
     way: Way,
     bytes: usize,
-) -> Result<(f64, f64), LockBenchError> {
+) -> Result<(f64, f64), ExperimentError> {
     let is_first = matches!(memory, Memory::PrivateFirst | Memory::SysvFirst);
     let calls = ((4 << 20) / bytes).clamp(3, if is_first { 33 } else { 101 });
     let mut mapped = memory.map(bytes)?;
@@ -115,7 +116,7 @@ fn cost(
 
 impl Tools {
     /// Locks and unlocks once, and says how long each took.
-    fn once(&mut self, way: Way, bytes: Range<usize>) -> Result<(f64, f64), LockBenchError> {
+    fn once(&mut self, way: Way, bytes: Range<usize>) -> Result<(f64, f64), ExperimentError> {
         let manager = Manager::of_process();
         let begin = Instant::now();
         Ok(match way {
@@ -164,7 +165,7 @@ impl Tools {
 }
 
 /// One page among many areas.
-fn crowd(areas: usize, repeat: u32, runs: &mut Vec<Run>) -> Result<(), LockBenchError> {
+fn crowd(areas: usize, repeat: u32, runs: &mut Vec<Run>) -> Result<(), ExperimentError> {
     let mut memory = Private::map(CROWD_BYTES).map_err(system("map memory"))?;
     memory.write(1);
     let manager = Manager::of_process();
@@ -203,7 +204,7 @@ fn crowd(areas: usize, repeat: u32, runs: &mut Vec<Run>) -> Result<(), LockBench
 }
 
 /// The mean time of a hit and its return, over all that is kept in no order.
-fn hits(kept: usize) -> Result<f64, LockBenchError> {
+fn hits(kept: usize) -> Result<f64, ExperimentError> {
     let mut memory = Private::map(kept * 2 * PAGE_BYTES).map_err(system("map memory"))?;
     memory.write(1);
     let mut cache = cache(kept)?;
@@ -233,7 +234,7 @@ fn hits(kept: usize) -> Result<f64, LockBenchError> {
 }
 
 impl Memory {
-    fn map(self, bytes: usize) -> Result<Mapped, LockBenchError> {
+    fn map(self, bytes: usize) -> Result<Mapped, ExperimentError> {
         let mut mapped = match self {
             Self::PrivateFirst | Self::PrivateAgain => {
                 Mapped::Private(Private::map(bytes).map_err(system("map memory"))?)
@@ -260,7 +261,7 @@ impl Mapped {
     }
 }
 
-fn cache(entries_max: usize) -> Result<Cache, LockBenchError> {
+fn cache(entries_max: usize) -> Result<Cache, ExperimentError> {
     let ring: OwnedFd = bare::ring().map_err(system("open a ring"))?;
     let budget = Budget {
         keep: Keep::Watched,

@@ -265,7 +265,7 @@ impl Sheet {
             let runs = runs
                 .iter()
                 .map(|run| run.iter().map(|(x, y)| (place_x(*x), place_y(*y))));
-            let has_marker = |i: usize| chart.kind == Kind::Lines && i % every == 0;
+            let has_marker = |i: usize| chart.kind == Kind::Lines && i.is_multiple_of(every);
             let content = html! {
                 @for run in runs { (line(index, run)) }
                 @for (i, (x, value)) in series.points.iter().enumerate() {

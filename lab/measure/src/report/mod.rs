@@ -5,9 +5,9 @@
 //! and left out.
 
 mod known;
-mod legacy;
+pub mod model;
 mod page;
-mod primitives;
+pub mod primitives;
 
 use std::fs;
 use std::io;

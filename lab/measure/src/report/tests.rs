@@ -352,8 +352,7 @@ fn a_measurement_shows_its_rows_curves_and_what_is_missing() {
     Document::parse(&closed(&text)).unwrap();
     for wanted in [
         "60.5 ns",
-        "1.2 us",
-        "It is &lt;slower&gt; than predicted. noisy",
+        "It is &lt;slower&gt; than predicted. The paper's machine: 1.2 us. Warning: noisy",
         "more than the bus can do",
         "icmp",
         "needs root",

@@ -71,7 +71,7 @@ fn a_bound_is_kept_missed_or_void() {
     assert_eq!(
         told(Verdict::at_most("a / b", &[1.0, 1.2, 1.3], 1.2, 2)),
         (
-            "kept: a / b: 1.20 (1.00..1.30), bound at most 1.20".to_owned(),
+            "kept: a / b: 1.20 (1.00..1.30), bound at most 1.2".to_owned(),
             Outcome::Kept
         )
     );

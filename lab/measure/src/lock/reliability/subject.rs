@@ -10,7 +10,8 @@ use onrush_lock::bare::{self, Private};
 use onrush_lock::{Kind, LockedArea, Manager, Segment, memfd, posix, unlink_posix};
 
 use super::crowd::{Task, Worker};
-use super::{Hold, LockBenchError, Memory};
+use super::{Hold, Memory};
+use crate::error::ExperimentError;
 use crate::setup::system;
 
 /// Memory that is watched, and what holds it.
@@ -37,7 +38,7 @@ impl Subject {
         hold: Hold,
         bytes: usize,
         worker: &dyn Fn(&str, Task, u64) -> Command,
-    ) -> Result<Self, LockBenchError> {
+    ) -> Result<Self, ExperimentError> {
         let (mapped, file, address) = memory.make(bytes)?;
         let range = mapped.bytes();
         let manager = Manager::of_process();
@@ -93,7 +94,7 @@ impl Memory {
     }
 
     /// Makes some, with the address by which [`attach`] finds it.
-    fn make(self, bytes: usize) -> Result<(Mapped, Option<File>, String), LockBenchError> {
+    fn make(self, bytes: usize) -> Result<(Mapped, Option<File>, String), ExperimentError> {
         let file = match self {
             Self::Private => {
                 let mut private = Private::map(bytes).map_err(system("map memory"))?;
@@ -120,7 +121,7 @@ impl Memory {
     }
 }
 
-pub(super) fn attach(address: &str) -> Result<Segment, LockBenchError> {
+pub(super) fn attach(address: &str) -> Result<Segment, ExperimentError> {
     let malformed =
         || system("read the address of shared memory")(io::ErrorKind::InvalidInput.into());
     if let Some(id) = address.strip_prefix("sysv:") {
