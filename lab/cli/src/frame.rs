@@ -142,7 +142,7 @@ impl Modes {
 /// The command line, for records and for advice.
 pub(crate) fn command() -> String {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
-    format!("onrush {}", arguments.join(" "))
+    format!("onrush-lab {}", arguments.join(" "))
 }
 
 /// A bar on stderr, hidden by itself where that is no terminal, until it is dropped.

@@ -36,7 +36,7 @@ pub enum Block {
     Warning(String),
     /// A bound, and whether it was kept.
     Verdict(Verdict),
-    /// A table.
+    /// A table; one without rows is left out.
     Table(Table),
     /// A picture that is drawn from the record. A terminal shows none; `--plots` writes its file.
     Chart(Box<Drawing>),
@@ -441,11 +441,18 @@ impl Table {
         self.columns.iter().zip(row.cells.iter().chain(missing))
     }
 
-    /// What a row is called: the words of its key columns.
+    /// What a row is called: the words of its key columns; a bare number has its column's heading
+    /// before it.
     #[must_use]
     pub fn name_of(&self, row: &Row) -> String {
         let keys = self.cells(row).filter(|(column, _)| column.is_key());
-        let keys = keys.map(|(column, cell)| column.tell(cell));
+        let keys = keys.map(|(column, cell)| {
+            let told = column.tell(cell);
+            match told.parse::<f64>() {
+                Ok(_) => format!("{} {told}", column.heading),
+                Err(_) => told,
+            }
+        });
         let words = iter::once(self.prefix.clone()).chain(keys);
         let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
         words.join(", ")

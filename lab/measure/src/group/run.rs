@@ -189,36 +189,20 @@ impl<'a> Bench<'a> {
             send(group)?;
         }
         settle(&self.sink)?;
-        self.sink.reset()?;
         let before = group.counters();
-        let (begin_cpu_ns, begin) = (self.clock.now_ns(), Instant::now());
-        for _ in 0..sends {
-            send(group)?;
-        }
-        let (elapsed, cpu_ns) = (begin.elapsed(), self.clock.now_ns() - begin_cpu_ns);
-        let (after, arrived) = (group.counters(), settle(&self.sink)?);
+        let (run, arrived) = self.timed(case, sends, || send(group))?;
+        let after = group.counters();
         let expected = u64::from(sends) * u64::from(case.members) * case.load.packets as u64;
-        let void = judge(group.way(), case, expected, &before, &after, arrived);
         Ok(GroupRun {
-            mode: case.mode,
             way: group.way().as_str().to_owned(),
-            load: case.load,
-            members: case.members,
-            change: case.change,
             repeat,
-            sends,
-            send_ns: elapsed.as_secs_f64() * 1e9 / f64::from(sends),
-            cpu_ns: ratio(cpu_ns, sends.into()),
             crossings: ratio(after.crossings - before.crossings, sends.into()),
-            arrived: arrived.packets,
-            arrived_skbs: arrived.skbs,
             clones: after.clones - before.clones,
-            void,
+            void: judge(group.way(), case, expected, &before, &after, arrived),
+            ..run
         })
     }
-}
 
-impl Bench<'_> {
     /// One receiver, and no group: what a group of one is compared with.
     fn run_plain(
         &mut self,
@@ -238,12 +222,30 @@ impl Bench<'_> {
                 CONNECTED => socket.send(&image),
                 _ => socket.send_to(&image, to),
             };
-            sent.map_err(system("send"))
+            Ok(sent.map(drop).map_err(system("send"))?)
         };
         for _ in 0..sends.div_ceil(20) {
             send()?;
         }
         settle(&self.sink)?;
+        let (run, arrived) = self.timed(case, sends, send)?;
+        let is_whole = arrived.packets == u64::from(sends);
+        let void = (!is_whole).then(|| format!("{} of {sends} packets arrived", arrived.packets));
+        Ok(GroupRun {
+            way: way.to_owned(),
+            repeat,
+            void: void.unwrap_or_default(),
+            ..run
+        })
+    }
+
+    /// So many sends, a crossing each until somebody knows better, and what arrived.
+    fn timed(
+        &mut self,
+        case: Case,
+        sends: u32,
+        mut send: impl FnMut() -> Result<(), ExperimentError>,
+    ) -> Result<(GroupRun, Counts), ExperimentError> {
         self.sink.reset()?;
         let (begin_cpu_ns, begin) = (self.clock.now_ns(), Instant::now());
         for _ in 0..sends {
@@ -251,14 +253,13 @@ impl Bench<'_> {
         }
         let (elapsed, cpu_ns) = (begin.elapsed(), self.clock.now_ns() - begin_cpu_ns);
         let arrived = settle(&self.sink)?;
-        let is_whole = arrived.packets == u64::from(sends);
-        Ok(GroupRun {
+        let run = GroupRun {
             mode: case.mode,
-            way: way.to_owned(),
+            way: String::new(),
             load: case.load,
-            members: 1,
-            change: Change::None,
-            repeat,
+            members: case.members,
+            change: case.change,
+            repeat: 0,
             sends,
             send_ns: elapsed.as_secs_f64() * 1e9 / f64::from(sends),
             cpu_ns: ratio(cpu_ns, sends.into()),
@@ -266,12 +267,9 @@ impl Bench<'_> {
             arrived: arrived.packets,
             arrived_skbs: arrived.skbs,
             clones: 0,
-            void: if is_whole {
-                String::new()
-            } else {
-                format!("{} of {sends} packets arrived", arrived.packets)
-            },
-        })
+            void: String::new(),
+        };
+        Ok((run, arrived))
     }
 
     /// One of two lists of so many members, who have nobody in common and the same ports at the

@@ -11,7 +11,7 @@ mod contestant;
 mod report;
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,6 +25,7 @@ use self::contestant::Running;
 use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
 use crate::machine::{Awake, core_times, yardstick_ns};
+use crate::random::Random;
 use crate::setup::{on_core, system, two_cores};
 pub use report::report;
 
@@ -267,16 +268,9 @@ impl Files {
         // nginx looks it up as another user where it is started by root.
         let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(folder.path(), readable)?;
-        let mut state = 1_u64;
-        let mut write = |name: &str, bytes: u64| -> io::Result<()> {
-            let mut file = io::BufWriter::new(fs::File::create(folder.path().join(name))?);
-            for _ in 0..bytes.div_ceil(8) {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                file.write_all(&state.to_le_bytes())?;
-            }
-            file.into_inner()?.set_len(bytes)
+        let mut random = Random::new(1);
+        let mut write = |name: &str, bytes: u64| {
+            random.write(fs::File::create(folder.path().join(name))?, bytes)
         };
         write(LARGE, settings.large_bytes)?;
         let mut names = vec![LARGE.to_owned()];

@@ -8,8 +8,10 @@ use std::time::Instant;
 use onrush_lock::bare::{self, BareRing, Private};
 use onrush_lock::{Budget, Cache, Keep, Kind, Manager, Segment};
 
+use super::reliability::Mapped;
 use super::{Memory, Run, Settings, Way};
 use crate::error::ExperimentError;
+use crate::random::Random;
 use crate::setup::system;
 use crate::stats::Summary;
 
@@ -32,12 +34,6 @@ struct Tools {
     ring: BareRing,
     /// Keeps one range.
     small: Cache,
-}
-
-/// Mapped memory, of either kind.
-enum Mapped {
-    Private(Private),
-    Segment(Segment),
 }
 
 /// Everything once.
@@ -169,10 +165,10 @@ fn crowd(areas: usize, repeat: u32, runs: &mut Vec<Run>) -> Result<(), Experimen
     let mut memory = Private::map(CROWD_BYTES).map_err(system("map memory"))?;
     memory.write(1);
     let manager = Manager::of_process();
-    let mut random = 11;
+    let mut random = Random::new(11);
     let mut range = |pages_max: usize| {
-        let pages = 1 + below(&mut random, pages_max);
-        let first = below(&mut random, CROWD_BYTES / PAGE_BYTES - pages);
+        let pages = 1 + random.index(pages_max);
+        let first = random.index(CROWD_BYTES / PAGE_BYTES - pages);
         let start = memory.bytes().start + first * PAGE_BYTES;
         start..start + pages * PAGE_BYTES
     };
@@ -214,8 +210,8 @@ fn hits(kept: usize) -> Result<f64, ExperimentError> {
         let loan = cache.acquire(page(entry))?;
         cache.release(loan);
     }
-    let mut random = 5;
-    let order: Vec<_> = (0..HITS).map(|_| page(below(&mut random, kept))).collect();
+    let mut random = Random::new(5);
+    let order: Vec<_> = (0..HITS).map(|_| page(random.index(kept))).collect();
     let misses = cache.counters().misses;
     let begin = Instant::now();
     for bytes in order {
@@ -252,15 +248,6 @@ impl Memory {
     }
 }
 
-impl Mapped {
-    fn bytes(&self) -> Range<usize> {
-        match self {
-            Self::Private(private) => private.bytes(),
-            Self::Segment(segment) => segment.bytes(),
-        }
-    }
-}
-
 fn cache(entries_max: usize) -> Result<Cache, ExperimentError> {
     let ring: OwnedFd = bare::ring().map_err(system("open a ring"))?;
     let budget = Budget {
@@ -284,15 +271,6 @@ fn since(begin: Instant, middle: Instant) -> (f64, f64) {
     let unlock = middle.elapsed();
     let lock = middle - begin;
     (lock.as_secs_f64() * 1e9, unlock.as_secs_f64() * 1e9)
-}
-
-/// xorshift64*: the same each time, and good enough to pick ranges.
-pub(super) fn below(state: &mut u64, limit: usize) -> usize {
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    let high = state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33;
-    usize::try_from(high).unwrap_or(0) % limit.max(1)
 }
 
 const PAGE_BYTES: usize = 4096;

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::hint::black_box;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T};
 use super::{REPEATS_OF_VOID_MAX, Run, Sample, Settings, Transport};
 use crate::error::ExperimentError;
 use crate::machine::{self, Awake, SenderClock};
+use crate::random::film;
 use crate::setup::system;
 use crate::stats::{ratio, to_f64};
 use crate::window;
@@ -423,28 +424,6 @@ impl Moment {
             .sum();
         busy_ns.saturating_sub(self.awake_ns - before.awake_ns)
     }
-}
-
-/// A file that repeats nowhere, on disk and in the page cache.
-fn film(bytes: u64) -> std::io::Result<File> {
-    // Not in memory alone, as temporary files may be: cold runs read it from a disk.
-    let mut file = tempfile::tempfile_in("/var/tmp")?;
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut block = vec![0; 1 << 20];
-    let mut left = bytes;
-    while left > 0 {
-        for word in block.chunks_mut(8) {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            word.copy_from_slice(&state.to_le_bytes());
-        }
-        let part = usize::try_from(left).map_or(block.len(), |left| left.min(block.len()));
-        file.write_all(&block[..part])?;
-        left -= part as u64;
-    }
-    file.sync_all()?;
-    Ok(file)
 }
 
 fn with_rtp(plan: Plan) -> Result<Plan, ExperimentError> {

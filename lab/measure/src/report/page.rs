@@ -101,6 +101,7 @@ fn block(block: &Block) -> Markup {
             html! { p class=(class) { strong { (verdict.word()) ": " } (verdict.told()) } }
         }
         Block::Lines(text) => scrolled("Lines as they are", &html! { pre { (text) } }),
+        Block::Table(table) if table.rows.is_empty() => html! {},
         Block::Table(table) => scrolled(&table.caption, &self::table(table)),
         Block::Chart(drawing) => {
             let chart = &drawing.chart;

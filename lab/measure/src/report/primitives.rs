@@ -17,7 +17,7 @@ pub fn report(record: &MeasureRecord) -> Report {
         }
     }
     for group in Group::ALL {
-        report.add(table(record, group));
+        report.add([table(record, group)]);
         let mut marks = Table::new(
             "What the program found on the curves",
             [
@@ -37,7 +37,7 @@ pub fn report(record: &MeasureRecord) -> Report {
                 }
             }
         }
-        report.add((!marks.rows.is_empty()).then_some(marks));
+        report.add([marks]);
     }
     for entry in &record.runs {
         match entry {
@@ -53,7 +53,7 @@ pub fn report(record: &MeasureRecord) -> Report {
 }
 
 /// The paper's summary table: a row of figures, and below each why it is what it is.
-fn table(record: &MeasureRecord, group: Group) -> Option<Table> {
+fn table(record: &MeasureRecord, group: Group) -> Table {
     let mut table = Table::new(
         format!(
             "{}: medians; the interval holds the true one with 95 % or more",
@@ -74,7 +74,7 @@ fn table(record: &MeasureRecord, group: Group) -> Option<Table> {
             add_row(&mut table, row);
         }
     }
-    (!table.rows.is_empty()).then_some(table)
+    table
 }
 
 fn add_row(table: &mut Table, row: &Row) {

@@ -57,10 +57,10 @@ fn figures_are_samples_by_row_and_column() {
     assert_eq!(
         told,
         [
-            ("kernel, 480: a send", Better::Less, 3),
-            ("kernel, 480: rate", Better::More, 1),
-            ("uso, kernel, 480: a send", Better::Less, 6),
-            ("uso, kernel, 480: rate", Better::More, 2),
+            ("kernel, members 480: a send", Better::Less, 3),
+            ("kernel, members 480: rate", Better::More, 1),
+            ("uso, kernel, members 480: a send", Better::Less, 6),
+            ("uso, kernel, members 480: rate", Better::More, 2),
         ]
     );
 }

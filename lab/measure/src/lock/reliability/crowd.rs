@@ -13,7 +13,7 @@ use onrush_lock::{Kind, LockedArea, Manager};
 use super::subject::{Subject, attach};
 use super::{Memory, PAGE_BYTES};
 use crate::error::ExperimentError;
-use crate::lock::cost::below;
+use crate::random::Random;
 use crate::setup::system;
 
 /// What another process is to do with shared memory.
@@ -155,17 +155,17 @@ pub fn work(
 fn wander(bytes: &Range<usize>, seed: u64, is_over: &AtomicBool) -> Result<(), ExperimentError> {
     let manager = Manager::of_process();
     let pages = bytes.len() / PAGE_BYTES;
-    let mut random = seed | 1;
+    let mut random = Random::new(seed);
     let mut out: Vec<LockedArea> = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
-        if out.is_empty() || (out.len() < 16 && below(&mut random, 2) == 0) {
-            let first = below(&mut random, pages);
-            let count = 1 + below(&mut random, (pages - first).min(256));
+        if out.is_empty() || (out.len() < 16 && random.index(2) == 0) {
+            let first = random.index(pages);
+            let count = 1 + random.index((pages - first).min(256));
             let start = bytes.start + first * PAGE_BYTES;
-            let kind = [Kind::Pinned, Kind::Resident, Kind::OnFault][below(&mut random, 3)];
+            let kind = [Kind::Pinned, Kind::Resident, Kind::OnFault][random.index(3)];
             out.push(manager.lock(start..start + count * PAGE_BYTES, kind)?);
         } else {
-            let at = below(&mut random, out.len());
+            let at = random.index(out.len());
             drop(out.swap_remove(at));
         }
         // The machine has other things to do, too.

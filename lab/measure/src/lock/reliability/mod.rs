@@ -27,7 +27,8 @@ pub use crowd::{Task, work};
 pub use pressure::SWAP_FILE;
 use pressure::{Swap, compact, push_out, remove_swap};
 pub use report::report;
-use subject::{Mapped, Subject};
+pub(super) use subject::Mapped;
+use subject::Subject;
 
 /// Its name in files.
 pub const NAME: &str = "lock-reliability";

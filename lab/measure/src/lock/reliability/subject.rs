@@ -27,7 +27,8 @@ pub(super) struct Subject {
     _file: Option<File>,
 }
 
-pub(super) enum Mapped {
+/// Mapped memory, of either kind.
+pub(in crate::lock) enum Mapped {
     Private(Private),
     Segment(Segment),
 }
@@ -75,7 +76,7 @@ impl Subject {
 }
 
 impl Mapped {
-    pub(super) fn bytes(&self) -> Range<usize> {
+    pub(in crate::lock) fn bytes(&self) -> Range<usize> {
         match self {
             Self::Private(private) => private.bytes(),
             Self::Segment(segment) => segment.bytes(),
