@@ -1,7 +1,6 @@
 //! What all commands that measure have in common on a terminal: samples kept in files, a progress
 //! bar, where it was measured, pictures, and the verdict as an exit code.
 
-use std::error::Error;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -209,18 +208,6 @@ fn with_advice(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// What was measured, or why not; with how to get the rights, where those are what is missing.
-pub(crate) fn with_rights<T, E: Error + Send + Sync + 'static>(
-    measured: Result<T, E>,
-    needs_root: fn(&E) -> bool,
-    what_for: &str,
-) -> anyhow::Result<T> {
-    measured.map_err(|error| match needs_root(&error) {
-        true => anyhow!("{error}: {what_for}; try: sudo {}", command()),
-        false => error.into(),
-    })
-}
-
 /// Prints where and when it was measured, and how to have it again.
 pub(crate) fn head(environment: &Environment, out: &mut dyn Write) -> anyhow::Result<()> {
     let machine = machine(environment, "metal");
@@ -252,15 +239,6 @@ pub(crate) fn machine(environment: &Environment, metal: &str) -> String {
         Some(host) => format!("a virtual machine ({host})"),
         None => metal.to_owned(),
     }
-}
-
-/// Draws pictures into a folder, which it makes where there is none.
-pub(crate) fn draw_all(folder: &Path, drawings: &[Drawing]) -> anyhow::Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    for drawing in drawings {
-        write(&folder.join(&drawing.file), &drawing.chart.render()?)?;
-    }
-    Ok(())
 }
 
 /// Writes a file, in place of what is there.

@@ -15,7 +15,6 @@ pub mod compare;
 pub mod cue;
 pub mod error;
 pub mod experiment;
-pub mod figures;
 pub mod group;
 pub mod histogram;
 pub mod http;

@@ -6,29 +6,30 @@
 //! with it is told by the accounts of all processors beside the result.
 
 mod files;
-pub mod host;
-pub mod report;
+mod host;
+mod report;
 mod search;
 mod settings;
 pub mod soak;
+mod soak_report;
+mod status;
 mod trial;
-mod words;
 
 use std::path::Path;
 
 use onrush_server::engine::phase::Phase;
-use onrush_testkit::netns::NetnsError;
-use onrush_testkit::testbed::{Mode, TestbedError};
+use onrush_testkit::testbed::Mode;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
+use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
+use crate::load;
 pub use crate::load::account::{self, Account};
-use crate::load::{self, LoadError};
-use crate::setup::{CoresError, SystemError, on_core, system, two_cores};
+use crate::setup::{on_core, system, two_cores};
 pub use files::FileSet;
 use files::Films;
-use search::{START_TIME_MAX, Search, testbed};
+pub use report::report;
+use search::{Search, testbed};
 pub use settings::{Peer, Settings};
 
 /// Its name on the command line and in files.
@@ -70,7 +71,7 @@ pub struct Run {
     /// behind.
     #[serde(default)]
     pub joined: Option<f64>,
-    /// Warnings in the server's log.
+    /// What our server counted that should not be; in older records, warnings of its log.
     #[serde(default)]
     pub trouble: Vec<String>,
     /// Why it does not count as held; empty if it does.
@@ -97,50 +98,18 @@ pub struct Progress {
     pub again: u32,
 }
 
-/// Why the experiment could not be carried out.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum CapacityError {
-    /// A setting is out of bounds.
-    #[error("{0}")]
-    Settings(String),
-    /// There is nothing to leave the rest of the work to.
-    #[error(transparent)]
-    Cores(#[from] CoresError),
-    /// No network to send on.
-    #[error(transparent)]
-    Testbed(#[from] TestbedError),
-    /// The namespace cannot be entered.
-    #[error(transparent)]
-    Netns(#[from] NetnsError),
-    /// The server did not begin to listen.
-    #[error("{server} did not listen within {START_TIME_MAX:?}; it said: {said}")]
-    Server {
-        /// Which.
-        server: String,
-        /// The end of its log.
-        said: String,
-    },
-    /// No load could be made.
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    /// The system refused something else.
-    #[error(transparent)]
-    System(#[from] SystemError),
-}
-
 /// Carries the experiment out. `onrush` is the program to measure.
 ///
 /// # Errors
 ///
-/// If it could not be carried out; see [`CapacityError::needs_root`].
+/// If it could not be carried out; see [`ExperimentError::needs_root`].
 pub fn run(
     settings: &Settings,
     onrush: &Path,
     version: &str,
     command: &str,
     progress: impl FnMut(Progress) + Send,
-) -> Result<CapacityRecord, CapacityError> {
+) -> Result<CapacityRecord, ExperimentError> {
     settings.check()?;
     let (rest, core) = two_cores("the server")?;
     let environment = Environment::here(version, command);
@@ -162,12 +131,4 @@ pub fn run(
         search.all()
     })?;
     Ok(record)
-}
-
-impl CapacityError {
-    /// Whether it would go with more rights.
-    #[must_use]
-    pub fn needs_root(&self) -> bool {
-        matches!(self, Self::Testbed(error) if error.is_not_permitted())
-    }
 }

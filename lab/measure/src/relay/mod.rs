@@ -8,21 +8,20 @@
 //! every packet arrived once and 99.9 % of them within the delay that was allowed and [`BUDGET_NS`]
 //! more. A run that is not held is no failure; it says where the end is.
 
+mod report;
 mod run;
 
-use std::fmt;
-
-use onrush_server::relay::{RelayError, Stats};
-use onrush_testkit::sink::SinkError;
-use onrush_testkit::testbed::{Mode, TestbedError};
+use onrush_server::relay::Stats;
+use onrush_testkit::testbed::Mode;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
+use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
 use crate::histogram::Histogram;
 use crate::machine::Awake;
-use crate::setup::{CoresError, SystemError, on_core, system, two_cores};
+use crate::setup::{on_core, system, two_cores};
 use crate::stats::ratio;
+pub use report::report;
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "relay";
@@ -111,41 +110,17 @@ pub struct Run {
     pub lateness: Histogram,
 }
 
-/// Why the experiment could not be carried out.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum RelayBenchError {
-    /// A setting is out of bounds.
-    #[error("{0}")]
-    Settings(String),
-    /// There is nothing to leave the rest of the work to.
-    #[error(transparent)]
-    Cores(#[from] CoresError),
-    /// No network to send on.
-    #[error(transparent)]
-    Testbed(#[from] TestbedError),
-    /// No counters at its end.
-    #[error(transparent)]
-    Sink(#[from] SinkError),
-    /// The relay did not start.
-    #[error(transparent)]
-    Relay(#[from] RelayError),
-    /// The system refused something else.
-    #[error(transparent)]
-    System(#[from] SystemError),
-}
-
 /// Carries the experiment out. `progress` hears of the part that is done.
 ///
 /// # Errors
 ///
-/// If it could not be carried out; see [`RelayBenchError::needs_root`].
+/// If it could not be carried out; see [`ExperimentError::needs_root`].
 pub fn run(
     settings: &Settings,
     version: &str,
     command: &str,
     mut progress: impl FnMut(f64) + Send,
-) -> Result<RelayRecord, RelayBenchError> {
+) -> Result<RelayRecord, ExperimentError> {
     settings.check()?;
     let (rest, core) = two_cores("the relay")?;
     let mut environment = Environment::here(version, command);
@@ -172,6 +147,7 @@ pub fn run(
         Ok(record)
     })
 }
+
 impl Run {
     fn of(told: &Stats) -> Self {
         Self {
@@ -273,9 +249,9 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// [`RelayBenchError::Settings`].
-    pub fn check(&self) -> Result<(), RelayBenchError> {
-        let wrong = |text: String| Err(RelayBenchError::Settings(text));
+    /// [`ExperimentError::Settings`].
+    pub fn check(&self) -> Result<(), ExperimentError> {
+        let wrong = |text: String| Err(ExperimentError::Settings(text));
         if self.cases.is_empty() || self.repeats == 0 {
             return wrong("nothing to do: ask for a case and a repeat".to_owned());
         }
@@ -303,21 +279,11 @@ impl Settings {
     }
 }
 
-impl RelayBenchError {
-    /// Whether root is what is missing.
-    #[must_use]
-    pub fn needs_root(&self) -> bool {
-        matches!(self, Self::Testbed(error) if error.is_not_permitted())
-    }
-}
-
 impl Case {
     fn is_in_kernel(&self) -> bool {
         self.way.as_deref() == Some(IN_KERNEL)
     }
-}
 
-impl Case {
     /// What it is, in words: the same in every record.
     #[must_use]
     pub fn told(&self) -> String {
@@ -327,19 +293,11 @@ impl Case {
     }
 }
 
-impl fmt::Display for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = self.way.as_deref().unwrap_or("best");
-        let delay_ms = self.delay_ns / 1_000_000;
-        write!(f, "{:>6} {way:>9} {delay_ms:>3} ms", self.receivers)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn held() -> (Run, Case) {
+    pub(super) fn held() -> (Run, Case) {
         let case = Case {
             receivers: 10,
             delay_ns: 5_000_000,

@@ -1,10 +1,12 @@
 //! Which report a record has: the one table of all experiments.
 
-use super::{ReportError, legacy};
+use super::ReportError;
+use crate::capacity::soak;
 use crate::experiment::AnyRecord;
+use crate::load::http_report::http_report;
 use crate::lock::{self, reliability};
 use crate::table::Report;
-use crate::{cue, group, http, model, paths, primitives};
+use crate::{capacity, cue, group, http, load, model, paths, primitives, relay, serve};
 
 /// What a record says.
 ///
@@ -13,9 +15,12 @@ use crate::{cue, group, http, model, paths, primitives};
 /// If it is of no experiment that is known, or not as this program writes it.
 pub fn of(record: &AnyRecord) -> Result<Report, ReportError> {
     let told = match record.experiment.as_str() {
+        capacity::NAME => record.typed().map(|record| capacity::report(&record)),
         cue::NAME => record.typed().map(|record| cue::report(&record)),
         group::NAME => record.typed().map(|record| group::report(&record)),
         http::NAME => record.typed().map(|record| http::report(&record)),
+        load::NAME => record.typed().map(|record| load::report::report(&record)),
+        load::http::NAME => record.typed().map(|record| http_report(&record)),
         lock::NAME => record.typed().map(|record| lock::report(&record)),
         reliability::NAME => record.typed().map(|record| reliability::report(&record)),
         model::NAME => record.typed().map(|record| super::model::report(&record)),
@@ -23,15 +28,15 @@ pub fn of(record: &AnyRecord) -> Result<Report, ReportError> {
         primitives::NAME => record
             .typed()
             .map(|record| super::primitives::report(&record)),
-        _ => match legacy::of(record) {
-            Some(told) => told,
-            None => {
-                return Err(ReportError::Unknown {
-                    experiment: record.experiment.clone(),
-                    version: record.environment.version.clone(),
-                });
-            }
-        },
+        relay::NAME => record.typed().map(|record| relay::report(&record)),
+        serve::NAME => record.typed().map(|record| serve::report(&record)),
+        soak::NAME => record.typed().map(|record| soak::report(&record)),
+        _ => {
+            return Err(ReportError::Unknown {
+                experiment: record.experiment.clone(),
+                version: record.environment.version.clone(),
+            });
+        }
     };
     told.map_err(|source| ReportError::Fields {
         experiment: record.experiment.clone(),

@@ -5,11 +5,9 @@
 //! and left out.
 
 mod known;
-mod legacy;
 pub mod model;
 mod page;
 pub mod primitives;
-mod viewers;
 
 use std::fs;
 use std::io;

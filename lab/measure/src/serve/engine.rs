@@ -17,7 +17,8 @@ use onrush_sys::path::PathName;
 use tokio::runtime::{Builder, Runtime};
 
 use super::run::{Bench, Finished, LEAD_NS, Sender};
-use super::{Contestant, Counts, ServeError};
+use super::{Contestant, Counts};
+use crate::error::ExperimentError;
 use crate::machine;
 use crate::setup::system;
 
@@ -37,7 +38,7 @@ pub(super) fn start(
     path: PathName,
     headers: RtpHeaders,
     sockets: Vec<UdpSocket>,
-) -> Result<Box<dyn Sender>, ServeError> {
+) -> Result<Box<dyn Sender>, ExperimentError> {
     let config = config(bench, path, headers);
     let data = Data::start(&config)?;
     let own_headers_path = data
@@ -86,7 +87,7 @@ impl Engine {
         bench: &Bench,
         config: &Config,
         sockets: Vec<UdpSocket>,
-    ) -> Result<(), ServeError> {
+    ) -> Result<(), ExperimentError> {
         let runtime = runtime()?;
         let media = bench.film.open(config, &runtime)?;
         let cues = bench
@@ -142,7 +143,7 @@ impl Sender for Engine {
         counts
     }
 
-    fn stop(mut self: Box<Self>) -> Result<Finished, ServeError> {
+    fn stop(mut self: Box<Self>) -> Result<Finished, ExperimentError> {
         let source = self
             .streams
             .first()
@@ -168,7 +169,7 @@ impl Sender for Engine {
 }
 
 /// Runs what the server runs beside its engines.
-pub(super) fn runtime() -> Result<Runtime, ServeError> {
+pub(super) fn runtime() -> Result<Runtime, ExperimentError> {
     let built = Builder::new_current_thread().enable_all().build();
     Ok(built.map_err(system("start a runtime"))?)
 }

@@ -10,23 +10,20 @@
 mod engine;
 mod film;
 mod plain;
-pub mod report;
+mod report;
 mod run;
 
 use std::fmt;
 
-use onrush_server::data::DataError;
-use onrush_server::engine::EngineError;
-use onrush_server::library::{LibraryError, OpenError};
 use onrush_sys::path::PathName;
-use onrush_testkit::sink::SinkError;
-use onrush_testkit::testbed::{Mode, TestbedError};
+use onrush_testkit::testbed::Mode;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
+use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
 use crate::histogram::Histogram;
-use crate::setup::{CoresError, SystemError, on_core, two_cores};
+use crate::setup::{on_core, two_cores};
+pub use report::report;
 use run::Bench;
 
 /// Its name on the command line and in files.
@@ -190,52 +187,19 @@ pub struct Progress {
     pub next: Option<(Mode, Contestant, u32)>,
 }
 
-/// Why the experiment could not be carried out.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// A setting is out of bounds.
-    #[error("{0}")]
-    Settings(String),
-    /// There is nothing to leave the rest of the work to.
-    #[error(transparent)]
-    Cores(#[from] CoresError),
-    /// No network to send on.
-    #[error(transparent)]
-    Testbed(#[from] TestbedError),
-    /// No counters at its end.
-    #[error(transparent)]
-    Sink(#[from] SinkError),
-    /// The data plane did not start.
-    #[error(transparent)]
-    Data(#[from] DataError),
-    /// The film's directory cannot be served.
-    #[error(transparent)]
-    Library(#[from] LibraryError),
-    /// The film cannot be served.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// The engine did not take a session.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// The system refused something else.
-    #[error(transparent)]
-    System(#[from] SystemError),
-}
-
 /// Carries the experiment out. `version` and `command` go into the record. `progress` hears of
 /// every run before it begins.
 ///
 /// # Errors
 ///
-/// If it could not be carried out; see [`ServeError::needs_root`]. Runs that prove nothing are no
+/// If it could not be carried out; see [`ExperimentError::needs_root`]. Runs that prove nothing are no
 /// error: they are in the record, with the reason.
 pub fn run(
     settings: &Settings,
     version: &str,
     command: &str,
     progress: impl FnMut(Progress) + Send,
-) -> Result<ServeRecord, ServeError> {
+) -> Result<ServeRecord, ExperimentError> {
     settings.check()?;
     let (rest, core) = two_cores("the sender")?;
     let mut environment = Environment::here(version, command);
@@ -253,9 +217,9 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// [`ServeError::Settings`].
-    pub fn check(&self) -> Result<(), ServeError> {
-        let wrong = |text: String| Err(ServeError::Settings(text));
+    /// [`ExperimentError::Settings`].
+    pub fn check(&self) -> Result<(), ExperimentError> {
+        let wrong = |text: String| Err(ExperimentError::Settings(text));
         if !(1..=SESSIONS_MAX).contains(&self.sessions) {
             return wrong(format!(
                 "{} sessions: ask for 1 to {SESSIONS_MAX}",
@@ -369,14 +333,6 @@ impl Counts {
             lags: self.lags - earlier.lags,
             lateness: self.lateness.since(&earlier.lateness),
         }
-    }
-}
-
-impl ServeError {
-    /// Whether root is what is missing.
-    #[must_use]
-    pub fn needs_root(&self) -> bool {
-        matches!(self, Self::Testbed(error) if error.is_not_permitted())
     }
 }
 

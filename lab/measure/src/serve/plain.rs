@@ -23,9 +23,10 @@ use onrush_wire::media::{Burst, Plan, RtpOrigin};
 use onrush_wire::pace::Wheel;
 use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T};
 
+use super::Counts;
 use super::film::Cue;
 use super::run::{Bench, Finished, LEAD_NS, Sender};
-use super::{Counts, ServeError};
+use crate::error::ExperimentError;
 use crate::setup::system;
 
 /// The name of its thread.
@@ -71,7 +72,10 @@ struct Session {
 }
 
 /// Starts a session on each socket.
-pub(super) fn start(bench: &Bench, sockets: Vec<UdpSocket>) -> Result<Box<dyn Sender>, ServeError> {
+pub(super) fn start(
+    bench: &Bench,
+    sockets: Vec<UdpSocket>,
+) -> Result<Box<dyn Sender>, ExperimentError> {
     let config = Config {
         media_root: bench.film.folder().to_owned(),
         burst: std::time::Duration::from_nanos(bench.settings.burst_ns),
@@ -93,7 +97,7 @@ pub(super) fn start(bench: &Bench, sockets: Vec<UdpSocket>) -> Result<Box<dyn Se
     start_loop(sending, Some(bench.core))
 }
 
-fn start_loop(mut sending: Loop, core: Option<usize>) -> Result<Box<dyn Sender>, ServeError> {
+fn start_loop(mut sending: Loop, core: Option<usize>) -> Result<Box<dyn Sender>, ExperimentError> {
     let stopping = Arc::new(AtomicBool::new(false));
     let counts = Arc::new(Mutex::new(Counts::default()));
     let (its_stopping, its_counts) = (Arc::clone(&stopping), Arc::clone(&counts));
@@ -127,7 +131,7 @@ impl Sender for Plain {
             .clone()
     }
 
-    fn stop(self: Box<Self>) -> Result<Finished, ServeError> {
+    fn stop(self: Box<Self>) -> Result<Finished, ExperimentError> {
         self.stopping.store(true, Ordering::Relaxed);
         let failed = self
             .thread

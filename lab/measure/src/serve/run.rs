@@ -14,9 +14,10 @@ use onrush_testkit::testbed::{Mode, Options, RCV_DEVICE, RCV_IPV4, SND_IPV4, Tes
 
 use super::film::Film;
 use super::{
-    Arrived, Contestant, Counts, Interval, Progress, REPEATS_OF_VOID_MAX, Run, ServeError,
-    Settings, engine, plain,
+    Arrived, Contestant, Counts, Interval, Progress, REPEATS_OF_VOID_MAX, Run, Settings, engine,
+    plain,
 };
+use crate::error::ExperimentError;
 use crate::histogram::Histogram;
 use crate::machine::{self, Awake, CoreTimes};
 use crate::setup::{network, system};
@@ -41,7 +42,7 @@ pub(super) trait Sender {
     fn counts(&self) -> Counts;
 
     /// Ends it; what it has done in all, once nothing of it is under way any more.
-    fn stop(self: Box<Self>) -> Result<Finished, ServeError>;
+    fn stop(self: Box<Self>) -> Result<Finished, ExperimentError>;
 }
 
 /// What is left of a sender.
@@ -68,7 +69,7 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    pub(super) fn set_up(settings: &Settings, core: usize) -> Result<Self, ServeError> {
+    pub(super) fn set_up(settings: &Settings, core: usize) -> Result<Self, ExperimentError> {
         raise_open_files_limit();
         let testbed = Testbed::new(Options::default())?;
         let sessions = u16::try_from(settings.sessions).expect("checked against SESSIONS_MAX");
@@ -87,7 +88,7 @@ impl Bench {
     }
 
     /// The sending device and what it does in hardware, or here in nobody's.
-    pub(super) fn network(&self) -> Result<String, ServeError> {
+    pub(super) fn network(&self) -> Result<String, ExperimentError> {
         Ok(network(&self.testbed, &["tx-", "generic-seg"])?)
     }
 
@@ -95,7 +96,7 @@ impl Bench {
         &mut self,
         runs: &mut Vec<Run>,
         mut progress: impl FnMut(Progress),
-    ) -> Result<(), ServeError> {
+    ) -> Result<(), ExperimentError> {
         let schedule: Vec<_> = self.settings.schedule().collect();
         let mut planned = u32::try_from(schedule.len()).unwrap_or(u32::MAX);
         for (mode, contestant, repeat) in schedule {
@@ -133,7 +134,7 @@ impl Bench {
         contestant: Contestant,
         repeat: u32,
         attempt: u32,
-    ) -> Result<Run, ServeError> {
+    ) -> Result<Run, ExperimentError> {
         self.testbed.set_mode(mode)?;
         self.sink.reset()?;
         let yardstick_ns = self.yardstick_ns();
@@ -177,7 +178,7 @@ impl Bench {
         &self,
         sender: &dyn Sender,
         contestant: Contestant,
-    ) -> Result<Snapshot, ServeError> {
+    ) -> Result<Snapshot, ExperimentError> {
         let core = self.core;
         let name = match contestant {
             Contestant::Engine(_) | Contestant::OwnHeaders => format!("onrush-send-{core}"),
@@ -210,7 +211,7 @@ impl Bench {
     }
 
     /// A socket for each session, in the sending namespace, connected to its port of the sink.
-    fn sockets(&self) -> Result<Vec<UdpSocket>, ServeError> {
+    fn sockets(&self) -> Result<Vec<UdpSocket>, ExperimentError> {
         let sockets = self.testbed.snd.run(|| {
             (0..self.settings.sessions)
                 .map(|number| {
