@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_change_comes_first_and_a_rate_that_falls_is_worse() {
+    fn the_largest_change_comes_first_and_a_lower_rate_is_worse() {
         let of = |rate: f64, cost: f64| {
             let mut record = record(&[]);
             for i in 0..6 {

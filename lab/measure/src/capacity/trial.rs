@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_stopped_may_pause_but_not_flood_nor_fall_silent_nor_keep_it_secret() {
+    fn who_was_stopped_may_pause_but_not_flood_or_fall_silent() {
         // 4 Mbit/s are 379.9 packets a second and 7.6 in a burst, so 8, and 9 by rounding.
         assert_eq!(stalled(18, 18_990, &["INFO", MOVED]), [""; 0]);
         assert_eq!(
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_asked_for_where_load_is_bounded_and_a_miss_elsewhere() {
+    fn bounded_load_demands_refusals_and_other_load_a_miss() {
         let missed = || {
             let refused = format!("7 times: {NOT_LET_IN}");
             let away = "3 of 10 viewers watched at the end".to_owned();

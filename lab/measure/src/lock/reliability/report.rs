@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pinned_page_that_moves_and_an_unlocked_row_that_does_not_are_failures() {
+    fn pinned_pages_that_move_and_unlocked_rows_that_stay_fail() {
         assert!(Report::of(&record(0, 1)).passed());
         let moved = Report::of(&record(1, 1));
         assert!(moved.failures.len() == 4 && moved.to_string().contains("none may"));
