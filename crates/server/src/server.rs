@@ -26,8 +26,10 @@ use crate::config::Config;
 use crate::data::{Data, DataError};
 use crate::downloads::{Listening, Running};
 use crate::library::{Library, LibraryError};
+use crate::listening;
 use crate::relay::{Channel, Channels, RelayError, Upkeep};
-use crate::rtsp::{self, Content, Control, Files, Statistics};
+use crate::rtsp::{Content, Control, Files};
+use crate::statistics::Statistics;
 
 /// A server that runs. Dropping it stops it, as [`Self::shutdown`] does.
 #[derive(Debug)]
@@ -156,7 +158,7 @@ impl Server {
                 .collect(),
             store: Some(Arc::clone(data.store())),
             channels: channels.all().to_vec(),
-            downloads: downloads.as_ref().map(|running| Arc::clone(&running.told)),
+            downloads: downloads.as_ref().map(|running| Arc::clone(&running.stats)),
             started: SystemTime::now(),
         });
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), &cores));
@@ -298,7 +300,7 @@ fn bind(addresses: &[SocketAddr], service: Service) -> Result<Vec<TcpListener>, 
             address,
             source,
         };
-        rtsp::bind(address).map_err(listen)
+        listening::bind(address).map_err(listen)
     });
     listeners.collect()
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use onrush_server::config::Config;
 use onrush_server::data::Data;
 use onrush_server::library::Library;
-use onrush_wire::media::synth::constant_rate;
+use onrush_wire::media::ts::synth::constant_rate;
 
 struct Counting;
 

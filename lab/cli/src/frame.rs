@@ -11,8 +11,11 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum, ValueHint};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use onrush_measure::error::ExperimentError;
 use onrush_measure::experiment::{Environment, Record};
 use onrush_measure::plot::Drawing;
+use onrush_measure::report::of_record;
+use onrush_measure::table::Report;
 use onrush_testkit::testbed::Mode;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -30,6 +33,22 @@ pub(crate) struct Samples {
     /// Print such a file's table, measure nothing
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "json")]
     from: Option<PathBuf>,
+}
+
+/// Where samples go and may come from, and where pictures go.
+#[derive(Args, Debug)]
+pub(crate) struct Output {
+    #[command(flatten)]
+    samples: Samples,
+
+    /// Draw the pictures into this folder
+    #[arg(long, aliases = ["figures", "svg"], value_name = "FOLDER",
+          value_hint = ValueHint::DirPath)]
+    plots: Option<PathBuf>,
+
+    /// Write a page with tables and pictures to this file
+    #[arg(long, hide_short_help = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    html: Option<PathBuf>,
 }
 
 /// Who cuts trains.
@@ -55,7 +74,7 @@ impl Samples {
             Some(file) => Record::read(file, experiment)?,
             None => {
                 self.check()?;
-                measure()?
+                measure().map_err(with_advice)?
             }
         };
         if let Some(file) = &self.json {
@@ -77,6 +96,40 @@ impl Samples {
     }
 }
 
+impl Output {
+    /// Carries an experiment out, or reads one that was; prints its report and draws its pictures.
+    /// Ends with 0 if all bounds were kept, and else with 1.
+    pub(crate) fn of<S, R>(
+        &self,
+        experiment: &str,
+        measure: impl FnOnce() -> anyhow::Result<Record<S, R>>,
+        report: impl FnOnce(&Record<S, R>) -> Report,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<ExitCode>
+    where
+        S: DeserializeOwned + Serialize,
+        R: DeserializeOwned + Serialize,
+    {
+        let record = self.samples.record(experiment, measure)?;
+        let (report, environment) = (report(&record), &record.environment);
+        if let Some(folder) = &self.plots {
+            fs::create_dir_all(folder)
+                .with_context(|| format!("cannot make {}", folder.display()))?;
+            for Drawing { file, chart } in report.drawings() {
+                let svg = chart.clone().source(environment).render()?;
+                write(&folder.join(file), &svg)?;
+            }
+        }
+        if let Some(file) = &self.html {
+            let title = format!("Onrush on {}", environment.cpu);
+            write(file, &of_record(&title, &record.any()?).render())?;
+        }
+        head(environment, out)?;
+        write!(out, "{report}")?;
+        Ok(outcome(report.passed()))
+    }
+}
+
 impl Modes {
     pub(crate) fn modes(self) -> Vec<Mode> {
         match self {
@@ -90,7 +143,7 @@ impl Modes {
 /// The command line, for records and for advice.
 pub(crate) fn command() -> String {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
-    format!("onrush {}", arguments.join(" "))
+    format!("onrush-lab {}", arguments.join(" "))
 }
 
 /// A bar on stderr, hidden by itself where that is no terminal, until it is dropped.
@@ -143,6 +196,19 @@ pub(crate) fn bar_of_time() -> impl Fn(u64, u64, &str) + Send {
     }
 }
 
+/// How to get the rights, where those are what is missing.
+fn with_advice(error: anyhow::Error) -> anyhow::Error {
+    let is_experiment = error.downcast_ref::<ExperimentError>();
+    match is_experiment.is_some_and(ExperimentError::needs_root) {
+        true => anyhow!(
+            "{error}: the experiment makes network namespaces, attaches eBPF programs or asks for \
+             frames of memory; try: sudo {}",
+            command()
+        ),
+        false => error,
+    }
+}
+
 /// What was measured, or why not; with how to get the rights, where those are what is missing.
 pub(crate) fn with_rights<T, E: Error + Send + Sync + 'static>(
     measured: Result<T, E>,
@@ -186,15 +252,6 @@ pub(crate) fn machine(environment: &Environment, metal: &str) -> String {
         Some(host) => format!("a virtual machine ({host})"),
         None => metal.to_owned(),
     }
-}
-
-/// Draws pictures into a folder, which it makes where there is none.
-pub(crate) fn draw_all(folder: &Path, drawings: &[Drawing]) -> anyhow::Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    for drawing in drawings {
-        write(&folder.join(&drawing.file), &drawing.chart.render()?)?;
-    }
-    Ok(())
 }
 
 /// Writes a file, in place of what is there.

@@ -10,12 +10,13 @@ use clap::{Args, ValueEnum, ValueHint};
 use onrush_measure::experiment::{AnyRecord, Record};
 use onrush_measure::histogram::{STEP_NS, TOLD_NS_MAX};
 use onrush_measure::load::http::{self, HttpRecord, HttpSettings};
-use onrush_measure::load::http_report::{HttpReport, http_rows};
-use onrush_measure::load::report::{Report, rows};
+use onrush_measure::load::http_report::http_report;
 use onrush_measure::load::{
     self, Arrival, Behaviour, LoadError, LoadRecord, Progress, Receive, Settings,
 };
 use onrush_measure::report::of_record;
+use onrush_measure::table::Report;
+use serde::Serialize;
 
 use crate::frame::{VERSION, bar_of_time, command, outcome, write};
 use onrush_cli::units::{Rate, Time, within};
@@ -211,25 +212,14 @@ pub(crate) fn run(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitC
         Some(file) => Record::read(file, load::NAME)?,
         None => measure(&arguments.settings())?,
     };
-    if let Some(file) = &arguments.json {
-        record.write(file)?;
-    }
-    if let Some(file) = &arguments.html {
-        let title = format!("{} viewers", record.settings.clients);
-        write(file, &of_record(&title, &record.any()?).render()?)?;
-    }
-    let mut passed = true;
-    for run in &record.runs {
-        let report = Report::of(&record.settings, run);
-        for (name, value) in rows(&record.settings, run, &report) {
-            writeln!(out, "{name:<15} {value}")?;
-        }
-        for missed in &report.missed {
-            writeln!(out, "MISSED          {missed}")?;
-        }
-        passed &= report.passed();
-    }
-    Ok(outcome(passed))
+    let title = format!("{} viewers", record.settings.clients);
+    tell(
+        arguments,
+        &record,
+        &title,
+        &load::report::report(&record),
+        out,
+    )
 }
 
 /// The same for downloads.
@@ -247,25 +237,26 @@ fn run_http(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
             with_bar("downloading", make_load)?
         }
     };
+    let title = format!("{} downloading clients", record.settings.clients);
+    tell(arguments, &record, &title, &http_report(&record), out)
+}
+
+/// Writes what was asked for, and prints what was seen.
+fn tell<S: Serialize, R: Serialize>(
+    arguments: &Load,
+    record: &Record<S, R>,
+    title: &str,
+    report: &Report,
+    out: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
     if let Some(file) = &arguments.json {
         record.write(file)?;
     }
     if let Some(file) = &arguments.html {
-        let title = format!("{} downloading clients", record.settings.clients);
-        write(file, &of_record(&title, &record.any()?).render()?)?;
+        write(file, &of_record(title, &record.any()?).render())?;
     }
-    let mut passed = true;
-    for run in &record.runs {
-        let report = HttpReport::of(&record.settings, run);
-        for (name, value) in http_rows(&record.settings, run, &report) {
-            writeln!(out, "{name:<15} {value}")?;
-        }
-        for missed in &report.missed {
-            writeln!(out, "MISSED          {missed}")?;
-        }
-        passed &= report.passed();
-    }
-    Ok(outcome(passed))
+    write!(out, "{report}")?;
+    Ok(outcome(report.passed()))
 }
 
 impl Load {

@@ -24,7 +24,7 @@ use crate::downloads;
 use crate::engine::Remote;
 use crate::engine::admission::LOAD_UNLIMITED;
 use crate::engine::shared::WorkerShared;
-use crate::rtsp::Statistics;
+use crate::statistics::Statistics;
 use crate::{relay, store, transfer};
 
 /// The form of [`Status`]. A new field leaves it as it is; another meaning makes it another number.
@@ -247,18 +247,18 @@ table! {
 
 table! {
     /// HTTP and FTP.
-    pub struct Downloads from (told: &downloads::Stats, transfers: transfer::Counters) {
+    pub struct Downloads from (stats: &downloads::Stats, transfers: transfer::Counters) {
         /// Connections of HTTP that are open.
-        http_connections: u64 = read(&told.http_connections), Gauge;
+        http_connections: u64 = read(&stats.http_connections), Gauge;
         /// Those of FTP.
-        ftp_connections: u64 = read(&told.ftp_connections), Gauge;
+        ftp_connections: u64 = read(&stats.ftp_connections), Gauge;
         /// Connections of HTTP and FTP that found no place.
-        refused: u64 = read(&told.refused), Counter "onrush_download_connections_refused_total";
+        refused: u64 = read(&stats.refused), Counter "onrush_download_connections_refused_total";
         /// HTTP requests that were answered, by the class of the status.
-        http_answers: [u64; 5] = told.http_answers.each_ref().map(read),
+        http_answers: [u64; 5] = stats.http_answers.each_ref().map(read),
             Counter "onrush_http_requests_total" by "code";
         /// Transfers of files that run.
-        active: u64 = told.transfers.active(), Gauge "onrush_transfers_running";
+        active: u64 = stats.transfers.active(), Gauge "onrush_transfers_running";
         /// Transfers of files that were begun.
         transfers: u64 = transfers.transfers, Counter "onrush_transfers_total";
         /// Bytes of files that the kernel took for HTTP and FTP.
@@ -352,8 +352,8 @@ impl Watched {
     }
 
     fn downloads(&self) -> Option<Downloads> {
-        let told = self.downloads.as_deref()?;
-        Some(Downloads::of(told, told.transfers.counters()))
+        let stats = self.downloads.as_deref()?;
+        Some(Downloads::of(stats, stats.transfers.counters()))
     }
 
     /// Once a second: what there is now.

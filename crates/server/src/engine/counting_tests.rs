@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::sync::atomic::AtomicU64;
 
-use onrush_wire::media::synth::constant_rate;
+use onrush_wire::media::ts::synth::constant_rate;
 
 use super::numbering_tests::rig_of;
 use super::test_paths::{Refuses, refusing};

@@ -19,6 +19,7 @@ mod remote;
 pub mod shared;
 mod stream;
 pub mod stream_end;
+mod trains;
 mod worker;
 
 use std::io;
@@ -35,7 +36,7 @@ use onrush_sys::wake::Waker;
 use onrush_wire::rtp::Numbering;
 use tokio::time::timeout;
 
-use crate::faults::Faults;
+use crate::experiments::Faults;
 use crate::store::{self, Source};
 use admission::{Demand, LOAD_UNLIMITED};
 use clock::Clock;

@@ -209,7 +209,7 @@ fn shared_headers_jump_with_the_file() {
 #[test]
 fn a_burst_longer_than_all_slots_loses_nothing() {
     // 300 Mbit/s: 49 packets in a chunk of one burst, and eight slots.
-    let test = TestSource::of(onrush_wire::media::synth::constant_rate(40_000, 0, 135));
+    let test = TestSource::of(onrush_wire::media::ts::synth::constant_rate(40_000, 0, 135));
     let rig = rig_of(&config(), 1 << 20, 64);
     let slab = onrush_sys::pool::HeaderSlab::take_from(rig.store.shared().pool());
     assert_eq!(slab.expect("one of 64").slots(), 8);
@@ -243,7 +243,9 @@ fn a_stream_that_moves_keeps_its_numbers() {
 #[test]
 fn what_own_headers_cost_is_promised_and_given_back() {
     // 40 Mbit/s: 76 packets a burst, two trains, or ten with headers of its own.
-    let test = TestSource::of(onrush_wire::media::synth::constant_rate(40_000, 0, 1015));
+    let test = TestSource::of(onrush_wire::media::ts::synth::constant_rate(
+        40_000, 0, 1015,
+    ));
     let rig = rig(&config());
     let promised = || rig.worker().admission.work();
     let mut client = Client::new(&rig, &test);

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use onrush_testkit::rtsp_client::uninterrupted;
 
-use onrush_wire::media::synth::constant_rate;
+use onrush_wire::media::ts::synth::constant_rate;
 
 use super::test_paths::{Meddle, Meddled, meddled, watchful, withholding};
 use super::worker::signed;
@@ -738,7 +738,7 @@ fn so_many_commands_may_wait_for_an_engine_and_no_more() {
 }
 
 #[test]
-fn a_kernel_that_takes_no_batch_is_asked_again_but_not_in_a_spin() {
+fn a_batch_that_is_refused_is_tried_again_after_a_pause() {
     let test = TestSource::lasting(300);
     let images = test.images();
     let refused = Arc::new(AtomicUsize::new(0));
@@ -878,7 +878,7 @@ fn a_stream_opened_during_a_demotion_is_sent_singly_too() {
 }
 
 #[test]
-fn a_device_that_sits_on_a_clients_trains_stops_that_client_alone() {
+fn a_device_that_holds_a_clients_trains_stops_only_it() {
     let test = TestSource::lasting(700);
     let images = test.images();
     let (rig, withheld_fd) = withholding(4);
@@ -935,10 +935,10 @@ fn no_chunk_is_used_again_before_the_kernel_has_let_go_of_it() {
     assert_eq!(trains_spoilt_in_flight(Faults::default()), 0);
 }
 
-#[cfg(feature = "faults")]
+#[cfg(feature = "experiments")]
 #[test]
 fn a_chunk_given_up_too_early_is_seen() {
-    use crate::faults::Fault;
+    use crate::experiments::Fault;
     assert!(trains_spoilt_in_flight(Faults::planted(&[Fault::ReleaseEarly])) > 0);
 }
 

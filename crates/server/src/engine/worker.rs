@@ -31,10 +31,11 @@ use onrush_wire::pace::LoadShedder;
 use tracing::error;
 
 use super::admission::Account;
+use super::clock::TICKS_PER_BURST;
 use super::numbering::RtpHeaders;
 use super::shared::{State, StreamShared, bump};
 use super::{Command, EngineConfig, PAUSE_TIME_MAX, Play, Remote, STREAM_RATE_MAX};
-use crate::faults::Faults;
+use crate::experiments::Faults;
 use crate::store;
 use sending::BURSTS_PER_TICK_MAX;
 use table::StreamTable;
@@ -44,10 +45,6 @@ use transmitter::Transmitter;
 pub(super) use table::BYTES_PER_STREAM;
 #[cfg(test)]
 pub(super) use transmitter::REFUSED_PAUSE_NS;
-
-/// Ticks in a burst. A tick is what a burst may be early by, and what bounds the number of
-/// crossings.
-pub(super) const TICKS_PER_BURST: u64 = 4;
 
 /// How long a command waits at the most, however long a burst is.
 const COMMAND_WAIT_NS_MAX: u64 = 100_000_000;

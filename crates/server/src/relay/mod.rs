@@ -58,8 +58,11 @@ use self::worker::Worker;
 use crate::admin::Admin;
 use crate::admin::status::{self, Watched};
 use crate::config::Config;
-use crate::rtsp::{self, Content, Control, Statistics, random};
+use crate::listening::bind;
+use crate::random::random;
+use crate::rtsp::{Content, Control};
 use crate::server::Service;
+use crate::statistics::Statistics;
 
 /// A relay that runs: channels, and RTSP for their players. Dropping it stops it.
 #[derive(Debug)]
@@ -462,7 +465,7 @@ fn check(config: &ChannelsConfig) -> Result<(), RelayError> {
 }
 
 fn listen(address: SocketAddr, service: Service) -> Result<TcpListener, RelayError> {
-    rtsp::bind(address).map_err(|source| RelayError::Listen {
+    bind(address).map_err(|source| RelayError::Listen {
         address,
         service,
         source,

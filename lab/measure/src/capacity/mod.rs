@@ -6,13 +6,14 @@
 //! with it is told by the accounts of all processors beside the result.
 
 mod files;
-pub mod host;
-pub mod report;
+mod host;
+mod report;
 mod search;
 mod settings;
 pub mod soak;
+mod soak_report;
+mod status;
 mod trial;
-mod words;
 
 use std::path::Path;
 
@@ -28,6 +29,7 @@ use crate::load::{self, LoadError};
 use crate::setup::{CoresError, SystemError, on_core, system, two_cores};
 pub use files::FileSet;
 use files::Films;
+pub use report::report;
 use search::{START_TIME_MAX, Search, testbed};
 pub use settings::{Peer, Settings};
 
@@ -70,7 +72,7 @@ pub struct Run {
     /// behind.
     #[serde(default)]
     pub joined: Option<f64>,
-    /// Warnings in the server's log.
+    /// What our server counted that should not be; in older records, warnings of its log.
     #[serde(default)]
     pub trouble: Vec<String>,
     /// Why it does not count as held; empty if it does.

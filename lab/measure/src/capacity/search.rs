@@ -16,12 +16,10 @@ use onrush_testkit::testbed::{Mode, Options, SND_IPV4, Testbed};
 
 use super::account::{Account, Moment};
 use super::files::{FileSet, Films};
-use super::words::LastWords;
-use super::{CapacityError, Peer, Progress, Run, Settings};
+use super::{CapacityError, Peer, Progress, Run, Settings, status};
 use crate::load;
-use crate::load::report::Report as LoadReport;
+use crate::load::report::Figures;
 use crate::setup::system;
-use crate::stats::ratio;
 
 /// Where our server listens, in a namespace where nobody else does.
 const RTSP_PORT: u16 = 8554;
@@ -176,15 +174,14 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         // A peer that does not stop when it is asked to is killed when dropped.
         drop(server.interrupt(STOP_TIME_MAX));
         let mut seen = seen?;
-        let said = server.log();
         let is_ours = candidate.peer.is_none();
-        let words = is_ours.then(|| LastWords::read(&self.films.status()));
-        let words = words.flatten();
-        let trouble = said.lines().filter(|line| line.contains("WARN"));
-        let trouble: Vec<_> = trouble.map(str::to_owned).collect();
-        let missed = LoadReport::of(&load, &seen).missed;
-        let log = is_ours.then_some(&trouble[..]);
-        let missed = self.settings.judge(missed, candidate.burst_ns, &seen, log);
+        let counted = is_ours.then(|| status::read(&self.films.status()));
+        let counted = counted.map(Option::unwrap_or_default);
+        let missed = Figures::of(&load, &seen).missed;
+        let of_ours = counted.as_ref();
+        let missed = self
+            .settings
+            .judge(missed, candidate.burst_ns, &seen, of_ours);
         seen.streams.clear();
         seen.start_up_ns.sort_unstable();
         let total_ns = load.ramp_ns + load.time_ns;
@@ -203,8 +200,10 @@ impl<P: FnMut(Progress)> Search<'_, P> {
             account,
             set_up_ns: account_coming.set_up_ns(self.settings.arrivals_per_second),
             account_coming,
-            joined: words.map(|words| ratio(words.joined, words.bursts)),
-            trouble,
+            joined: of_ours.map(status::joined),
+            trouble: of_ours.map_or_else(Vec::new, |counted| {
+                status::trouble(counted, self.settings.lateness_ns_max)
+            }),
             missed,
             is_repeated: false,
         })

@@ -16,18 +16,19 @@ use onrush_testkit::media::age;
 use onrush_testkit::testbed::{Mode, RCV_DEVICE};
 use serde::{Deserialize, Serialize};
 
-use super::CapacityError;
 use super::files::{FileSet, Films};
 use super::host::Host;
 use super::search::{Candidate, STOP_TIME_MAX, Search, testbed};
 use super::settings::LOOK_EVERY;
-use super::words::LastWords;
+use super::{CapacityError, status};
 use crate::experiment::{Environment, Record};
-use crate::load::report::Report as LoadReport;
+use crate::load::report::Figures;
 use crate::load::{self, Behaviour, Receive, Slice};
 use crate::setup::{on_core, system, two_cores};
 use crate::stats::ratio;
 use crate::trend::Trend;
+
+pub use super::soak_report::report;
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "soak";
@@ -189,10 +190,10 @@ fn soak<P: FnMut(super::Progress)>(
     seen.streams.clear();
     // By the hundred thousand.
     seen.start_up_ns.clear();
-    let words = LastWords::read(&films.status());
+    let counted = status::read(&films.status());
     Ok(Run {
-        packets_sent: words.map(|words| words.packets),
-        joined: words.map(|words| ratio(words.joined, words.bursts)),
+        packets_sent: counted.as_ref().map(|counted| counted.packets),
+        joined: counted.as_ref().map(status::joined),
         films_removed,
         films_replaced,
         load: seen,
@@ -238,7 +239,7 @@ impl Run {
     /// What was not as `settings` want it: what is lost, late or refused, and what only time shows.
     #[must_use]
     pub fn missed(&self, settings: &Settings) -> Vec<String> {
-        let mut missed = LoadReport::of(&settings.load(Vec::new(), 0), &self.load).missed;
+        let mut missed = Figures::of(&settings.load(Vec::new(), 0), &self.load).missed;
         let is_excused = |reason: &str| EXPECTED_FAILURES.iter().any(|part| reason.contains(part));
         let failures = self.load.failures.iter().map(|(reason, _)| reason);
         let excused: Vec<_> = failures.filter(|reason| is_excused(reason)).collect();
@@ -257,7 +258,7 @@ impl Run {
             missed.push(format!("memory grows: {}", trends.memory_in_words()));
         }
         if trends.gets_later() {
-            let host = Host::of(self).map(|host| format!("; {}", host.in_words()));
+            let host = Host::of(&self.load.slices).map(|host| format!("; {}", host.in_words()));
             missed.push(format!(
                 "packets get later: {}{}",
                 trends.lateness_in_words(),

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use onrush_sys::clock::{cpu_ns_of_process, thread_cpu_ns};
 
-use super::{Contestant, HttpBenchError};
+use super::Contestant;
+use crate::error::ExperimentError;
 use crate::setup::system;
 
 /// A server that runs, and ends when it is dropped.
@@ -42,7 +43,7 @@ impl Running {
         contestant: Contestant,
         files: &Path,
         serve: &(dyn Fn(&Path, SocketAddr) -> Command + Sync),
-    ) -> Result<Self, HttpBenchError> {
+    ) -> Result<Self, ExperimentError> {
         if contestant == Contestant::SendfileLoop {
             return Ok(Self::start_loop(files).map_err(system("listen on loopback"))?);
         }
@@ -56,10 +57,10 @@ impl Running {
         let said = folder.path().join("said");
         let log = File::create(&said).map_err(system("make a file"))?;
         let program = command.get_program().to_string_lossy().into_owned();
-        let not_there = |said: String| HttpBenchError::NotThere {
-            program,
-            address,
-            said,
+        let not_there = |said: String| {
+            ExperimentError::subject(format!(
+                "{program} does not answer at {address}: {said}; see that it is installed"
+            ))
         };
         let spawned = command
             .stdin(Stdio::null())

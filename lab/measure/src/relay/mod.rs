@@ -8,9 +8,8 @@
 //! every packet arrived once and 99.9 % of them within the delay that was allowed and [`BUDGET_NS`]
 //! more. A run that is not held is no failure; it says where the end is.
 
+mod report;
 mod run;
-
-use std::fmt;
 
 use onrush_server::relay::{RelayError, Stats};
 use onrush_testkit::sink::SinkError;
@@ -23,6 +22,7 @@ use crate::histogram::Histogram;
 use crate::machine::Awake;
 use crate::setup::{CoresError, SystemError, on_core, system, two_cores};
 use crate::stats::ratio;
+pub use report::report;
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "relay";
@@ -172,6 +172,7 @@ pub fn run(
         Ok(record)
     })
 }
+
 impl Run {
     fn of(told: &Stats) -> Self {
         Self {
@@ -315,9 +316,7 @@ impl Case {
     fn is_in_kernel(&self) -> bool {
         self.way.as_deref() == Some(IN_KERNEL)
     }
-}
 
-impl Case {
     /// What it is, in words: the same in every record.
     #[must_use]
     pub fn told(&self) -> String {
@@ -327,19 +326,11 @@ impl Case {
     }
 }
 
-impl fmt::Display for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = self.way.as_deref().unwrap_or("best");
-        let delay_ms = self.delay_ns / 1_000_000;
-        write!(f, "{:>6} {way:>9} {delay_ms:>3} ms", self.receivers)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn held() -> (Run, Case) {
+    pub(super) fn held() -> (Run, Case) {
         let case = Case {
             receivers: 10,
             delay_ns: 5_000_000,

@@ -10,7 +10,7 @@
 mod engine;
 mod film;
 mod plain;
-pub mod report;
+mod report;
 mod run;
 
 use std::fmt;
@@ -27,6 +27,7 @@ use thiserror::Error;
 use crate::experiment::{Environment, Record};
 use crate::histogram::Histogram;
 use crate::setup::{CoresError, SystemError, on_core, two_cores};
+pub use report::report;
 use run::Bench;
 
 /// Its name on the command line and in files.

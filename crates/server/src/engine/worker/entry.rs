@@ -11,10 +11,9 @@ use super::super::Play;
 use super::super::admission::Demand;
 use super::super::moving::PendingMove;
 use super::super::numbering::jumped;
-use super::super::reader::{
-    OWN_HEADERS_PACKETS, OWN_HEADERS_PACKETS_LEAST, Reader, images_per_train,
-};
+use super::super::reader::Reader;
 use super::super::shared::{State, StreamShared};
+use super::super::trains::{OWN_HEADERS_PACKETS, OWN_HEADERS_PACKETS_LEAST, images_per_train};
 use super::signed;
 use crate::store;
 use crate::store::layout::Images;

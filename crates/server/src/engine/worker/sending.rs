@@ -1,10 +1,11 @@
 //! What is due in a tick becomes trains: each stream's bursts, one or two, and its turn for the
 //! next.
 
+use super::super::clock::TICKS_PER_BURST;
 use super::super::reader::NotReady;
 use super::super::shared::{State, bump};
-use super::{TICKS_PER_BURST, Worker, signed, unsigned};
-use crate::faults::Fault;
+use super::{Worker, signed, unsigned};
+use crate::experiments::Fault;
 use crate::store::layout::Images;
 
 /// Bursts of one stream in one tick, whole or what a chunk's end has left of them: one that is due,

@@ -19,7 +19,7 @@ use super::super::reader::Span;
 use super::super::shared::bump;
 use super::super::{EngineConfig, OpenPath, Remote};
 use super::entry::StreamEntry;
-use crate::faults::{Fault, Faults};
+use crate::experiments::{Fault, Faults};
 use crate::store;
 use crate::store::layout::Images;
 

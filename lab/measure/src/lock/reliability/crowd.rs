@@ -11,8 +11,9 @@ use std::time::Duration;
 use onrush_lock::{Kind, LockedArea, Manager};
 
 use super::subject::{Subject, attach};
-use super::{LockBenchError, Memory, PAGE_BYTES};
-use crate::lock::cost::below;
+use super::{Memory, PAGE_BYTES};
+use crate::error::ExperimentError;
+use crate::random::Random;
 use crate::setup::system;
 
 /// What another process is to do with shared memory.
@@ -28,7 +29,7 @@ pub enum Task {
 pub(super) struct Worker(Child);
 
 impl Worker {
-    pub(super) fn start(mut command: Command) -> Result<Self, LockBenchError> {
+    pub(super) fn start(mut command: Command) -> Result<Self, ExperimentError> {
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut worker = Self(child.map_err(system("start another process"))?);
         let mut line = String::new();
@@ -44,7 +45,7 @@ impl Worker {
     }
 
     /// Lets it come to its end; an error if that is not a good one.
-    fn end(mut self) -> Result<(), LockBenchError> {
+    fn end(mut self) -> Result<(), ExperimentError> {
         drop(self.0.stdin.take());
         let status = self.0.wait().map_err(system("wait for another process"))?;
         if status.success() {
@@ -69,7 +70,7 @@ pub(super) struct Crowd<'a> {
     workers: Vec<(String, Worker)>,
     worker: &'a dyn Fn(&str, Task, u64) -> Command,
     is_over: Arc<AtomicBool>,
-    thread: thread::JoinHandle<Result<(), LockBenchError>>,
+    thread: thread::JoinHandle<Result<(), ExperimentError>>,
 }
 
 impl<'a> Crowd<'a> {
@@ -77,7 +78,7 @@ impl<'a> Crowd<'a> {
         subjects: &[Subject],
         processes: u32,
         worker: &'a dyn Fn(&str, Task, u64) -> Command,
-    ) -> Result<Self, LockBenchError> {
+    ) -> Result<Self, ExperimentError> {
         let pinned = || subjects.iter().filter(|s| s.hold.is_pinned());
         let mut workers = Vec::new();
         for subject in pinned().filter(|s| s.memory != Memory::Private) {
@@ -100,7 +101,7 @@ impl<'a> Crowd<'a> {
     }
 
     /// Kills every other one, in the middle of whatever it does, and starts a new one.
-    pub(super) fn replace_some(&mut self) -> Result<(), LockBenchError> {
+    pub(super) fn replace_some(&mut self) -> Result<(), ExperimentError> {
         for (seed, (address, worker)) in (100u64..).zip(&mut self.workers).step_by(2) {
             worker.0.kill().map_err(system("kill another process"))?;
             *worker = Worker::start((self.worker)(address, Task::Wander, seed))?;
@@ -108,7 +109,7 @@ impl<'a> Crowd<'a> {
         Ok(())
     }
 
-    pub(super) fn end(self) -> Result<(), LockBenchError> {
+    pub(super) fn end(self) -> Result<(), ExperimentError> {
         self.is_over.store(true, Ordering::Relaxed);
         for (_, worker) in self.workers {
             worker.end()?;
@@ -128,7 +129,7 @@ pub fn work(
     task: Task,
     seed: u64,
     ready: impl FnOnce(),
-) -> Result<(), LockBenchError> {
+) -> Result<(), ExperimentError> {
     let segment = attach(address)?;
     let is_over = Arc::new(AtomicBool::new(false));
     let over = Arc::clone(&is_over);
@@ -151,20 +152,20 @@ pub fn work(
 }
 
 /// Locks and unlocks overlapping parts at random.
-fn wander(bytes: &Range<usize>, seed: u64, is_over: &AtomicBool) -> Result<(), LockBenchError> {
+fn wander(bytes: &Range<usize>, seed: u64, is_over: &AtomicBool) -> Result<(), ExperimentError> {
     let manager = Manager::of_process();
     let pages = bytes.len() / PAGE_BYTES;
-    let mut random = seed | 1;
+    let mut random = Random::new(seed);
     let mut out: Vec<LockedArea> = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
-        if out.is_empty() || (out.len() < 16 && below(&mut random, 2) == 0) {
-            let first = below(&mut random, pages);
-            let count = 1 + below(&mut random, (pages - first).min(256));
+        if out.is_empty() || (out.len() < 16 && random.index(2) == 0) {
+            let first = random.index(pages);
+            let count = 1 + random.index((pages - first).min(256));
             let start = bytes.start + first * PAGE_BYTES;
-            let kind = [Kind::Pinned, Kind::Resident, Kind::OnFault][below(&mut random, 3)];
+            let kind = [Kind::Pinned, Kind::Resident, Kind::OnFault][random.index(3)];
             out.push(manager.lock(start..start + count * PAGE_BYTES, kind)?);
         } else {
-            let at = below(&mut random, out.len());
+            let at = random.index(out.len());
             drop(out.swap_remove(at));
         }
         // The machine has other things to do, too.
