@@ -259,7 +259,7 @@ impl Relay {
         &self.rtsp_addresses
     }
 
-    /// Where metrics are told, if they are.
+    /// Where metrics are served, if they are.
     #[must_use]
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.admin.as_ref().map(|admin| admin.address)
