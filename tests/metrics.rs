@@ -317,12 +317,11 @@ fn the_document_lists_every_metric_and_no_other() {
         .map(|metric| (metric.name, metric.kind))
         .collect();
     assert_eq!(known.len(), all.len(), "each stands once");
-    let told: BTreeSet<_> = page.types.iter().map(|(n, k)| (&**n, &**k)).collect();
-    let missing: Vec<_> = known.difference(&told).collect();
+    let exposed: BTreeSet<_> = page.types.iter().map(|(n, k)| (&**n, &**k)).collect();
+    let missing: Vec<_> = known.difference(&exposed).collect();
     // Absent while nothing plays.
     assert_eq!(missing, [&("onrush_stream_cpu_ratio", "gauge")]);
-    assert!(told.is_subset(&known), "{told:?}");
-    let told = known;
+    assert!(exposed.is_subset(&known), "{exposed:?}");
     let of_metric = |metric: &Metric| {
         let labels: Vec<_> = metric.labels.iter().map(|of| format!("`{of}`")).collect();
         let (name, kind, help) = (metric.name, metric.kind, metric.help);
@@ -337,10 +336,10 @@ fn the_document_lists_every_metric_and_no_other() {
         rows, table,
         "docs/metrics.md is to have this table:\n{table_text}\n"
     );
-    for (name, kind) in &told {
+    for (name, kind) in &known {
         assert_eq!(name.ends_with("_total"), *kind == "counter", "{name}");
         // OpenMetrics takes the ending off: both would be one family.
-        let both = told
+        let both = known
             .iter()
             .any(|(other, _)| *other == &*format!("{name}_total"));
         assert!(!both, "{name} is a gauge and a counter");
@@ -401,7 +400,7 @@ fn top_shows_a_server_to_scripts_and_says_who_is_none() {
 }
 
 #[test]
-fn metrics_are_off_where_rtsp_addresses_are_given() {
+fn explicit_addresses_switch_default_metrics_off() {
     let site = Site::new(&[], |_| ());
     let all = site.server.log();
     assert!(

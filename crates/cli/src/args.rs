@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use onrush_server::channels::config::is_source_name;
 use onrush_server::config::Config;
-use onrush_server::relay::config::is_source_name;
 
 use crate::doctor::Doctor;
 use crate::inspect::Inspect;

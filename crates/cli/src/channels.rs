@@ -13,10 +13,10 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
 use onrush_group::Way;
-use onrush_server::relay::config::DELAY_MAX;
-use onrush_server::relay::input::Input;
-use onrush_server::relay::members::parse_member;
-use onrush_server::relay::{Channel, ChannelsConfig, SourceConfig, new_token};
+use onrush_server::channels::config::DELAY_MAX;
+use onrush_server::channels::input::Input;
+use onrush_server::channels::members::parse_member;
+use onrush_server::channels::{Channel, ChannelsConfig, SourceConfig, new_token};
 
 use crate::args::{DAY, Listen, Named, loopback_address, or_off};
 use crate::serve::{PLAYER, reached_at};

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
+use onrush_server::channels::SourceConfig;
+use onrush_server::channels::input::Input;
 use onrush_server::config::Limits;
-use onrush_server::relay::input::Input;
-use onrush_server::relay::{Relay, RelayConfig, SourceConfig};
+use onrush_server::relay::{Relay, RelayConfig};
 use onrush_sys::probe;
 
 use crate::args::{DAY, Listen, LogFormat, Named, Ports, count, or_off, ports, rtsp_address};

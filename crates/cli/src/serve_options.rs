@@ -21,7 +21,7 @@ use crate::channels::{ChannelOptions, channel};
 use crate::downloads::DownloadOptions;
 use crate::limit_options::{LimitOptions, bytes, size};
 use onrush_cli::units::{Percent, Rate, Size, Time, within};
-use onrush_server::relay::SourceConfig;
+use onrush_server::channels::SourceConfig;
 
 /// Serve a directory of transport streams over RTSP, and all its files by HTTP
 ///

@@ -1,7 +1,6 @@
 //! What all commands that measure have in common on a terminal: samples kept in files, a progress
 //! bar, where it was measured, pictures, and the verdict as an exit code.
 
-use std::error::Error;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum, ValueHint};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use onrush_measure::error::ExperimentError;
-use onrush_measure::experiment::{Environment, Record};
+use onrush_measure::experiment::{AnyRecord, Environment, Record};
 use onrush_measure::plot::Drawing;
 use onrush_measure::report::of_record;
 use onrush_measure::table::Report;
@@ -23,9 +22,9 @@ use serde::de::DeserializeOwned;
 /// What goes into each record as the program's version.
 pub(crate) const VERSION: &str = env!("ONRUSH_VERSION");
 
-/// Where samples go, and where they may come from.
+/// Where samples go and may come from, and where pictures go.
 #[derive(Args, Debug)]
-pub(crate) struct Samples {
+pub(crate) struct Output {
     /// Write every sample to this file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     json: Option<PathBuf>,
@@ -33,13 +32,6 @@ pub(crate) struct Samples {
     /// Print such a file's table, measure nothing
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "json")]
     from: Option<PathBuf>,
-}
-
-/// Where samples go and may come from, and where pictures go.
-#[derive(Args, Debug)]
-pub(crate) struct Output {
-    #[command(flatten)]
-    samples: Samples,
 
     /// Draw the pictures into this folder
     #[arg(long, aliases = ["figures", "svg"], value_name = "FOLDER",
@@ -59,43 +51,6 @@ pub(crate) enum Modes {
     Both,
 }
 
-impl Samples {
-    /// The record of `experiment`: read, or measured now; and written, if that was asked for.
-    pub(crate) fn record<S, R>(
-        &self,
-        experiment: &str,
-        measure: impl FnOnce() -> anyhow::Result<Record<S, R>>,
-    ) -> anyhow::Result<Record<S, R>>
-    where
-        S: DeserializeOwned + Serialize,
-        R: DeserializeOwned + Serialize,
-    {
-        let record = match &self.from {
-            Some(file) => Record::read(file, experiment)?,
-            None => {
-                self.check()?;
-                measure().map_err(with_advice)?
-            }
-        };
-        if let Some(file) = &self.json {
-            record.write(file)?;
-        }
-        Ok(record)
-    }
-
-    /// Whether the file can be written: found out before, rather than after an hour.
-    fn check(&self) -> anyhow::Result<()> {
-        if let Some(file) = &self.json {
-            let opened = File::options().create(true).append(true).open(file);
-            opened.with_context(|| {
-                let file = file.display();
-                format!("cannot write {file}; name another file with --json")
-            })?;
-        }
-        Ok(())
-    }
-}
-
 impl Output {
     /// Carries an experiment out, or reads one that was; prints its report and draws its pictures.
     /// Ends with 0 if all bounds were kept, and else with 1.
@@ -110,7 +65,16 @@ impl Output {
         S: DeserializeOwned + Serialize,
         R: DeserializeOwned + Serialize,
     {
-        let record = self.samples.record(experiment, measure)?;
+        let record = match &self.from {
+            Some(file) => Record::read(file, experiment)?,
+            None => {
+                self.check()?;
+                measure().map_err(with_advice)?
+            }
+        };
+        if let Some(file) = &self.json {
+            record.write(file)?;
+        }
         let (report, environment) = (report(&record), &record.environment);
         if let Some(folder) = &self.plots {
             fs::create_dir_all(folder)
@@ -127,6 +91,24 @@ impl Output {
         head(environment, out)?;
         write!(out, "{report}")?;
         Ok(outcome(report.passed()))
+    }
+
+    /// Which experiment is read, if one is.
+    pub(crate) fn experiment(&self) -> anyhow::Result<Option<String>> {
+        let record = self.from.as_deref().map(AnyRecord::read_any).transpose()?;
+        Ok(record.map(|record| record.experiment))
+    }
+
+    /// Whether the file can be written: found out before, rather than after an hour.
+    fn check(&self) -> anyhow::Result<()> {
+        if let Some(file) = &self.json {
+            let opened = File::options().create(true).append(true).open(file);
+            opened.with_context(|| {
+                let file = file.display();
+                format!("cannot write {file}; name another file with --json")
+            })?;
+        }
+        Ok(())
     }
 }
 
@@ -209,49 +191,14 @@ fn with_advice(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// What was measured, or why not; with how to get the rights, where those are what is missing.
-pub(crate) fn with_rights<T, E: Error + Send + Sync + 'static>(
-    measured: Result<T, E>,
-    needs_root: fn(&E) -> bool,
-    what_for: &str,
-) -> anyhow::Result<T> {
-    measured.map_err(|error| match needs_root(&error) {
-        true => anyhow!("{error}: {what_for}; try: sudo {}", command()),
-        false => error.into(),
-    })
-}
-
 /// Prints where and when it was measured, and how to have it again.
 pub(crate) fn head(environment: &Environment, out: &mut dyn Write) -> anyhow::Result<()> {
-    let machine = machine(environment, "metal");
-    let about = format!(", on {machine}, load {:.1}", environment.load_before);
-    head_with(environment, &about, out)
-}
-
-/// The same with something else told about the machine.
-pub(crate) fn head_with(
-    environment: &Environment,
-    about: &str,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
     Ok(writeln!(
         out,
-        "{}, {} processors{about}; Linux {}; onrush {}; {}\n{}",
-        environment.cpu,
-        environment.cores.len(),
-        environment.kernel,
-        environment.version,
-        environment.date,
+        "{}\n{}",
+        environment.told(),
         environment.command
     )?)
-}
-
-/// What virtual machine it is, or else `metal`.
-pub(crate) fn machine(environment: &Environment, metal: &str) -> String {
-    match &environment.virtual_machine {
-        Some(host) => format!("a virtual machine ({host})"),
-        None => metal.to_owned(),
-    }
 }
 
 /// Writes a file, in place of what is there.

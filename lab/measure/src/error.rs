@@ -66,11 +66,18 @@ macro_rules! subjects {
 }
 
 subjects!(
+    crate::load::LoadError,
     onrush_group::GroupError,
     onrush_lock::CacheError,
     onrush_lock::LockError,
     onrush_lock::SegmentError,
     onrush_paths::OpenError,
     onrush_paths::PlanError,
+    onrush_server::data::DataError,
+    onrush_server::engine::EngineError,
+    onrush_server::library::LibraryError,
+    onrush_server::library::OpenError,
+    onrush_server::channels::ChannelError,
+    onrush_testkit::netns::NetnsError,
     onrush_testkit::slice::SliceError,
 );

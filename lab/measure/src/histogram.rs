@@ -1,4 +1,8 @@
 //! How late things were, in steps: fixed memory, so that a sender can count while it sends.
+//!
+//! Steps are as wide everywhere, because a bound of 20 ms is judged by how many were later, and some
+//! are early, below zero: what the sink counts in, and what records have. `hdrhistogram` has steps
+//! that grow, from zero up.
 
 use onrush_testkit::sink;
 use serde::{Deserialize, Serialize};
@@ -271,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_read_from_what_is_kept_now_and_from_slots_of_before() {
+    fn quantiles_are_read_from_new_and_from_older_files() {
         let mut histogram = Histogram::default();
         for (lateness_ns, count) in [(0, 600), (2_000_000, 391), (9_000_000, 8), (30_000_000, 1)] {
             histogram.count(lateness_ns, count);

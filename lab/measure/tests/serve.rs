@@ -1,8 +1,9 @@
 //! The serve experiment, small: that it runs, counts, and survives its file. Nothing here looks at
 //! times.
 
+use onrush_measure::error::ExperimentError;
 use onrush_measure::experiment::Record;
-use onrush_measure::serve::{self, Contestant, ServeError, ServeRecord, Settings};
+use onrush_measure::serve::{self, Contestant, ServeRecord, Settings};
 use onrush_testkit::testbed::Mode;
 use onrush_testkit::{require_root, skip};
 
@@ -16,15 +17,15 @@ fn a_few_sessions_are_served_and_counted_in_both_modes() {
         repeats: 1,
         ..Settings::default()
     };
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut run = || {
-        told.clear();
+        reported.clear();
         serve::run(&settings, "test", "onrush-lab bench serve", |p| {
-            told.push(p)
+            reported.push(p)
         })
     };
     let mut record = match run() {
-        Err(ServeError::Cores(_)) => return skip::record("needs two processors"),
+        Err(ExperimentError::Cores(_)) => return skip::record("needs two processors"),
         record => record.unwrap(),
     };
     // Whoever else has the processor can keep all attempts at one run from their pace; not always
@@ -41,7 +42,7 @@ fn a_few_sessions_are_served_and_counted_in_both_modes() {
             check(&record, mode, contestant);
         }
     }
-    let last = told.last().unwrap();
+    let last = reported.last().unwrap();
     assert!(last.next.is_none() && last.runs_done as usize == record.runs.len());
 
     let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! What happened between two looks at a server.
 
 use onrush_server::admin::status::{Channel, Engine, Histogram, Status};
-use onrush_server::relay::ChannelState;
+use onrush_server::channels::ChannelState;
 use serde::Serialize;
 
 /// What happened in an interval; in JSON, these names with these units.

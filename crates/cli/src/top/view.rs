@@ -328,7 +328,7 @@ mod tests {
         Admission, Cache, Channel, Downloads, Engine, Histogram, Locked, Process, Received,
         SCHEMA_VERSION, Sent, Sessions,
     };
-    use onrush_server::relay::ChannelState;
+    use onrush_server::channels::ChannelState;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 

@@ -7,12 +7,12 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::table::{Field, Kind, Row, Samples, table};
-use crate::relay::{self, ChannelState, Stats};
+use crate::channels::{self, ChannelState, Stats};
 
 table! {
     /// A live channel.
     #[serde(default)]
-    pub struct Channel from (channel: &relay::Channel, stats: &Stats) {
+    pub struct Channel from (channel: &channels::Channel, stats: &Stats) {
         /// Its name.
         name: String = channel.name().to_owned(), Info;
         /// Where it arrives.
@@ -97,7 +97,7 @@ table! {
 
 impl Channel {
     /// As it is now.
-    pub(crate) fn now(channel: &relay::Channel) -> Self {
+    pub(crate) fn now(channel: &channels::Channel) -> Self {
         Self::of(channel, &channel.stats())
     }
 }

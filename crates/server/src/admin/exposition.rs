@@ -190,7 +190,7 @@ impl Page {
     }
 
     /// No label of ours holds what would have to be escaped: numbers, versions, names of paths and
-    /// of channels ([`is_source_name`](crate::relay::config::is_source_name)).
+    /// of channels ([`is_source_name`](crate::channels::config::is_source_name)).
     fn sample<'a>(
         &mut self,
         name: &str,
@@ -265,7 +265,7 @@ impl Display for Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::relay::ChannelState;
+    use crate::channels::ChannelState;
 
     #[test]
     fn times_are_seconds_to_the_ns_and_what_is_absent_has_no_family() {

@@ -25,7 +25,7 @@ use crate::engine::Remote;
 use crate::engine::admission::LOAD_UNLIMITED;
 use crate::engine::shared::WorkerShared;
 use crate::statistics::Statistics;
-use crate::{relay, store, transfer};
+use crate::{channels, store, transfer};
 
 /// The form of [`Status`]. A new field leaves it as it is; another meaning makes it another number.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -313,7 +313,7 @@ pub(crate) struct Watched {
     /// With the processor of each.
     pub(crate) engines: Vec<(usize, Arc<Remote>)>,
     pub(crate) store: Option<Arc<store::Shared>>,
-    pub(crate) channels: Vec<Arc<relay::Channel>>,
+    pub(crate) channels: Vec<Arc<channels::Channel>>,
     pub(crate) downloads: Option<Arc<downloads::Stats>>,
     pub(crate) started: SystemTime,
 }

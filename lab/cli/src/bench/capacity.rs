@@ -6,12 +6,10 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
-use onrush_measure::capacity::{
-    self, CapacityError, CapacityRecord, FileSet, Peer, Progress, Settings,
-};
+use onrush_measure::capacity::{self, CapacityRecord, FileSet, Peer, Progress, Settings};
 use onrush_server::engine::phase::Phase;
 
-use crate::frame::{Modes, Output, VERSION, bar, command, with_rights};
+use crate::frame::{Modes, Output, VERSION, bar, command};
 use crate::server_program::server_program;
 use onrush_cli::units::{Rate, Size, Time, within};
 
@@ -204,11 +202,13 @@ fn measure(settings: &Settings) -> anyhow::Result<CapacityRecord> {
         ));
     };
     let onrush = server_program()?;
-    with_rights(
-        capacity::run(settings, &onrush, VERSION, &command(), progress),
-        CapacityError::needs_root,
-        "the experiment makes network namespaces and attaches an eBPF program",
-    )
+    Ok(capacity::run(
+        settings,
+        &onrush,
+        VERSION,
+        &command(),
+        progress,
+    )?)
 }
 
 fn file_set(text: &str) -> Result<FileSet, String> {

@@ -6,11 +6,9 @@ use std::time::Duration;
 
 use clap::Args;
 use onrush_group::Way;
-use onrush_measure::relay::{
-    self, BUDGET_NS, Case, IN_KERNEL, RelayBenchError, RelayRecord, Settings,
-};
+use onrush_measure::relay::{self, BUDGET_NS, Case, IN_KERNEL, RelayRecord, Settings};
 
-use crate::frame::{Output, VERSION, bar_of_part, command, with_rights};
+use crate::frame::{Output, VERSION, bar_of_part, command};
 use onrush_cli::units::Time;
 
 /// How many receivers of a live stream one processor holds on time
@@ -100,11 +98,7 @@ fn way(text: &str) -> Result<String, String> {
 }
 
 fn measure(settings: &Settings) -> anyhow::Result<RelayRecord> {
-    with_rights(
-        relay::run(settings, VERSION, &command(), bar_of_part()),
-        RelayBenchError::needs_root,
-        "the experiment makes network namespaces and attaches an eBPF program",
-    )
+    Ok(relay::run(settings, VERSION, &command(), bar_of_part())?)
 }
 
 const _: () = assert!(BUDGET_NS == 20_000_000, "as the help says");

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use onrush_measure::serve::{self, Contestant, Progress, ServeError, ServeRecord, Settings};
+use onrush_measure::serve::{self, Contestant, Progress, ServeRecord, Settings};
 
-use crate::frame::{Modes, Output, VERSION, bar_of_runs, command, with_rights};
+use crate::frame::{Modes, Output, VERSION, bar_of_runs, command};
 use onrush_cli::units::{Rate, Time};
 
 /// CPU per packet of stored streams sent on time
@@ -117,9 +117,5 @@ fn measure(settings: &Settings) -> anyhow::Result<ServeRecord> {
             &next.unwrap_or_default(),
         );
     };
-    with_rights(
-        serve::run(settings, VERSION, &command(), progress),
-        ServeError::needs_root,
-        "the experiment makes network namespaces, attaches an eBPF program and pins a thread",
-    )
+    Ok(serve::run(settings, VERSION, &command(), progress)?)
 }

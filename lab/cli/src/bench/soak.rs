@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use onrush_measure::capacity::CapacityError;
 use onrush_measure::capacity::soak::{self, Settings, SoakRecord};
+use onrush_measure::capacity::soak_report;
 use onrush_measure::load::{Behaviour, Progress};
 
-use crate::frame::{Output, VERSION, bar_of_time, command, with_rights};
+use crate::frame::{Output, VERSION, bar_of_time, command};
 use crate::server_program::server_program;
 use onrush_cli::units::Time;
 
@@ -52,7 +52,7 @@ pub(crate) struct Soak {
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &Soak, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let measure = || measure(&arguments.settings());
-    arguments.output.of(soak::NAME, measure, soak::report, out)
+    arguments.output.of(soak::NAME, measure, soak_report, out)
 }
 
 impl Soak {
@@ -84,9 +84,5 @@ fn measure(settings: &Settings) -> anyhow::Result<SoakRecord> {
         bar(progress.elapsed_ns, progress.total_ns, &watching);
     };
     let onrush = server_program()?;
-    with_rights(
-        soak::run(settings, &onrush, VERSION, &command(), progress),
-        CapacityError::needs_root,
-        "the experiment makes network namespaces and attaches an eBPF program",
-    )
+    Ok(soak::run(settings, &onrush, VERSION, &command(), progress)?)
 }

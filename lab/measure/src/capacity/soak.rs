@@ -19,16 +19,14 @@ use serde::{Deserialize, Serialize};
 use super::files::{FileSet, Films};
 use super::host::Host;
 use super::search::{Candidate, STOP_TIME_MAX, Search, testbed};
-use super::settings::LOOK_EVERY;
-use super::{CapacityError, status};
+use super::{settings, status};
+use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
 use crate::load::report::Figures;
 use crate::load::{self, Behaviour, Receive, Slice};
 use crate::setup::{on_core, system, two_cores};
 use crate::stats::ratio;
 use crate::trend::Trend;
-
-pub use super::soak_report::report;
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "soak";
@@ -122,21 +120,22 @@ pub struct Trends {
 ///
 /// # Errors
 ///
-/// If it could not be carried out; see [`CapacityError::needs_root`].
+/// If it could not be carried out; see [`ExperimentError::needs_root`].
 pub fn run(
     settings: &Settings,
     onrush: &Path,
     version: &str,
     command: &str,
     progress: impl Fn(load::Progress) + Send + 'static,
-) -> Result<SoakRecord, CapacityError> {
+) -> Result<SoakRecord, ExperimentError> {
     let (rest, core) = two_cores("the server")?;
     let environment = Environment::here(version, command);
     let capacity = settings.capacity();
     capacity.check()?;
     let mut record = Record::new(NAME, environment, settings.clone());
     let run = on_core(rest, || {
-        let films = Films::make(&capacity).map_err(system("write the films"))?;
+        let films =
+            Films::make(capacity.files, capacity.rate_bps).map_err(system("write the films"))?;
         let search = Search {
             settings: &capacity,
             onrush,
@@ -152,11 +151,11 @@ pub fn run(
     Ok(record)
 }
 
-fn soak<P: FnMut(super::Progress)>(
+fn soak<P: FnMut(super::record::Progress)>(
     settings: &Settings,
     search: &Search<'_, P>,
     progress: impl Fn(load::Progress) + 'static,
-) -> Result<Run, CapacityError> {
+) -> Result<Run, ExperimentError> {
     let (mut server, urls) = search.start(&Candidate {
         name: "onrush".to_owned(),
         mode: Mode::Uso,
@@ -369,8 +368,8 @@ fn seconds(ns: u64) -> f64 {
 
 impl Settings {
     /// Those of the capacity experiment that the server and its films are made by.
-    fn capacity(&self) -> super::Settings {
-        super::Settings {
+    fn capacity(&self) -> settings::Settings {
+        settings::Settings {
             rate_bps: self.rate_bps,
             bursts_ns: vec![self.burst_ns],
             files: FileSet::Zipf { files: self.files },
@@ -382,7 +381,7 @@ impl Settings {
             time_ns: self.time_ns,
             lateness_ns_max: self.lateness_ns_max,
             seed: self.seed,
-            ..super::Settings::default()
+            ..settings::Settings::default()
         }
     }
 
@@ -393,7 +392,7 @@ impl Settings {
             behaviour: self.behaviour,
             receive: Receive::Sink {
                 device: RCV_DEVICE.to_owned(),
-                look_every: LOOK_EVERY,
+                look_every: settings::LOOK_EVERY,
                 bursts: false,
             },
             lateness_ns_max: self.lateness_ns_max,

@@ -99,7 +99,10 @@ fn table(record: &CueRecord, set: Set, cells: &[&Cell], alone: Option<f64>) -> T
             false => ", alone",
         };
         // Without the thread there is nothing that it was left.
-        let calls = cell.metered.then(|| of(calls_a_second)).unwrap_or_default();
+        let calls = match cell.metered {
+            true => of(calls_a_second),
+            false => Vec::new(),
+        };
         let left = median(&calls).zip(alone);
         table.row([
             cell.transfers.to_string().into(),

@@ -64,26 +64,11 @@ fn section((number, section): (u32, &Section)) -> Markup {
     html! {
         section id=(format!("s{number}")) {
             h2 { (section.report.title) }
-            @if let Some(environment) = &section.environment { (machine(environment)) }
+            @if let Some(environment) = &section.environment {
+                p { code { (environment.command) } }
+                p class="faint" { (environment.told()) }
+            }
             @for block in &section.report.blocks { (self::block(block)) }
-        }
-    }
-}
-
-fn machine(environment: &Environment) -> Markup {
-    let on = match &environment.virtual_machine {
-        Some(host) => format!("a virtual machine ({host})"),
-        None => "metal".to_owned(),
-    };
-    let memory_bytes = crate::stats::ratio(environment.memory_bytes, 1);
-    html! {
-        p { code { (environment.command) } }
-        p class="faint" {
-            (environment.cpu) ", " (environment.cores.len()) " processors, "
-            (plot::Unit::Bytes.tell(memory_bytes)) ", " (on)
-            "; load before " (format!("{:.1}", environment.load_before))
-            "; Linux " (environment.kernel) "; onrush " (environment.version)
-            "; " time { (environment.date) }
         }
     }
 }

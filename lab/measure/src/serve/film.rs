@@ -14,7 +14,8 @@ use onrush_wire::rtp;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use super::{ServeError, Settings};
+use super::record::Settings;
+use crate::error::ExperimentError;
 use crate::random::Random;
 use crate::setup::system;
 
@@ -86,14 +87,14 @@ impl Film {
         &self,
         config: &Config,
         runtime: &Runtime,
-    ) -> Result<Arc<Media>, ServeError> {
+    ) -> Result<Arc<Media>, ExperimentError> {
         let library = Arc::new(Library::new(config)?);
         Ok(runtime.block_on(library.open(FILE_NAME))?)
     }
 
     /// The file, to be read in the plain way. It is in the page cache: it was written just now, and
     /// read to be indexed.
-    pub(super) fn file(&self) -> Result<File, ServeError> {
+    pub(super) fn file(&self) -> Result<File, ExperimentError> {
         Ok(File::open(self.folder().join(FILE_NAME)).map_err(system("open the film"))?)
     }
 
@@ -143,7 +144,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn sessions_are_scattered_over_the_film_alike_each_time_and_none_reaches_its_end() {
+    fn sessions_are_scattered_alike_each_time_and_none_ends() {
         let settings = Settings {
             warm_up_ns: 100_000_000,
             measured_ns: 1_000_000_000,

@@ -2,7 +2,7 @@
 
 use onrush_testkit::testbed::Mode;
 
-use super::{Contestant, Run, ServeRecord};
+use super::record::{Contestant, Run, ServeRecord};
 use crate::histogram::Histogram;
 use crate::plot::{Chart, Drawing, Unit};
 use crate::stats::{Summary, ratio};
@@ -343,7 +343,7 @@ fn warnings(record: &ServeRecord) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::experiment::{Environment, Record};
-    use crate::serve::tests::run;
+    use crate::serve::record::tests::run;
     use crate::serve::{NAME, Settings};
 
     const PLAIN: Contestant = Contestant::ReadSendLoop;
@@ -377,10 +377,7 @@ mod tests {
     #[test]
     fn the_bound_is_kept_by_the_median_of_the_pairs() {
         let kept = record([2000, 8000, 9000]);
-        assert_eq!(
-            verdicts(&kept)[0].found,
-            "8.0 (2.0..9.0), bound at least 8.0"
-        );
+        assert_eq!(verdicts(&kept)[0].found, "8.0 (2.0..9.0), bound at least 8");
         assert_eq!(outcomes(&kept), [Outcome::Kept]);
         assert_eq!(outcomes(&record([2000, 7999, 9000])), [Outcome::Missed]);
     }
