@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use onrush_measure::capacity::soak::{self, Settings, SoakRecord};
+use onrush_measure::capacity::soak_report;
 use onrush_measure::load::{Behaviour, Progress};
 
 use crate::frame::{Output, VERSION, bar_of_time, command};
@@ -51,7 +52,7 @@ pub(crate) struct Soak {
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &Soak, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let measure = || measure(&arguments.settings());
-    arguments.output.of(soak::NAME, measure, soak::report, out)
+    arguments.output.of(soak::NAME, measure, soak_report, out)
 }
 
 impl Soak {

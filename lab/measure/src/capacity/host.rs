@@ -2,8 +2,8 @@
 //! processor away, or has another machine share its core and cache, so that the same work costs
 //! more. Nothing is judged by that, and nothing excused: it is told beside the verdict.
 
-use super::account::STOLEN_PART_TOLD;
-use crate::load::Slice;
+use crate::load::account::STOLEN_PART_TOLD;
+use crate::load::{Account, Slice};
 use crate::stats::{Summary, ratio};
 
 /// Of the slices, a third each are the first and the last.
@@ -76,7 +76,7 @@ pub(super) fn packet_ns(slice: &Slice) -> Option<f64> {
 
 fn packet_ns_of_all(slices: &[Slice]) -> f64 {
     let accounts = slices.iter().filter_map(|slice| slice.account.as_ref());
-    let send_ns = accounts.map(super::Account::send_ns).sum();
+    let send_ns = accounts.map(Account::send_ns).sum();
     let packets: u64 = slices.iter().map(|slice| slice.packets).sum();
     ratio(send_ns, packets.max(1))
 }
@@ -84,7 +84,6 @@ fn packet_ns_of_all(slices: &[Slice]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Account;
 
     /// Slices of 1000 ns and ten packets each: what the host took of it, and what sending took.
     fn slices(slices: &[(Option<u64>, u64)]) -> Vec<Slice> {

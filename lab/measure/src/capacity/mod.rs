@@ -4,9 +4,14 @@
 //! watched by the [load generator](crate::load) with the counting sink. The number doubles until a
 //! budget is missed and is then bisected. Whoever is faster than the box that the experiment shares
 //! with it is told by the accounts of all processors beside the result.
+//!
+//! Its files, each on those before it: `files` (the films), `settings`, `record` (what is kept),
+//! `status` (what our server counted), `trial` (what a single number is judged by), `search` (one
+//! server for each number), `report`; `host` (what the host did), `soak` and its `soak_report`.
 
 mod files;
 mod host;
+mod record;
 mod report;
 mod search;
 mod settings;
@@ -17,86 +22,16 @@ mod trial;
 
 use std::path::Path;
 
-use onrush_server::engine::phase::Phase;
-use onrush_testkit::testbed::Mode;
-use serde::{Deserialize, Serialize};
-
 use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
-use crate::load;
-pub use crate::load::account::{self, Account};
 use crate::setup::{on_core, system, two_cores};
 pub use files::FileSet;
 use files::Films;
+pub use record::{CapacityRecord, NAME, Progress, Run};
 pub use report::report;
 use search::{Search, testbed};
 pub use settings::{Peer, Settings};
-
-/// Its name on the command line and in files.
-pub const NAME: &str = "capacity";
-
-/// What is measured.
-pub type CapacityRecord = Record<Settings, Run>;
-
-/// One server, watched by one number of viewers.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Run {
-    /// `onrush`, or the peer's command.
-    pub server: String,
-    /// Who cut trains.
-    pub mode: Mode,
-    /// Length of a burst; 0 for a peer.
-    pub burst_ns: u64,
-    /// When within a burst's time streams began.
-    #[serde(default)]
-    pub phase: Phase,
-    /// Viewers.
-    pub clients: u32,
-    /// Of them, so many of a hundred jump.
-    #[serde(default)]
-    pub jumping_percent: u32,
-    /// What they saw, without the streams one by one.
-    pub load: load::Run,
-    /// Whose time it took while all watched.
-    #[serde(default)]
-    pub account: Account,
-    /// The same while they came.
-    #[serde(default)]
-    pub account_coming: Account,
-    /// What each who came took of the thread that sets viewers up, in ns of processor time; none of
-    /// a peer, whose threads are its own affair.
-    #[serde(default)]
-    pub set_up_ns: Option<u64>,
-    /// Of our server's bursts, the part that left with the one before, because its engine was
-    /// behind.
-    #[serde(default)]
-    pub joined: Option<f64>,
-    /// What our server counted that should not be; in older records, warnings of its log.
-    #[serde(default)]
-    pub trouble: Vec<String>,
-    /// Why it does not count as held; empty if it does.
-    pub missed: Vec<String>,
-    /// Whether the next one is the same again, and counts in its place.
-    #[serde(default)]
-    pub is_repeated: bool,
-}
-
-/// A run that is about to begin.
-#[derive(Clone, Debug)]
-pub struct Progress {
-    /// The server.
-    pub server: String,
-    /// Who cuts trains.
-    pub mode: Mode,
-    /// Viewers.
-    pub clients: u32,
-    /// Of them, so many of a hundred jump.
-    pub jumping_percent: u32,
-    /// The most that were held so far, and the least that were not.
-    pub between: (u32, Option<u32>),
-    /// How often as many have been tried already, in vain.
-    pub again: u32,
-}
+pub use soak_report::soak_report;
 
 /// Carries the experiment out. `onrush` is the program to measure.
 ///
@@ -116,7 +51,8 @@ pub fn run(
     let mut record = Record::new(NAME, environment, settings.clone());
     // It moves between namespaces.
     on_core(rest, || {
-        let films = Films::make(settings).map_err(system("write the films"))?;
+        let films =
+            Films::make(settings.files, settings.rate_bps).map_err(system("write the films"))?;
         let testbed = testbed()?;
         record.environment.network = "veth pair, sink at tc ingress of its far end".to_owned();
         let mut search = Search {

@@ -2,7 +2,7 @@
 
 use onrush_server::engine::phase::Phase;
 
-use super::{CapacityRecord, Run};
+use super::record::{CapacityRecord, Run};
 use crate::load::report::Figures;
 use crate::plot::{Chart, Drawing, Unit};
 use crate::stats::{median, p_value, ratio};
@@ -444,9 +444,9 @@ mod tests {
     use onrush_testkit::testbed::Mode;
 
     use super::*;
-    use crate::capacity::{Account, Settings};
+    use crate::capacity::Settings;
     use crate::experiment::{Environment, Record};
-    use crate::load;
+    use crate::load::{self, Account};
     use crate::table::Outcome;
 
     /// A run of so many viewers in a time of which the host took so many of 100.

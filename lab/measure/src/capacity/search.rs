@@ -14,11 +14,13 @@ use onrush_sys::clock::monotonic_ns;
 use onrush_testkit::process::{Process, Signal};
 use onrush_testkit::testbed::{Mode, Options, SND_IPV4, Testbed};
 
-use super::account::{Account, Moment};
 use super::files::{FileSet, Films};
-use super::{Peer, Progress, Run, Settings, status};
+use super::record::{Progress, Run};
+use super::settings::{Peer, Settings};
+use super::status;
 use crate::error::ExperimentError;
 use crate::load;
+use crate::load::account::{Account, Moment};
 use crate::load::report::Figures;
 use crate::setup::system;
 

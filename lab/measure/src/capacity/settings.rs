@@ -4,8 +4,9 @@ use onrush_server::engine::phase::Phase;
 use onrush_testkit::testbed::{Mode, RCV_DEVICE};
 use serde::{Deserialize, Serialize};
 
-use super::{Account, FileSet};
+use super::files::FileSet;
 use crate::error::ExperimentError;
+use crate::load::account::Account;
 use crate::load::{self, Behaviour, Receive};
 
 /// The sink looks at the RTP header of every so many socket buffers: no divisor of usual bursts.

@@ -19,8 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::files::{FileSet, Films};
 use super::host::Host;
 use super::search::{Candidate, STOP_TIME_MAX, Search, testbed};
-use super::settings::LOOK_EVERY;
-use super::status;
+use super::{settings, status};
 use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
 use crate::load::report::Figures;
@@ -28,8 +27,6 @@ use crate::load::{self, Behaviour, Receive, Slice};
 use crate::setup::{on_core, system, two_cores};
 use crate::stats::ratio;
 use crate::trend::Trend;
-
-pub use super::soak_report::report;
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "soak";
@@ -137,7 +134,8 @@ pub fn run(
     capacity.check()?;
     let mut record = Record::new(NAME, environment, settings.clone());
     let run = on_core(rest, || {
-        let films = Films::make(&capacity).map_err(system("write the films"))?;
+        let films =
+            Films::make(capacity.files, capacity.rate_bps).map_err(system("write the films"))?;
         let search = Search {
             settings: &capacity,
             onrush,
@@ -153,7 +151,7 @@ pub fn run(
     Ok(record)
 }
 
-fn soak<P: FnMut(super::Progress)>(
+fn soak<P: FnMut(super::record::Progress)>(
     settings: &Settings,
     search: &Search<'_, P>,
     progress: impl Fn(load::Progress) + 'static,
@@ -370,8 +368,8 @@ fn seconds(ns: u64) -> f64 {
 
 impl Settings {
     /// Those of the capacity experiment that the server and its films are made by.
-    fn capacity(&self) -> super::Settings {
-        super::Settings {
+    fn capacity(&self) -> settings::Settings {
+        settings::Settings {
             rate_bps: self.rate_bps,
             bursts_ns: vec![self.burst_ns],
             files: FileSet::Zipf { files: self.files },
@@ -383,7 +381,7 @@ impl Settings {
             time_ns: self.time_ns,
             lateness_ns_max: self.lateness_ns_max,
             seed: self.seed,
-            ..super::Settings::default()
+            ..settings::Settings::default()
         }
     }
 
@@ -394,7 +392,7 @@ impl Settings {
             behaviour: self.behaviour,
             receive: Receive::Sink {
                 device: RCV_DEVICE.to_owned(),
-                look_every: LOOK_EVERY,
+                look_every: settings::LOOK_EVERY,
                 bursts: false,
             },
             lateness_ns_max: self.lateness_ns_max,

@@ -9,7 +9,7 @@ use crate::table::{Block, Column, Report, Table, Verdict};
 
 /// What a record says.
 #[must_use]
-pub fn report(record: &SoakRecord) -> Report {
+pub fn soak_report(record: &SoakRecord) -> Report {
     let mut report = Report::new("A long time with many viewers");
     for run in &record.runs {
         report.add(drawings(run));

@@ -8,7 +8,8 @@
 
 use onrush_server::admin::status::Engine;
 
-use super::{Settings, status};
+use super::settings::Settings;
+use super::status;
 use crate::load::{self, NOT_LET_IN};
 
 /// Bursts of a stream that may come together: one that is due, and one to catch up.

@@ -1,6 +1,6 @@
 //! Axes: from where to where, and where the lines are.
 
-use super::Unit;
+use super::unit::Unit;
 
 /// Lines that a picture's width or height has room for.
 const TICKS_MAX: f64 = 8.0;

@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-use super::Unit;
 use super::axis::{Axis, Scale};
+use super::unit::Unit;
 use crate::experiment::Environment;
 use crate::stats::Summary;
 

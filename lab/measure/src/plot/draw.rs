@@ -217,7 +217,7 @@ impl Sheet {
         self.write(&chart.y.label(), LETTER, TEXT);
         self.y += SMALL * LEADING * to_f64(chart.marks.len().min(2)) + 6.0;
         let (top, bottom) = (self.y, self.y + HEIGHT);
-        let named = |unit: super::Unit, ticks: &[f64]| -> Vec<(f64, String)> {
+        let named = |unit: super::unit::Unit, ticks: &[f64]| -> Vec<(f64, String)> {
             ticks.iter().map(|&tick| (tick, unit.tell(tick))).collect()
         };
         let (x_ticks, y_ticks) = (named(chart.x.unit, &x.ticks), named(chart.y.unit, &y.ticks));

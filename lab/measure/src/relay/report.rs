@@ -1,6 +1,6 @@
 //! What a record says: what each case cost, how late it was, and whether it held its receivers.
 
-use super::{Case, IN_KERNEL, RelayRecord, Run};
+use super::record::{Case, IN_KERNEL, RelayRecord, Run};
 use crate::plot::Unit;
 use crate::stats::{median, ratio};
 use crate::table::{Cell, Column, Report, Table, Verdict};
@@ -134,7 +134,7 @@ fn in_kernel(record: &RelayRecord) -> Vec<Verdict> {
 mod tests {
     use super::*;
     use crate::experiment::{Environment, Record};
-    use crate::relay::tests::held;
+    use crate::relay::record::tests::held;
     use crate::relay::{NAME, Settings};
     use crate::table::Outcome;
 

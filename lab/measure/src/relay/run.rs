@@ -19,7 +19,7 @@ use onrush_testkit::testbed::{
 };
 use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T, ticks};
 
-use super::{Case, Run, Settings};
+use super::record::{Case, Run, Settings};
 use crate::error::ExperimentError;
 use crate::histogram::Histogram;
 use crate::machine::{Awake, core_times, cpu_ns_of_all, threads_named};

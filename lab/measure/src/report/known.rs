@@ -30,7 +30,7 @@ pub fn of(record: &AnyRecord) -> Result<Report, ReportError> {
             .map(|record| super::primitives::report(&record)),
         relay::NAME => record.typed().map(|record| relay::report(&record)),
         serve::NAME => record.typed().map(|record| serve::report(&record)),
-        soak::NAME => record.typed().map(|record| soak::report(&record)),
+        soak::NAME => record.typed().map(|record| capacity::soak_report(&record)),
         _ => {
             return Err(ReportError::Unknown {
                 experiment: record.experiment.clone(),

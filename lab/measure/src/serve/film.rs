@@ -13,7 +13,7 @@ use onrush_wire::rtp;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use super::Settings;
+use super::record::Settings;
 use crate::error::ExperimentError;
 use crate::random::Random;
 use crate::setup::system;

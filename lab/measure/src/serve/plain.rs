@@ -23,9 +23,9 @@ use onrush_wire::media::{Burst, Plan, RtpOrigin};
 use onrush_wire::pace::Wheel;
 use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T};
 
-use super::Counts;
 use super::film::Cue;
-use super::run::{Bench, Finished, LEAD_NS, Sender};
+use super::record::Counts;
+use super::sender::{Finished, LEAD_NS, Sender, Task};
 use crate::error::ExperimentError;
 use crate::setup::system;
 
@@ -73,20 +73,20 @@ struct Session {
 
 /// Starts a session on each socket.
 pub(super) fn start(
-    bench: &Bench,
+    task: &Task,
     sockets: Vec<UdpSocket>,
 ) -> Result<Box<dyn Sender>, ExperimentError> {
     let config = Config {
-        media_root: bench.film.folder().to_owned(),
-        burst: std::time::Duration::from_nanos(bench.settings.burst_ns),
+        media_root: task.film.folder().to_owned(),
+        burst: std::time::Duration::from_nanos(task.settings.burst_ns),
         ..Config::default()
     };
-    let media = bench.film.open(&config, &super::engine::runtime()?)?;
+    let media = task.film.open(&config, &super::engine::runtime()?)?;
     let plan = &super::film::plan_of(&media);
-    let cues = bench.film.cues(plan, &bench.settings);
+    let cues = task.film.cues(plan, &task.settings);
     let begin_ns = monotonic_ns() + LEAD_NS;
     let sending = Loop::new(
-        bench.film.file()?,
+        task.film.file()?,
         plan,
         media.origin(0),
         sockets,
@@ -94,7 +94,7 @@ pub(super) fn start(
         begin_ns,
     )
     .map_err(system("set up the sockets"))?;
-    start_loop(sending, Some(bench.core))
+    start_loop(sending, Some(task.core))
 }
 
 fn start_loop(mut sending: Loop, core: Option<usize>) -> Result<Box<dyn Sender>, ExperimentError> {

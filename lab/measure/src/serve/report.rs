@@ -2,7 +2,7 @@
 
 use onrush_testkit::testbed::Mode;
 
-use super::{Contestant, Run, ServeRecord};
+use super::record::{Contestant, Run, ServeRecord};
 use crate::histogram::Histogram;
 use crate::plot::{Chart, Drawing, Unit};
 use crate::stats::{Summary, ratio};
@@ -343,7 +343,7 @@ fn warnings(record: &ServeRecord) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::experiment::{Environment, Record};
-    use crate::serve::tests::run;
+    use crate::serve::record::tests::run;
     use crate::serve::{NAME, Settings};
 
     const PLAIN: Contestant = Contestant::ReadSendLoop;
