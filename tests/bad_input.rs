@@ -210,7 +210,7 @@ fn requests_with_wrong_fields_get_their_status() {
 }
 
 #[test]
-fn ranges_that_make_no_sense_are_refused_and_the_session_lives_on() {
+fn senseless_ranges_are_refused_and_the_session_lives_on() {
     require_root!();
     beside_a_good_session(&[], |site| {
         let mut viewer = Viewer::setup(&site.testbed, "clip.ts");

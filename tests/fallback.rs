@@ -85,7 +85,7 @@ fn an_ordinary_user_with_8_mb_of_lockable_memory_serves() {
 }
 
 #[test]
-fn without_lockable_memory_the_server_serves_and_says_what_that_costs() {
+fn without_lockable_memory_it_serves_and_says_what_it_costs() {
     require_root!();
     require_programs!("prlimit", "setpriv");
     let log = served_by(NOBODY, 0).watched();
@@ -93,7 +93,7 @@ fn without_lockable_memory_the_server_serves_and_says_what_that_costs() {
 }
 
 #[test]
-fn a_file_closed_to_the_server_while_it_plays_is_played_to_its_end() {
+fn a_file_made_unreadable_is_played_to_its_end() {
     require_root!();
     require_programs!("prlimit", "setpriv");
     let Ordinary {

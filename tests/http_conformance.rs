@@ -86,8 +86,12 @@ fn ranges() {
             (206, &film[part.clone()]),
             "{range}"
         );
-        let told = format!("bytes {}-{}/100000", part.start, part.end - 1);
-        assert_eq!(response.header("Content-Range"), Some(&*told), "{range}");
+        let expected = format!("bytes {}-{}/100000", part.start, part.end - 1);
+        assert_eq!(
+            response.header("Content-Range"),
+            Some(&*expected),
+            "{range}"
+        );
     }
     for range in ["100000-", "-0", "200000-300000"] {
         let response = raw.request("GET", "/film.ts", &format!("Range: bytes={range}\r\n"));
@@ -287,12 +291,12 @@ fn connections() {
         let response = raw.response(false);
         assert_eq!(response.body, film);
         assert!(response.version == "HTTP/1.1");
-        let told = if stays && version == "1.0" {
+        let expected = if stays && version == "1.0" {
             Some("keep-alive")
         } else {
             (!stays).then_some("close")
         };
-        assert_eq!(response.header("Connection"), told, "{version} {lines}");
+        assert_eq!(response.header("Connection"), expected, "{version} {lines}");
         match stays {
             true => assert_eq!(raw.request("GET", "/empty", "").status, 200),
             false => assert!(raw.is_closed(), "{version} {lines}"),

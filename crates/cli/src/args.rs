@@ -2,14 +2,14 @@
 //! manual; those of a command stand in its own module.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use onrush_server::channels::config::is_source_name;
 use onrush_server::config::Config;
-use onrush_server::relay::config::is_source_name;
 
 use crate::doctor::Doctor;
 use crate::inspect::Inspect;
@@ -67,6 +67,13 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+/// Where to listen, if at all.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Listen {
+    At(SocketAddr),
+    Off,
+}
+
 /// `[NAME=]VALUE`.
 #[derive(Clone, Debug)]
 pub(crate) struct Named<T> {
@@ -90,6 +97,15 @@ impl<T: FromStr<Err: fmt::Display>> FromStr for Named<T> {
         match value.parse() {
             Ok(value) => Ok(Self { name, value }),
             Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+impl Listen {
+    pub(crate) const fn address(self) -> Option<SocketAddr> {
+        match self {
+            Self::At(address) => Some(address),
+            Self::Off => None,
         }
     }
 }
@@ -137,6 +153,25 @@ pub(crate) fn listening_address(text: &str, port: u16) -> Result<SocketAddr, Str
             "write ADDRESS:PORT, ADDRESS or PORT, as in 127.0.0.1:{port}, [::1]:{port} or {port}"
         )
     })
+}
+
+/// Reads as [`listening_address`] does, but a port alone is on loopback.
+pub(crate) fn loopback_address(text: &str, port: u16) -> Result<SocketAddr, String> {
+    match text.parse::<u16>() {
+        Ok(port) => Ok((Ipv4Addr::LOCALHOST, port).into()),
+        Err(_) => listening_address(text, port),
+    }
+}
+
+/// Reads `off`, or an address.
+pub(crate) fn or_off(
+    text: &str,
+    address: fn(&str) -> Result<SocketAddr, String>,
+) -> Result<Listen, String> {
+    match text {
+        "off" => Ok(Listen::Off),
+        _ => address(text).map(Listen::At),
+    }
 }
 
 pub(crate) fn ports(text: &str) -> Result<Ports, String> {

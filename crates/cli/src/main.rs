@@ -4,9 +4,11 @@
 //! when it checked something and found it wanting, 2 when it could not run.
 
 mod args;
+mod channels;
 mod doctor;
 mod downloads;
 mod inspect;
+mod limit_options;
 mod limits;
 mod relay;
 mod remedy;

@@ -22,8 +22,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::args::LogFormat;
+use crate::channels;
 use crate::downloads;
-use crate::relay::{FEEDER, feeding_point};
 use crate::remedy::with_remedy;
 use crate::serve_options::Serve;
 use crate::status_at_exit::StatusAtExit;
@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
     // Before the server: a signal that comes while it starts must stop it, not kill it.
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let at_exit = StatusAtExit::open(arguments.status_at_exit.as_deref())?;
-    let config = arguments.config(media_root);
+    let config = arguments.config(media_root)?;
     let server = Server::start(config.clone()).map_err(with_remedy)?;
     // The clients matter more than whoever read the first line and closed the pipe.
     if let Err(error) = welcome(&server, &config, out) {
@@ -59,26 +59,8 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-/// For each channel the command that feeds it and the one that plays it.
-fn tell_channels(
-    server: &Server,
-    listening: Option<SocketAddr>,
-    host: &[IpAddr],
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    for channel in server.channels() {
-        let to = feeding_point(channel.input().address, host);
-        writeln!(out, "feed       {FEEDER} 'rtp://{to}?pkt_size=1328'")?;
-        if let Some(address) = listening {
-            let name = channel.name();
-            writeln!(out, "play       {PLAYER} 'rtsp://{address}/live/{name}'")?;
-        }
-    }
-    Ok(())
-}
-
-/// A line for each address, one for each of the first files with the command that plays it, and one
-/// for what it is sent with.
+/// A line for each address, one for each of the first files with the command that plays it, those
+/// of the channels, and one for what it is sent with.
 fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Result<()> {
     let host = probe::addresses().unwrap_or_default();
     let listening = server
@@ -118,7 +100,9 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
         )?;
         downloads::curl_line(out, http, in_url(name))?;
     }
-    tell_channels(server, listening.first().copied(), &host, out)?;
+    let first = listening.first().map_or(&[][..], std::slice::from_ref);
+    channels::welcome(server.channels(), first, &host, out)?;
+    channels::control_line(server.api_address(), &config.channels.token, out)?;
     match names.len() {
         0 => writeln!(
             out,
@@ -135,13 +119,22 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
     }
     writeln!(out, "{}", sending(server, config))?;
     writeln!(out, "locked     {}", locked(server.locked()))?;
-    if let Some(address) = server.metrics_address() {
-        for address in reached_at(address, &host) {
-            writeln!(out, "metrics    http://{address}/metrics")?;
-        }
-    }
+    metrics_lines(server.metrics_address(), &host, out)?;
     writeln!(out, "stopping   with Ctrl-C")?;
     Ok(out.flush()?)
+}
+
+/// Prints where metrics are told, if they are.
+pub(crate) fn metrics_lines(
+    address: Option<SocketAddr>,
+    host: &[IpAddr],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let all = address.map(|address| reached_at(address, host));
+    for address in all.unwrap_or_default() {
+        writeln!(out, "metrics    http://{address}/metrics")?;
+    }
+    Ok(())
 }
 
 fn locked(totals: Totals) -> String {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use onrush_sys::path::PathName;
 
+use crate::channels::config::ChannelsConfig;
 use crate::downloads::config::Downloads;
 use crate::engine::numbering::RtpHeaders;
 use crate::experiments::Experiments;
-use crate::relay::config::ChannelsConfig;
 
 /// Everything a server can be told. [`Config::default`] serves files beneath `media` to everybody
 /// who can reach port 8554, and nothing else.

@@ -8,6 +8,8 @@
 #![warn(clippy::missing_errors_doc)]
 
 pub mod admin;
+pub mod channel_api;
+pub mod channels;
 pub mod config;
 pub mod data;
 pub mod downloads;

@@ -1,5 +1,6 @@
 //! What all services listen with: sockets, and the end of a connection.
 
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -9,6 +10,33 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tracing::warn;
+
+/// What an address is listened at for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Service {
+    /// Players.
+    Rtsp,
+    /// Downloads by HTTP.
+    Http,
+    /// Downloads by FTP.
+    Ftp,
+    /// Metrics.
+    Metrics,
+    /// The relay's control API.
+    Api,
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rtsp => "RTSP",
+            Self::Http => "HTTP",
+            Self::Ftp => "FTP",
+            Self::Metrics => "metrics",
+            Self::Api => "the control API",
+        })
+    }
+}
 
 /// Listens at `address`. `[::]` takes IPv4 as well; on a host without IPv6 it takes nothing but.
 ///

@@ -73,8 +73,11 @@ fn paths_are_chosen_for_people_and_for_programs() {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     for choice in choices {
         let field = |name: &str| choice[name].as_str().unwrap();
-        let told = format!("{}: {} ({})", field("need"), field("name"), field("reason"));
-        assert!(words(&page_text).contains(&words(&told)), "{told}");
+        let description = format!("{}: {} ({})", field("need"), field("name"), field("reason"));
+        assert!(
+            words(&page_text).contains(&words(&description)),
+            "{description}"
+        );
     }
 }
 

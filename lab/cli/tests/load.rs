@@ -71,12 +71,12 @@ fn sockets_and_the_sink_see_the_same_and_nothing_is_missing() {
         assert!(run.server.is_some_and(|usage| usage.memory_bytes > 0));
     }
     let json = site.path("load.json");
-    let told = Command::new(ONRUSH_LAB)
+    let printed = Command::new(ONRUSH_LAB)
         .args(["load", "--from"])
         .arg(&json)
         .output()
         .unwrap();
-    assert!(said(&told).contains("8 wanted, 8 watching at the end"));
+    assert!(said(&printed).contains("8 wanted, 8 watching at the end"));
 }
 
 #[test]

@@ -72,7 +72,7 @@ impl Ordinary {
 }
 
 #[test]
-fn an_ordinary_user_locks_up_to_the_limit_is_told_of_the_rest_and_leaves_nothing_locked() {
+fn an_ordinary_user_locks_to_the_limit_and_leaves_nothing() {
     require_root!();
     require_programs!("prlimit", "setpriv");
     let ordinary = Ordinary::of(ACCOUNTS[0]);

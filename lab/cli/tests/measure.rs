@@ -45,7 +45,7 @@ fn ids(record: &MeasureRecord) -> Vec<&str> {
 }
 
 #[test]
-fn a_process_that_is_started_for_its_system_calls_tells_each_threads() {
+fn a_process_started_for_its_calls_prints_each_threads() {
     let said = measure(&["--null-calls", "--quick"]);
     assert!(said.status.success(), "{}", text(&said.stderr));
     let calls: serde_json::Value = serde_json::from_slice(&said.stdout).expect("JSON");
@@ -112,7 +112,7 @@ fn every_row_has_all_that_the_papers_table_has() {
 }
 
 #[test]
-fn where_nothing_can_be_written_the_reason_is_named_and_nothing_is_no_success() {
+fn nothing_written_is_no_success_and_the_reason_is_named() {
     let said = measure(&["--quick", "--only", "file", "--dir", "/proc"]);
     assert_eq!(said.status.code(), Some(2));
     let why = text(&said.stderr);
@@ -154,7 +154,7 @@ fn one_processor_and_no_counter_are_said() {
 }
 
 #[test]
-fn what_cannot_be_asked_for_ends_with_2_before_anything_is_measured() {
+fn wrong_options_end_with_2_before_anything_is_measured() {
     for (arguments, said) in [
         (&["--only", "disk"][..], "cpu, memory, network, file"),
         (&["--json", "/no/such/file"], "--json"),

@@ -46,8 +46,8 @@ fn published_tables_are_those_of_their_files() {
             };
             let printed = printed(command, folder);
             if printed.trim_end() != shown.trim_end() {
-                let told = format!("{}:{line}: {command}", page.display());
-                wrong.push(format!("{told}\nprints:\n{printed}\nand not:\n{shown}"));
+                let place = format!("{}:{line}: {command}", page.display());
+                wrong.push(format!("{place}\nprints:\n{printed}\nand not:\n{shown}"));
             }
         }
     }

@@ -77,7 +77,7 @@ subjects!(
     onrush_server::engine::EngineError,
     onrush_server::library::LibraryError,
     onrush_server::library::OpenError,
-    onrush_server::relay::RelayError,
+    onrush_server::channels::ChannelError,
     onrush_testkit::netns::NetnsError,
     onrush_testkit::slice::SliceError,
 );

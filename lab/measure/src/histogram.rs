@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_read_from_what_is_kept_now_and_from_slots_of_before() {
+    fn quantiles_are_read_from_new_and_from_older_files() {
         let mut histogram = Histogram::default();
         for (lateness_ns, count) in [(0, 600), (2_000_000, 391), (9_000_000, 8), (30_000_000, 1)] {
             histogram.count(lateness_ns, count);

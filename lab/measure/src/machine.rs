@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors_are_found_by_number_and_idle_includes_waiting_for_disks() {
+    fn processors_go_by_number_and_waiting_for_disks_is_idle() {
         let stat =
             "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 2 3 100 20 4 5 6 0 0\ncpu2 0 0 0 7 0 0 0\nintr 5\n";
         let cores = parse_stat(stat, 10_000_000);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn the_softirq_thread_of_a_processor_is_found_where_the_kernel_shows_it() {
+    fn the_softirq_thread_is_found_where_the_kernel_shows_it() {
         let core = *onrush_sys::thread::allowed_cores().last().unwrap();
         // Of each processor that is there, and of none beyond; in a container of none at all.
         let is_shown = (2..64).any(|number| {

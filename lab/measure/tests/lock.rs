@@ -13,9 +13,12 @@ fn every_way_and_memory_has_its_turn() {
         kept: vec![10],
         left_out: Vec::new(),
     };
-    let mut told = Vec::new();
-    let record = lock::run(&settings, "test", "onrush-lab bench lock", |p| told.push(p)).unwrap();
-    assert_eq!(told, [0.5, 1.0]);
+    let mut reported = Vec::new();
+    let record = lock::run(&settings, "test", "onrush-lab bench lock", |p| {
+        reported.push(p)
+    })
+    .unwrap();
+    assert_eq!(reported, [0.5, 1.0]);
     for memory in Memory::ALL {
         for way in Way::ALL {
             let of = |run: &&Run| {

@@ -47,7 +47,7 @@ fn every_path_is_counted_at_both_ends_on_every_transport() {
 }
 
 #[test]
-fn copies_behind_a_paths_back_make_its_runs_void_and_the_result_red() {
+fn unexpected_copies_make_runs_void_and_the_result_red() {
     require_root!();
     let settings = Settings {
         // A device that copies has no segmentation either.

@@ -17,11 +17,11 @@ fn a_few_sessions_are_served_and_counted_in_both_modes() {
         repeats: 1,
         ..Settings::default()
     };
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut run = || {
-        told.clear();
+        reported.clear();
         serve::run(&settings, "test", "onrush-lab bench serve", |p| {
-            told.push(p)
+            reported.push(p)
         })
     };
     let mut record = match run() {
@@ -42,7 +42,7 @@ fn a_few_sessions_are_served_and_counted_in_both_modes() {
             check(&record, mode, contestant);
         }
     }
-    let last = told.last().unwrap();
+    let last = reported.last().unwrap();
     assert!(last.next.is_none() && last.runs_done as usize == record.runs.len());
 
     let folder = tempfile::tempdir().unwrap();

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_choice_follows_the_needs_and_says_what_stood_against_better_ones() {
+    fn the_choice_follows_the_needs_and_says_why_not_better() {
         let plain = Plan::regular(4000, 1000).expect("a plan");
         let headed = plain.clone().with_headers(12, vec![0; 48]).expect("four");
         let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback");

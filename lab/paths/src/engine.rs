@@ -91,7 +91,7 @@ impl Engine {
         let (first, bytes) = (packets.start, plan.packet_bytes(packets.start));
         let count = match self.path.name().segments() {
             true => job.train(packets, TRAIN_PACKETS_MAX),
-            // Images lie one behind the other only where they are as long as their distance.
+            // Images lie one behind the other only where they are as long as their stride.
             false if bytes == plan.packet_bytes_max() => plan.train(packets, TRAIN_PACKETS_MAX),
             false => 1,
         };

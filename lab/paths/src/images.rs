@@ -1,5 +1,5 @@
 //! Packet images: a window of the plan's packets as they will be on the wire, at a constant
-//! distance.
+//! stride.
 //!
 //! They are to these paths what the page cache is to `sendfile`: made once, by one copy, and sent
 //! to any number of clients. A plan that does not fit is sent a window after the other.

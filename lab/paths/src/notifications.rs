@@ -103,10 +103,10 @@ fn read_error_queue(calls: &mut Calls, socket: RawFd) -> io::Result<Option<(u64,
         return Ok(Some((0, false)));
     }
     // SAFETY: not null, so a whole header within the control data, which nobody changes.
-    let told = unsafe { &*header };
+    let message_header = unsafe { &*header };
     let v4 = (libc::SOL_IP, libc::IP_RECVERR);
     let v6 = (libc::SOL_IPV6, libc::IPV6_RECVERR);
-    if ![v4, v6].contains(&(told.cmsg_level, told.cmsg_type)) {
+    if ![v4, v6].contains(&(message_header.cmsg_level, message_header.cmsg_type)) {
         return Ok(Some((0, false)));
     }
     // SAFETY: the header is valid, see above.

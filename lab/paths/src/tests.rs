@@ -149,9 +149,9 @@ fn every_path_sends_64_mb_whole_and_in_order_over_udp() {
         // Loopback delivers to a socket, where the kernel copies what it was not to copy; it must
         // say so.
         let is_reported = name.facts().payload == Payload::Reported;
-        let told = counters.sends_copied + counters.sends_single;
+        let accounted = counters.sends_copied + counters.sends_single;
         if is_reported {
-            assert_eq!(told, counters.sends, "{name}: {counters:?}");
+            assert_eq!(accounted, counters.sends, "{name}: {counters:?}");
             assert_eq!(counters.sends_zero_copy, 0, "{name}: {counters:?}");
         }
     }
@@ -291,7 +291,7 @@ fn who_waits_for_a_thread_of_the_kernel_waits_once_a_batch() {
 
 /// Each sort of trouble at every so many calls. Nothing may be lost, repeated or out of order.
 #[test]
-fn interrupted_calls_and_full_sockets_and_short_ones_change_nothing() {
+fn interrupted_and_short_calls_and_full_sockets_lose_nothing() {
     let bytes = 1 << 20;
     let sources = [false, true].map(|has| source(bytes, PAYLOAD_BYTES, has));
     let troubles = [(3, libc::EINTR), (3, libc::EAGAIN), (7, libc::EAGAIN)];
@@ -362,7 +362,7 @@ fn a_receiver_that_goes_away_is_an_error_that_says_so() {
 }
 
 #[test]
-fn packets_beyond_the_path_mtu_and_packets_of_other_sizes_arrive_too() {
+fn packets_beyond_the_mtu_and_of_other_sizes_arrive() {
     let sizes = [9000, 9000, 30_000, 100, 9000, 9000, 9000, 1, 61_428, 9000];
     for name in udp_names() {
         let mut offset = 0;
@@ -433,7 +433,7 @@ fn images_that_do_not_fit_are_made_a_window_at_a_time() {
 }
 
 #[test]
-fn a_file_that_became_shorter_is_an_error_and_no_packet_of_less_leaves() {
+fn a_shorter_file_is_an_error_and_no_shorter_packet_leaves() {
     for name in udp_names() {
         let source = source(1 << 20, PAYLOAD_BYTES, has_headers(name));
         source.file.set_len(600_000).expect("shorter");

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rises_by_one_is_given_out_as_it_comes_also_across_the_wrap() {
+    fn what_rises_by_one_is_passed_on_also_across_the_wrap() {
         let heard = heard((0..200).map(|n: u16| n.wrapping_add(65_436)));
         assert_eq!(heard.delivered, (0..200).collect::<Vec<_>>());
         assert_eq!(heard.books.highest(), 65_536 + 99);

@@ -1,7 +1,7 @@
 //! What happened between two looks at a server.
 
 use onrush_server::admin::status::{Channel, Engine, Histogram, Status};
-use onrush_server::relay::ChannelState;
+use onrush_server::channels::ChannelState;
 use serde::Serialize;
 
 /// What happened in an interval; in JSON, these names with these units.
@@ -99,7 +99,8 @@ impl Rates {
         let happened = to.since(from);
         let seconds = float(happened.at_ns) / 1e9;
         let rate = |count: u64| float(count) / seconds;
-        let (sessions, cache) = (&happened.sessions, &happened.cache);
+        let sessions = &happened.sessions;
+        let cache = happened.cache.clone().unwrap_or_default();
         let engines = happened.engines.iter();
         let all = engines.fold(Engine::default(), |all, engine| all.and(engine));
         let engines_cpu = rate(all.cpu_ns) / 1e9;

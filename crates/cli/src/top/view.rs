@@ -328,7 +328,7 @@ mod tests {
         Admission, Cache, Channel, Downloads, Engine, Histogram, Locked, Process, Received,
         SCHEMA_VERSION, Sent, Sessions,
     };
-    use onrush_server::relay::ChannelState;
+    use onrush_server::channels::ChannelState;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -381,7 +381,7 @@ mod tests {
             },
             engines: vec![engine],
             stream_cpu_ratio: None,
-            cache: Cache {
+            cache: Some(Cache {
                 bytes: 1 << 30,
                 chunk_bytes: 256 << 10,
                 chunks: 4096,
@@ -391,7 +391,7 @@ mod tests {
                 full: 0,
                 bytes_read: 5_000_000 * second,
                 bytes_read_direct: 0,
-            },
+            }),
             locked: Locked {
                 pinned_bytes: 1 << 30,
                 resident_bytes: 0,

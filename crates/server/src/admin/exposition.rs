@@ -1,7 +1,7 @@
 //! The status as Prometheus reads it: text, version 0.0.4 of its exposition format.
 //!
-//! A family is a name with its meaning, and a line for each engine, channel or kind. Names end in their
-//! unit; counters in `_total`. See
+//! A family is a name with its meaning, and a line for each engine, channel or kind. Names end in
+//! their unit; counters in `_total`. See
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>. What is told stands in the
 //! tables of [`status`](mod@super::status).
 
@@ -55,6 +55,7 @@ pub fn metrics() -> Vec<Metric> {
     let all = Status {
         engines: vec![Engine::default()],
         channels: vec![Channel::default()],
+        cache: Some(Cache::default()),
         downloads: Some(Downloads::default()),
         ..Status::default()
     };
@@ -81,7 +82,9 @@ impl Page {
             &each(engines, core, |engine| &engine.admission),
         );
         page.group(Status::ROWS, &[(None, status)]);
-        page.group(Cache::ROWS, &[(None, &status.cache)]);
+        if let Some(cache) = &status.cache {
+            page.group(Cache::ROWS, &[(None, cache)]);
+        }
         page.group(Locked::ROWS, &[(None, &status.locked)]);
         page.group(Channel::ROWS, &each(channels, name, |channel| channel));
         page.group(
@@ -187,7 +190,7 @@ impl Page {
     }
 
     /// No label of ours holds what would have to be escaped: numbers, versions, names of paths and
-    /// of channels ([`is_source_name`](crate::relay::config::is_source_name)).
+    /// of channels ([`is_source_name`](crate::channels::config::is_source_name)).
     fn sample<'a>(
         &mut self,
         name: &str,
@@ -262,7 +265,7 @@ impl Display for Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::relay::ChannelState;
+    use crate::channels::ChannelState;
 
     #[test]
     fn times_are_seconds_to_the_ns_and_what_is_absent_has_no_family() {

@@ -25,7 +25,7 @@ use crate::engine::Remote;
 use crate::engine::admission::LOAD_UNLIMITED;
 use crate::engine::shared::WorkerShared;
 use crate::statistics::Statistics;
-use crate::{relay, store, transfer};
+use crate::{channels, store, transfer};
 
 /// The form of [`Status`]. A new field leaves it as it is; another meaning makes it another number.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -51,8 +51,8 @@ table! {
         /// Processor time of the engines for a playing stream, as a part of one processor, over the
         /// last ten seconds; absent while nothing plays.
         stream_cpu_ratio: Option<f64> = stream_cpu_ratio, Gauge "onrush_stream_cpu_ratio";
-        /// Packets that are ready to be sent.
-        cache: Cache = Cache::of(&watched.store, watched.store.counters()), Counter;
+        /// Packets that are ready to be sent; absent where no files are served.
+        cache: Option<Cache> = watched.cache(), Counter;
         /// Memory that may not be swapped out.
         locked: Locked = Locked::of(&Manager::of_process().totals()), Gauge;
         /// Live channels, in the order of the configuration.
@@ -312,8 +312,8 @@ pub(crate) struct Watched {
     pub(crate) statistics: Arc<Statistics>,
     /// With the processor of each.
     pub(crate) engines: Vec<(usize, Arc<Remote>)>,
-    pub(crate) store: Arc<store::Shared>,
-    pub(crate) channels: Vec<Arc<relay::Channel>>,
+    pub(crate) store: Option<Arc<store::Shared>>,
+    pub(crate) channels: Vec<Arc<channels::Channel>>,
     pub(crate) downloads: Option<Arc<downloads::Stats>>,
     pub(crate) started: SystemTime,
 }
@@ -339,6 +339,11 @@ impl Watched {
         engines
             .map(|(core, remote)| Engine::of(*core, remote, &remote.shared))
             .collect()
+    }
+
+    fn cache(&self) -> Option<Cache> {
+        let store = self.store.as_deref()?;
+        Some(Cache::of(store, store.counters()))
     }
 
     fn channels(&self) -> Vec<Channel> {

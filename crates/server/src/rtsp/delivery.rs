@@ -20,9 +20,9 @@ use super::moment::Moment;
 use super::ports::PortPairSlot;
 use super::presentation::{Presentation, playable};
 use super::{Control, Escaped, Files};
+use crate::channels::Channel;
 use crate::engine::{EndReason, EngineError, Stream, StreamSnapshot};
 use crate::library::Media;
-use crate::relay::Channel;
 
 /// How packets come to the client.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::moment::Moment;
 use super::ports::{Pair, Ports};
-use crate::relay::{Channel, Playable};
+use crate::channels::{Channel, Playable};
 
 /// The ports of live streams, by stream and by address of ours. They stay taken as long as the
 /// relay runs.

@@ -9,9 +9,9 @@ use onrush_wire::rtsp::{Reply, StatusCode};
 use onrush_wire::sdp::{Description, Extent};
 
 use super::Control;
+use crate::channels::{Channel, Playable};
 use crate::data::Data;
 use crate::library::{Library, Media, OpenError};
-use crate::relay::{Channel, Playable};
 
 /// What can be played.
 #[derive(Debug)]

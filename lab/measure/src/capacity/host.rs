@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_that_were_robbed_are_counted_and_what_a_packet_cost_is_told_at_both_ends() {
+    fn robbed_slices_are_counted_and_costs_of_both_ends_shown() {
         let these = [
             (Some(0), 600),
             (Some(20), 800),

@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_miss_is_tried_again_so_often_and_only_if_the_host_was_in_the_way() {
+    fn a_miss_is_tried_again_only_if_the_host_was_in_the_way() {
         let account = |stolen_ns| Account {
             wall_ns: 1000,
             stolen_ns,

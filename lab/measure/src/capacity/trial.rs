@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_asked_for_where_load_is_bounded_and_a_miss_elsewhere() {
+    fn bounded_load_demands_refusals_and_other_load_a_miss() {
         let missed = || {
             let refused = format!("7 times: {NOT_LET_IN}");
             let away = "3 of 10 viewers watched at the end".to_owned();

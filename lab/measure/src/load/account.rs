@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_from_before_theft_was_kept_is_read_and_says_nothing_of_it() {
+    fn an_account_without_theft_is_read_and_says_nothing_of_it() {
         let old =
             r#"{"wall_ns":9,"core_busy_ns":5,"other_cores_busy_ns":1,"threads":{"onrush-send":3}}"#;
         let old: Account = serde_json::from_str(old).unwrap();

@@ -10,30 +10,21 @@ use std::time::Duration;
 
 use onrush_sys::clock::{monotonic_ns, thread_cpu_ns};
 use onrush_testkit::sink::{Look as SinkLook, PortCounts, Sink};
-use tokio::net::{UdpSocket, lookup_host};
+use tokio::net::UdpSocket;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, sleep, sleep_until};
-use url::Url;
 
 use super::account::{self, Account};
 use super::follow::{Arrived, BURST_GAP_NS, Follow};
 use super::plan::{Act, Behaviour, Popularity, Random};
 use super::rtsp::{Description, Viewer, ViewerError};
 use super::server::{Memory, Usage, memory, usage};
+use super::shared::{AGAIN, PAUSE, arrivals, report, resolve};
 use super::{Acts, LoadError, Progress, Receive, Run, STREAMS_KEPT_MAX, Settings, Slice, Stream};
 use crate::histogram::{Histogram, Quantiles};
 
-/// How long a viewer whom the server refused waits before he comes again.
-const AGAIN: Duration = Duration::from_secs(1);
-
-/// How long a pause is.
-const PAUSE: Duration = Duration::from_secs(1);
-
 /// How long after a pause was answered packets may still be on their way.
 const STRAGGLERS: Duration = Duration::from_millis(50);
-
-/// How often progress is reported and memory looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Bytes of a datagram at the most.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
@@ -109,21 +100,20 @@ pub(super) async fn all(
     settings: &Settings,
     progress: impl Fn(Progress) + 'static,
 ) -> Result<Run, LoadError> {
-    let mut random = Random::new(settings.seed);
-    let arrivals = settings
-        .arrival
-        .times_ns(settings.clients, settings.ramp_ns, &mut random);
-    // Poisson arrivals may take longer than the ramp.
-    let last_ns = arrivals.last().copied().unwrap_or(0);
-    let ramp_ns = settings.ramp_ns.max(last_ns);
+    let coming = (settings.arrival, settings.clients, settings.ramp_ns);
+    let (arrivals, ramp_ns) = arrivals(coming, settings.seed);
     let shared = Shared::new(settings, ramp_ns).await?;
     shared.moment(Look::Full)?;
     let mut viewers = Vec::with_capacity(arrivals.len());
-    for (i, at_ns) in (0..).zip(arrivals) {
-        let random = Random::new(settings.seed.wrapping_add(i).wrapping_mul(0x2545_f491));
+    for (i, (at_ns, random)) in (0..).zip(arrivals) {
         viewers.push(spawn_local(viewer(Rc::clone(&shared), i, at_ns, random)));
     }
-    let reporter = spawn_local(report(Rc::clone(&shared), progress));
+    let looked_at = Rc::clone(&shared);
+    let look = move || {
+        let failed = looked_at.seen.borrow().failures.values().sum();
+        (looked_at.watching.get(), failed)
+    };
+    let reporter = spawn_local(report((shared.begin, shared.end), look, progress));
     sleep_until(shared.begin + Duration::from_nanos(ramp_ns)).await;
     let from = shared.moment(Look::Full)?;
     let mut slices = Vec::new();
@@ -202,7 +192,7 @@ impl Shared {
     async fn new(settings: &Settings, ramp_ns: u64) -> Result<Rc<Self>, LoadError> {
         let mut servers = Vec::new();
         for url in &settings.urls {
-            servers.push(resolve(url).await?);
+            servers.push(resolve(url, "rtsp", 554).await?.1);
         }
         let sink = match &settings.receive {
             Receive::Sockets => None,
@@ -303,37 +293,6 @@ impl Shared {
             packets_sunk: None,
             slices: Vec::new(),
         }
-    }
-}
-
-/// The address behind an URL.
-async fn resolve(url: &str) -> Result<SocketAddr, LoadError> {
-    let wrong = |reason: String| LoadError::Url {
-        url: url.to_owned(),
-        reason,
-    };
-    let parsed = Url::parse(url).map_err(|error| wrong(error.to_string()))?;
-    if parsed.scheme() != "rtsp" {
-        return Err(wrong(format!("{}:// is not spoken", parsed.scheme())));
-    }
-    let host = parsed
-        .host_str()
-        .ok_or_else(|| wrong("no host".to_owned()))?;
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let found = lookup_host((host, parsed.port().unwrap_or(554))).await;
-    let mut found = found.map_err(|error| wrong(error.to_string()))?;
-    found.next().ok_or_else(|| wrong("no address".to_owned()))
-}
-
-async fn report(shared: Rc<Shared>, progress: impl Fn(Progress)) {
-    loop {
-        progress(Progress {
-            elapsed_ns: nanos(shared.begin.elapsed()),
-            total_ns: nanos(shared.end - shared.begin),
-            watching: shared.watching.get(),
-            failed: shared.seen.borrow().failures.values().sum(),
-        });
-        sleep(LOOK_EVERY).await;
     }
 }
 
@@ -614,10 +573,6 @@ fn pairs(first: u16) -> u16 {
     (u16::MAX - first) / 2
 }
 
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader, Write};
@@ -628,6 +583,7 @@ mod tests {
     use tokio::task::LocalSet;
 
     use super::*;
+    use crate::load::shared::nanos;
 
     const VIEWERS: u32 = 8;
 

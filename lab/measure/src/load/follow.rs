@@ -144,18 +144,18 @@ mod tests {
 
     #[test]
     fn what_is_missing_late_or_twice_is_told_apart() {
-        let told = |sequences| {
+        let counts = |sequences| {
             let a = followed(sequences);
             (a.packets, a.lost, a.reordered, a.repeated)
         };
-        assert_eq!(told(&[65_534, 65_535, 0, 1]), (4, 0, 0, 0));
-        assert_eq!(told(&[1, 2, 5]), (3, 2, 0, 0));
-        assert_eq!(told(&[1, 3, 2, 4]), (4, 0, 1, 0));
-        assert_eq!(told(&[1, 2, 2, 1, 3]), (5, 0, 0, 2));
+        assert_eq!(counts(&[65_534, 65_535, 0, 1]), (4, 0, 0, 0));
+        assert_eq!(counts(&[1, 2, 5]), (3, 2, 0, 0));
+        assert_eq!(counts(&[1, 3, 2, 4]), (4, 0, 1, 0));
+        assert_eq!(counts(&[1, 2, 2, 1, 3]), (5, 0, 0, 2));
         // The first may have been overtaken.
-        assert_eq!(told(&[7, 6, 8]), (3, 0, 1, 0));
-        assert_eq!(told(&[100, 300, 100]), (3, 199, 0, 1));
-        assert_eq!(told(&[100, 164, 101]), (3, 62, 1, 0));
+        assert_eq!(counts(&[7, 6, 8]), (3, 0, 1, 0));
+        assert_eq!(counts(&[100, 300, 100]), (3, 199, 0, 1));
+        assert_eq!(counts(&[100, 164, 101]), (3, 62, 1, 0));
     }
 
     #[test]

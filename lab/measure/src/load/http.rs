@@ -12,19 +12,18 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use onrush_sys::clock::{monotonic_ns, thread_cpu_ns};
-use onrush_sys::thread::raise_open_files_limit;
 use onrush_testkit::message::{lines, request};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::runtime::Builder;
-use tokio::task::{LocalSet, spawn_local};
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::task::spawn_local;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::http_client::{FetchError, Head, SILENCE_MAX, SKIP_BYTES, Target, skip};
 use super::plan::{Act, Popularity, Random};
 use super::server::{Usage, usage};
-use super::{Arrival, Behaviour, CLIENTS_MAX, LoadError, Progress};
+use super::shared::{self, AGAIN, PAUSE, arrivals, on_this_thread, report};
+use super::{Arrival, Behaviour, LoadError, Progress};
 use crate::experiment::{Environment, Record};
 
 /// Its name in files.
@@ -116,6 +115,10 @@ struct Seen {
 }
 
 impl Seen {
+    fn failed(&self) -> u64 {
+        self.failures.values().sum()
+    }
+
     fn count(&mut self, fetched: &Result<End, FetchError>) {
         match fetched {
             Ok(End::Whole) => self.whole += 1,
@@ -137,16 +140,9 @@ pub fn run(
     progress: impl Fn(Progress) + 'static,
 ) -> Result<HttpRecord, LoadError> {
     settings.check()?;
-    raise_open_files_limit();
     let environment = Environment::here(version, command);
     let mut record = Record::new(NAME, environment, settings.clone());
-    let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|source| LoadError::System {
-        what: "start a runtime",
-        source,
-    })?;
-    let run = LocalSet::new().block_on(&runtime, all(settings, progress))?;
-    record.runs.push(run);
+    record.runs.push(on_this_thread(all(settings, progress))?);
     Ok(record)
 }
 
@@ -155,13 +151,9 @@ async fn all(
     settings: &HttpSettings,
     progress: impl Fn(Progress) + 'static,
 ) -> Result<HttpRun, LoadError> {
-    let mut random = Random::new(settings.seed);
-    let arrivals = settings
-        .arrival
-        .times_ns(settings.clients, settings.ramp_ns, &mut random);
-    // Poisson arrivals may take longer than the ramp.
-    let last_ns = arrivals.last().copied().unwrap_or(0);
-    let ramp = Duration::from_nanos(settings.ramp_ns.max(last_ns));
+    let coming = (settings.arrival, settings.clients, settings.ramp_ns);
+    let (arrivals, ramp_ns) = arrivals(coming, settings.seed);
+    let ramp = Duration::from_nanos(ramp_ns);
     let shared = Shared::new(settings, ramp).await?;
     let usage_now = || {
         let usage = settings.pid.map(|pid| {
@@ -172,17 +164,13 @@ async fn all(
     };
     usage_now()?;
     let mut clients = Vec::with_capacity(arrivals.len());
-    for (number, at_ns) in arrivals.into_iter().enumerate() {
-        let seed = settings.seed.wrapping_add(number as u64);
-        let random = Random::new(seed.wrapping_mul(0x2545_f491));
-        clients.push(spawn_local(client(
-            Rc::clone(&shared),
-            number,
-            at_ns,
-            random,
-        )));
+    for (number, (at_ns, random)) in arrivals.into_iter().enumerate() {
+        let client = client(Rc::clone(&shared), number, at_ns, random);
+        clients.push(spawn_local(client));
     }
-    let reporter = spawn_local(report(Rc::clone(&shared), progress));
+    let looked_at = Rc::clone(&shared);
+    let look = move || (looked_at.active.get(), looked_at.seen.borrow().failed());
+    let reporter = spawn_local(report((shared.begin, shared.end), look, progress));
     sleep_until(shared.begin + ramp).await;
     let (from, from_ns) = (shared.bytes(), monotonic_ns());
     let (cpu_ns, before) = (thread_cpu_ns(), usage_now()?);
@@ -207,18 +195,6 @@ async fn all(
         server: after.zip(before).map(|(after, before)| after.since(before)),
         own_cpu_ns,
     })
-}
-
-async fn report(shared: Rc<Shared>, progress: impl Fn(Progress)) {
-    loop {
-        progress(Progress {
-            elapsed_ns: nanos(shared.begin.elapsed()),
-            total_ns: nanos(shared.end - shared.begin),
-            watching: shared.active.get(),
-            failed: shared.seen.borrow().failures.values().sum(),
-        });
-        sleep(LOOK_EVERY).await;
-    }
 }
 
 /// One place among the clients: someone downloads there from its time to the end.
@@ -411,22 +387,7 @@ impl HttpSettings {
     /// [`LoadError::Settings`].
     pub fn check(&self) -> Result<(), LoadError> {
         let wrong = |text: String| Err(LoadError::Settings(text));
-        if self.urls.is_empty() {
-            return wrong("nothing to download: give an URL".to_owned());
-        }
-        let clients = self.clients;
-        if !(1..=CLIENTS_MAX).contains(&clients) {
-            return wrong(format!("{clients} clients: ask for 1 to {CLIENTS_MAX}"));
-        }
-        if !(0.0..=10.0).contains(&self.zipf) {
-            return wrong(format!("Zipf's exponent {}: ask for 0 to 10", self.zipf));
-        }
-        if self.time_ns == 0 || self.time_ns > DAY_NS {
-            return wrong(format!(
-                "a load of {} ns: ask for 1 ns to 24 h",
-                self.time_ns
-            ));
-        }
+        shared::check(&self.urls, self.clients, self.zipf, self.time_ns)?;
         if self.rate.is_some_and(|rate| rate < RATE_MIN) {
             return wrong(format!(
                 "a rate below {RATE_MIN} bytes a second: ask for more"
@@ -459,21 +420,14 @@ fn time_of(bytes: u64, rate: u64) -> Duration {
     Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
 }
 
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// How long a client waits whom the server failed.
-const AGAIN: Duration = Duration::from_secs(1);
-const PAUSE: Duration = Duration::from_secs(1);
-const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Bytes a second that a client takes at the least.
 const RATE_MIN: u64 = 1000;
-const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::CLIENTS_MAX;
+    use crate::load::shared::DAY_NS;
 
     #[test]
     fn places_and_times_are_within_their_bounds() {

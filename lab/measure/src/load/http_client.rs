@@ -12,10 +12,10 @@ use onrush_testkit::message::{self, HEAD_BYTES_MAX};
 use rustix::net::RecvFlags;
 use thiserror::Error;
 use tokio::io::Interest;
-use tokio::net::{TcpStream, lookup_host};
-use url::Url;
+use tokio::net::TcpStream;
 
 use super::LoadError;
+use super::shared::resolve;
 
 /// Why a download ended.
 #[derive(Debug, Error)]
@@ -47,24 +47,12 @@ pub(super) struct Target {
 
 impl Target {
     pub(super) async fn of(url: &str) -> Result<Self, LoadError> {
-        let wrong = |reason: String| LoadError::Url {
-            url: url.to_owned(),
-            reason,
-        };
-        let parsed = Url::parse(url).map_err(|error| wrong(error.to_string()))?;
-        if parsed.scheme() != "http" {
-            return Err(wrong(
-                "all URLs of a load are rtsp:// or all are http://".to_owned(),
-            ));
-        }
-        let (host, port) = (parsed.host_str(), parsed.port().unwrap_or(80));
-        let host = host.ok_or_else(|| wrong("no host".to_owned()))?;
-        let bare = host.trim_start_matches('[').trim_end_matches(']');
-        let found = lookup_host((bare, port)).await;
-        let mut found = found.map_err(|error| wrong(error.to_string()))?;
+        let (parsed, address) = resolve(url, "http", 80).await?;
+        let host = parsed.host_str().unwrap_or_default();
+        let port = parsed.port().unwrap_or(80);
         let query = parsed.query().map_or_else(String::new, |q| format!("?{q}"));
         Ok(Self {
-            address: found.next().ok_or_else(|| wrong("no address".to_owned()))?,
+            address,
             host: format!("{host}:{port}"),
             path: format!("{}{query}", parsed.path()),
         })

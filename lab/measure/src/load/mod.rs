@@ -16,16 +16,13 @@ mod plan;
 pub mod report;
 mod rtsp;
 mod server;
+mod shared;
 
 use std::io;
-use std::time::Duration;
 
-use onrush_sys::thread::raise_open_files_limit;
 use onrush_testkit::sink::SinkError;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use tokio::runtime::Builder;
-use tokio::task::LocalSet;
 
 use crate::experiment::{Environment, Record};
 use crate::histogram::{Histogram, Quantiles};
@@ -270,14 +267,7 @@ pub(crate) fn run_unrecorded(
     progress: impl Fn(Progress) + 'static,
 ) -> Result<Run, LoadError> {
     settings.check()?;
-    raise_open_files_limit();
-    let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|source| LoadError::System {
-        what: "start a runtime",
-        source,
-    })?;
-    let tasks = LocalSet::new();
-    tasks.block_on(&runtime, client::all(settings, progress))
+    shared::on_this_thread(client::all(settings, progress))
 }
 
 impl Settings {
@@ -312,25 +302,7 @@ impl Settings {
     /// [`LoadError::Settings`].
     pub fn check(&self) -> Result<(), LoadError> {
         let wrong = |text: String| Err(LoadError::Settings(text));
-        if self.urls.is_empty() {
-            return wrong("nothing to watch: give an URL".to_owned());
-        }
-        if !(1..=CLIENTS_MAX).contains(&self.clients) {
-            return wrong(format!(
-                "{} clients: ask for 1 to {CLIENTS_MAX}",
-                self.clients
-            ));
-        }
-        if !(0.0..=10.0).contains(&self.zipf) {
-            return wrong(format!("Zipf's exponent {}: ask for 0 to 10", self.zipf));
-        }
-        let hour = Duration::from_secs(24 * 3600);
-        if self.time_ns == 0 || u128::from(self.time_ns) > hour.as_nanos() {
-            return wrong(format!(
-                "a load of {} ns: ask for 1 ns to 24 h",
-                self.time_ns
-            ));
-        }
+        shared::check(&self.urls, self.clients, self.zipf, self.time_ns)?;
         let ports_left = (u32::from(u16::MAX) - u32::from(self.port_first)) / 2;
         if self.port_first < 1024 || !self.port_first.is_multiple_of(2) || ports_left < self.clients
         {

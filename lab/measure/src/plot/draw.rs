@@ -61,17 +61,18 @@ const DASHES: [&str; 10] = [
     "2 3",
 ];
 
-/// Markers: how they are drawn around a point, and whether they are filled.
-const MARKERS: [(&str, bool); 8] = [
-    ("m-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z", true),
-    ("m-4.5-4.5h9v9h-9z", true),
-    ("m0-6.5l6 11h-12z", true),
-    ("m0-6.5l6.5 6.5l-6.5 6.5l-6.5-6.5z", true),
-    ("m-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z", false),
-    ("m-4.5-4.5l9 9m-9 0l9-9", false),
-    ("m0 6.5l6-11h-12z", true),
-    ("m-6 0h12m-6-6v12", false),
+/// Markers: how they are drawn around a point, and what fills them.
+const MARKERS: [(&str, &str); 8] = [
+    ("m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z", FULL),
+    ("m-3.5-3.5h7v7h-7z", FULL),
+    ("m0-5l4.5 8.5h-9z", FULL),
+    ("m0-5l5 5l-5 5l-5-5z", FULL),
+    ("m-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z", "none"),
+    ("m-4.5-4.5l9 9m-9 0l9-9", "none"),
+    ("m0 5l4.5-8.5h-9z", FULL),
+    ("m-6 0h12m-6-6v12", "none"),
 ];
+const FULL: &str = "currentColor";
 
 /// What is drawn over the colours of bars, on a tile of eight units.
 const HATCHES: [&str; 8] = [
@@ -134,11 +135,7 @@ fn svg(chart: &Chart, style: &Markup) -> Markup {
         sheet.write(line, SMALL, FAINT);
     }
     let height = round(sheet.y + PAD);
-    let hatches = if chart.is_bars() {
-        chart.series.len()
-    } else {
-        0
-    };
+    let hatches = chart.series.len() * usize::from(chart.is_bars());
     let description = format!("{} {}", chart.description(), chart.source.join("; "));
     html! {
         svg xmlns="http://www.w3.org/2000/svg" class="plot" role="img" width=(WIDTH)
@@ -180,11 +177,37 @@ impl Sheet {
     }
 
     fn line_of_text(&mut self, line: &str, size: f64, colour: Colour) {
-        self.draw(
+        self.text(
+            "start",
+            size,
             colour,
-            &text("start", size, PAD, self.y + size / 2.0, line.trim()),
+            (PAD, self.y + size / 2.0),
+            line.trim(),
         );
         self.y += size * LEADING;
+    }
+
+    /// A text that begins, ends or has its middle at a place.
+    fn text(&mut self, anchor: &str, size: f64, colour: Colour, (x, y): (f64, f64), words: &str) {
+        let (x, y) = (round(x), round(y + size * 0.35));
+        let weight = (size == TITLE).then_some("bold");
+        let text = html! {
+            text x=(x) y=(y) font-size=(size) font-weight=[weight] text-anchor=(anchor) {
+                (printable(words))
+            }
+        };
+        self.draw(colour, &text);
+    }
+
+    /// What most texts are.
+    fn label(&mut self, anchor: &str, at: (f64, f64), words: &str) {
+        self.text(anchor, LETTER, TEXT, at, words);
+    }
+
+    fn straight(&mut self, colour: Colour, from: (f64, f64), to: (f64, f64)) {
+        let [x1, y1, x2, y2] = [from.0, from.1, to.0, to.1].map(round);
+        let line = html! { line x1=(x1) y1=(y1) x2=(x2) y2=(y2) stroke="currentColor" {} };
+        self.draw(colour, &line);
     }
 
     fn legend(&mut self, chart: &Chart) {
@@ -206,7 +229,7 @@ impl Sheet {
                 },
             };
             self.draw(colour(index), &swatch);
-            self.draw(TEXT, &text("start", LETTER, x + SWATCH + 6.0, y, name));
+            self.label("start", (x + SWATCH + 6.0, y), name);
             x += room;
         }
         self.y += LETTER * LEADING;
@@ -217,44 +240,39 @@ impl Sheet {
         self.write(&chart.y.label(), LETTER, TEXT);
         self.y += SMALL * LEADING * to_f64(chart.marks.len().min(2)) + 6.0;
         let (top, bottom) = (self.y, self.y + HEIGHT);
-        let named = |unit: super::unit::Unit, ticks: &[f64]| -> Vec<(f64, String)> {
-            ticks.iter().map(|&tick| (tick, unit.tell(tick))).collect()
-        };
-        let (x_ticks, y_ticks) = (named(chart.x.unit, &x.ticks), named(chart.y.unit, &y.ticks));
-        let left = PAD + 10.0 + widest(y_ticks.iter().map(|(_, name)| name));
-        let right = WIDTH
-            - PAD
-            - x_ticks
-                .last()
-                .map_or(0.0, |(_, name)| width(name, LETTER) / 2.0);
+        let x_name = |tick: f64| chart.x.unit.tell(tick);
+        let y_name = |tick: f64| chart.y.unit.tell(tick);
+        let left = PAD + 10.0 + widest(y.ticks.iter().map(|&tick| y_name(tick)));
+        let right = WIDTH - PAD - width(&x_name(x.high), LETTER) / 2.0;
         let place_x = |value: f64| x.place(value, left, right);
         let place_y = |value: f64| y.place(value, bottom, top);
-        for (tick, name) in &y_ticks {
-            let at = place_y(*tick);
-            self.draw(GRID, &straight((left, at), (right, at)));
-            self.draw(TEXT, &text("end", LETTER, left - 9.0, at, name));
+        for &tick in &y.ticks {
+            let at = place_y(tick);
+            self.straight(GRID, (left, at), (right, at));
+            self.label("end", (left - 9.0, at), &y_name(tick));
         }
         let mut free = 0.0;
-        for (tick, name) in &x_ticks {
-            let (at, half) = (place_x(*tick), width(name, LETTER) / 2.0);
-            self.draw(FAINT, &straight((at, bottom), (at, bottom + 5.0)));
+        for &tick in &x.ticks {
+            let (at, name) = (place_x(tick), x_name(tick));
+            let half = width(&name, LETTER) / 2.0;
+            self.straight(FAINT, (at, bottom), (at, bottom + 5.0));
             // A name that would run into the one before is left out.
             if at - half >= free {
-                self.draw(TEXT, &text("middle", LETTER, at, bottom + 15.0, name));
+                self.label("middle", (at, bottom + 15.0), &name);
                 free = at + half;
             }
         }
-        self.draw(FAINT, &straight((left, bottom), (right, bottom)));
+        self.straight(FAINT, (left, bottom), (right, bottom));
         // Names of neighbouring marks stand in two rows, so that they have room.
         for ((at, name), row) in chart.marks.iter().zip([0.5, 1.9].into_iter().cycle()) {
             let at = place_x(*at);
             let end = top - SMALL * row;
-            self.draw(FAINT, &straight((at, end), (at, bottom)));
+            self.straight(FAINT, (at, end), (at, bottom));
             let (anchor, beside) = match at + width(name, SMALL) > WIDTH - PAD {
                 true => ("end", at - 4.0),
                 false => ("start", at + 4.0),
             };
-            self.draw(TEXT, &text(anchor, SMALL, beside, end, name));
+            self.text(anchor, SMALL, TEXT, (beside, end), name);
         }
         for (index, series) in chart.series.iter().enumerate() {
             let every = match series.points.len() {
@@ -286,9 +304,9 @@ impl Sheet {
         let axis = chart.y_axis();
         let tell = |value: f64| chart.y.unit.tell(value);
         let names: Vec<_> = chart.categories.iter().map(|name| cut(name)).collect();
-        let left = PAD + 8.0 + widest(names.iter());
+        let left = PAD + 8.0 + widest(names.iter().cloned());
         let values = chart.points().filter_map(|(_, value)| value.at.map(tell));
-        let right = WIDTH - PAD - 12.0 - widest(values.collect::<Vec<_>>().iter());
+        let right = WIDTH - PAD - 12.0 - widest(values);
         let rows = match chart.kind {
             Kind::Stacked => 1,
             _ => chart.series.len().max(1),
@@ -298,16 +316,13 @@ impl Sheet {
         let bottom = top + row * to_f64(names.len().max(1)) + BAR_GAP;
         let place = |value: f64| axis.place(value, left, right);
         for &tick in &axis.ticks {
-            self.draw(GRID, &straight((place(tick), top), (place(tick), bottom)));
-            self.draw(
-                TEXT,
-                &text("middle", LETTER, place(tick), bottom + 15.0, &tell(tick)),
-            );
+            self.straight(GRID, (place(tick), top), (place(tick), bottom));
+            self.label("middle", (place(tick), bottom + 15.0), &tell(tick));
         }
         let tops = std::iter::successors(Some(top + BAR_GAP), |y| Some(y + row));
         for ((i, name), mut y) in names.iter().enumerate().zip(tops) {
             let middle = y + (row - BAR_GAP) / 2.0;
-            self.draw(TEXT, &text("end", LETTER, left - 8.0, middle, name));
+            self.label("end", (left - 8.0, middle), name);
             let mut from = 0.0;
             for (index, series) in chart.series.iter().enumerate() {
                 let Value { at, interval } = series.points[i].1;
@@ -323,7 +338,7 @@ impl Sheet {
                     let beside = place(to.max(high).max(0.0)) + 6.0;
                     let told = if is_stacked { Some(to) } else { at };
                     let told = told.map_or_else(|| "-".to_owned(), tell);
-                    self.draw(TEXT, &text("start", LETTER, beside, middle, &told));
+                    self.label("start", (beside, middle), &told);
                 }
                 match is_stacked {
                     true => from = to,
@@ -331,7 +346,7 @@ impl Sheet {
                 }
             }
         }
-        self.draw(FAINT, &straight((place(0.0), top), (place(0.0), bottom)));
+        self.straight(FAINT, (place(0.0), top), (place(0.0), bottom));
         self.finish(chart, &chart.y.label(), (left, right), (top, bottom));
     }
 
@@ -340,9 +355,9 @@ impl Sheet {
         let middle = f64::midpoint(x.0, x.1);
         if chart.points().all(|(_, value)| value.at.is_none()) {
             let at = f64::midpoint(y.0, y.1);
-            self.draw(FAINT, &text("middle", LETTER, middle, at, NO_DATA));
+            self.text("middle", LETTER, FAINT, (middle, at), NO_DATA);
         }
-        self.draw(TEXT, &text("middle", LETTER, middle, y.1 + 35.0, label));
+        self.label("middle", (middle, y.1 + 35.0), label);
         self.y = y.1 + 46.0;
     }
 }
@@ -372,22 +387,6 @@ fn colour(index: usize) -> Colour {
 
 fn coloured((class, light, _): Colour, content: &Markup) -> Markup {
     html! { g class=(class) color=(light) fill="currentColor" { (content) } }
-}
-
-/// A line of text around the height `y`.
-fn text(anchor: &str, size: f64, x: f64, y: f64, text: &str) -> Markup {
-    let weight = (size == TITLE).then_some("bold");
-    html! {
-        text x=(round(x)) y=(round(y + size * 0.35)) font-size=(size) font-weight=[weight]
-            text-anchor=(anchor) { (printable(text)) }
-    }
-}
-
-fn straight(from: (f64, f64), to: (f64, f64)) -> Markup {
-    html! {
-        line x1=(round(from.0)) y1=(round(from.1)) x2=(round(to.0)) y2=(round(to.1))
-            stroke="currentColor" {}
-    }
 }
 
 fn line(index: usize, points: impl IntoIterator<Item = (f64, f64)>) -> Markup {
@@ -425,23 +424,17 @@ fn marker_of(index: usize) -> usize {
 }
 
 fn marker(index: usize, x: f64, y: f64) -> Markup {
-    let (shape, is_filled) = MARKERS[marker_of(index)];
+    let (shape, fill) = MARKERS[marker_of(index)];
     let d = format!("M{} {}{shape}", round(x), round(y));
-    match is_filled {
-        true => html! { path d=(d) {} },
-        false => html! { path d=(d) fill="none" stroke="currentColor" stroke-width="2.5" {} },
-    }
+    html! { path d=(d) fill=(fill) stroke="currentColor" stroke-width="2" {} }
 }
 
-/// A line with a stroke across each end.
+/// An interval: a line with a stroke across each end.
 fn whisker(from: (f64, f64), to: (f64, f64)) -> Markup {
-    let (dx, dy) = if from.0 == to.0 {
-        (4.0, 0.0)
-    } else {
-        (0.0, 4.0)
-    };
-    let across = |(x, y): (f64, f64)| straight((x - dx, y - dy), (x + dx, y + dy));
-    html! { (straight(from, to)) (across(from)) (across(to)) }
+    let across = if from.0 == to.0 { "m-4 0h8" } else { "m0-4v8" };
+    let [x1, y1, x2, y2] = [from.0, from.1, to.0, to.1].map(round);
+    let d = format!("M{x1} {y1}L{x2} {y2}{across}M{x1} {y1}{across}");
+    html! { path d=(d) fill="none" stroke="currentColor" {} }
 }
 
 /// How wide a text will be, about: readers' fonts differ.
@@ -449,8 +442,8 @@ fn width(text: &str, size: f64) -> f64 {
     size * 0.63 * to_f64(text.chars().count())
 }
 
-fn widest<'a>(texts: impl Iterator<Item = &'a String>) -> f64 {
-    texts.map(|text| width(text, LETTER)).fold(0.0, f64::max)
+fn widest(texts: impl Iterator<Item = String>) -> f64 {
+    texts.map(|text| width(&text, LETTER)).fold(0.0, f64::max)
 }
 
 /// A category's name, cut where it takes too much room; the description has all of it.

@@ -164,8 +164,8 @@ fn of_memory(found: &Found) -> Vec<Note> {
             text: format!(
                 "cache {level}: the staircase ends its plateau at {}, the machine states {}: \
                  {verdict}",
-                told(step.edge_bytes),
-                told(stated)
+                size(step.edge_bytes),
+                size(stated)
             ),
             is_warning: !(0.75..=1.3).contains(&ratio),
         });
@@ -177,7 +177,7 @@ fn of_memory(found: &Found) -> Vec<Note> {
                 text: format!(
                     "loads in random order leave cache {level} at {} already: beyond, addresses \
                      have to be looked up{}",
-                    told(early.edge_bytes),
+                    size(early.edge_bytes),
                     piecemeal(found).unwrap_or_default()
                 ),
                 is_warning: false,
@@ -194,7 +194,7 @@ fn without_a_step(level: usize, stated: u64) -> Note {
     } else {
         ""
     };
-    let stated = told(stated);
+    let stated = size(stated);
     Note {
         text: format!(
             "the machine states {stated} of cache {level}; no step was found for it{why}"
@@ -239,12 +239,12 @@ fn passes(found: &Found, edge_bytes: u64, stated_bytes: u64) -> String {
     widest.map_or_else(String::new, |(bytes, least, most)| {
         format!(
             " (over {} passes, a second apart, took {least:.0} to {most:.0} ns a load)",
-            told(bytes)
+            size(bytes)
         )
     })
 }
 
-fn told(bytes: u64) -> String {
+fn size(bytes: u64) -> String {
     super::Unit::Bytes.told(to_f64(usize::try_from(bytes).unwrap_or(usize::MAX)))
 }
 

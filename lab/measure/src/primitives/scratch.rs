@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_can_be_made_the_error_says_where_and_what_to_do() {
+    fn a_folder_that_cannot_be_used_is_named_with_what_to_do() {
         let error = Scratch::new(Path::new("/proc/self"))
             .unwrap_err()
             .to_string();

@@ -1,6 +1,6 @@
 //! What is kept of the experiment: settings, cases, and raw samples.
 
-use onrush_server::relay::Stats;
+use onrush_server::channels::Stats;
 use onrush_testkit::testbed::Mode;
 use serde::{Deserialize, Serialize};
 

@@ -8,10 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use onrush_group::Way;
-use onrush_server::relay::members::Origin;
-use onrush_server::relay::{
-    Channel, ChannelsConfig, Relay, RelayConfig, SourceConfig, THREAD_NAME,
-};
+use onrush_server::channels::members::Origin;
+use onrush_server::channels::{Channel, ChannelsConfig, SourceConfig, THREAD_NAME};
+use onrush_server::relay::{Relay, RelayConfig};
 use onrush_sys::clock::{monotonic_ns, sleep_until_ns};
 use onrush_testkit::sink::{Sink, SinkError};
 use onrush_testkit::testbed::{

@@ -235,7 +235,7 @@ fn a_chart_that_cannot_be_drawn_costs_no_other() {
 }
 
 #[test]
-fn a_load_is_told_with_its_histogram_and_what_it_quotes_is_escaped() {
+fn a_load_has_its_histogram_and_quotes_are_escaped() {
     use crate::load::{self, Settings};
     let environment = crate::experiment::Environment::here("1", "onrush-lab load rtsp://h/<x>");
     let settings = Settings::new(vec!["rtsp://h/<x>".to_owned()], 2);

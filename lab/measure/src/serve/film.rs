@@ -144,7 +144,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn sessions_are_scattered_over_the_film_alike_each_time_and_none_reaches_its_end() {
+    fn sessions_are_scattered_alike_each_time_and_none_ends() {
         let settings = Settings {
             warm_up_ns: 100_000_000,
             measured_ns: 1_000_000_000,

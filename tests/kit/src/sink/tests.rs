@@ -165,7 +165,7 @@ fn a_passing_sink_counts_what_it_lets_through() {
 }
 
 #[test]
-fn missing_and_repeated_sequence_numbers_are_counted_per_port_across_the_wrap() {
+fn lost_and_repeated_numbers_are_counted_across_the_wrap() {
     crate::require_root!();
     let (testbed, sink) = testbed_and_sink();
     let (a, b) = (sender(&testbed, FIRST), sender(&testbed, FIRST + 2));
@@ -184,7 +184,7 @@ fn missing_and_repeated_sequence_numbers_are_counted_per_port_across_the_wrap() 
 }
 
 #[test]
-fn a_sink_that_looks_seldom_counts_all_and_notices_at_its_next_look() {
+fn a_sink_that_looks_seldom_counts_all_and_notices_later() {
     crate::require_root!();
     let testbed = Testbed::new(Options::default()).unwrap();
     let (netns, ports) = (&testbed.rcv, FIRST..=LAST);

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pinned_page_that_moves_and_an_unlocked_row_that_does_not_are_failures() {
+    fn pinned_pages_that_move_and_unlocked_rows_that_stay_fail() {
         assert!(report(&record(0, 1)).passed());
         let moved = report(&record(1, 1));
         assert!(moved.verdicts().count() == 4 && moved.to_string().contains("none may"));

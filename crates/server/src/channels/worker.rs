@@ -57,6 +57,7 @@ struct Lane {
     trains: u64,
     packets: u64,
     bytes: u64,
+    /// From a train's arrival until all had it: added up, and at the longest.
     passing_ns: (u64, u64),
 }
 

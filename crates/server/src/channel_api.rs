@@ -1,4 +1,4 @@
-//! The control API: HTTP and JSON, for programs of whoever runs the relay.
+//! The control API: HTTP and JSON, for programs of whoever runs the channels.
 //!
 //! | request | does |
 //! |---|---|
@@ -30,12 +30,16 @@ use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use tracing::debug;
 
-use super::channel::{Channel, ChannelState, MemberCounts};
-use super::members::{Change, MemberError, Origin, parse_member};
 use crate::admin::listen::{Bounds, answer};
 use crate::admin::status;
+use crate::channels::members::{Change, MemberError, Origin, parse_member};
+use crate::channels::{
+    Channel, ChannelError, ChannelState, ChannelsConfig, MemberCounts, listen, start_error,
+};
+use crate::listening::Service;
 
 /// Connections at once; more wait to be accepted.
 pub const API_CONNECTIONS_MAX: usize = 64;
@@ -74,8 +78,45 @@ struct Member {
 #[derive(Debug)]
 struct Refusal(StatusCode, String);
 
+/// The control API of a server's channels, if it is to have one: it listens already, and answers
+/// once it is [spawned](Self::spawn).
+#[derive(Debug)]
+pub(crate) struct ChannelApi {
+    listener: Option<std::net::TcpListener>,
+    address: Option<SocketAddr>,
+    token: String,
+}
+
+impl ChannelApi {
+    /// Listens where `config` says.
+    pub(crate) fn open(config: &ChannelsConfig) -> Result<Self, ChannelError> {
+        let listener = config.api_address;
+        let listener = listener.map(|address| listen(address, Service::Api));
+        let listener = listener.transpose()?;
+        let address = listener.as_ref().map(std::net::TcpListener::local_addr);
+        Ok(Self {
+            address: address.transpose().map_err(start_error("listening"))?,
+            listener,
+            token: config.token.clone(),
+        })
+    }
+
+    /// Where it listens.
+    pub(crate) const fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Answers in a task of `beside`, until that is ended.
+    pub(crate) fn spawn(self, channels: Vec<Arc<Channel>>, beside: &mut JoinSet<()>) {
+        if let Some(listener) = self.listener {
+            let listener = TcpListener::from_std(listener).expect("a runtime with I/O");
+            beside.spawn_local(serve(listener, channels, self.token));
+        }
+    }
+}
+
 /// Answers until it is dropped.
-pub(super) async fn serve(listener: TcpListener, channels: Vec<Arc<Channel>>, token: String) {
+async fn serve(listener: TcpListener, channels: Vec<Arc<Channel>>, token: String) {
     let names = channels.iter().map(|channel| channel.name().to_owned());
     let names: Vec<_> = names.collect();
     let api = Arc::new(Api {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use onrush_group::Way;
 
 use super::input::Input;
-use crate::config::Limits;
 
 /// Live channels: what comes in, and how it goes out. A server has them beside its files, a relay
 /// has nothing else.
@@ -34,19 +33,6 @@ pub struct ChannelsConfig {
     pub way: Option<Way>,
     /// Whether packets are replicated where they arrive, in tc ingress, without entering a process.
     pub in_kernel: bool,
-}
-
-/// The settings of `onrush relay`.
-#[derive(Clone, Debug)]
-pub struct RelayConfig {
-    /// What is relayed: one source at least.
-    pub channels: ChannelsConfig,
-    /// Where players may ask for `rtsp://HOST/live/NAME`; nowhere if empty.
-    pub rtsp_addresses: Vec<SocketAddr>,
-    /// UDP ports for players' RTP (even) and RTCP (the odd one above), both ends included.
-    pub rtp_ports: (u16, u16),
-    /// What players may ask for at the most.
-    pub limits: Limits,
 }
 
 /// One stream.
@@ -87,17 +73,6 @@ impl Default for ChannelsConfig {
             core: None,
             way: None,
             in_kernel: false,
-        }
-    }
-}
-
-impl Default for RelayConfig {
-    fn default() -> Self {
-        Self {
-            channels: ChannelsConfig::default(),
-            rtsp_addresses: Vec::new(),
-            rtp_ports: (20_000, 59_999),
-            limits: Limits::default(),
         }
     }
 }

@@ -1,0 +1,136 @@
+//! What loads of viewers and of downloads share: how they come, where URLs lead, what is reported
+//! meanwhile, and which settings make no sense.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use onrush_sys::thread::raise_open_files_limit;
+use tokio::net::lookup_host;
+use tokio::runtime::Builder;
+use tokio::task::LocalSet;
+use tokio::time::{Instant, sleep};
+use url::Url;
+
+use super::plan::{Arrival, Random};
+use super::{CLIENTS_MAX, LoadError, Progress};
+
+/// How long a client that the server refused or failed waits before it comes again.
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
+/// How long a pause is.
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
+/// How often progress is reported.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+pub(super) const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
+
+/// Runs the tasks of a load on this thread.
+pub(super) fn on_this_thread<T>(
+    load: impl Future<Output = Result<T, LoadError>>,
+) -> Result<T, LoadError> {
+    raise_open_files_limit();
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|source| LoadError::System {
+        what: "start a runtime",
+        source,
+    })?;
+    LocalSet::new().block_on(&runtime, load)
+}
+
+/// When each client comes, with what its choices are drawn from, and when all have come.
+pub(super) fn arrivals(
+    (arrival, clients, ramp_ns): (Arrival, u32, u64),
+    seed: u64,
+) -> (Vec<(u64, Random)>, u64) {
+    let times_ns = arrival.times_ns(clients, ramp_ns, &mut Random::new(seed));
+    // Poisson arrivals may take longer than the ramp.
+    let ramp_ns = ramp_ns.max(times_ns.last().copied().unwrap_or(0));
+    let of = |number: u64| Random::new(seed.wrapping_add(number).wrapping_mul(0x2545_f491));
+    let clients = (0..).zip(times_ns);
+    (
+        clients.map(|(number, at_ns)| (at_ns, of(number))).collect(),
+        ramp_ns,
+    )
+}
+
+/// Reports, for ever, how many are active and how many have failed.
+pub(super) async fn report(
+    (begin, end): (Instant, Instant),
+    look: impl Fn() -> (u32, u64),
+    progress: impl Fn(Progress),
+) {
+    loop {
+        let (watching, failed) = look();
+        progress(Progress {
+            elapsed_ns: nanos(begin.elapsed()),
+            total_ns: nanos(end - begin),
+            watching,
+            failed,
+        });
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// A URL taken apart, and the address behind it.
+pub(super) async fn resolve(
+    url: &str,
+    scheme: &str,
+    port: u16,
+) -> Result<(Url, SocketAddr), LoadError> {
+    let wrong = |reason: String| LoadError::Url {
+        url: url.to_owned(),
+        reason,
+    };
+    let parsed = Url::parse(url).map_err(|error| wrong(error.to_string()))?;
+    if parsed.scheme() != scheme {
+        return Err(wrong(
+            "all URLs of a load are rtsp:// or all are http://".to_owned(),
+        ));
+    }
+    let host = parsed
+        .host_str()
+        .ok_or_else(|| wrong("no host".to_owned()))?;
+    let host = host
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .to_owned();
+    let found = lookup_host((host.as_str(), parsed.port().unwrap_or(port))).await;
+    let mut found = found.map_err(|error| wrong(error.to_string()))?;
+    let address = found.next().ok_or_else(|| wrong("no address".to_owned()))?;
+    Ok((parsed, address))
+}
+
+/// Refuses what cannot be done, in words with the bound.
+pub(super) fn check(
+    urls: &[String],
+    clients: u32,
+    zipf: f64,
+    time_ns: u64,
+) -> Result<(), LoadError> {
+    let refuse = |is_wrong: bool, text: String| match is_wrong {
+        true => Err(LoadError::Settings(text)),
+        false => Ok(()),
+    };
+    refuse(
+        urls.is_empty(),
+        "nothing to ask for: give an URL".to_owned(),
+    )?;
+    let is_few = (1..=CLIENTS_MAX).contains(&clients);
+    refuse(
+        !is_few,
+        format!("{clients} clients: ask for 1 to {CLIENTS_MAX}"),
+    )?;
+    let is_exponent = (0.0..=10.0).contains(&zipf);
+    refuse(
+        !is_exponent,
+        format!("Zipf's exponent {zipf}: ask for 0 to 10"),
+    )?;
+    let is_time = (1..=DAY_NS).contains(&time_ns);
+    refuse(
+        !is_time,
+        format!("a load of {time_ns} ns: ask for 1 ns to 24 h"),
+    )
+}
+
+pub(super) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
