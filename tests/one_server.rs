@@ -1,12 +1,12 @@
 //! One server plays files and live channels, to other people's players, at the same time.
 
-use std::io::{Read, Write};
-use std::net::{TcpStream, UdpSocket};
+use std::net::UdpSocket;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use onrush_testkit::http_client;
 use onrush_testkit::process::Process;
 use onrush_testkit::testbed::{Mode, RCV_IPV4, Testbed};
 use onrush_testkit::{require_programs, require_root};
@@ -125,16 +125,9 @@ fn channels_and_files_share_one_name_space() {
 
 /// A page of the server's metrics address.
 fn page(testbed: &Testbed, target: &str) -> String {
-    let connect = || TcpStream::connect(("127.0.0.1", 9554));
-    let mut stream = testbed.snd.run(connect).unwrap();
-    stream.set_read_timeout(Some(LONG)).unwrap();
-    let head = format!("GET {target} HTTP/1.1\r\nHost: onrush\r\nConnection: close\r\n\r\n");
-    stream.write_all(head.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").expect(&answer);
-    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-    body.to_owned()
+    let metrics = ([127, 0, 0, 1], 9554).into();
+    let client = testbed.snd.run(|| http_client::Client::connect(metrics));
+    String::from_utf8(client.unwrap().get(target).unwrap()).unwrap()
 }
 
 /// From the command line, from a file and from the control API; and what all pages say of them.

@@ -18,8 +18,8 @@ use onrush_server::channels::input::Input;
 use onrush_server::channels::members::parse_member;
 use onrush_server::channels::{Channel, ChannelsConfig, SourceConfig, new_token};
 
-use crate::args::{DAY, Listen, Named, loopback_address, or_off};
-use crate::serve::{PLAYER, reached_at};
+use crate::addresses::{PLAYER, reached_at};
+use crate::values::{DAY, Listen, Named, loopback_address, or_off};
 use onrush_cli::units::{Time, within};
 
 /// The options of live channels.
@@ -84,13 +84,8 @@ pub(crate) struct ChannelOptions {
     way: Option<Way>,
 
     /// Processor for the threads of channels [default: any]
-    #[arg(
-        long = "channel-core",
-        id = "channel_core",
-        value_name = "N",
-        hide_short_help = true
-    )]
-    core: Option<usize>,
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    channel_core: Option<usize>,
 
     /// When a channel counts as silent
     #[arg(long, value_name = "TIME", default_value_t = Time(ChannelsConfig::default().silence),
@@ -120,7 +115,7 @@ impl ChannelOptions {
                 Some(file) => read_token(file)?,
                 None => new_token(),
             },
-            core: self.core,
+            core: self.channel_core,
             way: self.way,
             in_kernel: self.in_kernel,
         })

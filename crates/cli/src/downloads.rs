@@ -14,7 +14,7 @@ use onrush_wire::http::LogFormat;
 use onrush_wire::pace::adaptive::LEFT_TO_OTHERS_MAX;
 use onrush_wire::pace::schedule::{Fixed, Schedule};
 
-use crate::args::{DAY, Listen, count, listening_address, or_off};
+use crate::values::{DAY, Listen, count, listening_address, or_off};
 use onrush_cli::units::{Rate, Time, within};
 
 /// The options of downloads.

@@ -16,7 +16,7 @@ use onrush_server::config::Config;
 use onrush_wire::media::ts::report::{Bursts, ClockSource, Kind, Program, Report, SeekKind};
 use onrush_wire::media::ts::{Packetisation, ScanOptions, Scanner, TS_PACKETS_PER_RTP_MAX};
 
-use crate::args::{BURST_MAX, BURST_MIN, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN};
+use crate::values::{BURST_MAX, BURST_MIN, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN};
 use onrush_cli::units::{Rate, Size, Time, within};
 
 /// Print what a transport stream holds

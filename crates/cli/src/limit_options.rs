@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use onrush_server::config::Limits;
 
-use crate::args::{DAY, count};
+use crate::values::{DAY, count};
 use onrush_cli::units::{Size, Time, within};
 
 /// One option for each field of [`Limits`] but the session's time-out, which is no bound on size.

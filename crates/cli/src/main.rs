@@ -3,6 +3,7 @@
 //! Results go to stdout, everything else to stderr. It ends with 0 when it did what it was asked, 1
 //! when it checked something and found it wanting, 2 when it could not run.
 
+mod addresses;
 mod args;
 mod channels;
 mod doctor;
@@ -14,8 +15,10 @@ mod relay;
 mod remedy;
 mod serve;
 mod serve_options;
+mod signals;
 mod status_at_exit;
 mod top;
+mod values;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -14,12 +14,14 @@ use onrush_server::config::Limits;
 use onrush_server::relay::{Relay, RelayConfig};
 use onrush_sys::probe;
 
-use crate::args::{DAY, Listen, LogFormat, Named, Ports, count, or_off, ports, rtsp_address};
+use crate::addresses::{metrics_lines, reached_at};
 use crate::channels::{self, ChannelOptions, source};
 use crate::remedy::with_remedy;
-use crate::serve::{self, Signals, log_to_stderr, reached_at};
-use crate::serve_options::metrics_address;
+use crate::signals::{Signals, log_to_stderr};
 use crate::status_at_exit::StatusAtExit;
+use crate::values::{
+    DAY, Listen, LogFormat, Named, Ports, count, metrics_address, or_off, ports, rtsp_address,
+};
 use onrush_cli::units::{Time, within};
 
 /// Give a live stream to many receivers
@@ -177,7 +179,7 @@ fn welcome(
     channels::welcome(relay.channels(), &rtsp, &host, out)?;
     channels::control_line(relay.api_address(), token, out)?;
     writeln!(out, "relaying   {}", arguments.channels.how())?;
-    serve::metrics_lines(relay.metrics_address(), &host, out)?;
+    metrics_lines(relay.metrics_address(), &host, out)?;
     writeln!(out, "stopping   with Ctrl-C")?;
     Ok(out.flush()?)
 }

@@ -2,12 +2,10 @@
 
 use std::env;
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use onrush_lock::memory::Pages;
@@ -17,15 +15,13 @@ use onrush_server::library::Library;
 use onrush_server::server::Server;
 use onrush_sys::probe;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
-use tokio::runtime::{self, Runtime};
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
-use crate::args::LogFormat;
+use crate::addresses::{PLAYER, metrics_lines, reached_at};
 use crate::channels;
 use crate::downloads;
 use crate::remedy::with_remedy;
 use crate::serve_options::Serve;
+use crate::signals::{Signals, log_to_stderr};
 use crate::status_at_exit::StatusAtExit;
 use onrush_cli::units::{Size, Time, ranges};
 
@@ -124,19 +120,6 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
     Ok(out.flush()?)
 }
 
-/// Prints where metrics are told, if they are.
-pub(crate) fn metrics_lines(
-    address: Option<SocketAddr>,
-    host: &[IpAddr],
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let all = address.map(|address| reached_at(address, host));
-    for address in all.unwrap_or_default() {
-        writeln!(out, "metrics    http://{address}/metrics")?;
-    }
-    Ok(())
-}
-
 fn locked(totals: Totals) -> String {
     let Totals {
         areas,
@@ -176,24 +159,6 @@ fn demo_folder(here: &Path, program: &Path) -> Option<PathBuf> {
     candidates.find(|folder| folder.join(DEMO_NAME).is_file())
 }
 
-/// Where a server that listens on `address` is reached from: wildcards are all the addresses there
-/// are.
-pub(crate) fn reached_at(address: SocketAddr, host: &[IpAddr]) -> Vec<SocketAddr> {
-    if !address.ip().is_unspecified() {
-        return vec![address];
-    }
-    let loopback: IpAddr = match address {
-        SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-        SocketAddr::V6(_) if host.iter().any(IpAddr::is_ipv4) => Ipv4Addr::LOCALHOST.into(),
-        SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-    };
-    // Linux's IPv6 wildcard takes IPv4 too.
-    let spoken = |ip: &&IpAddr| address.is_ipv6() || ip.is_ipv4();
-    let others = host.iter().filter(|ip| !ip.is_loopback()).filter(spoken);
-    let all = [loopback].into_iter().chain(others.copied());
-    all.map(|ip| SocketAddr::new(ip, address.port())).collect()
-}
-
 /// The name as it stands in a URL; its slashes stay.
 fn in_url(name: &Path) -> impl fmt::Display + '_ {
     const KEPT: &AsciiSet = &NON_ALPHANUMERIC
@@ -205,96 +170,7 @@ fn in_url(name: &Path) -> impl fmt::Display + '_ {
     percent_encode(name.as_os_str().as_encoded_bytes(), KEPT)
 }
 
-pub(crate) fn log_to_stderr(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .with_target(false);
-    match format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
-    }
-}
-
-/// SIGINT and SIGTERM, caught from the moment this exists.
-pub(crate) struct Signals {
-    runtime: Runtime,
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum SignalName {
-    Interrupt,
-    Terminate,
-}
-
-impl Signals {
-    pub(crate) fn listen() -> io::Result<Self> {
-        let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
-        let guard = runtime.enter();
-        let interrupt = signal(SignalKind::interrupt())?;
-        let terminate = signal(SignalKind::terminate())?;
-        drop(guard);
-        Ok(Self {
-            runtime,
-            interrupt,
-            terminate,
-        })
-    }
-
-    /// Waits for the next one.
-    pub(crate) fn next(&mut self) -> SignalName {
-        let Self {
-            runtime,
-            interrupt,
-            terminate,
-        } = self;
-        runtime.block_on(async {
-            tokio::select! {
-                _ = interrupt.recv() => SignalName::Interrupt,
-                _ = terminate.recv() => SignalName::Terminate,
-            }
-        })
-    }
-
-    /// Ends the program at the next one; but not at an echo of the one before: timeout(1), for one,
-    /// sends each to the program and then to its group.
-    pub(crate) fn exit_at_next(mut self) -> ! {
-        const ECHO: Duration = Duration::from_millis(250);
-        let first = Instant::now();
-        loop {
-            let name = self.next();
-            if first.elapsed() > ECHO {
-                #[allow(clippy::exit, reason = "who asks twice wants to wait for nothing")]
-                std::process::exit(128 + name.number());
-            }
-        }
-    }
-}
-
-impl SignalName {
-    fn number(self) -> i32 {
-        match self {
-            Self::Interrupt => libc::SIGINT,
-            Self::Terminate => libc::SIGTERM,
-        }
-    }
-}
-
-impl fmt::Display for SignalName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Interrupt => "SIGINT",
-            Self::Terminate => "SIGTERM",
-        })
-    }
-}
-
 const DEMO_NAME: &str = "demo.ts";
-pub(crate) const PLAYER: &str = "ffplay -rtsp_transport udp";
 
 /// So many files get a line of their own.
 const FILES_SHOWN_MAX: usize = 5;
@@ -302,23 +178,6 @@ const FILES_SHOWN_MAX: usize = 5;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_wildcard_is_reached_at_every_address_it_takes() {
-        let host = ["127.0.0.1", "192.0.2.7", "::1", "2001:db8::7"].map(|ip| ip.parse().unwrap());
-        let at = |address: &str, host: &[IpAddr]| {
-            let all = reached_at(address.parse().unwrap(), host);
-            all.iter().map(ToString::to_string).collect::<Vec<_>>()
-        };
-        assert_eq!(
-            at("[::]:8554", &host),
-            ["127.0.0.1:8554", "192.0.2.7:8554", "[2001:db8::7]:8554"]
-        );
-        assert_eq!(at("0.0.0.0:99", &host), ["127.0.0.1:99", "192.0.2.7:99"]);
-        assert_eq!(at("[::]:99", &["::1".parse().unwrap()]), ["[::1]:99"]);
-        assert_eq!(at("192.0.2.9:99", &host), ["192.0.2.9:99"]);
-        assert_eq!(at("[::1]:99", &host), ["[::1]:99"]);
-    }
 
     #[test]
     fn names_are_encoded_so_that_shells_and_urls_agree() {

@@ -1,6 +1,6 @@
 //! The options of `onrush serve`, and the settings that they make.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use onrush_server::engine::phase::Phase;
 use onrush_server::experiments::Experiments;
 use onrush_sys::path::PathName;
 
-use crate::args::{
-    BURST_MAX, BURST_MIN, DAY, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN, Listen, LogFormat,
-    Ports, loopback_address, or_off, ports, rtsp_address,
-};
 use crate::channels::{ChannelOptions, channel};
 use crate::downloads::DownloadOptions;
 use crate::limit_options::{LimitOptions, bytes, size};
+use crate::values::{
+    BURST_MAX, BURST_MIN, DAY, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN, Listen, LogFormat,
+    METRICS_ADDRESS, Ports, metrics_address, ports, rtsp_address,
+};
 use onrush_cli::units::{Percent, Rate, Size, Time, within};
 use onrush_server::channels::SourceConfig;
 
@@ -264,10 +264,6 @@ impl Serve {
     }
 }
 
-pub(crate) fn metrics_address(text: &str) -> Result<Listen, String> {
-    or_off(text, |text| loopback_address(text, METRICS_ADDRESS.port()))
-}
-
 /// The short help has no room for options that only channels have.
 fn hidden_if_of_channels(option: Arg) -> Arg {
     match option.get_help_heading() {
@@ -305,7 +301,6 @@ fn cores(text: &str) -> Result<Cores, String> {
 const CHANNELS_HEADING: &str = "Live channels";
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 const CACHE_BYTES_MAX: u64 = 1 << 40;
-const METRICS_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9554);
 const CORES_MAX: usize = 1024;
 
 const SERVE_EXAMPLES: &str = "\

@@ -126,18 +126,7 @@ impl Server {
         let api = ChannelApi::open(&config.channels)?;
         let api_address = api.address();
         let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
-        let watched = Arc::new(Watched {
-            statistics: Arc::clone(&statistics),
-            engines: cores
-                .iter()
-                .copied()
-                .zip(data.engines().remotes())
-                .collect(),
-            store: Some(Arc::clone(data.store())),
-            channels: channels.all().to_vec(),
-            downloads: downloads.as_ref().map(|running| Arc::clone(&running.stats)),
-            started: SystemTime::now(),
-        });
+        let watched = watched(&statistics, &data, &channels, downloads.as_ref());
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), &cores));
         let admin = admin.transpose().map_err(control_error)?;
         let (stop, stopped) = oneshot::channel();
@@ -300,6 +289,24 @@ fn download(
     Running::start(settings, root, rtsp_port, statistics, listening)
         .map(Some)
         .map_err(|source| StartError::Downloads { source })
+}
+
+/// What the admin pages and the status show.
+fn watched(
+    statistics: &Arc<Statistics>,
+    data: &Data,
+    channels: &Channels,
+    downloads: Option<&Running>,
+) -> Arc<Watched> {
+    let cores = data.cores().iter().copied();
+    Arc::new(Watched {
+        statistics: Arc::clone(statistics),
+        engines: cores.zip(data.engines().remotes()).collect(),
+        store: Some(Arc::clone(data.store())),
+        channels: channels.all().to_vec(),
+        downloads: downloads.map(|running| Arc::clone(&running.stats)),
+        started: SystemTime::now(),
+    })
 }
 
 fn serve(

@@ -11,6 +11,7 @@ mod crowd;
 mod pressure;
 mod report;
 mod subject;
+mod worker;
 
 use std::process::Command;
 use std::time::Duration;
@@ -23,12 +24,12 @@ use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
 use crate::setup::system;
 use crowd::Crowd;
-pub use crowd::{Task, work};
 pub use pressure::SWAP_FILE;
 use pressure::{Swap, compact, push_out, remove_swap};
 pub use report::report;
 pub(super) use subject::Mapped;
 use subject::Subject;
+pub use worker::{Task, work};
 
 /// Its name in files.
 pub const NAME: &str = "lock-reliability";

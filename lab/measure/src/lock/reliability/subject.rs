@@ -1,7 +1,6 @@
 //! Memory that is watched: made, held in the way of its row, and found by other processes.
 
 use std::fs::File;
-use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::process::Command;
@@ -9,7 +8,7 @@ use std::process::Command;
 use onrush_lock::bare::{self, Private};
 use onrush_lock::{Kind, LockedArea, Manager, Segment, memfd, posix, unlink_posix};
 
-use super::crowd::{Task, Worker};
+use super::worker::{Task, Worker};
 use super::{Hold, Memory};
 use crate::error::ExperimentError;
 use crate::setup::system;
@@ -122,25 +121,10 @@ impl Memory {
     }
 }
 
-pub(super) fn attach(address: &str) -> Result<Segment, ExperimentError> {
-    let malformed =
-        || system("read the address of shared memory")(io::ErrorKind::InvalidInput.into());
-    if let Some(id) = address.strip_prefix("sysv:") {
-        return Ok(Segment::attach_sysv(id.parse().map_err(|_| malformed())?)?);
-    }
-    let rest = address.strip_prefix("file:").ok_or_else(malformed)?;
-    let (bytes, path) = rest.split_once(':').ok_or_else(malformed)?;
-    let bytes = bytes.parse().map_err(|_| malformed())?;
-    let file = File::options().read(true).write(true).open(path);
-    Ok(Segment::map(
-        &file.map_err(system("open shared memory"))?,
-        bytes,
-    )?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::PAGE_BYTES;
+    use super::super::worker::attach;
     use super::*;
 
     #[test]
