@@ -75,7 +75,6 @@ fn section((number, section): (u32, &Section)) -> Markup {
 
 fn block(block: &Block) -> Markup {
     match block {
-        Block::Heading(text) => html! { h3 { (text) } },
         Block::Text(text) => html! { p { (text) } },
         Block::Warning(text) => html! { p class="warning" { strong { "Warning: " } (text) } },
         Block::Verdict(verdict) => {
