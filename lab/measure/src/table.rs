@@ -30,8 +30,6 @@ pub struct Report {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Block {
-    /// A heading within the report.
-    Heading(String),
     /// A paragraph.
     Text(String),
     /// What a reader must know before believing the rest.

@@ -156,8 +156,8 @@ pub struct Run {
 ///
 /// # Errors
 ///
-/// If it could not be carried out; see [`ExperimentError::needs_root`]. Runs that prove nothing are no
-/// error: they are in the record, with the reason.
+/// If it could not be carried out; see [`ExperimentError::needs_root`]. Runs that prove nothing are
+/// no error: they are in the record, with the reason.
 pub fn run(
     settings: &Settings,
     version: &str,

@@ -144,9 +144,7 @@ impl Column {
         self.compared(Better::More)
     }
 
-    /// Compares its samples.
-    #[must_use]
-    pub fn compared(mut self, better: Better) -> Self {
+    fn compared(mut self, better: Better) -> Self {
         self.better = Some(better);
         self
     }

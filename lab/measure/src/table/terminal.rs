@@ -19,7 +19,6 @@ impl Display for Report {
                 writeln!(f)?;
             }
             match block {
-                Block::Heading(text) => writeln!(f, "\n{text}")?,
                 Block::Text(text) => write_wrapped(f, "", text)?,
                 Block::Warning(text) => writeln!(f, "warning: {text}")?,
                 Block::Verdict(verdict) => writeln!(f, "{verdict}")?,
