@@ -11,6 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use onrush_sys::thread::raise_open_files_limit;
+use onrush_testkit::connection::Connection;
+use onrush_testkit::http_client::Client;
 use onrush_testkit::{require_programs, skip};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -282,22 +284,11 @@ f.quit()
 #[test]
 fn more_than_four_gib_arrive_whole() {
     let site = site(&[]);
-    let mut http = site.connect();
-    http.send("GET /huge.ts HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
-    while !http.received.windows(4).any(|four| four == b"\r\n\r\n") {
-        assert!(http.receive() > 0);
-    }
-    let end = http
-        .received
-        .windows(4)
-        .position(|four| four == b"\r\n\r\n");
-    let begun = http.received.split_off(end.unwrap() + 4);
-    let head = String::from_utf8(http.received).unwrap();
-    assert!(
-        head.contains(&format!("Content-Length: {HUGE_BYTES}\r\n")),
-        "{head}"
-    );
-    is_huge(&mut Read::chain(&begun[..], http.stream));
+    let mut http = Client::connect(site.http).unwrap();
+    let length = http.begin("/huge.ts", "Connection: close\r\n").unwrap();
+    assert_eq!(length, HUGE_BYTES);
+    let Connection { stream, received } = http.connection;
+    is_huge(&mut Read::chain(&received[..], stream));
 
     let mut ftp = Raw::connect(site.ftp);
     assert_eq!(ftp.reply().0, 220);

@@ -8,12 +8,15 @@
 )]
 
 use std::fs::{self, File, FileTimes};
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io;
+use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, UNIX_EPOCH};
 
+use onrush_testkit::connection::Connection;
+use onrush_testkit::http_client::{Client, Response};
 use onrush_testkit::process::{Process, onrush_program};
 use tempfile::TempDir;
 
@@ -106,94 +109,47 @@ impl Site {
     }
 }
 
-/// A connection, byte by byte.
-pub struct Raw {
-    pub stream: TcpStream,
-    pub received: Vec<u8>,
+/// A client of HTTP whose every failure is the test's; byte by byte also of FTP.
+pub struct Raw(Client);
+
+impl Deref for Raw {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.0.connection
+    }
 }
 
-/// An answer.
-#[derive(Debug)]
-pub struct Response {
-    pub status: u16,
-    pub head: String,
-    pub body: Vec<u8>,
+impl DerefMut for Raw {
+    fn deref_mut(&mut self) -> &mut Connection {
+        &mut self.0.connection
+    }
 }
 
 impl Raw {
     pub fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(LONG)).unwrap();
-        Self {
-            stream,
-            received: Vec::new(),
-        }
+        Self(Client::connect(address).unwrap())
     }
 
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.stream.write_all(bytes.as_ref()).unwrap();
+        self.0.connection.send(bytes).unwrap();
     }
 
     pub fn request(&mut self, method: &str, target: &str, lines: &str) -> Response {
-        self.send(format!(
-            "{method} {target} HTTP/1.1\r\nHost: h\r\n{lines}\r\n"
-        ));
-        self.response(method == "HEAD")
+        self.0.request(method, target, lines).unwrap()
     }
 
     /// The next answer.
     pub fn response(&mut self, is_head: bool) -> Response {
-        let head_end = loop {
-            let end = self
-                .received
-                .windows(4)
-                .position(|bytes| bytes == b"\r\n\r\n");
-            if let Some(end) = end {
-                break end + 4;
-            }
-            assert!(
-                self.receive() > 0,
-                "no answer: {:?}",
-                String::from_utf8_lossy(&self.received)
-            );
-        };
-        let head = String::from_utf8(self.received.drain(..head_end).collect()).unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        let mut response = Response {
-            status,
-            head,
-            body: Vec::new(),
-        };
-        let has_body = !is_head && !matches!(status, 100 | 204 | 304);
-        let length = response
-            .header("Content-Length")
-            .map(|length| length.parse().unwrap());
-        let length = if has_body {
-            length.expect("a length")
-        } else {
-            0
-        };
-        while self.received.len() < length {
-            assert!(self.receive() > 0, "the body is short: {response:?}");
-        }
-        response.body = self.received.drain(..length).collect();
-        response
-    }
-
-    /// Whether the server has closed, and sent nothing more.
-    pub fn is_closed(&mut self) -> bool {
-        self.received.is_empty() && self.receive() == 0
+        self.0.response(is_head).unwrap()
     }
 
     /// How many bytes came; 0 at the end, however it came about.
     pub fn receive(&mut self) -> usize {
-        let mut bytes = [0; 65_536];
-        let received = match self.stream.read(&mut bytes) {
+        match self.0.connection.receive() {
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
             received => received.unwrap(),
-        };
-        self.received.extend_from_slice(&bytes[..received]);
-        received
+        }
     }
 
     /// The next line of an FTP reply's last: its code and text.
@@ -217,19 +173,6 @@ impl Raw {
     pub fn command(&mut self, line: &str) -> u16 {
         self.send(format!("{line}\r\n"));
         self.reply().0
-    }
-}
-
-impl Response {
-    pub fn header(&self, name: &str) -> Option<&str> {
-        self.head.lines().find_map(|line| {
-            let (key, value) = line.split_once(": ")?;
-            key.eq_ignore_ascii_case(name).then_some(value)
-        })
-    }
-
-    pub fn text(&self) -> String {
-        String::from_utf8(self.body.clone()).unwrap()
     }
 }
 

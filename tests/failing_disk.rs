@@ -85,7 +85,7 @@ fn a_disk_that_fails_ends_only_what_it_fails() {
     while bad.receive() > 0 {}
     let head_end = bad.received.windows(4).position(|four| four == b"\r\n\r\n");
     let part = bad.received.split_off(head_end.unwrap() + 4);
-    let head = String::from_utf8(bad.received).unwrap();
+    let head = String::from_utf8(bad.received.clone()).unwrap();
     assert!(
         head.contains(&format!("Content-Length: {FILM_BYTES}\r\n")),
         "{head}"

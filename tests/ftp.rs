@@ -46,7 +46,7 @@ fn fetch(raw: &mut Raw, command: &str) -> (Vec<u8>, u16) {
     let mut data = Raw::connect(passive(raw, "EPSV"));
     assert_eq!(raw.command(command), 150, "{command}");
     while data.receive() > 0 {}
-    (data.received, raw.reply().0)
+    (data.received.clone(), raw.reply().0)
 }
 
 #[test]

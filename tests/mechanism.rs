@@ -5,8 +5,7 @@
 //! arrive.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -16,6 +15,7 @@ use onrush_server::data::Data;
 use onrush_server::engine::Stream;
 use onrush_server::library::{Library, Media};
 use onrush_sys::path::PathName;
+use onrush_testkit::http_client::Client;
 use onrush_testkit::sink::{Counts, Sink, Verdict};
 use onrush_testkit::testbed::{Mode, RCV_DEVICE, RCV_IPV4, SND_IPV4, Testbed};
 use onrush_testkit::{require_programs, require_root};
@@ -158,7 +158,7 @@ fn engine(
 fn stream(testbed: &Testbed, data: &Data, media: &Media, port: u16) -> Stream {
     let socket = testbed.snd.run(|| UdpSocket::bind((SND_IPV4, 0))).unwrap();
     socket.connect((RCV_IPV4, port)).unwrap();
-    data.open(media, 0, 7 * 188, socket).unwrap()
+    data.open(media, 0, 7 * 188, socket.into()).unwrap()
 }
 
 /// What the sink has counted when so many packets have arrived.
@@ -471,12 +471,8 @@ fn strace_sees_one_crossing_a_tick_whatever_is_due() {
 /// more.
 fn counted_anew(metrics: SocketAddr) -> [u64; 2] {
     let read = || {
-        let mut connection = TcpStream::connect(metrics).unwrap();
-        let request =
-            format!("GET /metrics HTTP/1.1\r\nHost: {metrics}\r\nConnection: close\r\n\r\n");
-        connection.write_all(request.as_bytes()).unwrap();
-        let mut page = String::new();
-        connection.read_to_string(&mut page).unwrap();
+        let page = Client::connect(metrics).unwrap().get("/metrics").unwrap();
+        let page = String::from_utf8(page).unwrap();
         ["onrush_ticks_total{", "onrush_trains_total{"].map(|name| {
             let values = page.lines().filter(|line| line.starts_with(name));
             let values =

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use onrush_server::admin::METRICS_CONNECTIONS_MAX;
 use onrush_server::admin::exposition::{Metric, metrics as metrics_that_there_are};
 use onrush_server::admin::status::Status;
+use onrush_testkit::http_client::Response;
 use onrush_testkit::process::{Process, Signal};
 use onrush_testkit::rtsp_client::Client;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
@@ -40,14 +41,14 @@ fn metrics_address(server: &Process) -> SocketAddr {
     address.unwrap().parse().unwrap()
 }
 
-fn get(address: SocketAddr, target: &str) -> (String, String) {
+fn get(address: SocketAddr, target: &str) -> Response {
     let response = Raw::connect(address).request("GET", target, "");
-    assert_eq!(response.status, 200, "{}", response.head);
-    (response.head, String::from_utf8(response.body).unwrap())
+    assert_eq!(response.status, 200, "{response:?}");
+    response
 }
 
 fn status(address: SocketAddr) -> Status {
-    serde_json::from_str(&get(address, "/status").1).unwrap()
+    serde_json::from_str(&get(address, "/status").text()).unwrap()
 }
 
 /// Waits until what the server says of itself is so.
@@ -217,7 +218,7 @@ fn a_film_that_was_played_and_downloaded_is_in_the_metrics() {
     assert_eq!(downloads.http_answers, [0, 1, 0, 1, 0]);
     assert_eq!((status.sessions.now, status.sessions.total), (0, 1));
 
-    let page = Page::read(&get(metrics, "/metrics").1);
+    let page = Page::read(&get(metrics, "/metrics").text());
     assert_eq!(page.sum("onrush_packets_total"), engine.packets as f64);
     assert_eq!(page.sum("onrush_sent_bytes_total"), engine.bytes as f64);
     assert_eq!(page.sum("onrush_trains_total"), engine.trains as f64);
@@ -297,13 +298,12 @@ fn check_histograms(page: &Page, core: usize) {
 #[test]
 fn the_document_lists_every_metric_and_no_other() {
     let (_site, metrics) = site();
-    let (head, text) = get(metrics, "/metrics");
-    assert!(
-        head.to_ascii_lowercase()
-            .contains("content-type: text/plain; version=0.0.4; charset=utf-8"),
-        "{head}"
+    let response = get(metrics, "/metrics");
+    assert_eq!(
+        response.header("Content-Type"),
+        Some("text/plain; version=0.0.4; charset=utf-8")
     );
-    let page = Page::read(&text);
+    let page = Page::read(&response.text());
     let all = metrics_that_there_are();
     let known: BTreeSet<_> = all
         .iter()
@@ -393,7 +393,7 @@ fn top_shows_a_server_to_scripts_and_says_who_is_none() {
 }
 
 #[test]
-fn a_server_that_is_told_where_to_listen_has_no_metrics_by_itself() {
+fn metrics_are_off_where_rtsp_addresses_are_given() {
     let site = Site::new(&[], |_| ());
     let all = site.server.log();
     assert!(

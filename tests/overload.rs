@@ -22,7 +22,7 @@ const LOAD_MAX: &str = "--load-max=0.2";
 const LET_IN: RangeInclusive<usize> = 25..=30;
 
 #[test]
-fn whoever_is_too_much_is_refused_and_those_who_play_miss_nothing() {
+fn who_is_too_much_is_refused_and_players_miss_nothing() {
     require_root!();
     // All that arrives on a processor shares one queue: what others push out of it is nobody's
     // fault.
@@ -75,7 +75,7 @@ fn let_in_and_play() -> Option<()> {
 }
 
 #[test]
-fn a_server_that_was_stopped_for_a_second_goes_on_without_a_flood_and_says_so() {
+fn a_server_that_was_stopped_goes_on_without_a_flood() {
     require_root!();
     const VIEWERS: u16 = 16;
     let site = Site::with_clip(&clip(20.0), Mode::Uso, &[]);

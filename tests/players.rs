@@ -75,7 +75,7 @@ fn each<T: Sync>(items: &[T], act: impl Fn(&T) + Sync) {
 }
 
 #[test]
-fn our_receiver_gets_every_byte_from_the_start_and_from_seek_points() {
+fn a_receiver_gets_every_byte_from_start_and_seek_points() {
     require_root!();
     let (site, films) = cinema();
     let starts = [None, Some(0.0), Some(0.4), Some(0.9)];

@@ -1,8 +1,7 @@
 //! `onrush relay`, built and in namespaces: what comes in goes out, to everybody, as it was,
 //! whatever happens to some.
 
-use std::io::Write;
-use std::net::{IpAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, UdpSocket};
 
 use onrush_testkit::require_root;
 use onrush_testkit::testbed::{Options, RCV_IPV4, RCV_IPV6, SND_IPV4, Testbed};
@@ -214,10 +213,9 @@ fn the_api_refuses_what_is_wrong_and_goes_on() {
     // Who says nothing, half of it, or nonsense.
     let mut idle = Vec::new();
     for begun in ["", "GET /sour", "\r\n\r\n\0\0\0", "GET / HTTP/9.9\r\n\r\n"] {
-        let connect = || TcpStream::connect(("127.0.0.1", 8555));
-        let mut stream = site.testbed.snd.run(connect).unwrap();
-        stream.write_all(begun.as_bytes()).unwrap();
-        idle.push(stream);
+        let mut client = site.connect();
+        client.connection.send(begun).unwrap();
+        idle.push(client);
     }
     site.wait_for("nobody", |source| source["members"] == 0);
     site.source(true).send(&rtp(1, 1328)).unwrap();

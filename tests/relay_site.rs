@@ -6,12 +6,12 @@
     reason = "a module of test binaries is reached by nobody else"
 )]
 
-use std::io::{Read, Write};
-use std::net::{IpAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use onrush_testkit::http_client::Client;
 use onrush_testkit::netns::Netns;
 use onrush_testkit::process::Process;
 use onrush_testkit::testbed::{
@@ -79,6 +79,12 @@ impl Site {
         log
     }
 
+    /// A connection to the control API.
+    pub fn connect(&self) -> Client {
+        let api = ([127, 0, 0, 1], 8555).into();
+        self.testbed.snd.run(|| Client::connect(api)).unwrap()
+    }
+
     /// A request to the control API, with the token that the relay printed.
     pub fn ask(&self, method: &str, path: &str, body: &str) -> (u16, serde_json::Value) {
         let line = self.relay.wait_for_line("Bearer", LONG).unwrap();
@@ -91,22 +97,14 @@ impl Site {
     }
 
     pub fn ask_raw(&self, method: &str, path: &str, head: &str, body: &[u8]) -> (u16, Vec<u8>) {
-        let connect = || TcpStream::connect(("127.0.0.1", 8555));
-        let mut stream = self.testbed.snd.run(connect).unwrap();
-        stream.set_read_timeout(Some(LONG)).unwrap();
+        let mut client = self.connect();
         let bytes = body.len();
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: relay\r\nConnection: close\r\n{head}Content-Length: \
-             {bytes}\r\n\r\n"
-        );
-        stream.write_all(head.as_bytes()).unwrap();
+        let head = format!("Connection: close\r\n{head}Content-Length: {bytes}\r\n");
+        client.ask(method, path, &head).unwrap();
         // Refused before it is read, it may be cut off.
-        stream.write_all(body).ok();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).ok();
-        let end = answer.windows(4).position(|w| w == b"\r\n\r\n").unwrap();
-        let status = String::from_utf8_lossy(&answer[9..12]).parse().unwrap();
-        (status, answer[end + 4..].to_vec())
+        client.connection.send(body).ok();
+        let answer = client.response(false).unwrap();
+        (answer.status, answer.body)
     }
 
     /// Asks for the counters of the only source until they are as they should be.

@@ -3,13 +3,13 @@
 //! `ONRUSH_SOAK_SECONDS` says for how long; the default keeps the whole suite short.
 
 use std::env;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use onrush_server::admin::status::Status;
+use onrush_testkit::http_client::Client;
 use onrush_testkit::require_root;
 use onrush_testkit::testbed::{Mode, SND_IPV6};
 
@@ -73,17 +73,10 @@ fn sessions_opened_and_killed_at_random_leave_nothing_behind() {
 
 /// Chunks of the cache that somebody holds, as the server tells.
 fn chunks_in_use(site: &Site) -> u64 {
-    let status = site.testbed.snd.run(|| {
-        let mut connection = TcpStream::connect(("127.0.0.1", 9554)).unwrap();
-        let request = "GET /status HTTP/1.1\r\nHost: me\r\nConnection: close\r\n\r\n";
-        connection.write_all(request.as_bytes()).unwrap();
-        let mut status = String::new();
-        connection.read_to_string(&mut status).unwrap();
-        status
-    });
-    let (_, value) = status.split_once("\"chunks_in_use\":").unwrap();
-    let end = value.find(|c: char| !c.is_ascii_digit()).unwrap();
-    value[..end].parse().unwrap()
+    let metrics = ([127, 0, 0, 1], 9554).into();
+    let status = || Client::connect(metrics).unwrap().get("/status").unwrap();
+    let status: Status = serde_json::from_slice(&site.testbed.snd.run(status)).unwrap();
+    status.cache.chunks_in_use
 }
 
 /// One session, up to a random point of its life, and then gone in a random way.

@@ -11,11 +11,12 @@ use onrush_server::downloads::{self, DownloadLimits};
 use onrush_server::engine::stream_end;
 use onrush_server::relay::{self as channel, config, members};
 use onrush_server::{
-    admin, engine, ftp as session, library, relay, rtsp as control, store, transfer,
+    admin, downloads::ftp as session, engine, library, relay, rtsp as control, store, transfer,
 };
 use onrush_sys::path::cue::chain;
 use onrush_sys::{path, pool, probe, receive};
-use onrush_wire::media::{self, clock, psi, ts};
+use onrush_wire::media;
+use onrush_wire::media::ts::{self, clock, psi};
 use onrush_wire::pace::adaptive;
 use onrush_wire::{ftp, http};
 use serde::Serialize;

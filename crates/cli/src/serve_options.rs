@@ -8,7 +8,9 @@ use clap::{Args, ValueHint};
 use onrush_server::config::{Config, Limits};
 use onrush_server::engine::admission::LOAD_UNLIMITED;
 use onrush_server::engine::numbering::RtpHeaders;
+#[cfg(feature = "experiments")]
 use onrush_server::engine::phase::Phase;
+use onrush_server::experiments::Experiments;
 use onrush_sys::path::PathName;
 
 use crate::args::{
@@ -80,7 +82,8 @@ pub(crate) struct Serve {
     ///
     /// For measuring: streams in the phase in which their viewers came, all in one tick of each
     /// burst's time, or as many in each tick.
-    #[arg(long, hide = true, value_name = "PHASE", default_value_t = Config::default().phase)]
+    #[cfg(feature = "experiments")]
+    #[arg(long, hide = true, value_name = "PHASE", default_value_t = Phase::default())]
     pub(crate) phase: Phase,
 
     /// How busy a processor that sends may be
@@ -279,7 +282,6 @@ impl Serve {
                 permille => permille,
             },
             burst: self.burst.0,
-            phase: self.phase,
             rtp_headers: self.rtp_headers,
             cache_bytes: bytes(self.cache),
             cores: self
@@ -313,8 +315,21 @@ impl Serve {
             },
             fallback_bitrate: self.fallback_bitrate.0,
             path: self.path,
-            faults: default.faults,
+            experiments: self.experiments(),
         }
+    }
+
+    #[cfg(feature = "experiments")]
+    fn experiments(&self) -> Experiments {
+        let mut experiments = Experiments::default();
+        experiments.phase = self.phase;
+        experiments
+    }
+
+    #[cfg(not(feature = "experiments"))]
+    #[allow(clippy::unused_self, reason = "with the feature it has the options")]
+    fn experiments(&self) -> Experiments {
+        Experiments::default()
     }
 }
 
@@ -413,10 +428,17 @@ mod tests {
         assert!(serve(&["--rtp-headers", "theirs"]).is_err());
     }
 
+    #[cfg(feature = "experiments")]
     #[test]
     fn a_phase_is_what_streams_begin_in() {
         for phase in Phase::ALL {
-            assert_eq!(serve(&["--phase", phase.as_str()]).unwrap().phase, phase);
+            assert_eq!(
+                serve(&["--phase", phase.as_str()])
+                    .unwrap()
+                    .experiments
+                    .phase,
+                phase
+            );
         }
         assert!(
             serve(&["--phase", "in-a-row"])
@@ -474,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_a_quarter_of_the_connections_unless_told_otherwise() {
+    fn an_address_has_a_quarter_of_the_connections() {
         let of_address = |options: &[&str]| {
             let limits = serve(options).map(|config| config.limits);
             limits.map(|limits| limits.connections_per_address_max)

@@ -7,48 +7,22 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use onrush_testkit::process::Process;
+use onrush_testkit::program::{COLUMNS, Program, text};
 use rustix::process::Signal;
 
 const ONRUSH: &str = env!("CARGO_BIN_EXE_onrush");
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/demo.ts");
-const COMMANDS: [&str; 6] = ["serve", "relay", "top", "inspect", "doctor", "completions"];
-const COLUMNS: usize = 79;
-const SCREEN_LINES: usize = 24;
+const PROGRAM: Program = Program {
+    path: ONRUSH,
+    version: concat!("onrush ", env!("CARGO_PKG_VERSION")),
+    commands: &["serve", "relay", "top", "inspect", "doctor", "completions"],
+};
 /// Bounds every wait for something that takes moments; never a measure.
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
-fn short_help_fits_a_screen() {
-    for command in COMMANDS.iter().copied().chain([""]) {
-        let page = help(command, "-h");
-        assert!(page.lines().count() <= SCREEN_LINES, "{page}");
-        for line in page.lines() {
-            assert!(line.chars().count() <= COLUMNS, "{line}");
-            let is_option = line.trim_start().starts_with('-');
-            assert!(
-                !is_option || line.trim().contains("  "),
-                "option and meaning on a line: {line}"
-            );
-        }
-    }
-}
-
-#[test]
-fn long_help_is_a_manual_with_examples() {
-    for command in COMMANDS.iter().copied().chain([""]) {
-        let page = help(command, "--help");
-        assert!(
-            page.lines().all(|line| line.chars().count() <= COLUMNS),
-            "{page}"
-        );
-        assert!(
-            page.lines().count() > help(command, "-h").lines().count(),
-            "{command}"
-        );
-    }
-    for said in ["Examples:", "Exit codes:", "  0  ", "  1  ", "  2  "] {
-        assert!(help("", "--help").contains(said), "{said}");
-    }
+fn short_help_fits_a_screen_and_long_help_is_a_manual() {
+    PROGRAM.check_help(&[]);
     for said in [
         "--sessions-max",
         "Limits (",
@@ -56,23 +30,13 @@ fn long_help_is_a_manual_with_examples() {
         "ffplay",
         "Exit codes:",
     ] {
-        assert!(help("serve", "--help").contains(said), "{said}");
+        assert!(PROGRAM.help("serve", "--help").contains(said), "{said}");
     }
 }
 
 #[test]
-fn the_version_is_that_of_the_package() {
-    let version = text(&onrush(&["--version"]).stdout);
-    assert!(
-        version.starts_with(concat!("onrush ", env!("CARGO_PKG_VERSION"))),
-        "{version}"
-    );
-    assert_eq!(version.lines().count(), 1);
-}
-
-#[test]
 fn what_cannot_run_ends_with_2_and_says_why() {
-    for (arguments, said) in [
+    PROGRAM.check_refusals(&[
         (&["--no-such"][..], "--no-such"),
         (&["serv"], "'serve'"),
         (&["serve", "--burst", "20"], "as in 20ms"),
@@ -84,16 +48,7 @@ fn what_cannot_run_ends_with_2_and_says_why() {
         (&["serve", "--rtp-ports", "5"], "FIRST even"),
         (&["serve", "--log-format", "xml"], "text, json"),
         (&["completions", "tcsh"], "bash"),
-    ] {
-        let output = onrush(arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        let error = text(&output.stderr);
-        assert!(error.contains(said), "{arguments:?}: {error}");
-        assert!(
-            output.stdout.is_empty(),
-            "errors go to stderr: {arguments:?}"
-        );
-    }
+    ]);
 }
 
 /// One line, what was tried, on what, what the system said.
@@ -252,13 +207,7 @@ fn limits_are_listed_to_people_and_to_programs() {
 
 #[test]
 fn completions_are_made_for_every_shell() {
-    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let script = onrush(&["completions", shell]);
-        assert_eq!(script.status.code(), Some(0));
-        for word in COMMANDS.iter().chain(&["session-timeout"]) {
-            assert!(text(&script.stdout).contains(word), "{shell}: {word}");
-        }
-    }
+    PROGRAM.check_completions(&["session-timeout"]);
     let mut bash = Command::new("bash")
         .args(["-n"])
         .stdin(Stdio::piped())
@@ -369,23 +318,6 @@ fn without_a_directory_the_demo_is_served() {
     );
 }
 
-/// Runs it to its end. What should have refused to run and does not is stopped, and fails by its
-/// code.
 fn onrush(arguments: &[&str]) -> Output {
-    Command::new("timeout")
-        .args(["60", ONRUSH])
-        .args(arguments)
-        .output()
-        .unwrap()
-}
-
-fn help(command: &str, flag: &str) -> String {
-    let arguments: Vec<_> = command.split_whitespace().chain([flag]).collect();
-    let output = onrush(&arguments);
-    assert_eq!(output.status.code(), Some(0), "{arguments:?}");
-    text(&output.stdout)
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
+    PROGRAM.run(arguments)
 }

@@ -26,8 +26,10 @@ use crate::config::Config;
 use crate::data::{Data, DataError};
 use crate::downloads::{Listening, Running};
 use crate::library::{Library, LibraryError};
+use crate::listening;
 use crate::relay::{Channel, Channels, RelayError, Upkeep};
-use crate::rtsp::{self, Content, Control, Files, Statistics};
+use crate::rtsp::{Content, Control, Files};
+use crate::statistics::Statistics;
 
 /// A server that runs. Dropping it stops it, as [`Self::shutdown`] does.
 #[derive(Debug)]
@@ -144,6 +146,9 @@ impl Server {
         let area = data.store().pool().area();
         let cache = (area.bytes_total(), area.pages());
         let cores = data.cores().to_vec();
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(control_error)?;
+        let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
         let watched = Arc::new(Watched {
             statistics: Arc::clone(&statistics),
             engines: cores
@@ -152,14 +157,12 @@ impl Server {
                 .zip(data.engines().remotes())
                 .collect(),
             store: Arc::clone(data.store()),
-            downloads: downloads.as_ref().map(|running| Arc::clone(&running.told)),
+            channels: channels.all().to_vec(),
+            downloads: downloads.as_ref().map(|running| Arc::clone(&running.stats)),
             started: SystemTime::now(),
         });
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), &cores));
         let admin = admin.transpose().map_err(control_error)?;
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(control_error)?;
-        let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
         let (stop, stopped) = oneshot::channel();
         let counted = Arc::clone(&statistics);
         let run = move || {
@@ -291,7 +294,7 @@ fn bind(addresses: &[SocketAddr], service: Service) -> Result<Vec<TcpListener>, 
             address,
             source,
         };
-        rtsp::bind(address).map_err(listen)
+        listening::bind(address).map_err(listen)
     });
     listeners.collect()
 }

@@ -1,13 +1,12 @@
 //! What a viewer takes of the server's heap: his connection, his session, his stream, his places in
 //! tables, and what the allocator adds. `--nocapture` shows it block by block.
 //!
-//! A test file of its own, because its allocator counts for the whole process. The viewers' side is
-//! made of sockets and buffers on the stack, so that what stays is the server's.
+//! A test file of its own, because its allocator counts for the whole process. Of the
+//! viewers' side only sockets stay, so that what else stays is the server's.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt::Write as _;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -16,8 +15,8 @@ use onrush_server::config::Config;
 use onrush_server::engine::admission::LOAD_UNLIMITED;
 use onrush_server::server::Server;
 use onrush_sys::thread::raise_open_files_limit;
-use onrush_testkit::rtsp_client::uninterrupted;
-use onrush_wire::media::synth::constant_rate;
+use onrush_testkit::rtsp_client::{Client, Ports};
+use onrush_wire::media::ts::synth::constant_rate;
 
 /// Bytes for a viewer, all of them but what the kernel has for his sockets.
 const BYTES_PER_VIEWER_MAX: i64 = 2048;
@@ -66,81 +65,31 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A viewer who watches.
+/// A viewer who watches: the sockets, of which the heap knows nothing.
 struct Viewer {
     _connection: TcpStream,
-    _rtp: UdpSocket,
-    _rtcp: UdpSocket,
-}
-
-/// Asks, and reads the answer's head; what is behind `Session: ` in it.
-fn ask(connection: &mut TcpStream, request: std::fmt::Arguments<'_>) -> [u8; 32] {
-    connection.write_fmt(request).expect("written");
-    let (mut answer, mut bytes) = ([0; 4096], 0);
-    let body = |head: &[u8]| head.windows(4).position(|w| w == b"\r\n\r\n");
-    while body(&answer[..bytes]).is_none() {
-        let read = uninterrupted(|| connection.read(&mut answer[bytes..])).expect("an answer");
-        assert!(read > 0, "the connection is open");
-        bytes += read;
-    }
-    assert!(
-        answer.starts_with(b"RTSP/1.0 200"),
-        "{}",
-        String::from_utf8_lossy(&answer[..bytes])
-    );
-    let name = b"Session: ";
-    let at = answer.windows(name.len()).position(|w| w == name);
-    let mut session = [b' '; 32];
-    if let Some(at) = at {
-        let value = answer[at + name.len()..].iter();
-        for (to, &byte) in session
-            .iter_mut()
-            .zip(value.take_while(|&&b| b != b';' && b != b'\r'))
-        {
-            *to = byte;
-        }
-    }
-    session
+    _ports: Ports,
 }
 
 fn watch(server: SocketAddr) -> Viewer {
-    let socket = || UdpSocket::bind("127.0.0.1:0").expect("loopback");
-    let port = |socket: &UdpSocket| socket.local_addr().expect("bound").port();
-    let (one, other) = (socket(), socket());
-    // RTP has the lower port of the two.
-    let (rtp, rtcp) = if port(&one) < port(&other) {
-        (one, other)
-    } else {
-        (other, one)
+    let ports = Ports::bind(server.ip()).expect("loopback");
+    let mut client = Client::connect(server).expect("it listens");
+    let url = format!("rtsp://{server}/film.ts");
+    let mut ask = |method, url: &str, header| {
+        let agent = ("User-Agent", "a player of usual length/1.0");
+        let answer = client.request(method, url, &[agent, header]);
+        let answer = answer.expect("an answer");
+        assert_eq!(answer.status, 200, "{method}: {answer:?}");
+        answer
     };
-    let (rtp_port, rtcp_port) = (port(&rtp), port(&rtcp));
-    let mut connection = TcpStream::connect(server).expect("it listens");
-    connection.set_nodelay(true).expect("set");
-    connection
-        .set_read_timeout(Some(Duration::from_secs(10)))
-        .expect("set");
-    let url = format_args!("rtsp://{server}/film.ts");
-    let head = "RTSP/1.0\r\nUser-Agent: a player of usual length/1.0";
-    let _ = ask(
-        &mut connection,
-        format_args!("DESCRIBE {url} {head}\r\nCSeq: 1\r\nAccept: application/sdp\r\n\r\n"),
-    );
-    let session = ask(
-        &mut connection,
-        format_args!(
-            "SETUP {url}/track1 {head}\r\nCSeq: 2\r\nTransport: \
-             RTP/AVP;unicast;client_port={rtp_port}-{rtcp_port}\r\n\r\n"
-        ),
-    );
-    let session = std::str::from_utf8(&session).expect("text").trim();
-    let _ = ask(
-        &mut connection,
-        format_args!("PLAY {url} {head}\r\nCSeq: 3\r\nSession: {session}\r\nRange: npt=0-\r\n\r\n"),
-    );
+    ask("DESCRIBE", &url, ("Accept", "application/sdp"));
+    let transport = ports.transport().expect("bound");
+    let set_up = ask("SETUP", &format!("{url}/track1"), ("Transport", &transport));
+    let (session, _) = set_up.session_id().expect("a session");
+    ask("PLAY", &url, ("Session", session));
     Viewer {
-        _connection: connection,
-        _rtp: rtp,
-        _rtcp: rtcp,
+        _connection: client.into_stream(),
+        _ports: ports,
     }
 }
 

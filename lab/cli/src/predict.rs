@@ -9,9 +9,10 @@ use clap::{Args, ValueHint};
 use onrush_group::Way;
 use onrush_measure::experiment::Record;
 use onrush_measure::model::check::checked;
-use onrush_measure::model::probe::{self, ModelError};
-use onrush_measure::model::{Costs, Load, ModelRecord, NAME, Settings, group, of_many, path};
-use onrush_measure::report::model;
+use onrush_measure::model::{
+    self, Costs, Load, ModelError, ModelRecord, NAME, Settings, group, of_many, path,
+};
+use onrush_measure::report::model as model_report;
 use onrush_measure::table::{Cell, Column, Report, Table};
 use onrush_paths::Name;
 
@@ -91,13 +92,13 @@ pub(crate) fn run(arguments: &Predict, out: &mut dyn Write) -> anyhow::Result<Ex
     };
     let mut report = Report::default();
     if arguments.terms {
-        report.add([model::terms(&costs)]);
+        report.add([model_report::terms(&costs)]);
     }
     // Who asks for clients does not ask how the paths were checked.
     if record.settings.check && arguments.clients == 1 {
         let checked = checked(&record);
-        report.add([model::checked(&checked)]);
-        report.add([model::well_predicted(&checked)]);
+        report.add([model_report::checked(&checked)]);
+        report.add([model_report::well_predicted(&checked)]);
     } else {
         report.add([paths(arguments, &costs)]);
     }
@@ -114,7 +115,7 @@ pub(crate) fn run(arguments: &Predict, out: &mut dyn Write) -> anyhow::Result<Ex
 
 /// Carries the probes out, with a bar on stderr.
 pub(crate) fn measure(settings: &Settings) -> anyhow::Result<ModelRecord> {
-    let measured = probe::run(settings, VERSION, &command(), bar_of_part());
+    let measured = model::run(settings, VERSION, &command(), bar_of_part());
     match measured {
         Err(ModelError::Testbed(error)) if error.is_not_permitted() => bail!(
             "{error}: the probes send in network namespaces of their own; try: sudo {}, or --from \

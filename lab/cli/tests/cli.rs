@@ -3,67 +3,32 @@
 use std::fs;
 use std::process::{Command, Output};
 
+use onrush_testkit::program::{Program, text};
+
 const ONRUSH_LAB: &str = env!("CARGO_BIN_EXE_onrush-lab");
-const COMMANDS: [&str; 8] = [
-    "bench",
-    "measure",
-    "predict",
-    "report",
-    "compare",
-    "load",
-    "choose",
-    "completions",
-];
-const COLUMNS: usize = 79;
-const SCREEN_LINES: usize = 24;
+const PROGRAM: Program = Program {
+    path: ONRUSH_LAB,
+    version: concat!("onrush-lab ", env!("CARGO_PKG_VERSION")),
+    commands: &[
+        "bench",
+        "measure",
+        "predict",
+        "report",
+        "compare",
+        "load",
+        "choose",
+        "completions",
+    ],
+};
 
 #[test]
-fn short_help_fits_a_screen() {
-    for command in COMMANDS.iter().copied().chain(["", "bench serve"]) {
-        let page = help(command, "-h");
-        assert!(page.lines().count() <= SCREEN_LINES, "{page}");
-        for line in page.lines() {
-            assert!(line.chars().count() <= COLUMNS, "{line}");
-            let is_option = line.trim_start().starts_with('-');
-            assert!(
-                !is_option || line.trim().contains("  "),
-                "option and meaning on a line: {line}"
-            );
-        }
-    }
-}
-
-#[test]
-fn long_help_is_a_manual_with_examples() {
-    for command in COMMANDS.iter().copied().chain(["", "bench serve"]) {
-        let page = help(command, "--help");
-        assert!(
-            page.lines().all(|line| line.chars().count() <= COLUMNS),
-            "{page}"
-        );
-        assert!(
-            page.lines().count() > help(command, "-h").lines().count(),
-            "{command}"
-        );
-    }
-    for said in ["Examples:", "Exit codes:", "  0  ", "  1  ", "  2  "] {
-        assert!(help("", "--help").contains(said), "{said}");
-    }
-}
-
-#[test]
-fn the_version_is_that_of_the_package() {
-    let version = text(&onrush_lab(&["--version"]).stdout);
-    assert!(
-        version.starts_with(concat!("onrush-lab ", env!("CARGO_PKG_VERSION"))),
-        "{version}"
-    );
-    assert_eq!(version.lines().count(), 1);
+fn short_help_fits_a_screen_and_long_help_is_a_manual() {
+    PROGRAM.check_help(&["bench serve"]);
 }
 
 #[test]
 fn what_cannot_run_ends_with_2_and_says_why() {
-    for (arguments, said) in [
+    PROGRAM.check_refusals(&[
         (&["--no-such"][..], "--no-such"),
         (&["mesure"], "'measure'"),
         (&["bench", "lock", "--from", "none.json"], "none.json"),
@@ -93,16 +58,7 @@ fn what_cannot_run_ends_with_2_and_says_why() {
             "none.json",
         ),
         (&["completions", "tcsh"], "bash"),
-    ] {
-        let output = onrush_lab(arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        let error = text(&output.stderr);
-        assert!(error.contains(said), "{arguments:?}: {error}");
-        assert!(
-            output.stdout.is_empty(),
-            "errors go to stderr: {arguments:?}"
-        );
-    }
+    ]);
 }
 
 #[test]
@@ -124,13 +80,7 @@ fn paths_are_chosen_for_people_and_for_programs() {
 
 #[test]
 fn completions_are_made_for_every_shell() {
-    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let script = onrush_lab(&["completions", shell]);
-        assert_eq!(script.status.code(), Some(0));
-        for word in COMMANDS {
-            assert!(text(&script.stdout).contains(word), "{shell}: {word}");
-        }
-    }
+    PROGRAM.check_completions(&[]);
 }
 
 /// As for root of a user namespace who is in a network namespace of somebody else's, wherever there
@@ -232,23 +182,6 @@ fn an_experiment_whose_samples_cannot_be_kept_does_not_begin() {
     }
 }
 
-/// Runs it to its end. What should have refused to run and does not is stopped, and fails by its
-/// code.
 fn onrush_lab(arguments: &[&str]) -> Output {
-    Command::new("timeout")
-        .args(["60", ONRUSH_LAB])
-        .args(arguments)
-        .output()
-        .unwrap()
-}
-
-fn help(command: &str, flag: &str) -> String {
-    let arguments: Vec<_> = command.split_whitespace().chain([flag]).collect();
-    let output = onrush_lab(&arguments);
-    assert_eq!(output.status.code(), Some(0), "{arguments:?}");
-    text(&output.stdout)
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
+    PROGRAM.run(arguments)
 }

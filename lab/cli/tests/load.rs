@@ -186,7 +186,7 @@ fn download(arguments: &[&str], file: &str, bytes: usize) -> (Output, HttpRecord
     assert!(
         std::fs::read_to_string(html)
             .unwrap()
-            .contains("8 downloading clients")
+            .contains("What downloading clients saw")
     );
     (output, Record::read(&json, http::NAME).unwrap())
 }

@@ -63,128 +63,64 @@ pub enum CallError {
     File(#[source] io::Error),
 }
 
-/// Sends a range of the file over UDP in packets of `payload_bytes`, by one call: `ksendfile`.
-///
-/// # Errors
-///
-/// See [`CallError`].
-pub fn ksendfile(
+/// A function for each call: its arguments, its path, and the plan that it sends.
+macro_rules! calls {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident($($argument:ident: $kind:ty),*) = $path:ident, $plan:expr;
+    )*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        ///
+        /// See [`CallError`].
+        pub fn $name(
+            file: &File,
+            socket: &impl AsFd,
+            $($argument: $kind),*
+        ) -> Result<(), CallError> {
+            send(Name::$path, file, socket, $plan)
+        }
+    )*};
+}
+
+calls! {
+    /// Sends a range of the file over UDP in packets of `payload_bytes`, by one call: `ksendfile`.
+    ksendfile(range: Range<u64>, payload_bytes: u32)
+        = Ksendfile, Plan::of_range(range, payload_bytes);
+    /// The same from the mapped file: `kmsend`.
+    kmsend(range: Range<u64>, payload_bytes: u32)
+        = Kmsend, Plan::of_range(range, payload_bytes);
+    /// The same, a call a packet: `msend`.
+    msend(range: Range<u64>, payload_bytes: u32)
+        = MmapMsend, Plan::of_range(range, payload_bytes);
+    /// Sends a range of the file over UDP in packets of `payload_bytes`, with a header in front of
+    /// each, by one call: `krtpsendfile`. `headers` has one behind the other, of `header_bytes`
+    /// each.
+    krtpsendfile(range: Range<u64>, payload_bytes: u32, header_bytes: usize, headers: Vec<u8>)
+        = Krtpsendfile, Plan::of_range(range, payload_bytes)?.with_headers(header_bytes, headers);
+    /// The same from the mapped file: `krtpmsend`.
+    krtpmsend(range: Range<u64>, payload_bytes: u32, header_bytes: usize, headers: Vec<u8>)
+        = Krtpmsend, Plan::of_range(range, payload_bytes)?.with_headers(header_bytes, headers);
+    /// Sends one packet: a header, and `bytes` of the file: `rtpsendfile`.
+    rtpsendfile(offset: u64, bytes: u32, header: &[u8])
+        = Rtpsendfile, one(Piece { offset, bytes }, header);
+    /// The same from the mapped file: `rtpmsend`.
+    rtpmsend(offset: u64, bytes: u32, header: &[u8])
+        = MmapRtpmsend, one(Piece { offset, bytes }, header);
+}
+
+fn one(piece: Piece, header: &[u8]) -> Result<Plan, PlanError> {
+    Plan::new(vec![piece], Vec::new())?.with_headers(header.len(), header.to_vec())
+}
+
+fn send(
+    name: Name,
     file: &File,
     socket: &impl AsFd,
-    range: Range<u64>,
-    payload_bytes: u32,
+    plan: Result<Plan, PlanError>,
 ) -> Result<(), CallError> {
-    send(Name::Ksendfile, file, socket, cut(range, payload_bytes)?)
-}
-
-/// The same from the mapped file: `kmsend`.
-///
-/// # Errors
-///
-/// See [`CallError`].
-pub fn kmsend(
-    file: &File,
-    socket: &impl AsFd,
-    range: Range<u64>,
-    payload_bytes: u32,
-) -> Result<(), CallError> {
-    send(Name::Kmsend, file, socket, cut(range, payload_bytes)?)
-}
-
-/// The same, a call a packet: `msend`.
-///
-/// # Errors
-///
-/// See [`CallError`].
-pub fn msend(
-    file: &File,
-    socket: &impl AsFd,
-    range: Range<u64>,
-    payload_bytes: u32,
-) -> Result<(), CallError> {
-    send(Name::MmapMsend, file, socket, cut(range, payload_bytes)?)
-}
-
-/// Sends a range of the file over UDP in packets of `payload_bytes`, with a header in front of
-/// each, by one call: `krtpsendfile`. `headers` has one behind the other, of `header_bytes` each.
-///
-/// # Errors
-///
-/// See [`CallError`].
-pub fn krtpsendfile(
-    file: &File,
-    socket: &impl AsFd,
-    range: Range<u64>,
-    payload_bytes: u32,
-    header_bytes: usize,
-    headers: Vec<u8>,
-) -> Result<(), CallError> {
-    let plan = cut(range, payload_bytes)?.with_headers(header_bytes, headers)?;
-    send(Name::Krtpsendfile, file, socket, plan)
-}
-
-/// The same from the mapped file: `krtpmsend`.
-///
-/// # Errors
-///
-/// See [`CallError`].
-pub fn krtpmsend(
-    file: &File,
-    socket: &impl AsFd,
-    range: Range<u64>,
-    payload_bytes: u32,
-    header_bytes: usize,
-    headers: Vec<u8>,
-) -> Result<(), CallError> {
-    let plan = cut(range, payload_bytes)?.with_headers(header_bytes, headers)?;
-    send(Name::Krtpmsend, file, socket, plan)
-}
-
-/// Sends one packet: a header, and `bytes` of the file: `rtpsendfile`.
-///
-/// # Errors
-///
-/// See [`CallError`].
-pub fn rtpsendfile(
-    file: &File,
-    socket: &impl AsFd,
-    offset: u64,
-    bytes: u32,
-    header: &[u8],
-) -> Result<(), CallError> {
-    let plan = Plan::new(vec![Piece { offset, bytes }], Vec::new())?;
-    let plan = plan.with_headers(header.len(), header.to_vec())?;
-    send(Name::Rtpsendfile, file, socket, plan)
-}
-
-/// The same from the mapped file: `rtpmsend`.
-///
-/// # Errors
-///
-/// See [`CallError`].
-pub fn rtpmsend(
-    file: &File,
-    socket: &impl AsFd,
-    offset: u64,
-    bytes: u32,
-    header: &[u8],
-) -> Result<(), CallError> {
-    let plan = Plan::new(vec![Piece { offset, bytes }], Vec::new())?;
-    let plan = plan.with_headers(header.len(), header.to_vec())?;
-    send(Name::MmapRtpmsend, file, socket, plan)
-}
-
-fn cut(range: Range<u64>, payload_bytes: u32) -> Result<Plan, PlanError> {
-    let step = usize::try_from(payload_bytes.max(1)).expect("32 bits");
-    let pieces = range.clone().step_by(step).map(|offset| Piece {
-        offset,
-        bytes: u32::try_from(range.end - offset)
-            .map_or(payload_bytes, |left| left.min(payload_bytes)),
-    });
-    Plan::new(pieces.collect(), Vec::new())
-}
-
-fn send(name: Name, file: &File, socket: &impl AsFd, plan: Plan) -> Result<(), CallError> {
+    let plan = plan?;
     let packets = 0..plan.packets();
     let file = file.try_clone().map_err(CallError::File)?;
     let source = Arc::new(Source { file, plan });

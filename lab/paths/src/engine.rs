@@ -21,7 +21,6 @@ use onrush_sys::path::{
 use onrush_sys::pool::{HeaderSlab, HeaderSlot, SLOT_BYTES};
 use onrush_sys::wake::Waker;
 
-#[derive(Debug)]
 pub(super) struct Engine {
     path: Box<dyn Path>,
     images: Images,
@@ -33,7 +32,6 @@ pub(super) struct Engine {
     token_first: u32,
 }
 
-#[derive(Debug)]
 struct Handed {
     bytes: u32,
     stride: u16,
@@ -45,42 +43,31 @@ struct Handed {
 }
 
 impl Engine {
-    pub(super) fn open(
-        name: PathName,
-        plan: &Plan,
-        image_bytes_max: usize,
-    ) -> Result<Self, OpenError> {
-        let images = Images::in_memory(plan, image_bytes_max, true)?;
+    pub(super) fn open(name: PathName, images: Images) -> Result<Self, OpenError> {
+        Self::of(name, images, None)
+    }
+
+    /// With headers apart from the images.
+    pub(super) fn open_vectored(plan: &Plan, image_bytes_max: usize) -> Result<Self, OpenError> {
+        let bytes = plan.header_bytes();
+        if bytes > SLOT_BYTES / OWN_HEADERS_PACKETS_MAX {
+            return Err(PathError::Headers { bytes }.into());
+        }
+        let (images, slab) = Images::with_slab(plan, image_bytes_max)?;
+        let engine = Self::of(PathName::UringRegisteredZc, images, Some(slab))?;
+        match engine.path.vectored() {
+            Vectored::ZeroCopy => Ok(engine),
+            _ => Err(PathError::Vectored.into()),
+        }
+    }
+
+    fn of(name: PathName, images: Images, slab: Option<HeaderSlab>) -> Result<Self, OpenError> {
         let pool = images.pool().expect("in memory means in a pool");
         let waker = Waker::new().map_err(system("make an event"))?;
         Ok(Self {
             path: path::open_ordered(name, pool, &Arc::new(waker))?,
             images,
-            slab: None,
-            batch: Vec::with_capacity(path::BATCH_TRAINS_MAX),
-            token_first: 0,
-        })
-    }
-
-    /// With headers apart from the images.
-    pub(super) fn open_vectored(plan: &Plan, image_bytes_max: usize) -> Result<Self, OpenError> {
-        if plan.header_bytes() > SLOT_BYTES / OWN_HEADERS_PACKETS_MAX {
-            return Err(PathError::Headers {
-                bytes: plan.header_bytes(),
-            }
-            .into());
-        }
-        let (images, slab) = Images::with_slab(plan, image_bytes_max)?;
-        let pool = images.pool().expect("in memory means in a pool");
-        let waker = Waker::new().map_err(system("make an event"))?;
-        let path = path::open_ordered(PathName::UringRegisteredZc, pool, &Arc::new(waker))?;
-        if path.vectored() != Vectored::ZeroCopy {
-            return Err(PathError::Vectored.into());
-        }
-        Ok(Self {
-            path,
-            images,
-            slab: Some(slab),
+            slab,
             batch: Vec::with_capacity(path::BATCH_TRAINS_MAX),
             token_first: 0,
         })
@@ -204,12 +191,7 @@ impl Engine {
 
 impl Mechanism for Engine {
     fn send(&mut self, job: &mut Job<'_>) -> io::Result<()> {
-        let is_cut = self.path.name().segments();
-        if is_cut {
-            job.segment()?;
-        } else {
-            job.calls.segment(job.socket, 0)?;
-        }
+        job.cut(self.path.name().segments())?;
         job.calls.widen(job.socket)?;
         while !job.packets.is_empty() {
             let ready = self.images.ensure(job)?;
@@ -225,12 +207,8 @@ impl Mechanism for Engine {
         Ok(())
     }
 
-    fn prepare(&mut self, job: &mut Job<'_>) -> io::Result<()> {
-        self.images.ensure(job).map(drop)
-    }
-
-    fn forget(&mut self) {
-        self.images.forget();
+    fn images(&mut self) -> Option<&mut Images> {
+        Some(&mut self.images)
     }
 }
 

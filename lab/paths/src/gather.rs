@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 
 use super::kernel::iovec;
 use super::map::Map;
+use super::notifications::Notifications;
 use super::plan::{Packet, Piece};
 use super::{Job, Range};
 use onrush_lock::memory::page_bytes;
@@ -38,13 +39,20 @@ pub(super) enum Bound {
 }
 
 impl Pieces {
-    pub(super) fn clear(&mut self) {
+    fn clear(&mut self) {
         self.pieces.clear();
         self.fragments = 0;
     }
 
+    /// One packet alone, and so many.
+    pub(super) fn set(&mut self, map: &Map, packet: &Packet<'_>) -> usize {
+        self.clear();
+        self.add(map, packet);
+        1
+    }
+
     /// Adds a packet. Payloads that lie together become one piece where no header is between them.
-    pub(super) fn add(&mut self, map: &Map, packet: &Packet<'_>) {
+    fn add(&mut self, map: &Map, packet: &Packet<'_>) {
         if !packet.header.is_empty() {
             self.push(iovec(packet.header));
         }
@@ -53,17 +61,16 @@ impl Pieces {
         }
     }
 
-    /// Adds as many packets as leave as one train; how many, and their bytes together.
-    pub(super) fn add_train(
+    /// As many packets as leave as one train, and how many.
+    pub(super) fn set_train(
         &mut self,
         job: &Job<'_>,
         map: &Map,
         packets: Range<usize>,
         bound: Bound,
-    ) -> (usize, usize) {
+    ) -> usize {
         self.clear();
         let longest = job.train(packets.clone(), onrush_sys::path::TRAIN_PACKETS_MAX);
-        let mut bytes = 0;
         for nth in 0..longest {
             let packet = job.source.plan.packet(packets.start + nth);
             let before = (
@@ -82,11 +89,10 @@ impl Pieces {
                 if let (Some(last), Some(was)) = (self.pieces.last_mut(), before.2) {
                     *last = was;
                 }
-                return (nth, bytes);
+                return nth;
             }
-            bytes += packet.bytes();
         }
-        (longest, bytes)
+        longest
     }
 
     pub(super) fn as_slice(&self) -> &[libc::iovec] {
@@ -132,6 +138,47 @@ impl Job<'_> {
         let sent = send(self, &map);
         map.unmap(self.calls);
         sent
+    }
+
+    /// Sends as [`Self::with_map`] does, by reference: until the kernel has let go of everything.
+    pub(super) fn with_notifications(
+        &mut self,
+        send: impl FnOnce(&mut Self, &mut Notifications) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut notifications = Notifications::enable(self.calls, self.socket)?;
+        let sent = send(self, &mut notifications);
+        notifications.finish(self.calls, self.socket, sent)
+    }
+
+    /// Sends what is left, a packet at a time.
+    pub(super) fn each_packet(
+        &mut self,
+        map: &Map,
+        mut send: impl FnMut(&mut Self, &[libc::iovec]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut pieces = Pieces::default();
+        while let Some(packet) = self.next() {
+            pieces.set(map, &packet);
+            send(self, pieces.as_slice())?;
+            self.sent(1);
+        }
+        Ok(())
+    }
+
+    /// Sends what is left, a train at a time.
+    pub(super) fn each_train(
+        &mut self,
+        map: &Map,
+        bound: Bound,
+        mut send: impl FnMut(&mut Self, &[libc::iovec]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut pieces = Pieces::default();
+        while !self.packets.is_empty() {
+            let count = pieces.set_train(self, map, self.packets.clone(), bound);
+            send(self, pieces.as_slice())?;
+            self.sent(count);
+        }
+        Ok(())
     }
 
     /// Reads a packet's payload to the start of `buffer`; its bytes.

@@ -19,7 +19,6 @@ use onrush_sys::pool::{HeaderSlab, Pin, Pool};
 /// Places that one read scatters to, at the most (linux/uio.h, UIO_MAXIOV).
 const PLACES_MAX: usize = 1024;
 
-#[derive(Debug)]
 pub(super) struct Images {
     memory: Memory,
     stride: usize,
@@ -28,7 +27,6 @@ pub(super) struct Images {
     held: Range<usize>,
 }
 
-#[derive(Debug)]
 enum Memory {
     /// The only chunk of a pool: what the engine's paths send from.
     Pool(Arc<Pool>, Option<Pin>),
@@ -36,7 +34,6 @@ enum Memory {
     File(Mapped),
 }
 
-#[derive(Debug)]
 struct Mapped {
     file: File,
     base: *mut libc::c_void,

@@ -5,7 +5,7 @@
 //! it. Here are all of them by their names, the new calls carried out with what a stock kernel has
 //! now, and what has come since. A [`Plan`] says which bytes make which packet; a [`Mover`] sends
 //! any part of one over a connected socket, in order and whole, and counts each entry into the
-//! kernel. The mechanisms differ, their [`Mechanism`] is one contract. None falls back: one that is
+//! kernel. The mechanisms differ, their contract is one. None falls back: one that is
 //! not available here says why when it is opened.
 //!
 //! The server's engine does not use movers: it mixes many sockets in one batch (see
@@ -15,32 +15,19 @@ pub mod calls;
 mod choice;
 mod engine;
 mod gather;
-mod gso;
-mod gso_sendfile;
-mod gso_zerocopy;
+mod image_trains;
 mod images;
 pub mod kernel;
-mod krtpmsend;
 mod map;
-mod mmap_msend;
-mod mmap_rtpmsend;
-mod mmap_send;
-mod mmap_send_msend;
-mod mmap_send_rtp;
-mod mmap_writev;
+mod mapped;
 mod name;
 mod notifications;
 pub mod plan;
-mod read_send_rtp;
-mod read_write;
-mod read_writev;
+mod read;
 mod ring;
-mod rtp_sendfile;
-mod rtpsendfile;
-mod sendfile_tcp;
-mod sendfile_udp;
-mod uring;
-mod uring_images;
+mod ring_images;
+mod ring_mapped;
+mod sendfile;
 
 use std::fmt;
 use std::fs::File;
@@ -51,8 +38,13 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use engine::Engine;
+use image_trains::ImageTrains;
+use images::Images;
 use kernel::Calls;
 use onrush_lock::memory::MemoryError;
+use ring_images::RingImages;
+use ring_mapped::RingMapped;
 
 pub use choice::{Choice, Needs, best};
 pub use name::{Facts, Family, Name, Payload};
@@ -171,8 +163,7 @@ impl SendError {
 }
 
 /// What is under way in a [`Mechanism`].
-#[derive(Debug)]
-pub struct Job<'a> {
+struct Job<'a> {
     source: &'a Source,
     socket: RawFd,
     is_tcp: bool,
@@ -183,34 +174,28 @@ pub struct Job<'a> {
     calls: &'a mut Calls,
 }
 
-/// How packets are moved: one contract, a file for each.
+/// How packets are moved: one contract. A path that keeps nothing is a function.
 ///
 /// `send` sends all that the job has left, in order. Each time the kernel has taken packets it says
 /// so by `Job::sent`; what it returns as an error comes after those. When it returns, the kernel
-/// needs none of the memory that it used, or has references to it of its own.
-pub trait Mechanism: fmt::Debug {
-    /// Sends what is left of the job.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel said. A signal, or a socket that is full for a while, is none.
+/// needs none of the memory that it used, or has references to it of its own. A signal, or a socket
+/// that is full for a while, is no error.
+trait Mechanism {
     fn send(&mut self, job: &mut Job<'_>) -> io::Result<()>;
 
-    /// Makes what all sends of these packets share. Sending makes it too, where it is missing.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel said when the file was read.
-    fn prepare(&mut self, _job: &mut Job<'_>) -> io::Result<()> {
-        Ok(())
+    /// What all sends of the same packets share, made before them or by the first.
+    fn images(&mut self) -> Option<&mut Images> {
+        None
     }
+}
 
-    /// Forgets that, as if the file had never been sent.
-    fn forget(&mut self) {}
+impl<F: FnMut(&mut Job<'_>) -> io::Result<()>> Mechanism for F {
+    fn send(&mut self, job: &mut Job<'_>) -> io::Result<()> {
+        self(job)
+    }
 }
 
 /// A path of the catalogue with a file to send. Used by the thread that opened it.
-#[derive(Debug)]
 pub struct Mover {
     name: Name,
     source: Arc<Source>,
@@ -267,11 +252,12 @@ impl Mover {
         let socket = socket.as_fd().as_raw_fd();
         let is_tcp = self.calls.is_stream(socket);
         let name = self.name;
-        if !(if is_tcp {
-            name.takes_tcp()
+        let takes = if is_tcp {
+            Name::takes_tcp
         } else {
-            name.takes_udp()
-        }) {
+            Name::takes_udp
+        };
+        if !takes(name) {
             return Err(SendError::Transport { name, is_tcp });
         }
         assert!(
@@ -284,12 +270,11 @@ impl Mover {
         let before = self.calls.counters.packets;
         if !is_tcp && !name.facts().is_train && self.calls.is_segmented(socket) {
             // A path of trains had the socket before: what it set would cut this one's packets.
-            self.calls
-                .segment(socket, 0)
-                .map_err(|source| SendError::Refused {
-                    packets_sent: 0,
-                    source,
-                })?;
+            let uncut = self.calls.segment(socket, 0);
+            uncut.map_err(|source| SendError::Refused {
+                packets_sent: 0,
+                source,
+            })?;
         }
         let mut job = Job {
             source: &self.source,
@@ -317,6 +302,9 @@ impl Mover {
     ///
     /// If the file cannot be read.
     pub fn prepare(&mut self, packets: Range<usize>) -> io::Result<()> {
+        let Some(images) = self.mechanism.images() else {
+            return Ok(());
+        };
         let mut job = Job {
             source: &self.source,
             socket: -1,
@@ -325,12 +313,14 @@ impl Mover {
             whole_bytes_max: 0,
             calls: &mut self.calls,
         };
-        self.mechanism.prepare(&mut job)
+        images.ensure(&mut job).map(drop)
     }
 
     /// Forgets what was made ready.
     pub fn forget(&mut self) {
-        self.mechanism.forget();
+        if let Some(images) = self.mechanism.images() {
+            images.forget();
+        }
     }
 
     /// Its name.
@@ -343,6 +333,14 @@ impl Mover {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.calls.counters
+    }
+}
+
+impl fmt::Debug for Mover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut mover = f.debug_struct("Mover");
+        mover.field("name", &self.name).field("calls", &self.calls);
+        mover.finish_non_exhaustive()
     }
 }
 
@@ -390,54 +388,59 @@ impl<'a> Job<'a> {
 
     /// Tells the socket to cut what it is given into the plan's packets. Packets that do not fit
     /// the path MTU are left whole, for the kernel to fragment: it refuses to cut a train into such
-    /// (EMSGSIZE). Returns what it set.
-    fn segment(&mut self) -> io::Result<usize> {
+    /// (EMSGSIZE).
+    fn segment(&mut self) -> io::Result<()> {
+        self.cut(true)
+    }
+
+    /// The same for a path of trains; for others that it cuts nothing.
+    fn cut(&mut self, is_train: bool) -> io::Result<()> {
         let stride = self.source.plan.packet_bytes_max();
-        let bytes = if stride <= self.whole_bytes_max {
-            stride
-        } else {
-            0
-        };
-        self.calls.segment(self.socket, bytes)?;
-        Ok(bytes)
+        let is_cut = is_train && stride <= self.whole_bytes_max;
+        self.calls
+            .segment(self.socket, if is_cut { stride } else { 0 })
     }
 }
 
 fn open(name: Name, plan: &Plan, image_bytes_max: usize) -> Result<Box<dyn Mechanism>, OpenError> {
-    let images = image_bytes_max;
     if name.facts().is_train || name.engine().is_some_and(|path| path.segments()) {
         onrush_sys::path::probe_udp_segment()?;
     }
+    let buffer = || vec![0; plan.packet_bytes_max()];
+    let images = |is_huge| Images::in_memory(plan, image_bytes_max, is_huge);
     Ok(match name {
-        Name::ReadWrite => Box::new(read_write::ReadWrite::new(plan)),
-        Name::MmapSend => Box::new(mmap_send::MmapSend),
-        Name::SendfileTcp => Box::new(sendfile_tcp::SendfileTcp),
-        Name::SendfileUdp => Box::new(sendfile_udp::SendfileUdp),
-        Name::MmapMsend => Box::new(mmap_msend::MmapMsend),
-        Name::Kmsend | Name::Krtpmsend => Box::new(krtpmsend::Krtpmsend::open()?),
-        Name::ReadSendRtp => Box::new(read_send_rtp::ReadSendRtp::new(plan)),
-        Name::ReadWritev => Box::new(read_writev::ReadWritev::new(plan)),
-        Name::MmapSendRtp => Box::new(mmap_send_rtp::MmapSendRtp),
-        Name::MmapWritev => Box::new(mmap_writev::MmapWritev),
-        Name::RtpSendfile => Box::new(rtp_sendfile::RtpSendfile),
-        Name::MmapRtpmsend => Box::new(mmap_rtpmsend::MmapRtpmsend),
-        Name::MmapSendMsend => Box::new(mmap_send_msend::MmapSendMsend::open()?),
-        Name::Rtpsendfile => Box::new(rtpsendfile::Rtpsendfile),
+        Name::ReadWrite => Box::new(read::read_write(buffer())),
+        Name::ReadSendRtp => Box::new(read::read_send_rtp(buffer())),
+        Name::ReadWritev => Box::new(read::read_writev(buffer())),
+        Name::MmapSend => Box::new(mapped::mmap_send),
+        Name::MmapMsend => Box::new(mapped::mmap_msend),
+        Name::MmapSendRtp => Box::new(mapped::mmap_send_rtp),
+        Name::MmapWritev => Box::new(mapped::mmap_writev),
+        Name::MmapRtpmsend => Box::new(mapped::mmap_rtpmsend),
+        Name::MmapSendMsend => Box::new(mapped::MmapSendMsend::open()?),
+        Name::Gso => Box::new(mapped::gso),
+        Name::SendfileTcp => Box::new(sendfile::sendfile_tcp),
+        Name::SendfileUdp => Box::new(sendfile::sendfile_udp),
+        Name::RtpSendfile => Box::new(sendfile::rtp_sendfile),
+        Name::Rtpsendfile => Box::new(sendfile::rtpsendfile),
+        Name::Kmsend | Name::Krtpmsend => Box::new(RingMapped::open(true)?),
+        Name::Uring => Box::new(RingMapped::open(false)?),
+        Name::GsoSendfile => Box::new(ImageTrains(Images::in_file(plan, image_bytes_max)?)),
+        Name::GsoZerocopy => Box::new(ImageTrains(images(true)?)),
+        Name::UringZc | Name::UringRegistered => Box::new(RingImages::open(
+            images(false)?,
+            name != Name::UringZc,
+            false,
+        )?),
+        Name::UringSqpoll => Box::new(RingImages::open(images(true)?, true, true)?),
+        Name::UringVectoredZc => Box::new(Engine::open_vectored(plan, image_bytes_max)?),
         Name::Ksendfile
         | Name::Krtpsendfile
         | Name::Sendto
         | Name::Sendmmsg
         | Name::SendmmsgGso => {
             let path = name.engine().expect("one of those above");
-            Box::new(engine::Engine::open(path, plan, images)?)
-        }
-        Name::UringVectoredZc => Box::new(engine::Engine::open_vectored(plan, images)?),
-        Name::Gso => Box::new(gso::Gso),
-        Name::GsoSendfile => Box::new(gso_sendfile::GsoSendfile::open(plan, images)?),
-        Name::GsoZerocopy => Box::new(gso_zerocopy::GsoZerocopy::open(plan, images)?),
-        Name::Uring => Box::new(uring::Uring::open()?),
-        Name::UringZc | Name::UringRegistered | Name::UringSqpoll => {
-            Box::new(uring_images::UringImages::open(name, plan, images)?)
+            Box::new(Engine::open(path, images(true)?)?)
         }
     })
 }

@@ -4,44 +4,6 @@ use std::fmt;
 
 use onrush_sys::path::PathName;
 
-/// A path of the catalogue. Its name is the same in the module, on the command line, in files and
-/// in plots.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-#[allow(
-    missing_docs,
-    reason = "each is described by its facts, and in its module"
-)]
-pub enum Name {
-    ReadWrite,
-    MmapSend,
-    SendfileTcp,
-    SendfileUdp,
-    MmapMsend,
-    Kmsend,
-    Ksendfile,
-    ReadSendRtp,
-    ReadWritev,
-    MmapSendRtp,
-    MmapWritev,
-    RtpSendfile,
-    MmapRtpmsend,
-    MmapSendMsend,
-    Rtpsendfile,
-    Krtpsendfile,
-    Krtpmsend,
-    Sendto,
-    Sendmmsg,
-    SendmmsgGso,
-    Gso,
-    GsoSendfile,
-    GsoZerocopy,
-    Uring,
-    UringZc,
-    UringRegistered,
-    UringSqpoll,
-    UringVectoredZc,
-}
-
 /// Which table of the paper a path is in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Family {
@@ -93,38 +55,6 @@ pub struct Facts {
 }
 
 impl Name {
-    /// All, in the order of the paper's table, then the modern ones.
-    pub const ALL: [Self; 28] = [
-        Self::ReadWrite,
-        Self::MmapSend,
-        Self::SendfileTcp,
-        Self::SendfileUdp,
-        Self::MmapMsend,
-        Self::Kmsend,
-        Self::Ksendfile,
-        Self::ReadSendRtp,
-        Self::ReadWritev,
-        Self::MmapSendRtp,
-        Self::MmapWritev,
-        Self::RtpSendfile,
-        Self::MmapRtpmsend,
-        Self::MmapSendMsend,
-        Self::Rtpsendfile,
-        Self::Krtpsendfile,
-        Self::Krtpmsend,
-        Self::Sendto,
-        Self::Sendmmsg,
-        Self::SendmmsgGso,
-        Self::Gso,
-        Self::GsoSendfile,
-        Self::GsoZerocopy,
-        Self::Uring,
-        Self::UringZc,
-        Self::UringRegistered,
-        Self::UringSqpoll,
-        Self::UringVectoredZc,
-    ];
-
     /// Its name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -215,297 +145,116 @@ const ZEROCOPY_GSO: &str = "MSG_ZEROCOPY for UDP (Linux 5.0), UDP_SEGMENT (4.18)
 const SPLICE: &str = "splice to UDP by reference (Linux 6.5; before, by sendpage)";
 const GSO: &str = "UDP_SEGMENT (Linux 4.18)";
 
-/// By number of the name; a test sees that each is at its place.
-static FACTS: [Facts; 28] = [
-    Facts {
-        as_str: "read_write",
-        paper: ("2n", "4n"),
-        copies: "2n",
-        crossings: "2n",
-        mechanism: "pread and write of each packet",
-        ..PLAIN
-    },
-    Facts {
-        as_str: "mmap_send",
-        paper: ("n", "2+2n"),
-        crossings: "n+2",
-        mechanism: "mmap; send of each packet; munmap",
-        ..PLAIN
-    },
-    Facts {
-        as_str: "sendfile_tcp",
-        paper: ("0", "2"),
-        copies: "0",
-        crossings: "1",
-        mechanism: "one sendfile of all that lies together, up to 2 GiB a call",
-        payload: Payload::Referenced,
-        ..PLAIN
-    },
-    Facts {
-        as_str: "sendfile_udp",
-        paper: ("0", "2n"),
-        copies: "0",
-        crossings: "n",
-        mechanism: "sendfile of each packet",
-        needs: SPLICE,
-        payload: Payload::Referenced,
-        ..PLAIN
-    },
-    Facts {
-        as_str: "mmap_msend",
-        paper: ("0", "2+2n"),
-        copies: "0",
-        crossings: "n+4 and more to be told of the end",
-        mechanism: "mmap; send with MSG_ZEROCOPY of each packet; munmap",
-        needs: ZEROCOPY,
-        payload: Payload::Reported,
-        ..PLAIN
-    },
-    Facts {
-        as_str: "kmsend",
-        paper: ("0", "2+2n"),
-        copies: "0",
-        crossings: "t/b+5",
-        mechanism: "mmap; a ring's SENDMSG_ZC of trains from the mapped file; munmap",
-        needs: RING_MSG_ZC,
-        payload: Payload::Reported,
-        is_train: true,
-        ..PLAIN
-    },
-    Facts {
-        as_str: "ksendfile",
-        paper: ("0", "2"),
-        copies: "0",
-        crossings: "t/b+2",
-        mechanism: "the engine's uring_registered_zc: SEND_ZC of trains from registered memory",
-        needs: RING_REGISTERED,
-        payload: Payload::Reported,
-        is_train: true,
-        is_image: true,
-        ..PLAIN
-    },
-    Facts {
-        as_str: "read_send_rtp",
-        family: Family::Rtp,
-        paper: ("2n", "4n"),
-        copies: "2n",
-        crossings: "2n",
-        mechanism: "pread behind the header, send of both",
-        ..PLAIN
-    },
-    Facts {
-        as_str: "read_writev",
-        family: Family::Rtp,
-        paper: ("3n", "4n"),
-        copies: "2n",
-        crossings: "2n",
-        mechanism: "pread; writev of header and payload",
-        ..PLAIN
-    },
-    Facts {
-        as_str: "mmap_send_rtp",
-        family: Family::Rtp,
-        paper: ("2n", "2+8n"),
-        crossings: "4n+2",
-        mechanism: "mmap; UDP_CORK, send of the header, send of the payload, uncork; munmap",
-        ..PLAIN
-    },
-    Facts {
-        as_str: "mmap_writev",
-        family: Family::Rtp,
-        paper: ("2n", "2+2n"),
-        crossings: "n+2",
-        mechanism: "mmap; writev of header and payload; munmap",
-        ..PLAIN
-    },
-    Facts {
-        as_str: "rtp_sendfile",
-        family: Family::Rtp,
-        paper: ("n", "8n"),
-        copies: "0",
-        crossings: "4n",
-        mechanism: "UDP_CORK, send of the header, sendfile of the payload, uncork",
-        needs: SPLICE,
-        payload: Payload::Referenced,
-        ..PLAIN
-    },
-    Facts {
-        as_str: "mmap_rtpmsend",
-        family: Family::Enhanced,
-        paper: ("n", "2+2n"),
-        copies: "0",
-        crossings: "t+5 and more to be told of the end",
-        mechanism: "mmap; sendmsg with MSG_ZEROCOPY of headers and payloads of up to 8 packets; \
-         munmap",
-        needs: ZEROCOPY_GSO,
-        payload: Payload::Reported,
-        is_train: true,
-        ..PLAIN
-    },
-    Facts {
-        as_str: "mmap_send_msend",
-        family: Family::Enhanced,
-        paper: ("n", "2+8n"),
-        copies: "0",
-        crossings: "5n+2",
-        mechanism: "mmap; UDP_CORK, send of the header, vmsplice and splice of the payload, \
-         uncork; munmap",
-        needs: SPLICE,
-        payload: Payload::Referenced,
-        ..PLAIN
-    },
-    Facts {
-        as_str: "rtpsendfile",
-        family: Family::Enhanced,
-        paper: ("n", "2n"),
-        copies: "0",
-        crossings: "2n+2t+1",
-        mechanism: "for up to 7 packets: UDP_CORK, send of a header and sendfile of its payload \
-         each, uncork",
-        needs: SPLICE,
-        payload: Payload::Referenced,
-        is_train: true,
-        ..PLAIN
-    },
-    Facts {
-        as_str: "krtpsendfile",
-        family: Family::Enhanced,
-        paper: ("0", "2"),
-        copies: "0",
-        crossings: "t/b+2",
-        mechanism: "the engine's uring_registered_zc: SEND_ZC of trains of packet images from \
-         registered memory",
-        needs: RING_REGISTERED,
-        payload: Payload::Reported,
-        is_train: true,
-        is_image: true,
-    },
-    Facts {
-        as_str: "krtpmsend",
-        family: Family::Enhanced,
-        paper: ("0", "2"),
-        copies: "0",
-        crossings: "t/b+5",
-        mechanism: "mmap; a ring's SENDMSG_ZC of headers and payloads of up to 8 packets; munmap",
-        needs: RING_MSG_ZC,
-        payload: Payload::Reported,
-        is_train: true,
-        ..PLAIN
-    },
-    Facts {
-        as_str: "sendto",
-        family: Family::Modern,
-        crossings: "n+2",
-        mechanism: "the engine's sendto: each packet image by itself",
-        is_image: true,
-        ..PLAIN
-    },
-    Facts {
-        as_str: "sendmmsg",
-        family: Family::Modern,
-        crossings: "t+2",
-        mechanism: "the engine's sendmmsg: as many packet images a call as a train would have",
-        is_image: true,
-        ..PLAIN
-    },
-    Facts {
-        as_str: "sendmmsg_gso",
-        family: Family::Modern,
-        crossings: "t+2",
-        mechanism: "the engine's sendmmsg_gso: a train of packet images a call",
-        needs: GSO,
-        is_train: true,
-        is_image: true,
-        ..PLAIN
-    },
-    Facts {
-        as_str: "gso",
-        family: Family::Modern,
-        crossings: "t+3",
-        mechanism: "mmap; sendmsg of a train's headers and payloads; munmap",
-        needs: GSO,
-        is_train: true,
-        ..PLAIN
-    },
-    Facts {
-        as_str: "gso_sendfile",
-        family: Family::Modern,
-        copies: "0",
-        crossings: "t+1",
-        mechanism: "sendfile of a train of packet images that lie in a memfd",
-        needs: GSO,
-        payload: Payload::Referenced,
-        is_train: true,
-        is_image: true,
-        ..PLAIN
-    },
-    Facts {
-        as_str: "gso_zerocopy",
-        family: Family::Modern,
-        copies: "0",
-        crossings: "t+3 and more to be told of the end",
-        mechanism: "send with MSG_ZEROCOPY of a train of packet images",
-        needs: ZEROCOPY_GSO,
-        payload: Payload::Reported,
-        is_train: true,
-        is_image: true,
-        ..PLAIN
-    },
-    Facts {
-        as_str: "uring",
-        family: Family::Modern,
-        crossings: "n/b+3",
-        mechanism: "mmap; a ring's SENDMSG of each packet; munmap",
-        needs: "io_uring (Linux 5.11)",
-        ..PLAIN
-    },
-    Facts {
-        as_str: "uring_zc",
-        family: Family::Modern,
-        copies: "0",
-        crossings: "n/b+2",
-        mechanism: "a ring's SEND_ZC of each packet image",
-        needs: RING_ZC,
-        payload: Payload::Reported,
-        is_image: true,
-        ..PLAIN
-    },
-    Facts {
-        as_str: "uring_registered",
-        family: Family::Modern,
-        copies: "0",
-        crossings: "n/b+2",
-        mechanism: "a ring's SEND_ZC of each packet image from registered memory",
-        needs: RING_REGISTERED,
-        payload: Payload::Reported,
-        is_image: true,
-        ..PLAIN
-    },
-    Facts {
-        as_str: "uring_sqpoll",
-        family: Family::Modern,
-        copies: "0",
-        crossings: "t/b+2, or fewer",
-        mechanism: "as krtpsendfile, but a thread of the kernel takes the entries (SQPOLL)",
-        needs: RING_REGISTERED,
-        payload: Payload::Reported,
-        is_train: true,
-        is_image: true,
-        ..PLAIN
-    },
-    Facts {
-        as_str: "uring_vectored_zc",
-        family: Family::Modern,
-        copies: "0",
-        crossings: "t/b+2",
-        mechanism: "the engine's, after a jump: SENDMSG_ZC of headers from a slab and payloads of \
-                    packet images, up to 8 packets, from registered memory",
-        needs: RING_VECTORED,
-        payload: Payload::Reported,
-        is_train: true,
-        ..PLAIN
-    },
-];
+/// Names, and what is to be known of each, a row for each: its place in the paper, the copies
+/// and switches of the paper, ours, what becomes of the payload, what it needs, how it is done.
+macro_rules! catalogue {
+    ($(
+        $name:ident $as_str:literal $family:ident, ($paper_copies:literal, $paper_switches:literal),
+        ($copies:literal, $crossings:literal), $payload:ident [$($flag:ident)*], $needs:expr,
+        $mechanism:literal;
+    )*) => {
+        /// A path of the catalogue. Its name is the same in the code, on the command line, in files
+        /// and in plots.
+        #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+        #[allow(
+            missing_docs,
+            reason = "each is described by its facts, and where it is carried out"
+        )]
+        pub enum Name {
+            $($name,)*
+        }
+
+        impl Name {
+            /// All, in the order of the paper's table, then the modern ones.
+            pub const ALL: [Self; 28] = [$(Self::$name,)*];
+        }
+
+        #[allow(clippy::needless_update, reason = "some rows have all flags")]
+        static FACTS: [Facts; 28] = [$(Facts {
+            as_str: $as_str,
+            family: Family::$family,
+            paper: ($paper_copies, $paper_switches),
+            copies: $copies,
+            crossings: $crossings,
+            mechanism: $mechanism,
+            needs: $needs,
+            payload: Payload::$payload,
+            $($flag: true,)*
+            ..PLAIN
+        },)*];
+    };
+}
+
+catalogue! {
+    ReadWrite "read_write" Download, ("2n", "4n"), ("2n", "2n"), Copied [], "",
+        "pread and write of each packet";
+    MmapSend "mmap_send" Download, ("n", "2+2n"), ("n", "n+2"), Copied [], "",
+        "mmap; send of each packet; munmap";
+    SendfileTcp "sendfile_tcp" Download, ("0", "2"), ("0", "1"), Referenced [], "",
+        "one sendfile of all that lies together, up to 2 GiB a call";
+    SendfileUdp "sendfile_udp" Download, ("0", "2n"), ("0", "n"), Referenced [], SPLICE,
+        "sendfile of each packet";
+    MmapMsend "mmap_msend" Download, ("0", "2+2n"), ("0", "n+4 and more to be told of the end"),
+        Reported [], ZEROCOPY,
+        "mmap; send with MSG_ZEROCOPY of each packet; munmap";
+    Kmsend "kmsend" Download, ("0", "2+2n"), ("0", "t/b+5"), Reported [is_train], RING_MSG_ZC,
+        "mmap; a ring's SENDMSG_ZC of trains from the mapped file; munmap";
+    Ksendfile "ksendfile" Download, ("0", "2"), ("0", "t/b+2"),
+        Reported [is_train is_image], RING_REGISTERED,
+        "the engine's uring_registered_zc: SEND_ZC of trains from registered memory";
+    ReadSendRtp "read_send_rtp" Rtp, ("2n", "4n"), ("2n", "2n"), Copied [], "",
+        "pread behind the header, send of both";
+    ReadWritev "read_writev" Rtp, ("3n", "4n"), ("2n", "2n"), Copied [], "",
+        "pread; writev of header and payload";
+    MmapSendRtp "mmap_send_rtp" Rtp, ("2n", "2+8n"), ("n", "4n+2"), Copied [], "",
+        "mmap; UDP_CORK, send of the header, send of the payload, uncork; munmap";
+    MmapWritev "mmap_writev" Rtp, ("2n", "2+2n"), ("n", "n+2"), Copied [], "",
+        "mmap; writev of header and payload; munmap";
+    RtpSendfile "rtp_sendfile" Rtp, ("n", "8n"), ("0", "4n"), Referenced [], SPLICE,
+        "UDP_CORK, send of the header, sendfile of the payload, uncork";
+    MmapRtpmsend "mmap_rtpmsend" Enhanced, ("n", "2+2n"),
+        ("0", "t+5 and more to be told of the end"),
+        Reported [is_train], ZEROCOPY_GSO,
+        "mmap; sendmsg with MSG_ZEROCOPY of headers and payloads of up to 8 packets; munmap";
+    MmapSendMsend "mmap_send_msend" Enhanced, ("n", "2+8n"), ("0", "5n+2"), Referenced [], SPLICE,
+        "mmap; UDP_CORK, send of the header, vmsplice and splice of the payload, uncork; munmap";
+    Rtpsendfile "rtpsendfile" Enhanced, ("n", "2n"), ("0", "2n+2t+1"),
+        Referenced [is_train], SPLICE,
+        "for up to 7 packets: UDP_CORK, send of a header and sendfile of its payload each, uncork";
+    Krtpsendfile "krtpsendfile" Enhanced, ("0", "2"), ("0", "t/b+2"),
+        Reported [is_train is_image], RING_REGISTERED,
+        "the engine's uring_registered_zc: SEND_ZC of trains of packet images from registered \
+         memory";
+    Krtpmsend "krtpmsend" Enhanced, ("0", "2"), ("0", "t/b+5"), Reported [is_train], RING_MSG_ZC,
+        "mmap; a ring's SENDMSG_ZC of headers and payloads of up to 8 packets; munmap";
+    Sendto "sendto" Modern, ("", ""), ("n", "n+2"), Copied [is_image], "",
+        "the engine's sendto: each packet image by itself";
+    Sendmmsg "sendmmsg" Modern, ("", ""), ("n", "t+2"), Copied [is_image], "",
+        "the engine's sendmmsg: as many packet images a call as a train would have";
+    SendmmsgGso "sendmmsg_gso" Modern, ("", ""), ("n", "t+2"), Copied [is_train is_image], GSO,
+        "the engine's sendmmsg_gso: a train of packet images a call";
+    Gso "gso" Modern, ("", ""), ("n", "t+3"), Copied [is_train], GSO,
+        "mmap; sendmsg of a train's headers and payloads; munmap";
+    GsoSendfile "gso_sendfile" Modern, ("", ""), ("0", "t+1"), Referenced [is_train is_image], GSO,
+        "sendfile of a train of packet images that lie in a memfd";
+    GsoZerocopy "gso_zerocopy" Modern, ("", ""), ("0", "t+3 and more to be told of the end"),
+        Reported [is_train is_image], ZEROCOPY_GSO,
+        "send with MSG_ZEROCOPY of a train of packet images";
+    Uring "uring" Modern, ("", ""), ("n", "n/b+3"), Copied [], "io_uring (Linux 5.11)",
+        "mmap; a ring's SENDMSG of each packet; munmap";
+    UringZc "uring_zc" Modern, ("", ""), ("0", "n/b+2"), Reported [is_image], RING_ZC,
+        "a ring's SEND_ZC of each packet image";
+    UringRegistered "uring_registered" Modern, ("", ""), ("0", "n/b+2"),
+        Reported [is_image], RING_REGISTERED,
+        "a ring's SEND_ZC of each packet image from registered memory";
+    UringSqpoll "uring_sqpoll" Modern, ("", ""), ("0", "t/b+2, or fewer"),
+        Reported [is_train is_image], RING_REGISTERED,
+        "as krtpsendfile, but a thread of the kernel takes the entries (SQPOLL)";
+    UringVectoredZc "uring_vectored_zc" Modern, ("", ""), ("0", "t/b+2"),
+        Reported [is_train], RING_VECTORED,
+        "the engine's, after a jump: SENDMSG_ZC of headers from a slab and payloads of packet \
+         images, up to 8 packets, from registered memory";
+}
 
 #[cfg(test)]
 mod tests {

@@ -87,16 +87,19 @@ impl Plan {
     ///
     /// If `payload_bytes` is no size for a packet.
     pub fn regular(bytes: u64, payload_bytes: u32) -> Result<Self, PlanError> {
-        if payload_bytes == 0 {
-            return Err(PlanError::Packet {
-                packet: 0,
-                bytes: 0,
-            });
-        }
-        let step = usize::try_from(payload_bytes).expect("32 bits");
-        let pieces = (0..bytes).step_by(step).map(|offset| Piece {
+        Self::of_range(0..bytes, payload_bytes)
+    }
+
+    /// The same of a range of the file.
+    ///
+    /// # Errors
+    ///
+    /// If `payload_bytes` is no size for a packet.
+    pub fn of_range(range: Range<u64>, payload_bytes: u32) -> Result<Self, PlanError> {
+        let step = usize::try_from(payload_bytes.max(1)).expect("32 bits");
+        let pieces = range.clone().step_by(step).map(|offset| Piece {
             offset,
-            bytes: u32::try_from(bytes - offset)
+            bytes: u32::try_from(range.end - offset)
                 .map_or(payload_bytes, |left| left.min(payload_bytes)),
         });
         Self::new(pieces.collect(), Vec::new())
@@ -168,7 +171,7 @@ impl Plan {
         self.header_bytes
     }
 
-    /// Bytes of the largest packet, header included: the distance of packet images.
+    /// Bytes of the largest packet, header included: the stride of packet images.
     #[must_use]
     pub fn packet_bytes_max(&self) -> usize {
         self.packet_bytes_max
@@ -301,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_regular_plan_covers_every_byte_once_and_the_last_packet_is_shorter() {
+    fn a_regular_plan_covers_every_byte_once() {
         let plan = Plan::regular(2500, 1000).unwrap();
         let pieces: Vec<_> = (0..3).map(|n| plan.packet(n).pieces[0]).collect();
         assert_eq!(

@@ -8,7 +8,6 @@
 //! there, for half of the rest when half of those are, and so on. So there all answers that the
 //! batch can have are waited for together.
 
-use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
@@ -19,7 +18,7 @@ use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 
 use super::kernel::{Calls, plant};
 use super::{Job, OpenError};
-use onrush_sys::path::ring::{USAGE_COPIED, build_ring, kernel_at_least};
+use onrush_sys::path::ring::{REPORT_USAGE, USAGE_COPIED, build_ring, kernel_at_least};
 use onrush_sys::path::{BATCH_TRAINS_MAX, PathError};
 
 /// How long the kernel's thread looks for entries before it sleeps.
@@ -49,7 +48,7 @@ pub(super) struct Ring {
     /// for the whole.
     entries: Vec<squeue::Entry>,
     /// Whether the kernel says if it copied.
-    pub(super) report_usage: bool,
+    report_usage: bool,
 }
 
 /// An entry of the batch.
@@ -62,7 +61,7 @@ struct Handed {
 }
 
 impl Ring {
-    pub(super) fn open(opcode: u8, missing: PathError, is_polled: bool) -> Result<Self, OpenError> {
+    pub(super) fn open(opcode: u8, is_polled: bool) -> Result<Self, OpenError> {
         let entries = u32::try_from(BATCH_TRAINS_MAX).expect("a batch is small");
         let ring = if is_polled {
             let mut builder = IoUring::builder();
@@ -76,7 +75,7 @@ impl Ring {
         let asked = ring.submitter().register_probe(&mut probe);
         asked.map_err(PathError::Ring)?;
         if !probe.is_supported(opcode) {
-            return Err(missing.into());
+            return Err(PathError::SendZc.into());
         }
         Ok(Self {
             ring,
@@ -98,6 +97,11 @@ impl Ring {
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the ring lives as long as this borrow of its descriptor.
         unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
+    }
+
+    /// The flags of a send that make the kernel say if it copied, as far as it can.
+    pub(super) fn usage(&self) -> u16 {
+        if self.report_usage { REPORT_USAGE } else { 0 }
     }
 
     /// Entries that still go into the batch.
@@ -238,15 +242,5 @@ impl Ring {
             let place = usize::try_from(mark - self.mark_first).expect("a place in the batch");
             self.batch[place].answer = Some(entry.result());
         }
-    }
-}
-
-impl fmt::Debug for Ring {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ring")
-            .field("is_polled", &self.is_polled)
-            .field("unanswered", &self.unanswered)
-            .field("unreleased", &self.unreleased)
-            .finish_non_exhaustive()
     }
 }

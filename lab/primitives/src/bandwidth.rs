@@ -5,67 +5,36 @@
 
 use std::hint::black_box;
 
-/// A way to go through memory once.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Way {
-    /// A word at a time.
-    ReadScalar,
-    /// Eight words a turn, into four sums.
-    ReadUnrolled,
-    /// The widest registers.
-    ReadSimd,
-    /// The same, asking for what comes next.
-    ReadPrefetch,
-    /// A word at a time.
-    WriteScalar,
-    /// Eight words a turn.
-    WriteUnrolled,
-    /// The widest registers.
-    WriteSimd,
-    /// The same, past the caches.
-    WriteNonTemporal,
-    /// By the C library's `memset`.
-    WriteMemset,
-    /// By the C library's `memcpy`, the first half to the second.
-    CopyMemcpy,
-    /// By the processor's own string copy (`rep movsb`).
-    CopyRep,
+crate::named! {
+    /// A way to go through memory once.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum Way {
+        /// A word at a time.
+        ReadScalar = "read_scalar",
+        /// Eight words a turn, into four sums.
+        ReadUnrolled = "read_unrolled",
+        /// The widest registers.
+        ReadSimd = "read_simd",
+        /// The same, asking for what comes next.
+        ReadPrefetch = "read_prefetch",
+        /// A word at a time.
+        WriteScalar = "write_scalar",
+        /// Eight words a turn.
+        WriteUnrolled = "write_unrolled",
+        /// The widest registers.
+        WriteSimd = "write_simd",
+        /// The same, past the caches.
+        WriteNonTemporal = "write_non_temporal",
+        /// By the C library's `memset`.
+        WriteMemset = "write_memset",
+        /// By the C library's `memcpy`, the first half to the second.
+        CopyMemcpy = "copy_memcpy",
+        /// By the processor's own string copy (`rep movsb`).
+        CopyRep = "copy_rep",
+    }
 }
 
 impl Way {
-    /// All, in the order of the report.
-    pub const ALL: [Self; 11] = [
-        Self::ReadScalar,
-        Self::ReadUnrolled,
-        Self::ReadSimd,
-        Self::ReadPrefetch,
-        Self::WriteScalar,
-        Self::WriteUnrolled,
-        Self::WriteSimd,
-        Self::WriteNonTemporal,
-        Self::WriteMemset,
-        Self::CopyMemcpy,
-        Self::CopyRep,
-    ];
-
-    /// Its name in files.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ReadScalar => "read_scalar",
-            Self::ReadUnrolled => "read_unrolled",
-            Self::ReadSimd => "read_simd",
-            Self::ReadPrefetch => "read_prefetch",
-            Self::WriteScalar => "write_scalar",
-            Self::WriteUnrolled => "write_unrolled",
-            Self::WriteSimd => "write_simd",
-            Self::WriteNonTemporal => "write_non_temporal",
-            Self::WriteMemset => "write_memset",
-            Self::CopyMemcpy => "copy_memcpy",
-            Self::CopyRep => "copy_rep",
-        }
-    }
-
     /// Whether this processor has it.
     #[must_use]
     pub fn is_here(self) -> bool {

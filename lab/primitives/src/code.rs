@@ -54,10 +54,7 @@ pub fn add(turns: u64) -> u64 {
         // SAFETY: adds registers; no memory, no stack.
         unsafe {
             asm!(
-                "add {s}, {o}", "add {s}, {o}", "add {s}, {o}", "add {s}, {o}",
-                "add {s}, {o}", "add {s}, {o}", "add {s}, {o}", "add {s}, {o}",
-                "add {s}, {o}", "add {s}, {o}", "add {s}, {o}", "add {s}, {o}",
-                "add {s}, {o}", "add {s}, {o}", "add {s}, {o}", "add {s}, {o}",
+                ".rept 16", "add {s}, {o}", ".endr",
                 s = inout(reg) sum, o = in(reg) one, options(nomem, nostack),
             );
         }
@@ -65,10 +62,7 @@ pub fn add(turns: u64) -> u64 {
         // SAFETY: adds registers; no memory, no stack.
         unsafe {
             asm!(
-                "add {s}, {s}, {o}", "add {s}, {s}, {o}", "add {s}, {s}, {o}", "add {s}, {s}, {o}",
-                "add {s}, {s}, {o}", "add {s}, {s}, {o}", "add {s}, {s}, {o}", "add {s}, {s}, {o}",
-                "add {s}, {s}, {o}", "add {s}, {s}, {o}", "add {s}, {s}, {o}", "add {s}, {s}, {o}",
-                "add {s}, {s}, {o}", "add {s}, {s}, {o}", "add {s}, {s}, {o}", "add {s}, {s}, {o}",
+                ".rept 16", "add {s}, {s}, {o}", ".endr",
                 s = inout(reg) sum, o = in(reg) one, options(nomem, nostack),
             );
         }

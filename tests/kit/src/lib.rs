@@ -2,10 +2,14 @@
 //! faults.
 
 pub mod checker;
+pub mod connection;
 pub mod disk;
+pub mod http_client;
 pub mod media;
+pub mod message;
 pub mod netns;
 pub mod process;
+pub mod program;
 pub mod receiver;
 pub mod rtsp_client;
 pub mod sink;

@@ -1,34 +1,45 @@
-//! An RTSP client that does as it is told, right or wrong.
+//! An RTSP client that sends what it is given, right or wrong.
 //!
-//! It adds nothing to a request but what [`Client::request`] says, and can send any bytes at all.
-//! Every wait ends: a server that says nothing is an error, not a test that hangs.
+//! The [`Dialogue`] writes requests and reads answers without any I/O; [`Client`] is it on a
+//! connection that blocks. Nothing is added to a request but what is named here.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use socket2::{Domain, Socket, Type};
 
+use crate::connection::{Connection, unexpected};
+pub use crate::connection::{WAIT_MAX, uninterrupted};
+pub use crate::message::Response;
+use crate::message::{Head, Malformed, lines, request};
+
+/// One side of a connection, without the connection.
+#[derive(Debug, Default)]
+pub struct Dialogue {
+    /// The number of the last request.
+    pub cseq: u32,
+    /// The session that requests belong to, once SETUP has named it.
+    pub session: Option<String>,
+}
+
 /// One connection.
 #[derive(Debug)]
 pub struct Client {
-    stream: TcpStream,
-    cseq: u32,
-    received: Vec<u8>,
+    connection: Connection,
+    dialogue: Dialogue,
 }
 
-/// What a server answered.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Response {
-    /// The status code.
-    pub status: u16,
-    /// What stands behind it.
-    pub reason: String,
-    /// Names as sent, values without the space around them.
-    pub headers: Vec<(String, String)>,
-    /// As long as Content-Length says.
-    pub body: Vec<u8>,
+/// What lies at the start of the bytes that a server sent.
+#[derive(Debug, Eq, PartialEq)]
+pub enum Incoming {
+    /// An answer, and how many bytes it took.
+    Response(Response, usize),
+    /// Something else of that length: a request of the server's, or interleaved data.
+    Other(usize),
+    /// Nothing whole yet.
+    Partial,
 }
 
 /// A client's RTP and RTCP sockets: an even port and the one above it.
@@ -65,7 +76,7 @@ pub struct RtpInfo {
 impl Client {
     /// Connects. Every later wait for the server ends with an error after [`WAIT_MAX`].
     pub fn connect(server: SocketAddr) -> io::Result<Self> {
-        Self::over(TcpStream::connect_timeout(&server, WAIT_MAX)?)
+        Ok(Self::over(Connection::connect(server)?))
     }
 
     /// The same, from an address of this host's own choice.
@@ -73,18 +84,14 @@ impl Client {
         let socket = Socket::new(Domain::for_address(server), Type::STREAM, None)?;
         socket.bind(&SocketAddr::new(local, 0).into())?;
         socket.connect_timeout(&server.into(), WAIT_MAX)?;
-        Self::over(socket.into())
+        Ok(Self::over(Connection::over(socket.into())?))
     }
 
-    fn over(stream: TcpStream) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(WAIT_MAX))?;
-        stream.set_write_timeout(Some(WAIT_MAX))?;
-        Ok(Self {
-            stream,
-            cseq: 0,
-            received: Vec::new(),
-        })
+    fn over(connection: Connection) -> Self {
+        Self {
+            connection,
+            dialogue: Dialogue::default(),
+        }
     }
 
     /// Sends a request with the next CSeq and reads its answer, which must carry the same.
@@ -96,74 +103,42 @@ impl Client {
     ) -> io::Result<Response> {
         self.send(method, uri, headers)?;
         let response = self.response()?;
-        let answered = response.header("CSeq").and_then(|c| c.parse().ok());
-        if answered == Some(self.cseq) {
-            Ok(response)
-        } else {
-            Err(unexpected(format!(
-                "the answer to request {} was {response:?}",
-                self.cseq
-            )))
+        let cseq = self.dialogue.cseq;
+        match response.header("CSeq").and_then(|c| c.parse().ok()) == Some(cseq) {
+            true => Ok(response),
+            false => Err(unexpected(format!(
+                "request {cseq} was answered {response:?}"
+            ))),
         }
     }
 
     /// Sends a request with the next CSeq, and does not wait for its answer.
     pub fn send(&mut self, method: &str, uri: &str, headers: &[(&str, &str)]) -> io::Result<()> {
-        self.cseq += 1;
-        let headers: String = headers
-            .iter()
-            .map(|(n, v)| format!("{n}: {v}\r\n"))
-            .collect();
-        let head = format!(
-            "{method} {uri} RTSP/1.0\r\nCSeq: {}\r\n{headers}\r\n",
-            self.cseq
-        );
-        self.send_raw(head.as_bytes())
+        let request = self.dialogue.request(method, uri, headers);
+        self.send_raw(request.as_bytes())
     }
 
     /// Sends bytes as they are.
     pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.write_all(bytes)
+        self.connection.send(bytes)
     }
 
     /// The next response. `UnexpectedEof` if the server closed instead.
     pub fn response(&mut self) -> io::Result<Response> {
-        let head_bytes = loop {
-            match self.received.windows(4).position(|w| w == b"\r\n\r\n") {
-                Some(at) => break at + 4,
-                None => self.receive()?,
-            }
-        };
-        let head = String::from_utf8_lossy(&self.received[..head_bytes]).into_owned();
-        let mut response =
-            parse(&head).ok_or_else(|| unexpected(format!("not a response: {head:?}")))?;
-        let body_bytes = match response.header("Content-Length").map(str::parse) {
-            None => 0,
-            Some(Ok(bytes)) => bytes,
-            Some(Err(_)) => return Err(unexpected(format!("no length: {head:?}"))),
-        };
-        while self.received.len() < head_bytes + body_bytes {
-            self.receive()?;
-        }
-        self.received.drain(..head_bytes);
-        response.body = self.received.drain(..body_bytes).collect();
+        let (mut response, length) = self.connection.head()?;
+        let length = usize::try_from(length.unwrap_or(0)).unwrap_or(usize::MAX);
+        response.body = self.connection.take(length)?;
         Ok(response)
     }
 
     /// Whether the server has closed, or closes within [`WAIT_MAX`], and sends nothing before.
     pub fn is_closed(&mut self) -> bool {
-        match self.receive() {
-            Err(error) => !matches!(
-                error.kind(),
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-            ),
-            Ok(()) => false,
-        }
+        self.connection.is_closed()
     }
 
     /// Says that nothing more will come; answers can still be read.
     pub fn shut_down(&self) -> io::Result<()> {
-        self.stream.shutdown(Shutdown::Write)
+        self.connection.stream.shutdown(Shutdown::Write)
     }
 
     /// Sets up the one track of the presentation at `uri`, for unicast to `ports`.
@@ -186,31 +161,79 @@ impl Client {
             .ok_or_else(|| unexpected(format!("PLAY: {response:?}")))
     }
 
-    /// Where the connection comes from.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.stream.local_addr()
+    /// The connection alone.
+    #[must_use]
+    pub fn into_stream(self) -> TcpStream {
+        self.connection.stream
     }
 
-    fn receive(&mut self) -> io::Result<()> {
-        let mut bytes = [0; 4096];
-        let read = uninterrupted(|| self.stream.read(&mut bytes))?;
-        if read == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        self.received.extend_from_slice(&bytes[..read]);
-        Ok(())
+    /// Where the connection comes from.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.connection.stream.local_addr()
     }
 }
 
+impl Dialogue {
+    /// The next request, in the session that there is.
+    pub fn request(&mut self, method: &str, url: &str, headers: &[(&str, &str)]) -> String {
+        self.cseq += 1;
+        let cseq = self.cseq.to_string();
+        let session = self.session.as_deref().map(|id| ("Session", id));
+        let headers = headers.iter().copied().chain(session);
+        let lines = lines([("CSeq", &*cseq)].into_iter().chain(headers));
+        request(method, url, "RTSP/1.0", &lines)
+    }
+}
+
+impl Incoming {
+    /// Reads what is at the start of `bytes`; a message may be of `bytes_max` at the most.
+    ///
+    /// # Errors
+    ///
+    /// If it is none, or a longer one.
+    pub fn parse(bytes: &[u8], bytes_max: usize) -> Result<Self, Malformed> {
+        if let [b'$', _, high, low, ..] = *bytes {
+            let frame = 4 + usize::from(u16::from_be_bytes([high, low]));
+            let is_whole = bytes.len() >= frame;
+            return Ok(if is_whole {
+                Self::Other(frame)
+            } else {
+                Self::Partial
+            });
+        }
+        let Some((head, body)) = Head::parse(bytes)? else {
+            return Ok(Self::Partial);
+        };
+        let length = usize::try_from(head.content_length()?.unwrap_or(0));
+        let end = length.ok().and_then(|length| body.checked_add(length));
+        let end = end.filter(|&end| end <= bytes_max).ok_or(Malformed)?;
+        if bytes.len() < end {
+            return Ok(Self::Partial);
+        }
+        Ok(match head.into_response()? {
+            Err(_) => Self::Other(end),
+            Ok(mut response) => {
+                response.body = bytes[body..end].to_vec();
+                Self::Response(response, end)
+            }
+        })
+    }
+}
+
+/// The Transport header that asks for unicast to the port `rtp` and to the one above it.
+#[must_use]
+pub fn transport(rtp: u16) -> String {
+    format!("RTP/AVP;unicast;client_port={rtp}-{}", rtp + 1)
+}
+
 impl Response {
-    /// The value of the first header of that name, in any case.
+    /// The session's name, and its time-out in seconds.
     #[must_use]
-    pub fn header(&self, name: &str) -> Option<&str> {
-        let named = |(n, _): &&(String, String)| n.eq_ignore_ascii_case(name);
-        self.headers
-            .iter()
-            .find(named)
-            .map(|(_, value)| value.as_str())
+    pub fn session_id(&self) -> Option<(&str, Option<u64>)> {
+        let mut parts = self.header("Session")?.split(';').map(str::trim);
+        let id = parts.next()?;
+        let timeout = parts.find_map(|part| part.strip_prefix("timeout="));
+        Some((id, timeout.and_then(|s| s.trim().parse().ok())))
     }
 
     /// What a successful SETUP tells.
@@ -223,7 +246,7 @@ impl Response {
         };
         let (rtp, rtcp) = value("server_port")?.split_once('-')?;
         Some(Session {
-            id: self.header("Session")?.split(';').next()?.to_owned(),
+            id: self.session_id()?.0.to_owned(),
             server_ports: (rtp.parse().ok()?, rtcp.parse().ok()?),
             ssrc: u32::from_str_radix(value("ssrc")?, 16).ok()?,
         })
@@ -269,11 +292,7 @@ impl Ports {
 
     /// The Transport header that asks for them.
     pub fn transport(&self) -> io::Result<String> {
-        let (rtp, rtcp) = (
-            self.rtp.local_addr()?.port(),
-            self.rtcp.local_addr()?.port(),
-        );
-        Ok(format!("RTP/AVP;unicast;client_port={rtp}-{rtcp}"))
+        Ok(transport(self.rtp.local_addr()?.port()))
     }
 
     /// The next `count` RTP packets.
@@ -310,20 +329,7 @@ pub fn rtcp_types(mut datagram: &[u8]) -> Vec<u8> {
     types
 }
 
-/// The longest wait for a server that says nothing. Long, because it only ends tests that fail.
-pub const WAIT_MAX: Duration = Duration::from_secs(60);
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
-
-/// Calls again what a signal interrupted. A ring of this process may wake any of its threads so
-/// (task work of io_uring), and a read with a time-out is not restarted (signal(7)).
-pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    loop {
-        match call() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            done => return done,
-        }
-    }
-}
 
 fn receive(socket: &UdpSocket) -> io::Result<Vec<u8>> {
     let mut datagram = vec![0; 2048];
@@ -332,55 +338,24 @@ fn receive(socket: &UdpSocket) -> io::Result<Vec<u8>> {
     Ok(datagram)
 }
 
-fn parse(head: &str) -> Option<Response> {
-    let mut lines = head.trim_end_matches("\r\n").split("\r\n");
-    let (status, reason) = lines.next()?.strip_prefix("RTSP/1.0 ")?.split_once(' ')?;
-    let header = |line: &str| {
-        let (name, value) = line.split_once(':')?;
-        Some((name.to_owned(), value.trim().to_owned()))
-    };
-    Some(Response {
-        status: status.parse().ok()?,
-        reason: reason.to_owned(),
-        headers: lines.map(header).collect::<Option<_>>()?,
-        body: Vec::new(),
-    })
-}
-
-fn unexpected(what: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, TcpListener};
-    use std::thread;
+    use std::net::Ipv4Addr;
+    use std::thread::JoinHandle;
 
     use super::*;
+    use crate::connection::testing::answered_with;
 
     const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-    /// A server that answers the first request with these bytes, and closes.
-    fn answered_with(answer: &'static [u8]) -> (Client, thread::JoinHandle<Vec<u8>>) {
-        let listener = TcpListener::bind((LOOPBACK, 0)).unwrap();
-        let client = Client::connect(listener.local_addr().unwrap()).unwrap();
-        let server = thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let mut request = Vec::new();
-            while !request.ends_with(b"\r\n\r\n") {
-                let mut byte = [0];
-                stream.read_exact(&mut byte).unwrap();
-                request.push(byte[0]);
-            }
-            stream.write_all(answer).unwrap();
-            request
-        });
-        (client, server)
+    fn client_answered_with(answer: &'static [u8]) -> (Client, JoinHandle<Vec<u8>>) {
+        let (address, server) = answered_with(answer);
+        (Client::connect(address).unwrap(), server)
     }
 
     #[test]
-    fn it_sends_what_it_is_told_and_reads_what_comes() {
-        let (mut client, server) = answered_with(
+    fn requests_go_as_given_and_answers_are_read() {
+        let (mut client, server) = client_answered_with(
             b"RTSP/1.0 200 OK\r\nCSeq: 1\r\nSession: ab;timeout=60\r\nContent-Length: 3\r\n\
               Transport: RTP/AVP;server_port=6-7;ssrc=00ff\r\n\
               RTP-Info: url=rtsp://h/t;seq=5;rtptime=9\r\n\r\nabcRTSP/1.0 404 Not Found\r\n\r\n",
@@ -409,10 +384,59 @@ mod tests {
     }
 
     #[test]
-    fn it_is_not_content_with_another_requests_answer() {
-        let (mut client, _server) = answered_with(b"RTSP/1.0 200 OK\r\nCSeq: 2\r\n\r\n");
+    fn another_requests_answer_is_refused() {
+        let (mut client, _server) = client_answered_with(b"RTSP/1.0 200 OK\r\nCSeq: 2\r\n\r\n");
         let error = client.request("OPTIONS", "*", &[]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn messages_are_read_whole_and_the_rest_is_left() {
+        let bytes = b"RTSP/1.0 200 OK\r\nCSeq: 1\r\nContent-Length: 3\r\n\r\nabcRTSP";
+        let Ok(Incoming::Response(response, end)) = Incoming::parse(bytes, 100) else {
+            panic!("a response");
+        };
+        assert_eq!((response.status, &response.body[..]), (200, &b"abc"[..]));
+        assert_eq!(&bytes[end..], b"RTSP");
+        for cut in 0..end {
+            let parsed = Incoming::parse(&bytes[..cut], 100);
+            assert_eq!(parsed, Ok(Incoming::Partial), "{cut}");
+        }
+        assert!(Incoming::parse(bytes, end).is_ok());
+        assert_eq!(Incoming::parse(bytes, end - 1), Err(Malformed));
+    }
+
+    #[test]
+    fn what_is_no_answer_is_skipped_or_refused() {
+        let parse = |bytes| Incoming::parse(bytes, 1000);
+        assert_eq!(parse(b"$\x00\x00\x02abRTSP"), Ok(Incoming::Other(6)));
+        assert_eq!(parse(b"$\x00\x00\x02a"), Ok(Incoming::Partial));
+        let request = b"OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n\r\n";
+        assert_eq!(parse(request), Ok(Incoming::Other(request.len())));
+        for malformed in [
+            &b"RTSP/1.0 2x0 OK\r\n\r\n"[..],
+            b"RTSP/1.0 200 OK\r\nContent-Length: -1\r\n\r\n",
+            b"RTSP/1.0 200 OK\r\nContent-Length: 18446744073709551615\r\n\r\n",
+            b"RTSP/1.0 \xff\xff\xff\r\n\r\n",
+        ] {
+            assert_eq!(parse(malformed), Err(Malformed), "{malformed:?}");
+        }
+    }
+
+    #[test]
+    fn sessions_name_their_time_out_or_not() {
+        for (value, session) in [
+            ("abc;timeout=30", ("abc", Some(30))),
+            ("abc", ("abc", None)),
+            ("abc; timeout=x", ("abc", None)),
+        ] {
+            let bytes = format!("RTSP/1.0 200 OK\r\nSession: {value}\r\n\r\n");
+            let Ok(Incoming::Response(response, _)) = Incoming::parse(bytes.as_bytes(), 1000)
+            else {
+                panic!("a response");
+            };
+            assert_eq!(response.session_id(), Some(session));
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! | request | does |
 //! |---|---|
 //! | `GET /health` | 200 while every stream is heard, 503 otherwise; needs no token |
-//! | `GET /sources` | the streams and their counters |
+//! | `GET /sources` | the streams and their counters, each a [`status::Channel`] |
 //! | `GET /sources/NAME` | one of them |
 //! | `GET /sources/NAME/members` | its members, where they stand, what each was sent |
 //! | `POST /sources/NAME/members` | adds `{"members": ["10.0.0.7:5004"]}` |
@@ -35,6 +35,7 @@ use tracing::debug;
 use super::channel::{Channel, ChannelState, MemberCounts};
 use super::members::{Change, MemberError, Origin, parse_member};
 use crate::admin::listen::{Bounds, answer};
+use crate::admin::status;
 
 /// Connections at once; more wait to be accepted.
 pub const API_CONNECTIONS_MAX: usize = 64;
@@ -60,7 +61,7 @@ struct List {
     members: Vec<String>,
 }
 
-/// A member as it is told of.
+/// A member in an answer.
 #[derive(Debug, Serialize)]
 struct Member {
     address: SocketAddr,
@@ -132,28 +133,28 @@ async fn authorised(State(api): State<Shared>, request: Request, next: Next) -> 
 async fn health(State(api): State<Shared>) -> (StatusCode, Json<Value>) {
     let states = api.channels.values().map(|channel| channel.state());
     let unheard = states.filter(|state| *state != ChannelState::Live).count();
-    let (status, word) = match unheard {
+    let (code, word) = match unheard {
         0 => (StatusCode::OK, "ok"),
         _ => (StatusCode::SERVICE_UNAVAILABLE, "silent"),
     };
     let sources = api.names.len();
     (
-        status,
+        code,
         Json(json!({ "status": word, "sources": sources, "silent": unheard })),
     )
 }
 
 async fn sources(State(api): State<Shared>) -> Json<Value> {
     let all = api.names.iter().filter_map(|name| api.channels.get(name));
-    let all: Vec<_> = all.map(|channel| told(channel)).collect();
+    let all: Vec<_> = all.map(|channel| status::Channel::now(channel)).collect();
     Json(json!({ "sources": all }))
 }
 
 async fn source(
     State(api): State<Shared>,
     Path(name): Path<String>,
-) -> Result<Json<Value>, Refusal> {
-    Ok(Json(told(api.channel(&name)?)))
+) -> Result<Json<status::Channel>, Refusal> {
+    Ok(Json(status::Channel::now(api.channel(&name)?)))
 }
 
 async fn members(
@@ -243,45 +244,6 @@ fn changed(
     Ok(Json(
         json!({ "added": added, "removed": removed, "members": members }),
     ))
-}
-
-/// All that is told of a stream.
-pub(super) fn told(channel: &Channel) -> Value {
-    let told = channel.told();
-    let heard = told.heard;
-    json!({
-        "name": channel.name(),
-        "input": channel.input().to_string(),
-        "state": channel.state(),
-        "from": told.from,
-        "ssrc": told.playable.map(|playable| playable.ssrc),
-        "members": told.members,
-        "players": told.players,
-        "received": {
-            "datagrams": heard.datagrams,
-            "bytes": heard.bytes,
-            "rtp": heard.rtp,
-            "transport_streams": heard.transport_streams,
-            "missing": heard.missing,
-            "behind": heard.behind,
-            "restarts": heard.restarts,
-            "source_changes": heard.source_changes,
-            "ssrc_changes": heard.ssrc_changes,
-            "silences": heard.silences,
-            "from_others": heard.from_others,
-            "overflows": told.overflows,
-            "too_long": told.too_long,
-        },
-        "sent": {
-            "packets": told.packets,
-            "bytes": told.bytes,
-            "trains": told.trains,
-            "refused": told.refused,
-            "crossings": told.crossings,
-            "passing_ns_mean": told.passing_ns.checked_div(told.trains).unwrap_or(0),
-            "passing_ns_max": told.passing_ns_max,
-        },
-    })
 }
 
 /// Compares in a time that tells nothing but the length.

@@ -1,8 +1,8 @@
-//! One stream, as everybody but its sending thread sees it.
+//! One stream, as all but its sending thread see it.
 //!
-//! Control never touches what the thread sends with: it leaves commands and wakes the thread. What
-//! the thread tells, it tells after each round, unless somebody is just reading; then after the
-//! next.
+//! Control never touches what the thread sends with: it leaves commands and wakes the thread. The
+//! thread publishes its counters after each round, or after the next if somebody reads them just
+//! then.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use onrush_sys::wake::Waker;
 use onrush_wire::live::Heard;
 use onrush_wire::rtp::{StaticPayload, ticks_of};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::cycles::Deliveries;
@@ -36,10 +36,10 @@ pub struct Channel {
     members: Mutex<Members>,
     commands: Mutex<Vec<Command>>,
     waker: Waker,
-    told: Mutex<Stats>,
+    stats: Mutex<Stats>,
 }
 
-/// What the sending thread is asked to do, between two rounds.
+/// What the sending thread is asked to do between two rounds.
 pub(super) enum Command {
     /// From now on these are the members.
     SetMembers(Vec<SocketAddr>),
@@ -53,7 +53,7 @@ pub(super) enum Command {
     AddPlayer(IpAddr, SocketAddr),
     /// No longer.
     RemovePlayer(IpAddr, SocketAddr),
-    /// Say what each member was sent.
+    /// Count what each member was sent.
     CountMembers(oneshot::Sender<Vec<MemberCounts>>),
     /// End.
     Stop,
@@ -70,7 +70,7 @@ pub struct MemberCounts {
     pub refused: u64,
 }
 
-/// What the sending thread says of itself.
+/// The sending thread's counters and state.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Stats {
     /// Everything that came.
@@ -107,7 +107,7 @@ pub struct Stats {
     pub players: usize,
 }
 
-/// A stream that players can be told of.
+/// A stream that players can be offered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Playable {
     /// Its synchronisation source.
@@ -129,15 +129,43 @@ impl Playable {
 }
 
 /// What a stream does at the moment, in a word.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChannelState {
     /// Nothing has come yet.
+    #[default]
     Waiting,
     /// It comes.
     Live,
     /// It came, and does not now.
     Silent,
+}
+
+impl Stats {
+    /// What the stream does at the moment.
+    #[must_use]
+    pub const fn state(&self) -> ChannelState {
+        match self.heard.datagrams {
+            _ if self.is_heard => ChannelState::Live,
+            0 => ChannelState::Waiting,
+            _ => ChannelState::Silent,
+        }
+    }
+}
+
+impl ChannelState {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Waiting, Self::Live, Self::Silent];
+
+    /// Its word, as in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Live => "live",
+            Self::Silent => "silent",
+        }
+    }
 }
 
 impl Channel {
@@ -154,7 +182,7 @@ impl Channel {
             members: Mutex::default(),
             commands: Mutex::default(),
             waker: Waker::new()?,
-            told: Mutex::default(),
+            stats: Mutex::default(),
         })
     }
 
@@ -170,20 +198,16 @@ impl Channel {
         &self.input
     }
 
-    /// What its thread said last.
+    /// What its thread published last.
     #[must_use]
-    pub fn told(&self) -> Stats {
-        *lock(&self.told)
+    pub fn stats(&self) -> Stats {
+        *lock(&self.stats)
     }
 
     /// What it does at the moment.
     #[must_use]
     pub fn state(&self) -> ChannelState {
-        match self.told() {
-            told if told.is_heard => ChannelState::Live,
-            told if told.heard.datagrams > 0 => ChannelState::Silent,
-            _ => ChannelState::Waiting,
-        }
+        self.stats().state()
     }
 
     /// Its members, each with the lists it stands in.
@@ -235,14 +259,14 @@ impl Channel {
         if changes > CHANGES_MAX || lock(&self.commands).len() > CHANGES_WAITING_MAX {
             // What was asked for before is in it.
             lock(&self.commands).retain(|command| !command.is_of_members());
-            self.tell(Command::SetMembers(members.iter().collect()));
+            self.send(Command::SetMembers(members.iter().collect()));
             return Ok(change);
         }
         if !change.removed.is_empty() {
-            self.tell(Command::RemoveMembers(change.removed.clone()));
+            self.send(Command::RemoveMembers(change.removed.clone()));
         }
         if !change.added.is_empty() {
-            self.tell(Command::AddMembers(change.added.clone()));
+            self.send(Command::AddMembers(change.added.clone()));
         }
         Ok(change)
     }
@@ -251,7 +275,7 @@ impl Channel {
     /// once. `None` if the thread is gone.
     pub async fn count_members(&self) -> Option<Vec<MemberCounts>> {
         let (answer, counts) = oneshot::channel();
-        self.tell(Command::CountMembers(answer));
+        self.send(Command::CountMembers(answer));
         counts.await.ok()
     }
 
@@ -262,18 +286,18 @@ impl Channel {
     }
 
     pub(crate) fn open_players(&self, local: IpAddr, socket: UdpSocket) {
-        self.tell(Command::OpenPlayers(local, socket));
+        self.send(Command::OpenPlayers(local, socket));
     }
 
     pub(crate) fn add_player(&self, local: IpAddr, player: SocketAddr) {
-        self.tell(Command::AddPlayer(local, player));
+        self.send(Command::AddPlayer(local, player));
     }
 
     pub(crate) fn remove_player(&self, local: IpAddr, player: SocketAddr) {
-        self.tell(Command::RemovePlayer(local, player));
+        self.send(Command::RemovePlayer(local, player));
     }
 
-    pub(super) fn tell(&self, command: Command) {
+    pub(super) fn send(&self, command: Command) {
         lock(&self.commands).push(command);
         self.waker.wake();
     }
@@ -283,8 +307,8 @@ impl Channel {
         &self.waker
     }
 
-    /// For the thread: what it has been asked to do. Nothing while somebody is just asking: they
-    /// wake it after that.
+    /// For the thread: what it has been asked to do. Nothing while somebody adds a command: the
+    /// thread is woken after that.
     pub(super) fn commands(&self) -> Vec<Command> {
         self.waker.clear();
         match self.commands.try_lock() {
@@ -293,16 +317,16 @@ impl Channel {
         }
     }
 
-    /// For the thread: tells, unless somebody is just reading.
+    /// For the thread: publishes its counters, unless somebody reads them just now.
     pub(super) fn publish(&self, now: &Stats) {
-        if let Ok(mut told) = self.told.try_lock() {
-            *told = *now;
+        if let Ok(mut stats) = self.stats.try_lock() {
+            *stats = *now;
         }
     }
 
-    /// For the thread: tells, come what may.
+    /// For the thread: publishes its counters, and waits for who reads them just now.
     pub(super) fn publish_last(&self, now: &Stats) {
-        *lock(&self.told) = *now;
+        *lock(&self.stats) = *now;
     }
 }
 

@@ -1,4 +1,4 @@
-//! What live channels can be told, each with its default and its limit.
+//! The settings of live channels, each with its default and its limit.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -32,11 +32,11 @@ pub struct ChannelsConfig {
     pub core: Option<usize>,
     /// How packets are replicated: this way or not at all; `None` takes the best there is.
     pub way: Option<Way>,
-    /// Whether packets are replicated where they arrive, in tc ingress, without a user's process.
+    /// Whether packets are replicated where they arrive, in tc ingress, without entering a process.
     pub in_kernel: bool,
 }
 
-/// Everything `onrush relay` can be told.
+/// The settings of `onrush relay`.
 #[derive(Clone, Debug)]
 pub struct RelayConfig {
     /// What is relayed: one source at least.
@@ -68,7 +68,7 @@ pub const SOURCES_MAX: usize = 64;
 /// Bytes of a stream's name at the most.
 pub const SOURCE_NAME_BYTES_MAX: usize = 64;
 
-/// How long a packet may be told to wait at the most.
+/// The longest [`ChannelsConfig::delay`].
 pub const DELAY_MAX: Duration = Duration::from_secs(1);
 
 /// How long the sender of a unicast source may be silent before another may take its place: longer

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_is_told_by_its_sources_and_members() {
+    fn a_cycle_is_named_by_its_sources_and_members() {
         let relay = deliveries(&["10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3"]);
         assert_eq!(add(&relay, 0, "10.0.0.1:2"), Ok(()), "a chain");
         assert_eq!(add(&relay, 1, "10.0.0.1:3"), Ok(()), "a chain");
@@ -395,7 +395,7 @@ mod tests {
         /// What is found is a way that is there, once round; nothing is found only where there is
         /// none.
         #[test]
-        fn the_cycle_that_is_told_is_there(graph in vec(any::<[u64; 3]>(), 12)) {
+        fn the_cycle_that_is_named_exists(graph in vec(any::<[u64; 3]>(), 12)) {
             // Each delivers to an eighth of the others: often there is a cycle, often none.
             let graph = graph.into_iter().map(|[a, b, c]| a & b & c & 0xfff);
             let graph: Vec<_> = graph.collect();

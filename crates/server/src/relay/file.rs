@@ -54,7 +54,7 @@ pub enum MembersFileError {
         path: PathBuf,
     },
     /// Some of its lines are wrong.
-    #[error("{}: {}", path.display(), told(errors))]
+    #[error("{}: {}", path.display(), listed(errors))]
     Lines {
         /// The file.
         path: PathBuf,
@@ -207,7 +207,7 @@ fn is_about(watch: &OwnedFd, name: Option<&OsStr>) -> bool {
     is_about
 }
 
-fn told(errors: &[LineError]) -> String {
+fn listed(errors: &[LineError]) -> String {
     let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
     lines.join("; ")
 }

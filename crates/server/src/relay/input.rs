@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_input_is_told_why() {
+    fn what_is_no_input_is_refused_with_a_reason() {
         for (text, error) in [
             ("", InputError::Syntax),
             ("host:5004", InputError::Syntax),

@@ -1,7 +1,7 @@
 //! The thread of a stream that is relayed in the kernel: it never sees a packet.
 //!
-//! A program at tc ingress gives packets to the members; here the members are told to it, and what
-//! it counted is told to everybody else, as the [worker](super::worker) would.
+//! A program at tc ingress gives packets to the members. This thread writes the members into the
+//! program's maps and publishes what it counted, as the [worker](super::worker) does.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -23,10 +23,10 @@ use super::config::ChannelsConfig;
 use super::input::Input;
 use super::members::MEMBERS_MAX;
 use super::outlet::wildcard;
-use super::players::Seats;
+use super::players::Players;
 use super::worker::ANYBODY;
 
-/// Looks after a program.
+/// Controls the program of a stream.
 #[derive(Debug)]
 pub(super) struct KernelWorker {
     channel: Arc<Channel>,
@@ -35,12 +35,12 @@ pub(super) struct KernelWorker {
     /// Outlets of members by the IP version's wildcard, and of players by our address.
     members: BTreeMap<IpAddr, usize>,
     players: BTreeMap<IpAddr, usize>,
-    seats: Seats,
+    sessions: Players,
     silences: u64,
     is_silent: bool,
-    /// Who is refused, as told last.
+    /// Who is refused, as logged last.
     other: Option<SocketAddr>,
-    told: Stats,
+    stats: Stats,
     /// Holds the port, and the membership of a group: nothing comes to it.
     _socket: UdpSocket,
 }
@@ -82,30 +82,30 @@ impl KernelWorker {
             silence_ns: u64::try_from(config.silence.as_nanos()).unwrap_or(u64::MAX),
             members: BTreeMap::new(),
             players: BTreeMap::new(),
-            seats: Seats::default(),
+            sessions: Players::default(),
             silences: 0,
             is_silent: false,
             other: None,
-            told: Stats::default(),
+            stats: Stats::default(),
             _socket: socket,
         })
     }
 
-    /// Runs until it is told to stop.
+    /// Runs until [`Command::Stop`].
     pub(super) fn run(mut self) {
         loop {
             for command in self.channel.commands() {
                 if matches!(command, Command::Stop) {
-                    self.look();
-                    return self.channel.publish_last(&self.told);
+                    self.read_counters();
+                    return self.channel.publish_last(&self.stats);
                 }
                 if let Err(error) = self.apply(command) {
                     warn!("source {}: {error}", self.channel.name());
                 }
             }
             self.ingress.poll();
-            self.look();
-            self.channel.publish(&self.told);
+            self.read_counters();
+            self.channel.publish(&self.stats);
             self.wait();
         }
     }
@@ -113,7 +113,7 @@ impl KernelWorker {
     fn wait(&self) {
         let timeout = Timespec {
             tv_sec: 0,
-            tv_nsec: REST_NS,
+            tv_nsec: WAIT_NS,
         };
         let mut awaited = [PollFd::from_borrowed_fd(
             self.channel.waker().as_fd(),
@@ -151,7 +151,7 @@ impl KernelWorker {
                 self.players.insert(local, outlet);
             }
             Command::AddPlayer(local, player) => {
-                self.seats.take(local, player);
+                self.sessions.add(local, player);
                 if let Some(&outlet) = self.players.get(&local) {
                     self.ingress.add(outlet, player);
                 }
@@ -174,7 +174,7 @@ impl KernelWorker {
     }
 
     fn remove_player(&mut self, local: IpAddr, player: SocketAddr) {
-        if self.seats.leave(local, player)
+        if self.sessions.remove(local, player)
             && let Some(&outlet) = self.players.get(&local)
         {
             self.ingress.remove(outlet, player);
@@ -189,19 +189,19 @@ impl KernelWorker {
         }
     }
 
-    /// Reads the program's counters, and says what is odd.
-    fn look(&mut self) {
-        let (name, before) = (self.channel.name().to_owned(), self.told.heard);
+    /// Reads the program's counters, and logs anomalies.
+    fn read_counters(&mut self) {
+        let (name, before) = (self.channel.name().to_owned(), self.stats.heard);
         let heard = match self.ingress.heard() {
             Ok(heard) => heard,
             Err(error) => return warn!("source {name}: {error}"),
         };
-        self.note(&name, &heard, &before);
-        self.tell(&heard);
+        self.log_changes(&name, &heard, &before);
+        self.update_stats(&heard);
     }
 
-    /// What only a change of the counters tells.
-    fn note(&mut self, name: &str, heard: &Heard, before: &live::Heard) {
+    /// Logs what a change of the counters shows.
+    fn log_changes(&mut self, name: &str, heard: &Heard, before: &live::Heard) {
         let silent_ns = monotonic_ns().saturating_sub(heard.arrived_ns);
         let is_silent = heard.datagrams > 0 && silent_ns >= self.silence_ns;
         if is_silent && !self.is_silent {
@@ -250,8 +250,8 @@ impl KernelWorker {
         }
     }
 
-    fn tell(&mut self, heard: &Heard) {
-        self.told.heard = live::Heard {
+    fn update_stats(&mut self, heard: &Heard) {
+        self.stats.heard = live::Heard {
             datagrams: heard.datagrams,
             bytes: heard.bytes,
             rtp: heard.rtp,
@@ -264,30 +264,30 @@ impl KernelWorker {
             silences: self.silences,
             from_others: heard.from_others,
         };
-        let told = &mut self.told;
-        told.is_heard = heard.datagrams > 0 && !self.is_silent;
-        told.from = heard.from;
-        told.playable = heard
+        let stats = &mut self.stats;
+        stats.is_heard = heard.datagrams > 0 && !self.is_silent;
+        stats.from = heard.from;
+        stats.playable = heard
             .last_rtp
             .map(|(payload_type, ssrc, timestamp)| Playable {
                 ssrc,
                 payload: StaticPayload::of(payload_type).ok_or(payload_type),
                 last: (timestamp, heard.arrived_ns),
             });
-        told.trains = heard.passes;
-        told.packets = heard.clones.saturating_sub(heard.refused);
-        told.refused = heard.refused;
+        stats.trains = heard.passes;
+        stats.packets = heard.clones.saturating_sub(heard.refused);
+        stats.refused = heard.refused;
         let mean_bytes = heard.bytes.checked_div(heard.datagrams).unwrap_or(0);
-        told.bytes = told.packets * mean_bytes;
-        told.played = (heard.rtp, heard.rtp * mean_bytes);
+        stats.bytes = stats.packets * mean_bytes;
+        stats.played = (heard.rtp, heard.rtp * mean_bytes);
         let of = |outlets: &BTreeMap<IpAddr, usize>| -> usize {
             outlets
                 .values()
                 .map(|&outlet| self.ingress.len(outlet))
                 .sum()
         };
-        told.members = of(&self.members);
-        told.players = of(&self.players);
+        stats.members = of(&self.members);
+        stats.players = of(&self.players);
     }
 }
 
@@ -299,5 +299,5 @@ fn unspecified(is_ipv4: bool) -> IpAddr {
     }
 }
 
-/// Between two looks.
-const REST_NS: i64 = 20_000_000;
+/// Between two readings of the counters.
+const WAIT_NS: i64 = 20_000_000;

@@ -278,7 +278,7 @@ impl Change {
     }
 }
 
-/// Wrong lines of a file that are told of.
+/// Wrong lines of a file that are reported.
 pub const LINE_ERRORS_MAX: usize = 10;
 
 #[cfg(test)]
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lines_are_told_by_number_and_spoil_the_list() {
+    fn wrong_lines_are_reported_by_number_and_spoil_the_list() {
         let text = "# players\n10.0.0.1:5 # kitchen\n\n  [::1]:6\r\n10.0.0.1:5\n";
         let members = parse_file(text).unwrap();
         assert_eq!(members.len(), 3, "what stands twice is read twice");
@@ -416,7 +416,7 @@ mod tests {
         }
 
         #[test]
-        fn no_file_is_too_odd(text in "\\PC*") {
+        fn no_file_panics(text in "\\PC*") {
             drop(parse_file(&text));
         }
     }

@@ -3,11 +3,11 @@
 //! Each stream is a [`Channel`]: a thread takes its packets in, in batches, and gives them to a
 //! group of members, as trains where packets are of one size and leave together. Members come from
 //! the command line, a file that is watched, the control API and, as players, from RTSP. Control is
-//! ordinary asynchronous code on one thread; it leaves commands for the sending threads and never
+//! ordinary asynchronous code on one thread; it queues commands for the sending threads and never
 //! waits for them.
 //!
-//! Nothing is mended on the way: no re-ordering, no buffering against jitter, no repair. What is
-//! odd about a stream is logged, counted and passed on.
+//! Nothing is repaired on the way: no re-ordering, no buffering against jitter. Anomalies of a
+//! stream are logged, counted and passed on.
 
 pub mod config;
 pub mod input;
@@ -55,8 +55,11 @@ use self::file::MembersFile;
 use self::kernel::KernelWorker;
 use self::members::{MemberError, Origin};
 use self::worker::Worker;
+use crate::admin::status;
 use crate::config::Config;
-use crate::rtsp::{self, Content, Control, random};
+use crate::listening::bind;
+use crate::random::random;
+use crate::rtsp::{Content, Control};
 use crate::server::Service;
 
 /// A relay that runs: channels, and RTSP for their players. Dropping it stops it.
@@ -153,8 +156,8 @@ pub struct RelayStatus {
     pub schema_version: u32,
     /// The relay's version.
     pub version: &'static str,
-    /// The streams, as the control API tells of them.
-    pub sources: Vec<serde_json::Value>,
+    /// The streams, as in the control API.
+    pub sources: Vec<status::Channel>,
 }
 
 /// The form of [`RelayStatus`]. A new field leaves it as it is; another meaning makes it another
@@ -203,7 +206,10 @@ impl Relay {
     /// waited for. What each stream did in all is logged, and is the answer.
     pub fn shutdown(mut self) -> RelayStatus {
         self.stop();
-        let sources = self.channels().iter().map(|channel| api::told(channel));
+        let sources = self
+            .channels()
+            .iter()
+            .map(|channel| status::Channel::now(channel));
         RelayStatus {
             schema_version: SCHEMA_VERSION,
             version: env!("CARGO_PKG_VERSION"),
@@ -279,7 +285,7 @@ impl Channels {
     /// do.
     pub(crate) fn stop(&mut self) {
         for channel in &self.all {
-            channel.tell(Command::Stop);
+            channel.send(Command::Stop);
         }
         let ended: Vec<_> = self.workers.drain(..).map(JoinHandle::join).collect();
         if !ended.is_empty() {
@@ -434,14 +440,14 @@ fn check(config: &ChannelsConfig) -> Result<(), RelayError> {
 }
 
 fn listen(address: SocketAddr, service: Service) -> Result<TcpListener, RelayError> {
-    rtsp::bind(address).map_err(|source| RelayError::Listen {
+    bind(address).map_err(|source| RelayError::Listen {
         address,
         service,
         source,
     })
 }
 
-/// The control thread: upkeep and RTSP until it is told to stop.
+/// The control thread: upkeep and RTSP until `stopped`.
 fn serve(
     runtime: Runtime,
     config: RelayConfig,
@@ -476,24 +482,24 @@ fn serve(
 }
 
 fn log_total(channel: &Channel) {
-    let told = channel.told();
-    let passing_ns = told.passing_ns.checked_div(told.trains).unwrap_or(0);
+    let stats = channel.stats();
+    let passing_ns = stats.passing_ns.checked_div(stats.trains).unwrap_or(0);
     info!(
         "source {}: {} datagrams came ({} missing, {} found no room) and {} of others, {} packets \
          left in {} trains ({} refused), {} crossings, {} members, passed on in {:.3} ms (mean), \
          {:.3} ms (worst)",
         channel.name(),
-        told.heard.datagrams,
-        told.heard.missing,
-        told.overflows,
-        told.heard.from_others,
-        told.packets,
-        told.trains,
-        told.refused,
-        told.crossings,
-        told.members,
+        stats.heard.datagrams,
+        stats.heard.missing,
+        stats.overflows,
+        stats.heard.from_others,
+        stats.packets,
+        stats.trains,
+        stats.refused,
+        stats.crossings,
+        stats.members,
         ms(passing_ns),
-        ms(told.passing_ns_max),
+        ms(stats.passing_ns_max),
     );
 }
 

@@ -1,7 +1,7 @@
 //! How many sessions each player has.
 //!
-//! A player that died and came back at the same port has two for a while, until the first times
-//! out. What it is sent begins with the first and ends with the last.
+//! A player that died and came back at the same port has two sessions until the first times out.
+//! It gets the stream from its first session's PLAY to its last session's end.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -9,15 +9,16 @@ use std::net::{IpAddr, SocketAddr};
 
 /// Sessions by our address and the player's.
 #[derive(Debug, Default)]
-pub(super) struct Seats(BTreeMap<(IpAddr, SocketAddr), u32>);
+pub(super) struct Players(BTreeMap<(IpAddr, SocketAddr), u32>);
 
-impl Seats {
-    pub(super) fn take(&mut self, local: IpAddr, player: SocketAddr) {
+impl Players {
+    /// Counts one more session of the player.
+    pub(super) fn add(&mut self, local: IpAddr, player: SocketAddr) {
         *self.0.entry((local, player)).or_default() += 1;
     }
 
-    /// Whether that was the player's last.
-    pub(super) fn leave(&mut self, local: IpAddr, player: SocketAddr) -> bool {
+    /// Counts one session less; whether that was the player's last.
+    pub(super) fn remove(&mut self, local: IpAddr, player: SocketAddr) -> bool {
         let Entry::Occupied(mut sessions) = self.0.entry((local, player)) else {
             return false;
         };
@@ -37,12 +38,12 @@ mod tests {
     #[test]
     fn only_the_last_session_of_a_player_ends_it() {
         let (local, player) = ([127, 0, 0, 1].into(), ([127, 0, 0, 2], 5004).into());
-        let mut seats = Seats::default();
-        assert!(!seats.leave(local, player), "nobody was there");
-        seats.take(local, player);
-        seats.take(local, player);
-        assert!(!seats.leave(local, player));
-        assert!(seats.leave(local, player));
-        assert!(!seats.leave(local, player));
+        let mut players = Players::default();
+        assert!(!players.remove(local, player), "nobody was there");
+        players.add(local, player);
+        players.add(local, player);
+        assert!(!players.remove(local, player));
+        assert!(players.remove(local, player));
+        assert!(!players.remove(local, player));
     }
 }

@@ -1,9 +1,8 @@
 //! The thread that takes a stream in and gives it to its members.
 //!
-//! One round: sleep until something has come, a train is due or somebody wants something; take all
-//! that has come, in batches; let the trains go that are due. While a train is on its way to many
-//! members the next packets come in, and leave together: under load trains form by themselves,
-//! without a delay.
+//! One round: sleep until something has come, a train is due or there is a command; receive all
+//! that has come, in batches; send the trains that are due. While a train is sent to many members
+//! the next packets arrive, and leave together: under load trains form without a delay.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -26,9 +25,9 @@ use tracing::{info, warn};
 use super::channel::{Channel, Command, Playable, Stats};
 use super::config::ChannelsConfig;
 use super::outlet::{Outlet, wildcard};
-use super::players::Seats;
+use super::players::Players;
 
-/// Takes a stream in and passes it on.
+/// Receives a stream and sends it to its members.
 #[derive(Debug)]
 pub(super) struct Worker {
     channel: Arc<Channel>,
@@ -42,10 +41,10 @@ pub(super) struct Worker {
     plain: Lane,
     /// The same as RTP.
     players: Lane,
-    seats: Seats,
+    sessions: Players,
     playable: Option<Playable>,
-    odd: Anomalies,
-    told: Stats,
+    anomalies: Anomalies,
+    stats: Stats,
     /// When nothing was there to be taken, last.
     empty_ns: u64,
 }
@@ -53,7 +52,7 @@ pub(super) struct Worker {
 /// One form of the stream and who gets it, by the address of ours that they get it from.
 #[derive(Debug)]
 struct Lane {
-    former: TrainBuilder,
+    builder: TrainBuilder,
     outlets: BTreeMap<IpAddr, Outlet>,
     trains: u64,
     packets: u64,
@@ -61,13 +60,13 @@ struct Lane {
     passing_ns: (u64, u64),
 }
 
-/// What is odd about a stream, told once a second at the most.
+/// What is odd about a stream, logged once a second at the most.
 #[derive(Debug, Default)]
 struct Anomalies {
     missing: u64,
     behind: u64,
     last: Option<Note>,
-    told_ns: u64,
+    logged_ns: u64,
 }
 
 /// Why the thread could not do what it was asked to. It goes on.
@@ -102,40 +101,40 @@ impl Worker {
             stamper,
             plain: Lane::new(),
             players: Lane::new(),
-            seats: Seats::default(),
+            sessions: Players::default(),
             playable: None,
-            odd: Anomalies::default(),
-            told: Stats::default(),
+            anomalies: Anomalies::default(),
+            stats: Stats::default(),
             empty_ns: monotonic_ns(),
         }
     }
 
-    /// Runs until it is told to stop.
+    /// Runs until [`Command::Stop`].
     pub(super) fn run(mut self) {
         loop {
             let commands = self.channel.commands();
             if !self.apply_all(commands) {
                 break;
             }
-            self.look(monotonic_ns());
+            self.check_silence(monotonic_ns());
             self.publish();
             self.wait();
             // As long as there is something: what keeps coming must not keep commands waiting.
             for _ in 0..ROUNDS_MAX {
-                if !self.take() {
+                if !self.receive() {
                     break;
                 }
             }
-            self.leave_what_is_due(monotonic_ns());
+            self.send_due(monotonic_ns());
         }
         self.plain.flush();
         self.players.flush();
-        self.tell();
-        self.channel.publish_last(&self.told);
+        self.update_stats();
+        self.channel.publish_last(&self.stats);
     }
 
-    /// Takes a batch; whether there may be more.
-    fn take(&mut self) -> bool {
+    /// Receives a batch; whether there may be more.
+    fn receive(&mut self) -> bool {
         let now_ns = monotonic_ns();
         // As early as it may have been: what came while a train was sent has waited since then.
         let arrived_ns = self.empty_ns;
@@ -147,21 +146,21 @@ impl Worker {
             plain,
             players,
             playable,
-            odd,
-            told,
+            anomalies,
+            stats,
             ..
         } = self;
         let received = receiver.receive(|message| {
-            let note = |note| odd.note(channel.name(), note);
+            let note = |note| anomalies.note(channel.name(), note);
             let times_ns = (arrived_ns, now_ns);
             if !follower.admit(message.from, message.datagrams(), times_ns, note) {
                 return;
             }
             for datagram in message.datagrams() {
-                let note = |note| odd.note(channel.name(), note);
+                let note = |note| anomalies.note(channel.name(), note);
                 let kind = follower.follow(message.from, datagram, now_ns, note);
                 if !plain.push(&[], datagram, arrived_ns) {
-                    told.too_long += u64::from(!datagram.is_empty());
+                    stats.too_long += u64::from(!datagram.is_empty());
                 }
                 match kind {
                     Kind::Rtp(header) => {
@@ -191,14 +190,14 @@ impl Worker {
             self.plain.flush();
             self.players.flush();
         } else {
-            self.leave_what_is_due(monotonic_ns());
+            self.send_due(monotonic_ns());
         }
         received > 0
     }
 
-    fn leave_what_is_due(&mut self, now_ns: u64) {
+    fn send_due(&mut self, now_ns: u64) {
         for lane in [&mut self.plain, &mut self.players] {
-            let since_ns = lane.former.waiting_since_ns();
+            let since_ns = lane.builder.waiting_since_ns();
             if since_ns.is_some_and(|since_ns| now_ns >= since_ns.saturating_add(self.delay_ns)) {
                 lane.flush();
             }
@@ -207,18 +206,18 @@ impl Worker {
 
     /// Sleeps until there is something to do.
     fn wait(&mut self) {
-        let waiting = [&self.plain, &self.players].map(|lane| lane.former.waiting_since_ns());
+        let waiting = [&self.plain, &self.players].map(|lane| lane.builder.waiting_since_ns());
         let due_ns = waiting.into_iter().flatten().min();
         let now_ns = monotonic_ns();
-        let rest_ns = match due_ns {
+        let wait_ns = match due_ns {
             Some(since_ns) => since_ns
                 .saturating_add(self.delay_ns)
                 .saturating_sub(now_ns),
-            None => REST_NS_MAX.min(self.silence_ns / 4),
+            None => WAIT_NS_MAX.min(self.silence_ns / 4),
         };
         let timeout = Timespec {
-            tv_sec: i64::try_from(rest_ns / 1_000_000_000).unwrap_or(1),
-            tv_nsec: i64::try_from(rest_ns % 1_000_000_000).unwrap_or(0),
+            tv_sec: i64::try_from(wait_ns / 1_000_000_000).unwrap_or(1),
+            tv_nsec: i64::try_from(wait_ns % 1_000_000_000).unwrap_or(0),
         };
         let waker = self.channel.waker().as_fd();
         let mut awaited = [
@@ -231,17 +230,17 @@ impl Worker {
         // If it slept there was nothing, until just now; or until it was to wake, if it was kept
         // from that.
         if woken_ns - now_ns > SLEPT_NS {
-            self.empty_ns = woken_ns.min(now_ns.saturating_add(rest_ns));
+            self.empty_ns = woken_ns.min(now_ns.saturating_add(wait_ns));
         }
     }
 
-    /// Looks after what only time tells.
-    fn look(&mut self, now_ns: u64) {
+    /// Notes a silence, and logs anomalies.
+    fn check_silence(&mut self, now_ns: u64) {
         let name = self.channel.name();
         if let Some(note) = self.follower.look(now_ns) {
-            self.odd.note(name, note);
+            self.anomalies.note(name, note);
         }
-        self.odd.tell(name, now_ns);
+        self.anomalies.log(name, now_ns);
     }
 
     /// Does what was asked; `false` to end.
@@ -262,7 +261,7 @@ impl Worker {
             Command::SetMembers(members) => {
                 let (v4, v6): (Vec<_>, Vec<_>) = members.iter().partition(|m| m.is_ipv4());
                 for (is_ipv4, members) in [(true, v4), (false, v6)] {
-                    // Where nobody is and nobody was there is nothing to do.
+                    // No members now, and none before: nothing to do.
                     let is_open = self.plain.outlets.contains_key(&unspecified(is_ipv4));
                     if is_open || !members.is_empty() {
                         self.outlet(is_ipv4)?.set(&members)?;
@@ -284,7 +283,7 @@ impl Worker {
                 self.players.outlets.insert(local, outlet);
             }
             Command::AddPlayer(local, player) => {
-                self.seats.take(local, player);
+                self.sessions.add(local, player);
                 if let Some(outlet) = self.players.outlets.get_mut(&local) {
                     outlet.add(player)?;
                 }
@@ -292,7 +291,7 @@ impl Worker {
             Command::RemovePlayer(local, player) => self.remove_player(local, player),
             Command::CountMembers(answer) => {
                 let outlets = self.plain.outlets.values();
-                // Who asked may have gone.
+                // Who asked may be gone.
                 drop(answer.send(outlets.flat_map(Outlet::count_members).collect()));
             }
             Command::Stop => {}
@@ -301,7 +300,7 @@ impl Worker {
     }
 
     fn remove_player(&mut self, local: IpAddr, player: SocketAddr) {
-        if self.seats.leave(local, player)
+        if self.sessions.remove(local, player)
             && let Some(outlet) = self.players.outlets.get_mut(&local)
         {
             outlet.remove(player);
@@ -322,41 +321,41 @@ impl Worker {
     }
 
     fn publish(&mut self) {
-        self.tell();
-        self.channel.publish(&self.told);
+        self.update_stats();
+        self.channel.publish(&self.stats);
     }
 
-    fn tell(&mut self) {
-        let told = &mut self.told;
-        told.heard = self.follower.heard();
-        told.is_heard = self.follower.is_heard();
-        told.from = self.follower.from();
-        told.playable = self.playable;
-        told.overflows = self.receiver.overflows().into();
-        (told.packets, told.bytes, told.refused, told.crossings) = (0, 0, 0, 0);
+    fn update_stats(&mut self) {
+        let stats = &mut self.stats;
+        stats.heard = self.follower.heard();
+        stats.is_heard = self.follower.is_heard();
+        stats.from = self.follower.from();
+        stats.playable = self.playable;
+        stats.overflows = self.receiver.overflows().into();
+        (stats.packets, stats.bytes, stats.refused, stats.crossings) = (0, 0, 0, 0);
         for outlet in [&self.plain, &self.players]
             .into_iter()
             .flat_map(|l| l.outlets.values())
         {
             let counts = outlet.counts();
-            told.packets += counts.packets;
-            told.bytes += counts.bytes;
-            told.refused += counts.refused;
-            told.crossings += counts.crossings;
+            stats.packets += counts.packets;
+            stats.bytes += counts.bytes;
+            stats.refused += counts.refused;
+            stats.crossings += counts.crossings;
         }
-        told.trains = self.plain.trains + self.players.trains;
-        told.passing_ns = self.plain.passing_ns.0 + self.players.passing_ns.0;
-        told.passing_ns_max = self.plain.passing_ns.1.max(self.players.passing_ns.1);
-        told.played = (self.players.packets, self.players.bytes);
-        told.members = self.plain.receivers();
-        told.players = self.players.receivers();
+        stats.trains = self.plain.trains + self.players.trains;
+        stats.passing_ns = self.plain.passing_ns.0 + self.players.passing_ns.0;
+        stats.passing_ns_max = self.plain.passing_ns.1.max(self.players.passing_ns.1);
+        stats.played = (self.players.packets, self.players.bytes);
+        stats.members = self.plain.receivers();
+        stats.players = self.players.receivers();
     }
 }
 
 impl Lane {
     fn new() -> Self {
         Self {
-            former: TrainBuilder::new(TRAIN_PACKETS_MAX, TRAIN_BYTES_MAX),
+            builder: TrainBuilder::new(TRAIN_PACKETS_MAX, TRAIN_BYTES_MAX),
             outlets: BTreeMap::new(),
             trains: 0,
             packets: 0,
@@ -373,26 +372,26 @@ impl Lane {
             return true;
         }
         let Self {
-            former,
+            builder,
             outlets,
             trains,
             passing_ns,
             ..
         } = self;
-        former.push(head, payload, now_ns, |train| {
-            leave(&train, outlets, trains, passing_ns);
+        builder.push(head, payload, now_ns, |train| {
+            send_train(&train, outlets, trains, passing_ns);
         })
     }
 
     fn flush(&mut self) {
         let Self {
-            former,
+            builder,
             outlets,
             trains,
             passing_ns,
             ..
         } = self;
-        former.flush(|train| leave(&train, outlets, trains, passing_ns));
+        builder.flush(|train| send_train(&train, outlets, trains, passing_ns));
     }
 
     fn receivers(&self) -> usize {
@@ -401,7 +400,7 @@ impl Lane {
 }
 
 impl Anomalies {
-    /// Changes are told at once; what may come many times a second is added up.
+    /// Logs changes at once; adds up what may come many times a second.
     fn note(&mut self, name: &str, note: Note) {
         match note {
             Note::Missing { packets } => self.missing += u64::from(packets),
@@ -409,32 +408,32 @@ impl Anomalies {
             Note::Began { .. } | Note::Resumed { .. } => info!("source {name} {note}"),
             Note::Silent { .. } => warn!("source {name} is {note}"),
             Note::Refused { .. } => warn!("source {name} {note}; {ANYBODY}"),
-            // Two who send to one port take turns with every packet.
+            // Two who send to one port alternate with every packet.
             Note::SourceChanged { .. } | Note::SsrcChanged { .. } | Note::Restarted { .. } => {
                 self.last = Some(note);
             }
         }
     }
 
-    fn tell(&mut self, name: &str, now_ns: u64) {
-        if now_ns.saturating_sub(self.told_ns) < TELL_EVERY_NS {
+    fn log(&mut self, name: &str, now_ns: u64) {
+        if now_ns.saturating_sub(self.logged_ns) < LOG_EVERY_NS {
             return;
         }
         if let Some(note) = self.last.take() {
             warn!("source {name} {note}");
-            self.told_ns = now_ns;
+            self.logged_ns = now_ns;
         }
         if self.missing + self.behind > 0 {
             let (missing, behind) = (self.missing, self.behind);
             warn!(
                 "source {name}: {missing} packets are missing, {behind} came again or out of order"
             );
-            (self.missing, self.behind, self.told_ns) = (0, 0, now_ns);
+            (self.missing, self.behind, self.logged_ns) = (0, 0, now_ns);
         }
     }
 }
 
-fn leave(
+fn send_train(
     train: &Train<'_>,
     outlets: &mut BTreeMap<IpAddr, Outlet>,
     trains: &mut u64,
@@ -470,11 +469,11 @@ const ROUNDS_MAX: usize = 64;
 /// Longer than it takes to see that there is no need to sleep.
 const SLEPT_NS: u64 = 50_000;
 
-/// How long a thread sleeps at the most.
-const REST_NS_MAX: u64 = 500_000_000;
+/// How long a thread waits at the most.
+const WAIT_NS_MAX: u64 = 500_000_000;
 
-/// What is odd is told so often.
-const TELL_EVERY_NS: u64 = 1_000_000_000;
+/// Anomalies are logged so often.
+const LOG_EVERY_NS: u64 = 1_000_000_000;
 
-/// How a refused sender is let in.
-pub(super) const ANYBODY: &str = "a relay can be told to take from anybody";
+/// How a refused sender can be taken.
+pub(super) const ANYBODY: &str = "a channel can be set to take from anybody";

@@ -117,7 +117,7 @@ impl Presentation {
 
 /// The stream as players get it, once something of it has come.
 pub(super) fn playable(channel: &Channel) -> Result<Playable, Reply> {
-    channel.told().playable.ok_or_else(|| {
+    channel.stats().playable.ok_or_else(|| {
         let note = "nothing has come of this stream yet";
         Reply::refusal(StatusCode::ServiceUnavailable, note)
     })

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use onrush_sys::fs::advise_done;
 use onrush_testkit::media::age;
-use onrush_wire::media::{TS_PACKET_BYTES, synth};
+use onrush_wire::media::TS_PACKET_BYTES;
+use onrush_wire::media::ts::synth;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 

@@ -207,19 +207,13 @@ impl CapacityRecord {
             }),
         ];
         let is_known = |value: &Value| self.runs.iter().any(|run| value(self, run).is_some());
-        let columns: Vec<_> = columns
-            .into_iter()
-            .filter(|(_, value)| is_known(value))
-            .collect();
+        let known = columns.into_iter().filter(|(_, value)| is_known(value));
+        let columns: Vec<_> = known.collect();
         let keys = [Column::key("server"), Column::key("viewers")];
         let heads = columns.iter().map(|(column, _)| column.clone());
-        let mut table = Table::new(
-            format!(
-                "Each number that was tried; {} came in a second",
-                self.settings.arrivals_per_second
-            ),
-            keys.into_iter().chain(heads).collect::<Vec<_>>(),
-        );
+        let arrivals = self.settings.arrivals_per_second;
+        let caption = format!("Each number that was tried; {arrivals} came in a second");
+        let mut table = Table::new(caption, keys.into_iter().chain(heads).collect::<Vec<_>>());
         for run in &self.runs {
             let values = columns.iter().map(|(_, value)| match run.is_repeated {
                 // It does not count, and is not compared.

@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How long after a pause was answered packets may still be on their way.
 const STRAGGLERS: Duration = Duration::from_millis(50);
 
-/// How often progress is told and memory looked at.
+/// How often progress is reported and memory looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Bytes of a datagram at the most.
@@ -61,7 +61,7 @@ struct Shared {
     seen: RefCell<Seen>,
 }
 
-/// What the viewers have told.
+/// What the viewers have seen.
 #[derive(Default)]
 struct Seen {
     visits: u64,
@@ -123,7 +123,7 @@ pub(super) async fn all(
         let random = Random::new(settings.seed.wrapping_add(i).wrapping_mul(0x2545_f491));
         viewers.push(spawn_local(viewer(Rc::clone(&shared), i, at_ns, random)));
     }
-    let told = spawn_local(tell(Rc::clone(&shared), progress));
+    let reporter = spawn_local(report(Rc::clone(&shared), progress));
     sleep_until(shared.begin + Duration::from_nanos(ramp_ns)).await;
     let from = shared.moment(Look::Full)?;
     let mut slices = Vec::new();
@@ -139,8 +139,8 @@ pub(super) async fn all(
     for viewer in viewers {
         drop(viewer.await);
     }
-    told.abort();
-    drop(told.await);
+    reporter.abort();
+    drop(reporter.await);
     let last = shared.moment(Look::Packets)?;
     Ok(Run {
         packets_sunk: shared.sink.is_some().then_some(last.packets),
@@ -153,7 +153,7 @@ fn of_process<T>(pid: u32, ask: impl Fn(u32) -> io::Result<T>) -> Result<T, Load
     ask(pid).map_err(|source| LoadError::Pid { pid, source })
 }
 
-/// What a moment tells of.
+/// What is looked at.
 #[derive(Clone, Copy, PartialEq)]
 enum Look {
     /// Packets, and the server's process, if that is known.
@@ -325,7 +325,7 @@ async fn resolve(url: &str) -> Result<SocketAddr, LoadError> {
     found.next().ok_or_else(|| wrong("no address".to_owned()))
 }
 
-async fn tell(shared: Rc<Shared>, progress: impl Fn(Progress)) {
+async fn report(shared: Rc<Shared>, progress: impl Fn(Progress)) {
     loop {
         progress(Progress {
             elapsed_ns: nanos(shared.begin.elapsed()),
@@ -656,10 +656,10 @@ mod tests {
         }
     }
 
-    /// How many are told to have watched to the end whose film ended in the moment before, so that
+    /// How many count as having watched to the end whose film ended in the moment before, so that
     /// their timers ring and they leave before anybody looks at them. `None` if not all were there
     /// in time.
-    fn watching_of_those_whose_film_has_ended(time: Duration) -> Option<u32> {
+    fn watching_as_the_film_ends(time: Duration) -> Option<u32> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("rtsp://{}/film", listener.local_addr().unwrap());
         thread::spawn(move || {
@@ -701,12 +701,10 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_a_moment_before_he_is_looked_at_has_stayed() {
+    fn who_leaves_just_before_the_end_has_stayed() {
         // Longer where the machine has so much to do that not all come in time.
         let times = [1, 4, 16].map(Duration::from_secs);
-        let watching = times
-            .into_iter()
-            .find_map(watching_of_those_whose_film_has_ended);
+        let watching = times.into_iter().find_map(watching_as_the_film_ends);
         assert_eq!(watching, Some(VIEWERS));
     }
 }

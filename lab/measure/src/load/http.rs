@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use onrush_sys::clock::{monotonic_ns, thread_cpu_ns};
 use onrush_sys::thread::raise_open_files_limit;
+use onrush_testkit::message::{lines, request};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -181,7 +182,7 @@ async fn all(
             random,
         )));
     }
-    let told = spawn_local(tell(Rc::clone(&shared), progress));
+    let reporter = spawn_local(report(Rc::clone(&shared), progress));
     sleep_until(shared.begin + ramp).await;
     let (from, from_ns) = (shared.bytes(), monotonic_ns());
     let (cpu_ns, before) = (thread_cpu_ns(), usage_now()?);
@@ -191,8 +192,8 @@ async fn all(
     for client in clients {
         drop(client.await);
     }
-    told.abort();
-    drop(told.await);
+    reporter.abort();
+    drop(reporter.await);
     let seen = shared.seen.take();
     Ok(HttpRun {
         wall_ns: to_ns - from_ns,
@@ -208,7 +209,7 @@ async fn all(
     })
 }
 
-async fn tell(shared: Rc<Shared>, progress: impl Fn(Progress)) {
+async fn report(shared: Rc<Shared>, progress: impl Fn(Progress)) {
     loop {
         progress(Progress {
             elapsed_ns: nanos(shared.begin.elapsed()),
@@ -308,9 +309,11 @@ impl Shared {
             .map_err(|_| FetchError::Silent)?
             .map_err(FetchError::Connect)?;
         let Target { path, host, .. } = target;
-        let range = range.map_or_else(String::new, |from| format!("Range: bytes={from}-\r\n"));
-        let request =
-            format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{range}\r\n");
+        let range = range.map(|from| format!("bytes={from}-"));
+        let range = range.as_deref().map(|range| ("Range", range));
+        let headers = [("Host", host.as_str()), ("Connection", "close")];
+        let headers = lines(headers.into_iter().chain(range));
+        let request = request(method, path, "HTTP/1.1", &headers);
         stream.write_all(request.as_bytes()).await?;
         let head = timeout(SILENCE_MAX, Head::read(&stream)).await;
         let head = head.map_err(|_| FetchError::Silent)??;

@@ -2,13 +2,14 @@
 //! answer, and its body, which is counted and left in the kernel. When a client asks, and what for,
 //! is decided by its caller.
 
-use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use onrush_sys::clock::monotonic_ns;
-use rustix::net::{RecvFlags, recv};
+use onrush_testkit::connection::{DISCARD_BYTES_MAX, discard};
+use onrush_testkit::message::{self, HEAD_BYTES_MAX};
+use rustix::net::RecvFlags;
 use thiserror::Error;
 use tokio::io::Interest;
 use tokio::net::{TcpStream, lookup_host};
@@ -96,42 +97,30 @@ impl Head {
                 Err(error) => return Err(error.into()),
             }
             let first_ns = *first_ns.get_or_insert_with(monotonic_ns);
-            if let Some(end) = received.windows(4).position(|four| four == b"\r\n\r\n") {
-                let begun = (received.len() - end - 4) as u64;
-                return Self::parse(&received[..end], begun, first_ns);
-            }
-            if received.len() > HEAD_BYTES_MAX {
-                return Err(FetchError::Garbled);
+            let parsed = message::Head::parse(&received).map_err(|_| FetchError::Garbled)?;
+            if let Some((head, head_bytes)) = parsed {
+                let begun = (received.len() - head_bytes) as u64;
+                return Self::of(head, begun, first_ns);
             }
         }
     }
 
-    fn parse(head: &[u8], begun: u64, first_ns: u64) -> Result<Self, FetchError> {
-        let head = String::from_utf8_lossy(head);
-        let mut lines = head.lines();
-        let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1."));
-        let status = status.and_then(|line| line.split(' ').nth(1)?.parse().ok());
-        match status {
-            Some(200 | 206) => {}
-            Some(other) => return Err(FetchError::Status(other)),
-            None => return Err(FetchError::Garbled),
+    fn of(head: message::Head, begun: u64, first_ns: u64) -> Result<Self, FetchError> {
+        let length = head.content_length();
+        let response = head.into_response().ok().and_then(Result::ok);
+        let response = response.filter(|response| response.version.starts_with("HTTP/1."));
+        let response = response.ok_or(FetchError::Garbled)?;
+        if !matches!(response.status, 200 | 206) {
+            return Err(FetchError::Status(response.status));
         }
-        let (mut length, mut range_from) = (None, None);
-        for (name, value) in lines.filter_map(|line| line.split_once(':')) {
-            let value = value.trim();
-            if name.eq_ignore_ascii_case("Content-Length") {
-                length = value.parse().ok();
-            } else if name.eq_ignore_ascii_case("Content-Range") {
-                let range = value.strip_prefix("bytes ").unwrap_or(value);
-                range_from = range
-                    .split_once('-')
-                    .and_then(|(from, _)| from.parse().ok());
-            }
-        }
+        let range = response.header("Content-Range").and_then(|range| {
+            let range = range.strip_prefix("bytes ").unwrap_or(range);
+            range.split_once('-')?.0.parse().ok()
+        });
         Ok(Self {
-            length: length.ok_or(FetchError::NoLength)?,
+            length: length.ok().flatten().ok_or(FetchError::NoLength)?,
             begun,
-            range_from,
+            range_from: range,
             first_ns,
         })
     }
@@ -139,27 +128,14 @@ impl Head {
 
 /// Takes up to so many bytes off the connection without having them copied; 0 at its end.
 pub(super) async fn skip(stream: &TcpStream, bytes: u64) -> io::Result<u64> {
-    thread_local! {
-        static NOWHERE: RefCell<Vec<u8>> =
-            RefCell::new(vec![0; usize::try_from(SKIP_BYTES).expect("a megabyte")]);
-    }
-    let most = usize::try_from(bytes.min(SKIP_BYTES)).expect("a megabyte");
-    stream
-        .async_io(Interest::READABLE, || {
-            NOWHERE.with_borrow_mut(|nowhere| {
-                let flags = RecvFlags::TRUNC | RecvFlags::DONTWAIT;
-                let (_, taken) = recv(stream, &mut nowhere[..most], flags)?;
-                Ok(taken as u64)
-            })
-        })
-        .await
+    let read = || discard(stream, bytes, RecvFlags::DONTWAIT);
+    stream.async_io(Interest::READABLE, read).await
 }
 
 /// A server that says nothing for so long has failed.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
-const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Bytes that are taken off a connection in a step at the most.
-pub(super) const SKIP_BYTES: u64 = 1 << 20;
+pub(super) const SKIP_BYTES: u64 = DISCARD_BYTES_MAX as u64;
 
 #[cfg(test)]
 mod tests {
@@ -167,7 +143,11 @@ mod tests {
 
     #[test]
     fn heads_are_understood_or_refused() {
-        let parse = |head: &str| Head::parse(head.as_bytes(), 3, 7);
+        let parse = |head: &str| {
+            let parsed = message::Head::parse(format!("{head}\r\n\r\n").as_bytes());
+            let (head, _) = parsed.ok().flatten().ok_or(FetchError::Garbled)?;
+            Head::of(head, 3, 7)
+        };
         let head = parse(
             "HTTP/1.1 206 Partial Content\r\ncontent-length: 10\r\nContent-Range: bytes 5-14/20",
         );

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use onrush_testkit::rtsp_client::{Dialogue, Incoming, Response, transport};
 use thiserror::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -52,22 +53,13 @@ pub(super) struct Description {
     pub(super) seconds: Option<f64>,
 }
 
-/// An answer.
-#[derive(Debug)]
-pub(super) struct Answer {
-    status: u16,
-    headers: Vec<(String, String)>,
-    body: Vec<u8>,
-}
-
 /// A connection, and the session on it.
 #[derive(Debug)]
 pub(super) struct Viewer {
     stream: TcpStream,
     url: String,
-    cseq: u32,
+    dialogue: Dialogue,
     received: Vec<u8>,
-    session: Option<String>,
     session_timeout: Duration,
 }
 
@@ -81,9 +73,8 @@ impl Viewer {
         Ok(Self {
             stream,
             url: url.to_owned(),
-            cseq: 0,
+            dialogue: Dialogue::default(),
             received: Vec::new(),
-            session: None,
             session_timeout: SESSION_TIMEOUT,
         })
     }
@@ -125,25 +116,18 @@ impl Viewer {
                 return Err(ViewerError::Ended);
             }
             // Nobody has asked for anything: a request of the server's, or interleaved data.
-            while let Parsed::Skip(bytes) | Parsed::Answer(_, bytes) = parse(&self.received) {
-                drop(self.received.drain(..bytes));
-            }
-            if self.received.len() > ANSWER_BYTES_MAX {
-                return Err(ViewerError::Garbled("PLAY"));
-            }
+            while self.incoming("PLAY")?.is_some() {}
         }
     }
 
     /// Has one medium sent to the port `rtp`, and its RTCP to the one above.
     pub(super) async fn set_up(&mut self, track: &str, rtp: u16) -> Result<(), ViewerError> {
-        let transport = format!("RTP/AVP;unicast;client_port={rtp}-{}", rtp + 1);
-        let answer = self
-            .ask("SETUP", track, &[("Transport", &transport)])
-            .await?;
-        let session = answer.header("Session");
-        let session = session.ok_or(ViewerError::Garbled("SETUP"))?;
-        let (id, timeout_s) = session_of(session);
-        self.session = Some(id.to_owned());
+        let transport = transport(rtp);
+        let headers = [("Transport", transport.as_str())];
+        let answer = self.ask("SETUP", track, &headers).await?;
+        let session = answer.session_id();
+        let (id, timeout_s) = session.ok_or(ViewerError::Garbled("SETUP"))?;
+        self.dialogue.session = Some(id.to_owned());
         if let Some(seconds) = timeout_s {
             self.session_timeout = Duration::from_secs(seconds.clamp(2, 3600));
         }
@@ -154,29 +138,30 @@ impl Viewer {
     pub(super) async fn play(&mut self, npt_s: Option<f64>) -> Result<(), ViewerError> {
         let range = npt_s.map(|s| format!("npt={s:.3}-"));
         let range = range.as_deref().map(|range| ("Range", range));
-        self.tell("PLAY", range.as_slice()).await.map(drop)
+        self.control("PLAY", range.as_slice()).await
     }
 
     pub(super) async fn pause(&mut self) -> Result<(), ViewerError> {
-        self.tell("PAUSE", &[]).await.map(drop)
+        self.control("PAUSE", &[]).await
     }
 
     /// Says that the viewer is still there.
     pub(super) async fn keep_alive(&mut self) -> Result<(), ViewerError> {
-        self.tell("OPTIONS", &[]).await.map(drop)
+        self.control("OPTIONS", &[]).await
     }
 
     pub(super) async fn tear_down(&mut self) -> Result<(), ViewerError> {
-        self.tell("TEARDOWN", &[]).await.map(drop)
+        self.control("TEARDOWN", &[]).await
     }
 
-    async fn tell(
+    /// Asks something about the whole of what is watched.
+    async fn control(
         &mut self,
         method: &'static str,
         headers: &[(&str, &str)],
-    ) -> Result<Answer, ViewerError> {
+    ) -> Result<(), ViewerError> {
         let url = self.url.clone();
-        self.ask(method, &url, headers).await
+        self.ask(method, &url, headers).await.map(drop)
     }
 
     async fn ask(
@@ -184,38 +169,25 @@ impl Viewer {
         method: &'static str,
         url: &str,
         headers: &[(&str, &str)],
-    ) -> Result<Answer, ViewerError> {
-        self.cseq += 1;
-        let mut request = format!("{method} {url} RTSP/1.0\r\nCSeq: {}\r\n", self.cseq);
-        let session = self.session.as_deref().map(|id| ("Session", id));
-        for (name, value) in headers.iter().copied().chain(session) {
-            request.extend([name, ": ", value, "\r\n"]);
-        }
-        request.push_str("User-Agent: onrush-load\r\n\r\n");
+    ) -> Result<Response, ViewerError> {
+        let headers = [headers, &[("User-Agent", "onrush-load")]].concat();
+        let request = self.dialogue.request(method, url, &headers);
         let written = self.stream.write_all(request.as_bytes()).await;
         written.map_err(ViewerError::Connection)?;
         let answer = timeout(ANSWER_TIME_MAX, self.answer(method)).await;
         let answer = answer.map_err(|_| ViewerError::Silent(method))??;
-        if answer.status / 100 != 2 {
-            let status = answer.status;
-            return Err(ViewerError::Refused { method, status });
+        match answer.status {
+            200..300 => Ok(answer),
+            status => Err(ViewerError::Refused { method, status }),
         }
-        Ok(answer)
     }
 
-    async fn answer(&mut self, method: &'static str) -> Result<Answer, ViewerError> {
+    async fn answer(&mut self, method: &'static str) -> Result<Response, ViewerError> {
         loop {
-            match parse(&self.received) {
-                Parsed::Answer(answer, bytes) => {
-                    self.received.drain(..bytes);
-                    return Ok(answer);
-                }
-                Parsed::Skip(bytes) => drop(self.received.drain(..bytes)),
-                Parsed::Garbled => return Err(ViewerError::Garbled(method)),
-                Parsed::More if self.received.len() > ANSWER_BYTES_MAX => {
-                    return Err(ViewerError::Garbled(method));
-                }
-                Parsed::More => {
+            match self.incoming(method)? {
+                Some(Some(response)) => return Ok(response),
+                Some(None) => {}
+                None => {
                     let read = self.stream.read_buf(&mut self.received).await;
                     if read.map_err(ViewerError::Connection)? == 0 {
                         return Err(ViewerError::Closed(method));
@@ -224,82 +196,18 @@ impl Viewer {
             }
         }
     }
-}
 
-impl Answer {
-    fn header(&self, name: &str) -> Option<&str> {
-        let mut named = self.headers.iter();
-        let found = named.find(|(n, _)| n.eq_ignore_ascii_case(name))?;
-        Some(&found.1)
-    }
-}
-
-enum Parsed {
-    /// An answer, and how many bytes it took.
-    Answer(Answer, usize),
-    /// Something else: a request of the server's, or interleaved data.
-    Skip(usize),
-    More,
-    Garbled,
-}
-
-/// Reads the message at the start of `bytes`.
-fn parse(bytes: &[u8]) -> Parsed {
-    if let [b'$', _, high, low, ..] = *bytes {
-        let frame = 4 + usize::from(u16::from_be_bytes([high, low]));
-        return if bytes.len() < frame {
-            Parsed::More
-        } else {
-            Parsed::Skip(frame)
+    /// Takes the next whole message; the answer, if it is one.
+    fn incoming(&mut self, method: &'static str) -> Result<Option<Option<Response>>, ViewerError> {
+        let incoming = Incoming::parse(&self.received, ANSWER_BYTES_MAX);
+        let (response, bytes) = match incoming.map_err(|_| ViewerError::Garbled(method))? {
+            Incoming::Partial => return Ok(None),
+            Incoming::Other(bytes) => (None, bytes),
+            Incoming::Response(response, bytes) => (Some(response), bytes),
         };
+        self.received.drain(..bytes);
+        Ok(Some(response))
     }
-    let Some(head_bytes) = bytes.windows(4).position(|w| w == b"\r\n\r\n") else {
-        return Parsed::More;
-    };
-    let Ok(head) = std::str::from_utf8(&bytes[..head_bytes]) else {
-        return Parsed::Garbled;
-    };
-    let mut lines = head.split("\r\n");
-    let first = lines.next().unwrap_or_default();
-    let headers: Vec<_> = lines
-        .filter_map(|line| line.split_once(':'))
-        .map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()))
-        .collect();
-    let mut answer = Answer {
-        status: 0,
-        headers,
-        body: Vec::new(),
-    };
-    let length = answer.header("Content-Length").map_or(Ok(0), str::parse);
-    let Ok(body_bytes) = length else {
-        return Parsed::Garbled;
-    };
-    let body = head_bytes + 4;
-    let Some(end) = body
-        .checked_add(body_bytes)
-        .filter(|&end| end <= ANSWER_BYTES_MAX)
-    else {
-        return Parsed::Garbled;
-    };
-    if bytes.len() < end {
-        return Parsed::More;
-    }
-    let Some(status) = first.strip_prefix("RTSP/1.0 ") else {
-        return Parsed::Skip(end);
-    };
-    let Some(status) = status.get(..3).and_then(|digits| digits.parse().ok()) else {
-        return Parsed::Garbled;
-    };
-    answer.status = status;
-    answer.body = bytes[body..end].to_vec();
-    Parsed::Answer(answer, end)
-}
-
-/// The session's name, and its time-out in seconds.
-fn session_of(header: &str) -> (&str, Option<u64>) {
-    let (id, rest) = header.split_once(';').unwrap_or((header, ""));
-    let timeout = rest.trim().strip_prefix("timeout=");
-    (id.trim(), timeout.and_then(|s| s.trim().parse().ok()))
 }
 
 /// The URLs of those media whose clock runs at 90 kHz, as a description tells them (RFC 4566; RFC
@@ -356,42 +264,6 @@ mod tests {
             status: 453,
         };
         assert_eq!(refused.to_string(), crate::load::NOT_LET_IN);
-    }
-
-    #[test]
-    fn answers_are_read_whole_and_the_rest_is_left() {
-        let bytes = b"RTSP/1.0 200 OK\r\nCSeq: 1\r\nContent-Length: 3\r\n\r\nabcRTSP";
-        let Parsed::Answer(answer, end) = parse(bytes) else {
-            panic!("an answer");
-        };
-        assert_eq!((answer.status, &answer.body[..]), (200, &b"abc"[..]));
-        assert_eq!(&bytes[end..], b"RTSP");
-        for cut in 0..end {
-            assert!(matches!(parse(&bytes[..cut]), Parsed::More), "{cut}");
-        }
-    }
-
-    #[test]
-    fn what_is_no_answer_is_skipped_or_garbled() {
-        assert!(matches!(parse(b"$\x00\x00\x02abRTSP"), Parsed::Skip(6)));
-        assert!(matches!(parse(b"$\x00\x00\x02a"), Parsed::More));
-        let request = b"OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n\r\n";
-        assert!(matches!(parse(request), Parsed::Skip(n) if n == request.len()));
-        for garbled in [
-            &b"RTSP/1.0 2x0 OK\r\n\r\n"[..],
-            b"RTSP/1.0 200 OK\r\nContent-Length: -1\r\n\r\n",
-            b"RTSP/1.0 200 OK\r\nContent-Length: 18446744073709551615\r\n\r\n",
-            b"RTSP/1.0 \xff\xff\xff\r\n\r\n",
-        ] {
-            assert!(matches!(parse(garbled), Parsed::Garbled), "{garbled:?}");
-        }
-    }
-
-    #[test]
-    fn sessions_name_their_time_out_or_not() {
-        assert_eq!(session_of("abc;timeout=30"), ("abc", Some(30)));
-        assert_eq!(session_of("abc"), ("abc", None));
-        assert_eq!(session_of("abc; timeout=x"), ("abc", None));
     }
 
     #[test]

@@ -7,22 +7,50 @@ use onrush_paths::Name;
 use onrush_testkit::testbed::Mode;
 
 use super::check::{self, Checked};
-use super::{
-    Costs, Formula, Load, ModelRecord, NotPredicted, group, over_loopback, over_tcp, path,
-};
+use super::cost::Costs;
+use super::formula::{Formula, Load, NotPredicted, group, over_loopback};
+use super::probe::ModelRecord;
 use crate::cue::{self, Contestant, CueRecord};
 use crate::group::{Change, GroupRecord, Run as AnyGroupRun};
 use crate::paths::{MTU_PACKET_BYTES, PathsRecord, Sample, Transport};
-use crate::stats::{Summary, ratio, to_f64};
+use crate::stats::{ratio, to_f64};
 
-/// Samples of what is the same, in the order of names.
-type Samples = BTreeMap<(String, bool), (Result<Formula, NotPredicted>, Vec<f64>)>;
+/// Formulas and samples of what is the same, in the order of names; whether software cuts trains.
+#[derive(Default)]
+struct Samples(BTreeMap<(String, bool), (Predicted, Vec<f64>)>);
+
+type Predicted = Result<Formula, NotPredicted>;
+
+impl Samples {
+    fn add(
+        &mut self,
+        (what, is_software): (String, bool),
+        formula: impl FnOnce() -> Predicted,
+        cost_ns: f64,
+    ) {
+        let kept = self.0.entry((what, is_software));
+        let (_, costs) = kept.or_insert_with(|| (formula(), Vec::new()));
+        costs.push(cost_ns);
+    }
+
+    fn checked(self, model: &ModelRecord) -> Vec<Checked> {
+        let modes = [Mode::Uso, Mode::SoftwareGso];
+        let costs = modes.map(|mode| Costs::of(model, mode));
+        let of = |((what, is_software), (formula, samples)): (_, (_, Vec<f64>))| {
+            let which = usize::from(is_software);
+            let (mode, costs) = (modes[which], costs[which].as_ref());
+            let samples = (samples.as_slice(), "no run counts".to_owned());
+            Checked::new(what, mode, formula, costs, samples)
+        };
+        self.0.into_iter().map(of).collect()
+    }
+}
 
 /// Each path of `onrush-lab bench paths`, by packets that fit a frame, from a file in memory: ns a
 /// packet.
 #[must_use]
 pub fn paths(record: &PathsRecord, model: &ModelRecord) -> Vec<Checked> {
-    let mut samples = Samples::new();
+    let mut samples = Samples::default();
     for sample in &record.runs {
         let Sample::Path(run) = sample else { continue };
         let is_whole = run.packet_bytes <= MTU_PACKET_BYTES;
@@ -33,28 +61,21 @@ pub fn paths(record: &PathsRecord, model: &ModelRecord) -> Vec<Checked> {
         if !is_whole || run.is_cold || !run.void.is_empty() {
             continue;
         }
-        let header_bytes = f64::from(u8::from(name.takes_headers(true)) * RTP_HEADER_BYTES);
-        let load = Load {
-            payload_bytes: f64::from(run.packet_bytes) - header_bytes,
-            header_bytes,
-            burst_packets: f64::INFINITY,
-        };
         let key = (
             format!("{}, {} B", check::shown(name, is_tcp), run.packet_bytes),
             run.transport == Transport::SoftwareGso,
         );
-        let formula = if is_tcp { over_tcp } else { path };
-        let kept = samples.entry(key);
-        let (_, costs) = kept.or_insert_with(|| (formula(&run.path, &load), Vec::new()));
-        costs.push(ratio(run.sender_cost_ns(), run.packets));
+        let formula = || check::of_path(name, is_tcp, run.packet_bytes);
+        let cost_ns = ratio(run.sender_cost_ns(), run.packets);
+        samples.add(key, formula, cost_ns);
     }
-    checked(samples, model)
+    samples.checked(model)
 }
 
 /// Each way of `onrush-lab bench group`, of groups that are not replaced: ns a packet and member.
 #[must_use]
 pub fn groups(record: &GroupRecord, model: &ModelRecord) -> Vec<Checked> {
-    let mut samples = Samples::new();
+    let mut samples = Samples::default();
     for run in &record.runs {
         let AnyGroupRun::Group(run) = run else {
             continue;
@@ -70,18 +91,17 @@ pub fn groups(record: &GroupRecord, model: &ModelRecord) -> Vec<Checked> {
         };
         let what = format!("{}, {} to {}", run.way, run.load.told(), run.members);
         let key = (what, run.mode == Mode::SoftwareGso);
-        let kept = samples.entry(key);
-        let (_, costs) = kept.or_insert_with(|| (group(&run.way, &load), Vec::new()));
-        costs.push(run.cpu_ns / to_f64(run.load.packets) / f64::from(run.members));
+        let cost_ns = run.cpu_ns / to_f64(run.load.packets) / f64::from(run.members);
+        samples.add(key, || group(&run.way, &load), cost_ns);
     }
-    checked(samples, model)
+    samples.checked(model)
 }
 
 /// Cue and a bare `sendfile` of `onrush-lab bench cue`, over loopback, while nobody reads: ns for
 /// 1472 bytes.
 #[must_use]
 pub fn cues(record: &CueRecord, model: &ModelRecord) -> Vec<Checked> {
-    let mut samples = Samples::new();
+    let mut samples = Samples::default();
     let bytes = f64::from(MTU_PACKET_BYTES);
     for run in &record.runs {
         let (shown, name) = match run.cell.contestant {
@@ -99,29 +119,14 @@ pub fn cues(record: &CueRecord, model: &ModelRecord) -> Vec<Checked> {
             header_bytes: 0.0,
             burst_packets: f64::INFINITY,
         };
-        let kept = samples.entry((shown.to_owned(), false));
-        let (_, costs) = kept.or_insert_with(|| (over_loopback(name, &load), Vec::new()));
-        costs.push(ratio(run.cpu_ns, received) * bytes);
+        let cost_ns = ratio(run.cpu_ns, received) * bytes;
+        samples.add(
+            (shown.to_owned(), false),
+            || over_loopback(name, &load),
+            cost_ns,
+        );
     }
-    checked(samples, model)
-}
-
-const RTP_HEADER_BYTES: u8 = 12;
-
-fn checked(samples: Samples, model: &ModelRecord) -> Vec<Checked> {
-    let costs = [Mode::Uso, Mode::SoftwareGso].map(|mode| Costs::of(model, mode));
-    let of = |((what, is_software), (formula, samples)): (_, (Result<Formula, _>, Vec<f64>))| {
-        let costs = costs[usize::from(is_software)].as_ref();
-        let predicted =
-            formula.and_then(|formula| formula.predict(costs.ok_or(NotPredicted::Probes)?));
-        Checked {
-            path: what,
-            mode: [Mode::Uso, Mode::SoftwareGso][usize::from(is_software)],
-            predicted_ns: predicted,
-            measured_ns: Summary::of(&samples).ok_or_else(|| "no run counts".to_owned()),
-        }
-    };
-    samples.into_iter().map(of).collect()
+    samples.checked(model)
 }
 
 #[cfg(test)]

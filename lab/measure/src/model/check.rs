@@ -1,7 +1,7 @@
 //! The model against the paths: each moves a file, in the session in which the probes were taken.
 
+use std::error::Error;
 use std::fs::File;
-use std::io;
 use std::net::UdpSocket;
 use std::sync::Arc;
 
@@ -9,10 +9,11 @@ use onrush_paths::{Mover, Name, Plan, Source};
 use onrush_testkit::sink::Sink;
 use onrush_testkit::testbed::{Mode, Testbed};
 
-use super::probe::{ModelError, Of, Run, system};
+use super::cost::Costs;
+use super::formula::{Formula, Load, NotPredicted, over_tcp, path};
+use super::probe::{ModelError, ModelRecord, Of, Run, system};
 use super::stream::Stream;
 use super::turn::connected;
-use super::{Costs, Load, ModelRecord, NotPredicted, over_tcp, path};
 use crate::machine::SenderClock;
 use crate::stats::{Summary, ratio};
 
@@ -44,49 +45,51 @@ pub fn checked(record: &ModelRecord) -> Vec<Checked> {
     let mut all = Vec::new();
     for &mode in &record.settings.modes {
         let costs = Costs::of(record, mode);
-        for (name, is_tcp) in both_roads() {
+        for (name, is_tcp) in with_transports() {
             let shown = shown(name, is_tcp);
             let is_it = |run: &&Run| run.mode == mode && run.of == Of::Path(shown.clone());
             let runs: Vec<_> = record.runs.iter().filter(is_it).collect();
             if runs.is_empty() {
                 continue;
             }
+            let formula = of_path(name, is_tcp, record.settings.packet_bytes);
             let valid = runs.iter().filter(|run| run.void.is_none());
             let valid: Vec<_> = valid.map(|run| run.cost_ns).collect();
-            let why = || runs.iter().find_map(|run| run.void.clone());
-            let load = load(name, record.settings.packet_bytes);
-            let formula = if is_tcp { over_tcp } else { path };
-            let predicted = formula(name.as_str(), &load).and_then(|formula| {
-                let costs = costs.as_ref().ok_or(NotPredicted::Probes)?;
-                formula.predict(costs)
-            });
-            all.push(Checked {
-                path: shown,
+            let why = runs.iter().find_map(|run| run.void.clone());
+            let why = why.unwrap_or_default();
+            all.push(Checked::new(
+                shown,
                 mode,
-                predicted_ns: predicted,
-                measured_ns: Summary::of(&valid).ok_or_else(|| why().unwrap_or_default()),
-            });
+                formula,
+                costs.as_ref(),
+                (&valid, why),
+            ));
         }
     }
     all
 }
 
-/// All paths, and how they are sent: over UDP, over TCP, or one after the other.
-fn both_roads() -> impl Iterator<Item = (Name, bool)> {
-    let over = |is_tcp: bool| {
-        let takes = move |name: &Name| {
-            if is_tcp {
-                name.takes_tcp()
-            } else {
-                name.takes_udp()
-            }
-        };
-        Name::ALL
-            .into_iter()
-            .filter(takes)
-            .map(move |name| (name, is_tcp))
-    };
-    over(false).chain(over(true))
+/// What a packet costs by a path; `packet_bytes` with the header that the path takes.
+pub(super) fn of_path(
+    name: Name,
+    is_tcp: bool,
+    packet_bytes: u32,
+) -> Result<Formula, NotPredicted> {
+    let formula = if is_tcp { over_tcp } else { path };
+    formula(name.as_str(), &load(name, packet_bytes))
+}
+
+/// All paths, and whether they are sent over TCP: those over UDP, then those over TCP.
+fn with_transports() -> impl Iterator<Item = (Name, bool)> {
+    let names = |is_tcp: bool| Name::ALL.into_iter().map(move |name| (name, is_tcp));
+    let all = names(false).chain(names(true));
+    all.filter(|(name, is_tcp)| {
+        if *is_tcp {
+            name.takes_tcp()
+        } else {
+            name.takes_udp()
+        }
+    })
 }
 
 /// A path's name, with its transport where it has two and goes by TCP.
@@ -98,6 +101,22 @@ pub(super) fn shown(name: Name, is_tcp: bool) -> String {
 }
 
 impl Checked {
+    /// A formula beside samples, or why there are none.
+    pub(super) fn new(
+        path: String,
+        mode: Mode,
+        formula: Result<Formula, NotPredicted>,
+        costs: Option<&Costs>,
+        (samples, why): (&[f64], String),
+    ) -> Self {
+        Self {
+            path,
+            mode,
+            predicted_ns: formula.and_then(|it| it.predict(costs.ok_or(NotPredicted::Probes)?)),
+            measured_ns: Summary::of(samples).ok_or(why),
+        }
+    }
+
     /// How far the prediction is off, as a part of what was measured; `None` if either is missing.
     #[must_use]
     pub fn error(&self) -> Option<f64> {
@@ -120,62 +139,53 @@ pub(super) fn round(
     (round, packet_bytes): (u32, u32),
     runs: &mut Vec<Run>,
 ) -> Result<(), ModelError> {
-    let clock = SenderClock::bound_to(core);
-    for name in Name::ALL.into_iter().filter(|name| name.takes_udp()) {
+    for (name, is_tcp) in with_transports() {
         let file = file.try_clone().map_err(system("open a file again"))?;
-        let socket = connected(testbed).map_err(system("open a socket"))?;
         let clock = match name {
             Name::UringSqpoll => SenderClock::of_sleeper(),
-            _ => clock,
+            _ => SenderClock::bound_to(core),
         };
-        let taken = take(name, file, packet_bytes, (&socket, &clock), sink);
-        let arrived = sink.totals()?.packets;
-        let (times, cost_ns, void) = match taken {
-            Err(error) => (0, 0.0, Some(error)),
-            Ok((packets, taken_ns)) => {
+        let moved = if is_tcp {
+            let stream = Stream::open(testbed, rest).map_err(system("connect by TCP"))?;
+            by_stream(name, file, packet_bytes, &stream, clock)
+        } else {
+            let socket = connected(testbed).map_err(system("open a socket"))?;
+            let moved = by_datagrams(name, file, packet_bytes, (&socket, &clock), sink);
+            let arrived = sink.totals()?.packets;
+            moved.map(|(packets, taken_ns)| {
                 let void = format!("{packets} packets were sent, {arrived} arrived");
-                (
-                    packets,
-                    ratio(taken_ns, packets),
-                    (packets != arrived).then_some(void),
-                )
-            }
+                (packets, taken_ns, (packets != arrived).then_some(void))
+            })
         };
-        let of = Of::Path(name.to_string());
+        let (times, taken_ns, void) = moved.unwrap_or_else(|error| (0, 0, Some(error)));
         runs.push(Run {
             mode: testbed.mode(),
-            of,
+            of: Of::Path(shown(name, is_tcp)),
             round,
             times,
-            cost_ns,
+            cost_ns: ratio(taken_ns, times.max(1)),
             void,
         });
-    }
-    for name in Name::ALL.into_iter().filter(|name| name.takes_tcp()) {
-        let which = (round, packet_bytes, clock);
-        let stream = Stream::open(testbed, rest).map_err(system("connect by TCP"))?;
-        runs.push(by_stream(name, testbed.mode(), file, &stream, which)?);
     }
     Ok(())
 }
 
-/// A part of the file by TCP: all of it, or what takes some ten milliseconds if each packet is a
-/// write.
+/// Moves a part of the file by TCP, all of it or what takes some ten milliseconds if each packet is
+/// a write: packets, what they cost this thread, and why that counts for nothing.
 fn by_stream(
     name: Name,
-    mode: Mode,
-    file: &File,
+    file: File,
+    packet_bytes: u32,
     stream: &Stream,
-    (round, packet_bytes, clock): (u32, u32, SenderClock),
-) -> Result<Run, ModelError> {
-    let file = file.try_clone().map_err(system("open a file again"))?;
+    clock: SenderClock,
+) -> Result<(u64, u64, Option<String>), String> {
     let bytes = match name {
         Name::SendfileTcp => FILE_BYTES,
         _ => STREAM_PACKETS * u64::from(packet_bytes),
     };
     let before = stream.arrived();
     let held = stream.hold(before);
-    let moved = || -> Result<(u64, u64), Box<dyn std::error::Error>> {
+    let moved = || -> Result<(u64, u64), Box<dyn Error>> {
         let plan = Plan::regular(bytes, packet_bytes)?;
         let packets = plan.packets();
         let mut mover = Mover::open(name, &Arc::new(Source { file, plan }), 0)?;
@@ -183,72 +193,50 @@ fn by_stream(
         mover.send(&stream.socket, 0..packets)?;
         Ok((packets as u64, clock.now_ns() - begin))
     };
-    let moved = moved().map_err(|error| error.to_string());
+    let moved = moved();
     drop(held);
     let arrived = stream.arrived_at_last(before + bytes) - before;
-    let (times, cost_ns, void) = match moved {
-        Err(error) => (0, 0.0, Some(error)),
-        Ok((packets, taken_ns)) => {
-            let void = format!("{bytes} bytes were sent, {arrived} arrived");
-            let void = (arrived != bytes).then_some(void);
-            (packets, ratio(taken_ns, packets), void)
-        }
-    };
-    Ok(Run {
-        mode,
-        of: Of::Path(shown(name, true)),
-        round,
-        times,
-        cost_ns,
-        void,
-    })
+    let (packets, taken_ns) = moved.map_err(|error| error.to_string())?;
+    let void = format!("{bytes} bytes were sent, {arrived} arrived");
+    Ok((packets, taken_ns, (arrived != bytes).then_some(void)))
 }
 
-/// Moves the file by a path: packets, and what they cost this thread.
-fn take(
+/// Moves the file by a path over UDP: packets, and what they cost this thread.
+fn by_datagrams(
     name: Name,
     file: File,
     packet_bytes: u32,
     (socket, clock): (&UdpSocket, &SenderClock),
     sink: &mut Sink,
 ) -> Result<(u64, u64), String> {
-    let told = |error: &dyn std::error::Error| error.to_string();
-    let load = load(name, packet_bytes);
-    let payload = packet_bytes
-        - if load.header_bytes > 0.0 {
-            HEADER_BYTES
-        } else {
-            0
-        };
-    let mut plan = Plan::regular(FILE_BYTES, payload).map_err(|e| told(&e))?;
-    let packets = plan.packets();
-    if load.header_bytes > 0.0 {
-        let bytes = HEADER_BYTES as usize;
-        plan = plan
-            .with_headers(bytes, vec![0x80; packets * bytes])
-            .map_err(|e| told(&e))?;
-    }
-    let images = packets * packet_bytes as usize;
-    let source = Arc::new(Source { file, plan });
-    let mut mover = Mover::open(name, &source, images).map_err(|e| told(&e))?;
-    mover.prepare(0..packets).map_err(|e: io::Error| told(&e))?;
-    // What a path takes once (memory of its ring, room of its socket) is not a packet's.
-    mover.send(socket, 0..packets / 8).map_err(|e| told(&e))?;
-    sink.reset().map_err(|e| told(&e))?;
-    let begin = clock.now_ns();
-    mover.send(socket, 0..packets).map_err(|e| told(&e))?;
-    Ok((packets as u64, clock.now_ns() - begin))
+    let moved = || -> Result<(u64, u64), Box<dyn Error>> {
+        let header_bytes = header_bytes(name);
+        let mut plan = Plan::regular(FILE_BYTES, packet_bytes - header_bytes)?;
+        let packets = plan.packets();
+        if header_bytes > 0 {
+            let bytes = header_bytes as usize;
+            plan = plan.with_headers(bytes, vec![0x80; packets * bytes])?;
+        }
+        let images = packets * packet_bytes as usize;
+        let mut mover = Mover::open(name, &Arc::new(Source { file, plan }), images)?;
+        mover.prepare(0..packets)?;
+        // What a path takes once (memory of its ring, room of its socket) is not a packet's.
+        mover.send(socket, 0..packets / 8)?;
+        sink.reset()?;
+        let begin = clock.now_ns();
+        mover.send(socket, 0..packets)?;
+        Ok((packets as u64, clock.now_ns() - begin))
+    };
+    moved().map_err(|error| error.to_string())
 }
 
-/// Of an RTP header.
-const HEADER_BYTES: u32 = 12;
+/// Bytes of the header that a path takes: RTP's or none.
+fn header_bytes(name: Name) -> u32 {
+    if name.takes_headers(true) { 12 } else { 0 }
+}
 
 fn load(name: Name, packet_bytes: u32) -> Load {
-    let header_bytes = if name.takes_headers(true) {
-        HEADER_BYTES
-    } else {
-        0
-    };
+    let header_bytes = header_bytes(name);
     Load {
         payload_bytes: f64::from(packet_bytes - header_bytes),
         header_bytes: header_bytes.into(),

@@ -1,14 +1,66 @@
-//! Terms: what is left of a probe when other terms are taken off, or what lies between two.
+//! What the terms cost: what is left of a probe when other terms are taken off, or what lies between
+//! two.
 
-use super::Term;
+use onrush_testkit::testbed::Mode;
+
 use super::probe::{
-    ENTRIES, LENT, LONG, MEMBERS_LONG, MEMBERS_SHORT, PAGES, Probe, SHORT, TINY, WIDE, WIDE_STRIDE,
+    ENTRIES, LENT, LONG, MEMBERS_LONG, MEMBERS_SHORT, ModelRecord, Of, PAGES, Probe, SHORT, TINY,
+    WIDE, WIDE_STRIDE,
 };
+use super::term::Term;
+use crate::stats::{Summary, to_f64};
+
+/// What the terms cost on one machine, in one mode.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Costs {
+    /// Who cuts trains.
+    pub mode: Mode,
+    ns: Vec<f64>,
+}
+
+impl Costs {
+    /// What the probes of `mode` say; `None` if there are none. A term is not a number if a probe
+    /// of it has no samples.
+    #[must_use]
+    pub fn of(record: &ModelRecord, mode: Mode) -> Option<Self> {
+        let of = |probe: Probe| {
+            let runs = record
+                .runs
+                .iter()
+                .filter(|run| run.mode == mode && run.of == Of::Probe(probe));
+            let samples: Vec<_> = runs
+                .filter(|run| run.void.is_none())
+                .map(|run| run.cost_ns)
+                .collect();
+            Summary::of(&samples).map(|summary| summary.median)
+        };
+        // Files of before a probe was thought of lack it, and the terms that come of it.
+        let found = Probe::ALL.map(|probe| of(probe).unwrap_or(f64::NAN));
+        if found.iter().all(|cost| cost.is_nan()) {
+            return None;
+        }
+        let at = |probe: Probe| found[probe as usize];
+        let costs = Term::ALL.map(|term| match cost(term, &at) {
+            cost if cost.is_nan() => cost,
+            cost => cost.max(0.0),
+        });
+        Some(Self {
+            mode,
+            ns: costs.to_vec(),
+        })
+    }
+
+    /// One of `term`, in ns.
+    #[must_use]
+    pub fn ns(&self, term: Term) -> f64 {
+        self.ns[term as usize]
+    }
+}
 
 /// What one of `term` costs, from what the probes took. May be a little below zero, by noise.
-pub(super) fn cost(term: Term, at: &impl Fn(Probe) -> f64) -> f64 {
+fn cost(term: Term, at: &impl Fn(Probe) -> f64) -> f64 {
     let of = |term| cost(term, at);
-    let number = crate::stats::to_f64;
+    let number = to_f64;
     let slope = |much: Probe, little: Probe, by: usize| (at(much) - at(little)) / number(by);
     // Both are of so many packets.
     let pinned = |probe: Probe| {
@@ -70,7 +122,7 @@ pub(super) fn cost(term: Term, at: &impl Fn(Probe) -> f64) -> f64 {
 /// The same of terms of pages that are passed on.
 fn splice_cost(term: Term, at: &impl Fn(Probe) -> f64) -> f64 {
     let of = |term| cost(term, at);
-    let number = crate::stats::to_f64;
+    let number = to_f64;
     match term {
         Term::SpliceCall => at(Probe::DiscardTiny) - of(Term::Crossing) - of(Term::SplicePage),
         Term::SplicePage => (at(Probe::DiscardPages) - at(Probe::DiscardTiny)) / number(PAGES - 1),
@@ -93,7 +145,7 @@ fn splice_cost(term: Term, at: &impl Fn(Probe) -> f64) -> f64 {
 /// The same of terms of rings.
 fn ring_cost(term: Term, at: &impl Fn(Probe) -> f64) -> f64 {
     let of = |term| cost(term, at);
-    let number = crate::stats::to_f64;
+    let number = to_f64;
     let slope = |much: Probe, little: Probe| (at(much) - at(little)) / number(ENTRIES - 1);
     // An entry of a batch, beyond one that does nothing.
     let each = |probe| {

@@ -1,16 +1,26 @@
 //! Formulas: of what parts each path is made. The counts are those of the catalogue, for many
-//! packets.
+//! packets. A formula is written as a sum, `2.0 * Crossing + Packet`, and what it costs is the sum.
+
+use std::fmt;
+use std::ops::{Add, Mul};
 
 use thiserror::Error;
 
-use super::Term::{
-    Account, Append, Clone, ColdByte, ColdTrain, ColdTrainByte, Crossing, Entry, EntrySend, Fault,
-    HeldPacket, HotByte, Lend, Link, LinkSend, LoopByte, MemoryPage, Message, Miss, Notification,
-    Packet, Piece, PinFault, PinnedHugePage, PinnedPage, PinnedPiece, PinnedRelease, Planned,
-    PolledEntry, ReadCall, ReferredSegment, Release, RingCrossing, Segment, Session, Set, Sleep,
-    SpliceCall, SpliceOut, SpliceOutPage, SplicePage, StreamByte, StreamWrite, Train, TrainByte,
+use super::cost::Costs;
+use super::term::Term::{
+    self, Account, Append, Clone, ColdByte, ColdTrain, ColdTrainByte, Crossing, Entry, EntrySend,
+    Fault, HeldPacket, HotByte, Lend, Link, LinkSend, LoopByte, MemoryPage, Message, Miss,
+    Notification, Packet, Piece, PinFault, PinnedHugePage, PinnedPage, PinnedPiece, PinnedRelease,
+    Planned, PolledEntry, ReadCall, ReferredSegment, Release, RingCrossing, Segment, Session, Set,
+    Sleep, SpliceCall, SpliceOut, SpliceOutPage, SplicePage, StreamByte, StreamWrite, Train,
+    TrainByte,
 };
-use super::{Formula, Term};
+
+/// How often each term is in a path, for a packet.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Formula {
+    pub(super) terms: Vec<(f64, Term)>,
+}
 
 /// What is sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,50 +71,30 @@ pub fn path(name: &str, load: &Load) -> Result<Formula, NotPredicted> {
 /// Paths that send each packet by itself, by calls.
 fn alone(name: &str, load: &Load) -> Option<Formula> {
     let (payload, header) = (load.payload_bytes, load.header_bytes);
-    let none = Formula::default;
-    let packet = none().with(1.0, Crossing).with(1.0, Packet);
-    let copied = none().with(1.0, Miss).with(payload, ColdByte);
-    let read = copied.clone().with(1.0, Crossing).with(1.0, ReadCall);
-    let read_and_sent = read.and(1.0, &packet).with(payload + header, HotByte);
-    let held = none()
-        .with(2.0, Crossing)
-        .with(2.0, Set)
-        .with(1.0, HeldPacket)
-        .and(1.0, &load.header_appended());
-    let (mapped, spliced) = (load.mapped(), load.spliced());
+    let packet = Crossing + Packet;
+    let copied = load.copied();
+    let read_and_sent = || load.read() + packet.clone() + (payload + header) * HotByte;
+    let held = 2.0 * Crossing + 2.0 * Set + HeldPacket + load.header_appended();
     Some(match name {
-        "read_write" | "read_send_rtp" => read_and_sent,
-        "read_writev" => read_and_sent.with(1.0, Piece),
-        "mmap_send" => packet.and(1.0, &mapped).and(1.0, &copied),
-        "mmap_writev" => packet
-            .and(1.0, &mapped)
-            .and(1.0, &copied)
-            .with(header, HotByte)
-            .with(1.0, Piece),
-        "mmap_send_rtp" => held
-            .and(1.0, &mapped)
-            .and(1.0, &copied)
-            .with(1.0, Crossing)
-            .with(1.0, Append),
-        "sendfile_udp" => spliced.with(1.0, Packet).with(1.0, SpliceOut),
+        "read_write" | "read_send_rtp" => read_and_sent(),
+        "read_writev" => read_and_sent() + Piece,
+        "mmap_send" => packet + load.mapped() + copied,
+        "mmap_writev" => packet + load.mapped() + copied + header * HotByte + Piece,
+        "mmap_send_rtp" => held + load.mapped() + copied + Crossing + Append,
+        "sendfile_udp" => load.spliced() + Packet + SpliceOut,
         // Without UDP_SEGMENT the processor sums what was spliced while it was held: it reads all
         // of it.
-        "rtp_sendfile" => held.and(1.0, &spliced).with(1.0, Append).and(1.0, &copied),
-        "mmap_send_msend" => held
-            .and(1.0, &load.mapped_by_reference())
-            .with(2.0, Crossing)
-            .with(1.0, Lend)
-            .with(1.0, Append)
-            .and(1.0, &copied),
-        "mmap_msend" => packet
-            .and(1.0, &load.mapped_by_reference())
-            .with(1.0, Notification)
-            .with(load.pages(), PinnedPage),
-        "sendto" => packet.and(1.0, &copied).with(header, ColdByte),
-        "sendmmsg" => copied
-            .with(1.0, Message)
-            .with(header, ColdByte)
-            .with(1.0 / load.train(payload + header), Crossing),
+        "rtp_sendfile" => held + load.spliced() + Append + copied,
+        "mmap_send_msend" => {
+            held + load.mapped_by_reference() + 2.0 * Crossing + Lend + Append + copied
+        }
+        "mmap_msend" => {
+            packet + load.mapped_by_reference() + Notification + load.pages() * PinnedPage
+        }
+        "sendto" => packet + copied + header * ColdByte,
+        "sendmmsg" => {
+            copied + Message + header * ColdByte + 1.0 / load.train(payload + header) * Crossing
+        }
         _ => return None,
     })
 }
@@ -115,19 +105,10 @@ fn alone(name: &str, load: &Load) -> Option<Formula> {
 ///
 /// If there is no such path.
 pub fn over_tcp(name: &str, load: &Load) -> Result<Formula, NotPredicted> {
-    let payload = load.payload_bytes;
-    let none = Formula::default;
-    let copied = none().with(1.0, Miss).with(payload, ColdByte);
-    let write = none().with(1.0, Crossing).with(1.0, StreamWrite);
+    let write = Crossing + StreamWrite;
     let known = match name {
-        "read_write" => Some(
-            write
-                .and(1.0, &copied)
-                .with(1.0, Crossing)
-                .with(1.0, ReadCall)
-                .with(payload, HotByte),
-        ),
-        "mmap_send" => Some(write.and(1.0, &load.mapped()).and(1.0, &copied)),
+        "read_write" => Some(write + load.read() + load.payload_bytes * HotByte),
+        "mmap_send" => Some(write + load.mapped() + load.copied()),
         _ => streams(name, load, StreamByte),
     };
     known.ok_or_else(|| NotPredicted::Name(name.to_owned()))
@@ -144,14 +125,12 @@ pub fn over_loopback(name: &str, load: &Load) -> Result<Formula, NotPredicted> {
 
 /// Paths that refer TCP to a file.
 fn streams(name: &str, load: &Load, byte: Term) -> Option<Formula> {
-    let sent = Formula::default()
-        .with(load.payload_bytes, byte)
-        .with(load.pages(), SplicePage);
+    let sent = load.payload_bytes * byte + load.pages() * SplicePage;
     let steps = load.payload_bytes / STEP_BYTES;
     match name {
         // One crossing for 2 GiB.
         "sendfile_tcp" => Some(sent),
-        "cue" => Some(sent.with(steps, Crossing).with(steps, SpliceCall)),
+        "cue" => Some(sent + steps * Crossing + steps * SpliceCall),
         _ => None,
     }
 }
@@ -159,40 +138,30 @@ fn streams(name: &str, load: &Load, byte: Term) -> Option<Formula> {
 /// Paths that send trains by calls.
 fn trains(name: &str, load: &Load) -> Option<Formula> {
     let bytes = load.payload_bytes + load.header_bytes;
-    let (images, apart) = (load.train(bytes), load.train_apart());
-    let train = |packets: f64| {
-        let train = Formula::default()
-            .with(1.0 / packets, Crossing)
-            .with(1.0, Planned);
-        train.with(1.0 / packets, Train)
-    };
-    let copied = train(images).with(1.0, Segment).with(bytes, ColdTrainByte);
+    let pages = bytes / PAGE_BYTES;
+    // Trains a packet, of images and of what lies apart.
+    let (images, apart) = (1.0 / load.train(bytes), 1.0 / load.train_apart());
+    let train = |trains: f64| trains * Crossing + Planned + trains * Train;
+    let copied = train(images) + Segment + bytes * ColdTrainByte;
     Some(match name {
         "sendmmsg_gso" => copied,
-        "gso" => copied.and(1.0, &load.mapped()).with(2.0, Piece),
-        "gso_sendfile" => train(images)
-            .with(1.0 / images, SpliceCall)
-            .with(1.0 / images, SpliceOut)
-            .with(bytes / PAGE_BYTES, MemoryPage)
-            .with(bytes / PAGE_BYTES, SpliceOutPage)
-            .with(1.0, ReferredSegment),
-        "gso_zerocopy" => train(images)
-            .with(1.0 / images, Notification)
-            .with(bytes / PAGE_BYTES, PinnedHugePage)
-            .with(1.0, ReferredSegment),
-        "rtpsendfile" => train(apart)
-            .with(1.0 / apart, Crossing)
-            .with(2.0 / apart, Set)
-            .and(1.0, &load.header_appended())
-            .and(1.0, &load.spliced())
-            .with(1.0, Append)
-            .with(1.0, ReferredSegment),
-        "mmap_rtpmsend" => train(apart)
-            .and(1.0, &load.mapped_by_reference())
-            .with(1.0 / apart, Notification)
-            .with(2.0 - 1.0 / apart, PinnedPiece)
-            .with(load.pages(), PinnedPage)
-            .with(1.0, ReferredSegment),
+        "gso" => copied + load.mapped() + 2.0 * Piece,
+        "gso_sendfile" => {
+            let spliced = images * SpliceCall + images * SpliceOut + pages * SpliceOutPage;
+            train(images) + spliced + pages * MemoryPage + ReferredSegment
+        }
+        "gso_zerocopy" => {
+            train(images) + images * Notification + pages * PinnedHugePage + ReferredSegment
+        }
+        "rtpsendfile" => {
+            let pieces = load.header_appended() + load.spliced() + Append;
+            train(apart) + apart * Crossing + 2.0 * apart * Set + pieces + ReferredSegment
+        }
+        "mmap_rtpmsend" => {
+            let pinned = (2.0 - apart) * PinnedPiece + load.pages() * PinnedPage;
+            let mapped = load.mapped_by_reference() + pinned;
+            train(apart) + mapped + apart * Notification + ReferredSegment
+        }
         _ => return None,
     })
 }
@@ -200,67 +169,42 @@ fn trains(name: &str, load: &Load) -> Option<Formula> {
 /// Paths that send by a ring.
 fn rings(name: &str, load: &Load) -> Option<Formula> {
     let bytes = load.payload_bytes + load.header_bytes;
-    let (images, apart) = (load.train(bytes), load.train_apart());
-    let entry = |packets: f64| {
-        let batch = BATCH_ENTRIES * packets;
-        Formula::default()
-            .with(1.0 / packets, Entry)
-            .with(1.0 / packets, Account)
-            .with(1.0 / batch, Crossing)
-            .with(1.0 / batch, RingCrossing)
-    };
+    let pages = bytes / PAGE_BYTES;
+    let (images, apart) = (1.0 / load.train(bytes), 1.0 / load.train_apart());
     // Rings of the catalogue send in order; the server's leaves the links out.
-    let linked = |packets: f64| {
-        let links = 1.0 / packets;
-        entry(packets).with(links, Link).with(links, LinkSend)
+    let linked = |entries: f64| {
+        let batches = entries / BATCH_ENTRIES;
+        let entry = entries * Entry + entries * Account + entries * Link + entries * LinkSend;
+        entry + batches * Crossing + batches * RingCrossing
     };
-    let pinned = linked(apart)
-        .and(1.0, &load.mapped_by_reference())
-        .with(1.0 / apart, Train)
-        .with(1.0 / apart, PinnedRelease)
-        .with(1.0, Planned)
-        .with(load.pages(), PinnedPage)
-        .with(1.0, ReferredSegment);
+    let registered = |trains: f64| {
+        let train = trains * Train + trains * ColdTrain + trains * Release;
+        linked(trains) + Planned + train + ReferredSegment
+    };
+    let pinned = || {
+        let pages = load.mapped_by_reference() + load.pages() * PinnedPage;
+        let train = apart * Train + apart * PinnedRelease;
+        linked(apart) + pages + train + Planned + ReferredSegment
+    };
+    // Each packet is two pieces.
+    let pieces = (2.0 - apart) * PinnedPiece;
     Some(match name {
         // What the kernel's thread does meanwhile is not the sender's, who sleeps once, until all
         // is done.
-        "uring_sqpoll" => Formula::default()
-            .with(1.0, Planned)
-            .with(1.0 / images, PolledEntry)
-            .with(1.0 / BATCH_ENTRIES / images, Crossing)
-            .with(1.0 / BATCH_ENTRIES / images, Sleep),
-        "ksendfile" | "krtpsendfile" => linked(images)
-            .with(1.0, Planned)
-            .with(1.0 / images, Train)
-            .with(1.0 / images, ColdTrain)
-            .with(1.0 / images, Release)
-            .with(1.0, ReferredSegment),
-        // Trains are shorter, and each packet is two pieces.
-        "uring_vectored_zc" => linked(apart)
-            .with(1.0, Planned)
-            .with(1.0 / apart, Train)
-            .with(1.0 / apart, ColdTrain)
-            .with(1.0 / apart, Release)
-            .with(1.0, ReferredSegment)
-            .with(2.0 - 1.0 / apart, PinnedPiece),
-        "kmsend" => pinned,
-        "krtpmsend" => pinned.with(2.0 - 1.0 / apart, PinnedPiece),
-        "uring" => linked(1.0)
-            .and(1.0, &load.mapped())
-            .with(1.0, Packet)
-            .with(1.0, EntrySend)
-            .with(1.0, Piece)
-            .with(1.0, Miss)
-            .with(bytes, ColdByte),
-        "uring_zc" => linked(1.0)
-            .with(1.0, Packet)
-            .with(1.0, PinnedRelease)
-            .with(bytes / PAGE_BYTES, PinnedPage)
-            .with(bytes / PAGE_BYTES, Miss),
-        "uring_registered" => linked(1.0)
-            .with(1.0, Packet)
-            .with(1.0, Release)
-            .with(bytes / PAGE_BYTES, Miss),
+        "uring_sqpoll" => {
+            let batches = images / BATCH_ENTRIES;
+            Planned + images * PolledEntry + batches * Crossing + batches * Sleep
+        }
+        "ksendfile" | "krtpsendfile" => registered(images),
+        // Trains are shorter.
+        "uring_vectored_zc" => registered(apart) + pieces,
+        "kmsend" => pinned(),
+        "krtpmsend" => pinned() + pieces,
+        "uring" => {
+            linked(1.0) + load.mapped() + Packet + EntrySend + Piece + Miss + bytes * ColdByte
+        }
+        "uring_zc" => linked(1.0) + Packet + PinnedRelease + pages * PinnedPage + pages * Miss,
+        "uring_registered" => linked(1.0) + Packet + Release + pages * Miss,
         _ => return None,
     })
 }
@@ -274,17 +218,16 @@ pub fn group(way: &str, load: &Load) -> Result<Formula, NotPredicted> {
     let images = load.train(load.payload_bytes + load.header_bytes);
     let bytes = load.payload_bytes + load.header_bytes;
     // The first member's copy is cold, all others' are hot.
+    let hot = |name| path(name, load).map(|formula| hot(formula, bytes));
     match way {
-        "loop" => path("sendto", load).map(|formula| hot(formula, bytes)),
-        "sendmmsg" if images > 1.0 => path("sendmmsg_gso", load).map(|formula| hot(formula, bytes)),
-        "sendmmsg" => path("sendmmsg", load).map(|formula| hot(formula, bytes)),
+        "loop" => hot("sendto"),
+        "sendmmsg" if images > 1.0 => hot("sendmmsg_gso"),
+        "sendmmsg" => hot("sendmmsg"),
         // Members need no order among them.
         "uring" => path("krtpsendfile", load).map(unlinked),
         // Segments are cut for each copy, where the kernel cuts them; a train of one is none.
-        "kernel" if images > 1.0 => Ok(Formula::default()
-            .with(1.0 / images, Clone)
-            .with(1.0, ReferredSegment)),
-        "kernel" => Ok(Formula::default().with(1.0, Clone)),
+        "kernel" if images > 1.0 => Ok(1.0 / images * Clone + ReferredSegment),
+        "kernel" => Ok(Clone.into()),
         _ => Err(NotPredicted::Name(way.to_owned())),
     }
 }
@@ -293,7 +236,7 @@ pub fn group(way: &str, load: &Load) -> Result<Formula, NotPredicted> {
 /// and no client waits for another.
 #[must_use]
 pub fn of_many(formula: Formula, load: &Load) -> Formula {
-    unlinked(formula).with(1.0 / load.burst_packets.max(1.0), Session)
+    unlinked(formula) + 1.0 / load.burst_packets.max(1.0) * Session
 }
 
 fn unlinked(formula: Formula) -> Formula {
@@ -303,8 +246,106 @@ fn unlinked(formula: Formula) -> Formula {
 fn hot(formula: Formula, bytes: f64) -> Formula {
     let fixed = formula.without(Miss).without(ColdByte);
     match fixed.count(ColdTrainByte) > 0.0 {
-        true => fixed.without(ColdTrainByte).with(bytes, TrainByte),
-        false => fixed.with(bytes, HotByte),
+        true => fixed.without(ColdTrainByte) + bytes * TrainByte,
+        false => fixed + bytes * HotByte,
+    }
+}
+
+impl Mul<Term> for f64 {
+    type Output = Formula;
+
+    fn mul(self, term: Term) -> Formula {
+        let terms = vec![(self, term)];
+        Formula { terms }
+    }
+}
+
+impl From<Term> for Formula {
+    fn from(term: Term) -> Self {
+        1.0 * term
+    }
+}
+
+impl<T> Add<T> for Formula
+where
+    Self: From<T>,
+{
+    type Output = Self;
+
+    fn add(mut self, other: T) -> Self {
+        for (count, term) in Self::from(other).terms {
+            match self.terms.iter_mut().find(|(_, known)| *known == term) {
+                Some((known, _)) => *known += count,
+                None => self.terms.push((count, term)),
+            }
+        }
+        self
+    }
+}
+
+impl<T: Into<Formula>> Add<T> for Term {
+    type Output = Formula;
+
+    fn add(self, other: T) -> Formula {
+        1.0 * self + other.into()
+    }
+}
+
+impl Formula {
+    /// The same with none of a term.
+    #[must_use]
+    pub fn without(mut self, term: Term) -> Self {
+        self.terms.retain(|(_, known)| *known != term);
+        self
+    }
+
+    /// How many of a term.
+    #[must_use]
+    pub fn count(&self, term: Term) -> f64 {
+        let of = self.terms.iter().filter(|(_, known)| *known == term);
+        of.map(|(count, _)| count).sum()
+    }
+
+    /// What it costs, in ns.
+    ///
+    /// # Errors
+    ///
+    /// If a probe of one of its terms has no samples.
+    pub fn predict(&self, costs: &Costs) -> Result<f64, NotPredicted> {
+        let ns = self.ns(costs);
+        if ns.is_nan() {
+            return Err(NotPredicted::Probes);
+        }
+        Ok(ns)
+    }
+
+    /// What it costs, in ns; not a number if a probe of one of its terms has no samples.
+    #[must_use]
+    pub fn ns(&self, costs: &Costs) -> f64 {
+        self.terms
+            .iter()
+            .map(|(count, term)| count * costs.ns(*term))
+            .sum()
+    }
+
+    /// What each term adds, in ns, the most first.
+    #[must_use]
+    pub fn parts(&self, costs: &Costs) -> Vec<(Term, f64)> {
+        let part = |(count, term): &(f64, Term)| (*term, count * costs.ns(*term));
+        let mut parts: Vec<_> = self.terms.iter().map(part).collect();
+        parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+        parts
+    }
+}
+
+impl fmt::Display for Formula {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (count, term)) in self.terms.iter().enumerate() {
+            let plus = if i > 0 { " + " } else { "" };
+            let count = (count * 1e3).round() / 1e3;
+            write!(f, "{plus}{count} {}", term.name())?;
+        }
+        Ok(())
     }
 }
 
@@ -330,23 +371,29 @@ impl Load {
         self.payload_bytes / PAGE_BYTES
     }
 
+    fn copied(&self) -> Formula {
+        Miss + self.payload_bytes * ColdByte
+    }
+
+    fn read(&self) -> Formula {
+        self.copied() + Crossing + ReadCall
+    }
+
     fn mapped(&self) -> Formula {
-        Formula::default().with(self.pages(), Fault)
+        self.pages() * Fault
     }
 
     /// Mapped, and not touched before the kernel refers to it.
     fn mapped_by_reference(&self) -> Formula {
-        Formula::default().with(self.pages(), PinFault)
+        self.pages() * PinFault
     }
 
     fn spliced(&self) -> Formula {
-        let call = Formula::default().with(1.0, Crossing).with(1.0, SpliceCall);
         // A packet lies in one page more than it fills.
-        call.with(1.0 + self.pages(), SplicePage)
+        Crossing + SpliceCall + (1.0 + self.pages()) * SplicePage
     }
 
     fn header_appended(&self) -> Formula {
-        let call = Formula::default().with(1.0, Crossing).with(1.0, Append);
-        call.with(self.header_bytes, HotByte)
+        Crossing + Append + self.header_bytes * HotByte
     }
 }

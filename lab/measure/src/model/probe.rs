@@ -6,18 +6,14 @@
 
 use std::io;
 
-use onrush_primitives::map::{Memory, Pages};
+use onrush_primitives::named;
 use onrush_primitives::packet::LENT_BYTES_MAX;
-use onrush_sys::thread::{allowed_cores, pin_to};
-use onrush_testkit::sink::{Sink, SinkError};
-use onrush_testkit::testbed::{Mode, Options, RCV_DEVICE, Testbed, TestbedError};
+use onrush_testkit::sink::SinkError;
+use onrush_testkit::testbed::{Mode, TestbedError};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::turn::Probes;
-use super::{ModelRecord, NAME, check};
-use crate::experiment::{Environment, Record};
-use crate::machine::Awake;
+use crate::experiment::Record;
 
 /// The port of the far end.
 pub(super) const PORT: u16 = 20_000;
@@ -44,63 +40,71 @@ pub(super) const CHAIN_BYTES: usize = 256 << 20;
 /// What is lent at once.
 pub(super) const LENT: usize = LENT_BYTES_MAX;
 
-/// What is done often. The numbers are of packets, pieces, pages and bytes.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[allow(missing_docs, reason = "each is told by `Probes::run`")]
-pub enum Probe {
-    Getppid,
-    SendTiny,
-    SendWide,
-    ReadTiny,
-    ReadWide,
-    Gather1,
-    Gather17,
-    Messages,
-    TrainShort,
-    TrainLong,
-    TrainWide,
-    TrainCold,
-    Cork,
-    Append1,
-    Append9,
-    DiscardTiny,
-    DiscardPages,
-    DiscardMemory,
-    Lend,
-    LendPages,
-    LendOut,
-    LendOutPages,
-    ZeroCopyTiny,
-    ZeroCopyPieces,
-    ZeroCopyPages,
-    ZeroCopyHuge,
-    Faults,
-    Miss,
-    Plan,
-    Nops1,
-    NopsMany,
-    NopsLinked,
-    RingCopied,
-    RingShort,
-    RingLong,
-    RingPinned,
-    GroupShort,
-    GroupLong,
-    LendCold,
-    StreamWrite,
-    StreamPages,
-    LoopPages,
-    AccountPolled,
-    RingApart,
-    RingSockets,
-    RingLinked,
-    Account,
-    PolledRead,
-    Populate,
+named! {
+    /// What is done often. The numbers are of packets, pieces, pages and bytes.
+    #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    #[allow(missing_docs, reason = "each is described by `Probes::run_probe`")]
+    pub enum Probe {
+        Getppid,
+        SendTiny,
+        SendWide,
+        ReadTiny,
+        ReadWide,
+        Gather1,
+        Gather17,
+        Messages,
+        TrainShort,
+        TrainLong,
+        TrainWide,
+        TrainCold,
+        Cork,
+        Append1,
+        Append9,
+        DiscardTiny,
+        DiscardPages,
+        DiscardMemory,
+        Lend,
+        LendPages,
+        LendOut,
+        LendOutPages,
+        ZeroCopyTiny,
+        ZeroCopyPieces,
+        ZeroCopyPages,
+        ZeroCopyHuge,
+        Faults,
+        Miss,
+        Plan,
+        Nops1,
+        NopsMany,
+        NopsLinked,
+        RingCopied,
+        RingShort,
+        RingLong,
+        RingPinned,
+        GroupShort,
+        GroupLong,
+        LendCold,
+        StreamWrite,
+        StreamPages,
+        LoopPages,
+        AccountPolled,
+        RingApart,
+        RingSockets,
+        RingLinked,
+        Account,
+        PolledRead,
+        Populate,
+    }
 }
 
-/// How the probes are carried out.
+/// Its name in files.
+pub const NAME: &str = "model";
+
+/// What the probes took.
+pub type ModelRecord = Record<Settings, Run>;
+
+/// How the probes are made.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Settings {
     /// How often each has its turn in each mode.
@@ -175,116 +179,7 @@ impl Default for Settings {
     }
 }
 
-/// Probes all terms; about half a second a round and mode. The thread stays pinned.
-///
-/// # Errors
-///
-/// If there is no testbed (root makes one), or a probe is not possible here.
-pub fn run(
-    settings: &Settings,
-    version: &str,
-    command: &str,
-    mut progress: impl FnMut(f64),
-) -> Result<ModelRecord, ModelError> {
-    let mut record = Record::new(NAME, Environment::here(version, command), settings.clone());
-    let cores = allowed_cores();
-    let core = cores.last().copied().unwrap_or(0);
-    let rest = cores.first().copied().unwrap_or(0);
-    let mut testbed = Testbed::new(Options::default())?;
-    let mut sink = Sink::attach_seldom_looking(
-        &testbed.rcv,
-        RCV_DEVICE,
-        PORT..=PORT + (MEMBERS_LONG - 1),
-        64,
-    )?;
-    let _awake = Awake::keep(core).map_err(system("keep a processor awake"))?;
-    pin_to(core).map_err(system("bind to a processor"))?;
-    let memory = Memory::map(CHAIN_BYTES, Pages::Huge);
-    let mut memory = memory.map_err(system("map memory"))?;
-    let mut probes = Probes::new(&testbed, &mut memory, (core, rest))?;
-    let rounds = f64::from(settings.rounds) * crate::stats::to_f64(settings.modes.len());
-    let mut done = 0.0;
-    for round in 0..settings.rounds {
-        for &mode in &settings.modes {
-            testbed.set_mode(mode)?;
-            for probe in Probe::ALL {
-                let (times, cost_ns, void) =
-                    probes.turn(&testbed, probe, settings.turn_ns, &mut sink)?;
-                record.runs.push(Run {
-                    mode,
-                    of: Of::Probe(probe),
-                    round,
-                    times,
-                    cost_ns,
-                    void,
-                });
-            }
-            if settings.check {
-                let from = (probes.file(), (core, rest));
-                let which = (round, settings.packet_bytes);
-                check::round(&testbed, &mut sink, from, which, &mut record.runs)?;
-            }
-            done += 1.0;
-            progress(done / rounds);
-        }
-    }
-    Ok(record)
-}
-
 impl Probe {
-    /// All, in the order of their turns.
-    pub const ALL: [Self; 49] = [
-        Self::Getppid,
-        Self::SendTiny,
-        Self::SendWide,
-        Self::ReadTiny,
-        Self::ReadWide,
-        Self::Gather1,
-        Self::Gather17,
-        Self::Messages,
-        Self::TrainShort,
-        Self::TrainLong,
-        Self::TrainWide,
-        Self::TrainCold,
-        Self::Cork,
-        Self::Append1,
-        Self::Append9,
-        Self::DiscardTiny,
-        Self::DiscardPages,
-        Self::DiscardMemory,
-        Self::Lend,
-        Self::LendPages,
-        Self::LendOut,
-        Self::LendOutPages,
-        Self::ZeroCopyTiny,
-        Self::ZeroCopyPieces,
-        Self::ZeroCopyPages,
-        Self::ZeroCopyHuge,
-        Self::Faults,
-        Self::Miss,
-        Self::Plan,
-        Self::Nops1,
-        Self::NopsMany,
-        Self::NopsLinked,
-        Self::RingCopied,
-        Self::RingShort,
-        Self::RingLong,
-        Self::RingPinned,
-        Self::GroupShort,
-        Self::GroupLong,
-        Self::LendCold,
-        Self::StreamWrite,
-        Self::StreamPages,
-        Self::LoopPages,
-        Self::AccountPolled,
-        Self::RingApart,
-        Self::RingSockets,
-        Self::RingLinked,
-        Self::Account,
-        Self::PolledRead,
-        Self::Populate,
-    ];
-
     /// The stride that trains are cut into; 0 for none.
     pub(super) fn stride(self) -> u16 {
         match self {

@@ -1,9 +1,11 @@
 //! Formulas against counts that are known, and terms against costs that were made up.
 
 use onrush_paths::Name;
+use onrush_testkit::testbed::Mode;
 
+use super::term::Term::*;
 use super::*;
-use crate::experiment::Environment;
+use crate::experiment::{Environment, Record};
 
 const MTU: Load = Load {
     payload_bytes: 1316.0,
@@ -13,20 +15,8 @@ const MTU: Load = Load {
 
 /// Costs of which each probe follows exactly.
 fn made_up(term: Term) -> f64 {
-    (term as usize as f64 + 1.0)
-        * if matches!(
-            term,
-            Term::ColdByte
-                | Term::HotByte
-                | Term::TrainByte
-                | Term::ColdTrainByte
-                | Term::StreamByte
-                | Term::LoopByte
-        ) {
-            0.01
-        } else {
-            10.0
-        }
+    let is_of_byte = term.name().contains("byte");
+    (term as usize as f64 + 1.0) * if is_of_byte { 0.01 } else { 10.0 }
 }
 
 fn record() -> ModelRecord {
@@ -40,14 +30,7 @@ fn record() -> ModelRecord {
 
 #[test]
 fn the_paper_counts_so_many_crossings() {
-    let crossings = |name: &str| {
-        let formula = path(name, &MTU).unwrap();
-        let counted = formula
-            .terms
-            .iter()
-            .filter(|(_, term)| *term == Term::Crossing);
-        counted.map(|(count, _)| *count).sum::<f64>()
-    };
+    let crossings = |name: &str| path(name, &MTU).unwrap().count(Crossing);
     // Switches of its table 1, two a crossing, for large n; ours where the catalogue differs.
     for (name, count) in [
         ("read_write", 2.0),
@@ -81,13 +64,13 @@ fn every_path_of_the_catalogue_has_a_formula_or_a_reason() {
     let tcp = Name::ALL.into_iter().filter(|name| name.takes_tcp());
     for name in tcp {
         let formula = over_tcp(name.as_str(), &MTU).unwrap();
-        let stream = formula.count(Term::StreamWrite) + formula.count(Term::StreamByte);
+        let stream = formula.count(StreamWrite) + formula.count(StreamByte);
         assert!(stream > 0.0, "{name}: {formula}");
     }
     for name in ["sendfile_tcp", "cue"] {
         let formula = over_loopback(name, &MTU).unwrap();
-        assert_eq!(formula.count(Term::LoopByte), MTU.payload_bytes);
-        assert_eq!(formula.count(Term::StreamByte), 0.0);
+        assert_eq!(formula.count(LoopByte), MTU.payload_bytes);
+        assert_eq!(formula.count(StreamByte), 0.0);
     }
     assert!(over_loopback("mmap_send", &MTU).is_err() && over_tcp("sendto", &MTU).is_err());
     for way in onrush_group::Way::ALL {
@@ -100,27 +83,16 @@ fn every_path_of_the_catalogue_has_a_formula_or_a_reason() {
 
 #[test]
 fn a_short_burst_shares_less() {
-    let burst = |burst_packets| {
-        path(
-            "krtpsendfile",
-            &Load {
-                burst_packets,
-                ..MTU
-            },
-        )
-        .unwrap()
+    let trains = |burst_packets| {
+        let load = Load {
+            burst_packets,
+            ..MTU
+        };
+        path("krtpsendfile", &load).unwrap().count(Train)
     };
-    let trains = |formula: &Formula| {
-        formula
-            .terms
-            .iter()
-            .find(|(_, t)| *t == Term::Train)
-            .unwrap()
-            .0
-    };
-    assert_eq!(trains(&burst(8.0)), 1.0 / 8.0);
-    assert_eq!(trains(&burst(0.0)), 1.0);
-    assert_eq!(trains(&burst(1e9)), 1.0 / 49.0);
+    assert_eq!(trains(8.0), 1.0 / 8.0);
+    assert_eq!(trains(0.0), 1.0);
+    assert_eq!(trains(1e9), 1.0 / 49.0);
 }
 
 #[test]
@@ -130,7 +102,7 @@ fn bursts_of_many_clients_go_by_cold_sockets() {
         ..MTU
     };
     let formula = of_many(path("krtpsendfile", &load).unwrap(), &load);
-    assert_eq!(formula.count(Term::Session), formula.count(Term::Train));
+    assert_eq!(formula.count(Session), formula.count(Train));
     let one = of_many(
         Formula::default(),
         &Load {
@@ -138,10 +110,10 @@ fn bursts_of_many_clients_go_by_cold_sockets() {
             ..MTU
         },
     );
-    assert_eq!(one.count(Term::Session), 1.0);
-    assert_eq!(of_many(Formula::default(), &MTU).count(Term::Session), 0.0);
+    assert_eq!(one.count(Session), 1.0);
+    assert_eq!(of_many(Formula::default(), &MTU).count(Session), 0.0);
     // Nor does one wait for another.
-    let links = |formula: &Formula| formula.count(Term::Link) + formula.count(Term::LinkSend);
+    let links = |formula: &Formula| formula.count(Link) + formula.count(LinkSend);
     assert_eq!(links(&formula), 0.0);
     assert_eq!(links(&group("uring", &MTU).unwrap()), 0.0);
     assert!(links(&path("krtpsendfile", &MTU).unwrap()) > 0.0);
@@ -183,89 +155,76 @@ fn terms_are_what_is_left_of_the_probes() {
     // Every probe as the sum of its terms; then each term must come back.
     let t = made_up;
     let probe = |probe: Probe| {
-        let crossing = t(Term::Crossing);
+        let crossing = t(Crossing);
         let held = |pieces: f64| {
-            2.0 * (crossing + t(Term::Set))
-                + pieces * (crossing + t(Term::Append))
-                + t(Term::HeldPacket)
+            2.0 * (crossing + t(Set)) + pieces * (crossing + t(Append)) + t(HeldPacket)
         };
         let train = |segments: f64| {
-            crossing + t(Term::Train) + segments * (t(Term::Segment) + 16.0 * t(Term::HotByte))
+            // The bytes of a short train count as the train's.
+            let bytes = (segments - 2.0) * 16.0 * t(HotByte);
+            crossing + t(Train) + segments * t(Segment) + bytes
         };
-        let ring = |inner: f64, count: f64| {
-            crossing + t(Term::RingCrossing) + count * (t(Term::Entry) + inner)
-        };
-        let referred = |segments: f64| t(Term::Train) + segments * t(Term::ReferredSegment);
-        let send = crossing + t(Term::Packet);
+        let ring = |inner: f64, count: f64| crossing + t(RingCrossing) + count * (t(Entry) + inner);
+        let referred = |segments: f64| t(Train) + segments * t(ReferredSegment);
+        let send = crossing + t(Packet);
         match probe {
             Probe::Getppid => crossing,
             Probe::SendTiny | Probe::Gather1 => send,
-            Probe::SendWide => send + 1384.0 * t(Term::HotByte),
-            Probe::ReadTiny => crossing + t(Term::ReadCall),
-            Probe::ReadWide => crossing + t(Term::ReadCall) + 1384.0 * t(Term::ColdByte),
-            Probe::Gather17 => send + 16.0 * t(Term::Piece),
-            Probe::Messages => crossing + 48.0 * t(Term::Message),
-            // The bytes of a short train count as the train's.
-            Probe::TrainShort => train(2.0) - 32.0 * t(Term::HotByte),
-            Probe::TrainLong => train(48.0) - 32.0 * t(Term::HotByte),
-            Probe::TrainWide => {
-                train(48.0) - 32.0 * t(Term::HotByte) + 48.0 * 1008.0 * t(Term::TrainByte)
-            }
-            Probe::TrainCold => {
-                train(48.0) - 32.0 * t(Term::HotByte) + 48.0 * 1008.0 * t(Term::ColdTrainByte)
-            }
-            Probe::Cork => 2.0 * (crossing + t(Term::Set)),
+            Probe::SendWide => send + 1384.0 * t(HotByte),
+            Probe::ReadTiny => crossing + t(ReadCall),
+            Probe::ReadWide => crossing + t(ReadCall) + 1384.0 * t(ColdByte),
+            Probe::Gather17 => send + 16.0 * t(Piece),
+            Probe::Messages => crossing + 48.0 * t(Message),
+            Probe::TrainShort => train(2.0),
+            Probe::TrainLong => train(48.0),
+            Probe::TrainWide => train(48.0) + 48.0 * 1008.0 * t(TrainByte),
+            Probe::TrainCold => train(48.0) + 48.0 * 1008.0 * t(ColdTrainByte),
+            Probe::Cork => 2.0 * (crossing + t(Set)),
             Probe::Append1 => held(1.0),
             Probe::Append9 => held(9.0),
-            Probe::DiscardTiny => crossing + t(Term::SpliceCall) + t(Term::SplicePage),
-            Probe::DiscardPages => crossing + t(Term::SpliceCall) + 12.0 * t(Term::SplicePage),
-            Probe::DiscardMemory => crossing + t(Term::SpliceCall) + 12.0 * t(Term::MemoryPage),
-            Probe::Lend => 2.0 * crossing + t(Term::Lend),
+            Probe::DiscardTiny => crossing + t(SpliceCall) + t(SplicePage),
+            Probe::DiscardPages => crossing + t(SpliceCall) + 12.0 * t(SplicePage),
+            Probe::DiscardMemory => crossing + t(SpliceCall) + 12.0 * t(MemoryPage),
+            Probe::Lend => 2.0 * crossing + t(Lend),
             Probe::LendPages => 1000.0,
-            Probe::LendOut => 2.0 * crossing + t(Term::Lend) + t(Term::Packet) + t(Term::SpliceOut),
+            Probe::LendOut => 2.0 * crossing + t(Lend) + t(Packet) + t(SpliceOut),
             Probe::LendOutPages => {
-                let pages = t(Term::SpliceOut) + 11.0 * t(Term::SpliceOutPage);
+                let pages = t(SpliceOut) + 11.0 * t(SpliceOutPage);
                 1000.0 + referred(48.0) + pages
             }
             Probe::LendCold => 3000.0,
-            Probe::StreamWrite => crossing + t(Term::StreamWrite) + 1400.0 * t(Term::HotByte),
-            Probe::StreamPages => 3000.0 + 1_048_576.0 * t(Term::StreamByte),
-            Probe::LoopPages => 3000.0 + 1_048_576.0 * t(Term::LoopByte),
-            Probe::GroupShort => 500.0 + 16.0 * t(Term::Clone),
-            Probe::GroupLong => 500.0 + 64.0 * t(Term::Clone),
-            Probe::ZeroCopyTiny => send + t(Term::Notification),
-            Probe::ZeroCopyPieces => send + t(Term::Notification) + 8.0 * t(Term::PinnedPiece),
-            Probe::ZeroCopyPages => {
-                let train = train(48.0) - 32.0 * t(Term::HotByte);
-                train + t(Term::Notification) + 11.0 * t(Term::PinnedPage)
-            }
-            Probe::ZeroCopyHuge => {
-                let train = train(48.0) - 32.0 * t(Term::HotByte);
-                train + t(Term::Notification) + 11.0 * t(Term::PinnedHugePage)
-            }
-            Probe::AccountPolled => crossing + 256.0 * t(Term::PolledEntry) + t(Term::Sleep),
-            Probe::PolledRead => crossing + t(Term::PolledEntry) + t(Term::Sleep),
-            Probe::Account => ring(t(Term::Entry) + t(Term::Account), 256.0),
-            Probe::Populate => t(Term::PinFault),
+            Probe::StreamWrite => crossing + t(StreamWrite) + 1400.0 * t(HotByte),
+            Probe::StreamPages => 3000.0 + 1_048_576.0 * t(StreamByte),
+            Probe::LoopPages => 3000.0 + 1_048_576.0 * t(LoopByte),
+            Probe::GroupShort => 500.0 + 16.0 * t(Clone),
+            Probe::GroupLong => 500.0 + 64.0 * t(Clone),
+            Probe::ZeroCopyTiny => send + t(Notification),
+            Probe::ZeroCopyPieces => send + t(Notification) + 8.0 * t(PinnedPiece),
+            Probe::ZeroCopyPages => train(48.0) + t(Notification) + 11.0 * t(PinnedPage),
+            Probe::ZeroCopyHuge => train(48.0) + t(Notification) + 11.0 * t(PinnedHugePage),
+            Probe::AccountPolled => crossing + 256.0 * t(PolledEntry) + t(Sleep),
+            Probe::PolledRead => crossing + t(PolledEntry) + t(Sleep),
+            Probe::Account => ring(t(Entry) + t(Account), 256.0),
+            Probe::Populate => t(PinFault),
             Probe::RingLinked => {
-                let link = t(Term::Link) + t(Term::LinkSend);
-                ring(referred(2.0) + t(Term::Release), 256.0) + 255.0 * link
+                let link = t(Link) + t(LinkSend);
+                ring(referred(2.0) + t(Release), 256.0) + 255.0 * link
             }
-            Probe::RingApart => ring(referred(2.0) + t(Term::Release) + t(Term::ColdTrain), 256.0),
+            Probe::RingApart => ring(referred(2.0) + t(Release) + t(ColdTrain), 256.0),
             Probe::RingSockets => {
-                let cold = t(Term::ColdTrain) + t(Term::Session);
-                ring(referred(2.0) + t(Term::Release) + cold, 256.0)
+                let cold = t(ColdTrain) + t(Session);
+                ring(referred(2.0) + t(Release) + cold, 256.0)
             }
-            Probe::Faults => t(Term::Fault),
-            Probe::Miss => t(Term::Miss),
-            Probe::Plan => t(Term::Planned),
+            Probe::Faults => t(Fault),
+            Probe::Miss => t(Miss),
+            Probe::Plan => t(Planned),
             Probe::Nops1 => ring(0.0, 1.0),
             Probe::NopsMany => ring(0.0, 256.0),
-            Probe::NopsLinked => ring(0.0, 256.0) + 255.0 * t(Term::Link),
-            Probe::RingCopied => ring(t(Term::Packet) + t(Term::EntrySend), 256.0),
-            Probe::RingShort => ring(referred(2.0) + t(Term::Release), 256.0),
-            Probe::RingLong => ring(referred(48.0) + t(Term::Release), 256.0),
-            Probe::RingPinned => ring(referred(2.0) + t(Term::PinnedRelease), 256.0),
+            Probe::NopsLinked => ring(0.0, 256.0) + 255.0 * t(Link),
+            Probe::RingCopied => ring(t(Packet) + t(EntrySend), 256.0),
+            Probe::RingShort => ring(referred(2.0) + t(Release), 256.0),
+            Probe::RingLong => ring(referred(48.0) + t(Release), 256.0),
+            Probe::RingPinned => ring(referred(2.0) + t(PinnedRelease), 256.0),
         }
     };
     let mut record = record();

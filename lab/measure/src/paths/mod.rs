@@ -156,8 +156,8 @@ pub struct Run {
 ///
 /// # Errors
 ///
-/// If it could not be carried out; see [`ExperimentError::needs_root`]. Runs that prove nothing are no
-/// error: they are in the record, with the reason.
+/// If it could not be carried out; see [`ExperimentError::needs_root`]. Runs that prove nothing are
+/// no error: they are in the record, with the reason.
 pub fn run(
     settings: &Settings,
     version: &str,
@@ -197,7 +197,7 @@ pub fn plan_of(plan: &media::ts::Plan, origin: RtpOrigin) -> Result<Plan, PlanEr
             runs.next();
         }
         let run = runs.peek().expect("every packet is in a run");
-        let offset = run.file_offset + (ts_packet - run.first) * u64::from(run.distance);
+        let offset = run.file_offset + (ts_packet - run.first) * u64::from(run.packet_stride);
         let is_first = ts_packet % ts_per_rtp as u64 == 0;
         match pieces.last_mut() {
             Some(last) if !is_first && last.offset + u64::from(last.bytes) == offset => {
@@ -330,7 +330,7 @@ mod tests {
 
     use onrush_paths::{Mover, Source};
     use onrush_wire::media::FilePiece;
-    use onrush_wire::media::synth;
+    use onrush_wire::media::ts::synth;
     use onrush_wire::media::ts::{Packetisation, ScanOptions, Scanner};
 
     use super::*;

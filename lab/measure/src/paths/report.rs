@@ -93,59 +93,57 @@ fn table(runs: &[&Run], transport: Transport, is_cold: bool) -> Table {
         ],
     );
     for name in Name::ALL {
-        let at = |bytes: u32| {
-            let runs = runs.iter().copied();
-            runs.filter(move |run| is_of(run, transport, name, bytes, is_cold))
+        let of_path = |run: &&&Run| {
+            run.path == name.as_str() && (run.transport, run.is_cold) == (transport, is_cold)
         };
-        if at(MTU_PACKET_BYTES).next().is_none() {
-            continue;
+        let runs: Vec<&Run> = runs.iter().filter(of_path).copied().collect();
+        if runs.iter().any(|run| run.packet_bytes == MTU_PACKET_BYTES) {
+            table.row(cells(&runs, name, !is_cold && transport != Transport::Tcp));
         }
-        let samples = |bytes: u32, value: &dyn Fn(&Run) -> f64| {
-            let valid = at(bytes).filter(|run| run.void.is_empty());
-            valid.map(value).collect::<Vec<_>>()
-        };
-        let each = |value: fn(&Run) -> u64| -> Cell {
-            samples(MTU_PACKET_BYTES, &|run| {
-                ratio(value(run), run.packets.max(1))
-            })
-            .into()
-        };
-        let cost = |bytes: u32| Some((f64::from(bytes), median(&samples(bytes, &cpu_ns))?));
-        // What a further byte of a packet costs, by the sizes that fit a frame.
-        let points: Option<Vec<_>> = [512, 1024, MTU_PACKET_BYTES]
-            .into_iter()
-            .map(cost)
-            .collect();
-        let byte_ns = points.filter(|_| !is_cold && transport != Transport::Tcp);
-        let cpu_ns = samples(MTU_PACKET_BYTES, &cpu_ns);
-        let rate = median(&cpu_ns).map(|ns| f64::from(MTU_PACKET_BYTES) * 8e9 / ns);
-        let facts = name.facts();
-        let paper = match facts.family {
-            Family::Modern => "-".to_owned(),
-            _ => format!("{},{}", facts.paper.0, facts.paper.1),
-        };
-        table.row([
-            name.as_str().into(),
-            paper.into(),
-            facts.copies.into(),
-            each(|run| run.crossings),
-            match cpu_ns.is_empty() {
-                true => Cell::Void,
-                false => cpu_ns.into(),
-            },
-            each(|run| run.user_ns),
-            each(|run| run.helper_ns),
-            each(|run| run.machine_busy_ns),
-            each(|run| run.prepare_ns),
-            samples(MTU_PACKET_BYTES, &|run| {
-                ratio(run.packets, run.sends.max(1))
-            })
-            .into(),
-            byte_ns.map(|points| slope(&points) * 1024.0).into(),
-            rate.into(),
-        ]);
     }
     table
+}
+
+/// What the runs of a path say; what a further byte of a packet costs only if that is asked for.
+fn cells(runs: &[&Run], name: Name, with_byte: bool) -> Vec<Cell> {
+    let samples = |bytes: u32, value: &dyn Fn(&Run) -> f64| -> Vec<f64> {
+        let runs = runs.iter().copied();
+        let valid = runs.filter(|run| run.packet_bytes == bytes && run.void.is_empty());
+        valid.map(value).collect()
+    };
+    let each = |value: fn(&Run) -> u64| -> Cell {
+        let a_packet = |run: &Run| ratio(value(run), run.packets.max(1));
+        samples(MTU_PACKET_BYTES, &a_packet).into()
+    };
+    // By the sizes that fit a frame.
+    let cost = |bytes: u32| Some((f64::from(bytes), median(&samples(bytes, &cpu_ns))?));
+    let points = [512, 1024, MTU_PACKET_BYTES].into_iter().map(cost);
+    let points = points.collect::<Option<Vec<_>>>().filter(|_| with_byte);
+    let a_send = |run: &Run| ratio(run.packets, run.sends.max(1));
+    let cpu_ns = samples(MTU_PACKET_BYTES, &cpu_ns);
+    let rate = median(&cpu_ns).map(|ns| f64::from(MTU_PACKET_BYTES) * 8e9 / ns);
+    let facts = name.facts();
+    let paper = match facts.family {
+        Family::Modern => "-".to_owned(),
+        _ => format!("{},{}", facts.paper.0, facts.paper.1),
+    };
+    vec![
+        name.as_str().into(),
+        paper.into(),
+        facts.copies.into(),
+        each(|run| run.crossings),
+        match cpu_ns.is_empty() {
+            true => Cell::Void,
+            false => cpu_ns.into(),
+        },
+        each(|run| run.user_ns),
+        each(|run| run.helper_ns),
+        each(|run| run.machine_busy_ns),
+        each(|run| run.prepare_ns),
+        samples(MTU_PACKET_BYTES, &a_send).into(),
+        points.map(|points| slope(&points) * 1024.0).into(),
+        rate.into(),
+    ]
 }
 
 /// What a packet cost by each path, on each transport, in each size.

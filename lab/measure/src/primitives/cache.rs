@@ -48,7 +48,7 @@ pub(super) fn measure(found: &mut Found, knee: &mut Knee) {
                 found.point(CURVE, "second read", bytes, rate);
                 rates.push((bytes, rate));
             }
-            Err(error) => return found.missing("file_cache", &error.to_string()),
+            Err(error) => return found.missing("file_cache", error),
         }
     }
     let Some(bound) = bound(&rates) else {

@@ -34,29 +34,20 @@ pub(super) fn measure(method: &Method, found: &mut Found, kept: &mut Kept) {
     found.try_samples("fault_minor", fresh(method, Pages::Base));
     found.try_samples("fault_huge", fresh(method, Pages::Huge));
     if kept.scratch.is_none() && !kept.is_over {
-        match prepare(method) {
-            Ok(scratch) => kept.scratch = Some(scratch),
-            Err(error) => {
-                for id in ["fault_file", "fault_major", "fault_major_ahead", CURVE] {
-                    found.missing(id, &error.to_string());
-                }
-                kept.is_over = true;
-            }
-        }
+        let ids = ["fault_file", "fault_major", "fault_major_ahead", CURVE];
+        kept.scratch = found.there(&ids, prepare(method));
+        kept.is_over = kept.scratch.is_none();
     }
     if let Some((_, file, bytes)) = &kept.scratch {
         found.try_samples("fault_file", cached(method, file, *bytes));
         found.try_samples("fault_major", from_disk(method, file, *bytes, true));
         found.try_samples("fault_major_ahead", from_disk(method, file, *bytes, false));
-        if found.round() < 3
-            && let Err(error) = strides(method, found, file, *bytes)
-        {
-            found.missing(CURVE, &error.to_string());
+        if found.round() < 3 {
+            let taken = strides(method, found, file, *bytes);
+            found.there(&[CURVE], taken);
         }
-        match window(file, *bytes) {
-            Ok(window) => found.samples("read_ahead_window", vec![to_f64(window)]),
-            Err(error) => found.missing("read_ahead_window", &error.to_string()),
-        }
+        let window = window(file, *bytes).map(|window| vec![to_f64(window)]);
+        found.try_samples("read_ahead_window", window);
         if let Some(stated) = stated_window(file) {
             found.fact("read_ahead_stated", stated);
         }
@@ -64,11 +55,7 @@ pub(super) fn measure(method: &Method, found: &mut Found, kept: &mut Kept) {
 }
 
 fn prepare(method: &Method) -> io::Result<(Scratch, File, usize)> {
-    let bytes = if method.settings().quick {
-        64 << 20
-    } else {
-        256 << 20
-    };
+    let bytes = method.much(64 << 20, 256 << 20);
     let scratch = Scratch::new(method.folder())?;
     let path = scratch.file("faults", bytes as u64)?;
     Ok((scratch, File::open(path)?, bytes))
@@ -76,11 +63,7 @@ fn prepare(method: &Method) -> io::Result<(Scratch, File, usize)> {
 
 /// Touches every page of fresh memory.
 fn fresh(method: &Method, pages: Pages) -> io::Result<Vec<f64>> {
-    let bytes = if method.settings().quick {
-        16 << 20
-    } else {
-        32 << 20
-    };
+    let bytes = method.much(16 << 20, 32 << 20);
     let mut memory = Memory::map(bytes, pages)?;
     let mut samples = Vec::new();
     for _ in 0..TOUCHES {
@@ -170,30 +153,23 @@ fn strides(method: &Method, found: &mut Found, file: &File, bytes: usize) -> io:
         let before = Faults::of_thread();
         let (taken_ns, touches) = method.once(|| touch(&mapped, bytes, stride, 100));
         let majors = Faults::of_thread().major - before.major;
-        found.point(
-            CURVE,
-            "time of a touch",
-            stride as u64,
-            taken_ns / to_f64(touches),
-        );
-        found.point(
-            "majors_over_stride",
+        let (stride, each_ns) = (stride as u64, taken_ns / to_f64(touches));
+        let (waits, part) = (
             "touches that waited for the disk",
-            stride as u64,
             ratio(majors, touches as u64),
         );
+        found.point(CURVE, "time of a touch", stride, each_ns);
+        found.point("majors_over_stride", waits, stride, part);
     }
     Ok(())
 }
 
 fn touch(mapped: &Mapped, bytes: usize, stride: usize, most: usize) -> usize {
     let offsets = (0..bytes).step_by(stride).take(most);
-    let mut touches = 0;
-    for offset in offsets {
-        std::hint::black_box(mapped.read(offset));
-        touches += 1;
-    }
-    touches
+    let touched = offsets.inspect(|offset| {
+        std::hint::black_box(mapped.read(*offset));
+    });
+    touched.count()
 }
 
 /// Touches one page of a cold file and asks which have come with it.

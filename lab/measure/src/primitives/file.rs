@@ -68,9 +68,8 @@ pub(super) fn measure(method: &Method, found: &mut Found, kept: &mut Kept) {
     }
     if let Some(place) = &kept.here {
         reads(method, found, place, READ_CURVE);
-        if let Err(error) = contention(method, found, &kept.contenders) {
-            found.missing(CONTENTION_CURVE, &error.to_string());
-        }
+        let contended = contention(method, found, &kept.contenders);
+        found.there(&[CONTENTION_CURVE], contended);
         if let Some(knee) = &mut kept.knee {
             cache::measure(found, knee);
         }
@@ -81,39 +80,26 @@ pub(super) fn measure(method: &Method, found: &mut Found, kept: &mut Kept) {
 }
 
 fn prepare(method: &Method, found: &mut Found, kept: &mut Kept) {
-    match FileSet::new("here", method.folder(), method) {
-        Ok(place) => {
-            let made =
-                (0..CONTENDERS).map(|i| place.scratch.file(&format!("contender-{i}"), 1 << 20));
-            match made.collect::<io::Result<Vec<_>>>() {
-                Ok(files) => kept.contenders = files,
-                Err(error) => found.missing(CONTENTION_CURVE, &error.to_string()),
-            }
-            match Knee::prepare(&place.scratch, method.settings().quick) {
-                Ok(knee) => kept.knee = Some(knee),
-                Err(error) => found.missing("file_cache", &error.to_string()),
-            }
-            kept.here = Some(place);
-        }
-        Err(error) => {
-            for id in [READ_CURVE, CONTENTION_CURVE, "file_cache"] {
-                found.missing(id, &error.to_string());
-            }
-        }
+    let here = FileSet::new("here", method.folder(), method);
+    kept.here = found.there(&[READ_CURVE, CONTENTION_CURVE, "file_cache"], here);
+    if let Some(place) = &kept.here {
+        let made = (0..CONTENDERS).map(|i| place.scratch.file(&format!("contender-{i}"), 1 << 20));
+        let made = found.there(&[CONTENTION_CURVE], made.collect());
+        kept.contenders = made.unwrap_or_default();
+        let knee = Knee::prepare(&place.scratch, method.settings().quick);
+        kept.knee = found.there(&["file_cache"], knee);
     }
     if let Some(folder) = &method.settings().mounted {
-        match FileSet::new("mounted", folder, method) {
-            Ok(place) => kept.mounted = Some(place),
-            Err(error) => found.missing(MOUNTED_CURVE, &error.to_string()),
-        }
+        kept.mounted = found.there(&[MOUNTED_CURVE], FileSet::new("mounted", folder, method));
     }
 }
 
 impl FileSet {
     fn new(name: &'static str, folder: &Path, method: &Method) -> io::Result<Self> {
         let scratch = Scratch::new(folder)?;
-        let largest = if method.settings().quick { 24 } else { 26 };
-        let sizes = (12..=largest).step_by(2).map(|bits| 1_u64 << bits);
+        let sizes = (12..=method.much(24, 26))
+            .step_by(2)
+            .map(|bits| 1_u64 << bits);
         let files = sizes.map(|bytes| Ok((bytes, scratch.file(&format!("read-{bytes}"), bytes)?)));
         let files = files.collect::<io::Result<Vec<_>>>()?;
         Ok(Self {
@@ -146,15 +132,14 @@ fn reads(method: &Method, found: &mut Found, place: &FileSet, curve: &str) {
                 (Way::Warm, "file_read_warm"),
             ] {
                 let id = format!("{id}_{name}{suffix}");
-                match read_file(method, path, *bytes, order, way) {
-                    Ok(each_ns) => {
-                        let line = format!("{}, {name}", way.told());
-                        found.point(curve, &line, *bytes, median(&each_ns).unwrap_or(0.0));
-                        if is_largest {
-                            found.samples(&id, each_ns);
-                        }
-                    }
-                    Err(error) => found.missing(&id, &error.to_string()),
+                let read = read_file(method, path, *bytes, order, way);
+                let Some(each_ns) = found.there(&[&id], read) else {
+                    continue;
+                };
+                let line = format!("{}, {name}", way.description());
+                found.point(curve, &line, *bytes, median(&each_ns).unwrap_or(0.0));
+                if is_largest {
+                    found.samples(&id, each_ns);
                 }
             }
         }
@@ -174,7 +159,7 @@ enum Way {
 }
 
 impl Way {
-    fn told(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             Self::Direct => "past the cache (O_DIRECT)",
             Self::Cold => "cache dropped before",
@@ -242,10 +227,8 @@ const READS_MAX: u64 = 512;
 /// Times of one process that reads while others do, each its own file, past the cache, on any
 /// processor.
 fn contention(method: &Method, found: &mut Found, files: &[PathBuf]) -> io::Result<()> {
-    let counts: &[usize] = match method.settings().quick {
-        true => &[1, 2, 4, 8, 16],
-        false => &[1, 2, 3, 4, 6, 8, 11, 13, 16],
-    };
+    let (few, many): (&[usize], &[usize]) = (&[1, 2, 4, 8, 16], &[1, 2, 3, 4, 6, 8, 11, 13, 16]);
+    let counts = method.much(few, many);
     let cores = method.cores();
     let measured = thread::scope(|scope| {
         let measured = scope.spawn(|| {

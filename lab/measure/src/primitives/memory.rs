@@ -34,10 +34,7 @@ pub(super) fn measure(method: &Method, found: &mut Found, kept: &mut Kept) {
 
 fn latency(method: &Method, found: &mut Found, kept: &mut Kept) {
     if kept.staircase.is_none() {
-        match Staircase::new(method) {
-            Ok(staircase) => kept.staircase = Some(staircase),
-            Err(error) => return found.missing("latency_memory", &error.to_string()),
-        }
+        kept.staircase = found.there(&["latency_memory"], Staircase::new(method));
     }
     let Some(staircase) = &mut kept.staircase else {
         return;
@@ -59,11 +56,8 @@ fn latency(method: &Method, found: &mut Found, kept: &mut Kept) {
         found.fact(&format!("{id}_bytes"), to_f64(*bytes));
         found.samples(id, staircase.at(method, *pages, *bytes));
     }
-    let (huge, base) = (
-        found.latest("latency_memory"),
-        found.latest("latency_memory_base"),
-    );
-    if let Some((huge, base)) = huge.zip(base) {
+    let base = found.latest("latency_memory_base");
+    if let Some((huge, base)) = found.latest("latency_memory").zip(base) {
         found.samples("tlb_miss", vec![six_digits(base - huge)]);
     }
 }
@@ -79,11 +73,8 @@ fn levels(bytes_max: usize, steps: &[staircase::Step]) -> Vec<(&'static str, Pag
     for (name, step) in names.into_iter().zip(steps) {
         // The geometric middle: the ends are shared with the levels beside.
         let bytes = (from * step.edge_bytes).isqrt();
-        found.push((
-            name,
-            Pages::Huge,
-            usize::try_from(bytes).unwrap_or(usize::MAX),
-        ));
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        found.push((name, Pages::Huge, bytes));
         from = step.edge_bytes;
     }
     found.push(("latency_memory", Pages::Huge, bytes_max));
@@ -92,19 +83,9 @@ fn levels(bytes_max: usize, steps: &[staircase::Step]) -> Vec<(&'static str, Pag
 }
 
 fn bandwidth(method: &Method, found: &mut Found, kept: &mut Kept) {
-    let bytes = if method.settings().quick {
-        128 << 20
-    } else {
-        256 << 20
-    };
+    let bytes = method.much(128 << 20, 256 << 20);
     if kept.area.is_none() {
-        match Memory::map(bytes, Pages::Huge) {
-            Ok(mut area) => {
-                area.touch(bytes);
-                kept.area = Some(area);
-            }
-            Err(error) => return found.missing("bandwidth", &error.to_string()),
-        }
+        kept.area = found.there(&["bandwidth"], touched(bytes));
     }
     let Some(area) = &mut kept.area else {
         return;
@@ -125,10 +106,8 @@ fn bandwidth(method: &Method, found: &mut Found, kept: &mut Kept) {
     for way in [Way::ReadSimd, Way::WriteNonTemporal, Way::CopyMemcpy] {
         let id = format!("bandwidth_all_{}", way.name());
         if way.is_here() {
-            found.try_samples(
-                &id,
-                of_all_cores(method.cores(), way, bytes / 2, method.time(90)),
-            );
+            let all = of_all_cores(method.cores(), way, bytes / 2, method.time(90));
+            found.try_samples(&id, all);
         }
     }
     found.fact("cores", to_f64(method.cores().len()));
@@ -168,14 +147,13 @@ fn of_way(
         }
     });
     if !is_done {
-        found.void(
-            &format!("bandwidth_{}", way.name()),
-            "its work was not done: sums or words are wrong".to_owned(),
-        );
+        let why = "its work was not done: sums or words are wrong".to_owned();
+        found.void(&format!("bandwidth_{}", way.name()), why);
     }
+    let moved_bytes = moved_bytes(way, words.len() * 8);
     passes
         .iter()
-        .map(|ns| six_digits(moved_bytes(way, words.len() * 8) / ns * 1e9))
+        .map(|ns| six_digits(moved_bytes / ns * 1e9))
         .collect()
 }
 
@@ -191,23 +169,16 @@ fn over_size(method: &Method, found: &mut Found, words: &mut [u64]) {
     let sizes = (12..=28).step_by(2).map(|bits| 1_usize << bits);
     let words_max = words.len();
     for bytes in sizes.filter(|bytes| bytes / 8 <= words_max) {
-        for way in [
+        let ways = [
             Way::ReadSimd,
             Way::WriteSimd,
             Way::WriteMemset,
             Way::CopyMemcpy,
-        ] {
-            if way.is_here() {
-                let samples = of_way(
-                    method,
-                    found,
-                    way,
-                    &mut words[..bytes / 8],
-                    Duration::from_millis(4),
-                );
-                let each = median(&samples).unwrap_or(0.0);
-                found.point("bandwidth_over_size", way.name(), bytes as u64, each);
-            }
+        ];
+        for way in ways.into_iter().filter(|way| way.is_here()) {
+            let (part, time) = (&mut words[..bytes / 8], Duration::from_millis(4));
+            let each = median(&of_way(method, found, way, part, time)).unwrap_or(0.0);
+            found.point("bandwidth_over_size", way.name(), bytes as u64, each);
         }
     }
     for bits in 6..=26 {
@@ -229,24 +200,27 @@ fn over_size(method: &Method, found: &mut Found, words: &mut [u64]) {
     }
 }
 
+fn touched(bytes: usize) -> io::Result<Memory> {
+    let mut memory = Memory::map(bytes, Pages::Huge)?;
+    memory.touch(bytes);
+    Ok(memory)
+}
+
 /// All processors at once, each with memory of its own; one sample.
 fn of_all_cores(cores: &[usize], way: Way, bytes: usize, time: Duration) -> io::Result<Vec<f64>> {
     let barrier = Barrier::new(cores.len());
     let each = thread::scope(|scope| {
-        let threads: Vec<_> = cores
-            .iter()
-            .map(|&core| {
-                scope.spawn({
-                    let barrier = &barrier;
-                    move || of_core(way, bytes, time, core, barrier)
-                })
-            })
-            .collect();
-        let results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
-        let results = results
+        let barrier = &barrier;
+        let start = |&core| scope.spawn(move || of_core(way, bytes, time, core, barrier));
+        let threads: Vec<_> = cores.iter().map(start).collect();
+        let failed = |_| Err(io::Error::other("a thread failed"));
+        // All are joined, also after one that failed.
+        let each = threads
             .into_iter()
-            .map(|result| result.unwrap_or_else(|_| Err(io::Error::other("a thread failed"))));
-        results.collect::<io::Result<Vec<f64>>>()
+            .map(|thread| thread.join().unwrap_or_else(failed));
+        each.collect::<Vec<_>>()
+            .into_iter()
+            .collect::<io::Result<Vec<f64>>>()
     })?;
     Ok(vec![six_digits(each.iter().sum())])
 }
@@ -258,11 +232,7 @@ fn of_core(
     core: usize,
     barrier: &Barrier,
 ) -> io::Result<f64> {
-    let prepared = pin_to(core).and_then(|()| Memory::map(bytes, Pages::Huge));
-    let prepared = prepared.map(|mut memory| {
-        memory.touch(bytes);
-        memory
-    });
+    let prepared = pin_to(core).and_then(|()| touched(bytes));
     // Reached also by who has failed, or the others would wait for ever.
     barrier.wait();
     let mut memory = prepared?;

@@ -12,9 +12,8 @@ use onrush_primitives::switch::{Medium, PingPong, Who};
 use onrush_primitives::{call, code};
 use onrush_sys::thread::{allowed_cores, pin_to};
 
-use super::cpu::NullCalls;
-use super::{MeasureError, Measured, Settings, again};
-use crate::stats::{median, to_f64};
+use super::{MeasureError, Measured, Settings};
+use crate::stats::{median, ratio, to_f64};
 
 /// The measuring thread, bound to a processor, with a clock whose own cost is known.
 #[derive(Debug)]
@@ -110,7 +109,7 @@ impl Method {
         time: Duration,
         mut act: impl FnMut(u64) -> io::Result<()>,
     ) -> io::Result<Vec<f64>> {
-        let block_ns = to_f64(usize::try_from(time.as_nanos()).unwrap_or(usize::MAX)) / BLOCKS;
+        let block_ns = time.as_secs_f64() * 1e9 / BLOCKS;
         let deadline = Instant::now() + time * 4;
         // Doubling warms up, too. Bounded by its own growth: sixty turns are longer than any
         // machine lives.
@@ -125,26 +124,9 @@ impl Method {
         let mut samples = Vec::new();
         while to_f64(samples.len()) < BLOCKS && (samples.is_empty() || Instant::now() < deadline) {
             let taken_ns = self.block(times, &mut act)?;
-            samples.push(six_digits(
-                taken_ns / to_f64(usize::try_from(times).unwrap_or(1)),
-            ));
+            samples.push(six_digits(taken_ns / ratio(times, 1)));
         }
         Ok(samples)
-    }
-
-    /// What system calls took in so many processes of this program, one after the other: where the
-    /// pages of a program lie makes its calls faster or slower, for as long as the process lives.
-    /// Empty if it cannot be started again, and fewer if one did not answer.
-    pub(super) fn in_processes(&self, count: u16) -> Vec<NullCalls> {
-        let Some(program) = &self.settings.null_calls else {
-            return Vec::new();
-        };
-        let one = |_| {
-            let json = again::output(program, &self.settings, self.ns_per_tick);
-            serde_json::from_slice(&json.ok()?).ok()
-        };
-        // What did not answer once will not the next time, and each would be waited for.
-        (0..count).map_while(one).collect()
     }
 
     /// Nanoseconds that `act` takes, once.
@@ -152,11 +134,8 @@ impl Method {
         let begin = self.counter.begin();
         let result = act();
         let end = self.counter.end();
-        let ticks = to_f64(usize::try_from(end.wrapping_sub(begin)).unwrap_or(usize::MAX));
-        (
-            ((ticks - self.read_ticks) * self.ns_per_tick).max(0.0),
-            result,
-        )
+        let ticks = ratio(end.wrapping_sub(begin), 1) - self.read_ticks;
+        ((ticks * self.ns_per_tick).max(0.0), result)
     }
 
     /// Nanoseconds between two readings with nothing between them, each the mean of many.
@@ -180,6 +159,10 @@ impl Method {
         self.counter
     }
 
+    pub(super) fn ns_per_tick(&self) -> f64 {
+        self.ns_per_tick
+    }
+
     pub(super) fn core(&self) -> usize {
         self.cores.last().copied().unwrap_or(0)
     }
@@ -193,10 +176,14 @@ impl Method {
         &self.settings.folder
     }
 
+    /// How much of something there is in a quick run, and in a full one.
+    pub(super) fn much<T>(&self, quick: T, full: T) -> T {
+        if self.settings.quick { quick } else { full }
+    }
+
     /// A time that is shorter in a quick run.
     pub(super) fn time(&self, full_ms: u64) -> Duration {
-        let part = if self.settings.quick { 3 } else { 1 };
-        Duration::from_micros(full_ms * 1000 / part)
+        Duration::from_micros(full_ms * 1000 / self.much(3, 1))
     }
 
     fn block(&self, times: u64, act: &mut impl FnMut(u64) -> io::Result<()>) -> io::Result<f64> {
@@ -213,7 +200,7 @@ impl Method {
                     self.counter.end().wrapping_sub(begin)
                 })
                 .sum();
-            to_f64(usize::try_from(ticks).unwrap_or(usize::MAX)) / f64::from(READS)
+            ratio(ticks, READS.into())
         };
         (0..11).map(block).collect()
     }
@@ -241,7 +228,7 @@ impl Method {
             }
         });
         Basics {
-            cycle_ns: of(additions) / to_f64(usize::try_from(code::ADDITIONS).unwrap_or(1)),
+            cycle_ns: of(additions) / ratio(code::ADDITIONS, 1),
             crossing_ns: of(crossing),
             switch_ns: of(switch.unwrap_or_default()) / 2.0,
             fault_ns: fault.unwrap_or(0.0),
@@ -266,7 +253,7 @@ fn ns_per_tick(counter: Counter) -> Option<f64> {
         let ticks = end
             .checked_sub(begin)
             .filter(|&ticks| ticks > 0 && looked.is_some())?;
-        Some(crate::stats::ratio(end_ns - begin_ns, ticks))
+        Some(ratio(end_ns - begin_ns, ticks))
     };
     let windows: Option<Vec<f64>> = (0..5).map(window).collect();
     median(&windows?)
@@ -313,10 +300,15 @@ impl Found {
 
     /// The same, or why there are none.
     pub(super) fn try_samples(&mut self, id: &str, samples: io::Result<Vec<f64>>) {
-        match samples {
-            Ok(samples) => self.samples(id, samples),
-            Err(error) => self.missing(id, &error.to_string()),
+        if let Some(samples) = self.there(&[id], samples) {
+            self.samples(id, samples);
         }
+    }
+
+    /// What is there; or else why all of these cannot be measured.
+    pub(super) fn there<T>(&mut self, ids: &[&str], what: io::Result<T>) -> Option<T> {
+        what.inspect_err(|error| ids.iter().for_each(|id| self.missing(id, error)))
+            .ok()
     }
 
     /// Keeps a sample of a curve.
@@ -327,7 +319,8 @@ impl Found {
     }
 
     /// Something could not be measured.
-    pub(super) fn missing(&mut self, id: &str, why: &str) {
+    pub(super) fn missing(&mut self, id: &str, why: impl ToString) {
+        let why = why.to_string();
         // Nothing else is between a machine and itself.
         let is_own = id.contains("loopback") || id.ends_with("_http");
         let is_down = is_own && why.ends_with("(os error 101)");

@@ -1,7 +1,7 @@
 //! `onrush-lab measure`: what every primitive of the operating system costs here; predicted,
 //! measured, explained.
 //!
-//! The probes of four [`Group`]s are carried out in rounds, one after the other and then all again,
+//! The probes of four [`Group`]s run in rounds, one after the other and then all again,
 //! so that what a machine does for a while falls on all of them alike. A probe gives raw samples to
 //! a `Found`; all that is said about them is computed from there, afterwards, by `rows`: what the
 //! hardware alone would take, what software adds, what follows from both, what was measured, and a
@@ -10,8 +10,13 @@
 //! A figure that its own probe shows to be impossible is void. What this machine, this user or this
 //! file system cannot do is [`Missing`], by name. Nothing is sent outside loopback and namespaces
 //! of our own unless a remote is named.
+//!
+//! The files stand on each other in this order: `record` on none, `method` on it, `scratch` and
+//! `peer` on none; `null_calls`, `staircase` and `blocks` on `method`, `fault` and `cache` on
+//! `scratch`, `http` on `blocks`; then the groups `cpu`, `memory`, `network` and `file`; `rows`
+//! and `notes` on what all of these have found.
 
-mod again;
+mod blocks;
 mod cache;
 mod cpu;
 mod fault;
@@ -21,6 +26,7 @@ mod memory;
 mod method;
 mod network;
 mod notes;
+mod null_calls;
 pub mod peer;
 mod record;
 mod rows;
@@ -38,8 +44,8 @@ use thiserror::Error;
 use crate::experiment::{Environment, Record};
 use crate::stats::to_f64;
 
-pub use again::{Again, null_calls};
 use method::Found;
+pub use null_calls::{Again, null_calls};
 pub use record::{
     Better, Curve, Entry, Estimate, Group, Mark, Measured, Missing, Note, Point, Row, Series, Unit,
 };

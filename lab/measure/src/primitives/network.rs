@@ -14,6 +14,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::Found;
 use super::WAIT_MAX;
+use super::blocks::{BLOCK_BYTES, ORDERS, Order};
 use super::http::Served;
 use super::method::{Method, six_digits};
 use super::peer::{self, Ask, Peer, Running};
@@ -62,7 +63,7 @@ pub(super) fn measure(method: &Method, found: &mut Found, kept: &mut Kept) {
     for target in &kept.targets {
         let entered = target.from.as_ref().map(Netns::enter);
         if let Some(Err(error)) = &entered {
-            found.missing(target.name, &error.to_string());
+            found.missing(target.name, error);
             continue;
         }
         measure_to(method, found, target);
@@ -74,68 +75,68 @@ pub(super) fn measure(method: &Method, found: &mut Found, kept: &mut Kept) {
 
 fn prepare(method: &Method, found: &mut Found, kept: &mut Kept) {
     let local = |address: IpAddr| Peer::listen((address, 0).into()).and_then(Peer::run);
-    match local(Ipv4Addr::LOCALHOST.into()) {
-        Ok(running) => kept.targets.push(Target::ours("loopback", running, None)),
-        Err(error) => found.missing("loopback", &error.to_string()),
-    }
-    match local(Ipv6Addr::LOCALHOST.into()) {
-        Ok(running) => kept.targets.push(Target::ours("loopback6", running, None)),
-        Err(error) => found.missing(
-            "loopback6",
-            &format!("{error}; this machine has no IPv6 loopback"),
-        ),
-    }
-    match Testbed::new(Options::default()) {
-        Ok(testbed) => {
-            let home = testbed.rcv.clone();
-            let started = home
-                .enter()
-                .map_err(io::Error::other)
-                .and_then(|_entered| local(RCV_IPV4.into()));
-            match started {
-                Ok(running) => {
-                    let mut target = Target::ours("veth", running, Some(home));
-                    target.from = Some(testbed.snd.clone());
-                    kept.targets.push(target);
-                }
-                Err(error) => found.missing("veth", &error.to_string()),
-            }
-            kept.testbed = Some(testbed);
+    let running = found.there(&["loopback"], local(Ipv4Addr::LOCALHOST.into()));
+    let ours = running.map(|running| Target::ours("loopback", running, None));
+    kept.targets.extend(ours);
+    let no_ipv6 = |error| {
+        said(
+            &error,
+            format!("{error}; this machine has no IPv6 loopback"),
+        )
+    };
+    let running = local(Ipv6Addr::LOCALHOST.into()).map_err(no_ipv6);
+    let running = found.there(&["loopback6"], running);
+    let ours = running.map(|running| Target::ours("loopback6", running, None));
+    kept.targets.extend(ours);
+    let testbed = Testbed::new(Options::default());
+    let testbed = testbed.map_err(|e| io::Error::other(format!("between two namespaces: {e}")));
+    kept.testbed = found.there(&["veth"], testbed);
+    if let Some(testbed) = &kept.testbed {
+        let home = testbed.rcv.clone();
+        let entered = home.enter().map_err(io::Error::other);
+        let started = entered.and_then(|_entered| local(RCV_IPV4.into()));
+        if let Some(running) = found.there(&["veth"], started) {
+            let mut ours = Target::ours("veth", running, Some(home));
+            ours.from = Some(testbed.snd.clone());
+            kept.targets.push(ours);
         }
-        Err(error) => found.missing("veth", &format!("between two namespaces: {error}")),
     }
-    match Served::start(method) {
-        Ok(served) => kept.served = Some(served),
-        Err(error) => found.missing("remote_read_http", &error.to_string()),
-    }
+    kept.served = found.there(&["remote_read_http"], Served::start(method));
     if let Some(host) = &method.settings().remote {
-        match peer::find(host)
-            .and_then(|peer| peer::ask(peer, Ask::Echo { bytes: 1 }).map(|_| peer))
-        {
-            Ok(peer) => kept.targets.push(Target {
-                name: "remote",
-                peer,
-                from: None,
-                running: None,
-                home: None,
-            }),
-            Err(error) => found.missing(
-                "remote",
-                &format!("{host}: {error}; run `onrush-lab measure --peer` there"),
-            ),
-        }
+        let asked = |peer| peer::ask(peer, Ask::Echo { bytes: 1 }).map(|_| peer);
+        let advice = |error: io::Error| {
+            let text = format!("{host}: {error}; run `onrush-lab measure --peer` there");
+            said(&error, text)
+        };
+        let peer = peer::find(host).and_then(asked).map_err(advice);
+        kept.targets
+            .extend(found.there(&["remote"], peer).map(Target::of));
     }
 }
 
+/// The same error in other words.
+fn said(error: &io::Error, text: String) -> io::Error {
+    io::Error::new(error.kind(), text)
+}
+
 impl Target {
-    fn ours(name: &'static str, running: Running, home: Option<Netns>) -> Self {
+    /// The one that was asked for by name.
+    fn of(peer: SocketAddr) -> Self {
         Self {
-            name,
-            peer: running.address,
+            name: "remote",
+            peer,
             from: None,
-            running: Some(running),
-            home,
+            running: None,
+            home: None,
         }
+    }
+
+    fn ours(name: &'static str, running: Running, home: Option<Netns>) -> Self {
+        let mut target = Self::of(running.address);
+        target.name = name;
+        target.running = Some(running);
+        target.home = home;
+        target
     }
 }
 
@@ -148,27 +149,21 @@ fn measure_to(method: &Method, found: &mut Found, target: &Target) {
     if *name == "loopback6" {
         return;
     }
-    match connections(method, *peer) {
-        Ok((setup, teardown)) => {
-            found.samples(&format!("tcp_setup_{name}"), setup);
-            found.samples(&format!("tcp_teardown_{name}"), teardown);
-        }
-        Err(error) => found.missing(&format!("tcp_setup_{name}"), &error.to_string()),
+    let setup_id = format!("tcp_setup_{name}");
+    if let Some((setup, teardown)) = found.there(&[&setup_id], connections(method, *peer)) {
+        found.samples(&setup_id, setup);
+        found.samples(&format!("tcp_teardown_{name}"), teardown);
     }
-    if let Err(error) = bandwidth(method, found, name, *peer) {
-        found.missing(&format!("tcp_bandwidth_{name}"), &error.to_string());
-    }
-    let reads = blocks(method, *peer, found, name);
-    if let Err(error) = reads {
+    let taken = bandwidth(method, found, name, *peer);
+    found.there(&[&format!("tcp_bandwidth_{name}")], taken);
+    let reads = blocks(method, *peer, found, name).map_err(|error| match error.kind() {
         // A peer that cannot make the file to be read from ends the connection.
-        let why = match error.kind() {
-            ErrorKind::UnexpectedEof => {
-                "the peer has no file to read from: it makes one where TMPDIR says".to_owned()
-            }
-            _ => error.to_string(),
-        };
-        found.missing(&format!("remote_read_{name}"), &why);
-    }
+        ErrorKind::UnexpectedEof => {
+            io::Error::other("the peer has no file to read from: it makes one where TMPDIR says")
+        }
+        _ => error,
+    });
+    found.there(&[&format!("remote_read_{name}")], reads);
 }
 
 /// Echo requests, by the raw socket that root may open or the one that anybody may where the
@@ -228,25 +223,24 @@ fn echo_request(kind: u8, identity: [u8; 2], sequence: u16) -> [u8; PAYLOAD_BYTE
     packet[0] = kind;
     packet[4..6].copy_from_slice(&identity);
     packet[6..8].copy_from_slice(&sequence.to_be_bytes());
-    // RFC 1071: the ones' complement of the ones' complement sum. For IPv6 the kernel does it.
-    let sum: u32 = packet
-        .chunks_exact(2)
-        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
-        .sum();
-    let folded = (sum & 0xffff) + (sum >> 16);
-    let folded = (folded & 0xffff) + (folded >> 16);
-    let [_, _, high, low] = (!folded).to_be_bytes();
+    // For IPv6 the kernel does it.
+    let [_, _, high, low] = (!ones_sum(&packet)).to_be_bytes();
     packet[2..4].copy_from_slice(&[high, low]);
     packet
 }
 
+/// The ones' complement sum of 16-bit words (RFC 1071).
+fn ones_sum(packet: &[u8]) -> u32 {
+    let words = packet.chunks_exact(2);
+    let words = words.map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
+    let sum: u32 = words.sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    (folded & 0xffff) + (folded >> 16)
+}
+
 fn tcp(method: &Method, peer: SocketAddr, time: Duration) -> io::Result<Vec<f64>> {
-    let mut stream = peer::ask(
-        peer,
-        Ask::Echo {
-            bytes: PAYLOAD_BYTES as u64,
-        },
-    )?;
+    let bytes = PAYLOAD_BYTES as u64;
+    let mut stream = peer::ask(peer, Ask::Echo { bytes })?;
     let mut message = [1; PAYLOAD_BYTES];
     method.try_per_act(time, |times| {
         for _ in 0..times {
@@ -279,7 +273,7 @@ fn udp(method: &Method, peer: SocketAddr, time: Duration) -> io::Result<Vec<f64>
 /// How long a connection takes to be made and to be closed, as the one who asks sees it.
 fn connections(method: &Method, peer: SocketAddr) -> io::Result<(Vec<f64>, Vec<f64>)> {
     let (mut setup, mut teardown) = (Vec::new(), Vec::new());
-    for _ in 0..if method.settings().quick { 10 } else { 30 } {
+    for _ in 0..method.much(10, 30) {
         let (setup_ns, stream) = method.once(|| TcpStream::connect_timeout(&peer, WAIT_MAX));
         let stream = stream?;
         // The peer has seen the connection and waits: or it would be woken while we close.
@@ -301,27 +295,14 @@ fn settle(mut stream: &TcpStream) -> io::Result<()> {
 
 /// Bytes per second over the size of a message, told by the peer; the best is the row.
 fn bandwidth(method: &Method, found: &mut Found, name: &str, peer: SocketAddr) -> io::Result<()> {
-    let sizes: &[usize] = match found.round() {
-        0 | 3 | 6 => &[
-            512,
-            2 << 10,
-            8 << 10,
-            32 << 10,
-            128 << 10,
-            512 << 10,
-            2 << 20,
-            8 << 20,
-            32 << 20,
-        ],
-        _ => &[128 << 10, 512 << 10],
+    // From 512 bytes to 32 MiB, in some rounds only: the best are between.
+    let bits = match found.round() {
+        0 | 3 | 6 => 9..=25,
+        _ => 17..=19,
     };
-    let total = if method.settings().quick {
-        16 << 20
-    } else {
-        64 << 20
-    };
+    let total = method.much(16 << 20, 64 << 20);
     let mut best = Vec::new();
-    for &size in sizes {
+    for size in bits.step_by(2).map(|bits| 1_usize << bits) {
         // Small messages cost a crossing each: less of them tells as much.
         let bytes = if size < 8 << 10 { total / 8 } else { total };
         let rate = swallowed(peer, size, bytes)?;
@@ -336,13 +317,8 @@ fn bandwidth(method: &Method, found: &mut Found, name: &str, peer: SocketAddr) -
 
 fn swallowed(peer: SocketAddr, size: usize, bytes: u64) -> io::Result<f64> {
     let bytes = bytes.max(size as u64) / size as u64 * size as u64;
-    let mut stream = peer::ask(
-        peer,
-        Ask::Swallow {
-            bytes,
-            first_bytes: 1,
-        },
-    )?;
+    let first_bytes = 1;
+    let mut stream = peer::ask(peer, Ask::Swallow { bytes, first_bytes })?;
     let message = vec![1; size];
     for _ in 0..bytes / size as u64 {
         stream.write_all(&message)?;
@@ -355,35 +331,18 @@ fn swallowed(peer: SocketAddr, size: usize, bytes: u64) -> io::Result<f64> {
 
 /// 4 KB blocks of a file of the peer's, each asked for and waited for: in order, and mixed.
 fn blocks(method: &Method, peer: SocketAddr, found: &mut Found, name: &str) -> io::Result<()> {
-    const BLOCK: u64 = 4096;
-    let file_bytes: u64 = if method.settings().quick {
-        1 << 20
-    } else {
-        16 << 20
-    };
-    let mut stream = peer::ask(
-        peer,
-        Ask::Blocks {
-            bytes: BLOCK,
-            file_bytes,
-        },
-    )?;
+    let file_bytes = method.much(1 << 20, 16 << 20);
+    let bytes = BLOCK_BYTES as u64;
+    let mut stream = peer::ask(peer, Ask::Blocks { bytes, file_bytes })?;
     stream.read_exact(&mut [0; 1])?;
-    let mut block = vec![0; usize::try_from(BLOCK).unwrap_or(0)];
-    for (id, factor) in [("sequential", 1_u64), ("random", 2_654_435_761)] {
-        let mut index = 0_u64;
-        let samples = method.try_per_act(method.time(50), |times| {
-            for _ in 0..times {
-                let at = index.wrapping_mul(factor) % (file_bytes / BLOCK) * BLOCK;
-                index += 1;
-                stream.write_all(&at.to_be_bytes())?;
-                stream.read_exact(&mut block)?;
-            }
-            Ok(())
+    let mut block = [0; BLOCK_BYTES];
+    found.fact("remote_block_bytes", to_f64(block.len()));
+    for (id, factor) in ["sequential", "random"].into_iter().zip(ORDERS) {
+        let samples = Order::new(file_bytes, factor).measure(method, 50, |at| {
+            stream.write_all(&at.to_be_bytes())?;
+            stream.read_exact(&mut block)
         })?;
-        let each = median(&samples).unwrap_or(0.0);
-        found.fact("remote_block_bytes", to_f64(block.len()));
-        if each > 0.0 {
+        if median(&samples).unwrap_or(0.0) > 0.0 {
             found.samples(&format!("remote_read_{id}_{name}"), samples);
         }
     }
@@ -398,12 +357,7 @@ mod tests {
     fn an_echo_request_sums_to_nothing() {
         for sequence in [0, 1, 0xffff] {
             let packet = echo_request(8, [0xab, 0xcd], sequence);
-            let sum: u32 = packet
-                .chunks_exact(2)
-                .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
-                .sum();
-            let folded = (sum & 0xffff) + (sum >> 16);
-            assert_eq!((folded & 0xffff) + (folded >> 16), 0xffff);
+            assert_eq!(ones_sum(&packet), 0xffff);
         }
     }
 }

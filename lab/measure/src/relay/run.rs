@@ -64,7 +64,7 @@ pub(super) fn run(
     let gap_ns = PAYLOAD_BYTES as u64 * 8 * 1_000_000_000 / settings.rate_bps;
     let warm_up_packets = settings.warm_up_ns / gap_ns;
     let packets = warm_up_packets + settings.measured_ns / gap_ns;
-    wait_until(|| channel.told().members == receivers.len());
+    wait_until(|| channel.stats().members == receivers.len());
     let source = source(&testbed)?;
     let (before, after) = thread::scope(|scope| {
         let source = scope.spawn(|| feed(&source, packets, gap_ns));
@@ -80,7 +80,7 @@ pub(super) fn run(
     // What the last trains were late by counts too.
     let lateness = Histogram::from(&sink.lateness()?).since(&before.lateness);
     relay_is_done(channel, packets);
-    let told = channel.told();
+    let stats = channel.stats();
     drop(relay);
     let totals = sink.totals()?;
     Ok(Run {
@@ -96,7 +96,7 @@ pub(super) fn run(
         core_busy_ns: (after.at_ns - before.at_ns).saturating_sub(after.idle_ns - before.idle_ns),
         measured_packets: after.packets - before.packets,
         lateness,
-        ..Run::of(&told)
+        ..Run::of(&stats)
     })
 }
 
@@ -214,11 +214,11 @@ fn kernel_threads(prefix: &str) -> Vec<String> {
 }
 
 fn relay_is_done(channel: &Channel, packets: u64) {
-    wait_until(|| channel.told().heard.datagrams >= packets);
+    wait_until(|| channel.stats().heard.datagrams >= packets);
     // It tells after each round, and once it rests.
     wait_until(|| {
-        let told = channel.told();
-        told.packets + told.refused >= packets * told.members as u64
+        let stats = channel.stats();
+        stats.packets + stats.refused >= packets * stats.members as u64
     });
 }
 

@@ -1,12 +1,14 @@
 //! Which report a record has: the one table of all experiments.
 
-use super::ReportError;
+use serde::de::DeserializeOwned;
+
+use super::{ReportError, model as model_report, primitives as primitives_report};
 use crate::capacity::soak;
-use crate::experiment::AnyRecord;
+use crate::experiment::{AnyRecord, Record};
 use crate::load::http_report::http_report;
-use crate::lock::{self, reliability};
+use crate::lock::reliability;
 use crate::table::Report;
-use crate::{capacity, cue, group, http, load, model, paths, primitives, relay, serve};
+use crate::{capacity, cue, group, http, load, lock, model, paths, primitives, relay, serve};
 
 /// What a record says.
 ///
@@ -15,22 +17,20 @@ use crate::{capacity, cue, group, http, load, model, paths, primitives, relay, s
 /// If it is of no experiment that is known, or not as this program writes it.
 pub fn of(record: &AnyRecord) -> Result<Report, ReportError> {
     let told = match record.experiment.as_str() {
-        capacity::NAME => record.typed().map(|record| capacity::report(&record)),
-        cue::NAME => record.typed().map(|record| cue::report(&record)),
-        group::NAME => record.typed().map(|record| group::report(&record)),
-        http::NAME => record.typed().map(|record| http::report(&record)),
-        load::NAME => record.typed().map(|record| load::report::report(&record)),
-        load::http::NAME => record.typed().map(|record| http_report(&record)),
-        lock::NAME => record.typed().map(|record| lock::report(&record)),
-        reliability::NAME => record.typed().map(|record| reliability::report(&record)),
-        model::NAME => record.typed().map(|record| super::model::report(&record)),
-        paths::NAME => record.typed().map(|record| paths::report(&record)),
-        primitives::NAME => record
-            .typed()
-            .map(|record| super::primitives::report(&record)),
-        relay::NAME => record.typed().map(|record| relay::report(&record)),
-        serve::NAME => record.typed().map(|record| serve::report(&record)),
-        soak::NAME => record.typed().map(|record| capacity::soak_report(&record)),
+        capacity::NAME => told(record, capacity::report),
+        cue::NAME => told(record, cue::report),
+        group::NAME => told(record, group::report),
+        http::NAME => told(record, http::report),
+        load::NAME => told(record, load::report::report),
+        load::http::NAME => told(record, http_report),
+        lock::NAME => told(record, lock::report),
+        model::NAME => told(record, model_report::report),
+        paths::NAME => told(record, paths::report),
+        primitives::NAME => told(record, primitives_report::report),
+        relay::NAME => told(record, relay::report),
+        reliability::NAME => told(record, reliability::report),
+        serve::NAME => told(record, serve::report),
+        soak::NAME => told(record, capacity::soak_report),
         _ => {
             return Err(ReportError::Unknown {
                 experiment: record.experiment.clone(),
@@ -43,4 +43,11 @@ pub fn of(record: &AnyRecord) -> Result<Report, ReportError> {
         version: record.environment.version.clone(),
         source,
     })
+}
+
+fn told<S: DeserializeOwned, R: DeserializeOwned>(
+    record: &AnyRecord,
+    report: fn(&Record<S, R>) -> Report,
+) -> serde_json::Result<Report> {
+    record.typed().map(|record| report(&record))
 }

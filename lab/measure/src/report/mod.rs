@@ -1,8 +1,8 @@
 //! Reports: all that a directory of records says, on one page.
 //!
 //! [`of_folder`] finds the records and the pictures below a directory and joins them. Experiments
-//! tell themselves as [`Report`]s ([`of`]); one that is not known is named. What is no record is named
-//! and left out.
+//! tell themselves as [`Report`]s ([`of`]); one that is not known is named. What is no record is
+//! named and left out.
 
 mod known;
 pub mod model;

@@ -213,7 +213,8 @@ caption{text-align:left;font-weight:600;padding:.3rem 0}
 th,td{padding:.3rem .7rem;border-bottom:1px solid var(--line);text-align:right;\
 vertical-align:baseline;font-variant-numeric:tabular-nums}
 thead th{background:var(--shade)}th:first-child{text-align:left;font-weight:500}
-thead th:first-child{font-weight:700}td{white-space:nowrap}.words,td:last-child{white-space:normal}.words{text-align:left}
+thead th:first-child{font-weight:700}td{white-space:nowrap}\
+.words,td:last-child{white-space:normal}.words{text-align:left}
 .note td{text-align:left;white-space:normal;color:var(--faint);padding-left:1.5rem}
 @media screen and \
 (max-width:36rem){.cards,.cards tbody,.cards tr,.cards th,.cards td{display:block}\

@@ -97,7 +97,7 @@ impl Engine {
             runtime.block_on(self.data.engines().ready());
             let stream = self
                 .data
-                .open(&media, 0, super::film::PAYLOAD_BYTES, socket)?;
+                .open(&media, 0, super::film::PAYLOAD_BYTES, socket.into())?;
             runtime.block_on(stream.prepare(cue.from))?;
             self.streams.push(stream);
         }

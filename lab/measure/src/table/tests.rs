@@ -1,3 +1,5 @@
+//! Tables on a terminal, their figures, and verdicts.
+
 use super::*;
 
 fn table() -> Table {
