@@ -80,7 +80,8 @@ impl Output {
             fs::create_dir_all(folder)
                 .with_context(|| format!("cannot make {}", folder.display()))?;
             for Drawing { file, chart } in report.drawings() {
-                let svg = chart.clone().source(environment).render()?;
+                let source = [environment.command.clone(), environment.told()];
+                let svg = chart.clone().source(source).render()?;
                 write(&folder.join(file), &svg)?;
             }
         }

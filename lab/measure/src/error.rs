@@ -4,11 +4,14 @@
 //! void.
 
 use std::error::Error;
+use std::ops::RangeInclusive;
 
 use onrush_testkit::sink::SinkError;
 use onrush_testkit::testbed::TestbedError;
 
+use crate::plot::Unit;
 use crate::setup::{CoresError, SystemError};
+use crate::stats::ratio;
 
 /// Why there is no record.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +55,23 @@ impl ExperimentError {
     pub(crate) fn subject(said: impl Into<String>) -> Self {
         Self::Subject(said.into().into())
     }
+}
+
+/// Refuses a setting that is out of bounds, in words with both.
+pub(crate) fn within(
+    value: impl Into<u64>,
+    bounds: RangeInclusive<u64>,
+    unit: Unit,
+    what: &str,
+) -> Result<(), ExperimentError> {
+    let value = value.into();
+    if bounds.contains(&value) {
+        return Ok(());
+    }
+    let [value, low, high] =
+        [value, *bounds.start(), *bounds.end()].map(|number| unit.tell(ratio(number, 1)));
+    let words = format!("{value} {what}: ask for {low} to {high}");
+    Err(ExperimentError::Settings(words))
 }
 
 /// What the things that are measured refuse with.

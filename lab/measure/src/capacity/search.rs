@@ -264,7 +264,10 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         command.args(["serve", folder, "--rtsp", address]);
         command.args(["--cores", &self.core.to_string()]);
         command.args(["--burst", &format!("{}us", candidate.burst_ns / 1000)]);
-        command.args(["--phase", candidate.phase.as_str()]);
+        // A server as it is sold has no such option.
+        if candidate.phase != Phase::default() {
+            command.args(["--phase", candidate.phase.as_str()]);
+        }
         command.args(["--cache", &format!("{cache_bytes}B")]);
         // What it holds is to be seen, not what it would take, unless that is asked for. And no
         // more sessions at once than there are ports.

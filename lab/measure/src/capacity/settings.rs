@@ -5,9 +5,10 @@ use onrush_testkit::testbed::{Mode, RCV_DEVICE};
 use serde::{Deserialize, Serialize};
 
 use super::files::FileSet;
-use crate::error::ExperimentError;
+use crate::error::{ExperimentError, within};
 use crate::load::account::Account;
 use crate::load::{self, Behaviour, Receive};
+use crate::plot::Unit;
 
 /// The sink looks at the RTP header of every so many socket buffers: no divisor of usual bursts.
 pub(super) const LOOK_EVERY: u16 = 13;
@@ -152,12 +153,12 @@ impl Settings {
     /// [`ExperimentError::Settings`].
     pub fn check(&self) -> Result<(), ExperimentError> {
         let wrong = |text: String| Err(ExperimentError::Settings(text));
-        if !(500_000..=100_000_000).contains(&self.rate_bps) {
-            return wrong(format!(
-                "{} bit/s: ask for 500 kbit/s to 100 Mbit/s",
-                self.rate_bps
-            ));
-        }
+        within(
+            self.rate_bps,
+            500_000..=100_000_000,
+            Unit::BitsPerSecond,
+            "each",
+        )?;
         if self.clients_first == 0
             || self.clients_first > self.clients_max
             || self.clients_max > load::CLIENTS_MAX
@@ -175,33 +176,26 @@ impl Settings {
                 self.precision
             ));
         }
-        if !(1_000_000_000..=3_600_000_000_000).contains(&self.time_ns) {
-            return wrong(format!("{} ns: ask for 1 s to 1 h", self.time_ns));
-        }
+        let times_ns = 1_000_000_000..=3_600_000_000_000;
+        within(self.time_ns, times_ns, Unit::Nanoseconds, "for each number")?;
         if self.modes.is_empty() || (self.bursts_ns.is_empty() && self.peers.is_empty()) {
             return wrong("nothing to do: ask for a mode and a server".to_owned());
         }
-        if !(1..=ARRIVALS_PER_SECOND_MAX).contains(&self.arrivals_per_second) {
-            return wrong(format!(
-                "{} viewers a second: ask for 1 to {ARRIVALS_PER_SECOND_MAX}",
-                self.arrivals_per_second
-            ));
-        }
+        let arrivals = 1..=ARRIVALS_PER_SECOND_MAX.into();
+        within(
+            self.arrivals_per_second,
+            arrivals,
+            Unit::Count,
+            "viewers a second",
+        )?;
         if self.stall_ns > self.time_ns / 4 {
             return wrong(format!(
                 "a stall of {} ns: ask for a quarter of --time at the most",
                 self.stall_ns
             ));
         }
-        if !(1..=ROUNDS_MAX).contains(&self.rounds) {
-            return wrong(format!("{} rounds: ask for 1 to {ROUNDS_MAX}", self.rounds));
-        }
-        if self.again > AGAIN_MAX {
-            return wrong(format!(
-                "{} times again: ask for 0 to {AGAIN_MAX}",
-                self.again
-            ));
-        }
+        within(self.rounds, 1..=ROUNDS_MAX.into(), Unit::Count, "rounds")?;
+        within(self.again, 0..=AGAIN_MAX.into(), Unit::Count, "times again")?;
         self.check_jumping()?;
         self.files.check().map_err(ExperimentError::Settings)
     }
@@ -209,10 +203,8 @@ impl Settings {
     fn check_jumping(&self) -> Result<(), ExperimentError> {
         let wrong = |text: String| Err(ExperimentError::Settings(text));
         let percents = &self.jumping_percents;
-        if let Some(wrong_one) = percents.iter().find(|&&percent| percent > 100) {
-            return wrong(format!(
-                "{wrong_one} % of the viewers jump: ask for 0 to 100"
-            ));
+        for &percent in percents {
+            within(percent, 0..=100, Unit::Count, "% of the viewers jump")?;
         }
         if percents.is_empty() {
             return wrong("nothing to do: ask for viewers that jump, or 0 %".to_owned());
@@ -220,12 +212,13 @@ impl Settings {
         if percents.iter().all(|&percent| percent == 0) {
             return Ok(());
         }
-        if !(JUMP_EVERY_NS_MIN..=JUMP_EVERY_NS_MAX).contains(&self.jump_every_ns) {
-            return wrong(format!(
-                "a jump every {} ns: ask for 100 ms to 1 h",
-                self.jump_every_ns
-            ));
-        }
+        let between_ns = JUMP_EVERY_NS_MIN..=JUMP_EVERY_NS_MAX;
+        within(
+            self.jump_every_ns,
+            between_ns,
+            Unit::Nanoseconds,
+            "between two jumps",
+        )?;
         if self.is_trial() {
             return wrong(
                 "viewers that jump are searched for, and a trial searches nothing: ask for one of \
@@ -363,8 +356,14 @@ mod tests {
             (|s| s.time_ns += 1_000_000_000, "61 s in all"),
             (|s| s.jumping_percents.push(101), "ask for 0 to 100"),
             (|s| s.jumping_percents.clear(), "nothing to do"),
-            (|s| s.jump_every_ns = JUMP_EVERY_NS_MIN - 1, "100 ms to 1 h"),
-            (|s| s.jump_every_ns = JUMP_EVERY_NS_MAX + 1, "100 ms to 1 h"),
+            (
+                |s| s.jump_every_ns = JUMP_EVERY_NS_MIN - 1,
+                "100 ms to 3600 s",
+            ),
+            (
+                |s| s.jump_every_ns = JUMP_EVERY_NS_MAX + 1,
+                "100 ms to 3600 s",
+            ),
             (|s| s.stall_ns = 1, "one of both"),
             (|s| s.files = FileSet::Zipf { files: 9 }, "a film has 10 s"),
         ];

@@ -4,7 +4,6 @@ use thiserror::Error;
 
 use super::axis::{Axis, Scale};
 use super::unit::Unit;
-use crate::experiment::Environment;
 use crate::stats::Summary;
 
 /// Series that lines or steps can be told apart by: each has a marker of its own, or another
@@ -184,21 +183,9 @@ impl Chart {
         self
     }
 
-    /// Where the figures are from, at the foot: command, machine, date.
-    pub fn source(mut self, environment: &Environment) -> Self {
-        let machine = match &environment.virtual_machine {
-            Some(host) => format!("virtual machine ({host})"),
-            None => "metal".to_owned(),
-        };
-        self.source.push(environment.command.clone());
-        self.source.push(format!(
-            "{}, {} processors, {machine}; Linux {}; onrush {}; {}",
-            environment.cpu,
-            environment.cores.len(),
-            environment.kernel,
-            environment.version,
-            environment.date
-        ));
+    /// Where the figures are from, at the foot: lines of command, machine, date.
+    pub fn source(mut self, lines: impl IntoIterator<Item = String>) -> Self {
+        self.source.extend(lines);
         self
     }
 

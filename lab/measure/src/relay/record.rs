@@ -4,9 +4,10 @@ use onrush_server::channels::Stats;
 use onrush_testkit::testbed::Mode;
 use serde::{Deserialize, Serialize};
 
-use crate::error::ExperimentError;
+use crate::error::{ExperimentError, within};
 use crate::experiment::Record;
 use crate::histogram::Histogram;
+use crate::plot::Unit;
 use crate::stats::ratio;
 
 /// Its name on the command line and in files.
@@ -199,30 +200,26 @@ impl Settings {
     ///
     /// [`ExperimentError::Settings`].
     pub fn check(&self) -> Result<(), ExperimentError> {
-        let wrong = |text: String| Err(ExperimentError::Settings(text));
         if self.cases.is_empty() || self.repeats == 0 {
-            return wrong("nothing to do: ask for a case and a repeat".to_owned());
+            let nothing = "nothing to do: ask for a case and a repeat";
+            return Err(ExperimentError::Settings(nothing.to_owned()));
         }
         for case in &self.cases {
-            if !(1..=RECEIVERS_MAX).contains(&case.receivers) {
-                let receivers = case.receivers;
-                return wrong(format!(
-                    "{receivers} receivers: ask for 1 to {RECEIVERS_MAX}"
-                ));
-            }
+            within(
+                case.receivers,
+                1..=RECEIVERS_MAX.into(),
+                Unit::Count,
+                "receivers",
+            )?;
         }
-        if !(100_000..=100_000_000).contains(&self.rate_bps) {
-            return wrong(format!(
-                "{} bit/s: ask for 100 kbit/s to 100 Mbit/s",
-                self.rate_bps
-            ));
-        }
-        if !(100_000_000..=60_000_000_000).contains(&self.measured_ns) {
-            return wrong(format!(
-                "runs of {} ns: ask for 100 ms to 60 s",
-                self.measured_ns
-            ));
-        }
+        within(
+            self.rate_bps,
+            100_000..=100_000_000,
+            Unit::BitsPerSecond,
+            "to each",
+        )?;
+        let times_ns = 100_000_000..=60_000_000_000;
+        within(self.measured_ns, times_ns, Unit::Nanoseconds, "in a run")?;
         Ok(())
     }
 }

@@ -6,9 +6,10 @@ use onrush_sys::path::PathName;
 use onrush_testkit::testbed::Mode;
 use serde::{Deserialize, Serialize};
 
-use crate::error::ExperimentError;
+use crate::error::{ExperimentError, within};
 use crate::experiment::Record;
 use crate::histogram::Histogram;
+use crate::plot::Unit;
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "serve";
@@ -178,33 +179,29 @@ impl Settings {
     ///
     /// [`ExperimentError::Settings`].
     pub fn check(&self) -> Result<(), ExperimentError> {
-        let wrong = |text: String| Err(ExperimentError::Settings(text));
-        if !(1..=SESSIONS_MAX).contains(&self.sessions) {
-            return wrong(format!(
-                "{} sessions: ask for 1 to {SESSIONS_MAX}",
-                self.sessions
-            ));
-        }
-        if !(500_000..=100_000_000).contains(&self.rate_bps) {
-            return wrong(format!(
-                "{} bit/s: ask for 500 kbit/s to 100 Mbit/s",
-                self.rate_bps
-            ));
-        }
-        if !(1_000_000..=1_000_000_000).contains(&self.burst_ns) {
-            return wrong(format!(
-                "bursts of {} ns: ask for 1 ms to 1 s",
-                self.burst_ns
-            ));
-        }
-        if !(100_000_000..=60_000_000_000).contains(&self.measured_ns) {
-            return wrong(format!(
-                "runs of {} ns: ask for 100 ms to 60 s",
-                self.measured_ns
-            ));
-        }
+        within(
+            self.sessions,
+            1..=SESSIONS_MAX.into(),
+            Unit::Count,
+            "sessions",
+        )?;
+        within(
+            self.rate_bps,
+            500_000..=100_000_000,
+            Unit::BitsPerSecond,
+            "each",
+        )?;
+        within(
+            self.burst_ns,
+            1_000_000..=1_000_000_000,
+            Unit::Nanoseconds,
+            "in a burst",
+        )?;
+        let times_ns = 100_000_000..=60_000_000_000;
+        within(self.measured_ns, times_ns, Unit::Nanoseconds, "in a run")?;
         if self.repeats == 0 || self.modes.is_empty() || self.contestants.is_empty() {
-            return wrong("nothing to do: ask for a repeat, a mode and a contestant".to_owned());
+            let nothing = "nothing to do: ask for a repeat, a mode and a contestant";
+            return Err(ExperimentError::Settings(nothing.to_owned()));
         }
         Ok(())
     }
