@@ -158,7 +158,7 @@ fn engine(
 fn stream(testbed: &Testbed, data: &Data, media: &Media, port: u16) -> Stream {
     let socket = testbed.snd.run(|| UdpSocket::bind((SND_IPV4, 0))).unwrap();
     socket.connect((RCV_IPV4, port)).unwrap();
-    data.open(media, 0, 7 * 188, socket).unwrap()
+    data.open(media, 0, 7 * 188, socket.into()).unwrap()
 }
 
 /// What the sink has counted when so many packets have arrived.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use onrush_server::admin::METRICS_CONNECTIONS_MAX;
 use onrush_server::admin::exposition::{Metric, metrics as metrics_that_there_are};
-use onrush_server::admin::status::Status;
+use onrush_server::admin::status::{Channel, Status};
 use onrush_testkit::http_client::Response;
 use onrush_testkit::process::{Process, Signal};
 use onrush_testkit::rtsp_client::Client;
@@ -26,13 +26,19 @@ mod download_site;
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/demo.ts");
 
-/// A server of the demo clip, and where its metrics are.
+/// A server of the demo clip and of a channel that nobody feeds, and where its metrics are.
 fn site() -> (Site, SocketAddr) {
-    let site = Site::new(&["--metrics=0"], |root| {
+    let channel = format!("--channel=news={}", free_address());
+    let site = Site::new(&["--metrics=0", &channel], |root| {
         fs::copy(DEMO, root.join("demo.ts")).unwrap();
     });
     let metrics = metrics_address(&site.server);
     (site, metrics)
+}
+
+fn free_address() -> SocketAddr {
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
+    free.local_addr().unwrap()
 }
 
 fn metrics_address(server: &Process) -> SocketAddr {
@@ -178,7 +184,8 @@ fn a_film_that_was_played_and_downloaded_is_in_the_metrics() {
         (playing.engines[0].streams, playing.engines[0].playing),
         (1, 1)
     );
-    assert!(playing.cache.chunks_in_use > 0 && playing.cache.chunks_read > 0);
+    let cache = playing.cache.unwrap();
+    assert!(cache.chunks_in_use > 0 && cache.chunks_read > 0);
     wait_until(metrics, "streams have a cost", |s| {
         s.stream_cpu_ratio.is_some()
     });
@@ -379,10 +386,11 @@ fn top_shows_a_server_to_scripts_and_says_who_is_none() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((code, json["sessions"].as_u64()), (Some(0), Some(0)));
     assert_eq!(json["engines"].as_array().unwrap().len(), 1);
+    assert_eq!(json["channels"][0]["state"], "waiting");
     let (code, text, _) = top(&["--once"], metrics);
     assert_eq!(code, Some(0));
     assert!(
-        text.contains(&metrics.to_string()) && text.contains("0, 0 play"),
+        text.contains(&metrics.to_string()) && text.contains("0, 0 play") && text.contains("news"),
         "{text}"
     );
     // It speaks HTTP and is no metrics address.
@@ -432,18 +440,28 @@ fn a_server_leaves_its_last_status_behind() {
 fn a_relay_leaves_its_last_status_behind() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("status.json");
-    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let source = format!("news={}", free.local_addr().unwrap());
-    drop(free);
+    let source = format!("news={}", free_address());
     let mut command = Command::new(ONRUSH);
-    command.args(["relay", &source, "--rtsp=off", "--api=off"]);
+    command.args(["relay", &source, "--rtsp=off", "--api=off", "--metrics=0"]);
     command.arg("--status-at-exit").arg(&file);
     let mut relay = Process::start(&mut command).unwrap();
     relay.wait_for_line("stopping ", LONG).expect("it relays");
+    let metrics = metrics_address(&relay);
+    let page = Page::read(&get(metrics, "/metrics").text());
+    let state = "channel=\"news\",state=\"waiting\"";
+    assert_eq!(page.value("onrush_channel_state", state), 1.0);
+    assert!(!page.types.contains_key("onrush_cache_bytes"), "no files");
+    assert_eq!(
+        (status(metrics).cache, status(metrics).engines.len()),
+        (None, 0)
+    );
     let status = end(&mut relay, Signal::TERM, &file);
     assert_eq!(status["schema_version"], 1);
     assert_eq!(status["sources"][0]["name"], "news");
     assert_eq!(status["sources"][0]["received"]["datagrams"], 0);
+    let channel: Channel = serde_json::from_value(status["sources"][0].clone()).unwrap();
+    let again = serde_json::to_value(channel).unwrap();
+    assert_eq!(again, status["sources"][0], "as in the status of a server");
 }
 
 #[test]

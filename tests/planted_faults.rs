@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use onrush_server::config::Config;
-use onrush_server::faults::{Fault as Planted, Faults};
+use onrush_server::experiments::{Experiments, Fault as Planted, Faults};
 use onrush_server::server::Server;
 use onrush_testkit::checker::{Expected, Fault, Report, Start};
 use onrush_testkit::require_root;
@@ -22,11 +22,13 @@ fn play(faults: &[Planted]) -> Report {
     let (testbed, media) = Site::prepare(Mode::Uso);
     fs::write(media.path().join("clip.ts"), &clip).unwrap();
     onrush_testkit::media::age(&media.path().join("clip.ts")).unwrap();
+    let mut experiments = Experiments::default();
+    experiments.faults = Faults::planted(faults);
     let config = Config {
         media_root: media.path().to_owned(),
         rtsp_addresses: vec![SocketAddr::from((SND_IPV4, RTSP_PORT))],
         cache_bytes: 16 << 20,
-        faults: Faults::planted(faults),
+        experiments,
         ..Config::default()
     };
     let server = testbed.snd.run(|| Server::start(config)).unwrap();

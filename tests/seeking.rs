@@ -20,7 +20,7 @@ use onrush_testkit::rtsp_client::{Client, Response, RtpInfo, rtcp_types};
 use onrush_testkit::sink::{Sink, Verdict};
 use onrush_testkit::strict;
 use onrush_testkit::testbed::{Mode, RCV_DEVICE, RCV_IPV4, SND_IPV4};
-use onrush_wire::media::synth;
+use onrush_wire::media::ts::synth;
 use onrush_wire::rtp::Header;
 
 use common::{LONG, RTSP_PORT, Site, Viewer, clip};

@@ -76,7 +76,7 @@ fn chunks_in_use(site: &Site) -> u64 {
     let metrics = ([127, 0, 0, 1], 9554).into();
     let status = || Client::connect(metrics).unwrap().get("/status").unwrap();
     let status: Status = serde_json::from_slice(&site.testbed.snd.run(status)).unwrap();
-    status.cache.chunks_in_use
+    status.cache.expect("it serves files").chunks_in_use
 }
 
 /// One session, up to a random point of its life, and then gone in a random way.

@@ -14,7 +14,7 @@ use onrush_wire::http::LogFormat;
 use onrush_wire::pace::adaptive::LEFT_TO_OTHERS_MAX;
 use onrush_wire::pace::schedule::{Fixed, Schedule};
 
-use crate::args::{DAY, count, listening_address};
+use crate::values::{DAY, Listen, count, listening_address, or_off};
 use onrush_cli::units::{Rate, Time, within};
 
 /// The options of downloads.
@@ -119,13 +119,6 @@ pub(crate) struct DownloadOptions {
     pub(crate) download_stall_time_max: Time,
 }
 
-/// Where to listen, if at all.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Listen {
-    At(SocketAddr),
-    Off,
-}
-
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum AccessLogFormat {
     /// As log analysers read it.
@@ -151,14 +144,7 @@ impl DownloadOptions {
         let everywhere = || listening_address(&HTTP_PORT.to_string(), HTTP_PORT);
         let http_addresses = match self.http[..] {
             [] if is_default => everywhere().into_iter().collect(),
-            _ => self
-                .http
-                .iter()
-                .filter_map(|listen| match listen {
-                    Listen::At(address) => Some(*address),
-                    Listen::Off => None,
-                })
-                .collect(),
+            _ => self.http.iter().filter_map(|it| it.address()).collect(),
         };
         let bytes = |rate: Option<Rate>| rate.map(|rate| rate.0 / 8);
         Downloads {
@@ -264,10 +250,7 @@ fn limits() -> DownloadLimits {
 }
 
 fn http_address(text: &str) -> Result<Listen, String> {
-    match text {
-        "off" => Ok(Listen::Off),
-        _ => listening_address(text, HTTP_PORT).map(Listen::At),
-    }
+    or_off(text, |text| listening_address(text, HTTP_PORT))
 }
 
 fn ftp_address(text: &str) -> Result<SocketAddr, String> {
@@ -303,7 +286,10 @@ mod tests {
             .map_err(|error| error.to_string())?
             .command
         {
-            Command::Serve(serve) => Ok(serve.config("media".into()).downloads),
+            Command::Serve(serve) => {
+                let config = serve.config("media".into());
+                Ok(config.map_err(|error| error.to_string())?.downloads)
+            }
             other => panic!("{other:?}"),
         }
     }

@@ -13,10 +13,10 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
 use onrush_server::config::Config;
-use onrush_wire::media::report::{Bursts, ClockSource, Kind, Program, Report, SeekKind};
+use onrush_wire::media::ts::report::{Bursts, ClockSource, Kind, Program, Report, SeekKind};
 use onrush_wire::media::ts::{Packetisation, ScanOptions, Scanner, TS_PACKETS_PER_RTP_MAX};
 
-use crate::args::{BURST_MAX, BURST_MIN, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN};
+use crate::values::{BURST_MAX, BURST_MIN, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN};
 use onrush_cli::units::{Rate, Size, Time, within};
 
 /// Print what a transport stream holds
@@ -109,7 +109,7 @@ fn read(arguments: &Inspect) -> anyhow::Result<Report> {
 }
 
 fn print(path: &Path, report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
-    let kind = match report.packet_distance_bytes {
+    let kind = match report.packet_stride_bytes {
         192 => "M2TS",
         204 => "MPEG-TS in 204 bytes a packet",
         _ => "MPEG-TS",
@@ -344,7 +344,7 @@ const STREAMS_SHOWN: usize = 12;
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use onrush_wire::media::synth;
+    use onrush_wire::media::ts::synth;
 
     use super::*;
 

@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use onrush_group as group;
 use onrush_lock as lock;
+use onrush_server::channels::{self as channel, config, members};
 use onrush_server::config::Limits;
 use onrush_server::downloads::{self, DownloadLimits};
 use onrush_server::engine::stream_end;
-use onrush_server::relay::{self as channel, config, members};
 use onrush_server::{
-    admin, engine, ftp as session, library, relay, rtsp as control, store, transfer,
+    admin, channel_api, downloads::ftp as session, engine, library, rtsp as control, store,
+    transfer,
 };
 use onrush_sys::path::cue::chain;
 use onrush_sys::{path, pool, probe, receive};
-use onrush_wire::media::{self, clock, psi, ts};
+use onrush_wire::media;
+use onrush_wire::media::ts::{self, clock, psi};
 use onrush_wire::pace::adaptive;
 use onrush_wire::{ftp, http};
 use serde::Serialize;
@@ -250,16 +252,16 @@ fn to_the_wire() -> Vec<Limit> {
         media::TRACKS_MAX as count, "tracks of a file";
         media::CUTS_MAX as count, "packet sizes of a track";
         ts::TS_PACKETS_PER_RTP_MAX as count, "transport packets in one of RTP";
-        relay::API_BODY_BYTES_MAX as bytes, "a request to a relay's API";
-        relay::API_CONNECTIONS_MAX as count, "connections to it at once";
+        channel_api::API_BODY_BYTES_MAX as bytes, "a request to the control API";
+        channel_api::API_CONNECTIONS_MAX as count, "connections to it at once";
         admin::METRICS_CONNECTIONS_MAX as count, "scrapes of metrics at once";
         channel::CHANGES_MAX as count, "changes of members made one by one";
         channel::CHANGES_WAITING_MAX as count, "changes of members that wait";
-        relay::MEMBERS_FILE_BYTES_MAX as bytes, "a file of members";
-        config::DELAY_MAX as time, "a delay of a relay";
-        config::SOURCES_MAX as count, "sources of a relay";
-        config::SOURCE_NAME_BYTES_MAX as bytes, "a source's name";
-        members::MEMBERS_MAX as count, "members of a source";
+        channel::MEMBERS_FILE_BYTES_MAX as bytes, "a file of members";
+        config::DELAY_MAX as time, "a delay of channels";
+        config::SOURCES_MAX as count, "channels of a process";
+        config::SOURCE_NAME_BYTES_MAX as bytes, "a channel's name";
+        members::MEMBERS_MAX as count, "members of a channel";
         members::LINE_ERRORS_MAX as count, "wrong lines told of";
         group::MEMBERS_MAX as count, "members of a group";
         group::LANES_MAX as count, "devices times source addresses of a group";

@@ -3,17 +3,22 @@
 //! Results go to stdout, everything else to stderr. It ends with 0 when it did what it was asked, 1
 //! when it checked something and found it wanting, 2 when it could not run.
 
+mod addresses;
 mod args;
+mod channels;
 mod doctor;
 mod downloads;
 mod inspect;
+mod limit_options;
 mod limits;
 mod relay;
 mod remedy;
 mod serve;
 mod serve_options;
+mod signals;
 mod status_at_exit;
 mod top;
+mod values;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

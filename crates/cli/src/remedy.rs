@@ -3,9 +3,9 @@
 
 use std::io;
 
+use onrush_server::channels::ChannelError;
 use onrush_server::data::DataError;
 use onrush_server::library::LibraryError;
-use onrush_server::relay::RelayError;
 use onrush_server::server::{Service, StartError};
 
 /// What may help, where there is something.
@@ -40,12 +40,13 @@ impl Remedy for StartError {
                 .to_owned(),
             ),
             Self::Data(DataError::Cache { .. }) => Some("raise --cache".to_owned()),
+            Self::Channel(error) => error.remedy(),
             _ => None,
         }
     }
 }
 
-impl Remedy for RelayError {
+impl Remedy for ChannelError {
     fn remedy(&self) -> Option<String> {
         match self {
             Self::Listen { service, .. } => Some(listen_elsewhere(*service)),
@@ -84,7 +85,7 @@ mod tests {
         assert!(text.ends_with("; choose another with --http"), "{text}");
         assert!(text.contains("at 127.0.0.1:554 for HTTP: "), "{text}");
         let service = Service::Api;
-        let error = RelayError::Listen {
+        let error = ChannelError::Listen {
             service,
             address,
             source: source(),

@@ -2,12 +2,10 @@
 
 use std::env;
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use onrush_lock::memory::Pages;
@@ -17,15 +15,13 @@ use onrush_server::library::Library;
 use onrush_server::server::Server;
 use onrush_sys::probe;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
-use tokio::runtime::{self, Runtime};
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
-use crate::args::LogFormat;
+use crate::addresses::{PLAYER, metrics_lines, reached_at};
+use crate::channels;
 use crate::downloads;
-use crate::relay::{FEEDER, feeding_point};
 use crate::remedy::with_remedy;
 use crate::serve_options::Serve;
+use crate::signals::{Signals, log_to_stderr};
 use crate::status_at_exit::StatusAtExit;
 use onrush_cli::units::{Size, Time, ranges};
 
@@ -41,7 +37,7 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
     // Before the server: a signal that comes while it starts must stop it, not kill it.
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let at_exit = StatusAtExit::open(arguments.status_at_exit.as_deref())?;
-    let config = arguments.config(media_root);
+    let config = arguments.config(media_root)?;
     let server = Server::start(config.clone()).map_err(with_remedy)?;
     // The clients matter more than whoever read the first line and closed the pipe.
     if let Err(error) = welcome(&server, &config, out) {
@@ -59,26 +55,8 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-/// For each channel the command that feeds it and the one that plays it.
-fn tell_channels(
-    server: &Server,
-    listening: Option<SocketAddr>,
-    host: &[IpAddr],
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    for channel in server.channels() {
-        let to = feeding_point(channel.input().address, host);
-        writeln!(out, "feed       {FEEDER} 'rtp://{to}?pkt_size=1328'")?;
-        if let Some(address) = listening {
-            let name = channel.name();
-            writeln!(out, "play       {PLAYER} 'rtsp://{address}/live/{name}'")?;
-        }
-    }
-    Ok(())
-}
-
-/// A line for each address, one for each of the first files with the command that plays it, and one
-/// for what it is sent with.
+/// A line for each address, one for each of the first files with the command that plays it, those
+/// of the channels, and one for what it is sent with.
 fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Result<()> {
     let host = probe::addresses().unwrap_or_default();
     let listening = server
@@ -118,7 +96,9 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
         )?;
         downloads::curl_line(out, http, in_url(name))?;
     }
-    tell_channels(server, listening.first().copied(), &host, out)?;
+    let first = listening.first().map_or(&[][..], std::slice::from_ref);
+    channels::welcome(server.channels(), first, &host, out)?;
+    channels::control_line(server.api_address(), &config.channels.token, out)?;
     match names.len() {
         0 => writeln!(
             out,
@@ -135,11 +115,7 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
     }
     writeln!(out, "{}", sending(server, config))?;
     writeln!(out, "locked     {}", locked(server.locked()))?;
-    if let Some(address) = server.metrics_address() {
-        for address in reached_at(address, &host) {
-            writeln!(out, "metrics    http://{address}/metrics")?;
-        }
-    }
+    metrics_lines(server.metrics_address(), &host, out)?;
     writeln!(out, "stopping   with Ctrl-C")?;
     Ok(out.flush()?)
 }
@@ -183,24 +159,6 @@ fn demo_folder(here: &Path, program: &Path) -> Option<PathBuf> {
     candidates.find(|folder| folder.join(DEMO_NAME).is_file())
 }
 
-/// Where a server that listens on `address` is reached from: wildcards are all the addresses there
-/// are.
-pub(crate) fn reached_at(address: SocketAddr, host: &[IpAddr]) -> Vec<SocketAddr> {
-    if !address.ip().is_unspecified() {
-        return vec![address];
-    }
-    let loopback: IpAddr = match address {
-        SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-        SocketAddr::V6(_) if host.iter().any(IpAddr::is_ipv4) => Ipv4Addr::LOCALHOST.into(),
-        SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-    };
-    // Linux's IPv6 wildcard takes IPv4 too.
-    let spoken = |ip: &&IpAddr| address.is_ipv6() || ip.is_ipv4();
-    let others = host.iter().filter(|ip| !ip.is_loopback()).filter(spoken);
-    let all = [loopback].into_iter().chain(others.copied());
-    all.map(|ip| SocketAddr::new(ip, address.port())).collect()
-}
-
 /// The name as it stands in a URL; its slashes stay.
 fn in_url(name: &Path) -> impl fmt::Display + '_ {
     const KEPT: &AsciiSet = &NON_ALPHANUMERIC
@@ -212,96 +170,7 @@ fn in_url(name: &Path) -> impl fmt::Display + '_ {
     percent_encode(name.as_os_str().as_encoded_bytes(), KEPT)
 }
 
-pub(crate) fn log_to_stderr(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .with_target(false);
-    match format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
-    }
-}
-
-/// SIGINT and SIGTERM, caught from the moment this exists.
-pub(crate) struct Signals {
-    runtime: Runtime,
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum SignalName {
-    Interrupt,
-    Terminate,
-}
-
-impl Signals {
-    pub(crate) fn listen() -> io::Result<Self> {
-        let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
-        let guard = runtime.enter();
-        let interrupt = signal(SignalKind::interrupt())?;
-        let terminate = signal(SignalKind::terminate())?;
-        drop(guard);
-        Ok(Self {
-            runtime,
-            interrupt,
-            terminate,
-        })
-    }
-
-    /// Waits for the next one.
-    pub(crate) fn next(&mut self) -> SignalName {
-        let Self {
-            runtime,
-            interrupt,
-            terminate,
-        } = self;
-        runtime.block_on(async {
-            tokio::select! {
-                _ = interrupt.recv() => SignalName::Interrupt,
-                _ = terminate.recv() => SignalName::Terminate,
-            }
-        })
-    }
-
-    /// Ends the program at the next one; but not at an echo of the one before: timeout(1), for one,
-    /// sends each to the program and then to its group.
-    pub(crate) fn exit_at_next(mut self) -> ! {
-        const ECHO: Duration = Duration::from_millis(250);
-        let first = Instant::now();
-        loop {
-            let name = self.next();
-            if first.elapsed() > ECHO {
-                #[allow(clippy::exit, reason = "who asks twice wants to wait for nothing")]
-                std::process::exit(128 + name.number());
-            }
-        }
-    }
-}
-
-impl SignalName {
-    fn number(self) -> i32 {
-        match self {
-            Self::Interrupt => libc::SIGINT,
-            Self::Terminate => libc::SIGTERM,
-        }
-    }
-}
-
-impl fmt::Display for SignalName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Interrupt => "SIGINT",
-            Self::Terminate => "SIGTERM",
-        })
-    }
-}
-
 const DEMO_NAME: &str = "demo.ts";
-pub(crate) const PLAYER: &str = "ffplay -rtsp_transport udp";
 
 /// So many files get a line of their own.
 const FILES_SHOWN_MAX: usize = 5;
@@ -309,23 +178,6 @@ const FILES_SHOWN_MAX: usize = 5;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_wildcard_is_reached_at_every_address_it_takes() {
-        let host = ["127.0.0.1", "192.0.2.7", "::1", "2001:db8::7"].map(|ip| ip.parse().unwrap());
-        let at = |address: &str, host: &[IpAddr]| {
-            let all = reached_at(address.parse().unwrap(), host);
-            all.iter().map(ToString::to_string).collect::<Vec<_>>()
-        };
-        assert_eq!(
-            at("[::]:8554", &host),
-            ["127.0.0.1:8554", "192.0.2.7:8554", "[2001:db8::7]:8554"]
-        );
-        assert_eq!(at("0.0.0.0:99", &host), ["127.0.0.1:99", "192.0.2.7:99"]);
-        assert_eq!(at("[::]:99", &["::1".parse().unwrap()]), ["[::1]:99"]);
-        assert_eq!(at("192.0.2.9:99", &host), ["192.0.2.9:99"]);
-        assert_eq!(at("[::1]:99", &host), ["[::1]:99"]);
-    }
 
     #[test]
     fn names_are_encoded_so_that_shells_and_urls_agree() {

@@ -1,24 +1,27 @@
 //! The options of `onrush serve`, and the settings that they make.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueHint};
+use clap::{Arg, Args, ValueHint};
 use onrush_server::config::{Config, Limits};
 use onrush_server::engine::admission::LOAD_UNLIMITED;
 use onrush_server::engine::numbering::RtpHeaders;
+#[cfg(feature = "experiments")]
 use onrush_server::engine::phase::Phase;
+use onrush_server::experiments::Experiments;
 use onrush_sys::path::PathName;
 
-use crate::args::{
-    BURST_MAX, BURST_MIN, DAY, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN, LogFormat, Ports, count,
-    listening_address, ports, rtsp_address,
+use crate::channels::{ChannelOptions, channel};
+use crate::downloads::DownloadOptions;
+use crate::limit_options::{LimitOptions, bytes, size};
+use crate::values::{
+    BURST_MAX, BURST_MIN, DAY, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN, Listen, LogFormat,
+    METRICS_ADDRESS, Ports, metrics_address, ports, rtsp_address,
 };
-use crate::downloads::{DownloadOptions, Listen};
-use crate::relay::channel;
 use onrush_cli::units::{Percent, Rate, Size, Time, within};
-use onrush_server::relay::{ChannelsConfig, SourceConfig};
+use onrush_server::channels::SourceConfig;
 
 /// Serve a directory of transport streams over RTSP, and all its files by HTTP
 ///
@@ -31,8 +34,10 @@ use onrush_server::relay::{ChannelsConfig, SourceConfig};
 /// once. RUST_LOG sets what is logged: error, warn, info (default), debug, trace.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Limits on what peers and files may take are options too: see --help.",
-    after_long_help = SERVE_EXAMPLES
+    after_help = "Live channels and limits on peers and files have options too: see --help.",
+    after_long_help = SERVE_EXAMPLES,
+    mut_args(hidden_if_of_channels),
+    mut_group("ChannelOptions", |options| options.requires("channels"))
 )]
 pub(crate) struct Serve {
     /// Where the files are [default: the demo clip's directory]
@@ -80,7 +85,8 @@ pub(crate) struct Serve {
     ///
     /// For measuring: streams in the phase in which their viewers came, all in one tick of each
     /// burst's time, or as many in each tick.
-    #[arg(long, hide = true, value_name = "PHASE", default_value_t = Config::default().phase)]
+    #[cfg(feature = "experiments")]
+    #[arg(long, hide = true, value_name = "PHASE", default_value_t = Phase::default())]
     pub(crate) phase: Phase,
 
     /// How busy a processor that sends may be
@@ -170,14 +176,6 @@ pub(crate) struct Serve {
     )]
     pub(crate) log_format: LogFormat,
 
-    /// A live channel beside the files: NAME=PORT or NAME=ADDRESS:PORT; repeatable
-    ///
-    /// Players find it at rtsp://HOST:8554/live/NAME. What comes in is what `onrush relay` takes,
-    /// RTP or a bare transport stream over UDP, from the first who sends. A file of the same path
-    /// is not played then. `onrush relay` has members, delays and a control API as well.
-    #[arg(long = "channel", value_name = "CHANNEL", value_parser = channel, hide_short_help = true)]
-    pub(crate) channels: Vec<SourceConfig>,
-
     /// Metrics and status [default: 127.0.0.1:9554]
     ///
     /// ADDRESS:PORT, ADDRESS, or PORT on loopback; off for none. /metrics is for Prometheus,
@@ -189,73 +187,24 @@ pub(crate) struct Serve {
     #[command(flatten, next_help_heading = "Downloads")]
     pub(crate) downloads: DownloadOptions,
 
+    /// A live channel beside the files: NAME=INPUT; repeatable
+    ///
+    /// Players find it at rtsp://HOST:8554/live/NAME; a file of the same path is not played then.
+    /// INPUT is PORT, ADDRESS:PORT, GROUP:PORT%INTERFACE or SENDER@GROUP:PORT%INTERFACE, and takes
+    /// RTP or a bare transport stream over UDP, from the first who sends. The options below are
+    /// about all channels.
+    #[arg(long = "channel", value_name = "CHANNEL", value_parser = channel,
+          help_heading = CHANNELS_HEADING)]
+    pub(crate) channels: Vec<SourceConfig>,
+
+    #[command(flatten, next_help_heading = CHANNELS_HEADING)]
+    pub(crate) of_channels: ChannelOptions,
+
     #[command(
         flatten,
         next_help_heading = "Limits (what peers and files can make the server hold)"
     )]
     pub(crate) limits: LimitOptions,
-}
-
-/// One option for each field of [`Limits`] but the session's time-out, which is no bound on size.
-#[derive(Args, Debug)]
-pub(crate) struct LimitOptions {
-    /// Sessions at once; one more is answered 453
-    #[arg(long, hide_short_help = true, value_name = "N",
-          default_value_t = Limits::default().sessions_max, value_parser = count)]
-    pub(crate) sessions_max: usize,
-
-    /// RTSP connections at once; one more is answered 503 and closed
-    #[arg(long, hide_short_help = true, value_name = "N",
-          default_value_t = Limits::default().connections_max, value_parser = count)]
-    pub(crate) connections_max: usize,
-
-    /// RTSP connections at once from one address [default: a quarter]
-    ///
-    /// Of --connections-max, or 64 if that is more; one more is answered 503 and closed. Raise it
-    /// for viewers behind one NAT, and for load tests from one machine.
-    #[arg(long, hide_short_help = true, value_name = "N", value_parser = count)]
-    pub(crate) connections_per_address_max: Option<usize>,
-
-    /// Size of a request's head
-    #[arg(long, hide_short_help = true, value_name = "SIZE",
-          default_value_t = size(Limits::default().request_head_bytes_max),
-          value_parser = within(Size(1 << 10), Size(1 << 20)))]
-    pub(crate) request_head_max: Size,
-
-    /// Header lines in a request
-    #[arg(long, hide_short_help = true, value_name = "N",
-          default_value_t = Limits::default().request_headers_max, value_parser = count)]
-    pub(crate) request_headers_max: usize,
-
-    /// Size of a request's body
-    #[arg(long, hide_short_help = true, value_name = "SIZE",
-          default_value_t = size(Limits::default().request_body_bytes_max),
-          value_parser = within(Size(0), Size(1 << 20)))]
-    pub(crate) request_body_max: Size,
-
-    /// How long a request may take to arrive whole
-    #[arg(long, hide_short_help = true, value_name = "TIME",
-          default_value_t = Time(Limits::default().request_time_max),
-          value_parser = within(Time(Duration::from_millis(100)), Time(DAY)))]
-    pub(crate) request_time_max: Time,
-
-    /// How long a connection without a session may be silent
-    #[arg(long, hide_short_help = true, value_name = "TIME",
-          default_value_t = Time(Limits::default().idle_time_max),
-          value_parser = within(Time(Duration::from_millis(100)), Time(DAY)))]
-    pub(crate) idle_time_max: Time,
-
-    /// Files open at once
-    #[arg(long, hide_short_help = true, value_name = "N",
-          default_value_t = Limits::default().files_max, value_parser = count)]
-    pub(crate) files_max: usize,
-
-    /// How long a file that does not grow still counts as being written; its
-    /// sessions wait at its end for more
-    #[arg(long, hide_short_help = true, value_name = "TIME",
-          default_value_t = Time(Limits::default().growth_time_max),
-          value_parser = within(Time(Duration::ZERO), Time(DAY)))]
-    pub(crate) growth_time_max: Time,
 }
 
 /// The processors of `--cores`, in the order given.
@@ -264,10 +213,13 @@ pub(crate) struct Cores(pub(crate) Vec<usize>);
 
 impl Serve {
     /// The server's settings, with the files at `media_root`.
-    pub(crate) fn config(&self, media_root: PathBuf) -> Config {
+    ///
+    /// # Errors
+    ///
+    /// Where options that are fine by themselves do not fit together.
+    pub(crate) fn config(&self, media_root: PathBuf) -> anyhow::Result<Config> {
         let default = Config::default();
-        let limits = &self.limits;
-        Config {
+        Ok(Config {
             media_root,
             rtsp_addresses: match self.rtsp.is_empty() {
                 true => default.rtsp_addresses,
@@ -279,61 +231,44 @@ impl Serve {
                 permille => permille,
             },
             burst: self.burst.0,
-            phase: self.phase,
             rtp_headers: self.rtp_headers,
             cache_bytes: bytes(self.cache),
             cores: self
                 .cores
                 .as_ref()
                 .map_or_else(Vec::new, |cores| cores.0.clone()),
-            limits: Limits {
-                sessions_max: limits.sessions_max,
-                connections_max: limits.connections_max,
-                connections_per_address_max: limits
-                    .connections_per_address_max
-                    .unwrap_or_else(|| Limits::connections_per_address(limits.connections_max)),
-                request_head_bytes_max: bytes(limits.request_head_max),
-                request_headers_max: limits.request_headers_max,
-                request_body_bytes_max: bytes(limits.request_body_max),
-                request_time_max: limits.request_time_max.0,
-                idle_time_max: limits.idle_time_max.0,
-                session_timeout: self.session_timeout.0,
-                files_max: limits.files_max,
-                growth_time_max: limits.growth_time_max.0,
-            },
+            limits: self.limits.settings(self.session_timeout.0),
             downloads: self.downloads.settings(self.rtsp.is_empty()),
-            channels: ChannelsConfig {
-                sources: self.channels.clone(),
-                ..default.channels
-            },
+            channels: self.of_channels.settings(self.channels.clone())?,
             metrics_address: match self.metrics {
-                Some(Listen::At(address)) => Some(address),
-                None if self.rtsp.is_empty() => Some(METRICS_ADDRESS),
-                Some(Listen::Off) | None => None,
+                None => self.rtsp.is_empty().then_some(METRICS_ADDRESS),
+                Some(listen) => listen.address(),
             },
             fallback_bitrate: self.fallback_bitrate.0,
             path: self.path,
-            faults: default.faults,
-        }
+            experiments: self.experiments(),
+        })
+    }
+
+    #[cfg(feature = "experiments")]
+    fn experiments(&self) -> Experiments {
+        let mut experiments = Experiments::default();
+        experiments.phase = self.phase;
+        experiments
+    }
+
+    #[cfg(not(feature = "experiments"))]
+    #[allow(clippy::unused_self, reason = "with the feature it has the options")]
+    fn experiments(&self) -> Experiments {
+        Experiments::default()
     }
 }
 
-fn size(bytes: usize) -> Size {
-    Size(bytes as u64)
-}
-
-fn bytes(size: Size) -> usize {
-    // The parsers allow nothing larger than the address space.
-    usize::try_from(size.0).unwrap_or(usize::MAX)
-}
-
-/// Reads as [`listening_address`] does, but a port alone is on loopback.
-fn metrics_address(text: &str) -> Result<Listen, String> {
-    let at_port = |port: u16| SocketAddr::new(METRICS_ADDRESS.ip(), port);
-    match (text, text.parse()) {
-        ("off", _) => Ok(Listen::Off),
-        (_, Ok(port)) => Ok(Listen::At(at_port(port))),
-        _ => listening_address(text, METRICS_ADDRESS.port()).map(Listen::At),
+/// The short help has no room for options that only channels have.
+fn hidden_if_of_channels(option: Arg) -> Arg {
+    match option.get_help_heading() {
+        Some(CHANNELS_HEADING) => option.hide_short_help(true),
+        _ => option,
     }
 }
 
@@ -363,9 +298,9 @@ fn cores(text: &str) -> Result<Cores, String> {
     }
 }
 
+const CHANNELS_HEADING: &str = "Live channels";
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 const CACHE_BYTES_MAX: u64 = 1 << 40;
-const METRICS_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9554);
 const CORES_MAX: usize = 1024;
 
 const SERVE_EXAMPLES: &str = "\
@@ -374,6 +309,7 @@ Examples:
   onrush serve /srv/films --rtsp 192.0.2.7:554 --rtsp '[2001:db8::7]:554'
   onrush serve --rtsp 127.0.0.1:0   only this machine, any free port
   onrush serve /srv/films --ftp 2121 --access-log - --http 80
+  onrush serve /srv/films --channel tv=5004 --to 10.0.0.7:5004 --api 8555
 
 Play it:
   ffplay -rtsp_transport udp rtsp://127.0.0.1:8554/demo.ts
@@ -399,7 +335,10 @@ mod tests {
             .map_err(|error| error.to_string())?
             .command
         {
-            Command::Serve(serve) => Ok(serve.config("media".into())),
+            Command::Serve(serve) => {
+                let config = serve.config("media".into());
+                config.map_err(|error| error.to_string())
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -413,10 +352,17 @@ mod tests {
         assert!(serve(&["--rtp-headers", "theirs"]).is_err());
     }
 
+    #[cfg(feature = "experiments")]
     #[test]
     fn a_phase_is_what_streams_begin_in() {
         for phase in Phase::ALL {
-            assert_eq!(serve(&["--phase", phase.as_str()]).unwrap().phase, phase);
+            assert_eq!(
+                serve(&["--phase", phase.as_str()])
+                    .unwrap()
+                    .experiments
+                    .phase,
+                phase
+            );
         }
         assert!(
             serve(&["--phase", "in-a-row"])
@@ -427,8 +373,10 @@ mod tests {
 
     #[test]
     fn without_options_the_settings_are_the_defaults() {
-        let ours = serve(&[]).unwrap();
+        let mut ours = serve(&[]).unwrap();
         let mut default = Config::default();
+        // Made up, for an API that nobody asked for.
+        ours.channels.token.clear();
         // The library listens nowhere that it was not told to.
         default.downloads.http_addresses = vec!["[::]:8080".parse().unwrap()];
         default.metrics_address = Some("127.0.0.1:9554".parse().unwrap());
@@ -474,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_a_quarter_of_the_connections_unless_told_otherwise() {
+    fn an_address_has_a_quarter_of_the_connections() {
         let of_address = |options: &[&str]| {
             let limits = serve(options).map(|config| config.limits);
             limits.map(|limits| limits.connections_per_address_max)

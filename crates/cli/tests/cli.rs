@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{Write, pipe};
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ fn what_cannot_run_ends_with_2_and_says_why() {
         (&["serve", "--cores", "x"], "as in 0,2-3"),
         (&["serve", "--rtp-ports", "5"], "FIRST even"),
         (&["serve", "--log-format", "xml"], "text, json"),
+        (&["serve", "--channel", "5004"], "write NAME=5004"),
+        (&["serve", "--delay", "20ms"], "--channel <CHANNEL>"),
         (&["completions", "tcsh"], "bash"),
     ]);
 }
@@ -58,6 +60,10 @@ fn what_cannot_be_served_is_one_line_and_2() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let folder = folder.path().to_str().unwrap();
+    let free = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let free = free.unwrap().to_string();
+    let channel = format!("--channel=a={free}");
+    let local = "--rtsp=127.0.0.1:0";
     for (arguments, said) in [
         (
             &["serve", "/no/such/directory", "--rtsp", "127.0.0.1:0"][..],
@@ -78,6 +84,14 @@ fn what_cannot_be_served_is_one_line_and_2() {
         (
             &["serve", folder, "--rtsp", "127.0.0.1:0", "--cores", "1023"],
             &["1023"],
+        ),
+        (
+            &["serve", folder, local, &channel, "--api", &taken],
+            &[&taken, "in use", "--api"],
+        ),
+        (
+            &["serve", folder, local, &channel, "--to", &free],
+            &[&free, "round for ever", "leave this member out"],
         ),
         (
             &["inspect", "/no/such/file.ts"],

@@ -60,6 +60,7 @@ const DEMO: &str = "media/demo.ts";
 const FUNCTION_LINES_MAX: usize = 70;
 const FILE_LINES_MAX: usize = 600;
 const COLUMNS_MAX: usize = 100;
+const TEST_NAME_MAX: usize = 60;
 /// Where files are that documents name by their paths.
 const WINGS: [&str; 5] = ["crates/", "lab/", "tests/", "docs/", "scripts/"];
 const SCREEN_LINES: usize = 24;
@@ -224,6 +225,24 @@ fn files_of_the_product_can_be_read_at_once() {
         (lines > FILE_LINES_MAX).then(|| format!("{}: {lines} lines", path.display()))
     });
     assert_none(&long.collect::<Vec<_>>());
+}
+
+/// A test's name says what it asserts; the story goes into a comment.
+#[test]
+fn names_of_tests_are_short() {
+    let mut found = Vec::new();
+    for path in rust_files() {
+        let lines = lines_of(&path);
+        for pair in lines.windows(2) {
+            let name = pair[1].1.trim().strip_prefix("fn ").unwrap_or_default();
+            let name = name.split('(').next().unwrap_or_default();
+            if pair[0].1.trim() == "#[test]" && name.len() > TEST_NAME_MAX {
+                let number = pair[1].0;
+                found.push(format!("{}:{number}: {name}", path.display()));
+            }
+        }
+    }
+    assert_none(&found);
 }
 
 #[test]

@@ -14,8 +14,10 @@ use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader, Pod, include_bytes_aligned};
 
 use super::MEMBERS_MAX;
-use super::kernel::narrow;
-use super::kernel::{KernelError, QUEUE_PART, backlog_packets_max};
+use super::error::KernelError;
+use super::kernel::backlog_packets_max;
+use super::network::QUEUE_PART;
+use super::table::narrow;
 use super::table::{Mapped, Slot};
 
 /// Lanes in a half, as in bpf/relay.bpf.c.

@@ -26,9 +26,11 @@ use std::time::Duration;
 use aya::Ebpf;
 
 use super::arrival::{Heard, LANES_MAX, Lane, Tables, Taken, attach, devices, load, mac_of};
-use super::kernel::{KernelError, backlog_packets_max, narrow};
+use super::error::KernelError;
+use super::kernel::backlog_packets_max;
 use super::network::{LaneKey, Network};
 use super::table::Slot;
+use super::table::narrow;
 use super::{MEMBERS_MAX, MemberCounters};
 use onrush_sys::clock::monotonic_ns;
 

@@ -23,16 +23,13 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use aya::EbpfError;
-use aya::maps::MapError;
-use aya::programs::ProgramError;
-use thiserror::Error;
-
 use super::direct::{Direct, Slots};
+use super::error::KernelError;
 use super::lane::{Lane, MemberPosition, ReplicationResult, load};
 use super::members::Members;
 use super::network::{Hop, LaneKey, Network, netns_cookie, option};
-use super::{GroupError, MemberCounters, Sent, Train};
+use super::table::narrow;
+use super::{MemberCounters, Sent, Train};
 use onrush_sys::clock::monotonic_coarse_ns;
 
 /// Lanes of a group: devices times source addresses. Members of further ones are sent to directly.
@@ -57,34 +54,6 @@ pub(super) struct Kernel {
     suspended_until_ns: u64,
     pub(super) passes: u64,
     pub(super) passes_missed: u64,
-}
-
-/// Why no program replicates here.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum KernelError {
-    /// The routing tables cannot be read.
-    #[error("rtnetlink: {0}")]
-    Network(#[source] io::Error),
-    /// The kernel did not take the program.
-    #[error("load the eBPF program (needs CAP_BPF, CAP_NET_ADMIN and Linux 5.17): {0}")]
-    Load(#[from] EbpfError),
-    /// The program was not verified, or not attached.
-    #[error(
-        "attach the eBPF program to {device} (needs CAP_NET_ADMIN and Linux 6.6, tcx): {source}"
-    )]
-    Attach {
-        /// The device.
-        device: String,
-        /// What the system said.
-        source: ProgramError,
-    },
-    /// Its maps cannot be used.
-    #[error("the maps of the eBPF program: {0}")]
-    Map(#[from] MapError),
-    /// Its maps cannot be mapped.
-    #[error("map the memory of the eBPF program: {0}")]
-    Mmap(#[source] io::Error),
 }
 
 impl Kernel {
@@ -427,19 +396,6 @@ pub(super) fn backlog_packets_max() -> u32 {
         .unwrap_or(1000)
 }
 
-pub(super) fn narrow(count: usize) -> u32 {
-    u32::try_from(count).expect("at most MEMBERS_MAX")
-}
-
-impl From<KernelError> for GroupError {
-    fn from(error: KernelError) -> Self {
-        Self::Kernel(error)
-    }
-}
-
-/// A pass fills this part of a queue at most: what the pass before left there, when a tick has
-/// ended its softirq early, and what others put there, has to fit too.
-pub(super) const QUEUE_PART: u32 = 4;
 /// How often news are heard, at most. A syscall at each send would cost a small group a tenth.
 const POLL_NS: u64 = 10_000_000;
 /// Longer than the kernel tries to resolve an address (3 s: mcast_solicit times retrans_time).

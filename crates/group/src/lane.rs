@@ -13,10 +13,10 @@ use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 
 use super::direct::{Direct, Slots, send_to};
-use super::kernel::{KernelError, narrow};
+use super::error::KernelError;
 use super::members::Members;
 use super::network::{Hop, LaneKey};
-use super::table::{Mapped, Pass, Slot};
+use super::table::{Mapped, Pass, Slot, narrow};
 use super::{MemberCounters, Sent, Train};
 
 /// Members that one packet can be cloned for.

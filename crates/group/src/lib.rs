@@ -17,8 +17,11 @@
 //! waiting: every send is `MSG_DONTWAIT`. Not here: who the members are, pace, retransmission, and
 //! any answer from a member.
 
+#![warn(clippy::missing_errors_doc)]
+
 mod arrival;
 mod direct;
+mod error;
 mod ingress;
 mod kernel;
 mod lane;
@@ -29,20 +32,18 @@ mod table;
 mod uring;
 
 use std::fmt;
-use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
-use thiserror::Error;
-
 pub use arrival::{Heard, Taken};
 use direct::{Direct, Slots};
+pub use error::{GroupError, KernelError};
 pub use ingress::Ingress;
 use kernel::Kernel;
-pub use kernel::{KernelError, LANES_MAX};
+pub use kernel::LANES_MAX;
 use members::Members;
-use onrush_lock::memory::{Area, MemoryError};
+use onrush_lock::memory::Area;
 use onrush_sys::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
 use uring::Uring;
 pub use uring::UringError;
@@ -140,73 +141,6 @@ pub struct MemberCounters {
     pub refused: u64,
     /// The errno of the last that was refused; 0 if none was.
     pub errno_last: i32,
-}
-
-/// Why there is no such group, or why it cannot send that.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum GroupError {
-    /// The socket cannot be used.
-    #[error("cannot set up the group's socket: {0}")]
-    Socket(#[source] io::Error),
-    /// The kernel does not cut trains.
-    #[error("this kernel has no UDP_SEGMENT (Linux 4.18): {0}; ask for the way loop")]
-    UdpSegment(#[source] io::Error),
-    /// No ring sends here.
-    #[error("{0}")]
-    Uring(#[source] UringError),
-    /// No program replicates here.
-    #[error("{0}")]
-    Kernel(#[source] KernelError),
-    /// There is no memory for the area.
-    #[error("the group's area: {0}")]
-    Area(#[from] MemoryError),
-    /// More members than the group was opened for.
-    #[error("the group has room for {members_max} members; open it with a larger members_max")]
-    MembersMax {
-        /// How many it may have.
-        members_max: usize,
-    },
-    /// More members asked for than any group may have.
-    #[error("a group has at most {MEMBERS_MAX} members; {members_max} were asked for")]
-    OptionMembersMax {
-        /// How many were asked for.
-        members_max: usize,
-    },
-    /// The socket cannot reach addresses of that kind.
-    #[error(
-        "{address} cannot be reached from a socket bound to {local}; bind it to the other family"
-    )]
-    Family {
-        /// The member.
-        address: SocketAddr,
-        /// The socket.
-        local: SocketAddr,
-    },
-    /// No datagram or train is that long.
-    #[error(
-        "{bytes} bytes in packets of {stride} are no train: at most {TRAIN_BYTES_MAX} bytes in at \
-         most {TRAIN_PACKETS_MAX} packets"
-    )]
-    Train {
-        /// Bytes in all.
-        bytes: usize,
-        /// Bytes of a packet.
-        stride: usize,
-    },
-    /// The area does not reach that far.
-    #[error(
-        "bytes {start} to {end} lie outside the area of {area_bytes}; open the group with a larger \
-         one"
-    )]
-    Outside {
-        /// The first byte asked for.
-        start: usize,
-        /// Behind the last.
-        end: usize,
-        /// The area's size.
-        area_bytes: usize,
-    },
 }
 
 /// What is to be sent: one datagram or several of equal size, of which the last may be shorter.

@@ -11,7 +11,6 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 
-use super::kernel::QUEUE_PART;
 use super::netlink::{News, Questions, attribute, attributes, half, word};
 use onrush_sys::probe::network::segments_udp;
 
@@ -398,6 +397,10 @@ fn ip_of(bytes: &[u8]) -> Option<IpAddr> {
     let octets = <[u8; 16]>::try_from(bytes).ok()?;
     Some(Ipv6Addr::from(octets).into())
 }
+
+/// A pass fills this part of a queue at most: what the pass before left there, when a tick has
+/// ended its softirq early, and what others put there, has to fit too.
+pub(super) const QUEUE_PART: u32 = 4;
 
 /// Addresses that are remembered, at most.
 const ROUTES_MAX: usize = 2 * super::MEMBERS_MAX;

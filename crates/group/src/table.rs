@@ -150,3 +150,8 @@ fn sum_of(address: &[u8]) -> u16 {
     let sum = (sum & 0xffff) + (sum >> 16);
     u16::try_from((sum & 0xffff) + (sum >> 16)).expect("folded twice")
 }
+
+/// A count of members, lanes or slots, as the program has it.
+pub(super) fn narrow(count: usize) -> u32 {
+    u32::try_from(count).expect("at most MEMBERS_MAX")
+}

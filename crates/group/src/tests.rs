@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use std::io;
+
 use super::*;
 
 const STRIDE: usize = 1328;

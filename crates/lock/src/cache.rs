@@ -225,6 +225,10 @@ pub enum CacheError {
 impl Cache {
     /// A cache that registers with `ring`, which must have no registered buffers. If the ring was
     /// made for a single issuer, that thread must be the one that uses the cache.
+    ///
+    /// # Errors
+    ///
+    /// [`CacheError`], if the kernel has no sparse tables of buffers, or the ring has one already.
     pub fn new(ring: BorrowedFd<'_>, budget: Budget) -> Result<Self, CacheError> {
         let Budget { entries_max, .. } = budget;
         if entries_max == 0 || entries_max > usize::from(SLOTS_MAX) {

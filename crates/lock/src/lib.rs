@@ -44,6 +44,8 @@
 //! # }
 //! ```
 
+#![warn(clippy::missing_errors_doc)]
+
 pub mod bare;
 mod cache;
 mod entries;

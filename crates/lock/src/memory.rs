@@ -87,6 +87,10 @@ unsafe impl Sync for Area {}
 impl Area {
     /// Maps and touches `bytes_total` bytes, rounded up to [`HUGE_PAGE_BYTES`] (to the base page if
     /// less).
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError`] if there is not so much.
     pub fn map(bytes_total: usize) -> Result<Self, MemoryError> {
         let is_small = bytes_total < HUGE_PAGE_BYTES;
         let unit = if is_small {
@@ -98,6 +102,10 @@ impl Area {
     }
 
     /// The same of base pages, whatever the kernel has.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::map`].
     pub fn map_base(bytes_total: usize) -> Result<Self, MemoryError> {
         Self::map_in(bytes_total, page_bytes(), available_bytes)
     }
@@ -148,12 +156,21 @@ impl Area {
     }
 
     /// Locks all of it into memory, instead of in the way it was locked before.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError`]: the limit on locked memory (RLIMIT_MEMLOCK), or no memory. Then it is not
+    /// locked at all.
     pub fn lock(&mut self, kind: Kind) -> Result<(), MemoryError> {
         self.lock = Some(Manager::of_process().lock(self.bytes(), kind)?);
         Ok(())
     }
 
     /// Gives `ring` all of it as its buffers, counted by the manager: see [`Manager::register`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Manager::register`].
     pub fn register(&self, ring: BorrowedFd<'_>) -> Result<LockedArea, LockError> {
         Manager::of_process().register(ring, self.bytes())
     }
@@ -231,11 +248,19 @@ impl Area {
 
 impl Buffer {
     /// Maps and touches `bytes_total` bytes of base pages, rounded up to whole ones.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError`] if there is not so much.
     pub fn map(bytes_total: usize) -> Result<Self, MemoryError> {
         Area::map_base(bytes_total).map(Self)
     }
 
     /// Locks all of it, as [`Area::lock`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Area::lock`].
     pub fn lock(&mut self, kind: Kind) -> Result<(), MemoryError> {
         self.0.lock(kind)
     }

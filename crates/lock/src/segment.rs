@@ -127,6 +127,10 @@ impl Segment {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// What shmget(2) and shmat(2) say: ENOSPC and EINVAL beyond kernel.shmmni, shmall and shmmax.
     pub fn sysv(bytes_total: usize) -> Result<Self, SegmentError> {
         check(bytes_total)?;
         let flags = libc::IPC_CREAT | 0o600;
@@ -160,6 +164,11 @@ impl Segment {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// What shmat(2) says: EINVAL if there is none of that number, EACCES if it is closed to this
+    /// process.
     pub fn attach_sysv(id: i32) -> Result<Self, SegmentError> {
         let failed = |source| SegmentError::Attach { id, source };
         // SAFETY: all zeros is a valid value of this plain C structure.
@@ -196,6 +205,10 @@ impl Segment {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// What mmap(2) says, or that the file is shorter.
     pub fn map(file: &File, bytes_total: usize) -> Result<Self, SegmentError> {
         check(bytes_total)?;
         let bytes_total = bytes_total.next_multiple_of(page_bytes());
@@ -253,6 +266,10 @@ impl Drop for Segment {
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Errors
+///
+/// What memfd_create(2) and ftruncate(2) say.
 pub fn memfd(bytes_total: usize) -> Result<File, SegmentError> {
     check(bytes_total)?;
     // SAFETY: the name is a C string; memfd_create has no other preconditions.
@@ -275,6 +292,10 @@ pub fn memfd(bytes_total: usize) -> Result<File, SegmentError> {
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Errors
+///
+/// What shm_open(3) says: EEXIST if there is one of that name, EINVAL if it is no name.
 pub fn posix(name: &str, bytes_total: usize) -> Result<File, SegmentError> {
     check(bytes_total)?;
     let flags = libc::O_CREAT | libc::O_RDWR | libc::O_CLOEXEC;
@@ -299,6 +320,10 @@ pub fn posix(name: &str, bytes_total: usize) -> Result<File, SegmentError> {
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Errors
+///
+/// What shm_unlink(3) says: ENOENT if there is none of that name.
 pub fn unlink_posix(name: &str) -> Result<(), SegmentError> {
     let name = c_string(name, 0)?;
     // SAFETY: the name is a C string.

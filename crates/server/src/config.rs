@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use onrush_sys::path::PathName;
 
-use crate::downloads::Downloads;
+use crate::channels::config::ChannelsConfig;
+use crate::downloads::config::Downloads;
 use crate::engine::numbering::RtpHeaders;
-use crate::engine::phase::Phase;
-use crate::faults::Faults;
-use crate::relay::ChannelsConfig;
+use crate::experiments::Experiments;
 
 /// Everything a server can be told. [`Config::default`] serves files beneath `media` to everybody
 /// who can reach port 8554, and nothing else.
@@ -33,10 +32,6 @@ pub struct Config {
     /// burst; shorten it where receivers report loss, lengthen it where the processor is full and
     /// the network is known.
     pub burst: Duration,
-    /// When within a burst's time streams begin: by default at once, [`Phase::AsTheyCome`].
-    /// [`Phase::Aligned`] makes larger batches, which buffers on the way have to take at once;
-    /// [`Phase::Spread`] is for streams that are all begun together.
-    pub phase: Phase,
     /// Whose RTP headers packets have: [`RtpHeaders::Auto`] unless there is a reason. With `Own`
     /// each session has an SSRC and random numbers of its own from the start, at up to 1.3 times
     /// the price of a train; with `Shared` players that seek receive nothing afterwards.
@@ -72,8 +67,9 @@ pub struct Config {
     /// The best data path to try: by default the best there is. Worse ones follow where it is not
     /// available, and the log says so. Name a worse one to compare, or where a driver misbehaves.
     pub path: PathName,
-    /// Things to do wrong on purpose: none, unless a test plants them.
-    pub faults: Faults,
+    /// What only experiments ask for: nothing, and there is nothing to ask for without the feature
+    /// `experiments`.
+    pub experiments: Experiments,
 }
 
 /// The bounds on what peers and files can make the server hold. All are listed by
@@ -171,7 +167,6 @@ impl Default for Config {
             rtsp_addresses: vec![SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 0], 8554))],
             rtp_ports: (20_000, 59_999),
             burst: Duration::from_millis(20),
-            phase: Phase::default(),
             rtp_headers: RtpHeaders::default(),
             load_max_permille: 900,
             cache_bytes: 1 << 30,
@@ -182,7 +177,7 @@ impl Default for Config {
             metrics_address: None,
             fallback_bitrate: 4_000_000,
             path: PathName::UringRegisteredZc,
-            faults: Faults::default(),
+            experiments: Experiments::default(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The data plane: memory, store and engines, sized and started as the settings say.
 
 use std::io;
-use std::net::UdpSocket;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use onrush_lock::memory::{Area, HUGE_PAGE_BYTES, MemoryError, available_bytes, lockable_bytes};
@@ -98,8 +98,8 @@ impl Data {
             RtpHeaders::Auto | RtpHeaders::Own => engine_config.cores.len(),
         };
         let pool = Arc::new(Pool::with_slabs(area, chunk_bytes, slabs));
-        let store =
-            Store::start(pool, &engine_config.cores, config.faults).map_err(DataError::Store)?;
+        let store = Store::start(pool, &engine_config.cores, config.experiments.faults())
+            .map_err(DataError::Store)?;
         let engines = Engines::start(&engine_config, store.shared(), |name, error| {
             let next = name.next().map_or("none", PathName::as_str);
             warn!("data path {name} is not available: {error}; trying {next}");
@@ -112,7 +112,7 @@ impl Data {
     }
 
     /// Opens a stream of a track of `media`, in packets of at most so many bytes behind their RTP
-    /// headers, for the client that `socket` is connected to.
+    /// headers, for the client that `socket` is connected to: a datagram socket.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl Data {
         media: &Media,
         track: usize,
         payload_bytes_max: usize,
-        socket: UdpSocket,
+        socket: OwnedFd,
     ) -> Result<Stream, EngineError> {
         let chunk_bytes = self.store.shared().pool().chunk_bytes();
         let source = media.source(track, payload_bytes_max, chunk_bytes);
@@ -175,11 +175,11 @@ fn engine_config(config: &Config) -> EngineConfig {
         },
         streams_max: u32::try_from(streams_max).unwrap_or(u32::MAX - 1),
         burst: config.burst,
-        phase: config.phase,
+        phase: config.experiments.phase(),
         headers: config.rtp_headers,
         load_max_permille: config.load_max_permille,
         path: config.path,
-        faults: config.faults,
+        faults: config.experiments.faults(),
         ..default
     }
 }
@@ -276,13 +276,12 @@ mod tests {
         assert_eq!(whole_pages(1 << 20), 1 << 20);
     }
 
+    #[cfg(feature = "experiments")]
     #[test]
     fn engines_run_as_they_are_told_to() {
         for phase in crate::engine::phase::Phase::ALL {
-            let config = Config {
-                phase,
-                ..Config::default()
-            };
+            let mut config = Config::default();
+            config.experiments.phase = phase;
             assert_eq!(engine_config(&config).phase, phase);
         }
     }

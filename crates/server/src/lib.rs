@@ -8,17 +8,20 @@
 #![warn(clippy::missing_errors_doc)]
 
 pub mod admin;
+pub mod channel_api;
+pub mod channels;
 pub mod config;
 pub mod data;
 pub mod downloads;
 pub mod engine;
-pub mod faults;
-pub mod ftp;
-pub mod http;
+pub mod experiments;
 pub mod library;
+mod listening;
+mod random;
 pub mod relay;
 pub mod rtsp;
 pub mod server;
+mod statistics;
 pub mod store;
 pub mod transfer;
 

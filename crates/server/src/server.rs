@@ -3,7 +3,6 @@
 //! One thread does all control; the engines have theirs. Starting either succeeds, with every
 //! address listening, or leaves nothing behind.
 
-use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
@@ -22,12 +21,16 @@ use tokio::task::{JoinSet, LocalSet};
 
 use crate::admin::Admin;
 use crate::admin::status::{Status, Watched};
+use crate::channel_api::ChannelApi;
+use crate::channels::{Channel, ChannelError, Channels, Upkeep};
 use crate::config::Config;
 use crate::data::{Data, DataError};
 use crate::downloads::{Listening, Running};
 use crate::library::{Library, LibraryError};
-use crate::relay::{Channel, Channels, RelayError, Upkeep};
-use crate::rtsp::{self, Content, Control, Files, Statistics};
+use crate::listening;
+pub use crate::listening::Service;
+use crate::rtsp::{Content, Control, Files};
+use crate::statistics::Statistics;
 
 /// A server that runs. Dropping it stops it, as [`Self::shutdown`] does.
 #[derive(Debug)]
@@ -41,35 +44,9 @@ pub struct Server {
     control: Option<JoinHandle<()>>,
     downloads: Option<Running>,
     channels: Channels,
+    api_address: Option<SocketAddr>,
     admin: Option<Admin>,
     watched: Arc<Watched>,
-}
-
-/// What an address is listened at for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Service {
-    /// Players.
-    Rtsp,
-    /// Downloads by HTTP.
-    Http,
-    /// Downloads by FTP.
-    Ftp,
-    /// Metrics.
-    Metrics,
-    /// The relay's control API.
-    Api,
-}
-
-impl fmt::Display for Service {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Rtsp => "RTSP",
-            Self::Http => "HTTP",
-            Self::Ftp => "FTP",
-            Self::Metrics => "metrics",
-            Self::Api => "the control API",
-        })
-    }
 }
 
 /// Why a server could not be started.
@@ -97,7 +74,7 @@ pub enum StartError {
     Data(#[from] DataError),
     /// A live channel cannot run.
     #[error(transparent)]
-    Channel(#[from] RelayError),
+    Channel(#[from] ChannelError),
     /// Downloads cannot be served.
     #[error("cannot start downloads: {source}")]
     Downloads {
@@ -144,22 +121,14 @@ impl Server {
         let area = data.store().pool().area();
         let cache = (area.bytes_total(), area.pages());
         let cores = data.cores().to_vec();
-        let watched = Arc::new(Watched {
-            statistics: Arc::clone(&statistics),
-            engines: cores
-                .iter()
-                .copied()
-                .zip(data.engines().remotes())
-                .collect(),
-            store: Arc::clone(data.store()),
-            downloads: downloads.as_ref().map(|running| Arc::clone(&running.told)),
-            started: SystemTime::now(),
-        });
-        let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), &cores));
-        let admin = admin.transpose().map_err(control_error)?;
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(control_error)?;
+        let api = ChannelApi::open(&config.channels)?;
+        let api_address = api.address();
         let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
+        let watched = watched(&statistics, &data, &channels, downloads.as_ref());
+        let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), &cores));
+        let admin = admin.transpose().map_err(control_error)?;
         let (stop, stopped) = oneshot::channel();
         let counted = Arc::clone(&statistics);
         let run = move || {
@@ -167,7 +136,7 @@ impl Server {
             let files = Some(Files { library, data });
             let channels = upkeep.channels();
             let control = Control::new(config, Content { files, channels }, counted);
-            serve(runtime, control, upkeep, listeners, stopped);
+            serve(runtime, control, (upkeep, api), listeners, stopped);
         };
         let thread = thread::Builder::new()
             .name("onrush-control".to_owned())
@@ -182,6 +151,7 @@ impl Server {
             control: Some(thread.map_err(control_error)?),
             downloads,
             channels,
+            api_address,
             admin,
             watched,
         })
@@ -226,6 +196,12 @@ impl Server {
     #[must_use]
     pub fn channels(&self) -> &[Arc<Channel>] {
         self.channels.all()
+    }
+
+    /// Where the channels' control API listens, if it does.
+    #[must_use]
+    pub const fn api_address(&self) -> Option<SocketAddr> {
+        self.api_address
     }
 
     /// Where FTP listens, likewise.
@@ -291,7 +267,7 @@ fn bind(addresses: &[SocketAddr], service: Service) -> Result<Vec<TcpListener>, 
             address,
             source,
         };
-        rtsp::bind(address).map_err(listen)
+        listening::bind(address).map_err(listen)
     });
     listeners.collect()
 }
@@ -315,16 +291,35 @@ fn download(
         .map_err(|source| StartError::Downloads { source })
 }
 
+/// What the admin pages and the status show.
+fn watched(
+    statistics: &Arc<Statistics>,
+    data: &Data,
+    channels: &Channels,
+    downloads: Option<&Running>,
+) -> Arc<Watched> {
+    let cores = data.cores().iter().copied();
+    Arc::new(Watched {
+        statistics: Arc::clone(statistics),
+        engines: cores.zip(data.engines().remotes()).collect(),
+        store: Some(Arc::clone(data.store())),
+        channels: channels.all().to_vec(),
+        downloads: downloads.map(|running| Arc::clone(&running.stats)),
+        started: SystemTime::now(),
+    })
+}
+
 fn serve(
     runtime: Runtime,
     control: Rc<Control>,
-    upkeep: Upkeep,
+    (upkeep, api): (Upkeep, ChannelApi),
     listeners: Vec<TcpListener>,
     stopped: oneshot::Receiver<()>,
 ) {
     let tasks = LocalSet::new();
     tasks.block_on(&runtime, async {
         let mut beside = JoinSet::new();
+        api.spawn(upkeep.channels(), &mut beside);
         upkeep.spawn(&mut beside);
         let listeners = listeners.into_iter().map(tokio::net::TcpListener::from_std);
         let listeners = listeners

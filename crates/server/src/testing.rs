@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use onrush_lock::memory::Area;
 use onrush_sys::pool::Pool;
-use onrush_wire::media::synth::constant_rate;
+use onrush_wire::media::ts::synth::constant_rate;
 use onrush_wire::media::{FilePiece, Plan, RtpOrigin, ScanOptions, Scanner, TS_PACKET_BYTES};
 
-use crate::faults::Faults;
+use crate::experiments::Faults;
 use crate::store::{Backing, Source, Store};
 
 /// 27 MHz ticks of a packet at 4 Mbit/s.

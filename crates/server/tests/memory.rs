@@ -16,7 +16,7 @@ use onrush_server::engine::admission::LOAD_UNLIMITED;
 use onrush_server::server::Server;
 use onrush_sys::thread::raise_open_files_limit;
 use onrush_testkit::rtsp_client::{Client, Ports};
-use onrush_wire::media::synth::constant_rate;
+use onrush_wire::media::ts::synth::constant_rate;
 
 /// Bytes for a viewer, all of them but what the kernel has for his sockets.
 const BYTES_PER_VIEWER_MAX: i64 = 2048;

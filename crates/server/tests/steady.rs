@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use onrush_server::config::Config;
 use onrush_server::data::Data;
 use onrush_server::library::Library;
-use onrush_wire::media::synth::constant_rate;
+use onrush_wire::media::ts::synth::constant_rate;
 
 struct Counting;
 
@@ -69,7 +69,8 @@ fn streams_that_play_allocate_nothing() {
             socket
                 .connect(receiver.local_addr().expect("bound"))
                 .expect("loopback");
-            data.open(&media, 0, 7 * 188, socket).expect("a stream")
+            data.open(&media, 0, 7 * 188, socket.into())
+                .expect("a stream")
         })
         .collect();
     // Every chunk of the file is built before the counting.

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_opened_before_opens_from_the_cache_and_nothing_outside_does() {
+    fn the_cache_opens_what_was_open_and_nothing_outside() {
         let (_directory, root) = tree();
         drop(root.open_beneath(Path::new("folder/inside")).unwrap());
         let file = root.open_cached(Path::new("folder/inside"));

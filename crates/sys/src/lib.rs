@@ -3,6 +3,8 @@
 //!
 //! Nearly all of the project's unsafe code is here. Nothing in this crate knows a protocol.
 
+#![warn(clippy::missing_errors_doc)]
+
 pub mod clock;
 pub mod fs;
 pub mod path;

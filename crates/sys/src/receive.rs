@@ -118,7 +118,7 @@ impl Receiver {
         for number in 0..received {
             let header = &self.headers[number];
             let bytes = (header.msg_len as usize).min(MESSAGE_BYTES_MAX);
-            let (segment_bytes, overflows) = told(&header.msg_hdr);
+            let (segment_bytes, overflows) = ancillary(&header.msg_hdr);
             self.overflows = overflows.unwrap_or(self.overflows);
             let Some(from) = address(&self.slots[number].from) else {
                 continue;
@@ -194,7 +194,7 @@ unsafe impl Send for Receiver {}
 
 /// The size of a train's packets and the socket's losses, where a message's control messages tell
 /// them.
-fn told(header: &libc::msghdr) -> (Option<usize>, Option<u32>) {
+fn ancillary(header: &libc::msghdr) -> (Option<usize>, Option<u32>) {
     let (mut segment_bytes, mut overflows) = (None, None);
     // SAFETY: the header is one the kernel has filled in; its control buffer is CONTROL_BYTES long
     // and aligned.

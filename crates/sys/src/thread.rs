@@ -19,7 +19,11 @@ pub fn allowed_cores() -> Vec<usize> {
         .collect()
 }
 
-/// Binds the calling thread to processor `core`. Errors: EINVAL if this process may not use it.
+/// Binds the calling thread to processor `core`.
+///
+/// # Errors
+///
+/// EINVAL if this process may not use it.
 pub fn pin_to(core: usize) -> io::Result<()> {
     bind_to(&[core])
 }
@@ -35,8 +39,11 @@ pub fn keep_off(cores: &[usize]) {
     }
 }
 
-/// Binds the calling thread to these processors. Errors: EINVAL if this process may use none of
-/// them.
+/// Binds the calling thread to these processors.
+///
+/// # Errors
+///
+/// EINVAL if this process may use none of them.
 pub fn bind_to(cores: &[usize]) -> io::Result<()> {
     if cores.iter().any(|&core| core >= libc::CPU_SETSIZE as usize) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -58,6 +65,10 @@ pub fn bind_to(cores: &[usize]) -> io::Result<()> {
 
 /// Lets the calling thread run only when nobody else would (SCHED_IDLE). There is no way back
 /// without a right (CAP_SYS_NICE).
+///
+/// # Errors
+///
+/// Those of sched_setscheduler(2).
 pub fn run_when_idle() -> io::Result<()> {
     // SAFETY: a sched_param is integers; SCHED_IDLE demands a priority of 0.
     let param: libc::sched_param = unsafe { mem::zeroed() };

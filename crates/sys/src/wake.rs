@@ -10,7 +10,11 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// Makes one. Errors: EMFILE, ENFILE, ENOMEM.
+    /// Makes one.
+    ///
+    /// # Errors
+    ///
+    /// Those of eventfd(2): EMFILE, ENFILE, ENOMEM.
     pub fn new() -> io::Result<Self> {
         // SAFETY: eventfd takes no pointers.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };

@@ -4,6 +4,7 @@
 //! no files, no threads and no clock in this crate, so every state can be reached in a test.
 
 #![forbid(unsafe_code)]
+#![warn(clippy::missing_errors_doc)]
 
 pub mod calendar;
 

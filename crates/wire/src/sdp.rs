@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn each_track_has_a_control_of_its_own_and_what_its_decoder_needs() {
+    fn each_track_has_its_control_and_decoder_setup() {
         let video = Track {
             medium: Medium::Video,
             payload_type: 96,

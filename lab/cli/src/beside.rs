@@ -1,6 +1,5 @@
 //! `--predict` of `onrush-lab bench`: what the cost model says, beside what was measured.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::thread;
 
@@ -9,6 +8,8 @@ use clap::{Args, ValueHint};
 use onrush_measure::experiment::Record;
 use onrush_measure::model::check::Checked;
 use onrush_measure::model::{self, ModelRecord, Settings};
+use onrush_measure::report;
+use onrush_measure::table::Table;
 
 use crate::predict;
 
@@ -26,28 +27,29 @@ pub(crate) struct Predicted {
 
 impl Predicted {
     /// The costs of the parts, if they were asked for.
-    pub(crate) fn model(&self) -> anyhow::Result<Option<ModelRecord>> {
-        match &self.predict {
-            None => Ok(None),
-            Some(Some(file)) => Ok(Some(Record::read(file, model::NAME)?)),
+    pub(crate) fn model(&self) -> anyhow::Result<Parts> {
+        Ok(Parts(match &self.predict {
+            None => None,
+            Some(Some(file)) => Some(Record::read(file, model::NAME)?),
             // On a thread of its own, which it binds to a processor.
             Some(None) => thread::scope(|scope| {
                 let probes = scope.spawn(|| predict::measure(&Settings::default()));
-                let record = probes.join().map_err(|_| anyhow!("a probe has failed"))??;
-                Ok(Some(record))
-            }),
-        }
+                probes
+                    .join()
+                    .map_err(|_| anyhow!("a probe has failed"))?
+                    .map(Some)
+            })?,
+        }))
     }
 }
 
-/// Prints what `beside` makes of the model.
-pub(crate) fn print(
-    model: Option<&ModelRecord>,
-    beside: impl FnOnce(&ModelRecord) -> Vec<Checked>,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    if let Some(model) = model {
-        predict::print_checked(&beside(model), out)?;
+/// What the parts of a path cost, if that was asked for.
+pub(crate) struct Parts(Option<ModelRecord>);
+
+impl Parts {
+    /// What `beside` makes of them.
+    pub(crate) fn told(&self, beside: impl FnOnce(&ModelRecord) -> Vec<Checked>) -> Option<Table> {
+        let model = self.0.as_ref()?;
+        Some(report::model::checked(&beside(model)))
     }
-    Ok(())
 }

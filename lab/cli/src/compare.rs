@@ -5,8 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueHint};
-use onrush_measure::compare::{CHANCE_MAX, Comparison, Outcome, Row, SAMPLES_MIN, Side, compare};
+use onrush_measure::compare::{CHANCE_MAX, Outcome, Row, SAMPLES_MIN, Side, compare};
 use onrush_measure::experiment::AnyRecord;
+use onrush_measure::plot::Unit;
+use onrush_measure::table::{Column, Report, Table};
+
+use crate::frame::outcome;
 
 /// Say what changed between two measurements, beyond noise
 ///
@@ -40,8 +44,9 @@ pub(crate) fn run(arguments: &Compare, out: &mut dyn Write) -> anyhow::Result<Ex
     let before = AnyRecord::read_any(&arguments.before)?;
     let after = AnyRecord::read_any(&arguments.after)?;
     let compared = compare(&before, &after, arguments.beyond)?;
+    let mut report = Report::default();
     for difference in &compared.differences {
-        writeln!(out, "differs: {difference}")?;
+        report.text(format!("differs: {difference}"));
     }
     for (outcome, heading) in [
         (Outcome::Worse, "WORSE"),
@@ -49,78 +54,64 @@ pub(crate) fn run(arguments: &Compare, out: &mut dyn Write) -> anyhow::Result<Ex
         (Outcome::Different, "different"),
         (Outcome::Same, "same"),
     ] {
-        let rows: Vec<_> = compared.with(outcome).collect();
         if outcome != Outcome::Same || arguments.all {
-            print(heading, &rows, out)?;
+            report.add([table(heading, compared.with(outcome))]);
         }
     }
-    print_rest(&compared, out)?;
-    Ok(match compared.with(Outcome::Worse).next() {
-        Some(_) => ExitCode::from(1),
-        None => ExitCode::SUCCESS,
-    })
-}
-
-fn print(heading: &str, rows: &[&Row], out: &mut dyn Write) -> anyhow::Result<()> {
-    if rows.is_empty() {
-        return Ok(());
-    }
-    writeln!(
-        out,
-        "\n{heading:<10} {:>12} {:>12} {:>8}  chance",
-        "before", "after", "change"
-    )?;
-    for row in rows {
-        let tell = |value| row.unit.tell(value).replace('\u{202f}', "");
-        let change = match row.ratio.is_finite() {
-            true => format!("{:+.1} %", (row.ratio - 1.0) * 100.0),
-            false => "from 0".to_owned(),
-        };
-        writeln!(
-            out,
-            "{:<10} {:>12} {:>12} {change:>8}  {:.1e}  {}",
-            "",
-            tell(row.before.median),
-            tell(row.after.median),
-            row.chance,
-            row.name
-        )?;
-    }
-    Ok(())
-}
-
-fn print_rest(compared: &Comparison, out: &mut dyn Write) -> anyhow::Result<()> {
     for (name, side) in &compared.missing {
-        let only = if *side == Side::Before {
-            "first"
-        } else {
-            "second"
+        let only = match side {
+            Side::Before => "first",
+            Side::After => "second",
         };
-        writeln!(out, "only in the {only}: {name}")?;
+        report.text(format!("only in the {only}: {name}"));
     }
     let count = |outcome| compared.with(outcome).count();
-    writeln!(
-        out,
-        "\n{} figures: {} worse, {} better, {} different, {} not known to differ",
+    report.text(format!(
+        "{} figures: {} worse, {} better, {} different, {} not known to differ",
         compared.rows.len(),
         count(Outcome::Worse),
         count(Outcome::Better),
         count(Outcome::Different),
         count(Outcome::Same),
-    )?;
+    ));
     let unknown = count(Outcome::Unknown);
     if unknown > 0 {
-        writeln!(
-            out,
+        report.text(format!(
             "{unknown} have too few samples to tell; take at least {SAMPLES_MIN} (--repeats)"
-        )?;
+        ));
     }
-    Ok(writeln!(
-        out,
+    report.text(format!(
         "chance alone (1 in {:.0}) would make about {:.1} of them seem apart",
         1.0 / CHANCE_MAX,
         compared.by_chance()
-    )?)
+    ));
+    write!(out, "{report}")?;
+    Ok(outcome(count(Outcome::Worse) == 0))
+}
+
+fn table<'a>(heading: &str, rows: impl Iterator<Item = &'a Row>) -> Table {
+    let columns = [
+        Column::key(heading),
+        Column::number("before", Unit::Count),
+        Column::number("after", Unit::Count),
+        Column::number("change", Unit::Count),
+        Column::number("chance", Unit::Count),
+    ];
+    let mut table = Table::new("", columns);
+    for row in rows {
+        let change = match row.ratio.is_finite() {
+            true => format!("{:+.1} %", (row.ratio - 1.0) * 100.0),
+            false => "from 0".to_owned(),
+        };
+        table.row([
+            row.name.as_str().into(),
+            row.unit.tell(row.before.median).into(),
+            row.unit.tell(row.after.median).into(),
+            change.into(),
+            format!("{:.1e}", row.chance).into(),
+        ]);
+    }
+    table
 }
 
 /// Reads `5%`.

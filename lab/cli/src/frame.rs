@@ -1,7 +1,6 @@
 //! What all commands that measure have in common on a terminal: samples kept in files, a progress
 //! bar, where it was measured, pictures, and the verdict as an exit code.
 
-use std::error::Error;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,8 +10,11 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum, ValueHint};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
-use onrush_measure::experiment::{Environment, Record};
+use onrush_measure::error::ExperimentError;
+use onrush_measure::experiment::{AnyRecord, Environment, Record};
 use onrush_measure::plot::Drawing;
+use onrush_measure::report::of_record;
+use onrush_measure::table::Report;
 use onrush_testkit::testbed::Mode;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,9 +22,9 @@ use serde::de::DeserializeOwned;
 /// What goes into each record as the program's version.
 pub(crate) const VERSION: &str = env!("ONRUSH_VERSION");
 
-/// Where samples go, and where they may come from.
+/// Where samples go and may come from, and where pictures go.
 #[derive(Args, Debug)]
-pub(crate) struct Samples {
+pub(crate) struct Output {
     /// Write every sample to this file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     json: Option<PathBuf>,
@@ -30,6 +32,15 @@ pub(crate) struct Samples {
     /// Print such a file's table, measure nothing
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "json")]
     from: Option<PathBuf>,
+
+    /// Draw the pictures into this folder
+    #[arg(long, aliases = ["figures", "svg"], value_name = "FOLDER",
+          value_hint = ValueHint::DirPath)]
+    plots: Option<PathBuf>,
+
+    /// Write a page with tables and pictures to this file
+    #[arg(long, hide_short_help = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    html: Option<PathBuf>,
 }
 
 /// Who cuts trains.
@@ -40,13 +51,16 @@ pub(crate) enum Modes {
     Both,
 }
 
-impl Samples {
-    /// The record of `experiment`: read, or measured now; and written, if that was asked for.
-    pub(crate) fn record<S, R>(
+impl Output {
+    /// Carries an experiment out, or reads one that was; prints its report and draws its pictures.
+    /// Ends with 0 if all bounds were kept, and else with 1.
+    pub(crate) fn of<S, R>(
         &self,
         experiment: &str,
         measure: impl FnOnce() -> anyhow::Result<Record<S, R>>,
-    ) -> anyhow::Result<Record<S, R>>
+        report: impl FnOnce(&Record<S, R>) -> Report,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<ExitCode>
     where
         S: DeserializeOwned + Serialize,
         R: DeserializeOwned + Serialize,
@@ -55,13 +69,34 @@ impl Samples {
             Some(file) => Record::read(file, experiment)?,
             None => {
                 self.check()?;
-                measure()?
+                measure().map_err(with_advice)?
             }
         };
         if let Some(file) = &self.json {
             record.write(file)?;
         }
-        Ok(record)
+        let (report, environment) = (report(&record), &record.environment);
+        if let Some(folder) = &self.plots {
+            fs::create_dir_all(folder)
+                .with_context(|| format!("cannot make {}", folder.display()))?;
+            for Drawing { file, chart } in report.drawings() {
+                let svg = chart.clone().source(environment).render()?;
+                write(&folder.join(file), &svg)?;
+            }
+        }
+        if let Some(file) = &self.html {
+            let title = format!("Onrush on {}", environment.cpu);
+            write(file, &of_record(&title, &record.any()?).render())?;
+        }
+        head(environment, out)?;
+        write!(out, "{report}")?;
+        Ok(outcome(report.passed()))
+    }
+
+    /// Which experiment is read, if one is.
+    pub(crate) fn experiment(&self) -> anyhow::Result<Option<String>> {
+        let record = self.from.as_deref().map(AnyRecord::read_any).transpose()?;
+        Ok(record.map(|record| record.experiment))
     }
 
     /// Whether the file can be written: found out before, rather than after an hour.
@@ -90,7 +125,7 @@ impl Modes {
 /// The command line, for records and for advice.
 pub(crate) fn command() -> String {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
-    format!("onrush {}", arguments.join(" "))
+    format!("onrush-lab {}", arguments.join(" "))
 }
 
 /// A bar on stderr, hidden by itself where that is no terminal, until it is dropped.
@@ -143,58 +178,27 @@ pub(crate) fn bar_of_time() -> impl Fn(u64, u64, &str) + Send {
     }
 }
 
-/// What was measured, or why not; with how to get the rights, where those are what is missing.
-pub(crate) fn with_rights<T, E: Error + Send + Sync + 'static>(
-    measured: Result<T, E>,
-    needs_root: fn(&E) -> bool,
-    what_for: &str,
-) -> anyhow::Result<T> {
-    measured.map_err(|error| match needs_root(&error) {
-        true => anyhow!("{error}: {what_for}; try: sudo {}", command()),
-        false => error.into(),
-    })
+/// How to get the rights, where those are what is missing.
+fn with_advice(error: anyhow::Error) -> anyhow::Error {
+    let is_experiment = error.downcast_ref::<ExperimentError>();
+    match is_experiment.is_some_and(ExperimentError::needs_root) {
+        true => anyhow!(
+            "{error}: the experiment makes network namespaces, attaches eBPF programs or asks for \
+             frames of memory; try: sudo {}",
+            command()
+        ),
+        false => error,
+    }
 }
 
 /// Prints where and when it was measured, and how to have it again.
 pub(crate) fn head(environment: &Environment, out: &mut dyn Write) -> anyhow::Result<()> {
-    let machine = machine(environment, "metal");
-    let about = format!(", on {machine}, load {:.1}", environment.load_before);
-    head_with(environment, &about, out)
-}
-
-/// The same with something else told about the machine.
-pub(crate) fn head_with(
-    environment: &Environment,
-    about: &str,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
     Ok(writeln!(
         out,
-        "{}, {} processors{about}; Linux {}; onrush {}; {}\n{}",
-        environment.cpu,
-        environment.cores.len(),
-        environment.kernel,
-        environment.version,
-        environment.date,
+        "{}\n{}",
+        environment.told(),
         environment.command
     )?)
-}
-
-/// What virtual machine it is, or else `metal`.
-pub(crate) fn machine(environment: &Environment, metal: &str) -> String {
-    match &environment.virtual_machine {
-        Some(host) => format!("a virtual machine ({host})"),
-        None => metal.to_owned(),
-    }
-}
-
-/// Draws pictures into a folder, which it makes where there is none.
-pub(crate) fn draw_all(folder: &Path, drawings: &[Drawing]) -> anyhow::Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    for drawing in drawings {
-        write(&folder.join(&drawing.file), &drawing.chart.render()?)?;
-    }
-    Ok(())
 }
 
 /// Writes a file, in place of what is there.

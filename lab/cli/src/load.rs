@@ -1,23 +1,18 @@
 //! `onrush-lab load`, on a terminal.
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum, ValueHint};
-use onrush_measure::experiment::{AnyRecord, Record};
 use onrush_measure::histogram::{STEP_NS, TOLD_NS_MAX};
-use onrush_measure::load::http::{self, HttpRecord, HttpSettings};
-use onrush_measure::load::http_report::{HttpReport, http_rows};
-use onrush_measure::load::report::{Report, rows};
-use onrush_measure::load::{
-    self, Arrival, Behaviour, LoadError, LoadRecord, Progress, Receive, Settings,
-};
-use onrush_measure::report::of_record;
+use onrush_measure::load::http::{self, HttpSettings};
+use onrush_measure::load::http_report::http_report;
+use onrush_measure::load::report::report;
+use onrush_measure::load::{self, Arrival, Behaviour, LoadError, Progress, Receive, Settings};
 
-use crate::frame::{VERSION, bar_of_time, command, outcome, write};
+use crate::frame::{Output, VERSION, bar_of_time, command};
 use onrush_cli::units::{Rate, Time, within};
 
 /// Watch a server with many eyes, and tell how it did
@@ -37,7 +32,7 @@ use onrush_cli::units::{Rate, Time, within};
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Load {
     /// What to watch, the most popular first: rtsp:// or http://
-    #[arg(required_unless_present = "from", value_hint = ValueHint::Url)]
+    #[arg(required_unless_present = "from", conflicts_with = "from", value_hint = ValueHint::Url)]
     urls: Vec<String>,
 
     /// Viewers at once
@@ -145,18 +140,8 @@ pub(crate) struct Load {
     )]
     evenness_min: f64,
 
-    /// Write all that was seen to this file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    json: Option<PathBuf>,
-
-    /// Write a page with the lateness histogram
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    html: Option<PathBuf>,
-
-    /// Tell of such a --json file, load nothing
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
-          conflicts_with_all = ["urls", "json"])]
-    from: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -200,72 +185,27 @@ Exit codes:
 /// Makes a load, or tells of one that was made.
 pub(crate) fn run(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let is_http = |url: &String| url.starts_with("http://");
-    let of_http = match &arguments.from {
-        Some(file) => AnyRecord::read_any(file)?.experiment == http::NAME,
+    let of_http = match arguments.output.experiment()? {
+        Some(experiment) => experiment == http::NAME,
         None => arguments.urls.iter().any(is_http),
     };
-    if of_http {
-        return run_http(arguments, out);
+    if !of_http {
+        let measure = || {
+            with_bar("watching", |command, progress| {
+                load::run(&arguments.settings(), VERSION, command, progress)
+            })
+        };
+        return arguments.output.of(load::NAME, measure, report, out);
     }
-    let record: LoadRecord = match &arguments.from {
-        Some(file) => Record::read(file, load::NAME)?,
-        None => measure(&arguments.settings())?,
-    };
-    if let Some(file) = &arguments.json {
-        record.write(file)?;
-    }
-    if let Some(file) = &arguments.html {
-        let title = format!("{} viewers", record.settings.clients);
-        write(file, &of_record(&title, &record.any()?).render()?)?;
-    }
-    let mut passed = true;
-    for run in &record.runs {
-        let report = Report::of(&record.settings, run);
-        for (name, value) in rows(&record.settings, run, &report) {
-            writeln!(out, "{name:<15} {value}")?;
-        }
-        for missed in &report.missed {
-            writeln!(out, "MISSED          {missed}")?;
-        }
-        passed &= report.passed();
-    }
-    Ok(outcome(passed))
-}
-
-/// The same for downloads.
-fn run_http(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     if arguments.sink.is_some() {
         bail!("--sink counts RTP; leave it out for http://");
     }
-    let record: HttpRecord = match &arguments.from {
-        Some(file) => Record::read(file, http::NAME)?,
-        None => {
-            let make_load = |command: &str, progress: Box<dyn Fn(Progress)>| {
-                let settings = arguments.http_settings();
-                http::run(&settings, VERSION, command, progress)
-            };
-            with_bar("downloading", make_load)?
-        }
+    let measure = || {
+        with_bar("downloading", |command, progress| {
+            http::run(&arguments.http_settings(), VERSION, command, progress)
+        })
     };
-    if let Some(file) = &arguments.json {
-        record.write(file)?;
-    }
-    if let Some(file) = &arguments.html {
-        let title = format!("{} downloading clients", record.settings.clients);
-        write(file, &of_record(&title, &record.any()?).render()?)?;
-    }
-    let mut passed = true;
-    for run in &record.runs {
-        let report = HttpReport::of(&record.settings, run);
-        for (name, value) in http_rows(&record.settings, run, &report) {
-            writeln!(out, "{name:<15} {value}")?;
-        }
-        for missed in &report.missed {
-            writeln!(out, "MISSED          {missed}")?;
-        }
-        passed &= report.passed();
-    }
-    Ok(outcome(passed))
+    arguments.output.of(http::NAME, measure, http_report, out)
 }
 
 impl Load {
@@ -320,12 +260,6 @@ impl Load {
             ..settings
         }
     }
-}
-
-fn measure(settings: &Settings) -> anyhow::Result<LoadRecord> {
-    with_bar("watching", |command, progress| {
-        load::run(settings, VERSION, command, progress)
-    })
 }
 
 /// Makes a load by `make_load`, which gets the command line and whom to tell of progress.

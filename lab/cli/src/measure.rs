@@ -1,5 +1,6 @@
 //! `onrush-lab measure`: what every primitive of the operating system costs here.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -9,10 +10,10 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum, ValueHint};
 use onrush_measure::primitives::peer::Peer;
-use onrush_measure::primitives::{self, Entry, Group, MeasureRecord, Row, Settings};
-use onrush_measure::report::Page;
+use onrush_measure::primitives::{self, Entry, Group, MeasureRecord, Settings};
+use onrush_measure::report::primitives::report;
 
-use crate::frame::{Samples, VERSION, bar_of_parts, command, head, outcome, write};
+use crate::frame::{Output, VERSION, bar_of_parts, command};
 
 /// Measure what the operating system costs here
 ///
@@ -38,11 +39,7 @@ pub(crate) struct Measure {
     only: Vec<GroupName>,
 
     #[command(flatten)]
-    samples: Samples,
-
-    /// Write a page with tables and plots to this file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    html: Option<PathBuf>,
+    output: Output,
 
     /// Make and read files here
     ///
@@ -114,30 +111,21 @@ pub(crate) fn run(arguments: &Measure, out: &mut dyn Write) -> anyhow::Result<Ex
         writeln!(out, "{calls}")?;
         return Ok(ExitCode::SUCCESS);
     }
-    let record: MeasureRecord = arguments
-        .samples
-        .record(primitives::NAME, || measure(arguments))?;
-    if let Some(file) = &arguments.html {
-        write(file, &of_record(&record)?.render()?)?;
-    }
-    print(&record, out)?;
-    if !record
-        .runs
-        .iter()
-        .any(|entry| matches!(entry, Entry::Row(_)))
-    {
+    let is_empty = Cell::new(false);
+    let report = |record: &MeasureRecord| {
+        let is_row = |entry: &Entry| matches!(entry, Entry::Row(_));
+        is_empty.set(!record.runs.iter().any(is_row));
+        report(record)
+    };
+    let measure = || measure(arguments);
+    let ended = arguments
+        .output
+        .of(primitives::NAME, measure, report, out)?;
+    if is_empty.get() {
         out.flush()?;
         bail!("nothing could be measured; what is missing above says what would help");
     }
-    let is_void = |entry: &Entry| matches!(entry, Entry::Row(Row { void: Some(_), .. }));
-    Ok(outcome(!record.runs.iter().any(is_void)))
-}
-
-fn of_record(record: &MeasureRecord) -> anyhow::Result<Page> {
-    Ok(onrush_measure::report::of_record(
-        &format!("Onrush on {}", record.environment.cpu),
-        &record.any()?,
-    ))
+    Ok(ended)
 }
 
 fn measure(arguments: &Measure) -> anyhow::Result<MeasureRecord> {
@@ -186,65 +174,4 @@ impl GroupName {
             Self::File => Group::File,
         }
     }
-}
-
-fn print(record: &MeasureRecord, out: &mut dyn Write) -> anyhow::Result<()> {
-    head(&record.environment, out)?;
-    let names = record.runs.iter().filter_map(|entry| match entry {
-        Entry::Row(row) => Some(row.operation.chars().count()),
-        _ => None,
-    });
-    let width = names.max().unwrap_or(0);
-    writeln!(
-        out,
-        "\n{:<width$} {:>10} {:>10} {:>10} {:>10} {:>21}",
-        "operation", "hardware", "software", "predicted", "measured", "interval"
-    )?;
-    for entry in &record.runs {
-        match entry {
-            Entry::Row(row) => print_row(row, width, out)?,
-            Entry::Missing(missing) => writeln!(out, "missing: {}: {}", missing.id, missing.why)?,
-            Entry::Note(note) => {
-                let kind = if note.is_warning { "warning" } else { "note" };
-                writeln!(out, "{kind}: {}", note.text)?;
-            }
-            Entry::Curve(curve) => {
-                for mark in &curve.marks {
-                    writeln!(
-                        out,
-                        "{}: {}: {}",
-                        curve.title,
-                        mark.name,
-                        curve.x_unit.told(mark.x)
-                    )?;
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-fn print_row(row: &Row, width: usize, out: &mut dyn Write) -> anyhow::Result<()> {
-    let told =
-        |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| row.unit.told(value));
-    let (low, high) = row.measured.interval;
-    writeln!(
-        out,
-        "{:<width$} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
-        row.operation,
-        told(row.estimate.base),
-        told(row.estimate.overhead),
-        told(row.estimate.predicted),
-        row.unit.told(row.measured.median),
-        row.unit.told(low),
-        row.unit.told(high)
-    )?;
-    writeln!(out, "    {}", row.explanation)?;
-    if !row.paper.is_empty() {
-        writeln!(out, "    paper: {}", row.paper)?;
-    }
-    for warning in row.warnings.iter().chain(&row.void) {
-        writeln!(out, "    ! {warning}")?;
-    }
-    Ok(())
 }

@@ -29,8 +29,8 @@ pub(crate) struct Report {
 pub(crate) fn run(arguments: &Report, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let page = report::of_folder(&arguments.dir)?;
     match &arguments.html {
-        Some(file) => write(file, &page.render()?)?,
-        None => out.write_all(page.render()?.as_bytes())?,
+        Some(file) => write(file, &page.render())?,
+        None => out.write_all(page.render().as_bytes())?,
     }
     Ok(ExitCode::SUCCESS)
 }

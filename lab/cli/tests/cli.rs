@@ -108,23 +108,23 @@ fn who_may_not_come_back_to_his_namespace_is_told_what_helps() {
 #[test]
 fn results_become_a_page_and_are_compared() {
     let folder = tempfile::tempdir().unwrap();
-    let write = |name: &str, ns: [f64; 5]| {
-        let runs = ns
-            .map(|ns| format!("{{\"way\":\"a\",\"t_ns\":{ns:?}}}"))
-            .join(",");
+    let write = |name: &str, experiment: &str, ns: [f64; 5]| {
+        let run = |ns| format!(r#"{{"measured":"hit","kept":10,"repeat":0,"hit_ns":{ns:?}}}"#);
         let environment = r#"{"version":"1","command":"c","date":"d","kernel":"k","cpu":"p",
             "cores":[0],"governor":null,"virtual_machine":null,"memory_bytes":1,
             "network":"","load_before":0.0}"#;
+        let settings = r#"{"sizes_bytes":[],"repeats":5,"areas":[],"kept":[10]}"#;
         let record = format!(
-            r#"{{"schema_version":1,"experiment":"x","environment":{environment},
-            "settings":null,"runs":[{runs}]}}"#
+            r#"{{"schema_version":1,"experiment":"{experiment}","environment":{environment},
+            "settings":{settings},"runs":[{}]}}"#,
+            ns.map(run).join(",")
         );
         let path = folder.path().join(name);
         fs::write(&path, record).unwrap();
         path.into_os_string().into_string().unwrap()
     };
-    let slow = write("slow.json", [200.0, 201.0, 202.0, 203.0, 204.0]);
-    let fast = write("fast.json", [100.0, 101.0, 102.0, 103.0, 104.0]);
+    let slow = write("slow.json", "lock", [200.0, 201.0, 202.0, 203.0, 204.0]);
+    let fast = write("fast.json", "lock", [100.0, 101.0, 102.0, 103.0, 104.0]);
     let worse = onrush_lab(&["compare", &fast, &slow]);
     assert_eq!(worse.status.code(), Some(1));
     assert!(text(&worse.stdout).contains("WORSE") && text(&worse.stdout).contains("+98.0 %"));
@@ -138,6 +138,16 @@ fn results_become_a_page_and_are_compared() {
         Some(2)
     );
 
+    let unknown = write("unknown.json", "unheard-of", [1.0; 5]);
+    let refused = onrush_lab(&["compare", &unknown, &unknown]);
+    assert_eq!(refused.status.code(), Some(2));
+    let not_known = "experiment \"unheard-of\" is not known; read its record with the onrush-lab";
+    assert!(
+        text(&refused.stderr).contains(not_known),
+        "{}",
+        text(&refused.stderr)
+    );
+
     let page = folder
         .path()
         .join("page.html")
@@ -147,11 +157,13 @@ fn results_become_a_page_and_are_compared() {
     let directory = folder.path().to_str().unwrap();
     let made = onrush_lab(&["report", directory, "--html", &page]);
     assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
-    assert!(
-        fs::read_to_string(&page)
-            .unwrap()
-            .contains("Experiment x (fast.json)")
-    );
+    let shown = fs::read_to_string(&page).unwrap();
+    for title in [
+        "What locking costs (fast.json)",
+        "Experiment unheard-of (unknown.json)",
+    ] {
+        assert!(shown.contains(title), "{title}");
+    }
     let refused = onrush_lab(&["report", directory, "--html", "/none/page.html"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("cannot write /none/page.html"));

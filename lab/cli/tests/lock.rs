@@ -87,7 +87,7 @@ fn an_ordinary_user_locks_to_the_limit_and_leaves_nothing() {
     for row in [
         "private, first",
         "SysV, again",
-        "\n          1 MiB  ",
+        "\n1 MiB  ",
         "a cache hit and its return",
         "left out: areas: 100000: more than RLIMIT_MEMLOCK (8388608 bytes) allows; raise it",
         "left out: kept registrations: 10000: more",

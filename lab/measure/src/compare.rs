@@ -8,9 +8,10 @@
 use thiserror::Error;
 
 use crate::experiment::{AnyRecord, Environment};
-use crate::figures::{self, Better, Figure};
 use crate::plot::Unit;
+use crate::report::{self, ReportError};
 use crate::stats::{Summary, p_value};
+use crate::table::{Better, Figure};
 
 /// A difference that chance makes more often than this proves nothing.
 pub const CHANCE_MAX: f64 = 0.01;
@@ -74,9 +75,12 @@ pub enum Side {
 }
 
 /// Why two records cannot be compared.
-#[derive(Debug, Error, PartialEq)]
+#[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CompareError {
+    /// One of them cannot be told.
+    #[error(transparent)]
+    Report(#[from] ReportError),
     /// They are of different experiments.
     #[error("the first is of experiment {before:?}, the second of {after:?}; give two of the same")]
     Experiments {
@@ -106,7 +110,24 @@ pub fn compare(
             after: after.experiment.clone(),
         });
     }
-    let (old, new) = (figures::of(before), figures::of(after));
+    let [old, new] = [report::of(before)?, report::of(after)?].map(|report| report.figures());
+    let (rows, missing) = rows(&old, &new, beyond);
+    if rows.is_empty() {
+        return Err(CompareError::Nothing);
+    }
+    let mut differences = environments(&before.environment, &after.environment);
+    if before.settings != after.settings {
+        differences.push("the settings are not the same".to_owned());
+    }
+    Ok(Comparison {
+        rows,
+        missing,
+        differences,
+    })
+}
+
+/// The figures of both, the largest changes first, and those of only one.
+fn rows(old: &[Figure], new: &[Figure], beyond: f64) -> (Vec<Row>, Vec<(String, Side)>) {
     let of = |figures: &[Figure], name: &str| figures.iter().any(|figure| figure.name == name);
     let only = |these: &[Figure], those: &[Figure], side| {
         let alone = these.iter().filter(|figure| !of(those, &figure.name));
@@ -118,22 +139,11 @@ pub fn compare(
         .iter()
         .filter_map(|old| Row::of(old, new.iter().find(|new| new.name == old.name)?, beyond))
         .collect();
-    if rows.is_empty() {
-        return Err(CompareError::Nothing);
-    }
     let size = |row: &Row| -row.ratio.ln().abs();
     rows.sort_by(|a, b| size(a).total_cmp(&size(b)));
-    let mut missing = only(&old, &new, Side::Before);
-    missing.extend(only(&new, &old, Side::After));
-    let mut differences = environments(&before.environment, &after.environment);
-    if before.settings != after.settings {
-        differences.push("the settings are not the same".to_owned());
-    }
-    Ok(Comparison {
-        rows,
-        missing,
-        differences,
-    })
+    let mut missing = only(old, new, Side::Before);
+    missing.extend(only(new, old, Side::After));
+    (rows, missing)
 }
 
 impl Comparison {
@@ -214,122 +224,105 @@ fn environments(before: &Environment, after: &Environment) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
     use crate::experiment::Record;
+    use crate::group::{self, Settings};
 
-    fn record(figures: &[(&str, f64, usize)]) -> AnyRecord {
-        let mut record = Record::new("x", Environment::here("1", "c"), Value::Null);
-        for (name, around, count) in figures {
-            let samples = (0..*count).map(|i| around + 0.1 * crate::stats::to_f64(i));
-            record
-                .runs
-                .extend(samples.map(|sample| json!({"what": name, "t_ns": sample})));
+    fn figure(name: &str, better: Better, samples: &[f64]) -> Figure {
+        Figure {
+            name: name.to_owned(),
+            unit: Unit::Nanoseconds,
+            better,
+            samples: samples.to_vec(),
         }
-        record
     }
 
-    fn outcomes(before: &AnyRecord, after: &AnyRecord) -> Vec<(String, Outcome)> {
-        let compared = compare(before, after, 0.05).unwrap();
-        let mut rows: Vec<_> = compared
-            .rows
-            .into_iter()
-            .map(|row| (row.name, row.outcome))
-            .collect();
-        rows.sort_by(|a, b| a.0.cmp(&b.0));
-        rows
+    /// So many samples around each of these.
+    fn costs(figures: &[(&str, f64, usize)]) -> Vec<Figure> {
+        let figure = |&(name, around, count): &(&str, f64, usize)| {
+            let samples = (0..count).map(|i| around + 0.1 * crate::stats::to_f64(i));
+            figure(name, Better::Less, &samples.collect::<Vec<_>>())
+        };
+        figures.iter().map(figure).collect()
+    }
+
+    fn outcomes(before: &[Figure], after: &[Figure]) -> Vec<(String, Outcome)> {
+        let compared = rows(before, after, 0.05).0.into_iter();
+        compared.map(|row| (row.name, row.outcome)).collect()
     }
 
     #[test]
     fn what_changed_is_told_from_what_did_not() {
-        let before = record(&[
+        let before = costs(&[
             ("a", 100.0, 5),
             ("b", 100.0, 5),
             ("c", 100.0, 5),
             ("d", 100.0, 4),
         ]);
-        let after = record(&[
+        let after = costs(&[
             ("a", 120.0, 5),
             ("b", 80.0, 5),
             ("c", 103.0, 5),
             ("d", 200.0, 4),
         ]);
-        let named = |name: &str, outcome| (format!("{name}: t_ns"), outcome);
-        assert_eq!(
-            outcomes(&before, &after),
-            [
-                named("a", Outcome::Worse),
-                named("b", Outcome::Better),
-                // All apart, but by less than what counts.
-                named("c", Outcome::Same),
-                named("d", Outcome::Unknown),
-            ]
-        );
+        let named = |name: &str, outcome| (name.to_owned(), outcome);
+        let expected = [
+            named("d", Outcome::Unknown),
+            named("b", Outcome::Better),
+            named("a", Outcome::Worse),
+            // All apart, but by less than what counts.
+            named("c", Outcome::Same),
+        ];
+        assert_eq!(outcomes(&before, &after), expected, "the largest first");
         let turned = outcomes(&after, &before);
-        assert_eq!(turned[0].1, Outcome::Better);
-        assert_eq!(turned[1].1, Outcome::Worse);
+        assert_eq!(turned[1], named("b", Outcome::Worse));
+        assert_eq!(turned[2], named("a", Outcome::Better));
     }
 
     #[test]
     fn samples_that_overlap_are_no_change() {
-        let spread = |samples: [f64; 5]| {
-            let mut record = record(&[]);
-            record.runs = samples.map(|s| json!({"what": "a", "t_ns": s})).to_vec();
-            record
-        };
-        let before = spread([80.0, 90.0, 100.0, 110.0, 150.0]);
-        let after = spread([95.0, 115.0, 120.0, 130.0, 170.0]);
-        assert_eq!(outcomes(&before, &after)[0].1, Outcome::Same);
+        let before = figure("a", Better::Less, &[80.0, 90.0, 100.0, 110.0, 150.0]);
+        let after = figure("a", Better::Less, &[95.0, 115.0, 120.0, 130.0, 170.0]);
+        assert_eq!(outcomes(&[before], &[after])[0].1, Outcome::Same);
     }
 
     #[test]
-    fn the_largest_change_comes_first_and_a_lower_rate_is_worse() {
-        let of = |rate: f64, cost: f64| {
-            let mut record = record(&[]);
-            for i in 0..6 {
-                let i = f64::from(i);
-                record
-                    .runs
-                    .push(json!({"goodput_bps": rate + i, "t_ns": cost + i}));
-            }
-            record
+    fn a_rate_that_falls_is_worse() {
+        let rate = |around: f64| {
+            let samples: Vec<_> = (0..6).map(|i| around + f64::from(i)).collect();
+            [figure("rate", Better::More, &samples)]
         };
-        let compared = compare(&of(1e6, 1e6), &of(5e5, 1.2e6), 0.05).unwrap();
-        let told: Vec<_> = compared
-            .rows
-            .iter()
-            .map(|row| (row.name.as_str(), row.outcome))
-            .collect();
-        assert_eq!(
-            told,
-            [
-                (": goodput_bps", Outcome::Worse),
-                (": t_ns", Outcome::Worse)
-            ]
-        );
-        assert!((compared.by_chance() - 0.02).abs() < 1e-12);
+        assert_eq!(outcomes(&rate(1e6), &rate(5e5))[0].1, Outcome::Worse);
+        assert_eq!(outcomes(&rate(5e5), &rate(1e6))[0].1, Outcome::Better);
     }
 
     #[test]
     fn what_cannot_be_compared_is_told() {
-        let a = record(&[("a", 1.0, 5)]);
-        let mut other = a.clone();
-        other.experiment = "y".to_owned();
-        let error = compare(&a, &other, 0.05).unwrap_err().to_string();
+        let environment = Environment::here("1", "c");
+        let record = |experiment: &str| -> AnyRecord {
+            let settings = serde_json::to_value(Settings::quick()).unwrap();
+            Record::new(experiment, environment.clone(), settings)
+        };
+        let said = |before: &str, after: &str| {
+            let error = compare(&record(before), &record(after), 0.05).unwrap_err();
+            error.to_string()
+        };
+        assert!(said("x", "y").contains("\"x\", the second of \"y\""));
         assert!(
-            error.contains("\"x\"") && error.contains("\"y\""),
-            "{error}"
+            said("x", "x").contains("\"x\" is not known"),
+            "{}",
+            said("x", "x")
         );
-        let b = record(&[("b", 1.0, 5)]);
-        assert_eq!(compare(&a, &b, 0.05).unwrap_err(), CompareError::Nothing);
-        let both = record(&[("a", 1.0, 5), ("b", 1.0, 5)]);
-        let compared = compare(&a, &both, 0.05).unwrap();
-        assert_eq!(compared.missing, [("b: t_ns".to_owned(), Side::After)]);
-        let mut moved = a.clone();
-        moved.environment.kernel = "7.0".to_owned();
-        moved.settings = json!(1);
-        let told = compare(&a, &moved, 0.05).unwrap().differences;
-        assert!(told.len() == 2 && told[0].contains("then 7.0"), "{told:?}");
+        assert!(said(group::NAME, group::NAME).contains("no figure in common"));
+        let (a, both) = (
+            costs(&[("a", 1.0, 5)]),
+            costs(&[("a", 1.0, 5), ("b", 1.0, 5)]),
+        );
+        let missing = rows(&a, &both, 0.05).1;
+        assert_eq!(missing, [("b".to_owned(), Side::After)]);
+        let mut moved = environment.clone();
+        moved.kernel = "7.0".to_owned();
+        let told = environments(&environment, &moved);
+        assert!(told.len() == 1 && told[0].contains("then 7.0"), "{told:?}");
     }
 }

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::machine;
+use crate::plot::Unit;
+use crate::stats::ratio;
 
 /// The schema that is written and read. It grows by one whenever a reader of the one before would
 /// be wrong.
@@ -266,6 +268,25 @@ impl Environment {
             network: String::new(),
             load_before: machine::load(),
         }
+    }
+
+    /// The machine, the programs and the moment, for people.
+    #[must_use]
+    pub fn told(&self) -> String {
+        let on = match &self.virtual_machine {
+            Some(host) => format!("a virtual machine ({host})"),
+            None => "metal".to_owned(),
+        };
+        let memory = Unit::Bytes.tell(ratio(self.memory_bytes, 1));
+        format!(
+            "{}, {} processors, {memory}, on {on}, load {:.1}; Linux {}; onrush {}; {}",
+            self.cpu,
+            self.cores.len(),
+            self.load_before,
+            self.kernel,
+            self.version,
+            self.date
+        )
     }
 }
 

@@ -1,4 +1,8 @@
 //! How late things were, in steps: fixed memory, so that a sender can count while it sends.
+//!
+//! Steps are as wide everywhere, because a bound of 20 ms is judged by how many were later, and some
+//! are early, below zero: what the sink counts in, and what records have. `hdrhistogram` has steps
+//! that grow, from zero up.
 
 use onrush_testkit::sink;
 use serde::{Deserialize, Serialize};

@@ -13,8 +13,8 @@
 pub mod capacity;
 pub mod compare;
 pub mod cue;
+pub mod error;
 pub mod experiment;
-pub mod figures;
 pub mod group;
 pub mod histogram;
 pub mod http;
@@ -31,5 +31,6 @@ pub mod report;
 pub mod serve;
 pub mod setup;
 pub mod stats;
+pub mod table;
 pub mod trend;
 mod window;

@@ -62,10 +62,7 @@ fn parse_stat(stat: &str, tick_ns: u64) -> Vec<CoreTimes> {
 /// given to somebody else; whoever wakes it pays, by tens of per cents that change from second to
 /// second. Those who compare what work costs keep it awake.
 #[derive(Debug)]
-pub struct Awake {
-    stopping: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
+pub struct Awake(#[expect(dead_code, reason = "it works until it is dropped")] Background);
 
 impl Awake {
     /// Keeps processor `core` awake until it is dropped.
@@ -74,21 +71,15 @@ impl Awake {
     ///
     /// If no thread can be made.
     pub fn keep(core: usize) -> io::Result<Self> {
-        let stopping = Arc::new(AtomicBool::new(false));
-        let its_stopping = Arc::clone(&stopping);
-        let thread = thread::Builder::new().name(AWAKE_NAME.to_owned());
-        let thread = thread.spawn(move || {
+        let background = Background::start(AWAKE_NAME, move |is_over| {
             // Elsewhere, or at an ordinary priority, it would do harm.
             if pin_to(core).and_then(|()| run_when_idle()).is_ok() {
-                while !its_stopping.load(Ordering::Relaxed) {
+                while !is_over.load(Ordering::Relaxed) {
                     spin_loop();
                 }
             }
         })?;
-        Ok(Self {
-            stopping,
-            thread: Some(thread),
-        })
+        Ok(Self(background))
     }
 
     /// How long nobody else wanted the processor, in ns.
@@ -98,11 +89,37 @@ impl Awake {
     }
 }
 
-impl Drop for Awake {
+/// A thread that works until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Background {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    /// Starts `work`, which looks now and then whether it is over.
+    pub(crate) fn start(
+        name: &str,
+        work: impl FnOnce(&AtomicBool) + Send + 'static,
+    ) -> io::Result<Self> {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let its_own = Arc::clone(&is_over);
+        let thread = thread::Builder::new().name(name.to_owned());
+        let thread = Some(thread.spawn(move || work(&its_own))?);
+        Ok(Self { is_over, thread })
+    }
+
+    /// Says that it is over, and does not wait.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Background {
     fn drop(&mut self) {
-        self.stopping.store(true, Ordering::Relaxed);
+        self.end();
         if let Some(thread) = self.thread.take() {
-            // It cannot panic, and there is nothing to do about it if it has.
+            // If it has panicked there is nothing to do about it.
             drop(thread.join());
         }
     }

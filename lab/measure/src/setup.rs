@@ -9,7 +9,7 @@ use thiserror::Error;
 
 /// The system refused something that an experiment needs.
 #[derive(Debug, Error)]
-#[error("{what}: {source}")]
+#[error("cannot {what}: {source}")]
 pub struct SystemError {
     /// What was tried.
     pub what: &'static str,

@@ -2,9 +2,7 @@
 //! times.
 
 use onrush_measure::experiment::Record;
-use onrush_measure::lock::report::Report;
-use onrush_measure::lock::{self, LockRecord, Memory, Run, Settings, Way, plots};
-use onrush_measure::plot::Drawing;
+use onrush_measure::lock::{self, LockRecord, Memory, Run, Settings, Way};
 
 #[test]
 fn every_way_and_memory_has_its_turn() {
@@ -47,13 +45,10 @@ fn every_way_and_memory_has_its_turn() {
         (&record.settings, record.runs.len())
     );
     // Two bounds for each memory, four for the crowd, one for the hits.
-    assert_eq!(Report::of(&back).verdicts.len(), 8 + 4 + 1);
-    let drawn = plots::all(&back);
-    let svg = |drawing: &Drawing| drawing.chart.render().unwrap();
-    assert!(
-        drawn.len() == 2
-            && drawn
-                .iter()
-                .all(|drawing| svg(drawing).contains("with mlock"))
-    );
+    let report = lock::report(&back);
+    assert_eq!(report.verdicts().count(), 8 + 4 + 1);
+    let mut figures = report
+        .drawings()
+        .filter(|it| it.file.starts_with("figure-"));
+    assert!(figures.all(|it| it.chart.render().unwrap().contains("with mlock")));
 }

@@ -1,9 +1,9 @@
 //! The serve experiment, small: that it runs, counts, and survives its file. Nothing here looks at
 //! times.
 
+use onrush_measure::error::ExperimentError;
 use onrush_measure::experiment::Record;
-use onrush_measure::serve::report::Report;
-use onrush_measure::serve::{self, Contestant, ServeError, ServeRecord, Settings};
+use onrush_measure::serve::{self, Contestant, ServeRecord, Settings};
 use onrush_testkit::testbed::Mode;
 use onrush_testkit::{require_root, skip};
 
@@ -25,7 +25,7 @@ fn a_few_sessions_are_served_and_counted_in_both_modes() {
         })
     };
     let mut record = match run() {
-        Err(ServeError::Cores(_)) => return skip::record("needs two processors"),
+        Err(ExperimentError::Cores(_)) => return skip::record("needs two processors"),
         record => record.unwrap(),
     };
     // Whoever else has the processor can keep all attempts at one run from their pace; not always
@@ -50,8 +50,7 @@ fn a_few_sessions_are_served_and_counted_in_both_modes() {
     record.write(&file).unwrap();
     let back: ServeRecord = Record::read(&file, serve::NAME).unwrap();
     assert_eq!(back, record);
-    let report = Report::of(&back);
-    assert_eq!((report.rows.len(), report.verdicts.len()), (10, 2));
+    assert_eq!(serve::report(&back).verdicts().count(), 2);
 }
 
 /// Whether each contestant sent in one attempt at least half of what is due: 1900 packets a second.

@@ -15,8 +15,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use onrush_wire::media::TS_PACKET_BYTES;
-use onrush_wire::media::clock::{PCR_HZ, PCR_WRAP};
-use onrush_wire::media::synth;
+use onrush_wire::media::ts::clock::{PCR_HZ, PCR_WRAP};
+use onrush_wire::media::ts::synth;
 use thiserror::Error;
 
 /// How long the encoded files play, in seconds.
@@ -485,9 +485,10 @@ pub fn age(path: &Path) -> io::Result<()> {
 mod tests {
     use std::sync::Arc;
 
-    use onrush_wire::media::report::{ClockSource, Kind, SeekKind};
+    use onrush_wire::media::ts::report::Report;
+    use onrush_wire::media::ts::report::{ClockSource, Kind, SeekKind};
     use onrush_wire::media::ts::{Index, Packetisation, Plan, ScanOptions, Scanner};
-    use onrush_wire::media::{FilePiece, Report, RtpOrigin};
+    use onrush_wire::media::{FilePiece, RtpOrigin};
 
     use super::*;
     use crate::require_programs;
@@ -610,7 +611,7 @@ mod tests {
         assert_eq!(sound.seek.kind, SeekKind::Sound);
         assert_eq!(sound.programs[0].streams[0].kind, Kind::Audio);
         assert_eq!(
-            report(&Source::M2ts.make().unwrap()).packet_distance_bytes,
+            report(&Source::M2ts.make().unwrap()).packet_stride_bytes,
             192
         );
     }

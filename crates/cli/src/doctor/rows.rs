@@ -227,16 +227,16 @@ fn held_row(holders: &[Holder]) -> Row {
     if holders.is_empty() {
         return Row::note("locked now", "nothing");
     }
-    let told = holders.iter().take(SHOWN_MAX).map(|holder| {
+    let shown = holders.iter().take(SHOWN_MAX).map(|holder| {
         let Holder { pid, name, .. } = holder;
         let (resident, pinned) = (Size(holder.resident_bytes), Size(holder.pinned_bytes));
         format!("{name} ({pid}): {resident} resident, {pinned} pinned")
     });
-    let mut told: Vec<_> = told.collect();
+    let mut shown: Vec<_> = shown.collect();
     if holders.len() > SHOWN_MAX {
-        told.push(format!("and {} more processes", holders.len() - SHOWN_MAX));
+        shown.push(format!("and {} more processes", holders.len() - SHOWN_MAX));
     }
-    Row::note("locked now", told.join("; "))
+    Row::note("locked now", shown.join("; "))
 }
 
 fn buffers_row(facts: &Facts) -> Row {

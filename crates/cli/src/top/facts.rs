@@ -85,7 +85,7 @@ fn of_streams(status: &Status, rates: Option<&Rates>) -> [Fact; 8] {
 
 fn of_machine(status: &Status, rates: Option<&Rates>) -> Vec<Fact> {
     let of = |value: fn(&Rates) -> f64| rates.map(value);
-    let cache = &status.cache;
+    let cache = status.cache.clone().unwrap_or_default();
     let mut facts = vec![
         (
             "CPU",

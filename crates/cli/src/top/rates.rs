@@ -1,6 +1,7 @@
 //! What happened between two looks at a server.
 
-use onrush_server::admin::status::{Engine, Histogram, Status};
+use onrush_server::admin::status::{Channel, Engine, Histogram, Status};
+use onrush_server::channels::ChannelState;
 use serde::Serialize;
 
 /// What happened in an interval; in JSON, these names with these units.
@@ -43,6 +44,7 @@ pub(crate) struct Rates {
     /// Bytes of downloads.
     pub(crate) download_mbit_a_second: f64,
     pub(crate) engines: Vec<EngineRates>,
+    pub(crate) channels: Vec<ChannelRates>,
 }
 
 /// The same of one engine.
@@ -64,6 +66,21 @@ pub(crate) struct EngineRates {
     pub(crate) load_max: Option<f64>,
 }
 
+/// What happened in a live channel.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct ChannelRates {
+    pub(crate) name: String,
+    pub(crate) state: ChannelState,
+    pub(crate) members: u64,
+    pub(crate) players: u64,
+    pub(crate) datagrams_a_second: f64,
+    pub(crate) missing_a_second: f64,
+    /// Each packet counts once for each receiver.
+    pub(crate) packets_a_second: f64,
+    pub(crate) mbit_a_second: f64,
+    pub(crate) packets_refused_a_second: f64,
+}
+
 impl Rates {
     /// The heading of [`Self::line`].
     pub(crate) const HEAD: &str =
@@ -74,6 +91,7 @@ impl Rates {
     pub(crate) fn between(from: &Status, to: &Status) -> Option<Self> {
         let is_same = from.process.started_s == to.process.started_s
             && from.engines.len() == to.engines.len()
+            && from.channels.len() == to.channels.len()
             && from.at_ns < to.at_ns;
         if !is_same {
             return None;
@@ -81,7 +99,8 @@ impl Rates {
         let happened = to.since(from);
         let seconds = float(happened.at_ns) / 1e9;
         let rate = |count: u64| float(count) / seconds;
-        let (sessions, cache) = (&happened.sessions, &happened.cache);
+        let sessions = &happened.sessions;
+        let cache = happened.cache.clone().unwrap_or_default();
         let engines = happened.engines.iter();
         let all = engines.fold(Engine::default(), |all, engine| all.and(engine));
         let engines_cpu = rate(all.cpu_ns) / 1e9;
@@ -115,6 +134,11 @@ impl Rates {
                 .engines
                 .iter()
                 .map(|engine| EngineRates::of(engine, seconds))
+                .collect(),
+            channels: happened
+                .channels
+                .iter()
+                .map(|channel| ChannelRates::of(channel, seconds))
                 .collect(),
         })
     }
@@ -157,6 +181,25 @@ impl EngineRates {
             in_flight: happened.in_flight,
             load_promised: happened.admission.load_promised,
             load_max: happened.admission.load_max,
+        }
+    }
+}
+
+impl ChannelRates {
+    /// Of what happened in so many seconds.
+    fn of(happened: &Channel, seconds: f64) -> Self {
+        let rate = |count: u64| float(count) / seconds;
+        let (received, sent) = (&happened.received, &happened.sent);
+        Self {
+            name: happened.name.clone(),
+            state: happened.state,
+            members: happened.members,
+            players: happened.players,
+            datagrams_a_second: rate(received.datagrams),
+            missing_a_second: rate(received.missing),
+            packets_a_second: rate(sent.packets),
+            mbit_a_second: rate(sent.bytes) * 8.0 / 1e6,
+            packets_refused_a_second: rate(sent.refused),
         }
     }
 }

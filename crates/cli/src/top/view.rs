@@ -1,4 +1,5 @@
-//! What is seen: the numbers, what they were before as small curves, and a line for each engine.
+//! What is seen: the numbers, what they were before as small curves, and a line for each engine and
+//! each live channel.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -13,7 +14,7 @@ use ratatui::widgets::{Block, Borders, Paragraph, RenderDirection, Row, Sparklin
 
 use super::facts::{Fact, facts, shown};
 use super::fetch::Fetched;
-use super::rates::Rates;
+use super::rates::{ChannelRates, Rates};
 
 /// Looks that are remembered: more than the widest terminal has columns.
 const HISTORY_MAX: usize = 512;
@@ -115,12 +116,16 @@ impl View {
         let facts = facts(&self.status, self.rates.as_ref());
         let rows = u16::try_from(facts.len().div_ceil(2)).unwrap_or(u16::MAX);
         let engines = u16::try_from(self.status.engines.len() + 1).unwrap_or(u16::MAX);
-        let [title, numbers, upper, lower, table, foot] = Layout::vertical([
+        let channels = channel_rows(&self.status, self.rates.as_ref());
+        let channel_lines = channels.len().min(1 + CHANNELS_SHOWN_MAX);
+        let channel_lines = u16::try_from(channel_lines).unwrap_or(u16::MAX);
+        let [title, numbers, upper, lower, table, live, foot] = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(rows),
             Constraint::Fill(1),
             Constraint::Fill(1),
             Constraint::Length(engines),
+            Constraint::Length(channel_lines),
             Constraint::Length(1),
         ])
         .areas(frame.area());
@@ -135,7 +140,8 @@ impl View {
         for (curve, area) in CURVES.iter().zip(places.concat()) {
             self.draw_curve(curve, area, frame);
         }
-        self.draw_engines(table, frame);
+        draw_table(self.engine_rows(), ENGINE_WIDTHS, table, frame);
+        draw_table(channels, CHANNEL_WIDTHS, live, frame);
         frame.render_widget(Paragraph::new(self.foot()), foot);
     }
 
@@ -148,13 +154,11 @@ impl View {
         for (name, value) in facts(&self.status, self.rates.as_ref()) {
             line(format_args!("{name:<12} {value}\n"));
         }
-        for cells in self.engine_rows() {
-            let cells = cells.iter().zip(ENGINE_WIDTHS);
-            for (cell, width) in cells {
-                line(format_args!("{cell:>width$} ", width = usize::from(width)));
-            }
-            line(format_args!("\n"));
-        }
+        let engines = self.engine_rows().into_iter();
+        let engines = engines.map(|cells| text_line(&cells, ENGINE_WIDTHS));
+        let channels = channel_rows(&self.status, self.rates.as_ref()).into_iter();
+        let channels = channels.map(|cells| text_line(&cells, CHANNEL_WIDTHS));
+        text.extend(engines.chain(channels));
         text
     }
 
@@ -202,16 +206,6 @@ impl View {
             .direction(RenderDirection::RightToLeft)
             .style(Style::new().fg(color));
         frame.render_widget(curve, area);
-    }
-
-    fn draw_engines(&self, area: Rect, frame: &mut Frame<'_>) {
-        let mut rows = self
-            .engine_rows()
-            .into_iter()
-            .map(|cells| Row::new(cells.map(|cell| Line::from(cell).right_aligned())));
-        let head = rows.next().unwrap_or_default().bold();
-        let widths = ENGINE_WIDTHS.map(Constraint::Length);
-        frame.render_widget(Table::new(rows, widths).header(head), area);
     }
 
     /// The heading, and a row for each engine.
@@ -267,14 +261,74 @@ fn fact_line((name, value): &Fact) -> Line<'static> {
     ])
 }
 
+/// The heading, and a row for each live channel; nothing where there are none.
+fn channel_rows(status: &Status, rates: Option<&Rates>) -> Vec<[String; 9]> {
+    let head = [
+        "channel",
+        "state",
+        "members",
+        "players",
+        "in/s",
+        "missing/s",
+        "packets/s",
+        "Mbit/s",
+        "lost/s",
+    ];
+    let head = (!status.channels.is_empty()).then(|| head.map(str::to_owned));
+    let rows = status.channels.iter().enumerate().map(|(i, channel)| {
+        let rates = rates.and_then(|rates| rates.channels.get(i));
+        let of = |value: fn(&ChannelRates) -> f64, decimals| shown(rates.map(value), decimals);
+        [
+            channel.name.chars().take(NAME_COLUMNS_MAX).collect(),
+            channel.state.as_str().to_owned(),
+            channel.members.to_string(),
+            channel.players.to_string(),
+            of(|c| c.datagrams_a_second, 0),
+            of(|c| c.missing_a_second, 0),
+            of(|c| c.packets_a_second, 0),
+            of(|c| c.mbit_a_second, 1),
+            of(|c| c.packets_refused_a_second, 0),
+        ]
+    });
+    head.into_iter().chain(rows).collect()
+}
+
+/// The first row is the heading.
+fn draw_table(rows: Vec<[String; 9]>, widths: [u16; 9], area: Rect, frame: &mut Frame<'_>) {
+    let mut rows = rows
+        .into_iter()
+        .map(|cells| Row::new(cells.map(|cell| Line::from(cell).right_aligned())));
+    let head = rows.next().unwrap_or_default().bold();
+    let widths = widths.map(Constraint::Length);
+    frame.render_widget(Table::new(rows, widths).header(head), area);
+}
+
+fn text_line(cells: &[String; 9], widths: [u16; 9]) -> String {
+    let cells = cells.iter().zip(widths.map(usize::from));
+    let mut line: String = cells
+        .map(|(cell, width)| format!("{cell:>width$} "))
+        .collect();
+    line.push('\n');
+    line
+}
+
 /// 80 columns with the spaces between.
 const ENGINE_WIDTHS: [u16; 9] = [4, 19, 7, 6, 9, 8, 6, 6, 6];
+const CHANNEL_WIDTHS: [u16; 9] = [13, 7, 7, 7, 6, 9, 9, 8, 6];
+
+/// A longer name is cut.
+const NAME_COLUMNS_MAX: usize = 13;
+
+/// Lines of channels on a terminal; `--once` and `--json` have all.
+const CHANNELS_SHOWN_MAX: usize = 6;
 
 #[cfg(test)]
 mod tests {
     use onrush_server::admin::status::{
-        Admission, Cache, Downloads, Engine, Histogram, Locked, Process, SCHEMA_VERSION, Sessions,
+        Admission, Cache, Channel, Downloads, Engine, Histogram, Locked, Process, Received,
+        SCHEMA_VERSION, Sent, Sessions,
     };
+    use onrush_server::channels::ChannelState;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -327,7 +381,7 @@ mod tests {
             },
             engines: vec![engine],
             stream_cpu_ratio: None,
-            cache: Cache {
+            cache: Some(Cache {
                 bytes: 1 << 30,
                 chunk_bytes: 256 << 10,
                 chunks: 4096,
@@ -337,11 +391,12 @@ mod tests {
                 full: 0,
                 bytes_read: 5_000_000 * second,
                 bytes_read_direct: 0,
-            },
+            }),
             locked: Locked {
                 pinned_bytes: 1 << 30,
                 resident_bytes: 0,
             },
+            channels: vec![channel(second)],
             downloads: Some(Downloads {
                 http_connections: 4,
                 ftp_connections: 0,
@@ -361,6 +416,27 @@ mod tests {
                 files_max: 1024,
                 started_s: 1,
             },
+        }
+    }
+
+    /// 380 packets a second to each of three.
+    fn channel(second: u64) -> Channel {
+        Channel {
+            name: "a-rather-long-name".to_owned(),
+            state: ChannelState::Live,
+            members: 2,
+            players: 1,
+            received: Received {
+                datagrams: 380 * second,
+                missing: 5 * second,
+                ..Received::default()
+            },
+            sent: Sent {
+                packets: 1140 * second,
+                bytes: 1_500_000 * second,
+                ..Sent::default()
+            },
+            ..Channel::default()
         }
     }
 
@@ -436,6 +512,8 @@ mod tests {
                 "3 RTSP, 4 HTTP, 0 FTP",
                 "late p99.9, ms: 30.0, most 30.0",
                 "uring_registered_zc",
+                "a-rather-long",
+                "1140     12.0",
                 "1 run, 1.0 Mbit/s",
                 "q quit  p pause",
                 "█",
@@ -451,6 +529,33 @@ mod tests {
             "{}",
             view.text()
         );
+    }
+
+    #[test]
+    fn channels_have_lines_if_there_are_any() {
+        let mut view = watched();
+        let lines = |view: &View| {
+            let text = view.text();
+            let lines = text
+                .lines()
+                .rev()
+                .take_while(|line| !line.contains("uring"));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let shown = lines(&view);
+        assert_eq!(shown.len(), 2, "{shown:?}");
+        let words: Vec<_> = shown[0].split_whitespace().collect();
+        let expected = "a-rather-long live 2 1 380 5 1140 12.0 0";
+        assert_eq!(words, expected.split(' ').collect::<Vec<_>>());
+        let json = serde_json::to_value(view.rates.as_ref().unwrap()).unwrap();
+        assert_eq!(json["channels"][0]["name"], "a-rather-long-name");
+        assert_eq!(json["channels"][0]["packets_a_second"], 1140.0);
+        view.status.channels = vec![channel(3); 64];
+        let screen = drawn(&view, 80, 24);
+        assert_eq!(screen.matches("a-rather-long").count(), CHANNELS_SHOWN_MAX);
+        assert_eq!(lines(&view).len(), 65);
+        view.status.channels.clear();
+        assert!(lines(&view).is_empty(), "{}", view.text());
     }
 
     #[test]

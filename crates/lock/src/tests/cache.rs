@@ -112,7 +112,7 @@ fn exact_and_covered_ranges_hit_and_overlapping_ones_become_one() {
 }
 
 #[test]
-fn a_registration_in_use_outlives_its_memory_and_is_not_lent_again() {
+fn a_registration_in_use_outlives_its_memory() {
     if !alone() {
         return;
     }

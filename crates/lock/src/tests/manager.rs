@@ -463,7 +463,7 @@ fn a_forbidden_cut_of_mappings_is_named() {
 }
 
 #[test]
-fn without_rights_locks_work_up_to_the_limit_and_frames_are_hidden() {
+fn without_rights_locks_work_up_to_the_limit() {
     if !alone_without_rights() {
         return;
     }

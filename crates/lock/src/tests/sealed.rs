@@ -279,7 +279,7 @@ fn what_is_not_sealed_is_not_kept() {
 }
 
 #[test]
-fn dropped_memory_is_handed_out_again_empty_and_a_child_has_none() {
+fn dropped_memory_is_handed_out_empty_and_no_child_has_it() {
     if !alone() {
         return;
     }

@@ -282,7 +282,7 @@ fn what_a_killed_process_pinned_is_given_back() {
 /// Processes that lock and unlock overlapping parts at random, each against its own model; some are
 /// killed.
 #[test]
-fn processes_locking_at_random_keep_their_own_counts_and_everybodys_frames() {
+fn processes_that_lock_at_random_keep_all_frames() {
     if !alone() {
         return;
     }

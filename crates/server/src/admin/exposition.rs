@@ -1,14 +1,15 @@
 //! The status as Prometheus reads it: text, version 0.0.4 of its exposition format.
 //!
-//! A family is a name with its meaning, and a line for each engine or kind. Names end in their
-//! unit; counters in `_total`. See
+//! A family is a name with its meaning, and a line for each engine, channel or kind. Names end in
+//! their unit; counters in `_total`. See
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>. What is told stands in the
 //! tables of [`status`](mod@super::status).
 
 use std::fmt::{Display, Write};
 
 use super::status::{
-    Admission, Cache, Downloads, Engine, Histogram, Locked, Process, Sessions, Status,
+    Admission, Cache, Channel, Downloads, Engine, Histogram, Locked, Process, Received, Sent,
+    Sessions, Status,
 };
 use super::table::{Kind, Row, Samples};
 use crate::engine::shared::BATCH_BUCKETS;
@@ -53,14 +54,13 @@ pub struct Metric {
 pub fn metrics() -> Vec<Metric> {
     let all = Status {
         engines: vec![Engine::default()],
+        channels: vec![Channel::default()],
+        cache: Some(Cache::default()),
         downloads: Some(Downloads::default()),
         ..Status::default()
     };
     Page::of(&all).metrics
 }
-
-/// The label of an engine.
-const CORE: &str = "core";
 
 /// The page, and the metrics that it may have.
 struct Page {
@@ -74,19 +74,24 @@ impl Page {
             text: String::with_capacity(16 << 10),
             metrics: Vec::new(),
         };
-        let engines = || status.engines.iter();
-        let admissions = || engines().map(|engine| (Some(engine.core), &engine.admission));
+        let (engines, channels) = (&status.engines, &status.channels);
         page.group(Sessions::ROWS, &[(None, &status.sessions)]);
+        page.group(Engine::ROWS, &each(engines, core, |engine| engine));
         page.group(
-            Engine::ROWS,
-            &engines()
-                .map(|engine| (Some(engine.core), engine))
-                .collect::<Vec<_>>(),
+            Admission::ROWS,
+            &each(engines, core, |engine| &engine.admission),
         );
-        page.group(Admission::ROWS, &admissions().collect::<Vec<_>>());
         page.group(Status::ROWS, &[(None, status)]);
-        page.group(Cache::ROWS, &[(None, &status.cache)]);
+        if let Some(cache) = &status.cache {
+            page.group(Cache::ROWS, &[(None, cache)]);
+        }
         page.group(Locked::ROWS, &[(None, &status.locked)]);
+        page.group(Channel::ROWS, &each(channels, name, |channel| channel));
+        page.group(
+            Received::ROWS,
+            &each(channels, name, |channel| &channel.received),
+        );
+        page.group(Sent::ROWS, &each(channels, name, |channel| &channel.sent));
         if let Some(downloads) = &status.downloads {
             page.group(Downloads::ROWS, &[(None, downloads)]);
         }
@@ -94,9 +99,9 @@ impl Page {
         page
     }
 
-    /// The metrics of a table, each of all that have it: the server, or engines by their
-    /// processors.
-    fn group<T>(&mut self, rows: &[Row<T>], all: &[(Option<usize>, &T)]) {
+    /// The metrics of a table, each of all that have it: the server, or engines and channels by
+    /// their labels.
+    fn group<T>(&mut self, rows: &[Row<T>], all: &[(Option<Label<'_>>, &T)]) {
         for row in rows {
             let Some((name, label)) = row.metric else {
                 continue;
@@ -107,54 +112,53 @@ impl Page {
                 Kind::Histogram => "histogram",
             };
             let help = row.help();
-            let core = all.iter().any(|(core, _)| core.is_some()).then_some(CORE);
+            let of = all.iter().find_map(|(of, _)| of.map(|(label, _)| label));
             let end = (row.kind == Kind::Histogram).then_some("le");
             self.metrics.push(Metric {
                 name,
                 kind,
-                labels: core.into_iter().chain(label).chain(end).collect(),
+                labels: of.into_iter().chain(label).chain(end).collect(),
                 help,
             });
-            let told = all.iter().map(|(core, of)| (*core, (row.samples)(of)));
-            let told: Vec<_> = told
+            let samples = all.iter().map(|(of, it)| (*of, (row.samples)(it)));
+            let samples: Vec<_> = samples
                 .filter(|(_, samples)| !matches!(samples, Samples::None))
                 .collect();
-            if told.is_empty() {
+            if samples.is_empty() {
                 continue;
             }
             self.line(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
-            for (core, samples) in told {
-                self.samples(row, name, core, samples);
+            for (of, samples) in samples {
+                self.samples(row, name, of, samples);
             }
         }
     }
 
-    fn samples<T>(&mut self, row: &Row<T>, name: &str, core: Option<usize>, samples: Samples) {
-        let core = core.as_ref().map(|core| (CORE, core as &dyn Display));
-        let whole = match row.field.ends_with("_ns") {
+    fn samples<T>(&mut self, row: &Row<T>, name: &str, of: Option<Label<'_>>, samples: Samples) {
+        let whole = match row.is_time() {
             true => Value::Seconds,
             false => Value::Whole,
         };
         let label = row.metric.and_then(|(_, label)| label).unwrap_or_default();
         match samples {
             Samples::None => {}
-            Samples::Whole(number) => self.sample(name, core, whole(number)),
-            Samples::Part(part) => self.sample(name, core, Value::Part(part)),
+            Samples::Whole(number) => self.sample(name, of, whole(number)),
+            Samples::Part(part) => self.sample(name, of, Value::Part(part)),
             Samples::Labelled(values) => {
-                for (of, number) in values {
-                    let labels = core.into_iter().chain([(label, &of as &dyn Display)]);
+                for (value, number) in values {
+                    let labels = of.into_iter().chain([(label, &value as &dyn Display)]);
                     self.sample(name, labels, whole(number));
                 }
             }
             Samples::Histogram(histogram) if name.ends_with("_seconds") => {
                 let up_to = |end_ns: i64| (end_ns.unsigned_abs(), histogram.up_to(end_ns));
                 let ends = LATENESS_ENDS_NS.map(up_to);
-                self.histogram(name, core, &ends, &histogram, Value::Seconds);
+                self.histogram(name, of, &ends, &histogram, Value::Seconds);
             }
             Samples::Histogram(histogram) => {
                 let ends: [_; BATCH_BUCKETS - 1] =
                     std::array::from_fn(|exponent| (1 << exponent, histogram.up_to(1 << exponent)));
-                self.histogram(name, core, &ends, &histogram, Value::Whole);
+                self.histogram(name, of, &ends, &histogram, Value::Whole);
             }
         }
     }
@@ -163,7 +167,7 @@ impl Page {
     fn histogram(
         &mut self,
         name: &str,
-        core: Option<Label<'_>>,
+        of: Option<Label<'_>>,
         ends: &[(u64, u64)],
         histogram: &Histogram,
         unit: fn(u64) -> Value,
@@ -174,18 +178,19 @@ impl Page {
         let all = ("+Inf".to_owned(), histogram.count());
         let bucket = format!("{name}_bucket");
         for (end, up_to) in ends.chain([all]) {
-            let labels = core.into_iter().chain([("le", &end as &dyn Display)]);
+            let labels = of.into_iter().chain([("le", &end as &dyn Display)]);
             self.sample(&bucket, labels, Value::Whole(up_to));
         }
-        self.sample(&format!("{name}_sum"), core, unit(histogram.sum));
+        self.sample(&format!("{name}_sum"), of, unit(histogram.sum));
         self.sample(
             &format!("{name}_count"),
-            core,
+            of,
             Value::Whole(histogram.count()),
         );
     }
 
-    /// No label of ours holds what would have to be escaped: numbers, names of paths, versions.
+    /// No label of ours holds what would have to be escaped: numbers, versions, names of paths and
+    /// of channels ([`is_source_name`](crate::channels::config::is_source_name)).
     fn sample<'a>(
         &mut self,
         name: &str,
@@ -209,6 +214,26 @@ impl Page {
 
 /// A label, and its value.
 type Label<'a> = (&'static str, &'a dyn Display);
+
+/// The label of an engine.
+fn core(engine: &Engine) -> Label<'_> {
+    ("core", &engine.core)
+}
+
+/// The label of a channel.
+fn name(channel: &Channel) -> Label<'_> {
+    ("channel", &channel.name)
+}
+
+/// A part of each of `all`, with its label.
+fn each<'a, T, P>(
+    all: &'a [T],
+    label: fn(&'a T) -> Label<'a>,
+    part: fn(&'a T) -> &'a P,
+) -> Vec<(Option<Label<'a>>, &'a P)> {
+    let with_label = |it| (Some(label(it)), part(it));
+    all.iter().map(with_label).collect()
+}
 
 /// A number, as it is written.
 #[derive(Clone, Copy, Debug)]
@@ -240,6 +265,7 @@ impl Display for Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::channels::ChannelState;
 
     #[test]
     fn times_are_seconds_to_the_ns_and_what_is_absent_has_no_family() {
@@ -252,6 +278,39 @@ mod tests {
         assert!(text.contains("\nonrush_burst_lateness_seconds_bucket{core=\"0\",le=\"0.02\"} 0"));
         for absent in ["onrush_engine_load_max_ratio", "onrush_transfers_total"] {
             assert!(!text.contains(absent), "{text}");
+        }
+        assert!(!text.contains("onrush_channel_"), "no channels: {text}");
+    }
+
+    #[test]
+    fn channels_are_told_apart_by_their_names() {
+        let channel = |name: &str, state, packets| Channel {
+            name: name.to_owned(),
+            state,
+            sent: Sent {
+                packets,
+                passing_ns_max: 1_500_000,
+                ..Sent::default()
+            },
+            ..Channel::default()
+        };
+        let channels = vec![
+            channel("tv", ChannelState::Live, 7),
+            channel("news-1", ChannelState::Silent, 8),
+        ];
+        let text = exposition(&Status {
+            channels,
+            ..Status::default()
+        });
+        for line in [
+            "onrush_channel_packets_total{channel=\"tv\"} 7",
+            "onrush_channel_packets_total{channel=\"news-1\"} 8",
+            "onrush_channel_passing_max_seconds{channel=\"tv\"} 0.0015",
+            "onrush_channel_state{channel=\"tv\",state=\"live\"} 1",
+            "onrush_channel_state{channel=\"tv\",state=\"silent\"} 0",
+            "onrush_channel_state{channel=\"news-1\",state=\"silent\"} 1",
+        ] {
+            assert!(text.contains(&format!("\n{line}\n")), "{line}: {text}");
         }
     }
 }

@@ -10,6 +10,7 @@
 //! PLAY. What it tells it reads from counters that are kept anyway ([`status`](mod@status)). It
 //! changes nothing and asks for no password; so it listens on loopback, unless told otherwise.
 
+mod channel;
 pub mod exposition;
 mod histogram;
 pub(crate) mod listen;

@@ -16,6 +16,7 @@ use onrush_sys::clock::{cpu_ns_of, cpu_ns_of_process, monotonic_ns};
 use onrush_sys::thread::open_files_limit;
 use serde::{Deserialize, Serialize};
 
+pub use super::channel::{Channel, Received, Sent};
 pub use super::histogram::Histogram;
 use super::histogram::{batch_end, filled, lateness_end_ns};
 use super::table::{Field, Kind, Row, Samples, table};
@@ -23,9 +24,8 @@ use crate::downloads;
 use crate::engine::Remote;
 use crate::engine::admission::LOAD_UNLIMITED;
 use crate::engine::shared::WorkerShared;
-use crate::rtsp::Statistics;
-use crate::store;
-use crate::transfer;
+use crate::statistics::Statistics;
+use crate::{channels, store, transfer};
 
 /// The form of [`Status`]. A new field leaves it as it is; another meaning makes it another number.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -35,6 +35,7 @@ const WINDOW_S: usize = 10;
 
 table! {
     /// The whole server.
+    #[serde(default)]
     pub struct Status from (watched: &Watched, stream_cpu_ratio: Option<f64>) {
         /// [`SCHEMA_VERSION`].
         schema_version: u32 = SCHEMA_VERSION, Info;
@@ -50,10 +51,12 @@ table! {
         /// Processor time of the engines for a playing stream, as a part of one processor, over the
         /// last ten seconds; absent while nothing plays.
         stream_cpu_ratio: Option<f64> = stream_cpu_ratio, Gauge "onrush_stream_cpu_ratio";
-        /// Packets that are ready to be sent.
-        cache: Cache = Cache::of(&watched.store, watched.store.counters()), Counter;
+        /// Packets that are ready to be sent; absent where no files are served.
+        cache: Option<Cache> = watched.cache(), Counter;
         /// Memory that may not be swapped out.
         locked: Locked = Locked::of(&Manager::of_process().totals()), Gauge;
+        /// Live channels, in the order of the configuration.
+        channels: Vec<Channel> = watched.channels(), Counter;
         /// HTTP and FTP, if they are served.
         downloads: Option<Downloads> = watched.downloads(), Counter;
         /// The process.
@@ -244,18 +247,18 @@ table! {
 
 table! {
     /// HTTP and FTP.
-    pub struct Downloads from (told: &downloads::Stats, transfers: transfer::Counters) {
+    pub struct Downloads from (stats: &downloads::Stats, transfers: transfer::Counters) {
         /// Connections of HTTP that are open.
-        http_connections: u64 = read(&told.http_connections), Gauge;
+        http_connections: u64 = read(&stats.http_connections), Gauge;
         /// Those of FTP.
-        ftp_connections: u64 = read(&told.ftp_connections), Gauge;
+        ftp_connections: u64 = read(&stats.ftp_connections), Gauge;
         /// Connections of HTTP and FTP that found no place.
-        refused: u64 = read(&told.refused), Counter "onrush_download_connections_refused_total";
+        refused: u64 = read(&stats.refused), Counter "onrush_download_connections_refused_total";
         /// HTTP requests that were answered, by the class of the status.
-        http_answers: [u64; 5] = told.http_answers.each_ref().map(read),
+        http_answers: [u64; 5] = stats.http_answers.each_ref().map(read),
             Counter "onrush_http_requests_total" by "code";
         /// Transfers of files that run.
-        active: u64 = told.transfers.active(), Gauge "onrush_transfers_running";
+        active: u64 = stats.transfers.active(), Gauge "onrush_transfers_running";
         /// Transfers of files that were begun.
         transfers: u64 = transfers.transfers, Counter "onrush_transfers_total";
         /// Bytes of files that the kernel took for HTTP and FTP.
@@ -309,7 +312,8 @@ pub(crate) struct Watched {
     pub(crate) statistics: Arc<Statistics>,
     /// With the processor of each.
     pub(crate) engines: Vec<(usize, Arc<Remote>)>,
-    pub(crate) store: Arc<store::Shared>,
+    pub(crate) store: Option<Arc<store::Shared>>,
+    pub(crate) channels: Vec<Arc<channels::Channel>>,
     pub(crate) downloads: Option<Arc<downloads::Stats>>,
     pub(crate) started: SystemTime,
 }
@@ -337,9 +341,19 @@ impl Watched {
             .collect()
     }
 
+    fn cache(&self) -> Option<Cache> {
+        let store = self.store.as_deref()?;
+        Some(Cache::of(store, store.counters()))
+    }
+
+    fn channels(&self) -> Vec<Channel> {
+        let channels = self.channels.iter();
+        channels.map(|channel| Channel::now(channel)).collect()
+    }
+
     fn downloads(&self) -> Option<Downloads> {
-        let told = self.downloads.as_deref()?;
-        Some(Downloads::of(told, told.transfers.counters()))
+        let stats = self.downloads.as_deref()?;
+        Some(Downloads::of(stats, stats.transfers.counters()))
     }
 
     /// Once a second: what there is now.
@@ -410,6 +424,14 @@ mod tests {
                 packets,
                 playing,
                 ..Engine::default()
+            }],
+            channels: vec![Channel {
+                players: playing,
+                sent: Sent {
+                    packets,
+                    ..Sent::default()
+                },
+                ..Channel::default()
             }],
             downloads: Some(Downloads {
                 http_answers: [0, packets, 0, 0, 0],

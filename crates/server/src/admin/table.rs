@@ -3,8 +3,10 @@
 //!
 //! A row is `/// meaning`, `field: type = where it is read, Kind`, and the name of its metric if it
 //! has one. Of the rows [`table!`] makes the struct that is the JSON, what fills it, and [`Row`]s,
-//! of which the text for Prometheus and the table in `docs/metrics.md` come. Times of fields that
-//! end in `_ns` are seconds in their metrics.
+//! of which the text for Prometheus and the table in `docs/metrics.md` come. Times of fields with
+//! the unit `_ns` are seconds in their metrics.
+
+use std::net::SocketAddr;
 
 use super::histogram::Histogram;
 
@@ -48,6 +50,11 @@ impl<T> Row<T> {
             help,
             samples,
         }
+    }
+
+    /// Whether it is a time in ns, which its metric says in seconds.
+    pub(super) fn is_time(&self) -> bool {
+        self.field.split('_').any(|part| part == "ns")
     }
 
     /// What it means: a sentence or more.
@@ -108,6 +115,8 @@ impl Field for u64 {
 impl Field for u32 {}
 
 impl Field for usize {}
+
+impl Field for SocketAddr {}
 
 impl Field for f64 {
     fn samples(&self) -> Samples {

@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::{Site, rate};
 use crate::config::files_suffice;
 use crate::engine::shared::{bump, drop_one};
-use crate::rtsp::Statistics;
+use crate::statistics::Statistics;
 use crate::transfer::Limit;
 
 /// Who is connected.
@@ -79,7 +79,7 @@ impl ConnectionSlot {
             || of_peer >= limits.download_connections_per_address_max
             || !site.has_files(protocol.files())
         {
-            bump(&site.told.refused, 1);
+            bump(&site.stats.refused, 1);
             return None;
         }
         let client_rate_max = site.settings.client_rate_max;
@@ -94,7 +94,7 @@ impl ConnectionSlot {
         admission.connections.set(admission.connections.get() + 1);
         let held = &site.statistics.download_files;
         held.fetch_add(protocol.files(), Ordering::Relaxed);
-        bump(site.told.connections(protocol), 1);
+        bump(site.stats.connections(protocol), 1);
         Some(Self {
             site: Rc::clone(site),
             protocol,
@@ -137,7 +137,7 @@ impl Drop for ConnectionSlot {
         admission.connections.set(admission.connections.get() - 1);
         let held = &self.site.statistics.download_files;
         held.fetch_sub(self.protocol.files(), Ordering::Relaxed);
-        drop_one(self.site.told.connections(self.protocol));
+        drop_one(self.site.stats.connections(self.protocol));
         let mut clients = admission.clients.borrow_mut();
         let client = clients.get_mut(&self.peer).expect("it was counted in");
         client.connections -= 1;

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn compressed_neighbours_are_sent_if_they_are_wanted_and_not_older() {
+    async fn a_compressed_neighbour_is_sent_if_wanted_and_not_older() {
         let (folder, files) = fixture(9);
         let root = root(&folder);
         for (name, seconds) in [("a.txt", 1000), ("a.txt.gz", 1000), ("a.txt.br", 999)] {

@@ -36,13 +36,13 @@ fn read(root: &Root, name: &str, entries_max: usize) -> io::Result<(Vec<Entry>, 
     let mut entries = Vec::new();
     for entry in found.by_ref().take(entries_max) {
         // An entry that has gone meanwhile is not there.
-        entries.extend(entry.ok().and_then(|entry| told(root, &relative, &entry)));
+        entries.extend(entry.ok().and_then(|entry| listed(root, &relative, &entry)));
     }
     Entry::sort(&mut entries);
     Ok((entries, found.next().is_some()))
 }
 
-fn told(root: &Root, folder: &Path, entry: &fs::DirEntry) -> Option<Entry> {
+fn listed(root: &Root, folder: &Path, entry: &fs::DirEntry) -> Option<Entry> {
     let name = entry.file_name();
     if is_hidden(&name) {
         return None;

@@ -4,14 +4,18 @@
 //! [`crate::transfer`], and no request crosses to another thread unless a disk must be waited for.
 //! RTSP's control has its own thread, so that a flood of downloads delays no PLAY. Files come from
 //! `files`, which opens nothing outside the root.
+//!
+//! [`http`] and [`ftp`] stand on all other files here; those know neither.
 
-pub(crate) mod admission;
-pub(crate) mod clock;
+mod admission;
+mod clock;
 pub(crate) mod config;
-pub(crate) mod files;
-pub(crate) mod folder;
-pub(crate) mod log;
-pub(crate) mod send;
+mod files;
+mod folder;
+pub mod ftp;
+pub mod http;
+mod log;
+mod send;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -36,9 +40,9 @@ pub use self::files::OPEN_TIME_MAX;
 pub use self::folder::FOLDER_ENTRIES_MAX;
 use self::log::Log;
 use crate::engine::shared::bump;
-use crate::rtsp::Statistics;
+use crate::statistics::Statistics;
+use crate::transfer;
 use crate::transfer::{Settings, Transfers};
-use crate::{ftp, http, transfer};
 
 /// What all connections share.
 #[derive(Debug)]
@@ -48,7 +52,7 @@ pub(crate) struct Site {
     pub(crate) files: Files,
     pub(crate) transfers: Rc<Transfers>,
     pub(crate) admission: Admission,
-    pub(crate) told: Arc<Stats>,
+    pub(crate) stats: Arc<Stats>,
     pub(crate) log: Log,
     pub(crate) clock: Clock,
     /// Separates the parts of a multipart answer.
@@ -76,7 +80,7 @@ pub(crate) struct Stats {
 /// The thread, and where it listens. Dropping it stops it.
 #[derive(Debug)]
 pub(crate) struct Running {
-    pub(crate) told: Arc<Stats>,
+    pub(crate) stats: Arc<Stats>,
     pub(crate) http_addresses: Vec<SocketAddr>,
     pub(crate) ftp_addresses: Vec<SocketAddr>,
     stop: Option<oneshot::Sender<()>>,
@@ -112,8 +116,8 @@ impl Running {
         let log = Log::open(settings.access_log.as_ref())?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
-        let told = Arc::new(Stats::default());
-        let of_thread = Arc::clone(&told);
+        let stats = Arc::new(Stats::default());
+        let of_thread = Arc::clone(&stats);
         let run = move || {
             // In here, because nothing of it may leave the thread.
             let site = Site::new(settings, root, rtsp_port, statistics, log, of_thread);
@@ -123,7 +127,7 @@ impl Running {
         };
         let thread = thread::Builder::new().name("onrush-http".to_owned());
         Ok(Self {
-            told,
+            stats,
             http_addresses,
             ftp_addresses,
             stop: Some(stop),
@@ -167,7 +171,7 @@ impl Site {
         rtsp_port: Option<u16>,
         statistics: Arc<Statistics>,
         log: Log,
-        told: Arc<Stats>,
+        stats: Arc<Stats>,
     ) -> Rc<Self> {
         let files_max = raise_open_files_limit();
         // What is kept open for whoever asks next is no client's, and no more than an eighth of
@@ -181,13 +185,13 @@ impl Site {
             left_to_others: settings.left_to_others,
             stall_time_max: settings.limits.download_stall_time_max,
         };
-        let transfers = Transfers::telling(of_transfers, Arc::clone(&told.transfers));
+        let transfers = Transfers::with_stats(of_transfers, Arc::clone(&stats.transfers));
         Rc::new(Self {
             files: Files::new(Arc::clone(&root), kept_max),
             root,
             transfers,
             admission: Admission::default(),
-            told,
+            stats,
             log,
             clock: Clock::default(),
             boundary: boundary(),

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use onrush_wire::media::Plan;
 
 use super::STREAM_RATE_MAX;
-use super::reader::{OWN_HEADERS_PACKETS, images_per_train};
+use super::trains::{OWN_HEADERS_PACKETS, images_per_train};
 
 /// What a thousandth of a train is reckoned to cost, in ps, before anything was sent: about what it
 /// does in crowds on the machines that this was written on, where a train of eight packets costs
@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn a_clock_that_runs_wild_asks_for_no_more_than_it_gets() {
         // All packets are due at once.
-        let wild = TestSource::of(onrush_wire::media::synth::constant_rate(160_000, 0, 1));
+        let wild = TestSource::of(onrush_wire::media::ts::synth::constant_rate(160_000, 0, 1));
         let Demand(work) = Demand::of(&wild.source.plan(), 20_000_000);
         let packets = STREAM_RATE_MAX / 8 / 1328;
         let most = packets * PACKET_WORK + packets / 40 * TRAIN_WORK;

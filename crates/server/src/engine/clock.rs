@@ -6,6 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use onrush_sys::clock::{monotonic_ns, thread_cpu_ns};
 
+/// Ticks in a burst. A tick is what a burst may be early by, and what bounds the number of
+/// crossings.
+pub(super) const TICKS_PER_BURST: u64 = 4;
+
 /// Where an engine reads what time it is. Its path's deadlines are of the same clock.
 #[derive(Clone, Debug, Default)]
 pub struct Clock(Option<ByHand>);

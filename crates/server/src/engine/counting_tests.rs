@@ -1,8 +1,9 @@
 //! What the counters say is what has happened: also where only a part of what was due was sent.
 
+use std::net::UdpSocket;
 use std::sync::atomic::AtomicU64;
 
-use onrush_wire::media::synth::constant_rate;
+use onrush_wire::media::ts::synth::constant_rate;
 
 use super::numbering_tests::rig_of;
 use super::test_paths::{Refuses, refusing};

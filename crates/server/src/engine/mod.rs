@@ -17,14 +17,13 @@ pub mod phase;
 mod reader;
 mod remote;
 pub mod shared;
-mod shedding;
 mod stream;
 pub mod stream_end;
+mod trains;
 mod worker;
 
 use std::io;
-use std::net::UdpSocket;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
@@ -37,7 +36,7 @@ use onrush_sys::wake::Waker;
 use onrush_wire::rtp::Numbering;
 use tokio::time::timeout;
 
-use crate::faults::Faults;
+use crate::experiments::Faults;
 use crate::store::{self, Source};
 use admission::{Demand, LOAD_UNLIMITED};
 use clock::Clock;
@@ -117,7 +116,7 @@ pub struct EngineConfig {
 pub struct Engines {
     engines: Vec<Engine>,
     store: Arc<store::Shared>,
-    bell: Arc<StreamEndQueue>,
+    ends: Arc<StreamEndQueue>,
     first_chunk_time_max: Duration,
     burst_ns: u64,
     headers: RtpHeaders,
@@ -134,9 +133,9 @@ struct Engine {
 pub struct StreamSpec {
     /// The file, cut to fit the path MTU.
     pub source: Arc<Source>,
-    /// The RTP socket, bound and connected to the client. The engine sets its options and closes
-    /// it.
-    pub socket: UdpSocket,
+    /// Where it sends: a datagram socket, bound and connected to the client. Its path sets its
+    /// options, and the engine closes it.
+    pub socket: OwnedFd,
 }
 
 impl Engines {
@@ -154,7 +153,7 @@ impl Engines {
         let mut engines = Self {
             engines: Vec::new(),
             store: Arc::clone(store),
-            bell: Arc::default(),
+            ends: Arc::default(),
             first_chunk_time_max: config.first_chunk_time_max,
             burst_ns: worker::nanos(config.burst),
             headers: config.headers,
@@ -230,7 +229,7 @@ impl Engines {
             segment_bytes,
             numbering,
             demand,
-            Arc::clone(&self.bell),
+            Arc::clone(&self.ends),
         );
         let opened = self.open_on(remote, Arc::new(shared), socket, demand_own);
         if opened.is_err() {
@@ -257,7 +256,7 @@ impl Engines {
         &self,
         remote: &Arc<Remote>,
         shared: Arc<StreamShared>,
-        socket: UdpSocket,
+        socket: OwnedFd,
         demand_own: Demand,
     ) -> Result<Stream, EngineError> {
         path::prepare_socket(
@@ -285,7 +284,7 @@ impl Engines {
         let can_renumber = remote.shared.has_own_headers.load(Ordering::Relaxed);
         let (remote, store) = (Arc::clone(remote), Arc::clone(&self.store));
         Ok(Stream {
-            seat: Mutex::new(Some(EngineSlot { remote, number })),
+            slot: Mutex::new(Some(EngineSlot { remote, number })),
             store,
             shared,
             renumbers: can_renumber && self.headers != RtpHeaders::Shared,
@@ -316,8 +315,8 @@ impl Engines {
 
     /// Tells which streams stop by themselves, of those that [belong](Stream::belongs_to) to
     /// anybody.
-    pub(crate) fn bell(&self) -> &StreamEndQueue {
-        &self.bell
+    pub(crate) fn ends(&self) -> &StreamEndQueue {
+        &self.ends
     }
 
     /// How many streams need no descriptor; see [`WorkerShared::places`].

@@ -7,18 +7,15 @@
 //! engine. So every packet is handed over once, and in order; the next burst may be late by some
 //! ticks. What is to move, and where to, [`shift`] decides.
 
-use std::net::UdpSocket;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use onrush_sys::path::prepare_socket;
 use onrush_sys::pool::Pin;
 use tokio::sync::oneshot;
 
-use super::shared::{State, bump, drop_one};
-use super::worker::{Worker, unsigned};
+use super::shared::State;
 use super::{Command, EngineError, EngineSlot, Engines, Play, Remote, Stream};
 
 /// An engine that has promised so much more than another, of 1000, gives some of it away.
@@ -33,7 +30,7 @@ const AGAIN_EVERY: Duration = Duration::from_millis(1);
 /// What an engine lets go of.
 #[derive(Debug)]
 pub(crate) struct Handover {
-    pub(crate) socket: UdpSocket,
+    pub(crate) socket: OwnedFd,
     /// How it goes on, if it plays, and the chunk that it goes on from.
     pub(crate) play: Option<(Play, Option<Pin>)>,
 }
@@ -41,8 +38,9 @@ pub(crate) struct Handover {
 /// A stream that is about to leave its engine.
 #[derive(Debug)]
 pub(crate) struct PendingMove {
-    to: oneshot::Sender<Handover>,
-    play: Option<(Play, Option<Pin>)>,
+    pub(super) to: oneshot::Sender<Handover>,
+    /// As in [`Handover`]; the worker fills it in.
+    pub(super) play: Option<(Play, Option<Pin>)>,
 }
 
 /// What an engine has promised, and how it keeps it.
@@ -112,8 +110,8 @@ impl Stream {
     /// What it asks of an engine; `None` while it moves.
     pub(crate) fn work_on(&self, engines: &Engines, engine: usize) -> Option<u64> {
         let remote = &engines.engines[engine].remote;
-        let seat = self.seat()?;
-        Arc::ptr_eq(&seat.remote, remote).then(|| self.shared.demand().work())
+        let slot = self.slot()?;
+        Arc::ptr_eq(&slot.remote, remote).then(|| self.shared.demand().work())
     }
 
     /// Moves to that engine, with all that it is doing. Until it is there it cannot be played or
@@ -125,7 +123,7 @@ impl Stream {
         engine: usize,
     ) -> Result<(), EngineError> {
         let to = &engines.engines[engine].remote;
-        let from = self.seat().ok_or(EngineError::Busy)?;
+        let from = self.slot().ok_or(EngineError::Busy)?;
         if Arc::ptr_eq(&from.remote, to) {
             return Ok(());
         }
@@ -156,25 +154,25 @@ impl Stream {
         }
         // From here on it is nobody's.
         let moving = Moving(self);
-        self.set_seat(None);
+        self.set_slot(None);
         let Ok(left) = left.await else {
             undo();
             return Err(EngineError::Stopped);
         };
         from.remote.shared.admission.give_back(demand);
-        let seat = EngineSlot {
+        let slot = EngineSlot {
             remote: Arc::clone(to),
             number,
         };
-        self.arrive(seat, left).await?;
+        self.arrive(slot, left).await?;
         std::mem::forget(moving);
         Ok(())
     }
 
     /// Goes on there as it was when it left.
-    async fn arrive(&self, seat: EngineSlot, left: Handover) -> Result<(), EngineError> {
+    async fn arrive(&self, slot: EngineSlot, left: Handover) -> Result<(), EngineError> {
         let Handover { socket, play } = left;
-        let (remote, stream) = (Arc::clone(&seat.remote), seat.number);
+        let (remote, stream) = (Arc::clone(&slot.remote), slot.number);
         // Where paths differ, so do a socket's options.
         prepare_socket(
             remote.shared.path(),
@@ -189,7 +187,7 @@ impl Stream {
         };
         Self::send_retrying(&remote, open).await?;
         // Before it plays: who has seen it play may pause it.
-        self.set_seat(Some(seat));
+        self.set_slot(Some(slot));
         if let Some((play, pin)) = play {
             self.shared.ask_play(&play);
             Self::send_retrying(&remote, Command::Play { stream, play, pin }).await?;
@@ -216,69 +214,6 @@ struct Moving<'a>(&'a Stream);
 impl Drop for Moving<'_> {
     fn drop(&mut self) {
         self.0.shared.set_state(State::Stopped);
-    }
-}
-
-impl Worker {
-    /// Lets go of a stream, once the kernel has let go of its last train.
-    pub(super) fn leave(&mut self, number: u32, mut leaving: Box<PendingMove>) {
-        self.wheel.remove(number);
-        let Some(stream) = self.streams[number as usize].as_mut() else {
-            return;
-        };
-        if std::mem::take(&mut stream.playing) {
-            self.shedding.gone(stream, &self.remote.shared);
-            drop_one(&self.remote.shared.playing);
-            let play = Play {
-                from: stream.reader.next_packet(),
-                stop_before: stream.reader.stop_before(),
-                start_ns: unsigned(stream.hold_until_ns),
-                epoch_ns: stream.epoch_ns,
-                moved_ns: stream.moved_ns,
-                numbering: stream.numbering,
-            };
-            leaving.play = Some((play, stream.reader.hand_over(&self.store)));
-        }
-        stream.leaving = Some(leaving);
-        if stream.trains == 0 {
-            self.depart(number);
-        }
-    }
-
-    /// Its last train has landed.
-    pub(super) fn depart(&mut self, number: u32) {
-        let Some(mut stream) = self.streams[number as usize].take() else {
-            return;
-        };
-        let Some(leaving) = stream.leaving.take() else {
-            return;
-        };
-        stream.tell_paused();
-        let PendingMove { to, play } = *leaving;
-        let socket = match stream.socket.take() {
-            Some(socket) => Ok(socket),
-            None => {
-                let socket = self.path.descriptor(number).map(UdpSocket::from);
-                self.path.release_file(number);
-                socket
-            }
-        };
-        self.remote.closed(number);
-        bump(&self.remote.shared.moved, 1);
-        let unsent = match socket {
-            Ok(socket) => to
-                .send(Handover { socket, play })
-                .err()
-                .and_then(|left| left.play),
-            Err(error) => {
-                let errno = error.raw_os_error().unwrap_or(libc::EIO).unsigned_abs();
-                stream.shared.errno.store(errno, Ordering::Relaxed);
-                play
-            }
-        };
-        if let Some((_, Some(pin))) = unsent {
-            self.store.pool().unpin(pin);
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a receiver sees of a stream that jumps: one run of packets, with the payload of where it
 //! is.
 
+use std::net::UdpSocket;
 use std::sync::atomic::AtomicU64;
 
 use onrush_wire::rtp::{HEADER_BYTES, Header, Position};
@@ -44,7 +45,10 @@ impl Client {
         let source = Arc::clone(&test.source);
         let stream = rig
             .engines
-            .open(StreamSpec { source, socket })
+            .open(StreamSpec {
+                source,
+                socket: socket.into(),
+            })
             .expect("a stream");
         let ssrc = stream.snapshot().numbering.ssrc(7);
         Self {
@@ -205,7 +209,7 @@ fn shared_headers_jump_with_the_file() {
 #[test]
 fn a_burst_longer_than_all_slots_loses_nothing() {
     // 300 Mbit/s: 49 packets in a chunk of one burst, and eight slots.
-    let test = TestSource::of(onrush_wire::media::synth::constant_rate(40_000, 0, 135));
+    let test = TestSource::of(onrush_wire::media::ts::synth::constant_rate(40_000, 0, 135));
     let rig = rig_of(&config(), 1 << 20, 64);
     let slab = onrush_sys::pool::HeaderSlab::take_from(rig.store.shared().pool());
     assert_eq!(slab.expect("one of 64").slots(), 8);
@@ -239,7 +243,9 @@ fn a_stream_that_moves_keeps_its_numbers() {
 #[test]
 fn what_own_headers_cost_is_promised_and_given_back() {
     // 40 Mbit/s: 76 packets a burst, two trains, or ten with headers of its own.
-    let test = TestSource::of(onrush_wire::media::synth::constant_rate(40_000, 0, 1015));
+    let test = TestSource::of(onrush_wire::media::ts::synth::constant_rate(
+        40_000, 0, 1015,
+    ));
     let rig = rig(&config());
     let promised = || rig.worker().admission.work();
     let mut client = Client::new(&rig, &test);

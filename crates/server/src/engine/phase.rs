@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::worker::TICKS_PER_BURST;
+use super::clock::TICKS_PER_BURST;
 
 /// In step with others or not.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]

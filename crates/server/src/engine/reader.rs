@@ -1,9 +1,6 @@
 //! Where a stream is in its source: the chunk it sends from, the one it will need next, the next
 //! burst.
 
-use onrush_sys::path::{
-    OWN_HEADERS_PACKETS_MAX, OWN_HEADERS_PACKETS_MIN, TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX,
-};
 use onrush_sys::pool::Pin;
 use onrush_wire::rtp::HEADER_BYTES;
 
@@ -360,28 +357,15 @@ impl Page {
     }
 }
 
-/// Packets of a train with headers of its own, at most, and in any case.
-pub(super) const OWN_HEADERS_PACKETS: u32 = 8;
-pub(super) const OWN_HEADERS_PACKETS_LEAST: u32 = 5;
-
-const _: () = assert!(OWN_HEADERS_PACKETS as usize == OWN_HEADERS_PACKETS_MAX);
-const _: () = assert!(OWN_HEADERS_PACKETS_LEAST as usize == OWN_HEADERS_PACKETS_MIN);
-
-/// Images of one train: as many as the kernel cuts, and as fit the largest datagram.
-pub(super) fn images_per_train(segment_bytes: u16) -> u32 {
-    let images = (TRAIN_BYTES_MAX / usize::from(segment_bytes)).min(TRAIN_PACKETS_MAX);
-    u32::try_from(images).expect("at most 64")
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering;
     use std::time::Duration;
 
-    use onrush_wire::media::synth::constant_rate;
+    use onrush_wire::media::ts::synth::constant_rate;
 
     use super::*;
-    use crate::faults::Faults;
+    use crate::experiments::Faults;
     use crate::testing::{TestSource, block_on, store, wait_until};
 
     /// What a reader at the start of 300 Mbit/s has built in a store of so many chunks.
@@ -531,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_second_is_built_ahead_however_fast_if_the_pool_has_room() {
+    fn half_a_second_is_built_ahead_if_the_pool_has_room() {
         // 48 packets of 1316 bytes a chunk, 1.7 ms: half a second is 297 chunks.
         built_ahead(3000, 2 + 297);
         built_ahead(320, 2 + 320 / 8);

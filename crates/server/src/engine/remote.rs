@@ -1,6 +1,6 @@
 //! What control knows of an engine, and how it tells it what to do.
 
-use std::net::UdpSocket;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -45,7 +45,7 @@ pub(crate) enum Command {
     Open {
         stream: u32,
         shared: Arc<StreamShared>,
-        socket: UdpSocket,
+        socket: OwnedFd,
     },
     /// With the first chunk, if it was prepared.
     Play {

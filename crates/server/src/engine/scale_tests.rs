@@ -20,7 +20,7 @@ fn of_engine(rig: &Rig, engine: usize, counter: fn(&WorkerShared) -> &AtomicU64)
 }
 
 #[test]
-fn a_stream_that_moves_to_and_fro_loses_repeats_and_reorders_nothing() {
+fn a_stream_that_moves_to_and_fro_arrives_in_order() {
     const STREAMS: usize = 6;
     const MOVES: u64 = 24;
     let test = TestSource::lasting(2000);

@@ -60,7 +60,7 @@ pub struct StreamShared {
     /// of the runtime that wakes them. So it is not told of anything while the stream plays.
     pub(crate) changed: Notify,
     /// Told of the owner when the stream stops by itself.
-    bell: Arc<StreamEndQueue>,
+    ends: Arc<StreamEndQueue>,
     pub(crate) owner: AtomicU64,
     state: AtomicU8,
     /// Plays that control has asked for, and those that the worker has taken up: between the two,
@@ -180,13 +180,13 @@ impl StreamShared {
         segment_bytes: u16,
         numbering: Numbering,
         demand: Demand,
-        bell: Arc<StreamEndQueue>,
+        ends: Arc<StreamEndQueue>,
     ) -> Self {
         Self {
             source,
             segment_bytes,
             changed: Notify::new(),
-            bell,
+            ends,
             owner: AtomicU64::new(0),
             state: AtomicU8::new(State::Paused as u8),
             plays_asked: AtomicU32::new(0),
@@ -270,7 +270,7 @@ impl StreamShared {
         self.state.store(state as u8, Ordering::Release);
         self.changed.notify_waiters();
         if !matches!(state, State::Paused | State::Playing) {
-            self.bell.ring(self.owner.load(Ordering::Relaxed));
+            self.ends.push(self.owner.load(Ordering::Relaxed));
         }
     }
 

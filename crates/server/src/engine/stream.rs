@@ -57,7 +57,7 @@ pub struct StreamSnapshot {
 #[derive(Debug)]
 pub struct Stream {
     /// The engine that has it; none while it moves.
-    pub(super) seat: Mutex<Option<EngineSlot>>,
+    pub(super) slot: Mutex<Option<EngineSlot>>,
     pub(super) store: Arc<store::Shared>,
     pub(super) shared: Arc<StreamShared>,
     /// Whether packets have numbers of its own after a jump.
@@ -147,7 +147,7 @@ impl Stream {
     /// [`EngineError::Busy`] while it changes its engine.
     pub fn moment(&self, media_ns: u64, delay: Duration) -> Result<PlayMoment, EngineError> {
         let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
-        let EngineSlot { remote, number } = self.seat().ok_or(EngineError::Busy)?;
+        let EngineSlot { remote, number } = self.slot().ok_or(EngineError::Busy)?;
         let from_ns = remote.clock.now_ns().saturating_add(delay_ns);
         let start_ns = remote.phase.start_ns(from_ns, number, remote.tick_ns);
         let clock = self.shared.clock.get();
@@ -171,7 +171,7 @@ impl Stream {
     ) -> Result<(), EngineError> {
         // Without an end it goes on as far as the file does.
         let stop_before = stop_before.unwrap_or(u64::MAX);
-        let EngineSlot { remote, number } = self.seat().ok_or(EngineError::Busy)?;
+        let EngineSlot { remote, number } = self.slot().ok_or(EngineError::Busy)?;
         let numbering = self.numbering_from(from);
         if !numbering.is_shared() {
             self.ask_for_own_headers(&remote);
@@ -244,7 +244,7 @@ impl Stream {
             if self.shared.state() != State::Playing {
                 return Ok(self.shared.next_packet.load(Ordering::Relaxed));
             }
-            let EngineSlot { remote, number } = self.seat().ok_or(EngineError::Busy)?;
+            let EngineSlot { remote, number } = self.slot().ok_or(EngineError::Busy)?;
             remote.send(Command::Pause { stream: number })?;
             changed.await;
         }
@@ -258,7 +258,7 @@ impl Stream {
     /// [`EngineError::Busy`] if too many commands wait for the engine, or the stream is moving.
     pub fn stop_before(&self, packet: u64) -> Result<(), EngineError> {
         let packet = packet.min(self.shared.source.plan().rtp_packets());
-        let EngineSlot { remote, number } = self.seat().ok_or(EngineError::Busy)?;
+        let EngineSlot { remote, number } = self.slot().ok_or(EngineError::Busy)?;
         remote.send(Command::StopBefore {
             stream: number,
             packet,
@@ -282,7 +282,7 @@ impl Stream {
         self.shared.end_reason()
     }
 
-    /// From now on [`Engines::bell`](super::Engines::bell) says this number when the stream stops
+    /// From now on [`Engines::ends`](super::Engines::ends) says this number when the stream stops
     /// by itself.
     pub(crate) fn belongs_to(&self, owner: u64) {
         self.shared.owner.store(owner, Ordering::Relaxed);
@@ -302,7 +302,7 @@ impl Stream {
     /// The counters now.
     #[must_use]
     pub fn snapshot(&self) -> StreamSnapshot {
-        let clock = self.seat().map(|seat| seat.remote.clock.clone());
+        let clock = self.slot().map(|slot| slot.remote.clock.clone());
         self.shared.snapshot(clock.unwrap_or_default().now_ns())
     }
 
@@ -318,13 +318,13 @@ impl Stream {
         &self.shared.source
     }
 
-    pub(super) fn seat(&self) -> Option<EngineSlot> {
-        let seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
-        seat.clone()
+    pub(super) fn slot(&self) -> Option<EngineSlot> {
+        let slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.clone()
     }
 
-    pub(super) fn set_seat(&self, seat: Option<EngineSlot>) {
-        *self.seat.lock().unwrap_or_else(PoisonError::into_inner) = seat;
+    pub(super) fn set_slot(&self, slot: Option<EngineSlot>) {
+        *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = slot;
     }
 
     /// Keeps the chunk that packet `from` needs, in place of one kept before.
@@ -348,7 +348,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.hold(0, None);
-        let Some(EngineSlot { remote, number }) = self.seat() else {
+        let Some(EngineSlot { remote, number }) = self.slot() else {
             return;
         };
         remote.shared.admission.give_back(self.shared.demand());

@@ -19,7 +19,7 @@ pub(crate) struct StreamEndQueue {
     owners: ArrayQueue<u64>,
     /// There were more.
     has_overflowed: AtomicBool,
-    rung: Notify,
+    pushed: Notify,
 }
 
 /// Whose streams have stopped.
@@ -34,14 +34,14 @@ pub(crate) enum Ended {
 impl StreamEndQueue {
     /// A stream of `owner`'s has stopped. Takes the locks that waking a task takes, each held for a
     /// moment: of the list of waiters, and of the runtime.
-    pub(super) fn ring(&self, owner: u64) {
+    pub(super) fn push(&self, owner: u64) {
         if owner == 0 {
             return;
         }
         if self.owners.push(owner).is_err() {
             self.has_overflowed.store(true, Ordering::Release);
         }
-        self.rung.notify_one();
+        self.pushed.notify_one();
     }
 
     /// Waits for a stream that has stopped. For one caller at a time.
@@ -53,7 +53,7 @@ impl StreamEndQueue {
             if self.has_overflowed.swap(false, Ordering::Acquire) {
                 return Ended::Many;
             }
-            self.rung.notified().await;
+            self.pushed.notified().await;
         }
     }
 }
@@ -63,7 +63,7 @@ impl Default for StreamEndQueue {
         Self {
             owners: ArrayQueue::new(ENDS_WAITING_MAX),
             has_overflowed: AtomicBool::new(false),
-            rung: Notify::new(),
+            pushed: Notify::new(),
         }
     }
 }
@@ -75,19 +75,19 @@ mod tests {
 
     #[test]
     fn every_owner_is_told_or_that_there_were_many() {
-        let bell = StreamEndQueue::default();
-        bell.ring(0);
+        let queue = StreamEndQueue::default();
+        queue.push(0);
         let most = u64::try_from(ENDS_WAITING_MAX).unwrap();
         for owners in [most, most + 1] {
-            (1..=owners).for_each(|owner| bell.ring(owner));
+            (1..=owners).for_each(|owner| queue.push(owner));
             for owner in 1..=most {
-                assert_eq!(block_on(bell.ended()), Ended::Of(owner));
+                assert_eq!(block_on(queue.ended()), Ended::Of(owner));
             }
-            assert_eq!(bell.has_overflowed.load(Ordering::Relaxed), owners > most);
+            assert_eq!(queue.has_overflowed.load(Ordering::Relaxed), owners > most);
             if owners > most {
-                assert_eq!(block_on(bell.ended()), Ended::Many);
+                assert_eq!(block_on(queue.ended()), Ended::Many);
             }
         }
-        assert!(bell.owners.is_empty());
+        assert!(queue.owners.is_empty());
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use onrush_testkit::rtsp_client::uninterrupted;
 
-use onrush_wire::media::synth::constant_rate;
+use onrush_wire::media::ts::synth::constant_rate;
 
 use super::test_paths::{Meddle, Meddled, meddled, watchful, withholding};
 use super::worker::signed;
@@ -77,7 +77,7 @@ impl Rig {
         let fd = socket.as_raw_fd();
         let spec = StreamSpec {
             source: Arc::clone(&source.source),
-            socket,
+            socket: socket.into(),
         };
         (self.engines.open(spec).expect("a stream"), receiver, fd)
     }
@@ -483,7 +483,7 @@ fn one_stream_more_than_the_limit_is_refused_until_one_goes() {
     let mut open: Vec<_> = (0..3).map(|_| rig.open(&test)).collect();
     let spec = || StreamSpec {
         source: Arc::clone(&test.source),
-        socket: sockets().0,
+        socket: sockets().0.into(),
     };
     assert!(matches!(
         rig.engines.open(spec()),
@@ -508,7 +508,7 @@ fn who_would_take_chunks_from_others_is_not_let_in() {
         let shared = rig.store.shared();
         let spec = || StreamSpec {
             source: Arc::clone(&test.source),
-            socket: sockets().0,
+            socket: sockets().0.into(),
         };
         let fetch = |chunk| block_on(shared.fetch(&held.source, chunk, PATIENCE)).expect("built");
         // One in sixteen is kept.
@@ -585,7 +585,7 @@ fn engines_that_stop_say_so_to_their_streams() {
     let (socket, _receiver) = sockets();
     let spec = StreamSpec {
         source: Arc::clone(&test.source),
-        socket,
+        socket: socket.into(),
     };
     let stream = engines.open(spec).expect("a stream");
     stream.play(0, None, Duration::ZERO).expect("played");
@@ -643,7 +643,7 @@ fn an_engine_that_panics_ends_its_streams_and_takes_no_more() {
     wait_until("it is gone too", || !panics.load(Ordering::Relaxed));
     let spec = || StreamSpec {
         source: Arc::clone(&test.source),
-        socket: sockets().0,
+        socket: sockets().0.into(),
     };
     wait_until("no engine is left", || {
         matches!(rig.engines.open(spec()), Err(EngineError::Stopped))
@@ -738,7 +738,7 @@ fn so_many_commands_may_wait_for_an_engine_and_no_more() {
 }
 
 #[test]
-fn a_kernel_that_takes_no_batch_is_asked_again_but_not_in_a_spin() {
+fn a_batch_that_is_refused_is_tried_again_after_a_pause() {
     let test = TestSource::lasting(300);
     let images = test.images();
     let refused = Arc::new(AtomicUsize::new(0));
@@ -806,7 +806,10 @@ fn streams_have_descriptors_only_where_the_path_needs_them() {
         let link = format!("/proc/self/fd/{}", socket.as_raw_fd());
         let named = std::fs::read_link(link).expect("it is open");
         let source = Arc::clone(&test.source);
-        let stream = rig.engines.open(StreamSpec { source, socket });
+        let stream = rig.engines.open(StreamSpec {
+            source,
+            socket: socket.into(),
+        });
         let stream = stream.expect("a stream");
         wait_until("the path keeps the socket", || descriptors(&named) == 0);
         assert_eq!(rig.engines.places(), 300);
@@ -862,7 +865,7 @@ fn a_stream_opened_during_a_demotion_is_sent_singly_too() {
     let kept = socket.try_clone().expect("a descriptor");
     let spec = StreamSpec {
         source: Arc::clone(&test.source),
-        socket,
+        socket: socket.into(),
     };
     let second = rig.engines.open(spec).expect("a stream");
     drop(closed);
@@ -875,7 +878,7 @@ fn a_stream_opened_during_a_demotion_is_sent_singly_too() {
 }
 
 #[test]
-fn a_device_that_sits_on_a_clients_trains_stops_that_client_alone() {
+fn a_device_that_holds_a_clients_trains_stops_only_it() {
     let test = TestSource::lasting(700);
     let images = test.images();
     let (rig, withheld_fd) = withholding(4);
@@ -932,10 +935,10 @@ fn no_chunk_is_used_again_before_the_kernel_has_let_go_of_it() {
     assert_eq!(trains_spoilt_in_flight(Faults::default()), 0);
 }
 
-#[cfg(feature = "faults")]
+#[cfg(feature = "experiments")]
 #[test]
 fn a_chunk_given_up_too_early_is_seen() {
-    use crate::faults::Fault;
+    use crate::experiments::Fault;
     assert!(trains_spoilt_in_flight(Faults::planted(&[Fault::ReleaseEarly])) > 0);
 }
 

@@ -12,13 +12,12 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use onrush_wire::media::{
-    CUTS_MAX, Continued, Cut, Index, Plan, RtpOrigin, ScanOptions, Scanner, Track,
-};
+use onrush_wire::media::{CUTS_MAX, Continued, Cut, Index, Plan, RtpOrigin, Scanner, Track};
 use tracing::{info, warn};
 
+use super::identity::{Identity, Settings};
 use super::scan::{Scanned, read};
 use crate::store::{Backing, Source};
 
@@ -55,16 +54,6 @@ pub struct Media {
 /// A source once somebody has asked for it, and how it is cut; `None` if there cannot be one.
 type MadeSource = OnceLock<Option<(Cut, Arc<Source>)>>;
 
-/// How files are read.
-#[derive(Clone, Debug)]
-pub(super) struct Settings {
-    pub(super) options: ScanOptions,
-    pub(super) burst_ns: u64,
-    /// A file that has not grown for so long is complete.
-    pub(super) growth_time_max: Duration,
-    pub(super) stopping: Arc<AtomicBool>,
-}
-
 /// The open file behind a media, for those who read it.
 #[derive(Debug)]
 pub(super) struct Opened {
@@ -94,19 +83,6 @@ struct Growth {
     grew: Instant,
     /// What is left of it, once it was cut.
     bytes_left: u64,
-}
-
-/// What makes a file the same file as before.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Identity {
-    /// The file system's device number.
-    pub device: u64,
-    /// The file's number on it.
-    pub inode: u64,
-    /// Its length.
-    pub file_bytes: u64,
-    /// When its bytes last changed, in ns since 1970.
-    pub modified_ns: i128,
 }
 
 impl Media {
@@ -492,30 +468,6 @@ impl Backing for Opened {
 fn change(source: &Source, part: &Range<u64>, reason: &str) {
     let packets = source.plan().rtp_packets_in(part.clone());
     source.change(packets, reason.to_owned());
-}
-
-impl Identity {
-    /// The identity of the file with this metadata.
-    #[must_use]
-    pub fn of(metadata: &Metadata) -> Self {
-        let seconds = i128::from(metadata.mtime()) * 1_000_000_000;
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            file_bytes: metadata.size(),
-            modified_ns: seconds + i128::from(metadata.mtime_nsec()),
-        }
-    }
-
-    /// How long ago its bytes last changed; not at all for a time that is still to come.
-    pub(super) fn age(&self) -> Duration {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let now_ns = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX);
-        let age_ns = u64::try_from(now_ns.saturating_sub(self.modified_ns)).unwrap_or(0);
-        Duration::from_nanos(age_ns)
-    }
 }
 
 fn random_origin() -> io::Result<RtpOrigin> {

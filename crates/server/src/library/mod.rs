@@ -25,11 +25,14 @@ use tracing::{error, warn};
 
 use crate::config::Config;
 
+mod identity;
 mod media;
 mod scan;
 
-pub use media::{Identity, Media};
-use media::{Opened, Settings};
+pub use identity::Identity;
+use identity::Settings;
+pub use media::Media;
+use media::Opened;
 pub use media::{REFRESH_BYTES_MAX, REFRESH_EVERY};
 use scan::scan;
 

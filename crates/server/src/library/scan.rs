@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use onrush_sys::fs::{advise_done, advise_sequential};
 use onrush_wire::media::{Index, ScanError, Scanner};
 
-use super::media::{Identity, Settings};
+use super::identity::{Identity, Settings};
 
 /// What reading a file has told.
 #[derive(Debug)]

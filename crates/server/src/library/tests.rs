@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, SystemTime};
 
-use onrush_wire::media::synth::constant_rate;
+use onrush_wire::media::ts::synth::constant_rate;
 
 use super::*;
 use crate::config::Limits;
@@ -353,7 +353,7 @@ async fn what_is_written_over_is_not_played_any_more_and_all_else_is() {
 }
 
 #[tokio::test]
-async fn another_film_copied_over_a_shorter_one_is_not_taken_for_its_growth() {
+async fn a_film_copied_over_a_shorter_one_is_no_growth() {
     let fixture = Fixture::new(9);
     fixture.write("a.ts", 1000);
     let old = fixture.open("a.ts").await.unwrap();
@@ -493,7 +493,7 @@ async fn a_sweep_lets_go_of_removed_files_that_nobody_plays() {
 }
 
 #[tokio::test]
-async fn a_sweep_lets_go_of_what_seems_to_grow_when_it_has_rested_unseen() {
+async fn a_sweep_drops_what_seemed_to_grow_and_was_not_looked_at() {
     let growth_time_max = Duration::from_millis(300);
     let fixture = Fixture::growing(growth_time_max);
     for name in ["rested.ts", "played.ts"] {

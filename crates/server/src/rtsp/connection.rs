@@ -18,31 +18,12 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info};
 
-use super::listen::ConnectionSlot;
+use super::connection_slot::ConnectionSlot;
 use super::presentation::Presentation;
 use super::session::{End, Session, Start};
 use super::track_session::TrackSession;
 use super::{Control, Escaped, log_panic};
-
-/// Says that nothing more will come, and waits for the client to say so too, for a second at the
-/// most: what it has sent unread would make the kernel reset the connection, and the last reply be
-/// lost.
-pub(crate) async fn close(socket: &mut TcpStream) -> io::Result<()> {
-    socket.shutdown().await?;
-    let drained = async {
-        loop {
-            socket.readable().await?;
-            match socket.try_read(&mut [0; 512]) {
-                Ok(0) => return Ok(()),
-                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
-                _ => {}
-            }
-        }
-    };
-    timeout(CLOSE_TIME_MAX, drained).await.unwrap_or(Ok(()))
-}
-
-const CLOSE_TIME_MAX: Duration = Duration::from_secs(1);
+use crate::listening::close;
 
 /// One connection, and what has come on it.
 pub(super) struct Connection {
@@ -347,13 +328,13 @@ impl Connection {
         }
         let between = (self.local, self.peer());
         let of = (&presentation, track);
-        let flow = TrackSession::open(control, of, transport, &request.uri, between)?;
-        let answer = transport.answer(flow.served());
+        let track = TrackSession::open(control, of, transport, &request.uri, between)?;
+        let answer = transport.answer(track.served());
         let session = if let Some(session) = session {
-            session.add(flow);
+            session.add(track);
             session
         } else {
-            let session = Session::new(control.name(), control, presentation, flow);
+            let session = Session::new(control.name(), control, presentation, track);
             control.add(&session);
             self.join(&session);
             session

@@ -1,7 +1,7 @@
-//! A player's place among those who get a live stream.
+//! A player among those who get a live stream.
 //!
 //! All players of a stream that come to one address of ours are sent to from one socket, so that
-//! one send is for all of them, and report to one port. Dropping a seat leaves it.
+//! one send is for all of them, and report to one port. Dropping a player makes it leave.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::moment::Moment;
 use super::ports::{Pair, Ports};
-use crate::relay::{Channel, Playable};
+use crate::channels::{Channel, Playable};
 
 /// The ports of live streams, by stream and by address of ours. They stay taken as long as the
 /// relay runs.
@@ -21,14 +21,14 @@ pub(super) struct LivePorts {
     pairs: RefCell<HashMap<(String, IpAddr), Rc<Pair>>>,
 }
 
-/// The place of one player.
+/// One player of a channel.
 #[derive(Debug)]
 pub(super) struct LivePlayer {
     channel: Arc<Channel>,
     local: IpAddr,
     player: SocketAddr,
-    is_taken: Cell<bool>,
-    /// What the stream had sent when the seat was taken.
+    has_joined: Cell<bool>,
+    /// What the stream had sent when the player joined.
     at_start: Cell<(u64, u64)>,
     /// What the player was sent in the times before.
     before: Cell<(u64, u64)>,
@@ -59,30 +59,30 @@ impl LivePorts {
 }
 
 impl LivePlayer {
-    /// A seat for the player whose RTP port is `player`, not taken yet.
+    /// The player whose RTP port is `player`, which has not joined yet.
     pub(super) fn new(channel: Arc<Channel>, local: IpAddr, player: SocketAddr) -> Self {
         Self {
             channel,
             local,
             player,
-            is_taken: Cell::new(false),
+            has_joined: Cell::new(false),
             at_start: Cell::new((0, 0)),
             before: Cell::new((0, 0)),
         }
     }
 
     /// From now on the player gets the stream.
-    pub(super) fn take(&self) {
-        if !self.is_taken.replace(true) {
-            self.at_start.set(self.channel.told().played);
+    pub(super) fn join(&self) {
+        if !self.has_joined.replace(true) {
+            self.at_start.set(self.channel.stats().played);
             self.channel.add_player(self.local, self.player);
         }
     }
 
-    /// No longer.
+    /// The player gets the stream no longer.
     pub(super) fn leave(&self) {
         let sent = self.sent();
-        if self.is_taken.replace(false) {
+        if self.has_joined.replace(false) {
             self.before.set(sent);
             self.channel.remove_player(self.local, self.player);
         }
@@ -92,17 +92,17 @@ impl LivePlayer {
     /// counting for each.
     pub(super) fn sent(&self) -> (u64, u64) {
         let (packets, bytes) = self.before.get();
-        if !self.is_taken.get() {
+        if !self.has_joined.get() {
             return (packets, bytes);
         }
-        let (now, then) = (self.channel.told().played, self.at_start.get());
+        let (now, then) = (self.channel.stats().played, self.at_start.get());
         let since = (now.0.saturating_sub(then.0), now.1.saturating_sub(then.1));
         (packets + since.0, bytes + since.1)
     }
 
     /// The stream, as far as it is known.
     pub(super) fn playable(&self) -> Option<Playable> {
-        self.channel.told().playable
+        self.channel.stats().playable
     }
 
     /// The timestamp that a packet would have at that moment.

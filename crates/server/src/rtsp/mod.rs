@@ -9,6 +9,8 @@
 
 mod balance;
 pub(crate) mod connection;
+mod connection_slot;
+mod delivery;
 mod listen;
 mod live_player;
 mod moment;
@@ -24,18 +26,16 @@ use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use onrush_sys::thread::raise_open_files_limit;
-use onrush_wire::rtsp::{SessionId, StatusCode};
+use onrush_wire::rtsp::SessionId;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::{JoinError, JoinSet, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{error, info, warn};
-
-pub(crate) use self::listen::bind;
 
 use self::live_player::LivePorts;
 use self::ports::Ports;
@@ -46,6 +46,8 @@ use crate::engine::admission::LATE_NS;
 use crate::engine::shared::WorkerShared;
 use crate::engine::stream_end::Ended;
 use crate::library::{Library, Media, REFRESH_BYTES_MAX};
+use crate::random::random;
+use crate::statistics::Statistics;
 
 /// Clients of files at one pair of UDP ports. The kernel looks through all sockets of a port to
 /// bind one more, and, before 6.13, to find whom an ICMP message is for.
@@ -88,34 +90,6 @@ struct Trouble {
     sheds: u64,
     /// How many are left out now.
     shed: u64,
-}
-
-/// What there is at the moment.
-#[derive(Debug, Default)]
-pub(crate) struct Statistics {
-    pub(crate) sessions: AtomicUsize,
-    /// Those that have been as well.
-    pub(crate) sessions_total: AtomicU64,
-    pub(crate) connections: AtomicUsize,
-    /// Answers by the first digit of their status, from 1 to 5.
-    pub(crate) answers: [AtomicU64; 5],
-    /// Of them, 453 Not Enough Bandwidth.
-    pub(crate) refused: AtomicU64,
-    /// Files that downloads may have open.
-    pub(crate) download_files: AtomicUsize,
-    /// RTP sockets that take a descriptor, when they were counted last.
-    pub(crate) rtp_files: AtomicUsize,
-}
-
-impl Statistics {
-    /// A request was answered with this status.
-    fn count_answer(&self, status: u16) {
-        let class = usize::from(status / 100).clamp(1, 5);
-        self.answers[class - 1].fetch_add(1, Ordering::Relaxed);
-        if status == u16::from(StatusCode::NotEnoughBandwidth) {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 }
 
 impl Control {
@@ -190,7 +164,7 @@ impl Control {
             return;
         };
         loop {
-            match data.engines().bell().ended().await {
+            match data.engines().ends().ended().await {
                 Ended::Of(session) => self.tell(session, Session::stream_stopped),
                 Ended::Many => self.tell_all(Session::stream_stopped),
             }
@@ -215,7 +189,7 @@ impl Control {
     /// Looks after the files in use, once a second: one that grows is read on, one that has changed
     /// is played up to there.
     async fn housekeeping(self: Rc<Self>, library: Arc<Library>) {
-        let mut told = Trouble::default();
+        let mut last = Trouble::default();
         let mut ticks = interval(Duration::from_secs(1));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for tick in 0_u64.. {
@@ -228,7 +202,7 @@ impl Control {
                     spawn_blocking(move || library.sweep()).await,
                 );
             }
-            self.log_overload(&mut told);
+            self.log_overload(&mut last);
             self.balance();
             let files: Vec<Arc<Media>> = {
                 let sessions = self.sessions.borrow();
@@ -246,7 +220,7 @@ impl Control {
     }
 
     /// Says in the log what has become late since it was `told` last.
-    fn log_overload(&self, told: &mut Trouble) {
+    fn log_overload(&self, last: &mut Trouble) {
         let now = Trouble {
             lags: self.sum(|engine| &engine.lags),
             bursts: self.sum(|engine| &engine.bursts),
@@ -255,7 +229,7 @@ impl Control {
             sheds: self.sum(|engine| &engine.sheds),
             shed: self.sum(|engine| &engine.shed),
         };
-        let then = std::mem::replace(told, now);
+        let then = std::mem::replace(last, now);
         if now.lags > then.lags {
             warn!(
                 "{} times a stream was so far behind that its clock was moved: clients see a \
@@ -434,17 +408,10 @@ fn log_panic<T>(what: &str, result: Result<T, JoinError>) -> Option<T> {
     result.map_err(|panic| error!("{what}: {panic}")).ok()
 }
 
-/// Random bytes from the kernel.
-pub(crate) fn random<const BYTES: usize>() -> [u8; BYTES] {
-    let mut bytes = [0; BYTES];
-    getrandom::fill(&mut bytes).expect("Linux has had random numbers for all since 3.17");
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
     use onrush_testkit::rtsp_client::Ports;
-    use onrush_wire::media::synth::constant_rate;
+    use onrush_wire::media::ts::synth::constant_rate;
     use onrush_wire::rtsp::{State, Transport};
     use tempfile::TempDir;
     use tokio::task::LocalSet;
@@ -473,14 +440,14 @@ mod tests {
         let offer = format!("RTP/AVP;unicast;client_port={rtp_port}-{}", rtp_port + 1);
         let offers = std::iter::once(offer.as_str());
         let transport = Transport::negotiate(offers, [127, 0, 0, 1].into()).unwrap();
-        let flow = TrackSession::open(
+        let track = TrackSession::open(
             control,
             (&presentation, 0),
             &transport,
             "track1",
             (server, peer),
         );
-        let session = Session::new(control.name(), control, presentation, flow.unwrap());
+        let session = Session::new(control.name(), control, presentation, track.unwrap());
         control.add(&session);
         session
     }
@@ -514,9 +481,9 @@ mod tests {
         block_on(LocalSet::new().run_until(async {
             let ports = Ports::bind([127, 0, 0, 1].into()).unwrap();
             let session = set_up(&control, ports.rtp.local_addr().unwrap().port()).await;
-            let flow = session.first();
+            let track = session.first();
             let lags = || control.sum(|engine| &engine.lags);
-            let timestamp = |moment| flow.sending(moment, "").timestamp;
+            let timestamp = |moment| track.sending(moment, "").timestamp;
             let is_told = async || {
                 let start = session.prepare(None).await.unwrap().expect("it starts");
                 let Start::Stored { tracks, .. } = &start else {
@@ -529,17 +496,17 @@ mod tests {
                     monotonic_ns: before.monotonic_ns + 7_000_000_000,
                     ..before
                 };
-                let told = [before, after].map(timestamp);
-                let is_before = told[0].wrapping_sub(first) > u32::MAX / 2;
-                assert!(is_before || told[0] == first, "{told:?} {first}");
-                assert_eq!(told[1].wrapping_sub(told[0]), 7 * 90_000);
+                let last = [before, after].map(timestamp);
+                let is_before = last[0].wrapping_sub(first) > u32::MAX / 2;
+                assert!(is_before || last[0] == first, "{last:?} {first}");
+                assert_eq!(last[1].wrapping_sub(last[0]), 7 * 90_000);
                 while session.state() == State::Playing {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                     session.stream_stopped();
                 }
                 assert_eq!(session.state(), State::Ended);
                 // On a machine that stands still for half a second the line is another one.
-                lags() > lagged || [before, after].map(timestamp) == told
+                lags() > lagged || [before, after].map(timestamp) == last
             };
             for _ in 0..3 {
                 assert!(is_told().await);
@@ -578,7 +545,7 @@ mod tests {
                 TASK_BYTES + bytes_of(connection::Connection::serve),
             ),
             ("session", size_of::<Session>()),
-            ("flow", size_of::<TrackSession>()),
+            ("track", size_of::<TrackSession>()),
             ("engine", engine::BYTES_PER_STREAM),
         ];
         let total: usize = parts.iter().map(|(_, bytes)| bytes).sum();

@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_serves_so_many_clients_and_no_two_of_the_same_addresses() {
+    fn a_pair_serves_no_two_clients_of_the_same_address() {
         with_tasks(async {
             let ports = Ports::new((61_100, 61_199), deaf());
             let mut places = Vec::new();

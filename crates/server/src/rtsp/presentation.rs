@@ -9,9 +9,9 @@ use onrush_wire::rtsp::{Reply, StatusCode};
 use onrush_wire::sdp::{Description, Extent};
 
 use super::Control;
+use crate::channels::{Channel, Playable};
 use crate::data::Data;
 use crate::library::{Library, Media, OpenError};
-use crate::relay::{Channel, Playable};
 
 /// What can be played.
 #[derive(Debug)]
@@ -117,7 +117,7 @@ impl Presentation {
 
 /// The stream as players get it, once something of it has come.
 pub(super) fn playable(channel: &Channel) -> Result<Playable, Reply> {
-    channel.told().playable.ok_or_else(|| {
+    channel.stats().playable.ok_or_else(|| {
         let note = "nothing has come of this stream yet";
         Reply::refusal(StatusCode::ServiceUnavailable, note)
     })

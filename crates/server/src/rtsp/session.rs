@@ -11,17 +11,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use onrush_wire::rtcp::{self, Heard};
-use onrush_wire::rtsp::{Range, RangeError, Reply, SessionId, Span, State, StatusCode, npt};
+use onrush_wire::rtsp::{Range, RangeError, Reply, SessionId, Span, State, npt};
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::Instant;
 
+use super::Control;
+use super::delivery::refusal;
 use super::presentation::Presentation;
-use super::track_session::{Delivery, TrackSession, is_unreachable, refusal};
-use super::tracks::{TrackStart, each, play_all, starts};
-use super::{Control, random};
+use super::track_session::{TrackSession, is_unreachable};
+use super::tracks::{TrackStart, each, no_range, play_all, starts};
 use crate::engine::EndReason;
 use crate::library::{Media, REFRESH_BYTES_MAX, refreshed};
+use crate::random::random;
 
 /// One client's use of one file or live stream.
 #[derive(Debug)]
@@ -81,10 +83,10 @@ impl Session {
         id: SessionId,
         control: &Rc<Control>,
         presentation: Presentation,
-        flow: TrackSession,
+        track: TrackSession,
     ) -> Rc<Self> {
-        flow.belongs_to(id.number());
-        let tracks = RefCell::new(vec![Rc::new(flow)]);
+        track.belongs_to(id.number());
+        let tracks = RefCell::new(vec![Rc::new(track)]);
         Rc::new(Self {
             id,
             control: Rc::clone(control),
@@ -166,10 +168,10 @@ impl Session {
 
     /// Takes one more track, which then begins where the others go on, or another transport for one
     /// that it has; then it is as if newly set up.
-    pub(super) fn add(&self, flow: TrackSession) {
+    pub(super) fn add(&self, track: TrackSession) {
         let path_name = self.control.path_name();
-        let flow = Rc::new(flow);
-        let (number, id) = (flow.number(), self.id.short());
+        let track = Rc::new(track);
+        let (number, id) = (track.number(), self.id.short());
         let at = self
             .tracks
             .borrow()
@@ -179,15 +181,15 @@ impl Session {
             Ok(at) => {
                 tracks[at].log_end(id, "another transport", path_name);
                 // The old one goes first: it may have been told of the same addresses.
-                tracks[at] = Rc::clone(&flow);
+                tracks[at] = Rc::clone(&track);
                 tracks.iter().for_each(|track| track.resume_at.set(0));
             }
             Err(at) => {
-                flow.resume_beside(&tracks);
-                tracks.insert(at, Rc::clone(&flow));
+                track.resume_beside(&tracks);
+                tracks.insert(at, Rc::clone(&track));
             }
         }
-        flow.belongs_to(self.id.number());
+        track.belongs_to(self.id.number());
         if tracks.len() > 1 {
             let clock = tracks.iter().find_map(|track| track.clock());
             let clock = clock.unwrap_or_default();
@@ -279,9 +281,7 @@ impl Session {
             Start::Live => {
                 let track = self.first();
                 track.log_start(id, "npt=now-", path_name);
-                if let Delivery::Live(seat) = &track.delivery {
-                    seat.take();
-                }
+                track.begin();
             }
         }
         self.set_state(State::Playing);
@@ -480,10 +480,6 @@ impl Session {
             self.report_at.set(None);
         }
     }
-}
-
-pub(super) fn no_range(error: RangeError) -> Reply {
-    Reply::refusal(StatusCode::InvalidRange, &error.to_string())
 }
 
 impl End {

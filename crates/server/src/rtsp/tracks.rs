@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use onrush_wire::media::SeekPoint;
 use onrush_wire::rtp::Position;
-use onrush_wire::rtsp::{RangeError, Reply};
+use onrush_wire::rtsp::{RangeError, Reply, StatusCode};
 use tokio::task::spawn_local;
 
-use super::session::no_range;
-use super::track_session::{StoredDelivery, TrackSession, refusal};
+use super::delivery::{StoredDelivery, refusal};
+use super::track_session::TrackSession;
 use crate::engine::EngineError;
 
 /// What is played of a track.
@@ -62,6 +62,11 @@ pub(super) async fn starts(
         }
     }
     Ok((first_ns, starts))
+}
+
+/// What is asked for is not in the media.
+pub(super) fn no_range(error: RangeError) -> Reply {
+    Reply::refusal(StatusCode::InvalidRange, &error.to_string())
 }
 
 /// Plays tracks by one clock, from media time `start_ns` on.

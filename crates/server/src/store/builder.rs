@@ -19,7 +19,7 @@ use onrush_wire::media::{Burst, FilePiece, Plan};
 use tracing::debug;
 
 use super::{ABSENT, FAILED, FOUND, NEEDED, Request, Shared, Source, layout};
-use crate::faults::Fault;
+use crate::experiments::Fault;
 
 /// What O_DIRECT aligns to: offset, length and memory. Every block device of today accepts 4096.
 const DIRECT_ALIGN: usize = 4096;

@@ -32,7 +32,7 @@ use onrush_sys::pool::{Pin, Pool};
 use onrush_sys::thread::keep_off;
 use tokio::sync::Notify;
 
-use crate::faults::Faults;
+use crate::experiments::Faults;
 pub use source::Source;
 
 /// Chunks that may be requested and not yet built, of those that are needed and of those that will

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use onrush_lock::memory::Area;
-use onrush_wire::media::synth::constant_rate;
+use onrush_wire::media::ts::synth::constant_rate;
 
 use super::builder::READ_BYTES_MAX;
 use super::source::chunks;
@@ -190,7 +190,7 @@ fn a_file_in_trouble_fails_that_chunk_and_no_other() {
 }
 
 #[test]
-fn a_truncated_file_and_one_whose_packets_are_gone_fail_with_the_place() {
+fn a_truncated_or_overwritten_file_fails_with_the_place() {
     let truncated = TestSource::lasting(1000);
     truncated.backing.file().set_len(100_000).expect("shorter");
     let overwritten = TestSource::lasting(1000);
@@ -458,7 +458,7 @@ impl Backing for Noted {
 }
 
 #[test]
-fn what_somebody_waits_for_is_built_before_what_somebody_will_and_once() {
+fn what_is_waited_for_is_built_first_and_once() {
     let test = TestSource::lasting(2000);
     let store = store(64, Faults::default());
     let shared = store.shared();
@@ -512,10 +512,10 @@ fn a_chunk_too_small_for_a_packet_makes_no_source() {
     assert!(Source::new(plan, origin, backing, CHUNK_BYTES).is_some());
 }
 
-#[cfg(feature = "faults")]
+#[cfg(feature = "experiments")]
 #[test]
 fn a_planted_wrong_byte_is_in_the_images() {
-    use crate::faults::Fault;
+    use crate::experiments::Fault;
     let test = TestSource::lasting(200);
     let store = store(4, Faults::planted(&[Fault::WrongByte]));
     let pin = block_on(store.shared().fetch(&test.source, 0, PATIENCE)).expect("built");

@@ -93,7 +93,7 @@ pub struct Transfers {
     turns: Turns,
     reads: Arc<Semaphore>,
     resident: Resident,
-    told: Arc<Stats>,
+    stats: Arc<Stats>,
 }
 
 /// What has been done so far.
@@ -182,11 +182,11 @@ impl Transfers {
     /// Transfers that share this.
     #[must_use]
     pub fn new(settings: Settings) -> Rc<Self> {
-        Self::telling(settings, Arc::default())
+        Self::with_stats(settings, Arc::default())
     }
 
     /// As [`Self::new`], with counters that others look at.
-    pub(crate) fn telling(settings: Settings, told: Arc<Stats>) -> Rc<Self> {
+    pub(crate) fn with_stats(settings: Settings, stats: Arc<Stats>) -> Rc<Self> {
         Rc::new(Self {
             stall_time_max: settings.stall_time_max,
             total: settings.rate_max.map(Limit::new),
@@ -194,7 +194,7 @@ impl Transfers {
             turns: Turns::default(),
             reads: Arc::new(Semaphore::new(READS_MAX)),
             resident: Resident::default(),
-            told,
+            stats,
         })
     }
 
@@ -212,7 +212,7 @@ impl Transfers {
         policy: &Policy,
         control: &Control,
     ) -> Result<Sent, TransferError> {
-        bump(&self.told.transfers, 1);
+        bump(&self.stats.transfers, 1);
         let bytes = range.end.saturating_sub(range.start);
         let mut transfer = Transfer::new(self, file, range, socket, policy, control);
         while transfer.reader.left_bytes() > 0 {
@@ -231,7 +231,7 @@ impl Transfers {
     /// What has been done so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.told.counters()
+        self.stats.counters()
     }
 
     /// Bytes of a step: the fewer transfers there are, the more.
@@ -277,7 +277,7 @@ struct Transfer<'a> {
 
 impl Drop for Transfer<'_> {
     fn drop(&mut self) {
-        drop_one(&self.transfers.told.active);
+        drop_one(&self.transfers.stats.active);
     }
 }
 
@@ -297,7 +297,7 @@ impl<'a> Transfer<'a> {
             Schedule::Adaptive => (None, Some(transfers.arranger.limit().clone())),
         };
         let is_adaptive = policy.schedule == Schedule::Adaptive;
-        bump(&transfers.told.active, 1);
+        bump(&transfers.stats.active, 1);
         Self {
             transfers,
             socket,
@@ -334,7 +334,7 @@ impl<'a> Transfer<'a> {
         let asked = self.reader.asked;
         let is_ready = self.reader.is_ready(bytes, resident, reads);
         let asked = self.reader.asked - asked;
-        bump(&self.transfers.told.asked, asked);
+        bump(&self.transfers.stats.asked, asked);
         if !is_ready {
             return self.disk(bytes).await;
         }
@@ -363,7 +363,7 @@ impl<'a> Transfer<'a> {
 
     /// Waits until the disk has brought what comes next.
     async fn disk(&mut self, bytes: u64) -> Result<(), TransferError> {
-        bump(&self.transfers.told.cold, 1);
+        bump(&self.transfers.stats.cold, 1);
         let begin_ns = monotonic_ns();
         if let Some(arranger) = self.arranger {
             self.reader.window_bytes = arranger.arranged().ahead_bytes;
@@ -417,12 +417,12 @@ impl<'a> Transfer<'a> {
         if let Some(sets) = &mut self.sets {
             sets.spent(monotonic_ns(), step.sent_bytes);
         }
-        let told = &self.transfers.told;
-        bump(&told.steps, 1);
-        bump(&told.sent_bytes, step.sent_bytes);
-        bump(&told.full, u64::from(step.end == StepEnd::Full));
+        let stats = &self.transfers.stats;
+        bump(&stats.steps, 1);
+        bump(&stats.sent_bytes, step.sent_bytes);
+        bump(&stats.full, u64::from(step.end == StepEnd::Full));
         if let Some(arranger) = self.arranger {
-            let sent_bytes = told.sent_bytes.load(Ordering::Relaxed);
+            let sent_bytes = stats.sent_bytes.load(Ordering::Relaxed);
             arranger.stepped(sent_bytes, self.transfers.active());
         }
     }

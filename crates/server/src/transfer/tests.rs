@@ -116,7 +116,7 @@ fn every_schedule_sends_the_very_bytes_of_the_range() {
 }
 
 #[test]
-fn a_small_file_in_memory_leaves_in_the_first_step_without_waiting() {
+fn a_small_file_in_memory_leaves_in_the_first_step() {
     let file = film(100_000);
     run(async {
         let transfers = Transfers::new(Settings::default());
@@ -154,7 +154,7 @@ fn a_large_file_takes_large_steps() {
 }
 
 #[test]
-fn a_step_has_its_most_its_least_and_what_a_round_allows_between() {
+fn a_step_lies_between_its_bounds() {
     let transfers = Transfers::new(Settings::default());
     let mut places: Vec<_> = (0..ROUND_BYTES / STEP_BYTES_MAX)
         .map(|_| transfers.turns.join())
@@ -171,7 +171,7 @@ fn a_step_has_its_most_its_least_and_what_a_round_allows_between() {
 }
 
 #[test]
-fn the_kernel_is_not_asked_again_what_a_neighbour_has_just_found() {
+fn what_a_neighbour_just_found_is_not_asked_again() {
     let file = film(9 << 20);
     run(async {
         let transfers = Transfers::new(Settings::default());
@@ -307,7 +307,7 @@ fn a_peer_that_leaves_is_told_from_a_file_that_fails() {
 }
 
 #[test]
-fn a_file_that_is_cut_ends_its_transfer_and_one_that_grows_sends_what_was_promised() {
+fn a_cut_file_ends_its_transfer_and_a_grown_one_does_not() {
     run(async {
         let transfers = Transfers::new(Settings::default());
         // Cut before it begins, on either side of a page.

@@ -195,7 +195,7 @@ impl Viewer {
 }
 
 #[test]
-fn a_file_is_described_set_up_played_to_its_end_again_and_torn_down() {
+fn a_file_is_played_to_its_end_twice_and_torn_down() {
     let fixture = Fixture::new();
     let mut client = fixture.connect();
     let options = client.request("OPTIONS", "*", &[]).unwrap();

@@ -141,8 +141,8 @@ fn a_client_is_told_once_that_its_stream_is_over() {
     viewer.play(None);
     viewer.request("PAUSE", &[]);
     assert_eq!(viewer.request("TEARDOWN", &[]).status, 200);
-    let told = reports(&viewer);
-    assert_eq!(told.last().unwrap(), &[SR, SDES, BYE], "{told:?}");
+    let said = reports(&viewer);
+    assert_eq!(said.last().unwrap(), &[SR, SDES, BYE], "{said:?}");
 }
 
 #[test]
@@ -406,7 +406,7 @@ fn a_client_without_a_connection_that_says_goodbye_is_believed() {
 }
 
 #[test]
-fn a_session_can_be_given_another_transport_while_it_does_not_play() {
+fn a_session_that_does_not_play_takes_another_transport() {
     let fixture = Fixture::new();
     let mut viewer = fixture.set_up_file("short.ts");
     let ports = Ports::bind(V4).unwrap();
@@ -465,8 +465,8 @@ fn places_are_found_by_the_stamps_that_libavformat_names() {
         let headers = [("Range", range), ("User-Agent", agent)];
         let response = viewer.request("PLAY", &headers);
         assert_eq!(response.status, 200, "{range} {agent}");
-        let told = response.header("Range").unwrap().to_owned();
-        let begin = told
+        let said = response.header("Range").unwrap().to_owned();
+        let begin = said
             .strip_prefix("npt=")
             .unwrap()
             .split('-')

@@ -177,8 +177,11 @@ pub trait Path: fmt::Debug {
     }
 
     /// Puts a socket into the table, at a free place that [`Self::register_files`] has made. The
-    /// path holds it from then on, and the descriptor may be closed. Errors: the system's (EMFILE,
-    /// ENOMEM).
+    /// path holds it from then on, and the descriptor may be closed.
+    ///
+    /// # Errors
+    ///
+    /// The system's: EMFILE, ENOMEM; `Unsupported` of a path without a table.
     fn install_file(&mut self, _place: u32, _socket: BorrowedFd<'_>) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -186,8 +189,11 @@ pub trait Path: fmt::Debug {
     /// Lets go of the socket at `place`. What is handed over already is sent all the same.
     fn release_file(&mut self, _place: u32) {}
 
-    /// A descriptor for the socket at `place`, for a path that needs one. Errors: EMFILE if no more
-    /// may be open.
+    /// A descriptor for the socket at `place`, for a path that needs one.
+    ///
+    /// # Errors
+    ///
+    /// EMFILE if no more may be open; `Unsupported` of a path without a table.
     fn descriptor(&mut self, _place: u32) -> io::Result<OwnedFd> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -213,10 +219,19 @@ pub trait Path: fmt::Debug {
     fn queue(&mut self, train: Train);
 
     /// Hands over all that is queued, and returns at once.
+    ///
+    /// # Errors
+    ///
+    /// What entering the kernel says: a lack of memory. Trains are answered for themselves, by
+    /// [`Self::completion`].
     fn submit(&mut self) -> io::Result<()>;
 
     /// Hands over all that is queued, and waits until so many completions are there to be taken; it
     /// may come back with fewer. Every train in flight has at least one to come.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::submit`].
     fn submit_and_wait(&mut self, _completions: usize) -> io::Result<()> {
         self.submit_and_sleep(None)
     }
@@ -224,6 +239,10 @@ pub trait Path: fmt::Debug {
     /// Hands over all that is queued, then sleeps: until `deadline_ns` of [`crate::clock`], which
     /// nothing cuts short but a signal; without a deadline, until the waker wakes it or a
     /// completion arrives.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::submit`].
     fn submit_and_sleep(&mut self, deadline_ns: Option<u64>) -> io::Result<()>;
 
     /// Trains queued or handed over whose release has not been taken yet.
@@ -326,6 +345,10 @@ impl std::str::FromStr for PathName {
 
 /// Opens the path of that name, or says why it is not available here. The thread that opens it uses
 /// it.
+///
+/// # Errors
+///
+/// [`PathError`] says what this machine lacks for it.
 pub fn open(
     name: PathName,
     pool: &Arc<Pool>,
@@ -336,6 +359,10 @@ pub fn open(
 
 /// As [`open`], for trains of one socket: one that fails takes those behind it, of the same
 /// submission, with it, which are answered ECANCELED. So nothing leaves out of order.
+///
+/// # Errors
+///
+/// As [`open`].
 pub fn open_ordered(
     name: PathName,
     pool: &Arc<Pool>,
@@ -384,6 +411,10 @@ pub fn open_best(
 }
 
 /// Readies a connected UDP socket for trains of `stride` bytes an image on the path of that name.
+///
+/// # Errors
+///
+/// Those of setsockopt(2): EOPNOTSUPP or ENOPROTOOPT where the kernel cuts no trains.
 pub fn prepare_socket(name: PathName, fd: RawFd, stride: u16) -> io::Result<()> {
     // Also for single packets: a send with fragments and without UDP_SEGMENT is marked
     // CHECKSUM_NONE, and the processor sums every page of it (net/ipv4/ip_output.c,
@@ -404,7 +435,11 @@ pub fn prepare_socket(name: PathName, fd: RawFd, stride: u16) -> io::Result<()> 
 /// Bytes that a socket of this process may have under way, as the kernel counts them: it charges a
 /// zero-copy train from the start of its page (io_uring/net.c, `io_sg_from_iter`:
 /// `PAGE_ALIGN(bv_len + bv_offset)`), which of a huge page is up to 2 MiB for a train of any
-/// length. Errors: those of a new socket.
+/// length.
+///
+/// # Errors
+///
+/// Those of a new socket: EMFILE, ENFILE, ENOBUFS.
 pub fn send_buffer_bytes() -> io::Result<usize> {
     let socket = loopback_socket()?;
     widen_send_buffer(socket.as_raw_fd())?;
@@ -423,6 +458,10 @@ pub fn send_buffer_bytes() -> io::Result<usize> {
 /// As much as may be: what is under way is bounded by [`IN_FLIGHT_TRAINS_MAX`] and by the pool, and
 /// the kernel's charge says little about it. FORCE passes net.core.wmem_max and needs
 /// CAP_NET_ADMIN; without it that limit is what we get.
+///
+/// # Errors
+///
+/// Those of setsockopt(2).
 pub fn widen_send_buffer(fd: RawFd) -> io::Result<()> {
     set_option(
         fd,
@@ -453,6 +492,10 @@ fn loopback_socket() -> io::Result<UdpSocket> {
 }
 
 /// Sets an option of a socket that is a whole number: setsockopt(2).
+///
+/// # Errors
+///
+/// Those of setsockopt(2).
 pub fn set_option(fd: RawFd, level: i32, option: i32, value: i32) -> io::Result<()> {
     let length = libc::socklen_t::try_from(size_of::<i32>()).expect("four bytes");
     // SAFETY: `value` is readable for the length given.

@@ -12,6 +12,10 @@ pub const USAGE_COPIED: i32 = i32::MIN;
 
 /// The best ring this kernel builds: completions deferred to our own sleep, with one submitter
 /// (6.1); not interrupting us (5.19); or plain.
+///
+/// # Errors
+///
+/// Those of io_uring_setup(2): ENOSYS, EPERM where it is switched off, ENOMEM.
 pub fn build_ring(entries: u32, completions: u32) -> io::Result<IoUring> {
     let builders: [fn(&mut io_uring::Builder); 3] = [
         |b| {

@@ -250,7 +250,7 @@ fn only_whole_packets_are_counted_as_taken() {
 }
 
 #[test]
-fn a_socket_that_is_kept_needs_no_descriptor_and_can_be_had_back() {
+fn a_registered_socket_needs_no_descriptor() {
     let mut rig = rig(PathName::UringRegisteredZc);
     assert_eq!(rig.path.register_files(8), 8);
     rig.path
@@ -325,15 +325,15 @@ fn the_waker_ends_a_sleep_without_a_deadline() {
 #[test]
 fn the_best_path_is_chosen_and_each_demotion_is_told() {
     let rig = rig(PathName::Sendto);
-    let mut told = Vec::new();
+    let mut demoted = Vec::new();
     let best = open_best(
         PathName::UringRegisteredZc,
         &rig.pool,
         &rig.waker,
-        |name, _| told.push(name),
+        |name, _| demoted.push(name),
     );
     assert_eq!(best.name(), PathName::UringRegisteredZc);
-    assert!(told.is_empty());
+    assert!(demoted.is_empty());
     assert_eq!("sendmmsg_gso".parse(), Ok(PathName::SendmmsgGso));
     assert!(
         "sendfile"

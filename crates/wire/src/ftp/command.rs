@@ -98,11 +98,11 @@ mod tests {
         for mut piece in bytes.chunks(cut) {
             while !piece.is_empty() {
                 let (taken, line) = lines.take(piece);
-                let told = |line: Result<Command, Reply>| {
+                let show = |line: Result<Command, Reply>| {
                     line.map(|command| (command.verb, command.argument))
                         .map_err(|reply| reply.code)
                 };
-                found.extend(line.map(told));
+                found.extend(line.map(show));
                 piece = &piece[taken..];
             }
         }

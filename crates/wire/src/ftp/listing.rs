@@ -73,8 +73,8 @@ impl Facts {
             (self.modify, "Modify;"),
             (self.perm, "Perm;"),
         ];
-        let told = names.into_iter().filter(|(is_told, _)| *is_told);
-        told.map(|(_, name)| name).collect()
+        let shown = names.into_iter().filter(|(is_told, _)| *is_told);
+        shown.map(|(_, name)| name).collect()
     }
 
     /// An entry's facts, each with its semicolon.

@@ -98,19 +98,19 @@ mod tests {
 
     #[test]
     fn passive_replies_tell_address_and_port() {
-        let told = |address: &str, is_extended| {
+        let address_in = |address: &str, is_extended| {
             let reply = passive(address.parse().unwrap(), is_extended);
             reply.map(|reply| reply.text.into_owned())
         };
         let old = "entering passive mode (192,0,2,7,78,33)";
-        assert_eq!(told("192.0.2.7:20001", false).as_deref(), Some(old));
+        assert_eq!(address_in("192.0.2.7:20001", false).as_deref(), Some(old));
         assert_eq!(
-            told("[::ffff:192.0.2.7]:20001", false).as_deref(),
+            address_in("[::ffff:192.0.2.7]:20001", false).as_deref(),
             Some(old)
         );
-        assert_eq!(told("[::1]:20001", false), None);
+        assert_eq!(address_in("[::1]:20001", false), None);
         let new = "entering extended passive mode (|||20001|)";
-        assert_eq!(told("[::1]:20001", true).as_deref(), Some(new));
+        assert_eq!(address_in("[::1]:20001", true).as_deref(), Some(new));
     }
 
     #[test]

@@ -135,7 +135,7 @@ impl Answer {
             // target.
             location.extend(utf8_percent_encode(query, CONTROLS));
         }
-        Self::told(Status::MovedPermanently, note, context, |head| {
+        Self::with_note(Status::MovedPermanently, note, context, |head| {
             head.field("Location", location);
         })
     }
@@ -143,7 +143,7 @@ impl Answer {
     /// An error, with what to do about it.
     #[must_use]
     pub fn refusal(status: Status, note: &str, context: &Context<'_>) -> Self {
-        Self::told(status, note, context, |head| match status {
+        Self::with_note(status, note, context, |head| match status {
             Status::MethodNotAllowed | Status::NotImplemented => head.field("Allow", ALLOW),
             Status::ServiceUnavailable => head.field("Retry-After", RETRY_SECONDS),
             _ => {}
@@ -163,7 +163,7 @@ impl Answer {
         )
     }
 
-    fn told(
+    fn with_note(
         status: Status,
         note: &str,
         context: &Context<'_>,
@@ -233,7 +233,7 @@ impl Answer {
 
     fn unsatisfiable(file: &Resource<'_>, context: &Context<'_>) -> Self {
         let note = "the file has nothing there";
-        Self::told(Status::RangeNotSatisfiable, note, context, |head| {
+        Self::with_note(Status::RangeNotSatisfiable, note, context, |head| {
             head.field("Content-Range", format_args!("bytes */{}", file.file_bytes));
             head.validators(file, context);
         })

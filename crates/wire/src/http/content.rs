@@ -3,8 +3,9 @@
 //! No method here takes any, but a client may send some (RFC 9110, section 9.3.1), and where it
 //! ends is where the next request begins. So its framing is read as strictly as a head's.
 
+use super::Refusal;
 use super::Status;
-use super::head::{Content, Refusal};
+use super::head::Content;
 
 /// Bytes of a chunk's size line, with its extensions, or of a line of trailers.
 pub const CHUNK_LINE_BYTES_MAX: usize = 256;

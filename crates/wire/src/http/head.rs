@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use super::target::{Target, is_host};
-use super::{Codings, Status};
+use super::{Codings, Method, Refusal, Status};
 
 /// Bytes of a head.
 pub const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -22,33 +22,6 @@ pub const TARGET_BYTES_MAX: usize = 8 * 1024;
 #[derive(Clone, Debug, Default)]
 pub struct HeadScanner {
     seen: usize,
-}
-
-/// Why a request is not carried out. The connection cannot go on: where the next request begins is
-/// unknown.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Refusal {
-    /// What it is answered.
-    pub status: Status,
-    /// What is wrong with it, for its sender.
-    pub note: &'static str,
-}
-
-/// What is asked for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Method {
-    /// GET.
-    Get,
-    /// HEAD.
-    Head,
-    /// OPTIONS.
-    Options,
-    /// CONNECT: known, because its target has a form of its own; allowed nowhere.
-    Connect,
-    /// Another that the RFC defines; allowed nowhere.
-    NotAllowed,
-    /// None that the RFC defines.
-    Unknown,
 }
 
 /// How the request's content is framed.
@@ -241,19 +214,6 @@ fn later_minor(head: &[u8]) -> Option<(Line<'_>, &[u8])> {
     };
     let is_same = (parts.name, parts.uri) == (name, uri);
     is_same.then_some((line, &head[end + 2..]))
-}
-
-impl Method {
-    fn of(name: &str) -> Self {
-        match name {
-            "GET" => Self::Get,
-            "HEAD" => Self::Head,
-            "OPTIONS" => Self::Options,
-            "CONNECT" => Self::Connect,
-            "POST" | "PUT" | "DELETE" | "TRACE" | "PATCH" => Self::NotAllowed,
-            _ => Self::Unknown,
-        }
-    }
 }
 
 /// What the header lines say, as far as it matters here.

@@ -101,7 +101,7 @@ impl Listing<'_> {
             let size = if entry.is_folder {
                 String::new()
             } else {
-                told(entry.file_bytes)
+                readable(entry.file_bytes)
             };
             let time = time(entry.modified_s);
             let play = match self.play_url(entry) {
@@ -191,7 +191,7 @@ fn time(modified_s: i64) -> String {
 }
 
 /// A size for people: three digits are enough to choose by.
-fn told(bytes: u64) -> String {
+fn readable(bytes: u64) -> String {
     #[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
     let mut value = bytes as f64;
     let mut units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"].into_iter();
@@ -319,7 +319,7 @@ mod tests {
             (150 << 20, "150 MiB"),
             (u64::MAX, "16.0 EiB"),
         ] {
-            assert_eq!(told(bytes), expected);
+            assert_eq!(readable(bytes), expected);
         }
     }
 }

@@ -15,6 +15,7 @@ mod head;
 mod listing;
 mod log;
 mod media_type;
+mod method;
 mod negotiate;
 mod range;
 mod status;
@@ -24,12 +25,13 @@ pub use self::answer::{Answer, Context, Piece, Resource};
 pub use self::condition::{Validators, Verdict};
 pub use self::content::{CHUNK_LINE_BYTES_MAX, Discard, Discarded};
 pub use self::head::{
-    Content, HEAD_BYTES_MAX, HEADERS_MAX, HeadScanner, Method, Refusal, Request, TARGET_BYTES_MAX,
+    Content, HEAD_BYTES_MAX, HEADERS_MAX, HeadScanner, Request, TARGET_BYTES_MAX,
 };
 pub use self::listing::{Entry, Listing, in_url};
 pub use self::log::{Access, LogFormat};
 pub use self::media_type::{is_stream, media_type};
+pub use self::method::Method;
 pub use self::negotiate::{Coding, Codings};
 pub use self::range::{RANGES_MAX, Ranges};
-pub use self::status::Status;
+pub use self::status::{Refusal, Status};
 pub use self::target::Target;

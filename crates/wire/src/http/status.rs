@@ -1,5 +1,15 @@
 //! The statuses that are used, with the words that HTTP puts beside them.
 
+/// Why a request is not carried out. The connection cannot go on: where the next request begins is
+/// unknown.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Refusal {
+    /// What it is answered.
+    pub status: Status,
+    /// What is wrong with it, for its sender.
+    pub note: &'static str,
+}
+
 /// How a request ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[allow(

@@ -1,8 +1,7 @@
 //! What a request's target names: a file or a folder below the served directory, or the server
 //! itself.
 
-use super::Status;
-use super::head::{Method, Refusal};
+use super::{Method, Refusal, Status};
 use crate::rtsp::url;
 
 /// What a request is about (RFC 9112, section 3.2).

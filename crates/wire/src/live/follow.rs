@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_stragglers_and_new_beginnings_are_told_apart_at_their_bounds() {
+    fn gaps_stragglers_and_restarts_are_told_apart() {
         let first = 65_000_u16;
         let next = first.wrapping_add(1);
         for (got, expected_note) in [
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_of_others_are_counted_and_told_once_if_a_sender_is_kept() {
+    fn datagrams_of_others_are_counted_and_logged_once() {
         let (kept, other) = (A.parse().unwrap(), "10.0.0.1:5001".parse().unwrap());
         let packets = [rtp(1, 1), rtp(1, 2), rtp(1, 3)];
         let mut anybody = Follower::new(SECOND);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::plan::{Packets, Plan};
+use super::plan::{Packets, Plan, SeekPoint};
 #[cfg(any(test, feature = "testing"))]
 use super::testing;
 use super::track::{Cut, Track};
@@ -22,15 +22,6 @@ pub use super::ts::ScanOptions;
 /// What one pass over a file learned.
 #[derive(Clone, Debug)]
 pub struct Index(pub(super) Arc<dyn Container>);
-
-/// Where to start for a wished-for time: one place for all tracks.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct SeekPoint {
-    /// Its media time in ns.
-    pub time_ns: u64,
-    /// Where that is, as the container counts.
-    pub(super) place: u64,
-}
 
 /// A part of a file whose bytes are remembered.
 #[derive(Clone, Debug)]

@@ -7,29 +7,19 @@
 //! formats: whoever plays a plan knows neither what is in a packet nor whether packets are of one
 //! size.
 //!
-//! Of a transport stream ([`ts`]) the index is a few points of a piecewise linear [`clock`], the
-//! runs of unbroken sync, and the seek points, which [`psi`] and what is beside it find; [`report`]
-//! is what there is to tell of it.
+//! The files stand on each other in this order: `track` and [`plan`] on nothing here, `container`
+//! on both, each format beside it ([`ts`]) on all three.
 //!
 //! Nothing here changes a byte of the media, reorders it, or repairs what is broken in it.
 
-pub mod clock;
 mod container;
-mod demux;
-mod descriptor;
-mod header;
 pub mod plan;
-pub mod psi;
-pub mod report;
-mod seek;
-pub mod synth;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod track;
 pub mod ts;
 
-pub use container::{Continued, Index, Probe, ScanError, ScanOptions, Scanner, SeekPoint};
-pub use plan::{Burst, FilePiece, ImageError, Plan, RtpOrigin};
-pub use report::Report;
+pub use container::{Continued, Index, Probe, ScanError, ScanOptions, Scanner};
+pub use plan::{Burst, FilePiece, ImageError, Plan, RtpOrigin, SeekPoint};
 pub use track::{CUTS_MAX, Cut, Medium, TRACKS_MAX, Track};
 pub use ts::{SYNC_BYTE, TS_PACKET_BYTES};

@@ -9,8 +9,16 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-use super::container::SeekPoint;
 use crate::rtp::{self, HEADER_BYTES, Position};
+
+/// Where to start for a wished-for time: one place for all tracks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct SeekPoint {
+    /// Its media time in ns.
+    pub time_ns: u64,
+    /// Where that is, as the container counts.
+    pub(super) place: u64,
+}
 
 /// A track's RTP packets: which bytes, due when.
 #[derive(Debug)]

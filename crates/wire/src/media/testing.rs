@@ -9,8 +9,8 @@ use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::container::{Container, Continued, Index, Probe, ScanError, SeekPoint};
-use super::plan::{Burst, FilePiece, ImageError, Packets, RtpOrigin, group_bursts};
+use super::container::{Container, Continued, Index, Probe, ScanError};
+use super::plan::{Burst, FilePiece, ImageError, Packets, RtpOrigin, SeekPoint, group_bursts};
 use super::track::{Cut, Medium, TRACKS_MAX, Track};
 use crate::rtp::{HEADER_BYTES, Header, ticks_of};
 

@@ -1,22 +1,33 @@
 //! Finding the packets of a transport stream in a file's bytes.
 //!
 //! A [`Scanner`] takes the file in pieces of any size and holds no more of it than a few packets.
-//! It believes a sync byte when [`SYNC_CONFIRMATIONS`] more follow at a packet's distance, stays
-//! with that distance as long as the sync bytes do, and searches again where one is missing. What
+//! It believes a sync byte when [`SYNC_CONFIRMATIONS`] more follow at the packets' stride, stays
+//! with that stride as long as the sync bytes do, and searches again where one is missing. What
 //! lies between is counted and left out.
 
+pub mod clock;
+mod demux;
+mod descriptor;
+pub mod facts;
+mod header;
 mod image;
 mod index;
 pub(super) mod plan;
+pub mod psi;
+pub mod report;
+mod seek;
+#[cfg(any(test, feature = "testing"))]
+pub mod synth;
 
 use thiserror::Error;
 
-use super::clock::Clock;
-use super::demux::Demux;
-use super::report::Facts;
-pub use index::{Index, SYNC_BYTE, SeekPoint, SyncRun, TS_PACKET_BYTES};
+use clock::Clock;
+use demux::Demux;
+use facts::Facts;
+pub use index::{Index, SYNC_BYTE, SyncRun, TS_PACKET_BYTES};
 use index::{SAMPLE_EVERY, sample};
 pub use plan::{Packetisation, Plan, TS_PACKETS_PER_RTP_MAX};
+pub use seek::SeekPoint;
 
 /// Sync bytes that must follow the first before it is believed. At the end of a file that has been
 /// in sync before, as many as there is room for suffice, but at least one.
@@ -35,7 +46,7 @@ struct Unit {
     /// Where in it the packet starts.
     packet: usize,
     /// `bytes` again, as a run has it.
-    distance: u16,
+    packet_stride: u16,
 }
 
 /// Bare packets; those of M2TS, with 4 bytes of time stamp before each; and those of broadcast
@@ -334,7 +345,7 @@ impl Scanner {
                 file_offset,
                 first: self.demux.packets(),
                 packets: 0,
-                distance: unit.distance,
+                packet_stride: unit.packet_stride,
             });
         }
         Ok(skipped)
@@ -342,11 +353,11 @@ impl Scanner {
 }
 
 impl Unit {
-    const fn new(distance: u16, packet: usize) -> Self {
+    const fn new(packet_stride: u16, packet: usize) -> Self {
         Self {
-            bytes: distance as usize,
+            bytes: packet_stride as usize,
             packet,
-            distance,
+            packet_stride,
         }
     }
 }

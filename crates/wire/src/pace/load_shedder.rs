@@ -134,7 +134,7 @@ mod tests {
     /// Streams of the same work, a sender that can do so much in a second, and what becomes of
     /// them.
     struct Model {
-        relief: LoadShedder,
+        shedder: LoadShedder,
         streams: u64,
         left_out: u64,
         work_each: u64,
@@ -143,7 +143,7 @@ mod tests {
     impl Model {
         fn new(streams: u64, work_each: u64) -> Self {
             Self {
-                relief: LoadShedder::new(WORK_MIN),
+                shedder: LoadShedder::new(WORK_MIN),
                 streams,
                 left_out: 0,
                 work_each,
@@ -158,7 +158,7 @@ mod tests {
         fn second(&mut self, capacity: u64) -> bool {
             let asked = self.asked();
             let is_late = asked > capacity;
-            let verdict = self.relief.after(Second {
+            let verdict = self.shedder.after(Second {
                 asked,
                 done: asked.min(capacity),
                 bursts: 1000,

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overdue_entry_is_due_with_the_next_tick_not_in_the_one_taken() {
+    fn an_overdue_entry_is_due_with_the_next_tick() {
         let mut wheel = Wheel::new(1, 8, TICK_NS, 0);
         assert_eq!(due(&mut wheel, 5000), []);
         wheel.insert(0, 1);

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn pipelined_requests_bare_lf_blank_lines_and_interleaved_frames() {
+    fn requests_are_found_between_blank_lines_and_frames() {
         let bytes = b"\r\n\nOPTIONS * RTSP/1.0\nCSeq: 1\n\n$\x01\x00\x05GARBA\
             PLAY /a RTSP/1.0\r\nCSeq: 2\r\n\r\n$\x00\x00\x00PAUSE /a RTSP/1.0\r\nCSeq: 3\r\n\r\n";
         for pieces in [1, 2, 3, 7, 1000] {

@@ -1,15 +1,14 @@
 //! `onrush-lab bench cue`, on a terminal.
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, ValueHint};
-use onrush_measure::cue::report::Report;
-use onrush_measure::cue::{self, CueRecord, Settings, plots};
+use clap::Args;
+use onrush_measure::cue::{self, CueRecord, Settings};
+use onrush_measure::model::beside;
 
-use crate::beside::{self, Predicted};
-use crate::frame::{Samples, VERSION, bar_of_part, command, draw_all, head, outcome};
+use crate::beside::Predicted;
+use crate::frame::{Output, VERSION, bar_of_part, command};
 
 /// What moving files to sockets costs, and what it leaves to others
 ///
@@ -28,11 +27,7 @@ pub(crate) struct Cue {
     quick: bool,
 
     #[command(flatten)]
-    samples: Samples,
-
-    /// Draw charts into this folder
-    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
-    plots: Option<PathBuf>,
+    output: Output,
 
     /// How often everything has its turn [default: 3]
     #[arg(long, value_name = "N", conflicts_with = "from")]
@@ -44,17 +39,14 @@ pub(crate) struct Cue {
 
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &Cue, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let model = arguments.predicted.model()?;
-    let record: CueRecord = arguments.samples.record(cue::NAME, || measure(arguments))?;
-    if let Some(folder) = &arguments.plots {
-        draw_all(folder, &plots::all(&record))?;
-    }
-    head(&record.environment, out)?;
-    let report = Report::of(&record);
-    write!(out, "{report}")?;
-    let beside = |model: &_| onrush_measure::model::beside::cues(&record, model);
-    beside::print(model.as_ref(), beside, out)?;
-    Ok(outcome(report.passed()))
+    let predicted = arguments.predicted.model()?;
+    let report = |record: &CueRecord| {
+        let mut report = cue::report(record);
+        report.add(predicted.told(|model| beside::cues(record, model)));
+        report
+    };
+    let measure = || measure(arguments);
+    arguments.output.of(cue::NAME, measure, report, out)
 }
 
 fn measure(arguments: &Cue) -> anyhow::Result<CueRecord> {

@@ -1,18 +1,15 @@
 //! `onrush-lab bench group`, on a terminal.
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, ValueHint};
-use onrush_measure::group::report::Report;
-use onrush_measure::group::{self, BenchError, Change, GroupRecord, Load, Settings};
+use clap::Args;
+use onrush_measure::group::{self, Change, GroupRecord, Load, Settings};
+use onrush_measure::model::beside;
 use onrush_testkit::testbed::Mode;
 
-use crate::beside::{self, Predicted};
-use crate::frame::{
-    Samples, VERSION, bar_of_part, command, draw_all, head_with, machine, outcome, with_rights,
-};
+use crate::beside::Predicted;
+use crate::frame::{Output, VERSION, bar_of_part, command};
 
 /// What a group send costs as the group grows, by each way
 ///
@@ -29,11 +26,7 @@ pub(crate) struct Group {
     quick: bool,
 
     #[command(flatten)]
-    samples: Samples,
-
-    /// Draw the pictures into this folder
-    #[arg(long, alias = "figures", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
-    plots: Option<PathBuf>,
+    output: Output,
 
     /// Members of the groups, one size after the other
     #[arg(long, value_name = "N", value_delimiter = ',')]
@@ -81,21 +74,14 @@ pub(crate) struct Group {
 
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &Group, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let model = arguments.predicted.model()?;
-    let record: GroupRecord = arguments
-        .samples
-        .record(group::NAME, || measure(&arguments.settings()))?;
-    let report = Report::of(&record);
-    if let Some(folder) = &arguments.plots {
-        draw_all(folder, report.drawings())?;
-    }
-    let environment = &record.environment;
-    let about = format!(", on {}", machine(environment, "metal"));
-    head_with(environment, &about, out)?;
-    write!(out, "{report}")?;
-    let beside = |model: &_| onrush_measure::model::beside::groups(&record, model);
-    beside::print(model.as_ref(), beside, out)?;
-    Ok(outcome(report.passed()))
+    let predicted = arguments.predicted.model()?;
+    let report = |record: &GroupRecord| {
+        let mut report = group::report(record);
+        report.add(predicted.told(|model| beside::groups(record, model)));
+        report
+    };
+    let measure = || measure(&arguments.settings());
+    arguments.output.of(group::NAME, measure, report, out)
 }
 
 impl Group {
@@ -129,11 +115,7 @@ impl Group {
 }
 
 fn measure(settings: &Settings) -> anyhow::Result<GroupRecord> {
-    with_rights(
-        group::run(settings, VERSION, &command(), bar_of_part()),
-        BenchError::needs_root,
-        "the experiment makes network namespaces and attaches eBPF programs",
-    )
+    Ok(group::run(settings, VERSION, &command(), bar_of_part())?)
 }
 
 fn load(text: &str) -> Result<Load, String> {

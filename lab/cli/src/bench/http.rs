@@ -2,15 +2,14 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::Context;
-use clap::{Args, ValueEnum, ValueHint};
-use onrush_measure::http::report::Report;
-use onrush_measure::http::{self, HttpRecord, Settings, plots};
+use clap::{Args, ValueEnum};
+use onrush_measure::http::{self, HttpRecord, Settings};
 
-use crate::frame::{Samples, VERSION, bar_of_part, command, draw_all, outcome};
+use crate::frame::{Output, VERSION, bar_of_part, command};
 use crate::server_program::server_program;
 
 /// CPU per gigabyte of downloads, and requests a second
@@ -31,11 +30,7 @@ pub(crate) struct Http {
     quick: bool,
 
     #[command(flatten)]
-    samples: Samples,
-
-    /// Draw charts into this folder
-    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
-    plots: Option<PathBuf>,
+    output: Output,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -46,27 +41,8 @@ enum Peer {
 
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &Http, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let record: HttpRecord = arguments
-        .samples
-        .record(http::NAME, || measure(arguments))?;
-    if let Some(folder) = &arguments.plots {
-        draw_all(folder, &plots::all(&record))?;
-    }
-    let environment = &record.environment;
-    writeln!(
-        out,
-        "{}, {} processors; Linux {}; onrush {}; {}; {}\n{}",
-        environment.cpu,
-        environment.cores.len(),
-        environment.kernel,
-        environment.version,
-        record.settings.peer.as_deref().unwrap_or("no peer"),
-        environment.date,
-        environment.command
-    )?;
-    let report = Report::of(&record);
-    write!(out, "{report}")?;
-    Ok(outcome(report.passed()))
+    let measure = || measure(arguments);
+    arguments.output.of(http::NAME, measure, http::report, out)
 }
 
 fn measure(arguments: &Http) -> anyhow::Result<HttpRecord> {

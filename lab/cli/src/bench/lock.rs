@@ -1,15 +1,13 @@
 //! `onrush-lab bench lock`, on a terminal.
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use clap::{Args, ValueHint};
+use clap::Args;
 use onrush_measure::lock::reliability::{self, ReliabilityRecord, Task};
-use onrush_measure::lock::report::Report;
-use onrush_measure::lock::{self, LockRecord, Settings, plots};
+use onrush_measure::lock::{self, LockRecord, Settings};
 
-use crate::frame::{Samples, VERSION, bar_of_part, command, draw_all, head, outcome};
+use crate::frame::{Output, VERSION, bar_of_part, command};
 
 /// What locking memory costs, and whether it stays in place
 ///
@@ -26,7 +24,7 @@ use crate::frame::{Samples, VERSION, bar_of_part, command, draw_all, head, outco
 #[derive(Args, Debug)]
 pub(crate) struct Lock {
     /// Prove that pinned memory stays where it is
-    #[arg(long)]
+    #[arg(long, conflicts_with = "plots")]
     reliability: bool,
 
     /// Shorter, with less memory
@@ -34,12 +32,7 @@ pub(crate) struct Lock {
     quick: bool,
 
     #[command(flatten)]
-    samples: Samples,
-
-    /// Draw the paper's figures 7 and 8 into this folder
-    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath,
-          conflicts_with = "reliability")]
-    plots: Option<PathBuf>,
+    output: Output,
 
     /// What the processes of a reliability run are started with
     #[arg(long, hide = true, num_args = 3, value_names = ["ADDRESS", "TASK", "SEED"])]
@@ -51,24 +44,14 @@ pub(crate) fn run(arguments: &Lock, out: &mut dyn Write) -> anyhow::Result<ExitC
     if let Some(worker) = &arguments.worker {
         return work(worker, out);
     }
-    let samples = &arguments.samples;
-    let passed = if arguments.reliability {
-        let record: ReliabilityRecord = samples.record(reliability::NAME, || prove(arguments))?;
-        head(&record.environment, out)?;
-        let report = reliability::Report::of(&record);
-        write!(out, "{report}")?;
-        report.passed()
-    } else {
-        let record: LockRecord = samples.record(lock::NAME, || measure(arguments))?;
-        if let Some(folder) = &arguments.plots {
-            draw_all(folder, &plots::all(&record))?;
+    let output = &arguments.output;
+    match arguments.reliability {
+        true => {
+            let prove = || prove(arguments);
+            output.of(reliability::NAME, prove, reliability::report, out)
         }
-        head(&record.environment, out)?;
-        let report = Report::of(&record);
-        write!(out, "{report}")?;
-        report.passed()
-    };
-    Ok(outcome(passed))
+        false => output.of(lock::NAME, || measure(arguments), lock::report, out),
+    }
 }
 
 fn measure(arguments: &Lock) -> anyhow::Result<LockRecord> {

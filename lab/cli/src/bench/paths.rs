@@ -1,17 +1,14 @@
 //! `onrush-lab bench paths`, on a terminal.
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum, ValueHint};
-use onrush_measure::paths::report::{Report, drawings};
-use onrush_measure::paths::{self, PathsError, PathsRecord, Settings, Transport};
+use clap::{Args, ValueEnum};
+use onrush_measure::model::beside;
+use onrush_measure::paths::{self, PathsRecord, Settings, Transport};
 
-use crate::beside::{self, Predicted};
-use crate::frame::{
-    Samples, VERSION, bar_of_runs, command, draw_all, head_with, outcome, with_rights,
-};
+use crate::beside::Predicted;
+use crate::frame::{Output, VERSION, bar_of_runs, command};
 use onrush_cli::units::Size;
 
 /// CPU to move a file by each data path
@@ -28,11 +25,7 @@ pub(crate) struct Paths {
     quick: bool,
 
     #[command(flatten)]
-    samples: Samples,
-
-    /// Draw the paper's figures into this folder
-    #[arg(long, alias = "svg", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
-    plots: Option<PathBuf>,
+    output: Output,
 
     /// Only this path; may be given several times
     #[arg(long = "path", value_name = "NAME")]
@@ -76,19 +69,14 @@ enum TransportName {
 
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &Paths, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let model = arguments.predicted.model()?;
-    let record: PathsRecord = arguments
-        .samples
-        .record(paths::NAME, || measure(&arguments.settings()))?;
-    if let Some(folder) = &arguments.plots {
-        draw_all(folder, &drawings(&record))?;
-    }
-    let report = Report::of(&record);
-    head_with(&record.environment, "", out)?;
-    write!(out, "{report}")?;
-    let beside = |model: &_| onrush_measure::model::beside::paths(&record, model);
-    beside::print(model.as_ref(), beside, out)?;
-    Ok(outcome(report.passed()))
+    let predicted = arguments.predicted.model()?;
+    let report = |record: &PathsRecord| {
+        let mut report = paths::report(record);
+        report.add(predicted.told(|model| beside::paths(record, model)));
+        report
+    };
+    let measure = || measure(&arguments.settings());
+    arguments.output.of(paths::NAME, measure, report, out)
 }
 
 impl Paths {
@@ -122,9 +110,5 @@ impl Paths {
 fn measure(settings: &Settings) -> anyhow::Result<PathsRecord> {
     let bar = bar_of_runs();
     let progress = move |done: usize, all: usize, next: &str| bar(done as u64, all as u64, next);
-    with_rights(
-        paths::run(settings, VERSION, &command(), progress),
-        PathsError::needs_root,
-        "the experiment makes network namespaces, attaches an eBPF program and pins a thread",
-    )
+    Ok(paths::run(settings, VERSION, &command(), progress)?)
 }

@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 
 use onrush_sys::fs::advise_done;
 use onrush_testkit::media::age;
-use onrush_wire::media::{TS_PACKET_BYTES, synth};
+use onrush_wire::media::TS_PACKET_BYTES;
+use onrush_wire::media::ts::synth;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
-
-use super::Settings;
 
 /// Ticks of a transport stream's clock in a second.
 const CLOCK_HZ: u64 = 27_000_000;
@@ -80,13 +79,13 @@ impl FileSet {
 
 impl Films {
     /// Writes them. The same bytes in each: a cache that tells files apart does not see that.
-    pub(super) fn make(settings: &Settings) -> io::Result<Self> {
-        let seconds = settings.files.seconds();
-        let packet_ticks = TS_PACKET_BYTES as u64 * 8 * CLOCK_HZ / settings.rate_bps;
+    pub(super) fn make(files: FileSet, rate_bps: u64) -> io::Result<Self> {
+        let seconds = files.seconds();
+        let packet_ticks = TS_PACKET_BYTES as u64 * 8 * CLOCK_HZ / rate_bps;
         let film = synth::constant_rate(seconds * CLOCK_HZ / packet_ticks, 0, packet_ticks);
         let films = Self {
             folder: tempfile::tempdir()?,
-            files: settings.files.files(),
+            files: files.files(),
             bytes: film.len() as u64,
         };
         for name in films.names() {
@@ -138,12 +137,7 @@ mod tests {
 
     #[test]
     fn films_are_as_many_and_as_long_as_asked_for() {
-        let settings = Settings {
-            files: FileSet::Zipf { files: 3 },
-            rate_bps: 1_000_000,
-            ..Settings::default()
-        };
-        let films = Films::make(&settings).unwrap();
+        let films = Films::make(FileSet::Zipf { files: 3 }, 1_000_000).unwrap();
         let names: Vec<_> = films.names().collect();
         assert_eq!(names, ["film0.ts", "film1.ts", "film2.ts"]);
         for name in names {

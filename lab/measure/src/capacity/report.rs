@@ -1,205 +1,318 @@
 //! What a record of the experiment says: the most that each server held, and at what cost.
 
 use onrush_server::engine::phase::Phase;
-use onrush_testkit::testbed::Mode;
 
-use super::account::STOLEN_PART_TOLD;
-use super::{CapacityRecord, Run};
-use crate::load::report::Report as LoadReport;
+use super::record::{CapacityRecord, Run};
+use crate::load::report::Figures;
 use crate::plot::{Chart, Drawing, Unit};
-use crate::stats::{median, ratio};
+use crate::stats::{median, p_value, ratio};
+use crate::table::{Cell, Column, Report, Table, Verdict, gather};
 
-/// One server in one mode.
+/// Of as many viewers as are held where none jumps, the part that is to be held where some do.
+const JUMPING_PART_MIN: f64 = 0.8;
+
+/// One server in one mode, with bursts of one length.
 #[derive(Clone, Debug)]
-pub struct Row<'a> {
-    /// Its name.
-    pub server: &'a str,
-    /// Who cut trains.
-    pub mode: Mode,
-    /// Length of a burst; 0 for a peer.
-    pub burst_ns: u64,
-    /// When within a burst's time streams began.
-    pub phase: Phase,
-    /// Of a hundred viewers, so many jumped.
-    pub jumping_percent: u32,
+struct Row<'a> {
+    /// One of its runs, for what all have in common.
+    of: &'a Run,
     /// Every run of it that counts, in the order they were measured.
-    pub runs: Vec<&'a Run>,
-    /// Those that do not, because they were tried again.
-    pub repeated: Vec<&'a Run>,
+    runs: Vec<&'a Run>,
     /// The largest number that it held on time; `None` if it held none that was tried.
-    pub held: Option<&'a Run>,
-    /// The smallest number above that it did not; `None` if it held all that were tried.
-    pub missed: Option<&'a Run>,
+    held: Option<&'a Run>,
+    /// The smallest number that it did not; `None` if it held all that were tried.
+    missed: Option<&'a Run>,
 }
 
-/// Of as many viewers as are held where none jumps, so many of 1000 are to be held where some do.
-const JUMPING_PERMILLE_MIN: u64 = 800;
-
-/// What jumping costs a server in viewers that it holds.
-#[derive(Clone, Debug, PartialEq)]
-pub struct JumpVerdict {
-    /// Of the row where some jump.
-    pub name: String,
-    /// How many were held of those; `None` if no number that was tried.
-    pub held: Option<u32>,
-    /// How many were held where none jumps.
-    pub still: Option<u32>,
-    /// The largest number that was tried with both, and what a packet cost, in ns: where some jump,
-    /// and where none does.
-    pub packet_ns: Option<(u32, f64, f64)>,
-}
-
-impl JumpVerdict {
-    /// Whether enough are held. Where nothing is held there is nothing to compare.
-    #[must_use]
-    pub fn passed(&self) -> bool {
-        self.held.zip(self.still).is_some_and(|(held, still)| {
-            u64::from(held) * 1000 >= u64::from(still) * JUMPING_PERMILLE_MIN
-        })
-    }
-
-    /// For people.
-    #[must_use]
-    pub fn in_words(&self) -> String {
-        let name = &self.name;
-        let bound = ratio(JUMPING_PERMILLE_MIN, 1000);
-        let Some((held, still)) = self.held.zip(self.still) else {
-            return format!(
-                "{name}: VOID, none were held on one side; the bound is {bound:.2} of those who do \
-                 not jump"
-            );
-        };
-        let word = if self.passed() { "kept" } else { "MISSED" };
-        let part = ratio(held.into(), still.into());
-        let cost = self
-            .packet_ns
-            .map_or_else(String::new, |(clients, some, none)| {
-                format!(
-                    "; with {clients} a packet cost {some:.0} ns and {none:.0} where none jumps"
-                )
-            });
-        format!(
-            "{name}: holds {held}, {part:.2} of the {still} where none jumps; bound {bound:.2}: \
-             {word}{cost}"
-        )
+impl<'a> Row<'a> {
+    fn of(all: Vec<&'a Run>) -> Self {
+        let of = all[0];
+        let runs: Vec<_> = all.into_iter().filter(|run| !run.is_repeated).collect();
+        let (held, missed): (Vec<&Run>, Vec<&Run>) =
+            runs.iter().partition(|run| run.missed.is_empty());
+        Self {
+            of,
+            // Of several with as many viewers the first.
+            held: held.into_iter().rev().max_by_key(|run| run.clients),
+            missed: missed.into_iter().min_by_key(|run| run.clients),
+            runs,
+        }
     }
 }
 
 /// What a server spent on a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Cost {
+struct Cost {
     /// Its own processor time, as processors.
-    pub server_cores: f64,
+    server_cores: f64,
     /// The same for a packet, in ns.
-    pub packet_ns: f64,
+    packet_ns: f64,
     /// Of that, the time of threads that send, as processors; 0 for a peer.
-    pub send_cores: f64,
+    send_cores: f64,
     /// How busy its processor was, for whomever, from 0 to 1.
-    pub core_busy: f64,
+    core_busy: f64,
     /// How busy all others were, together.
-    pub other_cores_busy: f64,
+    other_cores_busy: f64,
     /// Its memory in bytes.
-    pub memory_bytes: u64,
+    memory_bytes: u64,
     /// Lateness of 999 packets in 1000, in ns.
-    pub lateness_ns: i64,
+    late_ns: f64,
+}
+
+/// What a record says.
+#[must_use]
+pub fn report(record: &CapacityRecord) -> Report {
+    let mut report = Report::new("How many viewers a core holds");
+    report.add(record.drawings());
+    report.add([record.held_told()]);
+    report.add((record.settings.rounds > 1).then(|| record.turns_told()));
+    report.add([record.runs_told()]);
+    report.add(record.verdicts());
+    report
 }
 
 impl CapacityRecord {
     /// A row for each server, mode and burst, in the order they were measured.
-    #[must_use]
-    pub fn rows(&self) -> Vec<Row<'_>> {
-        let mut rows: Vec<Row<'_>> = Vec::new();
-        for run in &self.runs {
-            let is_of = |row: &Row<'_>| {
-                (row.server, row.mode, row.burst_ns, row.phase)
-                    == (&run.server, run.mode, run.burst_ns, run.phase)
-                    && row.jumping_percent == run.jumping_percent
-            };
-            let place = rows.iter().position(is_of);
-            let place = place.unwrap_or_else(|| {
-                rows.push(Row {
-                    server: &run.server,
-                    mode: run.mode,
-                    burst_ns: run.burst_ns,
-                    phase: run.phase,
-                    jumping_percent: run.jumping_percent,
-                    runs: Vec::new(),
-                    repeated: Vec::new(),
-                    held: None,
-                    missed: None,
-                });
-                rows.len() - 1
+    fn rows(&self) -> Vec<Row<'_>> {
+        let key = |run: &Run| (run.mode, run.burst_ns, run.phase, run.jumping_percent);
+        let runs = self.runs.iter().map(|run| ((&run.server, key(run)), run));
+        let rows = gather(runs).into_iter();
+        rows.map(|(_, runs)| Row::of(runs)).collect()
+    }
+
+    /// The most that each held, what they cost, and why no more.
+    fn held_told(&self) -> Table {
+        let is_trial = self.settings.is_trial();
+        let mut table = Table::new(
+            "The most viewers that were held on time, and what they cost",
+            [
+                Column::key("server"),
+                Column::count(if is_trial { "served" } else { "viewers held" }, 0).more(),
+                Column::percent("its CPU", 1),
+                Column::percent("sending", 1),
+                Column::ns("a packet", 0),
+                Column::percent("core busy", 0),
+                Column::percent("others", 0),
+                Column::number("memory", Unit::Bytes).fixed("MiB", 1_048_576.0, 0),
+                Column::ms("late, 999 of 1000", 1),
+            ],
+        );
+        for row in self.rows() {
+            let clients = row.held.map_or(0, |run| match is_trial {
+                true => run.load.watching,
+                false => run.clients,
             });
-            let row = &mut rows[place];
-            if run.is_repeated {
-                row.repeated.push(run);
-                continue;
+            let mut cells: Vec<Cell> = vec![row.of.name().into(), vec![f64::from(clients)].into()];
+            if let Some(cost) = row.held.map(|run| self.cost(run)) {
+                let parts = [cost.server_cores, cost.send_cores, cost.packet_ns];
+                let busy = [cost.core_busy, cost.other_cores_busy];
+                let rest = [ratio(cost.memory_bytes, 1), cost.late_ns];
+                cells.extend(parts.into_iter().chain(busy).chain(rest).map(Cell::from));
             }
-            row.runs.push(run);
-            if run.missed.is_empty() {
-                if row.held.is_none_or(|held| held.clients < run.clients) {
-                    row.held = Some(run);
-                }
-            } else if row.missed.is_none_or(|missed| missed.clients > run.clients) {
-                row.missed = Some(run);
+            let told = table.row(cells);
+            if let Some((words, run)) = row
+                .held
+                .and_then(|run| Some((run.account.theft_in_words()?, run)))
+            {
+                told.note(format!("{words} while {} watched", run.clients));
+            }
+            if let Some(missed) = row.missed {
+                told.note(format!(
+                    "With {}: {}",
+                    missed.clients,
+                    self.why_missed(missed)
+                ));
             }
         }
-        rows
+        table
     }
 
-    /// Whether each row held some number, and enough are held though some jump.
-    #[must_use]
-    pub fn passed(&self) -> bool {
-        let held = self.rows().iter().all(|row| row.held.is_some());
-        held && self.jump_verdicts().iter().all(JumpVerdict::passed)
-    }
-
-    /// How many are held of viewers of whom some jump, of as many as are held where none does: one
-    /// for each row of some, where there is a row of none.
-    #[must_use]
-    pub fn jump_verdicts(&self) -> Vec<JumpVerdict> {
+    /// What was tried more than once, side by side, and whether it differs by more than chance.
+    fn turns_told(&self) -> Table {
+        let mut table = Table::new(
+            "In turns: medians of all runs",
+            [
+                Column::key("server"),
+                Column::count("runs", 0),
+                Column::ns("a packet", 1),
+                Column::count("by chance", 3),
+                Column::ms("late, 999 of 1000", 1),
+                Column::count("by chance", 3),
+            ],
+        );
         let rows = self.rows();
-        let clients = |row: &Row<'_>| row.held.map(|run| run.clients);
-        let verdict = |row: &Row<'_>| {
-            let still = rows.iter().find(|other| {
-                let of = |row: &Row<'_>| (row.mode, row.burst_ns, row.phase);
-                other.jumping_percent == 0 && other.server == row.server && of(other) == of(row)
-            })?;
-            Some(JumpVerdict {
-                name: row.name(),
-                held: clients(row),
-                still: clients(still),
-                packet_ns: self.packet_ns_beside(row, still),
-            })
+        let samples = |row: &Row<'_>, value: fn(&Cost) -> f64| -> Vec<f64> {
+            row.runs.iter().map(|run| value(&self.cost(run))).collect()
         };
-        let jumping = rows.iter().filter(|row| row.jumping_percent > 0);
-        jumping.filter_map(verdict).collect()
+        for row in &rows {
+            let [packet, late] = [|cost: &Cost| cost.packet_ns, |cost: &Cost| cost.late_ns];
+            let chance = |value| p_value(&samples(&rows[0], value), &samples(row, value));
+            table.row([
+                row.of.name().into(),
+                row.runs.len().into(),
+                samples(row, packet).into(),
+                chance(packet).into(),
+                samples(row, late).into(),
+                chance(late).into(),
+            ]);
+        }
+        table.note("by chance: of a difference from the first line where there is none");
+        table
     }
 
-    /// What a packet cost of the largest number that was tried with both, in ns: where some jump,
-    /// and where none does.
-    fn packet_ns_beside(&self, jumping: &Row<'_>, still: &Row<'_>) -> Option<(u32, f64, f64)> {
-        let median_of = |row: &Row<'_>, clients| {
+    /// Each number that was tried: what a packet cost, how soon viewers saw something, and, where
+    /// there is anything to tell, what was read, joined and jumped.
+    fn runs_told(&self) -> Table {
+        type Value = fn(&CapacityRecord, &Run) -> Option<f64>;
+        let columns: [(Column, Value); 11] = [
+            (Column::ns("CPU per packet", 0).less(), |all, run| {
+                Some(all.cost(run).packet_ns)
+            }),
+            (Column::ms("late, 999 of 1000", 1).less(), |all, run| {
+                Some(all.cost(run).late_ns)
+            }),
+            (Column::ms("first packet", 1), |_, run| start_up_ns(run, 50)),
+            (Column::ms("for 99 of 100", 1), |_, run| {
+                start_up_ns(run, 99)
+            }),
+            // What of another server sets viewers up is not known. Records from before it was
+            // among what was measured have what it is made of.
+            (Column::us("control for each", 0), |all, run| {
+                let arrivals = all.settings.arrivals_per_second;
+                let made_of = || run.account_coming.set_up_ns(arrivals);
+                let ns = run.set_up_ns.or_else(made_of).filter(|&ns| ns > 0)?;
+                Some(ratio(ns, 1))
+            }),
+            // Some are joined in any run: when the first come at once.
+            (Column::percent("bursts joined", 1), |_, run| {
+                run.joined.filter(|&part| part >= 0.01)
+            }),
+            (
+                Column::number("from disk", Unit::BytesPerSecond).fixed("MB/s", 1e6, 0),
+                |_, run| disk_bytes_a_second(run),
+            ),
+            (
+                Column::number("sent", Unit::BytesPerSecond).fixed("MB/s", 1e6, 0),
+                |all, run| disk_bytes_a_second(run).map(|_| all.figures(run).bits_a_second / 8.0),
+            ),
+            (Column::percent("CPU to build", 1), |_, run| {
+                let build_ns = run.account.threads_ns("onrush-build");
+                disk_bytes_a_second(run).map(|_| ratio(build_ns, run.account.wall_ns))
+            }),
+            (Column::count("jumped", 0), |_, run| {
+                (run.jumping_percent > 0).then(|| ratio(run.load.acts.jumped, 1))
+            }),
+            (Column::count("jumps", 0), |_, run| {
+                (run.jumping_percent > 0).then(|| ratio(run.load.acts.seeks, 1))
+            }),
+        ];
+        let is_known = |value: &Value| self.runs.iter().any(|run| value(self, run).is_some());
+        let columns: Vec<_> = columns
+            .into_iter()
+            .filter(|(_, value)| is_known(value))
+            .collect();
+        let keys = [Column::key("server"), Column::key("viewers")];
+        let heads = columns.iter().map(|(column, _)| column.clone());
+        let mut table = Table::new(
+            format!(
+                "Each number that was tried; {} came in a second",
+                self.settings.arrivals_per_second
+            ),
+            keys.into_iter().chain(heads).collect::<Vec<_>>(),
+        );
+        for run in &self.runs {
+            let values = columns.iter().map(|(_, value)| match run.is_repeated {
+                // It does not count, and is not compared.
+                true => value(self, run).into(),
+                false => value(self, run).map(|value| vec![value]).into(),
+            });
+            let names = [run.name().into(), format!("{} viewers", run.clients).into()];
+            let row = table.row(names.into_iter().chain(values).collect::<Vec<_>>());
+            if run.is_repeated {
+                row.note(format!("tried again: {}", self.why_missed(run)));
+            }
+            if self.settings.is_trial() {
+                row.notes.extend(self.events(run));
+            }
+        }
+        table
+    }
+
+    /// What happened in a run where more came than were let in, or the server was stopped.
+    fn events(&self, run: &Run) -> impl Iterator<Item = String> {
+        let load = &run.load;
+        let seen = format!(
+            "{} watched at the end; {:.3} % of their packets were late, {} lost; at most {} \
+             packets of a stream together",
+            load.watching,
+            self.figures(run).late_part * 100.0,
+            load.totals.lost,
+            load.totals.burst_packets_max,
+        );
+        let failures = load.failures.iter();
+        let failures = failures.map(|(reason, count)| format!("{count} times: {reason}"));
+        [seen]
+            .into_iter()
+            .chain(failures)
+            .chain(run.trouble.iter().cloned())
+    }
+
+    /// Whether each server held some number, and enough are held though some jump.
+    fn verdicts(&self) -> Vec<Verdict> {
+        let rows = self.rows();
+        let none = rows.iter().filter(|row| row.held.is_none());
+        let none = none.map(|row| {
+            Verdict::new(
+                row.of.name(),
+                "no number that was tried was held on time",
+                false,
+            )
+        });
+        let jumping = rows.iter().filter(|row| row.of.jumping_percent > 0);
+        let jumping = jumping.filter_map(|row| {
+            let key = |run: &Run| (run.server.clone(), run.mode, run.burst_ns, run.phase);
+            let is_still =
+                |other: &&Row<'_>| other.of.jumping_percent == 0 && key(other.of) == key(row.of);
+            Some(self.jump_verdict(row, rows.iter().find(is_still)?))
+        });
+        none.chain(jumping).collect()
+    }
+
+    /// How many are held of viewers of whom some jump, of as many as are held where none does; and
+    /// what a packet cost on both sides, of the largest number that was tried on both.
+    fn jump_verdict(&self, jumping: &Row<'_>, still: &Row<'_>) -> Verdict {
+        let name = jumping.of.name();
+        let clients = |row: &Row<'_>| row.held.map(|run| f64::from(run.clients));
+        let Some((held, of)) = clients(jumping).zip(clients(still)) else {
+            return Verdict::void(name, "none were held on one side");
+        };
+        let packet_ns = |row: &Row<'_>, clients| {
             let runs = row.runs.iter().filter(|run| run.clients == clients);
-            let ns: Vec<_> = runs.map(|run| self.cost(run).packet_ns).collect();
-            median(&ns)
+            median(&runs.map(|run| self.cost(run).packet_ns).collect::<Vec<_>>())
         };
-        let common = jumping.runs.iter().map(|run| run.clients);
-        let common = common.filter(|&clients| still.runs.iter().any(|run| run.clients == clients));
-        let clients = common.max()?;
-        Some((
-            clients,
-            median_of(jumping, clients)?,
-            median_of(still, clients)?,
-        ))
+        let tried = jumping.runs.iter().map(|run| run.clients);
+        let both = tried.filter_map(|n| Some((n, packet_ns(jumping, n)?, packet_ns(still, n)?)));
+        let cost = both
+            .max_by_key(|both| both.0)
+            .map_or_else(String::new, |(n, some, none)| {
+                format!("; with {n} a packet cost {some:.0} ns and {none:.0} where none jumps")
+            });
+        let part = held / of;
+        let found = format!(
+            "holds {held}, {part:.2} of the {of} where none jumps, bound at least \
+             {JUMPING_PART_MIN:.2}{cost}"
+        );
+        Verdict::new(name, found, part >= JUMPING_PART_MIN)
     }
 
-    /// What `run` cost.
-    #[must_use]
-    pub fn cost(&self, run: &Run) -> Cost {
+    fn cost(&self, run: &Run) -> Cost {
         let (load, account) = (&run.load, &run.account);
         let usage = load.server.unwrap_or_default();
-        let lateness = load.lateness.quantile_ns(0.999);
+        #[allow(
+            clippy::cast_precision_loss,
+            reason = "below 2^53 ns, which is 104 days"
+        )]
+        let late_ns = load.lateness.quantile_ns(0.999).unwrap_or(0) as f64;
         Cost {
             server_cores: ratio(usage.cpu_ns, load.wall_ns),
             packet_ns: ratio(usage.cpu_ns, load.packets_steady),
@@ -207,15 +320,14 @@ impl CapacityRecord {
             core_busy: ratio(account.core_busy_ns, account.wall_ns),
             other_cores_busy: ratio(account.other_cores_busy_ns, account.wall_ns),
             memory_bytes: usage.memory_bytes,
-            lateness_ns: lateness.unwrap_or(0),
+            late_ns,
         }
     }
 
     /// Why `run` was not held, and what the host did meanwhile; what a packet cost is there for
     /// that, because a host that shares its cores makes it cost more. Of a record from before this
     /// was kept, the first alone.
-    #[must_use]
-    pub fn why_missed(&self, run: &Run) -> String {
+    fn why_missed(&self, run: &Run) -> String {
         let mut words = run.missed.clone();
         if run.account.stolen_ns.is_some() {
             words.push(format!("a packet cost {:.0} ns", self.cost(run).packet_ns));
@@ -224,75 +336,20 @@ impl CapacityRecord {
         words.join("; ")
     }
 
-    /// Which runs were tried again, and why: a heading and a note for each; nothing if none was.
-    #[must_use]
-    pub fn repeats(&self) -> Vec<String> {
-        let rows = self.rows();
-        let notes = rows.iter().flat_map(|row| {
-            let name = row.name();
-            let note = move |run: &&Run| {
-                format!("  {name} with {}: {}", run.clients, self.why_missed(run))
-            };
-            row.repeated.iter().map(note)
-        });
-        let mut notes: Vec<_> = notes.collect();
-        let missed = match notes.len() {
-            0 => return notes,
-            1 => "1 miss was".to_owned(),
-            several => format!("{several} misses were"),
+    /// What viewers saw of `run`, by the budget of the record.
+    fn figures(&self, run: &Run) -> Figures {
+        let settings = crate::load::Settings {
+            lateness_ns_max: self.settings.lateness_ns_max,
+            ..crate::load::Settings::new(Vec::new(), run.clients)
         };
-        let told = STOLEN_PART_TOLD * 100.0;
-        notes.insert(
-            0,
-            format!(
-                "{missed} tried again, because the host took more than {told:.0} % \
-         of the server's processor:"
-            ),
-        );
-        notes
-    }
-
-    /// What the host took from those that were held: a note for each row where that was something.
-    #[must_use]
-    pub fn thefts(&self) -> Vec<String> {
-        let note = |row: Row<'_>| {
-            let held = row.held?;
-            let words = held.account.theft_in_words()?;
-            Some(format!(
-                "{}: {words} while {} watched",
-                row.name(),
-                held.clients
-            ))
-        };
-        self.rows().into_iter().filter_map(note).collect()
-    }
-
-    /// Bytes that the server had read from disks in a second, while all watched.
-    #[must_use]
-    pub fn disk_bytes_a_second(&self, run: &Run) -> f64 {
-        ratio(run.account.disk_bytes, run.account.wall_ns) * 1e9
-    }
-
-    /// Bytes of RTP that arrived in a second, while all watched.
-    #[must_use]
-    pub fn bytes_a_second(&self, run: &Run) -> f64 {
-        seen(self, run).bits_a_second / 8.0
-    }
-
-    /// Processor time of the threads that read films and build packets, as processors.
-    #[must_use]
-    pub fn build_cores(&self, run: &Run) -> f64 {
-        ratio(run.account.threads_ns("onrush-build"), run.account.wall_ns)
+        Figures::of(&settings, &run.load)
     }
 
     /// Processor time, lateness and memory over the number of viewers; and a packet's cost over the
     /// length of a burst, if there were several.
-    #[must_use]
-    pub fn drawings(&self) -> Vec<Drawing> {
-        #[allow(clippy::cast_precision_loss, reason = "for a picture")]
-        let lateness_ms = |cost: &Cost| cost.lateness_ns as f64 / 1e6;
-        #[allow(clippy::cast_precision_loss, reason = "for a picture")]
-        let memory_mib = |cost: &Cost| (cost.memory_bytes >> 20) as f64;
+    fn drawings(&self) -> Vec<Drawing> {
+        let lateness_ms = |cost: &Cost| cost.late_ns / 1e6;
+        let memory_mib = |cost: &Cost| ratio(cost.memory_bytes, 1 << 20);
         type Value<'a> = &'a dyn Fn(&Cost) -> f64;
         let all: [(&str, &str, &str, Value<'_>); 3] = [
             (
@@ -313,14 +370,13 @@ impl CapacityRecord {
         for (name, title, unit, value) in all {
             let mut chart = Chart::lines(title)
                 .x("viewers", Unit::Count)
-                .y(unit, Unit::Count)
-                .source(&self.environment);
+                .y(unit, Unit::Count);
             for row in self.rows() {
                 let points = row.runs.iter();
                 let points = points.map(|run| (f64::from(run.clients), value(&self.cost(run))));
                 let mut points: Vec<_> = points.collect();
                 points.sort_by(|a, b| a.0.total_cmp(&b.0));
-                chart = chart.series(&row.name(), points);
+                chart = chart.series(&row.of.name(), points);
             }
             drawings.push(Drawing::new(format!("{name}.svg"), chart));
         }
@@ -334,18 +390,17 @@ impl CapacityRecord {
     fn burst_chart(&self) -> Chart {
         let mut chart = Chart::lines("What a packet costs the server, by the length of a burst")
             .x("ms of a stream in a burst", Unit::Count)
-            .y("ns a packet", Unit::Count)
-            .source(&self.environment);
+            .y("ns a packet", Unit::Count);
         let rows = self.rows();
         for &mode in &self.settings.modes {
-            let ours = rows
-                .iter()
-                .filter(|row| row.mode == mode && row.burst_ns > 0 && row.jumping_percent == 0);
+            let ours = rows.iter().filter(|row| {
+                row.of.mode == mode && row.of.burst_ns > 0 && row.of.jumping_percent == 0
+            });
             #[allow(clippy::cast_precision_loss, reason = "for a picture")]
             let mut points: Vec<_> = ours
                 .filter_map(|row| {
                     let packet_ns = self.cost(row.held?).packet_ns;
-                    Some((row.burst_ns as f64 / 1e6, packet_ns))
+                    Some((row.of.burst_ns as f64 / 1e6, packet_ns))
                 })
                 .collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -355,49 +410,50 @@ impl CapacityRecord {
     }
 }
 
-impl Row<'_> {
+impl Run {
     /// Server, mode and burst in words.
-    #[must_use]
-    pub fn name(&self) -> String {
-        let mode = self.mode.name();
-        let phase = match self.phase {
-            Phase::AsTheyCome => String::new(),
-            phase => format!(", {phase}"),
+    fn name(&self) -> String {
+        let mut name = match self.burst_ns {
+            0 => self.server.split(' ').next().unwrap_or_default().to_owned(),
+            _ => self.server.clone(),
         };
-        let jumping = match self.jumping_percent {
-            0 => String::new(),
-            percent => format!(", {percent} % jump"),
-        };
-        match self.burst_ns {
-            0 => format!(
-                "{}, {mode}{jumping}",
-                self.server.split(' ').next().unwrap_or_default()
-            ),
-            ns => format!(
-                "{}, {mode}, bursts of {} ms{phase}{jumping}",
-                self.server,
-                ns / 1_000_000
-            ),
+        name += &format!(", {}", self.mode.name());
+        if self.burst_ns > 0 {
+            name += &format!(", bursts of {} ms", self.burst_ns / 1_000_000);
         }
+        if self.phase != Phase::AsTheyCome {
+            name += &format!(", {}", self.phase);
+        }
+        if self.jumping_percent > 0 {
+            name += &format!(", {} % jump", self.jumping_percent);
+        }
+        name
     }
 }
 
-/// What viewers saw of `run`, by the budget of the record.
-#[must_use]
-pub fn seen(record: &CapacityRecord, run: &Run) -> LoadReport {
-    let settings = crate::load::Settings {
-        lateness_ns_max: record.settings.lateness_ns_max,
-        ..crate::load::Settings::new(Vec::new(), run.clients)
-    };
-    LoadReport::of(&settings, &run.load)
+/// How soon so many of a hundred viewers saw something.
+fn start_up_ns(run: &Run, percent: usize) -> Option<f64> {
+    let mut sorted = run.load.start_up_ns.clone();
+    sorted.sort_unstable();
+    let last = sorted.len().checked_sub(1)?;
+    Some(ratio(sorted[last * percent / 100], 1))
+}
+
+/// Bytes that the server had read from disks in a second, while all watched, if that was anything.
+fn disk_bytes_a_second(run: &Run) -> Option<f64> {
+    let bytes = ratio(run.account.disk_bytes, run.account.wall_ns) * 1e9;
+    (bytes >= 1e6).then_some(bytes)
 }
 
 #[cfg(test)]
 mod tests {
+    use onrush_testkit::testbed::Mode;
+
     use super::*;
-    use crate::capacity::{Account, Settings};
+    use crate::capacity::Settings;
     use crate::experiment::{Environment, Record};
-    use crate::load;
+    use crate::load::{self, Account};
+    use crate::table::Outcome;
 
     /// A run of so many viewers in a time of which the host took so many of 100.
     fn run(clients: u32, missed: &[&str], stolen_percent: Option<u64>) -> Run {
@@ -454,81 +510,64 @@ mod tests {
         let [row] = &rows[..] else {
             panic!("{rows:?}");
         };
-        assert_eq!((row.runs.len(), row.repeated.len()), (3, 2));
+        assert_eq!(row.runs.len(), 3);
         assert_eq!(row.held.map(|run| run.clients), Some(100));
         let missed = row.missed.unwrap();
         assert_eq!((missed.clients, missed.is_repeated), (200, false));
-        assert_eq!(record.why_missed(missed), "late; a packet cost 150 ns");
-        let name = "onrush, uso, bursts of 20 ms";
-        let why = "late; a packet cost 150 ns; the host took 30 % of the server's processor";
-        assert_eq!(
-            record.repeats(),
-            [
-                "2 misses were tried again, because the host took more than 2 % of the server's \
-                 processor:"
-                    .to_owned(),
-                format!("  {name} with 100: {why}"),
-                format!("  {name} with 200: {why}"),
-            ]
-        );
-        assert_eq!(
-            record.thefts(),
-            [format!(
-                "{name}: the host took 12 % of the server's processor while 100 watched"
-            )]
+        let notes = |table: Table| -> Vec<String> {
+            table.rows.into_iter().flat_map(|row| row.notes).collect()
+        };
+        let robbed = "the host took 12 % of the server's processor while 100 watched";
+        let late = "With 200: late; a packet cost 150 ns";
+        assert_eq!(notes(record.held_told()), [robbed, late]);
+        let why = "tried again: late; a packet cost 150 ns; the host took 30 % of the server's \
+                   processor";
+        assert_eq!(notes(record.runs_told()), [why; 2]);
+        let costs = report(&record).figures();
+        assert!(
+            costs.iter().all(|figure| figure.samples.len() == 1),
+            "{costs:?}"
         );
     }
 
     /// What is said of viewers of whom 30 % jump, where so many were held with and without; 0:
     /// none.
-    fn verdict(held: u32, still: u32) -> JumpVerdict {
-        let of = |clients: u32, jumping_percent| Run {
-            jumping_percent,
-            ..run(
-                clients.max(1),
-                if clients == 0 { &["late"] } else { &[] },
-                None,
-            )
+    fn verdict(held: u32, still: u32) -> Verdict {
+        let of = |clients: u32, jumping_percent| {
+            let missed: &[&str] = if clients == 0 { &["late"] } else { &[] };
+            Run {
+                jumping_percent,
+                ..run(clients.max(1), missed, None)
+            }
         };
         let other_mode = Run {
             mode: Mode::SoftwareGso,
             ..of(5000, 0)
         };
         let record = record(vec![of(still, 0), of(held, 30), other_mode]);
-        let rows = record.rows();
-        assert_eq!(rows.len(), 3, "{rows:?}");
-        let verdicts = record.jump_verdicts();
-        let [verdict] = &verdicts[..] else {
-            panic!("{verdicts:?}");
-        };
-        assert_eq!(verdict.name, "onrush, uso, bursts of 20 ms, 30 % jump");
-        assert_eq!(record.passed(), verdict.passed());
-        verdict.clone()
+        assert_eq!(record.rows().len(), 3);
+        let verdict = record.verdicts().pop().unwrap();
+        assert_eq!(verdict.what, "onrush, uso, bursts of 20 ms, 30 % jump");
+        assert_eq!(report(&record).passed(), verdict.outcome == Outcome::Kept);
+        verdict
     }
 
     #[test]
     fn eight_of_ten_are_held_though_some_jump() {
         let (kept, missed) = (verdict(800, 1000), verdict(799, 1000));
-        assert!(kept.passed() && !missed.passed());
-        let said = kept.in_words();
-        assert!(
-            said.contains("holds 800, 0.80 of the 1000") && said.ends_with("kept"),
-            "{said}"
+        assert_eq!(
+            (kept.outcome, missed.outcome),
+            (Outcome::Kept, Outcome::Missed)
         );
-        assert!(missed.in_words().contains("MISSED"), "{missed:?}");
+        assert_eq!(
+            kept.found,
+            "holds 800, 0.80 of the 1000 where none jumps, bound at least 0.80"
+        );
         for (held, still) in [(0, 1000), (1000, 0), (0, 0)] {
-            let void = verdict(held, still);
-            assert!(
-                !void.passed() && void.in_words().contains("VOID"),
-                "{void:?}"
-            );
+            assert_eq!(verdict(held, still).outcome, Outcome::Void);
         }
-        let same = verdict(1000, 1000);
-        assert_eq!(same.packet_ns, Some((1000, 150.0, 150.0)));
-        assert!(
-            same.in_words()
-                .ends_with("with 1000 a packet cost 150 ns and 150 where none jumps")
-        );
+        let cost = "; with 1000 a packet cost 150 ns and 150 where none jumps";
+        assert!(verdict(1000, 1000).found.ends_with(cost));
     }
 
     #[test]
@@ -537,15 +576,17 @@ mod tests {
             jumping_percent: 30,
             ..run(50, &[], None)
         };
-        assert_eq!(record(vec![jumping]).jump_verdicts(), []);
-        assert_eq!(record(vec![run(50, &[], None)]).jump_verdicts(), []);
+        assert_eq!(record(vec![jumping]).verdicts(), []);
+        assert_eq!(record(vec![run(50, &[], None)]).verdicts(), []);
+        let none = record(vec![run(50, &["late"], None)]).verdicts();
+        assert_eq!(none[0].outcome, Outcome::Missed);
     }
 
     #[test]
     fn a_record_from_before_the_host_was_watched_says_what_it_said() {
         let record = record(vec![run(50, &[], None), run(100, &["late", "lost"], None)]);
         assert_eq!(record.why_missed(&record.runs[1]), "late; lost");
-        assert_eq!((record.repeats(), record.thefts()), (vec![], vec![]));
+        assert_eq!(record.held_told().rows[0].notes, ["With 100: late; lost"]);
         let mut old = serde_json::to_value(&record.runs[1]).unwrap();
         old.as_object_mut().unwrap().remove("is_repeated");
         old.as_object_mut().unwrap().remove("jumping_percent");

@@ -14,14 +14,15 @@ use onrush_sys::clock::monotonic_ns;
 use onrush_testkit::process::{Process, Signal};
 use onrush_testkit::testbed::{Mode, Options, SND_IPV4, Testbed};
 
-use super::account::{Account, Moment};
 use super::files::{FileSet, Films};
-use super::words::LastWords;
-use super::{CapacityError, Peer, Progress, Run, Settings};
+use super::record::{Progress, Run};
+use super::settings::{Peer, Settings};
+use super::status;
+use crate::error::ExperimentError;
 use crate::load;
-use crate::load::report::Report as LoadReport;
+use crate::load::account::{Account, Moment};
+use crate::load::report::Figures;
 use crate::setup::system;
-use crate::stats::ratio;
 
 /// Where our server listens, in a namespace where nobody else does.
 const RTSP_PORT: u16 = 8554;
@@ -56,7 +57,7 @@ pub(super) struct Candidate {
 }
 
 impl<P: FnMut(Progress)> Search<'_, P> {
-    pub(super) fn all(&mut self) -> Result<(), CapacityError> {
+    pub(super) fn all(&mut self) -> Result<(), ExperimentError> {
         for _ in 0..self.settings.rounds {
             self.round()?;
         }
@@ -64,7 +65,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
     }
 
     /// Everything once.
-    fn round(&mut self) -> Result<(), CapacityError> {
+    fn round(&mut self) -> Result<(), ExperimentError> {
         let settings = self.settings;
         for &mode in &settings.modes {
             self.testbed.set_mode(mode)?;
@@ -96,7 +97,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
     }
 
     /// A search for each part of the viewers that jumps, one after the other.
-    fn search_each(&mut self, mut candidate: Candidate) -> Result<(), CapacityError> {
+    fn search_each(&mut self, mut candidate: Candidate) -> Result<(), ExperimentError> {
         for &percent in &self.settings.jumping_percents {
             candidate.jumping_percent = percent;
             self.search(&candidate)?;
@@ -105,7 +106,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
     }
 
     /// Doubles, then bisects; or tries the first number alone.
-    fn search(&mut self, candidate: &Candidate) -> Result<(), CapacityError> {
+    fn search(&mut self, candidate: &Candidate) -> Result<(), ExperimentError> {
         let (mut held, mut missed) = (0, None);
         while let Some(clients) = next_number(self.settings, held, missed) {
             if self.holds(candidate, clients, (held, missed))? {
@@ -127,7 +128,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         candidate: &Candidate,
         clients: u32,
         between: (u32, Option<u32>),
-    ) -> Result<bool, CapacityError> {
+    ) -> Result<bool, ExperimentError> {
         let mut again = 0;
         loop {
             (self.progress)(Progress {
@@ -150,7 +151,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         }
     }
 
-    fn run(&self, candidate: &Candidate, clients: u32) -> Result<Run, CapacityError> {
+    fn run(&self, candidate: &Candidate, clients: u32) -> Result<Run, ExperimentError> {
         if self.settings.files != FileSet::One {
             let forgotten = self.films.forget();
             forgotten.map_err(system("drop the films from the page cache"))?;
@@ -176,15 +177,14 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         // A peer that does not stop when it is asked to is killed when dropped.
         drop(server.interrupt(STOP_TIME_MAX));
         let mut seen = seen?;
-        let said = server.log();
         let is_ours = candidate.peer.is_none();
-        let words = is_ours.then(|| LastWords::read(&self.films.status()));
-        let words = words.flatten();
-        let trouble = said.lines().filter(|line| line.contains("WARN"));
-        let trouble: Vec<_> = trouble.map(str::to_owned).collect();
-        let missed = LoadReport::of(&load, &seen).missed;
-        let log = is_ours.then_some(&trouble[..]);
-        let missed = self.settings.judge(missed, candidate.burst_ns, &seen, log);
+        let counted = is_ours.then(|| status::read(&self.films.status()));
+        let counted = counted.map(Option::unwrap_or_default);
+        let missed = Figures::of(&load, &seen).missed;
+        let of_ours = counted.as_ref();
+        let missed = self
+            .settings
+            .judge(missed, candidate.burst_ns, &seen, of_ours);
         seen.streams.clear();
         seen.start_up_ns.sort_unstable();
         let total_ns = load.ramp_ns + load.time_ns;
@@ -203,8 +203,10 @@ impl<P: FnMut(Progress)> Search<'_, P> {
             account,
             set_up_ns: account_coming.set_up_ns(self.settings.arrivals_per_second),
             account_coming,
-            joined: words.map(|words| ratio(words.joined, words.bursts)),
-            trouble,
+            joined: of_ours.map(status::joined),
+            trouble: of_ours.map_or_else(Vec::new, |counted| {
+                status::trouble(counted, self.settings.lateness_ns_max)
+            }),
             missed,
             is_repeated: false,
         })
@@ -213,7 +215,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
     pub(super) fn start(
         &self,
         candidate: &Candidate,
-    ) -> Result<(Process, Vec<String>), CapacityError> {
+    ) -> Result<(Process, Vec<String>), ExperimentError> {
         let address = format!("{SND_IPV4}:{RTSP_PORT}");
         let folder = self.films.folder().display().to_string();
         let filled = |text: &str, file: &str| {
@@ -242,10 +244,10 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         };
         while !listens() {
             if monotonic_ns() > give_up_ns {
-                return Err(CapacityError::Server {
-                    server: candidate.name.clone(),
-                    said: server.log_tail(),
-                });
+                let (name, said) = (&candidate.name, server.log_tail());
+                return Err(ExperimentError::subject(format!(
+                    "{name} did not listen within {START_TIME_MAX:?}; it said: {said}"
+                )));
             }
             thread::sleep(Duration::from_millis(50));
         }
@@ -328,7 +330,7 @@ fn next_number(settings: &Settings, held: u32, missed: Option<u32>) -> Option<u3
 
 /// A testbed where viewers by the ten thousand come again and again: a connection that was closed
 /// keeps its port for a minute, unless another may have it.
-pub(super) fn testbed() -> Result<Testbed, CapacityError> {
+pub(super) fn testbed() -> Result<Testbed, ExperimentError> {
     let testbed = Testbed::new(Options::default())?;
     let settings = [("ip_local_port_range", "1024 65535"), ("tcp_tw_reuse", "1")];
     for (name, value) in settings {

@@ -4,7 +4,9 @@ use onrush_server::engine::phase::Phase;
 use onrush_testkit::testbed::{Mode, RCV_DEVICE};
 use serde::{Deserialize, Serialize};
 
-use super::{Account, CapacityError, FileSet};
+use super::files::FileSet;
+use crate::error::ExperimentError;
+use crate::load::account::Account;
 use crate::load::{self, Behaviour, Receive};
 
 /// The sink looks at the RTP header of every so many socket buffers: no divisor of usual bursts.
@@ -147,9 +149,9 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// [`CapacityError::Settings`].
-    pub fn check(&self) -> Result<(), CapacityError> {
-        let wrong = |text: String| Err(CapacityError::Settings(text));
+    /// [`ExperimentError::Settings`].
+    pub fn check(&self) -> Result<(), ExperimentError> {
+        let wrong = |text: String| Err(ExperimentError::Settings(text));
         if !(500_000..=100_000_000).contains(&self.rate_bps) {
             return wrong(format!(
                 "{} bit/s: ask for 500 kbit/s to 100 Mbit/s",
@@ -201,11 +203,11 @@ impl Settings {
             ));
         }
         self.check_jumping()?;
-        self.files.check().map_err(CapacityError::Settings)
+        self.files.check().map_err(ExperimentError::Settings)
     }
 
-    fn check_jumping(&self) -> Result<(), CapacityError> {
-        let wrong = |text: String| Err(CapacityError::Settings(text));
+    fn check_jumping(&self) -> Result<(), ExperimentError> {
+        let wrong = |text: String| Err(ExperimentError::Settings(text));
         let percents = &self.jumping_percents;
         if let Some(wrong_one) = percents.iter().find(|&&percent| percent > 100) {
             return wrong(format!(

@@ -16,14 +16,13 @@ use onrush_testkit::media::age;
 use onrush_testkit::testbed::{Mode, RCV_DEVICE};
 use serde::{Deserialize, Serialize};
 
-use super::CapacityError;
 use super::files::{FileSet, Films};
 use super::host::Host;
 use super::search::{Candidate, STOP_TIME_MAX, Search, testbed};
-use super::settings::LOOK_EVERY;
-use super::words::LastWords;
+use super::{settings, status};
+use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
-use crate::load::report::Report as LoadReport;
+use crate::load::report::Figures;
 use crate::load::{self, Behaviour, Receive, Slice};
 use crate::setup::{on_core, system, two_cores};
 use crate::stats::ratio;
@@ -121,21 +120,22 @@ pub struct Trends {
 ///
 /// # Errors
 ///
-/// If it could not be carried out; see [`CapacityError::needs_root`].
+/// If it could not be carried out; see [`ExperimentError::needs_root`].
 pub fn run(
     settings: &Settings,
     onrush: &Path,
     version: &str,
     command: &str,
     progress: impl Fn(load::Progress) + Send + 'static,
-) -> Result<SoakRecord, CapacityError> {
+) -> Result<SoakRecord, ExperimentError> {
     let (rest, core) = two_cores("the server")?;
     let environment = Environment::here(version, command);
     let capacity = settings.capacity();
     capacity.check()?;
     let mut record = Record::new(NAME, environment, settings.clone());
     let run = on_core(rest, || {
-        let films = Films::make(&capacity).map_err(system("write the films"))?;
+        let films =
+            Films::make(capacity.files, capacity.rate_bps).map_err(system("write the films"))?;
         let search = Search {
             settings: &capacity,
             onrush,
@@ -151,11 +151,11 @@ pub fn run(
     Ok(record)
 }
 
-fn soak<P: FnMut(super::Progress)>(
+fn soak<P: FnMut(super::record::Progress)>(
     settings: &Settings,
     search: &Search<'_, P>,
     progress: impl Fn(load::Progress) + 'static,
-) -> Result<Run, CapacityError> {
+) -> Result<Run, ExperimentError> {
     let (mut server, urls) = search.start(&Candidate {
         name: "onrush".to_owned(),
         mode: Mode::Uso,
@@ -189,10 +189,10 @@ fn soak<P: FnMut(super::Progress)>(
     seen.streams.clear();
     // By the hundred thousand.
     seen.start_up_ns.clear();
-    let words = LastWords::read(&films.status());
+    let counted = status::read(&films.status());
     Ok(Run {
-        packets_sent: words.map(|words| words.packets),
-        joined: words.map(|words| ratio(words.joined, words.bursts)),
+        packets_sent: counted.as_ref().map(|counted| counted.packets),
+        joined: counted.as_ref().map(status::joined),
         films_removed,
         films_replaced,
         load: seen,
@@ -238,7 +238,7 @@ impl Run {
     /// What was not as `settings` want it: what is lost, late or refused, and what only time shows.
     #[must_use]
     pub fn missed(&self, settings: &Settings) -> Vec<String> {
-        let mut missed = LoadReport::of(&settings.load(Vec::new(), 0), &self.load).missed;
+        let mut missed = Figures::of(&settings.load(Vec::new(), 0), &self.load).missed;
         let is_excused = |reason: &str| EXPECTED_FAILURES.iter().any(|part| reason.contains(part));
         let failures = self.load.failures.iter().map(|(reason, _)| reason);
         let excused: Vec<_> = failures.filter(|reason| is_excused(reason)).collect();
@@ -257,7 +257,7 @@ impl Run {
             missed.push(format!("memory grows: {}", trends.memory_in_words()));
         }
         if trends.gets_later() {
-            let host = Host::of(self).map(|host| format!("; {}", host.in_words()));
+            let host = Host::of(&self.load.slices).map(|host| format!("; {}", host.in_words()));
             missed.push(format!(
                 "packets get later: {}{}",
                 trends.lateness_in_words(),
@@ -368,8 +368,8 @@ fn seconds(ns: u64) -> f64 {
 
 impl Settings {
     /// Those of the capacity experiment that the server and its films are made by.
-    fn capacity(&self) -> super::Settings {
-        super::Settings {
+    fn capacity(&self) -> settings::Settings {
+        settings::Settings {
             rate_bps: self.rate_bps,
             bursts_ns: vec![self.burst_ns],
             files: FileSet::Zipf { files: self.files },
@@ -381,7 +381,7 @@ impl Settings {
             time_ns: self.time_ns,
             lateness_ns_max: self.lateness_ns_max,
             seed: self.seed,
-            ..super::Settings::default()
+            ..settings::Settings::default()
         }
     }
 
@@ -392,7 +392,7 @@ impl Settings {
             behaviour: self.behaviour,
             receive: Receive::Sink {
                 device: RCV_DEVICE.to_owned(),
-                look_every: LOOK_EVERY,
+                look_every: settings::LOOK_EVERY,
                 bursts: false,
             },
             lateness_ns_max: self.lateness_ns_max,

@@ -2,17 +2,15 @@
 //! too much.
 //!
 //! More viewers than it may take (`load_max_percent`): those who are let in are on time, and the
-//! others were told
-//! 453. Or it is stopped for a while (`stall_ns`): then all are late alike, and asked is what comes
-//!      after. Nothing is lost, no stream floods its client, all play on, and the log says what
-//!      happened.
+//! others were answered 453. Or it is stopped for a while (`stall_ns`): then all are late alike,
+//! and asked is what comes after. Nothing is lost, no stream floods its client, all play on, and
+//! the server's status tells what happened.
 
-use super::Settings;
+use onrush_server::admin::status::Engine;
+
+use super::settings::Settings;
+use super::status;
 use crate::load::{self, NOT_LET_IN};
-
-/// What the log of a server that was stopped has one of: that bursts left late, or that clocks were
-/// moved.
-const LATE_WORDS: [&str; 2] = ["bursts left more than", "its clock was moved"];
 
 /// Bursts of a stream that may come together: one that is due, and one to catch up.
 const BURSTS_TOGETHER_MAX: u64 = 2;
@@ -31,14 +29,14 @@ impl Settings {
         self.load_max_percent.is_some() || self.stall_ns > 0
     }
 
-    /// Of what a load has `missed`, what counts here; and what a trial is judged by besides. `log`
-    /// has the warnings of our server.
+    /// Of what a load has `missed`, what counts here; and what a trial is judged by besides.
+    /// `counted` is from our server.
     pub(super) fn judge(
         &self,
         mut missed: Vec<String>,
         burst_ns: u64,
         seen: &load::Run,
-        log: Option<&[String]>,
+        counted: Option<&Engine>,
     ) -> Vec<String> {
         // Whoever was too much was told so: that is what is asked for, if it is.
         let is_refusal = |missed: &String| {
@@ -46,7 +44,7 @@ impl Settings {
         };
         missed.retain(|missed| self.load_max_percent.is_none() || !is_refusal(missed));
         if self.stall_ns > 0 {
-            missed.extend(self.judge_stall(burst_ns, seen, log));
+            missed.extend(self.judge_stall(burst_ns, seen, counted));
         }
         missed
     }
@@ -55,7 +53,7 @@ impl Settings {
         &self,
         burst_ns: u64,
         seen: &load::Run,
-        log: Option<&[String]>,
+        counted: Option<&Engine>,
     ) -> impl Iterator<Item = String> {
         // A peer's bursts are its own affair.
         let together_max = self.packets_together_max(burst_ns);
@@ -72,10 +70,12 @@ impl Settings {
         let is_short = u128::from(came) * 1000 < u128::from(due) * u128::from(CAME_PERMILLE_MIN);
         let short = (seen.failures.is_empty() && is_short)
             .then(|| format!("{came} packets came; without the time of the stop {due} were due"));
-        let is_late = |line: &String| LATE_WORDS.iter().any(|words| line.contains(words));
-        let silent = log
-            .is_some_and(|log| !log.iter().any(is_late))
-            .then(|| "the server's log does not tell that it was held up".to_owned());
+        let is_silent = |counted: &Engine| {
+            counted.lags == 0 && status::late(counted, self.lateness_ns_max) == 0
+        };
+        let silent = counted
+            .is_some_and(is_silent)
+            .then(|| "the server's status does not tell that it was held up".to_owned());
         flood.into_iter().chain(short).chain(silent)
     }
 
@@ -94,14 +94,14 @@ impl Settings {
 
 #[cfg(test)]
 mod tests {
+    use onrush_server::admin::status::Histogram;
+
     use super::*;
     use crate::load::Arrived;
 
-    const MOVED: &str =
-        "WARN 10 times a stream was so far behind that its clock was moved: clients";
-
-    /// What is missed of ten viewers whose server was stopped for one second of six.
-    fn stalled(together: u64, came: u64, log: &[&str]) -> Vec<String> {
+    /// What is missed of ten viewers whose server was stopped for one second of six, and counted
+    /// so many moved clocks and late bursts.
+    fn stalled(together: u64, came: u64, (lags, late): (u64, u64)) -> Vec<String> {
         let settings = Settings {
             stall_ns: 1_000_000_000,
             time_ns: 6_000_000_000,
@@ -116,22 +116,28 @@ mod tests {
             },
             ..load::Run::default()
         };
-        let log: Vec<_> = log.iter().map(ToString::to_string).collect();
-        settings.judge(Vec::new(), 20_000_000, &seen, Some(&log))
+        let lateness = Histogram {
+            buckets: vec![(Some(20_000_000), 100), (None, late)],
+            sum: 0,
+        };
+        let counted = Engine {
+            lags,
+            lateness,
+            ..Engine::default()
+        };
+        settings.judge(Vec::new(), 20_000_000, &seen, Some(&counted))
     }
 
     #[test]
-    fn who_was_stopped_may_pause_but_not_flood_or_fall_silent() {
+    fn a_stopped_server_neither_floods_nor_falls_silent_and_tells() {
         // 4 Mbit/s are 379.9 packets a second and 7.6 in a burst, so 8, and 9 by rounding.
-        assert_eq!(stalled(18, 18_990, &["INFO", MOVED]), [""; 0]);
-        assert_eq!(
-            stalled(8, 18_421, &["bursts left more than 20 ms late"]),
-            [""; 0]
-        );
-        assert!(stalled(19, 18_990, &[MOVED])[0].contains("19 packets of a stream"));
-        assert!(stalled(8, 18_420, &[MOVED])[0].contains("18420 packets came"));
-        assert!(stalled(8, 18_990, &["WARN disk"])[0].contains("log"));
-        assert_eq!(stalled(19, 0, &[]).len(), 3);
+        let (moved, late, none) = ((1, 0), (0, 1), (0, 0));
+        assert_eq!(stalled(18, 18_990, moved), [""; 0]);
+        assert_eq!(stalled(8, 18_421, late), [""; 0]);
+        assert!(stalled(19, 18_990, moved)[0].contains("19 packets of a stream"));
+        assert!(stalled(8, 18_420, moved)[0].contains("18420 packets came"));
+        assert!(stalled(8, 18_990, none)[0].contains("status"));
+        assert_eq!(stalled(19, 0, none).len(), 3);
     }
 
     #[test]

@@ -7,8 +7,7 @@
 //! throw away without copying, so that the sender is what is measured. A run counts only if they
 //! counted what was sent.
 
-pub mod plots;
-pub mod report;
+mod report;
 mod run;
 mod senders;
 mod watch;
@@ -16,10 +15,10 @@ mod watch;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
+use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
-use crate::setup::{CoresError, SystemError};
+pub use report::report;
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "cue";
@@ -159,18 +158,6 @@ pub struct Run {
     pub total_bytes: (u64, u64),
     /// Why the run says nothing.
     pub void: Option<String>,
-}
-
-/// Why there is no result.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum CueError {
-    /// The system refused something else.
-    #[error("cannot {0}")]
-    System(#[from] SystemError),
-    /// Senders and receivers need a processor each.
-    #[error(transparent)]
-    Cores(#[from] CoresError),
 }
 
 impl Settings {
@@ -316,7 +303,7 @@ pub fn run(
     version: &str,
     command: &str,
     mut progress: impl FnMut(f64),
-) -> Result<CueRecord, CueError> {
+) -> Result<CueRecord, ExperimentError> {
     let environment = Environment::here(version, command);
     let mut record = Record::new(NAME, environment, settings.clone());
     let stage = run::Stage::set_up(settings)?;

@@ -1,7 +1,7 @@
 //! One run: somebody sends, somebody receives, somebody else has what is left of the processor.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,8 @@ use onrush_sys::thread::{keep_off, raise_open_files_limit};
 
 use super::senders::{self, Progress, Task};
 use super::watch::{Metering, Receivers, Taking, switches};
-use super::{Cell, CueError, HELD_BYTES_MAX, Run, Set, Settings, TRANSFERS_MAX};
+use super::{Cell, HELD_BYTES_MAX, Run, Set, Settings, TRANSFERS_MAX};
+use crate::error::ExperimentError;
 use crate::machine::{SenderClock, cpu_ns_of_all, threads_named};
 use crate::setup::{system, two_cores};
 
@@ -24,9 +25,6 @@ const WARM_UP: Duration = Duration::from_millis(300);
 
 /// What a run that sends a file once may take.
 const ONCE_NS_MAX: u64 = 4_000_000_000;
-
-/// Files are on a disk; the usual place of temporary ones may be memory.
-const FOLDER: &str = "/var/tmp";
 
 /// What all runs share.
 pub(super) struct Stage {
@@ -47,7 +45,7 @@ struct Reading {
 }
 
 impl Stage {
-    pub(super) fn set_up(settings: &Settings) -> Result<Self, CueError> {
+    pub(super) fn set_up(settings: &Settings) -> Result<Self, ExperimentError> {
         raise_open_files_limit();
         let (first, last) = two_cores("the senders")?;
         keep_off(&[last]);
@@ -60,7 +58,7 @@ impl Stage {
         })
     }
 
-    pub(super) fn run(&self, cell: Cell, repeat: u32) -> Result<Run, CueError> {
+    pub(super) fn run(&self, cell: Cell, repeat: u32) -> Result<Run, ExperimentError> {
         assert!(cell.transfers <= TRANSFERS_MAX, "settings were checked");
         let each = self.settings.line_bytes_a_second / u64::from(cell.transfers.max(1));
         let taking = match cell.set {
@@ -173,28 +171,10 @@ impl Reading {
     }
 }
 
-/// A file on a disk, written and in memory.
+/// A file on a disk, in memory as one that was read, not as one that was written.
 fn film(bytes: u64) -> io::Result<Arc<File>> {
-    let mut file = tempfile::tempfile_in(FOLDER)?;
-    let mut piece = vec![0; 1 << 20];
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    for eight in piece.chunks_exact_mut(8) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        eight.copy_from_slice(&state.to_le_bytes());
-    }
-    let mut at = 0;
-    while at < bytes {
-        let part = usize::try_from(bytes - at).map_or(piece.len(), |left| left.min(piece.len()));
-        // So that no two pieces are alike to a disk that looks for that.
-        piece[..8].copy_from_slice(&at.to_le_bytes());
-        file.write_all(&piece[..part])?;
-        at += part as u64;
-    }
-    file.sync_all()?;
-    // Read once, so that it is in memory as a file that was read, not as one that was written.
-    let mut at = 0;
+    let file = crate::random::film(bytes)?;
+    let (mut piece, mut at) = (vec![0; 1 << 20], 0);
     while at < bytes {
         at += file.read_at(&mut piece, at)? as u64;
     }

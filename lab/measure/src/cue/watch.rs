@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::machine::Background;
 use crate::window;
 
 /// What a line makes up for, because its timers are late.
@@ -179,23 +180,20 @@ impl Line {
 /// A thread that makes cheap system calls for as long as it lives, as the paper's metering process
 /// did.
 pub(super) struct Metering {
-    stopping: Arc<AtomicBool>,
     calls: Arc<AtomicU64>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Background,
 }
 
 impl Metering {
     /// On processor `core`.
     pub(super) fn start(core: usize) -> io::Result<Self> {
-        let stopping = Arc::new(AtomicBool::new(false));
         let calls = Arc::new(AtomicU64::new(0));
-        let (its_stopping, its_calls) = (Arc::clone(&stopping), Arc::clone(&calls));
-        let thread = thread::Builder::new().name("metering".to_owned());
-        let thread = thread.spawn(move || {
+        let its_calls = Arc::clone(&calls);
+        let thread = Background::start("metering", move |is_over| {
             if pin_to(core).is_err() {
                 return;
             }
-            while !its_stopping.load(Ordering::Relaxed) {
+            while !is_over.load(Ordering::Relaxed) {
                 for _ in 0..CALLS_A_ROUND {
                     // The paper's gettimeofday is no system call any more.
                     std::hint::black_box(rustix::process::getppid());
@@ -204,24 +202,13 @@ impl Metering {
             }
         })?;
         Ok(Self {
-            stopping,
             calls,
-            thread: Some(thread),
+            _thread: thread,
         })
     }
 
     pub(super) fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Metering {
-    fn drop(&mut self) {
-        self.stopping.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // It cannot panic.
-            drop(thread.join());
-        }
     }
 }
 

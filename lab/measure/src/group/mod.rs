@@ -6,20 +6,19 @@
 //! the players that a game server could add. Runs of all ways take turns, and a run is void unless
 //! the sink counted exactly what was to be sent.
 
-pub mod report;
+mod report;
 mod run;
 pub mod slicing;
 
-use onrush_group::{GroupError, Way};
-use onrush_testkit::sink::SinkError;
-use onrush_testkit::testbed::{Mode, TestbedError};
+use onrush_group::Way;
+use onrush_testkit::testbed::Mode;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
+use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
-use crate::setup::SystemError;
+pub use report::report;
 use run::Bench;
-use slicing::{Point, SliceError};
+use slicing::Point;
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "group";
@@ -125,41 +124,6 @@ pub struct GroupRun {
     pub void: String,
 }
 
-/// Why it could not run.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum BenchError {
-    /// No testbed.
-    #[error(transparent)]
-    Testbed(#[from] TestbedError),
-    /// No sink, or no number from it.
-    #[error(transparent)]
-    Sink(#[from] SinkError),
-    /// No group.
-    #[error(transparent)]
-    Group(#[from] GroupError),
-    /// Nowhere to drop.
-    #[error(transparent)]
-    Slice(#[from] SliceError),
-    /// The system refused something else.
-    #[error(transparent)]
-    System(#[from] SystemError),
-    /// A way is not known.
-    #[error("{0}")]
-    Way(String),
-    /// A setting that makes no experiment.
-    #[error("{0}")]
-    Settings(&'static str),
-}
-
-impl BenchError {
-    /// Whether root is all that is missing.
-    #[must_use]
-    pub fn needs_root(&self) -> bool {
-        matches!(self, Self::Testbed(error) if error.is_not_permitted())
-    }
-}
-
 impl Settings {
     /// What the bounds are about, and little more.
     #[must_use]
@@ -183,9 +147,10 @@ impl Settings {
         (self.packets_max / each).clamp(SENDS_MIN.min(self.sends), self.sends)
     }
 
-    fn ways(&self) -> Result<Vec<Way>, BenchError> {
+    fn ways(&self) -> Result<Vec<Way>, ExperimentError> {
         let ways = self.ways.iter().map(|name| name.parse());
-        ways.collect::<Result<_, _>>().map_err(BenchError::Way)
+        ways.collect::<Result<_, _>>()
+            .map_err(ExperimentError::Settings)
     }
 }
 
@@ -264,15 +229,15 @@ pub fn run(
     version: &str,
     command: &str,
     mut progress: impl FnMut(f64),
-) -> Result<GroupRecord, BenchError> {
+) -> Result<GroupRecord, ExperimentError> {
     let ways = settings.ways()?;
     if settings
         .members
         .iter()
         .any(|&members| members == 0 || members > MEMBERS_MAX)
     {
-        return Err(BenchError::Settings(
-            "a group of the experiment has 1 to 8000 members",
+        return Err(ExperimentError::Settings(
+            "a group of the experiment has 1 to 8000 members".to_owned(),
         ));
     }
     let environment = Environment::here(version, command);

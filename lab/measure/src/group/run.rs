@@ -12,7 +12,8 @@ use onrush_testkit::testbed::{
     self, Mode, RCV_DEVICE, RCV_IPV4, RCV_MAC, SND_DEVICE, SND_IPV4, Testbed, TestbedError,
 };
 
-use super::{BenchError, CONNECTED, Change, GroupRun, Load, PLAIN, Run, Settings};
+use super::{CONNECTED, Change, GroupRun, Load, PLAIN, Run, Settings};
+use crate::error::ExperimentError;
 use crate::machine::SenderClock;
 use crate::setup::{network, system};
 use crate::stats::ratio;
@@ -48,7 +49,7 @@ struct Case {
 }
 
 impl<'a> Bench<'a> {
-    pub(super) fn set_up(settings: &'a Settings, ways: Vec<Way>) -> Result<Self, BenchError> {
+    pub(super) fn set_up(settings: &'a Settings, ways: Vec<Way>) -> Result<Self, ExperimentError> {
         let testbed = Testbed::new(testbed::Options::default())?;
         let members = settings.members.iter().max().copied().unwrap_or(1);
         let ports = PORT_FIRST..=PORT_FIRST + (members - 1);
@@ -77,7 +78,7 @@ impl<'a> Bench<'a> {
     }
 
     /// The sending device and what it does in hardware, or here in nobody's.
-    pub(super) fn network(&self) -> Result<String, BenchError> {
+    pub(super) fn network(&self) -> Result<String, ExperimentError> {
         Ok(network(&self.testbed, &["tx-"])?)
     }
 
@@ -85,7 +86,7 @@ impl<'a> Bench<'a> {
         &mut self,
         runs: &mut Vec<Run>,
         mut progress: impl FnMut(f64),
-    ) -> Result<(), BenchError> {
+    ) -> Result<(), ExperimentError> {
         let cases = self.cases();
         let all = cases.len() * self.settings.repeats as usize;
         for (number, &case) in cases.iter().enumerate() {
@@ -138,7 +139,7 @@ impl<'a> Bench<'a> {
         cases
     }
 
-    fn open(&self, way: Way, case: Case) -> Result<Group, BenchError> {
+    fn open(&self, way: Way, case: Case) -> Result<Group, ExperimentError> {
         let socket = self.testbed.snd.run(|| UdpSocket::bind((SND_IPV4, 0)));
         let socket = socket.map_err(system("open a socket"))?;
         let options = Options {
@@ -149,14 +150,19 @@ impl<'a> Bench<'a> {
         Ok(Group::open(socket, &options)?)
     }
 
-    fn run(&mut self, group: &mut Group, case: Case, repeat: u32) -> Result<GroupRun, BenchError> {
+    fn run(
+        &mut self,
+        group: &mut Group,
+        case: Case,
+        repeat: u32,
+    ) -> Result<GroupRun, ExperimentError> {
         let sends = self.settings.sends_of(case.load, case.members);
         let groups = [0, 1].map(|which| self.members(which, case.members));
         let image = vec![0x47; case.load.packets * case.load.bytes];
         let area = group.area_mut(0..image.len())?;
         area.copy_from_slice(&image);
         let mut number = 0_usize;
-        let mut send = |group: &mut Group| -> Result<(), BenchError> {
+        let mut send = |group: &mut Group| -> Result<(), ExperimentError> {
             number += 1;
             match case.change {
                 Change::None => {}
@@ -183,38 +189,27 @@ impl<'a> Bench<'a> {
             send(group)?;
         }
         settle(&self.sink)?;
-        self.sink.reset()?;
         let before = group.counters();
-        let (begin_cpu_ns, begin) = (self.clock.now_ns(), Instant::now());
-        for _ in 0..sends {
-            send(group)?;
-        }
-        let (elapsed, cpu_ns) = (begin.elapsed(), self.clock.now_ns() - begin_cpu_ns);
-        let (after, arrived) = (group.counters(), settle(&self.sink)?);
+        let (run, arrived) = self.timed(case, sends, || send(group))?;
+        let after = group.counters();
         let expected = u64::from(sends) * u64::from(case.members) * case.load.packets as u64;
-        let void = judge(group.way(), case, expected, &before, &after, arrived);
         Ok(GroupRun {
-            mode: case.mode,
             way: group.way().as_str().to_owned(),
-            load: case.load,
-            members: case.members,
-            change: case.change,
             repeat,
-            sends,
-            send_ns: elapsed.as_secs_f64() * 1e9 / f64::from(sends),
-            cpu_ns: ratio(cpu_ns, sends.into()),
             crossings: ratio(after.crossings - before.crossings, sends.into()),
-            arrived: arrived.packets,
-            arrived_skbs: arrived.skbs,
             clones: after.clones - before.clones,
-            void,
+            void: judge(group.way(), case, expected, &before, &after, arrived),
+            ..run
         })
     }
-}
 
-impl Bench<'_> {
     /// One receiver, and no group: what a group of one is compared with.
-    fn run_plain(&mut self, way: &str, case: Case, repeat: u32) -> Result<GroupRun, BenchError> {
+    fn run_plain(
+        &mut self,
+        way: &str,
+        case: Case,
+        repeat: u32,
+    ) -> Result<GroupRun, ExperimentError> {
         let socket = self.testbed.snd.run(|| UdpSocket::bind((SND_IPV4, 0)));
         let socket = socket.map_err(system("open a socket"))?;
         let to = self.members(0, 1)[0];
@@ -227,12 +222,30 @@ impl Bench<'_> {
                 CONNECTED => socket.send(&image),
                 _ => socket.send_to(&image, to),
             };
-            sent.map_err(system("send"))
+            Ok(sent.map(drop).map_err(system("send"))?)
         };
         for _ in 0..sends.div_ceil(20) {
             send()?;
         }
         settle(&self.sink)?;
+        let (run, arrived) = self.timed(case, sends, send)?;
+        let is_whole = arrived.packets == u64::from(sends);
+        let void = (!is_whole).then(|| format!("{} of {sends} packets arrived", arrived.packets));
+        Ok(GroupRun {
+            way: way.to_owned(),
+            repeat,
+            void: void.unwrap_or_default(),
+            ..run
+        })
+    }
+
+    /// So many sends, a crossing each until somebody knows better, and what arrived.
+    fn timed(
+        &mut self,
+        case: Case,
+        sends: u32,
+        mut send: impl FnMut() -> Result<(), ExperimentError>,
+    ) -> Result<(GroupRun, Counts), ExperimentError> {
         self.sink.reset()?;
         let (begin_cpu_ns, begin) = (self.clock.now_ns(), Instant::now());
         for _ in 0..sends {
@@ -240,14 +253,13 @@ impl Bench<'_> {
         }
         let (elapsed, cpu_ns) = (begin.elapsed(), self.clock.now_ns() - begin_cpu_ns);
         let arrived = settle(&self.sink)?;
-        let is_whole = arrived.packets == u64::from(sends);
-        Ok(GroupRun {
+        let run = GroupRun {
             mode: case.mode,
-            way: way.to_owned(),
+            way: String::new(),
             load: case.load,
-            members: 1,
-            change: Change::None,
-            repeat,
+            members: case.members,
+            change: case.change,
+            repeat: 0,
             sends,
             send_ns: elapsed.as_secs_f64() * 1e9 / f64::from(sends),
             cpu_ns: ratio(cpu_ns, sends.into()),
@@ -255,12 +267,9 @@ impl Bench<'_> {
             arrived: arrived.packets,
             arrived_skbs: arrived.skbs,
             clones: 0,
-            void: if is_whole {
-                String::new()
-            } else {
-                format!("{} of {sends} packets arrived", arrived.packets)
-            },
-        })
+            void: String::new(),
+        };
+        Ok((run, arrived))
     }
 
     /// One of two lists of so many members, who have nobody in common and the same ports at the
@@ -323,7 +332,7 @@ fn judge(
 }
 
 /// What has arrived once nothing more does: softirqs may be left to a thread of the kernel's.
-fn settle(sink: &Sink) -> Result<Counts, BenchError> {
+fn settle(sink: &Sink) -> Result<Counts, ExperimentError> {
     let mut before = sink.totals()?;
     for _ in 0..500 {
         thread::sleep(Duration::from_millis(2));

@@ -13,11 +13,10 @@ use onrush_testkit::slice::{self, Slice};
 use onrush_testkit::testbed::{self, RCV_DEVICE, RCV_IPV4, SND_DEVICE, SND_IPV4, Testbed};
 use serde::{Deserialize, Serialize};
 
-use super::{BenchError, Run, Settings};
+use super::{Run, Settings};
+use crate::error::ExperimentError;
 use crate::setup::system;
 use crate::stats::ratio;
-
-pub use onrush_testkit::slice::SliceError;
 
 /// How far a datagram comes.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -58,7 +57,7 @@ pub(super) fn run_all(
     settings: &Settings,
     runs: &mut Vec<Run>,
     mut progress: impl FnMut(f64),
-) -> Result<(), BenchError> {
+) -> Result<(), ExperimentError> {
     if settings.sliced_bytes.is_empty() {
         return Ok(());
     }
@@ -89,7 +88,7 @@ fn run(
     socket: &UdpSocket,
     point: Point,
     bytes: usize,
-) -> Result<f64, BenchError> {
+) -> Result<f64, ExperimentError> {
     let drop_at = match point {
         Point::Socket => Some(slice::Point::Socket),
         Point::AfterIp => Some(slice::Point::AfterIp),
@@ -114,7 +113,7 @@ fn run(
         None => sink.totals()?.packets - before,
     };
     if dropped != expected {
-        return Err(BenchError::Settings(
+        return Err(ExperimentError::subject(
             "datagrams to be sliced were not dropped where they were to be",
         ));
     }

@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use onrush_sys::clock::{cpu_ns_of_process, thread_cpu_ns};
 
-use super::{Contestant, HttpBenchError};
+use super::Contestant;
+use crate::error::ExperimentError;
+use crate::machine::Background;
 use crate::setup::system;
 
 /// A server that runs, and ends when it is dropped.
@@ -31,8 +33,7 @@ enum Server {
     },
     Loop {
         cpu_ns: Arc<AtomicU64>,
-        stopping: Arc<AtomicBool>,
-        thread: Option<JoinHandle<()>>,
+        thread: Background,
     },
 }
 
@@ -42,7 +43,7 @@ impl Running {
         contestant: Contestant,
         files: &Path,
         serve: &(dyn Fn(&Path, SocketAddr) -> Command + Sync),
-    ) -> Result<Self, HttpBenchError> {
+    ) -> Result<Self, ExperimentError> {
         if contestant == Contestant::SendfileLoop {
             return Ok(Self::start_loop(files).map_err(system("listen on loopback"))?);
         }
@@ -56,10 +57,10 @@ impl Running {
         let said = folder.path().join("said");
         let log = File::create(&said).map_err(system("make a file"))?;
         let program = command.get_program().to_string_lossy().into_owned();
-        let not_there = |said: String| HttpBenchError::NotThere {
-            program,
-            address,
-            said,
+        let not_there = |said: String| {
+            ExperimentError::subject(format!(
+                "{program} does not answer at {address}: {said}; see that it is installed"
+            ))
         };
         let spawned = command
             .stdin(Stdio::null())
@@ -100,17 +101,13 @@ impl Running {
     fn start_loop(files: &Path) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
-        let (cpu_ns, stopping) = (Arc::default(), Arc::default());
-        let (counted, stopped) = (Arc::clone(&cpu_ns), Arc::clone(&stopping));
-        let files = files.to_owned();
+        let cpu_ns = Arc::new(AtomicU64::new(0));
+        let (counted, files) = (Arc::clone(&cpu_ns), files.to_owned());
         // Inherits the processor that its maker is pinned to.
-        let thread = thread::Builder::new().name("sendfile-loop".to_owned());
-        let thread = thread.spawn(move || serve_plainly(&listener, &files, &counted, &stopped))?;
-        let server = Server::Loop {
-            cpu_ns,
-            stopping,
-            thread: Some(thread),
-        };
+        let thread = Background::start("sendfile-loop", move |is_over| {
+            serve_plainly(&listener, &files, &counted, is_over);
+        })?;
+        let server = Server::Loop { cpu_ns, thread };
         Ok(Self {
             contestant: Contestant::SendfileLoop,
             address,
@@ -127,13 +124,10 @@ impl Drop for Running {
                 drop(child.kill());
                 drop(child.wait());
             }
-            Server::Loop {
-                stopping, thread, ..
-            } => {
-                stopping.store(true, Ordering::Relaxed);
+            Server::Loop { thread, .. } => {
+                thread.end();
                 // Wakes it from its accept.
                 drop(TcpStream::connect(self.address));
-                drop(thread.take().map(JoinHandle::join));
             }
         }
     }

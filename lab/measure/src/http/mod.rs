@@ -8,11 +8,10 @@
 
 mod client;
 mod contestant;
-pub mod plots;
-pub mod report;
+mod report;
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,13 +19,15 @@ use std::time::{Duration, Instant};
 
 use onrush_sys::thread::keep_off;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use self::client::Loaded;
 use self::contestant::Running;
+use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
 use crate::machine::{Awake, core_times, yardstick_ns};
-use crate::setup::{CoresError, SystemError, on_core, system, two_cores};
+use crate::random::Random;
+use crate::setup::{on_core, system, two_cores};
+pub use report::report;
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "http";
@@ -107,36 +108,6 @@ pub struct Run {
     pub evenness: f64,
 }
 
-/// Why there is no result.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum HttpBenchError {
-    /// There is nothing to leave the rest of the work to.
-    #[error(transparent)]
-    Cores(#[from] CoresError),
-    /// A server did not start.
-    #[error("{program} does not answer at {address}: {said}; see that it is installed")]
-    NotThere {
-        /// What was started.
-        program: String,
-        /// Where it should be.
-        address: SocketAddr,
-        /// What it said.
-        said: String,
-    },
-    /// A server sent other bytes than the file's.
-    #[error("{contestant:?} did not send {file} as it is; nothing was measured")]
-    Wrong {
-        /// Who.
-        contestant: Contestant,
-        /// What.
-        file: String,
-    },
-    /// The system refused something else.
-    #[error("cannot {0}")]
-    System(#[from] SystemError),
-}
-
 impl Settings {
     /// The whole experiment: about three minutes.
     #[must_use]
@@ -211,7 +182,7 @@ pub fn run(
     command: &str,
     serve: &(dyn Fn(&Path, SocketAddr) -> Command + Sync),
     mut progress: impl FnMut(f64),
-) -> Result<HttpRecord, HttpBenchError> {
+) -> Result<HttpRecord, ExperimentError> {
     let (_, core) = two_cores("the servers")?;
     let mut environment = Environment::here(version, command);
     "loopback".clone_into(&mut environment.network);
@@ -221,7 +192,7 @@ pub fn run(
         let contestants = settings.contestants().into_iter();
         contestants
             .map(|contestant| Running::start(contestant, files.folder.path(), serve))
-            .collect::<Result<_, HttpBenchError>>()
+            .collect::<Result<_, ExperimentError>>()
     })?;
     let awake = Awake::keep(core).map_err(system("keep a processor awake"))?;
     keep_off(&[core]);
@@ -252,7 +223,7 @@ fn measure(
     running: &Running,
     awake: Option<(usize, &Awake)>,
     repeat: u32,
-) -> Result<Run, HttpBenchError> {
+) -> Result<Run, ExperimentError> {
     let yardstick_ns = yardstick_ns();
     let rested_ns = || {
         let Some((core, awake)) = awake else { return 0 };
@@ -297,16 +268,9 @@ impl Files {
         // nginx looks it up as another user where it is started by root.
         let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(folder.path(), readable)?;
-        let mut state = 1_u64;
-        let mut write = |name: &str, bytes: u64| -> io::Result<()> {
-            let mut file = io::BufWriter::new(fs::File::create(folder.path().join(name))?);
-            for _ in 0..bytes.div_ceil(8) {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                file.write_all(&state.to_le_bytes())?;
-            }
-            file.into_inner()?.set_len(bytes)
+        let mut random = Random::new(1);
+        let mut write = |name: &str, bytes: u64| {
+            random.write(fs::File::create(folder.path().join(name))?, bytes)
         };
         write(LARGE, settings.large_bytes)?;
         let mut names = vec![LARGE.to_owned()];
@@ -318,14 +282,16 @@ impl Files {
     }
 
     /// Each file, from this server, byte by byte. Warms the cache as well.
-    fn check(&self, running: &Running) -> Result<(), HttpBenchError> {
+    fn check(&self, running: &Running) -> Result<(), ExperimentError> {
         for name in &self.names {
             let wanted = fs::read(self.path(name)).map_err(system("read a file back"))?;
             let got = client::fetch(running.address, name)
                 .map_err(system("download from a server that is to be measured"))?;
             if got != wanted {
                 let (contestant, file) = (running.contestant, name.clone());
-                return Err(HttpBenchError::Wrong { contestant, file });
+                return Err(ExperimentError::subject(format!(
+                    "{contestant:?} did not send {file} as it is; nothing was measured"
+                )));
             }
         }
         Ok(())

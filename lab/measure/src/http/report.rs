@@ -1,9 +1,9 @@
 //! What the samples say, and whether the bounds were kept.
 
-use std::fmt;
-
 use super::{Contestant, HttpRecord, Load, Run};
-use crate::stats::Summary;
+use crate::plot::{Chart, Drawing, Unit, Value};
+use crate::stats::{Summary, ratio};
+use crate::table::{Column, Outcome, Report, Table, Verdict, ratios};
 
 /// Processor time of one large download, against the bare loop's.
 const ONE_MAX: f64 = 1.05;
@@ -14,182 +14,152 @@ const EVENNESS_MIN: f64 = 0.99;
 /// Requests a second for small files, against the peer's.
 const SMALL_MIN: f64 = 0.9;
 
-/// The table, and what was to be kept.
-#[derive(Clone, Debug)]
-pub struct Report {
-    rows: Vec<Row>,
-    /// What was judged.
-    pub verdicts: Vec<Verdict>,
-    yardstick: Option<Summary>,
+/// What a record says.
+#[must_use]
+pub fn report(record: &HttpRecord) -> Report {
+    let mut report = Report::new("What downloads cost");
+    report.add([
+        bars(record, "cost.svg", &Load::ALL),
+        bars(record, "requests.svg", &[Load::Small]),
+    ]);
+    report.add([table(record)]);
+    let runs = record.runs.iter();
+    let yardsticks: Vec<_> = runs.map(|run| ratio(run.yardstick_ns, 1_000_000)).collect();
+    if let Some(yardstick) = Summary::of(&yardsticks) {
+        let told = yardstick.told(1);
+        report.text(format!("Noise: a fixed piece of work took {told} ms."));
+    }
+    let peer = record.settings.peer.as_deref().unwrap_or("none");
+    report.text(format!("Peer: {peer}."));
+    report.add(verdicts(record));
+    report
 }
 
-/// One bound.
-#[derive(Clone, Debug)]
-pub struct Verdict {
-    /// What was to be kept, and what was found.
-    pub text: String,
-    /// Whether it was.
-    pub passed: bool,
+fn table(record: &HttpRecord) -> Table {
+    let mut table = Table::new(
+        "Medians, with the smallest and the largest",
+        [
+            Column::key("load"),
+            Column::key("server"),
+            Column::ms("CPU per GB", 1).with_range().less(),
+            Column::ms("core's", 1),
+            Column::number("rate", Unit::BytesPerSecond).fixed("GB/s", 1e9, 2),
+            Column::count("requests a second", 0).more(),
+            Column::count("busy", 2),
+            Column::count("Jain", 4),
+        ],
+    );
+    for load in Load::ALL {
+        for contestant in record.settings.contestants() {
+            let of = |value: &dyn Fn(&Run) -> f64| samples(record, load, contestant, value);
+            if of(&cpu_ns_a_gb).is_empty() {
+                continue;
+            }
+            table.row([
+                load_name(load).into(),
+                name(contestant).into(),
+                of(&cpu_ns_a_gb).into(),
+                of(&|run| ratio(run.core_busy_ns, run.bytes) * 1e9).into(),
+                of(&|run| ratio(run.bytes, run.wall_ns) * 1e9).into(),
+                of(&requests_a_second).into(),
+                of(&|run| ratio(run.cpu_ns, run.wall_ns)).into(),
+                of(&|run| run.evenness).into(),
+            ]);
+        }
+    }
+    table
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct Row {
+/// A value of each run of a contestant, in the order of the repeats.
+fn samples(
+    record: &HttpRecord,
     load: Load,
     contestant: Contestant,
-    pub(super) cpu_ms_a_gb: Summary,
-    core_ms_a_gb: Summary,
-    gb_a_second: Summary,
-    pub(super) requests_a_second: Summary,
-    busy_part: Summary,
-    evenness: Summary,
+    value: &dyn Fn(&Run) -> f64,
+) -> Vec<f64> {
+    let runs = record.runs.iter();
+    let runs = runs.filter(|run| (run.load, run.contestant) == (load, contestant));
+    runs.map(value).collect()
 }
 
-impl Report {
-    /// Reads the record.
-    #[must_use]
-    pub fn of(record: &HttpRecord) -> Self {
-        let mut rows = Vec::new();
-        for load in Load::ALL {
-            for contestant in record.settings.contestants() {
-                rows.extend(row(record, load, contestant));
-            }
-        }
-        let verdicts = [
-            judge(
-                record,
-                Load::One,
-                Contestant::SendfileLoop,
-                Bound::CpuAtMost(ONE_MAX),
-            ),
-            judge(
-                record,
-                Load::Parallel,
-                Contestant::Nginx,
-                Bound::CpuAtMost(PARALLEL_MAX),
-            ),
-            judge(
-                record,
-                Load::Small,
-                Contestant::Nginx,
-                Bound::RequestsAtLeast(SMALL_MIN),
-            ),
-            judge_evenness(&rows),
-        ];
-        let yardsticks: Vec<_> = record
-            .runs
-            .iter()
-            .map(|run| float(run.yardstick_ns))
-            .collect();
-        Self {
-            rows,
-            verdicts: verdicts.into_iter().flatten().collect(),
-            yardstick: Summary::of(&yardsticks),
-        }
-    }
+/// Those of the bounds that can be judged.
+fn verdicts(record: &HttpRecord) -> Vec<Verdict> {
+    use Contestant::{Nginx, Onrush, SendfileLoop};
 
-    pub(super) fn row(&self, load: Load, contestant: Contestant) -> Option<&Row> {
-        let wanted = |row: &&Row| (row.load, row.contestant) == (load, contestant);
-        self.rows.iter().find(wanted)
-    }
-
-    /// Whether all bounds were kept, of those that could be judged.
-    #[must_use]
-    pub fn passed(&self) -> bool {
-        self.verdicts.iter().all(|verdict| verdict.passed)
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Bound {
-    CpuAtMost(f64),
-    RequestsAtLeast(f64),
-}
-
-fn judge(record: &HttpRecord, load: Load, other: Contestant, bound: Bound) -> Option<Verdict> {
-    let of = |contestant, repeat| {
-        let same =
-            |run: &&Run| (run.load, run.contestant, run.repeat) == (load, contestant, repeat);
-        record.runs.iter().find(same)
+    let against = |load, other, value: &dyn Fn(&Run) -> f64| {
+        let of = |contestant| {
+            let runs = record.runs.iter();
+            let runs = runs.filter(move |run| (run.load, run.contestant) == (load, contestant));
+            runs.map(|run| (run.repeat, value(run))).collect::<Vec<_>>()
+        };
+        ratios(of(Onrush), of(other))
     };
-    let pairs = (0..record.settings.repeats)
-        .filter_map(|repeat| Some((of(Contestant::Onrush, repeat)?, of(other, repeat)?)));
-    let ratio = |(ours, its): (&Run, &Run)| match bound {
-        Bound::CpuAtMost(_) => cpu_ms_a_gb(ours) / cpu_ms_a_gb(its),
-        Bound::RequestsAtLeast(_) => requests_a_second(ours) / requests_a_second(its),
+    let what = |load, what: &str, other| {
+        let (load, other) = (load_name(load), name(other));
+        format!("{load}: {what}, onrush / {other}")
     };
-    let ratio = Summary::of(&pairs.map(ratio).collect::<Vec<_>>())?;
-    let (what, wanted, passed) = match bound {
-        Bound::CpuAtMost(most) => (
-            "processor time a byte",
-            format!("at most {most}"),
-            ratio.median <= most,
+    let cost = |load, other, most| {
+        let what = what(load, "processor time a byte", other);
+        Verdict::at_most(what, &against(load, other, &cpu_ns_a_gb), most, 3)
+    };
+    let requests = against(Load::Small, Nginx, &requests_a_second);
+    let small = what(Load::Small, "requests a second", Nginx);
+    let evenness = samples(record, Load::Parallel, Onrush, &|run| run.evenness);
+    let verdicts = [
+        cost(Load::One, SendfileLoop, ONE_MAX),
+        cost(Load::Parallel, Nginx, PARALLEL_MAX),
+        Verdict::at_least(small, &requests, SMALL_MIN, 3),
+        Verdict::at_least(
+            "many large: evenness (Jain) of onrush",
+            &evenness,
+            EVENNESS_MIN,
+            4,
         ),
-        Bound::RequestsAtLeast(least) => (
+    ];
+    let is_judged = |verdict: &Verdict| verdict.outcome != Outcome::Void;
+    verdicts.into_iter().filter(is_judged).collect()
+}
+
+/// What each server took, or did, of each load.
+fn bars(record: &HttpRecord, file: &str, loads: &[Load]) -> Drawing {
+    let (title, axis, unit, value): (_, _, _, fn(&Run) -> f64) = match loads {
+        [Load::Small] => (
+            "Files of 100 KB from one processor",
             "requests a second",
-            format!("at least {least}"),
-            ratio.median >= least,
+            Unit::Count,
+            requests_a_second,
+        ),
+        _ => (
+            "Processor time of the server",
+            "CPU per GB",
+            Unit::Nanoseconds,
+            cpu_ns_a_gb,
         ),
     };
-    let (load, other) = (load_name(load), name(other));
-    let word = if passed { "kept" } else { "MISSED" };
-    let told = ratio.told(3);
-    let text = format!("{load}: {what}, onrush to {other}: {told}; {wanted} was to be: {word}");
-    Some(Verdict { text, passed })
+    let names = loads.iter().map(|&load| load_name(load));
+    let mut chart = Chart::bars(title).categories(names).y(axis, unit);
+    for contestant in record.settings.contestants() {
+        let of = |&load: &Load| {
+            let samples = samples(record, load, contestant, &value);
+            Value::from(Summary::of(&samples).as_ref())
+        };
+        chart = chart.values(name(contestant), loads.iter().map(of));
+    }
+    Drawing::new(file, chart)
 }
 
-fn judge_evenness(rows: &[Row]) -> Option<Verdict> {
-    let ours = |row: &&Row| (row.load, row.contestant) == (Load::Parallel, Contestant::Onrush);
-    let evenness = &rows.iter().find(ours)?.evenness;
-    let passed = evenness.median >= EVENNESS_MIN;
-    let word = if passed { "kept" } else { "MISSED" };
-    let told = evenness.told(4);
-    let text = format!(
-        "many large: evenness (Jain) of onrush: {told}; at least {EVENNESS_MIN} was to be: {word}"
-    );
-    Some(Verdict { text, passed })
-}
-
-fn row(record: &HttpRecord, load: Load, contestant: Contestant) -> Option<Row> {
-    let runs = record
-        .runs
-        .iter()
-        .filter(|run| (run.load, run.contestant) == (load, contestant));
-    let runs: Vec<_> = runs.collect();
-    let summary =
-        |of: &dyn Fn(&Run) -> f64| Summary::of(&runs.iter().map(|run| of(run)).collect::<Vec<_>>());
-    Some(Row {
-        load,
-        contestant,
-        cpu_ms_a_gb: summary(&cpu_ms_a_gb)?,
-        core_ms_a_gb: summary(&|run| float(run.core_busy_ns) / float(run.bytes) * 1e3)?,
-        gb_a_second: summary(&|run| float(run.bytes) / float(run.wall_ns))?,
-        requests_a_second: summary(&requests_a_second)?,
-        busy_part: summary(&|run| float(run.cpu_ns) / float(run.wall_ns))?,
-        evenness: summary(&|run| run.evenness)?,
-    })
-}
-
-/// Processor time of the server for 10^9 bytes, in ms.
-pub(crate) fn cpu_ms_a_gb(run: &Run) -> f64 {
-    // ns a byte is s a GB.
-    float(run.cpu_ns) / float(run.bytes) * 1e3
+/// Processor time of the server for 10^9 bytes.
+fn cpu_ns_a_gb(run: &Run) -> f64 {
+    ratio(run.cpu_ns, run.bytes) * 1e9
 }
 
 /// Requests answered in a second.
-pub(crate) fn requests_a_second(run: &Run) -> f64 {
-    float(run.requests) / float(run.wall_ns) * 1e9
-}
-
-#[allow(
-    clippy::cast_precision_loss,
-    reason = "far fewer than 2^52 of anything"
-)]
-fn float(number: u64) -> f64 {
-    number as f64
+fn requests_a_second(run: &Run) -> f64 {
+    ratio(run.requests, run.wall_ns) * 1e9
 }
 
 /// The name it has in every report.
-pub(crate) const fn name(contestant: Contestant) -> &'static str {
+const fn name(contestant: Contestant) -> &'static str {
     match contestant {
         Contestant::Onrush => "onrush",
         Contestant::Nginx => "nginx",
@@ -198,57 +168,11 @@ pub(crate) const fn name(contestant: Contestant) -> &'static str {
 }
 
 /// The name it has in every report.
-pub(crate) const fn load_name(load: Load) -> &'static str {
+const fn load_name(load: Load) -> &'static str {
     match load {
         Load::One => "one large",
         Load::Parallel => "many large",
         Load::Small => "small",
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "\n{:<11} {:<14} {:>22} {:>8} {:>6} {:>10} {:>6} {:>8}",
-            "load",
-            "server",
-            "CPU ms/GB (min..max)",
-            "core's",
-            "GB/s",
-            "requests/s",
-            "busy",
-            "Jain"
-        )?;
-        for row in &self.rows {
-            writeln!(
-                f,
-                "{:<11} {:<14} {:>22} {:>8.1} {:>6.2} {:>10.0} {:>6.2} {:>8.4}",
-                load_name(row.load),
-                name(row.contestant),
-                row.cpu_ms_a_gb.told(1),
-                row.core_ms_a_gb.median,
-                row.gb_a_second.median,
-                row.requests_a_second.median,
-                row.busy_part.median,
-                row.evenness.median
-            )?;
-        }
-        if let Some(yardstick) = &self.yardstick {
-            let (median, min, max) = (
-                yardstick.median / 1e6,
-                yardstick.min / 1e6,
-                yardstick.max / 1e6,
-            );
-            writeln!(
-                f,
-                "\nNoise: a fixed piece of work took {median:.1} ms ({min:.1}..{max:.1}).\n"
-            )?;
-        }
-        for verdict in &self.verdicts {
-            writeln!(f, "{}", verdict.text)?;
-        }
-        Ok(())
     }
 }
 
@@ -264,11 +188,7 @@ mod tests {
             repeats: 1,
             ..Settings::quick()
         };
-        let mut record = Record::new(
-            NAME,
-            Environment::here("1", "onrush-lab bench http"),
-            settings,
-        );
+        let mut record = Record::new(NAME, Environment::here("1", "c"), settings);
         let run = |contestant, load, cpu_ns, requests| Run {
             contestant,
             load,
@@ -296,11 +216,10 @@ mod tests {
     #[test]
     fn bounds_are_judged_at_their_edges() {
         let judged = |cpu_ns, requests| {
-            let report = Report::of(&record(cpu_ns, requests));
-            report
-                .verdicts
-                .iter()
-                .map(|verdict| verdict.passed)
+            let report = report(&record(cpu_ns, requests));
+            let verdicts = report.verdicts();
+            verdicts
+                .map(|it| it.outcome == Outcome::Kept)
                 .collect::<Vec<_>>()
         };
         assert_eq!(judged([1050, 1050, 1000], [900, 1000]), [true; 4]);
@@ -310,20 +229,8 @@ mod tests {
         );
         let mut uneven = record([1; 3], [1; 2]);
         uneven.runs[2].evenness = 0.989;
-        assert!(!Report::of(&uneven).passed());
-    }
-
-    #[test]
-    fn the_table_has_a_row_for_each_who_took_part() {
-        let text = Report::of(&record([100_000_000; 3], [900, 1000])).to_string();
-        assert_eq!(
-            text.lines().filter(|line| line.contains("100.0")).count(),
-            4,
-            "{text}"
-        );
-        assert!(
-            text.contains("small: requests a second, onrush to nginx: 0.900"),
-            "{text}"
-        );
+        assert!(!report(&uneven).passed());
+        uneven.runs.clear();
+        assert!(report(&uneven).passed(), "what cannot be judged is not");
     }
 }

@@ -3,37 +3,84 @@
 
 use onrush_wire::pace::schedule::jain;
 
-use super::http::{HttpRun, HttpSettings};
+use super::http::{HttpRecord, HttpRun, HttpSettings};
 use super::report::start_up;
-use crate::plot::{Chart, Unit};
+use crate::plot::{Chart, Drawing, Unit};
 use crate::stats::ratio;
+use crate::table::{Block, Column, Report, Table, Verdict};
+
+/// What a record says.
+#[must_use]
+pub fn http_report(record: &HttpRecord) -> Report {
+    let settings = &record.settings;
+    let mut report = Report::new("What downloading clients saw");
+    for run in &record.runs {
+        let figures = Figures::of(settings, run);
+        report.add([Drawing::new("shares.svg", chart(run))]);
+        report.add([Table::of_names(
+            "What clients saw",
+            rows(settings, run, &figures),
+        )]);
+        report.add([Block::Folded(
+            "Figures".to_owned(),
+            vec![compared(run, &figures).into()],
+        )]);
+        report.add([Verdict::unless(
+            "all that was asked for came",
+            &figures.missed,
+        )]);
+    }
+    report
+}
+
+/// What a comparison takes.
+fn compared(run: &HttpRun, figures: &Figures) -> Table {
+    let mut table = Table::new(
+        "Figures",
+        [
+            Column::key("of"),
+            Column::number("together", Unit::BitsPerSecond).more(),
+            Column::count("evenness", 4).more(),
+            Column::ms("time to the first byte", 1).less(),
+            Column::us("server's CPU per MiB", 1).less(),
+        ],
+    );
+    let first_byte_ns = run.first_byte_ns.iter().map(|&ns| ratio(ns, 1));
+    table.row([
+        "clients".into(),
+        vec![figures.bits_a_second].into(),
+        vec![figures.evenness].into(),
+        first_byte_ns.collect::<Vec<_>>().into(),
+        figures.server_ns_a_mib.map(|ns| vec![ns]).into(),
+    ]);
+    table
+}
 
 /// All that is to be told of a run.
 #[derive(Clone, Debug)]
-pub struct HttpReport {
+struct Figures {
     /// What all clients took together, in bit/s.
-    pub bits_a_second: f64,
+    bits_a_second: f64,
     /// What one client took, in bit/s: the least, the median, the most.
-    pub client_bits_a_second: [f64; 3],
+    client_bits_a_second: [f64; 3],
     /// How even the shares are: 1 if all are equal, 1/n if one of n has all (Jain's index).
-    pub evenness: f64,
+    evenness: f64,
     /// Time to the first byte in ns: of half of the requests, of 99 in 100, of all; `None` without
     /// any.
-    pub first_byte_ns: Option<[u64; 3]>,
+    first_byte_ns: Option<[u64; 3]>,
     /// Processors that the server was busy on; `None` if nobody said which process it is.
-    pub server_cores: Option<f64>,
+    server_cores: Option<f64>,
     /// What the server spent on a MiB, in ns of processor time.
-    pub server_ns_a_mib: Option<f64>,
+    server_ns_a_mib: Option<f64>,
     /// Processors that the load generator was busy on.
-    pub own_cores: f64,
+    own_cores: f64,
     /// What is wrong with what was seen, in words; empty if nothing is.
-    pub missed: Vec<String>,
+    missed: Vec<String>,
 }
 
-impl HttpReport {
+impl Figures {
     /// What `run` says, by the budgets of `settings`.
-    #[must_use]
-    pub fn of(settings: &HttpSettings, run: &HttpRun) -> Self {
+    fn of(settings: &HttpSettings, run: &HttpRun) -> Self {
         let mut shares = bits_a_second(run);
         shares.sort_by(f64::total_cmp);
         let at = |place: usize| shares.get(place).copied().unwrap_or(0.0);
@@ -55,21 +102,10 @@ impl HttpReport {
             missed: missed(settings, run, evenness, first_byte_ns),
         }
     }
-
-    /// Whether all that was asked for came, within the budgets.
-    #[must_use]
-    pub fn passed(&self) -> bool {
-        self.missed.is_empty()
-    }
 }
 
 /// The table of a run: names and values, for people.
-#[must_use]
-pub fn http_rows(
-    settings: &HttpSettings,
-    run: &HttpRun,
-    report: &HttpReport,
-) -> Vec<(String, String)> {
+fn rows(settings: &HttpSettings, run: &HttpRun, figures: &Figures) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
     let failed: u64 = run.failures.iter().map(|(_, count)| count).sum();
@@ -80,10 +116,10 @@ pub fn http_rows(
             settings.clients, run.requests, run.whole, run.broken_off
         ),
     );
-    let [least, median, most] = report.client_bits_a_second.map(mbit);
+    let [least, median, most] = figures.client_bits_a_second.map(mbit);
     row(
         "throughput",
-        format!("{:.1} Mbit a second together", mbit(report.bits_a_second)),
+        format!("{:.1} Mbit a second together", mbit(figures.bits_a_second)),
     );
     row(
         "a client",
@@ -91,9 +127,9 @@ pub fn http_rows(
     );
     row(
         "evenness",
-        format!("{:.4} (Jain's index; 1: all alike)", report.evenness),
+        format!("{:.4} (Jain's index; 1: all alike)", figures.evenness),
     );
-    if let Some(all) = report.first_byte_ns {
+    if let Some(all) = figures.first_byte_ns {
         let [p50, p99, max] = all.map(millis);
         row(
             "first byte",
@@ -102,7 +138,7 @@ pub fn http_rows(
     }
     if let Some((usage, (cores, mib_ns))) = run
         .server
-        .zip(report.server_cores.zip(report.server_ns_a_mib))
+        .zip(figures.server_cores.zip(figures.server_ns_a_mib))
     {
         row(
             "server",
@@ -116,14 +152,13 @@ pub fn http_rows(
     }
     row(
         "load generator",
-        format!("{:.1} % of a processor", report.own_cores * 100.0),
+        format!("{:.1} % of a processor", figures.own_cores * 100.0),
     );
     rows
 }
 
 /// What each client took, the slowest first.
-#[must_use]
-pub fn http_chart(run: &HttpRun) -> Chart {
+fn chart(run: &HttpRun) -> Chart {
     let mut shares = bits_a_second(run);
     shares.sort_by(f64::total_cmp);
     let points = (1_u32..).zip(&shares);
@@ -213,21 +248,21 @@ pub(crate) mod tests {
 
     #[test]
     fn figures_are_those_of_the_run() {
-        let report = HttpReport::of(&settings(), &run());
-        assert!(report.passed(), "{:?}", report.missed);
+        let figures = Figures::of(&settings(), &run());
+        assert_eq!(figures.missed, [""; 0]);
         let mib = f64::from(8 << 20) / 2.0;
-        assert!((report.bits_a_second - 4.0 * mib).abs() < 1e-6);
-        for (share, expected) in report.client_bits_a_second.iter().zip([1.0, 1.0, 3.0]) {
+        assert!((figures.bits_a_second - 4.0 * mib).abs() < 1e-6);
+        for (share, expected) in figures.client_bits_a_second.iter().zip([1.0, 1.0, 3.0]) {
             assert!((share - expected * mib).abs() < 1e-6, "{share}");
         }
         // (3 + 1)^2 / (2 (9 + 1)).
-        assert!((report.evenness - 0.8).abs() < 1e-12);
+        assert!((figures.evenness - 0.8).abs() < 1e-12);
         assert_eq!(
-            report.first_byte_ns,
+            figures.first_byte_ns,
             Some([3_000_000, 3_000_000, 5_000_000])
         );
-        assert!((report.server_cores.unwrap() - 0.5).abs() < 1e-12);
-        assert!((report.server_ns_a_mib.unwrap() - 250e6).abs() < 1e-3);
+        assert!((figures.server_cores.unwrap() - 0.5).abs() < 1e-12);
+        assert!((figures.server_ns_a_mib.unwrap() - 250e6).abs() < 1e-3);
     }
 
     #[test]
@@ -248,7 +283,7 @@ pub(crate) mod tests {
         for (change, said) in wrong {
             let (mut settings, mut run) = (settings(), run());
             change(&mut settings, &mut run);
-            let missed = HttpReport::of(&settings, &run).missed;
+            let missed = Figures::of(&settings, &run).missed;
             assert_eq!(missed.len(), 1, "{missed:?}");
             assert!(missed[0].contains(said), "{missed:?}");
         }

@@ -1,15 +1,68 @@
 //! What a load says of the server: the figures of a table, the verdict, and packets by lateness.
-//!
-//! Computed from the record alone, so that it can be told again from its file.
 
-use super::{Run, Settings};
+use super::{LoadRecord, Run, Settings};
 use crate::histogram::STEP_NS;
-use crate::plot::{Chart, Unit};
+use crate::plot::{Chart, Drawing, Unit};
 use crate::stats::ratio;
+use crate::table::{Block, Column, Report, Table, Verdict};
+
+/// What a record says.
+#[must_use]
+pub fn report(record: &LoadRecord) -> Report {
+    let settings = &record.settings;
+    let mut report = Report::new("What viewers saw");
+    for run in &record.runs {
+        let figures = Figures::of(settings, run);
+        report.add([Drawing::new("lateness.svg", chart(settings, run))]);
+        report.add([Table::of_names(
+            "What viewers saw",
+            rows(settings, run, &figures),
+        )]);
+        report.add([Block::Folded(
+            "Figures".to_owned(),
+            vec![compared(run, &figures).into()],
+        )]);
+        report.add([Verdict::unless(
+            "on time, and nothing lost",
+            &figures.missed,
+        )]);
+    }
+    report
+}
+
+/// What a comparison takes.
+fn compared(run: &Run, figures: &Figures) -> Table {
+    let mut table = Table::new(
+        "Figures",
+        [
+            Column::key("of"),
+            Column::ns("server's CPU per packet", 0).less(),
+            Column::ms("late, 999 of 1000", 1).less(),
+            Column::count("packets lost", 0).less(),
+            Column::ms("time to the first packet", 1).less(),
+        ],
+    );
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "below 2^53 ns, which is 104 days"
+    )]
+    let late_ns = figures
+        .lateness_ns
+        .map(|[_, _, late_ns, _]| vec![late_ns as f64]);
+    let start_up_ns = run.start_up_ns.iter().map(|&ns| ratio(ns, 1));
+    table.row([
+        "viewers".into(),
+        figures.server_ns_a_packet.map(|ns| vec![ns]).into(),
+        late_ns.into(),
+        vec![ratio(run.totals.lost, 1)].into(),
+        start_up_ns.collect::<Vec<_>>().into(),
+    ]);
+    table
+}
 
 /// All that is to be told of a run.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct Figures {
     /// Packets a second, while all watched.
     pub packets_a_second: f64,
     /// Payload a second in bit, in the mean over the whole run.
@@ -33,7 +86,7 @@ pub struct Report {
     pub missed: Vec<String>,
 }
 
-impl Report {
+impl Figures {
     /// What `run` says, by the budget of `settings`.
     #[must_use]
     pub fn of(settings: &Settings, run: &Run) -> Self {
@@ -60,17 +113,10 @@ impl Report {
             missed: missed(settings, run, late_part),
         }
     }
-
-    /// Whether all came, and all of it on time.
-    #[must_use]
-    pub fn passed(&self) -> bool {
-        self.missed.is_empty()
-    }
 }
 
 /// The table of a run: names and values, for people.
-#[must_use]
-pub fn rows(settings: &Settings, run: &Run, report: &Report) -> Vec<(String, String)> {
+fn rows(settings: &Settings, run: &Run, figures: &Figures) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
     let failed: u64 = run.failures.iter().map(|(_, count)| count).sum();
@@ -81,11 +127,11 @@ pub fn rows(settings: &Settings, run: &Run, report: &Report) -> Vec<(String, Str
             settings.clients, run.watching, run.visits
         ),
     );
-    let (totals, a_second) = (&run.totals, report.packets_a_second);
+    let (totals, a_second) = (&run.totals, figures.packets_a_second);
     let bits_a_second = if totals.packets == 0 {
         0.0
     } else {
-        report.bits_a_second
+        figures.bits_a_second
     };
     row(
         "packets",
@@ -98,13 +144,13 @@ pub fn rows(settings: &Settings, run: &Run, report: &Report) -> Vec<(String, Str
             bits(bits_a_second)
         ),
     );
-    if let Some([p50, p99, p999, max]) = report.lateness_ns.map(|all| all.map(millis)) {
+    if let Some([p50, p99, p999, max]) = figures.lateness_ns.map(|all| all.map(millis)) {
         row(
             "lateness",
             format!(
                 "p50 {p50:.1}, p99 {p99:.1}, p99.9 {p999:.1}, max {max:.1} ms; {:.4} % later than \
                  {} ms",
-                report.late_part * 100.0,
+                figures.late_part * 100.0,
                 millis(settings.lateness_ns_max)
             ),
         );
@@ -113,7 +159,7 @@ pub fn rows(settings: &Settings, run: &Run, report: &Report) -> Vec<(String, Str
         "longest burst",
         format!("{} packets of a stream together", totals.burst_packets_max),
     );
-    if let Some(all) = report.start_up_ns {
+    if let Some(all) = figures.start_up_ns {
         let [p50, p99, max] = all.map(|ns| millis(i64::try_from(ns).unwrap_or(i64::MAX)));
         row(
             "start-up",
@@ -122,7 +168,7 @@ pub fn rows(settings: &Settings, run: &Run, report: &Report) -> Vec<(String, Str
     }
     if let Some((usage, (cores, packet_ns))) = run
         .server
-        .zip(report.server_cores.zip(report.server_ns_a_packet))
+        .zip(figures.server_cores.zip(figures.server_ns_a_packet))
     {
         row(
             "server",
@@ -135,7 +181,7 @@ pub fn rows(settings: &Settings, run: &Run, report: &Report) -> Vec<(String, Str
     }
     row(
         "load generator",
-        format!("{:.1} % of a processor", report.own_cores * 100.0),
+        format!("{:.1} % of a processor", figures.own_cores * 100.0),
     );
     rows
 }
@@ -179,8 +225,7 @@ pub(super) fn start_up(samples: &[u64]) -> Option<[u64; 3]> {
 }
 
 /// Packets by lateness, and the budget.
-#[must_use]
-pub fn chart(settings: &Settings, run: &Run) -> Chart {
+fn chart(settings: &Settings, run: &Run) -> Chart {
     let total = run.lateness.total();
     let (mut points, mut end_ns) = (Vec::new(), None);
     for (edge_ns, count) in run.lateness.slots() {
@@ -259,15 +304,15 @@ pub(crate) mod tests {
 
     #[test]
     fn figures_are_those_of_the_run() {
-        let report = Report::of(&settings(), &run());
-        assert!(report.passed(), "{:?}", report.missed);
-        assert!((report.packets_a_second - 500.0).abs() < 1e-9);
-        assert!((report.bits_a_second - 500.0 * 1328.0 * 8.0).abs() < 1e-3);
-        assert!((report.late_part - 0.001).abs() < 1e-12);
-        assert_eq!(report.start_up_ns, Some([3_000_000, 3_000_000, 5_000_000]));
-        assert!((report.server_cores.unwrap() - 0.5).abs() < 1e-12);
-        assert!((report.server_ns_a_packet.unwrap() - 1e6).abs() < 1e-6);
-        assert_eq!(report.lateness_ns.unwrap()[2], 1_100_000);
+        let figures = Figures::of(&settings(), &run());
+        assert_eq!(figures.missed, [""; 0]);
+        assert!((figures.packets_a_second - 500.0).abs() < 1e-9);
+        assert!((figures.bits_a_second - 500.0 * 1328.0 * 8.0).abs() < 1e-3);
+        assert!((figures.late_part - 0.001).abs() < 1e-12);
+        assert_eq!(figures.start_up_ns, Some([3_000_000, 3_000_000, 5_000_000]));
+        assert!((figures.server_cores.unwrap() - 0.5).abs() < 1e-12);
+        assert!((figures.server_ns_a_packet.unwrap() - 1e6).abs() < 1e-6);
+        assert_eq!(figures.lateness_ns.unwrap()[2], 1_100_000);
     }
 
     #[test]
@@ -287,7 +332,7 @@ pub(crate) mod tests {
         for (change, said) in wrong {
             let mut run = run();
             change(&mut run);
-            let missed = Report::of(&settings(), &run).missed;
+            let missed = Figures::of(&settings(), &run).missed;
             assert_eq!(missed.len(), 1, "{missed:?}");
             assert!(missed[0].contains(said), "{missed:?}");
         }

@@ -8,7 +8,10 @@ use std::time::Instant;
 use onrush_lock::bare::{self, BareRing, Private};
 use onrush_lock::{Budget, Cache, Keep, Kind, Manager, Segment};
 
-use super::{LockBenchError, Memory, Run, Settings, Way};
+use super::reliability::Mapped;
+use super::{Memory, Run, Settings, Way};
+use crate::error::ExperimentError;
+use crate::random::Random;
 use crate::setup::system;
 use crate::stats::Summary;
 
@@ -33,18 +36,12 @@ struct Tools {
     small: Cache,
 }
 
-/// Mapped memory, of either kind.
-enum Mapped {
-    Private(Private),
-    Segment(Segment),
-}
-
 /// Everything once.
 pub(super) fn round(
     settings: &Settings,
     repeat: u32,
     runs: &mut Vec<Run>,
-) -> Result<(), LockBenchError> {
+) -> Result<(), ExperimentError> {
     let mut tools = Tools {
         ring: BareRing::open().map_err(system("open a ring"))?,
         small: cache(1)?,
@@ -91,7 +88,7 @@ fn cost(
     memory: Memory,
     way: Way,
     bytes: usize,
-) -> Result<(f64, f64), LockBenchError> {
+) -> Result<(f64, f64), ExperimentError> {
     let is_first = matches!(memory, Memory::PrivateFirst | Memory::SysvFirst);
     let calls = ((4 << 20) / bytes).clamp(3, if is_first { 33 } else { 101 });
     let mut mapped = memory.map(bytes)?;
@@ -115,7 +112,7 @@ fn cost(
 
 impl Tools {
     /// Locks and unlocks once, and says how long each took.
-    fn once(&mut self, way: Way, bytes: Range<usize>) -> Result<(f64, f64), LockBenchError> {
+    fn once(&mut self, way: Way, bytes: Range<usize>) -> Result<(f64, f64), ExperimentError> {
         let manager = Manager::of_process();
         let begin = Instant::now();
         Ok(match way {
@@ -164,14 +161,14 @@ impl Tools {
 }
 
 /// One page among many areas.
-fn crowd(areas: usize, repeat: u32, runs: &mut Vec<Run>) -> Result<(), LockBenchError> {
+fn crowd(areas: usize, repeat: u32, runs: &mut Vec<Run>) -> Result<(), ExperimentError> {
     let mut memory = Private::map(CROWD_BYTES).map_err(system("map memory"))?;
     memory.write(1);
     let manager = Manager::of_process();
-    let mut random = 11;
+    let mut random = Random::new(11);
     let mut range = |pages_max: usize| {
-        let pages = 1 + below(&mut random, pages_max);
-        let first = below(&mut random, CROWD_BYTES / PAGE_BYTES - pages);
+        let pages = 1 + random.index(pages_max);
+        let first = random.index(CROWD_BYTES / PAGE_BYTES - pages);
         let start = memory.bytes().start + first * PAGE_BYTES;
         start..start + pages * PAGE_BYTES
     };
@@ -203,7 +200,7 @@ fn crowd(areas: usize, repeat: u32, runs: &mut Vec<Run>) -> Result<(), LockBench
 }
 
 /// The mean time of a hit and its return, over all that is kept in no order.
-fn hits(kept: usize) -> Result<f64, LockBenchError> {
+fn hits(kept: usize) -> Result<f64, ExperimentError> {
     let mut memory = Private::map(kept * 2 * PAGE_BYTES).map_err(system("map memory"))?;
     memory.write(1);
     let mut cache = cache(kept)?;
@@ -213,8 +210,8 @@ fn hits(kept: usize) -> Result<f64, LockBenchError> {
         let loan = cache.acquire(page(entry))?;
         cache.release(loan);
     }
-    let mut random = 5;
-    let order: Vec<_> = (0..HITS).map(|_| page(below(&mut random, kept))).collect();
+    let mut random = Random::new(5);
+    let order: Vec<_> = (0..HITS).map(|_| page(random.index(kept))).collect();
     let misses = cache.counters().misses;
     let begin = Instant::now();
     for bytes in order {
@@ -233,7 +230,7 @@ fn hits(kept: usize) -> Result<f64, LockBenchError> {
 }
 
 impl Memory {
-    fn map(self, bytes: usize) -> Result<Mapped, LockBenchError> {
+    fn map(self, bytes: usize) -> Result<Mapped, ExperimentError> {
         let mut mapped = match self {
             Self::PrivateFirst | Self::PrivateAgain => {
                 Mapped::Private(Private::map(bytes).map_err(system("map memory"))?)
@@ -251,16 +248,7 @@ impl Memory {
     }
 }
 
-impl Mapped {
-    fn bytes(&self) -> Range<usize> {
-        match self {
-            Self::Private(private) => private.bytes(),
-            Self::Segment(segment) => segment.bytes(),
-        }
-    }
-}
-
-fn cache(entries_max: usize) -> Result<Cache, LockBenchError> {
+fn cache(entries_max: usize) -> Result<Cache, ExperimentError> {
     let ring: OwnedFd = bare::ring().map_err(system("open a ring"))?;
     let budget = Budget {
         keep: Keep::Watched,
@@ -283,15 +271,6 @@ fn since(begin: Instant, middle: Instant) -> (f64, f64) {
     let unlock = middle.elapsed();
     let lock = middle - begin;
     (lock.as_secs_f64() * 1e9, unlock.as_secs_f64() * 1e9)
-}
-
-/// xorshift64*: the same each time, and good enough to pick ranges.
-pub(super) fn below(state: &mut u64, limit: usize) -> usize {
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    let high = state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33;
-    usize::try_from(high).unwrap_or(0) % limit.max(1)
 }
 
 const PAGE_BYTES: usize = 4096;

@@ -5,17 +5,16 @@
 //! compacted, reclaimed, swapped and forked, and every frame number is compared.
 
 mod cost;
-pub mod plots;
 pub mod reliability;
-pub mod report;
+mod report;
 
+use onrush_lock::LockError;
 use onrush_lock::memory::{lockable_bytes, page_bytes};
-use onrush_lock::{CacheError, LockError, SegmentError};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
+use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
-use crate::setup::SystemError;
+pub use report::report;
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "lock";
@@ -112,30 +111,6 @@ pub enum Run {
         /// Both together.
         hit_ns: f64,
     },
-}
-
-/// Why there is no result.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum LockBenchError {
-    /// The manager refused.
-    #[error(transparent)]
-    Lock(#[from] LockError),
-    /// The cache refused.
-    #[error(transparent)]
-    Cache(#[from] CacheError),
-    /// There is no segment.
-    #[error(transparent)]
-    Segment(#[from] SegmentError),
-    /// The system refused something else.
-    #[error("cannot {0}")]
-    System(#[from] SystemError),
-    /// The reliability run needs what only root has.
-    #[error(
-        "the reliability run reads frame numbers, compacts memory and adds a swap file: it needs \
-         root"
-    )]
-    Root,
 }
 
 impl Memory {
@@ -242,7 +217,7 @@ pub fn run(
     version: &str,
     command: &str,
     mut progress: impl FnMut(f64),
-) -> Result<LockRecord, LockBenchError> {
+) -> Result<LockRecord, ExperimentError> {
     let environment = Environment::here(version, command);
     let settings = settings.clone().within(lockable_bytes());
     if settings.sizes_bytes.is_empty() {

@@ -11,19 +11,19 @@
 //! Paths that send packet images are measured with the images at hand, as others with the file in
 //! the page cache: making them is measured apart. Cold runs have neither.
 
-pub mod report;
+mod report;
 mod run;
 
-use onrush_paths::{Name, OpenError, Piece, Plan, PlanError};
-use onrush_testkit::sink::SinkError;
-use onrush_testkit::testbed::{Mode, TestbedError};
+use onrush_paths::{Name, Piece, Plan, PlanError};
+use onrush_testkit::testbed::Mode;
 use onrush_wire::media::{self, RtpOrigin, TS_PACKET_BYTES};
 use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
+use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
-use crate::setup::{CoresError, SystemError, on_core, two_cores};
+use crate::setup::{on_core, two_cores};
+pub use report::report;
 use run::Bench;
 
 /// Its name on the command line and in files.
@@ -151,46 +151,19 @@ pub struct Run {
     pub arrived_bytes: u64,
 }
 
-/// Why the experiment could not be carried out.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum PathsError {
-    /// A setting is out of bounds.
-    #[error("{0}")]
-    Settings(String),
-    /// There is nothing to leave the rest of the work to.
-    #[error(transparent)]
-    Cores(#[from] CoresError),
-    /// No network to send on.
-    #[error(transparent)]
-    Testbed(#[from] TestbedError),
-    /// No counters at its end.
-    #[error(transparent)]
-    Sink(#[from] SinkError),
-    /// A path that was asked for is not available here.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// A size of packets that there is no plan for.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
-    /// The system refused something else.
-    #[error(transparent)]
-    System(#[from] SystemError),
-}
-
 /// Carries the experiment out. `progress` hears of every run before it begins: how many are done,
 /// of how many, and what is next.
 ///
 /// # Errors
 ///
-/// If it could not be carried out; see [`PathsError::needs_root`]. Runs that prove nothing are no
+/// If it could not be carried out; see [`ExperimentError::needs_root`]. Runs that prove nothing are no
 /// error: they are in the record, with the reason.
 pub fn run(
     settings: &Settings,
     version: &str,
     command: &str,
     progress: impl FnMut(usize, usize, &str) + Send,
-) -> Result<PathsRecord, PathsError> {
+) -> Result<PathsRecord, ExperimentError> {
     settings.check()?;
     let (rest, core) = two_cores("the sender")?;
     let mut environment = Environment::here(version, command);
@@ -224,7 +197,7 @@ pub fn plan_of(plan: &media::ts::Plan, origin: RtpOrigin) -> Result<Plan, PlanEr
             runs.next();
         }
         let run = runs.peek().expect("every packet is in a run");
-        let offset = run.file_offset + (ts_packet - run.first) * u64::from(run.distance);
+        let offset = run.file_offset + (ts_packet - run.first) * u64::from(run.packet_stride);
         let is_first = ts_packet % ts_per_rtp as u64 == 0;
         match pieces.last_mut() {
             Some(last) if !is_first && last.offset + u64::from(last.bytes) == offset => {
@@ -281,9 +254,9 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// [`PathsError::Settings`].
-    pub fn check(&self) -> Result<(), PathsError> {
-        let wrong = |text: String| Err(PathsError::Settings(text));
+    /// [`ExperimentError::Settings`].
+    pub fn check(&self) -> Result<(), ExperimentError> {
+        let wrong = |text: String| Err(ExperimentError::Settings(text));
         if !(1 << 20..=FILE_BYTES_MAX).contains(&self.file_bytes) {
             return wrong(format!("{} bytes: ask for 1 MiB to 4 GiB", self.file_bytes));
         }
@@ -348,14 +321,6 @@ impl Run {
     }
 }
 
-impl PathsError {
-    /// Whether root is what is missing.
-    #[must_use]
-    pub fn needs_root(&self) -> bool {
-        matches!(self, Self::Testbed(error) if error.is_not_permitted())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -365,7 +330,7 @@ mod tests {
 
     use onrush_paths::{Mover, Source};
     use onrush_wire::media::FilePiece;
-    use onrush_wire::media::synth;
+    use onrush_wire::media::ts::synth;
     use onrush_wire::media::ts::{Packetisation, ScanOptions, Scanner};
 
     use super::*;

@@ -1,55 +1,15 @@
 //! What a record of the experiment says: the paper's table with our columns, its figures, its
 //! claims and ours.
-//!
-//! Computed from the record alone, so that all of it can be made again from its file.
-
-use std::fmt;
 
 use onrush_paths::{Family, Name};
 
 use super::{MTU_PACKET_BYTES, PathsRecord, Run, Sample, Transport};
 use crate::plot::{Chart, Drawing, Unit};
-use crate::stats::{Summary, ratio};
+use crate::stats::{median, ratio};
+use crate::table::{Block, Cell, Column, Report, Table, Verdict, gather, ratios};
 
-/// All that is to be told.
-#[derive(Clone, Debug)]
-pub struct Report {
-    rows: Vec<Row>,
-    verdicts: Vec<Verdict>,
-    crossing_ns: Option<f64>,
-    warnings: Vec<String>,
-    void: usize,
-}
-
-/// What one path did on one transport with frames' packets.
-#[derive(Clone, Debug)]
-struct Row {
-    transport: Transport,
-    name: Name,
-    is_cold: bool,
-    cpu_ns: Option<Summary>,
-    user_ns: f64,
-    helper_ns: f64,
-    busy_ns: f64,
-    prepare_ns: f64,
-    crossings: f64,
-    packets_a_send: f64,
-    /// What a further byte of a packet costs, by the sizes that fit a frame.
-    byte_ns: Option<f64>,
-}
-
-/// A claim, of the issue or of the paper, beside what was measured.
-#[derive(Clone, Debug)]
-struct Verdict {
-    transport: Transport,
-    of: Name,
-    to: Name,
-    /// The part of `to`'s time that `of` may take at the most.
-    part_max: f64,
-    /// Whose claim.
-    by: &'static str,
-    part: Option<Summary>,
-}
+/// Void runs that are listed one by one.
+const VOID_LISTED_MAX: usize = 20;
 
 /// What must hold: which path takes at most which part of which other's time, where, and who says
 /// so.
@@ -74,238 +34,194 @@ const CLAIMS: [(Transport, Name, Name, f64, &str); 12] = {
     ]
 };
 
-impl Report {
-    /// Reads a record.
-    #[must_use]
-    pub fn of(record: &PathsRecord) -> Self {
-        let runs: Vec<&Run> = runs(record).collect();
-        let mut rows = Vec::new();
-        for &transport in &record.settings.transports {
-            for is_cold in [false, true] {
-                let has = |name: &Name| {
-                    runs.iter()
-                        .any(|r| is_of(r, transport, *name, MTU_PACKET_BYTES, is_cold))
-                };
-                let names = Name::ALL.into_iter().filter(has);
-                rows.extend(names.map(|name| Row::of(&runs, transport, name, is_cold)));
-            }
-        }
-        let verdicts = CLAIMS
-            .iter()
-            .filter_map(|&(transport, of, to, part_max, by)| {
-                let asked = |name: Name| record.settings.paths.iter().any(|n| n == name.as_str());
-                (record.settings.transports.contains(&transport) && asked(of) && asked(to)).then(
-                    || Verdict {
-                        transport,
-                        of,
-                        to,
-                        part_max,
-                        by,
-                        part: Summary::of(&parts(record, transport, of, to)),
-                    },
-                )
-            });
-        let void: Vec<_> = unmended(&runs).collect();
-        let crossing_ns = record.runs.iter().find_map(|sample| match sample {
-            Sample::Crossing { ns } => Some(*ns),
-            _ => None,
-        });
-        Self {
-            rows,
-            verdicts: verdicts.collect(),
-            crossing_ns,
-            void: void.len(),
-            warnings: void
-                .iter()
-                .map(|run| {
-                    let (transport, bytes, path) =
-                        (run.transport.name(), run.packet_bytes, &run.path);
-                    format!(
-                        "void: {transport} {bytes} B {path}: {}",
-                        run.void.join("; ")
-                    )
-                })
-                .collect(),
-        }
+/// What a record says.
+#[must_use]
+pub fn report(record: &PathsRecord) -> Report {
+    let runs: Vec<&Run> = runs(record).collect();
+    let mut report = Report::new("What data paths cost");
+    report.add(charts(record));
+    for transport in [Transport::Uso, Transport::SoftwareGso, Transport::Tcp] {
+        report.add([false, true].map(|is_cold| table(&runs, transport, is_cold)));
     }
-
-    /// Whether no figure is void and all bounds were kept.
-    #[must_use]
-    pub fn passed(&self) -> bool {
-        self.void == 0 && self.verdicts.iter().all(Verdict::passed)
+    let crossing = record.runs.iter().find_map(|sample| match sample {
+        Sample::Crossing { ns } => Some(ns),
+        _ => None,
+    });
+    if let Some(ns) = crossing {
+        report.text(format!(
+            "A system call that does nothing takes {ns:.0} ns; the paper's took 920."
+        ));
     }
+    let void: Vec<_> = unmended(&runs).collect();
+    report.warn(void.iter().take(VOID_LISTED_MAX).map(|run| {
+        let (transport, bytes, path) = (run.transport.name(), run.packet_bytes, &run.path);
+        let why = run.void.join("; ");
+        format!("void: {transport} {bytes} B {path}: {why}")
+    }));
+    let verdicts = verdicts(record);
+    if !verdicts.is_empty() {
+        report.text("Time of a packet that fills a frame, by one path over that by another:");
+    }
+    report.add(verdicts);
+    if !void.is_empty() {
+        let many = format!("{} have no valid run", void.len());
+        report.add([Verdict::void("turns of a path", many)]);
+    }
+    let every = vec![every_size(record).into(), yardsticks(record).into()];
+    report.add([Block::Folded("Packets of every size".to_owned(), every)]);
+    report
 }
 
-impl Row {
-    fn of(runs: &[&Run], transport: Transport, name: Name, is_cold: bool) -> Self {
-        let at = |bytes: u32| {
-            let of = move |run: &&&Run| {
-                is_of(run, transport, name, bytes, is_cold) && run.void.is_empty()
-            };
-            runs.iter().filter(of)
-        };
-        let median = |value: &dyn Fn(&Run) -> f64| {
-            let values: Vec<f64> = at(MTU_PACKET_BYTES).map(|run| value(run)).collect();
-            Summary::of(&values)
-        };
-        let each = |value: fn(&Run) -> u64| {
-            median(&|run| ratio(value(run), run.packets.max(1))).map_or(0.0, |s| s.median)
-        };
-        let cost = |bytes: u32| {
-            let costs: Vec<f64> = at(bytes)
-                .map(|run| ratio(run.cpu_ns(), run.packets.max(1)))
-                .collect();
-            Some((f64::from(bytes), Summary::of(&costs)?.median))
-        };
-        Self {
-            transport,
-            name,
-            is_cold,
-            cpu_ns: median(&|run| ratio(run.cpu_ns(), run.packets.max(1))),
-            user_ns: each(|run| run.user_ns),
-            helper_ns: each(|run| run.helper_ns),
-            busy_ns: each(|run| run.machine_busy_ns),
-            prepare_ns: each(|run| run.prepare_ns),
-            crossings: each(|run| run.crossings),
-            packets_a_send: median(&|run| ratio(run.packets, run.sends.max(1)))
-                .map_or(0.0, |s| s.median),
-            byte_ns: [512, 1024, MTU_PACKET_BYTES]
-                .into_iter()
-                .map(cost)
-                .collect::<Option<Vec<_>>>()
-                .map(|points| slope(&points))
-                .filter(|_| !is_cold && transport != Transport::Tcp),
-        }
-    }
-}
-
-impl Verdict {
-    fn passed(&self) -> bool {
-        self.part
-            .as_ref()
-            .is_some_and(|part| part.median <= self.part_max)
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for transport in [Transport::Uso, Transport::SoftwareGso, Transport::Tcp] {
-            for is_cold in [false, true] {
-                let rows = self
-                    .rows
-                    .iter()
-                    .filter(|r| (r.transport, r.is_cold) == (transport, is_cold));
-                let rows: Vec<_> = rows.collect();
-                if !rows.is_empty() {
-                    table(f, transport, is_cold, &rows)?;
-                }
-            }
-        }
-        if let Some(ns) = self.crossing_ns {
-            writeln!(
-                f,
-                "\nA system call that does nothing takes {ns:.0} ns; the paper's took 920."
-            )?;
-        }
-        for warning in self.warnings.iter().take(20) {
-            writeln!(f, "warning: {warning}")?;
-        }
-        if self.warnings.len() > 20 {
-            writeln!(
-                f,
-                "warning: and {} more void runs",
-                self.warnings.len() - 20
-            )?;
-        }
-        writeln!(
-            f,
-            "\n{:<13} {:<52} {:>9} {:>22}",
-            "", "time taken, packets that fill a frame", "at most", "measured"
-        )?;
-        for verdict in &self.verdicts {
-            let told = verdict.part.as_ref().map_or_else(
-                || "VOID".to_owned(),
-                |part| {
-                    let percent = |x: f64| format!("{:.1}", x * 100.0);
-                    format!(
-                        "{} % ({}..{})",
-                        percent(part.median),
-                        percent(part.min),
-                        percent(part.max)
-                    )
-                },
-            );
-            let what = format!("{} of {} ({})", verdict.of, verdict.to, verdict.by);
-            let word = if verdict.passed() { "kept" } else { "MISSED" };
-            let (transport, most) = (verdict.transport.name(), verdict.part_max * 100.0);
-            writeln!(
-                f,
-                "{transport:<13} {what:<52} {most:>7.1} % {told:>22} {word}"
-            )?;
-        }
-        Ok(())
-    }
-}
-
-/// The paper's table 1 with our columns.
-fn table(
-    f: &mut fmt::Formatter<'_>,
-    transport: Transport,
-    is_cold: bool,
-    rows: &[&Row],
-) -> fmt::Result {
+/// The paper's table 1 with our columns: packets that fill a frame.
+fn table(runs: &[&Run], transport: Transport, is_cold: bool) -> Table {
     let state = if is_cold { ", cold" } else { "" };
-    writeln!(
-        f,
-        "\n{:<18} {:>11} {:>6} {:>7} {:>22} {:>5} {:>6} {:>6} {:>7} {:>7} {:>7} {:>7}",
-        format!("{}{state}", transport.name()),
-        "paper: co,s",
-        "copies",
-        "cross.",
-        "CPU ns/packet (range)",
-        "user",
-        "helper",
-        "busy",
-        "images",
-        "pkt/snd",
-        "ns/KB",
-        "Gbit/s"
-    )?;
-    for row in rows {
-        let facts = row.name.facts();
+    let mut table = Table::new(
+        format!("{}{state}: medians, ns a packet", transport.name()),
+        [
+            Column::key("path"),
+            Column::text("paper: copies, switches"),
+            Column::text("copies"),
+            Column::count("crossings", 3),
+            Column::count("CPU (range)", 0).with_range(),
+            Column::count("user", 0),
+            Column::count("helper", 0),
+            Column::count("busy", 0),
+            Column::count("images", 0),
+            Column::count("packets a send", 1),
+            Column::count("ns/KB", 0),
+            Column::number("rate", Unit::BitsPerSecond).fixed("Gbit/s", 1e9, 1),
+        ],
+    );
+    for name in Name::ALL {
+        let at = |bytes: u32| {
+            let runs = runs.iter().copied();
+            runs.filter(move |run| is_of(run, transport, name, bytes, is_cold))
+        };
+        if at(MTU_PACKET_BYTES).next().is_none() {
+            continue;
+        }
+        let samples = |bytes: u32, value: &dyn Fn(&Run) -> f64| {
+            let valid = at(bytes).filter(|run| run.void.is_empty());
+            valid.map(value).collect::<Vec<_>>()
+        };
+        let each = |value: fn(&Run) -> u64| -> Cell {
+            samples(MTU_PACKET_BYTES, &|run| {
+                ratio(value(run), run.packets.max(1))
+            })
+            .into()
+        };
+        let cost = |bytes: u32| Some((f64::from(bytes), median(&samples(bytes, &cpu_ns))?));
+        // What a further byte of a packet costs, by the sizes that fit a frame.
+        let points: Option<Vec<_>> = [512, 1024, MTU_PACKET_BYTES]
+            .into_iter()
+            .map(cost)
+            .collect();
+        let byte_ns = points.filter(|_| !is_cold && transport != Transport::Tcp);
+        let cpu_ns = samples(MTU_PACKET_BYTES, &cpu_ns);
+        let rate = median(&cpu_ns).map(|ns| f64::from(MTU_PACKET_BYTES) * 8e9 / ns);
+        let facts = name.facts();
         let paper = match facts.family {
             Family::Modern => "-".to_owned(),
             _ => format!("{},{}", facts.paper.0, facts.paper.1),
         };
-        let cost = row
-            .cpu_ns
-            .as_ref()
-            .map_or_else(|| "void".to_owned(), |s| s.told(0));
-        let median = row.cpu_ns.as_ref().map_or(f64::INFINITY, |s| s.median);
-        let byte = row
-            .byte_ns
-            .map_or_else(|| "-".to_owned(), |ns| format!("{:.0}", ns * 1024.0));
-        writeln!(
-            f,
-            "{:<18} {paper:>11} {:>6} {:>7.3} {cost:>22} {:>5.0} {:>6.0} {:>6.0} {:>7.0} {:>7.1} \
-             {byte:>7} {:>7.1}",
-            row.name.as_str(),
-            facts.copies,
-            row.crossings,
-            row.user_ns,
-            row.helper_ns,
-            row.busy_ns,
-            row.prepare_ns,
-            row.packets_a_send,
-            f64::from(MTU_PACKET_BYTES) * 8.0 / median
-        )?;
+        table.row([
+            name.as_str().into(),
+            paper.into(),
+            facts.copies.into(),
+            each(|run| run.crossings),
+            match cpu_ns.is_empty() {
+                true => Cell::Void,
+                false => cpu_ns.into(),
+            },
+            each(|run| run.user_ns),
+            each(|run| run.helper_ns),
+            each(|run| run.machine_busy_ns),
+            each(|run| run.prepare_ns),
+            samples(MTU_PACKET_BYTES, &|run| {
+                ratio(run.packets, run.sends.max(1))
+            })
+            .into(),
+            byte_ns.map(|points| slope(&points) * 1024.0).into(),
+            rate.into(),
+        ]);
     }
-    Ok(())
+    table
+}
+
+/// What a packet cost by each path, on each transport, in each size.
+fn every_size(record: &PathsRecord) -> Table {
+    let mut table = Table::new(
+        "Medians",
+        [
+            Column::key("transport"),
+            Column::key("packet"),
+            Column::key("path"),
+            Column::ns("CPU per packet", 0).with_range().less(),
+        ],
+    );
+    let valid = runs(record).filter(|run| run.void.is_empty());
+    let costs = gather(valid.map(|run| {
+        let state = if run.is_cold { ", cold" } else { "" };
+        let key = (
+            run.transport,
+            run.packet_bytes,
+            format!("{}{state}", run.path),
+        );
+        (key, cpu_ns(run))
+    }));
+    for ((transport, bytes, path), ns) in costs {
+        let packet = format!("{bytes} B");
+        table.row([
+            transport.name().into(),
+            packet.into(),
+            path.into(),
+            ns.into(),
+        ]);
+    }
+    table
+}
+
+/// What a copy and a crossing take.
+fn yardsticks(record: &PathsRecord) -> Table {
+    let columns = [Column::key("what"), Column::ns("time", 1).less()];
+    let mut table = Table::new("What paths are made of", columns);
+    let times = gather(record.runs.iter().filter_map(|sample| match sample {
+        Sample::Copy { bytes, ns } => Some((format!("copy of {bytes} B"), *ns)),
+        Sample::Crossing { ns } => Some(("system call".to_owned(), *ns)),
+        Sample::Path(_) => None,
+    }));
+    for (what, ns) in times {
+        table.row([what.into(), ns.into()]);
+    }
+    table
+}
+
+/// Claims of the paper and of ours whose paths were measured.
+fn verdicts(record: &PathsRecord) -> Vec<Verdict> {
+    let is_asked = |name: Name| record.settings.paths.iter().any(|n| n == name.as_str());
+    let claims = CLAIMS.iter().filter(|(transport, of, to, ..)| {
+        record.settings.transports.contains(transport) && is_asked(*of) && is_asked(*to)
+    });
+    let judge = |&(transport, of, to, most, by): &(Transport, Name, Name, f64, &str)| {
+        let costs = |name| {
+            let runs = runs(record).filter(move |run| {
+                is_of(run, transport, name, MTU_PACKET_BYTES, false) && run.void.is_empty()
+            });
+            runs.map(|run| (run.repeat, cpu_ns(run)))
+        };
+        let what = format!("{}, {of} / {to} ({by})", transport.name());
+        Verdict::at_most(what, &ratios(costs(of), costs(to)), most, 3)
+    };
+    claims.map(judge).collect()
+}
+
+/// Processor time of a packet, in ns.
+fn cpu_ns(run: &Run) -> f64 {
+    ratio(run.cpu_ns(), run.packets.max(1))
 }
 
 /// The paper's figures 2 to 5, and one of the modern paths.
-#[must_use]
-pub fn drawings(record: &PathsRecord) -> Vec<Drawing> {
+fn charts(record: &PathsRecord) -> Vec<Drawing> {
     let family = |wanted: Family| {
         Name::ALL
             .into_iter()
@@ -369,8 +285,7 @@ pub fn drawings(record: &PathsRecord) -> Vec<Drawing> {
         .log_x(2)
         .y("time", Unit::Nanoseconds)
         .log_y(10)
-        .series("memcpy", copies)
-        .source(&record.environment);
+        .series("memcpy", copies);
     drawings.push(Drawing::new("figure-2.svg", chart));
     drawings
 }
@@ -391,7 +306,7 @@ fn figure(
         let costs: Vec<_> = costs
             .map(|run| ratio(run.cpu_ns(), run.arrived_bytes.max(1)) * 1e9)
             .collect();
-        Summary::of(&costs).map(|summary| summary.median)
+        median(&costs)
     };
     let mut chart = Chart::lines(title).x("packet size", Unit::Bytes).log_x(2);
     chart = match base {
@@ -420,7 +335,7 @@ fn figure(
         Transport::Tcp => chart,
         _ => chart.mark_x(f64::from(MTU_PACKET_BYTES), "MTU"),
     };
-    (drawn > 0).then(|| chart.source(&record.environment))
+    (drawn > 0).then_some(chart)
 }
 
 fn runs(record: &PathsRecord) -> impl Iterator<Item = &Run> {
@@ -453,24 +368,6 @@ fn unmended<'a>(runs: &'a [&Run]) -> impl Iterator<Item = &'a Run> {
         };
         run.attempt == super::REPEATS_OF_VOID_MAX && !run.void.is_empty() && !is_mended()
     })
-}
-
-/// `of`'s part of `to`'s time, by repeats that have both.
-fn parts(record: &PathsRecord, transport: Transport, of: Name, to: Name) -> Vec<f64> {
-    let cost = |name: Name, repeat: u32| {
-        let wanted = |run: &&Run| {
-            is_of(run, transport, name, MTU_PACKET_BYTES, false)
-                && run.repeat == repeat
-                && run.void.is_empty()
-        };
-        runs(record)
-            .find(wanted)
-            .map(|run| ratio(run.cpu_ns(), run.packets.max(1)))
-    };
-    let repeats = 0..record.settings.repeats;
-    repeats
-        .filter_map(|repeat| Some(cost(of, repeat)? / cost(to, repeat)?))
-        .collect()
 }
 
 /// The slope of the line with the least squares.

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::hint::black_box;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,8 +19,10 @@ use onrush_testkit::testbed::{Options, RCV_DEVICE, RCV_IPV4, SND_DEVICE, SND_IPV
 use onrush_wire::media::RtpOrigin;
 use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T};
 
-use super::{PathsError, REPEATS_OF_VOID_MAX, Run, Sample, Settings, Transport};
+use super::{REPEATS_OF_VOID_MAX, Run, Sample, Settings, Transport};
+use crate::error::ExperimentError;
 use crate::machine::{self, Awake, SenderClock};
+use crate::random::film;
 use crate::setup::system;
 use crate::stats::{ratio, to_f64};
 use crate::window;
@@ -72,12 +74,12 @@ impl<'a> Bench<'a> {
     pub(super) fn set_up(
         settings: &'a Settings,
         (core, rest): (usize, usize),
-    ) -> Result<Self, PathsError> {
+    ) -> Result<Self, ExperimentError> {
         let testbed = Testbed::new(Options::default())?;
         let sink = Sink::attach_seldom_looking(&testbed.rcv, RCV_DEVICE, PORT..=PORT, LOOK_EVERY)?;
         if settings.planted_copies {
             let planted = testbed.switch(&CARRIES_PIECES, false);
-            planted.map_err(|error| PathsError::Settings(error.to_string()))?;
+            planted.map_err(|error| ExperimentError::Settings(error.to_string()))?;
         }
         Ok(Self {
             settings,
@@ -102,7 +104,7 @@ impl<'a> Bench<'a> {
         &mut self,
         samples: &mut Vec<Sample>,
         mut progress: impl FnMut(usize, usize, &str),
-    ) -> Result<(), PathsError> {
+    ) -> Result<(), ExperimentError> {
         samples.extend(copies_and_crossings());
         let paths: Vec<Name> = self
             .settings
@@ -164,7 +166,7 @@ impl<'a> Bench<'a> {
         packet_bytes: u32,
         name: Name,
         is_cold: bool,
-    ) -> Result<Run, PathsError> {
+    ) -> Result<Run, ExperimentError> {
         let source = self.source(packet_bytes, name)?;
         let packets = source.plan.packets();
         let image_bytes = packets * source.plan.packet_bytes_max();
@@ -235,7 +237,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    fn source(&mut self, packet_bytes: u32, name: Name) -> Result<Arc<Source>, PathsError> {
+    fn source(&mut self, packet_bytes: u32, name: Name) -> Result<Arc<Source>, ExperimentError> {
         if self
             .sources
             .as_ref()
@@ -257,7 +259,7 @@ impl<'a> Bench<'a> {
         &mut self,
         transport: Transport,
         bytes: u64,
-    ) -> Result<(OwnedFd, Option<Receiving>), PathsError> {
+    ) -> Result<(OwnedFd, Option<Receiving>), ExperimentError> {
         self.sink.reset()?;
         let system = system("open a socket");
         if transport != Transport::Tcp {
@@ -294,7 +296,7 @@ impl<'a> Bench<'a> {
         Ok((stream.map_err(system)?.into(), Some(receiving)))
     }
 
-    fn arrived(&self, receiving: Option<Receiving>) -> Result<Arrived, PathsError> {
+    fn arrived(&self, receiving: Option<Receiving>) -> Result<Arrived, ExperimentError> {
         match receiving {
             None => {
                 let totals = self.sink.totals()?;
@@ -314,7 +316,7 @@ impl<'a> Bench<'a> {
 
     /// Whether the sending device takes packets in pieces and sums them, as it must for anything to
     /// go by reference.
-    fn device_gathers(&self) -> Result<bool, PathsError> {
+    fn device_gathers(&self) -> Result<bool, ExperimentError> {
         let interfaces = self.testbed.snd.run(onrush_sys::probe::interfaces);
         let asked = system("ask the device what it does");
         let interfaces = interfaces.map_err(|refused| asked(refused.source))?;
@@ -424,29 +426,7 @@ impl Moment {
     }
 }
 
-/// A file that repeats nowhere, on disk and in the page cache.
-fn film(bytes: u64) -> std::io::Result<File> {
-    // Not in memory alone, as temporary files may be: cold runs read it from a disk.
-    let mut file = tempfile::tempfile_in("/var/tmp")?;
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut block = vec![0; 1 << 20];
-    let mut left = bytes;
-    while left > 0 {
-        for word in block.chunks_mut(8) {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            word.copy_from_slice(&state.to_le_bytes());
-        }
-        let part = usize::try_from(left).map_or(block.len(), |left| left.min(block.len()));
-        file.write_all(&block[..part])?;
-        left -= part as u64;
-    }
-    file.sync_all()?;
-    Ok(file)
-}
-
-fn with_rtp(plan: Plan) -> Result<Plan, PathsError> {
+fn with_rtp(plan: Plan) -> Result<Plan, ExperimentError> {
     let origin = RtpOrigin {
         sequence: 0,
         timestamp: 0,

@@ -23,51 +23,23 @@ impl Unit {
     /// The value with its unit, to three digits.
     #[must_use]
     pub fn tell(self, value: f64) -> String {
-        let scales: &[(f64, &str)] = match self {
+        let (times, names): (f64, &[&str]) = match self {
             Self::Count | Self::Named(_) => return thousands(value),
             Self::Percent => return format!("{} %", digits(value)),
-            Self::Bytes => &[
-                (1.0, "B"),
-                (1024.0, "KiB"),
-                (1_048_576.0, "MiB"),
-                (1_073_741_824.0, "GiB"),
-                (1_099_511_627_776.0, "TiB"),
-            ],
-            Self::Nanoseconds => &[(1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")],
-            Self::BytesPerSecond => &[
-                (1.0, "B/s"),
-                (1e3, "kB/s"),
-                (1e6, "MB/s"),
-                (1e9, "GB/s"),
-                (1e12, "TB/s"),
-            ],
-            Self::BitsPerSecond => &[
-                (1.0, "bit/s"),
-                (1e3, "kbit/s"),
-                (1e6, "Mbit/s"),
-                (1e9, "Gbit/s"),
-                (1e12, "Tbit/s"),
-            ],
+            Self::Bytes => (1024.0, &["B", "KiB", "MiB", "GiB", "TiB"]),
+            Self::Nanoseconds => (1000.0, &["ns", "us", "ms", "s"]),
+            Self::BytesPerSecond => (1000.0, &["B/s", "kB/s", "MB/s", "GB/s", "TB/s"]),
+            Self::BitsPerSecond => (1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"]),
         };
         if value == 0.0 {
             return "0".to_owned();
         }
-        let fits = |&&(factor, _): &&(f64, &str)| value.abs() >= factor * 0.9995;
-        let &(factor, name) = scales.iter().rev().find(fits).unwrap_or(&scales[0]);
-        format!("{} {name}", digits(value / factor))
-    }
-
-    /// What the name of an axis has in brackets; empty where each number tells its unit.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Named(name) => name,
-            _ => "",
+        let (mut value, mut names) = (value, names.iter());
+        let mut name = names.next();
+        while value.abs() >= times * 0.9995 && names.len() > 0 {
+            (value, name) = (value / times, names.next());
         }
-    }
-
-    /// Whether people count it in powers of two.
-    pub(super) fn is_binary(self) -> bool {
-        self == Self::Bytes
+        format!("{} {}", digits(value), name.unwrap_or(&""))
     }
 }
 
@@ -93,17 +65,14 @@ fn thousands(value: f64) -> String {
         return digits(value);
     }
     let plain = format!("{:.0}", value.abs());
-    let mut told = String::new();
+    let mut told = String::from(if value < 0.0 { "-" } else { "" });
     for (i, digit) in plain.chars().enumerate() {
         if i > 0 && (plain.len() - i).is_multiple_of(3) {
             told.push('\u{202f}');
         }
         told.push(digit);
     }
-    match value < 0.0 {
-        true => format!("-{told}"),
-        false => told,
-    }
+    told
 }
 
 #[cfg(test)]
@@ -111,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_told_to_three_digits_in_the_unit_that_fits() {
+    fn numbers_have_three_digits_in_the_unit_that_fits() {
         for (unit, value, told) in [
             (Unit::Bytes, 0.0, "0"),
             (Unit::Bytes, 100.0, "100 B"),
@@ -121,12 +90,14 @@ mod tests {
             (Unit::Nanoseconds, 999.6, "1 us"),
             (Unit::Nanoseconds, 12_340.0, "12.3 us"),
             (Unit::Nanoseconds, -2e9, "-2 s"),
+            (Unit::Nanoseconds, 4e12, "4000 s"),
             (Unit::BytesPerSecond, 12_500_000_000.0, "12.5 GB/s"),
             (Unit::BitsPerSecond, 4e6, "4 Mbit/s"),
             (Unit::Percent, 33.333, "33.3 %"),
             (Unit::Count, 1500.0, "1500"),
             (Unit::Count, 1_234_567.0, "1\u{202f}234\u{202f}567"),
             (Unit::Count, -10_000.0, "-10\u{202f}000"),
+            (Unit::Count, -100_000.0, "-100\u{202f}000"),
             (Unit::Named("ns/packet"), 0.001, "1.00e-3"),
             (Unit::Named("ns/packet"), 42.0, "42"),
         ] {

@@ -8,10 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use onrush_group::Way;
-use onrush_server::relay::members::Origin;
-use onrush_server::relay::{
-    Channel, ChannelsConfig, Relay, RelayConfig, SourceConfig, THREAD_NAME,
-};
+use onrush_server::channels::members::Origin;
+use onrush_server::channels::{Channel, ChannelsConfig, SourceConfig, THREAD_NAME};
+use onrush_server::relay::{Relay, RelayConfig};
 use onrush_sys::clock::{monotonic_ns, sleep_until_ns};
 use onrush_testkit::sink::{Sink, SinkError};
 use onrush_testkit::testbed::{
@@ -19,7 +18,8 @@ use onrush_testkit::testbed::{
 };
 use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T, ticks};
 
-use super::{Case, RelayBenchError, Run, Settings};
+use super::record::{Case, Run, Settings};
+use crate::error::ExperimentError;
 use crate::histogram::Histogram;
 use crate::machine::{Awake, core_times, cpu_ns_of_all, threads_named};
 use crate::setup::system;
@@ -42,7 +42,7 @@ pub(super) fn run(
     repeat: u32,
     core: usize,
     awake: Option<&Awake>,
-) -> Result<Run, RelayBenchError> {
+) -> Result<Run, ExperimentError> {
     let case = &settings.cases[number];
     let testbed = Testbed::new(Options {
         mode: settings.mode,
@@ -59,11 +59,11 @@ pub(super) fn run(
         .collect();
     channel
         .replace(Origin::Api, &receivers)
-        .map_err(|error| RelayBenchError::Settings(error.to_string()))?;
+        .map_err(|error| ExperimentError::Settings(error.to_string()))?;
     let gap_ns = PAYLOAD_BYTES as u64 * 8 * 1_000_000_000 / settings.rate_bps;
     let warm_up_packets = settings.warm_up_ns / gap_ns;
     let packets = warm_up_packets + settings.measured_ns / gap_ns;
-    wait_until(|| channel.told().members == receivers.len());
+    wait_until(|| channel.stats().members == receivers.len());
     let source = source(&testbed)?;
     let (before, after) = thread::scope(|scope| {
         let source = scope.spawn(|| feed(&source, packets, gap_ns));
@@ -72,14 +72,14 @@ pub(super) fn run(
         let sent = source.join().expect("the source does not panic");
         let after = Snapshot::take(&sink, core, awake);
         sent.map_err(system("send as the source"))?;
-        Ok::<_, RelayBenchError>((before?, after?))
+        Ok::<_, ExperimentError>((before?, after?))
     })?;
     let all = packets * u64::from(case.receivers);
     wait_until(|| sink.totals().is_ok_and(|totals| totals.packets >= all));
     // What the last trains were late by counts too.
     let lateness = Histogram::from(&sink.lateness()?).since(&before.lateness);
     relay_is_done(channel, packets);
-    let told = channel.told();
+    let stats = channel.stats();
     drop(relay);
     let totals = sink.totals()?;
     Ok(Run {
@@ -95,12 +95,12 @@ pub(super) fn run(
         core_busy_ns: (after.at_ns - before.at_ns).saturating_sub(after.idle_ns - before.idle_ns),
         measured_packets: after.packets - before.packets,
         lateness,
-        ..Run::of(&told)
+        ..Run::of(&stats)
     })
 }
 
 /// A socket on the far side that sends to the relay.
-fn source(testbed: &Testbed) -> Result<UdpSocket, RelayBenchError> {
+fn source(testbed: &Testbed) -> Result<UdpSocket, ExperimentError> {
     let source = testbed.rcv.run(|| UdpSocket::bind((RCV_IPV4, 0)));
     let source = source.map_err(system("open the source's socket"))?;
     source
@@ -110,7 +110,7 @@ fn source(testbed: &Testbed) -> Result<UdpSocket, RelayBenchError> {
 }
 
 /// A relay in the calling thread's namespace.
-fn start(case: &Case, core: usize) -> Result<Relay, RelayBenchError> {
+fn start(case: &Case, core: usize) -> Result<Relay, ExperimentError> {
     let in_kernel = case.is_in_kernel();
     let way = case.way.as_deref().filter(|_| !in_kernel);
     let way = way.map(str::parse::<Way>).transpose();
@@ -127,7 +127,7 @@ fn start(case: &Case, core: usize) -> Result<Relay, RelayBenchError> {
             sources: vec![source],
             delay: Duration::from_nanos(case.delay_ns),
             core: Some(core),
-            way: way.map_err(RelayBenchError::Settings)?,
+            way: way.map_err(ExperimentError::Settings)?,
             in_kernel,
             ..ChannelsConfig::default()
         },
@@ -182,7 +182,7 @@ impl Snapshot {
 /// Has packets arrive on this processor, as from a network card whose interrupts go there: a veth
 /// pair delivers them on the sender's. The thread of the kernel that does so joins packets to
 /// trains where it has fallen behind (GRO).
-fn take_in_on(testbed: &Testbed, core: usize) -> Result<(), RelayBenchError> {
+fn take_in_on(testbed: &Testbed, core: usize) -> Result<(), ExperimentError> {
     let tool = |program, arguments: &[&str]| {
         let done = testbed.snd.tool(program, arguments);
         done.map_err(TestbedError::from)
@@ -213,11 +213,11 @@ fn kernel_threads(prefix: &str) -> Vec<String> {
 }
 
 fn relay_is_done(channel: &Channel, packets: u64) {
-    wait_until(|| channel.told().heard.datagrams >= packets);
+    wait_until(|| channel.stats().heard.datagrams >= packets);
     // It tells after each round, and once it rests.
     wait_until(|| {
-        let told = channel.told();
-        told.packets + told.refused >= packets * told.members as u64
+        let stats = channel.stats();
+        stats.packets + stats.refused >= packets * stats.members as u64
     });
 }
 

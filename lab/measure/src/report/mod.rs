@@ -1,13 +1,13 @@
 //! Reports: all that a directory of records says, on one page.
 //!
 //! [`of_folder`] finds the records and the pictures below a directory and joins them. Experiments
-//! that are known have the tables and pictures that they are published with; of others the page has
-//! every figure that [`figures`] reads from them. What is no record is named and left out.
+//! tell themselves as [`Report`]s ([`of`]); one that is not known is named. What is no record is named
+//! and left out.
 
 mod known;
+pub mod model;
 mod page;
-mod primitives;
-mod viewers;
+pub mod primitives;
 
 use std::fs;
 use std::io;
@@ -17,11 +17,11 @@ use roxmltree::Document;
 use thiserror::Error;
 
 use crate::experiment::AnyRecord;
-use crate::figures::{self, Figure};
-use crate::plot::PlotError;
 use crate::stats::Summary;
+use crate::table::{Block, Column, Figure, Report, Table};
 
-pub use page::{Block, Page, Section, Table};
+pub use known::of;
+pub use page::{Page, Section};
 
 /// Files that are looked at, at the most.
 pub const FILES_MAX: usize = 1000;
@@ -61,9 +61,30 @@ pub enum ReportError {
         /// The directory.
         path: PathBuf,
     },
-    /// A picture cannot be drawn.
-    #[error(transparent)]
-    Plot(#[from] PlotError),
+    /// The experiment is not one of ours, or not yet.
+    #[error(
+        "experiment {experiment:?} is not known; read its record with the onrush-lab that wrote \
+         it, which is {version}"
+    )]
+    Unknown {
+        /// Its name in the record.
+        experiment: String,
+        /// The version in the record.
+        version: String,
+    },
+    /// The experiment is known, and its record has other fields.
+    #[error(
+        "this is no record of experiment {experiment:?} as this onrush-lab writes it: {source}; \
+         read it with the onrush-lab that wrote it, which is {version}"
+    )]
+    Fields {
+        /// Its name in the record.
+        experiment: String,
+        /// The version in the record.
+        version: String,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
 }
 
 /// The page of all records and pictures in a directory and those below it.
@@ -105,18 +126,18 @@ pub fn of_folder(folder: &Path) -> Result<Page, ReportError> {
         let path = folder.to_owned();
         return Err(ReportError::Empty { path });
     }
-    page.sections
-        .extend(pictures.into_iter().map(|(place, blocks)| Section {
-            title: format!("Pictures in {}", folder.join(place).display()),
-            environment: None,
-            blocks,
-        }));
+    let without_record = |title: String, blocks| Section {
+        report: Report { title, blocks },
+        environment: None,
+    };
+    for (place, blocks) in pictures {
+        let title = format!("Pictures in {}", folder.join(place).display());
+        page.sections.push(without_record(title, blocks));
+    }
     if !left_out.is_empty() {
-        page.sections.push(Section {
-            title: "Left out".to_owned(),
-            environment: None,
-            blocks: left_out.into_iter().map(Block::Text).collect(),
-        });
+        let left_out = left_out.into_iter().map(Block::Text).collect();
+        page.sections
+            .push(without_record("Left out".to_owned(), left_out));
     }
     Ok(page)
 }
@@ -132,56 +153,57 @@ pub fn of_record(title: &str, record: &AnyRecord) -> Page {
 
 /// Every figure, a row each: what each record's page ends with.
 fn all_figures(figures: &[Figure]) -> Block {
-    let row = |figure: &Figure| {
-        let summary = Summary::of(&figure.samples)?;
+    let mut table = Table::new(
+        "Medians, their intervals, and the range of all samples",
+        [
+            Column::key("figure"),
+            Column::text("median"),
+            Column::text("it lies in"),
+            Column::text("samples from"),
+            Column::count("samples", 0),
+        ],
+    );
+    for figure in figures.iter().take(FIGURES_MAX) {
+        let Some(summary) = Summary::of(&figure.samples) else {
+            continue;
+        };
         let tell = |value| figure.unit.tell(value);
-        Some(vec![
-            figure.name.clone(),
-            tell(summary.median),
-            format!(
-                "{} to {}",
-                tell(summary.interval.0),
-                tell(summary.interval.1)
-            ),
-            format!("{} to {}", tell(summary.min), tell(summary.max)),
-            summary.samples.to_string(),
-        ])
-    };
-    let mut rows: Vec<_> = figures.iter().filter_map(row).take(FIGURES_MAX).collect();
-    if figures.len() > rows.len() {
-        rows.push(vec![format!(
-            "{} more are in the file",
-            figures.len() - rows.len()
-        )]);
+        let between = |(low, high)| format!("{} to {}", tell(low), tell(high));
+        table.row([
+            figure.name.as_str().into(),
+            tell(summary.median).into(),
+            between(summary.interval).into(),
+            between((summary.min, summary.max)).into(),
+            summary.samples.into(),
+        ]);
     }
-    let head = ["figure", "median", "it lies in", "samples from", "samples"];
-    Block::Folded(
-        format!("All {} figures", figures.len()),
-        vec![Block::Table(Table {
-            caption: "Medians, their intervals, and the range of all samples".to_owned(),
-            head: head.map(str::to_owned).to_vec(),
-            rows,
-        })],
-    )
+    if figures.len() > FIGURES_MAX {
+        let more = figures.len() - FIGURES_MAX;
+        table.note(format!("{more} more are in the file"));
+    }
+    let title = format!("All {} figures", figures.len());
+    Block::Folded(title, vec![table.into()])
 }
 
 fn section(file: &Path, record: &AnyRecord) -> Section {
-    let name = match file.as_os_str().is_empty() {
-        true => String::new(),
-        false => format!(" ({})", file.display()),
-    };
-    let figures = figures::of(record);
-    let mut blocks = known::blocks(record, &figures);
+    let mut report = of(record).unwrap_or_else(|error| {
+        let mut report = Report::new(&format!("Experiment {}", record.experiment));
+        report.warn([error.to_string()]);
+        report
+    });
+    if !file.as_os_str().is_empty() {
+        report.title += &format!(" ({})", file.display());
+    }
+    let figures = report.figures();
     if !figures.is_empty() {
-        blocks.push(all_figures(&figures));
+        report.add([all_figures(&figures)]);
     }
     let settings = serde_json::to_string_pretty(&record.settings).unwrap_or_default();
-    let settings = vec![Block::Terminal(settings)];
-    blocks.push(Block::Folded("Settings".to_owned(), settings));
+    let settings = vec![Block::Lines(settings)];
+    report.add([Block::Folded("Settings".to_owned(), settings)]);
     Section {
-        title: format!("{}{name}", known::title(&record.experiment)),
+        report,
         environment: Some(record.environment.clone()),
-        blocks,
     }
 }
 

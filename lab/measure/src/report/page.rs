@@ -8,7 +8,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::experiment::Environment;
-use crate::plot::{self, Chart, PlotError};
+use crate::plot::{self, Chart};
+use crate::table::{Block, Column, Outcome, Report, Table};
 
 /// A page that is being put together.
 #[derive(Clone, Debug, Default)]
@@ -19,60 +20,19 @@ pub struct Page {
     pub sections: Vec<Section>,
 }
 
-/// One experiment, or one part of it.
+/// One record, or what is said of others.
 #[derive(Clone, Debug, Default)]
 pub struct Section {
-    /// Its heading.
-    pub title: String,
+    /// What is told.
+    pub report: Report,
     /// Where and when it was measured.
     pub environment: Option<Environment>,
-    /// In order.
-    pub blocks: Vec<Block>,
-}
-
-/// What sections are made of.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Block {
-    /// A heading within the section.
-    Heading(String),
-    /// A paragraph.
-    Text(String),
-    /// What a reader must know before believing the rest.
-    Warning(String),
-    /// A bound, and whether it was kept.
-    Verdict(String, bool),
-    /// Text that was laid out for a terminal.
-    Terminal(String),
-    /// A table.
-    Table(Table),
-    /// A picture, with its figures below.
-    Chart(Box<Chart>),
-    /// A picture that was drawn before: what it shows in words, and its SVG.
-    Picture(String, String),
-    /// What only some want to see, below a line that can be opened.
-    Folded(String, Vec<Self>),
-}
-
-/// Rows below a head. The first cell of a row names it.
-#[derive(Clone, Debug, Default)]
-pub struct Table {
-    /// What it shows.
-    pub caption: String,
-    /// The names of the columns.
-    pub head: Vec<String>,
-    /// The rows; a row of one cell says something about the row above.
-    pub rows: Vec<Vec<String>>,
 }
 
 impl Page {
     /// The page, to be written to a file.
-    ///
-    /// # Errors
-    ///
-    /// If one of its charts cannot be drawn.
-    pub fn render(&self) -> Result<String, PlotError> {
-        let sections: Result<Vec<_>, _> = (0..).zip(&self.sections).map(section).collect();
+    #[must_use]
+    pub fn render(&self) -> String {
         let page = html! {
             (DOCTYPE)
             html lang="en" {
@@ -88,62 +48,58 @@ impl Page {
                     @if self.sections.len() > 1 {
                         nav aria-label="Contents" {
                             ol { @for (i, section) in self.sections.iter().enumerate() {
-                                li { a href=(format!("#s{i}")) { (section.title) } }
+                                li { a href=(format!("#s{i}")) { (section.report.title) } }
                             } }
                         }
                     }
-                    main { @for section in sections? { (section) } }
+                    main { @for section in (0..).zip(&self.sections) { (self::section(section)) } }
                 }
             }
         };
-        Ok(page.into_string())
+        page.into_string()
     }
 }
 
-fn section((number, section): (u32, &Section)) -> Result<Markup, PlotError> {
-    let blocks: Result<Vec<_>, _> = section.blocks.iter().map(block).collect();
-    Ok(html! {
-        section id=(format!("s{number}")) {
-            h2 { (section.title) }
-            @if let Some(environment) = &section.environment { (machine(environment)) }
-            @for block in blocks? { (block) }
-        }
-    })
-}
-
-fn machine(environment: &Environment) -> Markup {
-    let on = match &environment.virtual_machine {
-        Some(host) => format!("a virtual machine ({host})"),
-        None => "metal".to_owned(),
-    };
-    let memory_bytes = crate::stats::ratio(environment.memory_bytes, 1);
+fn section((number, section): (u32, &Section)) -> Markup {
     html! {
-        p { code { (environment.command) } }
-        p class="faint" {
-            (environment.cpu) ", " (environment.cores.len()) " processors, "
-            (plot::Unit::Bytes.tell(memory_bytes)) ", " (on)
-            "; load before " (format!("{:.1}", environment.load_before))
-            "; Linux " (environment.kernel) "; onrush " (environment.version)
-            "; " time { (environment.date) }
+        section id=(format!("s{number}")) {
+            h2 { (section.report.title) }
+            @if let Some(environment) = &section.environment {
+                p { code { (environment.command) } }
+                p class="faint" { (environment.told()) }
+            }
+            @for block in &section.report.blocks { (self::block(block)) }
         }
     }
 }
 
-fn block(block: &Block) -> Result<Markup, PlotError> {
-    Ok(match block {
+fn block(block: &Block) -> Markup {
+    match block {
         Block::Heading(text) => html! { h3 { (text) } },
         Block::Text(text) => html! { p { (text) } },
         Block::Warning(text) => html! { p class="warning" { strong { "Warning: " } (text) } },
-        Block::Verdict(text, true) => html! { p class="kept" { strong { "kept: " } (text) } },
-        Block::Verdict(text, false) => html! { p class="missed" { strong { "MISSED: " } (text) } },
-        Block::Terminal(text) => scrolled("Table as printed", &html! { pre { (text) } }),
+        Block::Verdict(verdict) => {
+            let class = match verdict.outcome {
+                Outcome::Kept => "kept",
+                Outcome::Missed | Outcome::Void => "missed",
+            };
+            html! { p class=(class) { strong { (verdict.word()) ": " } (verdict.told()) } }
+        }
+        Block::Lines(text) => scrolled("Lines as they are", &html! { pre { (text) } }),
+        Block::Table(table) if table.rows.is_empty() => html! {},
         Block::Table(table) => scrolled(&table.caption, &self::table(table)),
-        Block::Chart(chart) => {
-            let svg = chart.render_inline()?;
-            let figures = scrolled("Figures of the picture", &table(&figures(chart)));
-            html! {
-                (picture(chart.title(), &html! { (PreEscaped(svg)) }))
-                details { summary { "These figures as a table" } (figures) }
+        Block::Chart(drawing) => {
+            let chart = &drawing.chart;
+            // One that cannot be drawn says why, and costs the reader no other.
+            match chart.render_inline() {
+                Err(error) => html! { p class="warning" { (chart.title()) ": " (error) } },
+                Ok(svg) => {
+                    let figures = scrolled("Figures of the picture", &table(&figures(chart)));
+                    html! {
+                        (picture(chart.title(), &html! { (PreEscaped(svg)) }))
+                        details { summary { "These figures as a table" } (figures) }
+                    }
+                }
             }
         }
         // As an image: whatever is in the file, nothing of it runs.
@@ -155,10 +111,9 @@ fn block(block: &Block) -> Result<Markup, PlotError> {
             picture(words, &html! { img class="plot" alt=(words) src=(source); })
         }
         Block::Folded(title, blocks) => {
-            let blocks: Result<Vec<_>, _> = blocks.iter().map(self::block).collect();
-            html! { details { summary { (title) } @for block in blocks? { (block) } } }
+            html! { details { summary { (title) } @for it in blocks { (self::block(it)) } } }
         }
-    })
+    }
 }
 
 /// What may be wider than the page moves within it, by keys too. A group and no region: regions are
@@ -183,39 +138,47 @@ fn picture(name: &str, content: &Markup) -> Markup {
 /// cell with the name of its column before it. Roles are spelled out, as what is not laid out as a
 /// table is not told as one.
 fn table(table: &Table) -> Markup {
-    let has_notes = table.rows.iter().any(|row| row.len() == 1);
+    let has_notes = table.rows.iter().any(|row| !row.notes.is_empty());
+    let labels: Vec<_> = table.columns.iter().map(Column::label).collect();
     html! {
         table class=[has_notes.then_some("cards")] role="table" {
             caption { (table.caption) }
-            thead role="rowgroup" { tr role="row" { @for name in &table.head {
-                @if name.is_empty() { td role="cell" {} }
-                @else { th scope="col" role="columnheader" { (name) } }
+            thead role="rowgroup" { tr role="row" { @for label in &labels {
+                @if label.is_empty() { td role="cell" {} }
+                @else { th scope="col" role="columnheader" { (label) } }
             } } }
             tbody role="rowgroup" {
                 @for row in &table.rows {
-                    @if let [note] = row.as_slice() {
-                        tr class="note" role="row" {
-                            td colspan=(table.head.len()) role="cell" { (note) }
+                    tr role="row" { @for (i, (column, cell)) in table.cells(row).enumerate() {
+                        @let told = column.tell(cell);
+                        @if i == 0 { th scope="row" role="rowheader" { (told) } }
+                        @else {
+                            td class=[(!column.is_number()).then_some("words")] role="cell"
+                                data-name=(labels[i]) { (told) }
                         }
-                    } @else {
-                        tr role="row" { @for (i, cell) in row.iter().enumerate() {
-                            @if i == 0 { th scope="row" role="rowheader" { (cell) } }
-                            @else { td role="cell" data-name=[table.head.get(i)] { (cell) } }
-                        } }
+                    } }
+                    @if !row.notes.is_empty() {
+                        tr class="note" role="row" {
+                            td colspan=(labels.len()) role="cell" { (row.notes.join(" ")) }
+                        }
                     }
                 }
             }
         }
+        @for note in &table.notes { p class="faint" { (note) } }
     }
 }
 
+/// The figures of a picture. What stands in it is told by the picture.
 fn figures(chart: &Chart) -> Table {
     let (head, rows) = chart.table();
-    Table {
-        caption: chart.title().to_owned(),
-        head,
-        rows,
+    let columns: Vec<_> = head.iter().map(|heading| Column::text(heading)).collect();
+    let mut table = Table::new(chart.title(), columns);
+    for row in rows {
+        let cells: Vec<_> = row.into_iter().map(Into::into).collect();
+        table.row(cells);
     }
+    table
 }
 
 /// Colours are those of the pictures; text has a contrast of at least 4.5.
@@ -250,7 +213,7 @@ caption{text-align:left;font-weight:600;padding:.3rem 0}
 th,td{padding:.3rem .7rem;border-bottom:1px solid var(--line);text-align:right;\
 vertical-align:baseline;font-variant-numeric:tabular-nums}
 thead th{background:var(--shade)}th:first-child{text-align:left;font-weight:500}
-thead th:first-child{font-weight:700}td{white-space:nowrap}td:last-child{white-space:normal}
+thead th:first-child{font-weight:700}td{white-space:nowrap}.words,td:last-child{white-space:normal}.words{text-align:left}
 .note td{text-align:left;white-space:normal;color:var(--faint);padding-left:1.5rem}
 @media screen and \
 (max-width:36rem){.cards,.cards tbody,.cards tr,.cards th,.cards td{display:block}\

@@ -1,52 +1,118 @@
 //! The paper's table and its plots, of a record of `onrush-lab measure`.
 
-use super::{Block, Table};
-use crate::plot::{Chart, SERIES_MAX, Unit as PlotUnit, Value};
-use crate::primitives::{Curve, Entry, Group, MeasureRecord, Row, Series, Unit};
+use crate::plot::{Chart, Drawing, SERIES_MAX, Unit as PlotUnit, Value};
+use crate::primitives::{Better, Curve, Entry, Group, MeasureRecord, Row, Series, Unit};
 use crate::stats::Summary;
+use crate::table::{self, Cell, Column, Report, Table, Verdict};
 
-/// Everything the record says, by group: rows, then curves, what is missing, what must be known.
-pub(super) fn blocks(record: &MeasureRecord) -> Vec<Block> {
-    let mut blocks = Vec::new();
+/// Everything the record says, by group: rows, then curves; then what is missing.
+#[must_use]
+pub fn report(record: &MeasureRecord) -> Report {
+    let mut report = Report::new("What the operating system costs");
     for entry in &record.runs {
         match entry {
-            Entry::Note(note) if note.is_warning => blocks.push(Block::Warning(note.text.clone())),
-            Entry::Note(note) => blocks.push(Block::Text(note.text.clone())),
+            Entry::Note(note) if note.is_warning => report.warn([&note.text]),
+            Entry::Note(note) => report.text(&note.text),
             _ => {}
         }
     }
     for group in Group::ALL {
-        let rows = record.runs.iter().filter_map(|entry| match entry {
-            Entry::Row(row) if row.group == group => Some(row),
-            _ => None,
-        });
-        let curves = record.runs.iter().filter_map(|entry| match entry {
-            Entry::Curve(curve) if curve.group == group => Some(curve),
-            _ => None,
-        });
-        let rows: Vec<_> = rows.collect();
-        let curves: Vec<_> = curves.collect();
-        if rows.is_empty() && curves.is_empty() {
-            continue;
+        report.add([table(record, group)]);
+        let mut marks = Table::new(
+            "What the program found on the curves",
+            [
+                Column::key("curve"),
+                Column::key("what"),
+                Column::text("where"),
+            ],
+        );
+        for entry in &record.runs {
+            let Entry::Curve(curve) = entry else { continue };
+            if curve.group == group {
+                report.add(pictures(curve));
+                for mark in &curve.marks {
+                    let place = curve.x_unit.told(mark.x);
+                    let (curve, mark) = (curve.title.as_str(), mark.name.as_str());
+                    marks.row([curve.into(), mark.into(), place.into()]);
+                }
+            }
         }
-        blocks.push(Block::Heading(heading(group).to_owned()));
-        if !rows.is_empty() {
-            blocks.push(Block::Table(table(&rows)));
-        }
-        for curve in curves {
-            blocks.extend(pictures(curve));
+        report.add([marks]);
+    }
+    for entry in &record.runs {
+        match entry {
+            Entry::Missing(it) => report.warn([format!("missing: {}: {}", it.id, it.why)]),
+            Entry::Row(row) => {
+                let void = row.void.as_ref();
+                report.add(void.map(|why| Verdict::void(&row.operation, why)));
+            }
+            _ => {}
         }
     }
-    let missing: Vec<_> = record.runs.iter().filter_map(missing).collect();
-    if !missing.is_empty() {
-        blocks.push(Block::Heading("Not measured here".to_owned()));
-        blocks.push(Block::Table(Table {
-            caption: "What could not be measured, and why".to_owned(),
-            head: vec!["what".to_owned(), "why".to_owned()],
-            rows: missing,
-        }));
+    report
+}
+
+/// The paper's summary table: a row of figures, and below each why it is what it is.
+fn table(record: &MeasureRecord, group: Group) -> Table {
+    let mut table = Table::new(
+        format!(
+            "{}: medians; the interval holds the true one with 95 % or more",
+            heading(group)
+        ),
+        [
+            Column::key("operation"),
+            Column::number("hardware", PlotUnit::Count),
+            Column::number("software adds", PlotUnit::Count),
+            Column::number("predicted", PlotUnit::Count),
+            Column::number("measured", PlotUnit::Count),
+            Column::number("it lies in", PlotUnit::Count),
+        ],
+    );
+    for entry in &record.runs {
+        let Entry::Row(row) = entry else { continue };
+        if row.group == group {
+            add_row(&mut table, row);
+        }
     }
-    blocks
+    table
+}
+
+fn add_row(table: &mut Table, row: &Row) {
+    let told = |value: Option<f64>| Cell::from(value.map(|value| row.unit.told(value)));
+    let (low, high) = row.measured.interval;
+    let measured = match row.void {
+        Some(_) => Cell::Void,
+        None => {
+            let figure = table::Figure {
+                name: String::new(),
+                unit: unit(row.unit),
+                better: match row.better {
+                    Better::Less => table::Better::Less,
+                    Better::More => table::Better::More,
+                    Better::Neither => table::Better::Neither,
+                },
+                samples: row.measured.medians(),
+            };
+            Cell::Told(row.unit.told(row.measured.median), figure)
+        }
+    };
+    let added = table.row([
+        row.operation.as_str().into(),
+        told(row.estimate.base),
+        told(row.estimate.overhead),
+        told(row.estimate.predicted),
+        measured,
+        format!("{} to {}", row.unit.told(low), row.unit.told(high)).into(),
+    ]);
+    let why = Some(&row.explanation).filter(|why| !why.is_empty());
+    let paper = Some(&row.paper).filter(|paper| !paper.is_empty());
+    let paper = paper.map(|paper| format!("The paper's machine: {paper}."));
+    let warnings = row
+        .warnings
+        .iter()
+        .map(|warning| format!("Warning: {warning}"));
+    let notes = why.cloned().into_iter().chain(paper).chain(warnings);
+    notes.for_each(|note| added.note(note));
 }
 
 fn heading(group: Group) -> &'static str {
@@ -58,65 +124,14 @@ fn heading(group: Group) -> &'static str {
     }
 }
 
-fn missing(entry: &Entry) -> Option<Vec<String>> {
-    match entry {
-        Entry::Missing(missing) => Some(vec![missing.id.clone(), missing.why.clone()]),
-        _ => None,
-    }
-}
-
-/// The paper's summary table: a row of figures, and below each why it is what it is.
-fn table(rows: &[&Row]) -> Table {
-    let mut cells = Vec::new();
-    for row in rows {
-        let told = |value: Option<f64>| value.map_or_else(String::new, |v| row.unit.told(v));
-        let (low, high) = row.measured.interval;
-        let measured = match row.void {
-            None => row.unit.told(row.measured.median),
-            Some(_) => "void".to_owned(),
-        };
-        cells.push(vec![
-            row.operation.clone(),
-            told(row.estimate.base),
-            told(row.estimate.overhead),
-            told(row.estimate.predicted),
-            measured,
-            format!("{} to {}", row.unit.told(low), row.unit.told(high)),
-            row.paper.clone(),
-        ]);
-        let notes = row
-            .void
-            .iter()
-            .chain(Some(&row.explanation))
-            .chain(&row.warnings);
-        let notes: Vec<_> = notes.filter(|note| !note.is_empty()).cloned().collect();
-        if !notes.is_empty() {
-            cells.push(vec![notes.join(" ")]);
-        }
-    }
-    let head = [
-        "operation",
-        "hardware",
-        "software adds",
-        "predicted",
-        "measured",
-        "it lies in",
-        "the paper's machine",
-    ];
-    Table {
-        caption: "Medians; the interval holds the true one with 95 % or more".to_owned(),
-        head: head.map(str::to_owned).to_vec(),
-        rows: cells,
-    }
-}
-
 /// The curve, in as many pictures as its series need to be told apart.
-fn pictures(curve: &Curve) -> Vec<Block> {
-    let charts = curve
-        .series
-        .chunks(SERIES_MAX)
-        .map(|series| Block::Chart(Box::new(chart(curve, series))));
-    charts.collect()
+fn pictures(curve: &Curve) -> Vec<Drawing> {
+    let pictures = curve.series.chunks(SERIES_MAX);
+    let numbered = pictures.enumerate().map(|(number, series)| {
+        let file = format!("{}-{}.svg", curve.id, number + 1);
+        Drawing::new(file, chart(curve, series))
+    });
+    numbered.collect()
 }
 
 fn chart(curve: &Curve, series: &[Series]) -> Chart {

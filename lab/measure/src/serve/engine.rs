@@ -16,8 +16,9 @@ use onrush_sys::clock::monotonic_ns;
 use onrush_sys::path::PathName;
 use tokio::runtime::{Builder, Runtime};
 
-use super::run::{Bench, Finished, LEAD_NS, Sender};
-use super::{Contestant, Counts, ServeError};
+use super::record::{Contestant, Counts};
+use super::sender::{Finished, LEAD_NS, Sender, Task};
+use crate::error::ExperimentError;
 use crate::machine;
 use crate::setup::system;
 
@@ -33,12 +34,12 @@ struct Engine {
 
 /// Starts a session on each socket, by the path `path` or not at all.
 pub(super) fn start(
-    bench: &Bench,
+    task: &Task,
     path: PathName,
     headers: RtpHeaders,
     sockets: Vec<UdpSocket>,
-) -> Result<Box<dyn Sender>, ServeError> {
-    let config = config(bench, path, headers);
+) -> Result<Box<dyn Sender>, ExperimentError> {
+    let config = config(task, path, headers);
     let data = Data::start(&config)?;
     let own_headers_path = data
         .engines()
@@ -54,24 +55,24 @@ pub(super) fn start(
         data,
     };
     if engine.failed.is_none() {
-        engine.play_all(bench, &config, sockets)?;
+        engine.play_all(task, &config, sockets)?;
     }
     Ok(Box::new(engine))
 }
 
 /// The server's own settings, but for what the experiment is about.
-fn config(bench: &Bench, path: PathName, rtp_headers: RtpHeaders) -> Config {
+fn config(task: &Task, path: PathName, rtp_headers: RtpHeaders) -> Config {
     // The images are a little larger than the file, and a chunk's end stays empty. Never so small a
     // cache that the server would cut it into small chunks.
-    let cache_bytes = usize::try_from(bench.film.bytes()).unwrap_or(usize::MAX) / 4 * 5;
+    let cache_bytes = usize::try_from(task.film.bytes()).unwrap_or(usize::MAX) / 4 * 5;
     Config {
-        media_root: bench.film.folder().to_owned(),
-        burst: Duration::from_nanos(bench.settings.burst_ns),
+        media_root: task.film.folder().to_owned(),
+        burst: Duration::from_nanos(task.settings.burst_ns),
         cache_bytes: cache_bytes + (64 << 20),
-        cores: vec![bench.core],
+        cores: vec![task.core],
         load_max_permille: LOAD_UNLIMITED,
         limits: Limits {
-            sessions_max: bench.settings.sessions as usize,
+            sessions_max: task.settings.sessions as usize,
             ..Limits::default()
         },
         path,
@@ -83,20 +84,20 @@ fn config(bench: &Bench, path: PathName, rtp_headers: RtpHeaders) -> Config {
 impl Engine {
     fn play_all(
         &mut self,
-        bench: &Bench,
+        task: &Task,
         config: &Config,
         sockets: Vec<UdpSocket>,
-    ) -> Result<(), ServeError> {
+    ) -> Result<(), ExperimentError> {
         let runtime = runtime()?;
-        let media = bench.film.open(config, &runtime)?;
-        let cues = bench
+        let media = task.film.open(config, &runtime)?;
+        let cues = task
             .film
-            .cues(&super::film::plan_of(&media), &bench.settings);
+            .cues(&super::film::plan_of(&media), &task.settings);
         for (socket, cue) in sockets.into_iter().zip(&cues) {
             runtime.block_on(self.data.engines().ready());
             let stream = self
                 .data
-                .open(&media, 0, super::film::PAYLOAD_BYTES, socket)?;
+                .open(&media, 0, super::film::PAYLOAD_BYTES, socket.into())?;
             runtime.block_on(stream.prepare(cue.from))?;
             self.streams.push(stream);
         }
@@ -142,7 +143,7 @@ impl Sender for Engine {
         counts
     }
 
-    fn stop(mut self: Box<Self>) -> Result<Finished, ServeError> {
+    fn stop(mut self: Box<Self>) -> Result<Finished, ExperimentError> {
         let source = self
             .streams
             .first()
@@ -168,7 +169,7 @@ impl Sender for Engine {
 }
 
 /// Runs what the server runs beside its engines.
-pub(super) fn runtime() -> Result<Runtime, ServeError> {
+pub(super) fn runtime() -> Result<Runtime, ExperimentError> {
     let built = Builder::new_current_thread().enable_all().build();
     Ok(built.map_err(system("start a runtime"))?)
 }

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use onrush_server::config::Config;
 use onrush_server::library::{Library, Media};
 use onrush_testkit::media::age;
-use onrush_wire::media::{Plan, TS_PACKET_BYTES, synth, ts::TS_PACKETS_PER_RTP_MAX};
+use onrush_wire::media::ts::{TS_PACKETS_PER_RTP_MAX, synth};
+use onrush_wire::media::{Plan, TS_PACKET_BYTES};
 use onrush_wire::rtp;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use super::{ServeError, Settings};
+use super::record::Settings;
+use crate::error::ExperimentError;
 use crate::random::Random;
 use crate::setup::system;
 
@@ -85,14 +87,14 @@ impl Film {
         &self,
         config: &Config,
         runtime: &Runtime,
-    ) -> Result<Arc<Media>, ServeError> {
+    ) -> Result<Arc<Media>, ExperimentError> {
         let library = Arc::new(Library::new(config)?);
         Ok(runtime.block_on(library.open(FILE_NAME))?)
     }
 
     /// The file, to be read in the plain way. It is in the page cache: it was written just now, and
     /// read to be indexed.
-    pub(super) fn file(&self) -> Result<File, ServeError> {
+    pub(super) fn file(&self) -> Result<File, ExperimentError> {
         Ok(File::open(self.folder().join(FILE_NAME)).map_err(system("open the film"))?)
     }
 

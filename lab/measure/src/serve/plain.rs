@@ -24,8 +24,9 @@ use onrush_wire::pace::Wheel;
 use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T};
 
 use super::film::Cue;
-use super::run::{Bench, Finished, LEAD_NS, Sender};
-use super::{Counts, ServeError};
+use super::record::Counts;
+use super::sender::{Finished, LEAD_NS, Sender, Task};
+use crate::error::ExperimentError;
 use crate::setup::system;
 
 /// The name of its thread.
@@ -71,18 +72,21 @@ struct Session {
 }
 
 /// Starts a session on each socket.
-pub(super) fn start(bench: &Bench, sockets: Vec<UdpSocket>) -> Result<Box<dyn Sender>, ServeError> {
+pub(super) fn start(
+    task: &Task,
+    sockets: Vec<UdpSocket>,
+) -> Result<Box<dyn Sender>, ExperimentError> {
     let config = Config {
-        media_root: bench.film.folder().to_owned(),
-        burst: std::time::Duration::from_nanos(bench.settings.burst_ns),
+        media_root: task.film.folder().to_owned(),
+        burst: std::time::Duration::from_nanos(task.settings.burst_ns),
         ..Config::default()
     };
-    let media = bench.film.open(&config, &super::engine::runtime()?)?;
+    let media = task.film.open(&config, &super::engine::runtime()?)?;
     let plan = &super::film::plan_of(&media);
-    let cues = bench.film.cues(plan, &bench.settings);
+    let cues = task.film.cues(plan, &task.settings);
     let begin_ns = monotonic_ns() + LEAD_NS;
     let sending = Loop::new(
-        bench.film.file()?,
+        task.film.file()?,
         plan,
         media.origin(0),
         sockets,
@@ -90,10 +94,10 @@ pub(super) fn start(bench: &Bench, sockets: Vec<UdpSocket>) -> Result<Box<dyn Se
         begin_ns,
     )
     .map_err(system("set up the sockets"))?;
-    start_loop(sending, Some(bench.core))
+    start_loop(sending, Some(task.core))
 }
 
-fn start_loop(mut sending: Loop, core: Option<usize>) -> Result<Box<dyn Sender>, ServeError> {
+fn start_loop(mut sending: Loop, core: Option<usize>) -> Result<Box<dyn Sender>, ExperimentError> {
     let stopping = Arc::new(AtomicBool::new(false));
     let counts = Arc::new(Mutex::new(Counts::default()));
     let (its_stopping, its_counts) = (Arc::clone(&stopping), Arc::clone(&counts));
@@ -127,7 +131,7 @@ impl Sender for Plain {
             .clone()
     }
 
-    fn stop(self: Box<Self>) -> Result<Finished, ServeError> {
+    fn stop(self: Box<Self>) -> Result<Finished, ExperimentError> {
         self.stopping.store(true, Ordering::Relaxed);
         let failed = self
             .thread

@@ -13,10 +13,12 @@ use onrush_testkit::sink::{self, Sink};
 use onrush_testkit::testbed::{Mode, Options, RCV_DEVICE, RCV_IPV4, SND_IPV4, Testbed};
 
 use super::film::Film;
-use super::{
-    Arrived, Contestant, Counts, Interval, Progress, REPEATS_OF_VOID_MAX, Run, ServeError,
-    Settings, engine, plain,
+use super::record::{
+    Arrived, Contestant, Counts, Interval, Progress, REPEATS_OF_VOID_MAX, Run, Settings,
 };
+use super::sender::{LEAD_NS, Sender, Task};
+use super::{engine, plain};
+use crate::error::ExperimentError;
 use crate::histogram::Histogram;
 use crate::machine::{self, Awake, CoreTimes};
 use crate::setup::{network, system};
@@ -32,43 +34,16 @@ const PACE_TOLERANCE: f64 = 0.02;
 /// packets in a burst, so that each place in a burst has its turn.
 const LOOK_EVERY: u16 = 13;
 
-/// From when all is ready to the first packet.
-pub(super) const LEAD_NS: u64 = 100_000_000;
-
-/// A contestant that sends.
-pub(super) trait Sender {
-    /// What it has done so far.
-    fn counts(&self) -> Counts;
-
-    /// Ends it; what it has done in all, once nothing of it is under way any more.
-    fn stop(self: Box<Self>) -> Result<Finished, ServeError>;
-}
-
-/// What is left of a sender.
-#[derive(Default)]
-pub(super) struct Finished {
-    pub(super) counts: Counts,
-    /// Processor time of the threads that write packet images.
-    pub(super) builder_cpu_ns: u64,
-    /// What they wrote.
-    pub(super) images_built: u64,
-    /// Why it did not do what it was asked to.
-    pub(super) failed: Option<String>,
-}
-
 /// What all runs share.
 pub(super) struct Bench {
-    pub(super) settings: Settings,
-    pub(super) film: Film,
-    /// The sender's processor.
-    pub(super) core: usize,
+    task: Task,
     testbed: Testbed,
     sink: Sink,
     awake: Option<Awake>,
 }
 
 impl Bench {
-    pub(super) fn set_up(settings: &Settings, core: usize) -> Result<Self, ServeError> {
+    pub(super) fn set_up(settings: &Settings, core: usize) -> Result<Self, ExperimentError> {
         raise_open_files_limit();
         let testbed = Testbed::new(Options::default())?;
         let sessions = u16::try_from(settings.sessions).expect("checked against SESSIONS_MAX");
@@ -77,17 +52,19 @@ impl Bench {
         let film = Film::make(settings).map_err(system("write the film to be sent"))?;
         let awake = settings.keep_awake.then(|| Awake::keep(core)).transpose();
         Ok(Self {
-            settings: settings.clone(),
+            task: Task {
+                settings: settings.clone(),
+                film,
+                core,
+            },
             testbed,
             sink,
-            film,
-            core,
             awake: awake.map_err(system("start a thread"))?,
         })
     }
 
     /// The sending device and what it does in hardware, or here in nobody's.
-    pub(super) fn network(&self) -> Result<String, ServeError> {
+    pub(super) fn network(&self) -> Result<String, ExperimentError> {
         Ok(network(&self.testbed, &["tx-", "generic-seg"])?)
     }
 
@@ -95,8 +72,8 @@ impl Bench {
         &mut self,
         runs: &mut Vec<Run>,
         mut progress: impl FnMut(Progress),
-    ) -> Result<(), ServeError> {
-        let schedule: Vec<_> = self.settings.schedule().collect();
+    ) -> Result<(), ExperimentError> {
+        let schedule: Vec<_> = self.task.settings.schedule().collect();
         let mut planned = u32::try_from(schedule.len()).unwrap_or(u32::MAX);
         for (mode, contestant, repeat) in schedule {
             for attempt in 0..=REPEATS_OF_VOID_MAX {
@@ -133,28 +110,33 @@ impl Bench {
         contestant: Contestant,
         repeat: u32,
         attempt: u32,
-    ) -> Result<Run, ServeError> {
+    ) -> Result<Run, ExperimentError> {
         self.testbed.set_mode(mode)?;
         self.sink.reset()?;
         let yardstick_ns = self.yardstick_ns();
         let sockets = self.sockets()?;
         let sender = match contestant {
-            Contestant::Engine(path) => engine::start(self, path, RtpHeaders::Shared, sockets)?,
+            Contestant::Engine(path) => {
+                engine::start(&self.task, path, RtpHeaders::Shared, sockets)?
+            }
             Contestant::OwnHeaders => {
                 let path = PathName::UringRegisteredZc;
-                engine::start(self, path, RtpHeaders::Own, sockets)?
+                engine::start(&self.task, path, RtpHeaders::Own, sockets)?
             }
-            Contestant::ReadSendLoop => plain::start(self, sockets)?,
+            Contestant::ReadSendLoop => plain::start(&self.task, sockets)?,
         };
-        thread::sleep(Duration::from_nanos(LEAD_NS + self.settings.warm_up_ns));
+        thread::sleep(Duration::from_nanos(
+            LEAD_NS + self.task.settings.warm_up_ns,
+        ));
         let before = self.snapshot(&*sender, contestant)?;
-        thread::sleep(Duration::from_nanos(self.settings.measured_ns));
+        thread::sleep(Duration::from_nanos(self.task.settings.measured_ns));
         let after = self.snapshot(&*sender, contestant)?;
         let finished = sender.stop()?;
-        let mut interval = after.since(&before, self.core);
+        let mut interval = after.since(&before, self.task.core);
         interval.packets_due = self
+            .task
             .film
-            .packets_due(self.settings.sessions, interval.wall_ns);
+            .packets_due(self.task.settings.sessions, interval.wall_ns);
         let mut run = Run {
             mode,
             contestant,
@@ -169,7 +151,7 @@ impl Bench {
             images_built: finished.images_built,
         };
         run.void
-            .extend(run.faults(&finished.counts, self.film.stride()));
+            .extend(run.faults(&finished.counts, self.task.film.stride()));
         Ok(run)
     }
 
@@ -177,8 +159,8 @@ impl Bench {
         &self,
         sender: &dyn Sender,
         contestant: Contestant,
-    ) -> Result<Snapshot, ServeError> {
-        let core = self.core;
+    ) -> Result<Snapshot, ExperimentError> {
+        let core = self.task.core;
         let name = match contestant {
             Contestant::Engine(_) | Contestant::OwnHeaders => format!("onrush-send-{core}"),
             Contestant::ReadSendLoop => plain::THREAD_NAME.to_owned(),
@@ -204,15 +186,15 @@ impl Bench {
 
     /// On the sender's processor, by a thread that then ends.
     fn yardstick_ns(&self) -> u64 {
-        let core = self.core;
+        let core = self.task.core;
         let measured = thread::spawn(move || pin_to(core).ok().map(|()| machine::yardstick_ns()));
         measured.join().ok().flatten().unwrap_or(0)
     }
 
     /// A socket for each session, in the sending namespace, connected to its port of the sink.
-    fn sockets(&self) -> Result<Vec<UdpSocket>, ServeError> {
+    fn sockets(&self) -> Result<Vec<UdpSocket>, ExperimentError> {
         let sockets = self.testbed.snd.run(|| {
-            (0..self.settings.sessions)
+            (0..self.task.settings.sessions)
                 .map(|number| {
                     let number = u16::try_from(number).expect("checked against SESSIONS_MAX");
                     let socket = UdpSocket::bind((SND_IPV4, 0))?;
@@ -367,7 +349,7 @@ impl From<sink::Counts> for Arrived {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::tests::{counts, run};
+    use crate::serve::record::tests::{counts, run};
     use onrush_sys::path::PathName;
 
     const GSO: Contestant = Contestant::Engine(PathName::SendmmsgGso);

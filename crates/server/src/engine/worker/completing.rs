@@ -3,18 +3,13 @@
 
 use std::io;
 
-use onrush_sys::clock::{monotonic_ns, sleep_until_ns};
-use onrush_sys::path::{Completion, Path};
-use tracing::warn;
+use onrush_sys::path::Path;
 
 use super::super::admission::LATE_NS;
 use super::super::flights::Taken;
 use super::super::shared::State;
+use super::transmitter::Answer;
 use super::{Worker, signed};
-use crate::faults::Fault;
-
-/// How long the worker rests after a crossing that failed.
-pub(in super::super) const REFUSED_PAUSE_NS: u64 = 5_000_000;
 
 impl Worker {
     /// Hands over what is queued by `crossing`, and takes what has come back.
@@ -24,60 +19,36 @@ impl Worker {
         for (number, due_ns) in self.batch.drain(..) {
             let late_ns = left_ns - due_ns;
             self.remote.shared.count_lateness(late_ns);
-            if let Some(stream) = &mut self.streams[number as usize] {
+            if let Some(stream) = self.streams.get_mut(number) {
                 stream.shared.count_lateness(late_ns);
                 let is_held_up = late_ns > LATE_NS && due_ns > stream.waited_until_ns;
-                self.shedding.held_up += u64::from(is_held_up);
+                self.bursts_held_up += u64::from(is_held_up);
             }
         }
-        if let Err(error) = crossing(&mut *self.path) {
-            // Nothing of what we ask can fail but for a lack of memory, which does not pass at
-            // once.
-            warn!(path = %self.path.name(), %error, "a batch was not handed over; trying again");
-            sleep_until_ns(monotonic_ns() + REFUSED_PAUSE_NS);
-        }
-        while let Some(completion) = self.path.completion() {
-            self.complete(completion);
-        }
-        if self.retired.is_some() {
-            self.drain_retired();
+        self.transmitter.cross(crossing);
+        while let Some(answer) = self.transmitter.answer() {
+            self.take_answer(&answer);
         }
     }
 
-    pub(super) fn complete(&mut self, completion: Completion) {
-        let Completion {
-            token,
-            sent,
-            released,
-            ..
-        } = completion;
-        let flight = self.flights.get(token);
-        let number = flight.stream;
-        let answer = sent.map(|sent| (flight.taken(sent), sent.errno));
-        if (released || self.faults.has(Fault::ReleaseEarly))
-            && let Some(pin) = flight.pin.take()
-        {
-            self.store.pool().unpin(pin);
+    fn take_answer(&mut self, answer: &Answer) {
+        let number = answer.number;
+        if let Some((taken, errno)) = answer.taken {
+            self.count_taken(number, taken);
+            if errno != 0 {
+                self.refused(number, errno);
+            }
         }
-        if released
-            && let Some(slot) = self.flights.give_back(token)
-            && let Some(slab) = &mut self.slab
-        {
-            slab.give_back(slot);
-        }
-        if let Some((taken, errno)) = answer {
-            self.answered(number, taken, errno);
-        }
-        if released {
-            self.landed(number);
+        if answer.released {
+            self.released(number);
         }
     }
 
     /// The kernel has taken a train, a part of it, or nothing.
-    fn answered(&mut self, number: u32, taken: Taken, errno: i32) {
+    fn count_taken(&mut self, number: u32, taken: Taken) {
         let all = &self.remote.shared;
         taken.count([&all.packets, &all.bytes, &all.packets_refused]);
-        let Some(stream) = self.streams[number as usize].as_mut() else {
+        let Some(stream) = self.streams.get_mut(number) else {
             return;
         };
         let its = &stream.shared;
@@ -85,14 +56,11 @@ impl Worker {
         if taken.packets > 0 {
             stream.refused_since_ns = 0;
         }
-        if errno != 0 {
-            self.refused(number, errno);
-        }
     }
 
     /// One train of the stream less is in flight.
-    fn landed(&mut self, number: u32) {
-        let Some(stream) = self.streams[number as usize].as_mut() else {
+    fn released(&mut self, number: u32) {
+        let Some(stream) = self.streams.get_mut(number) else {
             return;
         };
         stream.trains -= 1;
@@ -110,21 +78,20 @@ impl Worker {
 
     /// The stream has gone, and its last train with it.
     pub(super) fn forget(&mut self, number: u32) {
-        let stream = self.streams[number as usize].take();
-        if stream.is_some_and(|stream| stream.socket.is_none()) {
-            self.path.release_file(number);
+        if let Some(stream) = self.streams.get(number) {
+            self.transmitter.release(number, stream);
         }
-        self.remote.closed(number);
+        self.streams.remove(number);
     }
 
     /// The kernel refused a train or its rest: that is this stream's trouble alone, unless it is
     /// the path's.
     fn refused(&mut self, number: u32, errno: i32) {
-        if errno == libc::EIO && self.path.name().segments() {
+        if self.transmitter.is_refused_by_device(errno) {
             return self.demote();
         }
-        let now_ns = self.now_ns();
-        let Some(stream) = self.streams[number as usize].as_mut() else {
+        let (now_ns, refused_ns_max) = (self.now_ns(), self.refused_ns_max);
+        let Some(stream) = self.streams.get_mut(number) else {
             return;
         };
         stream.set_errno(errno);
@@ -133,8 +100,25 @@ impl Worker {
         }
         // A packet larger than the path's MTU by now stays larger for ever.
         let for_good = matches!(errno, libc::EMSGSIZE | libc::EINVAL);
-        if for_good || now_ns - stream.refused_since_ns > self.refused_ns_max {
-            self.end(number, State::SendFailed);
+        if for_good || now_ns - stream.refused_since_ns > refused_ns_max {
+            self.streams.end(number, State::SendFailed);
+        }
+    }
+
+    /// The path is given up for a lesser one, and every socket made ready for that.
+    fn demote(&mut self) {
+        if !self.transmitter.demote() {
+            return;
+        }
+        let mut failed = Vec::new();
+        for (number, stream) in self.streams.iter_mut() {
+            if let Err(error) = self.transmitter.restore(number, stream) {
+                stream.set_errno(error.raw_os_error().unwrap_or(libc::EIO));
+                failed.push(number);
+            }
+        }
+        for number in failed {
+            self.streams.end(number, State::SendFailed);
         }
     }
 }

@@ -92,7 +92,7 @@ impl Source<'_> {
             }
             let run = self.runs[self.run];
             let wanted = payload.len() / TS_PACKET_BYTES;
-            let adjoining = if usize::from(run.distance) == TS_PACKET_BYTES {
+            let adjoining = if usize::from(run.packet_stride) == TS_PACKET_BYTES {
                 wanted.min(usize::try_from(run.end() - ts_packet).unwrap_or(wanted))
             } else {
                 1
@@ -153,8 +153,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::media::synth::{constant_rate, to_m2ts};
     use crate::media::ts::plan::tests::{files, plan};
+    use crate::media::ts::synth::{constant_rate, to_m2ts};
 
     const ORIGIN: RtpOrigin = RtpOrigin {
         sequence: 65_530,
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn another_packet_in_the_place_of_one_that_is_remembered_is_noticed() {
+    fn a_remembered_packet_that_is_another_is_noticed() {
         let mut file = to_m2ts(&constant_rate(700, 0, 27_000), 1000);
         let plan = plan(&file, 7);
         let mut out = vec![0; plan.stride() * 100];

@@ -5,11 +5,12 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::clock::Clock;
+use super::facts::{ClockDoubt, Facts};
 use super::plan::{Packetisation, Plan, TS_PACKETS_PER_RTP_MAX};
-use crate::media::clock::Clock;
+use super::seek::SeekPoint;
 use crate::media::container::{self, Container, Continued, Probe};
 use crate::media::plan::Packets;
-use crate::media::report::{ClockDoubt, Facts, Report};
 use crate::media::track::{Cut, Medium, Track};
 use crate::rtp;
 
@@ -46,7 +47,7 @@ static TRACKS: [Track; 1] = [Track {
     format_parameters: None,
 }];
 
-/// Transport packets that lie in the file one after the other at one distance.
+/// Transport packets that lie in the file one after the other at one stride.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SyncRun {
     /// Where in the file the first packet's sync byte is.
@@ -57,16 +58,7 @@ pub struct SyncRun {
     pub packets: u64,
     /// Bytes from sync byte to sync byte: 188, 192 with the time stamps of M2TS, 204
     /// with a Reed-Solomon code.
-    pub distance: u16,
-}
-
-/// Where to start reading for a wished-for time.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct SeekPoint {
-    /// The number of the transport packet.
-    pub ts_packet: u64,
-    /// Its media time in ns.
-    pub time_ns: u64,
+    pub packet_stride: u16,
 }
 
 impl Index {
@@ -80,9 +72,9 @@ impl Index {
     /// file.
     fn ts_packets_before(&self, file_bytes: u64, of_each: u64) -> u64 {
         let before = |run: &SyncRun| {
-            let bytes = (file_bytes.saturating_add(run.distance.into()))
+            let bytes = (file_bytes.saturating_add(run.packet_stride.into()))
                 .saturating_sub(run.file_offset + of_each);
-            (bytes / u64::from(run.distance)).min(run.packets)
+            (bytes / u64::from(run.packet_stride)).min(run.packets)
         };
         self.runs.iter().map(before).sum()
     }
@@ -106,8 +98,8 @@ impl Index {
             return None;
         };
         let same = self.runs.get(before.len()).is_some_and(|run| {
-            (run.file_offset, run.first, run.distance)
-                == (last.file_offset, last.first, last.distance)
+            (run.file_offset, run.first, run.packet_stride)
+                == (last.file_offset, last.first, last.packet_stride)
                 && run.packets >= last.packets
         });
         let is_more = self.ts_packets >= old.ts_packets;
@@ -185,12 +177,6 @@ impl Index {
     pub fn clock_doubt(&self) -> Option<ClockDoubt> {
         self.facts.streams.doubt
     }
-
-    /// All that is worth telling about the file when it is cut as `packetisation` says.
-    #[must_use]
-    pub fn report(self: &Arc<Self>, packetisation: Packetisation) -> Report {
-        Report::new(self, packetisation)
-    }
 }
 
 impl Index {
@@ -209,9 +195,9 @@ impl Container for Index {
         self.duration_ns()
     }
 
-    fn seek(&self, time_ns: u64) -> container::SeekPoint {
+    fn seek(&self, time_ns: u64) -> crate::media::plan::SeekPoint {
         let SeekPoint { ts_packet, time_ns } = self.seek(time_ns);
-        container::SeekPoint {
+        crate::media::plan::SeekPoint {
             time_ns,
             place: ts_packet,
         }
@@ -298,7 +284,7 @@ pub(crate) fn sample(packet: &[u8; TS_PACKET_BYTES]) -> u32 {
 impl SyncRun {
     /// Where in the file `ts_packet` of this run starts.
     pub(crate) fn offset_of(&self, ts_packet: u64) -> u64 {
-        self.file_offset + (ts_packet - self.first) * u64::from(self.distance)
+        self.file_offset + (ts_packet - self.first) * u64::from(self.packet_stride)
     }
 
     /// The number of the first packet after this run.
@@ -309,7 +295,7 @@ impl SyncRun {
 
 #[cfg(test)]
 mod tests {
-    use crate::media::synth::constant_rate;
+    use crate::media::ts::synth::constant_rate;
     use crate::media::{ScanOptions, Scanner};
 
     #[test]

@@ -8,9 +8,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Index, TS_PACKET_BYTES};
-use crate::media::clock::Cursor;
-use crate::media::container::SeekPoint;
+use crate::media::plan::SeekPoint;
 use crate::media::plan::{Burst, FilePiece, ImageError, Packets, RtpOrigin};
+use crate::media::ts::clock::Cursor;
 use crate::rtp;
 
 /// Transport packets in an RTP packet at the most: seven fill an Ethernet frame.
@@ -348,7 +348,7 @@ pub(in crate::media) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::media::synth::{constant_rate, to_m2ts, with_parity};
+    use crate::media::ts::synth::{constant_rate, to_m2ts, with_parity};
     use crate::media::ts::{ScanOptions, Scanner};
 
     /// A plan of `file`, 10 ms a burst.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::media::Report;
 use crate::media::container::Container;
-use crate::media::synth::{constant_rate, to_m2ts, with_parity};
+use crate::media::ts::report::Report;
+use crate::media::ts::synth::{constant_rate, to_m2ts, with_parity};
 
 const PACKETISATION: Packetisation = Packetisation {
     ts_packets_per_rtp: 7,
@@ -34,12 +34,12 @@ fn report(bytes: &[u8]) -> Report {
     Arc::new(scan(bytes).unwrap()).report(PACKETISATION)
 }
 
-fn run(file_offset: u64, first: u64, packets: u64, distance: u16) -> SyncRun {
+fn run(file_offset: u64, first: u64, packets: u64, packet_stride: u16) -> SyncRun {
     SyncRun {
         file_offset,
         first,
         packets,
-        distance,
+        packet_stride,
     }
 }
 
@@ -68,9 +68,9 @@ fn parity_behind_packets_is_no_payload() {
     let index = scan(&file).unwrap();
     assert_eq!(index.runs(), [run(0, 0, 300, 204)]);
     assert_eq!(index.duration_ns(), scan(&stream).unwrap().duration_ns());
-    let told = report(&file);
-    assert_eq!(told.packet_distance_bytes, 204);
-    let packets = told.packets;
+    let seen = report(&file);
+    assert_eq!(seen.packet_stride_bytes, 204);
+    let packets = seen.packets;
     assert_eq!((packets.leading_bytes, packets.trailing_bytes), (0, 0));
     assert_eq!((packets.sync_losses, packets.continuity_errors), (0, 0));
     // Lost and found again, and a last packet that is cut within its parity.
@@ -322,7 +322,7 @@ proptest! {
         ends.sort_unstable();
         let mut scanner = Scanner::new(ScanOptions::default());
         let mut start = 0;
-        let mut told: Option<Index> = None;
+        let mut seen: Option<Index> = None;
         for (end, is_over) in ends {
             let end = end.clamp(start, file.len());
             scanner.push(&file[start..end]).unwrap();
@@ -330,7 +330,7 @@ proptest! {
             prop_assert_eq!(scanner.pushed_bytes(), end as u64);
             let now = if is_over { scanner.clone().finish() } else { scanner.settled() };
             let Ok(now) = now else { continue };
-            let Some(old) = &told else { told = Some(now); continue };
+            let Some(old) = &seen else { seen = Some(now); continue };
             if now.ts_packets() < old.ts_packets() {
                 continue;
             }
@@ -346,7 +346,7 @@ proptest! {
             prop_assert!(times.is_sorted());
             prop_assert!(now.seek_points().is_sorted_by(|a, b| a.ts_packet < b.ts_packet));
             prop_assert!(now.seek_points().iter().all(|p| p.ts_packet < now.ts_packets()));
-            told = Some(now);
+            seen = Some(now);
         }
         scanner.push(&file[start..]).unwrap();
         // That it was asked in between makes no difference.

@@ -1,67 +1,14 @@
-//! Other processes, which attach what is watched and lock parts of it at random.
+//! Many other processes and a thread, which lock parts of what is watched at random.
 
-use std::io::{self, BufRead, BufReader, Read};
-use std::ops::Range;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
-use onrush_lock::{Kind, LockedArea, Manager};
-
-use super::subject::{Subject, attach};
-use super::{LockBenchError, Memory, PAGE_BYTES};
-use crate::lock::cost::below;
-use crate::setup::system;
-
-/// What another process is to do with shared memory.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Task {
-    /// Pin all of it and hold it.
-    Hold,
-    /// Lock and unlock parts of it at random.
-    Wander,
-}
-
-/// Another process.
-pub(super) struct Worker(Child);
-
-impl Worker {
-    pub(super) fn start(mut command: Command) -> Result<Self, LockBenchError> {
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut worker = Self(child.map_err(system("start another process"))?);
-        let mut line = String::new();
-        let output = worker.0.stdout.as_mut().expect("it was piped");
-        BufReader::new(output)
-            .read_line(&mut line)
-            .map_err(system("hear of another process"))?;
-        if line.is_empty() {
-            let ended = io::ErrorKind::UnexpectedEof.into();
-            return Err(system("have another process lock memory")(ended).into());
-        }
-        Ok(worker)
-    }
-
-    /// Lets it come to its end; an error if that is not a good one.
-    fn end(mut self) -> Result<(), LockBenchError> {
-        drop(self.0.stdin.take());
-        let status = self.0.wait().map_err(system("wait for another process"))?;
-        if status.success() {
-            return Ok(());
-        }
-        let said = io::Error::other(status.to_string());
-        Err(system("lock memory in another process")(said).into())
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // One that has ended already is not there to be killed.
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
-}
+use super::Memory;
+use super::subject::Subject;
+use super::worker::{Task, Worker, wander};
+use crate::error::ExperimentError;
 
 /// Those who lock and unlock at random: processes for the shared rows that are pinned, and a thread
 /// for the private one.
@@ -69,7 +16,7 @@ pub(super) struct Crowd<'a> {
     workers: Vec<(String, Worker)>,
     worker: &'a dyn Fn(&str, Task, u64) -> Command,
     is_over: Arc<AtomicBool>,
-    thread: thread::JoinHandle<Result<(), LockBenchError>>,
+    thread: thread::JoinHandle<Result<(), ExperimentError>>,
 }
 
 impl<'a> Crowd<'a> {
@@ -77,7 +24,7 @@ impl<'a> Crowd<'a> {
         subjects: &[Subject],
         processes: u32,
         worker: &'a dyn Fn(&str, Task, u64) -> Command,
-    ) -> Result<Self, LockBenchError> {
+    ) -> Result<Self, ExperimentError> {
         let pinned = || subjects.iter().filter(|s| s.hold.is_pinned());
         let mut workers = Vec::new();
         for subject in pinned().filter(|s| s.memory != Memory::Private) {
@@ -100,75 +47,19 @@ impl<'a> Crowd<'a> {
     }
 
     /// Kills every other one, in the middle of whatever it does, and starts a new one.
-    pub(super) fn replace_some(&mut self) -> Result<(), LockBenchError> {
+    pub(super) fn replace_some(&mut self) -> Result<(), ExperimentError> {
         for (seed, (address, worker)) in (100u64..).zip(&mut self.workers).step_by(2) {
-            worker.0.kill().map_err(system("kill another process"))?;
+            worker.kill()?;
             *worker = Worker::start((self.worker)(address, Task::Wander, seed))?;
         }
         Ok(())
     }
 
-    pub(super) fn end(self) -> Result<(), LockBenchError> {
+    pub(super) fn end(self) -> Result<(), ExperimentError> {
         self.is_over.store(true, Ordering::Relaxed);
         for (_, worker) in self.workers {
             worker.end()?;
         }
         self.thread.join().expect("it locks and unlocks")
     }
-}
-
-/// What a worker does, until its standard input ends: attaches `address` and does its task, after
-/// the first lock calling `ready`.
-///
-/// # Errors
-///
-/// If it cannot attach, or a lock fails.
-pub fn work(
-    address: &str,
-    task: Task,
-    seed: u64,
-    ready: impl FnOnce(),
-) -> Result<(), LockBenchError> {
-    let segment = attach(address)?;
-    let is_over = Arc::new(AtomicBool::new(false));
-    let over = Arc::clone(&is_over);
-    thread::spawn(move || {
-        io::stdin().read_to_end(&mut Vec::new()).ok();
-        over.store(true, Ordering::Relaxed);
-    });
-    let manager = Manager::of_process();
-    let first = manager.lock(segment.bytes(), Kind::Pinned)?;
-    ready();
-    if task == Task::Hold {
-        while !is_over.load(Ordering::Relaxed) {
-            thread::sleep(Duration::from_millis(5));
-        }
-        drop(first);
-        return Ok(());
-    }
-    drop(first);
-    wander(&segment.bytes(), seed, &is_over)
-}
-
-/// Locks and unlocks overlapping parts at random.
-fn wander(bytes: &Range<usize>, seed: u64, is_over: &AtomicBool) -> Result<(), LockBenchError> {
-    let manager = Manager::of_process();
-    let pages = bytes.len() / PAGE_BYTES;
-    let mut random = seed | 1;
-    let mut out: Vec<LockedArea> = Vec::new();
-    while !is_over.load(Ordering::Relaxed) {
-        if out.is_empty() || (out.len() < 16 && below(&mut random, 2) == 0) {
-            let first = below(&mut random, pages);
-            let count = 1 + below(&mut random, (pages - first).min(256));
-            let start = bytes.start + first * PAGE_BYTES;
-            let kind = [Kind::Pinned, Kind::Resident, Kind::OnFault][below(&mut random, 3)];
-            out.push(manager.lock(start..start + count * PAGE_BYTES, kind)?);
-        } else {
-            let at = below(&mut random, out.len());
-            drop(out.swap_remove(at));
-        }
-        // The machine has other things to do, too.
-        thread::sleep(Duration::from_micros(200));
-    }
-    Ok(())
 }

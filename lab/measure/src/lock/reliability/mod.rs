@@ -11,6 +11,7 @@ mod crowd;
 mod pressure;
 mod report;
 mod subject;
+mod worker;
 
 use std::process::Command;
 use std::time::Duration;
@@ -19,18 +20,22 @@ use onrush_lock::LockError;
 use onrush_lock::bare::{self, Private};
 use serde::{Deserialize, Serialize};
 
-use super::LockBenchError;
+use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
 use crate::setup::system;
 use crowd::Crowd;
-pub use crowd::{Task, work};
 pub use pressure::SWAP_FILE;
 use pressure::{Swap, compact, push_out, remove_swap};
-pub use report::Report;
-use subject::{Mapped, Subject};
+pub use report::report;
+pub(super) use subject::Mapped;
+use subject::Subject;
+pub use worker::{Task, work};
 
 /// Its name in files.
 pub const NAME: &str = "lock-reliability";
+
+/// What needs root.
+const DOES: &str = "the reliability run reads frame numbers, compacts memory and adds a swap file";
 
 /// How often memory is fragmented and compacted until anything has moved.
 const COMPACTIONS_MAX: usize = 6;
@@ -138,18 +143,18 @@ impl Settings {
 ///
 /// # Errors
 ///
-/// [`LockBenchError::Root`] without root; else what could not be had.
+/// [`ExperimentError::Root`] without root; else what could not be had.
 pub fn run(
     settings: &Settings,
     version: &str,
     command: &str,
     worker: &dyn Fn(&str, Task, u64) -> Command,
     mut progress: impl FnMut(f64),
-) -> Result<ReliabilityRecord, LockBenchError> {
+) -> Result<ReliabilityRecord, ExperimentError> {
     // Before anything is locked, so that who lacks the right hears of that and not of a limit.
     let page = Private::map(PAGE_BYTES).map_err(system("map memory"))?;
     if matches!(bare::frames(&page.bytes()), Err(LockError::FramesHidden)) {
-        return Err(LockBenchError::Root);
+        return Err(ExperimentError::Root(DOES));
     }
     remove_swap();
     let environment = Environment::here(version, command);
@@ -166,7 +171,7 @@ fn one_pass(
     settings: &Settings,
     processes: u32,
     worker: &dyn Fn(&str, Task, u64) -> Command,
-) -> Result<Vec<Row>, LockBenchError> {
+) -> Result<Vec<Row>, ExperimentError> {
     let mut subjects = Vec::new();
     for memory in Memory::ALL {
         for &hold in memory.holds() {
@@ -255,8 +260,8 @@ struct Changes(Vec<usize>);
 impl Changes {
     fn of(
         subjects: &[Subject],
-        mut happen: impl FnMut() -> Result<(), LockBenchError>,
-    ) -> Result<Self, LockBenchError> {
+        mut happen: impl FnMut() -> Result<(), ExperimentError>,
+    ) -> Result<Self, ExperimentError> {
         let before = frames(subjects)?;
         happen()?;
         Ok(Self::between(&before, &frames(subjects)?))
@@ -269,12 +274,12 @@ impl Changes {
     }
 }
 
-fn frames(subjects: &[Subject]) -> Result<Vec<Vec<u64>>, LockBenchError> {
+fn frames(subjects: &[Subject]) -> Result<Vec<Vec<u64>>, ExperimentError> {
     let frames = |subject: &Subject| bare::frames(&subject.mapped.bytes());
     subjects
         .iter()
         .map(|subject| match frames(subject) {
-            Err(LockError::FramesHidden) => Err(LockBenchError::Root),
+            Err(LockError::FramesHidden) => Err(ExperimentError::Root(DOES)),
             frames => Ok(frames?),
         })
         .collect()

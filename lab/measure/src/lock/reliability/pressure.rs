@@ -11,7 +11,8 @@ use onrush_lock::bare::{self, Private};
 use onrush_lock::memory::available_bytes;
 
 use super::subject::Subject;
-use super::{LockBenchError, frames};
+use super::{DOES, frames};
+use crate::error::ExperimentError;
 use crate::setup::system;
 
 /// The swap file that the run makes and removes; one that an interrupted run has left is removed
@@ -19,14 +20,14 @@ use crate::setup::system;
 pub const SWAP_FILE: &str = "/var/tmp/onrush-bench-lock.swap";
 
 /// Fills memory, frees every other page of it, and has the kernel make large blocks of the rest.
-pub(super) fn compact(hog_bytes: usize) -> Result<(), LockBenchError> {
+pub(super) fn compact(hog_bytes: usize) -> Result<(), ExperimentError> {
     let half = usize::try_from(available_bytes() / 2).unwrap_or(usize::MAX);
     let mut hog = Private::map(hog_bytes.min(half)).map_err(system("map memory"))?;
     hog.write(1);
     hog.perforate();
     for _ in 0..3 {
         fs::write("/proc/sys/vm/compact_memory", "1").map_err(|source| match source.kind() {
-            io::ErrorKind::PermissionDenied => LockBenchError::Root,
+            io::ErrorKind::PermissionDenied => ExperimentError::Root(DOES),
             _ => system("compact memory")(source).into(),
         })?;
     }
@@ -34,7 +35,7 @@ pub(super) fn compact(hog_bytes: usize) -> Result<(), LockBenchError> {
 }
 
 /// Has the kernel reclaim everything, again and again.
-pub(super) fn push_out(subjects: &[Subject], time: Duration) -> Result<(), LockBenchError> {
+pub(super) fn push_out(subjects: &[Subject], time: Duration) -> Result<(), ExperimentError> {
     let begin = Instant::now();
     while begin.elapsed() < time {
         for subject in subjects {
@@ -54,7 +55,7 @@ pub(super) fn push_out(subjects: &[Subject], time: Duration) -> Result<(), LockB
 pub(super) struct Swap;
 
 impl Swap {
-    pub(super) fn on(bytes: usize) -> Result<Self, LockBenchError> {
+    pub(super) fn on(bytes: usize) -> Result<Self, ExperimentError> {
         let mut options = File::options();
         let file = options.write(true).create_new(true).mode(0o600);
         let mut file = file.open(SWAP_FILE).map_err(system("make a swap file"))?;

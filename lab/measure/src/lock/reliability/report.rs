@@ -1,100 +1,75 @@
 //! Whether pinned rows stayed and unlocked ones moved.
 
-use std::fmt;
-
 use super::{Hold, Memory, ReliabilityRecord, Row};
+use crate::table::{Column, Report, Table, Verdict};
 
-/// What the rows say.
-#[derive(Clone, Debug)]
-pub struct Report {
-    rows: Vec<Row>,
-    /// What was to be so and is not; empty if all is.
-    pub failures: Vec<String>,
+/// Judges a record: pinned rows have not moved, and unlocked rows have.
+#[must_use]
+pub fn report(record: &ReliabilityRecord) -> Report {
+    let mut table = Table::new(
+        "Pages that moved",
+        [
+            Column::key("memory"),
+            Column::key("held by"),
+            Column::key("processes"),
+            Column::count("pages", 0),
+            Column::count("by compaction", 0),
+            Column::count("by swapping", 0),
+            Column::count("by fork and write", 0),
+        ],
+    );
+    for row in &record.runs {
+        table.row([
+            row.memory.name().into(),
+            row.hold.name().into(),
+            row.processes.to_string().into(),
+            row.pages.into(),
+            row.moved_by_compaction.into(),
+            row.moved_by_swapping.into(),
+            row.moved_by_fork.into(),
+        ]);
+    }
+    let mut report = Report::new("Whether locked memory stays");
+    report.add([table]);
+    report.add(verdicts(record));
+    report
 }
 
-impl Report {
-    /// Judges the record: pinned rows have not moved, and unlocked rows have.
-    #[must_use]
-    pub fn of(record: &ReliabilityRecord) -> Self {
-        let mut failures = Vec::new();
-        for row in &record.runs {
-            let moved =
-                row.moved_by_compaction + row.moved_by_swapping + row.moved_by_fork.unwrap_or(0);
-            let (memory, hold) = (row.memory.name(), row.hold.name());
-            let (pages, processes) = (row.pages, row.processes);
-            if row.hold.is_pinned() && moved > 0 {
-                failures.push(format!(
-                    "{memory}, {hold}, {processes} processes: {moved} of {pages} pages moved, none \
-                     may"
-                ));
-            }
-            if row.hold == Hold::Unlocked && moved == 0 {
-                failures.push(format!(
-                    "{memory}, {hold}: nothing moved, so the run proves nothing (VOID)"
-                ));
-            }
-        }
-        if record.runs.iter().all(|row| row.moved_by_compaction == 0) {
-            failures.push(
-                "compaction moved nothing, so it proves nothing (VOID); run it again with less \
-                 memory free"
-                    .to_owned(),
-            );
-        }
-        for memory in Memory::ALL {
-            let is_there = |hold| {
-                let mut rows = record.runs.iter();
-                rows.any(|row| row.memory == memory && row.hold == hold)
-            };
-            if !is_there(Hold::Pinned) || !is_there(Hold::Unlocked) {
-                failures.push(format!("{}: not measured (VOID)", memory.name()));
-            }
-        }
-        Self {
-            rows: record.runs.clone(),
-            failures,
+fn verdicts(record: &ReliabilityRecord) -> Vec<Verdict> {
+    let mut failures: Vec<_> = record.runs.iter().filter_map(failure).collect();
+    if record.runs.iter().all(|row| row.moved_by_compaction == 0) {
+        let why = "moved nothing, so it proves nothing; run it again with less memory free";
+        failures.push(Verdict::void("compaction", why));
+    }
+    for memory in Memory::ALL {
+        let is_there = |hold| {
+            let mut rows = record.runs.iter();
+            rows.any(|row| row.memory == memory && row.hold == hold)
+        };
+        if !is_there(Hold::Pinned) || !is_there(Hold::Unlocked) {
+            failures.push(Verdict::void(memory.name(), "not measured"));
         }
     }
-
-    /// Whether all was as it is to be.
-    #[must_use]
-    pub fn passed(&self) -> bool {
-        self.failures.is_empty()
+    match failures.is_empty() {
+        false => failures,
+        true => vec![Verdict::new(
+            "no pinned page has moved, and unlocked ones have",
+            "",
+            true,
+        )],
     }
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "\n{:<8} {:<18} {:>9} {:>7}   moved by: {:>10} {:>8} {:>14}",
-            "memory", "held by", "processes", "pages", "compaction", "swapping", "fork and write"
-        )?;
-        for row in &self.rows {
-            let fork = row
-                .moved_by_fork
-                .map_or_else(|| "-".to_owned(), |n| n.to_string());
-            writeln!(
-                f,
-                "{:<8} {:<18} {:>9} {:>7}             {:>10} {:>8} {:>14}",
-                row.memory.name(),
-                row.hold.name(),
-                row.processes,
-                row.pages,
-                row.moved_by_compaction,
-                row.moved_by_swapping,
-                fork
-            )?;
-        }
-        writeln!(f)?;
-        for failure in &self.failures {
-            writeln!(f, "{failure}")?;
-        }
-        if self.passed() {
-            writeln!(f, "no pinned page has moved, and unlocked ones have: kept")?;
-        }
-        Ok(())
+fn failure(row: &Row) -> Option<Verdict> {
+    let moved = row.moved_by_compaction + row.moved_by_swapping + row.moved_by_fork.unwrap_or(0);
+    let (memory, hold, processes) = (row.memory.name(), row.hold.name(), row.processes);
+    let what = format!("{memory}, {hold}, {processes} processes");
+    if row.hold.is_pinned() && moved > 0 {
+        let found = format!("{moved} of {} pages moved, none may", row.pages);
+        return Some(Verdict::new(what, found, false));
     }
+    let proves_nothing = row.hold == Hold::Unlocked && moved == 0;
+    proves_nothing.then(|| Verdict::void(what, "nothing moved, so the run proves nothing"))
 }
 
 #[cfg(test)]
@@ -123,18 +98,23 @@ mod tests {
 
     #[test]
     fn pinned_pages_that_move_and_unlocked_rows_that_stay_fail() {
-        assert!(Report::of(&record(0, 1)).passed());
-        let moved = Report::of(&record(1, 1));
-        assert!(moved.failures.len() == 4 && moved.to_string().contains("none may"));
-        assert!(Report::of(&record(0, 0)).to_string().contains("VOID"));
+        assert!(report(&record(0, 1)).passed());
+        let moved = report(&record(1, 1));
+        assert!(moved.verdicts().count() == 4 && moved.to_string().contains("none may"));
+        assert!(report(&record(0, 0)).to_string().contains("VOID"));
         let mut still = record(0, 1);
         still
             .runs
             .iter_mut()
             .for_each(|row| row.moved_by_compaction = 0);
-        assert_eq!(Report::of(&still).failures.len(), 1);
+        let still = report(&still);
+        assert!(still.verdicts().count() == 1 && !still.passed());
         let mut half = record(0, 1);
         half.runs.retain(|row| row.memory != Memory::Memfd);
-        assert_eq!(Report::of(&half).failures, ["memfd: not measured (VOID)"]);
+        assert!(
+            report(&half)
+                .to_string()
+                .contains("VOID: memfd: not measured")
+        );
     }
 }

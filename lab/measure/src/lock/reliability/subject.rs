@@ -1,7 +1,6 @@
 //! Memory that is watched: made, held in the way of its row, and found by other processes.
 
 use std::fs::File;
-use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::process::Command;
@@ -9,8 +8,9 @@ use std::process::Command;
 use onrush_lock::bare::{self, Private};
 use onrush_lock::{Kind, LockedArea, Manager, Segment, memfd, posix, unlink_posix};
 
-use super::crowd::{Task, Worker};
-use super::{Hold, LockBenchError, Memory};
+use super::worker::{Task, Worker};
+use super::{Hold, Memory};
+use crate::error::ExperimentError;
 use crate::setup::system;
 
 /// Memory that is watched, and what holds it.
@@ -26,7 +26,8 @@ pub(super) struct Subject {
     _file: Option<File>,
 }
 
-pub(super) enum Mapped {
+/// Mapped memory, of either kind.
+pub(in crate::lock) enum Mapped {
     Private(Private),
     Segment(Segment),
 }
@@ -37,7 +38,7 @@ impl Subject {
         hold: Hold,
         bytes: usize,
         worker: &dyn Fn(&str, Task, u64) -> Command,
-    ) -> Result<Self, LockBenchError> {
+    ) -> Result<Self, ExperimentError> {
         let (mapped, file, address) = memory.make(bytes)?;
         let range = mapped.bytes();
         let manager = Manager::of_process();
@@ -74,7 +75,7 @@ impl Subject {
 }
 
 impl Mapped {
-    pub(super) fn bytes(&self) -> Range<usize> {
+    pub(in crate::lock) fn bytes(&self) -> Range<usize> {
         match self {
             Self::Private(private) => private.bytes(),
             Self::Segment(segment) => segment.bytes(),
@@ -93,7 +94,7 @@ impl Memory {
     }
 
     /// Makes some, with the address by which [`attach`] finds it.
-    fn make(self, bytes: usize) -> Result<(Mapped, Option<File>, String), LockBenchError> {
+    fn make(self, bytes: usize) -> Result<(Mapped, Option<File>, String), ExperimentError> {
         let file = match self {
             Self::Private => {
                 let mut private = Private::map(bytes).map_err(system("map memory"))?;
@@ -120,25 +121,10 @@ impl Memory {
     }
 }
 
-pub(super) fn attach(address: &str) -> Result<Segment, LockBenchError> {
-    let malformed =
-        || system("read the address of shared memory")(io::ErrorKind::InvalidInput.into());
-    if let Some(id) = address.strip_prefix("sysv:") {
-        return Ok(Segment::attach_sysv(id.parse().map_err(|_| malformed())?)?);
-    }
-    let rest = address.strip_prefix("file:").ok_or_else(malformed)?;
-    let (bytes, path) = rest.split_once(':').ok_or_else(malformed)?;
-    let bytes = bytes.parse().map_err(|_| malformed())?;
-    let file = File::options().read(true).write(true).open(path);
-    Ok(Segment::map(
-        &file.map_err(system("open shared memory"))?,
-        bytes,
-    )?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::PAGE_BYTES;
+    use super::super::worker::attach;
     use super::*;
 
     #[test]

@@ -1,0 +1,99 @@
+//! Signals that end a server, and its log.
+
+use std::fmt;
+use std::io::{self, IsTerminal};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{self, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use crate::values::LogFormat;
+
+pub(crate) fn log_to_stderr(format: LogFormat) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false);
+    match format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+}
+
+/// SIGINT and SIGTERM, caught from the moment this exists.
+pub(crate) struct Signals {
+    runtime: Runtime,
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SignalName {
+    Interrupt,
+    Terminate,
+}
+
+impl Signals {
+    pub(crate) fn listen() -> io::Result<Self> {
+        let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
+        let guard = runtime.enter();
+        let interrupt = signal(SignalKind::interrupt())?;
+        let terminate = signal(SignalKind::terminate())?;
+        drop(guard);
+        Ok(Self {
+            runtime,
+            interrupt,
+            terminate,
+        })
+    }
+
+    /// Waits for the next one.
+    pub(crate) fn next(&mut self) -> SignalName {
+        let Self {
+            runtime,
+            interrupt,
+            terminate,
+        } = self;
+        runtime.block_on(async {
+            tokio::select! {
+                _ = interrupt.recv() => SignalName::Interrupt,
+                _ = terminate.recv() => SignalName::Terminate,
+            }
+        })
+    }
+
+    /// Ends the program at the next one; but not at an echo of the one before: timeout(1), for one,
+    /// sends each to the program and then to its group.
+    pub(crate) fn exit_at_next(mut self) -> ! {
+        const ECHO: Duration = Duration::from_millis(250);
+        let first = Instant::now();
+        loop {
+            let name = self.next();
+            if first.elapsed() > ECHO {
+                #[allow(clippy::exit, reason = "who asks twice wants to wait for nothing")]
+                std::process::exit(128 + name.number());
+            }
+        }
+    }
+}
+
+impl SignalName {
+    fn number(self) -> i32 {
+        match self {
+            Self::Interrupt => libc::SIGINT,
+            Self::Terminate => libc::SIGTERM,
+        }
+    }
+}
+
+impl fmt::Display for SignalName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Interrupt => "SIGINT",
+            Self::Terminate => "SIGTERM",
+        })
+    }
+}

@@ -1,0 +1,111 @@
+//! A live channel's rows of the table: what came in, what went out, and to how many.
+//!
+//! The control API and `onrush relay --status-at-exit` say the same [`Channel`] as `/status`.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::table::{Field, Kind, Row, Samples, table};
+use crate::channels::{self, ChannelState, Stats};
+
+table! {
+    /// A live channel.
+    #[serde(default)]
+    pub struct Channel from (channel: &channels::Channel, stats: &Stats) {
+        /// Its name.
+        name: String = channel.name().to_owned(), Info;
+        /// Where it arrives.
+        input: String = channel.input().to_string(), Info;
+        /// 1 for the state of the channel: waiting for its first datagram, live, or silent.
+        state: ChannelState = stats.state(), Info "onrush_channel_state" by "state";
+        /// From whom the last datagram came.
+        from: Option<SocketAddr> = stats.from, Info;
+        /// The synchronisation source that its players get, once it is known.
+        ssrc: Option<u32> = stats.playable.map(|playable| playable.ssrc), Info;
+        /// Members of the channel: receivers by command line, by file and by control API.
+        members: u64 = stats.members as u64, Gauge "onrush_channel_members";
+        /// Players of the channel, which came by RTSP.
+        players: u64 = stats.players as u64, Gauge "onrush_channel_players";
+        /// What came in.
+        received: Received = Received::of(stats), Counter;
+        /// What went out.
+        sent: Sent = Sent::of(stats), Counter;
+    }
+    metrics {}
+}
+
+table! {
+    /// What came in.
+    #[serde(default)]
+    pub struct Received from (stats: &Stats) {
+        /// Datagrams that came in.
+        datagrams: u64 = stats.heard.datagrams, Counter "onrush_channel_received_datagrams_total";
+        /// Bytes of those datagrams, without UDP's and lower headers.
+        bytes: u64 = stats.heard.bytes, Counter "onrush_channel_received_bytes_total";
+        /// Of those datagrams, RTP packets.
+        rtp: u64 = stats.heard.rtp, Counter "onrush_channel_received_rtp_total";
+        /// Of those datagrams, transport packets without RTP.
+        transport_streams: u64 = stats.heard.transport_streams,
+            Counter "onrush_channel_received_ts_total";
+        /// RTP packets, or places in a transport stream, that are missing.
+        missing: u64 = stats.heard.missing, Counter "onrush_channel_missing_total";
+        /// RTP packets that came again or out of order.
+        behind: u64 = stats.heard.behind, Counter "onrush_channel_behind_total";
+        /// Times that the numbers of RTP packets began anew.
+        restarts: u64 = stats.heard.restarts, Counter "onrush_channel_restarts_total";
+        /// Times that the sender changed.
+        source_changes: u64 = stats.heard.source_changes,
+            Counter "onrush_channel_source_changes_total";
+        /// Times that an RTP stream was replaced by another.
+        ssrc_changes: u64 = stats.heard.ssrc_changes, Counter "onrush_channel_ssrc_changes_total";
+        /// Times that nothing came for a while.
+        silences: u64 = stats.heard.silences, Counter "onrush_channel_silences_total";
+        /// Datagrams that were dropped because they came from others than the sender that is kept.
+        from_others: u64 = stats.heard.from_others, Counter "onrush_channel_from_others_total";
+        /// Datagrams that found no room in the socket's buffer.
+        overflows: u64 = stats.overflows, Counter "onrush_channel_overflows_total";
+        /// Datagrams that were too long to be passed on.
+        too_long: u64 = stats.too_long, Counter "onrush_channel_too_long_total";
+    }
+    metrics {}
+}
+
+table! {
+    /// What went out.
+    #[serde(default)]
+    pub struct Sent from (stats: &Stats) {
+        /// Packets that the kernel took, each counted once for each receiver.
+        packets: u64 = stats.packets, Counter "onrush_channel_packets_total";
+        /// Bytes of those packets, without UDP's and lower headers.
+        bytes: u64 = stats.bytes, Counter "onrush_channel_sent_bytes_total";
+        /// Trains that left: each a send to all members, or to all players of one address.
+        trains: u64 = stats.trains, Counter "onrush_channel_trains_total";
+        /// Packets that the kernel refused, each counted once for each receiver.
+        refused: u64 = stats.refused, Counter "onrush_channel_packets_refused_total";
+        /// Entries into the kernel to send the channel.
+        crossings: u64 = stats.crossings, Counter "onrush_channel_crossings_total";
+        /// Time from the arrival of a train's first packet until all had the train, added up.
+        passing_ns: u64 = stats.passing_ns, Counter "onrush_channel_passing_seconds_total";
+        /// The same of a train, on average.
+        passing_ns_mean: u64 = stats.passing_ns.checked_div(stats.trains).unwrap_or(0), Gauge;
+        /// The longest time from the arrival of a train's first packet until all had the train.
+        passing_ns_max: u64 = stats.passing_ns_max, Gauge "onrush_channel_passing_max_seconds";
+    }
+    metrics {}
+}
+
+impl Channel {
+    /// As it is now.
+    pub(crate) fn now(channel: &channels::Channel) -> Self {
+        Self::of(channel, &channel.stats())
+    }
+}
+
+/// A sample for each state that there is, so that each is there to be asked for: 1 for this one.
+impl Field for ChannelState {
+    fn samples(&self) -> Samples {
+        let states = Self::ALL.map(|state| (state.as_str(), u64::from(state == *self)));
+        Samples::labelled(states.to_vec())
+    }
+}

@@ -1,0 +1,360 @@
+//! One stream, as all but its sending thread see it.
+//!
+//! Control never touches what the thread sends with: it leaves commands and wakes the thread. The
+//! thread publishes its counters after each round, or after the next if somebody reads them just
+//! then.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use onrush_sys::wake::Waker;
+use onrush_wire::live::Heard;
+use onrush_wire::rtp::{StaticPayload, ticks_of};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use super::cycles::Deliveries;
+use super::input::Input;
+use super::members::{Change, MemberError, Members, Origin};
+
+/// Changes of more members than this replace the list; fewer are made one by one.
+pub const CHANGES_MAX: usize = 16;
+
+/// Changes that wait to be made; more are made as one. Players, who are bounded, come on top.
+pub const CHANGES_WAITING_MAX: usize = 1024;
+
+/// A stream under a name.
+#[derive(Debug)]
+pub struct Channel {
+    name: String,
+    input: Input,
+    /// Of all streams, and which of them this is.
+    deliveries: Arc<Deliveries>,
+    number: usize,
+    members: Mutex<Members>,
+    commands: Mutex<Vec<Command>>,
+    waker: Waker,
+    stats: Mutex<Stats>,
+}
+
+/// What the sending thread is asked to do between two rounds.
+pub(super) enum Command {
+    /// From now on these are the members.
+    SetMembers(Vec<SocketAddr>),
+    /// These too.
+    AddMembers(Vec<SocketAddr>),
+    /// These no longer.
+    RemoveMembers(Vec<SocketAddr>),
+    /// Players of this address of ours get the stream from here.
+    OpenPlayers(IpAddr, UdpSocket),
+    /// A player of that address of ours.
+    AddPlayer(IpAddr, SocketAddr),
+    /// No longer.
+    RemovePlayer(IpAddr, SocketAddr),
+    /// Count what each member was sent.
+    CountMembers(oneshot::Sender<Vec<MemberCounts>>),
+    /// End.
+    Stop,
+}
+
+/// What one member was sent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+pub struct MemberCounts {
+    /// Who.
+    pub address: SocketAddr,
+    /// Packets that the kernel took for it.
+    pub packets: u64,
+    /// Packets that the kernel refused: no route, no room.
+    pub refused: u64,
+}
+
+/// The sending thread's counters and state.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Stats {
+    /// Everything that came.
+    pub heard: Heard,
+    /// Whether something came lately.
+    pub is_heard: bool,
+    /// From whom the last datagram came.
+    pub from: Option<SocketAddr>,
+    /// What players get, once it is known.
+    pub playable: Option<Playable>,
+    /// Datagrams that found no room in the socket's buffer.
+    pub overflows: u64,
+    /// Datagrams that were too long to be passed on.
+    pub too_long: u64,
+    /// Trains that left: each a send to all members or to all players of one address.
+    pub trains: u64,
+    /// Packets that left, each counted once for each receiver.
+    pub packets: u64,
+    /// Their bytes, without UDP's and lower headers.
+    pub bytes: u64,
+    /// Packets that the kernel refused, each counted once for each receiver.
+    pub refused: u64,
+    /// Entries into the kernel to send.
+    pub crossings: u64,
+    /// Packets given to players (once, however many they are), and the bytes of their payload.
+    pub played: (u64, u64),
+    /// From a packet's arrival until all had it, at the longest, in ns.
+    pub passing_ns_max: u64,
+    /// The same of all trains, added up.
+    pub passing_ns: u64,
+    /// Members now.
+    pub members: usize,
+    /// Players now.
+    pub players: usize,
+}
+
+/// A stream that players can be offered.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Playable {
+    /// Its synchronisation source.
+    pub ssrc: u32,
+    /// What its packets hold, if that is known to everybody; its RTP payload type otherwise.
+    pub payload: Result<StaticPayload, u8>,
+    /// The last packet's timestamp and when it arrived, in ns of the monotonic clock.
+    pub last: (u32, u64),
+}
+
+impl Playable {
+    /// The timestamp that a packet would have that arrived at `now_ns`.
+    #[must_use]
+    pub fn timestamp_at(&self, now_ns: u64) -> u32 {
+        let (timestamp, arrived_ns) = self.last;
+        let clock_hz = self.payload.map_or(90_000, |payload| payload.clock_hz);
+        timestamp.wrapping_add(ticks_of(now_ns.saturating_sub(arrived_ns), clock_hz.into()))
+    }
+}
+
+/// What a stream does at the moment, in a word.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChannelState {
+    /// Nothing has come yet.
+    #[default]
+    Waiting,
+    /// It comes.
+    Live,
+    /// It came, and does not now.
+    Silent,
+}
+
+impl Stats {
+    /// What the stream does at the moment.
+    #[must_use]
+    pub const fn state(&self) -> ChannelState {
+        match self.heard.datagrams {
+            _ if self.is_heard => ChannelState::Live,
+            0 => ChannelState::Waiting,
+            _ => ChannelState::Silent,
+        }
+    }
+}
+
+impl ChannelState {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Waiting, Self::Live, Self::Silent];
+
+    /// Its word, as in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Live => "live",
+            Self::Silent => "silent",
+        }
+    }
+}
+
+impl Channel {
+    pub(super) fn new(
+        name: String,
+        input: Input,
+        (deliveries, number): (Arc<Deliveries>, usize),
+    ) -> io::Result<Self> {
+        Ok(Self {
+            name,
+            input,
+            deliveries,
+            number,
+            members: Mutex::default(),
+            commands: Mutex::default(),
+            waker: Waker::new()?,
+            stats: Mutex::default(),
+        })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it arrives.
+    #[must_use]
+    pub const fn input(&self) -> &Input {
+        &self.input
+    }
+
+    /// What its thread published last.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        *lock(&self.stats)
+    }
+
+    /// What it does at the moment.
+    #[must_use]
+    pub fn state(&self) -> ChannelState {
+        self.stats().state()
+    }
+
+    /// Its members, each with the lists it stands in.
+    #[must_use]
+    pub fn members(&self) -> Members {
+        lock(&self.members).clone()
+    }
+
+    /// Makes the list of `origin` consist of `members`. Says how the members have changed.
+    ///
+    /// # Errors
+    ///
+    /// See [`Members::replace`]; and [`MemberError::Cycle`].
+    pub fn replace(&self, origin: Origin, members: &[SocketAddr]) -> Result<Change, MemberError> {
+        self.change(|list| list.replace(origin, members))
+    }
+
+    /// Adds members to the API's list.
+    ///
+    /// # Errors
+    ///
+    /// See [`Members::add`]; and [`MemberError::Cycle`].
+    pub fn add(&self, members: &[SocketAddr]) -> Result<Change, MemberError> {
+        self.change(|list| list.add(members))
+    }
+
+    /// Removes members from the API's list.
+    ///
+    /// # Errors
+    ///
+    /// See [`Members::remove`].
+    pub fn remove(&self, members: &[SocketAddr]) -> Result<Change, MemberError> {
+        self.change(|list| list.remove(members))
+    }
+
+    fn change(
+        &self,
+        make: impl FnOnce(&mut Members) -> Result<Change, MemberError>,
+    ) -> Result<Change, MemberError> {
+        // Before the members, everywhere: whoever changes members anywhere is alone in it.
+        let mut changing = self.deliveries.changing();
+        // Held until the commands are left, so that they are left in the order of the changes.
+        let mut members = lock(&self.members);
+        let mut next = members.clone();
+        let change = make(&mut next)?;
+        changing.apply(self.number, &change)?;
+        *members = next;
+        let changes = change.added.len() + change.removed.len();
+        if changes > CHANGES_MAX || lock(&self.commands).len() > CHANGES_WAITING_MAX {
+            // What was asked for before is in it.
+            lock(&self.commands).retain(|command| !command.is_of_members());
+            self.send(Command::SetMembers(members.iter().collect()));
+            return Ok(change);
+        }
+        if !change.removed.is_empty() {
+            self.send(Command::RemoveMembers(change.removed.clone()));
+        }
+        if !change.added.is_empty() {
+            self.send(Command::AddMembers(change.added.clone()));
+        }
+        Ok(change)
+    }
+
+    /// What each member was sent since it came, or since more than [`CHANGES_MAX`] came or went at
+    /// once. `None` if the thread is gone.
+    pub async fn count_members(&self) -> Option<Vec<MemberCounts>> {
+        let (answer, counts) = oneshot::channel();
+        self.send(Command::CountMembers(answer));
+        counts.await.ok()
+    }
+
+    /// The stream of this relay that takes in what is sent to `address`, if there is one: no player
+    /// can be there.
+    pub(crate) fn taken_by(&self, address: SocketAddr) -> Option<&str> {
+        self.deliveries.taken_by(address)
+    }
+
+    pub(crate) fn open_players(&self, local: IpAddr, socket: UdpSocket) {
+        self.send(Command::OpenPlayers(local, socket));
+    }
+
+    pub(crate) fn add_player(&self, local: IpAddr, player: SocketAddr) {
+        self.send(Command::AddPlayer(local, player));
+    }
+
+    pub(crate) fn remove_player(&self, local: IpAddr, player: SocketAddr) {
+        self.send(Command::RemovePlayer(local, player));
+    }
+
+    pub(super) fn send(&self, command: Command) {
+        lock(&self.commands).push(command);
+        self.waker.wake();
+    }
+
+    /// For the thread: what it waits for beside its socket.
+    pub(super) const fn waker(&self) -> &Waker {
+        &self.waker
+    }
+
+    /// For the thread: what it has been asked to do. Nothing while somebody adds a command: the
+    /// thread is woken after that.
+    pub(super) fn commands(&self) -> Vec<Command> {
+        self.waker.clear();
+        match self.commands.try_lock() {
+            Ok(mut commands) => std::mem::take(&mut commands),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// For the thread: publishes its counters, unless somebody reads them just now.
+    pub(super) fn publish(&self, now: &Stats) {
+        if let Ok(mut stats) = self.stats.try_lock() {
+            *stats = *now;
+        }
+    }
+
+    /// For the thread: publishes its counters, and waits for who reads them just now.
+    pub(super) fn publish_last(&self, now: &Stats) {
+        *lock(&self.stats) = *now;
+    }
+}
+
+impl Command {
+    const fn is_of_members(&self) -> bool {
+        matches!(
+            self,
+            Self::SetMembers(_) | Self::AddMembers(_) | Self::RemoveMembers(_)
+        )
+    }
+}
+
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SetMembers(_) => "SetMembers",
+            Self::AddMembers(_) => "AddMembers",
+            Self::RemoveMembers(_) => "RemoveMembers",
+            Self::OpenPlayers(..) => "OpenPlayers",
+            Self::AddPlayer(..) => "AddPlayer",
+            Self::RemovePlayer(..) => "RemovePlayer",
+            Self::CountMembers(_) => "CountMembers",
+            Self::Stop => "Stop",
+        })
+    }
+}
+
+/// Nothing that is locked here is ever left half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

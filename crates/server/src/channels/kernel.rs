@@ -1,0 +1,303 @@
+//! The thread of a stream that is relayed in the kernel: it never sees a packet.
+//!
+//! A program at tc ingress gives packets to the members. This thread writes the members into the
+//! program's maps and publishes what it counted, as the [worker](super::worker) does.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use onrush_group::{Heard, Ingress, KernelError, Taken};
+use onrush_sys::clock::monotonic_ns;
+use onrush_sys::receive::join_arrivals;
+use onrush_wire::live::{self, Note};
+use onrush_wire::rtp::StaticPayload;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tracing::{info, warn};
+
+use super::channel::{Channel, Command, MemberCounts, Playable, Stats};
+use super::config::ChannelsConfig;
+use super::input::Input;
+use super::members::MEMBERS_MAX;
+use super::outlet::wildcard;
+use super::players::Players;
+use super::worker::ANYBODY;
+
+/// Controls the program of a stream.
+#[derive(Debug)]
+pub(super) struct KernelWorker {
+    channel: Arc<Channel>,
+    ingress: Ingress,
+    silence_ns: u64,
+    /// Outlets of members by the IP version's wildcard, and of players by our address.
+    members: BTreeMap<IpAddr, usize>,
+    players: BTreeMap<IpAddr, usize>,
+    sessions: Players,
+    silences: u64,
+    is_silent: bool,
+    /// Who is refused, as logged last.
+    other: Option<SocketAddr>,
+    stats: Stats,
+    /// Holds the port, and the membership of a group: nothing comes to it.
+    _socket: UdpSocket,
+}
+
+impl KernelWorker {
+    /// Loads and attaches the program. The calling thread must be in the network namespace of
+    /// `socket`.
+    pub(super) fn open(
+        channel: Arc<Channel>,
+        socket: UdpSocket,
+        config: &ChannelsConfig,
+    ) -> Result<Self, KernelError> {
+        let Input {
+            address,
+            source,
+            interface,
+        } = channel.input();
+        let taken = Taken {
+            address: *address,
+            sender: *source,
+            sender_kept_ns: config.sender_kept_ns(channel.input()),
+        };
+        // Nothing comes to this socket, but the kernel looks at it when it joins what has come.
+        if let Err(error) = join_arrivals(&socket) {
+            info!(
+                "source {}: packets are not joined where they arrive: {error}",
+                channel.name()
+            );
+        }
+        let ingress = Ingress::open(&taken, interface.as_deref(), MEMBERS_MAX)?;
+        let devices = ingress.devices().join(", ");
+        info!(
+            "source {}: replicated at tc ingress of {devices}",
+            channel.name()
+        );
+        Ok(Self {
+            channel,
+            ingress,
+            silence_ns: u64::try_from(config.silence.as_nanos()).unwrap_or(u64::MAX),
+            members: BTreeMap::new(),
+            players: BTreeMap::new(),
+            sessions: Players::default(),
+            silences: 0,
+            is_silent: false,
+            other: None,
+            stats: Stats::default(),
+            _socket: socket,
+        })
+    }
+
+    /// Runs until [`Command::Stop`].
+    pub(super) fn run(mut self) {
+        loop {
+            for command in self.channel.commands() {
+                if matches!(command, Command::Stop) {
+                    self.read_counters();
+                    return self.channel.publish_last(&self.stats);
+                }
+                if let Err(error) = self.apply(command) {
+                    warn!("source {}: {error}", self.channel.name());
+                }
+            }
+            self.ingress.poll();
+            self.read_counters();
+            self.channel.publish(&self.stats);
+            self.wait();
+        }
+    }
+
+    fn wait(&self) {
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: WAIT_NS,
+        };
+        let mut awaited = [PollFd::from_borrowed_fd(
+            self.channel.waker().as_fd(),
+            PollFlags::IN,
+        )];
+        // A signal only makes the round come early.
+        poll(&mut awaited, Some(&timeout)).ok();
+    }
+
+    fn apply(&mut self, command: Command) -> io::Result<()> {
+        match command {
+            Command::SetMembers(members) => {
+                let (v4, v6): (Vec<_>, Vec<_>) = members.iter().partition(|m| m.is_ipv4());
+                for (is_ipv4, members) in [(true, v4), (false, v6)] {
+                    if !members.is_empty() || self.members.contains_key(&unspecified(is_ipv4)) {
+                        let outlet = self.outlet(is_ipv4)?;
+                        self.ingress.set_members(outlet, members);
+                    }
+                }
+            }
+            Command::AddMembers(members) => {
+                for member in members {
+                    let outlet = self.outlet(member.is_ipv4())?;
+                    self.ingress.add(outlet, member);
+                }
+            }
+            Command::RemoveMembers(members) => {
+                for member in members {
+                    let outlet = self.outlet(member.is_ipv4())?;
+                    self.ingress.remove(outlet, member);
+                }
+            }
+            Command::OpenPlayers(local, socket) => {
+                let outlet = self.ingress.outlet(socket)?;
+                self.players.insert(local, outlet);
+            }
+            Command::AddPlayer(local, player) => {
+                self.sessions.add(local, player);
+                if let Some(&outlet) = self.players.get(&local) {
+                    self.ingress.add(outlet, player);
+                }
+            }
+            Command::RemovePlayer(local, player) => self.remove_player(local, player),
+            Command::CountMembers(answer) => {
+                let outlets = self.members.values();
+                let all = outlets.flat_map(|&outlet| self.ingress.member_counters(outlet));
+                let all = all.map(|(address, counters)| MemberCounts {
+                    address,
+                    packets: counters.packets,
+                    refused: counters.refused,
+                });
+                // Who asked may have gone.
+                drop(answer.send(all.collect()));
+            }
+            Command::Stop => {}
+        }
+        Ok(())
+    }
+
+    fn remove_player(&mut self, local: IpAddr, player: SocketAddr) {
+        if self.sessions.remove(local, player)
+            && let Some(&outlet) = self.players.get(&local)
+        {
+            self.ingress.remove(outlet, player);
+        }
+    }
+
+    /// The outlet for members of an IP version, opened with the first of them.
+    fn outlet(&mut self, is_ipv4: bool) -> io::Result<usize> {
+        match self.members.entry(unspecified(is_ipv4)) {
+            Entry::Occupied(entry) => Ok(*entry.get()),
+            Entry::Vacant(entry) => Ok(*entry.insert(self.ingress.outlet(wildcard(is_ipv4)?)?)),
+        }
+    }
+
+    /// Reads the program's counters, and logs anomalies.
+    fn read_counters(&mut self) {
+        let (name, before) = (self.channel.name().to_owned(), self.stats.heard);
+        let heard = match self.ingress.heard() {
+            Ok(heard) => heard,
+            Err(error) => return warn!("source {name}: {error}"),
+        };
+        self.log_changes(&name, &heard, &before);
+        self.update_stats(&heard);
+    }
+
+    /// Logs what a change of the counters shows.
+    fn log_changes(&mut self, name: &str, heard: &Heard, before: &live::Heard) {
+        let silent_ns = monotonic_ns().saturating_sub(heard.arrived_ns);
+        let is_silent = heard.datagrams > 0 && silent_ns >= self.silence_ns;
+        if is_silent && !self.is_silent {
+            self.silences += 1;
+            warn!("source {name} is silent");
+        } else if self.is_silent && !is_silent {
+            info!("source {name} is back after a silence");
+        }
+        self.is_silent = is_silent;
+        if let (0, Some(from)) = (before.datagrams, heard.from) {
+            info!("source {name} comes from {from}");
+        }
+        if let (Some(from), Some(kept)) = (heard.other, heard.from)
+            && heard.other != self.other
+        {
+            let note = Note::Refused { from, kept };
+            warn!("source {name} {note}; {ANYBODY}");
+        }
+        self.other = heard.other;
+        for (now, then, what) in [
+            (heard.missing, before.missing, "packets are missing"),
+            (
+                heard.behind,
+                before.behind,
+                "packets came again or out of order",
+            ),
+            (
+                heard.restarts,
+                before.restarts,
+                "times its numbers began anew",
+            ),
+            (
+                heard.source_changes,
+                before.source_changes,
+                "times its sender changed",
+            ),
+            (
+                heard.ssrc_changes,
+                before.ssrc_changes,
+                "times it became another RTP stream",
+            ),
+        ] {
+            if now > then {
+                warn!("source {name}: {} {what}", now - then);
+            }
+        }
+    }
+
+    fn update_stats(&mut self, heard: &Heard) {
+        self.stats.heard = live::Heard {
+            datagrams: heard.datagrams,
+            bytes: heard.bytes,
+            rtp: heard.rtp,
+            transport_streams: heard.transport_streams,
+            missing: heard.missing,
+            behind: heard.behind,
+            restarts: heard.restarts,
+            source_changes: heard.source_changes,
+            ssrc_changes: heard.ssrc_changes,
+            silences: self.silences,
+            from_others: heard.from_others,
+        };
+        let stats = &mut self.stats;
+        stats.is_heard = heard.datagrams > 0 && !self.is_silent;
+        stats.from = heard.from;
+        stats.playable = heard
+            .last_rtp
+            .map(|(payload_type, ssrc, timestamp)| Playable {
+                ssrc,
+                payload: StaticPayload::of(payload_type).ok_or(payload_type),
+                last: (timestamp, heard.arrived_ns),
+            });
+        stats.trains = heard.passes;
+        stats.packets = heard.clones.saturating_sub(heard.refused);
+        stats.refused = heard.refused;
+        let mean_bytes = heard.bytes.checked_div(heard.datagrams).unwrap_or(0);
+        stats.bytes = stats.packets * mean_bytes;
+        stats.played = (heard.rtp, heard.rtp * mean_bytes);
+        let of = |outlets: &BTreeMap<IpAddr, usize>| -> usize {
+            outlets
+                .values()
+                .map(|&outlet| self.ingress.len(outlet))
+                .sum()
+        };
+        stats.members = of(&self.members);
+        stats.players = of(&self.players);
+    }
+}
+
+fn unspecified(is_ipv4: bool) -> IpAddr {
+    if is_ipv4 {
+        IpAddr::from([0; 4])
+    } else {
+        IpAddr::from([0_u16; 8])
+    }
+}
+
+/// Between two readings of the counters.
+const WAIT_NS: i64 = 20_000_000;

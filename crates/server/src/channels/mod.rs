@@ -1,0 +1,348 @@
+//! Live channels: what comes in from one sender goes out to many receivers, as it is and at once.
+//!
+//! Each stream is a [`Channel`]: a thread takes its packets in, in batches, and gives them to a
+//! group of members, as trains where packets are of one size and leave together. Members come from
+//! the command line, a file that is watched, the control API and, as players, from RTSP. Control is
+//! ordinary asynchronous code on one thread; it leaves commands for the sending threads and never
+//! waits for them.
+//!
+//! Nothing is mended on the way: no re-ordering, no buffering against jitter, no repair. What is
+//! unusual about a stream is logged, counted and passed on.
+//!
+//! The threads (`worker`, and `kernel` for what is replicated in tc ingress) stand on `channel`,
+//! which stands on `members` and `input`.
+
+pub mod config;
+pub mod input;
+pub mod members;
+
+mod channel;
+mod cycles;
+mod file;
+mod kernel;
+mod outlet;
+mod players;
+mod worker;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use onrush_group::KernelError;
+use onrush_sys::probe;
+use onrush_sys::receive::Receiver;
+use onrush_sys::thread::pin_to;
+use onrush_wire::live::Stamper;
+use thiserror::Error;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+pub use self::channel::{
+    CHANGES_MAX, CHANGES_WAITING_MAX, Channel, ChannelState, MemberCounts, Playable, Stats,
+};
+pub use self::config::{ChannelsConfig, SourceConfig};
+pub use self::file::{MEMBERS_FILE_BYTES_MAX, MembersFileError};
+
+use self::channel::Command;
+use self::config::{DELAY_MAX, SOURCES_MAX, is_source_name};
+use self::cycles::Deliveries;
+use self::file::MembersFile;
+use self::kernel::KernelWorker;
+use self::members::{MemberError, Origin};
+use self::worker::Worker;
+use crate::listening::{Service, bind};
+use crate::random::random;
+
+/// Channels that run, each in a thread. Dropping them stops them.
+#[derive(Debug, Default)]
+pub(crate) struct Channels {
+    all: Vec<Arc<Channel>>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+/// What control does for channels: it follows files of members.
+#[derive(Debug)]
+pub(crate) struct Upkeep {
+    channels: Vec<Arc<Channel>>,
+    files: Vec<MembersFile>,
+}
+
+/// Why channels could not be started.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ChannelError {
+    /// A setting cannot be.
+    #[error("{0}")]
+    Setting(String),
+    /// A stream cannot be received there.
+    #[error("cannot receive {name} at {input}: {source}")]
+    Input {
+        /// The stream.
+        name: String,
+        /// Where.
+        input: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It cannot listen there.
+    #[error("cannot listen at {address} for {service}: {source}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// For what.
+        service: Service,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Somebody cannot be a member.
+    #[error("{name}: {error}")]
+    Member {
+        /// Of which stream.
+        name: String,
+        /// Why.
+        error: MemberError,
+    },
+    /// A file of members cannot be used.
+    #[error("{name}: {error}")]
+    MembersFile {
+        /// Of which stream.
+        name: String,
+        /// Why.
+        error: MembersFileError,
+    },
+    /// The kernel does not replicate.
+    #[error("{name}: {source}")]
+    Kernel {
+        /// Of which stream.
+        name: String,
+        /// Why not.
+        source: Box<KernelError>,
+    },
+    /// A thread cannot be started.
+    #[error("cannot start {what}: {source}")]
+    Start {
+        /// Which.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Channels {
+    /// Starts all of them, or none. What control has to do for them is to run on `runtime`.
+    pub(crate) fn start(
+        config: &ChannelsConfig,
+        runtime: &Runtime,
+    ) -> Result<(Self, Upkeep), ChannelError> {
+        check(config)?;
+        let mut channels = Self::default();
+        let inputs = config.sources.iter();
+        let inputs = inputs.map(|source| (source.name.clone(), source.input.clone()));
+        let deliveries = Arc::new(Deliveries::new(inputs.collect(), probe::addresses));
+        for (number, source) in config.sources.iter().enumerate() {
+            channels.open(source, (&deliveries, number), config)?;
+        }
+        let upkeep = Upkeep {
+            channels: channels.all.clone(),
+            files: channels.members_files(config, runtime)?,
+        };
+        Ok((channels, upkeep))
+    }
+
+    /// In the order of the configuration.
+    pub(crate) fn all(&self) -> &[Arc<Channel>] {
+        &self.all
+    }
+
+    /// Ends and waits for all of them, and logs what each did; a second time there is nothing to
+    /// do.
+    pub(crate) fn stop(&mut self) {
+        for channel in &self.all {
+            channel.send(Command::Stop);
+        }
+        let ended: Vec<_> = self.workers.drain(..).map(JoinHandle::join).collect();
+        if !ended.is_empty() {
+            self.all.iter().for_each(|channel| log_total(channel));
+        }
+        for result in ended {
+            if let (Err(panic), false) = (result, thread::panicking()) {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+
+    /// Opens a stream and starts its thread.
+    fn open(
+        &mut self,
+        source: &SourceConfig,
+        (deliveries, number): (&Arc<Deliveries>, usize),
+        config: &ChannelsConfig,
+    ) -> Result<(), ChannelError> {
+        let SourceConfig { name, input, .. } = source;
+        let input_error = |source| ChannelError::Input {
+            name: name.clone(),
+            input: input.to_string(),
+            source,
+        };
+        let socket = input.open().map_err(input_error)?;
+        let place = (Arc::clone(deliveries), number);
+        let channel = Channel::new(name.clone(), input.clone(), place).map_err(input_error)?;
+        let channel = Arc::new(channel);
+        channel
+            .replace(Origin::CommandLine, &source.members)
+            .map_err(|error| ChannelError::Member {
+                name: name.clone(),
+                error,
+            })?;
+        let (of_thread, core) = (Arc::clone(&channel), config.core);
+        let run: Box<dyn FnOnce() + Send> = if config.in_kernel {
+            let worker = KernelWorker::open(of_thread, socket, config);
+            let worker = worker.map_err(|source| ChannelError::Kernel {
+                name: name.clone(),
+                source: Box::new(source),
+            })?;
+            Box::new(|| worker.run())
+        } else {
+            let receiver = Receiver::new(socket).map_err(input_error)?;
+            let (ssrc, sequence) = (random(), random());
+            let stamper = Stamper::new(u32::from_ne_bytes(ssrc), u16::from_ne_bytes(sequence));
+            let worker = Worker::new(of_thread, receiver, stamper, config);
+            Box::new(|| worker.run())
+        };
+        let run = move || {
+            if let Some(Err(error)) = core.map(pin_to) {
+                warn!(
+                    "processor {}: {error}; the thread stays free",
+                    core.unwrap_or(0)
+                );
+            }
+            run();
+        };
+        let thread = thread::Builder::new()
+            .name(THREAD_NAME.to_owned())
+            .spawn(run);
+        self.workers.push(thread.map_err(start_error("a thread"))?);
+        self.all.push(channel);
+        Ok(())
+    }
+
+    fn members_files(
+        &self,
+        config: &ChannelsConfig,
+        runtime: &Runtime,
+    ) -> Result<Vec<MembersFile>, ChannelError> {
+        let _inside = runtime.enter();
+        let with_files = config.sources.iter().zip(&self.all);
+        let files = with_files.filter_map(|(source, channel)| {
+            let path = source.members_file.as_ref()?;
+            Some(
+                MembersFile::open(path, Arc::clone(channel)).map_err(|error| {
+                    ChannelError::MembersFile {
+                        name: source.name.clone(),
+                        error,
+                    }
+                }),
+            )
+        });
+        files.collect()
+    }
+}
+
+impl Upkeep {
+    /// Does it in tasks of `beside`, until that is ended.
+    pub(crate) fn spawn(self, beside: &mut JoinSet<()>) {
+        for file in self.files {
+            beside.spawn_local(file.follow());
+        }
+    }
+
+    /// What players may ask for.
+    pub(crate) fn channels(&self) -> Vec<Arc<Channel>> {
+        self.channels.clone()
+    }
+}
+
+impl Drop for Channels {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A token that nobody can guess.
+#[must_use]
+pub fn new_token() -> String {
+    format!("{:032x}", u128::from_ne_bytes(random()))
+}
+
+/// Refuses what cannot be, in words that say what to do.
+pub(crate) fn check(config: &ChannelsConfig) -> Result<(), ChannelError> {
+    let wrong = |text: String| Err(ChannelError::Setting(text));
+    let sources = &config.sources;
+    if sources.len() > SOURCES_MAX {
+        let count = sources.len();
+        return wrong(format!("{count} sources; {SOURCES_MAX} are the most"));
+    }
+    for (number, source) in sources.iter().enumerate() {
+        let name = &source.name;
+        if !is_source_name(name) {
+            return wrong(format!(
+                "{name:?} is no name for a source; use up to 64 letters, digits, '.', '-' and '_'"
+            ));
+        }
+        if sources[..number].iter().any(|other| other.name == *name) {
+            return wrong(format!("two sources are named {name}; give each its own"));
+        }
+    }
+    if config.delay > DELAY_MAX {
+        return wrong(format!(
+            "a delay of {:?}; {DELAY_MAX:?} is the most",
+            config.delay
+        ));
+    }
+    Ok(())
+}
+
+/// Listens for a service of channels.
+pub(crate) fn listen(address: SocketAddr, service: Service) -> Result<TcpListener, ChannelError> {
+    bind(address).map_err(|source| ChannelError::Listen {
+        address,
+        service,
+        source,
+    })
+}
+
+fn log_total(channel: &Channel) {
+    let stats = channel.stats();
+    let passing_ns = stats.passing_ns.checked_div(stats.trains).unwrap_or(0);
+    info!(
+        "source {}: {} datagrams came ({} missing, {} found no room) and {} of others, {} packets \
+         left in {} trains ({} refused), {} crossings, {} members, passed on in {:.3} ms (mean), \
+         {:.3} ms (worst)",
+        channel.name(),
+        stats.heard.datagrams,
+        stats.heard.missing,
+        stats.overflows,
+        stats.heard.from_others,
+        stats.packets,
+        stats.trains,
+        stats.refused,
+        stats.crossings,
+        stats.members,
+        ms(passing_ns),
+        ms(stats.passing_ns_max),
+    );
+}
+
+pub(crate) fn start_error(what: &'static str) -> impl Fn(io::Error) -> ChannelError {
+    move |source| ChannelError::Start { what, source }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "for people")]
+fn ms(time_ns: u64) -> f64 {
+    time_ns as f64 / 1e6
+}
+
+/// The sending threads' name, for those who look at them from outside.
+pub const THREAD_NAME: &str = "onrush-relay";

@@ -1,0 +1,480 @@
+//! The thread that takes a stream in and gives it to its members.
+//!
+//! One round: sleep until something has come, a train is due or there is a command; receive all
+//! that has come, in batches; send the trains that are due. While a train is sent to many members
+//! the next packets arrive, and leave together: under load trains form without a delay.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onrush_group::{GroupError, Way};
+use onrush_sys::clock::monotonic_ns;
+use onrush_sys::path::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX};
+use onrush_sys::receive::Receiver;
+use onrush_wire::live::{Follower, Kind, Note, Stamper, Train, TrainBuilder};
+use onrush_wire::rtp::{HEADER_BYTES, Header, StaticPayload};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use thiserror::Error;
+use tracing::{info, warn};
+
+use super::channel::{Channel, Command, Playable, Stats};
+use super::config::ChannelsConfig;
+use super::outlet::{Outlet, wildcard};
+use super::players::Players;
+
+/// Receives a stream and sends it to its members.
+#[derive(Debug)]
+pub(super) struct Worker {
+    channel: Arc<Channel>,
+    receiver: Receiver,
+    way: Option<Way>,
+    delay_ns: u64,
+    silence_ns: u64,
+    follower: Follower,
+    stamper: Stamper,
+    /// What came, as it came.
+    plain: Lane,
+    /// The same as RTP.
+    players: Lane,
+    sessions: Players,
+    playable: Option<Playable>,
+    anomalies: Anomalies,
+    stats: Stats,
+    /// When nothing was there to be taken, last.
+    empty_ns: u64,
+}
+
+/// One form of the stream and who gets it, by the address of ours that they get it from.
+#[derive(Debug)]
+struct Lane {
+    builder: TrainBuilder,
+    outlets: BTreeMap<IpAddr, Outlet>,
+    trains: u64,
+    packets: u64,
+    bytes: u64,
+    /// From a train's arrival until all had it: added up, and at the longest.
+    passing_ns: (u64, u64),
+}
+
+/// What is odd about a stream, logged once a second at the most.
+#[derive(Debug, Default)]
+struct Anomalies {
+    missing: u64,
+    behind: u64,
+    last: Option<Note>,
+    logged_ns: u64,
+}
+
+/// Why the thread could not do what it was asked to. It goes on.
+#[derive(Debug, Error)]
+enum WorkerError {
+    #[error(transparent)]
+    Group(#[from] GroupError),
+    #[error("no socket to send from: {0}")]
+    Socket(#[from] io::Error),
+}
+
+impl Worker {
+    pub(super) fn new(
+        channel: Arc<Channel>,
+        receiver: Receiver,
+        stamper: Stamper,
+        config: &ChannelsConfig,
+    ) -> Self {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let silence_ns = nanos(config.silence);
+        let follower = match config.sender_kept_ns(channel.input()) {
+            0 => Follower::new(silence_ns),
+            kept_ns => Follower::new(silence_ns).keeping_sender(kept_ns),
+        };
+        Self {
+            channel,
+            receiver,
+            way: config.way,
+            delay_ns: nanos(config.delay),
+            silence_ns,
+            follower,
+            stamper,
+            plain: Lane::new(),
+            players: Lane::new(),
+            sessions: Players::default(),
+            playable: None,
+            anomalies: Anomalies::default(),
+            stats: Stats::default(),
+            empty_ns: monotonic_ns(),
+        }
+    }
+
+    /// Runs until [`Command::Stop`].
+    pub(super) fn run(mut self) {
+        loop {
+            let commands = self.channel.commands();
+            if !self.apply_all(commands) {
+                break;
+            }
+            self.check_silence(monotonic_ns());
+            self.publish();
+            self.wait();
+            // As long as there is something: what keeps coming must not keep commands waiting.
+            for _ in 0..ROUNDS_MAX {
+                if !self.receive() {
+                    break;
+                }
+            }
+            self.send_due(monotonic_ns());
+        }
+        self.plain.flush();
+        self.players.flush();
+        self.update_stats();
+        self.channel.publish_last(&self.stats);
+    }
+
+    /// Receives a batch; whether there may be more.
+    fn receive(&mut self) -> bool {
+        let now_ns = monotonic_ns();
+        // As early as it may have been: what came while a train was sent has waited since then.
+        let arrived_ns = self.empty_ns;
+        let Self {
+            channel,
+            receiver,
+            follower,
+            stamper,
+            plain,
+            players,
+            playable,
+            anomalies,
+            stats,
+            ..
+        } = self;
+        let received = receiver.receive(|message| {
+            let note = |note| anomalies.note(channel.name(), note);
+            let times_ns = (arrived_ns, now_ns);
+            if !follower.admit(message.from, message.datagrams(), times_ns, note) {
+                return;
+            }
+            for datagram in message.datagrams() {
+                let note = |note| anomalies.note(channel.name(), note);
+                let kind = follower.follow(message.from, datagram, now_ns, note);
+                if !plain.push(&[], datagram, arrived_ns) {
+                    stats.too_long += u64::from(!datagram.is_empty());
+                }
+                match kind {
+                    Kind::Rtp(header) => {
+                        *playable = Some(playable_rtp(&header, now_ns));
+                        players.push(&[], datagram, arrived_ns);
+                    }
+                    Kind::TransportStream => {
+                        let head = stamper.stamp(now_ns);
+                        if let Some(header) = Header::read(&head) {
+                            *playable = Some(playable_rtp(&header, now_ns));
+                        }
+                        players.push(&head, datagram, arrived_ns);
+                    }
+                    Kind::Other => {}
+                }
+            }
+        });
+        let received = received.unwrap_or_else(|error| {
+            // An ICMP message about something else, or memory that is short for a moment.
+            warn!("{}: receiving: {error}", channel.name());
+            0
+        });
+        if received == 0 {
+            self.empty_ns = now_ns;
+        }
+        if self.delay_ns == 0 {
+            self.plain.flush();
+            self.players.flush();
+        } else {
+            self.send_due(monotonic_ns());
+        }
+        received > 0
+    }
+
+    fn send_due(&mut self, now_ns: u64) {
+        for lane in [&mut self.plain, &mut self.players] {
+            let since_ns = lane.builder.waiting_since_ns();
+            if since_ns.is_some_and(|since_ns| now_ns >= since_ns.saturating_add(self.delay_ns)) {
+                lane.flush();
+            }
+        }
+    }
+
+    /// Sleeps until there is something to do.
+    fn wait(&mut self) {
+        let waiting = [&self.plain, &self.players].map(|lane| lane.builder.waiting_since_ns());
+        let due_ns = waiting.into_iter().flatten().min();
+        let now_ns = monotonic_ns();
+        let wait_ns = match due_ns {
+            Some(since_ns) => since_ns
+                .saturating_add(self.delay_ns)
+                .saturating_sub(now_ns),
+            None => WAIT_NS_MAX.min(self.silence_ns / 4),
+        };
+        let timeout = Timespec {
+            tv_sec: i64::try_from(wait_ns / 1_000_000_000).unwrap_or(1),
+            tv_nsec: i64::try_from(wait_ns % 1_000_000_000).unwrap_or(0),
+        };
+        let waker = self.channel.waker().as_fd();
+        let mut awaited = [
+            PollFd::from_borrowed_fd(self.receiver.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(waker, PollFlags::IN),
+        ];
+        // A signal only makes the round come early.
+        poll(&mut awaited, Some(&timeout)).ok();
+        let woken_ns = monotonic_ns();
+        // If it slept there was nothing, until just now; or until it was to wake, if it was kept
+        // from that.
+        if woken_ns - now_ns > SLEPT_NS {
+            self.empty_ns = woken_ns.min(now_ns.saturating_add(wait_ns));
+        }
+    }
+
+    /// Notes a silence, and logs anomalies.
+    fn check_silence(&mut self, now_ns: u64) {
+        let name = self.channel.name();
+        if let Some(note) = self.follower.look(now_ns) {
+            self.anomalies.note(name, note);
+        }
+        self.anomalies.log(name, now_ns);
+    }
+
+    /// Does what was asked; `false` to end.
+    fn apply_all(&mut self, commands: Vec<Command>) -> bool {
+        for command in commands {
+            if matches!(command, Command::Stop) {
+                return false;
+            }
+            if let Err(error) = self.apply(command) {
+                warn!("source {}: {error}", self.channel.name());
+            }
+        }
+        true
+    }
+
+    fn apply(&mut self, command: Command) -> Result<(), WorkerError> {
+        match command {
+            Command::SetMembers(members) => {
+                let (v4, v6): (Vec<_>, Vec<_>) = members.iter().partition(|m| m.is_ipv4());
+                for (is_ipv4, members) in [(true, v4), (false, v6)] {
+                    // No members now, and none before: nothing to do.
+                    let is_open = self.plain.outlets.contains_key(&unspecified(is_ipv4));
+                    if is_open || !members.is_empty() {
+                        self.outlet(is_ipv4)?.set(&members)?;
+                    }
+                }
+            }
+            Command::AddMembers(members) => {
+                for member in members {
+                    self.outlet(member.is_ipv4())?.add(member)?;
+                }
+            }
+            Command::RemoveMembers(members) => {
+                for member in members {
+                    self.outlet(member.is_ipv4())?.remove(member);
+                }
+            }
+            Command::OpenPlayers(local, socket) => {
+                let outlet = Outlet::open(socket, self.way)?;
+                self.players.outlets.insert(local, outlet);
+            }
+            Command::AddPlayer(local, player) => {
+                self.sessions.add(local, player);
+                if let Some(outlet) = self.players.outlets.get_mut(&local) {
+                    outlet.add(player)?;
+                }
+            }
+            Command::RemovePlayer(local, player) => self.remove_player(local, player),
+            Command::CountMembers(answer) => {
+                let outlets = self.plain.outlets.values();
+                // Who asked may be gone.
+                drop(answer.send(outlets.flat_map(Outlet::count_members).collect()));
+            }
+            Command::Stop => {}
+        }
+        Ok(())
+    }
+
+    fn remove_player(&mut self, local: IpAddr, player: SocketAddr) {
+        if self.sessions.remove(local, player)
+            && let Some(outlet) = self.players.outlets.get_mut(&local)
+        {
+            outlet.remove(player);
+        }
+    }
+
+    /// The outlet for members of an IP version, opened with the first of them.
+    fn outlet(&mut self, is_ipv4: bool) -> Result<&mut Outlet, WorkerError> {
+        match self.plain.outlets.entry(unspecified(is_ipv4)) {
+            Entry::Occupied(entry) => Ok(entry.into_mut()),
+            Entry::Vacant(entry) => {
+                let outlet = Outlet::open(wildcard(is_ipv4)?, self.way)?;
+                let (way, reason) = outlet.way();
+                info!("source {}: sends by {way} ({reason})", self.channel.name());
+                Ok(entry.insert(outlet))
+            }
+        }
+    }
+
+    fn publish(&mut self) {
+        self.update_stats();
+        self.channel.publish(&self.stats);
+    }
+
+    fn update_stats(&mut self) {
+        let stats = &mut self.stats;
+        stats.heard = self.follower.heard();
+        stats.is_heard = self.follower.is_heard();
+        stats.from = self.follower.from();
+        stats.playable = self.playable;
+        stats.overflows = self.receiver.overflows().into();
+        (stats.packets, stats.bytes, stats.refused, stats.crossings) = (0, 0, 0, 0);
+        for outlet in [&self.plain, &self.players]
+            .into_iter()
+            .flat_map(|l| l.outlets.values())
+        {
+            let counts = outlet.counts();
+            stats.packets += counts.packets;
+            stats.bytes += counts.bytes;
+            stats.refused += counts.refused;
+            stats.crossings += counts.crossings;
+        }
+        stats.trains = self.plain.trains + self.players.trains;
+        stats.passing_ns = self.plain.passing_ns.0 + self.players.passing_ns.0;
+        stats.passing_ns_max = self.plain.passing_ns.1.max(self.players.passing_ns.1);
+        stats.played = (self.players.packets, self.players.bytes);
+        stats.members = self.plain.receivers();
+        stats.players = self.players.receivers();
+    }
+}
+
+impl Lane {
+    fn new() -> Self {
+        Self {
+            builder: TrainBuilder::new(TRAIN_PACKETS_MAX, TRAIN_BYTES_MAX),
+            outlets: BTreeMap::new(),
+            trains: 0,
+            packets: 0,
+            bytes: 0,
+            passing_ns: (0, 0),
+        }
+    }
+
+    /// Takes a packet in, if anybody gets it. `false` if nobody can.
+    fn push(&mut self, head: &[u8], payload: &[u8], now_ns: u64) -> bool {
+        self.packets += 1;
+        self.bytes += (head.len() + payload.len()).saturating_sub(HEADER_BYTES) as u64;
+        if self.receivers() == 0 {
+            return true;
+        }
+        let Self {
+            builder,
+            outlets,
+            trains,
+            passing_ns,
+            ..
+        } = self;
+        builder.push(head, payload, now_ns, |train| {
+            send_train(&train, outlets, trains, passing_ns);
+        })
+    }
+
+    fn flush(&mut self) {
+        let Self {
+            builder,
+            outlets,
+            trains,
+            passing_ns,
+            ..
+        } = self;
+        builder.flush(|train| send_train(&train, outlets, trains, passing_ns));
+    }
+
+    fn receivers(&self) -> usize {
+        self.outlets.values().map(Outlet::len).sum()
+    }
+}
+
+impl Anomalies {
+    /// Logs changes at once; adds up what may come many times a second.
+    fn note(&mut self, name: &str, note: Note) {
+        match note {
+            Note::Missing { packets } => self.missing += u64::from(packets),
+            Note::Behind { .. } => self.behind += 1,
+            Note::Began { .. } | Note::Resumed { .. } => info!("source {name} {note}"),
+            Note::Silent { .. } => warn!("source {name} is {note}"),
+            Note::Refused { .. } => warn!("source {name} {note}; {ANYBODY}"),
+            // Two who send to one port alternate with every packet.
+            Note::SourceChanged { .. } | Note::SsrcChanged { .. } | Note::Restarted { .. } => {
+                self.last = Some(note);
+            }
+        }
+    }
+
+    fn log(&mut self, name: &str, now_ns: u64) {
+        if now_ns.saturating_sub(self.logged_ns) < LOG_EVERY_NS {
+            return;
+        }
+        if let Some(note) = self.last.take() {
+            warn!("source {name} {note}");
+            self.logged_ns = now_ns;
+        }
+        if self.missing + self.behind > 0 {
+            let (missing, behind) = (self.missing, self.behind);
+            warn!(
+                "source {name}: {missing} packets are missing, {behind} came again or out of order"
+            );
+            (self.missing, self.behind, self.logged_ns) = (0, 0, now_ns);
+        }
+    }
+}
+
+fn send_train(
+    train: &Train<'_>,
+    outlets: &mut BTreeMap<IpAddr, Outlet>,
+    trains: &mut u64,
+    passing_ns: &mut (u64, u64),
+) {
+    for outlet in outlets.values_mut().filter(|outlet| outlet.len() > 0) {
+        outlet.send(train);
+        *trains += 1;
+        let passed_ns = monotonic_ns().saturating_sub(train.arrived_ns);
+        *passing_ns = (passing_ns.0 + passed_ns, passing_ns.1.max(passed_ns));
+    }
+}
+
+fn playable_rtp(header: &Header, now_ns: u64) -> Playable {
+    Playable {
+        ssrc: header.ssrc,
+        payload: StaticPayload::of(header.payload_type).ok_or(header.payload_type),
+        last: (header.timestamp, now_ns),
+    }
+}
+
+fn unspecified(is_ipv4: bool) -> IpAddr {
+    if is_ipv4 {
+        IpAddr::from([0; 4])
+    } else {
+        IpAddr::from([0_u16; 8])
+    }
+}
+
+/// Batches of a round.
+const ROUNDS_MAX: usize = 64;
+
+/// Longer than it takes to see that there is no need to sleep.
+const SLEPT_NS: u64 = 50_000;
+
+/// How long a thread waits at the most.
+const WAIT_NS_MAX: u64 = 500_000_000;
+
+/// Anomalies are logged so often.
+const LOG_EVERY_NS: u64 = 1_000_000_000;
+
+/// How a refused sender can be taken.
+pub(super) const ANYBODY: &str = "a channel can be set to take from anybody";

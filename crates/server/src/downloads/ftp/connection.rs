@@ -1,0 +1,507 @@
+//! One session: commands in, replies out; during a transfer it listens for ABOR.
+
+use std::io;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use onrush_wire::ftp::{Act, Command, Lines, Reply, Session, Style, passive, quoted};
+use onrush_wire::http::{Access, Entry};
+use onrush_wire::name::{shown, to_bytes};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+use tracing::{debug, warn};
+
+use super::data::Data;
+use crate::downloads::Site;
+use crate::downloads::admission::ConnectionSlot;
+use crate::downloads::clock::Clock;
+use crate::downloads::files::{Found, OpenFile};
+use crate::downloads::folder;
+use crate::downloads::send::{abort, send_all};
+use crate::listening::close;
+use crate::transfer::{Control, Policy, TransferError};
+
+/// Serves a session to its end.
+///
+/// # Errors
+///
+/// What broke its control connection.
+pub(super) async fn serve(
+    site: &Rc<Site>,
+    socket: TcpStream,
+    peer: IpAddr,
+    place: &ConnectionSlot,
+) -> io::Result<()> {
+    let local = socket.local_addr()?.ip().to_canonical();
+    let policy = Policy {
+        schedule: site.settings.schedule,
+        limit: place.limit().cloned(),
+    };
+    let mut connection = Connection {
+        site,
+        socket,
+        peer,
+        local,
+        policy,
+        lines: Lines::default(),
+        received: Vec::new(),
+        session: Session::new(peer),
+        data: Data::Unknown,
+    };
+    connection.run().await?;
+    close(&mut connection.socket).await
+}
+
+struct Connection<'a> {
+    site: &'a Rc<Site>,
+    socket: TcpStream,
+    peer: IpAddr,
+    local: IpAddr,
+    policy: Policy,
+    lines: Lines,
+    /// Received and not taken yet.
+    received: Vec<u8>,
+    session: Session,
+    data: Data,
+}
+
+/// What is sent on a data connection.
+enum Body {
+    File {
+        name: String,
+        file: Arc<std::fs::File>,
+        start: u64,
+        end: u64,
+    },
+    Text {
+        name: String,
+        text: Vec<u8>,
+    },
+}
+
+/// What became of a transfer.
+enum Outcome {
+    Sent,
+    Aborted,
+    Failed(Reply),
+}
+
+impl Connection<'_> {
+    async fn run(&mut self) -> io::Result<()> {
+        self.reply(&Reply::new(220, "onrush; anonymous is welcome"))
+            .await?;
+        loop {
+            let command = match self.command().await? {
+                None => return Ok(()),
+                Some(Ok(command)) => command,
+                Some(Err(reply)) => {
+                    self.reply(&reply).await?;
+                    if reply.code == 421 {
+                        return Ok(());
+                    }
+                    continue;
+                }
+            };
+            let reply = match self.session.decide(&command) {
+                Act::Quit(reply) => return self.reply(&reply).await,
+                act => self.apply(act).await?,
+            };
+            self.reply(&reply).await?;
+        }
+    }
+
+    /// The next command; `None` once the client has closed. A client that is silent for too long
+    /// gets a 421.
+    async fn command(&mut self) -> io::Result<Option<Result<Command, Reply>>> {
+        let limits = &self.site.settings.limits;
+        let mut deadline = None;
+        loop {
+            if let Some(line) = self.take_line() {
+                return Ok(Some(line));
+            }
+            let now = Instant::now();
+            let until = match self.lines.has_begun() {
+                true => *deadline.get_or_insert(now + limits.download_head_time_max),
+                // People type commands, and programs keep a session while they look elsewhere.
+                false => now + 5 * limits.download_idle_time_max,
+            };
+            match timeout_at(until, self.read()).await {
+                Ok(Ok(0)) => return Ok(None),
+                Ok(received) => drop(received?),
+                Err(_) => return Ok(Some(Err(Reply::new(421, "silent for too long; goodbye")))),
+            }
+        }
+    }
+
+    fn take_line(&mut self) -> Option<Result<Command, Reply>> {
+        let (taken, line) = self.lines.take(&self.received);
+        self.received.drain(..taken);
+        line
+    }
+
+    /// Receives some bytes; 0 at the end.
+    async fn read(&mut self) -> io::Result<usize> {
+        loop {
+            self.socket.readable().await?;
+            let mut bytes = [0; 512];
+            match self.socket.try_read(&mut bytes) {
+                Ok(received) => {
+                    self.received.extend_from_slice(&bytes[..received]);
+                    return Ok(received);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Does what a command asks for; its last reply.
+    async fn apply(&mut self, act: Act) -> io::Result<Reply> {
+        Ok(match act {
+            Act::Reply(reply) | Act::Quit(reply) => reply,
+            Act::Listen { is_extended } => self.listen(is_extended),
+            Act::Connect(address) => {
+                self.data = Data::Connecting(address);
+                Reply::new(200, "data goes there")
+            }
+            Act::ChangeFolder { name } => match self.find(&name).await {
+                Ok(Found::Folder { .. }) => self.session.enter(name),
+                Ok(_) => no_such(&name, "folder"),
+                Err(reply) => reply,
+            },
+            Act::Size { name } => match self.file(&name).await {
+                Ok(file) => Session::size(&entry_of_file(&name, &file)),
+                Err(reply) => reply,
+            },
+            Act::Modified { name } => match self.file(&name).await {
+                Ok(file) => Session::modified(&entry_of_file(&name, &file)),
+                Err(reply) => reply,
+            },
+            Act::Facts { name } => match self.entry(&name).await {
+                Ok(entry) => self.session.facts(&name, &entry),
+                Err(reply) => reply,
+            },
+            Act::Abort => {
+                self.data = Data::Unknown;
+                Reply::new(226, "there is nothing to abort")
+            }
+            Act::Status => self.status(None),
+            Act::Retrieve { name, start_bytes } => {
+                let body = self.retrieve(name, start_bytes).await;
+                self.transfer(body).await?
+            }
+            Act::List { name, style } => {
+                let body = self.list(name, style).await;
+                self.transfer(body).await?
+            }
+        })
+    }
+
+    fn listen(&mut self, is_extended: bool) -> Reply {
+        // PASV cannot name an IPv6 address.
+        if !is_extended && self.local.is_ipv6() {
+            return Reply::new(425, "PASV is of IPv4; use EPSV");
+        }
+        match Data::listen(self.local, self.site.settings.ftp_ports) {
+            Ok((data, address)) => {
+                self.data = data;
+                let reply = passive(address, is_extended);
+                reply.unwrap_or_else(|| Reply::new(425, "PASV is of IPv4; use EPSV"))
+            }
+            Err(error) => {
+                debug!(
+                    "FTP session of {}: no port to listen at: {error}",
+                    self.peer
+                );
+                Reply::new(425, "no port is free; try later")
+            }
+        }
+    }
+
+    async fn retrieve(&self, name: String, start: u64) -> Result<Body, Reply> {
+        let file = self.file(&name).await?;
+        let end = file.identity.file_bytes;
+        if start > end {
+            return Err(Reply::new(554, format!("the file has {end} bytes")));
+        }
+        Ok(Body::File {
+            name,
+            file: Arc::clone(&file.file),
+            start,
+            end,
+        })
+    }
+
+    async fn list(&self, name: String, style: Style) -> Result<Body, Reply> {
+        let is_folder = matches!(self.find(&name).await?, Found::Folder { .. });
+        let entries = match style {
+            _ if is_folder => {
+                let listed = folder::list(&self.site.root, &name).await;
+                listed.map_err(|_| no_such(&name, "folder"))?.0
+            }
+            Style::Machine(_) => return Err(Reply::new(501, "that is no folder; use MLST")),
+            _ => vec![self.entry(&name).await?],
+        };
+        let now_s = i64::try_from(Clock::now_ms() / 1000).unwrap_or(i64::MAX);
+        Ok(Body::Text {
+            name,
+            text: to_bytes(&style.write(&entries, now_s)).into_owned(),
+        })
+    }
+
+    /// Carries out a transfer from its 150 to its end; the reply to that.
+    async fn transfer(&mut self, body: Result<Body, Reply>) -> io::Result<Reply> {
+        let data = std::mem::take(&mut self.data);
+        let body = match body {
+            // The client's data connection is not made in vain: the next command may use it.
+            Err(reply) => {
+                self.data = data;
+                return Ok(reply);
+            }
+            Ok(body) => body,
+        };
+        if matches!(data, Data::Unknown) {
+            return Ok(Reply::new(425, "say PASV, EPSV, PORT or EPRT first"));
+        }
+        let (began, time_ms) = (Instant::now(), Clock::now_ms());
+        self.reply(&Reply::new(150, body.announced())).await?;
+        let control = Control::default();
+        let outcome = self.send_beside_commands(data, &body, &control).await?;
+        let line = body.line();
+        let reply = match outcome {
+            Outcome::Sent => Reply::new(226, "that was all of it"),
+            Outcome::Aborted => {
+                self.reply(&Reply::new(426, "the transfer is aborted"))
+                    .await?;
+                Reply::new(226, "aborted")
+            }
+            Outcome::Failed(reply) => reply,
+        };
+        self.site.log.add(&Access {
+            peer: self.peer,
+            time_ms,
+            line: &line,
+            status: reply.code,
+            body_bytes: control.sent_bytes() + body.text_bytes(),
+            is_whole: reply.code == 226,
+            took: began.elapsed(),
+            referer: b"",
+            user_agent: b"",
+        });
+        Ok(reply)
+    }
+
+    /// Sends, and meanwhile listens: ABOR ends it, STAT and NOOP are answered, all else waits for
+    /// its end.
+    async fn send_beside_commands(
+        &mut self,
+        data: Data,
+        body: &Body,
+        control: &Control,
+    ) -> io::Result<Outcome> {
+        let (site, policy, peer) = (Rc::clone(self.site), self.policy.clone(), self.peer);
+        let sending = send(&site, &policy, peer, data, body, control);
+        let mut sending = std::pin::pin!(sending);
+        let mut listens = true;
+        loop {
+            let outcome = tokio::select! {
+                outcome = &mut sending => Some(outcome),
+                received = self.read(), if listens => {
+                    if received? == 0 {
+                        // Who has hung up wants nothing more.
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                    None
+                }
+            };
+            if let Some(outcome) = outcome {
+                return Ok(outcome);
+            }
+            while listens && !self.received.is_empty() {
+                let before = self.received.clone();
+                match self.take_line() {
+                    Some(Ok(command)) if command.verb == "ABOR" => return Ok(Outcome::Aborted),
+                    Some(Ok(command)) if command.verb == "NOOP" => {
+                        self.reply(&Reply::new(200, "still sending")).await?;
+                    }
+                    Some(Ok(command)) if command.verb == "STAT" => {
+                        let status = self.status(Some(control.sent_bytes()));
+                        self.reply(&status).await?;
+                    }
+                    // It is carried out when this is done.
+                    Some(_) => {
+                        self.received = before;
+                        listens = false;
+                    }
+                    None => {}
+                }
+            }
+        }
+    }
+
+    fn status(&self, sent_bytes: Option<u64>) -> Reply {
+        let folder = self.session.folder();
+        let doing = match sent_bytes {
+            Some(bytes) => format!("sending; {bytes} bytes so far"),
+            None => "no transfer".to_owned(),
+        };
+        Reply::new(211, format!("onrush\nin {folder}\n{doing}\nend"))
+    }
+
+    async fn find(&self, name: &str) -> Result<Found, Reply> {
+        match self.site.files.find(name).await {
+            Ok(Found::Denied) => Err(Reply::new(
+                550,
+                format!("{}: not for reading", quoted(name)),
+            )),
+            Ok(found) => Ok(found),
+            Err(error) => {
+                warn!("{name:?}: {error}");
+                Err(Reply::new(
+                    450,
+                    "the server is short of something; try later",
+                ))
+            }
+        }
+    }
+
+    async fn file(&self, name: &str) -> Result<Rc<OpenFile>, Reply> {
+        match self.find(name).await? {
+            Found::File(file) => Ok(file),
+            _ => Err(no_such(name, "file")),
+        }
+    }
+
+    async fn entry(&self, name: &str) -> Result<Entry, Reply> {
+        match self.find(name).await? {
+            Found::File(file) => Ok(entry_of_file(name, &file)),
+            Found::Folder { modified_s } => Ok(Entry {
+                name: last(name),
+                is_folder: true,
+                file_bytes: 0,
+                modified_s,
+            }),
+            Found::Nothing | Found::Denied => Err(no_such(name, "file or folder")),
+        }
+    }
+
+    async fn reply(&self, reply: &Reply) -> io::Result<()> {
+        let stall_time_max = self.site.settings.limits.download_stall_time_max;
+        send_all(&self.socket, &reply.to_bytes(), false, stall_time_max).await
+    }
+}
+
+impl Body {
+    fn announced(&self) -> String {
+        match self {
+            Self::File {
+                name, start, end, ..
+            } => {
+                format!("sending {} ({} bytes) as it is", quoted(name), end - start)
+            }
+            Self::Text { name, .. } => format!("listing {}", quoted(name)),
+        }
+    }
+
+    /// For the log.
+    fn line(&self) -> String {
+        match self {
+            Self::File { name, .. } => format!("RETR /{} FTP", shown(name)),
+            Self::Text { name, .. } => format!("LIST /{} FTP", shown(name)),
+        }
+    }
+
+    fn text_bytes(&self) -> u64 {
+        match self {
+            Self::File { .. } => 0,
+            Self::Text { text, .. } => text.len() as u64,
+        }
+    }
+}
+
+/// Makes the data connection, and sends all of the body on it, or fails. Here an end of the
+/// connection is the end of the file: so one that is cut short ends with a reset.
+async fn send(
+    site: &Site,
+    policy: &Policy,
+    peer: IpAddr,
+    data: Data,
+    body: &Body,
+    control: &Control,
+) -> Outcome {
+    let socket = match data.connect(peer).await {
+        Ok(socket) => socket,
+        Err(error) => {
+            return Outcome::Failed(Reply::new(425, format!("no data connection: {error}")));
+        }
+    };
+    let cut = Cut(&socket);
+    let sent = match body {
+        Body::File {
+            file, start, end, ..
+        } => {
+            let sent = site
+                .transfers
+                .cue(file, *start..*end, &socket, policy, control)
+                .await;
+            sent.map(drop).map_err(|error| {
+                if matches!(
+                    error,
+                    TransferError::Truncated { .. } | TransferError::File { .. }
+                ) {
+                    warn!("download of {peer}: {error}");
+                }
+                Reply::new(
+                    if is_of_the_file(&error) { 451 } else { 426 },
+                    error.to_string(),
+                )
+            })
+        }
+        Body::Text { text, .. } => {
+            let stall_time_max = site.settings.limits.download_stall_time_max;
+            let sent = send_all(&socket, text, false, stall_time_max).await;
+            sent.map_err(|error| Reply::new(426, error.to_string()))
+        }
+    };
+    match sent {
+        Ok(()) => {
+            std::mem::forget(cut);
+            Outcome::Sent
+        }
+        Err(reply) => Outcome::Failed(reply),
+    }
+}
+
+/// A data connection that ends with a reset, also if its transfer is dropped.
+struct Cut<'a>(&'a TcpStream);
+
+impl Drop for Cut<'_> {
+    fn drop(&mut self) {
+        abort(self.0);
+    }
+}
+
+fn is_of_the_file(error: &TransferError) -> bool {
+    matches!(
+        error,
+        TransferError::Truncated { .. } | TransferError::File { .. }
+    )
+}
+
+fn entry_of_file(name: &str, file: &OpenFile) -> Entry {
+    Entry {
+        name: last(name),
+        is_folder: false,
+        file_bytes: file.identity.file_bytes,
+        modified_s: file.modified_s,
+    }
+}
+
+fn last(name: &str) -> String {
+    name.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+fn no_such(name: &str, what: &str) -> Reply {
+    Reply::new(550, format!("{}: no such {what}", quoted(name)))
+}

@@ -1,0 +1,67 @@
+//! FTP sessions: what a command gets is decided by [`onrush_wire::ftp`], carried out here, and
+//! files are sent by [`crate::transfer`].
+
+mod connection;
+mod data;
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use onrush_wire::ftp::Reply;
+use socket2::SockRef;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::spawn_local;
+use tokio::time::sleep;
+use tracing::{debug, warn};
+
+pub use self::data::DATA_TIME_MAX;
+use crate::downloads::Site;
+use crate::downloads::admission::{ConnectionSlot, Protocol};
+use crate::downloads::send::send_all;
+use crate::listening::close;
+
+/// Takes connections until it is dropped.
+pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener) {
+    // Inherited by every connection: a reply does not wait for the acknowledgement of the one
+    // before.
+    if let Err(error) = SockRef::from(&listener).set_tcp_nodelay(true) {
+        warn!("FTP: {error}; replies may wait");
+    }
+    loop {
+        match listener.accept().await {
+            Ok((socket, peer)) => admit(&site, socket, peer),
+            Err(error) => {
+                warn!("accepting FTP connections: {error}; trying again in 100 ms");
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+fn admit(site: &Rc<Site>, socket: TcpStream, peer: SocketAddr) {
+    let ip = peer.ip().to_canonical();
+    if let Some(place) = ConnectionSlot::take(site, Protocol::Ftp, ip) {
+        let site = Rc::clone(site);
+        drop(spawn_local(async move {
+            if let Err(error) = connection::serve(&site, socket, ip, &place).await {
+                debug!("FTP session of {peer}: {error}");
+            }
+            drop(place);
+        }));
+    } else if let Some(place) = ConnectionSlot::take_refusal(site, Protocol::Ftp, ip) {
+        debug!("FTP session of {peer} refused: there are too many");
+        drop(spawn_local(async move {
+            // Whether it is heard is the client's business.
+            refuse(socket).await.unwrap_or_default();
+            drop(place);
+        }));
+    }
+}
+
+async fn refuse(mut socket: TcpStream) -> io::Result<()> {
+    let reply = Reply::new(421, "too many connections; try later").to_bytes();
+    send_all(&socket, &reply, false, Duration::from_secs(1)).await?;
+    close(&mut socket).await
+}

@@ -1,0 +1,430 @@
+//! One connection: heads in, answers out, one after the other.
+//!
+//! Requests that come together are answered in turn. What has been read and not yet used is less
+//! than two heads long, and a connection that waits holds no buffer at all.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use onrush_wire::http::{
+    Access, Answer, Context, Discard, HEAD_BYTES_MAX, HeadScanner, Listing, Method, Piece, Refusal,
+    Request, Status, Target, in_url,
+};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+use tracing::{debug, warn};
+
+use crate::downloads::Site;
+use crate::downloads::admission::ConnectionSlot;
+use crate::downloads::clock::Clock;
+use crate::downloads::files::{Found, OpenFile};
+use crate::downloads::folder;
+use crate::downloads::send::{abort, send_all};
+use crate::listening::close;
+use crate::transfer::{Control, Policy, TransferError};
+
+/// Serves a connection to its end.
+pub(super) async fn serve(site: Rc<Site>, socket: TcpStream, peer: IpAddr, place: ConnectionSlot) {
+    let mut connection = Connection {
+        policy: Policy {
+            schedule: site.settings.schedule,
+            limit: place.limit().cloned(),
+        },
+        site: &site,
+        socket,
+        peer,
+        buffer: Vec::new(),
+        requests: 0,
+    };
+    if let Err(error) = connection.run().await {
+        debug!("HTTP connection of {peer}: {error}");
+    }
+    drop(place);
+}
+
+struct Connection<'a> {
+    site: &'a Rc<Site>,
+    socket: TcpStream,
+    peer: IpAddr,
+    policy: Policy,
+    /// What was received and not used yet.
+    buffer: Vec<u8>,
+    /// Those that were begun.
+    requests: usize,
+}
+
+/// What a request gets: an answer, and the file that its pieces are of.
+type Decided = (Answer, Option<Rc<OpenFile>>);
+
+/// Whether there may be another request.
+enum Next {
+    Stays,
+    Closes,
+}
+
+impl Connection<'_> {
+    async fn run(&mut self) -> io::Result<()> {
+        loop {
+            let head_bytes = match self.receive().await? {
+                None => return Ok(()),
+                Some(Ok(head_bytes)) => head_bytes,
+                Some(Err(refusal)) => {
+                    self.refuse(refusal).await?;
+                    break;
+                }
+            };
+            self.requests += 1;
+            let mut head = std::mem::take(&mut self.buffer);
+            if head.len() > head_bytes {
+                self.buffer = head.split_off(head_bytes);
+            }
+            match self.answer(&head).await? {
+                Next::Stays => {}
+                Next::Closes => break,
+            }
+        }
+        close(&mut self.socket).await
+    }
+
+    /// Receives a head; its length in the buffer. `None` once the client has closed, or said
+    /// nothing for too long.
+    async fn receive(&mut self) -> io::Result<Option<Result<usize, Refusal>>> {
+        let limits = &self.site.settings.limits;
+        let mut scanner = HeadScanner::default();
+        let mut deadline = None;
+        loop {
+            // Before a request line one empty line is forgiven (RFC 9112, section 2.2).
+            if self.buffer.starts_with(b"\r\n") {
+                self.buffer.drain(..2);
+            }
+            if self.buffer != b"\r" {
+                match scanner.end(&self.buffer) {
+                    Ok(Some(head_bytes)) => return Ok(Some(Ok(head_bytes))),
+                    Ok(None) => {}
+                    Err(refusal) => return Ok(Some(Err(refusal))),
+                }
+            }
+            let now = Instant::now();
+            let has_begun = !self.buffer.is_empty();
+            let until = match has_begun {
+                true => *deadline.get_or_insert(now + limits.download_head_time_max),
+                false => now + limits.download_idle_time_max,
+            };
+            match timeout_at(until, self.read()).await {
+                Ok(Ok(0)) => return Ok(None),
+                Ok(received) => drop(received?),
+                Err(_) if has_begun => return Ok(Some(Err(TOO_SLOW))),
+                Err(_) => return Ok(None),
+            }
+        }
+    }
+
+    /// Receives some bytes; 0 at the end. Into memory that all connections share, and from there
+    /// only as much as came.
+    async fn read(&mut self) -> io::Result<usize> {
+        thread_local! {
+            static RECEIVED: RefCell<Box<[u8]>> = RefCell::new(vec![0; HEAD_BYTES_MAX].into());
+        }
+        let Self { socket, buffer, .. } = self;
+        poll_fn(|context| {
+            RECEIVED.with_borrow_mut(|received| {
+                let mut received = ReadBuf::new(received);
+                let socket = Pin::new(&mut *socket);
+                socket.poll_read(context, &mut received).map_ok(|()| {
+                    buffer.extend_from_slice(received.filled());
+                    received.filled().len()
+                })
+            })
+        })
+        .await
+    }
+
+    /// Answers one request, whose head this is.
+    async fn answer(&mut self, head: &[u8]) -> io::Result<Next> {
+        let request = match Request::parse(head) {
+            Ok(request) => request,
+            Err(refusal) => {
+                self.refuse(refusal).await?;
+                return Ok(Next::Closes);
+            }
+        };
+        let (began, time_ms) = (Instant::now(), Clock::now_ms());
+        let content = match self.discard(&request).await? {
+            Ok(()) => request.keeps_alive,
+            Err(refusal) => {
+                self.refuse(refusal).await?;
+                return Ok(Next::Closes);
+            }
+        };
+        let is_last = self.requests >= self.site.settings.limits.download_requests_max;
+        let keeps_alive = content && !is_last;
+        let (answer, file) = self.decide(&request, keeps_alive).await;
+        let control = Control::default();
+        let sent = self.send(&answer, file.as_ref(), &control).await;
+        let is_whole = sent.is_ok();
+        self.site.stats.count_answer(answer.status.code());
+        self.site.log.add(&Access {
+            peer: self.peer,
+            time_ms,
+            line: request.line,
+            status: answer.status.code(),
+            body_bytes: match is_whole {
+                true => answer.body_bytes,
+                false => control.sent_bytes(),
+            },
+            is_whole,
+            took: began.elapsed(),
+            referer: request.referer,
+            user_agent: request.user_agent,
+        });
+        sent?;
+        Ok(if keeps_alive {
+            Next::Stays
+        } else {
+            Next::Closes
+        })
+    }
+
+    /// Reads past what the request carries.
+    async fn discard(&mut self, request: &Request<'_>) -> io::Result<Result<(), Refusal>> {
+        let mut discard = match Discard::new(request.content, CONTENT_BYTES_MAX) {
+            Ok(discard) => discard,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let limits = &self.site.settings.limits;
+        let until = Instant::now() + limits.download_head_time_max;
+        let mut is_awaited = request.expects_continue;
+        loop {
+            match discard.push(&self.buffer) {
+                Ok(discarded) => {
+                    self.buffer.drain(..discarded.bytes);
+                    if discarded.is_done {
+                        return Ok(Ok(()));
+                    }
+                }
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+            if std::mem::take(&mut is_awaited) {
+                let stall_time_max = limits.download_stall_time_max;
+                send_all(&self.socket, Answer::CONTINUE, false, stall_time_max).await?;
+            }
+            match timeout_at(until, self.read()).await {
+                Ok(Ok(0)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(received) => drop(received?),
+                Err(_) => return Ok(Err(TOO_SLOW)),
+            }
+        }
+    }
+
+    async fn decide(&self, request: &Request<'_>, keeps_alive: bool) -> Decided {
+        let refusal = |status, note: &str| {
+            let answer = |context: &Context<'_>| Answer::refusal(status, note, context);
+            (self.with_context(request, keeps_alive, answer), None)
+        };
+        match (request.method, &request.target) {
+            (Method::Connect | Method::NotAllowed, _) => {
+                refusal(Status::MethodNotAllowed, "nothing can be changed here")
+            }
+            (Method::Unknown, _) => refusal(Status::NotImplemented, "no such method is known"),
+            (Method::Options, _) => (
+                self.with_context(request, keeps_alive, Answer::options),
+                None,
+            ),
+            (Method::Get | Method::Head, Target::Path { name, is_folder }) => {
+                match self.site.files.find(name).await {
+                    Ok(Found::File(file)) if !is_folder => {
+                        self.file(request, name, file, keeps_alive).await
+                    }
+                    Ok(Found::Folder { .. }) => {
+                        let answer = self.folder(request, name, *is_folder, keeps_alive).await;
+                        (answer, None)
+                    }
+                    Ok(Found::Denied) => refusal(Status::Forbidden, "this cannot be read"),
+                    Ok(Found::File(_) | Found::Nothing) => refusal(Status::NotFound, NOTHING),
+                    Err(error) => {
+                        warn!("{name:?}: {error}");
+                        refusal(
+                            Status::ServiceUnavailable,
+                            "the server is short of something",
+                        )
+                    }
+                }
+            }
+            _ => refusal(Status::NotFound, NOTHING),
+        }
+    }
+
+    async fn file(
+        &self,
+        request: &Request<'_>,
+        name: &str,
+        file: Rc<OpenFile>,
+        keeps_alive: bool,
+    ) -> Decided {
+        // The name that is asked for tells the type; what is sent may be its neighbour.
+        let neighbour = self
+            .site
+            .files
+            .neighbour(name, &file, request.codings)
+            .await;
+        let (coding, file) = match neighbour {
+            Some((coding, neighbour)) => (Some(coding), neighbour),
+            None => (None, file),
+        };
+        // A cache may give the plain file to everybody, so only the others vary.
+        let resource = file.resource(name, coding, coding.is_some());
+        let answer = |context: &Context<'_>| Answer::file(request, &resource, context);
+        let answer = self.with_context(request, keeps_alive, answer);
+        (answer, Some(file))
+    }
+
+    async fn folder(
+        &self,
+        request: &Request<'_>,
+        name: &str,
+        has_slash: bool,
+        keeps_alive: bool,
+    ) -> Answer {
+        if !has_slash {
+            let path = format!("/{}/", in_url(name));
+            let answer = |c: &Context<'_>| Answer::moved(&path, request.query, c);
+            return self.with_context(request, keeps_alive, answer);
+        }
+        match folder::list(&self.site.root, name).await {
+            Ok((entries, is_cut)) => {
+                let rtsp_host = self.rtsp_host(request.host);
+                let listing = Listing {
+                    folder: name,
+                    entries: &entries,
+                    is_cut,
+                    http_host: request.host,
+                    rtsp_host: &rtsp_host,
+                };
+                let html = listing.to_html();
+                self.with_context(request, keeps_alive, |c| Answer::page(html, c))
+            }
+            Err(error) => {
+                debug!("folder {name:?}: {error}");
+                let note = "this folder cannot be read";
+                let answer = |c: &Context<'_>| Answer::refusal(Status::Forbidden, note, c);
+                self.with_context(request, keeps_alive, answer)
+            }
+        }
+    }
+
+    /// Where RTSP plays what the client finds at `host` by HTTP.
+    fn rtsp_host(&self, host: &str) -> String {
+        let Some(port) = self.site.rtsp_port.filter(|_| !host.is_empty()) else {
+            return String::new();
+        };
+        // A colon within brackets belongs to an IPv6 address.
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if !port.contains(']') => name,
+            _ => host,
+        };
+        format!("{name}:{port}")
+    }
+
+    fn with_context(
+        &self,
+        request: &Request<'_>,
+        keeps_alive: bool,
+        answer: impl FnOnce(&Context<'_>) -> Answer,
+    ) -> Answer {
+        self.site.clock.with_now(|now_s, date| {
+            answer(&Context {
+                date,
+                now_s,
+                boundary: &self.site.boundary,
+                keeps_alive,
+                is_http_11: request.is_http_11,
+                is_head: request.method == Method::Head,
+            })
+        })
+    }
+
+    /// Sends all of an answer, or fails: then the connection must end.
+    async fn send(
+        &self,
+        answer: &Answer,
+        file: Option<&Rc<OpenFile>>,
+        control: &Control,
+    ) -> io::Result<()> {
+        let stall_time_max = self.site.settings.limits.download_stall_time_max;
+        let last = answer.pieces.len() - 1;
+        for (i, piece) in answer.pieces.iter().enumerate() {
+            match (piece, file) {
+                (Piece::Text(text), _) => {
+                    send_all(&self.socket, text, i < last, stall_time_max).await?;
+                }
+                (Piece::File(part), Some(file)) => {
+                    let (transfers, file) = (&self.site.transfers, &file.file);
+                    let sent = transfers
+                        .cue(file, part.clone(), &self.socket, &self.policy, control)
+                        .await;
+                    sent.map_err(|error| self.broken(error))?;
+                }
+                (Piece::File(_), None) => unreachable!("pieces of a file come with it"),
+            }
+        }
+        Ok(())
+    }
+
+    /// A body that was cut off: the connection ends so that it cannot be taken for a whole one.
+    fn broken(&self, error: TransferError) -> io::Error {
+        if matches!(
+            error,
+            TransferError::Truncated { .. } | TransferError::File { .. }
+        ) {
+            warn!("download of {}: {error}", self.peer);
+        }
+        abort(&self.socket);
+        io::Error::other(error)
+    }
+
+    /// Answers what was not understood.
+    async fn refuse(&self, refusal: Refusal) -> io::Result<()> {
+        let time_ms = Clock::now_ms();
+        let answer = self.site.clock.with_now(|now_s, date| {
+            let context = Context {
+                date,
+                now_s,
+                boundary: &self.site.boundary,
+                keeps_alive: false,
+                is_http_11: true,
+                is_head: false,
+            };
+            Answer::refused(refusal, &context)
+        });
+        let sent = self.send(&answer, None, &Control::default()).await;
+        self.site.stats.count_answer(answer.status.code());
+        self.site.log.add(&Access {
+            peer: self.peer,
+            time_ms,
+            line: "-",
+            status: answer.status.code(),
+            body_bytes: answer.body_bytes,
+            is_whole: sent.is_ok(),
+            took: Duration::ZERO,
+            referer: b"",
+            user_agent: b"",
+        });
+        sent
+    }
+}
+
+/// Bytes of a request's content that are read and thrown away.
+const CONTENT_BYTES_MAX: u64 = 16 << 10;
+
+const NOTHING: &str = "there is nothing by this name";
+
+const TOO_SLOW: Refusal = Refusal {
+    status: Status::RequestTimeout,
+    note: "the request did not arrive whole in time",
+};

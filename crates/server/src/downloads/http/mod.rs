@@ -1,0 +1,85 @@
+//! HTTP connections: heads are read and answered here, what is answered is decided by
+//! [`onrush_wire::http`], bodies are sent by [`crate::transfer`].
+
+mod connection;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use onrush_wire::http::{Answer, Context, Piece, Status};
+use socket2::SockRef;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::spawn_local;
+use tokio::time::sleep;
+use tracing::{debug, warn};
+
+use crate::downloads::Site;
+use crate::downloads::admission::{ConnectionSlot, Protocol};
+use crate::downloads::send::send_all;
+use crate::listening::close;
+
+/// Takes connections until it is dropped.
+pub(crate) async fn accept(site: Rc<Site>, listener: TcpListener) {
+    // Inherited by every connection (net/ipv4/tcp_minisocks.c copies the listener's socket), which
+    // saves each a system call: no answer waits for the acknowledgement of the one before.
+    if let Err(error) = SockRef::from(&listener).set_tcp_nodelay(true) {
+        warn!("HTTP: {error}; small answers may wait");
+    }
+    loop {
+        match listener.accept().await {
+            Ok((socket, peer)) => admit(&site, socket, peer),
+            Err(error) => {
+                // Out of descriptors, most likely. The connection stays in the backlog: trying
+                // again at once would only spin until somebody leaves.
+                warn!("accepting HTTP connections: {error}; trying again in 100 ms");
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+fn admit(site: &Rc<Site>, socket: TcpStream, peer: SocketAddr) {
+    let ip = peer.ip().to_canonical();
+    if let Some(place) = ConnectionSlot::take(site, Protocol::Http, ip) {
+        drop(spawn_local(connection::serve(
+            Rc::clone(site),
+            socket,
+            ip,
+            place,
+        )));
+    } else if let Some(place) = ConnectionSlot::take_refusal(site, Protocol::Http, ip) {
+        debug!("HTTP connection of {peer} refused: there are too many");
+        let site = Rc::clone(site);
+        drop(spawn_local(async move {
+            // Whether it is heard is the client's business.
+            refuse(&site, socket, ip).await.unwrap_or_default();
+            drop(place);
+        }));
+    }
+}
+
+async fn refuse(site: &Site, mut socket: TcpStream, _peer: IpAddr) -> io::Result<()> {
+    let answer = site.clock.with_now(|now_s, date| {
+        let context = Context {
+            date,
+            now_s,
+            boundary: &site.boundary,
+            keeps_alive: false,
+            is_http_11: true,
+            is_head: false,
+        };
+        Answer::refusal(
+            Status::ServiceUnavailable,
+            "too many connections; try later",
+            &context,
+        )
+    });
+    for piece in &answer.pieces {
+        if let Piece::Text(text) = piece {
+            send_all(&socket, text, false, Duration::from_secs(1)).await?;
+        }
+    }
+    close(&mut socket).await
+}

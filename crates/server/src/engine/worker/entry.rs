@@ -1,0 +1,256 @@
+//! One stream as its worker sees it: its socket, its place in the media, its clock.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use onrush_sys::path::To;
+use onrush_wire::rtp::Numbering;
+
+use super::super::Play;
+use super::super::admission::Demand;
+use super::super::moving::PendingMove;
+use super::super::numbering::jumped;
+use super::super::reader::Reader;
+use super::super::shared::{State, StreamShared};
+use super::super::trains::{OWN_HEADERS_PACKETS, OWN_HEADERS_PACKETS_LEAST, images_per_train};
+use super::signed;
+use crate::store;
+use crate::store::layout::Images;
+
+/// A stream as its worker sees it.
+pub(super) struct StreamEntry {
+    pub(super) shared: Arc<StreamShared>,
+    /// Where its packets go, unless the path keeps it.
+    pub(super) socket: Option<OwnedFd>,
+    /// Trains that are queued or whose memory the kernel has not released.
+    pub(super) trains: u32,
+    /// Control has let go of it. It leaves with its last train: until then its number and its
+    /// socket are taken, so that no train meets a successor's.
+    pub(super) closing: bool,
+    /// It goes to another engine, likewise with its last train.
+    pub(super) leaving: Option<Box<PendingMove>>,
+    /// Written by the [`StreamTable`](super::table::StreamTable) alone, which keeps account.
+    pub(super) playing: bool,
+    /// It plays, but is not sent: see [`shedding`](super::shedding). Written by the table, too.
+    pub(super) is_shed: bool,
+    /// Until when it waited for its chunk or for the device: what was due before is not late
+    /// because of this worker.
+    pub(super) waited_until_ns: i64,
+    /// What it asks for. Written by the table, too.
+    pub(super) demand: Demand,
+    /// How many were opened before it.
+    pub(super) order: u64,
+    /// All is queued; the end is told at the next tick, when it has left.
+    pub(super) finishing: bool,
+    /// It has waited for its file to grow: what was due meanwhile is due when it comes.
+    waited_for_growth: bool,
+    pub(super) reader: Reader,
+    /// When media time 0 was due.
+    pub(super) epoch_ns: i64,
+    /// Of the movements of a clock that it shares, what is in `epoch_ns`.
+    pub(super) moved_ns: i64,
+    /// No burst leaves before.
+    pub(super) hold_until_ns: i64,
+    /// Since when the kernel has refused every train; 0 if the last was taken.
+    pub(super) refused_since_ns: u64,
+    /// How its packets are numbered.
+    pub(super) numbering: Numbering,
+    /// It was told to pause, and the kernel holds trains of it: until when that is waited for.
+    pub(super) pausing_until_ns: Option<u64>,
+}
+
+impl StreamEntry {
+    pub(super) fn new(shared: Arc<StreamShared>, socket: Option<OwnedFd>, order: u64) -> Self {
+        let (demand, numbering) = (shared.demand(), shared.numbering.get());
+        Self {
+            shared,
+            socket,
+            demand,
+            numbering,
+            pausing_until_ns: None,
+            order,
+            is_shed: false,
+            waited_until_ns: i64::MIN,
+            trains: 0,
+            closing: false,
+            leaving: None,
+            playing: false,
+            finishing: false,
+            waited_for_growth: false,
+            reader: Reader::default(),
+            epoch_ns: 0,
+            moved_ns: 0,
+            hold_until_ns: i64::MIN,
+            refused_since_ns: 0,
+        }
+    }
+
+    /// Goes to where `play` says, and takes its clock.
+    pub(super) fn start(&mut self, play: &Play, renumbers: bool) {
+        if renumbers {
+            self.renumber(play);
+        }
+        self.pausing_until_ns = None;
+        self.finishing = false;
+        self.refused_since_ns = 0;
+        // A burst that a seek cuts was due before the first of its packets that is sent.
+        self.hold_until_ns = signed(play.start_ns);
+        (self.epoch_ns, self.moved_ns) = (play.epoch_ns, play.moved_ns);
+        let shared = &self.shared;
+        shared.epoch_ns.store(self.epoch_ns, Ordering::Relaxed);
+        shared.next_packet.store(play.from, Ordering::Relaxed);
+        shared.take_play();
+    }
+
+    /// Before it plays from packet `from`: its numbers go on where they were.
+    fn renumber(&mut self, play: &Play) {
+        let shared = &self.shared;
+        if shared.has_been_taken() {
+            let (source, from) = (&shared.source, play.from);
+            let end = shared.next_packet.load(Ordering::Relaxed);
+            self.numbering = match source.try_plan() {
+                Some(plan) => jumped(self.numbering, source, &plan, end, from),
+                // A longer one is being published. What was foretold is the same, but for a stream
+                // that was not paused before.
+                None => play.numbering,
+            };
+            shared.numbering.set(self.numbering);
+        }
+    }
+
+    /// Says that it is paused, if it was told to pause and has not said so.
+    pub(super) fn tell_paused(&mut self) {
+        if self.pausing_until_ns.take().is_some() {
+            self.shared.set_state(State::Paused);
+        }
+    }
+
+    pub(super) fn set_errno(&self, errno: i32) {
+        let errno = errno.unsigned_abs();
+        self.shared.errno.store(errno, Ordering::Relaxed);
+    }
+
+    /// There is no more of its file yet.
+    pub(super) fn wait_for_growth(&mut self, now_ns: i64) {
+        self.finishing = false;
+        self.waited_for_growth = true;
+        self.waited_until_ns = now_ns;
+    }
+
+    /// There is a burst of it that is due at that media time. What was due while it waited for its
+    /// file to grow is due now, and all else after it; and where a track beside it has moved their
+    /// clock, later by as much.
+    pub(super) fn set_clock(&mut self, media_ns: u64, now_ns: i64) {
+        self.follow_clock();
+        self.finishing = false;
+        let late_ns = now_ns.saturating_sub(self.epoch_ns.saturating_add(signed(media_ns)));
+        if std::mem::take(&mut self.waited_for_growth) && late_ns > 0 {
+            self.move_clock(late_ns);
+        }
+    }
+
+    /// All is due so much later: of this track and of those beside it.
+    pub(super) fn move_clock(&mut self, by_ns: i64) {
+        match self.shared.clock.get() {
+            Some(clock) => {
+                clock.move_to(self.moved_ns.saturating_add(by_ns));
+                self.follow_clock();
+            }
+            None => self.add_to_clock(by_ns),
+        }
+    }
+
+    /// Takes over by how much a track beside it has moved their clock.
+    fn follow_clock(&mut self) {
+        if let Some(clock) = self.shared.clock.get() {
+            let moved_ns = clock.moved_ns();
+            let by_ns = moved_ns - std::mem::replace(&mut self.moved_ns, moved_ns);
+            if by_ns != 0 {
+                self.add_to_clock(by_ns);
+            }
+        }
+    }
+
+    fn add_to_clock(&mut self, by_ns: i64) {
+        self.epoch_ns = self.epoch_ns.saturating_add(by_ns);
+        let epoch = &self.shared.epoch_ns;
+        epoch.store(self.epoch_ns, Ordering::Relaxed);
+    }
+
+    /// When what is due at that media time is to leave.
+    pub(super) fn due_ns(&self, media_ns: u64) -> i64 {
+        let due_ns = self.epoch_ns.saturating_add(signed(media_ns));
+        due_ns.max(self.hold_until_ns)
+    }
+
+    /// When what it was asked to play is over: when the packet before which it stops would be due,
+    /// or all of the media is.
+    pub(super) fn end_ns(&self) -> i64 {
+        let plan = self.shared.source.try_plan();
+        // While a longer one is being published, for a moment, the end is that of the last packet.
+        let media_ns = plan.map_or(0, |plan| plan.due_ns(self.reader.stop_before()));
+        self.epoch_ns.saturating_add(signed(media_ns))
+    }
+
+    /// `burst` and the one after it, and when that is due, if the two are to leave in one train:
+    /// before `before_ns`, and before `media_end_ns` of the media.
+    pub(super) fn joined(
+        &self,
+        burst: &Images,
+        store: &store::Shared,
+        before_ns: i64,
+        media_end_ns: u64,
+    ) -> Option<(Images, i64)> {
+        let next = self.reader.following(store)?;
+        let joined = burst.joined(next)?;
+        let due_ns = self.due_ns(next.due_ns);
+        let fits = joined.count <= self.train_images_most(&joined);
+        (fits && due_ns < before_ns && next.due_ns < media_end_ns).then_some((joined, due_ns))
+    }
+
+    /// Whether these images are the last of their burst: it may be in several runs of images.
+    pub(super) fn ends_its_burst(&self, images: &Images, store: &store::Shared) -> bool {
+        let next = self.reader.following(store);
+        next.is_none_or(|next| next.due_ns != images.due_ns)
+    }
+
+    /// These images are queued: what comes after them is next.
+    pub(super) fn advance(&mut self, images: &Images) {
+        self.reader.advance(images.end());
+        let next_packet = &self.shared.next_packet;
+        next_packet.store(self.reader.next_packet(), Ordering::Relaxed);
+    }
+
+    /// Whether these images are of the size that its socket cuts trains into.
+    pub(super) fn is_segment(&self, images: &Images) -> bool {
+        images.segment_bytes == self.shared.segment_bytes
+    }
+
+    /// How many images a train of these has at the most. What the socket does not cut leaves
+    /// singly.
+    pub(super) fn train_images_most(&self, images: &Images) -> u32 {
+        match (self.is_segment(images), self.numbering.is_shared()) {
+            (true, true) => images_per_train(images.segment_bytes),
+            (true, false) => OWN_HEADERS_PACKETS,
+            (false, _) => 1,
+        }
+    }
+
+    /// How many images a train of these has room for in any case.
+    pub(super) fn train_images_least(&self, images: &Images) -> u32 {
+        match (self.is_segment(images), self.numbering.is_shared()) {
+            (true, false) => OWN_HEADERS_PACKETS_LEAST,
+            _ => self.train_images_most(images),
+        }
+    }
+
+    /// Where the trains of stream `number`, which this is, go.
+    pub(super) fn to(&self, number: u32) -> To {
+        self.socket
+            .as_ref()
+            .map_or(To::RegisteredFile(number), |socket| {
+                To::Descriptor(socket.as_raw_fd())
+            })
+    }
+}

@@ -1,0 +1,58 @@
+//! A stream goes to another engine: its worker lets go of it, once the kernel has let go of its
+//! last train. What follows control does: see [`moving`](super::super::moving).
+
+use super::super::Play;
+use super::super::moving::{Handover, PendingMove};
+use super::super::shared::bump;
+use super::{Worker, unsigned};
+
+impl Worker {
+    /// Lets go of a stream, once the kernel has let go of its last train.
+    pub(super) fn leave(&mut self, number: u32, mut leaving: Box<PendingMove>) {
+        let has_played = self.streams.stop(number);
+        let Some(stream) = self.streams.get_mut(number) else {
+            return;
+        };
+        if has_played {
+            let play = Play {
+                from: stream.reader.next_packet(),
+                stop_before: stream.reader.stop_before(),
+                start_ns: unsigned(stream.hold_until_ns),
+                epoch_ns: stream.epoch_ns,
+                moved_ns: stream.moved_ns,
+                numbering: stream.numbering,
+            };
+            leaving.play = Some((play, stream.reader.hand_over(&self.store)));
+        }
+        stream.leaving = Some(leaving);
+        if stream.trains == 0 {
+            self.depart(number);
+        }
+    }
+
+    /// Its last train has landed.
+    pub(super) fn depart(&mut self, number: u32) {
+        let Some(stream) = self.streams.get_mut(number) else {
+            return;
+        };
+        let Some(leaving) = stream.leaving.take() else {
+            return;
+        };
+        stream.tell_paused();
+        let socket = match stream.socket.take() {
+            Some(socket) => Ok(socket),
+            None => self.transmitter.take_socket(number),
+        };
+        if let Err(error) = &socket {
+            stream.set_errno(error.raw_os_error().unwrap_or(libc::EIO));
+        }
+        self.streams.remove(number);
+        bump(&self.remote.shared.moved, 1);
+        let PendingMove { to, play } = *leaving;
+        let unsent = match socket {
+            Ok(socket) => to.send(Handover { socket, play }).err(),
+            Err(_) => return self.give_back(play),
+        };
+        self.give_back(unsent.and_then(|unsent| unsent.play));
+    }
+}

@@ -1,0 +1,142 @@
+//! When all streams are late for seconds: some are left out for a while, so that the others are on
+//! time.
+//!
+//! [`LoadShedder`] decides how much is to go, here it is decided who: those that were opened last,
+//! so that whoever watches longest is disturbed last. A stream that is left out (*shed*) plays on
+//! without being sent: its client sees whole bursts missing, and then what is due at that moment.
+//! The oldest come back first. Nobody is left out where all may be let in ([`LOAD_UNLIMITED`]), or
+//! where the engine has so little to do that others hold it up.
+
+use std::cmp::Reverse;
+use std::sync::atomic::Ordering;
+
+use onrush_wire::pace::{LoadShedder, Second, Verdict};
+
+use super::super::admission::{Account, LOAD_UNLIMITED, TRAIN_WORK};
+use super::super::shared::{State, bump};
+use super::{Worker, signed, unsigned};
+
+/// Trains a second below which nobody is left out, of a hundred streams by default: a processor
+/// that cannot send so few has other troubles.
+const TRAINS_MIN: u64 = 5000;
+
+/// How often it is looked whether a stream that is left out has come to its end.
+const LOOK_NS: i64 = 1_000_000_000;
+
+/// Who decides how much to leave out; nobody where all may be let in.
+pub(super) fn load_shedder(load_max_permille: u64) -> Option<LoadShedder> {
+    let is_bounded = load_max_permille != LOAD_UNLIMITED;
+    is_bounded.then(|| LoadShedder::new(TRAINS_MIN * TRAIN_WORK))
+}
+
+impl Worker {
+    /// Once a second: leaves streams out or takes them back, by how it went from `then` to `now`.
+    pub(super) fn shed_load(&mut self, then: Account, now: Account) {
+        let Some(shedder) = &mut self.load_shedder else {
+            return;
+        };
+        let verdict = shedder.after(Second {
+            asked: self.streams.work_sent(),
+            done: now.media_work_since(then),
+            bursts: now.bursts - then.bursts,
+            bursts_late: match self.remote.shared.admission.is_loaded() {
+                true => now.bursts_held_up - then.bursts_held_up,
+                // Others hold the engine up, and what it leaves out gives it nothing.
+                false => 0,
+            },
+            left_out: self.streams.work_left_out(),
+        });
+        let now_ns = signed(now.at_ns);
+        match verdict {
+            Verdict::Keep => return,
+            Verdict::LeaveOut(work) => self.leave_out(work, now_ns),
+            Verdict::TakeBack(work) => self.take_back(work, now_ns),
+        }
+        let is_shedding = self.streams.work_left_out() > 0;
+        self.remote.shared.admission.set_shedding(is_shedding);
+    }
+
+    /// Leaves streams of so much work out, the newest first.
+    fn leave_out(&mut self, work: u64, now_ns: i64) {
+        let mut candidates = self.candidates(false);
+        candidates.sort_unstable_by_key(|&number| Reverse(self.order_of(number)));
+        let mut left = work;
+        for &number in &candidates {
+            if left == 0 {
+                break;
+            }
+            left = left.saturating_sub(self.work_of(number));
+            self.streams.leave_out(number);
+            self.streams.wake_at(number, unsigned(now_ns + LOOK_NS));
+        }
+        candidates.clear();
+        self.due = candidates;
+    }
+
+    /// Takes streams of so much work back, the oldest first.
+    fn take_back(&mut self, work: u64, now_ns: i64) {
+        let mut candidates = self.candidates(true);
+        candidates.sort_unstable_by_key(|&number| self.order_of(number));
+        let mut left = work;
+        for &number in &candidates {
+            if left == 0 {
+                break;
+            }
+            // First where it would be by now; at its end there is nothing to come back for.
+            self.skip(number, now_ns);
+            if self.streams.get(number).is_none_or(|s| !s.is_shed) {
+                continue;
+            }
+            left = left.saturating_sub(self.work_of(number));
+            self.streams.take_back(number);
+            self.streams.wake_at(number, unsigned(now_ns));
+        }
+        candidates.clear();
+        self.due = candidates;
+    }
+
+    /// The streams that play and are left out, or are not; in the list of those that are due, which
+    /// is empty between ticks, so that nothing is allocated.
+    fn candidates(&mut self, is_shed: bool) -> Vec<u32> {
+        let mut candidates = std::mem::take(&mut self.due);
+        candidates.extend(self.streams.playing(is_shed));
+        candidates
+    }
+
+    fn order_of(&self, number: u32) -> u64 {
+        self.streams.get(number).map_or(0, |stream| stream.order)
+    }
+
+    fn work_of(&self, number: u32) -> u64 {
+        let stream = self.streams.get(number);
+        stream.map_or(0, |stream| stream.demand.work())
+    }
+
+    /// Moves a stream that is left out to where it would be if it were sent, at the beginning of a
+    /// burst; ends it if that is its end.
+    pub(super) fn skip(&mut self, number: u32, now_ns: i64) {
+        let look_ns = now_ns + LOOK_NS;
+        let Some(stream) = self.streams.get_mut(number) else {
+            return;
+        };
+        let Some(plan) = stream.shared.source.try_plan() else {
+            return self.streams.wake_at(number, unsigned(look_ns));
+        };
+        let media_ns = unsigned(now_ns.saturating_sub(stream.epoch_ns));
+        let burst_end_ns = (media_ns / plan.burst_ns() + 1).saturating_mul(plan.burst_ns());
+        let before = stream.reader.next_packet();
+        // It may have been ahead, by a tick.
+        let next = plan.rtp_packet_at(burst_end_ns).max(before);
+        drop(plan);
+        stream.reader.skip_to(next, &self.store);
+        let next = stream.reader.next_packet();
+        bump(&self.remote.shared.packets_skipped, next - before);
+        stream.shared.next_packet.store(next, Ordering::Relaxed);
+        let is_at_end = stream.reader.is_at_end(&stream.shared);
+        let end_ns = if is_at_end { stream.end_ns() } else { i64::MAX };
+        match now_ns >= end_ns {
+            true => self.streams.end(number, State::Finished),
+            false => self.streams.wake_at(number, unsigned(look_ns.min(end_ns))),
+        }
+    }
+}

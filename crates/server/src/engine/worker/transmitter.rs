@@ -1,0 +1,358 @@
+//! The kernel's side of a worker: the path, the sockets that it keeps, what is in flight, and what
+//! of it has come back.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use onrush_sys::clock::{monotonic_ns, sleep_until_ns};
+use onrush_sys::path::{
+    Completion, OwnHeaders, Path, PathError, PathName, Train, Vectored, prepare_socket,
+};
+use onrush_sys::pool::{HeaderSlab, HeaderSlot};
+use onrush_wire::rtp::HEADER_BYTES;
+use tracing::{debug, warn};
+
+use super::super::flights::{Flight, Flights, Taken};
+use super::super::reader::Span;
+use super::super::shared::bump;
+use super::super::{EngineConfig, OpenPath, Remote};
+use super::entry::StreamEntry;
+use crate::experiments::{Fault, Faults};
+use crate::store;
+use crate::store::layout::Images;
+
+/// How long the worker waits after a crossing that failed.
+pub(in super::super) const REFUSED_PAUSE_NS: u64 = 5_000_000;
+
+/// Bytes of an RTP header.
+const RTP_HEADER_BYTES: u8 = 12;
+
+const _: () = assert!(RTP_HEADER_BYTES as usize == HEADER_BYTES);
+
+/// Hands trains to the kernel, and takes what comes back.
+pub(super) struct Transmitter {
+    path: Box<dyn Path>,
+    /// A path that was given up while trains were in flight on it.
+    retired: Option<Box<dyn Path>>,
+    open_path: Arc<OpenPath>,
+    /// Streams below this number have their sockets in the path's table, and no descriptor.
+    files: u32,
+    flights: Flights,
+    /// Room for headers of streams' own.
+    slab: Option<HeaderSlab>,
+    faults: Faults,
+    store: Arc<store::Shared>,
+    remote: Arc<Remote>,
+}
+
+/// What has come back of a stream's train.
+pub(super) struct Answer {
+    pub(super) number: u32,
+    /// What the kernel took of it, and why no more.
+    pub(super) taken: Option<(Taken, i32)>,
+    /// It needs the memory no longer.
+    pub(super) released: bool,
+}
+
+impl Transmitter {
+    /// Opens the best path there is, from the configured one down; `demoted` is told of each that
+    /// is not available.
+    pub(super) fn open(
+        config: &EngineConfig,
+        store: Arc<store::Shared>,
+        remote: Arc<Remote>,
+        mut demoted: impl FnMut(PathName, PathError),
+    ) -> Self {
+        let open_path = Arc::clone(&config.open_path);
+        let shared = &remote.shared;
+        let mut path = open_from(config.path, |name| {
+            let opened = open_path(name, store.pool(), &remote.waker);
+            let failed = |error| {
+                bump(&shared.demotions, 1);
+                demoted(name, error);
+            };
+            opened.map_err(failed).ok()
+        });
+        shared.set_path(path.name());
+        let files = path.register_files(config.streams_max);
+        shared.places.store(files, Ordering::Relaxed);
+        let slab = HeaderSlab::take_from(store.pool());
+        let has_own_headers = &shared.has_own_headers;
+        has_own_headers.store(slab.is_some(), Ordering::Relaxed);
+        let is_zero_copy = path.vectored() == Vectored::ZeroCopy;
+        let zero_copy = &shared.own_headers_zero_copy;
+        zero_copy.store(is_zero_copy, Ordering::Relaxed);
+        Self {
+            path,
+            retired: None,
+            open_path,
+            files,
+            flights: Flights::new(),
+            slab,
+            faults: config.faults,
+            store,
+            remote,
+        }
+    }
+
+    /// Whether there is room for headers of streams' own.
+    pub(super) fn has_slab(&self) -> bool {
+        self.slab.is_some()
+    }
+
+    /// Keeps the socket of a new stream, if it can; gives it back if not.
+    pub(super) fn install(
+        &mut self,
+        number: u32,
+        socket: OwnedFd,
+        segment_bytes: u16,
+    ) -> Option<OwnedFd> {
+        // It was made ready for the path of a moment ago.
+        if !self.path.name().segments() {
+            prepare(self.path.name(), &socket, segment_bytes);
+        }
+        let is_kept = number < self.files && self.path.install_file(number, socket.as_fd()).is_ok();
+        (!is_kept).then_some(socket)
+    }
+
+    /// Lets go of the socket of a stream that is gone, if it keeps it.
+    pub(super) fn release(&mut self, number: u32, stream: &StreamEntry) {
+        if stream.socket.is_none() {
+            self.path.release_file(number);
+        }
+    }
+
+    /// Takes the socket of a stream out of the path's table, with a descriptor of its own.
+    pub(super) fn take_socket(&mut self, number: u32) -> io::Result<OwnedFd> {
+        let socket = self.path.descriptor(number);
+        self.path.release_file(number);
+        socket
+    }
+
+    /// How many trains that begin at `offset` can be queued, of which `is_own` says whether they
+    /// have headers of their own.
+    pub(super) fn room(&self, offset: usize, is_own: bool) -> usize {
+        let room = self.path.room().min(self.flights.room());
+        match &self.slab {
+            Some(slab) if is_own => room.min(slab.room(offset)),
+            _ => room,
+        }
+    }
+
+    /// Trains with headers of their own that there can ever be at once.
+    pub(super) fn own_headers_trains_max(&self) -> Option<usize> {
+        self.slab.as_ref().map(HeaderSlab::slots)
+    }
+
+    /// Queues these images of the stream's page, in as few trains as may be.
+    pub(super) fn queue(&mut self, stream: &mut StreamEntry, number: u32, mut left: Images) {
+        while left.count > 0 {
+            let images = left.take(self.train_images(stream, &left));
+            let span = stream.reader.span(&self.store, &images);
+            let slot = self.own_headers(stream, &span, &images);
+            let headers = slot.as_ref().map(|slot| OwnHeaders {
+                offset: slot.offset(),
+                bytes: RTP_HEADER_BYTES,
+            });
+            let token = self.flights.take(Flight {
+                stream: number,
+                packets: images.count,
+                bytes: span.bytes,
+                stride: images.segment_bytes,
+                pin: Some(span.pin),
+                headers: slot,
+            });
+            stream.trains += 1;
+            self.path.queue(Train {
+                to: stream.to(number),
+                offset: span.offset,
+                bytes: span.bytes,
+                stride: images.segment_bytes,
+                headers,
+                token,
+            });
+            left = left.skip(images.count);
+        }
+    }
+
+    /// How many images a train that begins with the first of these may have.
+    fn train_images(&self, stream: &StreamEntry, images: &Images) -> u32 {
+        if stream.numbering.is_shared() || !stream.is_segment(images) {
+            return stream.train_images_most(images);
+        }
+        let offset = stream.reader.offset(&self.store, images);
+        let packets = self.path.own_headers_packets(offset, images.segment_bytes);
+        u32::try_from(packets.max(1)).expect("at most eight")
+    }
+
+    /// The headers of a stream with numbers of its own: those of the images, with its numbers.
+    fn own_headers(
+        &mut self,
+        stream: &StreamEntry,
+        span: &Span,
+        images: &Images,
+    ) -> Option<HeaderSlot> {
+        if stream.numbering.is_shared() {
+            return None;
+        }
+        let slab = self
+            .slab
+            .as_mut()
+            .expect("only a slab gives numbers of its own");
+        Some(slab.take(span.offset, |slot| {
+            let places = slot.chunks_exact_mut(HEADER_BYTES);
+            let shared_headers = stream.reader.headers(&self.store, images);
+            for (shared_header, place) in shared_headers.zip(places) {
+                place.copy_from_slice(&stream.numbering.header(shared_header));
+            }
+        }))
+    }
+
+    /// Hands over what is queued by `crossing`.
+    pub(super) fn cross(&mut self, crossing: impl FnOnce(&mut dyn Path) -> io::Result<()>) {
+        if let Err(error) = crossing(&mut *self.path) {
+            // Nothing of what we ask can fail but for a lack of memory, which does not pass at
+            // once.
+            warn!(path = %self.path.name(), %error, "a batch was not handed over; trying again");
+            sleep_until_ns(monotonic_ns() + REFUSED_PAUSE_NS);
+        }
+        if let Some(retired) = &mut self.retired
+            && let Err(error) = retired.submit()
+        {
+            debug!(%error, "a retired path could not be entered");
+        }
+    }
+
+    /// What has come back next, of those trains too that left by a path that was given up.
+    pub(super) fn answer(&mut self) -> Option<Answer> {
+        let completion = self.path.completion().or_else(|| {
+            let retired = self.retired.as_mut()?;
+            retired.completion()
+        });
+        if completion.is_none() {
+            // What has nothing in flight any more is closed.
+            self.retired.take_if(|retired| retired.in_flight() == 0);
+        }
+        completion.map(|completion| self.answer_of(completion))
+    }
+
+    fn answer_of(&mut self, completion: Completion) -> Answer {
+        let Completion {
+            token,
+            sent,
+            released,
+        } = completion;
+        let flight = self.flights.get(token);
+        let number = flight.stream;
+        let taken = sent.map(|sent| (flight.taken(sent), sent.errno));
+        if (released || self.faults.has(Fault::ReleaseEarly))
+            && let Some(pin) = flight.pin.take()
+        {
+            self.store.pool().unpin(pin);
+        }
+        if released
+            && let Some(slot) = self.flights.give_back(token)
+            && let Some(slab) = &mut self.slab
+        {
+            slab.give_back(slot);
+        }
+        Answer {
+            number,
+            taken,
+            released,
+        }
+    }
+
+    /// Whether a train that is refused so says that the path will not do for anybody: the device,
+    /// or the way to it, takes no trains (net/ipv4/udp.c, `udp_send_skb`: EIO).
+    pub(super) fn is_refused_by_device(&self, errno: i32) -> bool {
+        errno == libc::EIO && self.path.name().segments()
+    }
+
+    /// Goes on without trains, out loud, and once: it takes memory for the path that follows, and
+    /// delays what is due for as long as that takes to open. Whether it did; then every stream's
+    /// socket is to be [restored](Self::restore).
+    pub(super) fn demote(&mut self) -> bool {
+        if self.retired.is_some() {
+            return false;
+        }
+        let from = self.path.name();
+        let path = open_from(PathName::Sendmmsg, |name| {
+            (self.open_path)(name, self.store.pool(), &self.remote.waker).ok()
+        });
+        let to = path.name();
+        warn!(%from, %to, "the device takes no trains (EIO): packets are sent singly from now on");
+        self.retired = Some(std::mem::replace(&mut self.path, path));
+        let shared = &self.remote.shared;
+        shared.set_path(to);
+        bump(&shared.demotions, 1);
+        self.files = 0;
+        shared.places.store(0, Ordering::Relaxed);
+        true
+    }
+
+    /// Gives a stream's socket a descriptor again, if it has none, and readies it for the path of
+    /// now.
+    pub(super) fn restore(&mut self, number: u32, stream: &mut StreamEntry) -> io::Result<()> {
+        if stream.socket.is_none()
+            && let Some(retired) = &mut self.retired
+        {
+            stream.socket = Some(retired.descriptor(number)?);
+        }
+        if let Some(socket) = &stream.socket {
+            prepare(self.path.name(), socket, stream.shared.segment_bytes);
+        }
+        Ok(())
+    }
+
+    /// Whether trains are in flight on a path that was given up.
+    pub(super) fn is_draining(&self) -> bool {
+        self.retired.is_some()
+    }
+
+    /// Trains whose memory the kernel still needs.
+    pub(super) fn in_flight(&self) -> usize {
+        self.flights.in_flight()
+    }
+
+    /// Shows what the path has done so far.
+    pub(super) fn publish(&self) {
+        let (shared, counters) = (&self.remote.shared, self.path.counters());
+        for (shown, counted) in [
+            (&shared.crossings, counters.crossings),
+            (&shared.trains, counters.trains),
+            (&shared.trains_zero_copy, counters.trains_zero_copy),
+            (&shared.trains_copied, counters.trains_copied),
+            (&shared.trains_single, counters.trains_single),
+            (&shared.trains_own_headers, counters.trains_own_headers),
+            (&shared.in_flight, self.in_flight() as u64),
+        ] {
+            shown.store(counted, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Opens the path `first`, or the best after it that `open` yields.
+fn open_from(
+    first: PathName,
+    mut open: impl FnMut(PathName) -> Option<Box<dyn Path>>,
+) -> Box<dyn Path> {
+    let mut name = first;
+    loop {
+        if let Some(path) = open(name) {
+            return path;
+        }
+        name = name
+            .next()
+            .expect("sendto needs nothing and is always available");
+    }
+}
+
+/// Readies a stream's socket once more, for another path.
+fn prepare(path: PathName, socket: &OwnedFd, segment_bytes: u16) {
+    if let Err(error) = prepare_socket(path, socket.as_raw_fd(), segment_bytes) {
+        debug!(%error, "a socket kept its options");
+    }
+}

@@ -1,0 +1,228 @@
+//! The live relay: a server that has channels and no files.
+
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime};
+
+use onrush_sys::thread::raise_open_files_limit;
+use serde::Serialize;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
+use tokio::task::{JoinSet, LocalSet};
+
+use crate::admin::Admin;
+use crate::admin::status::{self, Watched};
+use crate::channel_api::ChannelApi;
+use crate::channels::config::SOURCES_MAX;
+use crate::channels::{
+    Channel, ChannelError, Channels, ChannelsConfig, Upkeep, check, listen, start_error,
+};
+use crate::config::{Config, Limits};
+use crate::listening::Service;
+use crate::rtsp::{Content, Control};
+use crate::statistics::Statistics;
+
+/// A relay that runs: channels, and RTSP for their players. Dropping it stops it.
+#[derive(Debug)]
+pub struct Relay {
+    channels: Channels,
+    rtsp_addresses: Vec<SocketAddr>,
+    api_address: Option<SocketAddr>,
+    admin: Option<Admin>,
+    stop: Option<oneshot::Sender<()>>,
+    control: Option<JoinHandle<()>>,
+}
+
+/// The settings of `onrush relay`.
+#[derive(Clone, Debug)]
+pub struct RelayConfig {
+    /// What is relayed: one source at least.
+    pub channels: ChannelsConfig,
+    /// Where players may ask for `rtsp://HOST/live/NAME`; nowhere if empty.
+    pub rtsp_addresses: Vec<SocketAddr>,
+    /// Where metrics and status are told: by default nowhere. Whoever can connect can read them.
+    pub metrics_address: Option<SocketAddr>,
+    /// UDP ports for players' RTP (even) and RTCP (the odd one above), both ends included.
+    pub rtp_ports: (u16, u16),
+    /// What players may ask for at the most.
+    pub limits: Limits,
+}
+
+/// What a relay has done in all.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RelayStatus {
+    /// The form of this; see [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The relay's version.
+    pub version: &'static str,
+    /// The streams, as in the control API.
+    pub sources: Vec<status::Channel>,
+}
+
+/// The form of [`RelayStatus`]. A new field leaves it as it is; another meaning makes it another
+/// number.
+pub const SCHEMA_VERSION: u32 = 1;
+
+impl Default for RelayConfig {
+    fn default() -> Self {
+        Self {
+            channels: ChannelsConfig::default(),
+            rtsp_addresses: Vec::new(),
+            metrics_address: None,
+            rtp_ports: (20_000, 59_999),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Relay {
+    /// Starts relaying.
+    ///
+    /// # Errors
+    ///
+    /// See [`ChannelError`]; then nothing is left of it.
+    pub fn start(config: RelayConfig) -> Result<Self, ChannelError> {
+        raise_open_files_limit();
+        if config.channels.sources.is_empty() {
+            let text = format!("no source; a relay takes 1 to {SOURCES_MAX}");
+            return Err(ChannelError::Setting(text));
+        }
+        check(&config.channels)?;
+        let rtsp = config.rtsp_addresses.iter();
+        let rtsp = rtsp.map(|&address| listen(address, Service::Rtsp));
+        let rtsp = rtsp.collect::<Result<Vec<_>, _>>()?;
+        let rtsp_addresses = rtsp.iter().map(TcpListener::local_addr);
+        let rtsp_addresses = rtsp_addresses.collect::<Result<_, _>>();
+        let rtsp_addresses = rtsp_addresses.map_err(start_error("listening"))?;
+        let metrics = config.metrics_address;
+        let metrics = metrics.map(|address| listen(address, Service::Metrics));
+        let metrics = metrics.transpose()?;
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(start_error("the control thread"))?;
+        let api = ChannelApi::open(&config.channels)?;
+        let api_address = api.address();
+        let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
+        let statistics = Arc::new(Statistics::default());
+        let watched = Arc::new(Watched {
+            statistics: Arc::clone(&statistics),
+            engines: Vec::new(),
+            store: None,
+            channels: channels.all().to_vec(),
+            downloads: None,
+            started: SystemTime::now(),
+        });
+        let admin = metrics.map(|listener| Admin::start(listener, watched, &[]));
+        let admin = admin.transpose().map_err(start_error("metrics"))?;
+        let (stop, stopped) = oneshot::channel();
+        let control = move || serve(runtime, config, (upkeep, api), statistics, rtsp, stopped);
+        let control = thread::Builder::new()
+            .name("onrush-control".to_owned())
+            .spawn(control)
+            .map_err(start_error("the control thread"))?;
+        Ok(Self {
+            channels,
+            rtsp_addresses,
+            api_address,
+            admin,
+            stop: Some(stop),
+            control: Some(control),
+        })
+    }
+
+    /// Stops: every player gets its farewell, then everything that was started is ended and
+    /// waited for. What each stream did in all is logged, and is the answer.
+    pub fn shutdown(mut self) -> RelayStatus {
+        self.stop();
+        let sources = self
+            .channels()
+            .iter()
+            .map(|channel| status::Channel::now(channel));
+        RelayStatus {
+            schema_version: SCHEMA_VERSION,
+            version: env!("CARGO_PKG_VERSION"),
+            sources: sources.collect(),
+        }
+    }
+
+    /// Ends and waits for everything that runs; a second time there is nothing to do.
+    fn stop(&mut self) {
+        drop(self.admin.take());
+        drop(self.stop.take());
+        // Control first: players leave while their stream still runs.
+        let control = self.control.take().map(JoinHandle::join);
+        self.channels.stop();
+        if let (Some(Err(panic)), false) = (control, thread::panicking()) {
+            std::panic::resume_unwind(panic);
+        }
+    }
+
+    /// The streams, in the order of the configuration.
+    #[must_use]
+    pub fn channels(&self) -> &[Arc<Channel>] {
+        self.channels.all()
+    }
+
+    /// Where RTSP listens, with the ports that were chosen for it.
+    #[must_use]
+    pub fn rtsp_addresses(&self) -> &[SocketAddr] {
+        &self.rtsp_addresses
+    }
+
+    /// Where metrics are told, if they are.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(|admin| admin.address)
+    }
+
+    /// Where the control API listens.
+    #[must_use]
+    pub const fn api_address(&self) -> Option<SocketAddr> {
+        self.api_address
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The control thread: upkeep and RTSP until `stopped`.
+fn serve(
+    runtime: Runtime,
+    config: RelayConfig,
+    (upkeep, api): (Upkeep, ChannelApi),
+    statistics: Arc<Statistics>,
+    rtsp: Vec<TcpListener>,
+    stopped: oneshot::Receiver<()>,
+) {
+    let tasks = LocalSet::new();
+    tasks.block_on(&runtime, async {
+        let mut beside = JoinSet::new();
+        let content = Content {
+            files: None,
+            channels: upkeep.channels(),
+        };
+        api.spawn(upkeep.channels(), &mut beside);
+        upkeep.spawn(&mut beside);
+        let listeners = rtsp.into_iter().map(tokio::net::TcpListener::from_std);
+        let listeners = listeners
+            .collect::<Result<Vec<_>, _>>()
+            .expect("a runtime with I/O");
+        let config = Config {
+            rtp_ports: config.rtp_ports,
+            limits: config.limits,
+            ..Config::default()
+        };
+        let control = Control::new(config, content, statistics);
+        Rc::clone(&control).run(listeners, stopped).await;
+        control.log_total();
+        beside.shutdown().await;
+    });
+    drop(tasks);
+    runtime.shutdown_timeout(Duration::from_secs(1));
+}

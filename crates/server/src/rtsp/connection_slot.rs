@@ -1,0 +1,60 @@
+//! A connection's place among those that there may be.
+
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use super::Control;
+use crate::config::files_suffice;
+
+/// A connection's place among those that may be.
+pub(super) struct ConnectionSlot {
+    pub(super) control: Rc<Control>,
+    pub(super) peer: SocketAddr,
+}
+
+impl ConnectionSlot {
+    pub(super) fn take(control: &Rc<Control>, peer: SocketAddr) -> Option<Self> {
+        let ip = peer.ip().to_canonical();
+        let limits = &control.config.limits;
+        let mut connections = control.connections.borrow_mut();
+        let all = control.statistics.connections.load(Ordering::Relaxed);
+        let of_address = connections.get(&ip).copied().unwrap_or(0);
+        if all >= limits.connections_max
+            || of_address >= limits.connections_per_address_max
+            || !files_suffice(control.files, all + 1, control.descriptors(0))
+        {
+            return None;
+        }
+        connections.insert(ip, of_address + 1);
+        control
+            .statistics
+            .connections
+            .store(all + 1, Ordering::Relaxed);
+        Some(Self {
+            control: Rc::clone(control),
+            peer,
+        })
+    }
+
+    /// Whose it is.
+    pub(super) fn ip(&self) -> IpAddr {
+        self.peer.ip().to_canonical()
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        let mut connections = self.control.connections.borrow_mut();
+        let ip = self.ip();
+        let of_address = connections.get_mut(&ip).expect("it was counted in");
+        *of_address -= 1;
+        if *of_address == 0 {
+            connections.remove(&ip);
+        }
+        self.control
+            .statistics
+            .connections
+            .fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,422 @@
+//! How one track reaches one client: the only file that knows all the ways.
+//!
+//! A way more (frames in the RTSP connection, a multicast group) is one more variant of
+//! [`Delivery`], opened by [`Delivery::open`]; the sessions above ask it what they need and do not
+//! look inside. What belongs to files alone, ranges and chunks, they find in [`StoredDelivery`].
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onrush_wire::media::Plan;
+use onrush_wire::rtp::{self, Position};
+use onrush_wire::rtsp::{Reply, StatusCode, Transport, track_name};
+use tokio::time::timeout;
+use tracing::info;
+
+use super::live_player::LivePlayer;
+use super::moment::Moment;
+use super::ports::PortPairSlot;
+use super::presentation::{Presentation, playable};
+use super::{Control, Escaped, Files};
+use crate::channels::Channel;
+use crate::engine::{EndReason, EngineError, Stream, StreamSnapshot};
+use crate::library::Media;
+
+/// How packets come to the client.
+#[derive(Debug)]
+pub(super) enum Delivery {
+    /// From a file, for this client alone: a stream of an engine.
+    Stored(StoredDelivery),
+    /// From whoever sends them just now, to all who want them: a member of a live group.
+    Live(LivePlayer),
+}
+
+/// A track of a file, sent by an engine.
+#[derive(Debug)]
+pub(super) struct StoredDelivery {
+    pub(super) stream: Stream,
+    media: Arc<Media>,
+    /// Ticks a second of its timestamps.
+    clock_hz: u32,
+    /// What its packets may carry behind their RTP headers on the way to the client.
+    payload_bytes_max: u16,
+    /// The number of its track, from 0 on.
+    track: u8,
+}
+
+/// A delivery, and what the client is told of it.
+pub(super) struct Opened {
+    pub(super) delivery: Delivery,
+    /// Where its reports come in, and ours go out.
+    pub(super) ports: PortPairSlot,
+    pub(super) ssrc: u32,
+}
+
+/// What was sent so far.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    /// The RTP timestamp of the moment that was asked about.
+    pub(super) timestamp: u32,
+    pub(super) packets: u64,
+    pub(super) payload_bytes: u64,
+}
+
+impl Delivery {
+    /// Opens what `transport` asks for of a track, from the address that the client spoke to,
+    /// `local`.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such track.
+    pub(super) fn open(
+        control: &Control,
+        (presentation, track): (&Presentation, usize),
+        transport: &Transport,
+        (local, peer): (SocketAddr, SocketAddr),
+    ) -> Result<Opened, Reply> {
+        match presentation {
+            Presentation::Stored(media) => stored(control, (media, track), transport, local, peer),
+            Presentation::Live(channel) => live(control, channel, transport, local, peer),
+        }
+    }
+
+    /// The stream, if it is of a file.
+    pub(super) fn stored(&self) -> Option<&StoredDelivery> {
+        match self {
+            Self::Stored(delivery) => Some(delivery),
+            Self::Live(_) => None,
+        }
+    }
+
+    /// The number of its track, from 0 on.
+    pub(super) fn track(&self) -> u8 {
+        self.stored().map_or(0, |delivery| delivery.track)
+    }
+
+    /// The session of this number is told when it ends by itself.
+    pub(super) fn belongs_to(&self, session: u64) {
+        if let Self::Stored(delivery) = self {
+            delivery.stream.belongs_to(session);
+        }
+    }
+
+    /// A live one begins now; a file's begins by its [stream](StoredDelivery::stream).
+    pub(super) fn begin(&self) {
+        if let Self::Live(player) = self {
+            player.join();
+        }
+    }
+
+    /// Stops sending. The packet that would have been next, if that is known.
+    pub(super) async fn pause(&self) -> Result<Option<u64>, EngineError> {
+        match self {
+            Self::Stored(delivery) => delivery.stream.pause().await.map(Some),
+            Self::Live(player) => {
+                player.leave();
+                Ok(None)
+            }
+        }
+    }
+
+    /// Stops sending, in the end. An engine that does not answer is not waited for.
+    pub(super) async fn halt(&self) {
+        drop(timeout(Duration::from_secs(1), self.pause()).await);
+    }
+
+    /// Why it has ended by itself, if it has. A live one does not.
+    pub(super) fn end_reason(&self) -> Option<EndReason> {
+        self.stored()?.stream.end_reason()
+    }
+
+    /// What media time is due now; of no meaning in a live stream.
+    pub(super) fn position_ns(&self) -> u64 {
+        self.stored()
+            .map_or(0, |delivery| delivery.stream.snapshot().position_ns)
+    }
+
+    /// The SSRC of what is sent. A live stream may become another one while it plays; `first` is
+    /// what it was when the session was set up.
+    pub(super) fn ssrc(&self, first: u32) -> u32 {
+        match self {
+            Self::Stored(_) => first,
+            Self::Live(player) => player.playable().map_or(first, |playable| playable.ssrc),
+        }
+    }
+
+    /// Ticks a second of its timestamps.
+    pub(super) fn clock_hz(&self) -> u32 {
+        match self {
+            Self::Stored(delivery) => delivery.clock_hz,
+            Self::Live(player) => {
+                let payload = player.playable().and_then(|it| it.payload.ok());
+                payload.map_or(90_000, |payload| payload.clock_hz)
+            }
+        }
+    }
+
+    /// What was sent until that moment.
+    pub(super) fn sent(&self, at: Moment) -> Sent {
+        match self {
+            Self::Stored(delivery) => delivery.sent(at),
+            Self::Live(player) => {
+                let (packets, payload_bytes) = player.sent();
+                Sent {
+                    timestamp: player.timestamp(at),
+                    packets,
+                    payload_bytes,
+                }
+            }
+        }
+    }
+
+    /// What is sent, for the log: the file or the channel.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Stored(StoredDelivery { media, track, .. }) if media.tracks() > 1 => {
+                let track = track_name(u32::from(*track) + 1);
+                format!("{} {track}", Escaped(media.name()))
+            }
+            Self::Stored(delivery) => Escaped(delivery.media.name()).to_string(),
+            Self::Live(player) => Escaped(player.name()).to_string(),
+        }
+    }
+
+    /// How large its packets are, for the log.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Self::Stored(delivery) => {
+                let bytes = delivery.plan().image_bytes_max();
+                format!("packets of up to {bytes} bytes")
+            }
+            Self::Live(_) => "live".to_owned(),
+        }
+    }
+
+    /// How packets reach the client, for the log: files go by the path of that name.
+    pub(super) fn path_name<'a>(&self, of_files: &'a str) -> &'a str {
+        match self {
+            Self::Stored(_) => of_files,
+            Self::Live(_) => "relay",
+        }
+    }
+
+    /// What was sent in all, for the log.
+    pub(super) fn describe_sent(&self) -> String {
+        match self {
+            Self::Stored(delivery) => describe(&delivery.stream.snapshot()),
+            Self::Live(player) => format!("about {} packets", player.sent().0),
+        }
+    }
+}
+
+impl StoredDelivery {
+    pub(super) fn plan(&self) -> Arc<Plan> {
+        let plan = self
+            .media
+            .plan(self.track.into(), self.payload_bytes_max.into());
+        plan.expect("it was cut so when the session was set up")
+    }
+
+    /// Whether its file is still being written.
+    pub(super) fn grows(&self) -> bool {
+        self.media.grows()
+    }
+
+    fn sent(&self, at: Moment) -> Sent {
+        let StreamSnapshot {
+            packets,
+            bytes,
+            numbering,
+            ..
+        } = self.stream.snapshot();
+        let header_bytes = packets * rtp::HEADER_BYTES as u64;
+        let position = numbering.position(Position {
+            sequence: 0,
+            timestamp: self.timestamp(at),
+        });
+        Sent {
+            timestamp: position.timestamp,
+            packets,
+            payload_bytes: bytes.saturating_sub(header_bytes),
+        }
+    }
+
+    /// The RTP timestamp of a moment: by the line on which those of the packets lie, before,
+    /// between and behind them.
+    fn timestamp(&self, at: Moment) -> u32 {
+        const SECOND_NS: i64 = 1_000_000_000;
+        let media_ns = self.stream.media_ns_at(at.monotonic_ns).unwrap_or(0);
+        let (seconds, rest_ns) = (
+            media_ns.div_euclid(SECOND_NS),
+            media_ns.rem_euclid(SECOND_NS),
+        );
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "timestamps are modulo 2^32"
+        )]
+        let ticks = (seconds as u64).wrapping_mul(self.clock_hz.into()) as u32;
+        let rest_ns = u64::try_from(rest_ns).expect("not below 0");
+        let origin = self.media.origin(self.track.into()).timestamp;
+        origin
+            .wrapping_add(rtp::ticks_of(rest_ns, self.clock_hz.into()))
+            .wrapping_add(ticks)
+    }
+}
+
+/// A stream of its own from a file, and a place for its reports.
+fn stored(
+    control: &Control,
+    (media, track): (&Arc<Media>, usize),
+    transport: &Transport,
+    local: SocketAddr,
+    peer: SocketAddr,
+) -> Result<Opened, Reply> {
+    let files = control.content.files.as_ref();
+    let Files { data, .. } = files.expect("who has opened a file has files");
+    let placed = control
+        .ports
+        .place(local, transport.rtp_port, reports(transport, peer));
+    let (socket, ports) = placed.map_err(|error| no_ports(&error))?;
+    let mtu_bytes = onrush_sys::socket::path_mtu(&socket).map_err(|error| unavailable(&error))?;
+    let payload_bytes_max = payload_bytes_that_fit(mtu_bytes, peer.is_ipv4());
+    if media.plan(track, payload_bytes_max).is_none() {
+        let note = format!("the path carries {mtu_bytes} bytes, too few for this file's packets");
+        return Err(Reply::refusal(StatusCode::UnsupportedTransport, &note));
+    }
+    let stream = data.open(media, track, payload_bytes_max, socket.into());
+    let stream = stream.map_err(|error| refusal(&error))?;
+    let ssrc = stream.snapshot().numbering.ssrc(media.origin(track).ssrc);
+    let delivery = Delivery::Stored(StoredDelivery {
+        stream,
+        media: Arc::clone(media),
+        clock_hz: media.track(track).clock_hz,
+        // A datagram has fewer bytes than that.
+        payload_bytes_max: u16::try_from(payload_bytes_max).unwrap_or(u16::MAX),
+        track: u8::try_from(track).expect("there are eight tracks at most"),
+    });
+    Ok(Opened {
+        delivery,
+        ports,
+        ssrc,
+    })
+}
+
+/// A player among those of a channel, which begins later.
+fn live(
+    control: &Control,
+    channel: &Arc<Channel>,
+    transport: &Transport,
+    local: SocketAddr,
+    peer: SocketAddr,
+) -> Result<Opened, Reply> {
+    let ssrc = playable(channel)?.ssrc;
+    let mut player = peer;
+    player.set_port(transport.rtp_port);
+    // Datagrams would come back for ever.
+    if let Some(source) = channel.taken_by(player) {
+        let note =
+            format!("{player} is where source {source} comes in; choose another client_port");
+        return Err(Reply::refusal(StatusCode::UnsupportedTransport, &note));
+    }
+    let pair = control.live_ports.share(&control.ports, channel, local);
+    let pair = pair.map_err(|error| no_ports(&error))?;
+    let player = LivePlayer::new(Arc::clone(channel), local.ip(), player);
+    Ok(Opened {
+        delivery: Delivery::Live(player),
+        ports: pair.place(reports(transport, peer)),
+        ssrc,
+    })
+}
+
+/// What a client is told that the engine cannot serve.
+pub(super) fn refusal(error: &EngineError) -> Reply {
+    let status = match error {
+        EngineError::Full { .. }
+        | EngineError::Overload { .. }
+        | EngineError::Late
+        | EngineError::CacheFull { .. } => StatusCode::NotEnoughBandwidth,
+        EngineError::Media { .. } => StatusCode::Gone,
+        EngineError::Slow | EngineError::Busy | EngineError::Stopped | EngineError::Socket(_) => {
+            StatusCode::ServiceUnavailable
+        }
+    };
+    if status == StatusCode::NotEnoughBandwidth {
+        info!("a session is refused: {error}");
+    }
+    Reply::refusal(status, &error.to_string())
+}
+
+/// Where the client wants our reports.
+fn reports(transport: &Transport, mut peer: SocketAddr) -> SocketAddr {
+    peer.set_port(transport.rtcp_port);
+    peer
+}
+
+fn no_ports(error: &io::Error) -> Reply {
+    let note = match error.raw_os_error() {
+        None if error.kind() == io::ErrorKind::AddrInUse => {
+            "no pair of UDP ports is free".to_owned()
+        }
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+            return unavailable(error);
+        }
+        _ => {
+            let note = format!("your UDP ports cannot be reached: {error}");
+            return Reply::refusal(StatusCode::UnsupportedTransport, &note);
+        }
+    };
+    Reply::refusal(StatusCode::ServiceUnavailable, &note)
+}
+
+/// How many bytes a packet may carry behind its RTP header so that it goes unfragmented.
+fn payload_bytes_that_fit(mtu_bytes: u32, is_ipv4: bool) -> usize {
+    let (ip_header_bytes, udp_header_bytes) = (if is_ipv4 { 20 } else { 40 }, 8);
+    let mtu_bytes = usize::try_from(mtu_bytes).unwrap_or(usize::MAX);
+    mtu_bytes.saturating_sub(ip_header_bytes + udp_header_bytes + rtp::HEADER_BYTES)
+}
+
+fn unavailable(error: &io::Error) -> Reply {
+    let note = format!("no UDP socket: {error}");
+    Reply::refusal(StatusCode::ServiceUnavailable, &note)
+}
+
+fn describe(snapshot: &StreamSnapshot) -> String {
+    let StreamSnapshot {
+        packets,
+        bytes,
+        packets_refused,
+        lateness_mean_ns,
+        lateness_max_ns,
+        ..
+    } = *snapshot;
+    format!(
+        "{packets} packets, {bytes} bytes, {packets_refused} refused, lateness mean {:.3} ms, \
+         worst {:.3} ms",
+        ms(lateness_mean_ns),
+        ms(lateness_max_ns),
+    )
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "for people; 2^53 ns are 104 days"
+)]
+fn ms(time_ns: i64) -> f64 {
+    time_ns as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_with_its_headers_fits_the_path() {
+        for (mtu_bytes, v4, v6) in [(1500, 1460, 1440), (60, 20, 0), (41, 1, 0), (40, 0, 0)] {
+            assert_eq!(payload_bytes_that_fit(mtu_bytes, true), v4, "{mtu_bytes}");
+            assert_eq!(payload_bytes_that_fit(mtu_bytes, false), v6, "{mtu_bytes}");
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! What there is at the moment, as all services count it and the admin pages show it.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use onrush_wire::rtsp::StatusCode;
+
+/// What there is at the moment.
+#[derive(Debug, Default)]
+pub(crate) struct Statistics {
+    pub(crate) sessions: AtomicUsize,
+    /// Those that have been as well.
+    pub(crate) sessions_total: AtomicU64,
+    pub(crate) connections: AtomicUsize,
+    /// Answers by the first digit of their status, from 1 to 5.
+    pub(crate) answers: [AtomicU64; 5],
+    /// Of them, 453 Not Enough Bandwidth.
+    pub(crate) refused: AtomicU64,
+    /// Files that downloads may have open.
+    pub(crate) download_files: AtomicUsize,
+    /// RTP sockets that take a descriptor, when they were counted last.
+    pub(crate) rtp_files: AtomicUsize,
+}
+
+impl Statistics {
+    /// A request was answered with this status.
+    pub(crate) fn count_answer(&self, status: u16) {
+        let class = usize::from(status / 100).clamp(1, 5);
+        self.answers[class - 1].fetch_add(1, Ordering::Relaxed);
+        if status == u16::from(StatusCode::NotEnoughBandwidth) {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

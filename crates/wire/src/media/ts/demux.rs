@@ -1,0 +1,392 @@
+//! What the packets of a transport stream say: clocks, programs, random-access points, faults.
+//!
+//! Each packet's header is looked at once; only those of tables, clocks and the starts of pictures
+//! are read further. Every list here has a limit that no file can pass.
+
+use super::clock::{Clock, ClockBuilder, PcrQuality, StreamTimes, TIMED_STREAMS_MAX, Verdict};
+use super::facts::{ClockDoubt, StreamFacts};
+use super::header::Header;
+use super::index::TS_PACKET_BYTES;
+use super::psi::{Change, Kind, PAT_PID, Program, SDT_PID, Sections, Stream, Tables};
+use super::seek::{self, SeekPoint, Seeker, Start};
+
+/// Pids whose clocks are followed; PCRs on further ones are ignored.
+const CLOCKS_MAX: usize = 16;
+
+/// Streams whose random-access points are followed.
+const SEEKERS_MAX: usize = 32;
+
+const PIDS: usize = 8192;
+const NULL_PID: u16 = 0x1fff;
+
+/// Not in a list: the value of an index that stands for none.
+const NONE: u16 = u16::MAX;
+
+/// Looks at packets in file order.
+#[derive(Clone, Debug)]
+pub(crate) struct Demux {
+    packets: u64,
+    nulls: u64,
+    transport_errors: u64,
+    scrambled: u64,
+    pids: Vec<Pid>,
+    tables: Tables,
+    sections: Vec<(u16, Sections)>,
+    clocks: Vec<(u16, ClockBuilder)>,
+    seekers: Vec<Seeker>,
+    /// Of the first seekers' streams, in the same order.
+    times: Vec<StreamTimes>,
+    /// The newest packet that starts a PAT.
+    pat: Option<u64>,
+    /// The newest one after which a map has come, too: a decoder can start there.
+    tables_start: Option<u64>,
+}
+
+/// All that the packets told.
+#[derive(Debug)]
+pub(crate) struct Learned {
+    pub(crate) clock: Clock,
+    pub(crate) seek_points: Vec<SeekPoint>,
+    pub(crate) streams: StreamFacts,
+}
+
+#[derive(Clone, Debug)]
+struct Pid {
+    packets: u64,
+    continuity_errors: u64,
+    /// The last continuity counter, 0xff before the first.
+    counter: u8,
+    repeated: bool,
+    /// A discontinuity was announced and no PCR has come since.
+    discontinuity: bool,
+    /// Indices into the demultiplexer's lists, or [`NONE`].
+    section: u16,
+    clock: u16,
+    seeker: u16,
+}
+
+impl Demux {
+    pub(crate) fn new() -> Self {
+        let pid = Pid {
+            packets: 0,
+            continuity_errors: 0,
+            counter: 0xff,
+            repeated: false,
+            discontinuity: false,
+            section: NONE,
+            clock: NONE,
+            seeker: NONE,
+        };
+        let mut demux = Self {
+            packets: 0,
+            nulls: 0,
+            transport_errors: 0,
+            scrambled: 0,
+            pids: vec![pid; PIDS],
+            tables: Tables::default(),
+            sections: Vec::new(),
+            clocks: Vec::new(),
+            seekers: Vec::new(),
+            times: Vec::new(),
+            pat: None,
+            tables_start: None,
+        };
+        demux.watch_tables(PAT_PID);
+        demux.watch_tables(SDT_PID);
+        demux
+    }
+
+    /// Takes the next packet.
+    pub(crate) fn packet(&mut self, packet: &[u8; TS_PACKET_BYTES]) {
+        let number = self.packets;
+        self.packets += 1;
+        if packet[1] & 0x80 != 0 {
+            // Not even its pid can be trusted.
+            self.transport_errors += 1;
+            return;
+        }
+        let header = Header::read(packet);
+        if header.pid == NULL_PID {
+            self.nulls += 1;
+            return;
+        }
+        let pid = &mut self.pids[usize::from(header.pid)];
+        let lost = pid.count(packet, &header);
+        let (section, seeker) = (pid.section, pid.seeker);
+        if header.pcr.is_some() {
+            self.pcr(number, &header);
+        }
+        let scrambled = packet[3] & 0xc0 != 0;
+        self.scrambled += u64::from(scrambled);
+        let payload = if scrambled {
+            &[]
+        } else {
+            &packet[header.payload..]
+        };
+        if section != NONE {
+            self.table(number, &header, lost, payload);
+        }
+        if seeker != NONE && (header.unit_start || header.random_access) {
+            let tables = self.tables_start.unwrap_or(number);
+            let start = Start {
+                tables,
+                access: number,
+            };
+            self.seekers[usize::from(seeker)].observe(start, &header, payload);
+            if let Some(times) = self.times.get_mut(usize::from(seeker))
+                && header.unit_start
+            {
+                times.observe(number, payload);
+            }
+        }
+    }
+
+    /// Packets so far.
+    pub(crate) fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// What was learned; `fallback` is the clock to use if there is none in the stream. Of a file
+    /// that `grows`, only up to the last packet whose time is settled.
+    pub(crate) fn finish(mut self, fallback: Clock, grows: bool) -> Learned {
+        let packets = self.packets;
+        let mut programs = self.tables.finish();
+        let continuity_errors = self.pids.iter().map(|pid| pid.continuity_errors).sum();
+        let pids = self.pids.iter().filter(|pid| pid.packets > 0).count();
+        for stream in programs.iter_mut().flat_map(|program| &mut program.streams) {
+            let pid = &self.pids[usize::from(stream.pid)];
+            stream.packets = if stream.pid == NULL_PID {
+                0
+            } else {
+                pid.packets
+            };
+            stream.continuity_errors = pid.continuity_errors;
+        }
+        let mut clocks: Vec<_> = self
+            .clocks
+            .into_iter()
+            .map(|(pid, builder)| {
+                let end = if grows { builder.settled() } else { packets };
+                (pid, builder.finish(end))
+            })
+            .collect();
+        // Programs' clocks in their order; after them what no program names.
+        clocks.sort_by_key(|(pid, (clock, _))| {
+            let program = programs.iter().position(|p| p.pcr_pid == Some(*pid));
+            (clock.is_none(), program.unwrap_or(usize::MAX))
+        });
+        let first = clocks.into_iter().next();
+        let (pcr, mut clock) = first.map_or((None, None), |(pid, (clock, quality))| {
+            (Some((pid, quality)), clock)
+        });
+        // What was told of a file that grows stays true: its clock is judged as a whole, when it
+        // has its end.
+        let judged = clock.as_mut().zip(pcr.as_ref()).filter(|_| !grows);
+        let doubt = judged.and_then(|(clock, pcr)| {
+            let followed = streams_of(&programs, pcr.0, &self.pids);
+            by_streams(clock, &pcr.1, &followed, &mut self.times, packets)
+        });
+        let clocked = clock.is_some();
+        let clock = clock.unwrap_or(fallback);
+        let seeker_of = |stream: &Stream| {
+            let pid = &self.pids[usize::from(stream.pid)];
+            self.seekers.get(usize::from(pid.seeker))
+        };
+        let (seek_kind, mut seek_points) = seek::points(&programs, seeker_of, &clock);
+        let settled = seek_points.partition_point(|point| point.ts_packet < clock.packets());
+        seek_points.truncate(settled.max(1));
+        let streams = StreamFacts {
+            programs,
+            pcr,
+            clocked,
+            doubt,
+            stamps_start_ns: StreamTimes::start_ns(self.times.iter(), &clock),
+            seek_kind,
+            nulls: self.nulls,
+            transport_errors: self.transport_errors,
+            scrambled: self.scrambled,
+            continuity_errors,
+            pids,
+        };
+        Learned {
+            clock,
+            seek_points,
+            streams,
+        }
+    }
+
+    fn pcr(&mut self, number: u64, header: &Header) {
+        let pid = &mut self.pids[usize::from(header.pid)];
+        let flagged = std::mem::take(&mut pid.discontinuity);
+        if pid.clock == NONE && self.clocks.len() < CLOCKS_MAX {
+            pid.clock = index(self.clocks.len());
+            self.clocks.push((header.pid, ClockBuilder::default()));
+        }
+        if let (Some((_, clock)), Some(pcr)) =
+            (self.clocks.get_mut(usize::from(pid.clock)), header.pcr)
+        {
+            clock.observe(number, pcr, flagged);
+        }
+    }
+
+    fn table(&mut self, number: u64, header: &Header, lost: bool, payload: &[u8]) {
+        if header.unit_start {
+            if header.pid == PAT_PID {
+                self.pat = Some(number);
+            } else if header.pid != SDT_PID {
+                self.tables_start = self.pat;
+            }
+        }
+        let section = usize::from(self.pids[usize::from(header.pid)].section);
+        let (pid, sections) = &mut self.sections[section];
+        if lost {
+            sections.reset();
+        }
+        let mut changes = Vec::new();
+        sections.push(payload, header.unit_start, |section| {
+            changes.push(self.tables.read(*pid, section));
+        });
+        for change in changes {
+            match change {
+                Change::None => {}
+                Change::Programs => {
+                    for i in 0..self.tables.programs.len() {
+                        self.watch_tables(self.tables.programs[i].pmt_pid);
+                    }
+                }
+                Change::Streams(program) => self.watch_streams(program),
+            }
+        }
+    }
+
+    /// Reads sections on `pid` from now on. Their number is that of programs, and limited there.
+    fn watch_tables(&mut self, pid: u16) {
+        let section = &mut self.pids[usize::from(pid)].section;
+        if *section == NONE {
+            *section = index(self.sections.len());
+            self.sections.push((pid, Sections::default()));
+        }
+    }
+
+    /// Follows the first video and the first sound of a program from now on.
+    fn watch_streams(&mut self, program: usize) {
+        let streams = &self.tables.programs[program].streams;
+        for kind in [Kind::Video, Kind::Audio] {
+            let Some(stream) = streams.iter().find(|stream| stream.kind == kind) else {
+                continue;
+            };
+            let seeker = &mut self.pids[usize::from(stream.pid)].seeker;
+            if *seeker == NONE && self.seekers.len() < SEEKERS_MAX {
+                *seeker = index(self.seekers.len());
+                self.seekers.push(Seeker::new(stream));
+                if self.times.len() < TIMED_STREAMS_MAX {
+                    self.times.push(StreamTimes::default());
+                }
+            }
+        }
+    }
+}
+
+impl Pid {
+    /// Counts a packet, and says whether others are missing before it.
+    fn count(&mut self, packet: &[u8; TS_PACKET_BYTES], header: &Header) -> bool {
+        self.packets += 1;
+        self.discontinuity |= header.discontinuity;
+        let counter = packet[3] & 0x0f;
+        let has_payload = packet[3] & 0x10 != 0;
+        let expected = if has_payload {
+            self.counter.wrapping_add(1) & 0x0f
+        } else {
+            self.counter
+        };
+        // A packet with payload may come twice (ISO/IEC 13818-1, section 2.4.3.3).
+        let repeats = has_payload && counter == self.counter && !self.repeated;
+        let follows = self.counter == 0xff || counter == expected || repeats;
+        let lost = !follows && !header.discontinuity;
+        self.repeated = repeats && counter != expected;
+        self.counter = counter;
+        self.continuity_errors += u64::from(lost);
+        lost
+    }
+}
+
+/// Has `clock` say what the times of its streams do, where they know better: how it ends, or all of
+/// it. Then the reason comes back.
+fn by_streams(
+    clock: &mut Clock,
+    quality: &PcrQuality,
+    followed: &[(u16, usize)],
+    times: &mut [StreamTimes],
+    packets: u64,
+) -> Option<ClockDoubt> {
+    if let Some((at, doubt)) = contradiction(clock, followed, times)
+        && let Some(own) = std::mem::take(&mut times[at]).into_clock(packets)
+    {
+        *clock = own;
+        return Some(doubt);
+    }
+    let times = followed.iter().filter_map(|(_, at)| times.get(*at));
+    if quality.discontinuities == 0
+        && let Some(end_ns) = StreamTimes::end_ns(times, clock)
+    {
+        clock.set_end(end_ns);
+    }
+    None
+}
+
+/// Which of the streams contradicts the clock, and how, if each that says anything does: where it
+/// is in the list. Of several it is the one that lasts longest.
+fn contradiction(
+    clock: &Clock,
+    followed: &[(u16, usize)],
+    times: &[StreamTimes],
+) -> Option<(usize, ClockDoubt)> {
+    let mut found: Option<(usize, ClockDoubt)> = None;
+    for (pid, at) in followed {
+        match times
+            .get(*at)
+            .map_or(Verdict::Unknown, |times| times.judge(clock))
+        {
+            Verdict::Agrees => return None,
+            Verdict::Unknown => {}
+            Verdict::Contradicts {
+                stream_ns,
+                clock_ns,
+            } => {
+                let doubt = ClockDoubt {
+                    pid: *pid,
+                    stream_ns,
+                    clock_ns,
+                };
+                if found.is_none_or(|(_, longest)| longest.stream_ns < stream_ns) {
+                    found = Some((*at, doubt));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The followed streams of the program whose clock is on `pcr_pid`: their pids, and where they
+/// are in the lists.
+fn streams_of(programs: &[Program], pcr_pid: u16, pids: &[Pid]) -> Vec<(u16, usize)> {
+    let program = programs
+        .iter()
+        .find(|program| program.pcr_pid == Some(pcr_pid));
+    let streams = program.map_or(&[][..], |program| &program.streams);
+    let followed = streams.iter().map(|stream| {
+        let seeker = pids[usize::from(stream.pid)].seeker;
+        (stream.pid, usize::from(seeker))
+    });
+    followed
+        .filter(|(_, at)| *at != usize::from(NONE))
+        .collect()
+}
+
+/// A list's index as it is kept per pid. The lists' limits are far below [`NONE`].
+fn index(i: usize) -> u16 {
+    u16::try_from(i).unwrap_or(NONE)
+}
+
+#[cfg(test)]
+mod tests;

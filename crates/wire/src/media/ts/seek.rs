@@ -1,0 +1,250 @@
+//! Where a decoder can start: random-access points, stream by stream.
+//!
+//! A stream that flags them is believed. Where none is flagged, the first packet of every picture
+//! is read far enough to see whether the picture needs another; sound starts anywhere. A decoder
+//! needs the tables too: if they come shortly before, seeking starts with them.
+
+use serde::Serialize;
+
+use super::clock::Clock;
+use super::header::Header;
+use super::psi::{Kind, Program, Stream};
+
+/// Where to start reading for a wished-for time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct SeekPoint {
+    /// The number of the transport packet.
+    pub ts_packet: u64,
+    /// Its media time in ns.
+    pub time_ns: u64,
+}
+
+/// Random-access points of one stream at the most. At this number every other one goes, and of
+/// those to come too.
+const SEEK_POINTS_MAX: usize = 65_536;
+
+/// How long before a random-access point the tables may come that seeking to it starts with.
+const TABLES_BEFORE_NS_MAX: u64 = 500_000_000;
+
+/// What made a packet a place to start at.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum SeekKind {
+    /// The stream says so: `random_access_indicator`.
+    Flagged,
+    /// The stream never says so; pictures were found that need no other.
+    Pictures,
+    /// Sound only: it starts anywhere.
+    Sound,
+    /// None was found. Playing starts at the start of the file.
+    None,
+}
+
+/// Random-access points of one elementary stream.
+#[derive(Clone, Debug)]
+pub(super) struct Seeker {
+    stream_type: u8,
+    kind: Kind,
+    flagged: Starts,
+    found: Starts,
+}
+
+/// Places to start at, as many as fit.
+#[derive(Clone, Debug, Default)]
+struct Starts {
+    list: Vec<Start>,
+    seen: u64,
+    thinnings: u32,
+}
+
+/// A random-access point, and the packet with which its tables start.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Start {
+    pub(super) tables: u64,
+    pub(super) access: u64,
+}
+
+impl Seeker {
+    pub(super) fn new(stream: &Stream) -> Self {
+        Self {
+            stream_type: stream.stream_type,
+            kind: stream.kind,
+            flagged: Starts::default(),
+            found: Starts::default(),
+        }
+    }
+
+    /// Takes a packet of the stream that starts a unit or is flagged.
+    pub(super) fn observe(&mut self, start: Start, header: &Header, payload: &[u8]) {
+        if header.random_access {
+            self.flagged.push(start);
+        }
+        if header.unit_start {
+            let found = match self.kind {
+                Kind::Video => starts_picture(self.stream_type, payload),
+                _ => payload.starts_with(&[0, 0, 1]),
+            };
+            if found {
+                self.found.push(start);
+            }
+        }
+    }
+}
+
+impl Starts {
+    fn push(&mut self, start: Start) {
+        let wanted = self.seen.is_multiple_of(1 << self.thinnings.min(63));
+        self.seen += 1;
+        if !wanted {
+            return;
+        }
+        if self.list.len() == SEEK_POINTS_MAX {
+            let mut i = 0;
+            self.list.retain(|_| {
+                i += 1;
+                i % 2 == 1
+            });
+            self.thinnings += 1;
+        }
+        self.list.push(start);
+    }
+}
+
+/// Where playing can start, in order, beginning with the start of the file. `seeker_of` knows who
+/// follows a stream.
+pub(super) fn points<'a>(
+    programs: &[Program],
+    seeker_of: impl Fn(&Stream) -> Option<&'a Seeker>,
+    clock: &Clock,
+) -> (SeekKind, Vec<SeekPoint>) {
+    let (kind, starts) = choose(programs, seeker_of);
+    let mut points = vec![SeekPoint {
+        ts_packet: 0,
+        time_ns: 0,
+    }];
+    for (i, start) in starts.iter().enumerate() {
+        let (tables_ns, access_ns) = (clock.time_ns(start.tables), clock.time_ns(start.access));
+        let near = access_ns - tables_ns <= TABLES_BEFORE_NS_MAX;
+        let (ts_packet, time_ns) = if near {
+            (start.tables, tables_ns)
+        } else {
+            (start.access, access_ns)
+        };
+        // The first picture's tables come right after the start; one place to start at is enough.
+        let is_start = i == 0 && access_ns <= TABLES_BEFORE_NS_MAX;
+        if !is_start && points.last().is_some_and(|last| last.ts_packet < ts_packet) {
+            points.push(SeekPoint { ts_packet, time_ns });
+        }
+    }
+    points.shrink_to_fit();
+    (kind, points)
+}
+
+/// The starts to use: flagged ones of the first program's video, else found ones, else of the next
+/// program, else of sound.
+fn choose<'a>(
+    programs: &[Program],
+    seeker_of: impl Fn(&Stream) -> Option<&'a Seeker>,
+) -> (SeekKind, &'a [Start]) {
+    for wanted in [Kind::Video, Kind::Audio] {
+        let streams = programs.iter().flat_map(|program| &program.streams);
+        let streams = streams.filter(|stream| stream.kind == wanted);
+        for seeker in streams.filter_map(&seeker_of).filter(|s| s.kind == wanted) {
+            if wanted == Kind::Video && !seeker.flagged.list.is_empty() {
+                return (SeekKind::Flagged, &seeker.flagged.list);
+            }
+            if !seeker.found.list.is_empty() {
+                let kind = if wanted == Kind::Video {
+                    SeekKind::Pictures
+                } else {
+                    SeekKind::Sound
+                };
+                return (kind, &seeker.found.list);
+            }
+        }
+    }
+    (SeekKind::None, &[])
+}
+
+/// Whether a picture that needs no other starts in this first packet of a PES packet. Encoders
+/// write parameter sets or sequence headers right before such pictures, so these count too: the
+/// picture itself may start in a later packet.
+fn starts_picture(stream_type: u8, payload: &[u8]) -> bool {
+    let [0, 0, 1, _, _, _, _, _, header_bytes, rest @ ..] = payload else {
+        return false;
+    };
+    let Some(coded) = rest.get(usize::from(*header_bytes)..) else {
+        return false;
+    };
+    coded
+        .windows(4)
+        .filter(|bytes| bytes[..3] == [0, 0, 1])
+        .any(|bytes| match stream_type {
+            // H.264, table 7-1: IDR slice, sequence parameter set.
+            0x1b | 0x1f | 0x20 => matches!(bytes[3] & 0x1f, 5 | 7),
+            // H.265, table 7-1: IRAP pictures, video and sequence parameter sets.
+            0x24 | 0x25 => matches!(bytes[3] >> 1 & 0x3f, 16..=23 | 32 | 33),
+            // H.262, table 6-1, and MPEG-1: sequence header.
+            0x01 | 0x02 => bytes[3] == 0xb3,
+            // MPEG-4 part 2, table 6-3: visual object sequence, group of pictures.
+            0x10 => matches!(bytes[3], 0xb0 | 0xb3),
+            // SMPTE 421M: sequence header.
+            0xea => bytes[3] == 0x0f,
+            _ => false,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_pictures_are_told_by_their_codec() {
+        let pes =
+            |code: &[u8]| [&[0, 0, 1, 0xe0, 0, 0, 0x80, 0, 2, 9, 9, 0, 0, 1][..], code].concat();
+        for (stream_type, yes, no) in [
+            (0x1b, [0x67, 0x65], [0x61, 0x06]),
+            (0x24, [0x40, 0x26], [0x02, 0x46]),
+            (0x02, [0xb3, 0xb3], [0xb5, 0x00]),
+            (0x10, [0xb0, 0xb3], [0xb6, 0xb2]),
+            (0xea, [0x0f, 0x0f], [0x0d, 0x0e]),
+            (0x42, [0, 0], [0xb3, 0x65]),
+        ] {
+            let found = |code| starts_picture(stream_type, &pes(&[code]));
+            assert_eq!(no.map(found), [false; 2], "{stream_type:#x}");
+            assert_eq!(yes.map(found), [stream_type != 0x42; 2], "{stream_type:#x}");
+        }
+        // Not in the header, not behind the end.
+        let header = [0, 0, 1, 0xe0, 0, 0, 0x80, 0, 200, 0, 0, 1, 0x65];
+        assert!(!starts_picture(0x1b, &header));
+        assert!(!starts_picture(0x1b, &pes(&[0x65])[..14]));
+    }
+
+    #[test]
+    fn places_to_start_thin_out_at_their_limit() {
+        let mut starts = Starts::default();
+        let start = |access| Start {
+            tables: access,
+            access,
+        };
+        let max = SEEK_POINTS_MAX as u64;
+        (0..max).for_each(|i| starts.push(start(i)));
+        assert_eq!(starts.list.len(), SEEK_POINTS_MAX);
+        starts.push(start(max));
+        assert_eq!(starts.list.len(), SEEK_POINTS_MAX / 2 + 1);
+        (max + 1..5 * max).for_each(|i| starts.push(start(i)));
+        assert!(starts.list.len() <= SEEK_POINTS_MAX);
+        // Evenly, to the end.
+        let distances = starts
+            .list
+            .windows(2)
+            .map(|pair| pair[1].access - pair[0].access);
+        assert!(
+            distances.clone().all(|distance| distance == 8),
+            "{:?}",
+            distances.max()
+        );
+        assert_eq!(starts.list.last().unwrap().access, 5 * max - 8);
+    }
+}

@@ -1,0 +1,76 @@
+//! What is kept of the experiment: a run for each number of viewers that was tried.
+
+use onrush_server::engine::phase::Phase;
+use onrush_testkit::testbed::Mode;
+use serde::{Deserialize, Serialize};
+
+use super::settings::Settings;
+use crate::experiment::Record;
+use crate::load;
+use crate::load::account::Account;
+
+/// Its name on the command line and in files.
+pub const NAME: &str = "capacity";
+
+/// What is measured.
+pub type CapacityRecord = Record<Settings, Run>;
+
+/// One server, watched by one number of viewers.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Run {
+    /// `onrush`, or the peer's command.
+    pub server: String,
+    /// Who cut trains.
+    pub mode: Mode,
+    /// Length of a burst; 0 for a peer.
+    pub burst_ns: u64,
+    /// When within a burst's time streams began.
+    #[serde(default)]
+    pub phase: Phase,
+    /// Viewers.
+    pub clients: u32,
+    /// Of them, so many of a hundred jump.
+    #[serde(default)]
+    pub jumping_percent: u32,
+    /// What they saw, without the streams one by one.
+    pub load: load::Run,
+    /// Whose time it took while all watched.
+    #[serde(default)]
+    pub account: Account,
+    /// The same while they came.
+    #[serde(default)]
+    pub account_coming: Account,
+    /// What each who came took of the thread that sets viewers up, in ns of processor time; none of
+    /// a peer, whose threads are its own affair.
+    #[serde(default)]
+    pub set_up_ns: Option<u64>,
+    /// Of our server's bursts, the part that left with the one before, because its engine was
+    /// behind.
+    #[serde(default)]
+    pub joined: Option<f64>,
+    /// What our server counted that should not be; in older records, warnings of its log.
+    #[serde(default)]
+    pub trouble: Vec<String>,
+    /// Why it does not count as held; empty if it does.
+    pub missed: Vec<String>,
+    /// Whether the next one is the same again, and counts in its place.
+    #[serde(default)]
+    pub is_repeated: bool,
+}
+
+/// A run that is about to begin.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// The server.
+    pub server: String,
+    /// Who cuts trains.
+    pub mode: Mode,
+    /// Viewers.
+    pub clients: u32,
+    /// Of them, so many of a hundred jump.
+    pub jumping_percent: u32,
+    /// The most that were held so far, and the least that were not.
+    pub between: (u32, Option<u32>),
+    /// How often as many have been tried already, in vain.
+    pub again: u32,
+}

@@ -1,0 +1,190 @@
+//! What a soak's record says: slice by slice, and what only time shows.
+
+use super::host::{Host, packet_ns, stolen_part};
+use super::soak::{Run, SoakRecord};
+use crate::load::Slice;
+use crate::plot::{Chart, Drawing, Unit};
+use crate::stats::ratio;
+use crate::table::{Block, Column, Report, Table, Verdict};
+
+/// What a record says.
+#[must_use]
+pub fn soak_report(record: &SoakRecord) -> Report {
+    let mut report = Report::new("A long time with many viewers");
+    for run in &record.runs {
+        report.add(drawings(run));
+        report.add([slices_told(run)]);
+        report.add([Block::Folded(
+            "Figures".to_owned(),
+            vec![compared(run).into()],
+        )]);
+        report.add(words(run).into_iter().map(Block::Text));
+        let missed = run.missed(&record.settings);
+        let what = "sent is what was sunk, nothing grows, nothing gets later";
+        report.add([Verdict::unless(what, &missed)]);
+    }
+    report
+}
+
+/// A row for each slice; with what a packet cost and the host took, if that is in the record.
+fn slices_told(run: &Run) -> Table {
+    let mib = |heading| Column::number(heading, Unit::Bytes).fixed("MiB", 1_048_576.0, 0);
+    let kib = |heading| Column::number(heading, Unit::Bytes).fixed("KiB", 1024.0, 0);
+    let mut table = Table::new(
+        "Slice by slice",
+        [
+            Column::count("s", 0),
+            Column::count("packets", 0),
+            Column::ms("p99.9", 1),
+            mib("memory"),
+            mib("packets"),
+            kib("heap"),
+            kib("tables"),
+            Column::count("files", 0),
+            Column::percent("CPU", 1),
+            Column::ns("a packet", 0),
+            Column::percent("host took", 1),
+        ],
+    );
+    let mut begin_ns = 0;
+    for slice in &run.load.slices {
+        let usage = slice.server.unwrap_or_default();
+        let memory = slice.memory.unwrap_or_default();
+        table.row([
+            ratio(slice.end_ns / 1_000_000_000, 1).into(),
+            ratio(slice.packets, 1).into(),
+            late_ns(slice).into(),
+            ratio(usage.memory_bytes, 1).into(),
+            ratio(memory.arena_bytes, 1).into(),
+            ratio(memory.heap_bytes, 1).into(),
+            ratio(memory.page_table_bytes, 1).into(),
+            ratio(memory.descriptors, 1).into(),
+            ratio(usage.cpu_ns, (slice.end_ns - begin_ns).max(1)).into(),
+            packet_ns(slice).into(),
+            stolen_part(slice).into(),
+        ]);
+        begin_ns = slice.end_ns;
+    }
+    table
+}
+
+/// What a comparison takes: a slice is a sample.
+fn compared(run: &Run) -> Table {
+    let mut table = Table::new(
+        "Figures",
+        [
+            Column::key("of"),
+            Column::ns("CPU per packet", 0).less(),
+            Column::ms("late, 999 of 1000", 1).less(),
+        ],
+    );
+    let slices = run.load.slices.iter();
+    let cpu_ns = slices.clone().filter(|slice| slice.packets > 0);
+    let cpu_ns = cpu_ns.filter_map(|slice| Some(ratio(slice.server?.cpu_ns, slice.packets)));
+    table.row([
+        "slices".into(),
+        cpu_ns.collect::<Vec<_>>().into(),
+        slices.filter_map(late_ns).collect::<Vec<_>>().into(),
+    ]);
+    table
+}
+
+/// What viewers did, and what only time shows.
+fn words(run: &Run) -> Vec<String> {
+    let acts = run.load.acts;
+    let mut words = vec![format!(
+        "{} visits, {} jumps, {} pauses, {} left; {} films removed, {} added; sent {} packets, \
+         sunk {}",
+        run.load.visits,
+        acts.seeks,
+        acts.pauses,
+        acts.leaves,
+        run.films_removed,
+        run.films_replaced,
+        run.packets_sent.unwrap_or(0),
+        run.load.packets_sunk.unwrap_or(0),
+    )];
+    let joined = run.joined.filter(|&joined| joined >= 0.01);
+    words.extend(joined.map(|joined| {
+        let percent = joined * 100.0;
+        format!(
+            "{percent:.1} % of the bursts left early, joined to the one before, because the server \
+             was behind"
+        )
+    }));
+    if let Some(trends) = run.trends() {
+        let from_s = trends.from_ns / 1_000_000_000;
+        let flat = if trends.memory_leaks() { "" } else { "flat: " };
+        let memory = trends.memory_in_words();
+        words.push(format!(
+            "memory, after {from_s} s of warm-up: {flat}{memory}"
+        ));
+        let steady = match (trends.gets_later(), trends.lateness_grows()) {
+            (true, _) => "",
+            (false, true) => "harmless: ",
+            (false, false) => "no trend: ",
+        };
+        let lateness = trends.lateness_in_words();
+        words.push(format!("lateness, after {from_s} s: {steady}{lateness}"));
+    }
+    let host = Host::of(&run.load.slices);
+    words.extend(host.map(|host| format!("processor: {}", host.in_words())));
+    let failures = run.load.failures.iter();
+    words.extend(failures.map(|(reason, n)| format!("{n} viewers of replaced films: {reason}")));
+    words
+}
+
+fn late_ns(slice: &Slice) -> Option<f64> {
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "below 2^53 ns, which is 104 days"
+    )]
+    slice.lateness.p999_ns.map(|ns| ns as f64)
+}
+
+/// What changes over the time, and the host's part in it if it was looked at.
+fn drawings(run: &Run) -> Vec<Drawing> {
+    let over_time = |file: &str, title: &str, unit: &str, value: fn(&Slice) -> Option<f64>| {
+        let minutes = |slice: &Slice| ratio(slice.end_ns, 60_000_000_000);
+        let slices = run.load.slices.iter();
+        let points = slices.filter_map(|slice| Some((minutes(slice), value(slice)?)));
+        let chart = Chart::lines(title)
+            .x("minutes", Unit::Count)
+            .y(unit, Unit::Count)
+            .series("server", points);
+        Drawing::new(file, chart)
+    };
+    let mut drawings = vec![
+        over_time(
+            "lateness.svg",
+            "How late 999 packets in 1000 were at most",
+            "ms",
+            |slice| Some(late_ns(slice)? / 1e6),
+        ),
+        over_time(
+            "memory.svg",
+            "What the server held beside packets",
+            "MiB",
+            |slice| {
+                let memory = slice.memory?;
+                let rest = memory.resident_bytes.saturating_sub(memory.arena_bytes);
+                Some(ratio(rest, 1 << 20))
+            },
+        ),
+    ];
+    if Host::of(&run.load.slices).is_some() {
+        drawings.push(over_time(
+            "packet.svg",
+            "What a packet cost the threads that send",
+            "ns a packet",
+            packet_ns,
+        ));
+        drawings.push(over_time(
+            "host.svg",
+            "What the host took of the server's processor",
+            "%",
+            |slice| Some(stolen_part(slice)? * 100.0),
+        ));
+    }
+    drawings
+}

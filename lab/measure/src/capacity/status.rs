@@ -1,0 +1,107 @@
+//! What our server counted in all: the status that it leaves when it stops (`--status-at-exit`).
+
+use std::fs;
+use std::path::Path;
+
+use onrush_server::admin::status::{Engine, Status};
+
+use crate::stats::ratio;
+
+/// The counters of all engines together; `None` if there is no status in `file`.
+pub(super) fn read(file: &Path) -> Option<Engine> {
+    let status: Status = serde_json::from_str(&fs::read_to_string(file).ok()?).ok()?;
+    let engines = status.engines.iter();
+    Some(engines.fold(Engine::default(), |all, engine| all.and(engine)))
+}
+
+/// Of the bursts, the part that left with the one before, because the engine was behind.
+pub(super) fn joined(engine: &Engine) -> f64 {
+    ratio(engine.bursts_joined, engine.lateness.count().max(1))
+}
+
+/// Bursts that left later than that.
+pub(super) fn late(engine: &Engine, lateness_ns_max: i64) -> u64 {
+    engine.lateness.count() - engine.lateness.up_to(lateness_ns_max)
+}
+
+/// What did not go as it should, a line for each sort: bursts that left later than
+/// `lateness_ns_max` among them.
+pub(super) fn trouble(engine: &Engine, lateness_ns_max: i64) -> Vec<String> {
+    let bursts = engine.lateness.count();
+    let of_all = format!(
+        "of {bursts} bursts left more than {} ms late",
+        lateness_ns_max / 1_000_000
+    );
+    let counters = [
+        (late(engine, lateness_ns_max), of_all.as_str()),
+        (
+            engine.lags,
+            "times a stream was so late that its clock was moved",
+        ),
+        (
+            engine.sheds,
+            "times a stream was left out, because all were late",
+        ),
+        (engine.underruns, "bursts waited for their chunk"),
+        (engine.packets_refused, "packets were refused by the kernel"),
+        (engine.demotions, "times a data path was given up"),
+    ];
+    let happened = counters.into_iter().filter(|&(count, _)| count > 0);
+    happened
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use onrush_server::admin::status::Histogram;
+
+    use super::*;
+
+    fn engine(packets: u64) -> Engine {
+        Engine {
+            packets,
+            bursts_joined: 3,
+            lags: 1,
+            lateness: Histogram {
+                buckets: vec![
+                    (Some(0), 100),
+                    (Some(20_000_000), 2),
+                    (Some(20_100_000), 4),
+                    (None, 1),
+                ],
+                sum: 7,
+            },
+            ..Engine::default()
+        }
+    }
+
+    #[test]
+    fn all_engines_of_a_status_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("status.json");
+        assert_eq!(read(&file), None);
+        let status = Status {
+            engines: vec![engine(1000), engine(234)],
+            ..Status::default()
+        };
+        fs::write(&file, serde_json::to_vec(&status).unwrap()).unwrap();
+        let all = read(&file).unwrap();
+        assert_eq!(
+            (all.packets, all.bursts_joined, all.lateness.count()),
+            (1234, 6, 214)
+        );
+        fs::write(&file, "sessions served: 7; 1234 packets").unwrap();
+        assert_eq!(read(&file), None);
+    }
+
+    #[test]
+    fn trouble_is_told_by_its_counters_and_its_absence_is_not() {
+        let expected = [
+            "5 of 107 bursts left more than 20 ms late",
+            "1 times a stream was so late that its clock was moved",
+        ];
+        assert_eq!(trouble(&engine(1), 20_000_000), expected);
+        assert_eq!(trouble(&Engine::default(), 20_000_000), [""; 0]);
+    }
+}

@@ -1,0 +1,122 @@
+//! What the parts of a path cost, and how well paths are predicted from that.
+
+use std::collections::BTreeSet;
+
+use crate::model::check::{self, Checked, ERROR_MAX, PREDICTED_MIN};
+use crate::model::probe::Of;
+use crate::model::{Costs, ModelRecord, Term};
+use crate::table::{Block, Column, Report, Table, Verdict, gather};
+
+/// What a record says.
+#[must_use]
+pub fn report(record: &ModelRecord) -> Report {
+    let mut report = Report::new("What the parts of a path cost, and what that predicts");
+    let modes = record.settings.modes.iter();
+    let costs: Vec<_> = modes.filter_map(|&mode| Costs::of(record, mode)).collect();
+    report.add([terms(&costs)]);
+    let checked = check::checked(record);
+    if !checked.is_empty() {
+        report.add([self::checked(&checked)]);
+        report.add([well_predicted(&checked)]);
+    }
+    let every = Block::Folded("Every turn".to_owned(), vec![turns(record).into()]);
+    report.add([every]);
+    report
+}
+
+/// What one of each part costs.
+#[must_use]
+pub fn terms(costs: &[Costs]) -> Table {
+    let modes = costs.iter().map(|costs| Column::ns(costs.mode.name(), 3));
+    let columns: Vec<_> = [Column::key("one costs")]
+        .into_iter()
+        .chain(modes)
+        .collect();
+    let mut table = Table::new("What each part of a path costs", columns);
+    for term in Term::ALL {
+        let ns = costs.iter().map(|costs| costs.ns(term).into());
+        let cells = [term.name().into()].into_iter().chain(ns);
+        table.row(cells.collect::<Vec<_>>());
+    }
+    table
+}
+
+/// What was predicted beside what was measured.
+#[must_use]
+pub fn checked(checked: &[Checked]) -> Table {
+    let mut table = Table::new(
+        "A packet by each path: predicted from its parts, and measured",
+        [
+            Column::key("path"),
+            Column::key("mode"),
+            Column::ns("predicted", 0),
+            Column::ns("measured", 0),
+            Column::text("(range)"),
+            Column::number("off by", crate::plot::Unit::Count).fixed("%", 0.01, 0),
+            Column::text(""),
+        ],
+    );
+    for it in checked {
+        let measured = it.measured_ns.as_ref().ok();
+        let range = measured.map(|ns| format!("({:.0}..{:.0})", ns.min, ns.max));
+        let row = table.row([
+            it.path.as_str().into(),
+            it.mode.name().into(),
+            it.predicted_ns.as_ref().ok().copied().into(),
+            measured.map(|ns| ns.median).into(),
+            range.into(),
+            it.error().into(),
+            (!it.is_predicted()).then_some("!").into(),
+        ]);
+        let unknown = it.predicted_ns.as_ref().err().map(ToString::to_string);
+        let why = unknown
+            .as_ref()
+            .into_iter()
+            .chain(it.measured_ns.as_ref().err());
+        why.for_each(|why| row.note(why));
+    }
+    table.note(format!(
+        "! marks what is off by more than {:.0} %.",
+        ERROR_MAX * 100.0
+    ));
+    table
+}
+
+/// How many of the paths are predicted well in all modes.
+#[must_use]
+pub fn well_predicted(checked: &[Checked]) -> Verdict {
+    let names: BTreeSet<_> = checked.iter().map(|it| &it.path).collect();
+    let is_good = |name: &&&String| {
+        let mut of_name = checked.iter().filter(|it| &it.path == **name);
+        of_name.all(Checked::is_predicted)
+    };
+    let (good, all) = (names.iter().filter(is_good).count(), names.len());
+    let percent = crate::stats::ratio(good as u64 * 100, all.max(1) as u64);
+    let what = format!(
+        "{good} of {all} paths are predicted within {:.0} % in all modes, %",
+        ERROR_MAX * 100.0
+    );
+    Verdict::at_least(what, &[percent], PREDICTED_MIN * 100.0, 0)
+}
+
+/// What each turn took, of probes and of paths.
+fn turns(record: &ModelRecord) -> Table {
+    let columns = [
+        Column::key("mode"),
+        Column::key("what had its turn"),
+        Column::ns("processor time of one", 1).with_range().less(),
+    ];
+    let mut table = Table::new("Medians", columns);
+    let valid = record.runs.iter().filter(|run| run.void.is_none());
+    let turns = gather(valid.map(|run| {
+        let of = match &run.of {
+            Of::Probe(probe) => format!("{probe:?}"),
+            Of::Path(path) => path.clone(),
+        };
+        ((run.mode.name(), of), run.cost_ns)
+    }));
+    for ((mode, of), ns) in turns {
+        table.row([mode.into(), of.into(), ns.into()]);
+    }
+    table
+}

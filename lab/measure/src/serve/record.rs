@@ -1,0 +1,468 @@
+//! What is kept of the experiment: settings, who sends, and raw samples.
+
+use std::fmt;
+
+use onrush_sys::path::PathName;
+use onrush_testkit::testbed::Mode;
+use serde::{Deserialize, Serialize};
+
+use crate::error::ExperimentError;
+use crate::experiment::Record;
+use crate::histogram::Histogram;
+
+/// Its name on the command line and in files.
+pub const NAME: &str = "serve";
+
+/// Sessions at the most: as many ports as the sink counts, and as many sockets as most systems let
+/// open.
+pub const SESSIONS_MAX: u32 = 8192;
+
+/// How often a run that was void is repeated.
+pub const REPEATS_OF_VOID_MAX: u32 = 2;
+
+/// What is measured.
+pub type ServeRecord = Record<Settings, Run>;
+
+/// How the experiment is carried out.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Settings {
+    /// Sessions at once, 1 to [`SESSIONS_MAX`].
+    pub sessions: u32,
+    /// Rate of each session's transport stream, in bit/s.
+    pub rate_bps: u64,
+    /// Length of a burst.
+    pub burst_ns: u64,
+    /// How long a run sends before it is measured.
+    pub warm_up_ns: u64,
+    /// How long it is measured.
+    pub measured_ns: u64,
+    /// How often each contestant has its turn in each mode.
+    pub repeats: u32,
+    /// Who cuts trains.
+    pub modes: Vec<Mode>,
+    /// Who sends.
+    pub contestants: Vec<Contestant>,
+    /// Whether the sender's processor is kept from resting between two bursts; see
+    /// [`Awake`](crate::machine::Awake).
+    pub keep_awake: bool,
+    /// What the sessions' places and phases are drawn from.
+    pub seed: u64,
+}
+
+/// Who sends.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Contestant {
+    /// Our engine, on this data path; named after the path.
+    Engine(PathName),
+    /// The same on its best path, with RTP headers of each session's own from the start; named
+    /// after the path that such trains take.
+    OwnHeaders,
+    /// A loop of `pread` and `send`, a packet at a time.
+    ReadSendLoop,
+}
+
+/// What one contestant did in one mode, once.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Run {
+    /// Who cut trains.
+    pub mode: Mode,
+    /// Who sent.
+    pub contestant: Contestant,
+    /// Which repeat, from 0. Runs of one mode and repeat followed each other, and are compared.
+    pub repeat: u32,
+    /// How often it had been tried before.
+    pub attempt: u32,
+    /// Why it proves nothing; empty if it does.
+    pub void: Vec<String>,
+    /// A fixed piece of work on the sender's processor took this long, just before.
+    pub yardstick_ns: u64,
+    /// What it did while it was measured.
+    pub interval: Interval,
+    /// Packets sent from the first to the last, warm-up included.
+    pub packets_sent: u64,
+    /// What arrived of them.
+    pub arrived: Arrived,
+    /// Processor time of the threads that write packet images, from the first to the last.
+    pub builder_cpu_ns: u64,
+    /// Packet images that they wrote, in whole chunks.
+    pub images_built: u64,
+}
+
+/// What a sender did, and the machine around it, between two moments.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Interval {
+    /// How long it was.
+    pub wall_ns: u64,
+    /// Processor time of the sending thread.
+    pub cpu_ns: u64,
+    /// How long the sending thread waited for its processor, because others had it.
+    pub waited_ns: u64,
+    /// How long the sender's processor was busy, for whomever.
+    pub core_busy_ns: u64,
+    /// How long all others were, together.
+    pub other_cores_busy_ns: u64,
+    /// How long the host of this virtual machine kept its processors away, together.
+    pub stolen_ns: u64,
+    /// Packets that were due.
+    pub packets_due: u64,
+    /// What the sender did.
+    pub counts: Counts,
+    /// Packets that arrived, by how late: against their RTP timestamps, and relative to the first
+    /// packet of their session.
+    pub arrival_lateness: Histogram,
+}
+
+/// What a sender has done.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Counts {
+    /// Packets that the kernel took.
+    pub packets: u64,
+    /// Packets that it refused.
+    pub packets_refused: u64,
+    /// Entries into the kernel.
+    pub crossings: u64,
+    /// Times it woke to see what is due.
+    pub ticks: u64,
+    /// Sends of several packets at once.
+    pub trains: u64,
+    /// Of those, sent without a copy, as the kernel reported.
+    pub trains_zero_copy: u64,
+    /// Of those, copied by the kernel.
+    pub trains_copied: u64,
+    /// Of those, of one packet, and so copied on purpose by a path that does not copy trains.
+    #[serde(default)]
+    pub trains_single: u64,
+    /// Bursts that waited for packet images.
+    pub underruns: u64,
+    /// Times that a session was so late that its clock was moved.
+    pub lags: u64,
+    /// Bursts by lateness: when they were handed over, less when they were due.
+    pub lateness: Histogram,
+}
+
+/// What the sink counted.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Arrived {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of UDP payload.
+    pub bytes: u64,
+    /// Socket buffers: trains and single packets.
+    pub skbs: u64,
+    /// Socket buffers of more than one packet.
+    pub trains: u64,
+    /// Packets of the longest train.
+    pub train_packets_max: u64,
+    /// RTP sequence numbers that were jumped over.
+    pub sequence_missing: u64,
+    /// RTP packets that came again, or too late.
+    pub sequence_repeated: u64,
+}
+
+/// What is under way, for whoever shows progress.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Runs done.
+    pub runs_done: u32,
+    /// Runs planned; grows when one was void.
+    pub runs: u32,
+    /// The run that begins; `None` when all are done.
+    pub next: Option<(Mode, Contestant, u32)>,
+}
+
+impl Settings {
+    /// Refuses what cannot be measured, in words with the bound.
+    ///
+    /// # Errors
+    ///
+    /// [`ExperimentError::Settings`].
+    pub fn check(&self) -> Result<(), ExperimentError> {
+        let wrong = |text: String| Err(ExperimentError::Settings(text));
+        if !(1..=SESSIONS_MAX).contains(&self.sessions) {
+            return wrong(format!(
+                "{} sessions: ask for 1 to {SESSIONS_MAX}",
+                self.sessions
+            ));
+        }
+        if !(500_000..=100_000_000).contains(&self.rate_bps) {
+            return wrong(format!(
+                "{} bit/s: ask for 500 kbit/s to 100 Mbit/s",
+                self.rate_bps
+            ));
+        }
+        if !(1_000_000..=1_000_000_000).contains(&self.burst_ns) {
+            return wrong(format!(
+                "bursts of {} ns: ask for 1 ms to 1 s",
+                self.burst_ns
+            ));
+        }
+        if !(100_000_000..=60_000_000_000).contains(&self.measured_ns) {
+            return wrong(format!(
+                "runs of {} ns: ask for 100 ms to 60 s",
+                self.measured_ns
+            ));
+        }
+        if self.repeats == 0 || self.modes.is_empty() || self.contestants.is_empty() {
+            return wrong("nothing to do: ask for a repeat, a mode and a contestant".to_owned());
+        }
+        Ok(())
+    }
+
+    /// All that will be run, if nothing is void. Contestants take turns at being first, so that
+    /// what drifts hits all alike.
+    pub(super) fn schedule(&self) -> impl Iterator<Item = (Mode, Contestant, u32)> {
+        (0..self.repeats).flat_map(move |repeat| {
+            let first = repeat as usize % self.contestants.len();
+            self.modes.iter().flat_map(move |&mode| {
+                let order = self.contestants.iter().cycle().skip(first);
+                let order = order.take(self.contestants.len());
+                order.map(move |&contestant| (mode, contestant, repeat))
+            })
+        })
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            sessions: 256,
+            rate_bps: 4_000_000,
+            burst_ns: 20_000_000,
+            warm_up_ns: 1_500_000_000,
+            measured_ns: 6_000_000_000,
+            repeats: 5,
+            modes: vec![Mode::Uso, Mode::SoftwareGso],
+            contestants: vec![
+                Contestant::ENGINE,
+                Contestant::OwnHeaders,
+                Contestant::Engine(PathName::SendmmsgGso),
+                Contestant::Engine(PathName::Sendmmsg),
+                Contestant::ReadSendLoop,
+            ],
+            keep_awake: true,
+            seed: 1,
+        }
+    }
+}
+
+impl Contestant {
+    /// The engine on its best path, which is judged.
+    pub const ENGINE: Self = Self::Engine(PathName::UringRegisteredZc);
+
+    /// Its name in files and tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Engine(path) => path.as_str(),
+            Self::OwnHeaders => "uring_vectored_zc",
+            Self::ReadSendLoop => "read_send_loop",
+        }
+    }
+
+    /// Whether the kernel says of each train that it did not copy it.
+    pub(super) fn is_zero_copy(self) -> bool {
+        matches!(self, Self::ENGINE | Self::OwnHeaders)
+    }
+
+    /// Whether several packets leave in one send.
+    pub(super) fn segments(self) -> bool {
+        match self {
+            Self::Engine(path) => path.segments(),
+            Self::OwnHeaders => true,
+            Self::ReadSendLoop => false,
+        }
+    }
+}
+
+impl Counts {
+    /// What was done since `earlier`, a copy of this one.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            packets: self.packets - earlier.packets,
+            packets_refused: self.packets_refused - earlier.packets_refused,
+            crossings: self.crossings - earlier.crossings,
+            ticks: self.ticks - earlier.ticks,
+            trains: self.trains - earlier.trains,
+            trains_zero_copy: self.trains_zero_copy - earlier.trains_zero_copy,
+            trains_copied: self.trains_copied - earlier.trains_copied,
+            trains_single: self.trains_single - earlier.trains_single,
+            underruns: self.underruns - earlier.underruns,
+            lags: self.lags - earlier.lags,
+            lateness: self.lateness.since(&earlier.lateness),
+        }
+    }
+}
+
+impl fmt::Display for Contestant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl TryFrom<String> for Contestant {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        if name == Self::ReadSendLoop.name() {
+            return Ok(Self::ReadSendLoop);
+        }
+        if name == Self::OwnHeaders.name() {
+            return Ok(Self::OwnHeaders);
+        }
+        name.parse().map(Self::Engine)
+    }
+}
+
+impl From<Contestant> for String {
+    fn from(contestant: Contestant) -> Self {
+        contestant.name().to_owned()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A valid run of 1000 packets in each of two places: while it was measured, and in all.
+    pub(crate) fn run(mode: Mode, contestant: Contestant, repeat: u32, cpu_ns: u64) -> Run {
+        let trains = if contestant.segments() { 125 } else { 0 };
+        let zero_copy = if contestant.is_zero_copy() { trains } else { 0 };
+        let is_cut = mode == Mode::SoftwareGso || trains == 0;
+        Run {
+            mode,
+            contestant,
+            repeat,
+            attempt: 0,
+            void: Vec::new(),
+            yardstick_ns: 20_000_000,
+            interval: Interval {
+                wall_ns: 1_000_000_000,
+                cpu_ns,
+                waited_ns: 0,
+                core_busy_ns: cpu_ns,
+                other_cores_busy_ns: 0,
+                stolen_ns: 0,
+                packets_due: 1000,
+                counts: counts(trains, zero_copy),
+                arrival_lateness: Histogram::default(),
+            },
+            packets_sent: 1000,
+            arrived: Arrived {
+                packets: 1000,
+                bytes: 1_328_000,
+                skbs: if is_cut { 1000 } else { trains },
+                trains: if is_cut { 0 } else { trains },
+                train_packets_max: if is_cut { 1 } else { 8 },
+                sequence_missing: 0,
+                sequence_repeated: 0,
+            },
+            builder_cpu_ns: 0,
+            images_built: 0,
+        }
+    }
+
+    pub(crate) fn counts(trains: u64, trains_zero_copy: u64) -> Counts {
+        Counts {
+            packets: 1000,
+            crossings: 200,
+            ticks: 200,
+            trains,
+            trains_zero_copy,
+            trains_copied: trains - trains_zero_copy,
+            ..Counts::default()
+        }
+    }
+
+    #[test]
+    fn contestants_take_turns_at_being_first_and_miss_no_mode() {
+        let settings = Settings {
+            repeats: 2,
+            contestants: vec![Contestant::ENGINE, Contestant::ReadSendLoop],
+            ..Settings::default()
+        };
+        let names: Vec<_> = settings
+            .schedule()
+            .map(|(mode, contestant, repeat)| format!("{} {contestant} {repeat}", mode.name()))
+            .collect();
+        let (engine, plain) = ("uring_registered_zc", "read_send_loop");
+        let expected = [
+            format!("uso {engine} 0"),
+            format!("uso {plain} 0"),
+            format!("software-gso {engine} 0"),
+            format!("software-gso {plain} 0"),
+            format!("uso {plain} 1"),
+            format!("uso {engine} 1"),
+            format!("software-gso {plain} 1"),
+            format!("software-gso {engine} 1"),
+        ];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn settings_are_refused_just_beyond_their_bounds() {
+        type Change = fn(&mut Settings);
+        let good: [Change; 8] = [
+            |s| s.sessions = 1,
+            |s| s.sessions = SESSIONS_MAX,
+            |s| s.rate_bps = 500_000,
+            |s| s.rate_bps = 100_000_000,
+            |s| s.burst_ns = 1_000_000,
+            |s| s.burst_ns = 1_000_000_000,
+            |s| s.measured_ns = 100_000_000,
+            |s| s.measured_ns = 60_000_000_000,
+        ];
+        let bad: [Change; 11] = [
+            |s| s.sessions = 0,
+            |s| s.sessions = SESSIONS_MAX + 1,
+            |s| s.rate_bps = 499_999,
+            |s| s.rate_bps = 100_000_001,
+            |s| s.burst_ns = 999_999,
+            |s| s.burst_ns = 1_000_000_001,
+            |s| s.measured_ns = 99_999_999,
+            |s| s.measured_ns = 60_000_000_001,
+            |s| s.repeats = 0,
+            |s| s.modes = Vec::new(),
+            |s| s.contestants = Vec::new(),
+        ];
+        for (changes, is_good) in [(&good[..], true), (&bad[..], false)] {
+            for (i, change) in changes.iter().enumerate() {
+                let mut settings = Settings::default();
+                change(&mut settings);
+                assert_eq!(
+                    settings.check().is_ok(),
+                    is_good,
+                    "change {i}: {settings:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn contestants_have_one_name_everywhere() {
+        for contestant in Settings::default().contestants {
+            let text = serde_json::to_string(&contestant).unwrap();
+            assert_eq!(text, format!("\"{contestant}\""));
+            assert_eq!(
+                serde_json::from_str::<Contestant>(&text).unwrap(),
+                contestant
+            );
+        }
+        assert!(serde_json::from_str::<Contestant>("\"sendfile\"").is_err());
+    }
+
+    #[test]
+    fn what_was_done_since_is_the_difference() {
+        let earlier = counts(10, 10);
+        let mut later = counts(15, 12);
+        later.packets += 40;
+        later.lateness.count(0, 3);
+        let since = later.since(&earlier);
+        assert_eq!(
+            (since.packets, since.trains, since.trains_zero_copy),
+            (40, 5, 2)
+        );
+        assert_eq!((since.crossings, since.lateness.total()), (0, 3));
+    }
+}
