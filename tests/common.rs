@@ -116,18 +116,7 @@ impl Site {
 
     /// Datagrams that the receiving side's sockets had no room for (`RcvbufErrors` of all of them).
     pub fn overflows(&self) -> u64 {
-        let snmp = self
-            .testbed
-            .rcv
-            .run(|| fs::read_to_string("/proc/thread-self/net/snmp"))
-            .unwrap();
-        let mut udp = snmp.lines().filter_map(|line| line.strip_prefix("Udp: "));
-        let (names, values) = (udp.next().unwrap(), udp.next().unwrap());
-        let column = names
-            .split(' ')
-            .position(|name| name == "RcvbufErrors")
-            .unwrap();
-        values.split(' ').nth(column).unwrap().parse().unwrap()
+        self.testbed.rcv.udp_counter("RcvbufErrors")
     }
 
     /// What the server holds once it has let go of the connections that were closed.
@@ -331,6 +320,36 @@ pub fn serve_arguments(media: &Path) -> Vec<String> {
 /// Where a file is played from.
 pub fn url(server: IpAddr, name: &str) -> String {
     format!("rtsp://{}/{name}", SocketAddr::from((server, RTSP_PORT)))
+}
+
+/// A live source of bars, sent by ffmpeg from the receiving side for as long as it is held.
+pub fn bars(testbed: &Testbed, format: &str, url: &str) -> Process {
+    let mut command = testbed.rcv.command("ffmpeg");
+    command.args(["-hide_banner", "-loglevel", "error", "-re", "-f", "lavfi"]);
+    command.args(["-i", "testsrc=size=128x96:rate=25", "-c:v", "mpeg2video"]);
+    command.args(["-g", "5", "-b:v", "300k", "-f", format, url]);
+    Process::start(&mut command).unwrap()
+}
+
+/// Transport packets that GStreamer gets from `source`, at least so many.
+pub fn gst_packets(testbed: &Testbed, source: &[&str], packets_min: u64) -> usize {
+    let out = tempfile::NamedTempFile::new().unwrap();
+    let mut command = testbed.rcv.command("gst-launch-1.0");
+    command.arg("-q").args(source);
+    command.args(["!", "rtpmp2tdepay", "!", "filesink", "buffer-mode=2"]);
+    command.arg(format!("location={}", out.path().display()));
+    let mut player = Process::start(&mut command).unwrap();
+    let give_up = Instant::now() + LONG;
+    while out.as_file().metadata().unwrap().len() < packets_min * TS_BYTES as u64 {
+        let is_running = player.is_running().unwrap() && Instant::now() < give_up;
+        assert!(is_running, "{source:?}: {}", player.log());
+        thread::sleep(Duration::from_millis(20));
+    }
+    player.interrupt(LONG).unwrap();
+    let ts = fs::read(out.path()).unwrap();
+    let is_whole = ts.chunks(TS_BYTES).all(|ts| ts[0] == 0x47);
+    assert!(is_whole, "whole transport packets");
+    ts.len() / TS_BYTES
 }
 
 /// The first `seconds` of the demo clip, which has a constant rate and a seek point every second.

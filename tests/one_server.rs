@@ -1,7 +1,6 @@
 //! One server plays files and live channels, to other people's players, at the same time.
 
 use std::net::UdpSocket;
-use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,22 +10,13 @@ use onrush_testkit::process::Process;
 use onrush_testkit::testbed::{Mode, RCV_IPV4, Testbed};
 use onrush_testkit::{require_programs, require_root};
 
-use common::{LONG, ONRUSH, Site, clip, serve_arguments, url, watch};
+use common::{LONG, ONRUSH, Site, bars, clip, gst_packets, serve_arguments, url, watch};
 use relay_site::{assert_silent, received, rtp, send_all};
 
 mod common;
 mod relay_site;
 
 const SERVER: &str = "10.77.0.1";
-
-/// A sender of bars at the channel's input, for as long as it is held.
-fn source(testbed: &Testbed) -> Process {
-    let mut command = testbed.rcv.command("ffmpeg");
-    command.args(["-hide_banner", "-loglevel", "error", "-re", "-f", "lavfi"]);
-    command.args(["-i", "testsrc=size=128x96:rate=25", "-c:v", "mpeg2video"]);
-    command.args(["-g", "5", "-b:v", "300k", "-f", "rtp_mpegts"]);
-    Process::start(command.arg("rtp://10.77.0.1:5004?pkt_size=1328")).unwrap()
-}
 
 /// What ffprobe says of a URL, once it can be played.
 fn probe(testbed: &Testbed, url: &str) -> String {
@@ -50,17 +40,8 @@ fn probe(testbed: &Testbed, url: &str) -> String {
 
 /// Waits until GStreamer has a hundred transport packets of a URL.
 fn gst(testbed: &Testbed, url: &str) {
-    let out = tempfile::NamedTempFile::new().unwrap();
-    let mut command: Command = testbed.rcv.command("gst-launch-1.0");
-    command.args(["-q", "rtspsrc", &format!("location={url}"), "protocols=udp"]);
-    command.args(["!", "rtpmp2tdepay", "!", "filesink", "buffer-mode=2"]);
-    command.arg(format!("location={}", out.path().display()));
-    let player = Process::start(&mut command).unwrap();
-    let give_up = Instant::now() + LONG;
-    while out.as_file().metadata().unwrap().len() < 100 * 188 {
-        assert!(Instant::now() < give_up, "{url}: {}", player.log());
-        thread::sleep(Duration::from_millis(20));
-    }
+    let location = format!("location={url}");
+    gst_packets(testbed, &["rtspsrc", &location, "protocols=udp"], 100);
 }
 
 #[test]
@@ -71,7 +52,11 @@ fn a_file_and_a_channel_play_at_once() {
     let site = Site::with_clip(&clip, Mode::Uso, &["--channel", "bars=10.77.0.1:5004"]);
     let said = site.server.wait_for_line("live/bars", LONG);
     assert!(said.is_some_and(|line| line.starts_with("play")));
-    let _source = source(&site.testbed);
+    let _source = bars(
+        &site.testbed,
+        "rtp_mpegts",
+        "rtp://10.77.0.1:5004?pkt_size=1328",
+    );
     let live = format!("rtsp://{SERVER}:8554/live/bars");
     let file = url([10, 77, 0, 1].into(), "clip.ts");
     let said = probe(&site.testbed, &live);

@@ -322,11 +322,7 @@ fn player(site: &Site, program: &str) -> Command {
 
 /// Runs a player to its end: how it ended, and what it wrote to stdout and stderr.
 fn run(command: &mut Command) -> (ExitStatus, String) {
-    let mut player = Process::start(command).unwrap();
-    let status = player.wait(LONG).unwrap();
-    // Waits for the end of the output: no line holds a zero.
-    drop(player.wait_for_line("\0", LONG));
-    (status, player.log())
+    Process::run(command, LONG).unwrap()
 }
 
 /// What a player wrote, which must have ended well.

@@ -8,7 +8,7 @@ use onrush_testkit::testbed::{Options, RCV_IPV4, RCV_IPV6, SND_IPV4, Testbed};
 use rustix::process::Signal;
 
 use common::{LONG, wait_until};
-use relay_site::{INPUT_PORT, Site, assert_silent, received, rtp, send_all, udp_counter};
+use relay_site::{INPUT_PORT, MembersFile, Site, assert_silent, received, rtp, send_all};
 
 mod common;
 mod relay_site;
@@ -54,9 +54,9 @@ fn every_member_gets_every_datagram_once_and_unchanged() {
             assert_silent(member);
         }
         let packets = 40 * u64::from(count);
-        let told = site.wait_for("counters", |source| source["sent"]["packets"] == packets);
-        assert_eq!(told["sent"]["refused"], 0, "{told:#}");
-        assert_eq!(told["received"]["datagrams"], count, "{told:#}");
+        let answer = site.wait_for("counters", |source| source["sent"]["packets"] == packets);
+        assert_eq!(answer["sent"]["refused"], 0, "{answer:#}");
+        assert_eq!(answer["received"]["datagrams"], count, "{answer:#}");
         let (_, each) = site.ask("GET", "/sources/live/members", "");
         for member in each["members"].as_array().unwrap() {
             assert_eq!(
@@ -65,9 +65,9 @@ fn every_member_gets_every_datagram_once_and_unchanged() {
                 "{member}"
             );
         }
-        let taken_in = udp_counter(&site.testbed.snd, "InDatagrams");
+        let taken_in = site.testbed.snd.udp_counter("InDatagrams");
         assert_eq!(taken_in, if in_kernel { 0 } else { count.into() }, "{how}");
-        assert_eq!(udp_counter(&site.testbed.rcv, "InCsumErrors"), 0, "{how}");
+        assert_eq!(site.testbed.rcv.udp_counter("InCsumErrors"), 0, "{how}");
         let log = site.stop();
         assert!(log.contains(&format!("{packets} packets left")), "{log}");
     }
@@ -108,51 +108,44 @@ fn dead_and_unreachable_members_delay_nobody() {
             .map(|(a, b)| a + b)
             == Some(all)
     });
-    let (_, told) = site.ask("GET", "/sources/live/members", "");
+    let (_, answer) = site.ask("GET", "/sources/live/members", "");
     let of = |address: &str| {
-        let members = told["members"].as_array().unwrap().iter();
+        let members = answer["members"].as_array().unwrap().iter();
         let member = members.clone().find(|member| member["address"] == address);
         member
-            .unwrap_or_else(|| panic!("{address} in {told:#}"))
+            .unwrap_or_else(|| panic!("{address} in {answer:#}"))
             .clone()
     };
     assert_eq!(of(&list[0])["packets"], 2000);
     assert_eq!(of(&list[0])["refused"], 0);
-    assert_eq!(of("172.31.255.1:5004")["refused"], 2000, "{told:#}");
+    assert_eq!(of("172.31.255.1:5004")["refused"], 2000, "{answer:#}");
     assert_eq!(of("[2001:db8::1]:5004")["refused"], 2000);
     site.stop();
 }
 
 #[test]
-fn the_file_of_members_is_followed_and_a_bad_one_changes_nothing() {
+fn the_members_file_is_followed_and_a_bad_one_ignored() {
     require_root!();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("members");
-    let write = |text: &str| {
-        let beside = folder.path().join("beside");
-        std::fs::write(&beside, text).unwrap();
-        std::fs::rename(&beside, &path).unwrap();
-    };
-    write("10.77.0.2:6001 # kitchen\n");
-    let site = Site::start(&["5004", "--rtsp", "off", "--members", path.to_str().unwrap()]);
+    let members = MembersFile::new("10.77.0.2:6001 # kitchen\n");
+    let site = Site::start(&["5004", "--rtsp", "off", "--members", members.name()]);
     site.wait_for("the first list", |source| source["members"] == 1);
-    write("10.77.0.2:6001\n10.77.0.2:6002\n[fd77::2]:6003\n");
+    members.write("10.77.0.2:6001\n10.77.0.2:6002\n[fd77::2]:6003\n");
     site.wait_for("three", |source| source["members"] == 3);
-    write("10.77.0.2:6001\nnot a member\n\n10.77.0.2:0\n");
+    members.write("10.77.0.2:6001\nnot a member\n\n10.77.0.2:0\n");
     let said = site.relay.wait_for_line("the members stay", LONG).unwrap();
     assert!(
         said.contains("line 2: ") && said.contains("line 4: "),
         "{said}"
     );
-    std::fs::remove_file(&path).unwrap();
+    std::fs::remove_file(&members.path).unwrap();
     site.relay.wait_for_line("No such file", LONG).unwrap();
     site.wait_for("still three", |source| source["members"] == 3);
     // In place, as some editors do.
-    std::fs::write(&path, "10.77.0.2:6004\n").unwrap();
+    std::fs::write(&members.path, "10.77.0.2:6004\n").unwrap();
     site.wait_for("another one", |source| source["members"] == 1);
-    let (_, told) = site.ask("GET", "/sources/live/members", "");
-    assert_eq!(told["members"][0]["address"], "10.77.0.2:6004");
-    assert_eq!(told["members"][0]["stands"], serde_json::json!(["file"]));
+    let (_, answer) = site.ask("GET", "/sources/live/members", "");
+    assert_eq!(answer["members"][0]["address"], "10.77.0.2:6004");
+    assert_eq!(answer["members"][0]["stands"], serde_json::json!(["file"]));
     let (status, why) = site.ask(
         "DELETE",
         "/sources/live/members",
@@ -225,7 +218,7 @@ fn the_api_refuses_what_is_wrong_and_goes_on() {
 }
 
 #[test]
-fn what_is_odd_about_a_source_is_told_counted_and_passed_on() {
+fn anomalies_of_a_source_are_counted_and_passed_on() {
     require_root!();
     let site = Site::start(&["5004", "--rtsp", "off", "--silence", "1s", "--from-anybody"]);
     let member = site.member(true);
@@ -247,19 +240,19 @@ fn what_is_odd_about_a_source_is_told_counted_and_passed_on() {
         // In this order: two sockets are two queues.
         assert_eq!(received(&member, 1)[0], sent[sent.len() - 1]);
     }
-    let told = site.wait_for("silence", |source| source["state"] == "silent");
-    let counts = &told["received"];
-    assert_eq!(counts["missing"], 2, "{told:#}");
+    let answer = site.wait_for("silence", |source| source["state"] == "silent");
+    let counts = &answer["received"];
+    assert_eq!(counts["missing"], 2, "{answer:#}");
     assert_eq!(counts["behind"], 1);
     assert_eq!(counts["restarts"], 1);
     assert_eq!(counts["source_changes"], 2);
     assert_eq!(site.ask("GET", "/health", "").0, 503);
     // It is live for no longer than the next look at it may take.
-    let told = site.wait_for("the end of it", |source| {
+    let answer = site.wait_for("the end of it", |source| {
         one.send(&rtp(9001, 1328)).unwrap();
         source["state"] == "live"
     });
-    assert!(told["received"]["silences"].as_u64() >= Some(1));
+    assert!(answer["received"]["silences"].as_u64() >= Some(1));
     let log = site.stop();
     for said in [
         "comes from 10.77.0.2:",
@@ -322,7 +315,7 @@ fn a_group_is_joined_and_of_one_source_only_if_so_said() {
 }
 
 #[test]
-fn after_a_kill_nothing_is_left_and_a_second_relay_starts_at_once() {
+fn after_a_kill_nothing_is_left_and_a_second_relay_starts() {
     require_root!();
     for how in ["--delay=0ms", "--in-kernel"] {
         let arguments = ["5004", "--rtsp", "10.77.0.1:8554", how];

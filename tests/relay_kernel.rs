@@ -14,7 +14,7 @@ use onrush_testkit::testbed::{
 };
 
 use common::{LONG, Viewer, wait_until};
-use relay_site::{INPUT_PORT, Site, Stopper, assert_silent, received, rtp, send_all, udp_counter};
+use relay_site::{INPUT_PORT, Site, Stopper, assert_silent, received, rtp, send_all};
 
 mod common;
 mod relay_site;
@@ -28,7 +28,7 @@ const PATH: &str = "/sources/live/members";
 /// What arrives and what leaves has its checksum in a different state each time, and comes back for
 /// another slice.
 #[test]
-fn in_the_kernel_every_member_gets_every_datagram_whatever_devices_offload() {
+fn every_datagram_reaches_every_member_by_any_offloads() {
     require_root!();
     let all: &[&str] = &["tx", "on", "sg", "on", "tx-udp-segmentation", "on"];
     let none: &[&str] = &["tx", "off", "sg", "off"];
@@ -56,7 +56,7 @@ fn in_the_kernel_every_member_gets_every_datagram_whatever_devices_offload() {
             let what = format!("arriving {arriving:?}, leaving {leaving:?}, IPv4 {is_ipv4}");
             check_exact(&site, is_ipv4, &what);
         }
-        assert_eq!(udp_counter(&site.testbed.snd, "InDatagrams"), 0);
+        assert_eq!(site.testbed.snd.udp_counter("InDatagrams"), 0);
         site.stop();
     }
 }
@@ -111,7 +111,7 @@ fn check_exact(site: &Site, is_ipv4: bool, what: &str) {
         .filter(|line| line.starts_with("Udp6InCsumErrors"));
     let errors = errors.next().unwrap().split_whitespace().last();
     assert_eq!(errors, Some("0"), "{what}");
-    assert_eq!(udp_counter(&site.testbed.rcv, "InCsumErrors"), 0, "{what}");
+    assert_eq!(site.testbed.rcv.udp_counter("InCsumErrors"), 0, "{what}");
     let list = list_of(&members);
     assert_eq!(site.ask("DELETE", PATH, &list).0, 200);
     site.wait_for("nobody", |source| source["members"] == 0);
@@ -119,7 +119,7 @@ fn check_exact(site: &Site, is_ipv4: bool, what: &str) {
 
 /// 500 others come, are replaced and go, again and again, while those who stay miss nothing.
 #[test]
-fn in_the_kernel_those_who_stay_get_everything_while_others_come_and_go() {
+fn members_who_stay_miss_nothing_while_others_come_and_go() {
     require_root!();
     let site = Site::start(&["5004", "--rtsp", "off", "--in-kernel"]);
     let members: Vec<_> = (0..20).map(|_| site.member(true)).collect();
@@ -199,7 +199,7 @@ fn in_the_kernel_sources_on_several_processors_take_turns() {
 }
 
 #[test]
-fn in_the_kernel_players_and_both_ip_versions_are_served_and_others_pass() {
+fn players_of_both_ip_versions_are_served_and_others_pass() {
     require_root!();
     let site = Site::start(&[
         "5004",

@@ -5,7 +5,6 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use onrush_testkit::process::Process;
 use onrush_testkit::receiver::Capture;
@@ -14,14 +13,14 @@ use onrush_testkit::testbed::SND_IPV6;
 use onrush_testkit::{require_programs, require_root};
 use onrush_wire::rtp::Header;
 
-use common::{LONG, Viewer};
+use common::{LONG, Viewer, bars, gst_packets};
 use relay_site::{Site, Stopper, rtp, send_all, transport_stream};
 
 mod common;
 mod relay_site;
 
 #[test]
-fn ffmpeg_plays_to_players_and_plain_receivers_while_others_come_and_go() {
+fn ffmpeg_reaches_all_players_while_others_come_and_go() {
     require_root!();
     require_programs!("ffmpeg", "ffprobe", "gst-launch-1.0");
     let rtp = "rtp_mpegts rtp://10.77.0.1:5004?pkt_size=1328";
@@ -32,7 +31,8 @@ fn ffmpeg_plays_to_players_and_plain_receivers_while_others_come_and_go() {
         (rtp, "--in-kernel"),
     ] {
         let site = Site::start(&["5004", "--rtsp", "10.77.0.1:8554", how]);
-        let _source = ffmpeg(&site, output);
+        let (format, to) = output.split_once(' ').unwrap();
+        let _source = bars(&site.testbed, format, to);
         site.wait_for("the source", |source| source["state"] == "live");
         let url = "rtsp://10.77.0.1:8554/live/live";
         // Two ports that nobody has; not both at once, or they were one.
@@ -67,11 +67,15 @@ fn ffmpeg_plays_to_players_and_plain_receivers_while_others_come_and_go() {
                 "protocols=udp",
                 "latency=200",
             ];
-            let mut got = vec![gst(&site, &rtsp)];
+            let mut got = vec![gst_packets(&site.testbed, &rtsp, 30)];
             if is_rtp {
                 let caps = "caps=application/x-rtp,media=video,clock-rate=90000,\
                     encoding-name=MP2T,payload=33";
-                got.push(gst(&site, &["udpsrc", &format!("port={gst_port}"), caps]));
+                got.push(gst_packets(
+                    &site.testbed,
+                    &["udpsrc", &format!("port={gst_port}"), caps],
+                    30,
+                ));
             }
             for player in players {
                 let said = player.join().unwrap();
@@ -87,35 +91,10 @@ fn ffmpeg_plays_to_players_and_plain_receivers_while_others_come_and_go() {
                 "{output}: gst-launch got {got:?} transport packets"
             );
         });
-        let told = site.wait_for("players gone", |source| source["players"] == 0);
-        assert_eq!(told["received"]["missing"], 0, "{told:#}");
+        let answer = site.wait_for("players gone", |source| source["players"] == 0);
+        assert_eq!(answer["received"]["missing"], 0, "{answer:#}");
         site.stop();
     }
-}
-
-/// A live source for as long as it is held.
-fn ffmpeg(site: &Site, output: &str) -> Process {
-    let (format, url) = output.split_once(' ').unwrap();
-    let mut command = site.testbed.rcv.command("ffmpeg");
-    command.args([
-        "-hide_banner",
-        "-loglevel",
-        "error",
-        "-re",
-        "-f",
-        "lavfi",
-        "-i",
-    ]);
-    command.args([
-        "testsrc=size=128x96:rate=25",
-        "-c:v",
-        "mpeg2video",
-        "-g",
-        "5",
-        "-b:v",
-        "300k",
-    ]);
-    Process::start(command.args(["-f", format, url])).unwrap()
 }
 
 /// 500 members, all of whom come, are replaced and go, again and again.
@@ -155,16 +134,10 @@ fn probe(site: &Site, input: &[&str]) -> String {
         "-protocol_whitelist",
         "file,tcp,udp,rtp,rtsp",
     ]);
-    let mut ffprobe = Process::start(command.args(input)).unwrap();
-    let status = ffprobe.wait(LONG).unwrap();
-    drop(ffprobe.wait_for_line("\0", LONG));
-    assert!(
-        status.success(),
-        "{input:?}: {}\n{}",
-        ffprobe.log(),
-        site.relay.log_tail()
-    );
-    ffprobe.log()
+    let (status, said) = Process::run(command.args(input), LONG).unwrap();
+    let log = site.relay.log_tail();
+    assert!(status.success(), "{input:?}: {said}\n{log}");
+    said
 }
 
 /// The same of plain RTP at a port.
@@ -177,35 +150,8 @@ fn probe_rtp(site: &Site, port: u16) -> String {
     probe(site, &[sdp.path().to_str().unwrap()])
 }
 
-/// Transport packets that GStreamer gets from there in a while.
-fn gst(site: &Site, source: &[&str]) -> usize {
-    let out = tempfile::NamedTempFile::new().unwrap();
-    let mut command = site.testbed.rcv.command("gst-launch-1.0");
-    command.arg("-q").args(source);
-    command.args(["!", "rtpmp2tdepay", "!", "filesink", "buffer-mode=2"]);
-    command.arg(format!("location={}", out.path().display()));
-    let mut player = Process::start(&mut command).unwrap();
-    let give_up = Instant::now() + LONG;
-    let bytes = || out.as_file().metadata().unwrap().len();
-    while bytes() < 30 * 188 {
-        assert!(
-            player.is_running().unwrap() && Instant::now() < give_up,
-            "{}",
-            player.log()
-        );
-        thread::sleep(Duration::from_millis(20));
-    }
-    player.interrupt(LONG).unwrap();
-    let ts = std::fs::read(out.path()).unwrap();
-    assert!(
-        ts.chunks(188).all(|ts| ts[0] == 0x47),
-        "whole transport packets"
-    );
-    ts.len() / 188
-}
-
 #[test]
-fn players_get_headers_where_there_are_none_and_their_own_where_there_are() {
+fn players_get_rtp_headers_of_their_own_or_those_of_the_source() {
     require_root!();
     let site = Site::start(&[
         "5004",
@@ -283,7 +229,7 @@ fn players_get_headers_where_there_are_none_and_their_own_where_there_are() {
 }
 
 #[test]
-fn a_player_that_vanishes_leaves_at_its_time_out_and_a_stop_is_told() {
+fn a_vanished_player_leaves_at_its_time_out() {
     require_root!();
     let site = Site::start(&[
         "5004",

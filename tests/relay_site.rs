@@ -7,18 +7,19 @@
 )]
 
 use std::net::{IpAddr, UdpSocket};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use onrush_testkit::http_client::Client;
-use onrush_testkit::netns::Netns;
 use onrush_testkit::process::Process;
 use onrush_testkit::testbed::{
     Mode, Options, RCV_IPV4, RCV_IPV6, SND_IPV4, SND_IPV6, Testbed, stay_on_one_processor,
 };
 use onrush_wire::rtp::Header;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+use tempfile::TempDir;
 
 use super::common::{LONG, ONRUSH};
 
@@ -127,15 +128,30 @@ impl Site {
     }
 }
 
-/// A counter of UDP over IPv4 in a namespace.
-pub fn udp_counter(netns: &Netns, name: &str) -> u64 {
-    let snmp = netns
-        .run(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))
-        .unwrap();
-    let mut udp = snmp.lines().filter_map(|line| line.strip_prefix("Udp: "));
-    let (names, values) = (udp.next().unwrap(), udp.next().unwrap());
-    let column = names.split(' ').position(|n| n == name).unwrap();
-    values.split(' ').nth(column).unwrap().parse().unwrap()
+/// A file of members, replaced in one step.
+pub struct MembersFile {
+    folder: TempDir,
+    pub path: PathBuf,
+}
+
+impl MembersFile {
+    pub fn new(text: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("members");
+        let file = Self { folder, path };
+        file.write(text);
+        file
+    }
+
+    pub fn write(&self, text: &str) {
+        let beside = self.folder.path().join("beside");
+        std::fs::write(&beside, text).unwrap();
+        std::fs::rename(&beside, &self.path).unwrap();
+    }
+
+    pub fn name(&self) -> &str {
+        self.path.to_str().unwrap()
+    }
 }
 
 /// An RTP packet that no other is like.

@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use common::{LONG, RTSP_PORT};
-use relay_site::{Site, assert_silent, received, rtp, send_all};
+use relay_site::{MembersFile, Site, assert_silent, received, rtp, send_all};
 
 mod common;
 mod relay_site;
@@ -115,28 +115,21 @@ fn the_api_refuses_cycles_and_no_datagram_comes_back() {
 }
 
 #[test]
-fn a_file_that_closes_a_cycle_is_refused_until_the_cycle_is_gone() {
+fn a_members_file_that_closes_a_cycle_is_refused() {
     require_root!();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("members");
-    let write = |text: &str| {
-        let beside = folder.path().join("beside");
-        std::fs::write(&beside, text).unwrap();
-        std::fs::rename(&beside, &path).unwrap();
-    };
-    write("10.77.0.2:1\n");
-    let members = format!("live={}", path.to_str().unwrap());
+    let file = MembersFile::new("10.77.0.2:1\n");
+    let members = format!("live={}", file.name());
     let site = Site::start(&["live=5004", "b=5006", "--rtsp=off", "--members", &members]);
     let back = json!({ "members": ["127.0.0.1:5004"] }).to_string();
     assert_eq!(site.ask("POST", "/sources/b/members", &back).0, 200);
-    write("10.77.0.2:2\n10.77.0.1:5006\n");
+    file.write("10.77.0.2:2\n10.77.0.1:5006\n");
     let said = site.relay.wait_for_line("the members stay", LONG).unwrap();
     assert!(said.contains("live -> b -> live"), "{said}");
-    let (_, told) = site.ask("GET", "/sources/live/members", "");
-    assert_eq!(told["members"][0]["address"], "10.77.0.2:1");
+    let (_, answer) = site.ask("GET", "/sources/live/members", "");
+    assert_eq!(answer["members"][0]["address"], "10.77.0.2:1");
     assert_eq!(site.ask("DELETE", "/sources/b/members", &back).0, 200);
     // The same text once more.
-    write("10.77.0.2:2\n10.77.0.1:5006\n");
+    file.write("10.77.0.2:2\n10.77.0.1:5006\n");
     site.wait_for("both", |source| source["members"] == 2);
     site.stop();
 }
@@ -169,8 +162,8 @@ fn two_senders(options: &[&str]) -> (Site, UdpSocket, [UdpSocket; 2]) {
     (site, member, senders)
 }
 
-fn from_others(told: &Value) -> u64 {
-    told["received"]["from_others"].as_u64().unwrap()
+fn from_others(answer: &Value) -> u64 {
+    answer["received"]["from_others"].as_u64().unwrap()
 }
 
 #[test]
@@ -187,10 +180,10 @@ fn only_the_first_sender_is_relayed_until_it_is_silent() {
         send_all(&one, &packets(5));
         let expected = [packets(0), packets(5)].concat();
         assert!(received(&member, 10) == expected, "{how}");
-        let told = site.wait_for("refusals", |source| from_others(source) == 10);
-        assert_eq!(told["received"]["datagrams"], 10, "{how}: {told:#}");
-        assert_eq!(told["received"]["source_changes"], 0, "{how}: {told:#}");
-        assert_eq!(told["from"], one.local_addr().unwrap().to_string());
+        let answer = site.wait_for("refusals", |source| from_others(source) == 10);
+        assert_eq!(answer["received"]["datagrams"], 10, "{how}: {answer:#}");
+        assert_eq!(answer["received"]["source_changes"], 0, "{how}: {answer:#}");
+        assert_eq!(answer["from"], one.local_addr().unwrap().to_string());
         let said = "which is refused as long as";
         let line = site.relay.wait_for_line(said, LONG).unwrap();
         assert!(
@@ -207,8 +200,8 @@ fn only_the_first_sender_is_relayed_until_it_is_silent() {
         assert!(received(&member, 1)[0] == rtp(300, 900), "{how}");
         let before = from_others(&site.ask("GET", "/sources/live", "").1);
         one.send(&rtp(10, 900)).unwrap();
-        let told = site.wait_for("the first", |source| from_others(source) > before);
-        assert_eq!(told["received"]["source_changes"], 1, "{how}: {told:#}");
+        let answer = site.wait_for("the first", |source| from_others(source) > before);
+        assert_eq!(answer["received"]["source_changes"], 1, "{how}: {answer:#}");
         assert_eq!(site.relay.wait_for_lines(said, 2, LONG).len(), 2, "{how}");
         let log = site.stop();
         assert_eq!(log.matches(said).count(), 2, "once for each sender: {log}");
@@ -225,9 +218,9 @@ fn from_anybody_relays_whoever_sends() {
             sender.send(&rtp(number, 900)).unwrap();
             assert!(received(&member, 1)[0] == rtp(number, 900), "{how}");
         }
-        let told = site.wait_for("all", |source| source["received"]["datagrams"] == 10);
-        assert_eq!(from_others(&told), 0, "{how}: {told:#}");
-        assert_eq!(told["received"]["source_changes"], 9, "{how}: {told:#}");
+        let answer = site.wait_for("all", |source| source["received"]["datagrams"] == 10);
+        assert_eq!(from_others(&answer), 0, "{how}: {answer:#}");
+        assert_eq!(answer["received"]["source_changes"], 9, "{how}: {answer:#}");
         site.stop();
     }
 }

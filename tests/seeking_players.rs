@@ -324,16 +324,9 @@ fn libavformat_goes_where_it_is_told() {
 
 /// Runs a program to its end, which must be a good one; what it wrote.
 fn run(command: &mut Command) -> String {
-    let mut process = Process::start(command).unwrap();
-    let status = process.wait(VERY_LONG).unwrap();
-    // Waits for the end of the output: no line holds a zero.
-    drop(process.wait_for_line("\0", LONG));
-    assert!(
-        status.success(),
-        "{command:?}: {status}\n{}",
-        process.log_tail()
-    );
-    process.log()
+    let (status, said) = Process::run(command, VERY_LONG).unwrap();
+    assert!(status.success(), "{command:?}: {status}\n{said}");
+    said
 }
 
 fn succeeds(command: &mut Command) -> bool {

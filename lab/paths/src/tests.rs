@@ -27,33 +27,18 @@ fn source(bytes: usize, payload_bytes: u32, has_headers: bool) -> Arc<Source> {
     let mut file = tempfile::tempfile().expect("a temporary file");
     file.write_all(&content).expect("room for it");
     let plan = Plan::regular(bytes as u64, payload_bytes).expect("a size for packets");
-    Arc::new(Source {
-        file,
-        plan: if has_headers {
-            with_headers(plan)
-        } else {
-            plan
-        },
-    })
+    let plan = headed(plan, has_headers);
+    Arc::new(Source { file, plan })
 }
 
-fn with_headers(plan: Plan) -> Plan {
-    let header = |n: usize| -> [u8; HEADER_BYTES] { [n as u64, !(n as u64)].concat_bytes() };
+/// With a header of its own in front of each packet, or without any.
+fn headed(plan: Plan, has_headers: bool) -> Plan {
+    if !has_headers {
+        return plan;
+    }
+    let header = |n: usize| (!(n as u128)).to_be_bytes()[16 - HEADER_BYTES..].to_vec();
     let headers = (0..plan.packets()).flat_map(header).collect();
     plan.with_headers(HEADER_BYTES, headers).expect("as many")
-}
-
-trait ConcatBytes {
-    fn concat_bytes(self) -> [u8; HEADER_BYTES];
-}
-
-impl ConcatBytes for [u64; 2] {
-    fn concat_bytes(self) -> [u8; HEADER_BYTES] {
-        let mut bytes = [0; HEADER_BYTES];
-        bytes[..8].copy_from_slice(&self[0].to_be_bytes());
-        bytes[8..].copy_from_slice(&self[1].to_be_bytes()[..4]);
-        bytes
-    }
 }
 
 impl Source {
@@ -374,11 +359,7 @@ fn packets_beyond_the_mtu_and_of_other_sizes_arrive() {
         let plan = Plan::new(pieces.to_vec(), Vec::new()).expect("sizes for packets");
         let content = source(usize::try_from(offset).expect("small"), 1000, false);
         let file = content.file.try_clone().expect("a descriptor");
-        let plan = if has_headers(name) {
-            with_headers(plan)
-        } else {
-            plan
-        };
+        let plan = headed(plan, has_headers(name));
         let source = Arc::new(Source { file, plan });
         send_and_compare(&mut open(name, &source), &source, 0..sizes.len());
     }
@@ -395,12 +376,7 @@ fn packets_of_pieces_that_lie_apart_arrive_whole() {
     let plan = Plan::new(pieces.collect(), (1..=40).map(|n| n * 7).collect()).expect("seven each");
     let content = source(192 * 7 * 40, 1000, false);
     for name in udp_names() {
-        let plan = plan.clone();
-        let plan = if has_headers(name) {
-            with_headers(plan)
-        } else {
-            plan
-        };
+        let plan = headed(plan.clone(), has_headers(name));
         let file = content.file.try_clone().expect("a descriptor");
         let source = Arc::new(Source { file, plan });
         send_and_compare(&mut open(name, &source), &source, 0..40);
@@ -472,18 +448,13 @@ fn a_packet_through_a_pipe_has_so_many_bytes_and_no_more() {
 fn a_path_refuses_what_it_is_not_for() {
     let plain = source(1 << 16, 1000, false);
     let headed = source(1 << 16, 1000, true);
-    let refused = Mover::open(Name::ReadWrite, &headed, IMAGE_BYTES_MAX).unwrap_err();
-    assert!(
-        refused
-            .to_string()
-            .contains("read_write sends packets without")
-    );
-    let refused = Mover::open(Name::RtpSendfile, &plain, IMAGE_BYTES_MAX).unwrap_err();
-    assert!(
-        refused
-            .to_string()
-            .contains("rtp_sendfile sends packets with")
-    );
+    for (name, source, said) in [
+        (Name::ReadWrite, &headed, "read_write sends packets without"),
+        (Name::RtpSendfile, &plain, "rtp_sendfile sends packets with"),
+    ] {
+        let refused = Mover::open(name, source, IMAGE_BYTES_MAX).unwrap_err();
+        assert!(refused.to_string().contains(said), "{refused}");
+    }
     let (sender, _receiver) = udp_pair();
     let error = open(Name::SendfileTcp, &plain)
         .send(&sender, 0..1)

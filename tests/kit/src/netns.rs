@@ -135,6 +135,22 @@ impl Netns {
         act()
     }
 
+    /// A counter of UDP over IPv4 (`Udp:` in /proc/net/snmp).
+    ///
+    /// # Panics
+    ///
+    /// If the kernel has none of that name.
+    #[must_use]
+    pub fn udp_counter(&self, name: &str) -> u64 {
+        let read = || std::fs::read_to_string("/proc/thread-self/net/snmp");
+        let snmp = self.run(read).expect("procfs");
+        let mut udp = snmp.lines().filter_map(|line| line.strip_prefix("Udp: "));
+        let (names, values) = (udp.next().unwrap_or(""), udp.next().unwrap_or(""));
+        let mut named = names.split(' ').zip(values.split(' '));
+        let counter = named.find_map(|(n, value)| (n == name).then(|| value.parse().ok())?);
+        counter.expect("the kernel counts it")
+    }
+
     /// A command that will run inside the namespace, and is killed when the thread that spawned it
     /// ends.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {

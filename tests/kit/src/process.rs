@@ -53,6 +53,16 @@ struct LogState {
 }
 
 impl Process {
+    /// Runs a command to its end, for so long at the most: how it ended, and all that it wrote to
+    /// stdout and stderr.
+    pub fn run(command: &mut Command, limit: Duration) -> io::Result<(ExitStatus, String)> {
+        let mut process = Self::start(command)?;
+        let status = process.wait(limit)?;
+        // Waits for the end of the output: no line holds a zero.
+        drop(process.wait_for_line("\0", limit));
+        Ok((status, process.log()))
+    }
+
     /// Starts `command` and collects its stdout and stderr.
     pub fn start(command: &mut Command) -> io::Result<Self> {
         command

@@ -226,15 +226,7 @@ impl<'m> Probes<'m> {
     }
 
     fn run_probe(&mut self, probe: Probe, times: u64, group: Option<&mut Group>) -> io::Result<()> {
-        let Self {
-            sends,
-            file,
-            at,
-            bytes,
-            plan,
-            memory_file,
-            ..
-        } = self;
+        let (sends, file, bytes) = (&self.sends, &self.file, &self.bytes);
         let tiny = &bytes[..TINY];
         match probe {
             Probe::Getppid => {
@@ -243,8 +235,8 @@ impl<'m> Probes<'m> {
             }
             Probe::SendTiny => sends.send(tiny, times),
             Probe::SendWide => sends.send(&bytes[..WIDE], times),
-            Probe::ReadTiny => read(file, at, &mut [0; TINY], times),
-            Probe::ReadWide => read(file, at, &mut [0; WIDE], times),
+            Probe::ReadTiny => read(file, &mut self.at, &mut [0; TINY], times),
+            Probe::ReadWide => read(file, &mut self.at, &mut [0; WIDE], times),
             Probe::Gather1 => sends.gather(tiny, 1, times),
             Probe::Gather17 => sends.gather(tiny, 17, times),
             Probe::Messages => sends.many(tiny, LONG, times),
@@ -253,12 +245,12 @@ impl<'m> Probes<'m> {
             Probe::Cork => sends.cork(times),
             Probe::Append1 => sends.append(tiny, 1, times),
             Probe::Append9 => sends.append(tiny, 9, times),
-            Probe::DiscardTiny => discard(sends, file, at, TINY, times),
-            Probe::DiscardPages => discard(sends, file, at, PAGES * PAGE, times),
+            Probe::DiscardTiny => discard(sends, file, &mut self.at, TINY, times),
+            Probe::DiscardPages => discard(sends, file, &mut self.at, PAGES * PAGE, times),
             Probe::DiscardMemory => {
-                let place = *at;
-                *at += times * bytes.len() as u64;
-                sends.discard(memory_file, place, bytes.len(), times)
+                let place = self.at;
+                self.at += times * bytes.len() as u64;
+                sends.discard(&self.memory_file, place, bytes.len(), times)
             }
             Probe::Lend => sends.lend(&bytes[..WIDE], times),
             Probe::LendPages => sends.lend(bytes, times),
@@ -271,7 +263,7 @@ impl<'m> Probes<'m> {
             Probe::Faults => map(file, times, touch),
             Probe::Populate => map(file, times, |mapped, _| mapped.populate()),
             Probe::Plan => {
-                look_up(plan, times);
+                look_up(&self.plan, times);
                 Ok(())
             }
             _ => self.run_kept(probe, times, group),
@@ -280,42 +272,31 @@ impl<'m> Probes<'m> {
 
     /// The probes of what is kept from turn to turn: cold memory, the plan, streams, rings.
     fn run_kept(&mut self, probe: Probe, times: u64, group: Option<&mut Group>) -> io::Result<()> {
-        let Self {
-            sends,
-            ring,
-            polled,
-            file,
-            apart,
-            sockets,
-            apart_at,
-            bytes,
-            chain,
-            cold,
-            cold_at,
-            stream,
-            lent,
-            lent_at,
-            ..
-        } = self;
+        let (sends, file, bytes) = (&self.sends, &self.file, &self.bytes);
         match probe {
-            Probe::TrainCold => {
-                (0..times).try_for_each(|_| sends.send(next(cold, cold_at, bytes.len()), 1))
-            }
+            Probe::TrainCold => (0..times)
+                .try_for_each(|_| sends.send(next(&self.cold, &mut self.cold_at, bytes.len()), 1)),
             // One page after the other, and the same for a while: nobody reads what is referred to.
-            Probe::ZeroCopyHuge => sends.zero_copy(next(cold, cold_at, bytes.len()), 1, times),
+            Probe::ZeroCopyHuge => {
+                sends.zero_copy(next(&self.cold, &mut self.cold_at, bytes.len()), 1, times)
+            }
             Probe::Miss => {
                 let loads = usize::try_from(times).map_err(io::Error::other)?;
                 // Rounded up, which is nothing among so many.
-                chain.walk(loads.div_ceil(LOADS));
+                self.chain.walk(loads.div_ceil(LOADS));
                 Ok(())
             }
             Probe::StreamWrite => {
-                let mut socket = &stream.as_ref().expect("made for its turn").socket;
+                let mut socket = &self.stream.as_ref().expect("made for its turn").socket;
                 (0..times).try_for_each(|_| socket.write_all(&bytes[..WIDE]))
             }
-            Probe::LendCold | Probe::StreamPages | Probe::LoopPages => {
-                lend(sends, stream.as_ref(), lent, lent_at, times)
-            }
+            Probe::LendCold | Probe::StreamPages | Probe::LoopPages => lend(
+                sends,
+                self.stream.as_ref(),
+                &self.lent,
+                &mut self.lent_at,
+                times,
+            ),
             Probe::GroupShort | Probe::GroupLong => {
                 let group = group.expect("made for its turn");
                 (0..times).try_for_each(|_| {
@@ -324,7 +305,7 @@ impl<'m> Probes<'m> {
                 })
             }
             Probe::AccountPolled | Probe::PolledRead => {
-                let polled = polled.as_mut().expect("made for its turn");
+                let polled = self.polled.as_mut().expect("made for its turn");
                 match probe {
                     Probe::PolledRead => polled.wait_for_read(file, READ_BYTES, times),
                     _ => account(polled, sends, times),
@@ -334,12 +315,13 @@ impl<'m> Probes<'m> {
                 let one = [sends.socket().try_clone()?];
                 let by = match probe {
                     Probe::RingApart => &one[..],
-                    _ => sockets,
+                    _ => &self.sockets,
                 };
                 let bytes = (SHORT * SMALL, TRAIN_BYTES);
-                (0..times).try_for_each(|_| apart.send_apart(by, bytes, ENTRIES, apart_at))
+                let (ring, at) = (&mut self.apart, &mut self.apart_at);
+                (0..times).try_for_each(|_| ring.send_apart(by, bytes, ENTRIES, at))
             }
-            _ => by_ring(ring, sends, probe, times),
+            _ => by_ring(&mut self.ring, sends, probe, times),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::fs;
 use super::method::Method;
 use super::{Found, Note, staircase};
 use crate::machine::{CoreTimes, core_times, is_virtual, yardstick_ns};
-use crate::stats::{Summary, to_f64};
+use crate::stats::{Summary, ratio};
 use onrush_primitives::counter::Counter;
 
 /// Looks at the machine between the rounds.
@@ -28,89 +28,85 @@ impl Watch {
 
     /// Takes the machine's pace once more.
     pub(super) fn look(&mut self) {
-        self.yardsticks.push(to_f64(
-            usize::try_from(yardstick_ns()).unwrap_or(usize::MAX),
-        ));
+        self.yardsticks.push(ratio(yardstick_ns(), 1));
     }
 
     /// All that is to be known.
     pub(super) fn notes(&self, method: &Method, found: &Found) -> Vec<Note> {
-        let mut notes = Vec::new();
-        let mut say = |is_warning: bool, text: String| notes.push(Note { text, is_warning });
-        say(
-            false,
-            format!(
-                "bound to processor {}, of {} that this process may use; time is told by {}",
-                method.core(),
-                method.cores().len(),
-                method.counter().name()
-            ),
-        );
+        let (core, cores) = (method.core(), method.cores().len());
+        let clock = method.counter().name();
+        let mut notes = vec![note(format!(
+            "bound to processor {core}, of {cores} that this process may use; time is told by \
+             {clock}"
+        ))];
         if method.counter() == Counter::MonotonicRaw && !method.settings().system_clock {
-            say(
-                true,
+            notes.push(warning(
                 "this processor has no counter that ticks evenly; short times are told by the \
-                 kernel's clock, which costs more to read"
-                    .to_owned(),
-            );
+                 kernel's clock, which costs more to read",
+            ));
         }
-        if method.cores().len() == 1 {
-            say(
-                true,
-                "there is one processor only: everything takes turns with whatever else runs"
-                    .to_owned(),
-            );
+        if cores == 1 {
+            let text =
+                "there is one processor only: everything takes turns with whatever else runs";
+            notes.push(warning(text));
         }
         if is_virtual() {
-            say(
-                false,
+            notes.push(note(
                 "this is a virtual machine: the host may take the processor away, caches are \
-                 shared with others, and finding a page takes a walk through two tables"
-                    .to_owned(),
-            );
+                 shared with others, and finding a page takes a walk through two tables",
+            ));
         }
-        if let Some((is_warning, text)) = of_frequency() {
-            say(is_warning, text);
+        notes.extend(of_frequency());
+        let pace = Summary::of(&self.yardsticks);
+        if let Some(pace) = pace.filter(|pace| pace.spread() > PACE_UNEVEN) {
+            notes.push(warning(format!(
+                "a fixed piece of work took from {:.1} to {:.1} ms between the rounds: the \
+                 machine was busy, or its clock changed. Stop what else runs, and run it again",
+                pace.min / 1e6,
+                pace.max / 1e6
+            )));
         }
-        if let Some(pace) = Summary::of(&self.yardsticks).filter(|pace| pace.spread() > PACE_UNEVEN)
-        {
-            say(
-                true,
-                format!(
-                    "a fixed piece of work took from {:.1} to {:.1} ms between the rounds: the \
-                     machine was busy, or its clock changed. Stop what else runs, and run it again",
-                    pace.min / 1e6,
-                    pace.max / 1e6
-                ),
-            );
-        }
-        for (core, stolen_ns) in self.stolen() {
-            say(
-                true,
-                format!(
-                    "the host took {:.0} ms from processor {core}",
-                    stolen_ns / 1e6
-                ),
-            );
-        }
+        notes.extend(self.stolen());
         notes.extend(of_memory(found));
         notes
     }
 
     /// Processors that the host took more than 1 % of a second from.
-    fn stolen(&self) -> Vec<(usize, f64)> {
+    fn stolen(&self) -> Vec<Note> {
         let now = core_times();
-        let pairs = self.before.iter().zip(&now).enumerate();
-        pairs
-            .map(|(core, (before, now))| (core, now.stolen_ns.saturating_sub(before.stolen_ns)))
-            .map(|(core, stolen_ns)| {
+        let stolen = self
+            .before
+            .iter()
+            .zip(&now)
+            .enumerate()
+            .map(|(core, (before, now))| {
                 (
                     core,
-                    to_f64(usize::try_from(stolen_ns).unwrap_or(usize::MAX)),
+                    ratio(now.stolen_ns.saturating_sub(before.stolen_ns), 1),
                 )
-            })
-            .filter(|(_, stolen_ns)| *stolen_ns > STOLEN_NS)
-            .collect()
+            });
+        let stolen = stolen.filter(|(_, stolen_ns)| *stolen_ns > STOLEN_NS);
+        let of = |(core, ns)| {
+            warning(format!(
+                "the host took {:.0} ms from processor {core}",
+                ns / 1e6
+            ))
+        };
+        stolen.map(of).collect()
+    }
+}
+
+fn note(text: impl Into<String>) -> Note {
+    Note {
+        text: text.into(),
+        is_warning: false,
+    }
+}
+
+fn warning(text: impl Into<String>) -> Note {
+    Note {
+        is_warning: true,
+        ..note(text)
     }
 }
 
@@ -128,15 +124,11 @@ fn of_memory(found: &Found) -> Vec<Note> {
         });
     }
     if let Some(part) = found.known("huge_part").filter(|part| *part < 0.9) {
-        notes.push(Note {
-            text: format!(
-                "only {:.0} % of the memory that should have been huge pages was: latencies on \
-                 huge pages have page walks in them. See \
-                 /sys/kernel/mm/transparent_hugepage/enabled",
-                part * 100.0
-            ),
-            is_warning: true,
-        });
+        notes.push(warning(format!(
+            "only {:.0} % of the memory that should have been huge pages was: latencies on huge \
+             pages have page walks in them. See /sys/kernel/mm/transparent_hugepage/enabled",
+            part * 100.0
+        )));
     }
     let line = found.line(staircase::CURVE, staircase::HUGE);
     let steps = staircase::cache_steps(found);
@@ -149,16 +141,16 @@ fn of_memory(found: &Found) -> Vec<Note> {
             }
             continue;
         };
-        let ratio = crate::stats::ratio(step.edge_bytes, stated);
-        let verdict = match ratio {
-            ratio if (0.75..=1.3).contains(&ratio) => "which agrees".to_owned(),
-            ratio if ratio < 1.0 && level > 2 && is_virtual() => format!(
+        let part = ratio(step.edge_bytes, stated);
+        let verdict = match part {
+            0.75..=1.3 => "which agrees".to_owned(),
+            _ if part < 1.0 && level > 2 && is_virtual() => format!(
                 "{:.0} % of it{}; whether the host gave this guest a part or others fill the rest \
                  cannot be seen from inside",
-                ratio * 100.0,
+                part * 100.0,
                 passes(found, step.edge_bytes, stated)
             ),
-            ratio => format!("{ratio:.2} times as much"),
+            _ => format!("{part:.2} times as much"),
         };
         notes.push(Note {
             text: format!(
@@ -167,21 +159,16 @@ fn of_memory(found: &Found) -> Vec<Note> {
                 size(step.edge_bytes),
                 size(stated)
             ),
-            is_warning: !(0.75..=1.3).contains(&ratio),
+            is_warning: !(0.75..=1.3).contains(&part),
         });
-        if let Some(early) = random
-            .get(index)
-            .filter(|early| early.edge_bytes < step.edge_bytes)
-        {
-            notes.push(Note {
-                text: format!(
-                    "loads in random order leave cache {level} at {} already: beyond, addresses \
-                     have to be looked up{}",
-                    size(early.edge_bytes),
-                    piecemeal(found).unwrap_or_default()
-                ),
-                is_warning: false,
-            });
+        let early = random.get(index);
+        if let Some(early) = early.filter(|early| early.edge_bytes < step.edge_bytes) {
+            notes.push(note(format!(
+                "loads in random order leave cache {level} at {} already: beyond, addresses have \
+                 to be looked up{}",
+                size(early.edge_bytes),
+                piecemeal(found).unwrap_or_default()
+            )));
         }
     }
     notes
@@ -189,18 +176,17 @@ fn of_memory(found: &Found) -> Vec<Note> {
 
 /// A cache that the machine states and the staircase did not find.
 fn without_a_step(level: usize, stated: u64) -> Note {
-    let why = if is_virtual() {
-        ": other guests of the host use it too, and leave this one too little for a plateau"
-    } else {
-        ""
+    let why = match is_virtual() {
+        true => {
+            ": other guests of the host use it too, and leave this one too little for a plateau"
+        }
+        false => "",
     };
     let stated = size(stated);
-    Note {
-        text: format!(
-            "the machine states {stated} of cache {level}; no step was found for it{why}"
-        ),
-        is_warning: true,
-    }
+    let missing = "no step was found for it";
+    warning(format!(
+        "the machine states {stated} of cache {level}; {missing}{why}"
+    ))
 }
 
 /// Whether huge pages are looked up like small ones: then a load from each 4 KB gets slower as they
@@ -245,7 +231,7 @@ fn passes(found: &Found, edge_bytes: u64, stated_bytes: u64) -> String {
 }
 
 fn size(bytes: u64) -> String {
-    super::Unit::Bytes.told(to_f64(usize::try_from(bytes).unwrap_or(usize::MAX)))
+    super::Unit::Bytes.told(ratio(bytes, 1))
 }
 
 /// Data caches of the first processor as the kernel lists them, by level, in bytes.
@@ -270,22 +256,17 @@ fn stated_caches() -> Vec<u64> {
     found
 }
 
-/// Who sets the processor's frequency, and whether that is a warning.
-fn of_frequency() -> Option<(bool, String)> {
+/// Who sets the processor's frequency.
+fn of_frequency() -> Option<Note> {
     match fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") {
-        Ok(governor) if governor.trim() != "performance" => Some((
-            true,
-            format!(
-                "the processor's frequency is set by the governor {}; for steady figures: \
-                 cpupower frequency-set --governor performance",
-                governor.trim()
-            ),
-        )),
-        Ok(_) => None,
-        Err(_) => Some((
-            false,
-            "the processor's frequency is out of the kernel's hands; its pace was watched instead"
-                .to_owned(),
+        Ok(governor) if governor.trim() == "performance" => None,
+        Ok(governor) => Some(warning(format!(
+            "the processor's frequency is set by the governor {}; for steady figures: cpupower \
+             frequency-set --governor performance",
+            governor.trim()
+        ))),
+        Err(_) => Some(note(
+            "the processor's frequency is out of the kernel's hands; its pace was watched instead",
         )),
     }
 }

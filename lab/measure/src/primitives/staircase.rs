@@ -42,11 +42,7 @@ pub(super) struct Staircase {
 impl Staircase {
     /// Takes the memory and touches it.
     pub(super) fn new(method: &Method) -> io::Result<Self> {
-        let wanted = if method.settings().quick {
-            512 << 20
-        } else {
-            1 << 30
-        };
+        let wanted = method.much(512 << 20, 1 << 30);
         let room = usize::try_from(available_bytes() / 4).unwrap_or(usize::MAX);
         let bytes_max = (wanted.min(room) >> 20 << 20).max(LINE_BYTES << 10);
         let mut huge = Memory::map(bytes_max, Pages::Huge)?;
@@ -70,29 +66,18 @@ impl Staircase {
     pub(super) fn pass(&mut self, method: &Method, found: &mut Found) {
         let deadline = Instant::now() + PASS_MAX;
         for bytes in sizes(self.bytes_max) {
-            for (name, order) in [
-                (HUGE, Order::Random),
-                (BASE, Order::Random),
-                (BY_PAGE, Order::ByPage),
+            for (name, pages, order) in [
+                (HUGE, Pages::Huge, Order::Random),
+                (BASE, Pages::Base, Order::Random),
+                (BY_PAGE, Pages::Huge, Order::ByPage),
             ] {
-                let memory = match name {
-                    BASE => &mut self.base,
-                    _ => &mut self.huge,
-                };
                 if Instant::now() > deadline {
-                    found.missing(
-                        CURVE,
-                        "a pass over all sizes took longer than 5 s and was \
-                     ended; the machine is busy",
-                    );
-                    return;
+                    let why = "a pass over all sizes took longer than 5 s and was ended; the \
+                               machine is busy";
+                    return found.missing(CURVE, why);
                 }
-                found.point(
-                    CURVE,
-                    name,
-                    bytes as u64,
-                    load_ns(method, memory, bytes, LINE_BYTES, order),
-                );
+                let ns = load_ns(method, self.of(pages), bytes, LINE_BYTES, order);
+                found.point(CURVE, name, bytes as u64, ns);
             }
         }
     }
@@ -100,42 +85,52 @@ impl Staircase {
     /// Other distances between loads, as they lie and mixed.
     pub(super) fn strides(&mut self, method: &Method, found: &mut Found) {
         for bytes in sizes(self.bytes_max.min(128 << 20)).filter(|bytes| bytes.is_power_of_two()) {
-            for (name, stride, order) in [
-                ("16 B apart, in order", 16, Order::Rising),
-                ("64 B apart, in order", 64, Order::Rising),
-                ("256 B apart, in order", 256, Order::Rising),
+            let sparse = 4096 + LINE_BYTES;
+            let (in_order, mixed) = (Order::Rising, Order::Random);
+            for (name, memory, stride, order) in [
+                ("16 B apart, in order", Pages::Base, 16, in_order),
+                ("64 B apart, in order", Pages::Base, 64, in_order),
+                ("256 B apart, in order", Pages::Base, 256, in_order),
                 (
                     "4 KB and a line apart, in order",
-                    4096 + LINE_BYTES,
-                    Order::Rising,
+                    Pages::Base,
+                    sparse,
+                    in_order,
                 ),
                 (
                     "4 KB and a line apart, random order",
-                    4096 + LINE_BYTES,
-                    Order::Random,
+                    Pages::Base,
+                    sparse,
+                    mixed,
                 ),
+                (SPARSE, Pages::Huge, sparse, mixed),
             ] {
                 if bytes >= stride {
-                    let ns = load_ns(method, &mut self.base, bytes, stride, order);
+                    let ns = load_ns(method, self.of(memory), bytes, stride, order);
                     found.point(STRIDES, name, bytes as u64, ns);
                 }
-            }
-            let sparse = 4096 + LINE_BYTES;
-            if bytes >= sparse {
-                let ns = load_ns(method, &mut self.huge, bytes, sparse, Order::Random);
-                found.point(STRIDES, SPARSE, bytes as u64, ns);
             }
         }
     }
 
     /// Samples of one size, for a row.
     pub(super) fn at(&mut self, method: &Method, pages: Pages, bytes: usize) -> Vec<f64> {
-        let memory = match pages {
+        let bytes = bytes.min(self.bytes_max).max(LINE_BYTES);
+        walk(
+            method,
+            self.of(pages),
+            bytes,
+            LINE_BYTES,
+            Order::Random,
+            ROW_TIME,
+        )
+    }
+
+    fn of(&mut self, pages: Pages) -> &mut Memory {
+        match pages {
             Pages::Huge => &mut self.huge,
             Pages::Base => &mut self.base,
-        };
-        let bytes = bytes.min(self.bytes_max).max(LINE_BYTES);
-        walk(method, memory, bytes, LINE_BYTES, Order::Random, ROW_TIME)
+        }
     }
 
     /// The largest size.
