@@ -18,8 +18,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Runs it to its end. What should have refused to run and does not is stopped, and fails by its
-    /// code.
+    /// Runs it to its end. What should have refused to run and does not is stopped, and fails by
+    /// its code.
     #[must_use]
     pub fn run(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new("timeout");

@@ -1,5 +1,5 @@
-//! What the terms cost: what is left of a probe when other terms are taken off, or what lies between
-//! two.
+//! What the terms cost: what is left of a probe when other terms are taken off, or what lies
+//! between two.
 
 use onrush_testkit::testbed::Mode;
 

@@ -75,16 +75,16 @@ named! {
         /// What a program does for an entry that sends: it makes it, notes what it stands for, and
         /// looks up whose its answers are.
         Account = "account of an entry",
-        /// An entry that a thread of the kernel fetches: what it takes whoever made it, its accounts
-        /// included.
+        /// An entry that a thread of the kernel fetches: what it takes whoever made it, its
+        /// accounts included.
         PolledEntry = "polled entry",
         /// To sleep until that thread has done something, and to wake up.
         Sleep = "sleep",
         /// That an entry waits for the one before.
         Link = "link",
-        /// What a link adds if the entry sends: it is not sent where it is handed over but by what the
-        /// kernel has put off (io_uring/io_uring.c, `io_queue_next`), and so is the message that its
-        /// memory is free.
+        /// What a link adds if the entry sends: it is not sent where it is handed over but by what
+        /// the kernel has put off (io_uring/io_uring.c, `io_queue_next`), and so is the message
+        /// that its memory is free.
         LinkSend = "link of a send",
         /// A ring's crossing, beyond a plain one.
         RingCrossing = "ring crossing",
@@ -94,8 +94,8 @@ named! {
         PinnedRelease = "pin and release",
         /// What a train takes more if its memory was not sent from a moment ago.
         ColdTrain = "cold train",
-        /// What a train takes more if it is another client's than the one before: its socket is in no
-        /// cache.
+        /// What a train takes more if it is another client's than the one before: its socket is in
+        /// no cache.
         Session = "session",
         /// A copy for one member more that a program at the device makes.
         Clone = "clone",
