@@ -115,7 +115,7 @@ pub enum MakeError {
     },
 }
 
-/// Every kind of file that issue 2 names, and what should become of each. Kinds that this machine's
+/// Every kind of file that a server meets, and what should become of each. Kinds that this machine's
 /// `ffmpeg` cannot encode are recorded as skipped and left out.
 ///
 /// # Errors
