@@ -1,9 +1,9 @@
 //! What a record says, told once: sections of tables, verdicts, notes and pictures.
 //!
-//! An experiment makes one [`Report`] of its record. The terminal prints it ([`fmt::Display`]), a
-//! page shows it ([`crate::report`]), and a comparison takes its figures from it
-//! ([`Report::figures`]), so that none of them can say something else. Cells hold samples; how they
-//! are summarised and in which unit is the column's business.
+//! An experiment makes one [`Report`] of its record. The terminal prints it
+//! ([`Display`](std::fmt::Display)), a page shows it ([`crate::report`]), and a comparison takes
+//! its figures from it ([`Report::figures`]), so that none of them can say something else. Cells
+//! hold samples; how they are summarised and in which unit is the column's business.
 
 mod column;
 mod mean;

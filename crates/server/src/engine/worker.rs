@@ -7,10 +7,9 @@
 //! that waits for it is woken, which takes locks that are held for a moment; and a path that is
 //! given up costs the memory of the next.
 //!
-//! A worker has two halves that know nothing of each other: the [`StreamTable`](table::StreamTable)
-//! (who plays, what is due when) and the [`Transmitter`](transmitter::Transmitter) (the kernel's
-//! side). What is here and in the files that stand on both ([`sending`], [`completing`],
-//! [`shedding`], [`leaving`]) goes between the two.
+//! A worker has two halves that know nothing of each other: the [`StreamTable`] (who plays, what is
+//! due when) and the [`Transmitter`] (the kernel's side). What is here and in the files that stand
+//! on both ([`sending`], [`completing`], [`shedding`], [`leaving`]) goes between the two.
 
 mod completing;
 mod entry;

@@ -2,7 +2,7 @@
 //! and between each other.
 //!
 //! It is what the seam between media and the rest is tried with, and no format of anybody's: a
-//! [`write`]r's packets come out of the [plans](super::Plan) as they went in. No product is built
+//! [`write()`]r's packets come out of the [plans](super::Plan) as they went in. No product is built
 //! with it.
 
 use std::any::Any;

@@ -93,7 +93,7 @@ impl Memory {
         }
     }
 
-    /// Makes some, with the address by which [`attach`] finds it.
+    /// Makes some, with the address by which `attach` finds it.
     fn make(self, bytes: usize) -> Result<(Mapped, Option<File>, String), ExperimentError> {
         let file = match self {
             Self::Private => {
