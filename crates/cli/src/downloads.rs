@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use onrush_server::config::PortRange;
 use onrush_server::downloads::{AccessLog, DownloadLimits, Downloads, LogTarget};
 use onrush_server::transfer::LEFT_TO_OTHERS;
 use onrush_wire::http::LogFormat;
@@ -150,7 +151,10 @@ impl DownloadOptions {
         Downloads {
             http_addresses,
             ftp_addresses: self.ftp.clone(),
-            ftp_ports: (self.ftp_ports.0, self.ftp_ports.1),
+            ftp_ports: PortRange {
+                first: self.ftp_ports.0,
+                last: self.ftp_ports.1,
+            },
             access_log: self.access_log.as_ref().map(|path| AccessLog {
                 target: match path.as_os_str() == "-" {
                     true => LogTarget::Stdout,
@@ -234,7 +238,7 @@ impl FromStr for DownloadSchedule {
 
 impl Default for FtpPorts {
     fn default() -> Self {
-        let (first, last) = Downloads::default().ftp_ports;
+        let PortRange { first, last } = Downloads::default().ftp_ports;
         Self(first, last)
     }
 }
@@ -339,7 +343,13 @@ mod tests {
             (ours.rate_max, ours.client_rate_max),
             (Some(1_000_000), Some(10_000))
         );
-        assert_eq!(ours.ftp_ports, (1024, 65_535));
+        assert_eq!(
+            ours.ftp_ports,
+            PortRange {
+                first: 1024,
+                last: 65_535
+            }
+        );
         for ports in ["1023-2000", "2000-1999", "1", "a-b"] {
             assert!(serve(&["--ftp-ports", ports]).is_err(), "{ports}");
         }

@@ -140,7 +140,7 @@ impl RelayCommand {
                 all => all.iter().filter_map(|listen| listen.address()).collect(),
             },
             metrics_address: self.metrics.and_then(Listen::address),
-            rtp_ports: (self.rtp_ports.0, self.rtp_ports.1),
+            rtp_ports: self.rtp_ports.0,
             limits: Limits {
                 sessions_max: self.sessions_max,
                 connections_per_address_max: self.connections_per_address_max,

@@ -134,7 +134,7 @@ fn locked(totals: Totals) -> String {
 }
 
 fn sending(server: &Server, config: &Config) -> String {
-    let (bytes, pages) = server.cache();
+    let (bytes, pages) = (server.cache_bytes(), server.cache_pages());
     let pages = match pages {
         Pages::HugeReserved => "reserved huge pages",
         Pages::HugeTransparent => "huge pages",

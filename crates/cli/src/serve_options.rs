@@ -225,7 +225,7 @@ impl Serve {
                 true => default.rtsp_addresses,
                 false => self.rtsp.clone(),
             },
-            rtp_ports: (self.rtp_ports.0, self.rtp_ports.1),
+            rtp_ports: self.rtp_ports.0,
             load_max_permille: match self.load_max.0 {
                 0 => LOAD_UNLIMITED,
                 permille => permille,
@@ -488,7 +488,12 @@ mod tests {
 
     #[test]
     fn ports_come_in_pairs() {
-        let pair = |text: &str| serve(&["--rtp-ports", text]).map(|config| config.rtp_ports);
+        let pair = |text: &str| {
+            serve(&["--rtp-ports", text]).map(|config| {
+                let ports = config.rtp_ports;
+                (ports.first, ports.last)
+            })
+        };
         assert_eq!(pair("20000-20001"), Ok((20_000, 20_001)));
         assert_eq!(pair("2-65535"), Ok((2, 65535)));
         for text in [

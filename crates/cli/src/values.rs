@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use onrush_server::channels::config::is_source_name;
-use onrush_server::config::Config;
+use onrush_server::config::{Config, PortRange};
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum LogFormat {
@@ -62,18 +62,17 @@ impl Listen {
 
 /// The ports of `--rtp-ports`, both ends included.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ports(pub(crate) u16, pub(crate) u16);
+pub(crate) struct Ports(pub(crate) PortRange);
 
 impl Default for Ports {
     fn default() -> Self {
-        let (first, last) = Config::default().rtp_ports;
-        Self(first, last)
+        Self(Config::default().rtp_ports)
     }
 }
 
 impl fmt::Display for Ports {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.0, self.1)
+        write!(f, "{}-{}", self.0.first, self.0.last)
     }
 }
 
@@ -135,9 +134,10 @@ pub(crate) fn ports(text: &str) -> Result<Ports, String> {
         (ports.0 > 0 && ports.0.is_multiple_of(2) && ports.1 % 2 == 1 && ports.0 < ports.1)
             .then_some(ports)
     });
-    ends.map(|(first, last)| Ports(first, last)).ok_or_else(|| {
-        "write FIRST-LAST, FIRST even and LAST odd, up to 65535, as in 20000-59999".to_owned()
-    })
+    ends.map(|(first, last)| Ports(PortRange { first, last }))
+        .ok_or_else(|| {
+            "write FIRST-LAST, FIRST even and LAST odd, up to 65535, as in 20000-59999".to_owned()
+        })
 }
 
 /// Where metrics are served if nothing is said.

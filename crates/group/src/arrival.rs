@@ -70,8 +70,19 @@ pub struct Heard {
     pub from_others: u64,
     /// Who sent the first of them, since the sender came that is kept.
     pub other: Option<SocketAddr>,
-    /// Of the last RTP packet: payload type, SSRC and timestamp.
-    pub last_rtp: Option<(u8, u32, u32)>,
+    /// The last RTP packet.
+    pub last_rtp: Option<RtpPacket>,
+}
+
+/// What an RTP packet says of itself (RFC 3550, section 5.1).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RtpPacket {
+    /// Its payload type.
+    pub payload_type: u8,
+    /// Its synchronisation source.
+    pub ssrc: u32,
+    /// Its timestamp.
+    pub timestamp: u32,
 }
 
 /// `struct control` of bpf/relay.bpf.c.
@@ -219,7 +230,11 @@ impl Tables {
             from: (datagrams > 0).then(|| raw.from.read()),
             from_others: raw.from_others,
             other: (raw.has_other != 0).then(|| raw.other.read()),
-            last_rtp: (rtp > 0).then_some((raw.payload_type, raw.ssrc, raw.timestamp)),
+            last_rtp: (rtp > 0).then_some(RtpPacket {
+                payload_type: raw.payload_type,
+                ssrc: raw.ssrc,
+                timestamp: raw.timestamp,
+            }),
         })
     }
 }

@@ -36,7 +36,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
-pub use arrival::{Heard, Taken};
+pub use arrival::{Heard, RtpPacket, Taken};
 use direct::{Direct, Slots};
 pub use error::{GroupError, KernelError};
 pub use ingress::Ingress;

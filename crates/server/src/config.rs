@@ -10,6 +10,7 @@ use crate::channels::config::ChannelsConfig;
 use crate::downloads::config::Downloads;
 use crate::engine::numbering::RtpHeaders;
 use crate::experiments::Experiments;
+pub use crate::listening::PortRange;
 
 /// Everything a server can be told. [`Config::default`] serves files beneath `media` to everybody
 /// who can reach port 8554, and nothing else.
@@ -26,7 +27,7 @@ pub struct Config {
     /// UDP ports for RTP (even) and RTCP (the odd one above), both ends included: 20,000 to 59,999
     /// by default. Make it what a firewall lets in; each pair takes 128 sessions, and a range that
     /// is used up refuses the next one.
-    pub rtp_ports: (u16, u16),
+    pub rtp_ports: PortRange,
     /// How much of a stream is handed to the kernel together: 20 ms by default. Longer costs less
     /// processor time for each packet, and shallow buffers on the way drop the end of a long
     /// burst; shorten it where receivers report loss, lengthen it where the processor is full and
@@ -71,6 +72,12 @@ pub struct Config {
     /// `experiments`.
     pub experiments: Experiments,
 }
+
+/// Where RTP and RTCP go out if nothing else is said.
+pub(crate) const RTP_PORTS: PortRange = PortRange {
+    first: 20_000,
+    last: 59_999,
+};
 
 /// The bounds on what peers and files can make the server hold. All are listed by
 /// `onrush doctor --limits`. Each may be raised as far as there is memory and there are
@@ -165,7 +172,7 @@ impl Default for Config {
         Self {
             media_root: PathBuf::from("media"),
             rtsp_addresses: vec![SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 0], 8554))],
-            rtp_ports: (20_000, 59_999),
+            rtp_ports: RTP_PORTS,
             burst: Duration::from_millis(20),
             rtp_headers: RtpHeaders::default(),
             load_max_permille: 900,

@@ -11,6 +11,15 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tracing::warn;
 
+/// Ports from one to another, both included.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PortRange {
+    /// The first.
+    pub first: u16,
+    /// The last; not below the first.
+    pub last: u16,
+}
+
 /// What an address is listened at for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Service {

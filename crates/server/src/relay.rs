@@ -19,7 +19,7 @@ use crate::channels::config::SOURCES_MAX;
 use crate::channels::{
     Channel, ChannelError, Channels, ChannelsConfig, Upkeep, check, listen, start_error,
 };
-use crate::config::{Config, Limits};
+use crate::config::{Config, Limits, PortRange, RTP_PORTS};
 use crate::listening::Service;
 use crate::rtsp::{Content, Control};
 use crate::statistics::Statistics;
@@ -45,7 +45,7 @@ pub struct RelayConfig {
     /// Where metrics and status are told: by default nowhere. Whoever can connect can read them.
     pub metrics_address: Option<SocketAddr>,
     /// UDP ports for players' RTP (even) and RTCP (the odd one above), both ends included.
-    pub rtp_ports: (u16, u16),
+    pub rtp_ports: PortRange,
     /// What players may ask for at the most.
     pub limits: Limits,
 }
@@ -71,7 +71,7 @@ impl Default for RelayConfig {
             channels: ChannelsConfig::default(),
             rtsp_addresses: Vec::new(),
             metrics_address: None,
-            rtp_ports: (20_000, 59_999),
+            rtp_ports: RTP_PORTS,
             limits: Limits::default(),
         }
     }

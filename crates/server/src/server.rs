@@ -222,11 +222,16 @@ impl Server {
         self.path_name
     }
 
-    /// The size of the packet cache in bytes, which may be less than was asked for, and what its
-    /// pages are.
+    /// The size of the packet cache in bytes, which may be less than was asked for.
     #[must_use]
-    pub const fn cache(&self) -> (usize, Pages) {
-        self.cache
+    pub const fn cache_bytes(&self) -> usize {
+        self.cache.0
+    }
+
+    /// What the pages of the packet cache are.
+    #[must_use]
+    pub const fn cache_pages(&self) -> Pages {
+        self.cache.1
     }
 
     /// What this process has locked, in bytes by kind.

@@ -81,10 +81,18 @@ pub fn run_when_idle() -> io::Result<()> {
     }
 }
 
-/// Processor time of the calling thread so far, in ns: in the program, and in the kernel
-/// (getrusage(2)).
+/// Processor time of a thread (getrusage(2)).
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Usage {
+    /// In the program, in ns.
+    pub user_ns: u64,
+    /// In the kernel, in ns.
+    pub system_ns: u64,
+}
+
+/// Processor time of the calling thread so far.
 #[must_use]
-pub fn usage_ns() -> (u64, u64) {
+pub fn usage() -> Usage {
     // SAFETY: an rusage is integers, for which all zeroes is a value.
     let mut usage: libc::rusage = unsafe { mem::zeroed() };
     // SAFETY: `usage` is writable. With a valid `who` there is nothing to refuse.
@@ -93,7 +101,10 @@ pub fn usage_ns() -> (u64, u64) {
         let us = time.tv_sec * 1_000_000 + time.tv_usec;
         u64::try_from(us).unwrap_or(0) * 1000
     };
-    (nanos(usage.ru_utime), nanos(usage.ru_stime))
+    Usage {
+        user_ns: nanos(usage.ru_utime),
+        system_ns: nanos(usage.ru_stime),
+    }
 }
 
 /// Raises the soft limit of open files to the hard one, and says what it is now.

@@ -96,7 +96,7 @@ pub struct Stats {
     /// Entries into the kernel to send.
     pub crossings: u64,
     /// Packets given to players (once, however many they are), and the bytes of their payload.
-    pub played: (u64, u64),
+    pub played: Played,
     /// From a packet's arrival until all had it, at the longest, in ns.
     pub passing_ns_max: u64,
     /// The same of all trains, added up.
@@ -107,6 +107,15 @@ pub struct Stats {
     pub players: usize,
 }
 
+/// What all players of a channel were given, each packet counted once.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Played {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of their payload.
+    pub payload_bytes: u64,
+}
+
 /// A stream that players can be offered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Playable {
@@ -114,17 +123,20 @@ pub struct Playable {
     pub ssrc: u32,
     /// What its packets hold, if that is known to everybody; its RTP payload type otherwise.
     pub payload: Result<StaticPayload, u8>,
-    /// The last packet's timestamp and when it arrived, in ns of the monotonic clock.
-    pub last: (u32, u64),
+    /// The last packet's timestamp.
+    pub timestamp: u32,
+    /// When that packet arrived, in ns of the monotonic clock.
+    pub arrived_ns: u64,
 }
 
 impl Playable {
     /// The timestamp that a packet would have that arrived at `now_ns`.
     #[must_use]
     pub fn timestamp_at(&self, now_ns: u64) -> u32 {
-        let (timestamp, arrived_ns) = self.last;
         let clock_hz = self.payload.map_or(90_000, |payload| payload.clock_hz);
-        timestamp.wrapping_add(ticks_of(now_ns.saturating_sub(arrived_ns), clock_hz.into()))
+        let since_ns = now_ns.saturating_sub(self.arrived_ns);
+        self.timestamp
+            .wrapping_add(ticks_of(since_ns, clock_hz.into()))
     }
 }
 

@@ -18,7 +18,7 @@ use onrush_wire::rtp::StaticPayload;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{info, warn};
 
-use super::channel::{Channel, Command, MemberCounts, Playable, Stats};
+use super::channel::{Channel, Command, MemberCounts, Playable, Played, Stats};
 use super::config::ChannelsConfig;
 use super::input::Input;
 use super::members::MEMBERS_MAX;
@@ -267,19 +267,21 @@ impl KernelWorker {
         let stats = &mut self.stats;
         stats.is_heard = heard.datagrams > 0 && !self.is_silent;
         stats.from = heard.from;
-        stats.playable = heard
-            .last_rtp
-            .map(|(payload_type, ssrc, timestamp)| Playable {
-                ssrc,
-                payload: StaticPayload::of(payload_type).ok_or(payload_type),
-                last: (timestamp, heard.arrived_ns),
-            });
+        stats.playable = heard.last_rtp.map(|last| Playable {
+            ssrc: last.ssrc,
+            payload: StaticPayload::of(last.payload_type).ok_or(last.payload_type),
+            timestamp: last.timestamp,
+            arrived_ns: heard.arrived_ns,
+        });
         stats.trains = heard.passes;
         stats.packets = heard.clones.saturating_sub(heard.refused);
         stats.refused = heard.refused;
         let mean_bytes = heard.bytes.checked_div(heard.datagrams).unwrap_or(0);
         stats.bytes = stats.packets * mean_bytes;
-        stats.played = (heard.rtp, heard.rtp * mean_bytes);
+        stats.played = Played {
+            packets: heard.rtp,
+            payload_bytes: heard.rtp * mean_bytes,
+        };
         let of = |outlets: &BTreeMap<IpAddr, usize>| -> usize {
             outlets
                 .values()

@@ -40,7 +40,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 pub use self::channel::{
-    CHANGES_MAX, CHANGES_WAITING_MAX, Channel, ChannelState, MemberCounts, Playable, Stats,
+    CHANGES_MAX, CHANGES_WAITING_MAX, Channel, ChannelState, MemberCounts, Playable, Played, Stats,
 };
 pub use self::config::{ChannelsConfig, SourceConfig};
 pub use self::file::{MEMBERS_FILE_BYTES_MAX, MembersFileError};

@@ -22,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 use tracing::{info, warn};
 
-use super::channel::{Channel, Command, Playable, Stats};
+use super::channel::{Channel, Command, Playable, Played, Stats};
 use super::config::ChannelsConfig;
 use super::outlet::{Outlet, wildcard};
 use super::players::Players;
@@ -347,7 +347,10 @@ impl Worker {
         stats.trains = self.plain.trains + self.players.trains;
         stats.passing_ns = self.plain.passing_ns.0 + self.players.passing_ns.0;
         stats.passing_ns_max = self.plain.passing_ns.1.max(self.players.passing_ns.1);
-        stats.played = (self.players.packets, self.players.bytes);
+        stats.played = Played {
+            packets: self.players.packets,
+            payload_bytes: self.players.bytes,
+        };
         stats.members = self.plain.receivers();
         stats.players = self.players.receivers();
     }
@@ -452,7 +455,8 @@ fn playable_rtp(header: &Header, now_ns: u64) -> Playable {
     Playable {
         ssrc: header.ssrc,
         payload: StaticPayload::of(header.payload_type).ok_or(header.payload_type),
-        last: (header.timestamp, now_ns),
+        timestamp: header.timestamp,
+        arrived_ns: now_ns,
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use onrush_wire::http::LogFormat;
 use onrush_wire::pace::schedule::Schedule;
 
+use crate::listening::PortRange;
 use crate::transfer::LEFT_TO_OTHERS;
 
 /// What `onrush serve` can be told about downloads.
@@ -17,7 +18,7 @@ pub struct Downloads {
     /// Where FTP listens; nowhere, if there is none.
     pub ftp_addresses: Vec<SocketAddr>,
     /// Ports of FTP's passive data connections, both ends included.
-    pub ftp_ports: (u16, u16),
+    pub ftp_ports: PortRange,
     /// Where a line goes for each request.
     pub access_log: Option<AccessLog>,
     /// Bytes a second that all downloads together may take.
@@ -74,7 +75,10 @@ impl Default for Downloads {
         Self {
             http_addresses: Vec::new(),
             ftp_addresses: Vec::new(),
-            ftp_ports: (60_000, 60_999),
+            ftp_ports: PortRange {
+                first: 60_000,
+                last: 60_999,
+            },
             access_log: None,
             rate_max: None,
             client_rate_max: None,

@@ -20,7 +20,7 @@ use super::moment::Moment;
 use super::ports::PortPairSlot;
 use super::presentation::{Presentation, playable};
 use super::{Control, Escaped, Files};
-use crate::channels::Channel;
+use crate::channels::{Channel, Played};
 use crate::engine::{EndReason, EngineError, Stream, StreamSnapshot};
 use crate::library::Media;
 
@@ -161,7 +161,10 @@ impl Delivery {
         match self {
             Self::Stored(delivery) => delivery.sent(at),
             Self::Live(player) => {
-                let (packets, payload_bytes) = player.sent();
+                let Played {
+                    packets,
+                    payload_bytes,
+                } = player.sent();
                 Sent {
                     timestamp: player.timestamp(at),
                     packets,
@@ -206,7 +209,7 @@ impl Delivery {
     pub(super) fn describe_sent(&self) -> String {
         match self {
             Self::Stored(delivery) => describe(&delivery.stream.snapshot()),
-            Self::Live(player) => format!("about {} packets", player.sent().0),
+            Self::Live(player) => format!("about {} packets", player.sent().packets),
         }
     }
 }

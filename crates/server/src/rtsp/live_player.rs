@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::moment::Moment;
 use super::ports::{Pair, Ports};
-use crate::channels::{Channel, Playable};
+use crate::channels::{Channel, Playable, Played};
 
 /// The ports of live streams, by stream and by address of ours. They stay taken as long as the
 /// relay runs.
@@ -29,9 +29,9 @@ pub(super) struct LivePlayer {
     player: SocketAddr,
     has_joined: Cell<bool>,
     /// What the stream had sent when the player joined.
-    at_start: Cell<(u64, u64)>,
+    at_start: Cell<Played>,
     /// What the player was sent in the times before.
-    before: Cell<(u64, u64)>,
+    before: Cell<Played>,
 }
 
 impl LivePorts {
@@ -66,8 +66,8 @@ impl LivePlayer {
             local,
             player,
             has_joined: Cell::new(false),
-            at_start: Cell::new((0, 0)),
-            before: Cell::new((0, 0)),
+            at_start: Cell::default(),
+            before: Cell::default(),
         }
     }
 
@@ -90,14 +90,17 @@ impl LivePlayer {
 
     /// Packets that the player was sent, and bytes of their payload, as nearly as is known without
     /// counting for each.
-    pub(super) fn sent(&self) -> (u64, u64) {
-        let (packets, bytes) = self.before.get();
+    pub(super) fn sent(&self) -> Played {
+        let before = self.before.get();
         if !self.has_joined.get() {
-            return (packets, bytes);
+            return before;
         }
         let (now, then) = (self.channel.stats().played, self.at_start.get());
-        let since = (now.0.saturating_sub(then.0), now.1.saturating_sub(then.1));
-        (packets + since.0, bytes + since.1)
+        Played {
+            packets: before.packets + now.packets.saturating_sub(then.packets),
+            payload_bytes: before.payload_bytes
+                + now.payload_bytes.saturating_sub(then.payload_bytes),
+        }
     }
 
     /// The stream, as far as it is known.

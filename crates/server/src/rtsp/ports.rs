@@ -19,6 +19,7 @@ use tokio::net::UdpSocket;
 use tokio::task::{AbortHandle, spawn_local, yield_now};
 
 use super::CLIENTS_PER_PAIR_MAX;
+use crate::listening::PortRange;
 
 /// Bytes of a report that are read; more than a path without jumbo frames carries.
 const REPORT_BYTES_MAX: usize = 1500;
@@ -78,7 +79,8 @@ pub(super) struct PortPairSlot {
 
 impl Ports {
     /// Those from `first` to `last`, both included.
-    pub(super) fn new((first, last): (u16, u16), hear: Rc<Hear>) -> Self {
+    pub(super) fn new(range: PortRange, hear: Rc<Hear>) -> Self {
+        let PortRange { first, last } = range;
         // An odd first port is left out, and so is an even last one, which has none above it.
         let first = first.saturating_add(first % 2);
         let pairs = u16::try_from((u32::from(last) + 1).saturating_sub(u32::from(first)) / 2);
@@ -342,6 +344,10 @@ mod tests {
     use super::*;
     use crate::testing::block_on;
 
+    fn range(first: u16, last: u16) -> PortRange {
+        PortRange { first, last }
+    }
+
     const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
     fn local() -> SocketAddr {
@@ -367,7 +373,7 @@ mod tests {
 
     #[test]
     fn only_whole_pairs_count() {
-        for (range, first, pairs) in [
+        for ((from, to), first, pairs) in [
             ((20_000, 20_001), 20_000, 1),
             ((20_000, 20_002), 20_000, 1),
             ((20_001, 20_003), 20_002, 1),
@@ -377,10 +383,10 @@ mod tests {
             ((0, 65_535), 0, 32_768),
             ((65_535, 65_535), 65_535, 0),
         ] {
-            let ports = Ports::new(range, deaf());
-            assert_eq!((ports.first, ports.pairs), (first, pairs), "{range:?}");
+            let ports = Ports::new(range(from, to), deaf());
+            assert_eq!((ports.first, ports.pairs), (first, pairs), "{from}-{to}");
         }
-        let none = with_tasks(async { Ports::new((20_000, 20_000), deaf()).pair(local()) });
+        let none = with_tasks(async { Ports::new(range(20_000, 20_000), deaf()).pair(local()) });
         assert_eq!(none.unwrap_err().kind(), ErrorKind::AddrInUse);
     }
 
@@ -389,7 +395,7 @@ mod tests {
         with_tasks(async {
             // Somewhere in the range other tests may hold a port; then the search goes on, as it
             // should.
-            let ports = Ports::new((61_000, 61_007), deaf());
+            let ports = Ports::new(range(61_000, 61_007), deaf());
             let mut held: Vec<_> = (0..4).map_while(|_| ports.pair(local()).ok()).collect();
             assert!(!held.is_empty());
             assert!(held.iter().all(|pair| pair.rtp_port % 2 == 0));
@@ -404,7 +410,7 @@ mod tests {
     #[test]
     fn a_pair_serves_no_two_clients_of_the_same_address() {
         with_tasks(async {
-            let ports = Ports::new((61_100, 61_199), deaf());
+            let ports = Ports::new(range(61_100, 61_199), deaf());
             let mut places = Vec::new();
             for i in 0..=u16::try_from(CLIENTS_PER_PAIR_MAX).unwrap() {
                 let (player, reports) = (30_000 + 2 * i, at(30_001 + 2 * i));
@@ -430,7 +436,7 @@ mod tests {
     fn reports_and_errors_come_to_whom_they_concern() {
         with_tasks(async {
             let (hear, mut heard) = ears();
-            let ports = Ports::new((61_200, 61_299), hear);
+            let ports = Ports::new(range(61_200, 61_299), hear);
             let clients = [client(), client()];
             let [one, two] = [0, 1].map(|i: usize| {
                 let [player, reports] = addresses(&clients[i]);
@@ -466,7 +472,9 @@ mod tests {
     fn of_two_who_report_from_one_address_the_later_is_heard() {
         with_tasks(async {
             let (hear, mut heard) = ears();
-            let pair = Ports::new((61_300, 61_399), hear).pair(local()).unwrap();
+            let pair = Ports::new(range(61_300, 61_399), hear)
+                .pair(local())
+                .unwrap();
             let client = client();
             let [_, reports] = addresses(&client);
             let mut says = async |what: &[u8]| {
@@ -492,7 +500,7 @@ mod tests {
         const FLOOD: usize = 3 * HEARD_PER_TURN_MAX;
         with_tasks(async {
             let (hear, mut heard) = ears();
-            let ports = Ports::new((61_400, 61_499), hear);
+            let ports = Ports::new(range(61_400, 61_499), hear);
             let client = client();
             let [player, reports] = addresses(&client);
             let (_, place) = ports.place(local(), player.port(), reports).unwrap();

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use onrush_paths::{Mover, Name, Payload, Plan, Source};
 use onrush_sys::clock::monotonic_ns;
 use onrush_sys::fs::advise_done;
-use onrush_sys::thread::{pin_to, usage_ns};
+use onrush_sys::thread::{Usage, pin_to, usage};
 use onrush_testkit::sink::Sink;
 use onrush_testkit::testbed::{Options, RCV_DEVICE, RCV_IPV4, SND_DEVICE, SND_IPV4, Testbed};
 use onrush_wire::media::RtpOrigin;
@@ -377,7 +377,7 @@ struct Moment {
 impl Moment {
     fn now(clock: &SenderClock) -> Self {
         let helpers = machine::threads_named("iou-");
-        let (user_ns, system_ns) = usage_ns();
+        let Usage { user_ns, system_ns } = usage();
         Self {
             at_ns: monotonic_ns(),
             sender_ns: onrush_sys::clock::thread_cpu_ns(),

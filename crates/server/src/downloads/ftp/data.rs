@@ -10,6 +10,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
 
+use crate::listening::PortRange;
+
 /// How long a client may take to make its data connection, or to take ours.
 pub const DATA_TIME_MAX: Duration = Duration::from_secs(30);
 
@@ -28,16 +30,16 @@ pub(super) enum Data {
 impl Data {
     /// Listens for the client, at the address that its control connection uses, on a free port of
     /// the range.
-    pub(super) fn listen(local: IpAddr, ports: (u16, u16)) -> io::Result<(Self, SocketAddr)> {
+    pub(super) fn listen(local: IpAddr, ports: PortRange) -> io::Result<(Self, SocketAddr)> {
         thread_local! {
             // One after the other, so that a port is not used again while the last connection on it
             // ends.
             static NEXT: Cell<u16> = const { Cell::new(0) };
         }
-        let count = ports.1 - ports.0 + 1;
+        let count = ports.last - ports.first + 1;
         let mut refused = io::Error::from_raw_os_error(libc::EADDRINUSE);
         for _ in 0..count {
-            let port = ports.0 + NEXT.get() % count;
+            let port = ports.first + NEXT.get() % count;
             NEXT.set((NEXT.get() + 1) % count);
             match bind(SocketAddr::new(local, port)) {
                 Ok(listener) => {
@@ -97,12 +99,16 @@ mod tests {
 
     /// Some ports from there on that are free just now, one after the other. No two tests look in
     /// the same place.
-    fn free_ports(from: u16) -> (u16, u16) {
+    fn free_ports(from: u16) -> PortRange {
         let taken = |port| std::net::TcpListener::bind((LOCAL, port)).is_err();
         let first = (from..from + 900)
             .step_by(3)
             .find(|&port| (port..port + 3).all(|p| !taken(p)));
-        first.map(|first| (first, first + 2)).unwrap()
+        let first = first.unwrap();
+        PortRange {
+            first,
+            last: first + 2,
+        }
     }
 
     #[tokio::test]
@@ -113,7 +119,7 @@ mod tests {
             .collect();
         let mut numbers: Vec<_> = taken.iter().map(|(_, address)| address.port()).collect();
         numbers.sort_unstable();
-        assert_eq!(numbers, [ports.0, ports.0 + 1, ports.1]);
+        assert_eq!(numbers, [ports.first, ports.first + 1, ports.last]);
         let error = Data::listen(LOCAL, ports).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
