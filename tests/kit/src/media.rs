@@ -115,8 +115,8 @@ pub enum MakeError {
     },
 }
 
-/// Every kind of file that a server meets, and what should become of each. Kinds that this machine's
-/// `ffmpeg` cannot encode are recorded as skipped and left out.
+/// Every kind of file that a server meets, and what should become of each. Kinds that the `ffmpeg`
+/// of this machine cannot encode are recorded as skipped and left out.
 ///
 /// # Errors
 ///
