@@ -407,7 +407,7 @@ impl Table {
             let name = self.name_of(row);
             for (column, cell) in self.cells(row) {
                 let figure = match (cell, column.better) {
-                    (Cell::Told(_, figure), _) => Figure {
+                    (Cell::Printed(_, figure), _) => Figure {
                         name: name.clone(),
                         ..figure.clone()
                     },

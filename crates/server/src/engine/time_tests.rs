@@ -80,7 +80,7 @@ impl Time {
     }
 
     /// Lets so much time pass, and the engine do what it has to in it.
-    fn pass(&self, time: Duration) {
+    fn advance(&self, time: Duration) {
         let time_ns = worker::nanos(time);
         let until_ns = self.until_ns.fetch_add(time_ns, Ordering::AcqRel) + time_ns;
         wait_until("the engine is done", || {
@@ -178,7 +178,7 @@ fn packets_keep_their_pace() {
     let (stream, receiver) = rig.open(&test);
     make_room(&receiver);
     stream.play(0, None, TICK * 4).expect("played");
-    time.pass(TICK * 4);
+    time.advance(TICK * 4);
     for _ in 0..TICKS_PER_SECOND {
         // Of all that is due the burst has left, and none that is due after this tick.
         let (now, ahead_ns) = (stream.snapshot(), worker::nanos(TICK) + plan.burst_ns());
@@ -190,9 +190,9 @@ fn packets_keep_their_pace() {
             lateness_ns.iter().all(|ns| (-5_000_000..=0).contains(ns)),
             "{now:?}"
         );
-        time.pass(TICK);
+        time.advance(TICK);
     }
-    time.pass(TICK * 2);
+    time.advance(TICK * 2);
     assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
     let images = test.images();
     assert_eq!(receive(&receiver, images.len()), images);
@@ -209,19 +209,19 @@ fn the_end_comes_when_the_media_is_over() {
     let (stream, receiver) = rig.open(&test);
     make_room(&receiver);
     stream.play(0, None, Duration::ZERO).expect("played");
-    time.pass(lasts - TICK * 4);
+    time.advance(lasts - TICK * 4);
     assert_eq!(stream.snapshot().next_packet, plan.rtp_packets());
     assert_eq!(stream.shared.end_reason(), None);
-    time.pass(TICK * 8);
+    time.advance(TICK * 8);
     assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
     let images = test.images();
     assert_eq!(receive(&receiver, images.len()), images);
     // A play that is to stop before the last picture lasts until that would be due.
     let last = plan.rtp_packet_at(4_900_000_000);
     stream.play(0, Some(last), Duration::ZERO).expect("played");
-    time.pass(Duration::from_nanos(plan.due_ns(last)) - TICK * 4);
+    time.advance(Duration::from_nanos(plan.due_ns(last)) - TICK * 4);
     assert_eq!(stream.shared.end_reason(), None);
-    time.pass(TICK * 8);
+    time.advance(TICK * 8);
     assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
 }
 
@@ -233,15 +233,15 @@ fn a_stop_that_is_set_while_it_plays_is_kept_to_the_packet() {
     let (stream, receiver) = rig.open(&test);
     make_room(&receiver);
     stream.play(0, None, Duration::ZERO).expect("played");
-    time.pass(TICK * 40);
+    time.advance(TICK * 40);
     // In the midst of a burst; and another that is sooner, which holds.
     let stop = plan.rtp_packet_at(500_000_000) + 3;
     for packet in [stop + 100, stop] {
         stream.stop_before(packet).expect("told");
     }
-    time.pass(TICK * 40);
+    time.advance(TICK * 40);
     assert!(stream.end_reason().is_none(), "it plays on until then");
-    time.pass(TICK * 40);
+    time.advance(TICK * 40);
     assert_eq!(stream.end_reason(), Some(EndReason::EndOfMedia));
     assert_eq!(stream.snapshot().next_packet, stop);
     let images = test.images();
@@ -249,17 +249,17 @@ fn a_stop_that_is_set_while_it_plays_is_kept_to_the_packet() {
     assert_eq!(receive(&receiver, sent), images[..sent]);
     // What lies behind it ends at once, and goes back nowhere.
     stream.play(stop, None, Duration::ZERO).expect("played");
-    time.pass(TICK * 20);
+    time.advance(TICK * 20);
     let sent = stream.snapshot().next_packet;
     stream.stop_before(stop).expect("told");
-    time.pass(TICK * 8);
+    time.advance(TICK * 8);
     assert_eq!(stream.end_reason(), Some(EndReason::EndOfMedia));
     let end = stream.snapshot().next_packet;
     assert!((sent..sent + 20).contains(&end), "{sent} {end}");
     // One that comes after the end does nothing, also to the next play.
     stream.stop_before(end + 5).expect("told");
     stream.play(0, None, Duration::ZERO).expect("played");
-    time.pass(Duration::from_secs(2));
+    time.advance(Duration::from_secs(2));
     assert_eq!(stream.snapshot().next_packet, plan.rtp_packets());
 }
 
@@ -271,7 +271,7 @@ fn ticks_and_chunks(test: &TestSource) -> (u64, u64) {
     stream.play(0, None, Duration::ZERO).expect("played");
     let mut ticks = 0;
     while stream.shared.end_reason().is_none() {
-        time.pass(TICK);
+        time.advance(TICK);
         ticks += 1;
         assert!(ticks < 10_000, "it has no end");
     }
@@ -313,9 +313,9 @@ fn a_stall_makes_all_bursts_late_that_were_due_in_it() {
     );
     let (stream, _receiver) = rig.open(&test);
     stream.play(0, None, Duration::ZERO).expect("played");
-    time.pass(TICK * 100);
+    time.advance(TICK * 100);
     time.stall_ns.store(300_000_000, Ordering::Relaxed);
-    time.pass(Duration::from_secs(2));
+    time.advance(Duration::from_secs(2));
     assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
     let first_late = usize::try_from((100_000_000 - LATENESS_FIRST_NS) / LATENESS_BUCKET_NS);
     let late: u64 = rig.worker().lateness[first_late.expect("a bucket")..]
@@ -342,12 +342,12 @@ fn packets_at_once_after(stall: Duration, lag_max: Duration) -> (u64, u64) {
     let (stream, receiver) = rig.open(&test);
     make_room(&receiver);
     stream.play(0, None, Duration::ZERO).expect("played");
-    time.pass(TICK * 100);
+    time.advance(TICK * 100);
     // Of 4 Mbit/s.
     let on_time = time.packets_max.swap(0, Ordering::Relaxed);
     assert!((7..=9).contains(&on_time), "a burst: {on_time}");
     time.stall_ns.store(worker::nanos(stall), Ordering::Relaxed);
-    time.pass(Duration::from_secs(4));
+    time.advance(Duration::from_secs(4));
     assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
     let images = test.images();
     assert_eq!(receive(&receiver, images.len()), images);
@@ -382,13 +382,13 @@ fn tracks_keep_one_clock_when_one_of_them_is_moved() {
     for ((stream, _), from) in opened.iter().zip([0, second]) {
         stream.play_at(from, None, moment).expect("played");
     }
-    time.pass(Duration::from_secs(1));
+    time.advance(Duration::from_secs(1));
     let line = |stream: &Stream| stream.media_ns_at(0).expect("it plays");
     let before = line(&opened[0].0);
     assert_eq!(line(&opened[1].0), before);
     let stall_ns = 2_000_000_000;
     time.stall_ns.store(stall_ns, Ordering::Relaxed);
-    time.pass(Duration::from_secs(6));
+    time.advance(Duration::from_secs(6));
     let [first, second] = [0, 1].map(|number: usize| line(&opened[number].0));
     assert!(first < before, "it was moved");
     assert_eq!(first, second, "and the other with it");
@@ -520,7 +520,7 @@ fn when_all_are_late_the_newest_are_left_out_and_come_back() {
         };
         let before = both();
         for _ in 0..seconds * 10 {
-            time.pass(TICK * 20);
+            time.advance(TICK * 20);
             watched.iter_mut().for_each(Watched::read);
         }
         let now = both();
@@ -598,7 +598,7 @@ fn whoever_may_take_all_leaves_nobody_out() {
     let open: Vec<_> = (0..CROWD).map(|_| rig.open(&test)).collect();
     play_apart(open.iter().map(|(stream, _)| stream));
     time.train_ns.store(TRAIN_NS, Ordering::Relaxed);
-    time.pass(Duration::from_secs(10));
+    time.advance(Duration::from_secs(10));
     let [late, sheds] = [&rig.worker().bursts_late, &rig.worker().sheds];
     assert!(late.load(Ordering::Relaxed) > 60_000, "{late:?}");
     assert_eq!(sheds.load(Ordering::Relaxed), 0);
@@ -620,7 +620,7 @@ fn an_engine_held_up_by_others_leaves_nobody_out() {
         let before = counted();
         for _ in 0..10 {
             time.stall_ns.store(80_000_000, Ordering::Relaxed);
-            time.pass(TICK * 20);
+            time.advance(TICK * 20);
         }
         let now = counted();
         let [bursts, late] = [0, 1].map(|i| now[i] - before[i]);
@@ -653,7 +653,7 @@ fn who_is_behind_sends_two_bursts_in_a_train() {
     let after = |train_ns: u64, seconds: u64| {
         time.train_ns.store(train_ns, Ordering::Relaxed);
         let before = counted();
-        time.pass(Duration::from_secs(seconds));
+        time.advance(Duration::from_secs(seconds));
         let now = counted();
         [0, 1, 2, 3].map(|i| now[i] - before[i])
     };
@@ -681,7 +681,7 @@ fn a_burst_that_joins_one_whose_clock_was_moved_is_not_late() {
     let rig = time.rig(&test, config());
     let open: Vec<_> = (0..CROWD).map(|_| rig.open(&test)).collect();
     play_apart(open.iter().map(|(stream, _)| stream));
-    time.pass(TICK * 40);
+    time.advance(TICK * 40);
     let worker = rig.worker();
     let counted = || {
         [&worker.lags, &worker.bursts_late, &worker.bursts_joined]
@@ -690,7 +690,7 @@ fn a_burst_that_joins_one_whose_clock_was_moved_is_not_late() {
     assert_eq!(counted()[..2], [0, 0]);
     let [_, _, joined] = counted();
     time.stall_ns.store(1_000_000_000, Ordering::Relaxed);
-    time.pass(Duration::from_secs(2));
+    time.advance(Duration::from_secs(2));
     let now = counted();
     assert_eq!(now[..2], [CROWD as u64; 2], "one of each stream");
     assert!(now[2] > joined, "some were joined");
@@ -707,12 +707,12 @@ fn with_few_streams_each_burst_is_a_train() {
         for (stream, _) in &open {
             stream.play(0, None, Duration::ZERO).expect("played");
         }
-        time.pass(TICK * 20);
+        time.advance(TICK * 20);
         let joined = || rig.worker().bursts_joined.load(Ordering::Relaxed);
         let before = joined();
         // More than a tick after the next burst, and less than makes two due.
         time.stall_ns.store(26_000_000, Ordering::Relaxed);
-        time.pass(TICK * 20);
+        time.advance(TICK * 20);
         for (stream, _) in &open {
             block_on(stream.pause()).expect("paused");
         }

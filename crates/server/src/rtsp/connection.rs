@@ -472,7 +472,7 @@ async fn play(
     };
     let (span, tracks) = match &start {
         Some(Start::Stored { span, tracks }) => (*span, &tracks[..]),
-        _ => (session.rest(), &[][..]),
+        _ => (session.remaining(), &[][..]),
     };
     let infos = tracks.iter().map(|start| RtpInfo {
         url: &start.track.track_url,

@@ -342,7 +342,7 @@ impl Session {
     }
 
     /// What is being played, from where it is now.
-    pub(super) fn rest(&self) -> Span {
+    pub(super) fn remaining(&self) -> Span {
         Span {
             start_ns: self.position_ns(),
             ..self.span.get()

@@ -93,7 +93,7 @@ fn add_row(table: &mut Table, row: &Row) {
                 },
                 samples: row.measured.medians(),
             };
-            Cell::Told(row.unit.told(row.measured.median), figure)
+            Cell::Printed(row.unit.told(row.measured.median), figure)
         }
     };
     let added = table.row([

@@ -32,7 +32,7 @@ pub enum Cell {
     /// What was measured, in the order taken and in the column's unit.
     Samples(Vec<f64>),
     /// Words for samples in a unit of their own, which are compared by the row's name alone.
-    Told(String, Figure),
+    Printed(String, Figure),
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -192,7 +192,7 @@ impl Column {
         match cell {
             Cell::Empty => String::new(),
             Cell::Void => "void".to_owned(),
-            Cell::Text(text) | Cell::Told(text, _) => text.clone(),
+            Cell::Text(text) | Cell::Printed(text, _) => text.clone(),
             Cell::Number(number) => self.number_told(*number),
             Cell::Samples(samples) => match (self.spread, Summary::of(samples)) {
                 (_, None) => String::new(),
