@@ -409,7 +409,7 @@ mod tests {
     fn system_calls_are_counted() {
         crate::require_root!();
         crate::require_programs!("strace", "python3");
-        // One that starts no others: strace may wait for ever for a child that begins as it lets go.
+        // One that starts no others: strace may wait for ever for a child that begins as it goes.
         let sleeping = "import time\nwhile True: time.sleep(0.01)";
         let process = Process::start(Command::new("python3").args(["-c", sleeping])).unwrap();
         // Traced, and on a busy machine, a turn may take long.
