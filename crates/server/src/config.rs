@@ -59,7 +59,7 @@ pub struct Config {
     /// Live channels beside the files: by default none. Each has a thread, and takes what comes to
     /// its input from the first who sends; [`ChannelsConfig::from_anybody`] lets others replace it.
     pub channels: ChannelsConfig,
-    /// Where metrics and status are told: by default nowhere. Whoever can connect can read them,
+    /// Where metrics and status are served: by default nowhere. Whoever can connect can read them,
     /// without a password, so this is best an address on loopback.
     pub metrics_address: Option<SocketAddr>,
     /// The rate of a transport stream that carries no clock (no PCR), in bit/s: 4 Mbit/s by

@@ -42,7 +42,7 @@ pub struct RelayConfig {
     pub channels: ChannelsConfig,
     /// Where players may ask for `rtsp://HOST/live/NAME`; nowhere if empty.
     pub rtsp_addresses: Vec<SocketAddr>,
-    /// Where metrics and status are told: by default nowhere. Whoever can connect can read them.
+    /// Where metrics and status are served: by default nowhere. Whoever can connect can read them.
     pub metrics_address: Option<SocketAddr>,
     /// UDP ports for players' RTP (even) and RTCP (the odd one above), both ends included.
     pub rtp_ports: PortRange,

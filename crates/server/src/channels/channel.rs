@@ -291,8 +291,8 @@ impl Channel {
         counts.await.ok()
     }
 
-    /// The stream of this relay that takes in what is sent to `address`, if there is one: no player
-    /// can be there.
+    /// The channel of this process that takes in what is sent to `address`, if there is one: no
+    /// player can be there.
     pub(crate) fn taken_by(&self, address: SocketAddr) -> Option<&str> {
         self.deliveries.taken_by(address)
     }

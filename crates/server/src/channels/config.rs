@@ -48,7 +48,7 @@ pub struct SourceConfig {
     pub members_file: Option<PathBuf>,
 }
 
-/// Streams of one relay at the most; each has a thread.
+/// Streams of one process at the most; each has a thread.
 pub const SOURCES_MAX: usize = 64;
 
 /// Bytes of a stream's name at the most.

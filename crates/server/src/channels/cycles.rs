@@ -1,4 +1,4 @@
-//! Which source of this relay delivers to which: to a further one at will, but not so that a
+//! Which source of this process delivers to which: to a further one at will, but not so that a
 //! datagram comes back.
 //!
 //! A member that an input takes is an edge from one source to another. A change of members is
@@ -20,7 +20,7 @@ use super::config::SOURCES_MAX;
 use super::input::Input;
 use super::members::{Change, MemberError};
 
-/// The inputs of a relay, and which source delivers to which of them.
+/// The inputs of a process, and which source delivers to which of them.
 #[derive(Debug)]
 pub(super) struct Deliveries {
     inputs: Vec<(String, Input)>,

@@ -15,7 +15,7 @@ use super::ports::{Pair, Ports};
 use crate::channels::{Channel, Playable, Played};
 
 /// The ports of live streams, by stream and by address of ours. They stay taken as long as the
-/// relay runs.
+/// server runs.
 #[derive(Debug, Default)]
 pub(super) struct LivePorts {
     pairs: RefCell<HashMap<(String, IpAddr), Rc<Pair>>>,
