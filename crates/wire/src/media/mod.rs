@@ -12,8 +12,12 @@
 //!
 //! Nothing here changes a byte of the media, reorders it, or repairs what is broken in it.
 
+mod codec;
 mod container;
+mod packetizer;
 pub mod plan;
+mod sampled;
+mod samples;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod track;
