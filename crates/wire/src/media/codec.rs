@@ -3,3 +3,6 @@
 //! A container gives the configuration that it found to one of these functions and gets a
 //! [`Codec`](super::packetizer::Codec), or an error in words for whoever looks why a track does not
 //! play.
+
+/// The first of the RTP payload types that a session defines for itself (RFC 3551, section 6).
+pub(in crate::media) const PAYLOAD_TYPE_DYNAMIC: u8 = 96;
