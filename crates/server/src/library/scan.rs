@@ -73,8 +73,7 @@ pub(super) fn scan(
         .map_err(|error| error.to_string()))
 }
 
-/// Gives `scanner` what it wants of a file that ends at `end`, but not much more than `bytes_max` of
-/// it.
+/// Gives `scanner` what it wants of a file that ends at `end`, but not more than `bytes_max` of it.
 pub(super) fn read(
     file: &File,
     scanner: &mut Scanner,
@@ -105,7 +104,12 @@ pub(super) fn read(
             };
             let wanted_bytes = usize::try_from(wanted.end - wanted.start).unwrap_or(usize::MAX);
             let of_file = usize::try_from(end - wanted.start).unwrap_or(usize::MAX);
-            let bytes = wanted_bytes.max(at_once).min(READ_BYTES).min(of_file);
+            let allowed = usize::try_from(left).unwrap_or(usize::MAX);
+            let bytes = wanted_bytes
+                .max(at_once)
+                .min(READ_BYTES)
+                .min(of_file)
+                .min(allowed);
             buffer.resize(bytes, 0);
             let read = match file.read_at(&mut buffer, wanted.start) {
                 Ok(0) => return Ok(Ok(Read::Ended)),
