@@ -83,10 +83,11 @@ impl Units {
 fn groups(track: &SampledTrack, how: Aggregation, bytes_max: usize, grows: bool) -> Column {
     let (samples, playable) = (&track.samples, track.playable());
     let span = i128::from(AGGREGATE_NS_MAX) * i128::from(track.timescale) / 1_000_000_000;
+    let each_bytes = how.sample_bytes + track.prefix.len();
     let mut groups = Column::default();
     let (mut count, mut bytes, mut first_ticks) = (0_i64, how.packet_bytes, 0);
     for at in 0..playable {
-        let sample_bytes = samples.size(at) as usize + how.sample_bytes;
+        let sample_bytes = samples.size(at) as usize + each_bytes;
         let (ticks, end_ticks) = (samples.decode_ticks(at), samples.decode_ticks(at + 1));
         let is_full = count >= i64::try_from(how.samples_max).unwrap_or(i64::MAX)
             || bytes + sample_bytes > bytes_max
