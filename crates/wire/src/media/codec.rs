@@ -4,5 +4,8 @@
 //! [`Codec`](super::packetizer::Codec), or an error in words for whoever looks why a track does not
 //! play.
 
+mod bits;
+pub(in crate::media) mod h264;
+mod nal;
 #[cfg(test)]
 mod testing;
