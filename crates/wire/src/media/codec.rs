@@ -4,5 +4,8 @@
 //! [`Codec`](super::packetizer::Codec), or an error in words for whoever looks why a track does not
 //! play.
 
-/// The first of the RTP payload types that a session defines for itself (RFC 3551, section 6).
-pub(in crate::media) const PAYLOAD_TYPE_DYNAMIC: u8 = 96;
+mod bits;
+pub(in crate::media) mod h264;
+mod nal;
+#[cfg(test)]
+mod testing;

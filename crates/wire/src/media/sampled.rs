@@ -15,7 +15,6 @@ mod plan;
 use std::any::Any;
 use std::sync::Arc;
 
-use super::codec::PAYLOAD_TYPE_DYNAMIC;
 use super::container::{self, Container, Continued, Probe};
 use super::packetizer::{Codec, PAYLOAD_BYTES_MIN, Parts};
 use super::plan::{Packets, SeekPoint};
@@ -23,6 +22,8 @@ use super::samples::Samples;
 use super::track::{CUTS_MAX, Cut, Medium, TRACKS_MAX, Track};
 pub(in crate::media) use parts::PartReader;
 use plan::SampledPlan;
+
+use crate::rtp::PAYLOAD_TYPE_DYNAMIC;
 
 /// Bytes behind the RTP header of the packets of each cut: an Ethernet frame by IPv4 and by IPv6,
 /// the same through tunnels, the least that IPv6 carries, and what very narrow paths do.
