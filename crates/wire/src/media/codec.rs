@@ -6,3 +6,8 @@
 
 #[cfg(test)]
 mod testing;
+
+pub(in crate::media) mod vp8;
+pub(in crate::media) mod vp9;
+
+mod descriptor;
