@@ -5,12 +5,10 @@
 //! play.
 
 mod bits;
+mod descriptor;
 pub(in crate::media) mod h264;
 mod nal;
 #[cfg(test)]
 mod testing;
-
 pub(in crate::media) mod vp8;
 pub(in crate::media) mod vp9;
-
-mod descriptor;
