@@ -3,3 +3,6 @@
 //! A container gives the configuration that it found to one of these functions and gets a
 //! [`Codec`](super::packetizer::Codec), or an error in words for whoever looks why a track does not
 //! play.
+
+#[cfg(test)]
+mod testing;
