@@ -4,5 +4,7 @@
 //! [`Codec`](super::packetizer::Codec), or an error in words for whoever looks why a track does not
 //! play.
 
+pub(in crate::media) mod aac;
+mod bit_reader;
 #[cfg(test)]
 mod testing;
