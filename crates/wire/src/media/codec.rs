@@ -4,6 +4,8 @@
 //! [`Codec`](super::packetizer::Codec), or an error in words for whoever looks why a track does not
 //! play.
 
+pub(in crate::media) mod aac;
+mod bit_reader;
 mod bits;
 mod descriptor;
 pub(in crate::media) mod h264;
