@@ -320,17 +320,20 @@ struct Room {
     ends: Vec<usize>,
 }
 
-/// The lengths of packets' payloads.
+/// The lengths of packets' payloads, and how many ticks behind its unit each is stamped.
 #[derive(Debug, Default)]
 struct Lengths {
     of: Vec<usize>,
+    ticks: Vec<u32>,
     open: usize,
+    advanced_ticks: u32,
 }
 
 impl Lengths {
     fn clear(&mut self) {
         self.of.clear();
-        self.open = 0;
+        self.ticks.clear();
+        (self.open, self.advanced_ticks) = (0, 0);
     }
 }
 
@@ -345,6 +348,11 @@ impl PacketSink for Lengths {
 
     fn end(&mut self, _marker: bool) {
         self.of.push(std::mem::take(&mut self.open));
+        self.ticks.push(self.advanced_ticks);
+    }
+
+    fn advance(&mut self, ticks: u32) {
+        self.advanced_ticks = self.advanced_ticks.wrapping_add(ticks);
     }
 }
 
@@ -410,6 +418,10 @@ impl PacketSink for Images<'_, '_> {
         }
         self.number += 1;
     }
+
+    fn advance(&mut self, ticks: u32) {
+        self.header.timestamp = self.header.timestamp.wrapping_add(ticks);
+    }
 }
 
 impl Packets for SampledPlan {
@@ -455,10 +467,19 @@ impl Packets for SampledPlan {
     fn ticks(&self, packet: u64) -> u32 {
         let (track, samples) = (&self.track, &self.track.samples);
         let unit = self.unit_of(packet);
-        match unit < self.units.count() {
-            true => track.rtp_ticks(samples.shown_ticks(self.units.samples(unit).start)),
-            false => track.rtp_ticks(samples.decode_ticks(track.playable())),
+        if unit >= self.units.count() {
+            return track.rtp_ticks(samples.decode_ticks(track.playable()));
         }
+        let mut lengths = Lengths::default();
+        let within = packet - self.first_packet(unit);
+        if within > 0 {
+            self.packetize(unit, &[], &mut Room::default(), &mut lengths);
+        }
+        let later = lengths
+            .ticks
+            .get(usize::try_from(within).unwrap_or(usize::MAX));
+        let ticks = track.rtp_ticks(samples.shown_ticks(self.units.samples(unit).start));
+        ticks.wrapping_add(later.copied().unwrap_or(0))
     }
 
     fn payload_bytes(&self, packet: u64) -> usize {
