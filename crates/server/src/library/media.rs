@@ -5,6 +5,8 @@
 //! its name. While it grows, what is new is read and published about once a second, when
 //! [`Media::refresh`] is called. What was cut off or overwritten in place is played up to there.
 
+mod behind;
+
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::ops::Range;
@@ -15,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use onrush_wire::media::{CUTS_MAX, Continued, Cut, Index, Plan, RtpOrigin, Scanner, Track};
+use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use super::identity::{Identity, Settings};
@@ -49,6 +52,8 @@ pub struct Media {
     growth: Mutex<Growth>,
     /// New clients get another media of it.
     outdated: AtomicBool,
+    /// Told whenever more is known of a file that is read behind those who play it.
+    read: Notify,
 }
 
 /// A source once somebody has asked for it, and how it is cut; `None` if there cannot be one.
@@ -68,6 +73,8 @@ struct State {
     /// What it was when it was read last.
     identity: Identity,
     grows: bool,
+    /// Not all of it is read yet, and how long it seems to be.
+    estimate_ns: Option<u64>,
     /// Of each track, by the numbers of its cuts.
     plans: Box<[[Option<Arc<Plan>>; CUTS_MAX]]>,
     /// Parts of the file that are others by now, and what happened to them.
@@ -83,6 +90,8 @@ struct Growth {
     grew: Instant,
     /// What is left of it, once it was cut.
     bytes_left: u64,
+    /// When what is read behind those who play it was published last.
+    published: Instant,
 }
 
 impl Media {
@@ -96,6 +105,7 @@ impl Media {
             index,
             identity,
             growth,
+            estimate_ns,
         } = scanned;
         let now = Instant::now();
         let grew = now.checked_sub(identity.age()).unwrap_or(now);
@@ -110,7 +120,8 @@ impl Media {
             state: Mutex::new(State {
                 index,
                 identity,
-                grows: growth.is_some(),
+                grows: growth.is_some() && estimate_ns.is_none(),
+                estimate_ns,
                 plans: no_plans(tracks),
                 changes: Vec::new(),
             }),
@@ -119,8 +130,10 @@ impl Media {
                 looked: now,
                 grew,
                 bytes_left: u64::MAX,
+                published: now,
             }),
             outdated: AtomicBool::new(false),
+            read: Notify::new(),
         })
     }
 
@@ -146,6 +159,29 @@ impl Media {
     #[must_use]
     pub fn grows(&self) -> bool {
         self.state().grows
+    }
+
+    /// Whether not all of the file is read yet: it is, behind those who play it.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.state().estimate_ns.is_some()
+    }
+
+    /// Whether there may be more of it to play than is known by now.
+    #[must_use]
+    pub fn goes_on(&self) -> bool {
+        let state = self.state();
+        state.goes_on()
+    }
+
+    /// How long it is, in ns; about, while not all of it is read.
+    #[must_use]
+    pub fn duration_ns(&self) -> u64 {
+        let state = self.state();
+        let known_ns = state.index.duration_ns();
+        state
+            .estimate_ns
+            .map_or(known_ns, |estimate_ns| estimate_ns.max(known_ns))
     }
 
     /// How many tracks it has; at least one.
@@ -209,7 +245,7 @@ impl Media {
             let backing: Arc<dyn Backing> = Arc::<Opened>::clone(&self.opened);
             let origin = self.origins[track];
             let source = Source::new(Arc::clone(&plan), origin, backing, chunk_bytes)?;
-            source.publish(plan, state.grows);
+            source.publish(plan, state.goes_on());
             for (part, reason) in &state.changes {
                 change(&source, part, reason);
             }
@@ -247,7 +283,7 @@ impl Media {
             growth.bytes_left = there.file_bytes;
             return self.cut(known.file_bytes, there.file_bytes);
         }
-        if self.outdated.load(Ordering::Relaxed) {
+        if self.outdated.load(Ordering::Relaxed) || self.is_partial() {
             return;
         }
         if there != known {
@@ -385,7 +421,7 @@ impl Media {
             self.name
         );
         self.outdated.store(true, Ordering::Relaxed);
-        self.publish(|state| state.grows = false);
+        self.publish(|state| (state.grows, state.estimate_ns) = (false, None));
     }
 
     fn cut(&self, from_bytes: u64, to_bytes: u64) {
@@ -429,9 +465,11 @@ impl Media {
         for (track, sources) in self.sources.iter().enumerate() {
             for (cut, source) in sources.iter().filter_map(OnceLock::get).flatten() {
                 let plan = state.plan(track, *cut, self.settings.burst_ns);
-                source.publish(plan, state.grows);
+                source.publish(plan, state.goes_on());
             }
         }
+        drop(state);
+        self.read.notify_waiters();
     }
 
     fn sources(&self) -> impl Iterator<Item = &Arc<Source>> {
@@ -442,8 +480,12 @@ impl Media {
 }
 
 impl State {
+    fn goes_on(&self) -> bool {
+        self.grows || self.estimate_ns.is_some()
+    }
+
     fn plan(&mut self, track: usize, cut: Cut, burst_ns: u64) -> Arc<Plan> {
-        let (index, grows) = (&self.index, self.grows);
+        let (index, grows) = (&self.index, self.goes_on());
         let plan = self.plans[track][cut.number()]
             .get_or_insert_with(|| Arc::new(index.plan(track, cut, burst_ns, grows)));
         Arc::clone(plan)

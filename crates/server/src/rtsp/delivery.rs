@@ -222,9 +222,9 @@ impl StoredDelivery {
         plan.expect("it was cut so when the session was set up")
     }
 
-    /// Whether its file is still being written.
-    pub(super) fn grows(&self) -> bool {
-        self.media.grows()
+    /// Whether there may be more of its file to play than is known by now.
+    pub(super) fn goes_on(&self) -> bool {
+        self.media.goes_on()
     }
 
     fn sent(&self, at: Moment) -> Sent {

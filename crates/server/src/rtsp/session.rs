@@ -9,9 +9,10 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use onrush_wire::rtcp::{self, Heard};
-use onrush_wire::rtsp::{Range, RangeError, Reply, SessionId, Span, State, npt};
+use onrush_wire::rtsp::{Range, RangeError, Reply, SessionId, Span, State, StatusCode, npt};
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::Instant;
@@ -218,8 +219,11 @@ impl Session {
             // So that what is known is what is there.
             refreshed(Arc::clone(media), Some(REFRESH_BYTES_MAX)).await;
         }
+        if let Some(start_ns) = range.and_then(|range| range.start_ns) {
+            known_to(media, start_ns).await?;
+        }
         let (index, grows) = (media.index(), media.grows());
-        let duration_ns = index.duration_ns();
+        let duration_ns = media.duration_ns();
         // A PLAY takes a pause point back: it is played on from here to the end.
         let has_pause_point = tracks.iter().any(|track| track.pause_before().is_some());
         let goes_on = is_playing && !has_pause_point;
@@ -253,7 +257,14 @@ impl Session {
             Some(start_ns) => Some(index.seek(start_ns)),
             None => is_live_edge.then(|| index.seek(duration_ns)),
         };
-        let (start_ns, tracks) = starts(&tracks, point, (span.stop_ns, grows)).await?;
+        if let Some(stop_ns) = span.stop_ns.filter(|_| media.is_partial()) {
+            match stop_ns < duration_ns {
+                true => known_to(media, stop_ns).await?,
+                false => span.stop_ns = None,
+            }
+        }
+        let goes_on = media.goes_on();
+        let (start_ns, tracks) = starts(&tracks, point, (span.stop_ns, goes_on)).await?;
         span.start_ns = start_ns;
         Ok(Some(Start::Stored { span, tracks }))
     }
@@ -299,7 +310,7 @@ impl Session {
         self.set_state(State::Ready);
         let tracks = self.tracks();
         let paused = each(&tracks, async |track| track.pause().await).await;
-        let mut is_over = self.media().is_some_and(|media| !media.grows());
+        let mut is_over = self.media().is_some_and(|media| !media.goes_on());
         for (track, paused) in tracks.iter().zip(paused) {
             let paused = paused.map_err(|error| {
                 self.set_state(State::Playing);
@@ -324,7 +335,10 @@ impl Session {
         let (State::Playing, Some(media)) = (self.state(), self.media()) else {
             return Err(no_range(RangeError::Point));
         };
-        let duration_ns = media.index().duration_ns();
+        let duration_ns = match media.is_partial() {
+            true => media.index().known_ns(),
+            false => media.duration_ns(),
+        };
         let end_ns = self.span.get().stop_ns.unwrap_or(duration_ns);
         if !(self.position_ns()..end_ns).contains(&at_ns) {
             return Err(no_range(RangeError::Point));
@@ -451,14 +465,14 @@ impl Session {
     /// All was sent that was asked for: to the end, or to a pause point. From that it goes on then,
     /// and what was sent beyond it already is sent again (RFC 2326, section 10.6).
     fn media_ended(&self) {
-        let grows = self.media().is_some_and(|media| media.grows());
+        let may_go_on = self.media().is_some_and(|media| media.goes_on());
         let mut goes_on = false;
         for track in self.tracks.borrow().iter() {
             if let (Some(before), Some(delivery)) = (track.pause_before(), track.stored()) {
                 track.set_pause_before(None);
                 let next = delivery.stream.snapshot().next_packet.min(before);
                 track.resume_at.set(next);
-                goes_on |= next < delivery.plan().rtp_packets() || grows;
+                goes_on |= next < delivery.plan().rtp_packets() || may_go_on;
             }
         }
         if goes_on {
@@ -505,6 +519,21 @@ impl std::fmt::Display for End {
             Self::Media(reason) | Self::Send(reason) => f.write_str(reason),
             Self::Stopped => f.write_str("the server stops"),
             Self::Bug => f.write_str("a bug of the server"),
+        }
+    }
+}
+
+/// How long a client waits at most until a place that it wants is known, in a file that is being
+/// read for the first time.
+const KNOWN_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Waits until a place of a file is known.
+async fn known_to(media: &Media, time_ns: u64) -> Result<(), Reply> {
+    match media.known_to(time_ns, KNOWN_TIME_MAX).await {
+        true => Ok(()),
+        false => {
+            let note = "the file is being read for the first time, and not so far yet; try again";
+            Err(Reply::refusal(StatusCode::ServiceUnavailable, note))
         }
     }
 }

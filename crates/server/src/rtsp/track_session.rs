@@ -131,7 +131,7 @@ impl TrackSession {
     pub(super) fn resume_ns(&self) -> Option<u64> {
         let delivery = self.stored()?;
         let (plan, resume_at) = (delivery.plan(), self.resume_at.get());
-        let is_there = resume_at < plan.rtp_packets() || delivery.grows();
+        let is_there = resume_at < plan.rtp_packets() || delivery.goes_on();
         is_there.then(|| plan.due_ns(resume_at))
     }
 

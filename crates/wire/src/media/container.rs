@@ -55,6 +55,11 @@ pub(super) trait Container: Any + fmt::Debug + Send + Sync {
     ) -> Box<dyn Packets>;
     fn continuing(self: Arc<Self>, old: &dyn Any) -> Continued;
 
+    /// Up to when all that is to be played is known; as a rule its duration.
+    fn known_ns(&self) -> u64 {
+        self.duration_ns()
+    }
+
     fn doubt(&self) -> Option<String> {
         None
     }
@@ -76,6 +81,13 @@ impl Index {
     #[must_use]
     pub fn duration_ns(&self) -> u64 {
         self.0.duration_ns()
+    }
+
+    /// Up to when all of it can be played by now, in ns: less than [`Self::duration_ns`] where the
+    /// file tells how long it is before all of it was read.
+    #[must_use]
+    pub fn known_ns(&self) -> u64 {
+        self.0.known_ns()
     }
 
     /// The last place at or before `time_ns` where a decoder can start. The start of the file is

@@ -208,6 +208,14 @@ impl Container for SampledIndex {
         self.told_duration_ns.unwrap_or(0).max(known_ns)
     }
 
+    fn known_ns(&self) -> u64 {
+        let sampled = || self.sampled.iter();
+        let incomplete = sampled().filter(|track| track.is_incomplete());
+        let least = incomplete.map(|track| track.end_ns()).min();
+        let most = sampled().map(|track| track.end_ns()).max();
+        least.or(most).unwrap_or(0)
+    }
+
     /// A place is the time of showing in ns: that of a sync sample of the first track, if that is
     /// of pictures.
     fn seek(&self, time_ns: u64) -> SeekPoint {
