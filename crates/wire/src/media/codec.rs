@@ -6,6 +6,7 @@
 
 mod bits;
 pub(in crate::media) mod h264;
+pub(in crate::media) mod h265;
 mod nal;
 #[cfg(test)]
 mod testing;
