@@ -9,6 +9,7 @@ mod bit_reader;
 mod bits;
 mod descriptor;
 pub(in crate::media) mod h264;
+pub(in crate::media) mod h265;
 mod nal;
 #[cfg(test)]
 mod testing;
