@@ -7,6 +7,7 @@
 #[cfg(test)]
 mod testing;
 
+pub(in crate::media) mod av1;
 pub(in crate::media) mod vp8;
 pub(in crate::media) mod vp9;
 
