@@ -18,7 +18,7 @@ use onrush_wire::media::{CUTS_MAX, Continued, Cut, Index, Plan, RtpOrigin, Scann
 use tracing::{info, warn};
 
 use super::identity::{Identity, Settings};
-use super::scan::{Scanned, read};
+use super::scan::{Read, Scanned, read};
 use crate::store::{Backing, Source};
 
 /// How often a file that grows is read on at the most.
@@ -329,26 +329,22 @@ impl Media {
         let options = self.settings.options;
         let scanner = growth.scanner.get_or_insert_with(|| Scanner::new(options));
         let end = there.file_bytes;
-        let until = scanner.pushed_bytes().saturating_add(bytes_max).min(end);
+        let bytes_max = bytes_max.max(1);
         match read(
             &self.opened.file,
             scanner,
-            until,
+            bytes_max,
             end,
             &self.settings.stopping,
         ) {
-            Ok(Ok(())) => {}
+            Ok(Ok(Read::All)) => {}
+            // The rest is read another time.
+            Ok(Ok(Read::Enough | Read::Ended)) => return,
             Ok(Err(error)) => return self.give_up(&error.to_string()),
             // It will come again, or to those who make packets.
             Err(_) => return,
         }
-        if scanner.pushed_bytes() < end && bytes_max < u64::MAX {
-            return;
-        }
-        let identity = Identity {
-            file_bytes: scanner.pushed_bytes(),
-            ..there
-        };
+        let identity = there;
         let index = match scanner.settled() {
             Ok(index) => index,
             Err(error) => return self.give_up(&error.to_string()),

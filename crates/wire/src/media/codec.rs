@@ -4,11 +4,14 @@
 //! [`Codec`](super::packetizer::Codec), or an error in words for whoever looks why a track does not
 //! play.
 
+pub(in crate::media) mod aac;
+pub(in crate::media) mod av1;
+mod bit_reader;
+mod bits;
+mod descriptor;
+pub(in crate::media) mod h264;
+mod nal;
 #[cfg(test)]
 mod testing;
-
-pub(in crate::media) mod av1;
 pub(in crate::media) mod vp8;
 pub(in crate::media) mod vp9;
-
-mod descriptor;

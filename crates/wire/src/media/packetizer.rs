@@ -70,6 +70,16 @@ pub enum CodecError {
     /// A sample has more parts than can be kept.
     #[error("a sample of more than {PARTS_MAX} parts")]
     Parts,
+    /// A sample is larger than its codec, or its payload format, allows.
+    #[error("{codec}: a sample of {bytes} bytes, more than {bytes_max}")]
+    SampleOfCodec {
+        /// The codec.
+        codec: &'static str,
+        /// The sample's bytes.
+        bytes: u32,
+        /// What is allowed.
+        bytes_max: u32,
+    },
     /// A sample is larger than can be served.
     #[error("a sample of {bytes} bytes, more than {SAMPLE_BYTES_MAX}")]
     Sample {
@@ -125,6 +135,12 @@ pub(in crate::media) trait PacketSink {
     fn sample(&mut self, sample: usize, part: Range<usize>);
     /// The packet is complete. `marker` is that of its RTP header.
     fn end(&mut self, marker: bool);
+    /// What follows in the unit, from the next packet on, is stamped so many ticks of the RTP clock
+    /// later than what was before: sound without frames that is cut into several packets (RFC 3551,
+    /// section 4.1). Whoever does not stamp packets need not know.
+    fn advance(&mut self, ticks: u32) {
+        let _ = ticks;
+    }
 }
 
 /// How samples go together into one packet. A unit is cut so that it makes one packet, unless it
@@ -170,6 +186,17 @@ pub(in crate::media) trait Packetizer: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether a sample of so many bytes can be made into packets that a receiver understands. Who
+    /// does not ask gets packets within their limits nevertheless.
+    ///
+    /// # Errors
+    ///
+    /// If it is larger than the payload format can say: the track is then played up to there.
+    fn check_sample(&self, bytes: u32) -> Result<(), CodecError> {
+        let _ = bytes;
+        Ok(())
+    }
+
     /// How samples that are small go together into one packet; `None` if each is a unit of its own.
     fn aggregation(&self) -> Option<Aggregation> {
         None
@@ -177,8 +204,9 @@ pub(in crate::media) trait Packetizer: fmt::Debug + Send + Sync {
 
     /// Tells `sink` the packets of `unit`, each with at least one and at most `payload_bytes_max`
     /// bytes behind its RTP header (never fewer than [`PAYLOAD_BYTES_MIN`]). Where a part takes
-    /// several packets, all but its last are of exactly `payload_bytes_max` bytes, so that they
-    /// leave as one train. At least one packet; the sample's bytes in their order.
+    /// several packets, all but its last are of exactly `payload_bytes_max` bytes, or of the one
+    /// size below it that the format allows, so that they leave as one train. At least one packet;
+    /// the sample's bytes in their order.
     fn packetize(&self, unit: &Unit<'_>, payload_bytes_max: usize, sink: &mut dyn PacketSink);
 }
 

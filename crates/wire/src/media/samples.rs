@@ -336,6 +336,36 @@ impl Samples {
         all.unwrap_or(0..0)
     }
 
+    /// From the first to the last sample of which a byte lies in that part of the file.
+    pub(in crate::media) fn within(&self, part: &Range<u64>) -> Range<usize> {
+        let (mut found, mut first, mut offset) = (None::<Range<usize>>, 0, 0_i64);
+        for run in 0..self.run_gaps.len() {
+            let end = match run < self.run_samples.len() {
+                true => first + usize::try_from(self.run_samples.get(run)).unwrap_or(0),
+                false => self.len(),
+            };
+            offset += self.run_gaps.get(run);
+            let bytes = self.sizes.before(end) - self.sizes.before(first);
+            let lies = offset.unsigned_abs()..(offset + bytes).unsigned_abs();
+            offset += bytes;
+            if lies.start < part.end && part.start < lies.end {
+                let place = |at: usize| {
+                    let before = self.sizes.before(first + at) - self.sizes.before(first);
+                    lies.start + before.unsigned_abs()
+                };
+                let from = first_at(end - first, |at| place(at + 1) > part.start);
+                let until = first_at(end - first, |at| place(at) >= part.end);
+                let hit = first + from..first + until;
+                found = Some(match found {
+                    None => hit,
+                    Some(found) => found.start.min(hit.start)..found.end.max(hit.end),
+                });
+            }
+            first = end;
+        }
+        found.unwrap_or(self.len()..self.len())
+    }
+
     /// Whether `old` is the beginning of it.
     pub(in crate::media) fn continues(&self, old: &Self) -> bool {
         let alike = |at: usize| old.get(at).is_none() || old.get(at) == self.get(at);

@@ -166,6 +166,35 @@ pub(in crate::media) fn packets(
     packets.ended
 }
 
+/// The packets of these samples of sound, in units of as many as fit one packet.
+///
+/// # Panics
+///
+/// As [`packets`] does.
+pub(in crate::media) fn packets_of_all(
+    packetizer: &dyn Packetizer,
+    samples: &[&[u8]],
+    payload_bytes_max: usize,
+) -> Vec<Packet> {
+    let aggregation = packetizer.aggregation();
+    let fits = |samples: &[&[u8]]| {
+        let Some(aggregation) = aggregation else {
+            return samples.len() == 1;
+        };
+        let each = samples.iter().map(|it| it.len() + aggregation.sample_bytes);
+        samples.len() <= aggregation.samples_max
+            && aggregation.packet_bytes + each.sum::<usize>() <= payload_bytes_max
+    };
+    let (mut made, mut rest) = (Vec::new(), samples);
+    while !rest.is_empty() {
+        let count = (1..=rest.len()).take_while(|&it| fits(&rest[..it])).last();
+        let (unit, behind) = rest.split_at(count.unwrap_or(1));
+        made.extend(packets(packetizer, unit, true, 0, payload_bytes_max));
+        rest = behind;
+    }
+    made
+}
+
 fn numbers_of(parts: &[(u32, usize)]) -> Vec<u32> {
     parts.iter().map(|&(number, _)| number).collect()
 }

@@ -77,6 +77,20 @@ proptest! {
     }
 
     #[test]
+    fn samples_are_found_by_what_part_of_the_file_they_have(
+        samples in samples(), start in 0..2_000_000_u64, bytes in 1..3_000_000_u64,
+    ) {
+        let table = table(&samples);
+        let start = (1 << 30) - 1_000_000 + start;
+        let has = |it: &Sample| {
+            it.offset < start + bytes && it.offset + u64::from(it.bytes) > start
+        };
+        let first = samples.iter().position(has).unwrap_or(samples.len());
+        let end = samples.iter().rposition(has).map_or(samples.len(), |last| last + 1);
+        prop_assert_eq!(table.within(&(start..start + bytes)), first..end);
+    }
+
+    #[test]
     fn parts_come_back_sample_by_sample(
         parts in prop::collection::vec(prop::collection::vec(0_u32..100_000, 0..5), 1..400),
     ) {

@@ -45,7 +45,7 @@ fn scan(file: &[u8], pushes: usize) -> Index {
     for piece in file.chunks(file.len().div_ceil(pushes)) {
         scanner.push(piece).unwrap();
     }
-    assert_eq!(scanner.pushed_bytes(), file.len() as u64);
+    assert_eq!(scanner.wants(file.len() as u64), None);
     scanner.finish().unwrap()
 }
 
