@@ -42,6 +42,7 @@ fn film() -> Vec<Packet> {
                 packets.push(Packet {
                     track,
                     due_ns: tick as u64 * 10_000_000,
+                    shown_later_ms: 0,
                     marker: i + 1 == sizes.len(),
                     is_sync: is_sync && i == 0,
                     is_split: (tick + i).is_multiple_of(3),

@@ -7,13 +7,14 @@
 //! formats: whoever plays a plan knows neither what is in a packet nor whether packets are of one
 //! size.
 //!
-//! The files stand on each other in this order: `track` and [`plan`] on nothing here, `container`
-//! on both, each format beside it ([`ts`]) on all three.
+//! The files stand on each other in this order: `track` and `scale` on nothing here, [`plan`] on
+//! `scale`, `container` on all three, each format beside it ([`ts`]) on all four.
 //!
 //! Nothing here changes a byte of the media, reorders it, or repairs what is broken in it.
 
 mod container;
 pub mod plan;
+mod scale;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod track;
@@ -21,5 +22,6 @@ pub mod ts;
 
 pub use container::{Continued, Index, Probe, ScanError, ScanOptions, Scanner};
 pub use plan::{Burst, FilePiece, ImageError, Plan, RtpOrigin, SeekPoint};
+pub use scale::{Scale, Timeline};
 pub use track::{CUTS_MAX, Cut, Medium, TRACKS_MAX, Track};
 pub use ts::{SYNC_BYTE, TS_PACKET_BYTES};
