@@ -87,7 +87,8 @@ impl Client {
     fn start(&mut self, from: usize, stop: Option<usize>) {
         let from = from as u64;
         block_on(self.stream.prepare(from)).expect("the chunk");
-        let foretold = self.stream.position_from(from);
+        let due_ns = self.stream.source().plan().due_ns(from);
+        let foretold = self.stream.position_from(from, due_ns);
         assert_eq!(*self.next.get_or_insert(foretold), foretold);
         let stop = stop.map(|stop| stop as u64);
         self.stream

@@ -204,12 +204,16 @@ impl Stream {
         }
     }
 
-    /// The numbers that packet `from` of the plan will have if it is played next. Exact while the
-    /// stream does not play.
+    /// If packet `from` of the plan is played next: the number that it will have, and the timestamp
+    /// of what is due at `due_ns`, in the plan, whether or not a packet is. Exact while the stream
+    /// does not play.
     #[must_use]
-    pub fn position_from(&self, from: u64) -> Position {
-        let source = &self.shared.source;
-        let position = position_of(source, &source.plan(), from);
+    pub fn position_from(&self, from: u64, due_ns: u64) -> Position {
+        let (source, plan) = (&self.shared.source, self.shared.source.plan());
+        let position = Position {
+            timestamp: plan.timestamp_of(due_ns, source.origin()),
+            ..position_of(source, &plan, from)
+        };
         self.numbering_from(from).position(position)
     }
 
