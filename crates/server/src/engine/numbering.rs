@@ -137,6 +137,17 @@ pub(crate) fn jumped(
     numbering.continued(position(end), position(from))
 }
 
+/// A stream that was numbered so, and would have sent packet `end` of a source next, goes on from a
+/// packet of another; each is given with its source.
+pub(crate) fn changed(
+    numbering: Numbering,
+    (before, end): (&Source, u64),
+    (after, from): (&Source, u64),
+) -> Numbering {
+    let end = position_of(before, &before.plan(), end);
+    numbering.continued(end, position_of(after, &after.plan(), from))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
