@@ -17,7 +17,7 @@ use crate::engine::EngineError;
 #[derive(Clone, Debug)]
 pub(super) struct TrackStart {
     pub(super) track: Rc<TrackSession>,
-    /// The numbers of the first packet.
+    /// The number of the first packet, and the timestamp of where all tracks begin.
     pub(super) position: Position,
     from: u64,
     stop_before: Option<u64>,
@@ -48,16 +48,19 @@ pub(super) async fn starts(
         }
         starts.push(TrackStart {
             track: Rc::clone(track),
-            position: delivery.stream.position_from(from),
+            position: Position::default(),
             from,
             stop_before,
         });
     }
     // What some of the tracks have is enough.
     let first_ns = first_ns.ok_or_else(|| no_range(RangeError::Stop))?;
-    for TrackStart { track, from, .. } in &starts {
-        if let Some(StoredDelivery { stream, .. }) = track.stored() {
-            let prepared = stream.prepare(*from).await;
+    for start in &mut starts {
+        if let Some(StoredDelivery { stream, .. }) = start.track.stored() {
+            // One time for all tracks, by each one's clock: so a player knows how they belong
+            // together before a report tells it, whichever packet each begins with.
+            start.position = stream.position_from(start.from, first_ns);
+            let prepared = stream.prepare(start.from).await;
             prepared.map_err(|error| refusal(&error))?;
         }
     }

@@ -23,7 +23,7 @@ pub struct RtpInfo<'a> {
     pub url: &'a str,
     /// The packet's sequence number.
     pub sequence: u16,
-    /// The packet's timestamp.
+    /// The timestamp of where the Range of the answer begins, which may lie before the packet's.
     pub timestamp: u32,
 }
 
