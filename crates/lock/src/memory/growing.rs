@@ -10,9 +10,11 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
+use crate::SLOTS_MAX;
+
 use super::{
-    Area, HUGE_PAGE_BYTES, Kind, Manager, MemoryError, Pages, available_bytes, map_aligned,
-    map_anonymous, page_bytes,
+    Area, BUFFER_BYTES_MAX, HUGE_PAGE_BYTES, Kind, Manager, MemoryError, Pages, available_bytes,
+    map_aligned, map_anonymous, page_bytes,
 };
 
 /// Bytes of a piece, which is one buffer of a ring.
@@ -79,7 +81,7 @@ impl Area {
                 area
             }
         };
-        area.buffer_bytes = PIECE_BYTES;
+        area.buffer_bytes = piece_bytes(rounded);
         let state = area.state_mut();
         (state.kind, state.is_huge) = (kind, unit == HUGE_PAGE_BYTES);
         Ok(area)
@@ -194,6 +196,14 @@ impl Area {
     }
 }
 
+/// Bytes of a piece of an area of so many bytes: [`PIECE_BYTES`], unless those were more pieces than
+/// half of what a ring has room for.
+fn piece_bytes(bytes_total: usize) -> usize {
+    let pieces_max = usize::from(SLOTS_MAX) / 2;
+    let least = bytes_total.div_ceil(pieces_max).next_power_of_two();
+    least.clamp(PIECE_BYTES, BUFFER_BYTES_MAX)
+}
+
 /// Bytes that are touched in one call.
 const STEP_BYTES: usize = HUGE_PAGE_BYTES;
 
@@ -232,6 +242,15 @@ mod tests {
         let stop = || steps.replace(steps.get() + 1) == 3;
         assert_eq!(area.grow(stop).expect("no error"), PIECE_BYTES);
         assert_eq!(area.ready_bytes(), PIECE_BYTES);
+    }
+
+    #[test]
+    fn a_ring_has_room_for_all_pieces() {
+        let most = usize::from(SLOTS_MAX) / 2 * PIECE_BYTES;
+        assert_eq!(piece_bytes(1), PIECE_BYTES);
+        assert_eq!(piece_bytes(most), PIECE_BYTES);
+        assert_eq!(piece_bytes(most + 1), 2 * PIECE_BYTES);
+        assert_eq!(piece_bytes(usize::MAX / 2), BUFFER_BYTES_MAX);
     }
 
     #[test]
