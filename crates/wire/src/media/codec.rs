@@ -10,6 +10,7 @@ mod bits;
 mod descriptor;
 pub(in crate::media) mod h264;
 mod nal;
+pub(in crate::media) mod opus;
 #[cfg(test)]
 mod testing;
 pub(in crate::media) mod vp8;
