@@ -8,7 +8,9 @@ pub(in crate::media) mod aac;
 mod bit_reader;
 mod bits;
 mod descriptor;
+mod frames;
 pub(in crate::media) mod h264;
+pub(in crate::media) mod mpeg_audio;
 mod nal;
 pub(in crate::media) mod opus;
 #[cfg(test)]
