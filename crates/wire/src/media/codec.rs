@@ -5,6 +5,7 @@
 //! play.
 
 pub(in crate::media) mod aac;
+pub(in crate::media) mod ac3;
 mod bit_reader;
 mod bits;
 mod descriptor;
