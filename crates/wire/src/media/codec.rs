@@ -9,6 +9,7 @@ pub(in crate::media) mod ac3;
 mod bit_reader;
 mod bits;
 mod descriptor;
+pub(in crate::media) mod eac3;
 mod frames;
 pub(in crate::media) mod h264;
 pub(in crate::media) mod mpeg_audio;
