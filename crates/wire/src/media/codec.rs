@@ -15,6 +15,7 @@ pub(in crate::media) mod h264;
 pub(in crate::media) mod mpeg_audio;
 mod nal;
 pub(in crate::media) mod opus;
+pub(in crate::media) mod pcm;
 #[cfg(test)]
 mod testing;
 pub(in crate::media) mod vp8;
