@@ -374,6 +374,11 @@ impl Stream {
         Arc::clone(&self.shared().source)
     }
 
+    /// Bytes of a chunk of its sources.
+    pub(crate) fn chunk_bytes(&self) -> usize {
+        self.store.pool().chunk_bytes()
+    }
+
     pub(super) fn shared(&self) -> Arc<StreamShared> {
         let shared = self.shared.lock();
         Arc::clone(&shared.unwrap_or_else(PoisonError::into_inner))

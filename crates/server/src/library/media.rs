@@ -16,12 +16,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use onrush_wire::media::{CUTS_MAX, Continued, Cut, Index, Plan, RtpOrigin, Scanner, Track};
+use onrush_wire::media::{CUTS_MAX, Continued, Cut, Index, Plan, RtpOrigin, Scale, Scanner, Track};
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use super::identity::{Identity, Settings};
 use super::scan::{Read, Scanned, read};
+use super::tricks::Tricks;
 use crate::store::{Backing, Source};
 
 /// How often a file that grows is read on at the most.
@@ -77,6 +78,8 @@ struct State {
     estimate_ns: Option<u64>,
     /// Of each track, by the numbers of its cuts.
     plans: Box<[[Option<Arc<Plan>>; CUTS_MAX]]>,
+    /// Sources of what is played of it at other scales.
+    tricks: Tricks,
     /// Parts of the file that are others by now, and what happened to them.
     changes: Vec<(Range<u64>, String)>,
 }
@@ -123,6 +126,7 @@ impl Media {
                 grows: growth.is_some() && estimate_ns.is_none(),
                 estimate_ns,
                 plans: no_plans(tracks),
+                tricks: Tricks::default(),
                 changes: Vec::new(),
             }),
             growth: Mutex::new(Growth {
@@ -254,6 +258,41 @@ impl Media {
         source.as_ref().map(|(_, source)| source)
     }
 
+    /// As [`Self::source`], for what is played of the track at another scale than
+    /// [`Scale::NORMAL`], and likewise one for all who play it so. `None` if the track cannot be
+    /// played so, while the file grows, or where [`TRICKS_MAX`](super::TRICKS_MAX) are in use.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such track.
+    #[must_use]
+    pub fn trick(
+        &self,
+        track: usize,
+        payload_bytes_max: usize,
+        chunk_bytes: usize,
+        scale: Scale,
+    ) -> Option<Arc<Source>> {
+        let mut state = self.state();
+        let State {
+            index,
+            tricks,
+            grows,
+            changes,
+            ..
+        } = &mut *state;
+        let cut = index.cut(track, payload_bytes_max).filter(|_| !*grows)?;
+        tricks.get_or_make(index, (track, cut.number(), scale), || {
+            let plan = index.trick(track, cut, self.settings.burst_ns, scale)?;
+            let backing: Arc<dyn Backing> = Arc::<Opened>::clone(&self.opened);
+            let source = Source::new(Arc::new(plan), self.origins[track], backing, chunk_bytes)?;
+            for (part, reason) in &*changes {
+                change(&source, part, reason);
+            }
+            Some(Arc::new(source))
+        })
+    }
+
     /// Looks what has become of the file since it was looked at last: reads on where it has grown,
     /// ends it where it has not for long enough, and notes what was cut off or written over. Costs
     /// a system call where nothing has changed, and blocks. Of a file that has grown by more than
@@ -321,6 +360,7 @@ impl Media {
     pub(super) fn is_outdated(&self) -> bool {
         self.outdated.load(Ordering::Relaxed)
             || self.sources().any(|source| source.failure().is_some())
+            || self.state().tricks.have_failed()
     }
 
     /// Whether it is of no more use to anybody: its name has gone, or is another file's, or it has
@@ -434,7 +474,7 @@ impl Media {
         info!("{:?} has changed: {reason}", self.name);
         self.outdated.store(true, Ordering::Relaxed);
         let mut state = self.state();
-        for source in self.sources() {
+        for source in self.sources().chain(state.tricks.sources()) {
             change(source, &part, reason);
         }
         // More than a few say no more.

@@ -28,6 +28,7 @@ use crate::config::Config;
 mod identity;
 mod media;
 mod scan;
+mod tricks;
 
 pub use identity::Identity;
 use identity::Settings;
@@ -35,6 +36,7 @@ pub use media::Media;
 use media::Opened;
 pub use media::{REFRESH_BYTES_MAX, REFRESH_EVERY};
 use scan::scan;
+pub use tricks::TRICKS_MAX;
 
 /// Bytes of a name at the most: Linux's `PATH_MAX`.
 pub const NAME_BYTES_MAX: usize = 4096;

@@ -37,6 +37,8 @@ pub(super) struct TrackSession {
     reception: Cell<Option<Reception>>,
     /// The client was told that no more comes.
     is_over: Cell<bool>,
+    /// There is nothing of it at the scale that is played.
+    is_silent: Cell<bool>,
     /// Why the last report could not be sent, so that it is said once.
     send_error: Cell<Option<io::ErrorKind>>,
 }
@@ -74,6 +76,7 @@ impl TrackSession {
             started: Cell::new(None),
             reception: Cell::new(None),
             is_over: Cell::new(false),
+            is_silent: Cell::new(false),
             send_error: Cell::new(None),
         })
     }
@@ -120,6 +123,16 @@ impl TrackSession {
     /// The packet that what plays is to stop before, if PAUSE has named a point.
     pub(super) fn pause_before(&self) -> Option<u64> {
         Some(self.pause_before.get()).filter(|&packet| packet != NO_PACKET)
+    }
+
+    /// Whether it plays along with the others, or is silent while they do: nothing of it is sent
+    /// then, reports neither.
+    pub(super) fn set_silent(&self, is_silent: bool) {
+        self.is_silent.set(is_silent);
+    }
+
+    pub(super) fn is_silent(&self) -> bool {
+        self.is_silent.get()
     }
 
     /// The clock that it shares with the tracks beside it, if it shares one.

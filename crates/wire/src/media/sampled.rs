@@ -19,6 +19,7 @@ use super::container::{self, Container, Continued, Probe};
 use super::packetizer::{Codec, PAYLOAD_BYTES_MIN, Parts};
 use super::plan::{Packets, SeekPoint};
 use super::samples::Samples;
+use super::scale::Timeline;
 use super::track::{CUTS_MAX, Cut, Medium, TRACKS_MAX, Track};
 pub(in crate::media) use parts::PartReader;
 use plan::SampledPlan;
@@ -271,6 +272,19 @@ impl Container for SampledIndex {
         let grows = grows || of.is_incomplete();
         let plan = SampledPlan::new(of, payload_type, cut.payload_bytes_max(), burst_ns, grows);
         Box::new(plan)
+    }
+
+    fn trick(
+        self: Arc<Self>,
+        track: usize,
+        cut: Cut,
+        burst_ns: u64,
+        timeline: Timeline,
+    ) -> Option<Box<dyn Packets>> {
+        let of = Arc::clone(&self.sampled[track]);
+        let (payload_type, bytes) = (self.tracks[track].payload_type, cut.payload_bytes_max());
+        let plan = SampledPlan::trick(of, payload_type, bytes, burst_ns, timeline)?;
+        Some(Box::new(plan))
     }
 
     fn continuing(self: Arc<Self>, old: &dyn Any) -> Continued {

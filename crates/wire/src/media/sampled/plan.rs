@@ -14,7 +14,9 @@ use crate::media::plan::{
     Burst, FilePiece, ImageError, Packets, RtpOrigin, SeekPoint, group_bursts,
 };
 use crate::media::samples::column::Column;
-use crate::rtp::{HEADER_BYTES, Header};
+use crate::media::scale::Timeline;
+use crate::media::track::Medium;
+use crate::rtp::{HEADER_BYTES, Header, ticks_of};
 
 /// How long the sound of one packet may be. More would save packets, and lose more with each.
 pub(in crate::media) const AGGREGATE_NS_MAX: u64 = 80_000_000;
@@ -26,6 +28,7 @@ pub(super) struct SampledPlan {
     payload_type: u8,
     payload_bytes_max: usize,
     burst_ns: u64,
+    timeline: Timeline,
     units: Units,
     /// How many packets each unit makes.
     packets: Column,
@@ -41,6 +44,9 @@ enum Units {
     Each(usize),
     /// Several go together.
     Groups(Column),
+    /// Each sync sample is one, by their numbers in the track, and the others are left out. In
+    /// reverse the last comes first.
+    Syncs(Vec<u32>),
 }
 
 impl Units {
@@ -56,6 +62,7 @@ impl Units {
         match self {
             Self::Each(units) => *units,
             Self::Groups(groups) => groups.len(),
+            Self::Syncs(syncs) => syncs.len(),
         }
     }
 
@@ -66,14 +73,23 @@ impl Units {
                 let first = usize::try_from(groups.before(unit)).unwrap_or(0);
                 first..first + usize::try_from(groups.get(unit)).unwrap_or(0)
             }
+            Self::Syncs(syncs) => {
+                let sample = syncs[unit] as usize;
+                sample..sample + 1
+            }
         }
     }
 
-    /// The unit that has that sample; their number if none has.
+    /// The unit that has that sample; their number if none has. Of sync samples alone, the first
+    /// that is not before it in the order of playing.
     fn of_sample(&self, sample: usize) -> usize {
         match self {
             Self::Each(units) => sample.min(*units),
             Self::Groups(groups) => groups.find(i64::try_from(sample).unwrap_or(i64::MAX)),
+            Self::Syncs(syncs) => match syncs.first() > syncs.last() {
+                true => syncs.partition_point(|&sync| sync as usize > sample),
+                false => syncs.partition_point(|&sync| (sync as usize) < sample),
+            },
         }
     }
 }
@@ -118,11 +134,48 @@ impl SampledPlan {
         grows: bool,
     ) -> Self {
         let units = Units::of(&track, payload_bytes_max, grows);
+        let cut = (payload_type, payload_bytes_max);
+        Self::with(track, units, cut, burst_ns, (Timeline::NORMAL, grows))
+    }
+
+    /// The sync samples alone, by this timeline. `None` if they are all there are, or none.
+    pub(super) fn trick(
+        track: Arc<SampledTrack>,
+        payload_type: u8,
+        payload_bytes_max: usize,
+        burst_ns: u64,
+        timeline: Timeline,
+    ) -> Option<Self> {
+        let samples = &track.samples;
+        if samples.syncs() == samples.len() && track.codec.medium != Medium::Video {
+            return None;
+        }
+        let syncs = (0..samples.syncs()).map(|number| samples.sync(number));
+        let playable = syncs.take_while(|&sync| sync < track.playable());
+        let mut syncs: Vec<_> = playable
+            .filter_map(|sync| u32::try_from(sync).ok())
+            .collect();
+        if timeline.scale().is_reverse() {
+            syncs.reverse();
+        }
+        let (cut, is_any) = ((payload_type, payload_bytes_max), !syncs.is_empty());
+        let units = Units::Syncs(syncs);
+        is_any.then(|| Self::with(track, units, cut, burst_ns, (timeline, false)))
+    }
+
+    fn with(
+        track: Arc<SampledTrack>,
+        units: Units,
+        (payload_type, payload_bytes_max): (u8, usize),
+        burst_ns: u64,
+        (timeline, grows): (Timeline, bool),
+    ) -> Self {
         let mut plan = Self {
             track,
             payload_type,
             payload_bytes_max,
             burst_ns,
+            timeline,
             units,
             packets: Column::default(),
             largest: 0,
@@ -202,9 +255,31 @@ impl SampledPlan {
     }
 
     fn unit_due_ns(&self, unit: usize) -> u64 {
+        let is_normal = self.timeline.scale().is_normal();
         match unit < self.units.count() {
-            true => self.track.due_ns(self.units.samples(unit).start),
-            false => self.track.end_ns(),
+            true if is_normal => self.track.due_ns(self.units.samples(unit).start),
+            true => self.timeline.due_ns(self.shown_ns(unit)),
+            false if is_normal => self.track.end_ns(),
+            false if self.timeline.scale().is_reverse() => self.timeline.due_ns(0),
+            false => self.timeline.due_ns(self.track.end_ns()),
+        }
+    }
+
+    fn shown_ns(&self, unit: usize) -> u64 {
+        let sample = self.units.samples(unit).start;
+        let shown_ns = self.track.time_ns(self.track.samples.shown_ticks(sample));
+        u64::try_from(shown_ns).unwrap_or(0)
+    }
+
+    /// The RTP timestamp of a unit, counted from that of media time 0.
+    fn unit_ticks(&self, unit: usize) -> u32 {
+        let (track, samples) = (&self.track, &self.track.samples);
+        if !self.timeline.scale().is_normal() {
+            return ticks_of(self.unit_due_ns(unit), track.codec.clock_hz.into());
+        }
+        match unit < self.units.count() {
+            true => track.rtp_ticks(samples.shown_ticks(self.units.samples(unit).start)),
+            false => track.rtp_ticks(samples.decode_ticks(track.playable())),
         }
     }
 
@@ -465,21 +540,17 @@ impl Packets for SampledPlan {
     }
 
     fn ticks(&self, packet: u64) -> u32 {
-        let (track, samples) = (&self.track, &self.track.samples);
         let unit = self.unit_of(packet);
-        if unit >= self.units.count() {
-            return track.rtp_ticks(samples.decode_ticks(track.playable()));
-        }
         let mut lengths = Lengths::default();
         let within = packet - self.first_packet(unit);
-        if within > 0 {
+        if within > 0 && unit < self.units.count() {
             self.packetize(unit, &[], &mut Room::default(), &mut lengths);
         }
         let later = lengths
             .ticks
             .get(usize::try_from(within).unwrap_or(usize::MAX));
-        let ticks = track.rtp_ticks(samples.shown_ticks(self.units.samples(unit).start));
-        ticks.wrapping_add(later.copied().unwrap_or(0))
+        self.unit_ticks(unit)
+            .wrapping_add(later.copied().unwrap_or(0))
     }
 
     fn payload_bytes(&self, packet: u64) -> usize {
@@ -505,7 +576,17 @@ impl Packets for SampledPlan {
     }
 
     fn file_range(&self, packets: Range<u64>) -> Range<u64> {
-        self.track.samples.file_range(self.samples_of(&packets))
+        let units = self.units_of(&packets);
+        let parts = match self.units {
+            // What lies between them is not needed.
+            Units::Syncs(_) => units.map(|it| self.units.samples(it)).collect(),
+            _ => vec![self.samples_of(&packets)],
+        };
+        let parts = parts
+            .into_iter()
+            .map(|it| self.track.samples.file_range(it));
+        let all = parts.reduce(|all, part| all.start.min(part.start)..all.end.max(part.end));
+        all.unwrap_or(0..0)
     }
 
     fn file_pieces(&self, packet: u64) -> Vec<Range<u64>> {
@@ -519,14 +600,17 @@ impl Packets for SampledPlan {
 
     fn packets_in(&self, part: Range<u64>) -> Range<u64> {
         let samples = self.track.samples.within(&part);
+        if samples.is_empty() && part.end < u64::MAX {
+            return 0..0;
+        }
+        let last = samples.end.saturating_sub(1);
+        let units = [samples.start, last].map(|it| self.units.of_sample(it));
+        let (from, to) = (units[0].min(units[1]), units[0].max(units[1]));
         let end = match part.end {
             u64::MAX => u64::MAX,
-            _ => self.first_packet(self.units.of_sample(samples.end.saturating_sub(1)) + 1),
+            _ => self.first_packet(to + 1),
         };
-        match samples.is_empty() && part.end < u64::MAX {
-            true => 0..0,
-            false => self.first_packet(self.units.of_sample(samples.start))..end,
-        }
+        self.first_packet(from)..end
     }
 
     fn bursts(&self, packets: Range<u64>, out: &mut Vec<Burst>) {
@@ -563,11 +647,7 @@ impl Packets for SampledPlan {
         for unit in self.units_of(&packets) {
             self.data(unit, pieces, &mut data)?;
             let number = self.first_packet(unit);
-            let ticks = self.track.rtp_ticks(
-                self.track
-                    .samples
-                    .shown_ticks(self.units.samples(unit).start),
-            );
+            let ticks = self.unit_ticks(unit);
             let mut images = Images {
                 data: &data,
                 number,

@@ -4,6 +4,8 @@
 //! The film is of the test container ([`testing`]): what plays it knows nothing of it. Nothing here
 //! asserts how long something takes.
 
+mod scales;
+
 use std::cell::Cell;
 use std::fs;
 use std::time::Duration;
@@ -97,13 +99,17 @@ struct Play {
 
 impl Site {
     fn new(mode: Mode, change: impl FnOnce(&mut Config)) -> Self {
+        Self::of(film(), mode, change)
+    }
+
+    fn of(packets: Vec<Packet>, mode: Mode, change: impl FnOnce(&mut Config)) -> Self {
         let options = Options {
             mode,
             ..Options::default()
         };
         let testbed = Testbed::new(options).unwrap();
         let root = TempDir::new().unwrap();
-        let (packets, path) = (film(), root.path().join("film.ts"));
+        let path = root.path().join("film.ts");
         fs::write(&path, testing::write(&TRACKS, &packets)).unwrap();
         age(&path).unwrap();
         let mut config = Config {
