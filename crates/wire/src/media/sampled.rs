@@ -11,6 +11,8 @@
 
 mod parts;
 mod plan;
+mod sinks;
+mod units;
 
 use std::any::Any;
 use std::sync::Arc;
