@@ -7,6 +7,7 @@
 mod bits;
 pub(in crate::media) mod h264;
 pub(in crate::media) mod h265;
+pub(in crate::media) mod mpeg4_visual;
 mod nal;
 #[cfg(test)]
 mod testing;
