@@ -8,6 +8,7 @@ mod bits;
 pub(in crate::media) mod h264;
 pub(in crate::media) mod h265;
 pub(in crate::media) mod mpeg4_visual;
+pub(in crate::media) mod mpeg_video;
 mod nal;
 #[cfg(test)]
 mod testing;
