@@ -48,6 +48,21 @@ enum Format {
     Testing(testing::Scanner),
 }
 
+/// Endings of the names of files that are played.
+const ENDINGS: [&str; 17] = [
+    "ts", "m2ts", "mts", "m2t", "mpegts", "tp", "trp", "mp4", "m4v", "m4a", "mov", "3gp", "mkv",
+    "mka", "mk3d", "webm", "qt",
+];
+
+/// Whether a file of this name may be one that is played, by its ending. What it is its first bytes
+/// say.
+#[must_use]
+pub fn has_media_ending(name: &str) -> bool {
+    let ending = name.rsplit('/').next().unwrap_or(name).rsplit_once('.');
+    let is_it = |known: &&str| ending.is_some_and(|(_, it)| it.eq_ignore_ascii_case(known));
+    ENDINGS.iter().any(|known| is_it(&known))
+}
+
 /// How many of a file's first bytes say what it is.
 const FIRST_BYTES: usize = 8;
 
