@@ -239,6 +239,7 @@ fn to_the_wire() -> Vec<Limit> {
         library::ENTRIES_MAX as count, "files looked at for a list";
         library::INDEXING_MAX as count, "files indexed at once";
         library::REFRESH_BYTES_MAX as bytes, "read of it at a look";
+        library::TRICKS_MAX as count, "plans of one file for other scales";
         ts::LEADING_BYTES_MAX as bytes, "garbage before the stream";
         ts::SYNC_RUNS_MAX as count, "runs between losses of sync";
         psi::PROGRAMS_MAX as count, "programs told of";

@@ -181,9 +181,10 @@ impl Admission {
         Ok(load)
     }
 
-    /// A stream that was counted in asks for more.
-    pub(super) fn take_more(&self, work: u64) {
-        self.promised.fetch_add(work, Ordering::Relaxed);
+    /// A stream that was counted in asks for more or less than before.
+    pub(super) fn change(&self, before: Demand, after: Demand) {
+        self.promised.fetch_add(after.0, Ordering::Relaxed);
+        self.give_back(before);
     }
 
     /// Counts a stream out.

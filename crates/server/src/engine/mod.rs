@@ -214,10 +214,9 @@ impl Engines {
             true => self.headers.start(),
             false => Numbering::default(),
         };
-        let demand_own = Demand::of_own_headers(&plan, self.burst_ns);
         let demand = match numbering.is_shared() {
             true => Demand::of(&plan, self.burst_ns),
-            false => demand_own,
+            false => Demand::of_own_headers(&plan, self.burst_ns),
         };
         // As with the processor, whoever takes all takes these too.
         if remote.load_max_permille != LOAD_UNLIMITED && self.store.is_nearly_full() {
@@ -231,7 +230,7 @@ impl Engines {
             demand,
             Arc::clone(&self.ends),
         );
-        let opened = self.open_on(remote, Arc::new(shared), socket, demand_own);
+        let opened = self.open_on(remote, Arc::new(shared), socket);
         if opened.is_err() {
             remote.shared.admission.give_back(demand);
         }
@@ -257,7 +256,6 @@ impl Engines {
         remote: &Arc<Remote>,
         shared: Arc<StreamShared>,
         socket: OwnedFd,
-        demand_own: Demand,
     ) -> Result<Stream, EngineError> {
         path::prepare_socket(
             remote.shared.path(),
@@ -286,9 +284,8 @@ impl Engines {
         Ok(Stream {
             slot: Mutex::new(Some(EngineSlot { remote, number })),
             store,
-            shared,
+            shared: Mutex::new(shared),
             renumbers: can_renumber && self.headers != RtpHeaders::Shared,
-            demand_own,
             first_chunk_time_max: self.first_chunk_time_max,
             prepared: Mutex::new(None),
         })

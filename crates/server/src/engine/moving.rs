@@ -111,7 +111,7 @@ impl Stream {
     pub(crate) fn work_on(&self, engines: &Engines, engine: usize) -> Option<u64> {
         let remote = &engines.engines[engine].remote;
         let slot = self.slot()?;
-        Arc::ptr_eq(&slot.remote, remote).then(|| self.shared.demand().work())
+        Arc::ptr_eq(&slot.remote, remote).then(|| self.shared().demand().work())
     }
 
     /// Moves to that engine, with all that it is doing. Until it is there it cannot be played or
@@ -130,7 +130,7 @@ impl Stream {
         if to.has_stopped() {
             return Err(EngineError::Stopped);
         }
-        let demand = self.shared.demand();
+        let demand = self.shared().demand();
         Engines::admit(to, demand)?;
         let number = to
             .take_number()
@@ -177,19 +177,19 @@ impl Stream {
         prepare_socket(
             remote.shared.path(),
             socket.as_raw_fd(),
-            self.shared.segment_bytes,
+            self.shared().segment_bytes,
         )
         .map_err(EngineError::Socket)?;
         let open = Command::Open {
             stream,
-            shared: Arc::clone(&self.shared),
+            shared: self.shared(),
             socket,
         };
         Self::send_retrying(&remote, open).await?;
         // Before it plays: who has seen it play may pause it.
         self.set_slot(Some(slot));
         if let Some((play, pin)) = play {
-            self.shared.ask_play(&play);
+            self.shared().ask_play(&play);
             Self::send_retrying(&remote, Command::Play { stream, play, pin }).await?;
         }
         Ok(())
@@ -213,7 +213,7 @@ struct Moving<'a>(&'a Stream);
 
 impl Drop for Moving<'_> {
     fn drop(&mut self) {
-        self.0.shared.set_state(State::Stopped);
+        self.0.shared().set_state(State::Stopped);
     }
 }
 

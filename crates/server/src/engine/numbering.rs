@@ -110,9 +110,15 @@ impl SharedNumbering {
     }
 }
 
-/// What the images have of packet `packet`; of the one after the last, too.
+/// The number that packet `packet` has in the images, and the timestamp of when it is due; of the
+/// one after the last, too. Its own may be another, where pictures are shown in another order than
+/// they are sent; those go forth and back, and when they are due only forth.
 pub(crate) fn position_of(source: &Source, plan: &Plan, packet: u64) -> Position {
-    plan.position(packet, source.origin())
+    let origin = source.origin();
+    Position {
+        sequence: origin.sequence_of(packet),
+        timestamp: plan.timestamp_of(plan.due_ns(packet), origin),
+    }
 }
 
 /// A stream that was numbered so, and would have sent packet `end` next, goes on from packet
@@ -129,6 +135,17 @@ pub(crate) fn jumped(
     }
     let position = |packet| position_of(source, plan, packet);
     numbering.continued(position(end), position(from))
+}
+
+/// A stream that was numbered so, and would have sent packet `end` of a source next, goes on from a
+/// packet of another; each is given with its source.
+pub(crate) fn changed(
+    numbering: Numbering,
+    (before, end): (&Source, u64),
+    (after, from): (&Source, u64),
+) -> Numbering {
+    let end = position_of(before, &before.plan(), end);
+    numbering.continued(end, position_of(after, &after.plan(), from))
 }
 
 #[cfg(test)]

@@ -87,7 +87,8 @@ impl Client {
     fn start(&mut self, from: usize, stop: Option<usize>) {
         let from = from as u64;
         block_on(self.stream.prepare(from)).expect("the chunk");
-        let foretold = self.stream.position_from(from);
+        let due_ns = self.stream.source().plan().due_ns(from);
+        let foretold = self.stream.position_from(from, due_ns);
         assert_eq!(*self.next.get_or_insert(foretold), foretold);
         let stop = stop.map(|stop| stop as u64);
         self.stream
@@ -95,11 +96,18 @@ impl Client {
             .expect("played");
     }
 
+    /// Has another source from now on.
+    fn change(&mut self, test: &TestSource, from: usize) {
+        let changed = self.stream.change_source(&test.source, from as u64);
+        changed.expect("changed");
+        self.images = test.images();
+    }
+
     /// So many packets arrive, numbered and stamped without a break, with the payload of packet
     /// `from` on.
     fn expect(&mut self, from: usize, packets: usize) {
         let first = self.next.expect("it was played");
-        let source = &self.stream.shared.source;
+        let source = &self.stream.source();
         let plan = source.plan();
         let step = position_of(source, &plan, from as u64)
             .timestamp
@@ -162,6 +170,58 @@ fn numbers_go_on_over_every_jump_on_every_path() {
             });
             assert_eq!(worker.packets_refused.load(Ordering::Relaxed), 0, "{path}");
             drop(client);
+            wait_until("all chunks are free", || {
+                rig.store.shared().pool().chunks_in_use() == 0
+            });
+        }
+    }
+}
+
+/// Another source is another place: numbers and stamps go on, counters too, and every chunk comes
+/// back.
+#[test]
+fn numbers_go_on_over_changes_of_source_on_every_path() {
+    let film = TestSource::lasting(1500);
+    // Of another rate, and with a table of its own.
+    let fast = TestSource::of(onrush_wire::media::ts::synth::constant_rate(
+        4000, 100, 5000,
+    ));
+    for path in PathName::ALL {
+        for headers in [RtpHeaders::Auto, RtpHeaders::Own] {
+            let rig = rig(&EngineConfig {
+                path,
+                headers,
+                ..config()
+            });
+            let mut client = Client::new(&rig, &film);
+            // Before its first play it is no jump.
+            client.change(&fast, 30);
+            client.play(30, 90);
+            if headers == RtpHeaders::Auto {
+                assert_eq!(client.stream.snapshot().numbering, Numbering::default());
+            }
+            client.change(&film, 400);
+            client.play(400, 430);
+            client.change(&fast, 90);
+            // Where it is said to go on, or elsewhere.
+            client.play(90, 120);
+            client.change(&film, 430);
+            client.play(17, 50);
+            // To and fro in a pause.
+            client.change(&fast, 1);
+            client.change(&film, 50);
+            let next = client.play_and_pause(50, 20);
+            let playing = client.stream.snapshot();
+            assert_eq!(playing.packets, 60 + 30 + 30 + 33 + (next as u64 - 50));
+            client.change(&fast, 500);
+            let next = client.play_and_pause(500, 30);
+            client.start(next, None);
+            let busy = client.stream.change_source(&film.source, 0);
+            assert!(matches!(busy, Err(EngineError::Busy)), "{busy:?}");
+            block_on(client.stream.pause()).expect("paused");
+            assert!(rig.worker().admission.work() > 0);
+            drop(client);
+            assert_eq!(rig.worker().admission.work(), 0);
             wait_until("all chunks are free", || {
                 rig.store.shared().pool().chunks_in_use() == 0
             });

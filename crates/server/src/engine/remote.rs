@@ -53,6 +53,11 @@ pub(crate) enum Command {
         play: Play,
         pin: Option<Pin>,
     },
+    /// To send what `shared` says from now on, once it plays again: it must not play now.
+    ChangeSource {
+        stream: u32,
+        shared: Arc<StreamShared>,
+    },
     Pause {
         stream: u32,
     },

@@ -210,6 +210,50 @@ impl StreamShared {
         }
     }
 
+    /// The same stream, paused, with another source, of which it would send packet `next_packet`
+    /// next, numbered so. By its clock that is due when what it would have sent is due now.
+    pub(super) fn with_source(
+        &self,
+        source: Arc<Source>,
+        numbering: Numbering,
+        next_packet: u64,
+        demand: Demand,
+    ) -> Self {
+        let (_, end) = self.numbered_until();
+        let due_ns = |source: &Source, packet| signed(source.plan().due_ns(packet));
+        let later_ns = due_ns(&self.source, end).saturating_sub(due_ns(&source, next_packet));
+        let epoch_ns = self.epoch_ns.load(Ordering::Relaxed);
+        let ends = Arc::clone(&self.ends);
+        let mut new = Self::new(source, self.segment_bytes, numbering, demand, ends);
+        new.owner = AtomicU64::new(self.owner.load(Ordering::Relaxed));
+        new.plays_asked = AtomicU32::new(self.has_played().into());
+        new.plays_taken = AtomicU32::new(self.has_played().into());
+        new.epoch_ns = AtomicI64::new(epoch_ns.saturating_add(later_ns));
+        new.next_packet = AtomicU64::new(next_packet);
+        new.clock.clone_from(&self.clock);
+        new.count_on_from(self);
+        new
+    }
+
+    /// Counts on where `before` has come to, which was the same stream.
+    pub(super) fn count_on_from(&self, before: &Self) {
+        for (counter, before) in [
+            (&self.packets, &before.packets),
+            (&self.bytes, &before.bytes),
+            (&self.packets_refused, &before.packets_refused),
+            (&self.underruns, &before.underruns),
+            (&self.bursts, &before.bursts),
+        ] {
+            counter.store(before.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        for (lateness_ns, before_ns) in [
+            (&self.lateness_sum_ns, &before.lateness_sum_ns),
+            (&self.lateness_max_ns, &before.lateness_max_ns),
+        ] {
+            lateness_ns.store(before_ns.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
     /// A stream of a test's file.
     #[cfg(test)]
     pub(super) fn of_test(test: &crate::testing::TestSource) -> Self {
@@ -484,6 +528,10 @@ impl Default for WorkerShared {
             admission: Admission::default(),
         }
     }
+}
+
+fn signed(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX)
 }
 
 /// Adds to a counter that only this thread writes: a load and a store, no locked instruction.

@@ -9,7 +9,7 @@ use onrush_wire::rtp::{Numbering, Position};
 
 use super::EngineError;
 use super::admission::Demand;
-use super::numbering::{jumped, position_of};
+use super::numbering::{changed, jumped, position_of};
 use super::remote::{Command, Play, Remote};
 use super::shared::{State, StreamShared, TrackClock};
 use super::worker::signed;
@@ -59,11 +59,10 @@ pub struct Stream {
     /// The engine that has it; none while it moves.
     pub(super) slot: Mutex<Option<EngineSlot>>,
     pub(super) store: Arc<store::Shared>,
-    pub(super) shared: Arc<StreamShared>,
+    /// Another once it has changed its source.
+    pub(super) shared: Mutex<Arc<StreamShared>>,
     /// Whether packets have numbers of its own after a jump.
     pub(super) renumbers: bool,
-    /// What it asks of an engine once it has headers of its own.
-    pub(super) demand_own: Demand,
     pub(super) first_chunk_time_max: Duration,
     /// The first packet of the next play, and the chunk that holds it.
     pub(super) prepared: Mutex<Option<(u64, Pin)>>,
@@ -101,7 +100,7 @@ impl Stream {
     /// [`EngineError::Media`] if the file cannot be read there, [`EngineError::CacheFull`] if all
     /// chunks are in use, [`EngineError::Slow`] if it was not read in time.
     pub async fn prepare(&self, from: u64) -> Result<(), EngineError> {
-        let source = &self.shared.source;
+        let source = &self.source();
         if from >= source.rtp_packets() {
             return Ok(());
         }
@@ -135,7 +134,7 @@ impl Stream {
         stop_before: Option<u64>,
         delay: Duration,
     ) -> Result<(), EngineError> {
-        let media_ns = self.shared.source.plan().due_ns(from);
+        let media_ns = self.source().plan().due_ns(from);
         self.play_at(from, stop_before, self.moment(media_ns, delay)?)
     }
 
@@ -150,7 +149,7 @@ impl Stream {
         let EngineSlot { remote, number } = self.slot().ok_or(EngineError::Busy)?;
         let from_ns = remote.clock.now_ns().saturating_add(delay_ns);
         let start_ns = remote.phase.start_ns(from_ns, number, remote.tick_ns);
-        let clock = self.shared.clock.get();
+        let clock = self.clock();
         Ok(PlayMoment {
             start_ns,
             epoch_ns: signed(start_ns).saturating_sub(signed(media_ns)),
@@ -184,10 +183,10 @@ impl Stream {
             moved_ns: moment.moved_ns,
             numbering,
         };
-        let pin = self.prepared(from);
-        self.shared.ask_play(&play);
+        let (pin, shared) = (self.prepared(from), self.shared());
+        shared.ask_play(&play);
         let busy = || {
-            self.shared.unask_play();
+            shared.unask_play();
             Err(EngineError::Busy)
         };
         match remote.push(Command::Play {
@@ -204,17 +203,22 @@ impl Stream {
         }
     }
 
-    /// The numbers that packet `from` of the plan will have if it is played next. Exact while the
-    /// stream does not play.
+    /// If packet `from` of the plan is played next: the number that it will have, and the timestamp
+    /// of what is due at `due_ns`, in the plan, whether or not a packet is. Exact while the stream
+    /// does not play.
     #[must_use]
-    pub fn position_from(&self, from: u64) -> Position {
-        let source = &self.shared.source;
-        let position = position_of(source, &source.plan(), from);
+    pub fn position_from(&self, from: u64, due_ns: u64) -> Position {
+        let source = &self.source();
+        let plan = source.plan();
+        let position = Position {
+            timestamp: plan.timestamp_of(due_ns, source.origin()),
+            ..position_of(source, &plan, from)
+        };
         self.numbering_from(from).position(position)
     }
 
     fn numbering_from(&self, from: u64) -> Numbering {
-        let shared = &self.shared;
+        let shared = self.shared();
         let (numbering, end) = shared.numbered_until();
         match self.renumbers && shared.has_played() {
             true => jumped(numbering, &shared.source, &shared.source.plan(), end, from),
@@ -222,13 +226,63 @@ impl Stream {
         }
     }
 
+    /// Sends from another source of the same track when it plays next, which does not play now, and
+    /// from packet `from` of it, unless another is asked for then. Its packets are numbered and
+    /// stamped on, and nothing of it is copied: what the sessions of that source share, it shares.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Busy`] if it plays or moves, or too many commands wait for the engine;
+    /// [`EngineError::Media`] if the packets of `source` are larger than its socket was made ready
+    /// for.
+    pub fn change_source(&self, source: &Arc<Source>, from: u64) -> Result<(), EngineError> {
+        let before = self.shared();
+        if Arc::ptr_eq(&before.source, source) {
+            return Ok(());
+        }
+        let slot = self.slot();
+        let EngineSlot { remote, number } = slot
+            .filter(|_| before.state() != State::Playing)
+            .ok_or(EngineError::Busy)?;
+        let plan = source.plan();
+        // Larger ones would be cut by the kernel.
+        if plan.image_bytes_max() > before.segment_bytes.into() {
+            let reason = "its packets are larger than those of the track".to_owned();
+            return Err(EngineError::Media { reason });
+        }
+        let (numbering, end) = before.numbered_until();
+        let numbering = match self.renumbers && before.has_played() {
+            true => changed(numbering, (&before.source, end), (source, from)),
+            false => numbering,
+        };
+        let demand = match numbering.is_shared() {
+            true => Demand::of(&plan, plan.burst_ns()),
+            false => Demand::of_own_headers(&plan, plan.burst_ns()),
+        };
+        let after = before.with_source(Arc::clone(source), numbering, from, demand);
+        let after = Arc::new(after);
+        remote.send(Command::ChangeSource {
+            stream: number,
+            shared: Arc::clone(&after),
+        })?;
+        remote.shared.admission.change(before.demand(), demand);
+        // Asked after the command was given, as when a stream is opened.
+        if remote.has_stopped() {
+            after.set_state(State::Stopped);
+        }
+        *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = after;
+        self.hold(0, None);
+        before.changed.notify_waiters();
+        Ok(())
+    }
+
     /// Trains are shorter from now on. Nobody is refused a jump: what they cost more counts for
     /// those who come.
     fn ask_for_own_headers(&self, remote: &Remote) {
-        let demand = &self.shared.demand;
-        let before = demand.swap(self.demand_own.work(), Ordering::Relaxed);
-        let more = self.demand_own.work().saturating_sub(before);
-        remote.shared.admission.take_more(more);
+        let (shared, plan) = (self.shared(), self.source().plan());
+        let demand = Demand::of_own_headers(&plan, plan.burst_ns());
+        let before = shared.demand.swap(demand.work(), Ordering::Relaxed);
+        remote.shared.admission.change(Demand::new(before), demand);
     }
 
     /// Stops sending, and says the plan's number of the packet that would have been next. Nothing
@@ -239,10 +293,11 @@ impl Stream {
     ///
     /// [`EngineError::Busy`] if too many commands wait for the engine, or the stream is moving.
     pub async fn pause(&self) -> Result<u64, EngineError> {
+        let shared = self.shared();
         loop {
-            let changed = self.shared.changed.notified();
-            if self.shared.state() != State::Playing {
-                return Ok(self.shared.next_packet.load(Ordering::Relaxed));
+            let changed = shared.changed.notified();
+            if shared.state() != State::Playing {
+                return Ok(shared.next_packet.load(Ordering::Relaxed));
             }
             let EngineSlot { remote, number } = self.slot().ok_or(EngineError::Busy)?;
             remote.send(Command::Pause { stream: number })?;
@@ -257,7 +312,7 @@ impl Stream {
     ///
     /// [`EngineError::Busy`] if too many commands wait for the engine, or the stream is moving.
     pub fn stop_before(&self, packet: u64) -> Result<(), EngineError> {
-        let packet = packet.min(self.shared.source.plan().rtp_packets());
+        let packet = packet.min(self.source().plan().rtp_packets());
         let EngineSlot { remote, number } = self.slot().ok_or(EngineError::Busy)?;
         remote.send(Command::StopBefore {
             stream: number,
@@ -269,8 +324,9 @@ impl Stream {
     /// played since.
     pub async fn ended(&self) -> EndReason {
         loop {
-            let changed = self.shared.changed.notified();
-            if let Some(reason) = self.shared.end_reason() {
+            let shared = self.shared();
+            let changed = shared.changed.notified();
+            if let Some(reason) = shared.end_reason() {
                 return reason;
             }
             changed.await;
@@ -279,43 +335,53 @@ impl Stream {
 
     /// Why the stream has stopped by itself, if it has and was not played since.
     pub(crate) fn end_reason(&self) -> Option<EndReason> {
-        self.shared.end_reason()
+        self.shared().end_reason()
     }
 
     /// From now on [`Engines::ends`](super::Engines::ends) says this number when the stream stops
     /// by itself.
     pub(crate) fn belongs_to(&self, owner: u64) {
-        self.shared.owner.store(owner, Ordering::Relaxed);
+        self.shared().owner.store(owner, Ordering::Relaxed);
     }
 
     /// From its next play on it has one clock with all that are given the same. The first that it
     /// is given stays.
     pub fn share_clock(&self, clock: &Arc<TrackClock>) {
-        self.shared.clock.get_or_init(|| Arc::clone(clock));
+        self.shared().clock.get_or_init(|| Arc::clone(clock));
     }
 
     /// The clock that it shares, if it shares one.
     pub(crate) fn clock(&self) -> Option<Arc<TrackClock>> {
-        self.shared.clock.get().cloned()
+        self.shared().clock.get().cloned()
     }
 
     /// The counters now.
     #[must_use]
     pub fn snapshot(&self) -> StreamSnapshot {
         let clock = self.slot().map(|slot| slot.remote.clock.clone());
-        self.shared.snapshot(clock.unwrap_or_default().now_ns())
+        self.shared().snapshot(clock.unwrap_or_default().now_ns())
     }
 
     /// What media time is due at that moment of CLOCK_MONOTONIC, by the clock of the last play,
     /// also after its end. `None` if there was no play.
     pub(crate) fn media_ns_at(&self, at_ns: u64) -> Option<i64> {
-        self.shared.media_ns_at(at_ns)
+        self.shared().media_ns_at(at_ns)
     }
 
     /// What it sends.
     #[must_use]
-    pub fn source(&self) -> &Arc<Source> {
-        &self.shared.source
+    pub fn source(&self) -> Arc<Source> {
+        Arc::clone(&self.shared().source)
+    }
+
+    /// Bytes of a chunk of its sources.
+    pub(crate) fn chunk_bytes(&self) -> usize {
+        self.store.pool().chunk_bytes()
+    }
+
+    pub(super) fn shared(&self) -> Arc<StreamShared> {
+        let shared = self.shared.lock();
+        Arc::clone(&shared.unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn slot(&self) -> Option<EngineSlot> {
@@ -351,7 +417,7 @@ impl Drop for Stream {
         let Some(EngineSlot { remote, number }) = self.slot() else {
             return;
         };
-        remote.shared.admission.give_back(self.shared.demand());
+        remote.shared.admission.give_back(self.shared().demand());
         let mut close = Command::Close { stream: number };
         // A full queue empties within a tick, unless nobody empties it any more.
         while !remote.has_stopped() {

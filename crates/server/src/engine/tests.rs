@@ -143,9 +143,9 @@ fn streams_begin_in_the_tick_that_their_phase_says() {
             (stream, receiver)
         });
         let begun = playing.each_ref().map(|(stream, _)| {
-            wait_until("it plays", || stream.shared.is_taken());
+            wait_until("it plays", || stream.shared().is_taken());
             let first_ns = signed(test.source.plan().due_ns(0));
-            let start_ns = stream.shared.epoch_ns.load(Ordering::Relaxed) + first_ns;
+            let start_ns = stream.shared().epoch_ns.load(Ordering::Relaxed) + first_ns;
             assert_eq!(start_ns % tick_ns, 0, "{phase}");
             start_ns / tick_ns % 4
         });
@@ -698,7 +698,7 @@ fn commands_do_not_wait_for_a_long_burst() {
     for from in 0..3 {
         stream.play(from, None, later).expect("played");
         // The first wakes the engine, which slept without a deadline; then it has one.
-        wait_until("it is taken", || stream.shared.is_taken());
+        wait_until("it is taken", || stream.shared().is_taken());
     }
     assert_eq!(block_on(stream.pause()).expect("paused"), 2);
 }
@@ -907,7 +907,7 @@ fn a_stream_leaves_with_its_last_train() {
     wait_until("trains are held", || {
         rig.worker().in_flight.load(Ordering::Relaxed) > 0
     });
-    let socket = Arc::downgrade(&stream.shared);
+    let socket = Arc::downgrade(&stream.shared());
     drop(stream);
     let (other, _receiver) = rig.open(&test);
     other.play(0, None, Duration::ZERO).expect("played");

@@ -211,7 +211,7 @@ fn the_end_comes_when_the_media_is_over() {
     stream.play(0, None, Duration::ZERO).expect("played");
     time.advance(lasts - TICK * 4);
     assert_eq!(stream.snapshot().next_packet, plan.rtp_packets());
-    assert_eq!(stream.shared.end_reason(), None);
+    assert_eq!(stream.shared().end_reason(), None);
     time.advance(TICK * 8);
     assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
     let images = test.images();
@@ -220,7 +220,7 @@ fn the_end_comes_when_the_media_is_over() {
     let last = plan.rtp_packet_at(4_900_000_000);
     stream.play(0, Some(last), Duration::ZERO).expect("played");
     time.advance(Duration::from_nanos(plan.due_ns(last)) - TICK * 4);
-    assert_eq!(stream.shared.end_reason(), None);
+    assert_eq!(stream.shared().end_reason(), None);
     time.advance(TICK * 8);
     assert_eq!(block_on(stream.ended()), EndReason::EndOfMedia);
 }
@@ -270,7 +270,7 @@ fn ticks_and_chunks(test: &TestSource) -> (u64, u64) {
     let (stream, _receiver) = rig.open(test);
     stream.play(0, None, Duration::ZERO).expect("played");
     let mut ticks = 0;
-    while stream.shared.end_reason().is_none() {
+    while stream.shared().end_reason().is_none() {
         time.advance(TICK);
         ticks += 1;
         assert!(ticks < 10_000, "it has no end");

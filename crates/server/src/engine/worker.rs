@@ -163,6 +163,9 @@ impl Worker {
                 Command::Play { stream, play, pin } => {
                     self.streams.play(stream, &play, pin, self.renumbers);
                 }
+                Command::ChangeSource { stream, shared } => {
+                    self.streams.change_source(stream, shared);
+                }
                 Command::Pause { stream } => self.pause(stream),
                 Command::StopBefore { stream, packet } => self.stop_before(stream, packet),
                 Command::Close { stream } => self.close(stream),
@@ -305,7 +308,9 @@ impl Drop for Worker {
         }
         while let Some(command) = self.remote.commands.pop() {
             match command {
-                Command::Open { shared, .. } => shared.set_state(State::Stopped),
+                Command::Open { shared, .. } | Command::ChangeSource { shared, .. } => {
+                    shared.set_state(State::Stopped);
+                }
                 Command::Play { play, pin, .. } => self.give_back(Some((play, pin))),
                 _ => {}
             }

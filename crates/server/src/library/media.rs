@@ -5,6 +5,8 @@
 //! its name. While it grows, what is new is read and published about once a second, when
 //! [`Media::refresh`] is called. What was cut off or overwritten in place is played up to there.
 
+mod behind;
+
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::ops::Range;
@@ -14,11 +16,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use onrush_wire::media::{CUTS_MAX, Continued, Cut, Index, Plan, RtpOrigin, Scanner, Track};
+use onrush_wire::media::{CUTS_MAX, Continued, Cut, Index, Plan, RtpOrigin, Scale, Scanner, Track};
+use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use super::identity::{Identity, Settings};
 use super::scan::{Read, Scanned, read};
+use super::tricks::Tricks;
 use crate::store::{Backing, Source};
 
 /// How often a file that grows is read on at the most.
@@ -49,6 +53,8 @@ pub struct Media {
     growth: Mutex<Growth>,
     /// New clients get another media of it.
     outdated: AtomicBool,
+    /// Told whenever more is known of a file that is read behind those who play it.
+    read: Notify,
 }
 
 /// A source once somebody has asked for it, and how it is cut; `None` if there cannot be one.
@@ -68,8 +74,12 @@ struct State {
     /// What it was when it was read last.
     identity: Identity,
     grows: bool,
+    /// Not all of it is read yet, and how long it seems to be.
+    estimate_ns: Option<u64>,
     /// Of each track, by the numbers of its cuts.
     plans: Box<[[Option<Arc<Plan>>; CUTS_MAX]]>,
+    /// Sources of what is played of it at other scales.
+    tricks: Tricks,
     /// Parts of the file that are others by now, and what happened to them.
     changes: Vec<(Range<u64>, String)>,
 }
@@ -83,6 +93,8 @@ struct Growth {
     grew: Instant,
     /// What is left of it, once it was cut.
     bytes_left: u64,
+    /// When what is read behind those who play it was published last.
+    published: Instant,
 }
 
 impl Media {
@@ -96,6 +108,7 @@ impl Media {
             index,
             identity,
             growth,
+            estimate_ns,
         } = scanned;
         let now = Instant::now();
         let grew = now.checked_sub(identity.age()).unwrap_or(now);
@@ -110,8 +123,10 @@ impl Media {
             state: Mutex::new(State {
                 index,
                 identity,
-                grows: growth.is_some(),
+                grows: growth.is_some() && estimate_ns.is_none(),
+                estimate_ns,
                 plans: no_plans(tracks),
+                tricks: Tricks::default(),
                 changes: Vec::new(),
             }),
             growth: Mutex::new(Growth {
@@ -119,8 +134,10 @@ impl Media {
                 looked: now,
                 grew,
                 bytes_left: u64::MAX,
+                published: now,
             }),
             outdated: AtomicBool::new(false),
+            read: Notify::new(),
         })
     }
 
@@ -146,6 +163,29 @@ impl Media {
     #[must_use]
     pub fn grows(&self) -> bool {
         self.state().grows
+    }
+
+    /// Whether not all of the file is read yet: it is, behind those who play it.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.state().estimate_ns.is_some()
+    }
+
+    /// Whether there may be more of it to play than is known by now.
+    #[must_use]
+    pub fn goes_on(&self) -> bool {
+        let state = self.state();
+        state.goes_on()
+    }
+
+    /// How long it is, in ns; about, while not all of it is read.
+    #[must_use]
+    pub fn duration_ns(&self) -> u64 {
+        let state = self.state();
+        let known_ns = state.index.duration_ns();
+        state
+            .estimate_ns
+            .map_or(known_ns, |estimate_ns| estimate_ns.max(known_ns))
     }
 
     /// How many tracks it has; at least one.
@@ -209,13 +249,48 @@ impl Media {
             let backing: Arc<dyn Backing> = Arc::<Opened>::clone(&self.opened);
             let origin = self.origins[track];
             let source = Source::new(Arc::clone(&plan), origin, backing, chunk_bytes)?;
-            source.publish(plan, state.grows);
+            source.publish(plan, state.goes_on());
             for (part, reason) in &state.changes {
                 change(&source, part, reason);
             }
             Some((cut, Arc::new(source)))
         });
         source.as_ref().map(|(_, source)| source)
+    }
+
+    /// As [`Self::source`], for what is played of the track at another scale than
+    /// [`Scale::NORMAL`], and likewise one for all who play it so. `None` if the track cannot be
+    /// played so, while the file grows, or where [`TRICKS_MAX`](super::TRICKS_MAX) are in use.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such track.
+    #[must_use]
+    pub fn trick(
+        &self,
+        track: usize,
+        payload_bytes_max: usize,
+        chunk_bytes: usize,
+        scale: Scale,
+    ) -> Option<Arc<Source>> {
+        let mut state = self.state();
+        let State {
+            index,
+            tricks,
+            grows,
+            changes,
+            ..
+        } = &mut *state;
+        let cut = index.cut(track, payload_bytes_max).filter(|_| !*grows)?;
+        tricks.get_or_make(index, (track, cut.number(), scale), || {
+            let plan = index.trick(track, cut, self.settings.burst_ns, scale)?;
+            let backing: Arc<dyn Backing> = Arc::<Opened>::clone(&self.opened);
+            let source = Source::new(Arc::new(plan), self.origins[track], backing, chunk_bytes)?;
+            for (part, reason) in &*changes {
+                change(&source, part, reason);
+            }
+            Some(Arc::new(source))
+        })
     }
 
     /// Looks what has become of the file since it was looked at last: reads on where it has grown,
@@ -247,7 +322,7 @@ impl Media {
             growth.bytes_left = there.file_bytes;
             return self.cut(known.file_bytes, there.file_bytes);
         }
-        if self.outdated.load(Ordering::Relaxed) {
+        if self.outdated.load(Ordering::Relaxed) || self.is_partial() {
             return;
         }
         if there != known {
@@ -285,6 +360,7 @@ impl Media {
     pub(super) fn is_outdated(&self) -> bool {
         self.outdated.load(Ordering::Relaxed)
             || self.sources().any(|source| source.failure().is_some())
+            || self.state().tricks.have_failed()
     }
 
     /// Whether it is of no more use to anybody: its name has gone, or is another file's, or it has
@@ -385,7 +461,7 @@ impl Media {
             self.name
         );
         self.outdated.store(true, Ordering::Relaxed);
-        self.publish(|state| state.grows = false);
+        self.publish(|state| (state.grows, state.estimate_ns) = (false, None));
     }
 
     fn cut(&self, from_bytes: u64, to_bytes: u64) {
@@ -398,7 +474,7 @@ impl Media {
         info!("{:?} has changed: {reason}", self.name);
         self.outdated.store(true, Ordering::Relaxed);
         let mut state = self.state();
-        for source in self.sources() {
+        for source in self.sources().chain(state.tricks.sources()) {
             change(source, &part, reason);
         }
         // More than a few say no more.
@@ -429,9 +505,11 @@ impl Media {
         for (track, sources) in self.sources.iter().enumerate() {
             for (cut, source) in sources.iter().filter_map(OnceLock::get).flatten() {
                 let plan = state.plan(track, *cut, self.settings.burst_ns);
-                source.publish(plan, state.grows);
+                source.publish(plan, state.goes_on());
             }
         }
+        drop(state);
+        self.read.notify_waiters();
     }
 
     fn sources(&self) -> impl Iterator<Item = &Arc<Source>> {
@@ -442,8 +520,12 @@ impl Media {
 }
 
 impl State {
+    fn goes_on(&self) -> bool {
+        self.grows || self.estimate_ns.is_some()
+    }
+
     fn plan(&mut self, track: usize, cut: Cut, burst_ns: u64) -> Arc<Plan> {
-        let (index, grows) = (&self.index, self.grows);
+        let (index, grows) = (&self.index, self.goes_on());
         let plan = self.plans[track][cut.number()]
             .get_or_insert_with(|| Arc::new(index.plan(track, cut, burst_ns, grows)));
         Arc::clone(plan)

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use onrush_sys::fs::{advise_done, advise_sequential};
+use onrush_wire::media::ts::clock_span_ns;
 use onrush_wire::media::{Index, ScanError, Scanner};
 
 use super::identity::{Identity, Settings};
@@ -16,9 +17,20 @@ use super::identity::{Identity, Settings};
 pub(super) struct Scanned {
     pub(super) index: Arc<Index>,
     pub(super) identity: Identity,
-    /// If it grows.
+    /// If it grows, or not all of it was read.
     pub(super) growth: Option<Scanner>,
+    /// How long it seems to be, if it was not read to its end.
+    pub(super) estimate_ns: Option<u64>,
 }
+
+/// What is read of a file before it is played, at the least; the rest is read behind it.
+const FIRST_READ_BYTES: u64 = 8 << 20;
+
+/// So much of it must be known then, unless it is shorter.
+const FIRST_READ_NS: u64 = 4_000_000_000;
+
+/// Read of each end of a transport stream, to see how long it is.
+const END_BYTES: usize = 1 << 20;
 
 /// How much is read at once while indexing, of what is read in order, and of what lies apart.
 const READ_BYTES: usize = 1 << 20;
@@ -39,8 +51,8 @@ pub(super) enum Read {
     Ended,
 }
 
-/// Reads `file` and indexes it. One that was changed a moment ago, or is while it is read,
-/// counts as growing.
+/// Reads so much of `file` that it can be played from its start, or all if it is short, and indexes
+/// that. One that was changed a moment ago, or is while it is read, counts as growing.
 pub(super) fn scan(
     file: &File,
     identity: Identity,
@@ -49,9 +61,31 @@ pub(super) fn scan(
     advise_sequential(file);
     let mut scanner = Scanner::new(settings.options);
     let end = identity.file_bytes;
-    let read = match read(file, &mut scanner, u64::MAX, end, &settings.stopping)? {
-        Ok(read) => read,
-        Err(error) => return Ok(Err(error.to_string())),
+    let read = loop {
+        let read = match read(
+            file,
+            &mut scanner,
+            FIRST_READ_BYTES,
+            end,
+            &settings.stopping,
+        )? {
+            Ok(read) => read,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        if read != Read::Enough {
+            break read;
+        }
+        let Ok(index) = scanner.settled() else {
+            continue;
+        };
+        if index.known_ns() >= FIRST_READ_NS {
+            return Ok(Ok(Scanned {
+                estimate_ns: Some(estimated_ns(file, &scanner, &index, end)),
+                index: Arc::new(index),
+                identity,
+                growth: Some(scanner),
+            }));
+        }
     };
     let after = Identity::of(&file.metadata()?);
     if after.file_bytes < end || read == Read::Ended {
@@ -69,8 +103,32 @@ pub(super) fn scan(
             index: Arc::new(index),
             identity,
             growth: grows.then_some(scanner),
+            estimate_ns: None,
         })
         .map_err(|error| error.to_string()))
+}
+
+/// How long a file is of which only a part is known: as the container says, or as the clock at its
+/// end does, or as its rate so far lets expect.
+fn estimated_ns(file: &File, scanner: &Scanner, index: &Index, end: u64) -> u64 {
+    let (known_ns, told_ns) = (index.known_ns(), index.duration_ns());
+    let Some(wanted) = scanner.wants(end).filter(|_| index.as_ts().is_some()) else {
+        return told_ns;
+    };
+    let by_rate = u128::from(known_ns) * u128::from(end) / u128::from(wanted.start.max(1));
+    let by_rate = u64::try_from(by_rate).unwrap_or(u64::MAX);
+    let bytes_at = |offset: u64| {
+        let mut bytes = vec![0; END_BYTES];
+        file.read_exact_at(&mut bytes, offset)
+            .is_ok()
+            .then_some(bytes)
+    };
+    let (head, tail) = (bytes_at(0), bytes_at(end.saturating_sub(END_BYTES as u64)));
+    let by_clock = head.zip(tail);
+    let by_clock = by_clock.and_then(|(head, tail)| clock_span_ns(&head, &tail));
+    // A clock that has jumped, or begun again, says anything.
+    let is_likely = |span_ns: &u64| (by_rate / 2..by_rate.saturating_mul(2)).contains(span_ns);
+    by_clock.filter(is_likely).unwrap_or(by_rate).max(told_ns)
 }
 
 /// Gives `scanner` what it wants of a file that ends at `end`, but not more than `bytes_max` of it.

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
-use onrush_wire::media::Index;
+use onrush_wire::media::{Index, Scale};
 use onrush_wire::rtsp::{
     self, Decoder, Intent, Known, Range, Reply, Request, RtpInfo, SessionId, State, StatusCode,
     Transport, headers,
@@ -217,7 +217,11 @@ impl Connection {
         });
         let mut start = None;
         let reply = match intent {
-            Ok(Intent::Play { session, range }) => match play(request, &session, range).await {
+            Ok(Intent::Play {
+                session,
+                range,
+                scale,
+            }) => match play(request, &session, range, scale).await {
                 Ok((reply, prepared)) => {
                     start = prepared.map(|start| (Rc::clone(&session), start));
                     Ok(self.of_session(reply, &session))
@@ -461,17 +465,18 @@ async fn play(
     request: &Request,
     session: &Rc<Session>,
     range: Option<Range>,
+    scale: Scale,
 ) -> Result<(Reply, Option<Start>), Reply> {
     let range = match session.media() {
         Some(media) => range.map(|range| in_media_time(range, request, &media.index())),
         None => range,
     };
-    let start = session.prepare(range).await?;
+    let start = session.prepare(range, scale).await?;
     let Some(media) = session.media() else {
         return Ok((Reply::playing_live(request), start));
     };
     let (span, tracks) = match &start {
-        Some(Start::Stored { span, tracks }) => (*span, &tracks[..]),
+        Some(Start::Stored { span, tracks, .. }) => (*span, &tracks[..]),
         _ => (session.remaining(), &[][..]),
     };
     let infos = tracks.iter().map(|start| RtpInfo {
@@ -480,6 +485,6 @@ async fn play(
         timestamp: start.position.timestamp,
     });
     let infos: Vec<_> = infos.collect();
-    let end_ns = (!media.grows()).then(|| media.index().duration_ns());
+    let end_ns = (!media.grows()).then(|| media.duration_ns());
     Ok((Reply::playing(request, span, end_ns, &infos), start))
 }

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onrush_wire::media::Plan;
+use onrush_wire::media::{Plan, Scale};
 use onrush_wire::rtp::{self, Position};
 use onrush_wire::rtsp::{Reply, StatusCode, Transport, track_name};
 use tokio::time::timeout;
@@ -23,6 +23,7 @@ use super::{Control, Escaped, Files};
 use crate::channels::{Channel, Played};
 use crate::engine::{EndReason, EngineError, Stream, StreamSnapshot};
 use crate::library::Media;
+use crate::store::Source;
 
 /// How packets come to the client.
 #[derive(Debug)]
@@ -132,8 +133,7 @@ impl Delivery {
 
     /// What media time is due now; of no meaning in a live stream.
     pub(super) fn position_ns(&self) -> u64 {
-        self.stored()
-            .map_or(0, |delivery| delivery.stream.snapshot().position_ns)
+        self.stored().map_or(0, StoredDelivery::position_ns)
     }
 
     /// The SSRC of what is sent. A live stream may become another one while it plays; `first` is
@@ -215,6 +215,33 @@ impl Delivery {
 }
 
 impl StoredDelivery {
+    /// What is played of it at that scale, if it can be.
+    pub(super) fn source_at(&self, scale: Scale) -> Option<Arc<Source>> {
+        let (track, chunk_bytes) = (self.track.into(), self.stream.chunk_bytes());
+        let (media, payload_bytes_max) = (&self.media, self.payload_bytes_max.into());
+        match scale.is_normal() {
+            true => media.source(track, payload_bytes_max, chunk_bytes).cloned(),
+            false => media.trick(track, payload_bytes_max, chunk_bytes, scale),
+        }
+    }
+
+    /// The plan of what is played, or was last, at whatever scale.
+    pub(super) fn played(&self) -> Arc<Plan> {
+        self.stream.source().plan()
+    }
+
+    fn position_ns(&self) -> u64 {
+        let (plan, snapshot) = (self.played(), self.stream.snapshot());
+        let (timeline, due_ns) = (plan.timeline(), snapshot.position_ns);
+        if timeline.scale().is_normal() {
+            return due_ns;
+        }
+        // What leaves a little early is shown all the same, and is not gone back from.
+        let sent_ns = plan.due_ns(snapshot.next_packet.saturating_sub(1));
+        timeline.media_ns(due_ns.max(sent_ns))
+    }
+
+    /// The plan at [`Scale::NORMAL`].
     pub(super) fn plan(&self) -> Arc<Plan> {
         let plan = self
             .media
@@ -222,9 +249,9 @@ impl StoredDelivery {
         plan.expect("it was cut so when the session was set up")
     }
 
-    /// Whether its file is still being written.
-    pub(super) fn grows(&self) -> bool {
-        self.media.grows()
+    /// Whether there may be more of its file to play than is known by now.
+    pub(super) fn goes_on(&self) -> bool {
+        self.media.goes_on()
     }
 
     fn sent(&self, at: Moment) -> Sent {

@@ -411,6 +411,7 @@ fn log_panic<T>(what: &str, result: Result<T, JoinError>) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use onrush_testkit::rtsp_client::Ports;
+    use onrush_wire::media::Scale;
     use onrush_wire::media::ts::synth::constant_rate;
     use onrush_wire::rtsp::{State, Transport};
     use tempfile::TempDir;
@@ -485,7 +486,11 @@ mod tests {
             let lags = || control.sum(|engine| &engine.lags);
             let timestamp = |moment| track.sending(moment, "").timestamp;
             let is_told = async || {
-                let start = session.prepare(None).await.unwrap().expect("it starts");
+                let start = session
+                    .prepare(None, Scale::NORMAL)
+                    .await
+                    .unwrap()
+                    .expect("it starts");
                 let Start::Stored { tracks, .. } = &start else {
                     panic!("it is a file");
                 };

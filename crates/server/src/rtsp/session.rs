@@ -9,9 +9,11 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
+use onrush_wire::media::Scale;
 use onrush_wire::rtcp::{self, Heard};
-use onrush_wire::rtsp::{Range, RangeError, Reply, SessionId, Span, State, npt};
+use onrush_wire::rtsp::{Range, RangeError, Reply, SessionId, Span, State, StatusCode, npt};
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::Instant;
@@ -20,7 +22,7 @@ use super::Control;
 use super::delivery::refusal;
 use super::presentation::Presentation;
 use super::track_session::{TrackSession, is_unreachable};
-use super::tracks::{TrackStart, each, no_range, play_all, starts};
+use super::tracks::{TrackStart, each, no_range, play_all, played, starts};
 use crate::engine::EndReason;
 use crate::library::{Media, REFRESH_BYTES_MAX, refreshed};
 use crate::random::random;
@@ -72,6 +74,8 @@ pub(super) enum Start {
     Stored {
         /// What is played: from the time of the first packet of all tracks.
         span: Span,
+        /// When that is due, in the plans of what is played.
+        due_ns: u64,
         tracks: Vec<TrackStart>,
     },
     /// Whatever comes next.
@@ -97,6 +101,7 @@ impl Session {
             span: Cell::new(Span {
                 start_ns: 0,
                 stop_ns: None,
+                scale: Scale::NORMAL,
             }),
             seen: Cell::new(Instant::now()),
             connections: Cell::new(0),
@@ -161,9 +166,15 @@ impl Session {
     /// What media time is due now; of no meaning in a live stream. Tracks that are over have stayed
     /// behind.
     fn position_ns(&self) -> u64 {
-        let tracks = self.tracks.borrow();
-        let positions = tracks.iter().map(|track| track.position_ns());
-        positions.max().unwrap_or(0)
+        let (tracks, span) = (self.tracks.borrow(), self.span.get());
+        let playing = tracks.iter().filter(|track| !track.is_silent());
+        let positions = playing.map(|track| track.position_ns());
+        match span.scale {
+            scale if scale.is_normal() => positions.max().unwrap_or(0),
+            // Not before it begins, though its first packet may wait for its turn.
+            scale if scale.is_reverse() => positions.min().unwrap_or(0).min(span.start_ns),
+            _ => positions.max().unwrap_or(0).max(span.start_ns),
+        }
     }
 
     /// Takes one more track, which then begins where the others go on, or another transport for one
@@ -207,6 +218,7 @@ impl Session {
     pub(super) async fn prepare(
         self: &Rc<Self>,
         range: Option<Range>,
+        scale: Scale,
     ) -> Result<Option<Start>, Reply> {
         let tracks = self.tracks();
         let is_playing = self.state() == State::Playing;
@@ -218,11 +230,15 @@ impl Session {
             // So that what is known is what is there.
             refreshed(Arc::clone(media), Some(REFRESH_BYTES_MAX)).await;
         }
+        if let Some(start_ns) = range.and_then(|range| range.start_ns) {
+            known_to(media, start_ns).await?;
+        }
         let (index, grows) = (media.index(), media.grows());
-        let duration_ns = index.duration_ns();
+        let duration_ns = media.duration_ns();
         // A PLAY takes a pause point back: it is played on from here to the end.
         let has_pause_point = tracks.iter().any(|track| track.pause_before().is_some());
-        let goes_on = is_playing && !has_pause_point;
+        let (scale, played) = played(&tracks, scale);
+        let goes_on = is_playing && !has_pause_point && scale == self.span.get().scale;
         let Some(range) = range.or_else(|| (!goes_on).then(Range::default)) else {
             return Ok(None);
         };
@@ -231,31 +247,54 @@ impl Session {
             true => Ok(Span {
                 start_ns: position_ns,
                 stop_ns: None,
+                scale,
             }),
-            false => range.resolve(position_ns, duration_ns).map_err(no_range),
+            false => {
+                let span = range.resolve(position_ns, duration_ns, scale);
+                span.map_err(no_range)
+            }
         };
         if is_playing {
             // A range that cannot be played must not stop what plays.
             span_from(self.position_ns())?;
             self.pause().await?;
         }
-        if self.state() == State::Ended {
+        let has_ended = self.state() == State::Ended;
+        if has_ended {
             tracks.iter().for_each(|track| track.resume_at.set(0));
         }
         let is_live_edge = range.is_now && grows;
         let resume_ns = || tracks.iter().filter_map(|track| track.resume_ns()).min();
         let mut span = span_from(match is_live_edge {
             true => index.seek(duration_ns).time_ns,
+            // From the end on there is only a way back.
+            false if has_ended && scale.is_reverse() => duration_ns,
             false => resume_ns().unwrap_or(duration_ns),
         })?;
         // One place for all tracks.
         let point = match range.start_ns {
             Some(start_ns) => Some(index.seek(start_ns)),
-            None => is_live_edge.then(|| index.seek(duration_ns)),
+            None if is_live_edge => Some(index.seek(duration_ns)),
+            // Sync samples alone have no other place to go on from.
+            None => (!scale.is_normal()).then(|| index.seek(span.start_ns)),
         };
-        let (start_ns, tracks) = starts(&tracks, point, (span.stop_ns, grows)).await?;
-        span.start_ns = start_ns;
-        Ok(Some(Start::Stored { span, tracks }))
+        if let Some(stop_ns) = span.stop_ns.filter(|_| media.is_partial()) {
+            match stop_ns < duration_ns {
+                true => known_to(media, stop_ns).await?,
+                false => span.stop_ns = None,
+            }
+        }
+        let goes_on = media.goes_on();
+        let (due_ns, tracks) = starts(played, point, (span.stop_ns, goes_on)).await?;
+        span.start_ns = match scale.is_normal() {
+            true => due_ns,
+            false => tracks[0].media_ns(due_ns),
+        };
+        Ok(Some(Start::Stored {
+            span,
+            due_ns,
+            tracks,
+        }))
     }
 
     /// Starts what was prepared. The answer must be on its way: packets follow at once.
@@ -265,14 +304,24 @@ impl Session {
         }
         let (id, path_name) = (self.id.short(), self.control.path_name());
         match start {
-            Start::Stored { span, tracks } => {
-                let Span { start_ns, stop_ns } = span;
+            Start::Stored {
+                span,
+                due_ns,
+                tracks,
+            } => {
+                let Span {
+                    start_ns, stop_ns, ..
+                } = span;
                 let stop = stop_ns.map_or_else(String::new, |stop_ns| npt(stop_ns).to_string());
                 let range = format!("npt={}-{stop}", npt(start_ns));
                 for start in &tracks {
                     start.track.log_start(&id, &range, path_name);
                 }
-                if let Err(error) = play_all(start_ns, &tracks) {
+                for track in self.tracks() {
+                    let plays = tracks.iter().any(|start| Rc::ptr_eq(&start.track, &track));
+                    track.set_silent(!plays);
+                }
+                if let Err(error) = play_all(due_ns, &tracks) {
                     self.end(End::Send(error.to_string()));
                     return;
                 }
@@ -295,11 +344,12 @@ impl Session {
         if self.state() != State::Playing {
             return Ok(());
         }
+        let (position_ns, is_normal) = (self.position_ns(), self.span.get().scale.is_normal());
         // First of all: from now on it is nobody's business that the streams stop.
         self.set_state(State::Ready);
         let tracks = self.tracks();
         let paused = each(&tracks, async |track| track.pause().await).await;
-        let mut is_over = self.media().is_some_and(|media| !media.grows());
+        let mut is_over = self.media().is_some_and(|media| !media.goes_on());
         for (track, paused) in tracks.iter().zip(paused) {
             let paused = paused.map_err(|error| {
                 self.set_state(State::Playing);
@@ -309,14 +359,31 @@ impl Session {
             let Some((delivery, next)) = track.stored().zip(paused) else {
                 continue;
             };
-            track.resume_at.set(next);
             track.set_pause_before(None);
-            is_over &= next >= delivery.plan().rtp_packets();
+            if is_normal {
+                track.resume_at.set(next);
+                is_over &= next >= delivery.plan().rtp_packets();
+            }
         }
-        if is_over {
+        if !is_normal {
+            self.stay_at(position_ns);
+        } else if is_over {
             self.set_state(State::Ended);
         }
         Ok(())
+    }
+
+    /// PLAY without a range starts from the last place to start before that, of all tracks.
+    fn stay_at(&self, media_ns: u64) {
+        let Some(media) = self.media() else {
+            return;
+        };
+        let point = media.index().seek(media_ns);
+        for track in self.tracks.borrow().iter() {
+            if let Some(delivery) = track.stored() {
+                track.resume_at.set(delivery.plan().rtp_packet_from(point));
+            }
+        }
     }
 
     /// Stops sending when media time comes to `at_ns`, which must be still to come in what plays.
@@ -324,16 +391,24 @@ impl Session {
         let (State::Playing, Some(media)) = (self.state(), self.media()) else {
             return Err(no_range(RangeError::Point));
         };
-        let duration_ns = media.index().duration_ns();
-        let end_ns = self.span.get().stop_ns.unwrap_or(duration_ns);
-        if !(self.position_ns()..end_ns).contains(&at_ns) {
+        let Span { stop_ns, scale, .. } = self.span.get();
+        let duration_ns = match media.is_partial() {
+            true => media.index().known_ns(),
+            false => media.duration_ns(),
+        };
+        let to_come = match scale.is_reverse() {
+            true => stop_ns.unwrap_or(0)..self.position_ns(),
+            false => self.position_ns()..stop_ns.unwrap_or(duration_ns),
+        };
+        if !to_come.contains(&at_ns) {
             return Err(no_range(RangeError::Point));
         }
         for track in self.tracks() {
-            let Some(delivery) = track.stored() else {
+            let Some(delivery) = track.stored().filter(|_| !track.is_silent()) else {
                 continue;
             };
-            let before = delivery.plan().rtp_packet_at(at_ns);
+            let plan = delivery.played();
+            let before = plan.rtp_packet_at(plan.timeline().due_ns(at_ns));
             let stopping = delivery.stream.stop_before(before);
             stopping.map_err(|error| refusal(&error))?;
             track.set_pause_before(Some(before));
@@ -389,7 +464,7 @@ impl Session {
         let next = Instant::now() + rtcp::report_interval(random);
         self.report_at
             .set((self.state.get() == State::Playing).then_some(next));
-        for track in self.tracks() {
+        for track in self.tracks().iter().filter(|track| !track.is_silent()) {
             if let Err(error) = track.report() {
                 self.missing(error.kind());
             }
@@ -430,6 +505,9 @@ impl Session {
         }
         let mut is_over = true;
         for track in self.tracks.borrow().iter() {
+            if track.is_silent() {
+                continue;
+            }
             let end = match track.end_reason() {
                 None => {
                     is_over = false;
@@ -451,20 +529,30 @@ impl Session {
     /// All was sent that was asked for: to the end, or to a pause point. From that it goes on then,
     /// and what was sent beyond it already is sent again (RFC 2326, section 10.6).
     fn media_ended(&self) {
-        let grows = self.media().is_some_and(|media| media.grows());
-        let mut goes_on = false;
+        let may_go_on = self.media().is_some_and(|media| media.goes_on());
+        let is_normal = self.span.get().scale.is_normal();
+        let (mut goes_on, mut stays_at) = (false, None);
         for track in self.tracks.borrow().iter() {
             if let (Some(before), Some(delivery)) = (track.pause_before(), track.stored()) {
                 track.set_pause_before(None);
+                if !is_normal {
+                    // What was shown last.
+                    let (plan, last) = (delivery.played(), before.saturating_sub(1));
+                    stays_at = Some(plan.timeline().media_ns(plan.due_ns(last)));
+                    continue;
+                }
                 let next = delivery.stream.snapshot().next_packet.min(before);
                 track.resume_at.set(next);
-                goes_on |= next < delivery.plan().rtp_packets() || grows;
+                goes_on |= next < delivery.plan().rtp_packets() || may_go_on;
             }
         }
-        if goes_on {
+        if let Some(media_ns) = stays_at {
+            self.stay_at(media_ns);
+        }
+        if goes_on || stays_at.is_some() {
             return self.set_state(State::Ready);
         }
-        for track in self.tracks.borrow().iter() {
+        for track in self.tracks.borrow().iter().filter(|it| !it.is_silent()) {
             track.say_goodbye("end of media");
         }
         self.set_state(State::Ended);
@@ -505,6 +593,21 @@ impl std::fmt::Display for End {
             Self::Media(reason) | Self::Send(reason) => f.write_str(reason),
             Self::Stopped => f.write_str("the server stops"),
             Self::Bug => f.write_str("a bug of the server"),
+        }
+    }
+}
+
+/// How long a client waits at most until a place that it wants is known, in a file that is being
+/// read for the first time.
+const KNOWN_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Waits until a place of a file is known.
+async fn known_to(media: &Media, time_ns: u64) -> Result<(), Reply> {
+    match media.known_to(time_ns, KNOWN_TIME_MAX).await {
+        true => Ok(()),
+        false => {
+            let note = "the file is being read for the first time, and not so far yet; try again";
+            Err(Reply::refusal(StatusCode::ServiceUnavailable, note))
         }
     }
 }

@@ -2,9 +2,10 @@
 //! once.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
-use onrush_wire::media::SeekPoint;
+use onrush_wire::media::{Scale, SeekPoint};
 use onrush_wire::rtp::Position;
 use onrush_wire::rtsp::{RangeError, Reply, StatusCode};
 use tokio::task::spawn_local;
@@ -12,52 +13,89 @@ use tokio::task::spawn_local;
 use super::delivery::{StoredDelivery, refusal};
 use super::track_session::TrackSession;
 use crate::engine::EngineError;
+use crate::store::Source;
 
 /// What is played of a track.
 #[derive(Clone, Debug)]
 pub(super) struct TrackStart {
     pub(super) track: Rc<TrackSession>,
-    /// The numbers of the first packet.
+    /// The number of the first packet, and the timestamp of where all tracks begin.
     pub(super) position: Position,
+    source: Arc<Source>,
     from: u64,
     stop_before: Option<u64>,
 }
 
+impl TrackStart {
+    /// The media time of what is due at `due_ns` in its plan.
+    pub(super) fn media_ns(&self, due_ns: u64) -> u64 {
+        self.source.plan().timeline().media_ns(due_ns)
+    }
+}
+
+/// A track, and what is played of it, if anything is.
+pub(super) type Played = (Rc<TrackSession>, Option<Arc<Source>>);
+
+/// What is played of tracks at `scale`. Where that is nothing, it is at the scale that all media
+/// have (RFC 2326, section 12.34: a server may choose).
+pub(super) fn played(tracks: &[Rc<TrackSession>], scale: Scale) -> (Scale, Vec<Played>) {
+    let at = |scale| -> Vec<_> {
+        let of = |track: &Rc<TrackSession>| {
+            let source = track.stored().and_then(|it| it.source_at(scale));
+            (Rc::clone(track), source)
+        };
+        tracks.iter().map(of).collect()
+    };
+    let played = at(scale);
+    match played.iter().any(|(_, source)| source.is_some()) {
+        true => (scale, played),
+        false => (Scale::NORMAL, at(Scale::NORMAL)),
+    }
+}
+
 /// What is played of each track from a point on, or from where it goes on, and when the first
-/// packet of all is due. Their first chunks are held until then.
+/// packet of all is due in their plans. Their first chunks are held until then.
 pub(super) async fn starts(
-    tracks: &[Rc<TrackSession>],
+    tracks: Vec<Played>,
     point: Option<SeekPoint>,
     (stop_ns, grows): (Option<u64>, bool),
 ) -> Result<(u64, Vec<TrackStart>), Reply> {
     let (mut starts, mut first_ns) = (Vec::new(), None);
-    for track in tracks {
-        let Some(delivery) = track.stored() else {
+    for (track, source) in tracks {
+        let Some(source) = source else {
             continue;
         };
-        let plan = delivery.plan();
+        let plan = source.plan();
+        let timeline = plan.timeline();
         let from = match point {
-            Some(point) => plan.rtp_packet_from(point),
+            Some(point) if timeline.scale().is_normal() => plan.rtp_packet_from(point),
+            Some(point) => plan.rtp_packet_at(timeline.due_ns(point.time_ns)),
             None => track.resume_at.get(),
         };
-        let stop_before = stop_ns.map(|stop_ns| plan.rtp_packet_at(stop_ns));
+        let stop_before = stop_ns.map(|stop_ns| plan.rtp_packet_at(timeline.due_ns(stop_ns)));
         let end = if grows { u64::MAX } else { plan.rtp_packets() };
         if from < stop_before.unwrap_or(end) {
             let due_ns = plan.due_ns(from);
             first_ns = Some(first_ns.map_or(due_ns, |first_ns: u64| first_ns.min(due_ns)));
         }
         starts.push(TrackStart {
-            track: Rc::clone(track),
-            position: delivery.stream.position_from(from),
+            track,
+            position: Position::default(),
+            source,
             from,
             stop_before,
         });
     }
     // What some of the tracks have is enough.
     let first_ns = first_ns.ok_or_else(|| no_range(RangeError::Stop))?;
-    for TrackStart { track, from, .. } in &starts {
-        if let Some(StoredDelivery { stream, .. }) = track.stored() {
-            let prepared = stream.prepare(*from).await;
+    for start in &mut starts {
+        if let Some(StoredDelivery { stream, .. }) = start.track.stored() {
+            let changed = stream.change_source(&start.source, start.from);
+            changed.map_err(|error| refusal(&error))?;
+            // One time for all tracks, by each one's clock: so a player knows how they belong
+            // together before a report tells it, whichever packet each begins with.
+            start.position = stream.position_from(start.from, first_ns);
+            let prepared = stream.prepare(start.from).await;
             prepared.map_err(|error| refusal(&error))?;
         }
     }
@@ -69,8 +107,8 @@ pub(super) fn no_range(error: RangeError) -> Reply {
     Reply::refusal(StatusCode::InvalidRange, &error.to_string())
 }
 
-/// Plays tracks by one clock, from media time `start_ns` on.
-pub(super) fn play_all(start_ns: u64, tracks: &[TrackStart]) -> Result<(), EngineError> {
+/// Plays tracks by one clock, from what is due at `due_ns` in their plans.
+pub(super) fn play_all(due_ns: u64, tracks: &[TrackStart]) -> Result<(), EngineError> {
     let mut moment = None;
     for start in tracks {
         let Some(StoredDelivery { stream, .. }) = start.track.stored() else {
@@ -78,7 +116,7 @@ pub(super) fn play_all(start_ns: u64, tracks: &[TrackStart]) -> Result<(), Engin
         };
         let moment = match moment {
             Some(moment) => moment,
-            None => *moment.insert(stream.moment(start_ns, Duration::ZERO)?),
+            None => *moment.insert(stream.moment(due_ns, Duration::ZERO)?),
         };
         stream.play_at(start.from, start.stop_before, moment)?;
         start.track.set_pause_before(None);

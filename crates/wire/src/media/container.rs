@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::plan::{Packets, Plan, SeekPoint};
+use super::scale::{Scale, Timeline};
 use super::track::{Cut, Track};
 
 /// What one pass over a file learned.
@@ -55,6 +56,25 @@ pub(super) trait Container: Any + fmt::Debug + Send + Sync {
     ) -> Box<dyn Packets>;
     fn continuing(self: Arc<Self>, old: &dyn Any) -> Continued;
 
+    /// Up to when all that is to be played is known; as a rule its duration.
+    fn known_ns(&self) -> u64 {
+        self.duration_ns()
+    }
+
+    /// The track by its sync samples alone, each whole, due at [`Timeline::due_ns`] of the time by
+    /// which [`Self::seek`] names it: backwards the last comes first. Its packets are of the same
+    /// cut, stamped with when they are due, and each due after those before; `packet_from` is not
+    /// asked. `None` if the track has none, or if they cannot be told from the rest.
+    fn trick(
+        self: Arc<Self>,
+        _track: usize,
+        _cut: Cut,
+        _burst_ns: u64,
+        _timeline: Timeline,
+    ) -> Option<Box<dyn Packets>> {
+        None
+    }
+
     fn doubt(&self) -> Option<String> {
         None
     }
@@ -76,6 +96,13 @@ impl Index {
     #[must_use]
     pub fn duration_ns(&self) -> u64 {
         self.0.duration_ns()
+    }
+
+    /// Up to when all of it can be played by now, in ns: less than [`Self::duration_ns`] where the
+    /// file tells how long it is before all of it was read.
+    #[must_use]
+    pub fn known_ns(&self) -> u64 {
+        self.0.known_ns()
     }
 
     /// The last place at or before `time_ns` where a decoder can start. The start of the file is
@@ -119,7 +146,27 @@ impl Index {
     #[must_use]
     pub fn plan(&self, track: usize, cut: Cut, burst_ns: u64, grows: bool) -> Plan {
         let container = Arc::clone(&self.0);
-        Plan::new(container.packets(track, cut, burst_ns, grows), burst_ns)
+        let packets = container.packets(track, cut, burst_ns, grows);
+        let clock_hz = self.tracks()[track].clock_hz;
+        Plan::new(packets, burst_ns, clock_hz, Timeline::NORMAL)
+    }
+
+    /// A track's sync samples alone, for another scale than [`Scale::NORMAL`]; `None` if it cannot
+    /// be played so.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such track.
+    #[must_use]
+    pub fn trick(&self, track: usize, cut: Cut, burst_ns: u64, scale: Scale) -> Option<Plan> {
+        let timeline = Timeline::new(scale, self.duration_ns());
+        let container = Arc::clone(&self.0);
+        let packets = match scale.is_normal() {
+            true => None,
+            false => container.trick(track, cut, burst_ns, timeline),
+        };
+        let clock_hz = self.tracks()[track].clock_hz;
+        Some(Plan::new(packets?, burst_ns, clock_hz, timeline))
     }
 
     /// This index, learned from more of a file than `old` was, with the same to say about all that

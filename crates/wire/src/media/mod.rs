@@ -11,10 +11,10 @@
 //! transport stream is one track as it is ([`ts`]); all others are tables of samples (`samples`,
 //! `sampled`), which a codec's packetizer (`packetizer`, `codec`) makes into packets.
 //!
-//! The files stand on each other in this order: `track` and [`plan`] on nothing here, `packetizer`
-//! on `track`, each codec and `samples` on it, `container` on `track` and [`plan`], `sampled` on all
-//! of these, each format ([`ts`], [`mp4`], [`matroska`]) on `sampled`, and `scanner` on all
-//! formats.
+//! The files stand on each other in this order: `track` and `scale` on nothing here, [`plan`] on
+//! `scale`, `packetizer` on `track`, each codec and `samples` on it, `container` on `track`, `scale`
+//! and [`plan`], `sampled` on all of these, each format ([`ts`], [`mp4`], [`matroska`]) on
+//! `sampled`, and `scanner` on all formats.
 //!
 //! Nothing here changes a byte of the media, reorders it, or repairs what is broken in it.
 
@@ -26,6 +26,7 @@ mod packetizer;
 pub mod plan;
 mod sampled;
 mod samples;
+mod scale;
 mod scanner;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -35,6 +36,7 @@ pub mod ts;
 pub use container::{Continued, Index, Probe};
 pub use plan::{Burst, FilePiece, ImageError, Plan, RtpOrigin, SeekPoint};
 pub use sampled::{LeftOut, TrackFacts};
+pub use scale::{Scale, Timeline};
 pub use scanner::{ScanError, ScanOptions, Scanner};
 pub use track::{CUTS_MAX, Cut, Medium, TRACKS_MAX, Track};
 pub use ts::{SYNC_BYTE, TS_PACKET_BYTES};

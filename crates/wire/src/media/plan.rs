@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use thiserror::Error;
 
+use super::scale::Timeline;
 use crate::rtp::{self, HEADER_BYTES, Position};
 
 /// Where to start for a wished-for time: one place for all tracks.
@@ -25,6 +26,9 @@ pub struct SeekPoint {
 pub struct Plan {
     packets: Box<dyn Packets>,
     burst_ns: u64,
+    /// Ticks a second of its timestamps.
+    clock_hz: u32,
+    timeline: Timeline,
 }
 
 /// Packets of one size, but for the last, which may be shorter, that are handed over together: what
@@ -188,8 +192,24 @@ pub(super) trait Packets: fmt::Debug + Send + Sync {
 }
 
 impl Plan {
-    pub(super) fn new(packets: Box<dyn Packets>, burst_ns: u64) -> Self {
-        Self { packets, burst_ns }
+    pub(super) fn new(
+        packets: Box<dyn Packets>,
+        burst_ns: u64,
+        clock_hz: u32,
+        timeline: Timeline,
+    ) -> Self {
+        Self {
+            packets,
+            burst_ns,
+            clock_hz,
+            timeline,
+        }
+    }
+
+    /// What its due times are to the times of the media.
+    #[must_use]
+    pub fn timeline(&self) -> Timeline {
+        self.timeline
     }
 
     /// The length of a burst in ns.
@@ -238,6 +258,15 @@ impl Plan {
             sequence: origin.sequence_of(rtp_packet),
             timestamp: origin.timestamp.wrapping_add(ticks),
         }
+    }
+
+    /// The RTP timestamp of what is due at `due_ns`, by the line on which the pairs of due time and
+    /// timestamp lie: that of a packet may be another, where pictures are shown in another order
+    /// than they are sent.
+    #[must_use]
+    pub fn timestamp_of(&self, due_ns: u64, origin: RtpOrigin) -> u32 {
+        let ticks = rtp::ticks_of(due_ns, self.clock_hz.into());
+        origin.timestamp.wrapping_add(ticks)
     }
 
     /// Bytes of the payload of `rtp_packet`; 0 beyond the last.

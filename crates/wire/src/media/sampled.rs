@@ -11,6 +11,8 @@
 
 mod parts;
 mod plan;
+mod sinks;
+mod units;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -19,6 +21,7 @@ use super::container::{self, Container, Continued, Probe};
 use super::packetizer::{Codec, PAYLOAD_BYTES_MIN, Parts};
 use super::plan::{Packets, SeekPoint};
 use super::samples::Samples;
+use super::scale::Timeline;
 use super::track::{CUTS_MAX, Cut, Medium, TRACKS_MAX, Track};
 pub(in crate::media) use parts::PartReader;
 use plan::SampledPlan;
@@ -208,6 +211,14 @@ impl Container for SampledIndex {
         self.told_duration_ns.unwrap_or(0).max(known_ns)
     }
 
+    fn known_ns(&self) -> u64 {
+        let sampled = || self.sampled.iter();
+        let incomplete = sampled().filter(|track| track.is_incomplete());
+        let least = incomplete.map(|track| track.end_ns()).min();
+        let most = sampled().map(|track| track.end_ns()).max();
+        least.or(most).unwrap_or(0)
+    }
+
     /// A place is the time of showing in ns: that of a sync sample of the first track, if that is
     /// of pictures.
     fn seek(&self, time_ns: u64) -> SeekPoint {
@@ -263,6 +274,19 @@ impl Container for SampledIndex {
         let grows = grows || of.is_incomplete();
         let plan = SampledPlan::new(of, payload_type, cut.payload_bytes_max(), burst_ns, grows);
         Box::new(plan)
+    }
+
+    fn trick(
+        self: Arc<Self>,
+        track: usize,
+        cut: Cut,
+        burst_ns: u64,
+        timeline: Timeline,
+    ) -> Option<Box<dyn Packets>> {
+        let of = Arc::clone(&self.sampled[track]);
+        let (payload_type, bytes) = (self.tracks[track].payload_type, cut.payload_bytes_max());
+        let plan = SampledPlan::trick(of, payload_type, bytes, burst_ns, timeline)?;
+        Some(Box::new(plan))
     }
 
     fn continuing(self: Arc<Self>, old: &dyn Any) -> Continued {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::container::{Container, Continued, Index, Probe};
 use super::plan::{Burst, FilePiece, ImageError, Packets, RtpOrigin, SeekPoint, group_bursts};
+use super::scale::Timeline;
 use super::track::{Cut, Medium, TRACKS_MAX, Track};
 use crate::rtp::{HEADER_BYTES, Header, ticks_of};
 
@@ -39,9 +40,13 @@ pub struct Packet {
     pub track: usize,
     /// When it is due; not before the packet before of its track.
     pub due_ns: u64,
-    /// Whether its RTP header has the marker.
+    /// By how many ms what it belongs to is shown later than it is due, as a picture is that others
+    /// refer to which are shown before it.
+    pub shown_later_ms: u8,
+    /// Whether its RTP header has the marker: it ends a sample.
     pub marker: bool,
-    /// Whether one can start here. Only of the first track.
+    /// Whether one can start here: a sync sample begins, which goes to the next marker. Where one
+    /// starts, the first track says.
     pub is_sync: bool,
     /// Whether it lies in the file in two parts.
     pub is_split: bool,
@@ -77,7 +82,7 @@ pub fn write(tracks: &[(u8, u32)], packets: &[Packet]) -> Vec<u8> {
         file.push(flags);
         file.extend(length.to_be_bytes());
         file.extend(packet.due_ns.to_be_bytes());
-        file.push(0);
+        file.push(packet.shown_later_ms);
         let (front, back) = packet.bytes.split_at(packet.bytes.len() / 2);
         file.extend(front);
         if packet.is_split {
@@ -101,7 +106,10 @@ pub(super) struct Scanner {
 /// A packet of a track.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Record {
+    /// Its number in its track.
+    number: u32,
     due_ns: u64,
+    shown_later_ms: u8,
     /// Where its first byte is.
     offset: u64,
     bytes: u16,
@@ -112,6 +120,10 @@ struct Record {
 }
 
 impl Record {
+    fn shown_ns(&self) -> u64 {
+        self.due_ns + u64::from(self.shown_later_ms) * 1_000_000
+    }
+
     fn payload_bytes(&self) -> usize {
         NUMBER_BYTES + usize::from(self.bytes)
     }
@@ -148,7 +160,9 @@ impl Scanner {
             left = rest;
         }
         while let Some((track, record, rest)) = self.record(left, (carry.len(), self.offset)) {
-            self.packets[track].push(record);
+            let records = &mut self.packets[track];
+            let number = u32::try_from(records.len()).unwrap_or(u32::MAX);
+            records.push(Record { number, ..record });
             left = rest;
         }
         self.offset += (carry.len() - left.len()) as u64;
@@ -163,9 +177,11 @@ impl Scanner {
         (carried, start): (usize, u64),
     ) -> Option<(usize, Record, &'a [u8])> {
         let (head, payload) = left.split_first_chunk::<RECORD_BYTES>()?;
-        let [track, flags, b0, b1, due_ns @ .., _] = *head;
+        let [track, flags, b0, b1, due_ns @ .., shown_later_ms] = *head;
         let mut record = Record {
+            number: 0,
             due_ns: u64::from_be_bytes(due_ns),
+            shown_later_ms,
             offset: start + (carried - payload.len()) as u64,
             bytes: u16::from_be_bytes([b0, b1]),
             marker: flags & 1 != 0,
@@ -290,33 +306,43 @@ impl Container for TestIndex {
         _grows: bool,
     ) -> Box<dyn Packets> {
         let records = Arc::clone(&self.packets[track]);
-        let images = records
-            .iter()
-            .map(|record| HEADER_BYTES + record.payload_bytes());
-        let mut ends = vec![0];
-        ends.extend(images.scan(0, |end, bytes| {
-            *end += bytes as u64;
-            Some(*end)
-        }));
-        let mut plan = TestPlan {
-            sends: 0,
-            track: self.tracks[track].clone(),
-            records,
-            ends,
-            payload_bytes_max: cut.payload_bytes_max(),
-            burst_ns,
+        let end_ns = end_ns(&records);
+        let track = self.tracks[track].clone();
+        Box::new(TestPlan::new(track, records, end_ns, cut, burst_ns))
+    }
+
+    fn trick(
+        self: Arc<Self>,
+        track: usize,
+        cut: Cut,
+        burst_ns: u64,
+        timeline: Timeline,
+    ) -> Option<Box<dyn Packets>> {
+        let records = &self.packets[track];
+        let starts = (0..records.len()).filter(|&at| records[at].is_sync);
+        let sample = |start: usize| {
+            let rest = &records[start..];
+            let last = rest.iter().position(|record| record.marker);
+            // A sample may be cut short by the next.
+            let next = rest.iter().skip(1).position(|record| record.is_sync);
+            let count = last.into_iter().chain(next).min();
+            let due_ns = timeline.due_ns(rest[0].due_ns);
+            let count = count.map_or(rest.len(), |last| last + 1);
+            rest[..count].iter().map(move |&record| Record {
+                due_ns,
+                shown_later_ms: 0,
+                ..record
+            })
         };
-        let mut bursts = Vec::new();
-        plan.bursts(0..plan.count(), &mut bursts);
-        let largest = HEADER_BYTES + cut.payload_bytes_max();
-        let sends = bursts
-            .iter()
-            .map(|burst| match usize::from(burst.segment_bytes) {
-                bytes if bytes == largest => 1,
-                _ => u64::from(burst.packets),
-            });
-        plan.sends = sends.sum();
-        Box::new(plan)
+        let records: Arc<[Record]> = match timeline.scale().is_reverse() {
+            true => starts.rev().flat_map(sample).collect(),
+            false => starts.flat_map(sample).collect(),
+        };
+        let end_ns = timeline.due_ns(self.duration_ns());
+        let end_ns = end_ns.max(timeline.due_ns(0));
+        let track = self.tracks[track].clone();
+        let plan = TestPlan::new(track, records, end_ns, cut, burst_ns);
+        (plan.count() > 0).then(|| Box::new(plan) as Box<dyn Packets>)
     }
 
     fn continuing(self: Arc<Self>, old: &dyn Any) -> Continued {
@@ -340,12 +366,45 @@ struct TestPlan {
     records: Arc<[Record]>,
     /// Before each packet's image, and after the last, the bytes of all before.
     ends: Vec<u64>,
+    /// When the track is over.
+    end_ns: u64,
     payload_bytes_max: usize,
     burst_ns: u64,
     sends: u64,
 }
 
 impl TestPlan {
+    fn new(track: Track, records: Arc<[Record]>, end_ns: u64, cut: Cut, burst_ns: u64) -> Self {
+        let images = records
+            .iter()
+            .map(|record| HEADER_BYTES + record.payload_bytes());
+        let mut ends = vec![0];
+        ends.extend(images.scan(0, |end, bytes| {
+            *end += bytes as u64;
+            Some(*end)
+        }));
+        let mut plan = Self {
+            sends: 0,
+            track,
+            records,
+            ends,
+            end_ns,
+            payload_bytes_max: cut.payload_bytes_max(),
+            burst_ns,
+        };
+        let mut bursts = Vec::new();
+        plan.bursts(0..plan.count(), &mut bursts);
+        let largest = HEADER_BYTES + cut.payload_bytes_max();
+        let sends = bursts
+            .iter()
+            .map(|burst| match usize::from(burst.segment_bytes) {
+                bytes if bytes == largest => 1,
+                _ => u64::from(burst.packets),
+            });
+        plan.sends = sends.sum();
+        plan
+    }
+
     fn record(&self, packet: u64) -> Option<&Record> {
         self.records.get(usize::try_from(packet).ok()?)
     }
@@ -364,7 +423,7 @@ impl Packets for TestPlan {
 
     fn due_ns(&self, packet: u64) -> u64 {
         let record = self.record(packet);
-        record.map_or_else(|| end_ns(&self.records), |record| record.due_ns)
+        record.map_or(self.end_ns, |record| record.due_ns)
     }
 
     fn packet_at(&self, time_ns: u64) -> u64 {
@@ -377,7 +436,9 @@ impl Packets for TestPlan {
     }
 
     fn ticks(&self, packet: u64) -> u32 {
-        ticks_of(self.due_ns(packet), self.track.clock_hz.into())
+        let record = self.record(packet);
+        let shown_ns = record.map_or(self.end_ns, Record::shown_ns);
+        ticks_of(shown_ns, self.track.clock_hz.into())
     }
 
     fn payload_bytes(&self, packet: u64) -> usize {
@@ -399,10 +460,10 @@ impl Packets for TestPlan {
 
     fn file_range(&self, packets: Range<u64>) -> Range<u64> {
         let records = &self.records[self.within(packets)];
-        match (records.first(), records.last()) {
-            (Some(first), Some(last)) => first.offset..last.end(),
-            _ => 0..0,
-        }
+        // Backwards the first packet may be the last in the file.
+        let start = records.iter().map(|record| record.offset).min();
+        let end = records.iter().map(Record::end).max();
+        start.unwrap_or(0)..end.unwrap_or(0)
     }
 
     fn file_pieces(&self, packet: u64) -> Vec<Range<u64>> {
@@ -410,11 +471,17 @@ impl Packets for TestPlan {
     }
 
     fn packets_in(&self, part: Range<u64>) -> Range<u64> {
+        let is_there = |record: &Record| record.offset < part.end && part.start < record.end();
+        let first = self.records.iter().position(is_there);
+        let first = first.unwrap_or(self.records.len()) as u64;
         let end = match part.end {
             u64::MAX => u64::MAX,
-            end => self.records.partition_point(|it| it.offset < end) as u64,
+            _ => {
+                let last = self.records.iter().rposition(is_there);
+                last.map_or(first, |last| last as u64 + 1)
+            }
         };
-        self.records.partition_point(|it| it.end() <= part.start) as u64..end
+        first..end
     }
 
     fn bursts(&self, packets: Range<u64>, out: &mut Vec<Burst>) {
@@ -450,12 +517,11 @@ impl Packets for TestPlan {
                 timestamp: origin.timestamp.wrapping_add(self.ticks(packet)),
                 ssrc: origin.ssrc,
             };
-            let number = u32::try_from(packet).unwrap_or(u32::MAX);
             let image;
             (image, out) = out.split_at_mut(HEADER_BYTES + record.payload_bytes());
             image[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
             let (place, mut payload) = image[HEADER_BYTES..].split_at_mut(NUMBER_BYTES);
-            place.copy_from_slice(&number.to_be_bytes());
+            place.copy_from_slice(&record.number.to_be_bytes());
             for part in record.pieces() {
                 let found = bytes_at(pieces, &part);
                 let file_offset = part.start;

@@ -9,7 +9,7 @@ use super::{
     Range, RangeError, Reply, Request, SessionId, State, Target, Transport, TransportError,
     UrlError,
 };
-use crate::media::TRACKS_MAX;
+use crate::media::{Scale, TRACKS_MAX};
 
 /// A request that may be carried out. `S` is the caller's handle on a session.
 #[derive(Debug)]
@@ -44,6 +44,9 @@ pub enum Intent<S> {
         session: S,
         /// What part.
         range: Option<Range>,
+        /// How fast, and in which direction: the supported scale that is nearest to what was asked
+        /// for, [`Scale::NORMAL`] if none was.
+        scale: Scale,
     },
     /// Stop sending, and remember where.
     Pause {
@@ -236,7 +239,26 @@ fn setup<S>(
 fn play<S>(request: &Request, session: S) -> Result<Intent<S>, Reply> {
     let range = request.header("Range").map(Range::parse).transpose();
     let range = range.map_err(no_range)?;
-    Ok(Intent::Play { session, range })
+    let scale = request.header(headers::SCALE.as_str()).map(scale);
+    let note = "Scale takes a number, as 2 or -1.5";
+    let no_scale = || Reply::refusal(StatusCode::BadRequest, note);
+    Ok(Intent::Play {
+        session,
+        range,
+        scale: scale.map_or(Ok(Scale::NORMAL), |scale| scale.ok_or_else(no_scale))?,
+    })
+}
+
+/// `["-"] 1*DIGIT ["." *DIGIT]` (RFC 2326, section 12.34), as the nearest that is supported.
+fn scale(value: &str) -> Option<Scale> {
+    let value = value.trim();
+    let digits = value.strip_prefix('-').unwrap_or(value);
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !is_number(whole) || !is_number(fraction) {
+        return None;
+    }
+    value.parse().ok().map(Scale::nearest)
 }
 
 fn pause<S>(request: &Request, session: S) -> Result<Intent<S>, Reply> {

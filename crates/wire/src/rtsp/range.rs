@@ -5,6 +5,7 @@ use std::fmt;
 use thiserror::Error;
 
 use super::request::number;
+use crate::media::Scale;
 
 /// What part of the media a client wants.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -17,13 +18,15 @@ pub struct Range {
     pub is_now: bool,
 }
 
-/// A part of the media that exists.
+/// A part of the media that exists, and how it is played.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Span {
     /// From when.
     pub start_ns: u64,
-    /// Until when; `None`: to the end.
+    /// Until when, which backwards is less; `None`: to the end, or backwards to the beginning.
     pub stop_ns: Option<u64>,
+    /// How fast, and in which direction.
+    pub scale: Scale,
 }
 
 /// Why there is no such part.
@@ -111,13 +114,22 @@ impl Range {
         }
     }
 
-    /// What part of a media of `duration_ns` that is, seen from `position_ns`.
+    /// What part of a media of `duration_ns` that is at `scale`, seen from `position_ns`.
     ///
     /// # Errors
     ///
     /// [`RangeError::Start`] and [`RangeError::Stop`]. An end behind that of the media is its end.
-    pub fn resolve(self, position_ns: u64, duration_ns: u64) -> Result<Span, RangeError> {
+    /// Backwards the range ends where less of the media is before, and it may start at the end.
+    pub fn resolve(
+        self,
+        position_ns: u64,
+        duration_ns: u64,
+        scale: Scale,
+    ) -> Result<Span, RangeError> {
         let start_ns = self.start_ns.unwrap_or(position_ns);
+        if scale.is_reverse() {
+            return self.resolve_reverse(start_ns, duration_ns, scale);
+        }
         if start_ns >= duration_ns {
             return Err(RangeError::Start);
         }
@@ -125,7 +137,31 @@ impl Range {
         if stop_ns.is_some_and(|stop_ns| stop_ns <= start_ns) {
             return Err(RangeError::Stop);
         }
-        Ok(Span { start_ns, stop_ns })
+        Ok(Span {
+            start_ns,
+            stop_ns,
+            scale,
+        })
+    }
+
+    fn resolve_reverse(
+        self,
+        start_ns: u64,
+        duration_ns: u64,
+        scale: Scale,
+    ) -> Result<Span, RangeError> {
+        if start_ns > duration_ns {
+            return Err(RangeError::Start);
+        }
+        let stop_ns = self.stop_ns.filter(|&stop_ns| stop_ns > 0);
+        if stop_ns.is_some_and(|stop_ns| stop_ns >= start_ns) {
+            return Err(RangeError::Stop);
+        }
+        Ok(Span {
+            start_ns,
+            stop_ns,
+            scale,
+        })
     }
 }
 
@@ -257,9 +293,15 @@ mod tests {
                 stop_ns,
                 is_now: false,
             }
-            .resolve(5, 10)
+            .resolve(5, 10, Scale::NORMAL)
         };
-        let span = |start_ns, stop_ns| Ok(Span { start_ns, stop_ns });
+        let span = |start_ns, stop_ns| {
+            Ok(Span {
+                start_ns,
+                stop_ns,
+                scale: Scale::NORMAL,
+            })
+        };
         assert_eq!(resolve(None, None), span(5, None));
         assert_eq!(resolve(Some(9), None), span(9, None));
         assert_eq!(resolve(Some(10), None), Err(RangeError::Start));
@@ -269,6 +311,28 @@ mod tests {
         assert_eq!(resolve(None, Some(5)), Err(RangeError::Stop));
         assert_eq!(resolve(None, Some(6)), span(5, Some(6)));
         assert_eq!(resolve(Some(7), Some(6)), Err(RangeError::Stop));
+    }
+
+    #[test]
+    fn backwards_a_range_ends_before_it_starts() {
+        let scale = Scale::nearest(-2.0);
+        let resolve = |start_ns, stop_ns| {
+            let range = Range {
+                start_ns,
+                stop_ns,
+                is_now: false,
+            };
+            let span = range.resolve(5, 10, scale)?;
+            assert_eq!(span.scale, scale);
+            Ok((span.start_ns, span.stop_ns))
+        };
+        assert_eq!(resolve(None, None), Ok((5, None)));
+        assert_eq!(resolve(Some(10), None), Ok((10, None)));
+        assert_eq!(resolve(Some(11), None), Err(RangeError::Start));
+        assert_eq!(resolve(Some(9), Some(3)), Ok((9, Some(3))));
+        assert_eq!(resolve(Some(9), Some(0)), Ok((9, None)));
+        assert_eq!(resolve(Some(9), Some(9)), Err(RangeError::Stop));
+        assert_eq!(resolve(None, Some(6)), Err(RangeError::Stop));
     }
 
     proptest! {

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use rtsp_types::{HeaderName, Method, Response, StatusCode, Version, headers};
 
 use super::{Request, SessionId, Span, npt};
+use crate::media::Scale;
 
 /// A response, but for its number and date.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -23,7 +24,7 @@ pub struct RtpInfo<'a> {
     pub url: &'a str,
     /// The packet's sequence number.
     pub sequence: u16,
-    /// The packet's timestamp.
+    /// The timestamp of where the Range of the answer begins, which may lie before the packet's.
     pub timestamp: u32,
 }
 
@@ -79,12 +80,16 @@ impl Reply {
         end_ns: Option<u64>,
         infos: &[RtpInfo<'_>],
     ) -> Self {
+        let end_ns = match span.scale.is_reverse() {
+            true => Some(0),
+            false => end_ns,
+        };
         let stop = span
             .stop_ns
             .or(end_ns)
             .map(|stop_ns| npt(stop_ns).to_string());
         let range = format!("npt={}-{}", npt(span.start_ns), stop.unwrap_or_default());
-        let reply = Self::playing_range(request, &range);
+        let reply = Self::playing_range(request, &range, span.scale);
         if infos.is_empty() {
             return reply;
         }
@@ -103,17 +108,19 @@ impl Reply {
     /// next packet nobody knows.
     #[must_use]
     pub fn playing_live(request: &Request) -> Self {
-        Self::playing_range(request, "npt=now-")
+        Self::playing_range(request, "npt=now-", Scale::NORMAL)
     }
 
-    fn playing_range(request: &Request, range: &str) -> Self {
+    /// The scale and the speed that were chosen are said to whoever asked for any: so the RFC
+    /// (sections 12.34 and 12.35) lets a server decline others.
+    fn playing_range(request: &Request, range: &str, scale: Scale) -> Self {
         let mut reply = Self::ok().with(headers::RANGE, range);
-        // There is one speed. Saying so is how the RFC (section 12.34) lets a server decline
-        // another.
-        for header in [headers::SCALE, headers::SPEED] {
-            if request.header(header.as_str()).is_some() {
-                reply = reply.with(header, "1");
-            }
+        if request.header(headers::SCALE.as_str()).is_some() || !scale.is_normal() {
+            reply = reply.with(headers::SCALE, scale.value());
+        }
+        // There is one speed.
+        if request.header(headers::SPEED.as_str()).is_some() {
+            reply = reply.with(headers::SPEED, "1");
         }
         reply
     }

@@ -144,10 +144,7 @@ impl Sender for Engine {
     }
 
     fn stop(mut self: Box<Self>) -> Result<Finished, ExperimentError> {
-        let source = self
-            .streams
-            .first()
-            .map(|stream| Arc::clone(stream.source()));
+        let source = self.streams.first().map(Stream::source);
         let images_a_chunk = source.map_or(0, |source| source.packets_of(0).end);
         self.streams.clear();
         let give_up_ns = monotonic_ns() + u64::try_from(WIND_UP_TIME_MAX.as_nanos()).unwrap_or(0);

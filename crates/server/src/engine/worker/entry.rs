@@ -119,6 +119,16 @@ impl StreamEntry {
         }
     }
 
+    /// Has another source from now on, and is seen by `shared`. What the kernel still holds of the
+    /// one before is pinned for itself.
+    pub(super) fn change_source(&mut self, shared: Arc<StreamShared>) {
+        // Those that control has copied may have gone on.
+        shared.count_on_from(&self.shared);
+        self.numbering = shared.numbering.get();
+        (self.finishing, self.waited_for_growth) = (false, false);
+        self.shared = shared;
+    }
+
     /// Says that it is paused, if it was told to pause and has not said so.
     pub(super) fn tell_paused(&mut self) {
         if self.pausing_until_ns.take().is_some() {

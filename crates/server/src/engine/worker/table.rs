@@ -152,6 +152,15 @@ impl StreamTable {
         self.wheel.insert(number, play.start_ns);
     }
 
+    /// A stream that does not play has another source from now on.
+    pub(super) fn change_source(&mut self, number: u32, shared: Arc<StreamShared>) {
+        if let Some(stream) = self.entries[number as usize].as_mut() {
+            debug_assert!(!stream.playing);
+            stream.reader.put_down(&self.store);
+            stream.change_source(shared);
+        }
+    }
+
     /// The stream plays no more, but keeps its place and its chunks. Whether it played.
     pub(super) fn stop(&mut self, number: u32) -> bool {
         self.wheel.remove(number);

@@ -5,15 +5,12 @@
 //! what a sequence parameter set tells of the pictures' size.
 
 use std::borrow::Cow;
-use std::fmt::Write;
 use std::sync::Arc;
-
-use base64::prelude::{BASE64_STANDARD, Engine};
 
 use super::super::packetizer::{Codec, CodecError};
 use super::super::track::Medium;
 use super::bits::{Bits, without_emulation_prevention};
-use super::nal::{Format, Kind, NalHeader, NalPacketizer, PARAMETER_SETS_BYTES_MAX};
+use super::nal::{Configuration, Format, Kind, NalHeader, NalPacketizer, in_base64, sized};
 
 /// Types of NAL units (ISO/IEC 14496-10, table 7-1), and of packets (RFC 6184, section 5.2).
 const TYPE_SPS: u8 = 7;
@@ -32,40 +29,27 @@ const NRI_MASK: u8 = 0x60;
 /// # Errors
 ///
 /// If there is no configuration, if one is broken or of level 0, if its parameter sets have more
-/// than [`PARAMETER_SETS_BYTES_MAX`] bytes, or if two have NAL units with lengths of different
+/// than [`PARAMETER_SETS_BYTES_MAX`](super::nal::PARAMETER_SETS_BYTES_MAX) bytes, or if two have NAL units with lengths of different
 /// sizes.
 pub(in crate::media) fn codec(configurations: &[&[u8]]) -> Result<Codec, CodecError> {
-    let read = configurations
-        .iter()
-        .map(|bytes| Configuration::read(bytes));
+    let read = configurations.iter().map(|bytes| Record::read(bytes));
     let read: Vec<_> = read.collect::<Result<_, _>>().map_err(broken)?;
     let first = read.first().ok_or_else(|| broken("no configuration"))?;
-    let length_bytes = first.length_bytes;
-    if read.iter().any(|it| it.length_bytes != length_bytes) {
-        return Err(broken(
-            "sample entries whose NAL units have lengths of different sizes",
-        ));
-    }
     let [profile, constraints, level] = first.profile();
     if level == 0 {
         return Err(broken("level 0"));
     }
     let mut parameters =
         format!("packetization-mode=1; profile-level-id={profile:02X}{constraints:02X}{level:02X}");
-    for (number, set) in first.parameter_sets.iter().enumerate() {
-        let separator = if number == 0 {
-            "; sprop-parameter-sets="
-        } else {
-            ","
-        };
-        let set = BASE64_STANDARD.encode(set);
-        write!(parameters, "{separator}{set}").expect("a string takes all");
+    let sets = &first.configuration.parameter_sets;
+    let name = if sets.is_empty() { "avc3" } else { "avc1" };
+    if !sets.is_empty() {
+        parameters += "; sprop-parameter-sets=";
+        parameters += &in_base64(sets);
     }
-    let name = if first.parameter_sets.is_empty() {
-        "avc3"
-    } else {
-        "avc1"
-    };
+    let dimensions = sets.first().and_then(|sps| dimensions(sps));
+    let configurations = read.into_iter().map(|it| it.configuration).collect();
+    let packetizer = NalPacketizer::<H264>::new(configurations).map_err(broken)?;
     Ok(Codec {
         medium: Medium::Video,
         payload_type: None,
@@ -74,11 +58,8 @@ pub(in crate::media) fn codec(configurations: &[&[u8]]) -> Result<Codec, CodecEr
         channels: None,
         format_parameters: Some(parameters),
         codec_string: format!("{name}.{profile:02x}{constraints:02x}{level:02x}"),
-        dimensions: first.parameter_sets.first().and_then(|sps| dimensions(sps)),
-        packetizer: Arc::new(NalPacketizer::<H264>::new(
-            length_bytes,
-            read.into_iter().map(|it| it.parameter_sets).collect(),
-        )),
+        dimensions,
+        packetizer: Arc::new(packetizer),
     })
 }
 
@@ -91,74 +72,52 @@ fn broken(what: impl Into<Cow<'static, str>>) -> CodecError {
 
 /// What of an `AVCDecoderConfigurationRecord` is wanted.
 #[derive(Debug)]
-struct Configuration {
+struct Record {
     /// Profile, constraints and level.
     told_profile: [u8; 3],
-    /// Bytes of a NAL unit's length.
-    length_bytes: usize,
     /// Sequence parameter sets, then picture parameter sets.
-    parameter_sets: Vec<Vec<u8>>,
+    configuration: Configuration,
 }
 
-impl Configuration {
+impl Record {
     fn read(bytes: &[u8]) -> Result<Self, Cow<'static, str>> {
         const SHORT: &str = "the configuration is cut short";
-        let Some((&[version, profile, constraints, level, length_size], mut rest)) =
-            bytes.split_first_chunk()
-        else {
-            return Err(SHORT.into());
-        };
+        let start = bytes.split_first_chunk();
+        let (&[version, profile, constraints, level, length_size], mut rest) =
+            start.ok_or(SHORT)?;
         if version != 1 {
             return Err(format!("a configuration of version {version}").into());
         }
-        let length_bytes = usize::from(length_size & 3) + 1;
-        if length_bytes == 3 {
-            return Err("lengths of NAL units of 3 bytes".into());
-        }
-        let (mut parameter_sets, mut sets_bytes) = (Vec::new(), 0);
+        let mut configuration = Configuration::new((length_size & 3) + 1)?;
         for (count_mask, set_type) in [(0x1f, TYPE_SPS), (0xff, TYPE_PPS)] {
             let count = rest.split_off_first().ok_or(SHORT)? & count_mask;
             for _ in 0..count {
                 let set = sized(&mut rest).ok_or(SHORT)?;
                 match set.first().map(|first| first & TYPE_MASK) {
-                    Some(found) if found == set_type => {}
+                    Some(found) if found == set_type => configuration.push(set)?,
                     Some(found) => {
                         let what = format!("a NAL unit of type {found} among those of {set_type}");
                         return Err(what.into());
                     }
                     None => return Err("a parameter set without bytes".into()),
                 }
-                sets_bytes += set.len();
-                if sets_bytes > PARAMETER_SETS_BYTES_MAX {
-                    let max = PARAMETER_SETS_BYTES_MAX;
-                    return Err(format!("parameter sets of more than {max} bytes").into());
-                }
-                parameter_sets.push(set.to_vec());
             }
         }
         // What follows repeats what the sequence parameter sets say, and many leave it out.
         Ok(Self {
             told_profile: [profile, constraints, level],
-            length_bytes,
-            parameter_sets,
+            configuration,
         })
     }
 
     /// Profile, constraints and level: what the first sequence parameter set says, because that is
     /// what decoders go by.
     fn profile(&self) -> [u8; 3] {
-        let sps = self.parameter_sets.first();
+        let sps = self.configuration.parameter_sets.first();
         let says = sps.filter(|sps| sps[0] & TYPE_MASK == TYPE_SPS);
         let says = says.and_then(|sps| sps[1..].first_chunk().copied());
         says.unwrap_or(self.told_profile)
     }
-}
-
-/// So many bytes as the first two say.
-fn sized<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let bytes = rest.split_off(..2)?;
-    let bytes = u16::from_be_bytes([bytes[0], bytes[1]]);
-    rest.split_off(..usize::from(bytes))
 }
 
 /// H.264's own of NAL units.

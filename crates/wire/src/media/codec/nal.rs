@@ -8,10 +8,13 @@
 //! The number of a part is the length of its NAL unit, times four, and what [`Kind`] it is: how
 //! many packets there are depends on no more.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::slice;
+
+use base64::prelude::{BASE64_STANDARD, Engine};
 
 use super::super::packetizer::{CodecError, PacketSink, Packetizer, Part, Parts, Unit};
 
@@ -43,7 +46,7 @@ pub(super) type NalHeader = [u8; 2];
 
 /// What the codecs differ in.
 pub(super) trait Format: fmt::Debug + Send + Sync + 'static {
-    /// Bytes of a NAL unit's header. A NAL unit that has no more is not sent if it has less.
+    /// Bytes of a NAL unit's header. One that has fewer in all is not sent.
     const HEADER_BYTES: usize;
     /// A NAL unit that decoders pass over, for an access unit that has none.
     const FILLER: &'static [u8];
@@ -67,16 +70,80 @@ pub(super) struct NalPacketizer<F> {
     format: PhantomData<F>,
 }
 
-impl<F: Format> NalPacketizer<F> {
-    /// For samples whose NAL units have lengths of so many bytes in front, with the parameter sets
-    /// of each sample entry, in the order in which a decoder wants them.
-    pub(super) fn new(length_bytes: usize, entries: Vec<Vec<Vec<u8>>>) -> Self {
-        debug_assert!((1..=4).contains(&length_bytes));
-        Self {
-            length_bytes,
-            entries,
-            format: PhantomData,
+/// What of a decoder configuration record both codecs want.
+#[derive(Debug, Default)]
+pub(super) struct Configuration {
+    /// Bytes of the length in front of each NAL unit.
+    pub(super) length_bytes: usize,
+    /// Parameter sets in the order in which a decoder wants them.
+    pub(super) parameter_sets: Vec<Vec<u8>>,
+}
+
+impl Configuration {
+    /// Without parameter sets, for NAL units whose lengths have so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// If lengths cannot have so many (ISO/IEC 14496-15, section 5.3.3.1.2).
+    pub(super) fn new(length_bytes: u8) -> Result<Self, Cow<'static, str>> {
+        match length_bytes {
+            1 | 2 | 4 => Ok(Self {
+                length_bytes: length_bytes.into(),
+                parameter_sets: Vec::new(),
+            }),
+            _ => Err(format!("lengths of NAL units of {length_bytes} bytes").into()),
         }
+    }
+
+    /// Keeps one parameter set more.
+    ///
+    /// # Errors
+    ///
+    /// If all together have more than [`PARAMETER_SETS_BYTES_MAX`] bytes.
+    pub(super) fn push(&mut self, parameter_set: &[u8]) -> Result<(), Cow<'static, str>> {
+        let bytes = self.parameter_sets.iter().map(Vec::len).sum::<usize>();
+        if bytes + parameter_set.len() > PARAMETER_SETS_BYTES_MAX {
+            let max = PARAMETER_SETS_BYTES_MAX;
+            return Err(format!("parameter sets of more than {max} bytes").into());
+        }
+        self.parameter_sets.push(parameter_set.to_vec());
+        Ok(())
+    }
+}
+
+/// So many bytes as the first two say.
+pub(super) fn sized<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let bytes = rest.split_off(..2)?;
+    let bytes = u16::from_be_bytes([bytes[0], bytes[1]]);
+    rest.split_off(..usize::from(bytes))
+}
+
+/// Parameter sets as session descriptions have them (RFC 6184, section 8.1; RFC 7798, section 7.1).
+pub(super) fn in_base64<'a>(parameter_sets: impl IntoIterator<Item = &'a Vec<u8>>) -> String {
+    let sets = parameter_sets.into_iter();
+    let sets: Vec<_> = sets.map(|set| BASE64_STANDARD.encode(set)).collect();
+    sets.join(",")
+}
+
+impl<F: Format> NalPacketizer<F> {
+    /// For samples that have one of these configurations, by the number of their entry.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or if two have lengths of different sizes: parts of samples are read by
+    /// their track, whichever entry they have.
+    pub(super) fn new(entries: Vec<Configuration>) -> Result<Self, &'static str> {
+        let first = entries.first().ok_or("no configuration")?;
+        let length_bytes = first.length_bytes;
+        if entries.iter().any(|it| it.length_bytes != length_bytes) {
+            return Err("sample entries whose NAL units have lengths of different sizes");
+        }
+        let entries = entries.into_iter().map(|it| it.parameter_sets);
+        Ok(Self {
+            length_bytes,
+            entries: entries.collect(),
+            format: PhantomData,
+        })
     }
 
     fn nals<'a>(&'a self, unit: &'a Unit<'a>) -> Nals<'a, F> {
@@ -107,23 +174,21 @@ impl<F: Format> Packetizer for NalPacketizer<F> {
     fn part(&self, head: &[u8], left: u32) -> Result<Part, CodecError> {
         let left = u64::from(left);
         let beyond = |bytes| CodecError::PartBeyondSample { bytes, left };
-        let length_bytes = self.length_bytes as u64;
         let length = head.get(..self.length_bytes);
-        let length = length.ok_or_else(|| beyond(length_bytes))?;
-        let nal_bytes = length
-            .iter()
-            .fold(0, |bytes, &byte| bytes << 8 | u64::from(byte));
-        let bytes = length_bytes + nal_bytes;
-        let bytes = u32::try_from(bytes.min(left + 1))
-            .ok()
-            .filter(|_| bytes <= left);
-        let bytes = bytes.ok_or_else(|| beyond(length_bytes + nal_bytes))?;
-        let first = head.get(self.length_bytes).filter(|_| nal_bytes > 0);
+        let length = length.ok_or_else(|| beyond(self.length_bytes as u64))?;
+        let number = |bytes: u64, &byte: &u8| bytes << 8 | u64::from(byte);
+        let nal_bytes = length.iter().fold(0, number);
+        let bytes = self.length_bytes as u64 + nal_bytes;
+        if bytes > left {
+            return Err(beyond(bytes));
+        }
+        let first = head.get(self.length_bytes);
+        let first = first.filter(|_| nal_bytes >= F::HEADER_BYTES as u64);
         let kind = first.map_or(Kind::Ordinary, |&first| F::kind(first));
-        let nal_bytes = bytes - u32::try_from(self.length_bytes).expect("four at most");
+        let told = |bytes: u64| u32::try_from(bytes).expect("no more than are left");
         Ok(Part {
-            number: nal_bytes << KIND_BITS | kind as u32,
-            bytes,
+            number: told(nal_bytes) << KIND_BITS | kind as u32,
+            bytes: told(bytes),
         })
     }
 
@@ -229,7 +294,7 @@ impl<'a, F: Format> Iterator for Nals<'a, F> {
                 return Some(Nal {
                     header,
                     bytes,
-                    from: From::Sample(start),
+                    from: Source::Sample(start),
                 });
             }
         }
@@ -242,11 +307,11 @@ struct Nal<'a> {
     /// Zeros while the bytes are not at hand.
     header: NalHeader,
     bytes: usize,
-    from: From<'a>,
+    from: Source<'a>,
 }
 
 #[derive(Debug)]
-enum From<'a> {
+enum Source<'a> {
     Configuration(&'a [u8]),
     /// Where in the sample it begins.
     Sample(usize),
@@ -258,14 +323,14 @@ impl<'a> Nal<'a> {
         Self {
             header,
             bytes: bytes.len(),
-            from: From::Configuration(bytes),
+            from: Source::Configuration(bytes),
         }
     }
 
     fn tell(&self, part: Range<usize>, sink: &mut dyn PacketSink) {
         match self.from {
-            From::Configuration(bytes) => sink.literal(&bytes[part]),
-            From::Sample(start) => sink.sample(0, start + part.start..start + part.end),
+            Source::Configuration(bytes) => sink.literal(&bytes[part]),
+            Source::Sample(start) => sink.sample(0, start + part.start..start + part.end),
         }
     }
 

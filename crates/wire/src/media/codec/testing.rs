@@ -288,6 +288,21 @@ pub(in crate::media) fn break_configuration(configuration: &[u8], make: impl Fn(
     }
 }
 
+/// The bytes that are written as hexadecimal digits.
+pub(in crate::media) fn hex(text: &str) -> Vec<u8> {
+    let byte = |at| u8::from_str_radix(&text[at..at + 2], 16).expect("hexadecimal digits");
+    (0..text.len()).step_by(2).map(byte).collect()
+}
+
+/// A sample of these NAL units, each with its length of so many bytes in front.
+pub(in crate::media) fn nal_sample(nals: &[Vec<u8>], length_bytes: usize) -> Vec<u8> {
+    let one = |nal: &Vec<u8>| {
+        let length = u32::try_from(nal.len()).expect("a sample is below 16 MiB");
+        [&length.to_be_bytes()[4 - length_bytes..], nal].concat()
+    };
+    nals.iter().flat_map(one).collect()
+}
+
 /// A packetizer of parts of a hundred bytes, with one thing wrong.
 #[derive(Debug)]
 struct Wrong(&'static str);

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::media::{ScanOptions, Scanner};
+use crate::media::{Scale, ScanOptions, Scanner};
 
 const BURST_NS: u64 = 20_000_000;
 const CLOCKS: [(u8, u32); 4] = [(96, 90_000), (97, 48_000), (98, 90_000), (99, 8000)];
@@ -16,12 +16,13 @@ const ORIGIN: RtpOrigin = RtpOrigin {
 /// Packets of several tracks, whose times never step back in each.
 fn films() -> impl Strategy<Value = (usize, Vec<Packet>)> {
     let sizes = prop_oneof![Just(1400_usize), 1..1400_usize, 1..20_usize];
-    let packet = (0..4_usize, 0..3_u64, any::<[bool; 3]>(), sizes, any::<u8>());
+    let steps = (0..3_u64, 0..200_u8);
+    let packet = (0..4_usize, steps, any::<[bool; 3]>(), sizes, any::<u8>());
     let packets = prop::collection::vec(packet, 1..150);
     (1..=4_usize, packets).prop_map(|(tracks, packets)| {
         let mut due_ns = [0; 4];
         let packets = packets.into_iter().enumerate().map(|(i, packet)| {
-            let (track, step, [marker, is_sync, is_split], size, byte) = packet;
+            let (track, (step, shown_later_ms), [marker, is_sync, is_split], size, byte) = packet;
             // The first is of the first track, which is not to be empty.
             let track = if i == 0 { 0 } else { track % tracks };
             due_ns[track] += step * 7_000_000;
@@ -29,6 +30,7 @@ fn films() -> impl Strategy<Value = (usize, Vec<Packet>)> {
             Packet {
                 track,
                 due_ns: due_ns[track],
+                shown_later_ms,
                 marker,
                 is_sync,
                 is_split,
@@ -62,7 +64,8 @@ fn model(track: usize, packets: &[Packet]) -> Vec<Vec<u8>> {
     let (payload_type, clock_hz) = CLOCKS[track];
     let packets = packets.iter().filter(|packet| packet.track == track);
     let image = |(number, packet): (u32, &Packet)| {
-        let ticks = u128::from(packet.due_ns) * u128::from(clock_hz) / 1_000_000_000;
+        let shown_ns = packet.due_ns + u64::from(packet.shown_later_ms) * 1_000_000;
+        let ticks = u128::from(shown_ns) * u128::from(clock_hz) / 1_000_000_000;
         let sequence = ORIGIN.sequence.wrapping_add((number & 0xffff) as u16);
         let timestamp = ORIGIN.timestamp.wrapping_add((ticks & 0xffff_ffff) as u32);
         let second = payload_type | if packet.marker { 0x80 } else { 0 };
@@ -205,11 +208,84 @@ proptest! {
     }
 }
 
+/// The numbers in their track of the packets of sync samples, each from a sync packet to a marker or
+/// to the next, with the times by which one seeks to them.
+fn sync_samples(packets: &[Packet]) -> Vec<(u64, Vec<u32>)> {
+    let mut samples: Vec<(u64, Vec<u32>)> = Vec::new();
+    let mut is_open = false;
+    for (number, packet) in (0..).zip(packets) {
+        if packet.is_sync {
+            samples.push((packet.due_ns, Vec::new()));
+            is_open = true;
+        }
+        if is_open && let Some((_, numbers)) = samples.last_mut() {
+            numbers.push(number);
+            is_open = !packet.marker;
+        }
+    }
+    samples
+}
+
+proptest! {
+    #[test]
+    fn at_a_scale_sync_samples_alone_come_at_their_times(
+        (tracks, packets) in films(),
+        scale in prop::sample::select(Scale::ALL.to_vec()),
+        seek_ns in 0..1_000_000_000_u64,
+    ) {
+        let file = write(&CLOCKS[..tracks], &packets);
+        let index = scan(&file, 1);
+        let (point, duration_ns) = (index.seek(seek_ns), index.duration_ns());
+        for track in 0..tracks {
+            let of_track: Vec<_> = packets.iter().filter(|it| it.track == track).cloned().collect();
+            let cut = index.cut(track, 1460).unwrap();
+            let trick = index.trick(track, cut, BURST_NS, scale);
+            let mut samples = sync_samples(&of_track);
+            let is_there = !samples.is_empty() && scale.value() != 1;
+            prop_assert_eq!(trick.is_some(), is_there);
+            let Some(plan) = trick else {
+                continue;
+            };
+            if scale.is_reverse() {
+                samples.reverse();
+            }
+            let (timeline, mut packet) = (plan.timeline(), 0);
+            for (media_ns, numbers) in samples {
+                let since_ns = if scale.is_reverse() { duration_ns - media_ns } else { media_ns };
+                let due_ns = since_ns / u64::from(scale.value().unsigned_abs());
+                if track == 0 && media_ns == point.time_ns {
+                    let from = plan.rtp_packet_at(timeline.due_ns(point.time_ns));
+                    prop_assert_eq!(plan.due_ns(from), due_ns, "where a seek goes");
+                }
+                for number in numbers {
+                    prop_assert_eq!(plan.due_ns(packet), due_ns);
+                    let stamp = plan.position(packet, ORIGIN).timestamp;
+                    prop_assert_eq!(stamp, plan.timestamp_of(due_ns, ORIGIN));
+                    let range = plan.file_range(packet..packet + 1);
+                    let at = |offset| usize::try_from(offset).unwrap();
+                    let bytes = &file[at(range.start)..at(range.end)];
+                    let piece = FilePiece { offset: range.start, bytes };
+                    let mut image = vec![0; plan.image_bytes(packet)];
+                    plan.write_images(packet..packet + 1, &[piece], ORIGIN, &mut image).unwrap();
+                    let expected = of_track[number as usize].payload(number);
+                    prop_assert!(image[HEADER_BYTES..] == expected[..]);
+                    prop_assert!(plan.rtp_packets_in(range).contains(&packet));
+                    packet += 1;
+                }
+            }
+            prop_assert_eq!(plan.rtp_packets(), packet);
+            prop_assert!(plan.due_ns(packet) >= plan.due_ns(packet - 1));
+            prop_assert!(plan.file_range(0..packet).end <= file.len() as u64);
+        }
+    }
+}
+
 #[test]
 fn what_no_path_carries_is_not_cut() {
     let packet = |bytes: usize| Packet {
         track: 0,
         due_ns: 0,
+        shown_later_ms: 0,
         marker: false,
         is_sync: true,
         is_split: false,

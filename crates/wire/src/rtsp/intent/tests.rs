@@ -311,3 +311,31 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_scale_is_the_nearest_that_is_supported() {
+    let text = |header: &str| format!("PLAY /a.ts RTSP/1.0\nCSeq: 1\nSession: {ID}{header}\n\n");
+    let scale = |value: &str| match judge(State::Ready, &text(&format!("\nScale: {value}"))) {
+        Ok(Intent::Play { scale, .. }) => Ok(scale.value()),
+        Ok(other) => panic!("{other:?}"),
+        Err(reply) => Err(reply.status()),
+    };
+    for (value, expected) in [
+        ("1", 1),
+        ("1.000000", 1),
+        ("2.", 2),
+        (" -8.0 ", -8),
+        ("0", 1),
+        ("-0.7", -1),
+        ("99999999999999999999999999999999999999999999", 16),
+    ] {
+        assert_eq!(scale(value), Ok(expected), "{value}");
+    }
+    for value in [
+        "", "-", ".5", "fast", "1e3", "+2", "--2", "1.2.3", "NaN", "inf",
+    ] {
+        assert_eq!(scale(value), Err(400), "{value}");
+    }
+    let none = judge(State::Ready, &text(""));
+    assert!(matches!(none, Ok(Intent::Play { scale, .. }) if scale.is_normal()));
+}

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
-use super::super::testing::{Packet, break_configuration, packets, parts};
+use super::super::nal::PARAMETER_SETS_BYTES_MAX;
+use super::super::testing::{Packet, break_configuration, hex, nal_sample, packets, parts};
 use super::*;
 use crate::media::packetizer::{PAYLOAD_BYTES_MIN, Part};
 
@@ -12,11 +13,6 @@ const BASELINE: &str = "0142c00dffe100186742c00dd901519e226c0440000003004000000c
                         8cb83cb20";
 const INTERLACED: &str = "017a001effe1001a677a001eb6cd940b424d808800000300080000030190f8a14cb001000668\
                           fbe3cb22c0fefafa00";
-
-fn hex(text: &str) -> Vec<u8> {
-    let digits = |at| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
-    (0..text.len()).step_by(2).map(digits).collect()
-}
 
 /// A configuration with these parameter sets.
 fn configuration(length_bytes: u8, sps: &[&[u8]], pps: &[&[u8]]) -> Vec<u8> {
@@ -192,14 +188,6 @@ fn nals() -> impl Strategy<Value = Vec<Vec<u8>>> {
     prop::collection::vec(one, 0..12)
 }
 
-fn sample(nals: &[Vec<u8>], length_bytes: usize) -> Vec<u8> {
-    let one = |nal: &Vec<u8>| {
-        let length = u32::try_from(nal.len()).unwrap().to_be_bytes();
-        [&length[4 - length_bytes..], nal].concat()
-    };
-    nals.iter().flat_map(one).collect()
-}
-
 proptest! {
     #[test]
     fn what_was_packetized_comes_back(
@@ -218,7 +206,7 @@ proptest! {
         let none = configuration(u8::try_from(length_bytes).unwrap(), &[], &[]);
         let some = configuration(u8::try_from(length_bytes).unwrap(), &[&sps], &[&pps]);
         let codec = codec(&[&none, &some]).unwrap();
-        let sample = sample(&nals, length_bytes);
+        let sample = nal_sample(&nals, length_bytes);
         let found = packets(&*codec.packetizer, &[&sample], is_sync, entry, payload_bytes_max);
         let mut expected = nals.clone();
         expected.retain(|nal| nal.first().is_some_and(|first| (1..24).contains(&(first & 0x1f))));
@@ -238,7 +226,7 @@ proptest! {
     fn a_sample_of_one_slice_has_the_usual_part(bytes in 0..5000_usize, first in any::<u8>()) {
         let codec = codec(&[&hex(HIGH)]).unwrap();
         let nal = [vec![first & 0xe0 | 1], vec![0; bytes]].concat();
-        let sample = sample(&[nal], 4);
+        let sample = nal_sample(&[nal], 4);
         let usual = codec.packetizer.only_part(u32::try_from(sample.len()).unwrap());
         prop_assert_eq!(parts(&*codec.packetizer, &sample), Ok(vec![(usual.unwrap(), 0)]));
     }
@@ -304,11 +292,23 @@ fn a_length_beyond_its_sample_is_refused() {
 fn a_sync_sample_is_one_aggregate_and_one_train() {
     let codec = codec(&[&hex(HIGH)]).unwrap();
     let nals = [vec![0x09, 0xf0], vec![0x06; 30], vec![0x65; 5000]];
-    let found = packets(&*codec.packetizer, &[&sample(&nals, 4)], true, 0, 1400);
+    let found = packets(&*codec.packetizer, &[&nal_sample(&nals, 4)], true, 0, 1400);
     let lengths: Vec<_> = found.iter().map(|it| it.payload.len()).collect();
     // 1 + (2 + 2) + (2 + 26) + (2 + 6) + (2 + 30); 4999 = 3 * 1398 + 805.
     assert_eq!(lengths, [73, 1400, 1400, 1400, 807]);
     assert_eq!(found[0].payload[..5], [0x78, 0, 2, 0x09, 0xf0]);
     assert_eq!(found[1].payload[..2], [0x7c, 0x85]);
     assert_eq!(found[4].payload[..2], [0x7c, 0x45]);
+}
+
+/// Two NAL units that fill a packet go together, and with one byte more they do not.
+#[test]
+fn what_fits_a_packet_exactly_is_aggregated() {
+    let codec = codec(&[&hex(HIGH)]).unwrap();
+    for (second, expected) in [(29, &[64][..]), (30, &[30, 30])] {
+        let sample = nal_sample(&[vec![0x41; 30], vec![0x41; second]], 4);
+        let found = packets(&*codec.packetizer, &[&sample], false, 0, 64);
+        let lengths: Vec<_> = found.iter().map(|it| it.payload.len()).collect();
+        assert_eq!(lengths, expected);
+    }
 }

@@ -4,6 +4,8 @@
 //! The film is of the test container ([`testing`]): what plays it knows nothing of it. Nothing here
 //! asserts how long something takes.
 
+mod scales;
+
 use std::cell::Cell;
 use std::fs;
 use std::time::Duration;
@@ -32,16 +34,23 @@ const LONG: Duration = Duration::from_secs(60);
 const CLOCKS_APART_S_MAX: f64 = 0.005;
 
 /// Five seconds: pictures of many packets, sound of one each, and now and then something else. One
-/// can start at each second's first picture.
+/// can start at each second's first picture. Pictures are shown in another order than they come,
+/// and no sound begins where a picture does.
 fn film() -> Vec<Packet> {
     let mut packets = Vec::new();
     for tick in 0..500_usize {
         let mut push = |track: usize, sizes: &[usize], is_sync: bool| {
             for (i, &size) in sizes.iter().enumerate() {
                 let bytes = (0..=248).cycle().skip(tick * 61 % 249 + i).take(size);
+                let (later_ns, shown_later_ms) = match track {
+                    0 => (0, [80, 160, 40][tick / 4 % 3]),
+                    1 => (7_000_000, 0),
+                    _ => (0, 0),
+                };
                 packets.push(Packet {
                     track,
-                    due_ns: tick as u64 * 10_000_000,
+                    due_ns: tick as u64 * 10_000_000 + later_ns,
+                    shown_later_ms,
                     marker: i + 1 == sizes.len(),
                     is_sync: is_sync && i == 0,
                     is_split: (tick + i).is_multiple_of(3),
@@ -83,18 +92,24 @@ struct Site {
 struct Play {
     sequences: Vec<u16>,
     timestamps: Vec<u32>,
+    /// Where the range begins that it tells.
+    start_ns: u64,
     from: Vec<usize>,
 }
 
 impl Site {
     fn new(mode: Mode, change: impl FnOnce(&mut Config)) -> Self {
+        Self::of(film(), mode, change)
+    }
+
+    fn of(packets: Vec<Packet>, mode: Mode, change: impl FnOnce(&mut Config)) -> Self {
         let options = Options {
             mode,
             ..Options::default()
         };
         let testbed = Testbed::new(options).unwrap();
         let root = TempDir::new().unwrap();
-        let (packets, path) = (film(), root.path().join("film.ts"));
+        let path = root.path().join("film.ts");
         fs::write(&path, testing::write(&TRACKS, &packets)).unwrap();
         age(&path).unwrap();
         let mut config = Config {
@@ -148,13 +163,9 @@ impl Site {
         let sync_ns = u64::from(second) * 1_000_000_000;
         let from = |track: &Vec<Packet>| track.partition_point(|it| it.due_ns < sync_ns);
         let from = self.tracks.iter().map(from).collect();
-        self.plays.push(Play::new(&answer, &self.url, from));
-        let range = answer.header("Range").unwrap_or_default();
-        let start = range
-            .strip_prefix("npt=")
-            .and_then(|it| it.split('-').next());
-        let start: Option<f64> = start.and_then(|it| it.parse().ok());
-        assert_eq!(start, Some(second.into()), "{range}");
+        let play = Play::new(&answer, &self.url, from);
+        assert_eq!(play.start_ns, sync_ns);
+        self.plays.push(play);
     }
 
     /// Plays on, or from the start.
@@ -220,11 +231,9 @@ impl Site {
                     "track {track}: packet {number} differs"
                 );
             }
-            clocks.push(clock(track, capture, &self.tracks[track], &self.plays));
+            clocks.push(clock(track, capture, &self.plays));
         }
-        for clock in &clocks {
-            assert!((clock - clocks[0]).abs() < CLOCKS_APART_S_MAX, "{clocks:?}");
-        }
+        assert_together(&clocks);
         drop(self.server);
         drop(self.testbed);
     }
@@ -261,21 +270,29 @@ impl Play {
             timestamps.push(timestamp.unwrap().parse().unwrap());
         }
         assert_eq!(sequences.len(), TRACKS.len(), "{infos}");
+        let range = answer.header("Range").unwrap_or_default();
+        let start = range.strip_prefix("npt=").and_then(|it| it.split_once('-'));
+        let start: f64 = start.unwrap().0.parse().unwrap();
         Self {
             sequences,
             timestamps,
+            start_ns: (start * 1e9).round() as u64,
             from,
         }
     }
 }
 
-fn ticks(track: usize, packet: &Packet) -> u32 {
-    let ticks = packet.due_ns * u64::from(TRACKS[track].1) / 1_000_000_000;
+fn ticks(track: usize, time_ns: u64) -> u32 {
+    let ticks = time_ns * u64::from(TRACKS[track].1) / 1_000_000_000;
     u32::try_from(ticks).unwrap()
 }
 
+fn shown_ns(packet: &Packet) -> u64 {
+    packet.due_ns + u64::from(packet.shown_later_ms) * 1_000_000
+}
+
 /// All packets of a track as they are to come: of each play those up to the next, numbered without
-/// a gap.
+/// a gap, and due without one by their stamps.
 fn expected(track: usize, packets: &[Packet], plays: &[Play], ssrc: u32) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for (number, play) in plays.iter().enumerate() {
@@ -284,13 +301,25 @@ fn expected(track: usize, packets: &[Packet], plays: &[Play], ssrc: u32) -> Vec<
             Some(next) => from + usize::from(next.sequences[track].wrapping_sub(first)),
             None => packets.len(),
         };
+        // The stamp of what is due at that time, in a play.
+        let stamp = |play: &Play, time_ns| {
+            let since = ticks(track, time_ns).wrapping_sub(ticks(track, play.start_ns));
+            play.timestamps[track].wrapping_add(since)
+        };
+        if let (Some(next), Some(end)) = (plays.get(number + 1), packets.get(until)) {
+            let begins = stamp(next, packets[next.from[track]].due_ns);
+            let apart = begins.wrapping_sub(stamp(play, end.due_ns)).cast_signed();
+            assert!(
+                apart.abs() <= 1,
+                "track {track}: {apart} ticks between plays"
+            );
+        }
         for (at, packet) in packets.iter().enumerate().take(until).skip(from) {
-            let since = ticks(track, packet).wrapping_sub(ticks(track, &packets[from]));
             let header = Header {
                 marker: packet.marker,
                 payload_type: TRACKS[track].0,
                 sequence: first.wrapping_add(u16::try_from(at - from).unwrap()),
-                timestamp: play.timestamps[track].wrapping_add(since),
+                timestamp: stamp(play, shown_ns(packet)),
                 ssrc,
             };
             let payload = packet.payload(u32::try_from(at).unwrap());
@@ -300,8 +329,16 @@ fn expected(track: usize, packets: &[Packet], plays: &[Play], ssrc: u32) -> Vec<
     all
 }
 
-/// When media time 0 was, by the last report of a track, in seconds.
-fn clock(track: usize, capture: &Capture, packets: &[Packet], plays: &[Play]) -> f64 {
+#[track_caller]
+fn assert_together(clocks: &[f64]) {
+    for clock in clocks {
+        assert!((clock - clocks[0]).abs() < CLOCKS_APART_S_MAX, "{clocks:?}");
+    }
+}
+
+/// When media time 0 was, in seconds, by the last report of a track and what the answer to the last
+/// play has told.
+fn clock(track: usize, capture: &Capture, plays: &[Play]) -> f64 {
     let is_report = |bytes: &[u8]| rtcp_types(bytes).first() == Some(&200);
     let mut reports = capture.rtcp.iter().rev();
     let report = reports.find(|datagram| is_report(&datagram.bytes)).unwrap();
@@ -310,7 +347,7 @@ fn clock(track: usize, capture: &Capture, packets: &[Packet], plays: &[Play]) ->
     let since = word(16).wrapping_sub(play.timestamps[track]);
     // What is before the play is told so, too.
     let since = f64::from(since.cast_signed()) / f64::from(TRACKS[track].1);
-    let began = packets[play.from[track]].due_ns as f64 / 1e9;
+    let began = play.start_ns as f64 / 1e9;
     f64::from(word(8)) + f64::from(word(12)) / 4_294_967_296.0 - since - began
 }
 
@@ -366,6 +403,42 @@ fn tracks_play_by_every_path_and_with_headers_of_their_own() {
         jumps_about(Mode::Uso, |config| config.path = path);
     }
     jumps_about(Mode::Uso, |config| config.rtp_headers = RtpHeaders::Own);
+}
+
+/// The timestamps that RTP-Info tells are those of where the range begins, by each track's clock:
+/// with the first report after any jump they say one time.
+#[test]
+fn rtp_info_and_reports_tell_one_clock_after_any_jump() {
+    require_root!();
+    let mut site = Site::new(Mode::Uso, |_| ());
+    for second in [2, 0, 3, 3, 1, 4, 0] {
+        let before: Vec<_> = site.receivers.iter().map(reports).collect();
+        site.play_from(second);
+        let mut clocks = Vec::new();
+        for (track, receiver) in site.receivers.iter().enumerate() {
+            let last = Cell::new(0.0);
+            let is_there = |capture: &Capture| {
+                last.set(match capture.rtcp.len() > before[track] {
+                    true => clock(track, capture, &site.plays),
+                    false => return false,
+                });
+                true
+            };
+            assert!(receiver.wait_until(LONG, is_there), "a report");
+            clocks.push(last.get());
+        }
+        assert_together(&clocks);
+    }
+    site.finish();
+}
+
+fn reports(receiver: &Receiver) -> usize {
+    let seen = Cell::new(0);
+    receiver.wait_until(LONG, |capture| {
+        seen.set(capture.rtcp.len());
+        true
+    });
+    seen.get()
 }
 
 #[test]
