@@ -83,7 +83,9 @@ impl Format {
             return Ok(Self::Testing(scanner));
         }
         if mp4::is_one(first) {
-            return Ok(Self::Mp4(Box::default()));
+            let mut scanner = mp4::Scanner::default();
+            scanner.push(first)?;
+            return Ok(Self::Mp4(Box::new(scanner)));
         }
         if matroska::is_one(first) {
             return Ok(Self::Matroska(Box::default()));
@@ -104,9 +106,9 @@ impl Scanner {
     /// Which bytes of a file that has `file_bytes` of them by now it wants next; `None` if it knows
     /// all that can be known of so much. Never empty.
     #[must_use]
-    pub fn wants(&self, file_bytes: u64) -> Option<Range<u64>> {
+    pub fn wants(&mut self, file_bytes: u64) -> Option<Range<u64>> {
         let all_from = |start: u64| (start < file_bytes).then_some(start..file_bytes);
-        match &self.0 {
+        match &mut self.0 {
             Format::Unknown(_, first) => all_from(first.len() as u64),
             Format::Ts(scanner) => all_from(scanner.pushed_bytes()),
             Format::Mp4(scanner) => scanner.wants(file_bytes),

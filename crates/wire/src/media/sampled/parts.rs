@@ -35,6 +35,11 @@ impl PartReader {
         (whole.end <= file_bytes).then_some(start..whole.end)
     }
 
+    /// Whether something is wrong with a track, so that it is read no further.
+    pub(in crate::media) fn has_ended(&self, track: usize) -> bool {
+        self.ended.contains(&track)
+    }
+
     /// The bytes that say what the next part is.
     fn whole(&self, tracks: &[SampledTrack]) -> Option<Range<u64>> {
         let (track, sample, behind) = self.next(tracks)?;
