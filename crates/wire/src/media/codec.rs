@@ -10,6 +10,7 @@ mod bit_reader;
 mod bits;
 mod descriptor;
 pub(in crate::media) mod h264;
+pub(in crate::media) mod jpeg;
 mod nal;
 #[cfg(test)]
 mod testing;
