@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::error::{self, LockError};
 use super::intervals::{Intervals, Residency};
-use super::resident::munlock;
+use super::resident::{make_resident, munlock};
 use super::table::{BUFFER_BYTES_MAX, Table};
 use super::{AREAS_MAX, Kind, addresses, page_numbers};
 
@@ -30,10 +30,16 @@ pub(super) struct Areas {
 pub(super) struct Held {
     pub(super) bytes: Range<usize>,
     pub(super) kind: Kind,
-    /// The registration, if it is pinned, and by a table of ours.
-    pub(super) buffer: Option<Buffer>,
-    /// Those of the parts behind the first [`BUFFER_BYTES_MAX`].
-    pub(super) more: Box<[Buffer]>,
+    /// The registration of the first part, if it is pinned, and by a table of ours.
+    pub(super) first: Option<Part>,
+    /// Those of the parts behind it, by address.
+    pub(super) more: Vec<Part>,
+}
+
+/// What is pinned as one buffer.
+pub(super) struct Part {
+    pub(super) bytes: Range<usize>,
+    pub(super) buffer: Buffer,
 }
 
 /// A slot of a table.
@@ -46,14 +52,13 @@ pub(super) struct Buffer {
 impl Inner {
     pub(super) fn pin(&mut self, bytes: &Range<usize>) -> Result<Held, LockError> {
         let first = bytes.start..bytes.end.min(bytes.start.saturating_add(BUFFER_BYTES_MAX));
+        let first_end = first.end;
         let mut held = Held {
-            bytes: bytes.clone(),
-            kind: Kind::Pinned,
-            buffer: Some(self.pin_part(&first)?),
-            more: Box::default(),
+            first: Some(self.pin_part(first)?),
+            ..Held::new(bytes.clone(), Kind::Pinned)
         };
-        if first.end < bytes.end {
-            let rest: Result<_, _> = self.pin_all(&(first.end..bytes.end));
+        if first_end < bytes.end {
+            let rest: Result<_, _> = self.pin_all(&(first_end..bytes.end));
             match rest {
                 Ok(more) => held.more = more,
                 Err(error) => {
@@ -65,27 +70,63 @@ impl Inner {
         Ok(held)
     }
 
-    fn pin_all(&mut self, bytes: &Range<usize>) -> Result<Box<[Buffer]>, LockError> {
-        let mut pinned = Vec::new();
+    /// Locks `bytes`, which begin where those of the handle end, in the handle's way.
+    pub(super) fn extend(
+        &mut self,
+        name: (u64, usize),
+        bytes: &Range<usize>,
+    ) -> Result<(), LockError> {
+        let kind = self.areas.get_mut(name).ok_or(LockError::Released)?.kind;
+        let more = match kind {
+            Kind::Resident | Kind::OnFault => {
+                make_resident(&mut self.intervals, bytes, kind)?;
+                Vec::new()
+            }
+            Kind::Pinned => self.pin_all(bytes)?,
+        };
+        self.count_more(name, bytes, more)
+    }
+
+    /// Counts `bytes`, which begin where those of the handle end, as held by it.
+    pub(super) fn count_more(
+        &mut self,
+        name: (u64, usize),
+        bytes: &Range<usize>,
+        parts: Vec<Part>,
+    ) -> Result<(), LockError> {
+        let held = self.areas.get_mut(name).ok_or(LockError::Released)?;
+        assert_eq!(held.bytes.end, bytes.start, "a handle grows at its end");
+        held.bytes.end = bytes.end;
+        held.more.extend(parts);
+        self.intervals.add(page_numbers(bytes), held.kind);
+        Ok(())
+    }
+
+    fn pin_all(&mut self, bytes: &Range<usize>) -> Result<Vec<Part>, LockError> {
+        let mut pinned: Vec<Part> = Vec::new();
         for part in parts(bytes) {
-            match self.pin_part(&part) {
-                Ok(buffer) => pinned.push(buffer),
+            match self.pin_part(part) {
+                Ok(part) => pinned.push(part),
                 Err(error) => {
-                    pinned.iter().for_each(|buffer| self.unpin_part(*buffer));
+                    pinned.iter().for_each(|part| self.unpin_part(part.buffer));
                     return Err(error);
                 }
             }
         }
-        Ok(pinned.into())
+        Ok(pinned)
     }
 
-    fn pin_part(&mut self, part: &Range<usize>) -> Result<Buffer, LockError> {
+    fn pin_part(&mut self, part: Range<usize>) -> Result<Part, LockError> {
         for (table, number) in self.tables.iter_mut().zip(0..) {
-            if let Some(slot) = table.pin(part) {
-                let slot = slot.map_err(|e| error::diagnose(part, Kind::Pinned, e))?;
-                return Ok(Buffer {
+            if let Some(slot) = table.pin(&part) {
+                let slot = slot.map_err(|e| error::diagnose(&part, Kind::Pinned, e))?;
+                let buffer = Buffer {
                     table: number,
                     slot,
+                };
+                return Ok(Part {
+                    bytes: part,
+                    buffer,
                 });
             }
         }
@@ -95,8 +136,8 @@ impl Inner {
     }
 
     fn unpin(&mut self, held: &Held) {
-        for &buffer in held.buffer.iter().chain(&held.more) {
-            self.unpin_part(buffer);
+        for part in held.parts() {
+            self.unpin_part(part.buffer);
         }
     }
 
@@ -116,6 +157,33 @@ impl Inner {
                 }
             }
         }
+    }
+}
+
+impl Held {
+    /// Without a registration of ours.
+    pub(super) fn new(bytes: Range<usize>, kind: Kind) -> Self {
+        Self {
+            bytes,
+            kind,
+            first: None,
+            more: Vec::new(),
+        }
+    }
+
+    /// What is registered, by address.
+    pub(super) fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.first.iter().chain(&self.more)
+    }
+
+    /// The registration of exactly `bytes`.
+    pub(super) fn part(&self, bytes: &Range<usize>) -> Option<Buffer> {
+        let found = self
+            .more
+            .binary_search_by_key(&bytes.start, |part| part.bytes.start);
+        let part = found.map_or(self.first.as_ref(), |at| Some(&self.more[at]));
+        part.filter(|part| part.bytes == *bytes)
+            .map(|part| part.buffer)
     }
 }
 
@@ -152,6 +220,12 @@ impl Areas {
     pub(super) fn contains(&self, (id, place): (u64, usize)) -> bool {
         let held = self.places.get(place).and_then(Option::as_ref);
         held.is_some_and(|(theirs, _)| *theirs == id)
+    }
+
+    pub(super) fn get_mut(&mut self, (id, place): (u64, usize)) -> Option<&mut Held> {
+        let held = self.places.get_mut(place)?.as_mut();
+        held.filter(|(theirs, _)| *theirs == id)
+            .map(|(_, held)| held)
     }
 
     pub(super) fn remove(&mut self, name: (u64, usize)) -> Option<Held> {

@@ -57,6 +57,7 @@ mod maps;
 pub mod memory;
 mod process;
 mod resident;
+mod ring_buffers;
 mod sealed;
 mod segment;
 mod share;
@@ -74,6 +75,7 @@ pub use frames::{Block, pages_in_memory};
 use held::{Held, Inner};
 pub use intervals::Counts;
 pub use process::TABLES_MAX;
+pub use ring_buffers::RingBuffers;
 use sealed::SealedMemory;
 pub use sealed::{SEALED_MAX, Sealed};
 pub use segment::{Segment, SegmentError, memfd, posix, unlink_posix};
@@ -271,12 +273,7 @@ impl Manager {
         let held = match kind {
             Kind::Resident | Kind::OnFault => {
                 resident::make_resident(&mut inner.intervals, &bytes, kind)?;
-                Held {
-                    bytes: bytes.clone(),
-                    kind,
-                    buffer: None,
-                    more: Box::default(),
-                }
+                Held::new(bytes.clone(), kind)
             }
             Kind::Pinned => inner.pin(&bytes)?,
         };
@@ -384,6 +381,42 @@ impl Manager {
 impl LockedArea {
     /// Gives the lock back, as dropping does.
     pub fn unlock(self) {}
+
+    /// Locks `bytes` too, which begin where the locked ones end, in the same way: one handle for
+    /// memory that becomes more. Pinned, they are buffers of their own: a ring gets them one by one
+    /// ([`RingBuffers`]).
+    ///
+    /// ```
+    /// use onrush_lock::memory::page_bytes;
+    /// use onrush_lock::{Kind, Manager, pages_around};
+    ///
+    /// # fn main() -> Result<(), onrush_lock::LockError> {
+    /// let buffer = vec![0u8; 8 * page_bytes()];
+    /// let pages = pages_around(&buffer);
+    /// let half = pages.start + 4 * page_bytes();
+    /// let mut area = Manager::of_process().lock(pages.start..half, Kind::Pinned)?;
+    /// area.extend(half..pages.end)?;
+    /// assert_eq!(area.bytes(), pages);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Manager::lock`], which leave the handle as it was; [`LockError::Released`].
+    ///
+    /// # Panics
+    /// If `bytes` begin elsewhere.
+    pub fn extend(&mut self, bytes: Range<usize>) -> Result<(), LockError> {
+        error::check(&bytes)?;
+        assert_eq!(self.bytes.end, bytes.start, "a handle grows at its end");
+        if !self.is_ours() {
+            return Err(LockError::Released);
+        }
+        self.manager.inner().extend(self.name, &bytes)?;
+        self.bytes.end = bytes.end;
+        Ok(())
+    }
 
     /// The locked addresses.
     #[must_use]

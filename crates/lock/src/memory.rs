@@ -2,18 +2,23 @@
 //!
 //! An [`Area`] is mapped once, on huge pages where the kernel has them, touched once so that no
 //! page fault can happen later, and locked by the locked memory manager ([`crate`]), through which
-//! rings get it as their buffers too. An area does not say who may write which part of it.
+//! rings get it as their buffers too. A large one can be made ready piece by piece
+//! ([`Area::reserve`]). An area does not say who may write which part of it.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use thiserror::Error;
 
-use crate::{Kind, LockError, LockedArea, Manager};
+use crate::{BUFFER_BYTES_MAX, Kind, LockError, LockedArea, Manager};
+pub use growing::PIECE_BYTES;
+
+mod growing;
 
 /// Bytes of a huge page on the machines we know; an area is a whole number of them.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -23,8 +28,21 @@ pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 pub struct Area {
     base: NonNull<u8>,
     bytes_total: usize,
+    /// Of a buffer that a ring gets of it; the last may be shorter.
+    buffer_bytes: usize,
+    /// Those from the front that can be used: touched, and locked if that was asked for.
+    ready_bytes: AtomicUsize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
     pages: Pages,
     lock: Option<LockedArea>,
+    /// How pieces are locked when they are made ready.
+    kind: Option<Kind>,
+    /// Whether it asked for transparent huge pages.
+    is_huge: bool,
 }
 
 /// An area that one owner reads and writes.
@@ -70,6 +88,19 @@ pub enum MemoryError {
     Map {
         /// The size asked for.
         bytes_total: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A piece of it found no memory.
+    #[error(
+        "no memory for {piece_bytes} bytes behind the first {ready_bytes}: {source}; free memory, \
+         or ask for less"
+    )]
+    Piece {
+        /// What is ready.
+        ready_bytes: usize,
+        /// What was to be.
+        piece_bytes: usize,
         /// What the system said.
         source: io::Error,
     },
@@ -123,7 +154,7 @@ impl Area {
         if unit == HUGE_PAGE_BYTES
             && let Ok(base) = map_anonymous(rounded, libc::MAP_HUGETLB | libc::MAP_POPULATE)
         {
-            return Ok(Self::own(base, rounded, Pages::HugeReserved));
+            return Ok(Self::own(base, rounded, Pages::HugeReserved).all_ready());
         }
         // Asked before, because touching memory that is not there wakes the out-of-memory killer.
         if rounded as u64 > available_bytes() {
@@ -137,22 +168,39 @@ impl Area {
             bytes_total: rounded,
             source,
         })?;
-        let mut area = Self::own(base, rounded, Pages::Base);
-        // Said both ways, because the system's setting may be `always`.
-        area.advise(if unit == HUGE_PAGE_BYTES {
+        let area = Self::own(base, rounded, Pages::Base);
+        area.advise_pages(unit);
+        area.populate(0..rounded)
+            .map_err(|source| MemoryError::Map {
+                bytes_total: rounded,
+                source,
+            })?;
+        let mut area = area.all_ready();
+        if unit == HUGE_PAGE_BYTES && area.is_transparent() {
+            area.state_mut().pages = Pages::HugeTransparent;
+        }
+        Ok(area)
+    }
+
+    /// Asks for huge pages or for none: said both ways, because the system's setting may be
+    /// `always`.
+    fn advise_pages(&self, unit: usize) {
+        self.advise(if unit == HUGE_PAGE_BYTES {
             libc::MADV_HUGEPAGE
         } else {
             libc::MADV_NOHUGEPAGE
         });
-        area.populate().map_err(|source| MemoryError::Map {
-            bytes_total: rounded,
-            source,
-        })?;
-        let huge_kib = smaps_kib(base.as_ptr().addr(), "AnonHugePages:").unwrap_or(0);
-        if unit == HUGE_PAGE_BYTES && huge_kib >= (rounded / 10 * 9 / 1024) as u64 {
-            area.pages = Pages::HugeTransparent;
-        }
-        Ok(area)
+    }
+
+    /// Whether at least nine tenths of what is ready are transparent huge pages.
+    fn is_transparent(&self) -> bool {
+        let huge_kib = smaps_kib(self.base.as_ptr().addr(), "AnonHugePages:").unwrap_or(0);
+        huge_kib >= (self.ready_bytes() / 10 * 9 / 1024) as u64
+    }
+
+    fn all_ready(mut self) -> Self {
+        *self.ready_bytes.get_mut() = self.bytes_total;
+        self
     }
 
     /// Locks all of it into memory, instead of in the way it was locked before.
@@ -162,11 +210,14 @@ impl Area {
     /// [`MemoryError`]: the limit on locked memory (RLIMIT_MEMLOCK), or no memory. Then it is not
     /// locked at all.
     pub fn lock(&mut self, kind: Kind) -> Result<(), MemoryError> {
-        self.lock = Some(Manager::of_process().lock(self.bytes(), kind)?);
+        let bytes = self.bytes();
+        self.state_mut().lock = Some(Manager::of_process().lock(bytes, kind)?);
+        *self.ready_bytes.get_mut() = self.bytes_total;
         Ok(())
     }
 
     /// Gives `ring` all of it as its buffers, counted by the manager: see [`Manager::register`].
+    /// Of an area that is made ready piece by piece a ring gets [`RingBuffers`](crate::RingBuffers).
     ///
     /// # Errors
     ///
@@ -190,27 +241,48 @@ impl Area {
     /// What its pages are.
     #[must_use]
     pub fn pages(&self) -> Pages {
-        self.pages
+        self.state().pages
     }
 
-    /// How [`Area::lock`] has locked it.
+    /// How [`Area::lock`] has locked it, or what of it is ready.
     #[must_use]
     pub fn locked(&self) -> Option<Kind> {
-        let held = self.lock.as_ref().filter(|lock| lock.is_held());
+        let state = self.state();
+        let held = state.lock.as_ref().filter(|lock| lock.is_held());
         held.map(LockedArea::kind)
     }
 
     fn bytes(&self) -> Range<usize> {
+        self.addresses(0..self.bytes_total)
+    }
+
+    /// Where these of its bytes are.
+    #[must_use]
+    pub fn addresses(&self, bytes: Range<usize>) -> Range<usize> {
         let start = self.base.as_ptr().addr();
-        start..start + self.bytes_total
+        start + bytes.start..start + bytes.end
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state_mut(&mut self) -> &mut State {
+        self.state.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn own(base: NonNull<u8>, bytes_total: usize, pages: Pages) -> Self {
         let area = Self {
             base,
             bytes_total,
-            pages,
-            lock: None,
+            buffer_bytes: BUFFER_BYTES_MAX,
+            ready_bytes: AtomicUsize::new(0),
+            state: Mutex::new(State {
+                pages,
+                lock: None,
+                kind: None,
+                is_huge: false,
+            }),
         };
         // A forked child would get copies of pinned pages at once (KERNEL: copy_page_range), a
         // gigabyte of them; and a core dump has no use for a cache.
@@ -225,12 +297,12 @@ impl Area {
         unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes_total, advice) };
     }
 
-    /// Touches every page. MADV_POPULATE_WRITE (5.14) reports a lack of memory where a touch would
-    /// kill.
-    fn populate(&self) -> io::Result<()> {
-        let start = self.base.as_ptr();
+    /// Touches every page of these bytes. MADV_POPULATE_WRITE (5.14) reports a lack of memory where
+    /// a touch would kill.
+    fn populate(&self, bytes: Range<usize>) -> io::Result<()> {
+        let (start, length) = (self.base.as_ptr().wrapping_add(bytes.start), bytes.len());
         // SAFETY: the range is our own mapping; populating it does not change its contents.
-        let r = unsafe { libc::madvise(start.cast(), self.bytes_total, libc::MADV_POPULATE_WRITE) };
+        let r = unsafe { libc::madvise(start.cast(), length, libc::MADV_POPULATE_WRITE) };
         if r == 0 {
             return Ok(());
         }
@@ -238,8 +310,8 @@ impl Area {
         if error.raw_os_error() != Some(libc::EINVAL) {
             return Err(error);
         }
-        for offset in (0..self.bytes_total).step_by(page_bytes()) {
-            // SAFETY: `offset` is within the mapping, which nobody else knows of yet.
+        for offset in (0..length).step_by(page_bytes()) {
+            // SAFETY: `offset` is within the mapping, of which nobody else uses these bytes yet.
             unsafe { ptr::write_volatile(start.wrapping_add(offset), 0) };
         }
         Ok(())
@@ -286,7 +358,7 @@ impl DerefMut for Buffer {
 impl Drop for Area {
     fn drop(&mut self) {
         // First, while the addresses are ours: another mapping may come to lie there.
-        self.lock = None;
+        self.state_mut().lock = None;
         // SAFETY: the mapping is ours, made with this size, and no reference into it outlives the
         // area (`Pool` owns its area). Pages that a ring still has registered stay pinned by the
         // ring.

@@ -61,13 +61,7 @@ impl Manager {
             table::register_all(ring, parts(&bytes))
                 .map_err(|source| error::diagnose(&bytes, Kind::Pinned, source))?;
         }
-        let held = Held {
-            bytes,
-            kind: Kind::Pinned,
-            buffer: None,
-            more: Box::default(),
-        };
-        Ok(self.count(&mut inner, held))
+        Ok(self.count(&mut inner, Held::new(bytes, Kind::Pinned)))
     }
 }
 
@@ -101,14 +95,16 @@ pub fn rings_share_pins() -> bool {
 impl Inner {
     /// Lets `ring` have the pin of exactly `bytes`; false if there is none or the kernel will not.
     fn share(&self, ring: BorrowedFd<'_>, bytes: &Range<usize>) -> bool {
-        let mut pinned = self.areas.iter().filter(|held| held.buffer.is_some());
+        let mut pinned = self.areas.iter().filter(|held| held.first.is_some());
         let Some(held) = pinned.find(|held| held.bytes == *bytes) else {
             return false;
         };
-        let buffers = held.buffer.iter().chain(&held.more);
-        let shared = buffers.zip(0..).try_for_each(|(buffer, at)| {
-            let table = &self.tables[usize::from(buffer.table)];
-            let shared = table.share(buffer.slot, ring, at);
+        if !held.parts().map(|part| part.bytes.clone()).eq(parts(bytes)) {
+            return false; // It has grown bit by bit.
+        }
+        let shared = held.parts().zip(0..).try_for_each(|(part, at)| {
+            let table = &self.tables[usize::from(part.buffer.table)];
+            let shared = table.share(part.buffer.slot, ring, at, at > 0);
             if shared.is_err() && at > 0 {
                 // The first ones would be in the way of a registration of all. Not what the ring
                 // had before.

@@ -43,14 +43,7 @@ impl Table {
     pub(super) fn on(ring: BorrowedFd<'_>, slots: u16) -> io::Result<Self> {
         let slots = slots.min(SLOTS_MAX);
         let fd = ring.try_clone_to_owned()?;
-        let argument = RsrcRegister {
-            nr: u32::from(slots),
-            flags: REGISTER_SPARSE,
-            ..RsrcRegister::default()
-        };
-        // SAFETY: a sparse registration reads the argument, which has the layout and size of the
-        // kernel's, and no buffers.
-        unsafe { register(fd.as_raw_fd(), REGISTER_BUFFERS2, &argument) }?;
+        register_empty(ring, slots)?;
         Ok(Self {
             fd: KeptFd::new(fd)?,
             slots,
@@ -90,28 +83,22 @@ impl Table {
 
     /// Registers `bytes` in place of what the slot holds; nothing, if they are none, at address 0.
     pub(super) fn update(&self, slot: u16, bytes: &Range<usize>) -> io::Result<()> {
-        let buffer = libc::iovec {
-            iov_base: std::ptr::without_provenance_mut(bytes.start),
-            iov_len: bytes.len(),
-        };
-        let argument = RsrcUpdate2 {
-            offset: u32::from(slot),
-            data: (&raw const buffer).addr() as u64,
-            nr: 1,
-            ..RsrcUpdate2::default()
-        };
-        // SAFETY: the argument has the layout and size of the kernel's and names one iovec, which
-        // lives for the call. Memory that is not there is an error; memory that goes away stays
-        // pinned.
-        unsafe { register(self.fd.as_raw_fd(), REGISTER_BUFFERS_UPDATE, &argument) }
+        update(self.fd.as_raw_fd(), slot, bytes)
     }
 
     /// Lets `ring` have what the slot holds as its buffer number `at`: the same pin, accounted once
-    /// (Linux 6.13). Both rings must be accounted to the same user.
-    pub(super) fn share(&self, slot: u16, ring: BorrowedFd<'_>, at: u32) -> io::Result<()> {
+    /// (Linux 6.13). Both rings must be accounted to the same user. `has_table`: whether the ring
+    /// has buffers, or room for them, already.
+    pub(super) fn share(
+        &self,
+        slot: u16,
+        ring: BorrowedFd<'_>,
+        at: u32,
+        has_table: bool,
+    ) -> io::Result<()> {
         let argument = CloneBuffers {
             src_fd: self.fd.as_raw_fd().unsigned_abs(),
-            flags: if at == 0 { 0 } else { REGISTER_DST_REPLACE },
+            flags: if has_table { REGISTER_DST_REPLACE } else { 0 },
             src_off: u32::from(slot),
             dst_off: at,
             nr: 1,
@@ -121,6 +108,37 @@ impl Table {
         // SAFETY: the operation reads one argument of the kernel's layout, and no memory of ours.
         unsafe { register_any(ring.as_raw_fd(), REGISTER_CLONE_BUFFERS, argument, 1) }
     }
+}
+
+/// Gives `ring`, which must have no buffers, room for so many.
+pub(super) fn register_empty(ring: BorrowedFd<'_>, slots: u16) -> io::Result<()> {
+    let argument = RsrcRegister {
+        nr: u32::from(slots),
+        flags: REGISTER_SPARSE,
+        ..RsrcRegister::default()
+    };
+    // SAFETY: a sparse registration reads the argument, which has the layout and size of the
+    // kernel's, and no buffers.
+    unsafe { register(ring.as_raw_fd(), REGISTER_BUFFERS2, &argument) }
+}
+
+/// Registers `bytes` with a ring in place of what the slot holds; nothing, if they are none, at
+/// address 0.
+pub(super) fn update(ring: RawFd, slot: u16, bytes: &Range<usize>) -> io::Result<()> {
+    let buffer = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(bytes.start),
+        iov_len: bytes.len(),
+    };
+    let argument = RsrcUpdate2 {
+        offset: u32::from(slot),
+        data: (&raw const buffer).addr() as u64,
+        nr: 1,
+        ..RsrcUpdate2::default()
+    };
+    // SAFETY: the argument has the layout and size of the kernel's and names one iovec, which
+    // lives for the call. Memory that is not there is an error; memory that goes away stays
+    // pinned.
+    unsafe { register(ring, REGISTER_BUFFERS_UPDATE, &argument) }
 }
 
 /// Registers `parts`, each at most [`BUFFER_BYTES_MAX`] of memory at addresses, as the buffers 0,

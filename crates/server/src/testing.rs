@@ -125,7 +125,7 @@ fn plan(bytes: &[u8], ts_packets: usize, grows: bool) -> Arc<Plan> {
         true => bytes.len(),
         false => ts_packets * TS_PACKET_BYTES,
     };
-    scanner.push(&bytes[..end]).expect("a transport stream");
+    scanner.read(&bytes[..end]).expect("a transport stream");
     let index = scanner.finish().expect("a transport stream");
     let cut = index.cut(0, 7 * TS_PACKET_BYTES).expect("a frame");
     Arc::new(index.plan(0, cut, 20_000_000, grows))

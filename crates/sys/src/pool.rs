@@ -12,10 +12,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use onrush_lock::BUFFER_BYTES_MAX;
+use growth::Growth;
+pub use growth::{PoolUser, Taken};
 use onrush_lock::memory::Area;
 pub use slab::{HeaderSlab, HeaderSlot, SLOT_BYTES, SLOTS_MAX};
 
+mod growth;
 mod slab;
 
 /// Set in a chunk's state while it is claimed, or has never been published.
@@ -27,8 +29,12 @@ pub const PINS_MAX: u32 = 1 << 24;
 /// Chunks of equal size, shared between threads.
 pub struct Pool {
     area: Area,
+    /// The area's registered buffers are of 2 to the power of this many bytes.
+    buffer_shift: u32,
     chunk_bytes: usize,
+    /// Those that there are to be; the first ones are ready.
     chunks: Box<[Chunk]>,
+    growth: Growth,
     /// Chunks whose state is not 0. Written when a state leaves 0 or comes back to it, a few times
     /// a second for each reader.
     in_use: AtomicUsize,
@@ -85,24 +91,14 @@ impl Pool {
     /// As [`Self::new`].
     #[must_use]
     pub fn with_slabs(area: Area, chunk_bytes: usize, slabs: usize) -> Self {
-        let layout = slab::Layout::new(slabs, area.bytes_total());
+        let layout = slab::Layout::of(slabs, &area);
         Self::laid_out(area, chunk_bytes, layout)
     }
 
     fn laid_out(area: Area, chunk_bytes: usize, layout: slab::Layout) -> Self {
         static NEXT_TAG: AtomicU32 = AtomicU32::new(0);
         assert!(chunk_bytes > 0, "chunks have a size");
-        let count = match layout.is_empty() {
-            true => area.bytes_total() / chunk_bytes,
-            // No chunk lies across two registered buffers, each of which begins with headers.
-            false => {
-                let buffers = (0..area.bytes_total()).step_by(BUFFER_BYTES_MAX);
-                let bytes = buffers.map(|start| (area.bytes_total() - start).min(BUFFER_BYTES_MAX));
-                bytes
-                    .map(|bytes| bytes.saturating_sub(layout.bytes()) / chunk_bytes)
-                    .sum()
-            }
-        };
+        let count = chunks_in(&area, area.bytes_total(), chunk_bytes, layout);
         assert!(count < 1 << 31, "chunk numbers are 31 bits");
         let chunks = (0..count)
             .map(|_| Chunk {
@@ -112,10 +108,14 @@ impl Pool {
             })
             .collect();
         let tag = NEXT_TAG.fetch_add(1, Ordering::Relaxed);
+        let ready = chunks_in(&area, area.ready_bytes(), chunk_bytes, layout);
+        assert!(area.buffer_bytes().is_power_of_two());
         Self {
+            buffer_shift: area.buffer_bytes().trailing_zeros(),
             area,
             chunk_bytes,
             chunks,
+            growth: Growth::new(ready, count),
             in_use: AtomicUsize::new(0),
             hand: Mutex::new(0),
             tag,
@@ -125,13 +125,15 @@ impl Pool {
     }
 
     /// A chunk to write: the first that nobody has pinned, those not pinned for longest first
-    /// (clock, or second chance). What it held is lost. `None` if every chunk is pinned or claimed.
+    /// (clock, or second chance). What it held is lost. `None` if every chunk that is ready is
+    /// pinned or claimed.
     pub fn claim(&self) -> Option<Claim<'_>> {
         let mut hand = self.hand.lock().unwrap_or_else(PoisonError::into_inner);
+        let ready = self.chunks();
         // Twice around: the first turn takes the second chances away.
-        for _ in 0..self.chunks.len() * 2 {
+        for _ in 0..ready * 2 {
             let at = *hand;
-            *hand = (at + 1) % self.chunks.len();
+            *hand = (at + 1) % ready;
             let chunk = &self.chunks[at];
             if chunk.state.load(Ordering::Relaxed) != 0
                 || chunk.recent.swap(false, Ordering::Relaxed)
@@ -245,9 +247,15 @@ impl Pool {
             return chunk * self.chunk_bytes;
         }
         let set_aside = self.layout.bytes();
-        let in_buffer = (BUFFER_BYTES_MAX - set_aside) / self.chunk_bytes;
+        let in_buffer = (self.area.buffer_bytes() - set_aside) / self.chunk_bytes;
         let (buffer, nth) = (chunk / in_buffer, chunk % in_buffer);
-        buffer * BUFFER_BYTES_MAX + set_aside + nth * self.chunk_bytes
+        (buffer << self.buffer_shift) + set_aside + nth * self.chunk_bytes
+    }
+
+    /// The number of the registered buffer that holds the area's byte `offset`.
+    #[must_use]
+    pub fn buffer_at(&self, offset: usize) -> usize {
+        offset >> self.buffer_shift
     }
 
     /// The pinned chunk's number, by which it can be pinned again.
@@ -272,10 +280,10 @@ impl Pool {
         self.chunk_bytes
     }
 
-    /// Number of chunks.
+    /// Number of chunks that are ready: all, unless the area is still being made ready.
     #[must_use]
     pub fn chunks(&self) -> usize {
-        self.chunks.len()
+        self.growth.ready()
     }
 
     /// How many chunks are pinned or claimed at this moment.
@@ -349,6 +357,18 @@ impl fmt::Debug for Claim<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Claim {{ chunk: {} }}", self.chunk)
     }
+}
+
+/// Chunks in the first `bytes` of an area, which end with a registered buffer.
+fn chunks_in(area: &Area, bytes: usize, chunk_bytes: usize, layout: slab::Layout) -> usize {
+    if layout.is_empty() {
+        return bytes / chunk_bytes;
+    }
+    // No chunk lies across two registered buffers, each of which begins with headers.
+    let buffers = area.buffers().take_while(|buffer| buffer.end <= bytes);
+    buffers
+        .map(|buffer| buffer.len().saturating_sub(layout.bytes()) / chunk_bytes)
+        .sum()
 }
 
 #[cfg(test)]

@@ -7,6 +7,9 @@ pub const HEADER_BYTES: usize = 12;
 /// The static payload type of MPEG-2 transport streams (RFC 3551, table 5; RFC 2250).
 pub const PAYLOAD_TYPE_MP2T: u8 = 33;
 
+/// The first of the payload types that a session defines for itself (RFC 3551, section 6).
+pub const PAYLOAD_TYPE_DYNAMIC: u8 = 96;
+
 /// Ticks a second of the MP2T timestamp (RFC 2250, section 2).
 pub const CLOCK_HZ: u64 = 90_000;
 

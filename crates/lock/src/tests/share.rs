@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use io_uring::{IoUring, opcode, types};
 
 use super::*;
+use crate::memory::{Area, MemoryError};
 
 fn borrow(ring: &IoUring) -> BorrowedFd<'_> {
     // SAFETY: the ring lives as long as the borrow, and with it its descriptor.
@@ -144,4 +145,124 @@ fn what_is_longer_than_a_buffer_is_registered_as_several() {
         }
         drop(pinned);
     }
+}
+
+#[test]
+fn a_rings_buffers_come_one_by_one_and_are_pinned_once() {
+    if !alone() {
+        return;
+    }
+    let memory = Memory::anonymous(6);
+    let mut ring = IoUring::new(4).unwrap();
+    let mut buffers = RingBuffers::new(borrow(&ring), 3).unwrap();
+    let mut pinned: Option<LockedArea> = None;
+    for (number, pages) in [0..1, 1..3, 3..6].into_iter().enumerate() {
+        let (bytes, last) = (memory.pages(pages.clone()), pages.end - 1);
+        memory.write(last, b'0' + u8::try_from(number).unwrap());
+        let before = write_fixed(&mut ring, u16::try_from(number).unwrap(), bytes.start);
+        assert_eq!(before, Err(libc::EFAULT), "no such buffer yet");
+        match &mut pinned {
+            Some(pinned) => pinned.extend(bytes.clone()).unwrap(),
+            None => pinned = Some(manager().lock(bytes.clone(), Kind::Pinned).unwrap()),
+        }
+        assert!(buffers.try_push(borrow(&ring), bytes).unwrap());
+        // What came before is still there.
+        for (number, last) in [0, 2, 5].into_iter().take(number + 1).enumerate() {
+            let buffer = u16::try_from(number).unwrap();
+            let address = memory.pages(last..last + 1).start;
+            let expected = b'0' + u8::try_from(number).unwrap();
+            assert_eq!(write_fixed(&mut ring, buffer, address), Ok(expected));
+        }
+        assert_eq!(status_kib("VmPin:"), 4 * pages.end, "accounted once");
+        let [area] = &manager().areas()[..] else {
+            panic!("one interval, held by two");
+        };
+        assert_eq!(
+            (area.bytes.end, area.counts.pinned),
+            (memory.pages(pages).end, 2)
+        );
+    }
+    assert_eq!((buffers.len(), manager().totals().areas), (3, 2));
+    drop((ring, buffers, pinned));
+    assert!(manager().areas().is_empty());
+    for slots in [0, usize::from(SLOTS_MAX) + 1] {
+        let ring = IoUring::new(1).unwrap();
+        assert!(RingBuffers::new(borrow(&ring), slots).is_err());
+    }
+}
+
+#[test]
+fn a_ring_pins_for_itself_what_is_only_resident() {
+    if !alone() {
+        return;
+    }
+    let memory = Memory::anonymous(4);
+    memory.write(3, b'r');
+    let mut resident = manager().lock(memory.pages(0..2), Kind::Resident).unwrap();
+    resident.extend(memory.pages(2..4)).unwrap();
+    assert_eq!(memory.locked_count(), 4);
+    let mut ring = IoUring::new(4).unwrap();
+    let mut buffers = RingBuffers::new(borrow(&ring), 2).unwrap();
+    for pages in [0..2, 2..4] {
+        buffers.push(borrow(&ring), memory.pages(pages)).unwrap();
+    }
+    assert_eq!(status_kib("VmPin:"), 16);
+    assert_eq!(
+        write_fixed(&mut ring, 1, memory.pages(3..4).start),
+        Ok(b'r')
+    );
+    drop(resident);
+    assert_eq!(memory.locked_count(), 0);
+}
+
+#[test]
+fn nobody_waits_to_give_a_ring_its_buffers() {
+    if !alone() {
+        return;
+    }
+    let memory = Memory::anonymous(1);
+    let ring = IoUring::new(1).unwrap();
+    let mut buffers = RingBuffers::new(borrow(&ring), 1).unwrap();
+    let others = manager().inner();
+    assert!(!buffers.try_push(borrow(&ring), memory.all()).unwrap());
+    drop(others);
+    assert!(buffers.try_push(borrow(&ring), memory.all()).unwrap());
+}
+
+#[test]
+fn at_its_limit_an_area_stays_as_it_is() {
+    const PIECE: usize = 1 << 20;
+    if !alone_without_rights() {
+        return;
+    }
+    for (kind, field) in [(Kind::Pinned, "VmPin:"), (Kind::Resident, "VmLck:")] {
+        set_memlock((PIECE + PIECE / 2) as u64);
+        let area = Area::reserve(3 * PIECE, false, Some(kind)).unwrap();
+        let area = area.in_pieces_of(PIECE);
+        assert_eq!(area.grow(|| false).unwrap(), PIECE);
+        for _ in 0..2 {
+            let error = area.grow(|| false).unwrap_err();
+            assert!(
+                matches!(error, MemoryError::Lock(LockError::Limit { .. })),
+                "{error}"
+            );
+            assert!(error.to_string().contains("RLIMIT_MEMLOCK"));
+            assert_eq!((area.ready_bytes(), area.locked()), (PIECE, Some(kind)));
+            assert_eq!(status_kib(field), PIECE >> 10);
+            // What was touched for nothing is given back.
+            let after = addresses(&page_numbers(&area.addresses(PIECE..2 * PIECE)));
+            assert!(resident_pages(&after).iter().all(|&there| !there));
+        }
+        set_memlock((3 * PIECE) as u64);
+        assert_eq!(area.grow(|| false).unwrap(), 2 * PIECE);
+    }
+}
+
+/// Which pages are in memory: mincore(2).
+fn resident_pages(bytes: &Range<usize>) -> Vec<bool> {
+    let mut there = vec![0u8; bytes.len() / PAGE];
+    // SAFETY: the vector has a byte for each page; mincore changes nothing else.
+    let result = unsafe { libc::mincore(pointer(bytes).cast(), bytes.len(), there.as_mut_ptr()) };
+    assert_eq!(result, 0);
+    there.into_iter().map(|byte| byte & 1 == 1).collect()
 }

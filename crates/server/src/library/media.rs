@@ -5,6 +5,8 @@
 //! its name. While it grows, what is new is read and published about once a second, when
 //! [`Media::refresh`] is called. What was cut off or overwritten in place is played up to there.
 
+mod behind;
+
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::ops::Range;
@@ -15,10 +17,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use onrush_wire::media::{CUTS_MAX, Continued, Cut, Index, Plan, RtpOrigin, Scale, Scanner, Track};
+use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use super::identity::{Identity, Settings};
-use super::scan::{Scanned, read};
+use super::scan::{Read, Scanned, read};
 use super::tricks::Tricks;
 use crate::store::{Backing, Source};
 
@@ -50,6 +53,8 @@ pub struct Media {
     growth: Mutex<Growth>,
     /// New clients get another media of it.
     outdated: AtomicBool,
+    /// Told whenever more is known of a file that is read behind those who play it.
+    read: Notify,
 }
 
 /// A source once somebody has asked for it, and how it is cut; `None` if there cannot be one.
@@ -69,6 +74,8 @@ struct State {
     /// What it was when it was read last.
     identity: Identity,
     grows: bool,
+    /// Not all of it is read yet, and how long it seems to be.
+    estimate_ns: Option<u64>,
     /// Of each track, by the numbers of its cuts.
     plans: Box<[[Option<Arc<Plan>>; CUTS_MAX]]>,
     /// Sources of what is played of it at other scales.
@@ -86,6 +93,8 @@ struct Growth {
     grew: Instant,
     /// What is left of it, once it was cut.
     bytes_left: u64,
+    /// When what is read behind those who play it was published last.
+    published: Instant,
 }
 
 impl Media {
@@ -99,6 +108,7 @@ impl Media {
             index,
             identity,
             growth,
+            estimate_ns,
         } = scanned;
         let now = Instant::now();
         let grew = now.checked_sub(identity.age()).unwrap_or(now);
@@ -113,7 +123,8 @@ impl Media {
             state: Mutex::new(State {
                 index,
                 identity,
-                grows: growth.is_some(),
+                grows: growth.is_some() && estimate_ns.is_none(),
+                estimate_ns,
                 plans: no_plans(tracks),
                 tricks: Tricks::default(),
                 changes: Vec::new(),
@@ -123,8 +134,10 @@ impl Media {
                 looked: now,
                 grew,
                 bytes_left: u64::MAX,
+                published: now,
             }),
             outdated: AtomicBool::new(false),
+            read: Notify::new(),
         })
     }
 
@@ -150,6 +163,29 @@ impl Media {
     #[must_use]
     pub fn grows(&self) -> bool {
         self.state().grows
+    }
+
+    /// Whether not all of the file is read yet: it is, behind those who play it.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.state().estimate_ns.is_some()
+    }
+
+    /// Whether there may be more of it to play than is known by now.
+    #[must_use]
+    pub fn goes_on(&self) -> bool {
+        let state = self.state();
+        state.goes_on()
+    }
+
+    /// How long it is, in ns; about, while not all of it is read.
+    #[must_use]
+    pub fn duration_ns(&self) -> u64 {
+        let state = self.state();
+        let known_ns = state.index.duration_ns();
+        state
+            .estimate_ns
+            .map_or(known_ns, |estimate_ns| estimate_ns.max(known_ns))
     }
 
     /// How many tracks it has; at least one.
@@ -213,7 +249,7 @@ impl Media {
             let backing: Arc<dyn Backing> = Arc::<Opened>::clone(&self.opened);
             let origin = self.origins[track];
             let source = Source::new(Arc::clone(&plan), origin, backing, chunk_bytes)?;
-            source.publish(plan, state.grows);
+            source.publish(plan, state.goes_on());
             for (part, reason) in &state.changes {
                 change(&source, part, reason);
             }
@@ -224,7 +260,8 @@ impl Media {
 
     /// As [`Self::source`], for what is played of the track at another scale than
     /// [`Scale::NORMAL`], and likewise one for all who play it so. `None` if the track cannot be
-    /// played so, while the file grows, or where [`TRICKS_MAX`](super::TRICKS_MAX) are in use.
+    /// played so, while the file grows or is not read to its end yet, or where
+    /// [`TRICKS_MAX`](super::TRICKS_MAX) are in use.
     ///
     /// # Panics
     ///
@@ -238,14 +275,14 @@ impl Media {
         scale: Scale,
     ) -> Option<Arc<Source>> {
         let mut state = self.state();
+        let may_go_on = state.goes_on();
         let State {
             index,
             tricks,
-            grows,
             changes,
             ..
         } = &mut *state;
-        let cut = index.cut(track, payload_bytes_max).filter(|_| !*grows)?;
+        let cut = index.cut(track, payload_bytes_max).filter(|_| !may_go_on)?;
         tricks.get_or_make(index, (track, cut.number(), scale), || {
             let plan = index.trick(track, cut, self.settings.burst_ns, scale)?;
             let backing: Arc<dyn Backing> = Arc::<Opened>::clone(&self.opened);
@@ -286,7 +323,7 @@ impl Media {
             growth.bytes_left = there.file_bytes;
             return self.cut(known.file_bytes, there.file_bytes);
         }
-        if self.outdated.load(Ordering::Relaxed) {
+        if self.outdated.load(Ordering::Relaxed) || self.is_partial() {
             return;
         }
         if there != known {
@@ -369,26 +406,22 @@ impl Media {
         let options = self.settings.options;
         let scanner = growth.scanner.get_or_insert_with(|| Scanner::new(options));
         let end = there.file_bytes;
-        let until = scanner.pushed_bytes().saturating_add(bytes_max).min(end);
+        let bytes_max = bytes_max.max(1);
         match read(
             &self.opened.file,
             scanner,
-            until,
+            bytes_max,
             end,
             &self.settings.stopping,
         ) {
-            Ok(Ok(())) => {}
+            Ok(Ok(Read::All)) => {}
+            // The rest is read another time.
+            Ok(Ok(Read::Enough | Read::Ended)) => return,
             Ok(Err(error)) => return self.give_up(&error.to_string()),
             // It will come again, or to those who make packets.
             Err(_) => return,
         }
-        if scanner.pushed_bytes() < end && bytes_max < u64::MAX {
-            return;
-        }
-        let identity = Identity {
-            file_bytes: scanner.pushed_bytes(),
-            ..there
-        };
+        let identity = there;
         let index = match scanner.settled() {
             Ok(index) => index,
             Err(error) => return self.give_up(&error.to_string()),
@@ -429,7 +462,7 @@ impl Media {
             self.name
         );
         self.outdated.store(true, Ordering::Relaxed);
-        self.publish(|state| state.grows = false);
+        self.publish(|state| (state.grows, state.estimate_ns) = (false, None));
     }
 
     fn cut(&self, from_bytes: u64, to_bytes: u64) {
@@ -473,9 +506,11 @@ impl Media {
         for (track, sources) in self.sources.iter().enumerate() {
             for (cut, source) in sources.iter().filter_map(OnceLock::get).flatten() {
                 let plan = state.plan(track, *cut, self.settings.burst_ns);
-                source.publish(plan, state.grows);
+                source.publish(plan, state.goes_on());
             }
         }
+        drop(state);
+        self.read.notify_waiters();
     }
 
     fn sources(&self) -> impl Iterator<Item = &Arc<Source>> {
@@ -486,8 +521,12 @@ impl Media {
 }
 
 impl State {
+    fn goes_on(&self) -> bool {
+        self.grows || self.estimate_ns.is_some()
+    }
+
     fn plan(&mut self, track: usize, cut: Cut, burst_ns: u64) -> Arc<Plan> {
-        let (index, grows) = (&self.index, self.grows);
+        let (index, grows) = (&self.index, self.goes_on());
         let plan = self.plans[track][cut.number()]
             .get_or_insert_with(|| Arc::new(index.plan(track, cut, burst_ns, grows)));
         Arc::clone(plan)

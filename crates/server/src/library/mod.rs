@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use onrush_sys::fs::Root;
 use onrush_wire::media::ScanOptions;
@@ -44,6 +44,12 @@ pub const NAME_BYTES_MAX: usize = 4096;
 /// Files that are being indexed at once; others wait. More would only make the disk seek.
 pub const INDEXING_MAX: usize = 2;
 
+/// Files that are read behind those who play them at once; they take turns.
+const READING_BEHIND_MAX: usize = 1;
+
+/// What is read of such a file in one turn.
+const BEHIND_BYTES: u64 = 32 << 20;
+
 /// How deep [`Library::names`] looks into folders.
 pub const DEPTH_MAX: usize = 16;
 
@@ -57,6 +63,8 @@ pub struct Library {
     files_max: usize,
     settings: Settings,
     indexing: Semaphore,
+    /// Held for a part of a file that is read behind those who play it.
+    behind: Arc<Semaphore>,
     entries: Mutex<Entries>,
 }
 
@@ -158,6 +166,7 @@ impl Library {
                 stopping: Arc::default(),
             },
             indexing: Semaphore::new(INDEXING_MAX),
+            behind: Arc::new(Semaphore::new(READING_BEHIND_MAX)),
             entries: Mutex::default(),
         })
     }
@@ -366,7 +375,12 @@ impl Library {
         let path = self.root.path().join(relative);
         let opened = Opened { path, file };
         let media = Media::new(name, opened, scanned, self.settings.clone())?;
-        Ok(Ok(Arc::new(media)))
+        let media = Arc::new(media);
+        if media.is_partial() {
+            let behind = Arc::clone(&self.behind);
+            tokio::spawn(read_behind(behind, Arc::downgrade(&media)));
+        }
+        Ok(Ok(media))
     }
 }
 
@@ -410,6 +424,24 @@ impl Entry {
         };
         // A slot that others hold is being filled, or about to be read.
         media_unused && Arc::strong_count(&self.slot) == 1
+    }
+}
+
+/// Reads the rest of a file, in turn with others, for as long as somebody has its media.
+async fn read_behind(turns: Arc<Semaphore>, media: Weak<Media>) {
+    loop {
+        let Ok(_turn) = turns.acquire().await else {
+            return;
+        };
+        let Some(media) = media.upgrade() else {
+            return;
+        };
+        let read = tokio::task::spawn_blocking(move || media.read_behind(BEHIND_BYTES));
+        match read.await {
+            Ok(false) => {}
+            Ok(true) => return,
+            Err(failure) => return error!("reading a file: {failure}"),
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reading a file from end to end, to learn what it holds.
+//! Reading of a file what its index needs, to learn what it holds.
 
 use std::fs::File;
 use std::io;
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use onrush_sys::fs::{advise_done, advise_sequential};
+use onrush_wire::media::ts::clock_span_ns;
 use onrush_wire::media::{Index, ScanError, Scanner};
 
 use super::identity::{Identity, Settings};
@@ -16,19 +17,42 @@ use super::identity::{Identity, Settings};
 pub(super) struct Scanned {
     pub(super) index: Arc<Index>,
     pub(super) identity: Identity,
-    /// If it grows.
+    /// If it grows, or not all of it was read.
     pub(super) growth: Option<Scanner>,
+    /// How long it seems to be, if it was not read to its end.
+    pub(super) estimate_ns: Option<u64>,
 }
 
-/// How much is read at once while indexing.
+/// What is read of a file before it is played, at the least; the rest is read behind it.
+const FIRST_READ_BYTES: u64 = 8 << 20;
+
+/// So much of it must be known then, unless it is shorter.
+const FIRST_READ_NS: u64 = 4_000_000_000;
+
+/// Read of each end of a transport stream, to see how long it is.
+const END_BYTES: usize = 1 << 20;
+
+/// How much is read at once while indexing, of what is read in order, and of what lies apart.
 const READ_BYTES: usize = 1 << 20;
+const READ_APART_BYTES: usize = 16 << 10;
 
 /// Of a file, so much at its end may stay in the page cache once indexed, and all if it is not
 /// longer; of the rest the pages are let go, since their packets are read past it.
 const KEPT_BYTES_MAX: u64 = 64 << 20;
 
-/// Reads all of `file` and indexes it. One that was changed a moment ago, or is while it is read,
-/// counts as growing.
+/// How a reading ended that nothing went wrong with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Read {
+    /// All is read that the index needs.
+    All,
+    /// As much as was allowed.
+    Enough,
+    /// The file ends before what was wanted.
+    Ended,
+}
+
+/// Reads so much of `file` that it can be played from its start, or all if it is short, and indexes
+/// that. One that was changed a moment ago, or is while it is read, counts as growing.
 pub(super) fn scan(
     file: &File,
     identity: Identity,
@@ -37,11 +61,34 @@ pub(super) fn scan(
     advise_sequential(file);
     let mut scanner = Scanner::new(settings.options);
     let end = identity.file_bytes;
-    if let Err(error) = read(file, &mut scanner, end, end, &settings.stopping)? {
-        return Ok(Err(error.to_string()));
-    }
+    let read = loop {
+        let read = match read(
+            file,
+            &mut scanner,
+            FIRST_READ_BYTES,
+            end,
+            &settings.stopping,
+        )? {
+            Ok(read) => read,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        if read != Read::Enough {
+            break read;
+        }
+        let Ok(index) = scanner.settled() else {
+            continue;
+        };
+        if index.known_ns() >= FIRST_READ_NS {
+            return Ok(Ok(Scanned {
+                estimate_ns: Some(estimated_ns(file, &scanner, &index, end)),
+                index: Arc::new(index),
+                identity,
+                growth: Some(scanner),
+            }));
+        }
+    };
     let after = Identity::of(&file.metadata()?);
-    if after.file_bytes < end || scanner.pushed_bytes() < end {
+    if after.file_bytes < end || read == Read::Ended {
         return Err(io::Error::other(
             "the file was truncated while it was read; try again when it is complete",
         ));
@@ -56,43 +103,90 @@ pub(super) fn scan(
             index: Arc::new(index),
             identity,
             growth: grows.then_some(scanner),
+            estimate_ns: None,
         })
         .map_err(|error| error.to_string()))
 }
 
-/// Gives `scanner` what follows what it has had, up to byte `until` of a file that ends at `end`,
-/// or up to where it ends indeed.
+/// How long a file is of which only a part is known: as the container says, or as the clock at its
+/// end does, or as its rate so far lets expect.
+fn estimated_ns(file: &File, scanner: &Scanner, index: &Index, end: u64) -> u64 {
+    let (known_ns, told_ns) = (index.known_ns(), index.duration_ns());
+    let Some(wanted) = scanner.wants(end).filter(|_| index.as_ts().is_some()) else {
+        return told_ns;
+    };
+    let by_rate = u128::from(known_ns) * u128::from(end) / u128::from(wanted.start.max(1));
+    let by_rate = u64::try_from(by_rate).unwrap_or(u64::MAX);
+    let bytes_at = |offset: u64| {
+        let mut bytes = vec![0; END_BYTES];
+        file.read_exact_at(&mut bytes, offset)
+            .is_ok()
+            .then_some(bytes)
+    };
+    let (head, tail) = (bytes_at(0), bytes_at(end.saturating_sub(END_BYTES as u64)));
+    let by_clock = head.zip(tail);
+    let by_clock = by_clock.and_then(|(head, tail)| clock_span_ns(&head, &tail));
+    // A clock that has jumped, or begun again, says anything.
+    let is_likely = |span_ns: &u64| (by_rate / 2..by_rate.saturating_mul(2)).contains(span_ns);
+    by_clock.filter(is_likely).unwrap_or(by_rate).max(told_ns)
+}
+
+/// Gives `scanner` what it wants of a file that ends at `end`, but not more than `bytes_max` of it.
 pub(super) fn read(
     file: &File,
     scanner: &mut Scanner,
-    until: u64,
+    bytes_max: u64,
     end: u64,
     stopping: &AtomicBool,
-) -> io::Result<Result<(), ScanError>> {
-    let mut buffer = Vec::new();
-    loop {
-        let at = scanner.pushed_bytes();
-        if at >= until {
-            return Ok(Ok(()));
-        }
+) -> io::Result<Result<Read, ScanError>> {
+    let (mut buffer, mut held) = (Vec::new(), 0..0);
+    let mut left = bytes_max;
+    let mut last_end = 0;
+    while let Some(wanted) = scanner.wants(end) {
         if stopping.load(Ordering::Relaxed) {
             return Err(io::Error::new(
                 io::ErrorKind::Interrupted,
                 "the server is stopping",
             ));
         }
-        let left = usize::try_from(until - at).unwrap_or(READ_BYTES);
-        buffer.resize(left.min(READ_BYTES), 0);
-        let read = match file.read_at(&mut buffer, at) {
-            Ok(0) => return Ok(Ok(())),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            read => read?,
-        };
-        if let Err(error) = scanner.push(&buffer[..read]) {
+        if !held.contains(&wanted.start) || !held.contains(&(wanted.end - 1)) {
+            if left == 0 {
+                return Ok(Ok(Read::Enough));
+            }
+            // What lies apart is a few bytes here and there; what is read around them is found in
+            // memory then, and no more is read than a disk reads anyway.
+            let is_apart = wanted.start != last_end && wanted.end < end;
+            let at_once = match is_apart {
+                true => READ_APART_BYTES,
+                false => READ_BYTES,
+            };
+            let wanted_bytes = usize::try_from(wanted.end - wanted.start).unwrap_or(usize::MAX);
+            let of_file = usize::try_from(end - wanted.start).unwrap_or(usize::MAX);
+            let allowed = usize::try_from(left).unwrap_or(usize::MAX);
+            let bytes = wanted_bytes
+                .max(at_once)
+                .min(READ_BYTES)
+                .min(of_file)
+                .min(allowed);
+            buffer.resize(bytes, 0);
+            let read = match file.read_at(&mut buffer, wanted.start) {
+                Ok(0) => return Ok(Ok(Read::Ended)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                read => read?,
+            };
+            held = wanted.start..wanted.start + read as u64;
+            last_end = held.end;
+            left = left.saturating_sub(read as u64);
+            if held.start + KEPT_BYTES_MAX < end {
+                advise_done(file, held.start, read as u64);
+            }
+        }
+        let from = usize::try_from(wanted.start - held.start).unwrap_or(usize::MAX);
+        let until = wanted.end.min(held.end) - held.start;
+        let until = usize::try_from(until).unwrap_or(usize::MAX);
+        if let Err(error) = scanner.push(&buffer[from..until]) {
             return Ok(Err(error));
         }
-        if at + KEPT_BYTES_MAX < end {
-            advise_done(file, at, read as u64);
-        }
     }
+    Ok(Ok(Read::All))
 }

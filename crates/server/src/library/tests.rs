@@ -577,3 +577,63 @@ fn a_root_that_is_no_directory_is_refused() {
     let error = Library::new(&config).unwrap_err();
     assert!(error.to_string().contains("/nonexistent/media"), "{error}");
 }
+
+/// A stream of half a minute at 10 Mbit/s, of which the first look takes in a part.
+fn long_stream(fixture: &Fixture) -> Vec<u8> {
+    // 188 bytes in 27 MHz ticks at 10 Mbit/s.
+    let bytes = constant_rate(200_000, 0, 4061);
+    fs::write(fixture.path("long.ts"), &bytes).unwrap();
+    fixture.touch("long.ts", Duration::from_secs(9999));
+    bytes
+}
+
+#[test]
+fn a_long_file_is_played_before_all_of_it_is_read() {
+    let fixture = Fixture::new(9);
+    let bytes = long_stream(&fixture);
+    let file = File::open(fixture.path("long.ts")).unwrap();
+    let (file, identity) = identify(file).unwrap();
+    let settings = fixture.library.settings.clone();
+    let scanned = scan(&file, identity, &settings).unwrap().unwrap();
+    let path = fixture.path("long.ts");
+    let opened = Opened { path, file };
+    let media = Media::new("long.ts".to_owned(), opened, scanned, settings).unwrap();
+    let whole_ns = 200_000 * 4061 * 1000 / 27;
+    assert!(media.is_partial() && media.goes_on() && !media.grows());
+    assert!(media.index().duration_ns() < whole_ns / 3);
+    let estimate_ns = media.duration_ns();
+    assert!(
+        estimate_ns.abs_diff(whole_ns) < whole_ns / 1000,
+        "{estimate_ns} {whole_ns}"
+    );
+    let source = Arc::clone(media.source(0, 7 * 188, 64 << 10).unwrap());
+    let known = source.rtp_packets();
+    assert!(source.grows() && known < 10_000);
+    let mut turns = 1;
+    while !media.read_behind(4 << 20) {
+        turns += 1;
+    }
+    assert!(turns >= 7, "{turns}");
+    let mut whole = onrush_wire::media::Scanner::default();
+    whole.read(&bytes).unwrap();
+    let whole = whole.finish().unwrap();
+    assert_eq!(media.duration_ns(), whole.duration_ns());
+    let packets = (source.rtp_packets(), source.grows(), media.goes_on());
+    assert_eq!(packets, (200_000_u64.div_ceil(7), false, false));
+}
+
+#[tokio::test]
+async fn who_wants_a_place_not_read_yet_waits_for_it() {
+    let fixture = Fixture::new(9);
+    long_stream(&fixture);
+    let media = fixture.open("long.ts").await.unwrap();
+    assert!(
+        media
+            .known_to(29_000_000_000, Duration::from_secs(60))
+            .await
+    );
+    assert!(media.index().known_ns() > 29_000_000_000);
+    // Beyond the end there is nothing to wait for.
+    assert!(media.known_to(u64::MAX, Duration::from_secs(60)).await);
+    assert!(!media.is_partial());
+}

@@ -485,6 +485,6 @@ async fn play(
         timestamp: start.position.timestamp,
     });
     let infos: Vec<_> = infos.collect();
-    let end_ns = (!media.grows()).then(|| media.index().duration_ns());
+    let end_ns = (!media.grows()).then(|| media.duration_ns());
     Ok((Reply::playing(request, span, end_ns, &infos), start))
 }

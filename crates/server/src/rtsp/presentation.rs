@@ -88,7 +88,7 @@ impl Presentation {
                 let index = media.index();
                 let extent = match media.grows() {
                     true => Extent::Growing,
-                    false => Extent::Whole(index.duration_ns()),
+                    false => Extent::Whole(media.duration_ns()),
                 };
                 (media.origin(0).ssrc, index.tracks().to_vec(), extent)
             }

@@ -21,7 +21,7 @@ use super::Control;
 use super::delivery::refusal;
 use super::presentation::Presentation;
 use super::track_session::{TrackSession, is_unreachable};
-use super::tracks::{TrackStart, each, no_range, play_all, played, starts};
+use super::tracks::{TrackStart, each, known_to, no_range, play_all, played, starts};
 use crate::engine::EndReason;
 use crate::library::{Media, REFRESH_BYTES_MAX, refreshed};
 use crate::random::random;
@@ -41,7 +41,9 @@ pub(super) struct Session {
     state: Cell<State>,
     connections: Cell<u32>,
     /// What is played, or was last.
-    span: Cell<Span>,
+    span_ns: Cell<(u64, Option<u64>)>,
+    /// How fast. Beside it, so that a session is no larger.
+    scale: Cell<Scale>,
     seen: Cell<Instant>,
     /// When the next report is due, if one is.
     report_at: Cell<Option<Instant>>,
@@ -97,11 +99,8 @@ impl Session {
             turn: Mutex::new(()),
             tracks,
             state: Cell::new(State::Ready),
-            span: Cell::new(Span {
-                start_ns: 0,
-                stop_ns: None,
-                scale: Scale::NORMAL,
-            }),
+            span_ns: Cell::new((0, None)),
+            scale: Cell::new(Scale::NORMAL),
             seen: Cell::new(Instant::now()),
             connections: Cell::new(0),
             report_at: Cell::new(None),
@@ -162,10 +161,19 @@ impl Session {
         }
     }
 
+    fn span(&self) -> Span {
+        let ((start_ns, stop_ns), scale) = (self.span_ns.get(), self.scale.get());
+        Span {
+            start_ns,
+            stop_ns,
+            scale,
+        }
+    }
+
     /// What media time is due now; of no meaning in a live stream. Tracks that are over have stayed
     /// behind.
     fn position_ns(&self) -> u64 {
-        let (tracks, span) = (self.tracks.borrow(), self.span.get());
+        let (tracks, span) = (self.tracks.borrow(), self.span());
         let playing = tracks.iter().filter(|track| !track.is_silent());
         let positions = playing.map(|track| track.position_ns());
         match span.scale {
@@ -229,12 +237,15 @@ impl Session {
             // So that what is known is what is there.
             refreshed(Arc::clone(media), Some(REFRESH_BYTES_MAX)).await;
         }
+        if let Some(start_ns) = range.and_then(|range| range.start_ns) {
+            known_to(media, start_ns).await?;
+        }
         let (index, grows) = (media.index(), media.grows());
-        let duration_ns = index.duration_ns();
+        let duration_ns = media.duration_ns();
         // A PLAY takes a pause point back: it is played on from here to the end.
         let has_pause_point = tracks.iter().any(|track| track.pause_before().is_some());
         let (scale, played) = played(&tracks, scale);
-        let goes_on = is_playing && !has_pause_point && scale == self.span.get().scale;
+        let goes_on = is_playing && !has_pause_point && scale == self.scale.get();
         let Some(range) = range.or_else(|| (!goes_on).then(Range::default)) else {
             return Ok(None);
         };
@@ -261,7 +272,7 @@ impl Session {
         }
         let is_live_edge = range.is_now && grows;
         let resume_ns = || tracks.iter().filter_map(|track| track.resume_ns()).min();
-        let mut span = span_from(match is_live_edge {
+        let span = span_from(match is_live_edge {
             true => index.seek(duration_ns).time_ns,
             // From the end on there is only a way back.
             false if has_ended && scale.is_reverse() => duration_ns,
@@ -274,11 +285,7 @@ impl Session {
             // Sync samples alone have no other place to go on from.
             None => (!scale.is_normal()).then(|| index.seek(span.start_ns)),
         };
-        let (due_ns, tracks) = starts(played, point, (span.stop_ns, grows)).await?;
-        span.start_ns = match scale.is_normal() {
-            true => due_ns,
-            false => tracks[0].media_ns(due_ns),
-        };
+        let (span, due_ns, tracks) = starts(media, played, point, span).await?;
         Ok(Some(Start::Stored {
             span,
             due_ns,
@@ -314,7 +321,8 @@ impl Session {
                     self.end(End::Send(error.to_string()));
                     return;
                 }
-                self.span.set(span);
+                self.span_ns.set((start_ns, stop_ns));
+                self.scale.set(span.scale);
             }
             Start::Live => {
                 let track = self.first();
@@ -333,12 +341,12 @@ impl Session {
         if self.state() != State::Playing {
             return Ok(());
         }
-        let (position_ns, is_normal) = (self.position_ns(), self.span.get().scale.is_normal());
+        let (position_ns, is_normal) = (self.position_ns(), self.scale.get().is_normal());
         // First of all: from now on it is nobody's business that the streams stop.
         self.set_state(State::Ready);
         let tracks = self.tracks();
         let paused = each(&tracks, async |track| track.pause().await).await;
-        let mut is_over = self.media().is_some_and(|media| !media.grows());
+        let mut is_over = self.media().is_some_and(|media| !media.goes_on());
         for (track, paused) in tracks.iter().zip(paused) {
             let paused = paused.map_err(|error| {
                 self.set_state(State::Playing);
@@ -380,10 +388,14 @@ impl Session {
         let (State::Playing, Some(media)) = (self.state(), self.media()) else {
             return Err(no_range(RangeError::Point));
         };
-        let Span { stop_ns, scale, .. } = self.span.get();
+        let Span { stop_ns, scale, .. } = self.span();
+        let end_ns = || match media.is_partial() {
+            true => media.index().known_ns(),
+            false => media.duration_ns(),
+        };
         let to_come = match scale.is_reverse() {
             true => stop_ns.unwrap_or(0)..self.position_ns(),
-            false => self.position_ns()..stop_ns.unwrap_or_else(|| media.index().duration_ns()),
+            false => self.position_ns()..stop_ns.unwrap_or_else(end_ns),
         };
         if !to_come.contains(&at_ns) {
             return Err(no_range(RangeError::Point));
@@ -405,7 +417,7 @@ impl Session {
     pub(super) fn remaining(&self) -> Span {
         Span {
             start_ns: self.position_ns(),
-            ..self.span.get()
+            ..self.span()
         }
     }
 
@@ -514,8 +526,8 @@ impl Session {
     /// All was sent that was asked for: to the end, or to a pause point. From that it goes on then,
     /// and what was sent beyond it already is sent again (RFC 2326, section 10.6).
     fn media_ended(&self) {
-        let grows = self.media().is_some_and(|media| media.grows());
-        let is_normal = self.span.get().scale.is_normal();
+        let may_go_on = self.media().is_some_and(|media| media.goes_on());
+        let is_normal = self.scale.get().is_normal();
         let (mut goes_on, mut stays_at) = (false, None);
         for track in self.tracks.borrow().iter() {
             if let (Some(before), Some(delivery)) = (track.pause_before(), track.stored()) {
@@ -528,7 +540,7 @@ impl Session {
                 }
                 let next = delivery.stream.snapshot().next_packet.min(before);
                 track.resume_at.set(next);
-                goes_on |= next < delivery.plan().rtp_packets() || grows;
+                goes_on |= next < delivery.plan().rtp_packets() || may_go_on;
             }
         }
         if let Some(media_ns) = stays_at {

@@ -229,7 +229,7 @@ impl Path for Batch {
 
     fn queue(&mut self, train: Train) {
         assert!(self.room() > 0, "there is room for the train");
-        check(&train, self.pool.area().bytes_total());
+        check(&train, &self.pool);
         assert!(matches!(train.to, To::Descriptor(_)), "it has no places");
         self.queued.push(train);
         self.counters.trains += 1;

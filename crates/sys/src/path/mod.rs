@@ -22,7 +22,7 @@ use thiserror::Error;
 use crate::pool::Pool;
 use crate::wake::Waker;
 use batch::Batch;
-use onrush_lock::{BUFFER_BYTES_MAX, LockError};
+use onrush_lock::LockError;
 use uring_registered_zc::UringRegisteredZc;
 
 /// Bytes of the largest train: the largest UDP payload over IPv4 (udp(7)).
@@ -197,6 +197,17 @@ pub trait Path: fmt::Debug {
     fn descriptor(&mut self, _place: u32) -> io::Result<OwnedFd> {
         Err(io::ErrorKind::Unsupported.into())
     }
+
+    /// Whether memory of the pool has become ready that the path has to register before it can be
+    /// used; see [`crate::pool::PoolUser`]. Never enters the kernel.
+    fn has_memory_to_take(&self) -> bool {
+        false
+    }
+
+    /// Registers the next piece of such memory, unless it would have to wait for it. What is
+    /// registered takes some microseconds where rings share pins, and a tenth to about one
+    /// millisecond where they do not.
+    fn take_memory(&mut self) {}
 
     /// How it sends trains with headers of their own.
     fn vectored(&self) -> Vectored {
@@ -508,7 +519,8 @@ pub fn set_option(fd: RawFd, level: i32, option: i32, value: i32) -> io::Result<
 }
 
 /// Asserts what every path demands of a train.
-fn check(train: &Train, area_bytes: usize) {
+fn check(train: &Train, pool: &Pool) {
+    let area_bytes = pool.area().bytes_total();
     let bytes = train.bytes as usize;
     assert!(
         bytes > 0 && bytes <= TRAIN_BYTES_MAX,
@@ -526,11 +538,11 @@ fn check(train: &Train, area_bytes: usize) {
         "a train lies within the area"
     );
     if let Some(headers) = train.headers {
-        check_headers(train, headers, packets, area_bytes);
+        check_headers(train, headers, packets, pool);
     }
 }
 
-fn check_headers(train: &Train, headers: OwnHeaders, packets: usize, area_bytes: usize) {
+fn check_headers(train: &Train, headers: OwnHeaders, packets: usize, pool: &Pool) {
     let bytes = usize::from(headers.bytes);
     assert!(bytes > 0, "a header has a size");
     assert!(
@@ -541,12 +553,12 @@ fn check_headers(train: &Train, headers: OwnHeaders, packets: usize, area_bytes:
     assert!(bytes < last_bytes, "an image is longer than its header");
     let end = headers.offset.checked_add(packets * bytes);
     assert!(
-        end.is_some_and(|end| end <= area_bytes),
+        end.is_some_and(|end| end <= pool.area().bytes_total()),
         "headers lie within the area"
     );
     assert_eq!(
-        headers.offset / BUFFER_BYTES_MAX,
-        train.offset / BUFFER_BYTES_MAX,
+        pool.buffer_at(headers.offset),
+        pool.buffer_at(train.offset),
         "headers and images are of one registered buffer"
     );
 }

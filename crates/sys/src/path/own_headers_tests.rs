@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::*;
 use crate::clock::monotonic_ns;
 use crate::pool::{HeaderSlab, HeaderSlot, Pin};
-use onrush_lock::memory::Area;
+use onrush_lock::Kind;
+use onrush_lock::memory::{Area, PIECE_BYTES};
 
 const STRIDE: usize = 1328;
 const HEADER_BYTES: usize = 12;
@@ -190,4 +191,64 @@ fn a_train_of_nine_with_own_headers_is_our_own_bug() {
     };
     let queue = std::panic::AssertUnwindSafe(|| rig.path.queue(apart));
     assert!(std::panic::catch_unwind(queue).is_err(), "outside the area");
+}
+
+#[test]
+fn each_piece_is_sent_from_once_it_is_taken() {
+    // Pinned by the manager, and by the ring for itself.
+    for kind in [Kind::Pinned, Kind::Resident] {
+        let area = Area::reserve(2 * PIECE_BYTES, true, Some(kind)).expect("64 MiB");
+        area.grow(|| false).expect("32 MiB");
+        let mut rig = rig(PathName::UringRegisteredZc, area);
+        assert!(!rig.path.has_memory_to_take());
+        rig.pool.grow(|| false).expect("32 MiB");
+        assert!(rig.path.has_memory_to_take());
+        // Nobody sends from it yet: the ring does not know it.
+        let early = Train {
+            to: To::Descriptor(rig.sender.as_raw_fd()),
+            offset: PIECE_BYTES + (4 << 20),
+            bytes: 2 * 1328,
+            stride: 1328,
+            headers: None,
+            token: 1,
+        };
+        rig.path.queue(early);
+        let sent: Vec<_> = rig.reap(1).iter().filter_map(|c| c.sent).collect();
+        assert_eq!(sent[0].errno, libc::EFAULT, "{kind:?}");
+        // Another test of this process may be locking memory at the moment.
+        while rig.path.has_memory_to_take() {
+            rig.path.take_memory();
+        }
+        rig.pool.publish();
+        let first = rig.pin.take().expect("a chunk of the first piece");
+        let mut others = vec![first];
+        let second = loop {
+            let mut claim = rig.pool.claim().expect("there is a second piece");
+            claim.bytes_mut().fill(99);
+            let pin = claim.publish(1);
+            if rig.pool.offset(&pin) > PIECE_BYTES {
+                break pin;
+            }
+            others.push(pin);
+        };
+        rig.pin = Some(second);
+        let packets = rig.path.own_headers_packets(PIECE_BYTES, 1328);
+        let (train, slot) = rig.train(0, packets * STRIDE, 2);
+        assert!(
+            slot.offset() >= PIECE_BYTES,
+            "in the same registered buffer"
+        );
+        rig.path.queue(train);
+        let sent: Vec<_> = rig.reap(1).iter().filter_map(|c| c.sent).collect();
+        assert_eq!(
+            (sent[0].errno, sent[0].bytes as usize),
+            (0, packets * STRIDE)
+        );
+        rig.expect(0, packets * STRIDE, 2);
+        rig.slab.give_back(slot);
+        others
+            .into_iter()
+            .chain(rig.pin.take())
+            .for_each(|pin| rig.pool.unpin(pin));
+    }
 }

@@ -21,10 +21,10 @@ use super::{
     PathName, Sent, To, Train, Vectored, check,
 };
 use crate::clock::monotonic_ns;
-use crate::pool::Pool;
+use crate::pool::{Pool, PoolUser};
 use crate::thread::open_files_limit;
 use crate::wake::Waker;
-use onrush_lock::{BUFFER_BYTES_MAX, LockedArea};
+use onrush_lock::{LockError, RingBuffers};
 
 /// Marks the completion of the wake-up poll; trains have tokens of 32 bits.
 const WAKE: u64 = u64::MAX;
@@ -45,7 +45,8 @@ pub(super) struct UringRegisteredZc {
     // The ring goes first, and with it what it has of the pool's memory; then its counting; then
     // the memory.
     ring: IoUring,
-    _registered: LockedArea,
+    buffers: RingBuffers,
+    user: PoolUser,
     pool: Arc<Pool>,
     waker: Arc<Waker>,
     counters: Counters,
@@ -93,14 +94,11 @@ impl UringRegisteredZc {
         }
         // SAFETY: the ring lives longer than this borrow of its descriptor.
         let fd = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
-        let registered = pool.area().register(fd);
-        let registered = registered.map_err(|source| PathError::Register {
-            bytes_total: pool.area().bytes_total(),
-            source,
-        })?;
+        let buffers = RingBuffers::new(fd, pool.area().buffers().count());
         let mut path = Self {
+            buffers: buffers.map_err(PathError::Ring)?,
+            user: PoolUser::join(&pool, &waker),
             ring,
-            _registered: registered,
             pool,
             waker,
             counters: Counters::default(),
@@ -117,6 +115,11 @@ impl UringRegisteredZc {
             messages: Messages::new(),
             cancelled: Vec::new(),
         };
+        path.take_all_memory()
+            .map_err(|source| PathError::Register {
+                bytes_total: path.pool.area().bytes_total(),
+                source,
+            })?;
         // Linux 6.12 sleeps to an absolute time; to others the flag is EINVAL.
         path.absolute_sleep = path.enter(1, Some(1)).is_ok();
         if probe.is_supported(opcode::SendMsgZc::CODE) {
@@ -126,6 +129,18 @@ impl UringRegisteredZc {
             path.counters = Counters::default();
         }
         Ok(path)
+    }
+
+    /// Registers all that is ready.
+    fn take_all_memory(&mut self) -> Result<(), LockError> {
+        while let Some(piece) = self.user.next() {
+            let bytes = self.pool.area().addresses(piece.clone());
+            // SAFETY: the ring lives longer than this borrow of its descriptor.
+            let ring = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
+            self.buffers.push(ring, bytes)?;
+            self.user.took(&piece);
+        }
+        Ok(())
     }
 
     /// Sends a train of a trial, and waits until the kernel has let go of it: its errno, or 0.
@@ -154,9 +169,15 @@ impl UringRegisteredZc {
         is_zero_copy: bool,
     ) -> squeue::Entry {
         let (area, flags) = (self.pool.area(), SEND_FLAGS);
-        let buffer = buffer_of(train);
+        let buffer = self.buffer_of(train);
         self.messages
             .entry(train, headers, area, buffer, flags, is_zero_copy)
+    }
+
+    /// The registered buffer that a train's memory is of.
+    fn buffer_of(&self, train: &Train) -> u16 {
+        let buffer = self.pool.buffer_at(train.offset);
+        u16::try_from(buffer).expect("a ring has room for all buffers")
     }
 
     /// The entry of a train whose packets are images as they lie.
@@ -182,7 +203,7 @@ impl UringRegisteredZc {
             }
         };
         send_zc
-            .buf_index(Some(buffer_of(train)))
+            .buf_index(Some(self.buffer_of(train)))
             .flags(SEND_FLAGS)
             .zc_flags(if self.report_usage { REPORT_USAGE } else { 0 })
             .build()
@@ -261,6 +282,24 @@ impl Path for UringRegisteredZc {
         batch.min(IN_FLIGHT_TRAINS_MAX - self.in_flight)
     }
 
+    fn has_memory_to_take(&self) -> bool {
+        self.user.next().is_some()
+    }
+
+    fn take_memory(&mut self) {
+        let Some(piece) = self.user.next() else {
+            return;
+        };
+        let bytes = self.pool.area().addresses(piece.clone());
+        // SAFETY: the ring lives longer than this borrow of its descriptor.
+        let ring = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
+        match self.buffers.try_push(ring, bytes) {
+            Ok(true) => self.user.took(&piece),
+            Ok(false) => {}
+            Err(error) => self.user.refuse(error),
+        }
+    }
+
     fn vectored(&self) -> Vectored {
         match self.means.is_zero_copy {
             true => Vectored::ZeroCopy,
@@ -318,7 +357,7 @@ impl Path for UringRegisteredZc {
 
     fn queue(&mut self, train: Train) {
         assert!(self.room() > 0, "there is room for the train");
-        check(&train, self.pool.area().bytes_total());
+        check(&train, &self.pool);
         let token = u64::from(train.token);
         let entry = match train.headers {
             None => self.image_entry(&train).user_data(token),
@@ -432,11 +471,6 @@ impl fmt::Debug for UringRegisteredZc {
             .field("counters", &self.counters)
             .finish_non_exhaustive()
     }
-}
-
-/// The registered buffer that a train's memory is of.
-fn buffer_of(train: &Train) -> u16 {
-    u16::try_from(train.offset / BUFFER_BYTES_MAX).expect("an area is under 64 TiB")
 }
 
 fn to_u32(n: usize) -> u32 {

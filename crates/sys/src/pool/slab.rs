@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Pool;
-use onrush_lock::BUFFER_BYTES_MAX;
+use onrush_lock::memory::Area;
 
 /// Bytes of a slot: eight headers of up to 16 bytes. A divisor of the page size, so that no header
 /// crosses a page, which would make it two pieces of a send.
@@ -33,9 +33,13 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// For so many slabs in an area of so many bytes.
-    pub(super) fn new(slabs: usize, area_bytes: usize) -> Self {
-        let buffer_bytes = area_bytes.min(BUFFER_BYTES_MAX);
+    /// For so many slabs in this area.
+    pub(super) fn of(slabs: usize, area: &Area) -> Self {
+        Self::new(slabs, area.bytes_total().min(area.buffer_bytes()))
+    }
+
+    /// For so many slabs in registered buffers of so many bytes.
+    fn new(slabs: usize, buffer_bytes: usize) -> Self {
         let slots = buffer_bytes / SHARE / SLOT_BYTES / slabs.max(1);
         Self {
             slabs,
@@ -59,8 +63,20 @@ impl Layout {
 pub struct HeaderSlab {
     pool: Arc<Pool>,
     slots: usize,
-    /// The free slots of each registered buffer, as offsets in the area.
-    free: Box<[Vec<usize>]>,
+    /// Where its slots begin in a registered buffer.
+    first: usize,
+    free: Box<[Free]>,
+    /// A bit for each slot of each registered buffer: set if it is free. A list would take many
+    /// times the memory, for areas of thousands of buffers.
+    bits: Box<[u64]>,
+}
+
+/// The free slots of one registered buffer.
+#[derive(Clone, Copy, Debug)]
+struct Free {
+    slots: u16,
+    /// No word of its bits before this one has a free slot.
+    word: u16,
 }
 
 /// A slot that holds the headers of one train. It must be given back with [`HeaderSlab::give_back`]
@@ -85,22 +101,27 @@ impl HeaderSlab {
             (taken < layout.slabs).then_some(taken + 1)
         });
         let number = number.ok()?;
-        let first = number * layout.slots * SLOT_BYTES;
-        let buffers = (0..pool.area.bytes_total()).step_by(BUFFER_BYTES_MAX);
-        let free = buffers
-            // The last buffer may be too short for slots, and then has no chunks either.
-            .filter(|start| pool.area.bytes_total() - start >= layout.bytes())
-            .map(|start| {
-                let slots = (0..layout.slots).rev();
-                slots
-                    .map(|slot| start + first + slot * SLOT_BYTES)
-                    .collect()
-            })
-            .collect();
+        let slots = layout.slots;
+        let buffers = pool.area.buffers();
+        // The last buffer may be too short for slots, and then has no chunks either.
+        let buffers = buffers
+            .filter(|bytes| bytes.len() >= layout.bytes())
+            .count();
+        let all = Free {
+            slots: u16::try_from(slots).expect("at most SLOTS_MAX"),
+            word: 0,
+        };
+        let mut bits = vec![u64::MAX; buffers * words(slots)].into_boxed_slice();
+        if !slots.is_multiple_of(64) {
+            let last = bits.iter_mut().skip(words(slots) - 1).step_by(words(slots));
+            last.for_each(|word| *word = (1 << (slots % 64)) - 1);
+        }
         Some(Self {
             pool: Arc::clone(pool),
-            slots: layout.slots,
-            free,
+            slots,
+            first: number * slots * SLOT_BYTES,
+            free: vec![all; buffers].into_boxed_slice(),
+            bits,
         })
     }
 
@@ -113,7 +134,8 @@ impl HeaderSlab {
     /// Free slots in the registered buffer that holds the area's byte `near`.
     #[must_use]
     pub fn room(&self, near: usize) -> usize {
-        self.free.get(near / BUFFER_BYTES_MAX).map_or(0, Vec::len)
+        let free = self.free.get(self.pool.buffer_at(near));
+        free.map_or(0, |free| usize::from(free.slots))
     }
 
     /// A slot in the registered buffer that holds the area's byte `near`, filled by `write`.
@@ -121,8 +143,19 @@ impl HeaderSlab {
     /// # Panics
     /// If there is no room: the caller has seen that there is.
     pub fn take(&mut self, near: usize, write: impl FnOnce(&mut [u8; SLOT_BYTES])) -> HeaderSlot {
-        let free = &mut self.free[near / BUFFER_BYTES_MAX];
-        let offset = free.pop().expect("the caller has seen that there is room");
+        let buffer = self.pool.buffer_at(near);
+        let words = words(self.slots);
+        let free = &mut self.free[buffer];
+        assert!(free.slots > 0, "the caller has seen that there is room");
+        let bits = &mut self.bits[buffer * words..][..words];
+        while bits[usize::from(free.word)] == 0 {
+            free.word += 1;
+        }
+        let word = usize::from(free.word);
+        let slot = word * 64 + bits[word].trailing_zeros() as usize;
+        bits[word] &= bits[word] - 1;
+        free.slots -= 1;
+        let offset = (buffer << self.pool.buffer_shift) + self.first + slot * SLOT_BYTES;
         let start = self.pool.area.base().as_ptr().wrapping_add(offset);
         // SAFETY: the slot lies within the area, which `self.pool` keeps, at the front of a
         // registered buffer where no chunk is (`Layout::bytes`), so no pin and no claim refers to
@@ -139,9 +172,18 @@ impl HeaderSlab {
         reason = "taking the slot away is what it is for"
     )]
     pub fn give_back(&mut self, slot: HeaderSlot) {
-        let free = &mut self.free[slot.offset / BUFFER_BYTES_MAX];
-        assert!(free.len() < self.slots, "a slot comes back once");
-        free.push(slot.offset);
+        let buffer = self.pool.buffer_at(slot.offset);
+        let start = (buffer << self.pool.buffer_shift) + self.first;
+        let number = (slot.offset - start) / SLOT_BYTES;
+        let (word, bit) = (number / 64, 1 << (number % 64));
+        let bits = &mut self.bits[buffer * words(self.slots) + word];
+        assert_eq!(*bits & bit, 0, "a slot comes back once");
+        *bits |= bit;
+        let free = &mut self.free[buffer];
+        free.slots += 1;
+        free.word = free
+            .word
+            .min(u16::try_from(word).expect("at most 64 words"));
     }
 }
 
@@ -153,10 +195,17 @@ impl HeaderSlot {
     }
 }
 
+/// Words that have a bit for each of so many slots.
+const fn words(slots: usize) -> usize {
+    slots.div_ceil(64)
+}
+
 #[cfg(test)]
 mod tests {
+    use onrush_lock::BUFFER_BYTES_MAX;
+    use onrush_lock::memory::PIECE_BYTES;
+
     use super::*;
-    use onrush_lock::memory::Area;
 
     #[test]
     fn slots_are_outside_chunks_and_no_slab_has_anothers() {
@@ -189,6 +238,56 @@ mod tests {
         assert_eq!((slabs[0].room(0), slabs[1].room(0)), (0, 256));
         // Beyond the area there is no buffer.
         assert_eq!(slabs[1].room(BUFFER_BYTES_MAX), 0);
+    }
+
+    #[test]
+    fn each_piece_of_a_growing_area_begins_with_slots() {
+        // The last piece is too short for any.
+        let bytes = 2 * PIECE_BYTES + (128 << 10);
+        let area = Area::reserve(bytes, false, None).expect("64 MiB");
+        let grow = || area.grow(|| false).expect("a piece");
+        assert_eq!(
+            (grow(), grow(), grow()),
+            (PIECE_BYTES, 2 * PIECE_BYTES, bytes)
+        );
+        let pool = Arc::new(Pool::with_slabs(area, 256 << 10, 3));
+        let mut slabs: Vec<_> = (0..3)
+            .map(|_| HeaderSlab::take_from(&pool).expect("one each"))
+            .collect();
+        let set_aside = 3 * SLOTS_MAX * SLOT_BYTES;
+        assert_eq!(pool.chunks(), 2 * ((PIECE_BYTES - set_aside) >> 18));
+        for (number, slab) in slabs.iter_mut().enumerate() {
+            for piece in [0, PIECE_BYTES] {
+                assert_eq!(slab.room(piece + PIECE_BYTES - 1), SLOTS_MAX);
+                let held: Vec<_> = (0..SLOTS_MAX).map(|_| slab.take(piece, |_| ())).collect();
+                assert_eq!(slab.room(piece), 0);
+                let first = piece + number * SLOTS_MAX * SLOT_BYTES;
+                let expected = (0..SLOTS_MAX).map(|slot| first + slot * SLOT_BYTES);
+                assert!(held.iter().map(HeaderSlot::offset).eq(expected));
+                held.into_iter().for_each(|slot| slab.give_back(slot));
+            }
+            assert_eq!(slab.room(2 * PIECE_BYTES), 0);
+        }
+        let pins: Vec<_> = (0..pool.chunks() as u64)
+            .map(|key| pool.claim().expect("free").publish(key))
+            .collect();
+        for pin in pins {
+            let offset = pool.offset(&pin);
+            assert!(offset % PIECE_BYTES >= set_aside && offset < 2 * PIECE_BYTES);
+            pool.unpin(pin);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "comes back once")]
+    fn a_slot_that_comes_back_twice_is_our_own_bug() {
+        let area = Area::map_base(1 << 16).expect("a little memory");
+        let pool = Arc::new(Pool::with_slabs(area, 4 << 10, 1));
+        let mut slab = HeaderSlab::take_from(&pool).expect("one");
+        let slot = slab.take(0, |_| ());
+        let again = HeaderSlot { ..slot };
+        slab.give_back(slot);
+        slab.give_back(again);
     }
 
     #[test]

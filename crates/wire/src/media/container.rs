@@ -1,24 +1,17 @@
 //! Containers: what a file's format makes of its bytes.
 //!
-//! A [`Scanner`] is given a file's bytes once, in order, and yields an [`Index`]: which
-//! [tracks](Track) there are, where one can start, and a [`Plan`] of each. Which format a file has
-//! its first bytes say. To add one: implement `Container` for its index and `Packets` for its
-//! plans, and name it in [`Scanner`].
+//! An [`Index`] tells which [tracks](Track) there are, where one can start, and has a [`Plan`] of
+//! each. To add a format: implement `Container` for its index and `Packets` for its plans, or make
+//! a table of samples of it (`sampled`), and name it in `scanner`.
 
 use std::any::Any;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use thiserror::Error;
-
 use super::plan::{Packets, Plan, SeekPoint};
 use super::scale::{Scale, Timeline};
-#[cfg(any(test, feature = "testing"))]
-use super::testing;
 use super::track::{Cut, Track};
-use super::ts;
-pub use super::ts::ScanOptions;
 
 /// What one pass over a file learned.
 #[derive(Clone, Debug)]
@@ -45,19 +38,6 @@ pub enum Continued {
     Other,
 }
 
-/// Why a file cannot be indexed.
-#[derive(Clone, Debug, Error)]
-#[non_exhaustive]
-pub enum ScanError {
-    /// As a transport stream, which it is or may be.
-    #[error(transparent)]
-    Ts(#[from] ts::MediaError),
-    /// As a file of tests.
-    #[cfg(any(test, feature = "testing"))]
-    #[error("no packets of a first track")]
-    Testing,
-}
-
 /// A format's index.
 pub(super) trait Container: Any + fmt::Debug + Send + Sync {
     /// At least one, and at most [`TRACKS_MAX`](super::TRACKS_MAX).
@@ -75,6 +55,11 @@ pub(super) trait Container: Any + fmt::Debug + Send + Sync {
         grows: bool,
     ) -> Box<dyn Packets>;
     fn continuing(self: Arc<Self>, old: &dyn Any) -> Continued;
+
+    /// Up to when all that is to be played is known; as a rule its duration.
+    fn known_ns(&self) -> u64 {
+        self.duration_ns()
+    }
 
     /// The track by its sync samples alone, each whole, due at [`Timeline::due_ns`] of the time by
     /// which [`Self::seek`] names it: backwards the last comes first. Its packets are of the same
@@ -111,6 +96,13 @@ impl Index {
     #[must_use]
     pub fn duration_ns(&self) -> u64 {
         self.0.duration_ns()
+    }
+
+    /// Up to when all of it can be played by now, in ns: less than [`Self::duration_ns`] where the
+    /// file tells how long it is before all of it was read.
+    #[must_use]
+    pub fn known_ns(&self) -> u64 {
+        self.0.known_ns()
     }
 
     /// The last place at or before `time_ns` where a decoder can start. The start of the file is
@@ -189,13 +181,6 @@ impl Index {
     pub fn doubt(&self) -> Option<String> {
         self.0.doubt()
     }
-
-    /// The index of a transport stream, if it is one.
-    #[must_use]
-    pub fn as_ts(&self) -> Option<&ts::Index> {
-        let container: &dyn Any = &*self.0;
-        container.downcast_ref()
-    }
 }
 
 impl Probe {
@@ -203,112 +188,5 @@ impl Probe {
     #[must_use]
     pub fn matches(&self, bytes: &[u8]) -> bool {
         (self.sample)(bytes) == Some(self.sampled)
-    }
-}
-
-/// Reads a file once, in order, and makes its [`Index`]. Of a file that grows it makes one as often
-/// as wanted.
-#[derive(Clone, Debug)]
-pub struct Scanner(Format);
-
-#[derive(Clone, Debug)]
-enum Format {
-    /// Too little has come to know.
-    Unknown(ScanOptions, Vec<u8>),
-    Ts(Box<ts::Scanner>),
-    #[cfg(any(test, feature = "testing"))]
-    Testing(testing::Scanner),
-}
-
-/// How many of a file's first bytes say what it is.
-const FIRST_BYTES: usize = 8;
-
-impl Format {
-    /// That of a file with these first bytes, given all of them; as long as a file has,
-    /// [`FIRST_BYTES`].
-    fn of(options: ScanOptions, first: &[u8]) -> Result<Self, ScanError> {
-        #[cfg(any(test, feature = "testing"))]
-        if first.starts_with(testing::MAGIC) {
-            let mut scanner = testing::Scanner::default();
-            scanner.push(first);
-            return Ok(Self::Testing(scanner));
-        }
-        let mut scanner = ts::Scanner::new(options);
-        scanner.push(first)?;
-        Ok(Self::Ts(Box::new(scanner)))
-    }
-}
-
-impl Scanner {
-    /// A scanner at the start of a file.
-    #[must_use]
-    pub fn new(options: ScanOptions) -> Self {
-        Self(Format::Unknown(options, Vec::new()))
-    }
-
-    /// Takes the next bytes of the file, as many as the caller has. How a file is split into pushes
-    /// makes no difference.
-    ///
-    /// # Errors
-    ///
-    /// As soon as it is clear that the file cannot be served; there is no use in reading on.
-    pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), ScanError> {
-        if let Format::Unknown(options, first) = &mut self.0 {
-            let more = bytes.len().min(FIRST_BYTES - first.len());
-            let taken;
-            (taken, bytes) = bytes.split_at(more);
-            first.extend_from_slice(taken);
-            if first.len() < FIRST_BYTES {
-                return Ok(());
-            }
-            self.0 = Format::of(*options, first)?;
-        }
-        match &mut self.0 {
-            Format::Unknown(..) => unreachable!("enough has come"),
-            Format::Ts(scanner) => scanner.push(bytes)?,
-            #[cfg(any(test, feature = "testing"))]
-            Format::Testing(scanner) => scanner.push(bytes),
-        }
-        Ok(())
-    }
-
-    /// Bytes of the file that it was given.
-    #[must_use]
-    pub fn pushed_bytes(&self) -> u64 {
-        match &self.0 {
-            Format::Unknown(_, first) => first.len() as u64,
-            Format::Ts(scanner) => scanner.pushed_bytes(),
-            #[cfg(any(test, feature = "testing"))]
-            Format::Testing(scanner) => scanner.pushed_bytes(),
-        }
-    }
-
-    /// The index of what is certain so far of a file that grows: packets whose number and time stay
-    /// what they are however the file goes on.
-    ///
-    /// # Errors
-    ///
-    /// If there is nothing to play in it yet.
-    pub fn settled(&self) -> Result<Index, ScanError> {
-        match &self.0 {
-            Format::Unknown(options, first) => Self(Format::of(*options, first)?).settled(),
-            Format::Ts(scanner) => Ok(Index::of(scanner.settled()?)),
-            #[cfg(any(test, feature = "testing"))]
-            Format::Testing(scanner) => scanner.clone().index(),
-        }
-    }
-
-    /// Ends the file and makes its index.
-    ///
-    /// # Errors
-    ///
-    /// If there is nothing to play in it.
-    pub fn finish(self) -> Result<Index, ScanError> {
-        match self.0 {
-            Format::Unknown(options, first) => Self(Format::of(options, &first)?).finish(),
-            Format::Ts(scanner) => Ok(Index::of(scanner.finish()?)),
-            #[cfg(any(test, feature = "testing"))]
-            Format::Testing(scanner) => scanner.index(),
-        }
     }
 }

@@ -7,21 +7,36 @@
 //! formats: whoever plays a plan knows neither what is in a packet nor whether packets are of one
 //! size.
 //!
+//! Containers differ in how they tell of a file, and meet in one of two ways of making packets: a
+//! transport stream is one track as it is ([`ts`]); all others are tables of samples (`samples`,
+//! `sampled`), which a codec's packetizer (`packetizer`, `codec`) makes into packets.
+//!
 //! The files stand on each other in this order: `track` and `scale` on nothing here, [`plan`] on
-//! `scale`, `container` on all three, each format beside it ([`ts`]) on all four.
+//! `scale`, `packetizer` on `track`, each codec and `samples` on it, `container` on `track`, `scale`
+//! and [`plan`], `sampled` on all of these, each format ([`ts`], [`mp4`], [`matroska`]) on
+//! `sampled`, and `scanner` on all formats.
 //!
 //! Nothing here changes a byte of the media, reorders it, or repairs what is broken in it.
 
+mod codec;
 mod container;
+pub mod matroska;
+pub mod mp4;
+mod packetizer;
 pub mod plan;
+mod sampled;
+mod samples;
 mod scale;
+mod scanner;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod track;
 pub mod ts;
 
-pub use container::{Continued, Index, Probe, ScanError, ScanOptions, Scanner};
+pub use container::{Continued, Index, Probe};
 pub use plan::{Burst, FilePiece, ImageError, Plan, RtpOrigin, SeekPoint};
+pub use sampled::{LeftOut, TrackFacts};
 pub use scale::{Scale, Timeline};
+pub use scanner::{ScanError, ScanOptions, Scanner};
 pub use track::{CUTS_MAX, Cut, Medium, TRACKS_MAX, Track};
 pub use ts::{SYNC_BYTE, TS_PACKET_BYTES};

@@ -114,7 +114,6 @@ pub enum ImageError {
 /// Appends to `out` the bursts of packets from `first` on, of which the due time and the bytes of
 /// the image are given: what is due within one interval of `burst_ns` is due together, and of that
 /// each stretch of one size is one, with the first shorter one at its end.
-#[cfg(any(test, feature = "testing"))]
 pub(super) fn group_bursts(
     first: u64,
     packets: impl Iterator<Item = (u64, usize)>,

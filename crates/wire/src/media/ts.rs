@@ -16,6 +16,7 @@ pub(super) mod plan;
 pub mod psi;
 pub mod report;
 mod seek;
+mod span;
 #[cfg(any(test, feature = "testing"))]
 pub mod synth;
 
@@ -28,6 +29,7 @@ pub use index::{Index, SYNC_BYTE, SyncRun, TS_PACKET_BYTES};
 use index::{SAMPLE_EVERY, sample};
 pub use plan::{Packetisation, Plan, TS_PACKETS_PER_RTP_MAX};
 pub use seek::SeekPoint;
+pub use span::clock_span_ns;
 
 /// Sync bytes that must follow the first before it is believed. At the end of a file that has been
 /// in sync before, as many as there is room for suffice, but at least one.

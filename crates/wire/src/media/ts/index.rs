@@ -61,6 +61,15 @@ pub struct SyncRun {
     pub packet_stride: u16,
 }
 
+impl container::Index {
+    /// The index of a transport stream, if it is one.
+    #[must_use]
+    pub fn as_ts(&self) -> Option<&Index> {
+        let container: &dyn Any = &*self.0;
+        container.downcast_ref()
+    }
+}
+
 impl Index {
     /// How many transport packets lie whole in the first `file_bytes` bytes of the file.
     #[must_use]

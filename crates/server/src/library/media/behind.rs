@@ -1,0 +1,98 @@
+//! A file that is played before all of it is read: the rest is read behind those who play it.
+
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use onrush_wire::media::{Continued, Index, Scanner};
+
+use super::{Growth, Media, State};
+use crate::library::identity::Identity;
+use crate::library::scan::{Read, read};
+
+/// How often what is read behind those who play a file is published at the most.
+const PUBLISH_EVERY: Duration = Duration::from_millis(200);
+
+impl Media {
+    /// Waits until all is known of the file up to a media time, or all of it; but not longer than
+    /// `time_max`. Whether it is.
+    pub async fn known_to(&self, time_ns: u64, time_max: Duration) -> bool {
+        let wait = async {
+            loop {
+                let read = self.read.notified();
+                let mut read = std::pin::pin!(read);
+                read.as_mut().enable();
+                let (index, is_partial) = {
+                    let state = self.state();
+                    (Arc::clone(&state.index), state.estimate_ns.is_some())
+                };
+                if !is_partial || index.known_ns() > time_ns {
+                    return;
+                }
+                read.await;
+            }
+        };
+        tokio::time::timeout(time_max, wait).await.is_ok()
+    }
+
+    /// Reads on in a file of which not all is read yet: about `bytes_max`. Whether that was the
+    /// rest. Blocks.
+    pub(in crate::library) fn read_behind(&self, bytes_max: u64) -> bool {
+        let mut growth = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.identity();
+        let Some(scanner) = growth.scanner.as_mut().filter(|_| self.is_partial()) else {
+            return true;
+        };
+        let end = known.file_bytes;
+        let stopping = &self.settings.stopping;
+        let ended = match read(&self.opened.file, scanner, bytes_max, end, stopping) {
+            Ok(Ok(read)) => read != Read::Enough,
+            Ok(Err(error)) => {
+                self.give_up(&error.to_string());
+                return true;
+            }
+            // Those who play it will be told.
+            Err(error) => {
+                self.give_up(&error.to_string());
+                return true;
+            }
+        };
+        if ended {
+            self.all_is_read(&mut growth);
+        } else if growth.published.elapsed() >= PUBLISH_EVERY {
+            growth.published = Instant::now();
+            let settled = growth.scanner.as_ref().map(Scanner::settled);
+            self.continue_with(settled.and_then(Result::ok), |_| {});
+        }
+        ended
+    }
+
+    /// A file is read to where it ended when that began.
+    fn all_is_read(&self, growth: &mut Growth) {
+        let known = self.identity();
+        let there = self.opened.file.metadata();
+        let is_same = there.is_ok_and(|there| Identity::of(&there) == known);
+        let grows = !is_same || known.age() < self.settings.growth_time_max;
+        let index = growth.scanner.as_ref().map(|scanner| match grows {
+            true => scanner.settled(),
+            false => scanner.clone().finish(),
+        });
+        self.continue_with(index.and_then(Result::ok), |state| {
+            (state.estimate_ns, state.grows) = (None, grows);
+        });
+        (growth.grew, growth.looked) = (Instant::now(), Instant::now());
+        if !grows {
+            growth.scanner = None;
+        }
+    }
+
+    /// Publishes an index of more of the file, if there is one and it is of the same.
+    fn continue_with(&self, index: Option<Index>, change: impl FnOnce(&mut State)) {
+        let continued = index.map(|index| index.continuing(&self.index()));
+        self.publish(|state| {
+            if let Some(Continued::More(index)) = continued {
+                state.index = Arc::new(index);
+            }
+            change(state);
+        });
+    }
+}

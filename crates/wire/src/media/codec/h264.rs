@@ -1,0 +1,242 @@
+//! H.264 (ISO/IEC 14496-10) by RFC 6184, packetization mode 1.
+//!
+//! What a packet has, `nal` decides; here is what is H.264's own: the configuration
+//! (`AVCDecoderConfigurationRecord`, ISO/IEC 14496-15, section 5.3.3), the headers of packets, and
+//! what a sequence parameter set tells of the pictures' size.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::super::packetizer::{Codec, CodecError};
+use super::super::track::Medium;
+use super::bits::{Bits, without_emulation_prevention};
+use super::nal::{Configuration, Format, Kind, NalHeader, NalPacketizer, in_base64, sized};
+
+/// Types of NAL units (ISO/IEC 14496-10, table 7-1), and of packets (RFC 6184, section 5.2).
+const TYPE_SPS: u8 = 7;
+const TYPE_PPS: u8 = 8;
+const TYPE_DELIMITER: u8 = 9;
+const TYPE_STAP_A: u8 = 24;
+const TYPE_FU_A: u8 = 28;
+const TYPE_MASK: u8 = 0x1f;
+const F_BIT: u8 = 0x80;
+const NRI_MASK: u8 = 0x60;
+
+/// What samples are that `configurations` describe: of each sample entry the
+/// `AVCDecoderConfigurationRecord`, as in `avcC`. Parameter sets may be in the samples instead
+/// (`avc3`).
+///
+/// # Errors
+///
+/// If there is no configuration, if one is broken or of level 0, if its parameter sets have more
+/// than [`PARAMETER_SETS_BYTES_MAX`](super::nal::PARAMETER_SETS_BYTES_MAX) bytes, or if two have NAL units with lengths of different
+/// sizes.
+pub(in crate::media) fn codec(configurations: &[&[u8]]) -> Result<Codec, CodecError> {
+    let read = configurations.iter().map(|bytes| Record::read(bytes));
+    let read: Vec<_> = read.collect::<Result<_, _>>().map_err(broken)?;
+    let first = read.first().ok_or_else(|| broken("no configuration"))?;
+    let [profile, constraints, level] = first.profile();
+    if level == 0 {
+        return Err(broken("level 0"));
+    }
+    let mut parameters =
+        format!("packetization-mode=1; profile-level-id={profile:02X}{constraints:02X}{level:02X}");
+    let sets = &first.configuration.parameter_sets;
+    let name = if sets.is_empty() { "avc3" } else { "avc1" };
+    if !sets.is_empty() {
+        parameters += "; sprop-parameter-sets=";
+        parameters += &in_base64(sets);
+    }
+    let dimensions = sets.first().and_then(|sps| dimensions(sps));
+    let configurations = read.into_iter().map(|it| it.configuration).collect();
+    let packetizer = NalPacketizer::<H264>::new(configurations).map_err(broken)?;
+    Ok(Codec {
+        medium: Medium::Video,
+        payload_type: None,
+        encoding: "H264",
+        clock_hz: 90_000,
+        channels: None,
+        format_parameters: Some(parameters),
+        codec_string: format!("{name}.{profile:02x}{constraints:02x}{level:02x}"),
+        dimensions,
+        packetizer: Arc::new(packetizer),
+    })
+}
+
+fn broken(what: impl Into<Cow<'static, str>>) -> CodecError {
+    CodecError::Configuration {
+        codec: "H.264",
+        what: what.into(),
+    }
+}
+
+/// What of an `AVCDecoderConfigurationRecord` is wanted.
+#[derive(Debug)]
+struct Record {
+    /// Profile, constraints and level.
+    told_profile: [u8; 3],
+    /// Sequence parameter sets, then picture parameter sets.
+    configuration: Configuration,
+}
+
+impl Record {
+    fn read(bytes: &[u8]) -> Result<Self, Cow<'static, str>> {
+        const SHORT: &str = "the configuration is cut short";
+        let start = bytes.split_first_chunk();
+        let (&[version, profile, constraints, level, length_size], mut rest) =
+            start.ok_or(SHORT)?;
+        if version != 1 {
+            return Err(format!("a configuration of version {version}").into());
+        }
+        let mut configuration = Configuration::new((length_size & 3) + 1)?;
+        for (count_mask, set_type) in [(0x1f, TYPE_SPS), (0xff, TYPE_PPS)] {
+            let count = rest.split_off_first().ok_or(SHORT)? & count_mask;
+            for _ in 0..count {
+                let set = sized(&mut rest).ok_or(SHORT)?;
+                match set.first().map(|first| first & TYPE_MASK) {
+                    Some(found) if found == set_type => configuration.push(set)?,
+                    Some(found) => {
+                        let what = format!("a NAL unit of type {found} among those of {set_type}");
+                        return Err(what.into());
+                    }
+                    None => return Err("a parameter set without bytes".into()),
+                }
+            }
+        }
+        // What follows repeats what the sequence parameter sets say, and many leave it out.
+        Ok(Self {
+            told_profile: [profile, constraints, level],
+            configuration,
+        })
+    }
+
+    /// Profile, constraints and level: what the first sequence parameter set says, because that is
+    /// what decoders go by.
+    fn profile(&self) -> [u8; 3] {
+        let sps = self.configuration.parameter_sets.first();
+        let says = sps.filter(|sps| sps[0] & TYPE_MASK == TYPE_SPS);
+        let says = says.and_then(|sps| sps[1..].first_chunk().copied());
+        says.unwrap_or(self.told_profile)
+    }
+}
+
+/// H.264's own of NAL units.
+#[derive(Debug)]
+struct H264;
+
+impl Format for H264 {
+    const HEADER_BYTES: usize = 1;
+    /// Filler data (ISO/IEC 14496-10, section 7.3.2.7) without any.
+    const FILLER: &'static [u8] = &[0x0c, 0x80];
+
+    fn kind(first: u8) -> Kind {
+        match first & TYPE_MASK {
+            TYPE_DELIMITER => Kind::Delimiter,
+            TYPE_SPS => Kind::ParameterSet,
+            // Types without a meaning in H.264 (some use them for their own ends) are those of
+            // packets in RFC 6184, or none there either.
+            0 | 24.. => Kind::LeftOut,
+            _ => Kind::Ordinary,
+        }
+    }
+
+    /// STAP-A: the most important of what it carries says how important it is, and one that is
+    /// damaged damages it (RFC 6184, section 5.7).
+    fn aggregation_header([header, _]: NalHeader, [next, _]: NalHeader) -> NalHeader {
+        let nri = (header & NRI_MASK).max(next & NRI_MASK);
+        [(header | next) & F_BIT | nri | TYPE_STAP_A, 0]
+    }
+
+    /// FU-A (RFC 6184, section 5.8).
+    fn fragment_header([header, _]: NalHeader, is_first: bool, is_last: bool) -> (NalHeader, u8) {
+        let indicator = header & !TYPE_MASK | TYPE_FU_A;
+        let start_and_end = u8::from(is_first) << 7 | u8::from(is_last) << 6;
+        ([indicator, 0], start_and_end | header & TYPE_MASK)
+    }
+}
+
+/// Width and height that a sequence parameter set tells, in pixels (ISO/IEC 14496-10, section
+/// 7.3.2.1.1), if it can be understood.
+fn dimensions(sps: &[u8]) -> Option<(u32, u32)> {
+    let bytes = without_emulation_prevention(sps.get(1..)?);
+    let mut bits = Bits::new(&bytes);
+    let profile = bits.number(8)?;
+    bits.skip(16)?;
+    bits.unsigned()?;
+    let mut chroma = 1;
+    if matches!(
+        profile,
+        100 | 110 | 122 | 244 | 44 | 83 | 86 | 118 | 128 | 134 | 135 | 138 | 139
+    ) {
+        chroma = chroma_format(&mut bits)?;
+    }
+    bits.unsigned()?;
+    pass_picture_order(&mut bits)?;
+    bits.unsigned()?;
+    bits.skip(1)?;
+    let width = (u64::from(bits.unsigned()?) + 1) * 16;
+    let map_height = (u64::from(bits.unsigned()?) + 1) * 16;
+    let fields = if bits.flag()? { 1 } else { 2 };
+    bits.skip(if fields == 2 { 2 } else { 1 })?;
+    let (mut crop_width, mut crop_height) = (0, 0);
+    if bits.flag()? {
+        let mut edge = || bits.unsigned().map(u64::from);
+        let (across, down) = (edge()? + edge()?, edge()? + edge()?);
+        crop_width = across * if matches!(chroma, 1 | 2) { 2 } else { 1 };
+        crop_height = down * if chroma == 1 { 2 } else { 1 } * fields;
+    }
+    let width = width.checked_sub(crop_width)?;
+    let height = (map_height * fields).checked_sub(crop_height)?;
+    let size = (u32::try_from(width).ok()?, u32::try_from(height).ok()?);
+    (size.0 > 0 && size.1 > 0).then_some(size)
+}
+
+/// How many samples of colour there are, and what follows on it: bit depths and scaling matrices.
+fn chroma_format(bits: &mut Bits<'_>) -> Option<u32> {
+    let mut chroma = bits.unsigned()?;
+    let lists = if chroma == 3 { 12 } else { 8 };
+    if chroma == 3 && bits.flag()? {
+        chroma = 0;
+    }
+    bits.unsigned()?;
+    bits.unsigned()?;
+    bits.skip(1)?;
+    if bits.flag()? {
+        for list in 0..lists {
+            if bits.flag()? {
+                pass_scaling_list(bits, if list < 6 { 16 } else { 64 })?;
+            }
+        }
+    }
+    Some(chroma)
+}
+
+fn pass_scaling_list(bits: &mut Bits<'_>, count: usize) -> Option<()> {
+    let mut scale = 8;
+    for _ in 0..count {
+        scale = (scale + bits.signed()?).rem_euclid(256);
+        if scale == 0 {
+            break;
+        }
+    }
+    Some(())
+}
+
+fn pass_picture_order(bits: &mut Bits<'_>) -> Option<()> {
+    match bits.unsigned()? {
+        0 => drop(bits.unsigned()?),
+        1 => {
+            bits.skip(1)?;
+            bits.signed()?;
+            bits.signed()?;
+            for _ in 0..bits.unsigned()?.min(255) {
+                bits.signed()?;
+            }
+        }
+        _ => {}
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests;

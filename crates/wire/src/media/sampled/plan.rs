@@ -1,0 +1,605 @@
+//! RTP packets and bursts of a track of samples.
+//!
+//! A *unit* is what is packetized at a time: one sample, or of sound as many as one packet takes
+//! and a listener may wait for. Of each unit is known how many packets it makes; all else about a
+//! packet follows when its unit is packetized again.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::SampledTrack;
+use crate::media::packetizer::{Aggregation, PacketSink, Parts, Unit, UnitSample};
+use crate::media::plan::{
+    Burst, FilePiece, ImageError, Packets, RtpOrigin, SeekPoint, group_bursts,
+};
+use crate::media::samples::column::Column;
+use crate::rtp::{HEADER_BYTES, Header};
+
+/// How long the sound of one packet may be. More would save packets, and lose more with each.
+pub(in crate::media) const AGGREGATE_NS_MAX: u64 = 80_000_000;
+
+/// A track of samples as RTP packets.
+#[derive(Debug)]
+pub(super) struct SampledPlan {
+    track: Arc<SampledTrack>,
+    payload_type: u8,
+    payload_bytes_max: usize,
+    burst_ns: u64,
+    units: Units,
+    /// How many packets each unit makes.
+    packets: Column,
+    /// Bytes behind the RTP header of the largest.
+    largest: usize,
+    sends: u64,
+}
+
+/// Which samples are a unit.
+#[derive(Debug)]
+enum Units {
+    /// Each is one: so many.
+    Each(usize),
+    /// Several go together.
+    Groups(Column),
+}
+
+impl Units {
+    fn of(track: &SampledTrack, payload_bytes_max: usize, grows: bool) -> Self {
+        let playable = track.playable();
+        match track.codec.packetizer.aggregation() {
+            None => Self::Each(playable),
+            Some(how) => Self::Groups(groups(track, how, payload_bytes_max, grows)),
+        }
+    }
+
+    fn count(&self) -> usize {
+        match self {
+            Self::Each(units) => *units,
+            Self::Groups(groups) => groups.len(),
+        }
+    }
+
+    fn samples(&self, unit: usize) -> Range<usize> {
+        match self {
+            Self::Each(_) => unit..unit + 1,
+            Self::Groups(groups) => {
+                let first = usize::try_from(groups.before(unit)).unwrap_or(0);
+                first..first + usize::try_from(groups.get(unit)).unwrap_or(0)
+            }
+        }
+    }
+
+    /// The unit that has that sample; their number if none has.
+    fn of_sample(&self, sample: usize) -> usize {
+        match self {
+            Self::Each(units) => sample.min(*units),
+            Self::Groups(groups) => groups.find(i64::try_from(sample).unwrap_or(i64::MAX)),
+        }
+    }
+}
+
+/// How many samples go into each packet: as many as fit it and the time. While the file grows, what
+/// may become one with samples to come is left out.
+fn groups(track: &SampledTrack, how: Aggregation, bytes_max: usize, grows: bool) -> Column {
+    let (samples, playable) = (&track.samples, track.playable());
+    let span = i128::from(AGGREGATE_NS_MAX) * i128::from(track.timescale) / 1_000_000_000;
+    let each_bytes = how.sample_bytes + track.prefix.len();
+    let mut groups = Column::default();
+    let (mut count, mut bytes, mut first_ticks) = (0_i64, how.packet_bytes, 0);
+    for at in 0..playable {
+        let sample_bytes = samples.size(at) as usize + each_bytes;
+        let (ticks, end_ticks) = (samples.decode_ticks(at), samples.decode_ticks(at + 1));
+        let is_full = count >= i64::try_from(how.samples_max).unwrap_or(i64::MAX)
+            || bytes + sample_bytes > bytes_max
+            || i128::from(end_ticks - first_ticks) > span
+            || count > 0 && samples.entry(at) != samples.entry(at - 1);
+        if count > 0 && is_full {
+            groups.push(count);
+            (count, bytes) = (0, how.packet_bytes);
+        }
+        if count == 0 {
+            first_ticks = ticks;
+        }
+        count += 1;
+        bytes += sample_bytes;
+    }
+    if count > 0 && !grows {
+        groups.push(count);
+    }
+    groups
+}
+
+impl SampledPlan {
+    pub(super) fn new(
+        track: Arc<SampledTrack>,
+        payload_type: u8,
+        payload_bytes_max: usize,
+        burst_ns: u64,
+        grows: bool,
+    ) -> Self {
+        let units = Units::of(&track, payload_bytes_max, grows);
+        let mut plan = Self {
+            track,
+            payload_type,
+            payload_bytes_max,
+            burst_ns,
+            units,
+            packets: Column::default(),
+            largest: 0,
+            sends: 0,
+        };
+        let mut lengths = Lengths::default();
+        let mut room = Room::default();
+        for unit in 0..plan.units.count() {
+            lengths.clear();
+            plan.packetize(unit, &[], &mut room, &mut lengths);
+            debug_assert!(!lengths.of.is_empty(), "a unit makes a packet");
+            let packets = i64::try_from(lengths.of.len()).unwrap_or(i64::MAX);
+            plan.packets.push(packets);
+            plan.largest = plan
+                .largest
+                .max(lengths.of.iter().copied().max().unwrap_or(0));
+            plan.sends += sends(&lengths.of, payload_bytes_max);
+        }
+        if grows {
+            // What is to come may be as large as any.
+            plan.largest = payload_bytes_max;
+        }
+        plan
+    }
+
+    /// Tells `sink` the packets of a unit; with `data`, of which there is an item a sample, if
+    /// their bytes are at hand.
+    fn packetize(
+        &self,
+        unit: usize,
+        data: &[Cow<'_, [u8]>],
+        room: &mut Room,
+        sink: &mut dyn PacketSink,
+    ) {
+        let (samples, packetizer) = (&self.track.samples, &self.track.codec.packetizer);
+        let of_unit = self.units.samples(unit);
+        room.parts.clear();
+        room.ends.clear();
+        for at in of_unit.clone() {
+            let before = room.parts.len();
+            if packetizer.parts() != Parts::None {
+                samples.parts(at, &mut room.parts);
+                if room.parts.len() == before {
+                    room.parts.extend(packetizer.only_part(samples.size(at)));
+                }
+            }
+            room.ends.push(room.parts.len());
+        }
+        let prefix_bytes = u32::try_from(self.track.prefix.len()).unwrap_or(0);
+        let mut start = 0;
+        let unit_samples = of_unit.clone().zip(&room.ends).enumerate();
+        let unit_samples: Vec<_> = unit_samples
+            .map(|(number, (at, &end))| {
+                let parts = &room.parts[start..end];
+                start = end;
+                UnitSample {
+                    bytes: samples.size(at) + prefix_bytes,
+                    parts,
+                    data: data.get(number).map(|data| &**data),
+                }
+            })
+            .collect();
+        let unit = Unit {
+            samples: &unit_samples,
+            is_sync: samples.is_sync(of_unit.start),
+            entry: samples.entry(of_unit.start),
+        };
+        packetizer.packetize(&unit, self.payload_bytes_max, sink);
+    }
+
+    fn unit_of(&self, packet: u64) -> usize {
+        self.packets.find(i64::try_from(packet).unwrap_or(i64::MAX))
+    }
+
+    fn first_packet(&self, unit: usize) -> u64 {
+        self.packets.before(unit).unsigned_abs()
+    }
+
+    fn unit_due_ns(&self, unit: usize) -> u64 {
+        match unit < self.units.count() {
+            true => self.track.due_ns(self.units.samples(unit).start),
+            false => self.track.end_ns(),
+        }
+    }
+
+    /// The units of these packets.
+    fn units_of(&self, packets: &Range<u64>) -> Range<usize> {
+        let end = packets.end.min(self.count());
+        if packets.start >= end {
+            return 0..0;
+        }
+        self.unit_of(packets.start)..self.unit_of(end - 1) + 1
+    }
+
+    /// Calls `with` the number of each of these packets, its unit, and the bytes of its payload.
+    fn each_packet(&self, packets: Range<u64>, mut with: impl FnMut(u64, usize, usize)) {
+        let (mut lengths, mut room) = (Lengths::default(), Room::default());
+        let units = self.units_of(&packets);
+        let mut number = self.first_packet(units.start);
+        for unit in units {
+            lengths.clear();
+            self.packetize(unit, &[], &mut room, &mut lengths);
+            for &bytes in &lengths.of {
+                if packets.contains(&number) {
+                    with(number, unit, bytes);
+                }
+                number += 1;
+            }
+        }
+    }
+
+    fn samples_of(&self, packets: &Range<u64>) -> Range<usize> {
+        let units = self.units_of(packets);
+        match units.is_empty() {
+            true => 0..0,
+            false => self.units.samples(units.start).start..self.units.samples(units.end - 1).end,
+        }
+    }
+
+    /// The bytes of a unit's samples.
+    fn data<'a>(
+        &self,
+        unit: usize,
+        pieces: &[FilePiece<'a>],
+        out: &mut Vec<Cow<'a, [u8]>>,
+    ) -> Result<(), ImageError> {
+        out.clear();
+        for at in self.units.samples(unit) {
+            let sample = self.track.samples.get(at).expect("units are of samples");
+            let file_offset = sample.offset;
+            let bytes = bytes_at(pieces, file_offset..file_offset + u64::from(sample.bytes));
+            let bytes = bytes.ok_or(ImageError::Bytes { file_offset })?;
+            if !self.has_its_parts(at, bytes) {
+                return Err(ImageError::Changed { file_offset });
+            }
+            out.push(match self.track.prefix.is_empty() {
+                true => Cow::Borrowed(bytes),
+                false => Cow::Owned([&self.track.prefix, bytes].concat()),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl SampledPlan {
+    /// Whether these bytes have the parts that sample `at` had when it was indexed.
+    fn has_its_parts(&self, at: usize, mut bytes: &[u8]) -> bool {
+        let packetizer = &self.track.codec.packetizer;
+        let head_bytes = match packetizer.parts() {
+            Parts::None => return true,
+            Parts::Chained { head_bytes } => head_bytes,
+            Parts::Searched => usize::MAX,
+        };
+        let mut known = Vec::new();
+        self.track.samples.parts(at, &mut known);
+        if known.is_empty() {
+            known.extend(packetizer.only_part(self.track.samples.size(at)));
+        }
+        let mut known = known.into_iter();
+        while !bytes.is_empty() {
+            let left = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+            let part = packetizer.part(&bytes[..bytes.len().min(head_bytes)], left);
+            let Ok(part) = part else { return false };
+            if known.next() != Some(part.number) {
+                return false;
+            }
+            bytes = bytes.get(part.bytes.max(1) as usize..).unwrap_or_default();
+        }
+        known.next().is_none()
+    }
+}
+
+/// How many sends packets of these payloads take where only those of `payload_bytes_max` go
+/// together, with one that is shorter behind them.
+fn sends(lengths: &[usize], payload_bytes_max: usize) -> u64 {
+    let joins = |pair: &&[usize]| pair[0] == payload_bytes_max;
+    let joined = lengths.windows(2).filter(joins).count();
+    (lengths.len() - joined) as u64
+}
+
+/// That part of the file, if it is whole in one of these pieces.
+fn bytes_at<'a>(pieces: &[FilePiece<'a>], part: Range<u64>) -> Option<&'a [u8]> {
+    pieces.iter().find_map(|piece| {
+        let start = usize::try_from(part.start.checked_sub(piece.offset)?).ok()?;
+        let length = usize::try_from(part.end - part.start).ok()?;
+        piece.bytes.get(start..start.checked_add(length)?)
+    })
+}
+
+/// Memory that is used again from unit to unit.
+#[derive(Debug, Default)]
+struct Room {
+    parts: Vec<u32>,
+    /// Where the parts of each sample end.
+    ends: Vec<usize>,
+}
+
+/// The lengths of packets' payloads, and how many ticks behind its unit each is stamped.
+#[derive(Debug, Default)]
+struct Lengths {
+    of: Vec<usize>,
+    ticks: Vec<u32>,
+    open: usize,
+    advanced_ticks: u32,
+}
+
+impl Lengths {
+    fn clear(&mut self) {
+        self.of.clear();
+        self.ticks.clear();
+        (self.open, self.advanced_ticks) = (0, 0);
+    }
+}
+
+impl PacketSink for Lengths {
+    fn literal(&mut self, bytes: &[u8]) {
+        self.open += bytes.len();
+    }
+
+    fn sample(&mut self, _sample: usize, part: Range<usize>) {
+        self.open += part.len();
+    }
+
+    fn end(&mut self, _marker: bool) {
+        self.of.push(std::mem::take(&mut self.open));
+        self.ticks.push(self.advanced_ticks);
+    }
+
+    fn advance(&mut self, ticks: u32) {
+        self.advanced_ticks = self.advanced_ticks.wrapping_add(ticks);
+    }
+}
+
+/// Writes the images of those packets of a unit that are asked for.
+struct Images<'a, 'b> {
+    data: &'b [Cow<'a, [u8]>],
+    /// The number of the packet that is being told.
+    number: u64,
+    wanted: Range<u64>,
+    /// Of the packet being told: marker and sequence number are still to come.
+    header: Header,
+    origin: RtpOrigin,
+    out: &'b mut [u8],
+    /// Where the image of the packet begins, and where its next byte goes.
+    start: usize,
+    at: usize,
+    /// Something did not fit, or was not there.
+    failed: bool,
+}
+
+impl Images<'_, '_> {
+    fn put(&mut self, bytes: &[u8]) {
+        if !self.wanted.contains(&self.number) {
+            return;
+        }
+        if self.at == self.start {
+            self.at += HEADER_BYTES;
+        }
+        let end = self.at + bytes.len();
+        match self.out.get_mut(self.at..end) {
+            Some(place) => place.copy_from_slice(bytes),
+            None => self.failed = true,
+        }
+        self.at = end;
+    }
+}
+
+impl PacketSink for Images<'_, '_> {
+    fn literal(&mut self, bytes: &[u8]) {
+        self.put(bytes);
+    }
+
+    fn sample(&mut self, sample: usize, part: Range<usize>) {
+        let data = self.data;
+        match data.get(sample).and_then(|data| data.get(part)) {
+            Some(bytes) => self.put(bytes),
+            None => self.failed = true,
+        }
+    }
+
+    fn end(&mut self, marker: bool) {
+        if self.wanted.contains(&self.number) {
+            let header = Header {
+                marker,
+                sequence: self.origin.sequence_of(self.number),
+                ..self.header
+            };
+            match self.out.get_mut(self.start..self.start + HEADER_BYTES) {
+                Some(place) => place.copy_from_slice(&header.to_bytes()),
+                None => self.failed = true,
+            }
+            self.start = self.at;
+        }
+        self.number += 1;
+    }
+
+    fn advance(&mut self, ticks: u32) {
+        self.header.timestamp = self.header.timestamp.wrapping_add(ticks);
+    }
+}
+
+impl Packets for SampledPlan {
+    fn count(&self) -> u64 {
+        self.packets.sum().unsigned_abs()
+    }
+
+    fn due_ns(&self, packet: u64) -> u64 {
+        self.unit_due_ns(self.unit_of(packet))
+    }
+
+    fn packet_at(&self, time_ns: u64) -> u64 {
+        let (mut low, mut high) = (0, self.units.count());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.unit_due_ns(middle) >= time_ns {
+                true => high = middle,
+                false => low = middle + 1,
+            }
+        }
+        self.first_packet(low)
+    }
+
+    /// Of pictures, the sync sample at or before the place; of sound, the frame that is heard then.
+    fn packet_from(&self, point: SeekPoint) -> u64 {
+        let (track, samples) = (&self.track, &self.track.samples);
+        let ticks = track.ticks_at(point.place);
+        let playable = track.playable();
+        let sample = match samples.syncs() < samples.len() {
+            true => samples.sync_shown_at(ticks),
+            false => {
+                let after = samples.at_decode_ticks(ticks.saturating_add(1));
+                after.saturating_sub(1)
+            }
+        };
+        let is_over = point.place > 0 && point.place >= track.end_ns();
+        match is_over {
+            true => self.count(),
+            false => self.first_packet(self.units.of_sample(sample.min(playable))),
+        }
+    }
+
+    fn ticks(&self, packet: u64) -> u32 {
+        let (track, samples) = (&self.track, &self.track.samples);
+        let unit = self.unit_of(packet);
+        if unit >= self.units.count() {
+            return track.rtp_ticks(samples.decode_ticks(track.playable()));
+        }
+        let mut lengths = Lengths::default();
+        let within = packet - self.first_packet(unit);
+        if within > 0 {
+            self.packetize(unit, &[], &mut Room::default(), &mut lengths);
+        }
+        let later = lengths
+            .ticks
+            .get(usize::try_from(within).unwrap_or(usize::MAX));
+        let ticks = track.rtp_ticks(samples.shown_ticks(self.units.samples(unit).start));
+        ticks.wrapping_add(later.copied().unwrap_or(0))
+    }
+
+    fn payload_bytes(&self, packet: u64) -> usize {
+        let mut found = 0;
+        self.each_packet(packet..packet.saturating_add(1), |_, _, bytes| {
+            found = bytes
+        });
+        found
+    }
+
+    fn payload_bytes_max(&self) -> usize {
+        self.largest
+    }
+
+    fn images_bytes(&self, packets: Range<u64>) -> u64 {
+        let mut sum = 0;
+        self.each_packet(packets, |_, _, bytes| sum += (HEADER_BYTES + bytes) as u64);
+        sum
+    }
+
+    fn sends_least(&self) -> u64 {
+        self.sends
+    }
+
+    fn file_range(&self, packets: Range<u64>) -> Range<u64> {
+        self.track.samples.file_range(self.samples_of(&packets))
+    }
+
+    fn file_pieces(&self, packet: u64) -> Vec<Range<u64>> {
+        let samples = self.samples_of(&(packet..packet.saturating_add(1)));
+        let samples = samples.filter_map(|at| self.track.samples.get(at));
+        let part = |sample: crate::media::samples::Sample| {
+            sample.offset..sample.offset + u64::from(sample.bytes)
+        };
+        samples.map(part).collect()
+    }
+
+    fn packets_in(&self, part: Range<u64>) -> Range<u64> {
+        let samples = self.track.samples.within(&part);
+        let end = match part.end {
+            u64::MAX => u64::MAX,
+            _ => self.first_packet(self.units.of_sample(samples.end.saturating_sub(1)) + 1),
+        };
+        match samples.is_empty() && part.end < u64::MAX {
+            true => 0..0,
+            false => self.first_packet(self.units.of_sample(samples.start))..end,
+        }
+    }
+
+    fn bursts(&self, packets: Range<u64>, out: &mut Vec<Burst>) {
+        let first = packets.start;
+        let mut facts = Vec::new();
+        let mut due = (usize::MAX, 0);
+        self.each_packet(packets, |_, unit, bytes| {
+            if due.0 != unit {
+                due = (unit, self.unit_due_ns(unit));
+            }
+            facts.push((due.1, HEADER_BYTES + bytes));
+        });
+        group_bursts(first, facts.into_iter(), self.burst_ns, out);
+    }
+
+    fn write_images(
+        &self,
+        packets: Range<u64>,
+        pieces: &[FilePiece<'_>],
+        origin: RtpOrigin,
+        out: &mut [u8],
+    ) -> Result<(), ImageError> {
+        let out_bytes = out.len();
+        let room_error = ImageError::Room {
+            start: packets.start,
+            end: packets.end,
+            rtp_packets: self.count(),
+            out_bytes,
+        };
+        if packets.end > self.count() {
+            return Err(room_error);
+        }
+        let (mut data, mut room, mut at) = (Vec::new(), Room::default(), 0);
+        for unit in self.units_of(&packets) {
+            self.data(unit, pieces, &mut data)?;
+            let number = self.first_packet(unit);
+            let ticks = self.track.rtp_ticks(
+                self.track
+                    .samples
+                    .shown_ticks(self.units.samples(unit).start),
+            );
+            let mut images = Images {
+                data: &data,
+                number,
+                wanted: packets.clone(),
+                header: Header {
+                    marker: false,
+                    payload_type: self.payload_type,
+                    sequence: 0,
+                    timestamp: origin.timestamp.wrapping_add(ticks),
+                    ssrc: origin.ssrc,
+                },
+                origin,
+                out,
+                start: at,
+                at,
+                failed: false,
+            };
+            self.packetize(unit, &data, &mut room, &mut images);
+            let made = images.number - number;
+            if images.failed {
+                return Err(room_error);
+            }
+            at = images.start;
+            if made != self.packets.get(unit).unsigned_abs() {
+                let file_offset = self
+                    .track
+                    .samples
+                    .file_range(self.units.samples(unit))
+                    .start;
+                return Err(ImageError::Changed { file_offset });
+            }
+        }
+        Ok(())
+    }
+}

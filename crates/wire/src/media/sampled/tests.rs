@@ -1,0 +1,446 @@
+use std::ops::Range;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::media::packetizer::{Aggregation, CodecError, PacketSink, Packetizer, Part, Unit};
+use crate::media::plan::{FilePiece, RtpOrigin};
+use crate::media::samples::Sample;
+use crate::media::{Burst, Plan};
+use crate::rtp::{HEADER_BYTES, Header};
+
+/// Pictures: parts with their length in two bytes in front. Each packet has bytes of one part
+/// behind its number in the unit; parts of sync samples come after a packet of three bytes.
+#[derive(Debug)]
+struct Pictures;
+
+impl Packetizer for Pictures {
+    fn parts(&self) -> Parts {
+        Parts::Chained { head_bytes: 2 }
+    }
+
+    fn part(&self, head: &[u8], left: u32) -> Result<Part, CodecError> {
+        let &[a, b] = head else {
+            let (bytes, left) = (2, left.into());
+            return Err(CodecError::PartBeyondSample { bytes, left });
+        };
+        let number = u32::from(u16::from_be_bytes([a, b]));
+        let bytes = number + 2;
+        Ok(Part { number, bytes })
+    }
+
+    fn only_part(&self, bytes: u32) -> Option<u32> {
+        bytes.checked_sub(2)
+    }
+
+    fn packetize(&self, unit: &Unit<'_>, payload_bytes_max: usize, sink: &mut dyn PacketSink) {
+        if unit.is_sync {
+            sink.literal(b"set");
+            sink.end(false);
+        }
+        let [sample] = unit.samples else {
+            panic!("one")
+        };
+        let mut at = 0;
+        for (number, &part) in sample.parts.iter().enumerate() {
+            let end = at + 2 + part as usize;
+            at += 2;
+            loop {
+                let next = end.min(at + payload_bytes_max - 1);
+                // What is in the file decides what is in the packet.
+                sink.literal(&[unit.byte(0, at.min(end - 1))]);
+                sink.sample(0, at..next);
+                let is_last = next == end && number + 1 == sample.parts.len();
+                sink.end(is_last);
+                at = next;
+                if at == end {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Sound: up to four frames of any size a packet, a byte in front of each and two of all.
+#[derive(Debug)]
+struct Sound;
+
+impl Packetizer for Sound {
+    fn aggregation(&self) -> Option<Aggregation> {
+        Some(Aggregation {
+            packet_bytes: 2,
+            sample_bytes: 1,
+            samples_max: 4,
+        })
+    }
+
+    fn packetize(&self, unit: &Unit<'_>, payload_bytes_max: usize, sink: &mut dyn PacketSink) {
+        if let [sample] = unit.samples {
+            let bytes = sample.bytes as usize;
+            for start in (0..bytes).step_by(payload_bytes_max - 3) {
+                sink.literal(b"one");
+                sink.sample(0, start..bytes.min(start + payload_bytes_max - 3));
+                sink.end(true);
+            }
+            return;
+        }
+        sink.literal(b"-+");
+        for (number, sample) in unit.samples.iter().enumerate() {
+            sink.literal(b".");
+            sink.sample(number, 0..sample.bytes as usize);
+        }
+        sink.end(true);
+    }
+}
+
+fn codec(medium: Medium, packetizer: impl Packetizer + 'static) -> Codec {
+    Codec {
+        medium,
+        payload_type: None,
+        encoding: "X-TEST",
+        clock_hz: 90_000,
+        channels: None,
+        format_parameters: None,
+        codec_string: "test".to_owned(),
+        dimensions: None,
+        packetizer: Arc::new(packetizer),
+    }
+}
+
+/// A sample of a picture, by the lengths of its parts; or of sound, by its own.
+#[derive(Clone, Debug)]
+enum Kind {
+    Picture(Vec<u16>, bool),
+    Frame(u16),
+}
+
+/// A file with the samples of both tracks between each other, and what it is made of.
+#[derive(Debug)]
+struct File {
+    bytes: Vec<u8>,
+    tracks: Vec<SampledTrack>,
+}
+
+const SHIFT: i64 = -300;
+
+fn file(kinds: &[Kind]) -> File {
+    let mut bytes = vec![0x55; 10];
+    let track = |codec| SampledTrack {
+        codec,
+        timescale: 1000,
+        shift_ticks: SHIFT,
+        samples: Samples::default(),
+        prefix: Arc::from(&b""[..]),
+        facts: TrackFacts::default(),
+    };
+    let pictures = track(codec(Medium::Video, Pictures));
+    let mut sound = track(codec(Medium::Audio, Sound));
+    // It says once for all what each frame begins with.
+    sound.prefix = Arc::from(&b"\x0b\x77"[..]);
+    let mut tracks = vec![pictures, sound];
+    for (at, kind) in kinds.iter().enumerate() {
+        let offset = bytes.len() as u64;
+        let (number, is_sync, shown) = match kind {
+            Kind::Picture(parts, is_sync) => {
+                for (part, &length) in parts.iter().enumerate() {
+                    bytes.extend(length.to_be_bytes());
+                    bytes.extend((0..length).map(|it| noise(at + part, it.into())));
+                }
+                (0, *is_sync, 40)
+            }
+            Kind::Frame(length) => {
+                bytes.extend((0..*length).map(|it| noise(at, it.into())));
+                (1, true, 0)
+            }
+        };
+        let samples = &mut tracks[number].samples;
+        let sample = Sample {
+            offset,
+            bytes: u32::try_from(bytes.len() as u64 - offset).unwrap(),
+            decode_ticks: i64::try_from(samples.len()).unwrap() * [40, 21][number],
+            composition_ticks: shown,
+            is_sync: is_sync || samples.len() == 0,
+            entry: 0,
+        };
+        samples.push(sample, [40, 21][number]).unwrap();
+        if at % 5 == 0 {
+            bytes.extend([0x55; 7]);
+        }
+    }
+    File { bytes, tracks }
+}
+
+fn noise(a: usize, b: usize) -> u8 {
+    u8::try_from((a * 31 + b * 7 + b / 256) % 251).unwrap()
+}
+
+fn read_parts(file: &mut File) -> PartReader {
+    let mut reader = PartReader::default();
+    let length = file.bytes.len() as u64;
+    while let Some(wanted) = reader.wants(&file.tracks, length) {
+        let [start, end] = [wanted.start, wanted.end].map(|at| usize::try_from(at).unwrap());
+        // A byte at a time, and once all there is.
+        let end = if start % 3 == 0 { end } else { start + 1 };
+        let pushed = reader.push(&mut file.tracks, &file.bytes[start..end]);
+        pushed.unwrap();
+    }
+    reader
+}
+
+fn kinds() -> impl Strategy<Value = Vec<Kind>> {
+    let parts = prop::collection::vec(prop_oneof![0..30_u16, 0..4000_u16], 1..5);
+    let picture = (parts, any::<bool>()).prop_map(|(parts, is_sync)| Kind::Picture(parts, is_sync));
+    let frame = prop_oneof![1..300_u16, 1..4000_u16].prop_map(Kind::Frame);
+    prop::collection::vec(prop_oneof![picture, frame], 1..60)
+}
+
+/// All packets of a plan, written in parts, each from no more of the file than it asks for.
+fn images(plan: &Plan, file: &[u8], step: u64) -> Vec<(Header, Vec<u8>)> {
+    let origin = RtpOrigin {
+        sequence: 0xfff0,
+        timestamp: 0xffff_0000,
+        ssrc: 7,
+    };
+    let mut packets = Vec::new();
+    let mut first = 0;
+    while first < plan.rtp_packets() {
+        let range = first..(first + step).min(plan.rtp_packets());
+        let part = plan.file_range(range.clone());
+        let [start, end] = [part.start, part.end].map(|at| usize::try_from(at).unwrap());
+        let piece = FilePiece {
+            offset: part.start,
+            bytes: &file[start..end],
+        };
+        let mut out = vec![0xaa; usize::try_from(plan.images_bytes(range.clone())).unwrap()];
+        plan.write_images(range.clone(), &[piece], origin, &mut out)
+            .unwrap();
+        let mut rest = &out[..];
+        for packet in range.clone() {
+            let (image, after) = rest.split_at(plan.image_bytes(packet));
+            rest = after;
+            let header = Header::read(image).unwrap();
+            assert_eq!(header.sequence, origin.sequence_of(packet));
+            assert_eq!(header.timestamp, plan.position(packet, origin).timestamp);
+            assert!(image.len() <= plan.image_bytes_max());
+            packets.push((header, image[HEADER_BYTES..].to_vec()));
+        }
+        let mut bursts = Vec::new();
+        plan.bursts(range.clone(), &mut bursts);
+        check_bursts(plan, range, &bursts);
+        first += step;
+    }
+    packets
+}
+
+fn check_bursts(plan: &Plan, packets: Range<u64>, bursts: &[Burst]) {
+    let (mut next, mut offset) = (packets.start, 0);
+    for burst in bursts {
+        assert_eq!((burst.first, burst.offset), (next, offset));
+        for packet in next..next + u64::from(burst.packets) - 1 {
+            assert_eq!(plan.image_bytes(packet), usize::from(burst.segment_bytes));
+        }
+        next += u64::from(burst.packets);
+        offset += burst.bytes;
+    }
+    assert_eq!((next, offset), (packets.end, plan.images_bytes(packets)));
+}
+
+proptest! {
+    #[test]
+    fn packets_bring_samples_back_in_order(
+        kinds in kinds(), step in 1..200_u64, bytes_max in 128..1500_usize,
+    ) {
+        let mut file = file(&kinds);
+        read_parts(&mut file);
+        let tracks = file.tracks.clone();
+        let index = SampledIndex::new("test", tracks, Vec::new()).unwrap();
+        let index = container::Index::of(index);
+        for track in 0..2 {
+            let cut = index.cut(track, bytes_max).unwrap();
+            let plan = index.plan(track, cut, 20_000_000, false);
+            let packets = images(&plan, &file.bytes, step);
+            let expected: Vec<u8> = match track {
+                0 => kinds.iter().enumerate().flat_map(pictures_of).collect(),
+                _ => kinds.iter().enumerate().flat_map(frames_of).collect(),
+            };
+            let found: Vec<u8> = packets.iter().flat_map(|(_, payload)| match track {
+                0 if payload == b"set" => &[][..],
+                0 => &payload[1..],
+                _ => &payload[..],
+            }).copied().collect();
+            match track {
+                0 => prop_assert!(found == expected),
+                // Frames lie behind headers that depend on how many go together.
+                _ => prop_assert!(heard(&packets) == expected),
+            }
+            for (header, payload) in &packets {
+                prop_assert!(payload.len() <= cut.payload_bytes_max());
+                prop_assert_eq!(header.payload_type, 96 + u8::try_from(track).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_known_in_part_has_the_same_packets(kinds in kinds(), share in 0..100_usize) {
+        let mut whole = file(&kinds);
+        let known = kinds.len() * share / 100;
+        let mut part = file(&kinds[..known]);
+        read_parts(&mut whole);
+        read_parts(&mut part);
+        let of = |file: &File| SampledIndex::new("test", file.tracks.clone(), Vec::new()).unwrap();
+        let (whole_index, part_index) = (of(&whole), of(&part));
+        let (old, new) = (container::Index::of(part_index), container::Index::of(whole_index));
+        for track in 0..2 {
+            let cut = old.cut(track, 1460).unwrap();
+            let part_plan = old.plan(track, cut, 20_000_000, true);
+            let plan = new.plan(track, cut, 20_000_000, false);
+            let (part, all) = (images(&part_plan, &part.bytes, 50), images(&plan, &whole.bytes, 50));
+            prop_assert!(all.starts_with(&part));
+        }
+        let continued = new.continuing(&old);
+        prop_assert!(matches!(continued, Continued::More(_)), "{:?}", continued);
+    }
+}
+
+fn pictures_of((at, kind): (usize, &Kind)) -> Vec<u8> {
+    let Kind::Picture(parts, _) = kind else {
+        return Vec::new();
+    };
+    let parts = parts.iter().enumerate();
+    parts
+        .flat_map(|(part, &length)| (0..length).map(move |it| noise(at + part, it.into())))
+        .collect()
+}
+
+fn frames_of((at, kind): (usize, &Kind)) -> Vec<u8> {
+    match kind {
+        Kind::Frame(length) => {
+            let frame = (0..*length).map(|it| noise(at, it.into()));
+            [0x0b, 0x77].into_iter().chain(frame).collect()
+        }
+        Kind::Picture(..) => Vec::new(),
+    }
+}
+
+/// The frames in packets of sound. What looks like the start of one in the middle of another does
+/// not matter: it is compared as a whole.
+fn heard(packets: &[(Header, Vec<u8>)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (_, payload) in packets {
+        match payload.strip_prefix(b"one") {
+            Some(part) => out.extend(part),
+            None => {
+                let mut rest = &payload[2..];
+                while let [b'.', frame @ ..] = rest {
+                    let end = frame.windows(3).position(|it| it == b".\x0b\x77");
+                    let end = end.unwrap_or(frame.len());
+                    out.extend(&frame[..end]);
+                    rest = &frame[end..];
+                }
+            }
+        }
+    }
+    out
+}
+
+fn film(pictures: usize) -> container::Index {
+    let pictures = (0..pictures).map(|at| Kind::Picture(vec![500], at % 10 == 0));
+    let kinds = pictures.flat_map(|it| [it, Kind::Frame(90), Kind::Frame(90)]);
+    let mut file = file(&kinds.collect::<Vec<_>>());
+    read_parts(&mut file);
+    container::Index::of(SampledIndex::new("test", file.tracks, Vec::new()).unwrap())
+}
+
+#[test]
+fn pictures_decide_where_to_start_and_sound_follows() {
+    let index = film(100);
+    let cut = index.cut(0, 1460).unwrap();
+    let (video, audio) = (
+        index.plan(0, cut, 20_000_000, false),
+        index.plan(1, cut, 20_000_000, false),
+    );
+    // Picture 20 is shown at 20 * 40 + 40 - 300 ms, and is the last to start from before 900 ms.
+    let point = index.seek(900_000_000);
+    assert_eq!(point.time_ns, 540_000_000);
+    let first = video.rtp_packet_from(point);
+    assert_eq!(video.due_ns(first), 500_000_000);
+    assert_eq!(
+        video.payload_bytes(first),
+        3,
+        "what comes before a sync sample"
+    );
+    // Four frames of 21 ms would be 84 ms.
+    let heard = audio.rtp_packet_from(point);
+    let (from_ns, to_ns) = (audio.due_ns(heard), audio.due_ns(heard + 1));
+    assert!(
+        (from_ns..to_ns).contains(&point.time_ns),
+        "{from_ns}..{to_ns}"
+    );
+    assert_eq!(to_ns - from_ns, 63_000_000);
+}
+
+#[test]
+fn timestamps_are_times_of_showing_from_the_start_of_the_file() {
+    let index = film(20);
+    let cut = index.cut(0, 1460).unwrap();
+    let plan = index.plan(0, cut, 20_000_000, false);
+    let origin = RtpOrigin {
+        sequence: 0,
+        timestamp: 0,
+        ssrc: 0,
+    };
+    // The first is decoded 300 ms before the start and shown 40 ms later.
+    let stamp = plan.position(0, origin).timestamp;
+    assert_eq!(stamp, (-260 * 90_i32).cast_unsigned());
+    assert_eq!(plan.due_ns(0), 0);
+    let packet = plan.rtp_packet_at(100_000_000);
+    assert_eq!(plan.position(packet, origin).timestamp, 140 * 90);
+}
+
+#[test]
+fn other_bytes_than_were_indexed_make_no_packets() {
+    let mut file = file(&[Kind::Picture(vec![300, 20], true)]);
+    read_parts(&mut file);
+    let index = SampledIndex::new("test", file.tracks.drain(..1), Vec::new()).unwrap();
+    let index = container::Index::of(index);
+    let plan = index.plan(0, index.cut(0, 1460).unwrap(), 20_000_000, false);
+    file.bytes[11] += 1;
+    let piece = FilePiece {
+        offset: 0,
+        bytes: &file.bytes,
+    };
+    let origin = RtpOrigin {
+        sequence: 0,
+        timestamp: 0,
+        ssrc: 0,
+    };
+    let mut out = vec![0; 4096];
+    let written = plan.write_images(0..plan.rtp_packets(), &[piece], origin, &mut out);
+    let error = written.unwrap_err().to_string();
+    assert!(error.contains("changed since it was indexed"), "{error}");
+}
+
+#[test]
+fn a_part_beyond_its_sample_ends_its_track_alone() {
+    let kinds = [
+        Kind::Picture(vec![10], true),
+        Kind::Picture(vec![10], false),
+        Kind::Frame(20),
+    ];
+    let mut file = file(&kinds);
+    let second = usize::try_from(file.tracks[0].samples.get(1).unwrap().offset).unwrap();
+    file.bytes[second] = 0xff;
+    let mut reader = PartReader::default();
+    let mut errors = Vec::new();
+    while let Some(wanted) = reader.wants(&file.tracks, file.bytes.len() as u64) {
+        let [start, end] = [wanted.start, wanted.end].map(|at| usize::try_from(at).unwrap());
+        errors.extend(reader.push(&mut file.tracks, &file.bytes[start..end]).err());
+    }
+    let [(0, CodecError::PartBeyondSample { .. })] = errors[..] else {
+        panic!("{errors:?}");
+    };
+    assert_eq!(
+        (file.tracks[0].playable(), file.tracks[1].playable()),
+        (1, 1)
+    );
+}

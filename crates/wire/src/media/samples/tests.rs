@@ -1,0 +1,191 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// What a container may tell of a track: gaps between runs, either way; times that stand still or
+/// go on; anything shown before or after it is decoded.
+fn samples() -> impl Strategy<Value = Vec<Sample>> {
+    let one = (
+        1_u32..100_000,
+        0..4_u8,
+        0..3_u32,
+        -500..500_i64,
+        any::<bool>(),
+        0..50_u16,
+    );
+    prop::collection::vec(one, 1..600).prop_map(|samples| {
+        let (mut offset, mut decode_ticks) = (1_u64 << 30, -700);
+        let of_one = samples
+            .into_iter()
+            .map(|(bytes, gap, step, shown, is_sync, entry)| {
+                offset = match gap {
+                    0 => offset + 1_000_000,
+                    1 => offset - 500_000,
+                    _ => offset,
+                };
+                let sample = Sample {
+                    offset,
+                    bytes,
+                    decode_ticks,
+                    composition_ticks: shown,
+                    is_sync,
+                    entry: u16::from(entry == 0),
+                };
+                offset += u64::from(bytes);
+                decode_ticks += i64::from(step) * 512;
+                sample
+            });
+        of_one.collect()
+    })
+}
+
+fn table(samples: &[Sample]) -> Samples {
+    let mut table = Samples::default();
+    for &sample in samples {
+        table.push(sample, 512).unwrap();
+    }
+    table
+}
+
+proptest! {
+    #[test]
+    fn a_table_tells_what_was_put_in(samples in samples()) {
+        let table = table(&samples);
+        prop_assert_eq!(table.len(), samples.len());
+        for (at, sample) in samples.iter().enumerate() {
+            prop_assert_eq!(table.get(at), Some(*sample));
+        }
+        prop_assert_eq!(table.get(samples.len()), None);
+        let syncs: Vec<_> = (0..table.syncs()).map(|number| table.sync(number)).collect();
+        let expected = samples.iter().enumerate().filter(|(_, sample)| sample.is_sync);
+        prop_assert_eq!(syncs, expected.map(|(at, _)| at).collect::<Vec<_>>());
+        let last = samples[samples.len() - 1];
+        prop_assert_eq!(table.end_ticks(), last.decode_ticks + 512);
+    }
+
+    #[test]
+    fn a_file_range_holds_its_samples_and_no_more(
+        samples in samples(), start in 0..600_usize, count in 0..600_usize,
+    ) {
+        let table = table(&samples);
+        let range = start.min(samples.len())..(start + count).min(samples.len());
+        let of = &samples[range.clone()];
+        let first = of.iter().map(|it| it.offset).min();
+        let end = of.iter().map(|it| it.offset + u64::from(it.bytes)).max();
+        let expected = first.unwrap_or(0)..end.unwrap_or(0);
+        prop_assert_eq!(table.file_range(range), expected);
+    }
+
+    #[test]
+    fn samples_are_found_by_what_part_of_the_file_they_have(
+        samples in samples(), start in 0..2_000_000_u64, bytes in 1..3_000_000_u64,
+    ) {
+        let table = table(&samples);
+        let start = (1 << 30) - 1_000_000 + start;
+        let has = |it: &Sample| {
+            it.offset < start + bytes && it.offset + u64::from(it.bytes) > start
+        };
+        let first = samples.iter().position(has).unwrap_or(samples.len());
+        let end = samples.iter().rposition(has).map_or(samples.len(), |last| last + 1);
+        prop_assert_eq!(table.within(&(start..start + bytes)), first..end);
+    }
+
+    #[test]
+    fn parts_come_back_sample_by_sample(
+        parts in prop::collection::vec(prop::collection::vec(0_u32..100_000, 0..5), 1..400),
+    ) {
+        let sample = |at: usize| Sample {
+            offset: at as u64,
+            bytes: 1,
+            decode_ticks: 0,
+            composition_ticks: 0,
+            is_sync: true,
+            entry: 0,
+        };
+        let mut table = table(&(0..parts.len()).map(sample).collect::<Vec<_>>());
+        for (at, parts) in parts.iter().enumerate() {
+            prop_assert_eq!(table.with_parts(), at);
+            table.push_parts(parts);
+        }
+        for (at, expected) in parts.iter().enumerate() {
+            let mut found = Vec::new();
+            table.parts(at, &mut found);
+            prop_assert_eq!(&found, expected);
+        }
+    }
+}
+
+fn sample(offset: u64, decode_ticks: i64) -> Sample {
+    Sample {
+        offset,
+        bytes: 10,
+        decode_ticks,
+        composition_ticks: 0,
+        is_sync: true,
+        entry: 0,
+    }
+}
+
+#[test]
+fn what_no_file_has_is_refused() {
+    let mut table = Samples::default();
+    let far = 1 << 60;
+    assert!(table.push(sample(far, 0), 1).is_err());
+    assert!(table.push(sample(0, i64::MIN), 1).is_err());
+    let bytes = SAMPLE_BYTES_MAX + 1;
+    assert!(
+        table
+            .push(
+                Sample {
+                    bytes,
+                    ..sample(0, 0)
+                },
+                1
+            )
+            .is_err()
+    );
+    table.push(sample(0, 7), 1).unwrap();
+    let error = table.push(sample(10, 6), 1).unwrap_err();
+    let said = "sample 1 is to be decoded 1 ticks before the one in front of it";
+    assert_eq!(error.to_string(), said);
+    assert_eq!(table.len(), 1);
+}
+
+/// Two hours at 25 pictures a second beside sound, interleaved frame by frame, as ffmpeg writes
+/// them: the largest table that is usual.
+#[test]
+fn a_film_of_two_hours_stays_below_two_mebibytes() {
+    let (mut video, mut audio, mut offset) = (Samples::default(), Samples::default(), 48);
+    let mut sound = 0_i64;
+    for frame in 0..180_000_i64 {
+        let is_sync = frame % 50 == 0;
+        let bytes = match is_sync {
+            true => 110_000 + frame * 7919 % 30_000,
+            false => 8_000 + frame * 104_729 % 20_000,
+        };
+        let bytes = u32::try_from(bytes).unwrap();
+        let composition_ticks = [1024, 512, 0, 1536][usize::try_from(frame % 4).unwrap()];
+        let picture = Sample {
+            bytes,
+            is_sync,
+            composition_ticks,
+            ..sample(offset, frame * 512)
+        };
+        video.push(picture, 512).unwrap();
+        video.push_parts(&[]);
+        offset += u64::from(bytes);
+        while sound * 1024 * 25 < (frame + 1) * 48_000 {
+            let bytes = u32::try_from(300 + sound * 7919 % 100).unwrap();
+            let frame = Sample {
+                bytes,
+                ..sample(offset, sound * 1024)
+            };
+            audio.push(frame, 1024).unwrap();
+            offset += u64::from(bytes);
+            sound += 1;
+        }
+    }
+    // A copy, as an index has one, has no room to grow.
+    let bytes = video.clone().memory_bytes() + audio.clone().memory_bytes();
+    assert!(bytes < 2 << 20, "{bytes}");
+}
