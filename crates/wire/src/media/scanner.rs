@@ -71,7 +71,9 @@ impl Format {
             return Ok(Self::Mp4(Box::default()));
         }
         if matroska::is_one(first) {
-            return Ok(Self::Matroska(Box::default()));
+            let mut scanner = Box::<matroska::Scanner>::default();
+            scanner.push(first)?;
+            return Ok(Self::Matroska(scanner));
         }
         let mut scanner = ts::Scanner::new(options);
         scanner.push(first)?;

@@ -5,9 +5,6 @@ use std::ops::Range;
 use super::ebml::{self, Malformed};
 use crate::media::packetizer::SAMPLE_BYTES_MAX;
 
-/// Bytes that a block begins with at the most, but for lacing.
-pub(super) const HEAD_BYTES_MAX: usize = 8 + 2 + 1;
-
 /// Whether a decoder can start at a `SimpleBlock`.
 const KEYFRAME: u8 = 0x80;
 
@@ -62,10 +59,18 @@ impl Head {
         let head_bytes = self.bytes as u64;
         if self.flags & LACING == 0 {
             out.push(head_bytes..block_bytes);
-            return if head_bytes < block_bytes { Ok(Some(())) } else { Err(Malformed) };
+            return if head_bytes < block_bytes {
+                Ok(Some(()))
+            } else {
+                Err(Malformed)
+            };
         }
         let Some(&more) = data.get(self.bytes) else {
-            return if head_bytes < block_bytes { Ok(None) } else { Err(Malformed) };
+            return if head_bytes < block_bytes {
+                Ok(None)
+            } else {
+                Err(Malformed)
+            };
         };
         let mut lace = Lace {
             data: &data[self.bytes + 1..],

@@ -37,9 +37,6 @@ pub(super) mod id {
     pub(in super::super) const REFERENCE_BLOCK: u32 = 0xfb;
 }
 
-/// Bytes of an element's head at the most: an ID of four and a size of eight.
-pub(super) const HEAD_BYTES_MAX: usize = 12;
-
 /// What is no EBML.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Malformed;
@@ -88,7 +85,9 @@ pub(super) fn vint(data: &[u8]) -> Result<Option<(u64, usize)>, Malformed> {
     let Some(all) = data.get(..bytes) else {
         return Ok(None);
     };
-    let number = all.iter().fold(0, |number, &byte| number << 8 | u64::from(byte));
+    let number = all
+        .iter()
+        .fold(0, |number, &byte| number << 8 | u64::from(byte));
     Ok(Some((number & unknown(bytes), bytes)))
 }
 

@@ -103,7 +103,10 @@ impl Playing {
         let mut known = Vec::new();
         for frame in frames {
             let bytes = frame.end - frame.start;
-            let Some(bytes) = u32::try_from(bytes).ok().filter(|&it| it <= SAMPLE_BYTES_MAX) else {
+            let Some(bytes) = u32::try_from(bytes)
+                .ok()
+                .filter(|&it| it <= SAMPLE_BYTES_MAX)
+            else {
                 of.end(&CodecError::Sample { bytes });
                 return None;
             };

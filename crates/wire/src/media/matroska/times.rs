@@ -61,7 +61,11 @@ struct Grid {
 
 impl Grid {
     fn new(unit_ns: u64, default_ns: Option<u64>, clock_hz: u32) -> Self {
-        let plain_hz = if unit_ns.is_multiple_of(1_000_000) { 1000 } else { 1_000_000 };
+        let plain_hz = if unit_ns.is_multiple_of(1_000_000) {
+            1000
+        } else {
+            1_000_000
+        };
         let exact = default_ns.and_then(|ns| {
             let whole = |hz: u32| whole_ticks(ns, hz).map(|ticks| (hz, ticks));
             whole(clock_hz).or_else(|| whole(EXACT_HZ))
@@ -77,7 +81,11 @@ impl Grid {
 
     fn ticks_of_ns(&self, ns: i128) -> i64 {
         let ticks = (ns * i128::from(self.hz) + 500_000_000).div_euclid(1_000_000_000);
-        i64::try_from(ticks).unwrap_or(if ticks < 0 { i64::MIN / 4 } else { i64::MAX / 4 })
+        i64::try_from(ticks).unwrap_or(if ticks < 0 {
+            i64::MIN / 4
+        } else {
+            i64::MAX / 4
+        })
     }
 
     fn ticks(&self, units: i64) -> i64 {
@@ -106,7 +114,9 @@ fn whole_ticks(ns: u64, hz: u32) -> Option<i64> {
     let scaled = u128::from(ns) * u128::from(hz);
     let ticks = (scaled + 500_000_000) / 1_000_000_000;
     let off = scaled.abs_diff(ticks * 1_000_000_000);
-    i64::try_from(ticks).ok().filter(|&ticks| ticks > 0 && off <= hz.into())
+    i64::try_from(ticks)
+        .ok()
+        .filter(|&ticks| ticks > 0 && off <= hz.into())
 }
 
 /// Gives the frames of one track their times.
@@ -180,7 +190,9 @@ impl Times {
             let at = i128::try_from(at).unwrap_or(0);
             let period = grid.period.map(|period| at * i128::from(period));
             let period = period.and_then(|ticks| i64::try_from(ticks).ok());
-            let default = grid.default_ns.map(|ns| grid.ticks_of_ns(at * i128::from(ns)));
+            let default = grid
+                .default_ns
+                .map(|ns| grid.ticks_of_ns(at * i128::from(ns)));
             let shared = lasts_ns.map(|ns| grid.ticks_of_ns(at * ns / count));
             period.or(default).or(shared)
         };
@@ -237,7 +249,11 @@ impl Times {
     fn place(&mut self, frame: Frame, out: &mut Vec<Timed>) {
         let shown = frame.shown;
         let late = self.grid.ticks_of_ns(LATE_NS.into());
-        if self.latest.first().is_some_and(|&it| it.saturating_sub(shown) > late) {
+        if self
+            .latest
+            .first()
+            .is_some_and(|&it| it.saturating_sub(shown) > late)
+        {
             self.left_out += 1;
             return;
         }
@@ -250,7 +266,9 @@ impl Times {
             Some(&time) => time,
             None => {
                 let early = i64::try_from(depth - self.frames).unwrap_or(0);
-                self.start.0.saturating_sub(early.saturating_mul(self.start.1))
+                self.start
+                    .0
+                    .saturating_sub(early.saturating_mul(self.start.1))
             }
         };
         self.frames += 1;

@@ -134,7 +134,9 @@ impl Entry {
             0 => Some((shown.0.unwrap_or(pixels.0), shown.1.unwrap_or(pixels.1))),
             _ => Some(pixels),
         };
-        self.dimensions = self.dimensions.filter(|&(width, height)| width > 0 && height > 0);
+        self.dimensions = self
+            .dimensions
+            .filter(|&(width, height)| width > 0 && height > 0);
     }
 
     fn read_projection(&mut self, body: &[u8]) {

@@ -7,9 +7,11 @@ use std::ops::Range;
 
 use super::MatroskaError;
 use super::block;
-use super::ebml::{self, Head, children, float, id, unsigned};
+use super::ebml::{self, Head, id, unsigned};
+use super::notes::Notes;
 use super::playing::{Block, Playing};
-use crate::media::container::Probe;
+use super::segment::{self, Info};
+use crate::media::sampled::SampledIndex;
 
 /// Bytes that are asked for where an element may begin: enough for the heads of it and of a block,
 /// and for what stands before most first NAL units.
@@ -27,11 +29,6 @@ const SEARCH_BYTES: usize = 64 << 10;
 /// A file that begins later than this, by its first cluster, is of a time line that began before
 /// it: its own start is taken for 0.
 const BASE_NS: u64 = 1_000_000_000;
-
-/// Blocks that are remembered to see whether the file is still the same, at the most; and bytes
-/// of each.
-const PROBES_MAX: usize = 1024;
-const PROBE_BYTES: usize = 24;
 
 /// What is done with the next bytes.
 #[derive(Clone, Debug)]
@@ -88,8 +85,7 @@ pub(super) struct Walk {
     segment_start: Option<u64>,
     cluster: Option<Cluster>,
     group: Option<Group>,
-    unit_ns: u64,
-    duration_units: f64,
+    info: Info,
     /// Where `SeekHead` says that `Tracks` is; and where to go on when that is read.
     tracks_at: Option<u64>,
     back_to: Option<u64>,
@@ -98,15 +94,7 @@ pub(super) struct Walk {
     base: Option<u64>,
     /// Memory that is used again.
     frames: Vec<Range<u64>>,
-    probes: Vec<Probe>,
-    probe_every: u64,
-    blocks: u64,
-    /// How often the next cluster was searched for, and from where first; and blocks left out.
-    searches: u64,
-    first_search: u64,
-    broken_blocks: u64,
-    /// Why it was gone through no further.
-    over: Option<String>,
+    notes: Notes,
 }
 
 impl Default for Walk {
@@ -121,20 +109,13 @@ impl Default for Walk {
             segment_start: None,
             cluster: None,
             group: None,
-            unit_ns: 1_000_000,
-            duration_units: 0.0,
+            info: Info::default(),
             tracks_at: None,
             back_to: None,
             playing: None,
             base: None,
             frames: Vec::new(),
-            probes: Vec::new(),
-            probe_every: 1,
-            blocks: 0,
-            searches: 0,
-            first_search: 0,
-            broken_blocks: 0,
-            over: None,
+            notes: Notes::default(),
         }
     }
 }
@@ -229,8 +210,12 @@ impl Walk {
                 return self.in_cluster(head, end, data);
             }
             // It says nothing of its size, or what it says is not so.
-            if self.cluster.take().is_some_and(|cluster| cluster.end.is_some()) {
-                self.count_search();
+            if self
+                .cluster
+                .take()
+                .is_some_and(|cluster| cluster.end.is_some())
+            {
+                self.notes.damage(self.at);
             }
         }
         self.in_segment(head)
@@ -282,7 +267,10 @@ impl Walk {
         if !is_read {
             return Ok(Step::To(start + bytes));
         }
-        match usize::try_from(bytes).ok().filter(|_| bytes <= BODY_BYTES_MAX) {
+        match usize::try_from(bytes)
+            .ok()
+            .filter(|_| bytes <= BODY_BYTES_MAX)
+        {
             Some(bytes) => self.reading = Reading::Body(head.id, bytes),
             None => return Err(MatroskaError::Large { bytes }),
         }
@@ -309,23 +297,12 @@ impl Walk {
         match id {
             id::EBML => {
                 self.has_header = true;
-                check_header(body)?;
+                segment::check_header(body).map_err(MatroskaError::Header)?;
             }
             id::SEEK_HEAD => self.tracks_at = self.tracks_at.or_else(|| self.sought(body)),
-            id::INFO => {
-                for (id, body) in children(body) {
-                    match id {
-                        id::TIMESTAMP_SCALE => {
-                            let scale = unsigned(body).filter(|&scale| scale > 0);
-                            self.unit_ns = scale.unwrap_or(1_000_000);
-                        }
-                        id::DURATION => self.duration_units = float(body).unwrap_or(0.0),
-                        _ => {}
-                    }
-                }
-            }
+            id::INFO => self.info = Info::read(body),
             _ => {
-                let playing = Playing::new(body, self.unit_ns);
+                let playing = Playing::new(body, self.info.unit_ns);
                 if let Some(reasons) = playing.refusal() {
                     return Err(MatroskaError::Nothing { reasons });
                 }
@@ -337,15 +314,8 @@ impl Walk {
 
     /// Where `Tracks` is, if a `SeekHead` says so.
     fn sought(&self, seek_head: &[u8]) -> Option<u64> {
-        let entries = children(seek_head).filter(|&(id, _)| id == id::SEEK);
-        let mut positions = entries.filter_map(|(_, entry)| {
-            let of = |wanted| children(entry).find(|&(id, _)| id == wanted);
-            let (_, id) = of(id::SEEK_ID)?;
-            let (_, position) = of(id::SEEK_POSITION)?;
-            let is_tracks = unsigned(id) == Some(id::TRACKS.into());
-            unsigned(position).filter(|_| is_tracks)
-        });
-        let place = self.segment_start?.checked_add(positions.next()?)?;
+        let position = segment::tracks_position(seek_head)?;
+        let place = self.segment_start?.checked_add(position)?;
         // It is asked for from there on.
         place.checked_add(BODY_BYTES_MAX).map(|_| place)
     }
@@ -368,9 +338,11 @@ impl Walk {
                 if let Some(cluster) = &mut self.cluster {
                     cluster.timestamp = timestamp;
                 }
-                let unit_ns = self.unit_ns;
+                let unit_ns = self.info.unit_ns;
                 let is_late = |&at: &u64| at.saturating_mul(unit_ns) >= BASE_NS;
-                self.base = self.base.or_else(|| Some(timestamp.filter(is_late).unwrap_or(0)));
+                self.base = self
+                    .base
+                    .or_else(|| Some(timestamp.filter(is_late).unwrap_or(0)));
             }
             id::SIMPLE_BLOCK => return Ok(self.block(head, data)),
             id::BLOCK_GROUP => {
@@ -382,7 +354,7 @@ impl Walk {
                 });
                 return Ok(Step::To(start));
             }
-            id::ENCRYPTED_BLOCK => self.broken_blocks += 1,
+            id::ENCRYPTED_BLOCK => self.notes.broken_blocks += 1,
             id::VOID | id::CRC_32 | id::POSITION | id::PREV_SIZE | id::SILENT_TRACKS => {}
             _ if cluster_end.is_some() => {}
             _ => return self.damage(),
@@ -456,11 +428,12 @@ impl Walk {
                 self.more(least, HEAD_BYTES.max(least.next_power_of_two()))
             }
             Ok(Some(of)) => {
-                self.probe(data, head, block_bytes);
+                self.notes
+                    .block(self.at, &data[..head.head_bytes + after_head.len()]);
                 self.open(of, start, start + block_bytes, &frames)
             }
             Ok(None) | Err(_) => {
-                self.broken_blocks += 1;
+                self.notes.broken_blocks += 1;
                 Step::To(start + block_bytes)
             }
         };
@@ -475,7 +448,7 @@ impl Walk {
         let base = self.base.and_then(|it| i64::try_from(it).ok()).unwrap_or(0);
         let units = timestamp.and_then(|it| it.checked_add(of.timestamp.into())?.checked_sub(base));
         let (Some(units), Some(playing)) = (units, &mut self.playing) else {
-            self.broken_blocks += 1;
+            self.notes.broken_blocks += 1;
             return Step::To(end);
         };
         let is_sync = self.group.is_none() && of.is_keyframe();
@@ -501,7 +474,8 @@ impl Walk {
             Some(wanted) => Step::To(wanted.start),
             None => {
                 let last = end - 1;
-                if let Reading::Parts(block, _) = std::mem::replace(&mut self.reading, Reading::Head)
+                if let Reading::Parts(block, _) =
+                    std::mem::replace(&mut self.reading, Reading::Head)
                 {
                     self.ending = Some(block);
                 }
@@ -535,17 +509,10 @@ impl Walk {
         if self.playing.is_none() {
             return Err(MatroskaError::Damaged { offset: self.at });
         }
-        self.count_search();
+        self.notes.damage(self.at);
         (self.group, self.cluster) = (None, None);
         self.reading = Reading::Search(self.at + 1);
         Ok(Step::To(self.at + 1))
-    }
-
-    fn count_search(&mut self) {
-        if self.searches == 0 {
-            self.first_search = self.at;
-        }
-        self.searches += 1;
     }
 
     fn search(&mut self, data: &[u8], from: u64) -> Step {
@@ -565,61 +532,24 @@ impl Walk {
     }
 
     fn end(&mut self, reason: &str) {
-        self.over = Some(format!("from byte {} on: {reason}", self.at));
+        self.notes.end(self.at, reason);
         self.reading = Reading::Over;
     }
 
-    /// Remembers a block's first bytes; every other one is forgotten when there are many.
-    fn probe(&mut self, data: &[u8], head: Head, block_bytes: u64) {
-        self.blocks += 1;
-        if !(self.blocks - 1).is_multiple_of(self.probe_every) {
-            return;
-        }
-        let of_block = usize::try_from(head.head_bytes as u64 + block_bytes).unwrap_or(usize::MAX);
-        let bytes = &data[..data.len().min(of_block).min(PROBE_BYTES)];
-        if self.probes.len() == PROBES_MAX {
-            let mut number = 0;
-            self.probes.retain(|_| {
-                number += 1;
-                number % 2 == 1
-            });
-            self.probe_every *= 2;
-            return;
-        }
-        self.probes.push(Probe {
-            part: self.at..self.at + bytes.len() as u64,
-            sampled: hash(bytes),
-            sample: |bytes| Some(hash(bytes)),
-        });
+    /// The tracks, if they are known.
+    pub(super) fn playing(&self) -> Option<&Playing> {
+        self.playing.as_ref()
     }
 
-    /// What is certain, to be made an index of: tracks, problems, the told length and probes.
-    pub(super) fn certain(&self) -> Option<(&Playing, Vec<String>, Option<u64>, Vec<Probe>)> {
-        let mut problems = Vec::new();
-        if self.searches > 0 {
-            problems.push(format!(
-                "{} places are damaged, the first at byte {}: what follows is left out up to the \
-                 next cluster",
-                self.searches, self.first_search
-            ));
-        }
-        if self.broken_blocks > 0 {
-            let blocks = self.broken_blocks;
-            problems.push(format!("{blocks} blocks are broken, and left out"));
-        }
-        problems.extend(self.over.clone());
-        let told_ns = self.duration_units * to_f64(self.unit_ns);
-        let told_ns = (told_ns >= 1.0 && told_ns < 1e18).then_some(told_ns);
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "it is between 1 and 1e18"
-        )]
-        let told_ns = told_ns.map(|ns| ns as u64);
-        let base_ns = self.base.unwrap_or(0).saturating_mul(self.unit_ns);
-        let told_ns = told_ns.map(|ns| ns.checked_sub(base_ns).unwrap_or(ns));
-        let playing = self.playing.as_ref()?;
-        Some((playing, problems, told_ns, self.probes.clone()))
+    /// The index of what is certain.
+    pub(super) fn index(&self) -> Option<SampledIndex> {
+        let playing = self.playing.clone()?;
+        let mut index = playing.index(self.notes.problems())?;
+        let base_ns = self.base.unwrap_or(0).saturating_mul(self.info.unit_ns);
+        let from_base = |ns: u64| ns.checked_sub(base_ns).unwrap_or(ns);
+        index.told_duration_ns = self.info.duration_ns.map(from_base);
+        index.probes.clone_from(&self.notes.probes);
+        Some(index)
     }
 
     /// No bytes follow: what waits for more is complete, or is not.
@@ -631,11 +561,6 @@ impl Walk {
             playing.finish();
         }
     }
-}
-
-#[allow(clippy::cast_precision_loss, reason = "a duration need not be exact")]
-fn to_f64(number: u64) -> f64 {
-    number as f64
 }
 
 /// Whether such elements are children of the segment, or beside it.
@@ -653,35 +578,4 @@ fn is_of_segment(id: u32) -> bool {
             | id::ATTACHMENTS
             | id::TAGS
     )
-}
-
-/// Whether what the EBML header says can be read.
-fn check_header(body: &[u8]) -> Result<(), MatroskaError> {
-    let mut doc_type = "matroska".to_owned();
-    for (id, body) in children(body) {
-        let most = match id {
-            id::READ_VERSION => 1,
-            id::MAX_ID_LENGTH | id::DOC_TYPE_READ_VERSION => 4,
-            id::MAX_SIZE_LENGTH => 8,
-            id::DOC_TYPE => {
-                doc_type = ebml::text(body, 32);
-                continue;
-            }
-            _ => continue,
-        };
-        if unsigned(body).is_none_or(|number| number > most) {
-            let what = format!("element {id:#x} is larger than {most}: it is of a later version");
-            return Err(MatroskaError::Header(what));
-        }
-    }
-    match doc_type.as_str() {
-        "matroska" | "webm" => Ok(()),
-        _ => Err(MatroskaError::Header(format!("its DocType is {doc_type:?}"))),
-    }
-}
-
-/// FNV-1a.
-fn hash(bytes: &[u8]) -> u32 {
-    let mix = |hash: u32, &byte: &u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    bytes.iter().fold(0x811c_9dc5, mix)
 }
