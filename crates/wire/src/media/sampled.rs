@@ -23,7 +23,7 @@ use super::plan::{Packets, SeekPoint};
 use super::samples::Samples;
 use super::scale::Timeline;
 use super::track::{CUTS_MAX, Cut, Medium, TRACKS_MAX, Track};
-pub(in crate::media) use parts::PartReader;
+pub(in crate::media) use parts::{PartReader, SampleParts};
 use plan::SampledPlan;
 
 use crate::rtp::PAYLOAD_TYPE_DYNAMIC;

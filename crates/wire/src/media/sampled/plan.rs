@@ -123,6 +123,7 @@ impl SampledPlan {
     ) {
         let (samples, packetizer) = (&self.track.samples, &self.track.codec.packetizer);
         let of_unit = self.units.samples(unit);
+        let prefix_bytes = u32::try_from(self.track.prefix.len()).unwrap_or(0);
         room.parts.clear();
         room.ends.clear();
         for at in of_unit.clone() {
@@ -130,12 +131,12 @@ impl SampledPlan {
             if packetizer.parts() != Parts::None {
                 samples.parts(at, &mut room.parts);
                 if room.parts.len() == before {
-                    room.parts.extend(packetizer.only_part(samples.size(at)));
+                    let bytes = samples.size(at) + prefix_bytes;
+                    room.parts.extend(packetizer.only_part(bytes));
                 }
             }
             room.ends.push(room.parts.len());
         }
-        let prefix_bytes = u32::try_from(self.track.prefix.len()).unwrap_or(0);
         let mut start = 0;
         let unit_samples = of_unit.clone().zip(&room.ends).enumerate();
         let unit_samples: Vec<_> = unit_samples
@@ -241,20 +242,22 @@ impl SampledPlan {
             let file_offset = sample.offset;
             let bytes = bytes_at(pieces, file_offset..file_offset + u64::from(sample.bytes));
             let bytes = bytes.ok_or(ImageError::Bytes { file_offset })?;
-            if !self.has_its_parts(at, bytes) {
-                return Err(ImageError::Changed { file_offset });
-            }
-            out.push(match self.track.prefix.is_empty() {
+            let bytes = match self.track.prefix.is_empty() {
                 true => Cow::Borrowed(bytes),
                 false => Cow::Owned([&self.track.prefix, bytes].concat()),
-            });
+            };
+            if !self.has_its_parts(at, &bytes) {
+                return Err(ImageError::Changed { file_offset });
+            }
+            out.push(bytes);
         }
         Ok(())
     }
 }
 
 impl SampledPlan {
-    /// Whether these bytes have the parts that sample `at` had when it was indexed.
+    /// Whether these bytes, which begin with the prefix, have the parts that sample `at` had when
+    /// it was indexed.
     fn has_its_parts(&self, at: usize, mut bytes: &[u8]) -> bool {
         let packetizer = &self.track.codec.packetizer;
         let head_bytes = match packetizer.parts() {
@@ -265,7 +268,8 @@ impl SampledPlan {
         let mut known = Vec::new();
         self.track.samples.parts(at, &mut known);
         if known.is_empty() {
-            known.extend(packetizer.only_part(self.track.samples.size(at)));
+            let whole_bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+            known.extend(packetizer.only_part(whole_bytes));
         }
         let mut known = known.into_iter();
         while !bytes.is_empty() {
