@@ -179,10 +179,9 @@ fn nals() -> impl Strategy<Value = Vec<Vec<u8>>> {
     ];
     let first = prop_oneof![4 => any::<u8>(), 1 => Just(0x09), 1 => Just(0x67), 2 => Just(0x41)];
     let one = (bytes, first, any::<u8>()).prop_map(|(bytes, first, fill)| {
-        let mut nal: Vec<_> = (0..bytes)
-            .map(|at| fill.wrapping_add((at % 251) as u8))
-            .collect();
-        nal.first_mut().map(|byte| *byte = first);
+        let fill = (0..251_u8).cycle().map(|at| fill.wrapping_add(at));
+        let mut nal: Vec<_> = fill.take(bytes).collect();
+        nal.iter_mut().take(1).for_each(|byte| *byte = first);
         nal
     });
     prop::collection::vec(one, 0..12)

@@ -61,7 +61,7 @@ proptest! {
         entry in 0..4_u16,
         same in any::<bool>(),
     ) {
-        let sample: Vec<_> = (0..bytes).map(|at| (at % 251) as u8).collect();
+        let sample: Vec<_> = (0..251_u8).cycle().take(bytes).collect();
         let (first, mut other) = (hex(SMALL), hex(XVID));
         other.extend(vec![0; 300]);
         let configurations = if same { [&first[..]; 3] } else { [&first[..], &other, &[]] };
