@@ -260,7 +260,8 @@ impl Media {
 
     /// As [`Self::source`], for what is played of the track at another scale than
     /// [`Scale::NORMAL`], and likewise one for all who play it so. `None` if the track cannot be
-    /// played so, while the file grows, or where [`TRICKS_MAX`](super::TRICKS_MAX) are in use.
+    /// played so, while the file grows or is not read to its end yet, or where
+    /// [`TRICKS_MAX`](super::TRICKS_MAX) are in use.
     ///
     /// # Panics
     ///
@@ -274,14 +275,14 @@ impl Media {
         scale: Scale,
     ) -> Option<Arc<Source>> {
         let mut state = self.state();
+        let may_go_on = state.goes_on();
         let State {
             index,
             tricks,
-            grows,
             changes,
             ..
         } = &mut *state;
-        let cut = index.cut(track, payload_bytes_max).filter(|_| !*grows)?;
+        let cut = index.cut(track, payload_bytes_max).filter(|_| !may_go_on)?;
         tricks.get_or_make(index, (track, cut.number(), scale), || {
             let plan = index.trick(track, cut, self.settings.burst_ns, scale)?;
             let backing: Arc<dyn Backing> = Arc::<Opened>::clone(&self.opened);

@@ -4,6 +4,7 @@
 //! [`Delivery`], opened by [`Delivery::open`]; the sessions above ask it what they need and do not
 //! look inside. What belongs to files alone, ranges and chunks, they find in [`StoredDelivery`].
 
+use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -45,6 +46,8 @@ pub(super) struct StoredDelivery {
     payload_bytes_max: u16,
     /// The number of its track, from 0 on.
     track: u8,
+    /// There is nothing of it at the scale that is played.
+    pub(super) is_silent: Cell<bool>,
 }
 
 /// A delivery, and what the client is told of it.
@@ -326,6 +329,7 @@ fn stored(
         // A datagram has fewer bytes than that.
         payload_bytes_max: u16::try_from(payload_bytes_max).unwrap_or(u16::MAX),
         track: u8::try_from(track).expect("there are eight tracks at most"),
+        is_silent: Cell::new(false),
     });
     Ok(Opened {
         delivery,

@@ -9,11 +9,10 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use onrush_wire::media::Scale;
 use onrush_wire::rtcp::{self, Heard};
-use onrush_wire::rtsp::{Range, RangeError, Reply, SessionId, Span, State, StatusCode, npt};
+use onrush_wire::rtsp::{Range, RangeError, Reply, SessionId, Span, State, npt};
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::Instant;
@@ -22,7 +21,7 @@ use super::Control;
 use super::delivery::refusal;
 use super::presentation::Presentation;
 use super::track_session::{TrackSession, is_unreachable};
-use super::tracks::{TrackStart, each, no_range, play_all, played, starts};
+use super::tracks::{TrackStart, each, known_to, no_range, play_all, played, starts};
 use crate::engine::EndReason;
 use crate::library::{Media, REFRESH_BYTES_MAX, refreshed};
 use crate::random::random;
@@ -42,7 +41,9 @@ pub(super) struct Session {
     state: Cell<State>,
     connections: Cell<u32>,
     /// What is played, or was last.
-    span: Cell<Span>,
+    span_ns: Cell<(u64, Option<u64>)>,
+    /// How fast. Beside it, so that a session is no larger.
+    scale: Cell<Scale>,
     seen: Cell<Instant>,
     /// When the next report is due, if one is.
     report_at: Cell<Option<Instant>>,
@@ -98,11 +99,8 @@ impl Session {
             turn: Mutex::new(()),
             tracks,
             state: Cell::new(State::Ready),
-            span: Cell::new(Span {
-                start_ns: 0,
-                stop_ns: None,
-                scale: Scale::NORMAL,
-            }),
+            span_ns: Cell::new((0, None)),
+            scale: Cell::new(Scale::NORMAL),
             seen: Cell::new(Instant::now()),
             connections: Cell::new(0),
             report_at: Cell::new(None),
@@ -163,10 +161,19 @@ impl Session {
         }
     }
 
+    fn span(&self) -> Span {
+        let ((start_ns, stop_ns), scale) = (self.span_ns.get(), self.scale.get());
+        Span {
+            start_ns,
+            stop_ns,
+            scale,
+        }
+    }
+
     /// What media time is due now; of no meaning in a live stream. Tracks that are over have stayed
     /// behind.
     fn position_ns(&self) -> u64 {
-        let (tracks, span) = (self.tracks.borrow(), self.span.get());
+        let (tracks, span) = (self.tracks.borrow(), self.span());
         let playing = tracks.iter().filter(|track| !track.is_silent());
         let positions = playing.map(|track| track.position_ns());
         match span.scale {
@@ -238,7 +245,7 @@ impl Session {
         // A PLAY takes a pause point back: it is played on from here to the end.
         let has_pause_point = tracks.iter().any(|track| track.pause_before().is_some());
         let (scale, played) = played(&tracks, scale);
-        let goes_on = is_playing && !has_pause_point && scale == self.span.get().scale;
+        let goes_on = is_playing && !has_pause_point && scale == self.scale.get();
         let Some(range) = range.or_else(|| (!goes_on).then(Range::default)) else {
             return Ok(None);
         };
@@ -265,7 +272,7 @@ impl Session {
         }
         let is_live_edge = range.is_now && grows;
         let resume_ns = || tracks.iter().filter_map(|track| track.resume_ns()).min();
-        let mut span = span_from(match is_live_edge {
+        let span = span_from(match is_live_edge {
             true => index.seek(duration_ns).time_ns,
             // From the end on there is only a way back.
             false if has_ended && scale.is_reverse() => duration_ns,
@@ -278,18 +285,7 @@ impl Session {
             // Sync samples alone have no other place to go on from.
             None => (!scale.is_normal()).then(|| index.seek(span.start_ns)),
         };
-        if let Some(stop_ns) = span.stop_ns.filter(|_| media.is_partial()) {
-            match stop_ns < duration_ns {
-                true => known_to(media, stop_ns).await?,
-                false => span.stop_ns = None,
-            }
-        }
-        let goes_on = media.goes_on();
-        let (due_ns, tracks) = starts(played, point, (span.stop_ns, goes_on)).await?;
-        span.start_ns = match scale.is_normal() {
-            true => due_ns,
-            false => tracks[0].media_ns(due_ns),
-        };
+        let (span, due_ns, tracks) = starts(media, played, point, span).await?;
         Ok(Some(Start::Stored {
             span,
             due_ns,
@@ -325,7 +321,8 @@ impl Session {
                     self.end(End::Send(error.to_string()));
                     return;
                 }
-                self.span.set(span);
+                self.span_ns.set((start_ns, stop_ns));
+                self.scale.set(span.scale);
             }
             Start::Live => {
                 let track = self.first();
@@ -344,7 +341,7 @@ impl Session {
         if self.state() != State::Playing {
             return Ok(());
         }
-        let (position_ns, is_normal) = (self.position_ns(), self.span.get().scale.is_normal());
+        let (position_ns, is_normal) = (self.position_ns(), self.scale.get().is_normal());
         // First of all: from now on it is nobody's business that the streams stop.
         self.set_state(State::Ready);
         let tracks = self.tracks();
@@ -391,14 +388,14 @@ impl Session {
         let (State::Playing, Some(media)) = (self.state(), self.media()) else {
             return Err(no_range(RangeError::Point));
         };
-        let Span { stop_ns, scale, .. } = self.span.get();
-        let duration_ns = match media.is_partial() {
+        let Span { stop_ns, scale, .. } = self.span();
+        let end_ns = || match media.is_partial() {
             true => media.index().known_ns(),
             false => media.duration_ns(),
         };
         let to_come = match scale.is_reverse() {
             true => stop_ns.unwrap_or(0)..self.position_ns(),
-            false => self.position_ns()..stop_ns.unwrap_or(duration_ns),
+            false => self.position_ns()..stop_ns.unwrap_or_else(end_ns),
         };
         if !to_come.contains(&at_ns) {
             return Err(no_range(RangeError::Point));
@@ -420,7 +417,7 @@ impl Session {
     pub(super) fn remaining(&self) -> Span {
         Span {
             start_ns: self.position_ns(),
-            ..self.span.get()
+            ..self.span()
         }
     }
 
@@ -530,7 +527,7 @@ impl Session {
     /// and what was sent beyond it already is sent again (RFC 2326, section 10.6).
     fn media_ended(&self) {
         let may_go_on = self.media().is_some_and(|media| media.goes_on());
-        let is_normal = self.span.get().scale.is_normal();
+        let is_normal = self.scale.get().is_normal();
         let (mut goes_on, mut stays_at) = (false, None);
         for track in self.tracks.borrow().iter() {
             if let (Some(before), Some(delivery)) = (track.pause_before(), track.stored()) {
@@ -593,21 +590,6 @@ impl std::fmt::Display for End {
             Self::Media(reason) | Self::Send(reason) => f.write_str(reason),
             Self::Stopped => f.write_str("the server stops"),
             Self::Bug => f.write_str("a bug of the server"),
-        }
-    }
-}
-
-/// How long a client waits at most until a place that it wants is known, in a file that is being
-/// read for the first time.
-const KNOWN_TIME_MAX: Duration = Duration::from_secs(10);
-
-/// Waits until a place of a file is known.
-async fn known_to(media: &Media, time_ns: u64) -> Result<(), Reply> {
-    match media.known_to(time_ns, KNOWN_TIME_MAX).await {
-        true => Ok(()),
-        false => {
-            let note = "the file is being read for the first time, and not so far yet; try again";
-            Err(Reply::refusal(StatusCode::ServiceUnavailable, note))
         }
     }
 }

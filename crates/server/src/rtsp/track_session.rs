@@ -37,8 +37,6 @@ pub(super) struct TrackSession {
     reception: Cell<Option<Reception>>,
     /// The client was told that no more comes.
     is_over: Cell<bool>,
-    /// There is nothing of it at the scale that is played.
-    is_silent: Cell<bool>,
     /// Why the last report could not be sent, so that it is said once.
     send_error: Cell<Option<io::ErrorKind>>,
 }
@@ -76,7 +74,6 @@ impl TrackSession {
             started: Cell::new(None),
             reception: Cell::new(None),
             is_over: Cell::new(false),
-            is_silent: Cell::new(false),
             send_error: Cell::new(None),
         })
     }
@@ -128,11 +125,14 @@ impl TrackSession {
     /// Whether it plays along with the others, or is silent while they do: nothing of it is sent
     /// then, reports neither.
     pub(super) fn set_silent(&self, is_silent: bool) {
-        self.is_silent.set(is_silent);
+        if let Some(delivery) = self.stored() {
+            delivery.is_silent.set(is_silent);
+        }
     }
 
     pub(super) fn is_silent(&self) -> bool {
-        self.is_silent.get()
+        self.stored()
+            .is_some_and(|delivery| delivery.is_silent.get())
     }
 
     /// The clock that it shares with the tracks beside it, if it shares one.

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use onrush_wire::media::{Scale, SeekPoint};
 use onrush_wire::rtp::Position;
-use onrush_wire::rtsp::{RangeError, Reply, StatusCode};
+use onrush_wire::rtsp::{RangeError, Reply, Span, StatusCode};
 use tokio::task::spawn_local;
 
 use super::delivery::{StoredDelivery, refusal};
 use super::track_session::TrackSession;
 use crate::engine::EngineError;
+use crate::library::Media;
 use crate::store::Source;
 
 /// What is played of a track.
@@ -24,13 +25,6 @@ pub(super) struct TrackStart {
     source: Arc<Source>,
     from: u64,
     stop_before: Option<u64>,
-}
-
-impl TrackStart {
-    /// The media time of what is due at `due_ns` in its plan.
-    pub(super) fn media_ns(&self, due_ns: u64) -> u64 {
-        self.source.plan().timeline().media_ns(due_ns)
-    }
 }
 
 /// A track, and what is played of it, if anything is.
@@ -53,13 +47,22 @@ pub(super) fn played(tracks: &[Rc<TrackSession>], scale: Scale) -> (Scale, Vec<P
     }
 }
 
-/// What is played of each track from a point on, or from where it goes on, and when the first
-/// packet of all is due in their plans. Their first chunks are held until then.
+/// What is played of each track from a point on, or from where it goes on, to the end of `span`:
+/// that with its beginning as it is, when that is due in the tracks' plans, and the tracks. Their
+/// first chunks are held until then.
 pub(super) async fn starts(
+    media: &Media,
     tracks: Vec<Played>,
     point: Option<SeekPoint>,
-    (stop_ns, grows): (Option<u64>, bool),
-) -> Result<(u64, Vec<TrackStart>), Reply> {
+    mut span: Span,
+) -> Result<(Span, u64, Vec<TrackStart>), Reply> {
+    if let Some(stop_ns) = span.stop_ns.filter(|_| media.is_partial()) {
+        match stop_ns < media.duration_ns() {
+            true => known_to(media, stop_ns).await?,
+            false => span.stop_ns = None,
+        }
+    }
+    let (stop_ns, grows) = (span.stop_ns, media.goes_on());
     let (mut starts, mut first_ns) = (Vec::new(), None);
     for (track, source) in tracks {
         let Some(source) = source else {
@@ -99,7 +102,25 @@ pub(super) async fn starts(
             prepared.map_err(|error| refusal(&error))?;
         }
     }
-    Ok((first_ns, starts))
+    if let Some(start) = starts.first() {
+        span.start_ns = start.source.plan().timeline().media_ns(first_ns);
+    }
+    Ok((span, first_ns, starts))
+}
+
+/// How long a client waits at most until a place that it wants is known, in a file that is being
+/// read for the first time.
+const KNOWN_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Waits until a place of a file is known.
+pub(super) async fn known_to(media: &Media, time_ns: u64) -> Result<(), Reply> {
+    match media.known_to(time_ns, KNOWN_TIME_MAX).await {
+        true => Ok(()),
+        false => {
+            let note = "the file is being read for the first time, and not so far yet; try again";
+            Err(Reply::refusal(StatusCode::ServiceUnavailable, note))
+        }
+    }
 }
 
 /// What is asked for is not in the media.

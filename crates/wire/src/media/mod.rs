@@ -37,6 +37,6 @@ pub use container::{Continued, Index, Probe};
 pub use plan::{Burst, FilePiece, ImageError, Plan, RtpOrigin, SeekPoint};
 pub use sampled::{LeftOut, TrackFacts};
 pub use scale::{Scale, Timeline};
-pub use scanner::{ScanError, ScanOptions, Scanner};
+pub use scanner::{ScanError, ScanOptions, Scanner, has_media_ending};
 pub use track::{CUTS_MAX, Cut, Medium, TRACKS_MAX, Track};
 pub use ts::{SYNC_BYTE, TS_PACKET_BYTES};

@@ -11,6 +11,8 @@
 
 mod parts;
 mod plan;
+mod sinks;
+mod units;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -250,11 +252,12 @@ impl Container for SampledIndex {
         probes.cloned().collect()
     }
 
-    fn cut(&self, _track: usize, payload_bytes_max: usize) -> Option<Cut> {
+    fn cut(&self, track: usize, payload_bytes_max: usize) -> Option<Cut> {
         let fits = |&(_, &bytes): &(u8, &u16)| usize::from(bytes) <= payload_bytes_max;
         let (number, &bytes) = (0..).zip(&CUT_BYTES).find(fits)?;
         debug_assert!(usize::from(bytes) >= PAYLOAD_BYTES_MIN);
-        Some(Cut {
+        let bytes_min = self.sampled[track].codec.packetizer.payload_bytes_min();
+        (usize::from(bytes) >= bytes_min).then_some(Cut {
             number,
             payload_bytes_max: bytes,
         })

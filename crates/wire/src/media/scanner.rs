@@ -48,6 +48,21 @@ enum Format {
     Testing(testing::Scanner),
 }
 
+/// Endings of the names of files that are played.
+const ENDINGS: [&str; 17] = [
+    "ts", "m2ts", "mts", "m2t", "mpegts", "tp", "trp", "mp4", "m4v", "m4a", "mov", "3gp", "mkv",
+    "mka", "mk3d", "webm", "qt",
+];
+
+/// Whether a file of this name may be one that is played, by its ending. What it is its first bytes
+/// say.
+#[must_use]
+pub fn has_media_ending(name: &str) -> bool {
+    let ending = name.rsplit('/').next().unwrap_or(name).rsplit_once('.');
+    let is_it = |known: &&str| ending.is_some_and(|(_, it)| it.eq_ignore_ascii_case(known));
+    ENDINGS.iter().any(|known| is_it(&known))
+}
+
 /// How many of a file's first bytes say what it is.
 const FIRST_BYTES: usize = 8;
 
@@ -68,7 +83,9 @@ impl Format {
             return Ok(Self::Testing(scanner));
         }
         if mp4::is_one(first) {
-            return Ok(Self::Mp4(Box::default()));
+            let mut scanner = mp4::Scanner::default();
+            scanner.push(first)?;
+            return Ok(Self::Mp4(Box::new(scanner)));
         }
         if matroska::is_one(first) {
             let mut scanner = Box::<matroska::Scanner>::default();
@@ -91,9 +108,9 @@ impl Scanner {
     /// Which bytes of a file that has `file_bytes` of them by now it wants next; `None` if it knows
     /// all that can be known of so much. Never empty.
     #[must_use]
-    pub fn wants(&self, file_bytes: u64) -> Option<Range<u64>> {
+    pub fn wants(&mut self, file_bytes: u64) -> Option<Range<u64>> {
         let all_from = |start: u64| (start < file_bytes).then_some(start..file_bytes);
-        match &self.0 {
+        match &mut self.0 {
             Format::Unknown(_, first) => all_from(first.len() as u64),
             Format::Ts(scanner) => all_from(scanner.pushed_bytes()),
             Format::Mp4(scanner) => scanner.wants(file_bytes),

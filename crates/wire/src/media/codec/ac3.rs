@@ -339,8 +339,8 @@ mod tests {
             (header.rate_hz, header.channels, header.frame_bytes)
         };
         assert_eq!(of(20, 8, [0x40, 0]), (48_000, 2, 768));
-        // 44.1 kHz, 128 kbit/s, short and long; 32 kHz at the highest rate; mono; three and two with
-        // effects; half the rate.
+        // 44.1 kHz, 128 kbit/s, short and long; 32 kHz at the highest rate; mono; 5.1; half the
+        // rate.
         assert_eq!(of(0x40 | 16, 8, [0x40, 0]), (44_100, 2, 556));
         assert_eq!(of(0x40 | 17, 8, [0x40, 0]), (44_100, 2, 558));
         assert_eq!(of(0x80 | 37, 8, [0x40, 0]), (32_000, 2, 3840));

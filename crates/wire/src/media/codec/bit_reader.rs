@@ -1,5 +1,5 @@
-//! Fields of some bits each, as decoder configurations and the headers of frames of sound have them:
-//! [`Bits`] with errors in words.
+//! Fields of some bits each, as decoder configurations and the headers of frames of sound have
+//! them: [`Bits`] with errors in words.
 
 use std::borrow::Cow;
 

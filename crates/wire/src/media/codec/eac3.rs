@@ -1,8 +1,8 @@
 //! E-AC-3 (ETSI TS 102 366, annex E) as RFC 4598 carries it.
 //!
-//! A sample of ISO BMFF has the frames of all substreams of its time. They go into one packet, which
-//! says how many they are; where a packet does not hold them they are cut as if they were one frame,
-//! and receivers, which put fragments together without looking into them, get them whole.
+//! A sample of ISO BMFF has the frames of all substreams of its time. They go into one packet,
+//! which says how many they are; where a packet does not hold them they are cut as if they were one
+//! frame, and receivers, which put fragments together without looking into them, get them whole.
 
 use std::sync::Arc;
 
@@ -256,7 +256,10 @@ mod tests {
             // What is cut counts as one frame.
             let room = payload_bytes_max - 2;
             let expected = samples.iter().zip(&bytes);
-            let expected = expected.map(|(it, bytes)| if bytes.len() > room { 1 } else { it.0.len() });
+            let expected = expected.map(|(it, bytes)| match bytes.len() > room {
+                true => 1,
+                false => it.0.len(),
+            });
             prop_assert_eq!(counts.iter().sum::<usize>(), expected.sum::<usize>());
         }
 

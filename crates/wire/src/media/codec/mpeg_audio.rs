@@ -66,8 +66,8 @@ pub(in crate::media) struct FrameHeader {
     pub(in crate::media) frame_samples: u32,
 }
 
-/// Bit rates in kbit/s by index from 1 on: layers I, II and III of MPEG-1, layer I and the others of
-/// MPEG-2.
+/// Bit rates in kbit/s by index from 1 on: layers I, II and III of MPEG-1, layer I and the others
+/// of MPEG-2.
 const RATES_KBPS: [[u32; 14]; 5] = [
     [
         32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 416, 448,

@@ -9,7 +9,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::SampledTrack;
-use crate::media::packetizer::{Aggregation, PacketSink, Parts, Unit, UnitSample};
+use super::sinks::{Images, Lengths};
+use super::units::Units;
+use crate::media::packetizer::{PacketSink, Parts, Unit, UnitSample};
 use crate::media::plan::{
     Burst, FilePiece, ImageError, Packets, RtpOrigin, SeekPoint, group_bursts,
 };
@@ -17,9 +19,6 @@ use crate::media::samples::column::Column;
 use crate::media::scale::Timeline;
 use crate::media::track::Medium;
 use crate::rtp::{HEADER_BYTES, Header, ticks_of};
-
-/// How long the sound of one packet may be. More would save packets, and lose more with each.
-pub(in crate::media) const AGGREGATE_NS_MAX: u64 = 80_000_000;
 
 /// A track of samples as RTP packets.
 #[derive(Debug)]
@@ -35,94 +34,6 @@ pub(super) struct SampledPlan {
     /// Bytes behind the RTP header of the largest.
     largest: usize,
     sends: u64,
-}
-
-/// Which samples are a unit.
-#[derive(Debug)]
-enum Units {
-    /// Each is one: so many.
-    Each(usize),
-    /// Several go together.
-    Groups(Column),
-    /// Each sync sample is one, by their numbers in the track, and the others are left out. In
-    /// reverse the last comes first.
-    Syncs(Vec<u32>),
-}
-
-impl Units {
-    fn of(track: &SampledTrack, payload_bytes_max: usize, grows: bool) -> Self {
-        let playable = track.playable();
-        match track.codec.packetizer.aggregation() {
-            None => Self::Each(playable),
-            Some(how) => Self::Groups(groups(track, how, payload_bytes_max, grows)),
-        }
-    }
-
-    fn count(&self) -> usize {
-        match self {
-            Self::Each(units) => *units,
-            Self::Groups(groups) => groups.len(),
-            Self::Syncs(syncs) => syncs.len(),
-        }
-    }
-
-    fn samples(&self, unit: usize) -> Range<usize> {
-        match self {
-            Self::Each(_) => unit..unit + 1,
-            Self::Groups(groups) => {
-                let first = usize::try_from(groups.before(unit)).unwrap_or(0);
-                first..first + usize::try_from(groups.get(unit)).unwrap_or(0)
-            }
-            Self::Syncs(syncs) => {
-                let sample = syncs[unit] as usize;
-                sample..sample + 1
-            }
-        }
-    }
-
-    /// The unit that has that sample; their number if none has. Of sync samples alone, the first
-    /// that is not before it in the order of playing.
-    fn of_sample(&self, sample: usize) -> usize {
-        match self {
-            Self::Each(units) => sample.min(*units),
-            Self::Groups(groups) => groups.find(i64::try_from(sample).unwrap_or(i64::MAX)),
-            Self::Syncs(syncs) => match syncs.first() > syncs.last() {
-                true => syncs.partition_point(|&sync| sync as usize > sample),
-                false => syncs.partition_point(|&sync| (sync as usize) < sample),
-            },
-        }
-    }
-}
-
-/// How many samples go into each packet: as many as fit it and the time. While the file grows, what
-/// may become one with samples to come is left out.
-fn groups(track: &SampledTrack, how: Aggregation, bytes_max: usize, grows: bool) -> Column {
-    let (samples, playable) = (&track.samples, track.playable());
-    let span = i128::from(AGGREGATE_NS_MAX) * i128::from(track.timescale) / 1_000_000_000;
-    let each_bytes = how.sample_bytes + track.prefix.len();
-    let mut groups = Column::default();
-    let (mut count, mut bytes, mut first_ticks) = (0_i64, how.packet_bytes, 0);
-    for at in 0..playable {
-        let sample_bytes = samples.size(at) as usize + each_bytes;
-        let (ticks, end_ticks) = (samples.decode_ticks(at), samples.decode_ticks(at + 1));
-        let is_full = count >= i64::try_from(how.samples_max).unwrap_or(i64::MAX)
-            || bytes + sample_bytes > bytes_max
-            || i128::from(end_ticks - first_ticks) > span
-            || count > 0 && samples.entry(at) != samples.entry(at - 1);
-        if count > 0 && is_full {
-            groups.push(count);
-            (count, bytes) = (0, how.packet_bytes);
-        }
-        if count == 0 {
-            first_ticks = ticks;
-        }
-        count += 1;
-        bytes += sample_bytes;
-    }
-    if count > 0 && !grows {
-        groups.push(count);
-    }
-    groups
 }
 
 impl SampledPlan {
@@ -397,110 +308,6 @@ struct Room {
     parts: Vec<u32>,
     /// Where the parts of each sample end.
     ends: Vec<usize>,
-}
-
-/// The lengths of packets' payloads, and how many ticks behind its unit each is stamped.
-#[derive(Debug, Default)]
-struct Lengths {
-    of: Vec<usize>,
-    ticks: Vec<u32>,
-    open: usize,
-    advanced_ticks: u32,
-}
-
-impl Lengths {
-    fn clear(&mut self) {
-        self.of.clear();
-        self.ticks.clear();
-        (self.open, self.advanced_ticks) = (0, 0);
-    }
-}
-
-impl PacketSink for Lengths {
-    fn literal(&mut self, bytes: &[u8]) {
-        self.open += bytes.len();
-    }
-
-    fn sample(&mut self, _sample: usize, part: Range<usize>) {
-        self.open += part.len();
-    }
-
-    fn end(&mut self, _marker: bool) {
-        self.of.push(std::mem::take(&mut self.open));
-        self.ticks.push(self.advanced_ticks);
-    }
-
-    fn advance(&mut self, ticks: u32) {
-        self.advanced_ticks = self.advanced_ticks.wrapping_add(ticks);
-    }
-}
-
-/// Writes the images of those packets of a unit that are asked for.
-struct Images<'a, 'b> {
-    data: &'b [Cow<'a, [u8]>],
-    /// The number of the packet that is being told.
-    number: u64,
-    wanted: Range<u64>,
-    /// Of the packet being told: marker and sequence number are still to come.
-    header: Header,
-    origin: RtpOrigin,
-    out: &'b mut [u8],
-    /// Where the image of the packet begins, and where its next byte goes.
-    start: usize,
-    at: usize,
-    /// Something did not fit, or was not there.
-    failed: bool,
-}
-
-impl Images<'_, '_> {
-    fn put(&mut self, bytes: &[u8]) {
-        if !self.wanted.contains(&self.number) {
-            return;
-        }
-        if self.at == self.start {
-            self.at += HEADER_BYTES;
-        }
-        let end = self.at + bytes.len();
-        match self.out.get_mut(self.at..end) {
-            Some(place) => place.copy_from_slice(bytes),
-            None => self.failed = true,
-        }
-        self.at = end;
-    }
-}
-
-impl PacketSink for Images<'_, '_> {
-    fn literal(&mut self, bytes: &[u8]) {
-        self.put(bytes);
-    }
-
-    fn sample(&mut self, sample: usize, part: Range<usize>) {
-        let data = self.data;
-        match data.get(sample).and_then(|data| data.get(part)) {
-            Some(bytes) => self.put(bytes),
-            None => self.failed = true,
-        }
-    }
-
-    fn end(&mut self, marker: bool) {
-        if self.wanted.contains(&self.number) {
-            let header = Header {
-                marker,
-                sequence: self.origin.sequence_of(self.number),
-                ..self.header
-            };
-            match self.out.get_mut(self.start..self.start + HEADER_BYTES) {
-                Some(place) => place.copy_from_slice(&header.to_bytes()),
-                None => self.failed = true,
-            }
-            self.start = self.at;
-        }
-        self.number += 1;
-    }
-
-    fn advance(&mut self, ticks: u32) {
-        self.header.timestamp = self.header.timestamp.wrapping_add(ticks);
-    }
 }
 
 impl Packets for SampledPlan {

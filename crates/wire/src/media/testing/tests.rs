@@ -208,8 +208,8 @@ proptest! {
     }
 }
 
-/// The numbers in their track of the packets of sync samples, each from a sync packet to a marker or
-/// to the next, with the times by which one seeks to them.
+/// The numbers in their track of the packets of sync samples, each from a sync packet to a marker
+/// or to the next, with the times by which one seeks to them.
 fn sync_samples(packets: &[Packet]) -> Vec<(u64, Vec<u32>)> {
     let mut samples: Vec<(u64, Vec<u32>)> = Vec::new();
     let mut is_open = false;

@@ -56,7 +56,10 @@ proptest! {
         let bytes_max = if small { 200 } else { UNIT_BYTES_MAX as usize };
         let units: Vec<Vec<u8>> = units
             .into_iter()
-            .map(|(bytes, seed)| (0..=255).cycle().take(bytes.min(bytes_max)).map(|at: u8| seed ^ at).collect())
+            .map(|(bytes, seed)| {
+                let bytes = (0..=255).cycle().take(bytes.min(bytes_max));
+                bytes.map(|at: u8| seed ^ at).collect()
+            })
             .collect();
         let slices: Vec<_> = units.iter().map(Vec::as_slice).collect();
         let packets = packets_of_all(&AacHbr, &slices, payload_bytes_max);
