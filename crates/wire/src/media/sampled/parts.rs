@@ -151,6 +151,11 @@ impl PartReader {
         (whole.end <= file_bytes).then_some(start..whole.end)
     }
 
+    /// Whether something is wrong with a track, so that it is read no further.
+    pub(in crate::media) fn has_ended(&self, track: usize) -> bool {
+        self.ended.contains(&track)
+    }
+
     /// Takes bytes from where [`Self::wants`] begins.
     ///
     /// # Errors
