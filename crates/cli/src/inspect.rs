@@ -466,7 +466,8 @@ bursts   250 of 20ms: 2.9 RTP packets each; at most 3 RTP packets, 3.8KiB
         );
         let text = said("no film at all ".repeat(500).as_bytes(), false).unwrap_err();
         assert!(
-            text.starts_with("film.ts: no MPEG transport stream") && text.contains("ffmpeg"),
+            text.starts_with("film.ts: no MP4, Matroska or MPEG transport stream")
+                && text.contains("ffmpeg"),
             "{text}"
         );
         let folder = tempfile::tempdir().unwrap();

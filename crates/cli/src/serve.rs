@@ -102,7 +102,7 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
     match names.len() {
         0 => writeln!(
             out,
-            "play       nothing yet: {root} holds no *.ts, *.m2ts or *.mts file"
+            "play       nothing yet: {root} holds no *.mp4, *.mkv, *.ts or other media file"
         )?,
         all if all > FILES_SHOWN_MAX => {
             writeln!(

@@ -147,7 +147,11 @@ pub fn awkward_files() -> Result<Vec<AwkwardFile>, MakeError> {
     let refused: [(&str, &[u8], &str); 3] = [
         ("empty.ts", b"", "empty"),
         ("one-packet.ts", &packet, "too few"),
-        ("text.ts", text.as_bytes(), "no MPEG transport stream"),
+        (
+            "text.ts",
+            text.as_bytes(),
+            "no MP4, Matroska or MPEG transport stream",
+        ),
     ];
     for (name, bytes, reason) in refused {
         let path = keep(name, &bytes, |file| file.write_all(bytes))?;

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use onrush_sys::fs::Root;
-use onrush_wire::media::ScanOptions;
+use onrush_wire::media::{ScanOptions, has_media_ending};
 use onrush_wire::name::{shown, to_bytes};
 use thiserror::Error;
 use tokio::sync::{OnceCell, Semaphore};
@@ -106,7 +106,7 @@ pub enum OpenError {
         /// What the system said.
         source: io::Error,
     },
-    /// The file is no transport stream.
+    /// The file is none that can be played.
     #[error("{name}: {reason}")]
     NotMedia {
         /// The name asked for, decoded, for people.
@@ -277,7 +277,7 @@ impl Library {
         self.settings.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// The names of the regular files with a transport stream's ending, sorted, at most
+    /// The names of the regular files with the ending of one that is played, sorted, at most
     /// `names_max`, relative to the root. Hidden files, folders deeper than [`DEPTH_MAX`] and what
     /// links lead out to are left out. Reads the folders, so it may block.
     ///
@@ -312,7 +312,9 @@ impl Library {
             let path = entry.path();
             if kind.is_dir() && depth < DEPTH_MAX {
                 folders.extend(fs::read_dir(path).ok().map(|entries| (entries, depth + 1)));
-            } else if has_media_ending(&path) && is_servable(root, &path, kind.is_symlink()) {
+            } else if has_media_ending(&path.to_string_lossy())
+                && is_servable(root, &path, kind.is_symlink())
+            {
                 names.extend(path.strip_prefix(root).map(Path::to_owned));
             }
         }
@@ -515,18 +517,6 @@ pub(crate) fn safe(name: &str) -> Option<PathBuf> {
 
 pub(crate) fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
-}
-
-/// Endings of files that hold transport streams.
-const ENDINGS: [&str; 7] = ["ts", "m2ts", "mts", "m2t", "mpegts", "tp", "trp"];
-
-fn has_media_ending(path: &Path) -> bool {
-    let ending = path.extension().and_then(|ending| ending.to_str());
-    ending.is_some_and(|ending| {
-        ENDINGS
-            .iter()
-            .any(|known| ending.eq_ignore_ascii_case(known))
-    })
 }
 
 /// Whether there is a regular file, under the root if a link leads to it.

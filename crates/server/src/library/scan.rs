@@ -80,7 +80,7 @@ pub(super) fn scan(
         };
         if index.known_ns() >= FIRST_READ_NS {
             return Ok(Ok(Scanned {
-                estimate_ns: Some(estimated_ns(file, &scanner, &index, end)),
+                estimate_ns: Some(estimated_ns(file, &mut scanner, &index, end)),
                 index: Arc::new(index),
                 identity,
                 growth: Some(scanner),
@@ -110,7 +110,7 @@ pub(super) fn scan(
 
 /// How long a file is of which only a part is known: as the container says, or as the clock at its
 /// end does, or as its rate so far lets expect.
-fn estimated_ns(file: &File, scanner: &Scanner, index: &Index, end: u64) -> u64 {
+fn estimated_ns(file: &File, scanner: &mut Scanner, index: &Index, end: u64) -> u64 {
     let (known_ns, told_ns) = (index.known_ns(), index.duration_ns());
     let Some(wanted) = scanner.wants(end).filter(|_| index.as_ts().is_some()) else {
         return told_ns;

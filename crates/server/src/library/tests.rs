@@ -180,7 +180,7 @@ async fn what_is_no_media_is_refused_with_the_reason() {
     fs::write(fixture.path("text.ts"), "Hello there. ".repeat(1000)).unwrap();
     for (name, reason) in [
         ("empty.ts", "empty"),
-        ("text.ts", "no MPEG transport stream"),
+        ("text.ts", "no MP4, Matroska or MPEG transport stream"),
     ] {
         let error = fixture.open(name).await.unwrap_err();
         assert!(matches!(error, OpenError::NotMedia { .. }), "{error}");

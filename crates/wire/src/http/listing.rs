@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-use super::media_type::is_stream;
 use crate::calendar::Utc;
+use crate::media::has_media_ending;
 use crate::name::{shown, to_bytes};
 
 /// A file or folder in a folder.
@@ -140,7 +140,7 @@ impl Listing<'_> {
 
     /// Where RTSP plays it, escaped for HTML.
     fn play_url(&self, entry: &Entry) -> Option<String> {
-        let plays = !entry.is_folder && is_stream(&entry.name) && !self.rtsp_host.is_empty();
+        let plays = !entry.is_folder && has_media_ending(&entry.name) && !self.rtsp_host.is_empty();
         let name = plays.then(|| self.name_of(entry))?;
         Some(escaped(&format!(
             "rtsp://{}/{}",

@@ -11,15 +11,9 @@ pub fn media_type(name: &str) -> &'static str {
     known.map_or("application/octet-stream", |(_, media_type)| media_type)
 }
 
-/// Whether a file of this name is one that RTSP plays.
-#[must_use]
-pub fn is_stream(name: &str) -> bool {
-    media_type(name) == STREAM
-}
-
 const STREAM: &str = "video/mp2t";
 
-const TYPES: [(&str, &str); 45] = [
+const TYPES: [(&str, &str); 49] = [
     ("ts", STREAM),
     ("m2ts", STREAM),
     ("mts", STREAM),
@@ -30,7 +24,11 @@ const TYPES: [(&str, &str); 45] = [
     ("mp4", "video/mp4"),
     ("m4v", "video/mp4"),
     ("mov", "video/quicktime"),
+    ("qt", "video/quicktime"),
+    ("3gp", "video/3gpp"),
     ("mkv", "video/x-matroska"),
+    ("mk3d", "video/x-matroska"),
+    ("mka", "audio/x-matroska"),
     ("webm", "video/webm"),
     ("avi", "video/x-msvideo"),
     ("mpg", "video/mpeg"),
@@ -83,6 +81,5 @@ mod tests {
         ] {
             assert_eq!(media_type(name), expected, "{name}");
         }
-        assert!(is_stream("x.m2ts") && !is_stream("x.mp4"));
     }
 }

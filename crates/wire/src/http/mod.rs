@@ -29,7 +29,7 @@ pub use self::head::{
 };
 pub use self::listing::{Entry, Listing, in_url};
 pub use self::log::{Access, LogFormat};
-pub use self::media_type::{is_stream, media_type};
+pub use self::media_type::media_type;
 pub use self::method::Method;
 pub use self::negotiate::{Coding, Codings};
 pub use self::range::{RANGES_MAX, Ranges};

@@ -5,13 +5,22 @@
 //! play.
 
 pub(in crate::media) mod aac;
+pub(in crate::media) mod ac3;
 pub(in crate::media) mod av1;
 mod bit_reader;
 mod bits;
 mod descriptor;
+pub(in crate::media) mod eac3;
+mod frames;
 pub(in crate::media) mod h264;
 pub(in crate::media) mod h265;
+pub(in crate::media) mod jpeg;
+pub(in crate::media) mod mpeg4_visual;
+pub(in crate::media) mod mpeg_audio;
+pub(in crate::media) mod mpeg_video;
 mod nal;
+pub(in crate::media) mod opus;
+pub(in crate::media) mod pcm;
 #[cfg(test)]
 mod testing;
 pub(in crate::media) mod vp8;

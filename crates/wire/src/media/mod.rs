@@ -39,6 +39,6 @@ pub use frame_rate::FrameRate;
 pub use plan::{Burst, FilePiece, ImageError, Plan, RtpOrigin, SeekPoint};
 pub use sampled::{LeftOut, TrackFacts};
 pub use scale::{Scale, Timeline};
-pub use scanner::{ScanError, ScanOptions, Scanner};
+pub use scanner::{ScanError, ScanOptions, Scanner, has_media_ending};
 pub use track::{CUTS_MAX, Cut, Medium, TRACKS_MAX, Track};
 pub use ts::{SYNC_BYTE, TS_PACKET_BYTES};

@@ -197,6 +197,13 @@ pub(in crate::media) trait Packetizer: fmt::Debug + Send + Sync {
         Ok(())
     }
 
+    /// The least that a packet has to carry behind its RTP header for a receiver to understand it:
+    /// payload formats have headers that cannot be cut. Paths that carry less get no such track;
+    /// who does not ask gets packets within their limits nevertheless.
+    fn payload_bytes_min(&self) -> usize {
+        PAYLOAD_BYTES_MIN
+    }
+
     /// How samples that are small go together into one packet; `None` if each is a unit of its own.
     fn aggregation(&self) -> Option<Aggregation> {
         None

@@ -11,6 +11,8 @@
 
 mod parts;
 mod plan;
+mod sinks;
+mod units;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -19,8 +21,9 @@ use super::container::{self, Container, Continued, Probe};
 use super::packetizer::{Codec, PAYLOAD_BYTES_MIN, Parts};
 use super::plan::{Packets, SeekPoint};
 use super::samples::Samples;
+use super::scale::Timeline;
 use super::track::{CUTS_MAX, Cut, Medium, TRACKS_MAX, Track};
-pub(in crate::media) use parts::PartReader;
+pub(in crate::media) use parts::{PartReader, SampleParts};
 use plan::SampledPlan;
 
 use crate::rtp::PAYLOAD_TYPE_DYNAMIC;
@@ -249,11 +252,12 @@ impl Container for SampledIndex {
         probes.cloned().collect()
     }
 
-    fn cut(&self, _track: usize, payload_bytes_max: usize) -> Option<Cut> {
+    fn cut(&self, track: usize, payload_bytes_max: usize) -> Option<Cut> {
         let fits = |&(_, &bytes): &(u8, &u16)| usize::from(bytes) <= payload_bytes_max;
         let (number, &bytes) = (0..).zip(&CUT_BYTES).find(fits)?;
         debug_assert!(usize::from(bytes) >= PAYLOAD_BYTES_MIN);
-        Some(Cut {
+        let bytes_min = self.sampled[track].codec.packetizer.payload_bytes_min();
+        (usize::from(bytes) >= bytes_min).then_some(Cut {
             number,
             payload_bytes_max: bytes,
         })
@@ -271,6 +275,19 @@ impl Container for SampledIndex {
         let grows = grows || of.is_incomplete();
         let plan = SampledPlan::new(of, payload_type, cut.payload_bytes_max(), burst_ns, grows);
         Box::new(plan)
+    }
+
+    fn trick(
+        self: Arc<Self>,
+        track: usize,
+        cut: Cut,
+        burst_ns: u64,
+        timeline: Timeline,
+    ) -> Option<Box<dyn Packets>> {
+        let of = Arc::clone(&self.sampled[track]);
+        let (payload_type, bytes) = (self.tracks[track].payload_type, cut.payload_bytes_max());
+        let plan = SampledPlan::trick(of, payload_type, bytes, burst_ns, timeline)?;
+        Some(Box::new(plan))
     }
 
     fn continuing(self: Arc<Self>, old: &dyn Any) -> Continued {

@@ -366,6 +366,23 @@ impl Samples {
         found.unwrap_or(self.len()..self.len())
     }
 
+    /// The first `count` of them, with the parts that are known.
+    pub(in crate::media) fn first(&self, count: usize) -> Self {
+        let (mut first, mut parts) = (Self::default(), Vec::new());
+        for at in 0..count.min(self.len()) {
+            let sample = self.get(at).expect("there are so many");
+            let ticks = self.decode_ticks(at + 1) - sample.decode_ticks;
+            let duration = u32::try_from(ticks).unwrap_or(u32::MAX);
+            first.push(sample, duration).expect("it was taken before");
+            if at < self.with_parts() {
+                parts.clear();
+                self.parts(at, &mut parts);
+                first.push_parts(&parts);
+            }
+        }
+        first
+    }
+
     /// Whether `old` is the beginning of it.
     pub(in crate::media) fn continues(&self, old: &Self) -> bool {
         let alike = |at: usize| old.get(at).is_none() || old.get(at) == self.get(at);

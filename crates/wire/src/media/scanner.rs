@@ -48,6 +48,21 @@ enum Format {
     Testing(testing::Scanner),
 }
 
+/// Endings of the names of files that are played.
+const ENDINGS: [&str; 17] = [
+    "ts", "m2ts", "mts", "m2t", "mpegts", "tp", "trp", "mp4", "m4v", "m4a", "mov", "3gp", "mkv",
+    "mka", "mk3d", "webm", "qt",
+];
+
+/// Whether a file of this name may be one that is played, by its ending. What it is its first bytes
+/// say.
+#[must_use]
+pub fn has_media_ending(name: &str) -> bool {
+    let ending = name.rsplit('/').next().unwrap_or(name).rsplit_once('.');
+    let is_it = |known: &&str| ending.is_some_and(|(_, it)| it.eq_ignore_ascii_case(known));
+    ENDINGS.iter().any(|known| is_it(&known))
+}
+
 /// How many of a file's first bytes say what it is.
 const FIRST_BYTES: usize = 8;
 
@@ -68,10 +83,14 @@ impl Format {
             return Ok(Self::Testing(scanner));
         }
         if mp4::is_one(first) {
-            return Ok(Self::Mp4(Box::default()));
+            let mut scanner = mp4::Scanner::default();
+            scanner.push(first)?;
+            return Ok(Self::Mp4(Box::new(scanner)));
         }
         if matroska::is_one(first) {
-            return Ok(Self::Matroska(Box::default()));
+            let mut scanner = Box::<matroska::Scanner>::default();
+            scanner.push(first)?;
+            return Ok(Self::Matroska(scanner));
         }
         let mut scanner = ts::Scanner::new(options);
         scanner.push(first)?;
@@ -89,9 +108,9 @@ impl Scanner {
     /// Which bytes of a file that has `file_bytes` of them by now it wants next; `None` if it knows
     /// all that can be known of so much. Never empty.
     #[must_use]
-    pub fn wants(&self, file_bytes: u64) -> Option<Range<u64>> {
+    pub fn wants(&mut self, file_bytes: u64) -> Option<Range<u64>> {
         let all_from = |start: u64| (start < file_bytes).then_some(start..file_bytes);
-        match &self.0 {
+        match &mut self.0 {
             Format::Unknown(_, first) => all_from(first.len() as u64),
             Format::Ts(scanner) => all_from(scanner.pushed_bytes()),
             Format::Mp4(scanner) => scanner.wants(file_bytes),
@@ -118,6 +137,10 @@ impl Scanner {
                 return Ok(());
             }
             self.0 = Format::of(*options, first)?;
+            if matches!(self.0, Format::Mp4(_) | Format::Matroska(_)) {
+                // What follows may be passed over: it says next what it wants.
+                return Ok(());
+            }
         }
         match &mut self.0 {
             Format::Unknown(..) => unreachable!("enough has come"),
@@ -175,5 +198,26 @@ impl Scanner {
             #[cfg(any(test, feature = "testing"))]
             Format::Testing(scanner) => scanner.index().ok_or(ScanError::Testing),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever comes with the first bytes, also if it is more than they tell of.
+    #[test]
+    fn a_file_that_is_skipped_through_may_be_pushed_whole() {
+        // A file type of 32 bytes, and media data that is all there is.
+        let mut file = b"\0\0\0\x20ftypisom".to_vec();
+        file.resize(32, 0);
+        file.extend(b"\0\0\x10\0mdat");
+        file.resize(32 + 4096, 0);
+        let mut scanner = Scanner::default();
+        scanner.push(&file).unwrap();
+        assert_eq!(scanner.wants(file.len() as u64), Some(32..40));
+        scanner.read(&file).unwrap();
+        let error = scanner.finish().unwrap_err().to_string();
+        assert!(error.starts_with("it has no movie box"), "{error}");
     }
 }

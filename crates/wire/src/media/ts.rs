@@ -92,8 +92,8 @@ pub enum MediaError {
     },
     /// No row of sync bytes was found where one should be.
     #[error(
-        "no MPEG transport stream in the first {searched_bytes} bytes; other formats can be \
-         converted: ffmpeg -i IN -c copy OUT.ts"
+        "no MP4, Matroska or MPEG transport stream: nothing known in the first \
+         {searched_bytes} bytes; other formats can be converted: ffmpeg -i IN -c copy OUT.ts"
     )]
     NotTransportStream {
         /// How far was searched.

@@ -220,8 +220,8 @@ impl AudioSpecificConfig {
         self.extension.unwrap_or(self.object_type)
     }
 
-    /// `audioProfileLevelIndication` (ISO/IEC 14496-3, table 1.14): the least level that has so many
-    /// channels and so high a rate; 254 where no profile is known.
+    /// `audioProfileLevelIndication` (ISO/IEC 14496-3, table 1.14): the least level that has
+    /// so many channels and so high a rate; 254 where no profile is known.
     fn profile_level(&self) -> u32 {
         // Effects do not count; they are in the layouts of six and eight channels.
         let channels = match self.channels {

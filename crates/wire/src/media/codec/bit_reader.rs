@@ -1,15 +1,18 @@
-//! Fields of some bits each, the highest first, as decoder configurations and the headers of frames
-//! have them.
+//! Fields of some bits each, as decoder configurations and the headers of frames of sound have
+//! them: [`Bits`] with errors in words.
+
+use std::borrow::Cow;
 
 use super::super::packetizer::CodecError;
+use super::bits::Bits;
 
-/// Reads fields one behind the other. Bytes that are not there are an error, so that whatever a
-/// file holds is read to its end at the most.
+/// Reads fields one behind the other. Bits that are not there are an error.
 #[derive(Clone, Debug)]
 pub(super) struct BitReader<'a> {
     codec: &'static str,
-    bytes: &'a [u8],
-    at: usize,
+    /// Of all that is read.
+    bytes: usize,
+    bits: Bits<'a>,
 }
 
 impl<'a> BitReader<'a> {
@@ -17,8 +20,8 @@ impl<'a> BitReader<'a> {
     pub(super) fn new(codec: &'static str, bytes: &'a [u8]) -> Self {
         Self {
             codec,
-            bytes,
-            at: 0,
+            bytes: bytes.len(),
+            bits: Bits::new(bytes),
         }
     }
 
@@ -27,17 +30,9 @@ impl<'a> BitReader<'a> {
     /// # Errors
     ///
     /// If there are fewer.
-    pub(super) fn take(&mut self, count: usize) -> Result<u32, CodecError> {
-        debug_assert!(count <= 32);
-        if self.left() < count {
-            let bytes = self.bytes.len();
-            let what = format!("{bytes} bytes are too few for what they begin with");
-            return Err(self.error(what));
-        }
-        let bit = |at: usize| u32::from(self.bytes[at / 8] >> (7 - at % 8) & 1);
-        let value = (self.at..self.at + count).fold(0, |value, at| value << 1 | bit(at));
-        self.at += count;
-        Ok(value)
+    pub(super) fn take(&mut self, count: u32) -> Result<u32, CodecError> {
+        let number = self.bits.number(count);
+        number.ok_or_else(|| self.too_few())
     }
 
     /// The next bit.
@@ -46,7 +41,8 @@ impl<'a> BitReader<'a> {
     ///
     /// If there is none.
     pub(super) fn flag(&mut self) -> Result<bool, CodecError> {
-        Ok(self.take(1)? == 1)
+        let flag = self.bits.flag();
+        flag.ok_or_else(|| self.too_few())
     }
 
     /// Leaves out `count` bits.
@@ -55,28 +51,33 @@ impl<'a> BitReader<'a> {
     ///
     /// If there are fewer.
     pub(super) fn skip(&mut self, count: usize) -> Result<(), CodecError> {
-        for at in (0..count).step_by(32) {
-            self.take((count - at).min(32))?;
-        }
-        Ok(())
+        let skipped = self.bits.skip(count);
+        skipped.ok_or_else(|| self.too_few())
     }
 
     /// Leaves out what is left of a byte that is read in part.
     pub(super) fn align(&mut self) {
-        self.at = self.at.next_multiple_of(8);
+        self.bits.align();
     }
 
     /// Bits that are left.
     pub(super) fn left(&self) -> usize {
-        self.bytes.len() * 8 - self.at
+        self.bits.left()
     }
 
     /// An error about what was read.
-    pub(super) fn error(&self, what: impl Into<std::borrow::Cow<'static, str>>) -> CodecError {
+    pub(super) fn error(&self, what: impl Into<Cow<'static, str>>) -> CodecError {
         CodecError::Configuration {
             codec: self.codec,
             what: what.into(),
         }
+    }
+
+    fn too_few(&self) -> CodecError {
+        let bytes = self.bytes;
+        self.error(format!(
+            "{bytes} bytes are too few for what they begin with"
+        ))
     }
 }
 
@@ -101,6 +102,6 @@ mod tests {
         };
         assert_eq!(bits.flag(), Err(error.clone()));
         assert_eq!(bits.skip(64), Err(error));
-        assert_eq!(bits.take(0), Ok(0));
+        assert_eq!((bits.take(0), bits.left()), (Ok(0), 0));
     }
 }

@@ -40,6 +40,16 @@ impl<'a> Bits<'a> {
         (self.at <= self.bytes.len() * 8).then_some(())
     }
 
+    /// Passes over what is left of a byte that is read in part.
+    pub(super) fn align(&mut self) {
+        self.at = self.at.next_multiple_of(8);
+    }
+
+    /// Bits that are left.
+    pub(super) fn left(&self) -> usize {
+        (self.bytes.len() * 8).saturating_sub(self.at)
+    }
+
     /// A number of the code `ue(v)`, below 2^32 - 1.
     pub(super) fn unsigned(&mut self) -> Option<u32> {
         let mut zeros = 0;

@@ -294,7 +294,7 @@ impl<'a, F: Format> Iterator for Nals<'a, F> {
                 return Some(Nal {
                     header,
                     bytes,
-                    from: From::Sample(start),
+                    from: Source::Sample(start),
                 });
             }
         }
@@ -307,11 +307,11 @@ struct Nal<'a> {
     /// Zeros while the bytes are not at hand.
     header: NalHeader,
     bytes: usize,
-    from: From<'a>,
+    from: Source<'a>,
 }
 
 #[derive(Debug)]
-enum From<'a> {
+enum Source<'a> {
     Configuration(&'a [u8]),
     /// Where in the sample it begins.
     Sample(usize),
@@ -323,14 +323,14 @@ impl<'a> Nal<'a> {
         Self {
             header,
             bytes: bytes.len(),
-            from: From::Configuration(bytes),
+            from: Source::Configuration(bytes),
         }
     }
 
     fn tell(&self, part: Range<usize>, sink: &mut dyn PacketSink) {
         match self.from {
-            From::Configuration(bytes) => sink.literal(&bytes[part]),
-            From::Sample(start) => sink.sample(0, start + part.start..start + part.end),
+            Source::Configuration(bytes) => sink.literal(&bytes[part]),
+            Source::Sample(start) => sink.sample(0, start + part.start..start + part.end),
         }
     }
 

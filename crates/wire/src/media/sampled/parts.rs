@@ -6,113 +6,89 @@
 use std::ops::Range;
 
 use super::SampledTrack;
-use crate::media::packetizer::{CodecError, PARTS_MAX, Part, Parts};
-use crate::media::samples::Sample;
+use crate::media::packetizer::{CodecError, PARTS_MAX, Packetizer, Part, Parts};
 
-/// How far the parts of a file's samples are known.
-#[derive(Clone, Debug, Default)]
-pub(in crate::media) struct PartReader {
-    /// The track of the sample that is being read, and how many bytes of it are behind.
-    open: Option<(usize, u32)>,
+/// The parts of one sample, as its bytes come.
+#[derive(Clone, Debug)]
+pub(in crate::media) struct SampleParts {
+    /// Where in the file it begins.
+    offset: u64,
+    /// Its bytes, the track's prefix included, and how many of them are behind.
+    bytes: u32,
+    behind: u32,
     /// Its parts so far.
     numbers: Vec<u32>,
-    /// What has come of the bytes that are wanted, if not all have.
-    carry: Vec<u8>,
-    /// What is wrong with a track, which is read no further.
-    ended: Vec<usize>,
 }
 
-impl PartReader {
-    /// Which bytes of the file it wants next. `None` if all that is in the tables is known, or lies
-    /// beyond the end of a file of `file_bytes`.
-    pub(in crate::media) fn wants(
-        &self,
-        tracks: &[SampledTrack],
-        file_bytes: u64,
-    ) -> Option<Range<u64>> {
-        let whole = self.whole(tracks)?;
-        let start = whole.start + self.carry.len() as u64;
-        (whole.end <= file_bytes).then_some(start..whole.end)
+impl SampleParts {
+    /// Those of a sample that has `bytes` in the file, behind a prefix that it has not.
+    pub(in crate::media) fn new(offset: u64, bytes: u32, prefix: &[u8]) -> Self {
+        let prefix_bytes = u32::try_from(prefix.len()).unwrap_or(u32::MAX);
+        Self {
+            offset,
+            bytes: bytes.saturating_add(prefix_bytes),
+            behind: 0,
+            numbers: Vec::new(),
+        }
     }
 
-    /// The bytes that say what the next part is.
-    fn whole(&self, tracks: &[SampledTrack]) -> Option<Range<u64>> {
-        let (track, sample, behind) = self.next(tracks)?;
-        let left = sample.bytes - behind;
-        let bytes = match tracks[track].codec.packetizer.parts() {
+    /// Which bytes of the file say what the next part is; `None` if there is none. At least one,
+    /// even if the prefix says it.
+    pub(in crate::media) fn wants(
+        &self,
+        packetizer: &dyn Packetizer,
+        prefix: &[u8],
+    ) -> Option<Range<u64>> {
+        let head = u64::from(self.behind)..u64::from(self.behind + self.head_bytes(packetizer)?);
+        let in_file = |at: u64| at.saturating_sub(prefix.len() as u64);
+        let (start, end) = (in_file(head.start), in_file(head.end));
+        Some(self.offset + start..self.offset + end.max(start + 1))
+    }
+
+    fn head_bytes(&self, packetizer: &dyn Packetizer) -> Option<u32> {
+        let left = self.bytes - self.behind;
+        let bytes = match packetizer.parts() {
             Parts::Chained { head_bytes } => u32::try_from(head_bytes).unwrap_or(left).min(left),
             Parts::None | Parts::Searched => left,
         };
-        let start = sample.offset + u64::from(behind);
-        Some(start..start + u64::from(bytes))
+        (left > 0).then_some(bytes)
     }
 
-    /// Takes bytes from where [`Self::wants`] begins.
+    /// Takes the bytes that it [wants](Self::wants), all of them.
     ///
     /// # Errors
     ///
-    /// The track's number, and why it is played no further than to this sample. The others go on.
+    /// If they are not as the codec wants them.
     pub(in crate::media) fn push(
         &mut self,
-        tracks: &mut [SampledTrack],
+        packetizer: &dyn Packetizer,
+        prefix: &[u8],
         bytes: &[u8],
-    ) -> Result<(), (usize, CodecError)> {
-        let next = self.next(tracks).zip(self.whole(tracks));
-        let Some(((number, sample, behind), whole)) = next else {
+    ) -> Result<(), CodecError> {
+        let Some(head_bytes) = self.head_bytes(packetizer) else {
             return Ok(());
         };
-        let carried;
-        let bytes = match self.carry.is_empty() && bytes.len() as u64 >= whole.end - whole.start {
-            true => bytes,
-            false => {
-                self.carry.extend_from_slice(bytes);
-                if (self.carry.len() as u64) < whole.end - whole.start {
-                    return Ok(());
-                }
-                carried = std::mem::take(&mut self.carry);
-                &carried[..]
+        let joined;
+        let mut rest = match prefix.get(self.behind as usize..) {
+            None | Some([]) => bytes,
+            Some(front) => {
+                joined = [front, bytes].concat();
+                &joined[..]
             }
         };
-        let track = &mut tracks[number];
-        let packetizer = &track.codec.packetizer;
-        let mut left = sample.bytes - behind;
-        let mut rest = bytes;
+        rest = &rest[..rest.len().min(head_bytes as usize)];
         let whole = packetizer.parts() == Parts::Searched;
         loop {
+            let left = self.bytes - self.behind;
             let head = &rest[..rest.len().min(left as usize)];
-            let part = packetizer.part(head, left);
-            let part = part.and_then(|part| self.checked(part, left));
-            let Part {
-                number: told,
-                bytes,
-            } = match part {
-                Ok(part) => part,
-                Err(error) => {
-                    self.open = None;
-                    self.numbers.clear();
-                    self.ended.push(number);
-                    return Err((number, error));
-                }
-            };
-            self.numbers.push(told);
-            left -= bytes;
-            if left == 0 || !whole {
-                break;
+            let part = self.checked(packetizer.part(head, left)?, left)?;
+            self.numbers.push(part.number);
+            self.behind += part.bytes;
+            if self.behind == self.bytes || !whole {
+                return Ok(());
             }
-            rest = rest.get(bytes as usize..).unwrap_or_default();
+            rest = rest.get(part.bytes as usize..).unwrap_or_default();
         }
-        if left > 0 {
-            self.open = Some((number, sample.bytes - left));
-            return Ok(());
-        }
-        let usual = packetizer.only_part(sample.bytes);
-        match self.numbers[..] {
-            [only] if usual == Some(only) => track.samples.push_parts(&[]),
-            _ => track.samples.push_parts(&self.numbers),
-        }
-        self.open = None;
-        self.numbers.clear();
-        Ok(())
     }
 
     fn checked(&self, part: Part, left: u32) -> Result<Part, CodecError> {
@@ -128,8 +104,99 @@ impl PartReader {
         }
     }
 
-    /// The sample whose parts are wanted next: its track, and how many of its bytes are behind.
-    fn next(&self, tracks: &[SampledTrack]) -> Option<(usize, Sample, u32)> {
+    /// The numbers of its parts, as a table wants them: none if it has the usual one.
+    pub(in crate::media) fn numbers(&self, packetizer: &dyn Packetizer) -> &[u32] {
+        match self.numbers[..] {
+            [only] if packetizer.only_part(self.bytes) == Some(only) => &[],
+            _ => &self.numbers,
+        }
+    }
+}
+
+/// How far the parts of a file's samples are known.
+#[derive(Clone, Debug, Default)]
+pub(in crate::media) struct PartReader {
+    /// The track of the sample that is being read, and what is known of it.
+    open: Option<(usize, SampleParts)>,
+    /// What has come of the bytes that are wanted, if not all have.
+    carry: Vec<u8>,
+    /// The tracks with which something is wrong: they are read no further.
+    ended: Vec<usize>,
+}
+
+impl PartReader {
+    /// Whether something is wrong with a track, so that it is read no further.
+    pub(in crate::media) fn has_ended(&self, track: usize) -> bool {
+        self.ended.contains(&track)
+    }
+
+    /// Which bytes of the file it wants next. `None` if all that is in the tables is known, or lies
+    /// beyond the end of a file of `file_bytes`.
+    pub(in crate::media) fn wants(
+        &self,
+        tracks: &[SampledTrack],
+        file_bytes: u64,
+    ) -> Option<Range<u64>> {
+        let next;
+        let (track, parts) = match &self.open {
+            Some(open) => open,
+            None => {
+                next = self.next(tracks)?;
+                &next
+            }
+        };
+        let track = &tracks[*track];
+        let whole = parts.wants(&*track.codec.packetizer, &track.prefix)?;
+        let start = whole.start + self.carry.len() as u64;
+        (whole.end <= file_bytes).then_some(start..whole.end)
+    }
+
+    /// Takes bytes from where [`Self::wants`] begins.
+    ///
+    /// # Errors
+    ///
+    /// The track's number, and why it is played no further than to this sample. The others go on.
+    pub(in crate::media) fn push(
+        &mut self,
+        tracks: &mut [SampledTrack],
+        bytes: &[u8],
+    ) -> Result<(), (usize, CodecError)> {
+        let open = self.open.take();
+        let Some((number, mut parts)) = open.or_else(|| self.next(tracks)) else {
+            return Ok(());
+        };
+        let track = &mut tracks[number];
+        let packetizer = &*track.codec.packetizer;
+        let Some(whole) = parts.wants(packetizer, &track.prefix) else {
+            return Ok(());
+        };
+        let whole_bytes = usize::try_from(whole.end - whole.start).unwrap_or(usize::MAX);
+        let carried;
+        let bytes = match self.carry.is_empty() && bytes.len() >= whole_bytes {
+            true => bytes,
+            false => {
+                self.carry.extend_from_slice(bytes);
+                if self.carry.len() < whole_bytes {
+                    self.open = Some((number, parts));
+                    return Ok(());
+                }
+                carried = std::mem::take(&mut self.carry);
+                &carried[..]
+            }
+        };
+        if let Err(error) = parts.push(packetizer, &track.prefix, bytes) {
+            self.ended.push(number);
+            return Err((number, error));
+        }
+        match parts.wants(packetizer, &track.prefix) {
+            Some(_) => self.open = Some((number, parts)),
+            None => track.samples.push_parts(parts.numbers(packetizer)),
+        }
+        Ok(())
+    }
+
+    /// The first sample whose parts are not known: its track, and where it lies.
+    fn next(&self, tracks: &[SampledTrack]) -> Option<(usize, SampleParts)> {
         let next_of = |number: usize| {
             let track = &tracks[number];
             let is_open = track.codec.packetizer.parts() != Parts::None;
@@ -137,11 +204,9 @@ impl PartReader {
             let sample = track.samples.get(track.samples.with_parts());
             sample.filter(|_| wanted)
         };
-        if let Some((track, behind)) = self.open {
-            return Some((track, next_of(track)?, behind));
-        }
         let waiting = (0..tracks.len()).filter_map(|it| Some((it, next_of(it)?)));
         let (track, sample) = waiting.min_by_key(|(_, sample)| sample.offset)?;
-        Some((track, sample, 0))
+        let parts = SampleParts::new(sample.offset, sample.bytes, &tracks[track].prefix);
+        Some((track, parts))
     }
 }

@@ -9,15 +9,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::SampledTrack;
-use crate::media::packetizer::{Aggregation, PacketSink, Parts, Unit, UnitSample};
+use super::sinks::{Images, Lengths};
+use super::units::Units;
+use crate::media::packetizer::{PacketSink, Parts, Unit, UnitSample};
 use crate::media::plan::{
     Burst, FilePiece, ImageError, Packets, RtpOrigin, SeekPoint, group_bursts,
 };
 use crate::media::samples::column::Column;
-use crate::rtp::{HEADER_BYTES, Header};
-
-/// How long the sound of one packet may be. More would save packets, and lose more with each.
-pub(in crate::media) const AGGREGATE_NS_MAX: u64 = 80_000_000;
+use crate::media::scale::Timeline;
+use crate::media::track::Medium;
+use crate::rtp::{HEADER_BYTES, Header, ticks_of};
 
 /// A track of samples as RTP packets.
 #[derive(Debug)]
@@ -26,87 +27,13 @@ pub(super) struct SampledPlan {
     payload_type: u8,
     payload_bytes_max: usize,
     burst_ns: u64,
+    timeline: Timeline,
     units: Units,
     /// How many packets each unit makes.
     packets: Column,
     /// Bytes behind the RTP header of the largest.
     largest: usize,
     sends: u64,
-}
-
-/// Which samples are a unit.
-#[derive(Debug)]
-enum Units {
-    /// Each is one: so many.
-    Each(usize),
-    /// Several go together.
-    Groups(Column),
-}
-
-impl Units {
-    fn of(track: &SampledTrack, payload_bytes_max: usize, grows: bool) -> Self {
-        let playable = track.playable();
-        match track.codec.packetizer.aggregation() {
-            None => Self::Each(playable),
-            Some(how) => Self::Groups(groups(track, how, payload_bytes_max, grows)),
-        }
-    }
-
-    fn count(&self) -> usize {
-        match self {
-            Self::Each(units) => *units,
-            Self::Groups(groups) => groups.len(),
-        }
-    }
-
-    fn samples(&self, unit: usize) -> Range<usize> {
-        match self {
-            Self::Each(_) => unit..unit + 1,
-            Self::Groups(groups) => {
-                let first = usize::try_from(groups.before(unit)).unwrap_or(0);
-                first..first + usize::try_from(groups.get(unit)).unwrap_or(0)
-            }
-        }
-    }
-
-    /// The unit that has that sample; their number if none has.
-    fn of_sample(&self, sample: usize) -> usize {
-        match self {
-            Self::Each(units) => sample.min(*units),
-            Self::Groups(groups) => groups.find(i64::try_from(sample).unwrap_or(i64::MAX)),
-        }
-    }
-}
-
-/// How many samples go into each packet: as many as fit it and the time. While the file grows, what
-/// may become one with samples to come is left out.
-fn groups(track: &SampledTrack, how: Aggregation, bytes_max: usize, grows: bool) -> Column {
-    let (samples, playable) = (&track.samples, track.playable());
-    let span = i128::from(AGGREGATE_NS_MAX) * i128::from(track.timescale) / 1_000_000_000;
-    let each_bytes = how.sample_bytes + track.prefix.len();
-    let mut groups = Column::default();
-    let (mut count, mut bytes, mut first_ticks) = (0_i64, how.packet_bytes, 0);
-    for at in 0..playable {
-        let sample_bytes = samples.size(at) as usize + each_bytes;
-        let (ticks, end_ticks) = (samples.decode_ticks(at), samples.decode_ticks(at + 1));
-        let is_full = count >= i64::try_from(how.samples_max).unwrap_or(i64::MAX)
-            || bytes + sample_bytes > bytes_max
-            || i128::from(end_ticks - first_ticks) > span
-            || count > 0 && samples.entry(at) != samples.entry(at - 1);
-        if count > 0 && is_full {
-            groups.push(count);
-            (count, bytes) = (0, how.packet_bytes);
-        }
-        if count == 0 {
-            first_ticks = ticks;
-        }
-        count += 1;
-        bytes += sample_bytes;
-    }
-    if count > 0 && !grows {
-        groups.push(count);
-    }
-    groups
 }
 
 impl SampledPlan {
@@ -118,11 +45,48 @@ impl SampledPlan {
         grows: bool,
     ) -> Self {
         let units = Units::of(&track, payload_bytes_max, grows);
+        let cut = (payload_type, payload_bytes_max);
+        Self::with(track, units, cut, burst_ns, (Timeline::NORMAL, grows))
+    }
+
+    /// The sync samples alone, by this timeline. `None` if they are all there are, or none.
+    pub(super) fn trick(
+        track: Arc<SampledTrack>,
+        payload_type: u8,
+        payload_bytes_max: usize,
+        burst_ns: u64,
+        timeline: Timeline,
+    ) -> Option<Self> {
+        let samples = &track.samples;
+        if samples.syncs() == samples.len() && track.codec.medium != Medium::Video {
+            return None;
+        }
+        let syncs = (0..samples.syncs()).map(|number| samples.sync(number));
+        let playable = syncs.take_while(|&sync| sync < track.playable());
+        let mut syncs: Vec<_> = playable
+            .filter_map(|sync| u32::try_from(sync).ok())
+            .collect();
+        if timeline.scale().is_reverse() {
+            syncs.reverse();
+        }
+        let (cut, is_any) = ((payload_type, payload_bytes_max), !syncs.is_empty());
+        let units = Units::Syncs(syncs);
+        is_any.then(|| Self::with(track, units, cut, burst_ns, (timeline, false)))
+    }
+
+    fn with(
+        track: Arc<SampledTrack>,
+        units: Units,
+        (payload_type, payload_bytes_max): (u8, usize),
+        burst_ns: u64,
+        (timeline, grows): (Timeline, bool),
+    ) -> Self {
         let mut plan = Self {
             track,
             payload_type,
             payload_bytes_max,
             burst_ns,
+            timeline,
             units,
             packets: Column::default(),
             largest: 0,
@@ -159,6 +123,7 @@ impl SampledPlan {
     ) {
         let (samples, packetizer) = (&self.track.samples, &self.track.codec.packetizer);
         let of_unit = self.units.samples(unit);
+        let prefix_bytes = u32::try_from(self.track.prefix.len()).unwrap_or(0);
         room.parts.clear();
         room.ends.clear();
         for at in of_unit.clone() {
@@ -166,12 +131,12 @@ impl SampledPlan {
             if packetizer.parts() != Parts::None {
                 samples.parts(at, &mut room.parts);
                 if room.parts.len() == before {
-                    room.parts.extend(packetizer.only_part(samples.size(at)));
+                    let bytes = samples.size(at) + prefix_bytes;
+                    room.parts.extend(packetizer.only_part(bytes));
                 }
             }
             room.ends.push(room.parts.len());
         }
-        let prefix_bytes = u32::try_from(self.track.prefix.len()).unwrap_or(0);
         let mut start = 0;
         let unit_samples = of_unit.clone().zip(&room.ends).enumerate();
         let unit_samples: Vec<_> = unit_samples
@@ -202,9 +167,31 @@ impl SampledPlan {
     }
 
     fn unit_due_ns(&self, unit: usize) -> u64 {
+        let is_normal = self.timeline.scale().is_normal();
         match unit < self.units.count() {
-            true => self.track.due_ns(self.units.samples(unit).start),
-            false => self.track.end_ns(),
+            true if is_normal => self.track.due_ns(self.units.samples(unit).start),
+            true => self.timeline.due_ns(self.shown_ns(unit)),
+            false if is_normal => self.track.end_ns(),
+            false if self.timeline.scale().is_reverse() => self.timeline.due_ns(0),
+            false => self.timeline.due_ns(self.track.end_ns()),
+        }
+    }
+
+    fn shown_ns(&self, unit: usize) -> u64 {
+        let sample = self.units.samples(unit).start;
+        let shown_ns = self.track.time_ns(self.track.samples.shown_ticks(sample));
+        u64::try_from(shown_ns).unwrap_or(0)
+    }
+
+    /// The RTP timestamp of a unit, counted from that of media time 0.
+    fn unit_ticks(&self, unit: usize) -> u32 {
+        let (track, samples) = (&self.track, &self.track.samples);
+        if !self.timeline.scale().is_normal() {
+            return ticks_of(self.unit_due_ns(unit), track.codec.clock_hz.into());
+        }
+        match unit < self.units.count() {
+            true => track.rtp_ticks(samples.shown_ticks(self.units.samples(unit).start)),
+            false => track.rtp_ticks(samples.decode_ticks(track.playable())),
         }
     }
 
@@ -255,20 +242,22 @@ impl SampledPlan {
             let file_offset = sample.offset;
             let bytes = bytes_at(pieces, file_offset..file_offset + u64::from(sample.bytes));
             let bytes = bytes.ok_or(ImageError::Bytes { file_offset })?;
-            if !self.has_its_parts(at, bytes) {
-                return Err(ImageError::Changed { file_offset });
-            }
-            out.push(match self.track.prefix.is_empty() {
+            let bytes = match self.track.prefix.is_empty() {
                 true => Cow::Borrowed(bytes),
                 false => Cow::Owned([&self.track.prefix, bytes].concat()),
-            });
+            };
+            if !self.has_its_parts(at, &bytes) {
+                return Err(ImageError::Changed { file_offset });
+            }
+            out.push(bytes);
         }
         Ok(())
     }
 }
 
 impl SampledPlan {
-    /// Whether these bytes have the parts that sample `at` had when it was indexed.
+    /// Whether these bytes, which begin with the prefix, have the parts that sample `at` had when
+    /// it was indexed.
     fn has_its_parts(&self, at: usize, mut bytes: &[u8]) -> bool {
         let packetizer = &self.track.codec.packetizer;
         let head_bytes = match packetizer.parts() {
@@ -279,7 +268,8 @@ impl SampledPlan {
         let mut known = Vec::new();
         self.track.samples.parts(at, &mut known);
         if known.is_empty() {
-            known.extend(packetizer.only_part(self.track.samples.size(at)));
+            let whole_bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+            known.extend(packetizer.only_part(whole_bytes));
         }
         let mut known = known.into_iter();
         while !bytes.is_empty() {
@@ -318,110 +308,6 @@ struct Room {
     parts: Vec<u32>,
     /// Where the parts of each sample end.
     ends: Vec<usize>,
-}
-
-/// The lengths of packets' payloads, and how many ticks behind its unit each is stamped.
-#[derive(Debug, Default)]
-struct Lengths {
-    of: Vec<usize>,
-    ticks: Vec<u32>,
-    open: usize,
-    advanced_ticks: u32,
-}
-
-impl Lengths {
-    fn clear(&mut self) {
-        self.of.clear();
-        self.ticks.clear();
-        (self.open, self.advanced_ticks) = (0, 0);
-    }
-}
-
-impl PacketSink for Lengths {
-    fn literal(&mut self, bytes: &[u8]) {
-        self.open += bytes.len();
-    }
-
-    fn sample(&mut self, _sample: usize, part: Range<usize>) {
-        self.open += part.len();
-    }
-
-    fn end(&mut self, _marker: bool) {
-        self.of.push(std::mem::take(&mut self.open));
-        self.ticks.push(self.advanced_ticks);
-    }
-
-    fn advance(&mut self, ticks: u32) {
-        self.advanced_ticks = self.advanced_ticks.wrapping_add(ticks);
-    }
-}
-
-/// Writes the images of those packets of a unit that are asked for.
-struct Images<'a, 'b> {
-    data: &'b [Cow<'a, [u8]>],
-    /// The number of the packet that is being told.
-    number: u64,
-    wanted: Range<u64>,
-    /// Of the packet being told: marker and sequence number are still to come.
-    header: Header,
-    origin: RtpOrigin,
-    out: &'b mut [u8],
-    /// Where the image of the packet begins, and where its next byte goes.
-    start: usize,
-    at: usize,
-    /// Something did not fit, or was not there.
-    failed: bool,
-}
-
-impl Images<'_, '_> {
-    fn put(&mut self, bytes: &[u8]) {
-        if !self.wanted.contains(&self.number) {
-            return;
-        }
-        if self.at == self.start {
-            self.at += HEADER_BYTES;
-        }
-        let end = self.at + bytes.len();
-        match self.out.get_mut(self.at..end) {
-            Some(place) => place.copy_from_slice(bytes),
-            None => self.failed = true,
-        }
-        self.at = end;
-    }
-}
-
-impl PacketSink for Images<'_, '_> {
-    fn literal(&mut self, bytes: &[u8]) {
-        self.put(bytes);
-    }
-
-    fn sample(&mut self, sample: usize, part: Range<usize>) {
-        let data = self.data;
-        match data.get(sample).and_then(|data| data.get(part)) {
-            Some(bytes) => self.put(bytes),
-            None => self.failed = true,
-        }
-    }
-
-    fn end(&mut self, marker: bool) {
-        if self.wanted.contains(&self.number) {
-            let header = Header {
-                marker,
-                sequence: self.origin.sequence_of(self.number),
-                ..self.header
-            };
-            match self.out.get_mut(self.start..self.start + HEADER_BYTES) {
-                Some(place) => place.copy_from_slice(&header.to_bytes()),
-                None => self.failed = true,
-            }
-            self.start = self.at;
-        }
-        self.number += 1;
-    }
-
-    fn advance(&mut self, ticks: u32) {
-        self.header.timestamp = self.header.timestamp.wrapping_add(ticks);
-    }
 }
 
 impl Packets for SampledPlan {
@@ -465,21 +351,17 @@ impl Packets for SampledPlan {
     }
 
     fn ticks(&self, packet: u64) -> u32 {
-        let (track, samples) = (&self.track, &self.track.samples);
         let unit = self.unit_of(packet);
-        if unit >= self.units.count() {
-            return track.rtp_ticks(samples.decode_ticks(track.playable()));
-        }
         let mut lengths = Lengths::default();
         let within = packet - self.first_packet(unit);
-        if within > 0 {
+        if within > 0 && unit < self.units.count() {
             self.packetize(unit, &[], &mut Room::default(), &mut lengths);
         }
         let later = lengths
             .ticks
             .get(usize::try_from(within).unwrap_or(usize::MAX));
-        let ticks = track.rtp_ticks(samples.shown_ticks(self.units.samples(unit).start));
-        ticks.wrapping_add(later.copied().unwrap_or(0))
+        self.unit_ticks(unit)
+            .wrapping_add(later.copied().unwrap_or(0))
     }
 
     fn payload_bytes(&self, packet: u64) -> usize {
@@ -505,7 +387,17 @@ impl Packets for SampledPlan {
     }
 
     fn file_range(&self, packets: Range<u64>) -> Range<u64> {
-        self.track.samples.file_range(self.samples_of(&packets))
+        let units = self.units_of(&packets);
+        let parts = match self.units {
+            // What lies between them is not needed.
+            Units::Syncs(_) => units.map(|it| self.units.samples(it)).collect(),
+            _ => vec![self.samples_of(&packets)],
+        };
+        let parts = parts
+            .into_iter()
+            .map(|it| self.track.samples.file_range(it));
+        let all = parts.reduce(|all, part| all.start.min(part.start)..all.end.max(part.end));
+        all.unwrap_or(0..0)
     }
 
     fn file_pieces(&self, packet: u64) -> Vec<Range<u64>> {
@@ -519,14 +411,17 @@ impl Packets for SampledPlan {
 
     fn packets_in(&self, part: Range<u64>) -> Range<u64> {
         let samples = self.track.samples.within(&part);
+        if samples.is_empty() && part.end < u64::MAX {
+            return 0..0;
+        }
+        let last = samples.end.saturating_sub(1);
+        let units = [samples.start, last].map(|it| self.units.of_sample(it));
+        let (from, to) = (units[0].min(units[1]), units[0].max(units[1]));
         let end = match part.end {
             u64::MAX => u64::MAX,
-            _ => self.first_packet(self.units.of_sample(samples.end.saturating_sub(1)) + 1),
+            _ => self.first_packet(to + 1),
         };
-        match samples.is_empty() && part.end < u64::MAX {
-            true => 0..0,
-            false => self.first_packet(self.units.of_sample(samples.start))..end,
-        }
+        self.first_packet(from)..end
     }
 
     fn bursts(&self, packets: Range<u64>, out: &mut Vec<Burst>) {
@@ -563,11 +458,7 @@ impl Packets for SampledPlan {
         for unit in self.units_of(&packets) {
             self.data(unit, pieces, &mut data)?;
             let number = self.first_packet(unit);
-            let ticks = self.track.rtp_ticks(
-                self.track
-                    .samples
-                    .shown_ticks(self.units.samples(unit).start),
-            );
+            let ticks = self.unit_ticks(unit);
             let mut images = Images {
                 data: &data,
                 number,

@@ -444,3 +444,63 @@ fn a_part_beyond_its_sample_ends_its_track_alone() {
         (1, 1)
     );
 }
+
+/// The headers of the first packet of a JPEG picture take 144 bytes, and cuts are of 128, 536, ...
+#[test]
+fn a_path_too_narrow_for_a_codec_has_no_cut() {
+    let track = SampledTrack {
+        codec: crate::media::codec::jpeg::codec(),
+        timescale: 1,
+        shift_ticks: 0,
+        samples: Samples::default(),
+        prefix: Arc::from([]),
+        facts: TrackFacts::default(),
+    };
+    let index = SampledIndex::new("test", [track], Vec::new()).unwrap();
+    assert!(index.cut(0, 536).is_some());
+    assert!(index.cut(0, 535).is_none());
+}
+
+/// Pictures of a track whose prefix has the start of each: some bytes of the first part, or that
+/// part and more.
+#[test]
+fn a_prefix_may_have_parts_of_its_samples() {
+    for prefix in [
+        &[0][..],
+        &[0, 2],
+        &[0, 2, 8],
+        &[0, 2, 8, 8, 0],
+        &[0, 2, 8, 8, 0, 3, 7],
+    ] {
+        let whole = [0, 2, 8, 8, 0, 3, 7, 7, 7];
+        let stored = &whole[prefix.len()..];
+        let mut track = SampledTrack {
+            codec: codec(Medium::Video, Pictures),
+            timescale: 1000,
+            shift_ticks: 0,
+            samples: Samples::default(),
+            prefix: Arc::from(prefix),
+            facts: TrackFacts::default(),
+        };
+        let sample = Sample {
+            offset: 0,
+            bytes: u32::try_from(stored.len()).unwrap(),
+            decode_ticks: 0,
+            composition_ticks: 0,
+            is_sync: false,
+            entry: 0,
+        };
+        track.samples.push(sample, 40).unwrap();
+        let mut file = File {
+            bytes: stored.to_vec(),
+            tracks: vec![track],
+        };
+        read_parts(&mut file);
+        let index = SampledIndex::new("test", file.tracks, Vec::new()).unwrap();
+        let index = container::Index::of(index);
+        let plan = index.plan(0, index.cut(0, 1460).unwrap(), 20_000_000, false);
+        let packets = images(&plan, stored, 10);
+        let payloads: Vec<_> = packets.iter().map(|(_, payload)| &payload[1..]).collect();
+        assert_eq!(payloads, [&[8, 8][..], &[7, 7, 7]], "{prefix:?}");
+    }
+}

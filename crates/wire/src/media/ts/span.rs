@@ -40,13 +40,15 @@ mod tests {
 
     #[test]
     fn the_span_is_from_the_first_to_the_last_reference() {
-        // A reference each ten packets of 10,152 ticks, from the third on.
         let stream = synth::constant_rate(2000, PCR_WRAP - 1_000_000, 10_152);
         let (head, tail) = (
             &stream[..188 * 100],
             &stream[stream.len() - 188 * 100 - 77..],
         );
-        let expected_ns = 1990 * 10_152 * 1000 / 27;
+        let mut references = stream.chunks(188).filter_map(synth::pcr_of);
+        let (first, last) = (references.next().unwrap(), references.last().unwrap());
+        assert!(last < first, "the clock has started again");
+        let expected_ns = (last + PCR_WRAP - first) * 1000 / 27;
         assert_eq!(clock_span_ns(head, tail), Some(expected_ns));
         assert_eq!(clock_span_ns(&stream[..188 * 2], tail), None);
         assert_eq!(clock_span_ns(head, &[]), None);

@@ -1,0 +1,300 @@
+//! The tracks of a file while its blocks are read.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::codecs::{self, Coded};
+use super::times::{Frame, Timed, Times};
+use super::tracks::{self, Entry, KIND_VIDEO};
+use crate::media::packetizer::{CodecError, Parts, SAMPLE_BYTES_MAX};
+use crate::media::sampled::{LeftOut, SampleParts, SampledIndex, SampledTrack, TrackFacts};
+use crate::media::samples::{SAMPLES_MAX, Sample, SampleError, Samples};
+use crate::media::track::TRACKS_MAX;
+
+/// The tracks of a file.
+#[derive(Clone, Debug)]
+pub(super) struct Playing {
+    tracks: Vec<PlayingTrack>,
+    left_out: Vec<LeftOut>,
+    /// Samples of all tracks so far.
+    samples: usize,
+    /// Memory that is used again.
+    frames: Vec<Frame>,
+}
+
+/// A track that is played.
+#[derive(Clone, Debug)]
+struct PlayingTrack {
+    number: u64,
+    track: SampledTrack,
+    times: Times,
+    is_video: bool,
+    /// Why it is played no further, if something is wrong with it.
+    ended: Option<String>,
+}
+
+/// A block whose frames are being looked at, or are known and wait until the block is there.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    /// Which of the tracks has it.
+    track: usize,
+    /// When it is shown, in units of the file.
+    units: i64,
+    /// How long it lasts, if it says.
+    pub(super) lasts: Option<u64>,
+    pub(super) is_sync: bool,
+    /// Where its frames lie, and of those that are looked at the parts.
+    frames: Vec<(u64, u32, Box<[u32]>)>,
+    /// What is known of the parts of the first frame that has none yet, and which that is.
+    open: Option<(usize, SampleParts)>,
+}
+
+impl Playing {
+    /// The tracks that `Tracks` tells of; those that cannot be played are left out, and of the
+    /// others what is beyond [`TRACKS_MAX`]: pictures come first.
+    pub(super) fn new(tracks: &[u8], unit_ns: u64) -> Self {
+        let mut left_out = Vec::new();
+        let mut found = Vec::new();
+        for entry in tracks::entries(tracks) {
+            match codecs::coded(&entry) {
+                Ok(coded) => found.push((entry, coded)),
+                Err(reason) => left_out.push(LeftOut {
+                    id: entry.number,
+                    what: codecs::description(&entry),
+                    reason,
+                }),
+            }
+        }
+        found.sort_by_key(|(entry, _)| entry.kind != KIND_VIDEO);
+        for (entry, _) in found.drain(TRACKS_MAX.min(found.len())..) {
+            left_out.push(LeftOut {
+                id: entry.number,
+                what: codecs::description(&entry),
+                reason: format!("only {TRACKS_MAX} tracks of a file are played"),
+            });
+        }
+        let tracks = found.into_iter();
+        Self {
+            tracks: tracks
+                .map(|(entry, coded)| PlayingTrack::new(entry, coded, unit_ns))
+                .collect(),
+            left_out,
+            samples: 0,
+            frames: Vec::new(),
+        }
+    }
+
+    /// Which track has that number, if it is played, and still is.
+    pub(super) fn track(&self, number: u64) -> Option<usize> {
+        let mut tracks = self.tracks.iter();
+        tracks.position(|track| track.number == number && track.ended.is_none())
+    }
+
+    /// A block of track number `track`, by where its frames lie.
+    pub(super) fn open(
+        &mut self,
+        track: usize,
+        units: i64,
+        is_sync: bool,
+        frames: impl Iterator<Item = Range<u64>>,
+    ) -> Option<Block> {
+        let of = &mut self.tracks[track];
+        let is_parted = of.track.codec.packetizer.parts() != Parts::None;
+        let mut known = Vec::new();
+        for frame in frames {
+            let bytes = frame.end - frame.start;
+            let Some(bytes) = u32::try_from(bytes)
+                .ok()
+                .filter(|&it| it <= SAMPLE_BYTES_MAX)
+            else {
+                of.end(&CodecError::Sample { bytes });
+                return None;
+            };
+            let whole = bytes.saturating_add(u32::try_from(of.track.prefix.len()).unwrap_or(0));
+            if let Err(error) = of.track.codec.packetizer.check_sample(whole) {
+                of.end(&error);
+                return None;
+            }
+            known.push((frame.start, bytes, Box::default()));
+        }
+        let (offset, bytes, _) = *known.first()?;
+        let parts = SampleParts::new(offset, bytes, &of.track.prefix);
+        Some(Block {
+            track,
+            units,
+            lasts: None,
+            is_sync: is_sync || !of.is_video,
+            frames: known,
+            open: is_parted.then_some((0, parts)),
+        })
+    }
+
+    /// Which bytes of the file say more of the parts of a block's frames; `None` if all are known.
+    pub(super) fn wants(&self, block: &Block) -> Option<Range<u64>> {
+        let track = &self.tracks[block.track].track;
+        let (_, parts) = block.open.as_ref()?;
+        parts.wants(&*track.codec.packetizer, &track.prefix)
+    }
+
+    /// Takes these bytes; `false` if the track is played only up to there.
+    pub(super) fn push_parts(&mut self, block: &mut Block, bytes: &[u8]) -> bool {
+        let of = &mut self.tracks[block.track];
+        let (packetizer, prefix) = (&*of.track.codec.packetizer, &of.track.prefix);
+        let Some((number, parts)) = &mut block.open else {
+            return true;
+        };
+        if let Err(error) = parts.push(packetizer, prefix, bytes) {
+            of.end(&error);
+            return false;
+        }
+        if parts.wants(packetizer, prefix).is_none() {
+            block.frames[*number].2 = parts.numbers(packetizer).into();
+            *number += 1;
+            match block.frames.get(*number) {
+                Some(&(offset, bytes, _)) => *parts = SampleParts::new(offset, bytes, prefix),
+                None => block.open = None,
+            }
+        }
+        true
+    }
+
+    /// Takes a block that is in the file as a whole.
+    pub(super) fn add(&mut self, block: Block) {
+        let of = &mut self.tracks[block.track];
+        let frame = |(offset, bytes, parts)| Frame {
+            offset,
+            bytes,
+            is_sync: block.is_sync,
+            parts,
+            shown: 0,
+        };
+        self.frames.extend(block.frames.into_iter().map(frame));
+        let mut certain = Vec::new();
+        of.times
+            .block(block.units, block.lasts, &mut self.frames, &mut certain);
+        self.samples += of.add(certain, SAMPLES_MAX - self.samples);
+    }
+
+    /// No block follows.
+    pub(super) fn finish(&mut self) {
+        for of in self.tracks.iter_mut() {
+            let mut certain = Vec::new();
+            of.times.finish(&mut certain);
+            self.samples += of.add(certain, SAMPLES_MAX - self.samples);
+        }
+    }
+
+    /// Whether there is enough to start with: samples of the track that seeks go by.
+    pub(super) fn has_begun(&self) -> bool {
+        let first = self.tracks.first();
+        first.is_some_and(|first| first.track.samples.len() > 0)
+    }
+
+    /// Whether there are any samples.
+    pub(super) fn has_samples(&self) -> bool {
+        self.samples > 0
+    }
+
+    /// Why nothing is played, if no track is.
+    pub(super) fn refusal(&self) -> Option<String> {
+        let reason = |out: &LeftOut| format!("{}: {}", out.what, out.reason);
+        let reasons: Vec<_> = self.left_out.iter().take(TRACKS_MAX).map(reason).collect();
+        self.tracks.is_empty().then(|| match reasons.is_empty() {
+            true => "it has no tracks".to_owned(),
+            false => reasons.join("; "),
+        })
+    }
+
+    /// The index of what is certain; `problems` of the whole file are told of its first track.
+    pub(super) fn index(self, mut problems: Vec<String>) -> Option<SampledIndex> {
+        let tracks = self.tracks.into_iter().map(|of| {
+            let mut track = of.track;
+            track.facts.problems.append(&mut problems);
+            if of.times.left_out > 0 {
+                let late = of.times.left_out;
+                track.facts.problems.push(format!(
+                    "{late} frames are left out whose times run backwards by more than five seconds"
+                ));
+            }
+            track.facts.problems.extend(of.ended);
+            track
+        });
+        SampledIndex::new("Matroska", tracks.collect::<Vec<_>>(), self.left_out)
+    }
+}
+
+impl PlayingTrack {
+    fn new(entry: Entry, coded: Coded, unit_ns: u64) -> Self {
+        let Coded {
+            codec,
+            is_reordered,
+        } = coded;
+        let times = Times::new(unit_ns, entry.default_ns, codec.clock_hz, is_reordered);
+        let facts = TrackFacts {
+            id: entry.number,
+            language: entry.language,
+            name: entry.name,
+            dimensions: entry.dimensions.filter(|_| entry.kind == KIND_VIDEO),
+            rotation_degrees: entry.rotation_degrees,
+            ..TrackFacts::default()
+        };
+        Self {
+            number: entry.number,
+            track: SampledTrack {
+                codec,
+                timescale: times.hz(),
+                shift_ticks: -times.ticks_of_ns(entry.delay_ns),
+                samples: Samples::default(),
+                prefix: Arc::from(entry.prefix),
+                facts,
+            },
+            times,
+            is_video: entry.kind == KIND_VIDEO,
+            ended: None,
+        }
+    }
+
+    fn end(&mut self, reason: &CodecError) {
+        let reason = reason.clone();
+        let number = self.track.samples.len() as u64;
+        self.end_at(&SampleError::Codec { number, reason });
+    }
+
+    fn end_at(&mut self, reason: &SampleError) {
+        self.ended = Some(format!("it is played up to there: {reason}"));
+    }
+
+    /// Appends samples, `room` of them at the most, and says how many.
+    fn add(&mut self, certain: Vec<Timed>, room: usize) -> usize {
+        let before = self.track.samples.len();
+        for Timed {
+            frame,
+            decoded,
+            lasts,
+        } in certain
+        {
+            let sample = Sample {
+                offset: frame.offset,
+                bytes: frame.bytes,
+                decode_ticks: decoded,
+                composition_ticks: frame.shown.saturating_sub(decoded),
+                is_sync: frame.is_sync,
+                entry: 0,
+            };
+            let samples = &mut self.track.samples;
+            let lasts = u32::try_from(lasts.max(0)).unwrap_or(u32::MAX);
+            let pushed = match samples.len() - before < room {
+                true => samples.push(sample, lasts),
+                false => Err(SampleError::Count),
+            };
+            if let Err(error) = pushed {
+                self.end_at(&error);
+                break;
+            }
+            if self.track.codec.packetizer.parts() != Parts::None {
+                samples.push_parts(&frame.parts);
+            }
+        }
+        self.track.samples.len() - before
+    }
+}

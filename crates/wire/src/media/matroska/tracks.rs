@@ -1,0 +1,234 @@
+//! What the file says of its tracks (RFC 9559, section 5.1.4).
+
+use super::ebml::{children, float, text, unsigned};
+
+/// Tracks that are looked at; what a file has beyond is ignored.
+pub(super) const ENTRIES_MAX: usize = 64;
+
+/// Bytes of a name, or of another text.
+const TEXT_BYTES_MAX: usize = 256;
+
+/// Bytes in front of each frame that are not in the file.
+const PREFIX_BYTES_MAX: usize = 256;
+
+/// Kinds of tracks (section 5.1.4.1.3).
+pub(super) const KIND_VIDEO: u64 = 1;
+pub(super) const KIND_AUDIO: u64 = 2;
+
+const TRACK_ENTRY: u32 = 0xae;
+const TRACK_NUMBER: u32 = 0xd7;
+const TRACK_TYPE: u32 = 0x83;
+const CODEC_ID: u32 = 0x86;
+const CODEC_PRIVATE: u32 = 0x63a2;
+const CODEC_DELAY: u32 = 0x56aa;
+const DEFAULT_DURATION: u32 = 0x23_e383;
+const NAME: u32 = 0x536e;
+const LANGUAGE: u32 = 0x22_b59c;
+const LANGUAGE_BCP47: u32 = 0x22_b59d;
+const VIDEO: u32 = 0xe0;
+const PIXEL_WIDTH: u32 = 0xb0;
+const PIXEL_HEIGHT: u32 = 0xba;
+const DISPLAY_WIDTH: u32 = 0x54b0;
+const DISPLAY_HEIGHT: u32 = 0x54ba;
+const DISPLAY_UNIT: u32 = 0x54b2;
+const PROJECTION: u32 = 0x7670;
+const PROJECTION_POSE_ROLL: u32 = 0x7675;
+const AUDIO: u32 = 0xe1;
+const SAMPLING_FREQUENCY: u32 = 0xb5;
+const CHANNELS: u32 = 0x9f;
+const BIT_DEPTH: u32 = 0x6264;
+const CONTENT_ENCODINGS: u32 = 0x6d80;
+const CONTENT_ENCODING: u32 = 0x6240;
+const CONTENT_ENCODING_ORDER: u32 = 0x5031;
+const CONTENT_ENCODING_SCOPE: u32 = 0x5032;
+const CONTENT_ENCODING_TYPE: u32 = 0x5033;
+const CONTENT_COMPRESSION: u32 = 0x5034;
+const CONTENT_COMP_ALGO: u32 = 0x4254;
+const CONTENT_COMP_SETTINGS: u32 = 0x4255;
+/// What an encoding is of: all frames, and `CodecPrivate`.
+const SCOPE_FRAMES: u64 = 1;
+const SCOPE_PRIVATE: u64 = 2;
+const ALGO_HEADER_STRIPPING: u64 = 3;
+
+/// A `TrackEntry`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Entry {
+    pub(super) number: u64,
+    /// Video, audio or others.
+    pub(super) kind: u64,
+    pub(super) codec_id: String,
+    pub(super) private: Vec<u8>,
+    /// How long a frame lasts, if it says.
+    pub(super) default_ns: Option<u64>,
+    /// How much earlier than they are stamped frames are heard.
+    pub(super) delay_ns: u64,
+    pub(super) name: Option<String>,
+    pub(super) language: Option<String>,
+    /// Pixels as they are shown.
+    pub(super) dimensions: Option<(u32, u32)>,
+    /// Clockwise.
+    pub(super) rotation_degrees: u16,
+    pub(super) sampling_hz: f64,
+    pub(super) channels: u64,
+    pub(super) bit_depth: Option<u64>,
+    /// What each frame begins with that is not in the file.
+    pub(super) prefix: Vec<u8>,
+    /// Why its frames cannot be had as they are, if so.
+    pub(super) encoded: Option<&'static str>,
+}
+
+/// The entries in `Tracks`.
+pub(super) fn entries(tracks: &[u8]) -> Vec<Entry> {
+    let entries = children(tracks).filter(|&(id, _)| id == TRACK_ENTRY);
+    entries
+        .take(ENTRIES_MAX)
+        .map(|(_, body)| Entry::read(body))
+        .collect()
+}
+
+impl Entry {
+    fn read(body: &[u8]) -> Self {
+        let mut entry = Self {
+            sampling_hz: 8000.0,
+            channels: 1,
+            ..Self::default()
+        };
+        let (mut language, mut bcp47) = ("eng".to_owned(), None);
+        for (id, body) in children(body) {
+            match id {
+                TRACK_NUMBER => entry.number = unsigned(body).unwrap_or(0),
+                TRACK_TYPE => entry.kind = unsigned(body).unwrap_or(0),
+                CODEC_ID => entry.codec_id = text(body, TEXT_BYTES_MAX),
+                CODEC_PRIVATE => entry.private = body.to_vec(),
+                CODEC_DELAY => entry.delay_ns = unsigned(body).unwrap_or(0),
+                DEFAULT_DURATION => entry.default_ns = unsigned(body).filter(|&ns| ns > 0),
+                NAME => entry.name = Some(text(body, TEXT_BYTES_MAX)),
+                LANGUAGE => language = text(body, TEXT_BYTES_MAX),
+                LANGUAGE_BCP47 => bcp47 = Some(text(body, TEXT_BYTES_MAX)),
+                VIDEO => entry.read_video(body),
+                AUDIO => entry.read_audio(body),
+                CONTENT_ENCODINGS => entry.read_encodings(body),
+                _ => {}
+            }
+        }
+        entry.language = Some(bcp47.unwrap_or(language));
+        entry
+    }
+
+    fn read_video(&mut self, body: &[u8]) {
+        let (mut pixels, mut shown, mut unit) = ((0, 0), (None, None), 0);
+        for (id, body) in children(body) {
+            let number = unsigned(body).and_then(|number| u32::try_from(number).ok());
+            match id {
+                PIXEL_WIDTH => pixels.0 = number.unwrap_or(0),
+                PIXEL_HEIGHT => pixels.1 = number.unwrap_or(0),
+                DISPLAY_WIDTH => shown.0 = number,
+                DISPLAY_HEIGHT => shown.1 = number,
+                DISPLAY_UNIT => unit = number.unwrap_or(0),
+                PROJECTION => self.read_projection(body),
+                _ => {}
+            }
+        }
+        // Units other than pixels are centimetres, inches, and an aspect ratio.
+        self.dimensions = match unit {
+            0 => Some((shown.0.unwrap_or(pixels.0), shown.1.unwrap_or(pixels.1))),
+            _ => Some(pixels),
+        };
+        self.dimensions = self
+            .dimensions
+            .filter(|&(width, height)| width > 0 && height > 0);
+    }
+
+    fn read_projection(&mut self, body: &[u8]) {
+        let roll = children(body).find(|&(id, _)| id == PROJECTION_POSE_ROLL);
+        // It tells of turns against the clock.
+        self.rotation_degrees = match roll.and_then(|(_, body)| float(body)) {
+            Some(roll) if roll == 90.0 || roll == -270.0 => 270,
+            Some(roll) if roll.abs() == 180.0 => 180,
+            Some(roll) if roll == -90.0 || roll == 270.0 => 90,
+            _ => 0,
+        };
+    }
+
+    fn read_audio(&mut self, body: &[u8]) {
+        for (id, body) in children(body) {
+            match id {
+                SAMPLING_FREQUENCY => self.sampling_hz = float(body).unwrap_or(0.0),
+                CHANNELS => self.channels = unsigned(body).unwrap_or(0),
+                BIT_DEPTH => self.bit_depth = unsigned(body),
+                _ => {}
+            }
+        }
+    }
+
+    /// Encodings apply in their order, so that what the first has taken away is in front.
+    fn read_encodings(&mut self, body: &[u8]) {
+        let encodings = children(body).filter(|&(id, _)| id == CONTENT_ENCODING);
+        let encodings = encodings.take(ENTRIES_MAX);
+        let mut encodings: Vec<_> = encodings.map(|(_, body)| Encoding::read(body)).collect();
+        encodings.sort_by_key(|encoding| encoding.order);
+        for encoding in encodings {
+            if encoding.is_encryption {
+                self.encoded = Some("it is encrypted");
+            } else if encoding.algorithm != ALGO_HEADER_STRIPPING {
+                self.encoded = Some(match encoding.algorithm {
+                    0 => "its frames are compressed by zlib",
+                    1 => "its frames are compressed by bzip2",
+                    2 => "its frames are compressed by LZO",
+                    _ => "its frames are compressed in an unknown way",
+                });
+            } else {
+                if encoding.scope & SCOPE_FRAMES != 0 {
+                    self.prefix.extend(encoding.settings);
+                }
+                if encoding.scope & SCOPE_PRIVATE != 0 {
+                    self.private.splice(0..0, encoding.settings.iter().copied());
+                }
+            }
+        }
+        if self.prefix.len() > PREFIX_BYTES_MAX {
+            self.encoded = Some("too much of the start of each frame is not in it");
+        }
+    }
+}
+
+/// A `ContentEncoding`.
+struct Encoding<'a> {
+    order: u64,
+    scope: u64,
+    is_encryption: bool,
+    algorithm: u64,
+    settings: &'a [u8],
+}
+
+impl<'a> Encoding<'a> {
+    fn read(body: &'a [u8]) -> Self {
+        let mut encoding = Self {
+            order: 0,
+            scope: SCOPE_FRAMES,
+            is_encryption: false,
+            algorithm: 0,
+            settings: &[],
+        };
+        for (id, body) in children(body) {
+            match id {
+                CONTENT_ENCODING_ORDER => encoding.order = unsigned(body).unwrap_or(0),
+                CONTENT_ENCODING_SCOPE => encoding.scope = unsigned(body).unwrap_or(0),
+                CONTENT_ENCODING_TYPE => encoding.is_encryption = unsigned(body) != Some(0),
+                CONTENT_COMPRESSION => {
+                    for (id, body) in children(body) {
+                        match id {
+                            CONTENT_COMP_ALGO => {
+                                encoding.algorithm = unsigned(body).unwrap_or(u64::MAX);
+                            }
+                            CONTENT_COMP_SETTINGS => encoding.settings = body,
+                            _ => {}
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        encoding
+    }
+}

@@ -1,0 +1,263 @@
+//! Movie fragments (`moof`, ISO/IEC 14496-12, section 8.8): samples that are told of only when they
+//! are there.
+
+use super::boxes::{Boxes, Fields};
+use super::fill::{Defaults, note};
+use super::movie::Movie;
+use super::tables::Told;
+
+/// Of a sample's flags: no decoder can start at it.
+const IS_NOT_SYNC: u32 = 0x0001_0000;
+
+/// What the flags of `tfhd` and `trun` say to be there.
+const BASE_OFFSET: u32 = 0x1;
+const DESCRIPTION: u32 = 0x2;
+const DEFAULT_DURATION: u32 = 0x8;
+const DEFAULT_BYTES: u32 = 0x10;
+const DEFAULT_FLAGS: u32 = 0x20;
+const BASE_IS_MOOF: u32 = 0x0002_0000;
+const DATA_OFFSET: u32 = 0x1;
+const FIRST_FLAGS: u32 = 0x4;
+const DURATIONS: u32 = 0x100;
+const SIZES: u32 = 0x200;
+const FLAGS: u32 = 0x400;
+const COMPOSITIONS: u32 = 0x800;
+
+/// What a fragment says of one track.
+#[derive(Clone, Debug)]
+struct Traf<'a> {
+    /// The track, by its place among those that are played, if it is one of them.
+    track: Option<usize>,
+    defaults: Defaults,
+    /// Where its data is counted from.
+    base: u64,
+    /// When its first sample is decoded, if it says so.
+    decode_ticks: Option<i64>,
+    runs: Boxes<'a>,
+}
+
+/// The samples of a run (`trun`).
+#[derive(Clone, Debug)]
+struct Run<'a> {
+    flags: u32,
+    first_flags: Option<u32>,
+    rows: Fields<'a>,
+    defaults: Defaults,
+    /// How many are left, and how many of them may be put together.
+    left: u32,
+    at_once: u32,
+    offset: u64,
+    decode_ticks: i64,
+}
+
+impl Movie {
+    /// Adds the samples of a fragment that begins at `at` in the file.
+    pub(super) fn add_fragment(&mut self, moof: &[u8], at: u64) {
+        let trafs = Boxes(moof).filter(|(name, _)| name == b"traf");
+        if self.tracks.iter().all(|it| it.samples.len() == 0) {
+            let all = trafs
+                .clone()
+                .filter_map(|(_, traf)| self.traf(traf, at, at));
+            let begin_ns = all.filter_map(|traf| self.begin_ns(&traf)).min();
+            self.begin(begin_ns.unwrap_or(0).max(0));
+        }
+        // Where data goes on if nothing says where it begins.
+        let mut data_end = at;
+        for (_, bytes) in trafs {
+            if let Some(traf) = self.traf(bytes, at, data_end) {
+                data_end = self.add_traf(&traf);
+            }
+        }
+    }
+
+    /// When a track fragment begins, in ns, if it is told.
+    fn begin_ns(&self, traf: &Traf<'_>) -> Option<i64> {
+        let track = &self.tracks[traf.track?];
+        Some(track.time_ns(traf.decode_ticks?))
+    }
+
+    /// The beginning of the file is that of its first fragment, whatever its clock shows then.
+    fn begin(&mut self, begin_ns: i64) {
+        for track in &mut self.tracks {
+            let ticks = i128::from(begin_ns) * i128::from(track.timescale) / 1_000_000_000;
+            track.shift_ticks -= i64::try_from(ticks).unwrap_or(0);
+        }
+    }
+
+    /// What a track fragment box says, in a fragment at `moof`, with its data at `data` if it does
+    /// not say where.
+    fn traf<'a>(&self, traf: &'a [u8], moof: u64, data: u64) -> Option<Traf<'a>> {
+        let boxes = Boxes(traf);
+        let mut fields = Fields(boxes.first(b"tfhd")?);
+        let (_, flags) = fields.version_and_flags()?;
+        let id = fields.u32()?;
+        let mut base = match flags & BASE_IS_MOOF != 0 {
+            true => moof,
+            false => data,
+        };
+        if flags & BASE_OFFSET != 0 {
+            base = fields.u64()?;
+        }
+        let track = self.fillers.iter().position(|it| it.id == id);
+        let of_track = self.defaults.iter().find(|(of, _)| *of == id);
+        let mut defaults = of_track.map(|it| it.1).unwrap_or_default();
+        let told = [
+            (DESCRIPTION, &mut defaults.description),
+            (DEFAULT_DURATION, &mut defaults.duration),
+            (DEFAULT_BYTES, &mut defaults.bytes),
+            (DEFAULT_FLAGS, &mut defaults.flags),
+        ];
+        for (flag, place) in told {
+            if flags & flag != 0 {
+                *place = fields.u32()?;
+            }
+        }
+        let decode_ticks = boxes.first(b"tfdt").and_then(|bytes| {
+            let mut fields = Fields(bytes);
+            let (version, _) = fields.version_and_flags()?;
+            i64::try_from(fields.wide(version)?).ok()
+        });
+        Some(Traf {
+            track,
+            defaults,
+            base,
+            decode_ticks,
+            runs: boxes,
+        })
+    }
+
+    /// Adds the samples of a track fragment. Returns where its data ends.
+    fn add_traf(&mut self, traf: &Traf<'_>) -> u64 {
+        let (mut offset, mut decode_ticks) = (traf.base, 0);
+        let track = traf.track.filter(|&it| !self.fillers[it].is_ended);
+        if let Some(track) = track {
+            decode_ticks = self.begin_traf(track, traf.decode_ticks);
+        }
+        for (_, bytes) in traf.runs.clone().filter(|(name, _)| name == b"trun") {
+            let Some(mut run) = Run::read(bytes, traf, offset, decode_ticks) else {
+                continue;
+            };
+            if let Some(track) = track {
+                self.add_run(track, &mut run);
+            }
+            // Of what is not taken only the length counts.
+            run.at_once = u32::MAX;
+            run.by_ref().for_each(drop);
+            (offset, decode_ticks) = (run.offset, run.decode_ticks);
+        }
+        offset
+    }
+
+    /// When the first sample of a fragment of a track is decoded.
+    fn begin_traf(&mut self, track: usize, told: Option<i64>) -> i64 {
+        let (filler, track) = (&self.fillers[track], &mut self.tracks[track]);
+        let last = track.samples.last_decode_ticks() + filler.decode_shift.unwrap_or(0);
+        match told {
+            Some(told) if track.samples.len() == 0 || told >= last => told,
+            Some(_) => {
+                let problem = "a fragment begins before the one in front of it".to_owned();
+                note(&mut track.facts.problems, problem);
+                filler.next_ticks
+            }
+            None => filler.next_ticks,
+        }
+    }
+
+    fn add_run(&mut self, track: usize, run: &mut Run<'_>) {
+        let mut room = self.room();
+        let (filler, track) = (&mut self.fillers[track], &mut self.tracks[track]);
+        let problems = &mut track.facts.problems;
+        if filler.decode_shift.is_none() {
+            let least = run.clone().map(|told| told.composition_ticks).min();
+            filler.shift_by(-least.unwrap_or(0).min(0), problems);
+        }
+        run.at_once = filler.at_once();
+        if run.is_uniform() && run.defaults.bytes == 0 {
+            run.at_once = u32::MAX;
+        }
+        for told in run {
+            let before = track.samples.len();
+            if let Err(reason) = filler.push(&mut track.samples, told, room) {
+                filler.is_ended = true;
+                note(problems, reason);
+                break;
+            }
+            room -= track.samples.len() - before;
+        }
+    }
+}
+
+impl<'a> Run<'a> {
+    fn read(trun: &'a [u8], traf: &Traf<'_>, offset: u64, decode_ticks: i64) -> Option<Self> {
+        let mut fields = Fields(trun);
+        let (_, flags) = fields.version_and_flags()?;
+        let told = fields.u32()?;
+        let mut offset = offset;
+        if flags & DATA_OFFSET != 0 {
+            let from_base = fields.i32()?;
+            offset = traf.base.saturating_add_signed(from_base.into());
+        }
+        let first_flags = match flags & FIRST_FLAGS != 0 {
+            true => Some(fields.u32()?),
+            false => None,
+        };
+        let columns = (flags & (DURATIONS | SIZES | FLAGS | COMPOSITIONS)).count_ones();
+        let rows = fields.0.len().checked_div(4 * columns as usize);
+        let rows = rows.map_or(u32::MAX, |rows| u32::try_from(rows).unwrap_or(u32::MAX));
+        Some(Self {
+            flags,
+            first_flags,
+            rows: fields,
+            defaults: traf.defaults,
+            left: told.min(rows),
+            at_once: 1,
+            offset,
+            decode_ticks,
+        })
+    }
+
+    /// Whether all samples are alike.
+    fn is_uniform(&self) -> bool {
+        self.flags & (DURATIONS | SIZES | FLAGS | COMPOSITIONS) == 0
+    }
+}
+
+impl Iterator for Run<'_> {
+    type Item = Told;
+
+    fn next(&mut self) -> Option<Told> {
+        if self.left == 0 {
+            return None;
+        }
+        let count = match self.is_uniform() {
+            true => self.at_once.min(self.left),
+            false => 1,
+        };
+        let defaults = self.defaults;
+        let mut column = |flag, default| match self.flags & flag != 0 {
+            true => self.rows.u32(),
+            false => Some(default),
+        };
+        let duration = column(DURATIONS, defaults.duration)?;
+        let bytes = column(SIZES, defaults.bytes)?;
+        let flags = column(FLAGS, defaults.flags)?;
+        // Version 0 has no negative ones; but nobody has any beyond 2^31, and files lie.
+        let composition = column(COMPOSITIONS, 0)?.cast_signed();
+        let flags = self.first_flags.take().unwrap_or(flags);
+        let told = Told {
+            offset: self.offset,
+            bytes: u64::from(bytes) * u64::from(count),
+            count,
+            decode_ticks: self.decode_ticks,
+            composition_ticks: composition.into(),
+            duration_ticks: u64::from(duration) * u64::from(count),
+            is_sync: flags & IS_NOT_SYNC == 0,
+            description: defaults.description,
+        };
+        self.left -= count;
+        self.offset = self.offset.saturating_add(told.bytes);
+        let duration = told.duration_ticks.cast_signed();
+        self.decode_ticks = self.decode_ticks.saturating_add(duration);
+        Some(told)
+    }
+}

@@ -1,0 +1,317 @@
+//! What a movie box (`moov`, ISO/IEC 14496-12, section 8.2) tells: which tracks there are, and of
+//! those that are played all samples that are in tables.
+
+use std::sync::Arc;
+
+use super::boxes::{Boxes, Fields, Name, spelled, text};
+use super::edits::Edits;
+use super::entry::{Entries, Kind};
+use super::fill::{Defaults, Filler};
+use super::tables::Tables;
+use crate::media::sampled::{LeftOut, SampledTrack, TrackFacts};
+use crate::media::samples::{SAMPLES_MAX, Samples};
+
+/// Tracks of a file that are looked at; of those beyond only the number is told.
+pub(super) const TRAKS_MAX: usize = 256;
+
+/// A file's tracks.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Movie {
+    /// Those that are played.
+    pub(super) tracks: Vec<SampledTrack>,
+    /// What else is known of each of these.
+    pub(super) fillers: Vec<Filler>,
+    /// What samples of fragments have if they do not say otherwise, by the number of the track.
+    pub(super) defaults: Vec<(u32, Defaults)>,
+    pub(super) left_out: Vec<LeftOut>,
+    /// Whether samples may follow in fragments.
+    pub(super) is_fragmented: bool,
+    /// How long all is, fragments included, if it is told.
+    pub(super) told_duration_ns: Option<u64>,
+}
+
+/// What is known of a track before its samples are looked at.
+#[derive(Debug)]
+struct Head<'a> {
+    facts: TrackFacts,
+    timescale: u32,
+    handler: Name,
+    edits: Option<&'a [u8]>,
+    stbl: &'a [u8],
+}
+
+impl Movie {
+    /// The movie in a movie box.
+    ///
+    /// # Errors
+    ///
+    /// If it is compressed, in words.
+    pub(super) fn read(moov: &[u8]) -> Result<Self, &'static str> {
+        let boxes = Boxes(moov);
+        if boxes.first(b"cmov").is_some() {
+            return Err("its tables are compressed (cmov), which is not supported");
+        }
+        let (timescale, duration) = boxes.first(b"mvhd").and_then(times).unwrap_or((0, 0));
+        let extends = boxes.first(b"mvex").map(Boxes);
+        let mut movie = Self {
+            is_fragmented: extends.is_some(),
+            ..Self::default()
+        };
+        let told = extends.as_ref().and_then(|it| {
+            let mut fields = Fields(it.first(b"mehd")?);
+            let (version, _) = fields.version_and_flags()?;
+            fields.wide(version)
+        });
+        let trex = extends
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| name == b"trex");
+        let trex = trex.filter_map(|(_, bytes)| defaults(bytes));
+        movie.defaults = trex.take(TRAKS_MAX).collect();
+        let told = u128::from(told.unwrap_or(duration)) * 1_000_000_000;
+        let told_ns = told.checked_div(timescale.into()).unwrap_or(0);
+        movie.told_duration_ns = u64::try_from(told_ns).ok().filter(|&it| it > 0);
+        let traks = boxes.filter(|(name, _)| name == b"trak");
+        let mut beyond = 0;
+        for (number, (_, trak)) in traks.enumerate() {
+            match number < TRAKS_MAX {
+                true => movie.add(trak, timescale),
+                false => beyond += 1,
+            }
+        }
+        if beyond > 0 {
+            movie.left_out.push(LeftOut {
+                id: 0,
+                what: format!("{beyond} more tracks"),
+                reason: format!("only {TRAKS_MAX} tracks of a file are looked at"),
+            });
+        }
+        Ok(movie)
+    }
+
+    /// Adds a track to those that are played, or to the others.
+    fn add(&mut self, trak: &[u8], movie_timescale: u32) {
+        let left_out = |id, what, reason| LeftOut { id, what, reason };
+        let head = match Head::read(trak) {
+            Ok(head) => head,
+            Err((id, reason)) => {
+                let reason = reason.to_owned();
+                self.left_out
+                    .push(left_out(id, "a track".to_owned(), reason));
+                return;
+            }
+        };
+        let id = head.facts.id;
+        let unplayed = match self.prepare(&head, movie_timescale) {
+            Ok((track, filler)) => {
+                self.tracks.push(track);
+                self.fillers.push(filler);
+                return;
+            }
+            Err((what, reason)) => left_out(id, what, reason),
+        };
+        self.left_out.push(unplayed);
+    }
+
+    /// A track with the samples that are in its tables; or what it is, and why it is not played.
+    fn prepare(
+        &self,
+        head: &Head<'_>,
+        movie_timescale: u32,
+    ) -> Result<(SampledTrack, Filler), (String, String)> {
+        let stsd = Boxes(head.stbl).first(b"stsd").unwrap_or_default();
+        let kind = match &head.handler {
+            b"vide" => Kind::Pictures,
+            b"soun" => Kind::Sound,
+            other => {
+                let what = medium(other, stsd);
+                return Err((what, "neither pictures nor sound".to_owned()));
+            }
+        };
+        let entries =
+            Entries::read(stsd, kind, head.timescale).map_err(|it| (it.what, it.reason))?;
+        let named = entries.codec.codec_string.clone();
+        let refused = |reason: &str| Err((named.clone(), reason.to_owned()));
+        if head.timescale == 0 {
+            return refused("its times have 0 ticks a second");
+        }
+        let id = u32::try_from(head.facts.id).unwrap_or(0);
+        if self.fillers.iter().any(|it| it.id == id) {
+            return refused("a track before it has the same number");
+        }
+        let mut facts = head.facts.clone();
+        let edits = head.edits.map(|elst| {
+            let movie_timescale = if movie_timescale == 0 {
+                1000
+            } else {
+                movie_timescale
+            };
+            Edits::read(elst, head.timescale, movie_timescale, &mut facts.problems)
+        });
+        let edits = edits.unwrap_or_default();
+        let tables = Tables::read(head.stbl, &mut facts.problems);
+        if tables.is_none() && !self.is_fragmented {
+            return refused("it has no samples");
+        }
+        let mut filler = Filler {
+            id,
+            kind,
+            timescale: head.timescale,
+            edits,
+            configurations: entries.configurations,
+            frame_bytes: entries.frame_bytes,
+            decode_shift: None,
+            next_ticks: 0,
+            end_offset: 0,
+            is_ended: false,
+            empty: 0,
+        };
+        let mut samples = Samples::default();
+        if let Some(tables) = tables {
+            samples = filler.fill(tables, self.room(), &mut facts.problems);
+        }
+        if samples.len() == 0 && !self.is_fragmented {
+            let reason = facts.problems.pop();
+            return refused(reason.as_deref().unwrap_or("it has no samples"));
+        }
+        let track = SampledTrack {
+            codec: entries.codec,
+            timescale: head.timescale,
+            shift_ticks: edits.shift_ticks(),
+            samples,
+            prefix: Arc::from(&b""[..]),
+            facts,
+        };
+        Ok((track, filler))
+    }
+
+    /// For how many more samples of the file there is room.
+    pub(super) fn room(&self) -> usize {
+        let samples = self.tracks.iter().map(|it| it.samples.len());
+        SAMPLES_MAX.saturating_sub(samples.sum())
+    }
+}
+
+impl<'a> Head<'a> {
+    /// What is told of a track. An error has its number, if that is known, and a reason.
+    fn read(trak: &'a [u8]) -> Result<Self, (u64, &'static str)> {
+        let trak = Boxes(trak);
+        let mut facts = TrackFacts::default();
+        if trak
+            .first(b"tkhd")
+            .and_then(|it| tell_header(it, &mut facts))
+            .is_none()
+        {
+            return Err((facts.id, "its header (tkhd) is missing or broken"));
+        }
+        let id = facts.id;
+        let mdia = trak
+            .first(b"mdia")
+            .map(Boxes)
+            .ok_or((id, "it has no media (mdia)"))?;
+        let mdhd = mdia.first(b"mdhd").unwrap_or_default();
+        let (timescale, _) = times(mdhd).ok_or((id, "its media header (mdhd) is broken"))?;
+        facts.language = mdia
+            .first(b"elng")
+            .and_then(|it| text(it.get(4..)?))
+            .or_else(|| language(mdhd));
+        let hdlr = mdia.first(b"hdlr").unwrap_or_default();
+        let handler = hdlr.get(8..12).and_then(|it| it.try_into().ok());
+        let handler = handler.ok_or((id, "nothing tells of which kind it is (hdlr)"))?;
+        facts.name = hdlr.get(24..).and_then(|name| match (&hdlr[4..8], name) {
+            // QuickTime has the length of the name in front of it.
+            (b"mhlr", [bytes, name @ ..]) => text(name.get(..(*bytes).into())?),
+            _ => text(name),
+        });
+        let stbl = mdia.at(&[b"minf", b"stbl"]);
+        Ok(Self {
+            facts,
+            timescale,
+            handler,
+            edits: trak.at(&[b"edts", b"elst"]),
+            stbl: stbl.ok_or((id, "it has no tables of samples (stbl)"))?,
+        })
+    }
+}
+
+/// Ticks a second, and how many there are, by a header of the movie or of media (`mvhd`, `mdhd`).
+fn times(header: &[u8]) -> Option<(u32, u64)> {
+    let mut fields = Fields(header);
+    let (version, _) = fields.version_and_flags()?;
+    fields.wide(version)?;
+    fields.wide(version)?;
+    let timescale = fields.u32()?;
+    let duration = fields.wide(version)?;
+    let is_unknown = duration == u64::MAX || version == 0 && duration == u32::MAX.into();
+    Some((timescale, if is_unknown { 0 } else { duration }))
+}
+
+/// The language of a media header: three letters, each of five bits (ISO 639-2/T). QuickTime's own
+/// numbers are not told.
+fn language(mdhd: &[u8]) -> Option<String> {
+    let mut fields = Fields(mdhd);
+    let (version, _) = fields.version_and_flags()?;
+    fields.bytes(if version == 0 { 16 } else { 28 })?;
+    let packed = fields.u16()?;
+    let letters = [10, 5, 0].map(|shift| (packed >> shift & 31) as u8 + 0x60);
+    let is_one = letters.iter().all(u8::is_ascii_lowercase);
+    let code = String::from_utf8(letters.to_vec()).ok();
+    code.filter(|it| is_one && it != "und")
+}
+
+/// Tells what is in a track header box (`tkhd`): the number, the size, and by how much pictures are
+/// turned.
+fn tell_header(tkhd: &[u8], facts: &mut TrackFacts) -> Option<()> {
+    let mut fields = Fields(tkhd);
+    let (version, _) = fields.version_and_flags()?;
+    fields.wide(version)?;
+    fields.wide(version)?;
+    facts.id = fields.u32()?.into();
+    fields.u32()?;
+    fields.wide(version)?;
+    fields.bytes(16)?;
+    let mut matrix = [0; 9];
+    for place in &mut matrix {
+        *place = fields.i32()?;
+    }
+    let [a, b, _, c, d, ..] = matrix.map(i32::signum);
+    facts.rotation_degrees = match (a, b, c, d) {
+        (0, 1, -1, 0) => 90,
+        (-1, 0, 0, -1) => 180,
+        (0, -1, 1, 0) => 270,
+        _ => 0,
+    };
+    let size = (fields.u32()? >> 16, fields.u32()? >> 16);
+    facts.dimensions = Some(size).filter(|&(width, height)| width > 0 && height > 0);
+    Some(())
+}
+
+/// What fragments have if they do not say otherwise (`trex`), and the number of the track.
+fn defaults(trex: &[u8]) -> Option<(u32, Defaults)> {
+    let mut fields = Fields(trex);
+    fields.version_and_flags()?;
+    let id = fields.u32()?;
+    let defaults = Defaults {
+        description: fields.u32()?,
+        duration: fields.u32()?,
+        bytes: fields.u32()?,
+        flags: fields.u32()?,
+    };
+    Some((id, defaults))
+}
+
+/// What a track is that has neither pictures nor sound, for people.
+fn medium(handler: &Name, stsd: &[u8]) -> String {
+    let entry = stsd.get(8..).and_then(|entries| Boxes(entries).next());
+    let entry = entry.map_or(*handler, |(name, _)| name);
+    let words = match handler {
+        b"sbtl" | b"subt" | b"subp" | b"clcp" | b"text" => "subtitles",
+        b"tmcd" => "timecode",
+        b"hint" => "hints for servers",
+        b"meta" | b"mp7s" => "metadata",
+        b"pict" => "a still picture",
+        b"auxv" => "auxiliary pictures",
+        _ => "other data",
+    };
+    format!("{words} ({})", spelled(&entry))
+}

@@ -1,0 +1,397 @@
+//! The tables of a track (ISO/IEC 14496-12, section 8.5 to 8.7): which samples there are, where
+//! each lies and when it is due.
+//!
+//! The tables stay as they are in the file, and [`Samples`] goes through all of them side by side.
+//! So nothing is allocated, whatever counts they tell. Where tables disagree, the one that ends
+//! first decides, or what is missing is made up as other players do; either is told.
+
+use super::boxes::{Boxes, Fields};
+
+/// The tables of a track.
+#[derive(Clone, Debug)]
+pub(super) struct Tables<'a> {
+    sizes: Sizes<'a>,
+    durations: Table<'a>,
+    /// How much later than decoded samples are shown.
+    compositions: Option<Table<'a>>,
+    chunks: Table<'a>,
+    chunk_runs: Table<'a>,
+    /// Those that a decoder can start at; `None` if that are all.
+    syncs: Option<Table<'a>>,
+}
+
+/// Rows of equal length.
+#[derive(Clone, Copy, Debug)]
+struct Table<'a> {
+    bytes: &'a [u8],
+    row_bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Sizes<'a> {
+    /// All have so many bytes.
+    Equal { bytes: u32, count: u32 },
+    /// Each has its own, of so many bits.
+    Each {
+        table: &'a [u8],
+        bits: u32,
+        count: u32,
+    },
+}
+
+/// Some samples, as the tables tell of them: one, or several of equal length that lie one behind
+/// the other.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Told {
+    pub(super) offset: u64,
+    /// Bytes of all of them.
+    pub(super) bytes: u64,
+    /// How many there are.
+    pub(super) count: u32,
+    pub(super) decode_ticks: i64,
+    pub(super) composition_ticks: i64,
+    /// Of all of them.
+    pub(super) duration_ticks: u64,
+    pub(super) is_sync: bool,
+    /// The number of their sample entry, from 1 on.
+    pub(super) description: u32,
+}
+
+impl<'a> Table<'a> {
+    /// A table whose number of rows stands in front of it; what does not lie in `bytes` is left
+    /// out.
+    fn counted(bytes: &'a [u8], row_bytes: usize, name: &str, problems: &mut Vec<String>) -> Self {
+        let mut fields = Fields(bytes);
+        let told = fields.u32().unwrap_or(0) as usize;
+        let rows = fields.0.len() / row_bytes;
+        if told > rows {
+            problems.push(format!("{name} tells of {told} rows and has {rows}"));
+        }
+        Self {
+            bytes: &fields.0[..rows.min(told) * row_bytes],
+            row_bytes,
+        }
+    }
+
+    fn row(&self, at: usize) -> Option<Fields<'a>> {
+        let start = at.checked_mul(self.row_bytes)?;
+        self.bytes.get(start..start + self.row_bytes).map(Fields)
+    }
+
+    fn pair(&self, at: usize) -> Option<(u32, u32)> {
+        let mut row = self.row(at)?;
+        Some((row.u32()?, row.u32()?))
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.len() / self.row_bytes
+    }
+}
+
+impl<'a> Sizes<'a> {
+    /// Of `stsz`, or of `stz2`, in which sizes may have 4, 8 or 16 bits.
+    fn read(stbl: &Boxes<'a>, problems: &mut Vec<String>) -> Option<Self> {
+        let (mut fields, equal, bits) = match stbl.first(b"stsz") {
+            Some(bytes) => {
+                let mut fields = Fields(bytes.get(4..)?);
+                let equal = fields.u32()?;
+                (fields, equal, 32)
+            }
+            None => {
+                let mut fields = Fields(stbl.first(b"stz2")?.get(4..)?);
+                let bits = fields.u32()? & 0xff;
+                (fields, 0, bits)
+            }
+        };
+        let count = fields.u32()?;
+        if equal > 0 {
+            return Some(Self::Equal {
+                bytes: equal,
+                count,
+            });
+        }
+        if !matches!(bits, 4 | 8 | 16 | 32) {
+            problems.push(format!("stz2 tells of sizes of {bits} bits"));
+            return None;
+        }
+        let rows = fields.0.len() as u64 * 8 / u64::from(bits);
+        if u64::from(count) > rows {
+            problems.push(format!("there are {count} samples, and sizes of {rows}"));
+        }
+        Some(Self::Each {
+            table: fields.0,
+            bits,
+            count: u32::try_from(rows).unwrap_or(u32::MAX).min(count),
+        })
+    }
+
+    fn count(&self) -> u32 {
+        match *self {
+            Self::Equal { count, .. } | Self::Each { count, .. } => count,
+        }
+    }
+
+    /// Bytes of sample `at`, which there is.
+    fn get(&self, at: u32) -> u32 {
+        let at = at as usize;
+        match *self {
+            Self::Equal { bytes, .. } => bytes,
+            Self::Each { table, bits: 4, .. } => {
+                let both = table.get(at / 2).copied().unwrap_or(0);
+                u32::from(if at.is_multiple_of(2) {
+                    both >> 4
+                } else {
+                    both & 15
+                })
+            }
+            Self::Each { table, bits, .. } => {
+                let width = (bits / 8) as usize;
+                let bytes = table.get(at * width..(at + 1) * width).unwrap_or_default();
+                let add = |sum: u32, &byte: &u8| sum << 8 | u32::from(byte);
+                bytes.iter().fold(0, add)
+            }
+        }
+    }
+}
+
+impl<'a> Tables<'a> {
+    /// The tables in a sample table box (`stbl`), and in `problems` what is wrong with them. `None`
+    /// if they tell of no samples, as in files of fragments.
+    pub(super) fn read(stbl: &'a [u8], problems: &mut Vec<String>) -> Option<Self> {
+        let stbl = Boxes(stbl);
+        let sizes = Sizes::read(&stbl, problems)?;
+        let mut table = |name, row_bytes| {
+            let bytes = stbl.first(name)?.get(4..)?;
+            let name = str::from_utf8(name).unwrap_or("?");
+            Some(Table::counted(bytes, row_bytes, name, problems))
+        };
+        let chunks = table(b"stco", 4).or_else(|| table(b"co64", 8))?;
+        let chunk_runs = table(b"stsc", 12)?;
+        let durations = table(b"stts", 8)?;
+        let syncs = table(b"stss", 4);
+        let compositions = table(b"ctts", 8);
+        let tables = Self {
+            sizes,
+            durations,
+            compositions,
+            chunks,
+            chunk_runs,
+            syncs,
+        };
+        (sizes.count() > 0).then_some(tables)
+    }
+
+    /// How many samples they tell of.
+    pub(super) fn count(&self) -> u32 {
+        self.sizes.count()
+    }
+
+    /// Bytes of each sample, if all have equally many.
+    pub(super) fn equal_bytes(&self) -> Option<u32> {
+        match self.sizes {
+            Sizes::Equal { bytes, .. } => Some(bytes),
+            Sizes::Each { .. } => None,
+        }
+    }
+
+    /// The same tables, of samples that have `bytes` bytes each: of sound whose tables say
+    /// otherwise than its format.
+    pub(super) fn with_equal_bytes(self, bytes: u32) -> Self {
+        let count = self.count();
+        let sizes = Sizes::Equal { bytes, count };
+        Self { sizes, ..self }
+    }
+
+    /// The most that a sample is shown before it is decoded, which offsets of version 1 allow, in
+    /// ticks. (`cslg` says the same, where it is.)
+    pub(super) fn shown_before_ticks(&self) -> i64 {
+        let Some(table) = self.compositions else {
+            return 0;
+        };
+        let offsets = (0..table.len()).filter_map(|at| table.pair(at));
+        let least = offsets
+            .map(|(_, offset)| i64::from(offset.cast_signed()))
+            .min();
+        -least.unwrap_or(0).min(0)
+    }
+
+    /// The samples, in the order of decoding, each time at most as many as `at_once` together.
+    pub(super) fn samples(&self, at_once: u32) -> Samples<'_> {
+        Samples {
+            tables: self,
+            at_once: at_once.max(1),
+            number: 0,
+            chunk: 0,
+            chunk_run: 0,
+            in_chunk: 0,
+            offset: 0,
+            duration: Run::default(),
+            composition: Run::default(),
+            sync: 0,
+            decode_ticks: 0,
+            anomalies: Anomalies::default(),
+        }
+    }
+}
+
+/// What does not fit together in tables.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Anomalies {
+    /// Samples that no chunk has.
+    pub(super) without_chunk: u32,
+    /// Samples whose duration is negative, as players that make 2^32 of it want to say.
+    pub(super) backwards: u32,
+    /// Samples that no duration is told of.
+    pub(super) without_duration: u32,
+}
+
+/// Where one is in a table of runs: so many samples, and what all of them have.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    /// The row behind it.
+    next: usize,
+    left: u32,
+    value: u32,
+}
+
+impl Run {
+    /// Goes to the run that has the next sample. Whether there is one.
+    fn settle(&mut self, table: &Table<'_>) -> bool {
+        while self.left == 0 {
+            let Some((count, value)) = table.pair(self.next) else {
+                return false;
+            };
+            (self.left, self.value) = (count, value);
+            self.next += 1;
+        }
+        true
+    }
+}
+
+/// Goes through the samples of [`Tables`].
+#[derive(Clone, Debug)]
+pub(super) struct Samples<'a> {
+    tables: &'a Tables<'a>,
+    at_once: u32,
+    /// The next sample.
+    number: u32,
+    /// How many chunks are begun, which row of `stsc` the last of them has, and how many of its
+    /// samples are left.
+    chunk: usize,
+    chunk_run: usize,
+    in_chunk: u32,
+    offset: u64,
+    duration: Run,
+    composition: Run,
+    /// The next row of `stss`.
+    sync: usize,
+    decode_ticks: i64,
+    /// What has not fitted together so far.
+    pub(super) anomalies: Anomalies,
+}
+
+impl Samples<'_> {
+    /// Begins chunks until one has samples. Whether there is one.
+    fn settle_chunk(&mut self) -> bool {
+        let (chunks, runs) = (&self.tables.chunks, &self.tables.chunk_runs);
+        while self.in_chunk == 0 {
+            let Some(mut row) = chunks.row(self.chunk) else {
+                return false;
+            };
+            let offset = match chunks.row_bytes {
+                4 => row.u32().map(u64::from),
+                _ => row.u64(),
+            };
+            self.offset = offset.unwrap_or(0);
+            self.chunk += 1;
+            let first_of = |run: usize| runs.pair(run).map(|(first, _)| first as usize);
+            while first_of(self.chunk_run + 1).is_some_and(|first| first <= self.chunk) {
+                self.chunk_run += 1;
+            }
+            self.in_chunk = runs.pair(self.chunk_run).map_or(0, |(_, samples)| samples);
+        }
+        true
+    }
+
+    /// The entry of the chunk that is open.
+    fn description(&self) -> u32 {
+        let row = self.tables.chunk_runs.row(self.chunk_run);
+        let fields = row.and_then(|mut row| {
+            row.bytes(8)?;
+            row.u32()
+        });
+        fields.unwrap_or(1)
+    }
+
+    /// Whether the next sample is one that a decoder can start at. Rows that do not ascend are
+    /// passed over.
+    fn is_sync(&mut self) -> bool {
+        let Some(table) = self.tables.syncs else {
+            return true;
+        };
+        let this = self.number + 1;
+        while let Some(number) = table.row(self.sync).and_then(|mut row| row.u32()) {
+            if number >= this {
+                return number == this;
+            }
+            self.sync += 1;
+        }
+        false
+    }
+}
+
+impl Iterator for Samples<'_> {
+    type Item = Told;
+
+    fn next(&mut self) -> Option<Told> {
+        let left = self.tables.count() - self.number;
+        if left == 0 {
+            return None;
+        }
+        if !self.settle_chunk() {
+            self.anomalies.without_chunk = left;
+            return None;
+        }
+        let mut count = 1;
+        if self.tables.compositions.is_none() && self.tables.equal_bytes().is_some() {
+            count = self.at_once.min(left).min(self.in_chunk);
+        }
+        // Durations beyond the table's end are as the last.
+        if self.duration.settle(&self.tables.durations) {
+            count = count.min(self.duration.left);
+            self.duration.left -= count;
+        } else {
+            self.anomalies.without_duration += count;
+        }
+        let mut composition_ticks = 0;
+        if let Some(table) = &self.tables.compositions
+            && self.composition.settle(table)
+        {
+            composition_ticks = i64::from(self.composition.value.cast_signed());
+            self.composition.left -= 1;
+        }
+        let mut duration = self.duration.value;
+        if duration.cast_signed() < 0 {
+            self.anomalies.backwards += 1;
+            duration = 0;
+        }
+        let bytes = u64::from(self.tables.sizes.get(self.number)) * u64::from(count);
+        let told = Told {
+            offset: self.offset,
+            bytes,
+            count,
+            decode_ticks: self.decode_ticks,
+            composition_ticks,
+            duration_ticks: u64::from(duration) * u64::from(count),
+            is_sync: self.is_sync(),
+            description: self.description(),
+        };
+        self.number += count;
+        self.in_chunk -= count;
+        self.offset = self.offset.saturating_add(bytes);
+        self.decode_ticks = self
+            .decode_ticks
+            .saturating_add(told.duration_ticks.cast_signed());
+        Some(told)
+    }
+}
