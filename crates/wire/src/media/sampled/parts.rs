@@ -125,11 +125,6 @@ pub(in crate::media) struct PartReader {
 }
 
 impl PartReader {
-    /// Whether something is wrong with a track, so that it is read no further.
-    pub(in crate::media) fn has_ended(&self, track: usize) -> bool {
-        self.ended.contains(&track)
-    }
-
     /// Which bytes of the file it wants next. `None` if all that is in the tables is known, or lies
     /// beyond the end of a file of `file_bytes`.
     pub(in crate::media) fn wants(

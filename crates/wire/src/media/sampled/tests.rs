@@ -527,19 +527,3 @@ fn a_prefix_may_have_parts_of_its_samples() {
         assert_eq!(payloads, [&[8, 8][..], &[7, 7, 7]], "{prefix:?}");
     }
 }
-
-/// The headers of the first packet of a JPEG picture take 144 bytes, and cuts are of 128, 536, ...
-#[test]
-fn a_path_too_narrow_for_a_codec_has_no_cut() {
-    let track = SampledTrack {
-        codec: crate::media::codec::jpeg::codec(),
-        timescale: 1,
-        shift_ticks: 0,
-        samples: Samples::default(),
-        prefix: Arc::from([]),
-        facts: TrackFacts::default(),
-    };
-    let index = SampledIndex::new("test", [track], Vec::new()).unwrap();
-    assert!(index.cut(0, 536).is_some());
-    assert!(index.cut(0, 535).is_none());
-}
