@@ -17,7 +17,7 @@ pub(super) struct Playing {
     tracks: Vec<PlayingTrack>,
     left_out: Vec<LeftOut>,
     /// Samples of all tracks so far.
-    samples: usize,
+    pub(super) samples: usize,
     /// Memory that is used again.
     frames: Vec<Frame>,
 }
@@ -228,8 +228,15 @@ impl PlayingTrack {
         let Coded {
             codec,
             is_reordered,
+            frame,
         } = coded;
-        let times = Times::new(unit_ns, entry.default_ns, codec.clock_hz, is_reordered);
+        let times = Times::new(
+            unit_ns,
+            entry.default_ns,
+            frame,
+            codec.clock_hz,
+            is_reordered,
+        );
         let facts = TrackFacts {
             id: entry.number,
             language: entry.language,
