@@ -13,6 +13,7 @@
 //! file are twenty boxes and one walk through six tables.
 
 mod boxes;
+mod coding;
 mod edits;
 mod entry;
 mod fill;
@@ -57,6 +58,12 @@ pub enum Mp4Error {
          stopped before it wrote one, or it is a segment without its beginning"
     )]
     NoMovie,
+    /// It ends before its tables do.
+    #[error("it ends in the middle of its movie box (moov), at byte {file_bytes}: it is not whole")]
+    CutOff {
+        /// Its bytes.
+        file_bytes: u64,
+    },
     /// Too little of it is read yet.
     #[error("too little of it is read yet")]
     NotYet,
@@ -343,8 +350,13 @@ impl Scanner {
     ///
     /// If nothing in it can be played.
     pub(super) fn finish(self) -> Result<SampledIndex, Mp4Error> {
-        let movie = self.movie.as_ref().ok_or(Mp4Error::NoMovie)?;
-        self.index(movie, true)
+        match &self.movie {
+            Some(movie) => self.index(movie, true),
+            None if self.carry.get(4..8) == Some(b"moov") => Err(Mp4Error::CutOff {
+                file_bytes: self.at + self.carry.len() as u64,
+            }),
+            None => Err(Mp4Error::NoMovie),
+        }
     }
 
     fn index(&self, movie: &Movie, is_whole: bool) -> Result<SampledIndex, Mp4Error> {

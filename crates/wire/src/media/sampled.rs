@@ -236,7 +236,8 @@ impl Container for SampledIndex {
             };
         }
         let at = first.samples.sync_shown_at(first.ticks_at(time_ns));
-        let shown = match first.samples.len() {
+        // The first is the start of the file, also if sound begins before it.
+        let shown = match at {
             0 => 0,
             _ => first.time_ns(first.samples.shown_ticks(at)),
         };

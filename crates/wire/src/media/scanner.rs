@@ -137,6 +137,10 @@ impl Scanner {
                 return Ok(());
             }
             self.0 = Format::of(*options, first)?;
+            if matches!(self.0, Format::Mp4(_) | Format::Matroska(_)) {
+                // What follows may be passed over: it says next what it wants.
+                return Ok(());
+            }
         }
         match &mut self.0 {
             Format::Unknown(..) => unreachable!("enough has come"),
@@ -194,5 +198,26 @@ impl Scanner {
             #[cfg(any(test, feature = "testing"))]
             Format::Testing(scanner) => scanner.index().ok_or(ScanError::Testing),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever comes with the first bytes, also if it is more than they tell of.
+    #[test]
+    fn a_file_that_is_skipped_through_may_be_pushed_whole() {
+        // A file type of 32 bytes, and media data that is all there is.
+        let mut file = b"\0\0\0\x20ftypisom".to_vec();
+        file.resize(32, 0);
+        file.extend(b"\0\0\x10\0mdat");
+        file.resize(32 + 4096, 0);
+        let mut scanner = Scanner::default();
+        scanner.push(&file).unwrap();
+        assert_eq!(scanner.wants(file.len() as u64), Some(32..40));
+        scanner.read(&file).unwrap();
+        let error = scanner.finish().unwrap_err().to_string();
+        assert!(error.starts_with("it has no movie box"), "{error}");
     }
 }

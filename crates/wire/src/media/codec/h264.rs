@@ -29,8 +29,8 @@ const NRI_MASK: u8 = 0x60;
 /// # Errors
 ///
 /// If there is no configuration, if one is broken or of level 0, if its parameter sets have more
-/// than [`PARAMETER_SETS_BYTES_MAX`](super::nal::PARAMETER_SETS_BYTES_MAX) bytes, or if two have NAL units with lengths of different
-/// sizes.
+/// than [`PARAMETER_SETS_BYTES_MAX`](super::nal::PARAMETER_SETS_BYTES_MAX) bytes, or if two have
+/// NAL units with lengths of different sizes.
 pub(in crate::media) fn codec(configurations: &[&[u8]]) -> Result<Codec, CodecError> {
     let read = configurations.iter().map(|bytes| Record::read(bytes));
     let read: Vec<_> = read.collect::<Result<_, _>>().map_err(broken)?;

@@ -195,7 +195,7 @@ impl Format for H265 {
     /// The lowest layer and temporal layer of what it carries; and one that is damaged damages it
     /// (RFC 7798, section 4.4.2).
     fn aggregation_header(header: NalHeader, next: NalHeader) -> NalHeader {
-        let [a, b] = [header, next].map(|it| u16::from_be_bytes(it));
+        let [a, b] = [header, next].map(u16::from_be_bytes);
         let layer = (a & LAYER_MASK).min(b & LAYER_MASK);
         let temporal = (a & TEMPORAL_MASK).min(b & TEMPORAL_MASK);
         let [first, second] = (layer | temporal).to_be_bytes();

@@ -1,12 +1,12 @@
 //! Sample entries (ISO/IEC 14496-12, section 8.5.2, and QuickTime's sample descriptions): how the
 //! samples of a track are coded.
 //!
-//! Which box holds a codec's configuration is known here, and nothing of what is in it: that the
-//! functions of `media::codec` read.
+//! A track may have several, and each chunk of samples says which of them it has. They are played
+//! together if one codec takes all their configurations.
 
 use super::boxes::{Boxes, Fields, Name, spelled};
-use crate::media::codec::{aac, h264, vp8, vp9};
-use crate::media::packetizer::{Codec, CodecError};
+use super::coding::{Coded, Sound};
+use crate::media::packetizer::Codec;
 
 /// What the entries of a track amount to.
 #[derive(Clone, Debug)]
@@ -41,41 +41,23 @@ pub(super) enum Kind {
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Entry<'a> {
     name: Name,
-    /// How it is coded, by whichever name.
-    coding: Coding,
-    configuration: Option<&'a [u8]>,
+    coded: Coded<'a>,
     sound: Sound,
 }
 
-/// What a sample entry tells of sound.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-struct Sound {
-    channels: u32,
-    rate_hz: u32,
-    bits: u32,
-}
-
-/// The codings that are played.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Coding {
-    H264,
-    Vp8,
-    Vp9,
-    Aac,
-}
-
 impl Entries {
-    /// What the entries in a sample description box (`stsd`) amount to.
+    /// What the entries in a sample description box (`stsd`) of a track of `timescale` amount to.
     ///
     /// # Errors
     ///
     /// If samples of the first one cannot be played.
-    pub(super) fn read(stsd: &[u8], kind: Kind) -> Result<Self, Unplayable> {
+    pub(super) fn read(stsd: &[u8], kind: Kind, timescale: u32) -> Result<Self, Unplayable> {
         let mut fields = Fields(stsd);
         let version = fields.version_and_flags().map_or(0, |(version, _)| version);
         let told = fields.u32().unwrap_or(0) as usize;
         let entries = Boxes(fields.0).take(told.min(ENTRIES_MAX));
-        let entries = entries.map(|(name, bytes)| Entry::read(name, bytes, kind, version));
+        let entries =
+            entries.map(|(name, bytes)| Entry::read(name, bytes, kind, version, timescale));
         let entries: Vec<_> = entries.collect();
         let first = match entries.first() {
             Some(Ok(first)) => first.clone(),
@@ -92,7 +74,7 @@ impl Entries {
         for entry in &entries {
             let fits = entry.as_ref().ok().filter(|it| it.goes_with(&first));
             configurations.push(fits.map(|entry| {
-                let bytes = entry.configuration.unwrap_or_default();
+                let bytes = entry.coded.configuration.unwrap_or_default();
                 let known = list.iter().position(|&it| it == bytes);
                 let number = known.unwrap_or_else(|| {
                     list.push(bytes);
@@ -101,12 +83,13 @@ impl Entries {
                 u16::try_from(number).expect("there are at most ENTRIES_MAX")
             }));
         }
-        let codec = first.codec(&list).or_else(|error| {
+        let codec = first.coded.codec(&list, first.sound).or_else(|error| {
             // Others are not to take from those that have the first what they have.
             configurations
                 .iter_mut()
                 .for_each(|it| *it = it.filter(|&number| number == 0));
-            list.get(..1).map_or(Err(error), |list| first.codec(list))
+            list.get(..1)
+                .map_or(Err(error), |list| first.coded.codec(list, first.sound))
         });
         let codec = codec.map_err(|error| Unplayable {
             what: spelled(&first.name),
@@ -115,13 +98,19 @@ impl Entries {
         Ok(Self {
             codec,
             configurations,
-            frame_bytes: first.frame_bytes(),
+            frame_bytes: first.coded.coding.frame_bytes(first.sound),
         })
     }
 }
 
 impl<'a> Entry<'a> {
-    fn read(name: Name, bytes: &'a [u8], kind: Kind, version: u8) -> Result<Self, Unplayable> {
+    fn read(
+        name: Name,
+        bytes: &'a [u8],
+        kind: Kind,
+        version: u8,
+        timescale: u32,
+    ) -> Result<Self, Unplayable> {
         let unplayable = |what: String, reason: &str| Unplayable {
             what,
             reason: reason.to_owned(),
@@ -131,176 +120,28 @@ impl<'a> Entry<'a> {
             return Err(unplayable(what, &reason));
         }
         let broken = || unplayable(spelled(&name), "its sample entry ends too early");
-        let (sound, inside) = match kind {
+        let (mut sound, inside) = match kind {
             // Behind what all entries have: 70 bytes on size, resolution and the coder's name.
             Kind::Pictures => (Sound::default(), bytes.get(78..).ok_or_else(broken)?),
             Kind::Sound => Sound::read(bytes, version).ok_or_else(broken)?,
         };
-        let inside = Boxes(inside);
-        let (coding, configuration) =
-            coding(&name, &inside).map_err(|reason| unplayable(described(&name), &reason))?;
-        Ok(Self {
-            name,
-            coding,
-            configuration,
-            sound,
-        })
+        if kind == Kind::Sound && sound.rate_hz == 0 {
+            // It has no room for rates beyond 65,535.
+            sound.rate_hz = timescale;
+        }
+        let coded = Coded::read(&name, &Boxes(inside), &sound)
+            .map_err(|reason| unplayable(described(&name), &reason))?;
+        Ok(Self { name, coded, sound })
     }
 
     /// Whether samples of this entry can follow on samples of `first` in one track: the codec takes
     /// several configurations, or both have the same.
     fn goes_with(&self, first: &Self) -> bool {
-        let takes_several = matches!(self.coding, Coding::H264);
-        self.coding == first.coding
+        let alike = self.coded.configuration == first.coded.configuration;
+        self.coded.coding == first.coded.coding
             && self.sound == first.sound
-            && (takes_several || self.configuration == first.configuration)
+            && (alike || first.coded.coding.takes_several())
     }
-
-    fn codec(&self, configurations: &[&[u8]]) -> Result<Codec, CodecError> {
-        let first = self.configuration.unwrap_or_default();
-        match self.coding {
-            Coding::H264 => h264::codec(configurations),
-            Coding::Vp8 => Ok(vp8::codec()),
-            Coding::Vp9 => vp9::codec(self.configuration),
-            Coding::Aac => aac::codec(first),
-        }
-    }
-
-    fn frame_bytes(&self) -> Option<u32> {
-        None
-    }
-}
-
-/// How the samples of an entry are coded, and its configuration; or why they cannot be played.
-fn coding<'a>(name: &Name, inside: &Boxes<'a>) -> Result<(Coding, Option<&'a [u8]>), String> {
-    let configured = |coding, in_box: &Name| match inside.first(in_box) {
-        Some(bytes) => Ok((coding, Some(bytes))),
-        None => Err(format!("its sample entry has no {}", spelled(in_box))),
-    };
-    match name {
-        b"avc1" | b"avc3" => configured(Coding::H264, b"avcC"),
-        b"vp08" => Ok((Coding::Vp8, None)),
-        // Its version and flags are no part of the configuration.
-        b"vp09" => Ok((
-            Coding::Vp9,
-            inside.first(b"vpcC").and_then(|it| it.get(4..)),
-        )),
-        b"mp4a" | b"mp4v" => elementary(inside),
-        b".mp3" => Err("MP3 is not played yet".to_owned()),
-        _ => Err("there is no way to send it".to_owned()),
-    }
-}
-
-/// How samples are coded that `esds` tells of (ISO/IEC 14496-1, section 7.2.6.6); QuickTime has it
-/// in a box `wave`.
-fn elementary<'a>(inside: &Boxes<'a>) -> Result<(Coding, Option<&'a [u8]>), String> {
-    let esds = inside
-        .first(b"esds")
-        .or_else(|| inside.at(&[b"wave", b"esds"]));
-    let esds = esds.ok_or("its sample entry has no esds")?;
-    let stream = elementary_stream(esds).ok_or("its esds is broken")?;
-    let (object_type, configuration) = stream;
-    match object_type {
-        0x40 | 0x66..=0x68 => match configuration {
-            Some(_) => Ok((Coding::Aac, configuration)),
-            None => Err("its esds has no configuration".to_owned()),
-        },
-        other => Err(format!("there is no way to send object type 0x{other:02x}")),
-    }
-}
-
-/// The object type that a stream's descriptor tells, and the decoder's configuration in it.
-fn elementary_stream(esds: &[u8]) -> Option<(u8, Option<&[u8]>)> {
-    const STREAM: u8 = 3;
-    const DECODER: u8 = 4;
-    const CONFIGURATION: u8 = 5;
-    let mut fields = Fields(esds.get(4..)?);
-    let mut stream = Fields(descriptor(&mut fields, STREAM)?);
-    stream.u16()?;
-    let flags = stream.u8()?;
-    if flags & 0x80 != 0 {
-        stream.u16()?;
-    }
-    if flags & 0x40 != 0 {
-        let url_bytes = stream.u8()?;
-        stream.bytes(url_bytes.into())?;
-    }
-    if flags & 0x20 != 0 {
-        stream.u16()?;
-    }
-    let mut decoder = Fields(descriptor(&mut stream, DECODER)?);
-    let object_type = decoder.u8()?;
-    // The kind of stream, its buffer, and its rates.
-    decoder.bytes(12)?;
-    Some((object_type, descriptor(&mut decoder, CONFIGURATION)))
-}
-
-/// What is in the next descriptor with that tag, of those that follow (section 8.3.3: lengths are
-/// of seven bits a byte, in four bytes at the most).
-fn descriptor<'a>(fields: &mut Fields<'a>, wanted: u8) -> Option<&'a [u8]> {
-    loop {
-        let tag = fields.u8()?;
-        let mut bytes = 0;
-        for _ in 0..4 {
-            let byte = fields.u8()?;
-            bytes = bytes << 7 | usize::from(byte & 0x7f);
-            if byte & 0x80 == 0 {
-                break;
-            }
-        }
-        let inside = fields.bytes(bytes.min(fields.0.len()))?;
-        if tag == wanted {
-            return Some(inside);
-        }
-    }
-}
-
-impl Sound {
-    /// What an entry for sound tells, and the boxes in it. `version` is that of `stsd`: where it is
-    /// 1, entries are ISO's and have the form of QuickTime's version 0, whatever they say.
-    fn read(bytes: &[u8], version: u8) -> Option<(Self, &[u8])> {
-        let mut fields = Fields(bytes);
-        fields.bytes(8)?;
-        let form = fields.u16()?;
-        fields.bytes(6)?;
-        let channels = fields.u16()?.into();
-        let bits = fields.u16()?.into();
-        fields.bytes(4)?;
-        let rate_hz = fields.u32()? >> 16;
-        let mut sound = Self {
-            channels,
-            rate_hz,
-            bits,
-        };
-        match form {
-            1 if version == 0 => {
-                fields.bytes(16)?;
-            }
-            2 if version == 0 => {
-                fields.bytes(4)?;
-                let rate = f64::from_bits(fields.u64()?);
-                sound.rate_hz = whole(rate);
-                sound.channels = fields.u32()?;
-                fields.bytes(4)?;
-                sound.bits = fields.u32()?;
-                fields.bytes(12)?;
-            }
-            _ => {}
-        }
-        Some((sound, fields.0))
-    }
-}
-
-/// A rate as a whole number; 0 if it is none.
-fn whole(rate: f64) -> u32 {
-    let bits = rate.max(0.0).min(f64::from(u32::MAX)).round();
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "it is a whole number between 0 and the largest, or not a number, which becomes 0"
-    )]
-    let rate = bits as u32;
-    rate
 }
 
 /// What an encrypted entry is, and how it is encrypted (ISO/IEC 23001-7).

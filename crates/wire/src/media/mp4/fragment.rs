@@ -100,7 +100,7 @@ impl Movie {
         }
         let track = self.fillers.iter().position(|it| it.id == id);
         let of_track = self.defaults.iter().find(|(of, _)| *of == id);
-        let mut defaults = of_track.map_or(Defaults::default(), |it| it.1);
+        let mut defaults = of_track.map(|it| it.1).unwrap_or_default();
         let told = [
             (DESCRIPTION, &mut defaults.description),
             (DEFAULT_DURATION, &mut defaults.duration),

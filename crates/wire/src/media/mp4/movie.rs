@@ -128,7 +128,8 @@ impl Movie {
                 return Err((what, "neither pictures nor sound".to_owned()));
             }
         };
-        let entries = Entries::read(stsd, kind).map_err(|it| (it.what, it.reason))?;
+        let entries =
+            Entries::read(stsd, kind, head.timescale).map_err(|it| (it.what, it.reason))?;
         let named = entries.codec.codec_string.clone();
         let refused = |reason: &str| Err((named.clone(), reason.to_owned()));
         if head.timescale == 0 {

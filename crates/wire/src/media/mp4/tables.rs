@@ -138,7 +138,11 @@ impl<'a> Sizes<'a> {
             Self::Equal { bytes, .. } => bytes,
             Self::Each { table, bits: 4, .. } => {
                 let both = table.get(at / 2).copied().unwrap_or(0);
-                u32::from(if at % 2 == 0 { both >> 4 } else { both & 15 })
+                u32::from(if at.is_multiple_of(2) {
+                    both >> 4
+                } else {
+                    both & 15
+                })
             }
             Self::Each { table, bits, .. } => {
                 let width = (bits / 8) as usize;
@@ -312,7 +316,10 @@ impl Samples<'_> {
     /// The entry of the chunk that is open.
     fn description(&self) -> u32 {
         let row = self.tables.chunk_runs.row(self.chunk_run);
-        let fields = row.and_then(|mut row| row.bytes(8).and(row.u32()));
+        let fields = row.and_then(|mut row| {
+            row.bytes(8)?;
+            row.u32()
+        });
         fields.unwrap_or(1)
     }
 

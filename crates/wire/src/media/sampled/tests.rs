@@ -379,6 +379,29 @@ fn pictures_decide_where_to_start_and_sound_follows() {
     assert_eq!(to_ns - from_ns, 63_000_000);
 }
 
+/// Pictures that are reordered begin a little later than sound.
+#[test]
+fn the_start_is_that_of_the_track_that_begins_first() {
+    let kinds = [
+        Kind::Frame(50),
+        Kind::Frame(60),
+        Kind::Picture(vec![500], true),
+    ];
+    let mut file = file(&kinds);
+    read_parts(&mut file);
+    for track in &mut file.tracks {
+        track.shift_ticks = 0;
+    }
+    let index = SampledIndex::new("test", file.tracks, Vec::new()).unwrap();
+    let index = container::Index::of(index);
+    let point = index.seek(10_000_000);
+    assert_eq!(point.time_ns, 0);
+    for track in 0..2 {
+        let plan = index.plan(track, index.cut(track, 1460).unwrap(), 20_000_000, false);
+        assert_eq!(plan.rtp_packet_from(point), 0);
+    }
+}
+
 #[test]
 fn timestamps_are_times_of_showing_from_the_start_of_the_file() {
     let index = film(20);
@@ -445,6 +468,22 @@ fn a_part_beyond_its_sample_ends_its_track_alone() {
     );
 }
 
+/// The headers of the first packet of a JPEG picture take 144 bytes, and cuts are of 128, 536, ...
+#[test]
+fn a_path_too_narrow_for_a_codec_has_no_cut() {
+    let track = SampledTrack {
+        codec: crate::media::codec::jpeg::codec(),
+        timescale: 1,
+        shift_ticks: 0,
+        samples: Samples::default(),
+        prefix: Arc::from([]),
+        facts: TrackFacts::default(),
+    };
+    let index = SampledIndex::new("test", [track], Vec::new()).unwrap();
+    assert!(index.cut(0, 536).is_some());
+    assert!(index.cut(0, 535).is_none());
+}
+
 /// Pictures of a track whose prefix has the start of each: some bytes of the first part, or that
 /// part and more.
 #[test]
@@ -487,20 +526,4 @@ fn a_prefix_may_have_parts_of_its_samples() {
         let payloads: Vec<_> = packets.iter().map(|(_, payload)| &payload[1..]).collect();
         assert_eq!(payloads, [&[8, 8][..], &[7, 7, 7]], "{prefix:?}");
     }
-}
-
-/// The headers of the first packet of a JPEG picture take 144 bytes, and cuts are of 128, 536, ...
-#[test]
-fn a_path_too_narrow_for_a_codec_has_no_cut() {
-    let track = SampledTrack {
-        codec: crate::media::codec::jpeg::codec(),
-        timescale: 1,
-        shift_ticks: 0,
-        samples: Samples::default(),
-        prefix: Arc::from([]),
-        facts: TrackFacts::default(),
-    };
-    let index = SampledIndex::new("test", [track], Vec::new()).unwrap();
-    assert!(index.cut(0, 536).is_some());
-    assert!(index.cut(0, 535).is_none());
 }

@@ -7,12 +7,15 @@ use crate::media::packetizer::{PAYLOAD_BYTES_MIN, Part};
 
 /// What libx264 and ffmpeg make of 1280 x 720 in profile High, of 322 x 182 in Constrained Baseline
 /// and of 720 x 576, interlaced, in High 4:2:2.
-const HIGH: &str = "0164001fffe1001a6764001facd9405005bb011000000300100000030320f183196001000668eae3\
-                    cb22c0fdf8f800";
-const BASELINE: &str = "0142c00dffe100186742c00dd901519e226c0440000003004000000c83c50a920100056\
-                        8cb83cb20";
-const INTERLACED: &str = "017a001effe1001a677a001eb6cd940b424d808800000300080000030190f8a14cb001000668\
-                          fbe3cb22c0fefafa00";
+const HIGH: &str = "\
+    0164001fffe1001a6764001facd9405005bb011000000300100000030320f183196001\
+    000668eae3cb22c0fdf8f800";
+const BASELINE: &str = "\
+    0142c00dffe100186742c00dd901519e226c0440000003004000000c83c50a92010005\
+    68cb83cb20";
+const INTERLACED: &str = "\
+    017a001effe1001a677a001eb6cd940b424d808800000300080000030190f8a14cb001\
+    000668fbe3cb22c0fefafa00";
 
 /// A configuration with these parameter sets.
 fn configuration(length_bytes: u8, sps: &[&[u8]], pps: &[&[u8]]) -> Vec<u8> {
@@ -179,10 +182,9 @@ fn nals() -> impl Strategy<Value = Vec<Vec<u8>>> {
     ];
     let first = prop_oneof![4 => any::<u8>(), 1 => Just(0x09), 1 => Just(0x67), 2 => Just(0x41)];
     let one = (bytes, first, any::<u8>()).prop_map(|(bytes, first, fill)| {
-        let mut nal: Vec<_> = (0..bytes)
-            .map(|at| fill.wrapping_add((at % 251) as u8))
-            .collect();
-        nal.first_mut().map(|byte| *byte = first);
+        let fill = (0..251_u8).cycle().map(|at| fill.wrapping_add(at));
+        let mut nal: Vec<_> = fill.take(bytes).collect();
+        nal.iter_mut().take(1).for_each(|byte| *byte = first);
         nal
     });
     prop::collection::vec(one, 0..12)

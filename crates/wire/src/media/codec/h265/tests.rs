@@ -7,12 +7,16 @@ use crate::media::packetizer::{PAYLOAD_BYTES_MIN, Part};
 
 /// What libx265 and ffmpeg make of 1280 x 720 in profile Main, and of 1282 x 722 in Main 10, tier
 /// High, with three temporal layers; without the array of supplemental information.
-const MAIN: &str = "0101600000009000000000005df000fcfdf8f800000f03a00001001840010c01ffff01600000030090\
-                    000003000003005d959409a10001002b42010101600000030090000003000003005da00280802d1659\
-                    5952930bc05a020000030002000003003210a2000100064401c073c189";
-const MAIN_10: &str = "01222000000090000000000099f000fcfdfafa00000f03a00001001840010c01ffff222000000300\
-                       900000030000030099959409a10001002d420101222000000300900000030000030099a00288802e\
-                       1c44436595952930bc05a02000000300200000030321a2000100064401c073c189";
+const MAIN: &str = "\
+    0101600000009000000000005df000fcfdf8f800000f03a00001001840010c01ffff01\
+    600000030090000003000003005d959409a10001002b42010101600000030090000003\
+    000003005da00280802d16595952930bc05a020000030002000003003210a200010006\
+    4401c073c189";
+const MAIN_10: &str = "\
+    01222000000090000000000099f000fcfdfafa00000f03a00001001840010c01ffff22\
+    2000000300900000030000030099959409a10001002d42010122200000030090000003\
+    0000030099a00288802e1c44436595952930bc05a02000000300200000030321a20001\
+    00064401c073c189";
 
 /// A configuration with these arrays.
 fn configuration(length_bytes: u8, arrays: &[(u8, &[&[u8]])]) -> Vec<u8> {
@@ -227,10 +231,9 @@ fn nals() -> impl Strategy<Value = Vec<Vec<u8>>> {
         4 => any::<u8>(), 1 => Just(0x46), 1 => Just(0x42), 2 => Just(0x02), 1 => Just(0x60),
     ];
     let one = (bytes, first, any::<u8>()).prop_map(|(bytes, first, fill)| {
-        let mut nal: Vec<_> = (0..bytes)
-            .map(|at| fill.wrapping_add((at % 251) as u8))
-            .collect();
-        nal.first_mut().map(|byte| *byte = first);
+        let fill = (0..251_u8).cycle().map(|at| fill.wrapping_add(at));
+        let mut nal: Vec<_> = fill.take(bytes).collect();
+        nal.iter_mut().take(1).for_each(|byte| *byte = first);
         nal
     });
     prop::collection::vec(one, 0..12)

@@ -5,10 +5,12 @@ use super::*;
 use crate::media::packetizer::PAYLOAD_BYTES_MIN;
 
 /// What ffmpeg's own encoder makes of 322 x 182, and libxvid of 720 x 576.
-const SMALL: &str = "000001b0f1000001b5a913000001000000012008d48d0800cd0a1416d4103f000001b24c6176633539\
-                     2e33372e313030";
-const XVID: &str = "000001b003000001b509000001000000012000bc0406c5d4c307d31684481463000001b25876694430\
-                    303639";
+const SMALL: &str = "\
+    000001b0f1000001b5a913000001000000012008d48d0800cd0a1416d4103f000001b2\
+    4c61766335392e33372e313030";
+const XVID: &str = "\
+    000001b003000001b509000001000000012000bc0406c5d4c307d31684481463000001\
+    b25876694430303639";
 
 #[test]
 fn configurations_of_ffmpeg_are_told_as_ffmpeg_does() {
@@ -61,7 +63,7 @@ proptest! {
         entry in 0..4_u16,
         same in any::<bool>(),
     ) {
-        let sample: Vec<_> = (0..bytes).map(|at| (at % 251) as u8).collect();
+        let sample: Vec<_> = (0..251_u8).cycle().take(bytes).collect();
         let (first, mut other) = (hex(SMALL), hex(XVID));
         other.extend(vec![0; 300]);
         let configurations = if same { [&first[..]; 3] } else { [&first[..], &other, &[]] };

@@ -87,7 +87,7 @@ fn picture_of(stream: &mut Stream, temporal_reference: u32, of_type: u32, slices
     stream.push(false, &header, told);
     stream.push(false, &hex("000001b58ffff34180"), told);
     for (row, &bytes) in (1..).zip(slices) {
-        let fill = (0..bytes).map(|at| 0x11 + (at % 100) as u8);
+        let fill = (0x11..0x75_u8).cycle().take(bytes);
         let slice: Vec<_> = [0, 0, 1, row].into_iter().chain(fill).collect();
         stream.push(true, &slice, told);
     }
