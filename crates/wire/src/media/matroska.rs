@@ -100,7 +100,11 @@ impl Scanner {
 
     pub(super) fn finish(mut self) -> Result<SampledIndex, MatroskaError> {
         self.0.finish();
-        let has_samples = self.0.playing().is_some_and(Playing::has_samples);
+        let playing = self.0.playing().ok_or(MatroskaError::Empty)?;
+        if let Some(reasons) = playing.refusal() {
+            return Err(MatroskaError::Nothing { reasons });
+        }
+        let has_samples = playing.has_samples();
         let index = self.0.index().filter(|_| has_samples);
         let mut index = index.ok_or(MatroskaError::Empty)?;
         // All is known: it is as long as its samples.

@@ -405,9 +405,24 @@ fn a_track_that_breaks_is_played_up_to_there() {
         panic!("{:?}", index.sampled[0].facts);
     };
     assert!(
-        problem.starts_with("it is played up to there: sample"),
+        problem.starts_with("it is played up to there: sample 1:"),
         "{problem}"
     );
+}
+
+#[test]
+fn a_track_whose_first_frame_is_broken_is_left_out() {
+    let broken = simple(1, 0, KEYFRAME, &[0, 200, 1, 2]);
+    let entries = [track(1, AVC, b""), track(2, AAC, b"")];
+    let with = |blocks: &[Vec<u8>]| read(&file(&[tracks(&entries), cluster(0, blocks)]));
+    let index = with(&[broken.clone(), simple(2, 0, KEYFRAME, b"sound")]).unwrap();
+    assert_eq!((index.sampled.len(), index.left_out[0].id), (1, 1));
+    let reason = &index.left_out[0].reason;
+    assert!(reason.starts_with("sample 0:"), "{reason}");
+    let entries = tracks(&entries[..1]);
+    let error = read(&file(&[entries, cluster(0, &[broken])])).unwrap_err();
+    let told = "nothing in the Matroska file can be played: avc1.010203: sample 0:";
+    assert!(error.to_string().starts_with(told), "{error}");
 }
 
 #[test]
