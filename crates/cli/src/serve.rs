@@ -134,14 +134,18 @@ fn locked(totals: Totals) -> String {
 }
 
 fn sending(server: &Server, config: &Config) -> String {
-    let (bytes, pages) = (server.cache_bytes(), server.cache_pages());
-    let pages = match pages {
+    let (ready_bytes, bytes) = server.cache_bytes();
+    let pages = match server.cache_pages() {
         Pages::HugeReserved => "reserved huge pages",
         Pages::HugeTransparent => "huge pages",
         Pages::Base => "small pages",
     };
+    let ready = match ready_bytes < bytes {
+        true => format!(" ({} ready, the rest follows)", Size(ready_bytes as u64)),
+        false => String::new(),
+    };
     format!(
-        "sending    by {}, in bursts of {}, from {} of {pages}, on processor {}",
+        "sending    by {}, in bursts of {}, from {} of {pages}{ready}, on processor {}",
         server.path_name(),
         Time(config.burst),
         Size(bytes as u64),

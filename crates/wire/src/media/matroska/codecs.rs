@@ -3,7 +3,9 @@
 
 use super::tracks::{Entry, KIND_AUDIO, KIND_VIDEO};
 use crate::media::codec::pcm::{self, ByteOrder};
-use crate::media::codec::{aac, ac3, av1, eac3, h264, h265, mpeg_audio, opus, vp8, vp9};
+use crate::media::codec::{
+    aac, ac3, av1, eac3, h264, h265, jpeg, mpeg_audio, mpeg_video, mpeg4_visual, opus, vp8, vp9,
+};
 use crate::media::packetizer::{Codec, CodecError};
 
 /// What a track of frames is.
@@ -53,6 +55,11 @@ pub(super) fn coded(entry: &Entry) -> Result<Coded, String> {
         "V_AV1" => av1::codec(&[private]).map(in_order),
         "V_VP8" => Ok(in_order(vp8::codec())),
         "V_VP9" => vp9::codec(None).map(in_order),
+        "V_MPEG1" | "V_MPEG2" => mpeg_video::codec(&[private]).map(reordered),
+        "V_MPEG4/ISO/SP" | "V_MPEG4/ISO/ASP" | "V_MPEG4/ISO/AP" => {
+            mpeg4_visual::codec(&[private]).map(reordered)
+        }
+        "V_MJPEG" => Ok(in_order(jpeg::codec())),
         "A_AAC" => aac::codec(private).map(in_order),
         id if id.starts_with("A_AAC/") => aac_of(entry).map(in_order),
         "A_OPUS" => opus::from_opus_head(private).map(in_order),
