@@ -458,7 +458,7 @@ fn facts_are_those_of_the_track() {
     );
     assert_eq!(index.sampled[0].time_ns(0), -7_000_000);
     let plain = [simple(1, 0, KEYFRAME, b"one")];
-    let plain = read(&super::testing::file(&[
+    let plain = read(&testing::file(&[
         tracks(&[track(1, VP8, b"")]),
         cluster(0, &plain),
     ]));

@@ -25,14 +25,14 @@ use crate::rtp::{HEADER_BYTES, Header, ticks_of};
 pub(super) struct SampledPlan {
     track: Arc<SampledTrack>,
     payload_type: u8,
-    payload_bytes_max: usize,
+    payload_bytes_limit: usize,
     burst_ns: u64,
     timeline: Timeline,
     units: Units,
     /// How many packets each unit makes.
     packets: Column,
     /// Bytes behind the RTP header of the largest.
-    largest: usize,
+    payload_bytes_max: usize,
     sends: u64,
 }
 
@@ -84,12 +84,12 @@ impl SampledPlan {
         let mut plan = Self {
             track,
             payload_type,
-            payload_bytes_max,
+            payload_bytes_limit: payload_bytes_max,
             burst_ns,
             timeline,
             units,
             packets: Column::default(),
-            largest: 0,
+            payload_bytes_max: 0,
             sends: 0,
         };
         let mut lengths = Lengths::default();
@@ -100,14 +100,14 @@ impl SampledPlan {
             debug_assert!(!lengths.of.is_empty(), "a unit makes a packet");
             let packets = i64::try_from(lengths.of.len()).unwrap_or(i64::MAX);
             plan.packets.push(packets);
-            plan.largest = plan
-                .largest
+            plan.payload_bytes_max = plan
+                .payload_bytes_max
                 .max(lengths.of.iter().copied().max().unwrap_or(0));
             plan.sends += sends(&lengths.of, payload_bytes_max);
         }
         if grows {
             // What is to come may be as large as any.
-            plan.largest = payload_bytes_max;
+            plan.payload_bytes_max = payload_bytes_max;
         }
         plan
     }
@@ -155,7 +155,7 @@ impl SampledPlan {
             is_sync: samples.is_sync(of_unit.start),
             entry: samples.entry(of_unit.start),
         };
-        packetizer.packetize(&unit, self.payload_bytes_max, sink);
+        packetizer.packetize(&unit, self.payload_bytes_limit, sink);
     }
 
     fn unit_of(&self, packet: u64) -> usize {
@@ -373,7 +373,7 @@ impl Packets for SampledPlan {
     }
 
     fn payload_bytes_max(&self) -> usize {
-        self.largest
+        self.payload_bytes_max
     }
 
     fn images_bytes(&self, packets: Range<u64>) -> u64 {

@@ -8,6 +8,9 @@
 /// Numbers of a block, unless all are equal.
 const BLOCK: usize = 128;
 
+/// Numbers that may be in blocks.
+const PACKED_MAX: u32 = 1 << 31;
+
 /// Numbers are between the negative of this and this.
 pub(in crate::media) const VALUE_MAX: i64 = 1 << 47;
 
@@ -183,8 +186,7 @@ impl Column {
     /// Whether a number only makes the last block, of equal numbers, longer.
     fn extends_last(&self, value: i64) -> bool {
         let last = self.blocks.last();
-        last.is_some_and(|last| last.bits() == 0 && last.least == value)
-            && self.packed < u32::MAX - BLOCK as u32
+        last.is_some_and(|last| last.bits() == 0 && last.least == value) && self.packed < PACKED_MAX
     }
 
     /// How many numbers block `number` has.

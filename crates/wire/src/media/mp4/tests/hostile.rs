@@ -416,7 +416,7 @@ fn a_film_of_two_hours_takes_little_memory() {
     pictures.timescale = 12800;
     let mut sound = Track::sound(2, sound);
     sound.timescale = 48000;
-    sound.entries = vec![super::builder::sound(
+    sound.entries = vec![builder::sound(
         b"Opus",
         2,
         16,
