@@ -84,9 +84,9 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
         .map(|&address| reached_at(address, &host));
     let http = http.as_deref().and_then(<[_]>::first);
     let root = config.media_root.display();
-    let names = Library::new(config)?.names(usize::MAX)?;
+    let (names, files) = Library::new(config)?.names(FILES_SHOWN_MAX)?;
     let first = listening.first().into_iter().cycle();
-    for (name, address) in names.iter().zip(first).take(FILES_SHOWN_MAX) {
+    for (name, address) in names.iter().zip(first) {
         // Some shells take brackets for a pattern.
         let quote = if address.is_ipv6() { "'" } else { "" };
         writeln!(
@@ -99,7 +99,7 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
     let first = listening.first().map_or(&[][..], std::slice::from_ref);
     channels::welcome(server.channels(), first, &host, out)?;
     channels::control_line(server.api_address(), &config.channels.token, out)?;
-    match names.len() {
+    match files {
         0 => writeln!(
             out,
             "play       nothing yet: {root} holds no *.mp4, *.mkv, *.ts or other media file"
@@ -134,14 +134,18 @@ fn locked(totals: Totals) -> String {
 }
 
 fn sending(server: &Server, config: &Config) -> String {
-    let (bytes, pages) = (server.cache_bytes(), server.cache_pages());
-    let pages = match pages {
+    let (ready_bytes, bytes) = server.cache_bytes();
+    let pages = match server.cache_pages() {
         Pages::HugeReserved => "reserved huge pages",
         Pages::HugeTransparent => "huge pages",
         Pages::Base => "small pages",
     };
+    let ready = match ready_bytes < bytes {
+        true => format!(" ({} ready, the rest follows)", Size(ready_bytes as u64)),
+        false => String::new(),
+    };
     format!(
-        "sending    by {}, in bursts of {}, from {} of {pages}, on processor {}",
+        "sending    by {}, in bursts of {}, from {} of {pages}{ready}, on processor {}",
         server.path_name(),
         Time(config.burst),
         Size(bytes as u64),

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use onrush_lock::memory::{Area, HUGE_PAGE_BYTES, MemoryError, available_bytes, lockable_bytes};
 use onrush_lock::{Kind, rings_share_pins};
@@ -14,6 +15,7 @@ use tracing::{info, warn};
 use crate::config::Config;
 use crate::engine::numbering::RtpHeaders;
 use crate::engine::{EngineConfig, EngineError, EngineStartError, Engines, Stream, StreamSpec};
+use crate::filling::{Filling, mib};
 use crate::library::Media;
 use crate::store::{self, Store};
 
@@ -33,6 +35,9 @@ pub const CACHE_BYTES_MIN: usize = 1 << 20;
 /// sixteen, a megabyte of packets.
 const HUGE_SEND_BUFFER_BYTES_MIN: usize = 16 * HUGE_PAGE_BYTES;
 
+/// How often a cache that becomes ready is looked at by those who wait for it.
+const READY_EVERY: Duration = Duration::from_millis(5);
+
 /// Streams that may be on their way out while all sessions are taken.
 const STREAMS_SPARE: usize = 256;
 
@@ -45,7 +50,9 @@ const UNLOCKED_BYTES_MAX: usize = 256 << 20;
 /// Memory for packet images, the threads that fill it and the threads that send from it.
 #[derive(Debug)]
 pub struct Data {
-    // The engines go first: they give the chunks back that the store's threads look for.
+    // First: it stops what waits for the engines.
+    _filling: Option<Filling>,
+    // The engines go before the store: they give the chunks back that its threads look for.
     engines: Engines,
     store: Store,
     cores: Vec<usize>,
@@ -67,13 +74,17 @@ pub enum DataError {
     /// No threads for the store.
     #[error("cannot start the store: {0}")]
     Store(#[source] io::Error),
+    /// No thread to make the rest of the cache ready.
+    #[error("cannot start the thread that makes the cache ready: {0}")]
+    Filling(#[source] io::Error),
     /// No engines.
     #[error(transparent)]
     Engines(#[from] EngineStartError),
 }
 
 impl Data {
-    /// Takes the memory and starts the threads. What is missing on this machine is logged, with
+    /// Takes the memory and starts the threads. Of a large cache the first piece is ready then, and
+    /// the others follow while it is in use. What is missing on this machine is logged, with
     /// what it costs, and the next best is taken.
     ///
     /// # Errors
@@ -98,13 +109,19 @@ impl Data {
             RtpHeaders::Auto | RtpHeaders::Own => engine_config.cores.len(),
         };
         let pool = Arc::new(Pool::with_slabs(area, chunk_bytes, slabs));
-        let store = Store::start(pool, &engine_config.cores, config.experiments.faults())
-            .map_err(DataError::Store)?;
+        let store = Store::start(
+            Arc::clone(&pool),
+            &engine_config.cores,
+            config.experiments.faults(),
+        )
+        .map_err(DataError::Store)?;
         let engines = Engines::start(&engine_config, store.shared(), |name, error| {
             let next = name.next().map_or("none", PathName::as_str);
             warn!("data path {name} is not available: {error}; trying {next}");
         })?;
+        let filling = Filling::start(pool, &engine_config.cores).map_err(DataError::Filling)?;
         Ok(Self {
+            _filling: filling,
             engines,
             store,
             cores: engine_config.cores,
@@ -135,6 +152,15 @@ impl Data {
             source: Arc::clone(source),
             socket,
         })
+    }
+
+    /// Waits until all of the cache is ready, or what can be had of it: for experiments and tests,
+    /// which want nothing else to go on.
+    pub fn wait_until_ready(&self) {
+        let pool = self.store.shared().pool();
+        while pool.chunks() < pool.chunks_planned() {
+            std::thread::sleep(READY_EVERY);
+        }
     }
 
     /// The processors that the engines run on. What else the server does keeps off them where it
@@ -184,7 +210,8 @@ fn engine_config(config: &Config) -> EngineConfig {
     }
 }
 
-/// The cache's memory: as large as asked, as far as it may be locked and is there.
+/// The cache's memory: as large as asked, as far as it may be locked and is there. Its first piece
+/// is ready.
 fn cache_area(cache_bytes: usize, rings: usize) -> Result<Area, MemoryError> {
     let lockable = lockable_bytes();
     // Pinned once for all rings, or else by each ring; and a little for the rings themselves.
@@ -202,7 +229,7 @@ fn cache_area(cache_bytes: usize, rings: usize) -> Result<Area, MemoryError> {
             "cache: {} that can be swapped out, and are sent with a copy: {may_lock}",
             mib(bytes)
         );
-        return Area::map(bytes);
+        return begun(Area::reserve(bytes, true, None)?);
     }
     let bytes = whole_pages(cache_bytes.min(available).min(registrable));
     if bytes < whole_pages(cache_bytes) {
@@ -218,22 +245,29 @@ fn cache_area(cache_bytes: usize, rings: usize) -> Result<Area, MemoryError> {
         );
     }
     let send_buffer_bytes = path::send_buffer_bytes().unwrap_or(0);
-    let mut area = if send_buffer_bytes < HUGE_SEND_BUFFER_BYTES_MIN {
+    let is_huge = send_buffer_bytes >= HUGE_SEND_BUFFER_BYTES_MIN;
+    if !is_huge {
         info!(
             "cache: of base pages, because a socket may have {} under way and a train from a huge \
              page counts as up to 2 MiB; raise net.core.wmem_max or grant CAP_NET_ADMIN for huge \
              pages",
             mib(send_buffer_bytes)
         );
-        Area::map_base(bytes)?
-    } else {
-        Area::map(bytes)?
-    };
+    }
     // A pin of ours that the rings cannot share would be accounted besides theirs.
     let kind = if shared { Kind::Pinned } else { Kind::Resident };
-    if let Err(error) = area.lock(kind) {
-        warn!("cache: {error}");
+    begun(Area::reserve(bytes, is_huge, Some(kind))?)
+}
+
+/// The same area with its first piece ready; not locked, if that may not be.
+fn begun(mut area: Area) -> Result<Area, MemoryError> {
+    match area.grow(|| false) {
+        Ok(_) => return Ok(area),
+        Err(MemoryError::Lock(error)) => warn!("cache: {error}"),
+        Err(error) => return Err(error),
     }
+    area.give_up_locking();
+    area.grow(|| false)?;
     Ok(area)
 }
 
@@ -254,12 +288,6 @@ fn whole_pages(bytes: usize) -> usize {
 
 fn saturated(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
-}
-
-/// For people.
-fn mib(bytes: usize) -> String {
-    let tenths = (bytes >> 10) * 10 / 1024;
-    format!("{}.{} MiB", tenths / 10, tenths % 10)
 }
 
 #[cfg(test)]

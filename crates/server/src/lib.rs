@@ -15,6 +15,7 @@ pub mod data;
 pub mod downloads;
 pub mod engine;
 pub mod experiments;
+mod filling;
 pub mod library;
 mod listening;
 mod random;

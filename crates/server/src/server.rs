@@ -37,7 +37,6 @@ use crate::statistics::Statistics;
 pub struct Server {
     addresses: Vec<SocketAddr>,
     path_name: &'static str,
-    cache: (usize, Pages),
     cores: Vec<usize>,
     statistics: Arc<Statistics>,
     stop: Option<oneshot::Sender<()>>,
@@ -118,8 +117,6 @@ impl Server {
         let downloads = download(&config, &library, &addresses, &statistics, listening)?;
         let data = Data::start(&config)?;
         let path_name = data.path().as_str();
-        let area = data.store().pool().area();
-        let cache = (area.bytes_total(), area.pages());
         let cores = data.cores().to_vec();
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(control_error)?;
@@ -144,7 +141,6 @@ impl Server {
         Ok(Self {
             addresses,
             path_name,
-            cache,
             cores,
             statistics,
             stop: Some(stop),
@@ -222,16 +218,19 @@ impl Server {
         self.path_name
     }
 
-    /// The size of the packet cache in bytes, which may be less than was asked for.
+    /// How many bytes of the packet cache are ready, and how many there will be, which may be less
+    /// than was asked for.
     #[must_use]
-    pub const fn cache_bytes(&self) -> usize {
-        self.cache.0
+    pub fn cache_bytes(&self) -> (usize, usize) {
+        let store = self.watched.store.as_ref();
+        store.map_or((0, 0), |store| store.pool().bytes_ready_of())
     }
 
-    /// What the pages of the packet cache are.
+    /// What the pages of the packet cache are, as far as it is ready.
     #[must_use]
-    pub const fn cache_pages(&self) -> Pages {
-        self.cache.1
+    pub fn cache_pages(&self) -> Pages {
+        let store = self.watched.store.as_ref();
+        store.map_or(Pages::Base, |store| store.pool().area().pages())
     }
 
     /// What this process has locked, in bytes by kind.

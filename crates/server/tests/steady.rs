@@ -59,6 +59,7 @@ fn streams_that_play_allocate_nothing() {
         .build();
     let runtime = runtime.expect("a runtime");
     let data = Data::start(&config).expect("a data plane");
+    data.wait_until_ready();
     let library = Arc::new(Library::new(&config).expect("a library"));
     let media = runtime.block_on(library.open("steady.ts")).expect("media");
 

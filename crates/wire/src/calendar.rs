@@ -57,6 +57,24 @@ impl Utc {
         }
     }
 
+    /// Seconds from the beginning of 1970 to that of this one; `None` if there was no such day or
+    /// time, or it was before.
+    #[must_use]
+    pub fn seconds(self) -> Option<i64> {
+        let (year, month, day) = (
+            i64::from(self.year),
+            i64::from(self.month),
+            i64::from(self.day),
+        );
+        let year = if month <= 2 { year - 1 } else { year };
+        let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+        let days = 365 * year + year / 4 - year / 100 + year / 400 + day_of_year - 719_468;
+        let time = i64::from(self.hour) * 3600 + i64::from(self.minute) * 60;
+        let seconds = days * 86_400 + time + i64::from(self.second);
+        // What is no date is another one's second.
+        (Self::at(seconds) == self).then_some(seconds)
+    }
+
     /// The month's English name, three letters.
     #[must_use]
     pub fn month_name(self) -> &'static str {
@@ -129,6 +147,23 @@ mod tests {
                 at.day, at.month_name(), at.year, at.hour, at.minute, at.second
             );
             prop_assert_eq!(&http(seconds.cast_unsigned())[5..], expected);
+            prop_assert_eq!(at.seconds(), Some(seconds));
+        }
+
+        #[test]
+        fn what_is_no_date_has_no_second(
+            date in (any::<u16>(), any::<u8>(), any::<u8>()),
+            time in (any::<u8>(), any::<u8>(), any::<u8>()),
+        ) {
+            let at = Utc {
+                year: date.0,
+                month: date.1,
+                day: date.2,
+                hour: time.0,
+                minute: time.1,
+                second: time.2,
+            };
+            prop_assert_eq!(at.seconds().map(Utc::at).unwrap_or(at), at);
         }
     }
 }

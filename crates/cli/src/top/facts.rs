@@ -106,9 +106,13 @@ fn of_machine(status: &Status, rates: Option<&Rates>) -> Vec<Fact> {
         (
             "cache",
             format!(
-                "{} of {} in use",
+                "{} of {} in use{}",
                 Size(cache.chunks_in_use * cache.chunk_bytes),
-                Size(cache.bytes)
+                Size(cache.bytes),
+                match cache.bytes_ready < cache.bytes {
+                    true => format!(", {} ready", Size(cache.bytes_ready)),
+                    false => String::new(),
+                }
             ),
         ),
         (

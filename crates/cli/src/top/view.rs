@@ -383,6 +383,7 @@ mod tests {
             stream_cpu_ratio: None,
             cache: Some(Cache {
                 bytes: 1 << 30,
+                bytes_ready: 1 << 30,
                 chunk_bytes: 256 << 10,
                 chunks: 4096,
                 chunks_in_use: 8,

@@ -21,8 +21,8 @@ use super::{
 ///
 /// The first one is what a server waits for when it starts: 3 to 130 ms, as measured. A ring that
 /// cannot share a pin takes 0.2 ms for a piece of huge pages and about 1 ms for one of base pages;
-/// one that can, 4 to 7 us for any size. Smaller pieces would have more of their bytes set aside for
-/// headers (each has all senders' slots), and reach less far: a ring has 16,384 buffers.
+/// one that can, 4 to 7 us for any size. Of smaller pieces a larger part would be set aside for
+/// headers (each has all senders' slots), and they reach less far: a ring has 16,384 buffers.
 pub const PIECE_BYTES: usize = 32 << 20;
 
 impl Area {
@@ -52,6 +52,26 @@ impl Area {
         is_huge: bool,
         kind: Option<Kind>,
     ) -> Result<Self, MemoryError> {
+        Self::reserve_in_pieces(bytes_total, is_huge, kind, PIECE_BYTES)
+    }
+
+    /// The same in pieces of another size: a power of two, at least a page. A ring must have room
+    /// for all of them, so of a very large area they are larger.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::reserve`].
+    ///
+    /// # Panics
+    /// If it is no such size.
+    pub fn reserve_in_pieces(
+        bytes_total: usize,
+        is_huge: bool,
+        kind: Option<Kind>,
+        piece_bytes_min: usize,
+    ) -> Result<Self, MemoryError> {
+        let is_size = piece_bytes_min.is_power_of_two();
+        assert!(is_size && (page_bytes()..=BUFFER_BYTES_MAX).contains(&piece_bytes_min));
         let unit = match is_huge && bytes_total >= HUGE_PAGE_BYTES {
             true => HUGE_PAGE_BYTES,
             false => page_bytes(),
@@ -81,7 +101,7 @@ impl Area {
                 area
             }
         };
-        area.buffer_bytes = piece_bytes(rounded);
+        area.buffer_bytes = piece_bytes_min.max(piece_bytes(rounded));
         let state = area.state_mut();
         (state.kind, state.is_huge) = (kind, unit == HUGE_PAGE_BYTES);
         Ok(area)
@@ -114,13 +134,6 @@ impl Area {
     /// Pieces are not locked from now on: it was refused for the first one.
     pub fn give_up_locking(&mut self) {
         self.state_mut().kind = None;
-    }
-
-    /// In smaller pieces, for tests that may lock little.
-    #[cfg(test)]
-    pub(crate) fn in_pieces_of(mut self, bytes: usize) -> Self {
-        self.buffer_bytes = bytes;
-        self
     }
 
     /// Bytes from the front that are ready.
@@ -196,12 +209,12 @@ impl Area {
     }
 }
 
-/// Bytes of a piece of an area of so many bytes: [`PIECE_BYTES`], unless those were more pieces than
-/// half of what a ring has room for.
+/// Bytes of a piece of an area of so many bytes at the least, so that a ring has room for twice as
+/// many.
 fn piece_bytes(bytes_total: usize) -> usize {
     let pieces_max = usize::from(SLOTS_MAX) / 2;
     let least = bytes_total.div_ceil(pieces_max).next_power_of_two();
-    least.clamp(PIECE_BYTES, BUFFER_BYTES_MAX)
+    least.min(BUFFER_BYTES_MAX)
 }
 
 /// Bytes that are touched in one call.
@@ -247,7 +260,7 @@ mod tests {
     #[test]
     fn a_ring_has_room_for_all_pieces() {
         let most = usize::from(SLOTS_MAX) / 2 * PIECE_BYTES;
-        assert_eq!(piece_bytes(1), PIECE_BYTES);
+        assert_eq!(piece_bytes(1), 1);
         assert_eq!(piece_bytes(most), PIECE_BYTES);
         assert_eq!(piece_bytes(most + 1), 2 * PIECE_BYTES);
         assert_eq!(piece_bytes(usize::MAX / 2), BUFFER_BYTES_MAX);

@@ -237,8 +237,7 @@ fn at_its_limit_an_area_stays_as_it_is() {
     }
     for (kind, field) in [(Kind::Pinned, "VmPin:"), (Kind::Resident, "VmLck:")] {
         set_memlock((PIECE + PIECE / 2) as u64);
-        let area = Area::reserve(3 * PIECE, false, Some(kind)).unwrap();
-        let area = area.in_pieces_of(PIECE);
+        let area = Area::reserve_in_pieces(3 * PIECE, false, Some(kind), PIECE).unwrap();
         assert_eq!(area.grow(|| false).unwrap(), PIECE);
         for _ in 0..2 {
             let error = area.grow(|| false).unwrap_err();

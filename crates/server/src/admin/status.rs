@@ -202,12 +202,18 @@ table! {
 
 table! {
     /// Packets that are ready to be sent.
+    #[serde(default)]
     pub struct Cache from (store: &store::Shared, counters: &store::Counters) {
-        /// Memory for packets that are ready to be sent.
-        bytes: u64 = store.pool().area().bytes_total() as u64, Gauge "onrush_cache_bytes";
+        /// Memory for packets that are ready to be sent: what there is, or will be, as far as is
+        /// known.
+        bytes: u64 = store.pool().bytes_ready_of().1 as u64, Gauge "onrush_cache_bytes";
+        /// Of that, touched, locked and registered, so that packets can be put there; all of it a
+        /// while after the start.
+        bytes_ready: u64 = store.pool().bytes_ready_of().0 as u64,
+            Gauge "onrush_cache_ready_bytes";
         /// Bytes of one of its chunks.
         chunk_bytes: u64 = store.pool().chunk_bytes() as u64, Gauge "onrush_cache_chunk_bytes";
-        /// Its chunks.
+        /// Its chunks that are ready.
         chunks: u64 = store.pool().chunks() as u64, Gauge "onrush_cache_chunks";
         /// Chunks that are being read, sent or built.
         chunks_in_use: u64 = store.pool().chunks_in_use() as u64,

@@ -37,9 +37,14 @@ pub enum EngineError {
     #[error("the streams that play are late; try again")]
     Late,
     /// The cache cannot hold the chunks that one more reader needs.
-    #[error("the packet cache ({cache_bytes} bytes) is full of chunks in use; make it larger")]
+    #[error(
+        "the packet cache ({ready_bytes} bytes) is full of chunks in use; {}",
+        cache_remedy(*ready_bytes, *cache_bytes)
+    )]
     CacheFull {
-        /// The cache's size.
+        /// What of the cache is ready.
+        ready_bytes: usize,
+        /// The cache's size, when all of it is.
         cache_bytes: usize,
     },
     /// The file was truncated, replaced or cannot be read.
@@ -77,4 +82,11 @@ pub enum EngineStartError {
     /// No thread or no event descriptor is to be had.
     #[error("cannot start an engine: {0}")]
     Thread(#[source] io::Error),
+}
+
+fn cache_remedy(ready_bytes: usize, cache_bytes: usize) -> String {
+    match cache_bytes.saturating_sub(ready_bytes) {
+        0 => "make it larger".to_owned(),
+        more => format!("{more} bytes more are being made ready: try again"),
+    }
 }

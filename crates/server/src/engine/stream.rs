@@ -431,7 +431,9 @@ impl Drop for Stream {
 }
 
 pub(super) fn cache_full(pool: &Pool) -> EngineError {
+    let (ready_bytes, cache_bytes) = pool.bytes_ready_of();
     EngineError::CacheFull {
-        cache_bytes: pool.area().bytes_total(),
+        ready_bytes,
+        cache_bytes,
     }
 }

@@ -546,6 +546,7 @@ fn a_full_cache_is_said_before_anything_is_promised() {
         matches!(
             refused,
             Err(EngineError::CacheFull {
+                ready_bytes: 131_072,
                 cache_bytes: 131_072
             })
         ),

@@ -143,6 +143,7 @@ impl Worker {
             let now_ns = self.now_ns();
             self.send_due(now_ns);
             self.count_cpu(now_ns);
+            self.take_memory();
             let deadline_ns = self.deadline(now_ns);
             self.wakes_ns = deadline_ns.unwrap_or(u64::MAX);
             self.hand_over(|path| path.submit_and_sleep(deadline_ns));
@@ -150,6 +151,15 @@ impl Worker {
             self.transmitter.publish();
         }
         self.wind_up();
+    }
+
+    /// Registers memory of the cache that has become ready: one piece a turn, after what is due has
+    /// left.
+    fn take_memory(&mut self) {
+        if self.transmitter.has_memory_to_take() {
+            self.hand_over(|path| path.submit());
+            self.transmitter.take_memory();
+        }
     }
 
     fn take_commands(&mut self) {

@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use onrush_wire::media::{Index, Scale};
 use onrush_wire::rtsp::{
-    self, Decoder, Intent, Known, Range, Reply, Request, RtpInfo, SessionId, State, StatusCode,
-    Transport, headers,
+    self, AskedRange, Decoder, Intent, Known, Range, Reply, Request, RtpInfo, SessionId, State,
+    StatusCode, Transport, headers,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -22,6 +22,7 @@ use super::connection_slot::ConnectionSlot;
 use super::presentation::Presentation;
 use super::session::{End, Session, Start};
 use super::track_session::TrackSession;
+use super::tracks::no_range;
 use super::{Control, Escaped, log_panic};
 use crate::listening::close;
 
@@ -270,8 +271,11 @@ impl Connection {
                     Some(_) => reply,
                 })
             }
-            Intent::Pause { session, at_ns } => {
-                match at_ns {
+            Intent::Pause { session, at } => {
+                let at = at
+                    .map(|at| at.in_npt(session.presentation().units()))
+                    .transpose();
+                match at.map_err(no_range)?.and_then(|at| at.start_ns) {
                     None => session.pause().await?,
                     Some(at_ns) => session.pause_at(at_ns)?,
                 }
@@ -464,13 +468,18 @@ const STAMPING_AGENTS: [&str; 3] = ["Lavf", "libmpv", "mpv"];
 async fn play(
     request: &Request,
     session: &Rc<Session>,
-    range: Option<Range>,
+    asked: Option<AskedRange>,
     scale: Scale,
 ) -> Result<(Reply, Option<Start>), Reply> {
-    let range = match session.media() {
-        Some(media) => range.map(|range| in_media_time(range, request, &media.index())),
-        None => range,
-    };
+    let range = asked
+        .map(|asked| asked.in_npt(session.presentation().units()))
+        .transpose();
+    let range = range.map_err(no_range)?.map(|range| match session.media() {
+        Some(media) if matches!(asked, Some(AskedRange::Npt(_))) => {
+            in_media_time(range, request, &media.index())
+        }
+        _ => range,
+    });
     let start = session.prepare(range, scale).await?;
     let Some(media) = session.media() else {
         return Ok((Reply::playing_live(request), start));

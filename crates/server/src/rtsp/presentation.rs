@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use onrush_wire::name::shown;
-use onrush_wire::rtsp::{Reply, StatusCode};
+use onrush_wire::rtsp::{Reply, StatusCode, Units};
 use onrush_wire::sdp::{Description, Extent};
 
 use super::Control;
@@ -70,6 +70,20 @@ impl Presentation {
         match self {
             Self::Stored(media) => media.tracks(),
             Self::Live(_) => 1,
+        }
+    }
+
+    /// In which units ranges can be asked for, besides normal play time.
+    pub(super) fn units(&self) -> Units {
+        match self {
+            Self::Stored(media) => {
+                let index = media.index();
+                Units {
+                    frame_rate: index.frame_rate(),
+                    wall_clock_start_ns: index.wall_clock_start_ns(),
+                }
+            }
+            Self::Live(_) => Units::default(),
         }
     }
 

@@ -4,6 +4,7 @@
 //! The film is of the test container ([`testing`]): what plays it knows nothing of it. Nothing here
 //! asserts how long something takes.
 
+mod mp4;
 mod scales;
 
 use std::cell::Cell;
@@ -21,6 +22,7 @@ use onrush_testkit::rtsp_client::{Client, Response, rtcp_types};
 use onrush_testkit::testbed::{Mode, Options, RCV_IPV4, SND_IPV4, Testbed};
 use onrush_wire::media::testing::{self, Packet};
 use onrush_wire::rtp::Header;
+use onrush_wire::rtsp::Range;
 use tempfile::TempDir;
 
 /// Payload type and clock of each track.
@@ -270,13 +272,11 @@ impl Play {
             timestamps.push(timestamp.unwrap().parse().unwrap());
         }
         assert_eq!(sequences.len(), TRACKS.len(), "{infos}");
-        let range = answer.header("Range").unwrap_or_default();
-        let start = range.strip_prefix("npt=").and_then(|it| it.split_once('-'));
-        let start: f64 = start.unwrap().0.parse().unwrap();
+        let range = Range::parse(answer.header("Range").unwrap_or_default());
         Self {
             sequences,
             timestamps,
-            start_ns: (start * 1e9).round() as u64,
+            start_ns: range.unwrap().start_ns.unwrap(),
             from,
         }
     }
@@ -439,6 +439,104 @@ fn reports(receiver: &Receiver) -> usize {
         true
     });
     seen.get()
+}
+
+/// RFC 2326, section 4.2: 457 for what cannot be understood, or is not in the media.
+#[test]
+fn ranges_in_time_codes_are_played_where_frames_go_with_them() {
+    require_root!();
+    let mut site = Site::new(Mode::Uso, |_| ());
+    for range in [
+        "smpte=0:00:02-",
+        "clock=20200101T000000Z-",
+        "beats=1-",
+        "smpte-25=0:10:00-",
+    ] {
+        let headers = [("Session", site.id.as_str()), ("Range", range)];
+        let answer = site.client.request("PLAY", &site.url, &headers).unwrap();
+        assert_eq!(answer.status, 457, "{range}: {answer:?}");
+        assert!(answer.reason.len() > 20, "{answer:?}");
+    }
+    // Half a second after a place to start.
+    let answer = site.ask("PLAY", &[("Range", "smpte-25=0:00:02:12.50-")]);
+    let from = |track: &Vec<Packet>| track.partition_point(|it| it.due_ns < 2_000_000_000);
+    let from = site.tracks.iter().map(from).collect();
+    site.plays.push(Play::new(&answer, &site.url, from));
+    assert_eq!(site.plays[0].start_ns, 2_000_000_000);
+    // A pause at a frame, too.
+    for (at, status) in [("smpte=0:00:04-", 457), ("smpte-25=0:00:04:00", 200)] {
+        let headers = [("Session", site.id.as_str()), ("Range", at)];
+        let answer = site.client.request("PAUSE", &site.url, &headers).unwrap();
+        assert_eq!(answer.status, status, "{at}: {answer:?}");
+    }
+    // A PLAY without a range takes it back.
+    site.play_on();
+    site.finish();
+}
+
+/// Each track for itself, the last first, and one of them not at all: PLAY and PAUSE are about
+/// those that were set up, whichever of their URLs they name.
+#[test]
+fn some_of_the_tracks_play_in_any_order_of_set_up() {
+    require_root!();
+    let mut site = Site::new(Mode::Uso, |_| ());
+    let (mut id, mut receivers) = (None, Vec::new());
+    for track in [3, 1] {
+        let receiver = Receiver::bind(&site.testbed.rcv, RCV_IPV4.into()).unwrap();
+        let url = format!("{}/track{track}", site.url);
+        let set_up = set_up(&mut site.client, &url, &receiver, &id);
+        id = Some(set_up.session().unwrap().id);
+        receivers.push((track, receiver));
+    }
+    let id = id.unwrap();
+    let mut ask = |method: &str, tail: &str, range: Option<&str>| {
+        let mut headers = vec![("Session", id.as_str())];
+        headers.extend(range.map(|range| ("Range", range)));
+        let url = format!("{}{tail}", site.url);
+        site.client.request(method, &url, &headers).unwrap()
+    };
+    let told = |answer: &Response| -> Vec<String> {
+        let infos = answer.header("RTP-Info").unwrap();
+        let track = |info: &str| {
+            info.split(';')
+                .next()
+                .unwrap()
+                .rsplit('/')
+                .next()
+                .unwrap()
+                .to_owned()
+        };
+        infos.split(',').map(track).collect()
+    };
+    for (tail, range) in [("", "npt=2-"), ("/track3", "npt=1-"), ("/track2", "npt=3-")] {
+        let answer = ask("PLAY", tail, Some(range));
+        assert_eq!(answer.status, 200, "{tail}: {answer:?}");
+        assert_eq!(told(&answer), ["track1", "track3"]);
+        for (track, receiver) in &receivers {
+            let more = receiver_len(receiver) + 2;
+            let came = receiver.wait_until(LONG, |capture| capture.rtp.len() >= more);
+            assert!(came, "track {track}");
+        }
+        assert_eq!(ask("PAUSE", tail, None).status, 200, "{tail}");
+        assert_eq!(
+            ask("PAUSE", tail, None).status,
+            455,
+            "all of them have paused"
+        );
+    }
+    assert_eq!(ask("TEARDOWN", "/track1", None).status, 200);
+    for (track, receiver) in receivers {
+        let sequences: Vec<_> = receiver.finish().rtp;
+        let sequences = sequences
+            .iter()
+            .map(|it| Header::read(&it.bytes).unwrap().sequence);
+        let sequences: Vec<_> = sequences.collect();
+        let is_run = |two: &[u16]| two[1] == two[0].wrapping_add(1);
+        assert!(
+            sequences.windows(2).all(is_run),
+            "track {track}: {sequences:?}"
+        );
+    }
 }
 
 #[test]

@@ -73,16 +73,12 @@ impl Site {
             let track: usize = track.parse().unwrap();
             infos[track - 1] = Some((sequence, number("rtptime=")));
         }
-        let range = answer.header("Range").unwrap();
-        let (start, stop) = range.strip_prefix("npt=").unwrap().split_once('-').unwrap();
+        let range = Range::parse(answer.header("Range").unwrap()).unwrap();
+        let (start_ns, stop_ns) = (range.start_ns.unwrap(), range.stop_ns.unwrap());
         let said = answer
             .header("Scale")
             .map_or(1, |scale| scale.parse().unwrap());
-        let [start_ns, stop_ns] = [start, stop].map(|time| {
-            let seconds: f64 = time.parse().unwrap();
-            (seconds * 1e9).round() as u64
-        });
-        assert_eq!(said < 0, stop_ns < start_ns, "{range} at {said}");
+        assert_eq!(said < 0, stop_ns < start_ns, "{range:?} at {said}");
         Told {
             scale: said,
             start_ns,
@@ -177,8 +173,9 @@ fn judge(
             "what came before is of the play before"
         );
         let mut of_play = Vec::new();
-        for at in begins(play)..until {
-            let (header, payload) = (headers[at], &capture.rtp[at].bytes[12..]);
+        let packets_of_play = headers.iter().zip(&capture.rtp).enumerate();
+        for (at, (header, datagram)) in packets_of_play.take(until).skip(begins(play)) {
+            let payload = &datagram.bytes[12..];
             let of_film = u32::from_be_bytes(*payload.first_chunk().unwrap());
             let packet = &packets[of_film as usize];
             assert!(

@@ -56,27 +56,26 @@ pub enum Taken {
 }
 
 impl Pool {
-    /// Makes the next piece of the area ready, unless `stop` says so meanwhile, and wakes the
-    /// users. One thread does this, which may wait for memory; then it [`publishes`](Self::publish)
-    /// the chunks.
+    /// Makes the next piece of the area ready, unless `stop` says so meanwhile. One thread does
+    /// this, which may wait for memory; then it [`publishes`](Self::publish) the chunks.
     ///
     /// # Errors
     ///
     /// Those of [`Area::grow`]; what was ready still is.
     pub fn grow(&self, stop: impl Fn() -> bool) -> Result<(), MemoryError> {
-        let before = self.area.ready_bytes();
-        if self.area.grow(stop)? > before {
-            for user in self.growth.users().iter() {
-                user.waker.wake();
-            }
-        }
-        Ok(())
+        self.area.grow(stop).map(drop)
     }
 
-    /// Lets the chunks be claimed that all users have registered.
+    /// Lets the chunks be claimed that all users have registered, and wakes those who have not. One
+    /// that was held up is woken by the next call.
     pub fn publish(&self) -> Taken {
         let ready_bytes = self.area.ready_bytes();
         let users = self.growth.users();
+        for user in users.iter() {
+            if user.taken_bytes.load(Ordering::Relaxed) < ready_bytes {
+                user.waker.wake();
+            }
+        }
         let taken = users
             .iter()
             .map(|user| user.taken_bytes.load(Ordering::Acquire));

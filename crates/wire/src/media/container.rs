@@ -9,6 +9,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::frame_rate::FrameRate;
 use super::plan::{Packets, Plan, SeekPoint};
 use super::scale::{Scale, Timeline};
 use super::track::{Cut, Track};
@@ -72,6 +73,16 @@ pub(super) trait Container: Any + fmt::Debug + Send + Sync {
         _burst_ns: u64,
         _timeline: Timeline,
     ) -> Option<Box<dyn Packets>> {
+        None
+    }
+
+    /// Its frame rate, if the file says that it is constant, or all of its pictures do.
+    fn frame_rate(&self) -> Option<FrameRate> {
+        None
+    }
+
+    /// When its time 0 was by the clock on the wall, in ns since 1970, if the file says so.
+    fn wall_clock_start_ns(&self) -> Option<u64> {
         None
     }
 
@@ -174,6 +185,18 @@ impl Index {
     #[must_use]
     pub fn continuing(self, old: &Self) -> Continued {
         self.0.continuing(&*old.0)
+    }
+
+    /// The constant frame rate by which time codes name its frames, if it has one.
+    #[must_use]
+    pub fn frame_rate(&self) -> Option<FrameRate> {
+        self.0.frame_rate()
+    }
+
+    /// When its time 0 was by the clock on the wall, in ns since 1970, if it is known.
+    #[must_use]
+    pub fn wall_clock_start_ns(&self) -> Option<u64> {
+        self.0.wall_clock_start_ns()
     }
 
     /// In words what about the file is not believed, if anything is.

@@ -81,7 +81,7 @@ pub(super) fn is_one(first: &[u8]) -> bool {
 pub(super) struct Scanner(Walk);
 
 impl Scanner {
-    pub(super) fn wants(&self, file_bytes: u64) -> Option<Range<u64>> {
+    pub(super) fn wants(&mut self, file_bytes: u64) -> Option<Range<u64>> {
         self.0.wants(file_bytes)
     }
 
@@ -90,6 +90,9 @@ impl Scanner {
     }
 
     pub(super) fn settled(&self) -> Result<SampledIndex, MatroskaError> {
+        if self.0.is_complete() {
+            return self.clone().finish();
+        }
         let has_begun = self.0.playing().is_some_and(Playing::has_begun);
         let index = self.0.index().filter(|_| has_begun);
         index.ok_or(MatroskaError::Empty)
@@ -97,11 +100,16 @@ impl Scanner {
 
     pub(super) fn finish(mut self) -> Result<SampledIndex, MatroskaError> {
         self.0.finish();
-        let has_samples = self.0.playing().is_some_and(Playing::has_samples);
+        let playing = self.0.playing().ok_or(MatroskaError::Empty)?;
+        if let Some(reasons) = playing.refusal() {
+            return Err(MatroskaError::Nothing { reasons });
+        }
+        let has_samples = playing.has_samples();
         let index = self.0.index().filter(|_| has_samples);
         let mut index = index.ok_or(MatroskaError::Empty)?;
         // All is known: it is as long as its samples.
         index.told_duration_ns = None;
+        index.is_partial = false;
         Ok(index)
     }
 }

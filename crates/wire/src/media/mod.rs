@@ -11,15 +11,16 @@
 //! transport stream is one track as it is ([`ts`]); all others are tables of samples (`samples`,
 //! `sampled`), which a codec's packetizer (`packetizer`, `codec`) makes into packets.
 //!
-//! The files stand on each other in this order: `track` and `scale` on nothing here, [`plan`] on
-//! `scale`, `packetizer` on `track`, each codec and `samples` on it, `container` on `track`, `scale`
-//! and [`plan`], `sampled` on all of these, each format ([`ts`], [`mp4`], [`matroska`]) on
-//! `sampled`, and `scanner` on all formats.
+//! The files stand on each other in this order: `track`, `scale` and `frame_rate` on nothing here,
+//! [`plan`] on `scale`, `packetizer` on `track`, each codec and `samples` on it, `container` on
+//! `track`, `scale` and [`plan`], `sampled` on all of these, each format ([`ts`], [`mp4`],
+//! [`matroska`]) on `sampled`, and `scanner` on all formats.
 //!
 //! Nothing here changes a byte of the media, reorders it, or repairs what is broken in it.
 
 mod codec;
 mod container;
+mod frame_rate;
 pub mod matroska;
 pub mod mp4;
 mod packetizer;
@@ -34,6 +35,7 @@ mod track;
 pub mod ts;
 
 pub use container::{Continued, Index, Probe};
+pub use frame_rate::FrameRate;
 pub use plan::{Burst, FilePiece, ImageError, Plan, RtpOrigin, SeekPoint};
 pub use sampled::{LeftOut, TrackFacts};
 pub use scale::{Scale, Timeline};

@@ -91,6 +91,8 @@ pub(in crate::media) struct SampledIndex {
     pub(in crate::media) left_out: Vec<LeftOut>,
     /// How long it is if more is told than the samples that are known.
     pub(in crate::media) told_duration_ns: Option<u64>,
+    /// Whether its tables are known only up to some place in the file.
+    pub(in crate::media) is_partial: bool,
     /// Where to see whether it still is what it was.
     pub(in crate::media) probes: Vec<Probe>,
 }
@@ -172,6 +174,7 @@ impl SampledIndex {
             tracks,
             left_out,
             told_duration_ns: None,
+            is_partial: false,
             probes: Vec::new(),
         })
     }
@@ -216,7 +219,9 @@ impl Container for SampledIndex {
         let incomplete = sampled().filter(|track| track.is_incomplete());
         let least = incomplete.map(|track| track.end_ns()).min();
         let most = sampled().map(|track| track.end_ns()).max();
-        least.or(most).unwrap_or(0)
+        // Sound that begins late or ends early holds nobody up: pictures decide.
+        let first = self.is_partial.then(|| self.sampled[0].end_ns());
+        least.or(first).or(most).unwrap_or(0)
     }
 
     /// A place is the time of showing in ns: that of a sync sample of the first track, if that is
@@ -231,7 +236,8 @@ impl Container for SampledIndex {
             };
         }
         let at = first.samples.sync_shown_at(first.ticks_at(time_ns));
-        let shown = match first.samples.len() {
+        // The first is the start of the file, also if sound begins before it.
+        let shown = match at {
             0 => 0,
             _ => first.time_ns(first.samples.shown_ticks(at)),
         };

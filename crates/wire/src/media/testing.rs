@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::container::{Container, Continued, Index, Probe};
+use super::frame_rate::FrameRate;
 use super::plan::{Burst, FilePiece, ImageError, Packets, RtpOrigin, SeekPoint, group_bursts};
 use super::scale::Timeline;
 use super::track::{Cut, Medium, TRACKS_MAX, Track};
@@ -343,6 +344,17 @@ impl Container for TestIndex {
         let track = self.tracks[track].clone();
         let plan = TestPlan::new(track, records, end_ns, cut, burst_ns);
         (plan.count() > 0).then(|| Box::new(plan) as Box<dyn Packets>)
+    }
+
+    /// That of the first track's samples, if one is as long as the other, in whole frames a second.
+    fn frame_rate(&self) -> Option<FrameRate> {
+        let ends = self.packets[0].iter().filter(|record| record.marker);
+        let due_ns: Vec<_> = ends.map(|record| record.due_ns).collect();
+        let step_ns = due_ns.get(1)?.checked_sub(due_ns[0]).filter(|&ns| ns > 0)?;
+        let is_constant = due_ns.windows(2).all(|two| two[1] - two[0] == step_ns);
+        let is_whole = 1_000_000_000 % step_ns == 0;
+        let frames = u32::try_from(1_000_000_000 / step_ns).ok()?;
+        FrameRate::new(frames, 1).filter(|_| is_constant && is_whole)
     }
 
     fn continuing(self: Arc<Self>, old: &dyn Any) -> Continued {

@@ -6,7 +6,7 @@ use rtsp_types::{Method, StatusCode, headers};
 
 use super::reply::METHODS;
 use super::{
-    Range, RangeError, Reply, Request, SessionId, State, Target, Transport, TransportError,
+    AskedRange, RangeError, Reply, Request, SessionId, State, Target, Transport, TransportError,
     UrlError,
 };
 use crate::media::{Scale, TRACKS_MAX};
@@ -43,7 +43,7 @@ pub enum Intent<S> {
         /// Which.
         session: S,
         /// What part.
-        range: Option<Range>,
+        range: Option<AskedRange>,
         /// How fast, and in which direction: the supported scale that is nearest to what was asked
         /// for, [`Scale::NORMAL`] if none was.
         scale: Scale,
@@ -52,8 +52,8 @@ pub enum Intent<S> {
     Pause {
         /// Which.
         session: S,
-        /// When media time comes to this; `None`: at once.
-        at_ns: Option<u64>,
+        /// When media time comes to the start of this; `None`: at once.
+        at: Option<AskedRange>,
     },
     /// End a session.
     Teardown {
@@ -237,7 +237,7 @@ fn setup<S>(
 }
 
 fn play<S>(request: &Request, session: S) -> Result<Intent<S>, Reply> {
-    let range = request.header("Range").map(Range::parse).transpose();
+    let range = request.header("Range").map(AskedRange::parse).transpose();
     let range = range.map_err(no_range)?;
     let scale = request.header(headers::SCALE.as_str()).map(scale);
     let note = "Scale takes a number, as 2 or -1.5";
@@ -262,9 +262,12 @@ fn scale(value: &str) -> Option<Scale> {
 }
 
 fn pause<S>(request: &Request, session: S) -> Result<Intent<S>, Reply> {
-    let point = request.header("Range").map(Range::parse_point).transpose();
-    let at_ns = point.map_err(no_range)?.flatten();
-    Ok(Intent::Pause { session, at_ns })
+    let point = request
+        .header("Range")
+        .map(AskedRange::parse_point)
+        .transpose();
+    let at = point.map_err(no_range)?.flatten();
+    Ok(Intent::Pause { session, at })
 }
 
 fn no_range(error: RangeError) -> Reply {

@@ -15,6 +15,7 @@ mod reply;
 mod request;
 mod session;
 mod transport;
+mod units;
 pub(crate) mod url;
 
 pub use self::decode::{Decoder, Limits, Refused};
@@ -24,5 +25,6 @@ pub use self::reply::{Reply, RtpInfo};
 pub use self::request::{Malformed, Request};
 pub use self::session::{SessionId, State};
 pub use self::transport::{Served, Transport, TransportError};
+pub use self::units::{AskedRange, Units};
 pub use self::url::{Target, UrlError, track, track_name};
 pub use rtsp_types::{Method, StatusCode, headers};

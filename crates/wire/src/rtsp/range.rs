@@ -33,9 +33,18 @@ pub struct Span {
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum RangeError {
-    /// It is not a range in normal play time.
-    #[error("only npt ranges are understood; send npt=START-[STOP]")]
+    /// It is not a range in a unit that is understood.
+    #[error("only npt, smpte and clock ranges are understood; send npt=START-[STOP]")]
     Syntax,
+    /// It is in time codes, and the media has no constant frame rate that goes with them.
+    #[error("the media has not the constant frame rate of such time codes; send npt=START-[STOP]")]
+    Frames,
+    /// It is in times of the clock on the wall, and when the media began by it is not known.
+    #[error("when the media was recorded is not known; send npt=START-[STOP]")]
+    Clock,
+    /// It starts before the media.
+    #[error("range starts before the media does")]
+    Before,
     /// It starts at the end of the media or behind it.
     #[error("range starts behind the end of the media")]
     Start,
@@ -59,7 +68,7 @@ impl Range {
     ///
     /// # Errors
     ///
-    /// [`RangeError::Syntax`]: also for the units `clock` and `smpte`.
+    /// [`RangeError::Syntax`]: also for other units, which [`AskedRange`](super::AskedRange) reads.
     pub fn parse(value: &str) -> Result<Self, RangeError> {
         let (unit, range) = value.split_once('=').ok_or(RangeError::Syntax)?;
         let (start, stop) = range.split_once('-').ok_or(RangeError::Syntax)?;

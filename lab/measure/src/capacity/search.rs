@@ -2,6 +2,8 @@
 
 use std::cell::RefCell;
 use std::fs;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::Command;
@@ -27,7 +29,7 @@ use crate::setup::system;
 /// Where our server listens, in a namespace where nobody else does.
 const RTSP_PORT: u16 = 8554;
 
-/// How long a server may take until it listens.
+/// How long a server may take until it answers.
 pub(super) const START_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// How long a server may take to stop.
@@ -238,15 +240,11 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         };
         let server = Process::start(&mut command).map_err(system("start the server"))?;
         let give_up_ns = monotonic_ns() + u64::try_from(START_TIME_MAX.as_nanos()).unwrap_or(0);
-        let listens = || {
-            let connect = || std::net::TcpStream::connect((SND_IPV4, RTSP_PORT));
-            self.testbed.rcv.run(connect).is_ok()
-        };
-        while !listens() {
+        while !self.testbed.rcv.run(answers).unwrap_or(false) {
             if monotonic_ns() > give_up_ns {
                 let (name, said) = (&candidate.name, server.log_tail());
                 return Err(ExperimentError::subject(format!(
-                    "{name} did not listen within {START_TIME_MAX:?}; it said: {said}"
+                    "{name} did not answer within {START_TIME_MAX:?}; it said: {said}"
                 )));
             }
             thread::sleep(Duration::from_millis(50));
@@ -288,6 +286,17 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         command.env("RUST_LOG", "warn");
         command
     }
+}
+
+/// Whether the server answers a request. That it takes connections says little: the kernel does
+/// that for a server that is still busy with its start, and viewers would wait for it.
+fn answers() -> io::Result<bool> {
+    let mut stream = TcpStream::connect((SND_IPV4, RTSP_PORT))?;
+    stream.set_read_timeout(Some(START_TIME_MAX))?;
+    stream.write_all(b"OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n\r\n")?;
+    let mut answer = [0; 9];
+    stream.read_exact(&mut answer)?;
+    Ok(answer == *b"RTSP/1.0 ")
 }
 
 /// From the first moment in that time to the last.

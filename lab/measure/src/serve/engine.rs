@@ -88,6 +88,7 @@ impl Engine {
         config: &Config,
         sockets: Vec<UdpSocket>,
     ) -> Result<(), ExperimentError> {
+        self.data.wait_until_ready();
         let runtime = runtime()?;
         let media = task.film.open(config, &runtime)?;
         let cues = task

@@ -210,6 +210,21 @@ impl Transmitter {
         }))
     }
 
+    /// Whether memory has become ready that is to be registered.
+    pub(super) fn has_memory_to_take(&self) -> bool {
+        let retired = self.retired.as_ref();
+        self.path.has_memory_to_take() || retired.is_some_and(|path| path.has_memory_to_take())
+    }
+
+    /// Registers a piece of it. A path that was given up takes part as long as it is there: no
+    /// chunk is handed out that it does not have.
+    pub(super) fn take_memory(&mut self) {
+        self.path.take_memory();
+        if let Some(retired) = &mut self.retired {
+            retired.take_memory();
+        }
+    }
+
     /// Hands over what is queued by `crossing`.
     pub(super) fn cross(&mut self, crossing: impl FnOnce(&mut dyn Path) -> io::Result<()>) {
         if let Err(error) = crossing(&mut *self.path) {

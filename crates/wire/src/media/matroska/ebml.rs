@@ -37,6 +37,23 @@ pub(super) mod id {
     pub(in super::super) const REFERENCE_BLOCK: u32 = 0xfb;
 }
 
+/// Whether such elements are children of the segment, or beside it.
+pub(super) fn is_of_segment(id: u32) -> bool {
+    matches!(
+        id,
+        id::EBML
+            | id::SEGMENT
+            | id::SEEK_HEAD
+            | id::INFO
+            | id::TRACKS
+            | id::CLUSTER
+            | id::CUES
+            | id::CHAPTERS
+            | id::ATTACHMENTS
+            | id::TAGS
+    )
+}
+
 /// What is no EBML.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Malformed;

@@ -125,11 +125,6 @@ pub(in crate::media) struct PartReader {
 }
 
 impl PartReader {
-    /// Whether something is wrong with a track, so that it is read no further.
-    pub(in crate::media) fn has_ended(&self, track: usize) -> bool {
-        self.ended.contains(&track)
-    }
-
     /// Which bytes of the file it wants next. `None` if all that is in the tables is known, or lies
     /// beyond the end of a file of `file_bytes`.
     pub(in crate::media) fn wants(
@@ -149,6 +144,11 @@ impl PartReader {
         let whole = parts.wants(&*track.codec.packetizer, &track.prefix)?;
         let start = whole.start + self.carry.len() as u64;
         (whole.end <= file_bytes).then_some(start..whole.end)
+    }
+
+    /// Whether something is wrong with a track, so that it is read no further.
+    pub(in crate::media) fn has_ended(&self, track: usize) -> bool {
+        self.ended.contains(&track)
     }
 
     /// Takes bytes from where [`Self::wants`] begins.

@@ -379,6 +379,29 @@ fn pictures_decide_where_to_start_and_sound_follows() {
     assert_eq!(to_ns - from_ns, 63_000_000);
 }
 
+/// Pictures that are reordered begin a little later than sound.
+#[test]
+fn the_start_is_that_of_the_track_that_begins_first() {
+    let kinds = [
+        Kind::Frame(50),
+        Kind::Frame(60),
+        Kind::Picture(vec![500], true),
+    ];
+    let mut file = file(&kinds);
+    read_parts(&mut file);
+    for track in &mut file.tracks {
+        track.shift_ticks = 0;
+    }
+    let index = SampledIndex::new("test", file.tracks, Vec::new()).unwrap();
+    let index = container::Index::of(index);
+    let point = index.seek(10_000_000);
+    assert_eq!(point.time_ns, 0);
+    for track in 0..2 {
+        let plan = index.plan(track, index.cut(track, 1460).unwrap(), 20_000_000, false);
+        assert_eq!(plan.rtp_packet_from(point), 0);
+    }
+}
+
 #[test]
 fn timestamps_are_times_of_showing_from_the_start_of_the_file() {
     let index = film(20);
