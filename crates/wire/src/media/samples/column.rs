@@ -19,8 +19,9 @@ pub(in crate::media) const VALUE_MAX: i64 = 1 << 47;
 pub(in crate::media) struct Column {
     blocks: Vec<Block>,
     words: Vec<u64>,
-    /// What is behind the last block.
+    /// What is behind the last block, and its sum.
     tail: Vec<i64>,
+    tail_sum: i64,
     /// How many are in blocks, and the sum of those.
     packed: u32,
     packed_sum: i64,
@@ -68,7 +69,7 @@ impl Column {
 
     /// The sum of all.
     pub(in crate::media) fn sum(&self) -> i64 {
-        self.packed_sum + self.tail.iter().sum::<i64>()
+        self.packed_sum + self.tail_sum
     }
 
     /// Bytes of memory that it takes, about.
@@ -94,6 +95,7 @@ impl Column {
             return;
         }
         self.tail.push(value);
+        self.tail_sum += value;
         if self.tail.len() == BLOCK {
             self.pack();
         }
@@ -234,8 +236,9 @@ impl Column {
             self.words.push(word);
         }
         self.packed += u32::try_from(self.tail.len()).expect("a block is short");
-        self.packed_sum += self.tail.iter().sum::<i64>();
+        self.packed_sum += self.tail_sum;
         self.tail.clear();
+        self.tail_sum = 0;
     }
 }
 

@@ -290,6 +290,19 @@ fn samples_of_a_byte_go_together() {
 }
 
 #[test]
+fn samples_of_many_moments_stay_as_they_are() {
+    let index = index(&padded(&moov(
+        &[Track::sound(1, tables(3, 400, 400, 0))],
+        b"",
+    )));
+    let is: Vec<_> = samples(only(&index))
+        .iter()
+        .map(|it| (it.offset, it.bytes))
+        .collect();
+    assert_eq!(is, [(0, 400), (400, 400), (800, 400)]);
+}
+
+#[test]
 fn quicktime_sound_has_the_size_that_its_entry_tells() {
     // 16 bits and two channels, and 1 byte a sample by its table.
     let track = Track {
