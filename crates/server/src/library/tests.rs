@@ -533,7 +533,7 @@ fn names_lists_what_can_be_served() {
         "a/b/y.mts",
         ".no.ts",
         ".no/z.ts",
-        "film.mp4",
+        "film.doc",
     ] {
         fixture.write(name, 1);
     }
