@@ -1,7 +1,7 @@
 //! EBML (RFC 8794): the heads of elements, and what is in small ones.
 
-/// Element IDs of EBML (RFC 8794, section 11.2) and Matroska (RFC 9559, section 5.1), as far as they
-/// are looked at.
+/// Element IDs of EBML (RFC 8794, section 11.2) and Matroska (RFC 9559, section 5.1), as far as
+/// they are looked at.
 pub(super) mod id {
     pub(in super::super) const EBML: u32 = 0x1a45_dfa3;
     pub(in super::super) const READ_VERSION: u32 = 0x42f7;

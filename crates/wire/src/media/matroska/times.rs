@@ -3,8 +3,8 @@
 //! Blocks lie in the order of decoding. If a decoder holds back so many frames before it shows one
 //! (the depth), then the times of decoding are the times of showing in ascending order, so many
 //! frames earlier: each is the largest time so far but for as many larger ones as the depth is. The
-//! depth is that of the first frames, [`AHEAD_FRAMES`] of them, and grows where the file shows it to
-//! be larger; so the time of a frame never depends on what comes more than that behind it.
+//! depth is that of the first frames, [`AHEAD_FRAMES`] of them, and grows where the file shows that
+//! it is larger; so the time of a frame never depends on what comes more than that behind it.
 //!
 //! Matroska rounds times, to milliseconds as a rule. Where the track or its codec says how long a
 //! frame lasts, and the times are that, rounded, they are put back to where they were.

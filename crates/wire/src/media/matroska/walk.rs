@@ -552,7 +552,7 @@ impl Walk {
     /// Takes so many samples for read, in tests of their limit.
     #[cfg(test)]
     pub(super) fn set_samples(&mut self, samples: usize) {
-        self.playing.as_mut().unwrap().samples = samples;
+        self.playing.iter_mut().for_each(|it| it.samples = samples);
     }
 
     /// Whether all is known, and nothing can follow.

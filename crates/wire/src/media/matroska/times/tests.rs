@@ -1,3 +1,5 @@
+//! Orders of decoding, rounding, and times that cannot be.
+
 use proptest::prelude::*;
 
 use super::*;
