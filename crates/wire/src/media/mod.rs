@@ -37,7 +37,7 @@ pub mod ts;
 pub use container::{Continued, Index, Probe};
 pub use frame_rate::FrameRate;
 pub use plan::{Burst, FilePiece, ImageError, Plan, RtpOrigin, SeekPoint};
-pub use sampled::{LeftOut, TrackFacts};
+pub use sampled::{LeftOut, TrackFacts, report};
 pub use scale::{Scale, Timeline};
 pub use scanner::{ScanError, ScanOptions, Scanner, has_media_ending};
 pub use track::{CUTS_MAX, Cut, Medium, TRACKS_MAX, Track};

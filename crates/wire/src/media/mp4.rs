@@ -403,7 +403,11 @@ impl Scanner {
             left_out.extend(tracks.into_iter().map(of));
             return Err(Mp4Error::Nothing(reasons(&left_out)));
         }
-        let index = SampledIndex::new("MP4", tracks, left_out);
+        let format = match movie.is_fragmented {
+            true => "fragmented MP4",
+            false => "MP4",
+        };
+        let index = SampledIndex::new(format, tracks, left_out);
         let mut index = index.expect("there are tracks");
         index.told_duration_ns = told_ns.filter(|_| !is_whole);
         index.probes.clone_from(&self.probes.kept);

@@ -11,11 +11,14 @@
 
 mod parts;
 mod plan;
+pub mod report;
 mod sinks;
 mod units;
 
 use std::any::Any;
 use std::sync::Arc;
+
+use serde::Serialize;
 
 use super::container::{self, Container, Continued, Probe};
 use super::packetizer::{Codec, PAYLOAD_BYTES_MIN, Parts};
@@ -63,12 +66,14 @@ pub struct TrackFacts {
     pub dimensions: Option<(u32, u32)>,
     /// By how many degrees it is turned clockwise to be shown: 0, 90, 180 or 270.
     pub rotation_degrees: u16,
+    /// Moments of sound a second, and channels, as the container tells.
+    pub sound: Option<(u32, u32)>,
     /// What is not as it should be, and what was made of it.
     pub problems: Vec<String>,
 }
 
 /// A track of the file that is not played, and why.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct LeftOut {
     /// Its number in the file.
     pub id: u64,
@@ -81,7 +86,7 @@ pub struct LeftOut {
 /// A file of such tracks.
 #[derive(Clone, Debug)]
 pub(in crate::media) struct SampledIndex {
-    /// What it is: `MP4`, `Matroska`.
+    /// What it is: `MP4`, `fragmented MP4`, `Matroska`, `WebM`.
     pub(in crate::media) format: &'static str,
     /// Those that are played, the one that seeks go by first.
     pub(in crate::media) sampled: Vec<Arc<SampledTrack>>,

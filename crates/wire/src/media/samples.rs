@@ -241,6 +241,28 @@ impl Samples {
         self.decode_ticks(at) + self.compositions.get(at)
     }
 
+    /// When each sample is decoded, and its bytes, in order.
+    pub(in crate::media) fn times_and_bytes(&self) -> impl Iterator<Item = (i64, u64)> + '_ {
+        let times = self.durations.iter_from(0).scan(0, |ticks, duration| {
+            *ticks += duration;
+            Some(*ticks)
+        });
+        let bytes = self.sizes.iter_from(0).map(i64::unsigned_abs);
+        times.zip(bytes)
+    }
+
+    /// When each sync sample is decoded, in order.
+    pub(in crate::media) fn sync_times(&self) -> impl Iterator<Item = i64> + '_ {
+        let mut times = self.times_and_bytes();
+        let mut before = -1;
+        self.sync_steps.iter_from(0).scan(0, move |at, step| {
+            *at += step;
+            let skipped = usize::try_from(*at - before - 1).unwrap_or(0);
+            before = *at;
+            times.nth(skipped).map(|(ticks, _)| ticks)
+        })
+    }
+
     /// The first sample that is decoded at `ticks` or later.
     pub(in crate::media) fn at_decode_ticks(&self, ticks: i64) -> usize {
         // The first is decoded at the first duration, whatever that is; from there on they ascend.

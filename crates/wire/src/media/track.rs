@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use serde::Serialize;
+
 use crate::rtp::StaticPayload;
 
 /// Tracks of one file or stream, at most; what a file has beyond is left out.
@@ -29,7 +31,8 @@ pub struct Track {
 }
 
 /// What a track is for (RFC 8866, section 5.14).
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Medium {
     /// To be looked at; also what holds pictures and sound.
     Video,

@@ -259,12 +259,14 @@ impl PlayingTrack {
             codec.clock_hz,
             is_reordered,
         );
+        let sound = entry.sound();
         let facts = TrackFacts {
             id: entry.number,
             language: entry.language,
             name: entry.name,
             dimensions: entry.dimensions.filter(|_| entry.kind == KIND_VIDEO),
             rotation_degrees: entry.rotation_degrees,
+            sound,
             ..TrackFacts::default()
         };
         Self {

@@ -62,12 +62,12 @@ pub(super) fn tracks_position(seek_head: &[u8]) -> Option<u64> {
     })
 }
 
-/// Whether what the EBML header says can be read.
+/// Which format the EBML header says that it is, if that can be read.
 ///
 /// # Errors
 ///
 /// Why it cannot.
-pub(super) fn check_header(body: &[u8]) -> Result<(), String> {
+pub(super) fn format(body: &[u8]) -> Result<&'static str, String> {
     let mut doc_type = "matroska".to_owned();
     for (id, body) in children(body) {
         let most = match id {
@@ -85,7 +85,8 @@ pub(super) fn check_header(body: &[u8]) -> Result<(), String> {
         }
     }
     match doc_type.as_str() {
-        "matroska" | "webm" => Ok(()),
+        "matroska" => Ok("Matroska"),
+        "webm" => Ok("WebM"),
         _ => Err(format!("its DocType is {doc_type:?}")),
     }
 }

@@ -81,7 +81,7 @@ pub(super) struct Walk {
     reading: Reading,
     /// A block that ends with the next byte. It is certain when that byte has come.
     ending: Option<Block>,
-    has_header: bool,
+    format: Option<&'static str>,
     segment_start: Option<u64>,
     /// Where it ends, if it says.
     segment_end: Option<u64>,
@@ -109,7 +109,7 @@ impl Default for Walk {
             need: 1..HEAD_BYTES,
             reading: Reading::Head,
             ending: None,
-            has_header: false,
+            format: None,
             segment_start: None,
             segment_end: None,
             file_bytes: 0,
@@ -242,11 +242,11 @@ impl Walk {
 
     fn in_segment(&mut self, head: Head) -> Result<Step, MatroskaError> {
         let start = self.body_start(head);
-        if !self.has_header && head.id != id::EBML {
+        if self.format.is_none() && head.id != id::EBML {
             return Err(MatroskaError::Header("no EBML header".into()));
         }
         let is_first = match head.id {
-            id::EBML => !self.has_header,
+            id::EBML => self.format.is_none(),
             id::SEGMENT => self.segment_start.is_none(),
             _ => true,
         };
@@ -304,8 +304,8 @@ impl Walk {
         let end = self.at + body.len() as u64;
         match id {
             id::EBML => {
-                self.has_header = true;
-                segment::check_header(body).map_err(MatroskaError::Header)?;
+                let format = segment::format(body).map_err(MatroskaError::Header)?;
+                self.format = Some(format);
             }
             id::SEEK_HEAD => self.tracks_at = self.tracks_at.or_else(|| self.sought(body)),
             id::INFO => self.info = Info::read(body),
@@ -571,6 +571,7 @@ impl Walk {
     pub(super) fn index(&self) -> Option<SampledIndex> {
         let playing = self.playing.clone()?;
         let mut index = playing.index(self.notes.problems())?;
+        index.format = self.format?;
         let base_ns = self.base.unwrap_or(0).saturating_mul(self.info.unit_ns);
         let from_base = |ns: u64| ns.checked_sub(base_ns).unwrap_or(ns);
         let told_ns = self.info.duration_ns.map(from_base);

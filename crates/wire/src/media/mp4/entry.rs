@@ -17,6 +17,8 @@ pub(super) struct Entries {
     pub(super) configurations: Vec<Option<u16>>,
     /// Bytes of a sample for each channel and moment, where samples are such: PCM.
     pub(super) frame_bytes: Option<u32>,
+    /// Moments of sound a second, and channels.
+    pub(super) sound: Option<(u32, u32)>,
 }
 
 /// Entries of a track at the most; samples of those beyond are not played.
@@ -99,6 +101,7 @@ impl Entries {
             codec,
             configurations,
             frame_bytes: first.coded.coding.frame_bytes(first.sound),
+            sound: (kind == Kind::Sound).then_some((first.sound.rate_hz, first.sound.channels)),
         })
     }
 }

@@ -140,6 +140,7 @@ impl Movie {
             return refused("a track before it has the same number");
         }
         let mut facts = head.facts.clone();
+        facts.sound = entries.sound;
         let edits = head.edits.map(|elst| {
             let movie_timescale = if movie_timescale == 0 {
                 1000

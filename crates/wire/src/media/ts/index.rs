@@ -25,7 +25,7 @@ pub const SYNC_BYTE: u8 = 0x47;
 pub(crate) const SAMPLE_EVERY: u64 = 256;
 
 /// What one pass over a transport stream learned.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Index {
     pub(in crate::media) ts_packets: u64,
     pub(in crate::media) runs: Vec<SyncRun>,

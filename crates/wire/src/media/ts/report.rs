@@ -10,10 +10,8 @@ use super::index::{Index, TS_PACKET_BYTES};
 use super::plan::{Packetisation, Plan};
 pub use super::psi::{Kind, Program, Stream};
 pub use super::seek::SeekKind;
+use crate::media::sampled::report::SCHEMA_VERSION;
 use crate::rtp;
-
-/// The version of [`Report`]'s fields; it rises when one changes its meaning or goes.
-pub const SCHEMA_VERSION: u32 = 2;
 
 /// All that is worth telling about an indexed file.
 #[derive(Clone, Debug, Serialize)]
@@ -21,6 +19,8 @@ pub const SCHEMA_VERSION: u32 = 2;
 pub struct Report {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
+    /// `MPEG-TS`, or `M2TS` where each packet has four bytes in front.
+    pub format: &'static str,
     /// The file's length.
     pub file_bytes: u64,
     /// Bytes from sync byte to sync byte: 188, 192 (M2TS) or 204 (Reed-Solomon).
@@ -142,6 +142,10 @@ impl Report {
         let duration_ns = index.duration_ns();
         Self {
             schema_version: SCHEMA_VERSION,
+            format: match index.runs[0].packet_stride {
+                192 => "M2TS",
+                _ => "MPEG-TS",
+            },
             file_bytes: facts.file_bytes,
             packet_stride_bytes: index.runs[0].packet_stride,
             duration_ns,
