@@ -1,9 +1,9 @@
 //! Matroska and WebM files (RFC 9559).
 //!
-//! [`walk`] goes from one block's head to the next, which is a few bytes in each; of the frames it
-//! reads no more than tells where packets may be cut in them. [`tracks`] and [`codecs`] say what
-//! the file has, [`block`] where the frames of a block lie, [`times`] when they are decoded, which
-//! the file does not say, and [`playing`] makes tables of samples of all this. Cues are not needed:
+//! `walk` goes from one block's head to the next, which is a few bytes in each; of the frames it
+//! reads no more than tells where packets may be cut in them. `tracks` and `codecs` say what
+//! the file has, `block` where the frames of a block lie, `times` when they are decoded, which
+//! the file does not say, and `playing` makes tables of samples of all this. Cues are not needed:
 //! which frames one can start at, blocks say themselves.
 //!
 //! The parser is our own. `matroska-demuxer` (0.8) reads by `Read + Seek` from the start to the end
