@@ -1,6 +1,6 @@
 //! MP4 and QuickTime files (ISO/IEC 14496-12), in one piece and in fragments.
 //!
-//! A [`Scanner`] goes from box to box, reads only those that tell of samples (`moov`, `moof`), and
+//! A `Scanner` goes from box to box, reads only those that tell of samples (`moov`, `moof`), and
 //! takes their tables apart as they lie there; then, or between fragments, it has the parts of
 //! samples read. Media data is passed over. What is not as it should be costs the track that has
 //! it, not the file.

@@ -1,3 +1,5 @@
+//! MP4 and QuickTime files, whole and broken, pushed in pieces of any size.
+
 use super::*;
 use crate::media::samples::Sample;
 

@@ -146,16 +146,14 @@ fn tables_of(chunks: &[Chunk], samples: &[Sample], offsets: &[u64], form: Form) 
 }
 
 fn packed(sizes: &[u32], bits: u32) -> Vec<u8> {
+    let low = |size: &u32| size.to_be_bytes()[3];
     match bits {
         4 => {
-            let pair = |pair: &[u32]| (pair[0] << 4 | pair.get(1).unwrap_or(&0)) as u8;
+            let pair = |pair: &[u32]| low(&pair[0]) << 4 | pair.get(1).map_or(0, low);
             sizes.chunks(2).map(pair).collect()
         }
-        8 => sizes.iter().map(|&it| it as u8).collect(),
-        _ => sizes
-            .iter()
-            .flat_map(|&it| (it as u16).to_be_bytes())
-            .collect(),
+        8 => sizes.iter().map(low).collect(),
+        _ => sizes.iter().flat_map(|it| [0, low(it)]).collect(),
     }
 }
 
