@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use onrush_group as group;
 use onrush_lock as lock;
-use onrush_lock::memory;
 use onrush_server::channels::{self as channel, config, members};
 use onrush_server::config::Limits;
 use onrush_server::downloads::{self, DownloadLimits};
@@ -292,7 +291,6 @@ fn beside() -> Vec<Limit> {
         lock::TABLES_MAX as count, "tables of pinned buffers";
         lock::SLOTS_MAX as count, "buffers in a table";
         lock::BUFFER_BYTES_MAX as bytes, "a pinned buffer";
-        memory::PIECE_BYTES as bytes, "the cache ready at the start";
         lock::SEALED_MAX as count, "pieces of sealed memory";
         lock::EVENTS_MAX as count, "events a cache may lag behind";
         lock::DISCARD_MAX as time, "a discard of cached memory";

@@ -84,9 +84,9 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
         .map(|&address| reached_at(address, &host));
     let http = http.as_deref().and_then(<[_]>::first);
     let root = config.media_root.display();
-    let names = Library::new(config)?.names(usize::MAX)?;
+    let (names, files) = Library::new(config)?.names(FILES_SHOWN_MAX)?;
     let first = listening.first().into_iter().cycle();
-    for (name, address) in names.iter().zip(first).take(FILES_SHOWN_MAX) {
+    for (name, address) in names.iter().zip(first) {
         // Some shells take brackets for a pattern.
         let quote = if address.is_ipv6() { "'" } else { "" };
         writeln!(
@@ -99,7 +99,7 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
     let first = listening.first().map_or(&[][..], std::slice::from_ref);
     channels::welcome(server.channels(), first, &host, out)?;
     channels::control_line(server.api_address(), &config.channels.token, out)?;
-    match names.len() {
+    match files {
         0 => writeln!(
             out,
             "play       nothing yet: {root} holds no *.mp4, *.mkv, *.ts or other media file"

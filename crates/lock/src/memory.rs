@@ -216,8 +216,8 @@ impl Area {
         Ok(())
     }
 
-    /// Gives `ring` all of it as its buffers, counted by the manager: see [`Manager::register`].
-    /// Of an area that is made ready piece by piece a ring gets [`RingBuffers`](crate::RingBuffers).
+    /// Gives `ring` all of it as its buffers, counted by the manager: see [`Manager::register`]. Of
+    /// an area that is made ready piece by piece it gets [`RingBuffers`](crate::RingBuffers).
     ///
     /// # Errors
     ///

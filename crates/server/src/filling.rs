@@ -186,8 +186,8 @@ mod tests {
         false
     }
 
-    /// The limit is met half way: at most three of eight pieces are ready, in the pool's account and
-    /// in the manager's, and a path of the server has them.
+    /// The limit is met half way: at most three of eight pieces are ready, in the pool's account
+    /// and in the manager's, and a path of the server has them.
     #[test]
     fn at_the_limit_of_locked_memory_it_goes_on_with_what_it_has() {
         const PIECE: usize = 1 << 20;

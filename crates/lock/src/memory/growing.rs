@@ -21,8 +21,8 @@ use super::{
 ///
 /// The first one is what a server waits for when it starts: 3 to 130 ms, as measured. A ring that
 /// cannot share a pin takes 0.2 ms for a piece of huge pages and about 1 ms for one of base pages;
-/// one that can, 4 to 7 us for any size. Smaller pieces would have more of their bytes set aside for
-/// headers (each has all senders' slots), and reach less far: a ring has 16,384 buffers.
+/// one that can, 4 to 7 us for any size. Of smaller pieces a larger part would be set aside for
+/// headers (each has all senders' slots), and they reach less far: a ring has 16,384 buffers.
 pub const PIECE_BYTES: usize = 32 << 20;
 
 impl Area {
@@ -209,8 +209,8 @@ impl Area {
     }
 }
 
-/// Bytes of a piece of an area of so many bytes at the least, so that a ring has twice the room that
-/// all pieces need.
+/// Bytes of a piece of an area of so many bytes at the least, so that a ring has room for twice as
+/// many.
 fn piece_bytes(bytes_total: usize) -> usize {
     let pieces_max = usize::from(SLOTS_MAX) / 2;
     let least = bytes_total.div_ceil(pieces_max).next_power_of_two();

@@ -7,7 +7,7 @@
 //! place is another: it gets a new entry, and those who play the old one keep what they have
 //! opened.
 
-use std::collections::HashMap;
+use std::collections::{BinaryHeap, HashMap};
 use std::ffi::OsStr;
 use std::fs::{self, File, FileType};
 use std::io;
@@ -277,20 +277,22 @@ impl Library {
         self.settings.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// The names of the regular files with the ending of one that is played, sorted, at most
-    /// `names_max`, relative to the root. Hidden files, folders deeper than [`DEPTH_MAX`] and what
-    /// links lead out to are left out. Reads the folders, so it may block.
+    /// The first names, at most `names_max` and sorted, of the regular files with the
+    /// ending of one that is played, relative to the root, and how many there are. Hidden files, folders deeper
+    /// than [`DEPTH_MAX`] and what links lead out to are left out. Reads the folders, so it may
+    /// block.
     ///
     /// # Errors
     ///
     /// If the root cannot be read; folders in it that cannot are left out.
-    pub fn names(&self, names_max: usize) -> io::Result<Vec<PathBuf>> {
+    pub fn names(&self, names_max: usize) -> io::Result<(Vec<PathBuf>, usize)> {
         self.walk(names_max, ENTRIES_MAX)
     }
 
-    fn walk(&self, names_max: usize, entries_max: usize) -> io::Result<Vec<PathBuf>> {
+    fn walk(&self, names_max: usize, entries_max: usize) -> io::Result<(Vec<PathBuf>, usize)> {
         let root = self.root.path();
-        let mut names = Vec::new();
+        // Only the first are kept: sorting a hundred thousand paths takes longer than finding them.
+        let (mut first, mut all) = (BinaryHeap::new(), 0);
         let mut folders = vec![(fs::read_dir(root)?, 0)];
         let mut entries_left = entries_max;
         while let Some((mut entries, depth)) = folders.pop() {
@@ -315,14 +317,21 @@ impl Library {
                 folders.extend(folder.map(|entries| (entries, depth + 1)));
             } else if has_media_ending(&name.to_string_lossy()) {
                 let path = entry.path();
-                if is_servable(root, &path, kind) {
-                    names.extend(path.strip_prefix(root).map(Path::to_owned));
+                if !is_servable(root, &path, kind) {
+                    continue;
+                }
+                all += 1;
+                let name = path.strip_prefix(root).unwrap_or(&path);
+                let is_full = first.len() >= names_max;
+                if !is_full || first.peek().is_some_and(|last: &PathBuf| name < last) {
+                    first.push(name.to_owned());
+                }
+                if first.len() > names_max {
+                    first.pop();
                 }
             }
         }
-        names.sort();
-        names.truncate(names_max);
-        Ok(names)
+        Ok((first.into_sorted_vec(), all))
     }
 
     /// The slot of this file, made anew if the file under that name was another before, or failed.

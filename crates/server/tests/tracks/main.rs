@@ -4,6 +4,7 @@
 //! The film is of the test container ([`testing`]): what plays it knows nothing of it. Nothing here
 //! asserts how long something takes.
 
+mod mp4;
 mod scales;
 
 use std::cell::Cell;

@@ -1,20 +1,20 @@
 //! Matroska and WebM files (RFC 9559).
 //!
 //! [`walk`] goes from one block's head to the next, which is a few bytes in each; of the frames it
-//! reads no more than tells where packets may be cut in them. [`tracks`] and [`codecs`] say what the
-//! file has, [`block`] where the frames of a block lie, [`times`] when they are decoded, which the
-//! file does not say, and [`playing`] makes tables of samples of all this. Cues are not needed: which
-//! frames one can start at, blocks say themselves.
+//! reads no more than tells where packets may be cut in them. [`tracks`] and [`codecs`] say what
+//! the file has, [`block`] where the frames of a block lie, [`times`] when they are decoded, which
+//! the file does not say, and [`playing`] makes tables of samples of all this. Cues are not needed:
+//! which frames one can start at, blocks say themselves.
 //!
 //! The parser is our own. `matroska-demuxer` (0.8) reads by `Read + Seek` from the start to the end
 //! of a file that is complete, gives frames as copies without saying where they lie, and says of
 //! blocks in groups nothing about sync; `ebml-iterable` (0.7) and `mkv-element` (0.4) hold whole
-//! elements in memory, as large as the file says. Here bytes come as they are asked for, files grow,
-//! and frames stay where they are.
+//! elements in memory, as large as the file says. Here bytes come as they are asked for, files
+//! grow, and frames stay where they are.
 //!
 //! Not played: what is encrypted or compressed (but by leaving out what frames begin with), and all
-//! that is neither picture nor sound. Chapters and editions are not followed: the file is played as it
-//! lies. What `DiscardPadding` and `SeekPreRoll` say concerns decoders, and is not told.
+//! that is neither picture nor sound. Chapters and editions are not followed: the file is played as
+//! it lies. What `DiscardPadding` and `SeekPreRoll` say concerns decoders, and is not told.
 
 mod block;
 mod codecs;
@@ -81,7 +81,7 @@ pub(super) fn is_one(first: &[u8]) -> bool {
 pub(super) struct Scanner(Walk);
 
 impl Scanner {
-    pub(super) fn wants(&self, file_bytes: u64) -> Option<Range<u64>> {
+    pub(super) fn wants(&mut self, file_bytes: u64) -> Option<Range<u64>> {
         self.0.wants(file_bytes)
     }
 
@@ -90,6 +90,9 @@ impl Scanner {
     }
 
     pub(super) fn settled(&self) -> Result<SampledIndex, MatroskaError> {
+        if self.0.is_complete() {
+            return self.clone().finish();
+        }
         let has_begun = self.0.playing().is_some_and(Playing::has_begun);
         let index = self.0.index().filter(|_| has_begun);
         index.ok_or(MatroskaError::Empty)
@@ -97,11 +100,16 @@ impl Scanner {
 
     pub(super) fn finish(mut self) -> Result<SampledIndex, MatroskaError> {
         self.0.finish();
-        let has_samples = self.0.playing().is_some_and(Playing::has_samples);
+        let playing = self.0.playing().ok_or(MatroskaError::Empty)?;
+        if let Some(reasons) = playing.refusal() {
+            return Err(MatroskaError::Nothing { reasons });
+        }
+        let has_samples = playing.has_samples();
         let index = self.0.index().filter(|_| has_samples);
         let mut index = index.ok_or(MatroskaError::Empty)?;
         // All is known: it is as long as its samples.
         index.told_duration_ns = None;
+        index.is_partial = false;
         Ok(index)
     }
 }

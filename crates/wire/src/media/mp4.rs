@@ -26,7 +26,6 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-use super::packetizer::Parts;
 use super::sampled::{LeftOut, PartReader, SampledIndex, SampledTrack};
 use boxes::{HEADER_BYTES_MAX, Header, Name, spelled};
 use fill::note;
@@ -214,7 +213,7 @@ impl Scanner {
     }
 
     fn push_boxes(&mut self, mut bytes: &[u8]) -> Result<(), Mp4Error> {
-        while !self.is_over && !bytes.is_empty() {
+        while !bytes.is_empty() {
             let Some(missing) = self.missing() else {
                 return Ok(());
             };
@@ -228,6 +227,9 @@ impl Scanner {
                 return Ok(());
             }
             self.step()?;
+            if self.is_over {
+                return Ok(());
+            }
             if self.carry.is_empty() {
                 // Passed over, perhaps also in what has come.
                 let skipped = usize::try_from(self.at - end).unwrap_or(usize::MAX);
@@ -329,16 +331,17 @@ impl Scanner {
     /// If that is nothing, or too little is known to say which tracks can be played.
     pub(super) fn settled(&self) -> Result<SampledIndex, Mp4Error> {
         let movie = self.movie.as_ref().ok_or(Mp4Error::NotYet)?;
-        let is_waiting = |number: usize, track: &SampledTrack| {
-            let reads = track.codec.packetizer.parts() != Parts::None;
-            reads
-                && track.playable() == 0
-                && track.samples.len() > 0
-                && !self.parts.has_ended(number)
+        let is_waiting = |(number, track): (usize, &SampledTrack)| {
+            self.playable(number, track).0 == 0 && !self.parts.has_ended(number)
         };
         let mut tracks = movie.tracks.iter().enumerate();
-        let is_empty = movie.tracks.iter().all(|it| it.samples.len() == 0);
-        if is_empty || tracks.any(|(number, track)| is_waiting(number, track)) {
+        // Which tracks there are may not change later. Of fragments that is all that are told of;
+        // else it is those whose first sample can be sent.
+        let is_too_early = match movie.is_fragmented {
+            true => tracks.all(is_waiting),
+            false => tracks.any(is_waiting),
+        };
+        if is_too_early {
             return Err(Mp4Error::NotYet);
         }
         self.index(movie, false)
@@ -366,7 +369,7 @@ impl Scanner {
         for (number, track) in movie.tracks.iter().enumerate() {
             let (playable, why) = self.playable(number, track);
             let all = track.samples.len();
-            if playable == 0 && (all > 0 || !movie.is_fragmented) {
+            if playable == 0 && !movie.is_fragmented {
                 left_out.push(LeftOut {
                     id: track.facts.id,
                     what: track.codec.codec_string.clone(),
@@ -377,8 +380,8 @@ impl Scanner {
             let end_ns = track.time_ns(track.samples.end_ticks());
             told_ns = told_ns.max(u64::try_from(end_ns).ok());
             let mut track = track.clone();
-            let is_sure = is_whole || track.codec.packetizer.parts() == Parts::None;
-            if playable < all && is_sure {
+            let kept = if is_whole { all } else { track.playable() };
+            if playable < kept {
                 track.samples = track.samples.first(playable);
             }
             if is_whole && playable < all {
@@ -392,6 +395,12 @@ impl Scanner {
             tracks.push(track);
         }
         if tracks.iter().all(|track| track.playable() == 0) {
+            let of = |track: SampledTrack| LeftOut {
+                id: track.facts.id,
+                what: track.codec.codec_string,
+                reason: track.facts.problems.join("; "),
+            };
+            left_out.extend(tracks.into_iter().map(of));
             return Err(Mp4Error::Nothing(reasons(&left_out)));
         }
         let format = match movie.is_fragmented {

@@ -50,7 +50,7 @@ pub(in crate::media) struct Part {
 /// Why a sample cannot be made into packets, or a track cannot be played.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
-pub enum CodecError {
+pub(in crate::media) enum CodecError {
     /// What the file says about the codec, such as a decoder configuration, is broken.
     #[error("{codec}: {what}")]
     Configuration {

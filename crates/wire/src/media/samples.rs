@@ -37,7 +37,7 @@ pub(in crate::media) struct Sample {
 /// Why a sample cannot be taken into a table.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
-pub enum SampleError {
+pub(in crate::media) enum SampleError {
     /// There are too many.
     #[error("more than {SAMPLES_MAX} samples")]
     Count,

@@ -151,7 +151,6 @@ mod object_type {
     pub(super) const SBR: u32 = 5;
     pub(super) const ER_LC: u32 = 17;
     pub(super) const ER_LTP: u32 = 19;
-    pub(super) const ER_BSAC: u32 = 22;
     pub(super) const ER_LD: u32 = 23;
     pub(super) const PS: u32 = 29;
     pub(super) const ER_ELD: u32 = 39;

@@ -307,6 +307,8 @@ impl<'a> Packets<'a, '_> {
         let has_tail = self.pieces.iter().any(|it| !it.is_start);
         let joins = match kind {
             Kind::Slices if has_slices => fits && !has_tail,
+            // Several small ones stay together, or one would stand behind a fragment of another.
+            Kind::Slices if bytes <= SLICES_BYTES_MAX => fits,
             // The first slice begins behind headers even if it is a fragment then.
             Kind::Slices => self.bytes < self.room,
             Kind::Headers | Kind::Sequence => fits && !has_slices,

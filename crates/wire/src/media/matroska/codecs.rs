@@ -1,6 +1,7 @@
 //! What the codecs of Matroska are called (RFC 9559's companion, the Matroska codec
 //! specifications), and which of ours each is.
 
+use super::times::Period;
 use super::tracks::{Entry, KIND_AUDIO, KIND_VIDEO};
 use crate::media::codec::pcm::{self, ByteOrder};
 use crate::media::codec::{
@@ -14,6 +15,8 @@ pub(super) struct Coded {
     pub(super) codec: Codec,
     /// Whether frames may lie in another order than they are shown in.
     pub(super) is_reordered: bool,
+    /// How long each frame lasts, as a rule.
+    pub(super) frame: Option<Period>,
 }
 
 /// What kind of a track it is, for people.
@@ -42,10 +45,19 @@ pub(super) fn coded(entry: &Entry) -> Result<Coded, String> {
     let in_order = |codec| Coded {
         codec,
         is_reordered: false,
+        frame: None,
     };
     let reordered = |codec| Coded {
         codec,
         is_reordered: true,
+        frame: None,
+    };
+    let framed = |codec: Codec, ticks| Coded {
+        frame: Some(Period {
+            ticks,
+            hz: codec.clock_hz,
+        }),
+        ..in_order(codec)
     };
     let private = &entry.private[..];
     let (rate_hz, channels) = (whole_hz(entry.sampling_hz), channels(entry));
@@ -60,12 +72,15 @@ pub(super) fn coded(entry: &Entry) -> Result<Coded, String> {
             mpeg4_visual::codec(&[private]).map(reordered)
         }
         "V_MJPEG" => Ok(in_order(jpeg::codec())),
-        "A_AAC" => aac::codec(private).map(in_order),
-        id if id.starts_with("A_AAC/") => aac_of(entry).map(in_order),
+        "A_AAC" => aac::codec(private).map(|codec| framed(codec, 1024)),
+        id if id.starts_with("A_AAC/") => aac_of(entry).map(|codec| framed(codec, 1024)),
         "A_OPUS" => opus::from_opus_head(private).map(in_order),
-        "A_MPEG/L3" | "A_MPEG/L2" | "A_MPEG/L1" => mpeg_audio::codec(rate_hz).map(in_order),
-        "A_AC3" => ac3::codec(rate_hz, channels).map(in_order),
-        "A_EAC3" => eac3::codec(rate_hz, channels).map(in_order),
+        "A_MPEG/L3" | "A_MPEG/L2" | "A_MPEG/L1" => mpeg_audio::codec(rate_hz).map(|codec| Coded {
+            frame: mpeg_audio_frame(&entry.codec_id, rate_hz),
+            ..in_order(codec)
+        }),
+        "A_AC3" => ac3::codec(rate_hz, channels).map(|codec| framed(codec, 1536)),
+        "A_EAC3" => eac3::codec(rate_hz, channels).map(|codec| framed(codec, 1536)),
         "A_PCM/INT/BIG" => linear(entry, ByteOrder::Big).map(in_order),
         "A_PCM/INT/LIT" => linear(entry, ByteOrder::Little).map(in_order),
         "A_MS/ACM" => g711(private).map(in_order),
@@ -107,6 +122,16 @@ fn aac_of(entry: &Entry) -> Result<Codec, CodecError> {
     };
     let config: u16 = object_type << 11 | rate << 7 | channels << 3;
     aac::codec(&config.to_be_bytes())
+}
+
+/// How long a frame of MPEG audio lasts (ISO/IEC 11172-3 and 13818-3, sections 2.4.2.1).
+fn mpeg_audio_frame(codec_id: &str, rate_hz: u32) -> Option<Period> {
+    let ticks = match codec_id {
+        "A_MPEG/L1" => 384,
+        "A_MPEG/L3" if rate_hz < 32_000 => 576,
+        _ => 1152,
+    };
+    (rate_hz > 0).then_some(Period { ticks, hz: rate_hz })
 }
 
 /// Samples a second, if that is a whole number; else 0.

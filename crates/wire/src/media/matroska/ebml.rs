@@ -1,7 +1,7 @@
 //! EBML (RFC 8794): the heads of elements, and what is in small ones.
 
-/// Element IDs of EBML (RFC 8794, section 11.2) and Matroska (RFC 9559, section 5.1), as far as they
-/// are looked at.
+/// Element IDs of EBML (RFC 8794, section 11.2) and Matroska (RFC 9559, section 5.1), as far as
+/// they are looked at.
 pub(super) mod id {
     pub(in super::super) const EBML: u32 = 0x1a45_dfa3;
     pub(in super::super) const READ_VERSION: u32 = 0x42f7;
@@ -35,6 +35,23 @@ pub(super) mod id {
     pub(in super::super) const BLOCK: u32 = 0xa1;
     pub(in super::super) const BLOCK_DURATION: u32 = 0x9b;
     pub(in super::super) const REFERENCE_BLOCK: u32 = 0xfb;
+}
+
+/// Whether such elements are children of the segment, or beside it.
+pub(super) fn is_of_segment(id: u32) -> bool {
+    matches!(
+        id,
+        id::EBML
+            | id::SEGMENT
+            | id::SEEK_HEAD
+            | id::INFO
+            | id::TRACKS
+            | id::CLUSTER
+            | id::CUES
+            | id::CHAPTERS
+            | id::ATTACHMENTS
+            | id::TAGS
+    )
 }
 
 /// What is no EBML.

@@ -17,7 +17,7 @@ pub(super) struct Playing {
     tracks: Vec<PlayingTrack>,
     left_out: Vec<LeftOut>,
     /// Samples of all tracks so far.
-    samples: usize,
+    pub(super) samples: usize,
     /// Memory that is used again.
     frames: Vec<Frame>,
 }
@@ -107,12 +107,12 @@ impl Playing {
                 .ok()
                 .filter(|&it| it <= SAMPLE_BYTES_MAX)
             else {
-                of.end(&CodecError::Sample { bytes });
+                self.end(track, &CodecError::Sample { bytes });
                 return None;
             };
             let whole = bytes.saturating_add(u32::try_from(of.track.prefix.len()).unwrap_or(0));
             if let Err(error) = of.track.codec.packetizer.check_sample(whole) {
-                of.end(&error);
+                self.end(track, &error);
                 return None;
             }
             known.push((frame.start, bytes, Box::default()));
@@ -144,7 +144,7 @@ impl Playing {
             return true;
         };
         if let Err(error) = parts.push(packetizer, prefix, bytes) {
-            of.end(&error);
+            self.end(block.track, &error);
             return false;
         }
         if parts.wants(packetizer, prefix).is_none() {
@@ -177,16 +177,28 @@ impl Playing {
 
     /// No block follows.
     pub(super) fn finish(&mut self) {
-        for of in self.tracks.iter_mut() {
-            let mut certain = Vec::new();
-            of.times.finish(&mut certain);
-            self.samples += of.add(certain, SAMPLES_MAX - self.samples);
-        }
+        (0..self.tracks.len()).for_each(|track| self.flush(track));
+    }
+
+    /// No block of that track follows: what waits for more is certain.
+    fn flush(&mut self, track: usize) {
+        let of = &mut self.tracks[track];
+        let mut certain = Vec::new();
+        of.times.finish(&mut certain);
+        self.samples += of.add(certain, SAMPLES_MAX - self.samples);
+    }
+
+    /// A track is played up to here.
+    fn end(&mut self, track: usize, reason: &CodecError) {
+        self.flush(track);
+        let of = &mut self.tracks[track];
+        let (number, reason) = (of.track.samples.len() as u64, reason.clone());
+        of.end(&SampleError::Codec { number, reason });
     }
 
     /// Whether there is enough to start with: samples of the track that seeks go by.
     pub(super) fn has_begun(&self) -> bool {
-        let first = self.tracks.first();
+        let first = self.tracks.iter().find(|of| !of.is_refused());
         first.is_some_and(|first| first.track.samples.len() > 0)
     }
 
@@ -198,16 +210,23 @@ impl Playing {
     /// Why nothing is played, if no track is.
     pub(super) fn refusal(&self) -> Option<String> {
         let reason = |out: &LeftOut| format!("{}: {}", out.what, out.reason);
-        let reasons: Vec<_> = self.left_out.iter().take(TRACKS_MAX).map(reason).collect();
-        self.tracks.is_empty().then(|| match reasons.is_empty() {
-            true => "it has no tracks".to_owned(),
-            false => reasons.join("; "),
-        })
+        let refused = self.tracks.iter().map(PlayingTrack::refusal);
+        let mut reasons: Vec<_> = self.left_out.iter().map(reason).take(TRACKS_MAX).collect();
+        for refused in refused {
+            reasons.push(reason(&refused?));
+        }
+        match reasons.is_empty() {
+            true => Some("it has no tracks".to_owned()),
+            false => Some(reasons.join("; ")),
+        }
     }
 
     /// The index of what is certain; `problems` of the whole file are told of its first track.
-    pub(super) fn index(self, mut problems: Vec<String>) -> Option<SampledIndex> {
-        let tracks = self.tracks.into_iter().map(|of| {
+    pub(super) fn index(mut self, mut problems: Vec<String>) -> Option<SampledIndex> {
+        let refused = self.tracks.iter().filter_map(PlayingTrack::refusal);
+        self.left_out.extend(refused);
+        let tracks = self.tracks.into_iter().filter(|of| !of.is_refused());
+        let tracks = tracks.map(|of| {
             let mut track = of.track;
             track.facts.problems.append(&mut problems);
             if of.times.left_out > 0 {
@@ -216,7 +235,10 @@ impl Playing {
                     "{late} frames are left out whose times run backwards by more than five seconds"
                 ));
             }
-            track.facts.problems.extend(of.ended);
+            let ended = of
+                .ended
+                .map(|reason| format!("it is played up to there: {reason}"));
+            track.facts.problems.extend(ended);
             track
         });
         SampledIndex::new("Matroska", tracks.collect::<Vec<_>>(), self.left_out)
@@ -228,8 +250,15 @@ impl PlayingTrack {
         let Coded {
             codec,
             is_reordered,
+            frame,
         } = coded;
-        let times = Times::new(unit_ns, entry.default_ns, codec.clock_hz, is_reordered);
+        let times = Times::new(
+            unit_ns,
+            entry.default_ns,
+            frame,
+            codec.clock_hz,
+            is_reordered,
+        );
         let sound = entry.sound();
         let facts = TrackFacts {
             id: entry.number,
@@ -256,19 +285,30 @@ impl PlayingTrack {
         }
     }
 
-    fn end(&mut self, reason: &CodecError) {
-        let reason = reason.clone();
-        let number = self.track.samples.len() as u64;
-        self.end_at(&SampleError::Codec { number, reason });
+    fn end(&mut self, reason: &SampleError) {
+        self.ended = Some(reason.to_string());
     }
 
-    fn end_at(&mut self, reason: &SampleError) {
-        self.ended = Some(format!("it is played up to there: {reason}"));
+    /// Whether its first frame is what is wrong with it.
+    fn is_refused(&self) -> bool {
+        self.ended.is_some() && self.track.samples.len() == 0
+    }
+
+    fn refusal(&self) -> Option<LeftOut> {
+        let reason = self.ended.clone().filter(|_| self.is_refused())?;
+        Some(LeftOut {
+            id: self.number,
+            what: self.track.codec.codec_string.clone(),
+            reason,
+        })
     }
 
     /// Appends samples, `room` of them at the most, and says how many.
     fn add(&mut self, certain: Vec<Timed>, room: usize) -> usize {
         let before = self.track.samples.len();
+        if self.ended.is_some() {
+            return 0;
+        }
         for Timed {
             frame,
             decoded,
@@ -290,7 +330,7 @@ impl PlayingTrack {
                 false => Err(SampleError::Count),
             };
             if let Err(error) = pushed {
-                self.end_at(&error);
+                self.end(&error);
                 break;
             }
             if self.track.codec.packetizer.parts() != Parts::None {

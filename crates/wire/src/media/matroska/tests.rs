@@ -1,3 +1,7 @@
+//! Files made to order, whole, damaged, cut and growing.
+
+use proptest::prelude::*;
+
 use super::ebml::id;
 use super::testing::*;
 use super::*;
@@ -75,9 +79,13 @@ fn blocks_of_both_kinds_become_samples() {
             (at(b"key frame too"), 13, 120, true),
         ]
     );
+    // 3 ms, and a frame of 1024 ticks later, which is 24 ms, rounded.
     assert_eq!(
         told(1),
-        [(at(b"sound"), 5, 3, true), (at(b"more"), 4, 24, true)]
+        [
+            (at(b"sound"), 5, 144, true),
+            (at(b"more"), 4, 144 + 1024, true)
+        ]
     );
 }
 
@@ -310,4 +318,451 @@ fn frames_of_a_lace_share_the_time_until_the_next_block() {
         .collect();
     assert_eq!(times, [10, 30, 50, 70]);
     assert_eq!(index.sampled[0].samples.end_ticks(), 90);
+}
+
+/// The tracks of a file, those left out and why.
+fn left_out(entry: &[u8]) -> String {
+    let blocks = [simple(1, 0, KEYFRAME, b"one")];
+    let tracks = tracks(&[track(1, VP8, b""), entry.to_vec()]);
+    let index = read(&file(&[tracks, cluster(0, &blocks)])).unwrap();
+    let [left_out] = &index.left_out[..] else {
+        panic!("{:?}", index.left_out);
+    };
+    format!("{}: {}: {}", left_out.id, left_out.what, left_out.reason)
+}
+
+fn encoding(more: &[u8]) -> Vec<u8> {
+    element(0x6d80, &element(0x6240, more))
+}
+
+#[test]
+fn what_cannot_be_played_is_left_out_and_told() {
+    let zlib = encoding(&element(0x5034, b""));
+    let lzo = encoding(&element(0x5034, &integer(0x4254, 2)));
+    let encrypted = encoding(&[integer(0x5033, 1), element(0x5035, b"")].concat());
+    let table = [
+        (
+            track(2, "S_TEXT/UTF8", b""),
+            "subtitles (S_TEXT/UTF8): only pictures and sound are played",
+        ),
+        (
+            track(2, VP8, &zlib),
+            "video (V_VP8): its frames are compressed by zlib",
+        ),
+        (
+            track(2, VP8, &lzo),
+            "video (V_VP8): its frames are compressed by LZO",
+        ),
+        (track(2, AAC, &encrypted), "audio (A_AAC): it is encrypted"),
+        (
+            track(2, "V_THEORA", b""),
+            "video (V_THEORA): no payload format for this codec",
+        ),
+        (track(2, "A_OPUS", b""), "audio (A_OPUS): Opus: "),
+    ];
+    for (entry, told) in table {
+        let left_out = left_out(&entry);
+        assert!(left_out.starts_with(&format!("2: {told}")), "{left_out}");
+    }
+}
+
+#[test]
+fn what_is_stripped_from_frames_becomes_their_prefix() {
+    let strip = |order, bytes: &[u8]| {
+        let settings = [integer(0x4254, 3), element(0x4255, bytes)].concat();
+        element(
+            0x6240,
+            &[integer(0x5031, order), element(0x5034, &settings)].concat(),
+        )
+    };
+    // The length of the first NAL unit and its first byte are not in the file.
+    let encodings = element(0x6d80, &[strip(1, &[4, 0x65]), strip(0, &[0])].concat());
+    let frame = [&[1, 2, 3][..], &nals(&[5])].concat();
+    let index = read(&file(&[
+        tracks(&[track(1, AVC, &encodings)]),
+        cluster(0, &[simple(1, 0, KEYFRAME, &frame)]),
+    ]));
+    let index = index.unwrap();
+    let track = &index.sampled[0];
+    assert_eq!(
+        (&track.prefix[..], track.samples.size(0)),
+        (&[0, 4, 0x65][..], 10)
+    );
+    assert_eq!((track.playable(), &track.facts.problems[..]), (1, &[][..]));
+}
+
+#[test]
+fn a_track_that_breaks_is_played_up_to_there() {
+    let blocks = [
+        simple(1, 0, KEYFRAME, &nals(&[9])),
+        simple(2, 0, KEYFRAME, b"sound"),
+        simple(1, 40, 0, &[0, 200, 1, 2]),
+        simple(2, 20, KEYFRAME, b"more"),
+        simple(1, 80, 0, &nals(&[9])),
+    ];
+    let tracks = tracks(&[track(1, AVC, b""), track(2, AAC, b"")]);
+    let index = read(&file(&[tracks, cluster(0, &blocks)])).unwrap();
+    assert_eq!((samples(&index, 0).len(), samples(&index, 1).len()), (1, 2));
+    let [problem] = &index.sampled[0].facts.problems[..] else {
+        panic!("{:?}", index.sampled[0].facts);
+    };
+    assert!(
+        problem.starts_with("it is played up to there: sample 1:"),
+        "{problem}"
+    );
+}
+
+#[test]
+fn a_track_whose_first_frame_is_broken_is_left_out() {
+    let broken = simple(1, 0, KEYFRAME, &[0, 200, 1, 2]);
+    let entries = [track(1, AVC, b""), track(2, AAC, b"")];
+    let with = |blocks: &[Vec<u8>]| read(&file(&[tracks(&entries), cluster(0, blocks)]));
+    let index = with(&[broken.clone(), simple(2, 0, KEYFRAME, b"sound")]).unwrap();
+    assert_eq!((index.sampled.len(), index.left_out[0].id), (1, 1));
+    let reason = &index.left_out[0].reason;
+    assert!(reason.starts_with("sample 0:"), "{reason}");
+    let entries = tracks(&entries[..1]);
+    let error = read(&file(&[entries, cluster(0, &[broken])])).unwrap_err();
+    let told = "nothing in the Matroska file can be played: avc1.010203: sample 0:";
+    assert!(error.to_string().starts_with(told), "{error}");
+}
+
+#[test]
+fn facts_are_those_of_the_track() {
+    let more = [
+        element(0x536e, b"Director's cut\0\0"),
+        element(0x22_b59c, b"ger"),
+        element(0x22_b59d, b"de-AT"),
+        integer(0x56aa, 6_500_000),
+        element(
+            0xe0,
+            &[
+                integer(0xb0, 720),
+                integer(0xba, 576),
+                integer(0x54b0, 1024),
+                element(0x7670, &element(0x7675, &(-90.0_f32).to_be_bytes())),
+            ]
+            .concat(),
+        ),
+    ];
+    let blocks = [simple(1, 0, KEYFRAME, b"one")];
+    let named = file(&[
+        tracks(&[track(1, VP8, &more.concat())]),
+        cluster(0, &blocks),
+    ]);
+    let index = read(&named).unwrap();
+    let facts = &index.sampled[0].facts;
+    assert_eq!(facts.name.as_deref(), Some("Director's cut"));
+    assert_eq!(facts.language.as_deref(), Some("de-AT"));
+    assert_eq!(
+        (facts.id, facts.dimensions, facts.rotation_degrees),
+        (1, Some((1024, 576)), 90)
+    );
+    assert_eq!(index.sampled[0].time_ns(0), -7_000_000);
+    let plain = [simple(1, 0, KEYFRAME, b"one")];
+    let plain = read(&file(&[tracks(&[track(1, VP8, b"")]), cluster(0, &plain)]));
+    assert_eq!(
+        plain.unwrap().sampled[0].facts.language.as_deref(),
+        Some("eng")
+    );
+}
+
+/// `Tracks` behind the first cluster, and a `SeekHead` that says so or lies.
+#[test]
+fn late_tracks_are_found_by_the_seek_head_alone() {
+    let cluster = cluster(
+        0,
+        &[simple(1, 0, KEYFRAME, b"one"), simple(1, 40, 0, b"two")],
+    );
+    let seek = |position: u64| {
+        let position = element(id::SEEK_POSITION, &position.to_be_bytes());
+        let tracks = element(id::SEEK_ID, &id::TRACKS.to_be_bytes());
+        element(
+            id::SEEK_HEAD,
+            &element(id::SEEK, &[tracks, position].concat()),
+        )
+    };
+    let tracks = tracks(&[track(1, VP8, b"")]);
+    let place = (seek(0).len() + cluster.len()) as u64;
+    let found = file(&[seek(place), cluster.clone(), tracks.clone()]);
+    assert_eq!(samples(&read(&found).unwrap(), 0).len(), 2);
+    // At itself, at the cluster, beyond the end, beyond all ends; and none.
+    let in_file = [0, seek(0).len() as u64, 1 << 20, u64::MAX];
+    let lies = in_file.map(|place| file(&[seek(place), cluster.clone(), tracks.clone()]));
+    for lie in lies
+        .iter()
+        .chain([&file(&[cluster.clone(), tracks.clone()])])
+    {
+        let error = read(lie).unwrap_err();
+        assert!(
+            matches!(error, MatroskaError::TracksLate | MatroskaError::Empty),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn headers_of_other_formats_and_versions_are_refused() {
+    let with = |of: &[Vec<u8>]| {
+        let rest = element(id::SEGMENT, &tracks(&[track(1, VP8, b"")]));
+        read(&[element(id::EBML, &of.concat()), rest].concat()).unwrap_err()
+    };
+    let table = [
+        (integer(id::READ_VERSION, 2), "0x42f7 is more than 1"),
+        (
+            integer(id::DOC_TYPE_READ_VERSION, 5),
+            "0x4285 is more than 4",
+        ),
+        (integer(id::MAX_SIZE_LENGTH, 9), "0x42f3 is more than 8"),
+        (element(id::DOC_TYPE, b"other"), "its DocType is \"other\""),
+    ];
+    for (element, told) in table {
+        let error = with(&[element]).to_string();
+        assert!(error.ends_with(told), "{error}");
+    }
+    assert_eq!(
+        with(&[element(id::DOC_TYPE, b"webm")]),
+        MatroskaError::Empty
+    );
+}
+
+#[test]
+fn sizes_that_lie_cost_no_more_than_their_cluster() {
+    let good = |time| cluster(time, &[simple(1, 0, KEYFRAME, b"good")]);
+    let block = block(1, 1, KEYFRAME, b"bad");
+    let beyond = (1 << 56) - 2;
+    let bad_blocks = [
+        sized(id::SIMPLE_BLOCK, 1000, 2, &block),
+        sized(id::SIMPLE_BLOCK, beyond, 8, &block),
+        unsized_element(id::SIMPLE_BLOCK, &block),
+        sized(id::BLOCK_GROUP, beyond, 8, &block),
+        sized(id::VOID, beyond, 8, b""),
+        [0; 20].to_vec(),
+        element(id::BLOCK_GROUP, &sized(id::BLOCK, 100, 1, &block)),
+    ];
+    for bad in bad_blocks {
+        let file = file(&[
+            tracks(&[track(1, VP8, b"")]),
+            cluster(0, &[simple(1, 0, KEYFRAME, b"first"), bad.clone()]),
+            good(40),
+            good(80),
+        ]);
+        let index = read(&file).unwrap();
+        assert_eq!(samples(&index, 0).len(), 3, "{bad:x?}");
+        let problems = &index.sampled[0].facts.problems;
+        assert!(
+            problems[0].starts_with("1 places are damaged"),
+            "{problems:?}"
+        );
+    }
+}
+
+#[test]
+fn blocks_without_bytes_or_time_are_left_out_and_told() {
+    let bad = [
+        element(id::SIMPLE_BLOCK, b""),
+        element(id::SIMPLE_BLOCK, &[0x81, 0]),
+        simple(1, 0, KEYFRAME, b""),
+        element(id::SIMPLE_BLOCK, &[0; 30]),
+    ];
+    let clusters = [
+        cluster(0, &[&bad[..], &[simple(1, 9, KEYFRAME, b"good")]].concat()),
+        // No timestamp.
+        element(id::CLUSTER, &simple(1, 0, KEYFRAME, b"when?")),
+    ];
+    let index = read(&file(&[tracks(&[track(1, VP8, b"")]), clusters.concat()])).unwrap();
+    assert_eq!(samples(&index, 0).len(), 1);
+    let problems = &index.sampled[0].facts.problems;
+    assert_eq!(problems, &["5 blocks are broken, and left out"]);
+}
+
+#[test]
+fn the_next_cluster_is_found_behind_garbage() {
+    let garbage = |bytes: usize| vec![0x03; bytes];
+    let good = |time| cluster(time, &[simple(1, 0, KEYFRAME, b"good")]);
+    let front = [header(), tracks(&[track(1, VP8, b"")])];
+    let with = |bytes| {
+        let segment = [front[1].clone(), good(0), garbage(bytes), good(40)].concat();
+        read(&[front[0].clone(), unsized_element(id::SEGMENT, &segment)].concat()).unwrap()
+    };
+    for bytes in [1, 3, 4, 100_000, 16 << 20] {
+        let index = with(bytes);
+        assert_eq!(samples(&index, 0).len(), 2, "{bytes}");
+        assert_eq!(index.sampled[0].facts.problems.len(), 1);
+    }
+    let index = with((16 << 20) + (128 << 10));
+    assert_eq!(samples(&index, 0).len(), 1);
+    let problems = &index.sampled[0].facts.problems;
+    assert!(
+        problems[1].ends_with("no cluster within 16 MiB of the damage"),
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn only_the_first_segment_is_played() {
+    let one = file(&[
+        tracks(&[track(1, VP8, b"")]),
+        cluster(0, &[simple(1, 0, KEYFRAME, b"one")]),
+    ]);
+    let index = read(&[one.clone(), one].concat()).unwrap();
+    assert_eq!(samples(&index, 0).len(), 1);
+    let problems = &index.sampled[0].facts.problems;
+    assert!(
+        problems[0].ends_with("only the first of its segments is played"),
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn a_description_is_bounded() {
+    let large = sized(id::TRACKS, 5 << 20, 4, b"");
+    let error = read(&file(&[large])).unwrap_err();
+    assert_eq!(error, MatroskaError::Large { bytes: 5 << 20 });
+    // Deep nesting is not followed: what is in an element is looked at no deeper than it may be.
+    let mut deep = Vec::new();
+    for _ in 0..1000 {
+        deep = element(0x6d80, &deep);
+    }
+    let blocks = [simple(1, 0, KEYFRAME, b"one")];
+    let many: Vec<_> = (1..100).map(|number| track(number, VP8, &deep)).collect();
+    let index = read(&file(&[tracks(&many), cluster(0, &blocks)])).unwrap();
+    assert_eq!((index.sampled.len(), index.left_out.len()), (8, 64 - 8));
+}
+
+#[test]
+fn a_file_that_begins_late_begins_at_its_first_cluster() {
+    let clusters = [
+        cluster(3_600_000, &[simple(1, 20, KEYFRAME, b"one")]),
+        cluster(3_601_000, &[simple(1, 0, KEYFRAME, b"two")]),
+    ];
+    let duration = element(id::DURATION, &3_601_040.0_f64.to_be_bytes());
+    let info = element(id::INFO, &duration);
+    let front = [info, tracks(&[track(1, VP8, b"")])].concat();
+    let file = [
+        header(),
+        unsized_element(id::SEGMENT, &[front, clusters.concat()].concat()),
+    ];
+    let mut scanner = Scanner::default();
+    push(&mut scanner, &file.concat(), usize::MAX).unwrap();
+    let index = scanner.settled().unwrap();
+    assert_eq!(index.told_duration_ns, Some(1_040_000_000));
+    let times: Vec<_> = samples(&index, 0)
+        .iter()
+        .map(|it| it.decode_ticks)
+        .collect();
+    assert_eq!(times, [20]);
+    assert!(index.is_partial);
+    let whole = scanner.finish().unwrap();
+    assert_eq!(
+        (whole.told_duration_ns, samples(&whole, 0).len()),
+        (None, 2)
+    );
+}
+
+#[test]
+fn samples_are_bounded() {
+    let mut scanner = Scanner::default();
+    let front = tracks(&[track(1, VP8, b""), track(2, AAC, b"")]);
+    let front = [header(), unsized_element(id::SEGMENT, &front)].concat();
+    push(&mut scanner, &front, usize::MAX).unwrap();
+    scanner
+        .0
+        .set_samples(crate::media::samples::SAMPLES_MAX - 3);
+    let blocks: Vec<_> = (0..5)
+        .map(|at| simple(1 + at % 2, at.into(), KEYFRAME, b"one"))
+        .collect();
+    let file = [front, cluster(0, &blocks)].concat();
+    push(&mut scanner, &file, usize::MAX).unwrap();
+    let index = scanner.finish().unwrap();
+    let known = [0, 1].map(|track| samples(&index, track).len());
+    assert_eq!(known, [2, 1]);
+    let problems = index.sampled.iter().flat_map(|track| &track.facts.problems);
+    let problems: Vec<_> = problems.collect();
+    assert_eq!(problems.len(), 2);
+    assert!(
+        problems[0].ends_with("more than 16777216 samples"),
+        "{problems:?}"
+    );
+}
+
+fn times(file: &[u8], track: usize) -> Vec<i64> {
+    let samples = samples(&read(file).unwrap(), track).into_iter();
+    samples.map(|it| it.decode_ticks).collect()
+}
+
+#[test]
+fn files_may_count_in_other_units() {
+    let with = |unit_ns: u64, times: &[i16]| {
+        let info = element(id::INFO, &integer(id::TIMESTAMP_SCALE, unit_ns));
+        let blocks = times.iter().map(|&at| simple(1, at, KEYFRAME, b"frame"));
+        let blocks: Vec<_> = blocks.collect();
+        file(&[info, tracks(&[track(1, VP8, b"")]), cluster(0, &blocks)])
+    };
+    assert_eq!(times(&with(0, &[0, 7]), 0), [0, 7]);
+    assert_eq!(times(&with(1_000_000, &[0, 7]), 0), [0, 7]);
+    assert_eq!(times(&with(10_000_000, &[0, 7]), 0), [0, 70]);
+    // Samples of 44.1 kHz, in microseconds.
+    assert_eq!(times(&with(22_676, &[0, 100]), 0), [0, 2268]);
+    // Beyond all bounds: it is played up to there.
+    assert_eq!(times(&with(u64::MAX / 2, &[0, 1]), 0), [0]);
+}
+
+proptest! {
+    /// Whatever bytes a file has changed, cut out or put in: an end, no panic, and samples within
+    /// the file; and the same however the bytes come.
+    #[test]
+    fn damaged_files_are_read_to_their_end(
+        changes in prop::collection::vec(
+            (0.0..1.0_f64, prop::collection::vec(any::<u8>(), 0..5), 0..9_usize),
+            1..6,
+        ),
+        step in 1..60_usize,
+    ) {
+        let mut file = film(2);
+        for (place, bytes, cut) in changes {
+            #[allow(
+                clippy::cast_precision_loss, clippy::cast_possible_truncation,
+                clippy::cast_sign_loss, reason = "any place"
+            )]
+            let at = (place * file.len() as f64) as usize;
+            let end = (at + cut).min(file.len());
+            file.splice(at..end, bytes);
+        }
+        let read = |step| {
+            let mut scanner = Scanner::default();
+            push(&mut scanner, &file, step)?;
+            let settled = scanner.settled();
+            let whole = scanner.finish()?;
+            Ok::<_, MatroskaError>((settled.ok(), whole))
+        };
+        let (whole, parts) = (read(usize::MAX), read(step));
+        prop_assert_eq!(whole.is_ok(), parts.is_ok());
+        let (Ok((settled, whole)), Ok((_, parts))) = (whole, parts) else { return Ok(()) };
+        for track in 0..whole.sampled.len() {
+            prop_assert_eq!(&whole.sampled[track].samples, &parts.sampled[track].samples);
+            let samples = samples(&whole, track);
+            for sample in &samples {
+                prop_assert!(sample.offset + u64::from(sample.bytes) <= file.len() as u64);
+            }
+        }
+        if let Some(settled) = settled.filter(|it| it.sampled.len() == whole.sampled.len()) {
+            for (now, then) in whole.sampled.iter().zip(&settled.sampled) {
+                prop_assert!(now.samples.continues(&then.samples));
+            }
+        }
+    }
+
+    /// The same of bytes that are nothing but a header.
+    #[test]
+    fn any_bytes_behind_a_header_are_read_to_their_end(
+        bytes in prop::collection::vec(any::<u8>(), 0..300),
+        has_tracks in any::<bool>(),
+    ) {
+        let tracks = tracks(&[track(1, VP8, b""), track(2, AVC, b"")]);
+        let tracks = if has_tracks { tracks } else { Vec::new() };
+        let segment = unsized_element(id::SEGMENT, &[tracks, bytes].concat());
+        let index = read(&[header(), segment].concat());
+        prop_assert!(index.is_err() || has_tracks);
+    }
 }

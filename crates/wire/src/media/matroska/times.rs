@@ -3,11 +3,11 @@
 //! Blocks lie in the order of decoding. If a decoder holds back so many frames before it shows one
 //! (the depth), then the times of decoding are the times of showing in ascending order, so many
 //! frames earlier: each is the largest time so far but for as many larger ones as the depth is. The
-//! depth is that of the first frames, [`AHEAD_FRAMES`] of them, and grows where the file shows it to
-//! be larger; so the time of a frame never depends on what comes more than that behind it.
+//! depth is that of the first frames, [`AHEAD_FRAMES`] of them, and grows where the file shows that
+//! it is larger; so the time of a frame never depends on what comes more than that behind it.
 //!
-//! Matroska rounds times, to milliseconds as a rule. Where a track says how long a frame lasts, and
-//! its times are that, rounded, they are put back to where they were.
+//! Matroska rounds times, to milliseconds as a rule. Where the track or its codec says how long a
+//! frame lasts, and the times are that, rounded, they are put back to where they were.
 
 use std::collections::VecDeque;
 
@@ -24,6 +24,10 @@ const LATE_NS: i64 = 5_000_000_000;
 /// Ticks a second that have frames of all usual rates of pictures as whole numbers, also those
 /// divided by 1.001.
 const EXACT_HZ: u32 = 720_000;
+
+/// Times are between the negative of this and this: beyond what a table of samples takes, and far
+/// from what overflows.
+const TICKS_MAX: i64 = 1 << 50;
 
 /// A frame with all that is known of it but its time of decoding.
 #[derive(Clone, Debug)]
@@ -46,6 +50,14 @@ pub(super) struct Timed {
     pub(super) lasts: i64,
 }
 
+/// How long each frame of a codec lasts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Period {
+    /// In ticks, of which a second has `hz`. Neither is 0.
+    pub(super) ticks: u32,
+    pub(super) hz: u32,
+}
+
 /// How times of the file become ticks of the track.
 #[derive(Clone, Debug)]
 struct Grid {
@@ -60,7 +72,7 @@ struct Grid {
 }
 
 impl Grid {
-    fn new(unit_ns: u64, default_ns: Option<u64>, clock_hz: u32) -> Self {
+    fn new(unit_ns: u64, default_ns: Option<u64>, frame: Option<Period>, clock_hz: u32) -> Self {
         let plain_hz = if unit_ns.is_multiple_of(1_000_000) {
             1000
         } else {
@@ -70,6 +82,7 @@ impl Grid {
             let whole = |hz: u32| whole_ticks(ns, hz).map(|ticks| (hz, ticks));
             whole(clock_hz).or_else(|| whole(EXACT_HZ))
         });
+        let exact = exact.or_else(|| frame.map(|frame| (frame.hz, frame.ticks.into())));
         Self {
             unit_ns,
             hz: exact.map_or(plain_hz, |(hz, _)| hz),
@@ -81,11 +94,8 @@ impl Grid {
 
     fn ticks_of_ns(&self, ns: i128) -> i64 {
         let ticks = (ns * i128::from(self.hz) + 500_000_000).div_euclid(1_000_000_000);
-        i64::try_from(ticks).unwrap_or(if ticks < 0 {
-            i64::MIN / 4
-        } else {
-            i64::MAX / 4
-        })
+        let limit = i128::from(TICKS_MAX);
+        i64::try_from(ticks.clamp(-limit, limit)).unwrap_or(TICKS_MAX)
     }
 
     fn ticks(&self, units: i64) -> i64 {
@@ -142,15 +152,17 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Those of a track in a file that counts in units of `unit_ns`, whose RTP clock is `clock_hz`.
+    /// Those of a track in a file that counts in units of `unit_ns`, whose RTP clock is `clock_hz`,
+    /// and whose frames last so long as the file says, or else as the codec does.
     pub(super) fn new(
         unit_ns: u64,
         default_ns: Option<u64>,
+        frame: Option<Period>,
         clock_hz: u32,
         is_reordered: bool,
     ) -> Self {
         Self {
-            grid: Grid::new(unit_ns, default_ns, clock_hz),
+            grid: Grid::new(unit_ns, default_ns, frame, clock_hz),
             laced: Vec::new(),
             ahead: VecDeque::new(),
             depth: (!is_reordered).then_some(0),
@@ -272,21 +284,17 @@ impl Times {
             }
         };
         self.frames += 1;
-        let mut lasts = self.grid.period.unwrap_or(0);
+        let mut step = 0;
         if let Some((frame, before, _)) = self.last.take() {
             decoded = decoded.max(before);
-            if self.grid.period.is_none() {
-                lasts = decoded - before;
-            }
-            let lasts = decoded - before;
-            let decoded = before;
+            step = decoded - before;
             out.push(Timed {
                 frame,
-                decoded,
-                lasts,
+                decoded: before,
+                lasts: step,
             });
         }
-        self.last = Some((frame, decoded, lasts));
+        self.last = Some((frame, decoded, self.grid.period.unwrap_or(step)));
     }
 
     /// No block follows.
@@ -308,3 +316,6 @@ impl Times {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

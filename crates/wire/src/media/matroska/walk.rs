@@ -83,6 +83,10 @@ pub(super) struct Walk {
     ending: Option<Block>,
     format: Option<&'static str>,
     segment_start: Option<u64>,
+    /// Where it ends, if it says.
+    segment_end: Option<u64>,
+    /// How long the file was when it was asked last.
+    file_bytes: u64,
     cluster: Option<Cluster>,
     group: Option<Group>,
     info: Info,
@@ -107,6 +111,8 @@ impl Default for Walk {
             ending: None,
             format: None,
             segment_start: None,
+            segment_end: None,
+            file_bytes: 0,
             cluster: None,
             group: None,
             info: Info::default(),
@@ -121,7 +127,8 @@ impl Default for Walk {
 }
 
 impl Walk {
-    pub(super) fn wants(&self, file_bytes: u64) -> Option<Range<u64>> {
+    pub(super) fn wants(&mut self, file_bytes: u64) -> Option<Range<u64>> {
+        self.file_bytes = file_bytes;
         let start = self.at + self.carry.len() as u64;
         let end = (self.at + self.need.end as u64).min(file_bytes);
         let wants = !matches!(self.reading, Reading::Over) && start < end;
@@ -205,7 +212,7 @@ impl Walk {
             return self.in_group(head, data);
         }
         if let Some(cluster) = &self.cluster {
-            if !is_of_segment(head.id) {
+            if !ebml::is_of_segment(head.id) {
                 let end = cluster.end;
                 return self.in_cluster(head, end, data);
             }
@@ -249,6 +256,7 @@ impl Walk {
         }
         if head.id == id::SEGMENT {
             self.segment_start = Some(start);
+            self.segment_end = head.body_bytes.map(|bytes| start + bytes);
             return Ok(Step::To(start));
         }
         if head.id == id::CLUSTER && self.segment_start.is_some() {
@@ -541,16 +549,43 @@ impl Walk {
         self.playing.as_ref()
     }
 
-    /// The index of what is certain.
+    /// Takes so many samples for read, in tests of their limit.
+    #[cfg(test)]
+    pub(super) fn set_samples(&mut self, samples: usize) {
+        self.playing.iter_mut().for_each(|it| it.samples = samples);
+    }
+
+    /// Whether all is known, and nothing can follow.
+    pub(super) fn is_complete(&self) -> bool {
+        match self.reading {
+            Reading::Over => true,
+            Reading::Head => {
+                let is_past = |end: u64| end <= self.at;
+                self.segment_end.is_some_and(is_past) && self.ending.is_none()
+            }
+            _ => false,
+        }
+    }
+
+    /// The index of what is certain, as of a file of which no more is known.
     pub(super) fn index(&self) -> Option<SampledIndex> {
         let playing = self.playing.clone()?;
         let mut index = playing.index(self.notes.problems())?;
         index.format = self.format?;
         let base_ns = self.base.unwrap_or(0).saturating_mul(self.info.unit_ns);
         let from_base = |ns: u64| ns.checked_sub(base_ns).unwrap_or(ns);
-        index.told_duration_ns = self.info.duration_ns.map(from_base);
+        let told_ns = self.info.duration_ns.map(from_base);
+        index.told_duration_ns = told_ns.or_else(|| self.estimated_ns(&index));
+        index.is_partial = true;
         index.probes.clone_from(&self.notes.probes);
         Some(index)
+    }
+
+    /// How long the file is if it goes on as it has begun.
+    fn estimated_ns(&self, index: &SampledIndex) -> Option<u64> {
+        let known_ns = index.sampled.iter().map(|track| track.end_ns()).max()?;
+        let all_ns = u128::from(known_ns) * u128::from(self.file_bytes.max(self.at));
+        u64::try_from(all_ns.checked_div(self.at.into())?).ok()
     }
 
     /// No bytes follow: what waits for more is complete, or is not.
@@ -562,21 +597,4 @@ impl Walk {
             playing.finish();
         }
     }
-}
-
-/// Whether such elements are children of the segment, or beside it.
-fn is_of_segment(id: u32) -> bool {
-    matches!(
-        id,
-        id::EBML
-            | id::SEGMENT
-            | id::SEEK_HEAD
-            | id::INFO
-            | id::TRACKS
-            | id::CLUSTER
-            | id::CUES
-            | id::CHAPTERS
-            | id::ATTACHMENTS
-            | id::TAGS
-    )
 }

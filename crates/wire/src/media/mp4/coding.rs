@@ -4,7 +4,8 @@
 
 use super::boxes::{Boxes, Fields, Name, spelled};
 use crate::media::codec::{
-    aac, ac3, av1, eac3, h264, h265, mpeg_audio, mpeg_video, mpeg4_visual, opus, pcm, vp8, vp9,
+    aac, ac3, av1, eac3, h264, h265, jpeg, mpeg_audio, mpeg_video, mpeg4_visual, opus, pcm, vp8,
+    vp9,
 };
 use crate::media::packetizer::{Codec, CodecError};
 use pcm::ByteOrder;
@@ -29,6 +30,7 @@ pub(super) enum Coding {
     Vp9,
     Mpeg4,
     MpegVideo,
+    Jpeg,
     Aac,
     MpegAudio,
     Opus,
@@ -111,6 +113,7 @@ impl<'a> Coded<'a> {
             [b'h', b'd', b'v', _] | [b'x', b'd', b'v', _] | [b'x', b'd', b'5', _] => {
                 plain(Coding::MpegVideo)
             }
+            b"jpeg" | b"mjpa" => plain(Coding::Jpeg),
             b".mp3" | b"ms\0\x55" | b"ms\0\x50" | b".mp2" => plain(Coding::MpegAudio),
             b"Opus" => configured(Coding::Opus, b"dOps"),
             b"ac-3" | b"sac3" => either(Coding::Ac3, b"dac3"),
@@ -158,6 +161,7 @@ impl<'a> Coded<'a> {
             Coding::Vp9 => vp9::codec(first),
             Coding::Mpeg4 => mpeg4_visual::codec(configurations),
             Coding::MpegVideo => mpeg_video::codec(configurations),
+            Coding::Jpeg => Ok(jpeg::codec()),
             Coding::Aac => aac::codec(first.unwrap_or_default()),
             Coding::MpegAudio => mpeg_audio::codec(rate_hz),
             Coding::Opus => opus::from_dops(first.unwrap_or_default()),
@@ -195,6 +199,7 @@ fn elementary(esds: Option<&[u8]>) -> Result<Coded<'_>, String> {
         0x40 | 0x66..=0x68 => Coding::Aac,
         0x60..=0x65 | 0x6a => Coding::MpegVideo,
         0x69 | 0x6b => Coding::MpegAudio,
+        0x6c => Coding::Jpeg,
         0xa5 => Coding::Ac3,
         0xa6 => Coding::Eac3,
         other => return Err(format!("there is no way to send object type 0x{other:02x}")),
@@ -202,7 +207,7 @@ fn elementary(esds: Option<&[u8]>) -> Result<Coded<'_>, String> {
     let configuration = match coding {
         Coding::Aac => Some(configuration.ok_or("its esds has no configuration")?),
         // What is here is not what these have elsewhere.
-        Coding::MpegAudio | Coding::Ac3 | Coding::Eac3 => None,
+        Coding::MpegAudio | Coding::Jpeg | Coding::Ac3 | Coding::Eac3 => None,
         _ => configuration,
     };
     Ok(Coded {

@@ -67,11 +67,13 @@ pub(super) struct Filler {
 }
 
 impl Filler {
-    /// How many samples of one or few bytes go together.
-    pub(super) fn at_once(&self) -> u32 {
+    /// How many samples of so many bytes go together: those of one moment of sound do.
+    pub(super) fn at_once(&self, bytes: Option<u32>) -> u32 {
         match self.frame_bytes {
-            Some(_) => self.timescale.div_ceil(1000 / GROUP_MS),
-            None => 1,
+            Some(of_moment) if bytes.is_some_and(|bytes| bytes <= of_moment) => {
+                self.timescale.div_ceil(1000 / GROUP_MS)
+            }
+            _ => 1,
         }
     }
 
@@ -137,7 +139,7 @@ impl Filler {
             _ => tables,
         };
         let shown_before = self.shift_by(tables.shown_before_ticks(), problems);
-        let mut told_of = tables.samples(self.at_once());
+        let mut told_of = tables.samples(self.at_once(tables.equal_bytes()));
         let mut samples = Samples::default();
         let end_ticks = self.edits.end_ticks.unwrap_or(i64::MAX);
         let mut held: Vec<Told> = Vec::new();

@@ -171,7 +171,7 @@ impl Movie {
             let least = run.clone().map(|told| told.composition_ticks).min();
             filler.shift_by(-least.unwrap_or(0).min(0), problems);
         }
-        run.at_once = filler.at_once();
+        run.at_once = filler.at_once(Some(run.defaults.bytes));
         if run.is_uniform() && run.defaults.bytes == 0 {
             run.at_once = u32::MAX;
         }

@@ -20,19 +20,24 @@ use crate::media::scale::Timeline;
 use crate::media::track::Medium;
 use crate::rtp::{HEADER_BYTES, Header, ticks_of};
 
+/// How far apart sync samples are due at the least at another scale than 1: those that come sooner
+/// are left out, so that a film of which every picture is one, and weighs as much, does not take
+/// sixteen times its rate. A file whose times run backwards cannot make due times do so, either.
+const TRICK_STEP_NS: u64 = 40_000_000;
+
 /// A track of samples as RTP packets.
 #[derive(Debug)]
 pub(super) struct SampledPlan {
     track: Arc<SampledTrack>,
     payload_type: u8,
-    payload_bytes_max: usize,
+    payload_bytes_limit: usize,
     burst_ns: u64,
     timeline: Timeline,
     units: Units,
     /// How many packets each unit makes.
     packets: Column,
     /// Bytes behind the RTP header of the largest.
-    largest: usize,
+    payload_bytes_max: usize,
     sends: u64,
 }
 
@@ -49,7 +54,8 @@ impl SampledPlan {
         Self::with(track, units, cut, burst_ns, (Timeline::NORMAL, grows))
     }
 
-    /// The sync samples alone, by this timeline. `None` if they are all there are, or none.
+    /// The sync samples alone, by this timeline, and no more of them than [`TRICK_STEP_NS`] allows.
+    /// `None` of sound of which every sample is one, or if there are none.
     pub(super) fn trick(
         track: Arc<SampledTrack>,
         payload_type: u8,
@@ -69,6 +75,16 @@ impl SampledPlan {
         if timeline.scale().is_reverse() {
             syncs.reverse();
         }
+        let mut next_ns = 0;
+        syncs.retain(|&sync| {
+            let shown_ns = track.time_ns(samples.shown_ticks(sync as usize));
+            let due_ns = timeline.due_ns(u64::try_from(shown_ns).unwrap_or(0));
+            let is_due = due_ns >= next_ns;
+            if is_due {
+                next_ns = due_ns.saturating_add(TRICK_STEP_NS);
+            }
+            is_due
+        });
         let (cut, is_any) = ((payload_type, payload_bytes_max), !syncs.is_empty());
         let units = Units::Syncs(syncs);
         is_any.then(|| Self::with(track, units, cut, burst_ns, (timeline, false)))
@@ -84,12 +100,12 @@ impl SampledPlan {
         let mut plan = Self {
             track,
             payload_type,
-            payload_bytes_max,
+            payload_bytes_limit: payload_bytes_max,
             burst_ns,
             timeline,
             units,
             packets: Column::default(),
-            largest: 0,
+            payload_bytes_max: 0,
             sends: 0,
         };
         let mut lengths = Lengths::default();
@@ -100,14 +116,14 @@ impl SampledPlan {
             debug_assert!(!lengths.of.is_empty(), "a unit makes a packet");
             let packets = i64::try_from(lengths.of.len()).unwrap_or(i64::MAX);
             plan.packets.push(packets);
-            plan.largest = plan
-                .largest
+            plan.payload_bytes_max = plan
+                .payload_bytes_max
                 .max(lengths.of.iter().copied().max().unwrap_or(0));
             plan.sends += sends(&lengths.of, payload_bytes_max);
         }
         if grows {
             // What is to come may be as large as any.
-            plan.largest = payload_bytes_max;
+            plan.payload_bytes_max = payload_bytes_max;
         }
         plan
     }
@@ -155,7 +171,7 @@ impl SampledPlan {
             is_sync: samples.is_sync(of_unit.start),
             entry: samples.entry(of_unit.start),
         };
-        packetizer.packetize(&unit, self.payload_bytes_max, sink);
+        packetizer.packetize(&unit, self.payload_bytes_limit, sink);
     }
 
     fn unit_of(&self, packet: u64) -> usize {
@@ -172,8 +188,16 @@ impl SampledPlan {
             true if is_normal => self.track.due_ns(self.units.samples(unit).start),
             true => self.timeline.due_ns(self.shown_ns(unit)),
             false if is_normal => self.track.end_ns(),
-            false if self.timeline.scale().is_reverse() => self.timeline.due_ns(0),
-            false => self.timeline.due_ns(self.track.end_ns()),
+            false => {
+                let end_ns = match self.timeline.scale().is_reverse() {
+                    true => 0,
+                    false => self.track.end_ns(),
+                };
+                // The last may be shown when no more is decoded.
+                let last = self.units.count().checked_sub(1);
+                let last_ns = last.map_or(0, |last| self.timeline.due_ns(self.shown_ns(last)));
+                self.timeline.due_ns(end_ns).max(last_ns)
+            }
         }
     }
 
@@ -373,7 +397,7 @@ impl Packets for SampledPlan {
     }
 
     fn payload_bytes_max(&self) -> usize {
-        self.largest
+        self.payload_bytes_max
     }
 
     fn images_bytes(&self, packets: Range<u64>) -> u64 {

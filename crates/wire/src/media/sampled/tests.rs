@@ -527,3 +527,44 @@ fn a_prefix_may_have_parts_of_its_samples() {
         assert_eq!(payloads, [&[8, 8][..], &[7, 7, 7]], "{prefix:?}");
     }
 }
+
+proptest! {
+    /// Every picture a sync sample, shown in any order: what is played at a scale is due in order,
+    /// and no closer than 25 pictures a second.
+    #[test]
+    fn at_a_scale_pictures_are_bounded_and_in_order(
+        shown in prop::collection::vec(0..2000_i32, 1..200),
+        scale in prop::sample::select(crate::media::Scale::ALL[1..].to_vec()),
+    ) {
+        let mut bytes = Vec::new();
+        let mut track = SampledTrack {
+            codec: codec(Medium::Video, Pictures),
+            timescale: 1000,
+            shift_ticks: 0,
+            samples: Samples::default(),
+            prefix: Arc::from(&b""[..]),
+            facts: TrackFacts::default(),
+        };
+        for (at, &shown) in (0..).zip(&shown) {
+            let sample = Sample {
+                offset: bytes.len() as u64,
+                bytes: 5,
+                decode_ticks: at * 10,
+                composition_ticks: shown.into(),
+                is_sync: true,
+                entry: 0,
+            };
+            bytes.extend([0, 3, 1, 2, 3]);
+            track.samples.push(sample, 10).unwrap();
+        }
+        let mut file = File { bytes, tracks: vec![track] };
+        read_parts(&mut file);
+        let index = SampledIndex::new("test", file.tracks, Vec::new()).unwrap();
+        let index = container::Index::of(index);
+        let plan = index.trick(0, index.cut(0, 1460).unwrap(), 20_000_000, scale).unwrap();
+        let mut times: Vec<_> = (0..plan.rtp_packets()).map(|it| plan.due_ns(it)).collect();
+        prop_assert!(times.is_sorted() && times[times.len() - 1] <= plan.due_ns(plan.rtp_packets()));
+        times.dedup();
+        prop_assert!(times.windows(2).all(|two| two[1] - two[0] >= 40_000_000), "{:?}", times);
+    }
+}

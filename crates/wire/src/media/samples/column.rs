@@ -8,6 +8,9 @@
 /// Numbers of a block, unless all are equal.
 const BLOCK: usize = 128;
 
+/// Numbers that may be in blocks.
+const PACKED_MAX: u32 = 1 << 31;
+
 /// Numbers are between the negative of this and this.
 pub(in crate::media) const VALUE_MAX: i64 = 1 << 47;
 
@@ -16,8 +19,9 @@ pub(in crate::media) const VALUE_MAX: i64 = 1 << 47;
 pub(in crate::media) struct Column {
     blocks: Vec<Block>,
     words: Vec<u64>,
-    /// What is behind the last block.
+    /// What is behind the last block, and its sum.
     tail: Vec<i64>,
+    tail_sum: i64,
     /// How many are in blocks, and the sum of those.
     packed: u32,
     packed_sum: i64,
@@ -65,7 +69,7 @@ impl Column {
 
     /// The sum of all.
     pub(in crate::media) fn sum(&self) -> i64 {
-        self.packed_sum + self.tail.iter().sum::<i64>()
+        self.packed_sum + self.tail_sum
     }
 
     /// Bytes of memory that it takes, about.
@@ -91,6 +95,7 @@ impl Column {
             return;
         }
         self.tail.push(value);
+        self.tail_sum += value;
         if self.tail.len() == BLOCK {
             self.pack();
         }
@@ -183,8 +188,7 @@ impl Column {
     /// Whether a number only makes the last block, of equal numbers, longer.
     fn extends_last(&self, value: i64) -> bool {
         let last = self.blocks.last();
-        last.is_some_and(|last| last.bits() == 0 && last.least == value)
-            && self.packed < u32::MAX - BLOCK as u32
+        last.is_some_and(|last| last.bits() == 0 && last.least == value) && self.packed < PACKED_MAX
     }
 
     /// How many numbers block `number` has.
@@ -232,8 +236,9 @@ impl Column {
             self.words.push(word);
         }
         self.packed += u32::try_from(self.tail.len()).expect("a block is short");
-        self.packed_sum += self.tail.iter().sum::<i64>();
+        self.packed_sum += self.tail_sum;
         self.tail.clear();
+        self.tail_sum = 0;
     }
 }
 

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::*;
-use crate::media::sampled::SampledTrack;
 
 /// What ffprobe tells of a packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -26,27 +25,16 @@ impl File {
         let mut ffmpeg = Command::new("ffmpeg");
         ffmpeg.args(["-v", "error", "-y", "-nostdin"]);
         ffmpeg.args(arguments.split_whitespace()).arg(&path);
+        let status = ffmpeg.status();
         assert!(
-            ffmpeg.status().expect("ffmpeg is installed").success(),
+            status.expect("ffmpeg is installed").success(),
             "{arguments}"
         );
         Self(path)
     }
 
     fn index(&self) -> SampledIndex {
-        let bytes = fs::read(&self.0).unwrap();
-        let mut scanner = Scanner::default();
-        while let Some(wanted) = scanner.wants(bytes.len() as u64) {
-            scanner
-                .push(&bytes[wanted.start as usize..wanted.end as usize])
-                .unwrap();
-        }
-        scanner.finish().unwrap()
-    }
-
-    /// The packets of each stream, by its number.
-    fn packets(&self, more: &[&str]) -> Vec<Vec<Packet>> {
-        packets(&self.0, more)
+        index(&fs::read(&self.0).unwrap())
     }
 }
 
@@ -97,7 +85,7 @@ fn packets(path: &Path, more: &[&str]) -> Vec<Vec<Packet>> {
     streams
 }
 
-fn samples(track: &SampledTrack) -> Vec<Packet> {
+fn told(track: &SampledTrack) -> Vec<Packet> {
     let all = (0..track.samples.len()).filter_map(|at| track.samples.get(at));
     let told = all.map(|sample| Packet {
         pts: sample.decode_ticks + sample.composition_ticks + track.shift_ticks,
@@ -111,33 +99,226 @@ fn samples(track: &SampledTrack) -> Vec<Packet> {
 
 const PICTURES: &str = "-f lavfi -i testsrc2=s=160x120:r=25:d=4";
 const SOUND: &str = "-f lavfi -i sine=r=48000:d=4";
+const H264: &str = "-c:v libx264 -preset ultrafast -bf 2 -b_strategy 0 -g 20 -c:a aac";
 
-/// Asserts that the tracks are those of ffprobe, track by track.
-fn compare(name: &str, arguments: &str) -> SampledIndex {
-    let file = File::made(name, arguments);
+/// Asserts that the tracks of a file are those of ffprobe, sample by sample.
+fn compare_file(file: &File) -> SampledIndex {
     let index = file.index();
-    let expected = file.packets(&[]);
+    let expected = packets(&file.0, &[]);
     assert_eq!(index.sampled.len(), expected.len(), "{:?}", index.left_out);
-    for (number, track) in index.sampled.iter().enumerate() {
-        let is = samples(track);
-        assert_eq!(is.len(), expected[number].len(), "{number}");
-        for (at, (is, expected)) in is.iter().zip(&expected[number]).enumerate() {
-            assert_eq!(is, expected, "track {number}, sample {at}");
+    for track in &index.sampled {
+        let id = usize::try_from(track.facts.id).unwrap();
+        let (is, expected) = (told(track), &expected[id - 1]);
+        assert_eq!(is.len(), expected.len(), "track {id}");
+        for (at, (is, expected)) in is.iter().zip(expected).enumerate() {
+            assert_eq!(
+                is,
+                expected,
+                "{}: track {id}, sample {at}",
+                file.0.display()
+            );
         }
         assert_eq!(track.playable(), is.len());
-        assert_eq!(track.facts.problems, [""; 0]);
+        assert_eq!(track.facts.problems, [""; 0], "{}", file.0.display());
     }
     index
 }
 
+fn compare(name: &str, arguments: &str) -> SampledIndex {
+    compare_file(&File::made(name, arguments))
+}
+
 #[test]
 fn samples_of_a_plain_file_are_those_of_ffprobe() {
-    let codecs = "-c:v libx264 -preset ultrafast -bf 2 -b_strategy 0 -g 20 -c:a aac";
-    for (name, more) in [
+    let forms = [
         ("last.mp4", ""),
         ("first.mp4", "-movflags +faststart"),
         ("a.mov", ""),
-    ] {
-        compare(name, &format!("{PICTURES} {SOUND} {codecs} {more}"));
+        ("negative.mp4", "-movflags +negative_cts_offsets"),
+        ("no_edits.mp4", "-use_editlist 0"),
+        (
+            "far.mp4",
+            "-max_interleave_delta 4M -chunk_duration 2000000",
+        ),
+        ("vfr.mp4", "-vf select='mod(n,7)*mod(n,5)' -fps_mode vfr"),
+    ];
+    for (name, more) in forms {
+        compare(name, &format!("{PICTURES} {SOUND} {H264} {more}"));
     }
+}
+
+#[test]
+fn samples_of_fragments_are_those_of_ffprobe() {
+    let forms = [
+        "frag_keyframe+empty_moov",
+        "frag_keyframe+empty_moov+default_base_moof",
+        "frag_keyframe+empty_moov+separate_moof",
+        "frag_keyframe+empty_moov+omit_tfhd_offset",
+        "frag_keyframe+delay_moov",
+        "frag_every_frame+empty_moov",
+        "dash+frag_keyframe+empty_moov",
+        "frag_keyframe+empty_moov+default_base_moof+global_sidx",
+    ];
+    for (number, flags) in forms.iter().enumerate() {
+        let name = format!("fragments{number}.mp4");
+        compare(
+            &name,
+            &format!("{PICTURES} {SOUND} {H264} -movflags {flags}"),
+        );
+    }
+}
+
+/// ffprobe shows such pictures later than the file says by as much as their offsets are negative.
+#[test]
+fn fragments_with_negative_offsets_are_shown_as_told() {
+    let flags = "cmaf+frag_keyframe+delay_moov";
+    let of = format!("{PICTURES} {SOUND} {H264} -movflags {flags}");
+    let file = File::made("cmaf.mp4", &of);
+    let (index, expected) = (file.index(), packets(&file.0, &[]));
+    let later = [512, 0];
+    for ((track, expected), later) in index.sampled.iter().zip(&expected).zip(later) {
+        let earlier = |it: &Packet| Packet {
+            pts: it.pts - later,
+            dts: it.dts - later,
+            ..*it
+        };
+        let expected: Vec<_> = expected.iter().map(earlier).collect();
+        assert_eq!(told(track), expected);
+    }
+}
+
+#[test]
+fn every_codec_of_ffmpeg_is_found_in_its_files() {
+    let forms = [
+        (
+            "a.mp4",
+            "libx265 -preset ultrafast -x265-params log-level=error",
+            "ac3",
+            "H265 ac3",
+        ),
+        (
+            "b.mp4",
+            "libaom-av1 -cpu-used 8 -usage realtime",
+            "libopus",
+            "AV1 opus",
+        ),
+        ("c.mp4", "libvpx-vp9 -deadline realtime", "eac3", "VP9 eac3"),
+        ("d.mp4", "mpeg4 -bf 2", "libmp3lame", "MP4V-ES MPA"),
+        ("e.mp4", "mpeg2video", "mp2", "MPV MPA"),
+        ("f.mov", "mpeg2video", "aac", "MPV mpeg4-generic"),
+        (
+            "g.mov",
+            "mjpeg -huffman default -pix_fmt yuvj420p",
+            "libmp3lame",
+            "JPEG MPA",
+        ),
+        (
+            "h.mp4",
+            "mjpeg -huffman default -pix_fmt yuvj420p",
+            "aac",
+            "JPEG mpeg4-generic",
+        ),
+    ];
+    for (name, video, audio, expected) in forms {
+        let name = format!("codec-{name}");
+        let of = format!("{PICTURES} {SOUND} -t 1 -c:v {video} -c:a {audio} -ac 2");
+        let index = compare(&name, &of);
+        let names = index.sampled.iter().map(|it| it.codec.encoding);
+        assert_eq!(names.collect::<Vec<_>>().join(" "), expected);
+    }
+}
+
+#[test]
+fn pcm_in_groups_is_all_that_ffprobe_finds() {
+    let forms = [
+        ("a.mov", "pcm_s16be", "L16", 4),
+        ("b.mov", "pcm_mulaw", "PCMU", 2),
+        ("c.mov", "pcm_alaw", "PCMA", 2),
+        ("d.mov", "pcm_s24be", "L24", 6),
+    ];
+    for (name, codec, expected, frame_bytes) in forms {
+        let of = format!("{PICTURES} {SOUND} {H264} -c:a {codec} -ac 2");
+        let file = File::made(&format!("pcm-{name}"), &of);
+        let index = file.index();
+        let track = index
+            .sampled
+            .iter()
+            .find(|it| it.facts.id == 2)
+            .expect(name);
+        assert_eq!(track.codec.encoding, expected);
+        let packets = &packets(&file.0, &[])[1];
+        let all = |packets: &[Packet]| {
+            let mut bytes = Vec::new();
+            for packet in packets {
+                let frames = u64::from(packet.bytes / frame_bytes);
+                let of_frame = |it: u64| {
+                    let at = packet.at + it * u64::from(frame_bytes);
+                    (at, packet.pts + it.cast_signed())
+                };
+                bytes.extend((0..frames).map(of_frame));
+            }
+            bytes
+        };
+        let is = told(track);
+        assert!(is.iter().all(|it| it.bytes <= 960 * frame_bytes), "{name}");
+        assert!(is.len() < 300, "{name}: {} samples", is.len());
+        assert_eq!(all(&is), all(packets), "{name}");
+    }
+    // In fragments it writes samples of 1024 moments.
+    let more = "-c:a pcm_s16be -movflags +frag_keyframe+empty_moov";
+    compare(
+        "pcm-fragments.mov",
+        &format!("{PICTURES} {SOUND} {H264} {more}"),
+    );
+}
+
+#[test]
+fn what_was_cut_out_of_a_file_begins_where_ffprobe_says() {
+    let source = File::made("source.mp4", &format!("{PICTURES} {SOUND} {H264}"));
+    let path = source.0.display();
+    for (number, start) in ["0.5", "1.9", "2.63"].into_iter().enumerate() {
+        let name = format!("cut{number}.mp4");
+        let file = File::made(&name, &format!("-ss {start} -i {path} -c copy -t 1"));
+        let index = file.index();
+        // All that is in the file, and what of it is shown.
+        let (all, shown) = (
+            packets(&file.0, &["-ignore_editlist", "1"]),
+            packets(&file.0, &[]),
+        );
+        for track in &index.sampled {
+            let id = usize::try_from(track.facts.id).unwrap();
+            let is = told(track);
+            let places = |of: &[Packet]| of.iter().map(|it| (it.at, it.bytes)).collect::<Vec<_>>();
+            let (is_at, all_at) = (places(&is), places(&all[id - 1]));
+            let first = all_at
+                .iter()
+                .position(|it| *it == is_at[0])
+                .expect("it is one of them");
+            assert_eq!(is_at, all_at[first..first + is.len()], "{name}, track {id}");
+            // Each that ffprobe tells of is there, and is shown when it says; but it lets pictures
+            // begin with a whole one, where the list begins in the middle of one (512 ticks).
+            let mut differences = Vec::new();
+            for expected in &shown[id - 1] {
+                let is = is.iter().find(|it| it.at == expected.at);
+                differences.extend(is.map(|is| is.pts - expected.pts));
+            }
+            differences.dedup();
+            assert_eq!(differences.len(), 1, "{name}, track {id}: {differences:?}");
+            assert!((0..512).contains(&differences[0]), "{differences:?}");
+            let visible = shown[id - 1].iter().filter(|it| it.pts >= 0).count();
+            assert!(is.iter().filter(|it| it.pts >= 0).count() >= visible);
+        }
+    }
+}
+
+#[test]
+fn turned_pictures_and_languages_are_told() {
+    let source = File::made("upright.mp4", &format!("{PICTURES} {SOUND} {H264} -t 1"));
+    let path = source.0.display();
+    let more = "-c copy -metadata:s:a:0 language=deu -metadata:s:v:0 rotate=90";
+    let file = File::made("turned.mp4", &format!("-i {path} {more}"));
+    let index = compare_file(&file);
+    assert_eq!(index.sampled[0].facts.rotation_degrees, 270);
+    assert_eq!(index.sampled[0].facts.dimensions, Some((160, 120)));
+    assert_eq!(index.sampled[1].facts.language.as_deref(), Some("deu"));
 }
