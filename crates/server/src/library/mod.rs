@@ -277,8 +277,8 @@ impl Library {
         self.settings.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// The first names, at most `names_max` and sorted, of the regular files with the
-    /// ending of one that is played, relative to the root, and how many there are. Hidden files, folders deeper
+    /// The first names, at most `names_max` and sorted, of the regular files with the ending of one
+    /// that is played, relative to the root, and how many there are. Hidden files, folders deeper
     /// than [`DEPTH_MAX`] and what links lead out to are left out. Reads the folders, so it may
     /// block.
     ///

@@ -112,6 +112,7 @@ impl Samples {
     }
 
     /// Bytes of memory that it takes, about.
+    #[cfg(test)]
     pub(in crate::media) fn memory_bytes(&self) -> usize {
         let columns = [
             &self.sizes,

@@ -60,7 +60,7 @@ const ENDINGS: [&str; 17] = [
 pub fn has_media_ending(name: &str) -> bool {
     let ending = name.rsplit('/').next().unwrap_or(name).rsplit_once('.');
     let is_it = |known: &&str| ending.is_some_and(|(_, it)| it.eq_ignore_ascii_case(known));
-    ENDINGS.iter().any(|known| is_it(known))
+    ENDINGS.iter().any(is_it)
 }
 
 /// How many of a file's first bytes say what it is.

@@ -1,7 +1,6 @@
 //! The contestant: our engine, on the data plane that the server runs on.
 
 use std::net::UdpSocket;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! AV1 as RTP payload (AOM, "RTP Payload Format For AV1", v1.0).
 //!
 //! A sample is a temporal unit: OBUs, one behind the other. Packets carry them without their size
-//! fields and without those OBUs that mean nothing in RTP; a packet is filled up with as many as fit
-//! in whole and the beginning of the next. At most three go into one packet, which so needs no
+//! fields and without those OBUs that mean nothing in RTP; a packet is filled up with as many as
+//! fit in whole and the beginning of the next. At most three go into one packet, which so needs no
 //! length for the last (the W field).
 //!
 //! Of each OBU an index keeps how long it is and a few bits of its header ([`obu`]), so that
@@ -41,8 +41,8 @@ const START_BYTES_MIN: usize = 2;
 /// which nothing else is left.
 const TEMPORAL_DELIMITER: &[u8] = &[0x10];
 
-/// What a track of AV1 amounts to. `configurations` are the bodies of the boxes `av1C`, one for each
-/// sample entry, or Matroska's `CodecPrivate`, which is the same.
+/// What a track of AV1 amounts to. `configurations` are the bodies of the boxes `av1C`, one for
+/// each sample entry, or Matroska's `CodecPrivate`, which is the same.
 ///
 /// # Errors
 ///

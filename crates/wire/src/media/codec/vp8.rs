@@ -2,8 +2,8 @@
 //!
 //! A sample is a frame, and needs no configuration. Its packets carry the mandatory byte of the
 //! payload descriptor and nothing else: all are labelled with partition 0, which section 4.2 allows
-//! and which needs no look into the frame. No picture IDs: they count frames, and a packetizer knows
-//! only the frame that it is given; receivers go by sequence numbers then.
+//! and which needs no look into the frame. No picture IDs: they count frames, and a packetizer
+//! knows only the frame that it is given; receivers go by sequence numbers then.
 
 use std::sync::Arc;
 

@@ -20,14 +20,18 @@ pub(super) struct Edits {
 const TICKS_MAX: i64 = 1 << 46;
 
 impl Edits {
-    /// What is in an edit list box (`elst`) of a track of `timescale` in a file of
-    /// `movie_timescale`, neither of which is 0; and in `problems`, what is not honoured.
+    /// What is in an edit list box (`elst`) of a track whose ticks a second are `timescales.0`, not
+    /// 0, in a file with `timescales.1`; and in `problems`, what is not honoured.
     pub(super) fn read(
         elst: &[u8],
-        timescale: u32,
-        movie_timescale: u32,
+        (timescale, movie_timescale): (u32, u32),
         problems: &mut Vec<String>,
     ) -> Self {
+        // As many writers do that forget it.
+        let movie_timescale = match movie_timescale {
+            0 => 1000,
+            told => told,
+        };
         let mut edits = Self::default();
         let mut fields = Fields(elst);
         let (Some((version, _)), Some(told)) = (fields.version_and_flags(), fields.u32()) else {

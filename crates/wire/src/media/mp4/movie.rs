@@ -142,12 +142,8 @@ impl Movie {
         let mut facts = head.facts.clone();
         facts.sound = entries.sound;
         let edits = head.edits.map(|elst| {
-            let movie_timescale = if movie_timescale == 0 {
-                1000
-            } else {
-                movie_timescale
-            };
-            Edits::read(elst, head.timescale, movie_timescale, &mut facts.problems)
+            let timescales = (head.timescale, movie_timescale);
+            Edits::read(elst, timescales, &mut facts.problems)
         });
         let edits = edits.unwrap_or_default();
         let tables = Tables::read(head.stbl, &mut facts.problems);

@@ -1,7 +1,7 @@
 //! Reading the parts of samples: which bytes of a file are wanted for it, and what they tell.
 //!
-//! Of a sample of NAL units only the few bytes in front of each are read. Tracks go side by side, in
-//! the order of the file, so that the file is gone through once.
+//! Of a sample of NAL units only the few bytes in front of each are read. Tracks go side by side,
+//! in the order of the file, so that the file is gone through once.
 
 use std::ops::Range;
 

@@ -1,8 +1,8 @@
 //! Columns: many numbers in a few bits each.
 //!
 //! Tables of media files are long and regular: most frames last equally long, and their sizes
-//! differ in the lower bits. A [`Column`] keeps its numbers in blocks, each the least of them and as
-//! many bits beyond it as the largest needs (frame of reference), and the sum of all before each
+//! differ in the lower bits. A [`Column`] keeps its numbers in blocks, each the least of them and
+//! as many bits beyond it as the largest needs (frame of reference), and the sum of all before each
 //! block. A run of equal numbers is one block, however long.
 
 /// Numbers of a block, unless all are equal.
@@ -73,6 +73,7 @@ impl Column {
     }
 
     /// Bytes of memory that it takes, about.
+    #[cfg(test)]
     pub(in crate::media) fn memory_bytes(&self) -> usize {
         self.blocks.capacity() * size_of::<Block>()
             + self.words.capacity() * size_of::<u64>()

@@ -1,3 +1,5 @@
+//! Tables of samples: what was put in comes back, in little memory.
+
 use proptest::prelude::*;
 
 use super::*;

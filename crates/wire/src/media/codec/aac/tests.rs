@@ -1,3 +1,5 @@
+//! AAC: what comes back of packets, and what configurations tell.
+
 use proptest::prelude::*;
 
 use super::super::testing::{Packet, break_configuration, packets, packets_of_all};

@@ -1,3 +1,5 @@
+//! AV1: what comes back of packets, and what configurations tell.
+
 use std::slice;
 
 use proptest::prelude::*;

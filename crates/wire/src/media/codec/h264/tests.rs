@@ -1,3 +1,5 @@
+//! H.264: what comes back of packets, and what configurations tell.
+
 use proptest::prelude::*;
 
 use super::super::nal::PARAMETER_SETS_BYTES_MAX;

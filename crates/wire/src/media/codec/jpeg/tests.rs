@@ -1,3 +1,5 @@
+//! JPEG: what comes back of packets, and what is refused.
+
 use proptest::prelude::*;
 
 use super::super::testing::{self, Packet};

@@ -1,3 +1,5 @@
+//! MPEG-4 part 2: what comes back of packets, and what configurations tell.
+
 use proptest::prelude::*;
 
 use super::super::testing::{break_configuration, hex, packets};

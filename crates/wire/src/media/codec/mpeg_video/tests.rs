@@ -1,3 +1,5 @@
+//! MPEG video: what comes back of packets, and the rules of RFC 2250.
+
 use std::ops::Range;
 
 use proptest::prelude::*;
