@@ -139,8 +139,7 @@ impl Movie {
         if self.fillers.iter().any(|it| it.id == id) {
             return refused("a track before it has the same number");
         }
-        let mut facts = head.facts.clone();
-        facts.sound = entries.sound;
+        let (mut facts, sound) = (head.facts.clone(), entries.sound);
         let edits = head.edits.map(|elst| {
             let movie_timescale = if movie_timescale == 0 {
                 1000
@@ -181,7 +180,7 @@ impl Movie {
             shift_ticks: edits.shift_ticks(),
             samples,
             prefix: Arc::from(&b""[..]),
-            facts,
+            facts: TrackFacts { sound, ..facts },
         };
         Ok((track, filler))
     }
