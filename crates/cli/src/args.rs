@@ -10,12 +10,12 @@ use crate::relay::RelayCommand;
 use crate::serve_options::Serve;
 use crate::top::Top;
 
-/// Serves MPEG transport streams to RTSP players.
+/// Serves media files to RTSP players.
 #[derive(Debug, Parser)]
 #[command(
     name = "onrush",
     version = env!("ONRUSH_VERSION"),
-    long_about = "Serves MPEG transport streams to RTSP players.\n\n\
+    long_about = "Serves media files (MP4, MOV, Matroska, WebM, MPEG-TS) to RTSP players.\n\n\
         Every packet of a file is written once into locked memory that the kernel already knows; \
         after that a client costs a timer tick and a few descriptors. Linux only.",
     after_help = "Begin with `onrush serve`; if anything is odd, ask `onrush doctor`.",
@@ -54,9 +54,9 @@ pub(crate) enum Command {
 
 const EXAMPLES: &str = "\
 Examples:
-  onrush serve                      serve the demo clip
+  onrush serve                      serve the demo clips
   onrush serve /srv/films           serve a directory
-  onrush inspect film.ts            what is in this file?
+  onrush inspect film.mp4           what is in this file?
   onrush doctor                     what can this machine do?
   onrush COMMAND --help             the manual of a command
 

@@ -1,29 +1,36 @@
 //! `onrush inspect`: what a file holds, and how it would be sent.
 //!
-//! Reads the whole file the way the server does and prints the report of [`onrush_wire::media`]:
-//! for people on one screen, for programs as JSON with a schema version.
+//! Reads of the file what the server does and prints the reports of [`onrush_wire::media`]: for
+//! people on one screen, for programs as JSON with a schema version.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{ErrorKind, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
 use onrush_server::config::Config;
-use onrush_wire::media::ts::report::{Bursts, ClockSource, Kind, Program, Report, SeekKind};
-use onrush_wire::media::ts::{Packetisation, ScanOptions, Scanner, TS_PACKETS_PER_RTP_MAX};
+use onrush_server::library::read_whole;
+use onrush_wire::media::ts::{Packetisation, TS_PACKETS_PER_RTP_MAX};
+use onrush_wire::media::{ScanOptions, Scanner, report, ts};
+use serde::Serialize;
 
 use crate::values::{BURST_MAX, BURST_MIN, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN};
-use onrush_cli::units::{Rate, Size, Time, within};
+use onrush_cli::units::{Rate, Time, within};
 
-/// Print what a transport stream holds
+mod samples;
+mod text;
+mod transport;
+
+/// Print what a file holds
 ///
-/// Reads all of FILE as the server would, and prints what was understood: programs, streams and
-/// codecs, duration, rate, the quality of its clock, seek points, bursts. Ends with 2 if FILE
-/// cannot be read or is no transport stream.
+/// Reads of FILE what the server would, and prints what was understood. Of an MP4, MOV, Matroska or
+/// WebM file: each track with its codec, size, rates and places to start at, the RTP packets that
+/// it makes on Ethernet, what is not as it should be, and which tracks are left out and why. Of a
+/// transport stream: programs, streams and codecs, duration, rate, the quality of its clock, seek
+/// points, bursts. Ends with 2 if FILE cannot be read or played.
 #[derive(Args, Debug)]
 pub(crate) struct Inspect {
     /// The file
@@ -53,18 +60,28 @@ pub(crate) struct Inspect {
     fallback_bitrate: Rate,
 }
 
+/// One kind of document, whose `format` says which fields it has.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Report {
+    Transport(Box<ts::report::Report>),
+    Samples(report::Report),
+}
+
 /// Prints what the file holds to `out`.
 ///
 /// # Errors
 ///
-/// If it cannot be read or is no transport stream, with what to do next; or if `out` does not take
-/// it.
+/// If it cannot be read or played, with what to do next; or if `out` does not take it.
 pub(crate) fn run(arguments: &Inspect, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let report = read(arguments)?;
     if arguments.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
-    } else {
-        print(&arguments.file, &report, out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    match &report {
+        Report::Transport(report) => transport::print(&arguments.file, report, out)?,
+        Report::Samples(report) => samples::print(&arguments.file, report, out)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -72,7 +89,7 @@ pub(crate) fn run(arguments: &Inspect, out: &mut dyn Write) -> anyhow::Result<Ex
 fn read(arguments: &Inspect) -> anyhow::Result<Report> {
     let path = &arguments.file;
     let name = path.display();
-    let mut file = File::open(path).map_err(|error| {
+    let file = File::open(path).map_err(|error| {
         let next = match error.kind() {
             ErrorKind::NotFound => "check the name",
             ErrorKind::PermissionDenied => {
@@ -82,267 +99,38 @@ fn read(arguments: &Inspect) -> anyhow::Result<Report> {
         };
         anyhow::Error::from(error).context(format!("{name}: {next}"))
     })?;
-    if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
+    let metadata = file.metadata().with_context(|| name.to_string())?;
+    if metadata.is_dir() {
         bail!("{name}: is a directory; name one of the files in it");
+    }
+    if !metadata.is_file() {
+        bail!("{name}: is no regular file; what is in a pipe has to be kept in a file first");
     }
     let mut scanner = Scanner::new(ScanOptions {
         fallback_bitrate: arguments.fallback_bitrate.0,
     });
-    let mut buffer = vec![0; READ_BYTES];
-    loop {
-        let read = match file.read(&mut buffer) {
-            Ok(0) => break,
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            read => read.with_context(|| format!("{name}: reading failed; is the disk well?"))?,
-        };
-        scanner
-            .push(&buffer[..read])
-            .with_context(|| name.to_string())?;
-    }
-    let index = Arc::new(scanner.finish().with_context(|| name.to_string())?);
+    read_whole(&file, &mut scanner)
+        .with_context(|| format!("{name}: reading failed; is the disk well?"))?
+        .with_context(|| name.to_string())?;
+    let index = scanner.finish().with_context(|| name.to_string())?;
     let burst_ns = arguments.burst.nanos();
+    if let Some(report) = index.report(metadata.len(), burst_ns) {
+        return Ok(Report::Samples(report));
+    }
+    let stream = index.as_ts().cloned();
+    let stream = Arc::new(stream.with_context(|| format!("{name}: nothing is told of it"))?);
     let ts_packets_per_rtp = TS_PACKETS_PER_RTP_MAX;
-    Ok(index.report(Packetisation {
+    Ok(Report::Transport(Box::new(stream.report(Packetisation {
         ts_packets_per_rtp,
         burst_ns,
-    }))
+    }))))
 }
-
-fn print(path: &Path, report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
-    let kind = match report.packet_stride_bytes {
-        192 => "M2TS",
-        204 => "MPEG-TS in 204 bytes a packet",
-        _ => "MPEG-TS",
-    };
-    let (size, duration) = (Size(report.file_bytes), time(report.duration_ns));
-    let (mean, peak) = (Rate(report.rate_mean_bps), Rate(report.rate_peak_bps));
-    writeln!(out, "{}", path.display())?;
-    writeln!(
-        out,
-        "  {kind}, {size}, {duration} at {mean}, {peak} in the busiest second"
-    )?;
-    for program in report.programs.iter().take(PROGRAMS_SHOWN) {
-        print_program(program, report.packets.total, out)?;
-    }
-    match report.programs.len() {
-        0 => writeln!(
-            out,
-            "\nno program tables; players may not know what this is"
-        )?,
-        known if known > PROGRAMS_SHOWN => {
-            writeln!(
-                out,
-                "\nand {} more programs; see --json",
-                known - PROGRAMS_SHOWN
-            )?;
-        }
-        _ => {}
-    }
-    writeln!(out)?;
-    print_clock(report, out)?;
-    print_seek(report, out)?;
-    print_packets(report, out)?;
-    print_bursts(&report.bursts, out)
-}
-
-fn print_program(program: &Program, total: u64, out: &mut dyn Write) -> anyhow::Result<()> {
-    write!(out, "\nprogram {}", program.number)?;
-    if let Some(name) = &program.name {
-        write!(out, ": {name}")?;
-    }
-    if let Some(provider) = &program.provider {
-        write!(out, " ({provider})")?;
-    }
-    writeln!(out)?;
-    for stream in program.streams.iter().take(STREAMS_SHOWN) {
-        let kind = match stream.kind {
-            Kind::Video => "video",
-            Kind::Audio => "audio",
-            Kind::Subtitles => "subtitles",
-            Kind::Data => "data",
-        };
-        let language = stream.language.as_deref().unwrap_or("");
-        let share = percent(stream.packets, total);
-        let (pid, codec) = (stream.pid, &stream.codec);
-        writeln!(
-            out,
-            "  0x{pid:04x}  {kind:<9}  {codec:<20}  {language:<3}  {share:>7}"
-        )?;
-    }
-    if let Some(more) = program
-        .streams
-        .len()
-        .checked_sub(STREAMS_SHOWN)
-        .filter(|n| *n > 0)
-    {
-        writeln!(out, "  and {more} more; see --json")?;
-    }
-    Ok(())
-}
-
-fn print_clock(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
-    if let ClockSource::ConstantRate(rate) = report.clock {
-        let rate = Rate(rate);
-        writeln!(
-            out,
-            "clock    none usable: sent at {rate}; --fallback-bitrate sets another"
-        )?;
-    }
-    let Some(pcr) = &report.pcr else {
-        return Ok(());
-    };
-    let quality = &pcr.quality;
-    let (mean, max) = (
-        time(quality.interval_mean_ns),
-        time(quality.interval_max_ns),
-    );
-    writeln!(
-        out,
-        "clock    {} PCRs on pid 0x{:04x}, every {mean}, {max} at most",
-        quality.count, pcr.pid
-    )?;
-    if let Some(doubt) = report.clock_doubt {
-        let (clock, stream) = (time(doubt.clock_ns), time(doubt.stream_ns));
-        writeln!(
-            out,
-            "         not believed: stream 0x{:04x} lasts {clock} by them, but {stream}\n         \
-             by its own times, by which it is sent",
-            doubt.pid
-        )?;
-    }
-    let (mean, max) = (time(quality.jitter_mean_ns), time(quality.jitter_max_ns));
-    let (jumps, wraps) = (
-        count(quality.discontinuities, "jump"),
-        count(quality.wraps, "wrap"),
-    );
-    writeln!(
-        out,
-        "         off a constant rate by {mean}, {max} at most; {jumps}, {wraps}"
-    )?;
-    Ok(())
-}
-
-fn print_seek(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
-    let seek = &report.seek;
-    let how = match seek.kind {
-        SeekKind::Flagged => "flagged in the stream",
-        SeekKind::Pictures => "found at whole pictures",
-        SeekKind::Sound => "sound starts anywhere",
-        _ => {
-            return Ok(writeln!(
-                out,
-                "seeking  to the start only: no picture to start at was found"
-            )?);
-        }
-    };
-    let (mean, max) = (time(seek.distance_mean_ns), time(seek.distance_max_ns));
-    let points = count(seek.points as u64, "point");
-    Ok(writeln!(
-        out,
-        "seeking  {points}, {how}; every {mean}, {max} at most"
-    )?)
-}
-
-fn print_packets(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
-    let packets = &report.packets;
-    let nulls = percent(packets.nulls, packets.total);
-    writeln!(
-        out,
-        "packets  {} on {}, {nulls} null",
-        packets.total,
-        count(packets.pids as u64, "pid")
-    )?;
-    let faults: Vec<String> = [
-        (packets.continuity_errors, "continuity error"),
-        (packets.transport_errors, "damaged packet"),
-        (packets.scrambled, "scrambled packet"),
-        (packets.sync_losses, "sync loss"),
-        (packets.leading_bytes, "byte before the first packet"),
-        (packets.garbage_bytes, "byte between packets"),
-        (packets.trailing_bytes, "byte of a cut last packet"),
-    ]
-    .into_iter()
-    .filter(|(found, _)| *found > 0)
-    .map(|(found, what)| count(found, what))
-    .collect();
-    match faults.as_slice() {
-        [] => writeln!(out, "faults   none")?,
-        [first, others @ ..] => {
-            writeln!(out, "faults   {first}")?;
-            others
-                .iter()
-                .try_for_each(|fault| writeln!(out, "         {fault}"))?;
-        }
-    }
-    Ok(())
-}
-
-fn print_bursts(bursts: &Bursts, out: &mut dyn Write) -> anyhow::Result<()> {
-    let (mean, length) = (bursts.packets_mean, time(bursts.burst_ns));
-    let (bursts_all, max) = (
-        bursts.count,
-        count(u64::from(bursts.packets_max), "RTP packet"),
-    );
-    let bytes = Size(bursts.bytes_max);
-    writeln!(
-        out,
-        "bursts   {bursts_all} of {length}: {mean:.1} RTP packets each; at most {max}, {bytes}"
-    )?;
-    Ok(())
-}
-
-/// A number with its noun, in the plural where it wants it.
-fn count(number: u64, noun: &str) -> String {
-    let (first, rest) = noun.split_once(' ').unwrap_or((noun, ""));
-    let is_byte = first == "byte" && !rest.is_empty();
-    let plural = match number {
-        1 => noun.to_owned(),
-        _ if is_byte => format!("bytes {rest}"),
-        _ if noun.ends_with("ss") => format!("{noun}es"),
-        _ => format!("{noun}s"),
-    };
-    format!("{number} {plural}")
-}
-
-fn percent(part: u64, whole: u64) -> String {
-    let thousandths = u128::from(part) * 1000 / u128::from(whole.max(1));
-    format!("{}.{} %", thousandths / 10, thousandths % 10)
-}
-
-/// A time with three digits or so.
-fn time(ns: u64) -> String {
-    match ns {
-        0..1_000 => format!("{ns}ns"),
-        1_000..1_000_000 => format!("{}us", digits(ns, 1_000)),
-        1_000_000..1_000_000_000 => format!("{}ms", digits(ns, 1_000_000)),
-        1_000_000_000..60_000_000_000 => format!("{}s", digits(ns, 1_000_000_000)),
-        _ => humantime::format_duration(Duration::from_secs(ns / 1_000_000_000))
-            .to_string()
-            .replace(' ', ""),
-    }
-}
-
-/// `ns` in units of `unit`: with as many decimals as make three digits, none of them an idle zero.
-fn digits(ns: u64, unit: u64) -> String {
-    let hundredths = ns * 100 / unit;
-    let text = match hundredths {
-        0..1_000 => format!("{}.{:02}", hundredths / 100, hundredths % 100),
-        1_000..10_000 => format!("{}.{}", hundredths / 100, hundredths / 10 % 10),
-        _ => return format!("{}", hundredths / 100),
-    };
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// How much is read at once.
-const READ_BYTES: usize = 1 << 20;
-
-/// What fits a screen.
-const PROGRAMS_SHOWN: usize = 8;
-const STREAMS_SHOWN: usize = 12;
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+    use std::time::Duration;
 
     use onrush_wire::media::ts::synth;
 
@@ -450,7 +238,8 @@ bursts   250 of 20ms: 2.9 RTP packets each; at most 3 RTP packets, 3.8KiB
     #[test]
     fn programs_get_json_with_a_version() {
         let json: serde_json::Value = serde_json::from_str(&said(&film(), true).unwrap()).unwrap();
-        assert_eq!(json["schema_version"], 2);
+        assert_eq!(json["schema_version"], 3);
+        assert_eq!(json["format"], "MPEG-TS");
         assert_eq!(json["packets"]["total"], 5001);
         assert_eq!(json["clock"], "pcr");
         assert_eq!(json["pcr"]["count"], 450);
@@ -502,27 +291,5 @@ bursts   250 of 20ms: 2.9 RTP packets each; at most 3 RTP packets, 3.8KiB
                 );
             }
         }
-    }
-
-    #[test]
-    fn times_and_counts_read_well() {
-        for (ns, text) in [
-            (0, "0ns"),
-            (37, "37ns"),
-            (1_500, "1.5us"),
-            (19_605_074, "19.6ms"),
-            (20_000_000, "20ms"),
-            (100_000_000, "100ms"),
-            (924_000_000, "924ms"),
-            (1_012_492_795, "1.01s"),
-            (59_999_999_999, "59.9s"),
-            (5_025_000_000_000, "1h23m45s"),
-        ] {
-            assert_eq!(time(ns), text);
-        }
-        assert_eq!(count(1, "sync loss"), "1 sync loss");
-        assert_eq!(count(2, "sync loss"), "2 sync losses");
-        assert_eq!(count(2, "byte between packets"), "2 bytes between packets");
-        assert_eq!(percent(1, 3), "33.3 %");
     }
 }

@@ -23,12 +23,13 @@ use crate::values::{
 use onrush_cli::units::{Percent, Rate, Size, Time, within};
 use onrush_server::channels::SourceConfig;
 
-/// Serve a directory of transport streams over RTSP, and all its files by HTTP
+/// Serve a directory of media files over RTSP, and all its files by HTTP
 ///
-/// Serves every file under MEDIA_DIR to RTSP 1.0 players over UDP, each under its path:
-/// rtsp://HOST:8554/folder/film.ts, and to download at http://HOST:8080/folder/film.ts. Nothing
-/// outside the directory is ever served. The addresses and the commands that play and download each
-/// of the first files are printed on stdout, a line for each session and every warning on stderr.
+/// Serves every MP4, MOV, Matroska, WebM and MPEG-TS file under MEDIA_DIR to RTSP 1.0 players over
+/// UDP, each under its path: rtsp://HOST:8554/folder/film.mp4, and all files to download at
+/// http://HOST:8080/folder/film.mp4. Nothing outside the directory is ever served. The addresses
+/// and the commands that play and download each of the first files are printed on stdout, a line
+/// for each session and every warning on stderr.
 ///
 /// SIGINT (Ctrl-C) or SIGTERM says goodbye to every client and ends with 0; a second one ends at
 /// once. RUST_LOG sets what is logged: error, warn, info (default), debug, trace.
@@ -40,10 +41,10 @@ use onrush_server::channels::SourceConfig;
     mut_group("ChannelOptions", |options| options.requires("channels"))
 )]
 pub(crate) struct Serve {
-    /// Where the files are [default: the demo clip's directory]
+    /// Where the files are [default: the demo clips' directory]
     ///
-    /// The demo clip is looked for in ./media, and in the media directory of every folder above the
-    /// program.
+    /// The demo clips are looked for in ./media, and in the media directory of every folder above
+    /// the program.
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) media_dir: Option<PathBuf>,
 
@@ -312,7 +313,7 @@ Examples:
   onrush serve /srv/films --channel tv=5004 --to 10.0.0.7:5004 --api 8555
 
 Play it:
-  ffplay -rtsp_transport udp rtsp://127.0.0.1:8554/demo.ts
+  ffplay -rtsp_transport udp rtsp://127.0.0.1:8554/demo.mp4
   vlc rtsp://127.0.0.1:8554/demo.ts
   mpv --rtsp-transport=udp rtsp://127.0.0.1:8554/demo.ts
 

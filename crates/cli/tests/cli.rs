@@ -12,6 +12,7 @@ use rustix::process::Signal;
 
 const ONRUSH: &str = env!("CARGO_BIN_EXE_onrush");
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/demo.ts");
+const DEMO_MP4: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/demo.mp4");
 const PROGRAM: Program = Program {
     path: ONRUSH,
     version: concat!("onrush ", env!("CARGO_PKG_VERSION")),
@@ -123,6 +124,34 @@ fn inspect_tells_files_from_noise() {
         3_001_420 / 188,
         "all of the demo's packets"
     );
+    let output = onrush(&["inspect", DEMO_MP4]);
+    let page = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for part in [
+        "MP4",
+        "track 1  video  avc1.",
+        "640x360, 25 frames/s",
+        "track 2  audio  mp4a.40.2",
+    ] {
+        assert!(page.contains(part), "{part} in:\n{page}");
+    }
+    let json = onrush(&["inspect", "--json", DEMO_MP4]);
+    let report: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(
+        (&report["format"], &report["schema_version"]),
+        (&"MP4".into(), &3.into())
+    );
+    let (pictures, sound) = (&report["tracks"][0], &report["tracks"][1]);
+    // A picture in 40 ms, and one to start at each second; 1024 moments of sound a sample.
+    assert_eq!(
+        (&pictures["samples"], &pictures["sync"]["samples"]),
+        (&600.into(), &24.into())
+    );
+    assert_eq!(
+        (&sound["sample_rate_hz"], &sound["channels"]),
+        (&48_000.into(), &2.into())
+    );
+    assert_eq!(report["left_out"], serde_json::json!([]));
     let noise = onrush(&[
         "inspect",
         concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
@@ -319,6 +348,11 @@ fn without_a_directory_the_demo_is_served() {
         .args(["serve", "--rtsp=127.0.0.1:0", "--cache=4MiB"])
         .current_dir(root);
     let mut server = Process::start(&mut command).unwrap();
+    assert!(
+        server.wait_for_line("/demo.mp4", LONG).is_some(),
+        "{}",
+        server.log()
+    );
     assert!(
         server.wait_for_line("/demo.ts", LONG).is_some(),
         "{}",

@@ -35,6 +35,7 @@ use identity::Settings;
 pub use media::Media;
 use media::Opened;
 pub use media::{REFRESH_BYTES_MAX, REFRESH_EVERY};
+pub use scan::read_whole;
 use scan::scan;
 pub use tricks::TRICKS_MAX;
 

@@ -131,6 +131,17 @@ fn estimated_ns(file: &File, scanner: &mut Scanner, index: &Index, end: u64) -> 
     by_clock.filter(is_likely).unwrap_or(by_rate).max(told_ns)
 }
 
+/// Gives `scanner` all that it wants of a file as it is now.
+///
+/// # Errors
+///
+/// If the file cannot be read; inside, if it cannot be served.
+pub fn read_whole(file: &File, scanner: &mut Scanner) -> io::Result<Result<(), ScanError>> {
+    let end = file.metadata()?.len();
+    let read = read(file, scanner, u64::MAX, end, &AtomicBool::new(false))?;
+    Ok(read.map(|_| ()))
+}
+
 /// Gives `scanner` what it wants of a file that ends at `end`, but not more than `bytes_max` of it.
 pub(super) fn read(
     file: &File,

@@ -139,8 +139,7 @@ impl Movie {
         if self.fillers.iter().any(|it| it.id == id) {
             return refused("a track before it has the same number");
         }
-        let mut facts = head.facts.clone();
-        facts.sound = entries.sound;
+        let (mut facts, sound) = (head.facts.clone(), entries.sound);
         let edits = head.edits.map(|elst| {
             let timescales = (head.timescale, movie_timescale);
             Edits::read(elst, timescales, &mut facts.problems)
@@ -177,7 +176,7 @@ impl Movie {
             shift_ticks: edits.shift_ticks(),
             samples,
             prefix: Arc::from(&b""[..]),
-            facts,
+            facts: TrackFacts { sound, ..facts },
         };
         Ok((track, filler))
     }

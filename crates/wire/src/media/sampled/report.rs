@@ -63,7 +63,7 @@ pub struct TrackReport {
     pub channels: Option<u32>,
     /// When its first sample is due, in ns from the start of the file.
     pub start_ns: u64,
-    /// From there to the end of its last sample, in ns.
+    /// From the decoding of its first sample to the end of its last, in ns.
     pub duration_ns: u64,
     /// Mean rate, in bit/s, without headers.
     pub rate_mean_bps: u64,
@@ -209,15 +209,20 @@ impl TrackReport {
         } = track;
         let is_sound = codec.medium == Medium::Audio;
         let (rate_hz, channels) = facts.sound.unwrap_or((0, 0));
-        // What a codec says itself of its sound is more certain than what containers say.
-        let channels = codec.channels.map_or(channels, u32::from);
+        // MP4 files tend to say 2 of AAC that has more, and of Opus RTP says 2 always (RFC 7587).
+        let of_codec = codec.channels.map(u32::from);
+        let channels = match of_codec {
+            Some(it) if channels == 0 || codec.encoding == "mpeg4-generic" => it,
+            _ => channels,
+        };
         let rate_hz = if rate_hz == 0 {
             codec.clock_hz
         } else {
             rate_hz
         };
-        let (start_ns, end_ns) = (track.due_ns(0), track.end_ns());
-        let duration_ns = end_ns.saturating_sub(start_ns);
+        let ticks = samples.end_ticks().abs_diff(samples.decode_ticks(0));
+        let duration_ns = ns(ticks, track.timescale);
+        let rate_mean_bps = rate(samples.bytes(), duration_ns);
         let sizes = samples.times_and_bytes().map(|(_, bytes)| bytes);
         Self {
             id: facts.id,
@@ -230,10 +235,10 @@ impl TrackReport {
             frame_rate: FrameRate::of(track).filter(|_| codec.medium == Medium::Video),
             sample_rate_hz: is_sound.then_some(rate_hz),
             channels: Some(channels).filter(|&it| is_sound && it > 0),
-            start_ns,
+            start_ns: track.due_ns(0),
             duration_ns,
-            rate_mean_bps: rate(samples.bytes(), duration_ns),
-            rate_peak_bps: peak_bps(track, duration_ns),
+            rate_mean_bps,
+            rate_peak_bps: peak_bps(track).max(rate_mean_bps),
             samples: samples.len(),
             sample_bytes_max: sizes.max().unwrap_or(0),
             sync: Sync::of(track),
@@ -286,11 +291,8 @@ impl Sync {
 }
 
 /// The rate of the busiest second of a track.
-fn peak_bps(track: &SampledTrack, duration_ns: u64) -> u64 {
+fn peak_bps(track: &SampledTrack) -> u64 {
     let samples = &track.samples;
-    if duration_ns < 1_000_000_000 {
-        return rate(samples.bytes(), duration_ns);
-    }
     let second = i64::from(track.timescale);
     let mut behind = samples.times_and_bytes().peekable();
     let (mut bytes, mut most) = (0, 0);
