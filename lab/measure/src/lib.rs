@@ -15,6 +15,7 @@ pub mod compare;
 pub mod cue;
 pub mod error;
 pub mod experiment;
+pub mod film_kind;
 pub mod group;
 pub mod histogram;
 pub mod http;

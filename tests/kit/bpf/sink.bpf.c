@@ -58,6 +58,8 @@ struct port_state {
 	__u32 burst_packets; /* of the burst that goes on */
 	__u64 burst_packets_max;
 	__u64 burst_ns_last;
+	__u32 clock_hz; /* of its RTP timestamps; 0: 90 kHz */
+	__u32 unused;
 };
 
 struct {
@@ -122,12 +124,12 @@ static __always_inline __u32 later_fragment_bytes(struct __sk_buff *skb)
 	return skb->len - sizeof(struct ethhdr) - ip->ihl * 4;
 }
 
-static __always_inline __s64 ticks_to_ns(__s32 ticks)
+static __always_inline __s64 ticks_to_ns(__s32 ticks, __u32 clock_hz)
 {
 	// BPF has no signed division before instruction set v4.
-	if (ticks < 0)
-		return -(__s64)((__u64)(-(__s64)ticks) * 100000 / 9);
-	return (__u64)ticks * 100000 / 9;
+	__u64 distance = ticks < 0 ? (__u64)(-(__s64)ticks) : (__u64)ticks;
+	__u64 ns = clock_hz ? distance * 1000000000 / clock_hz : distance * 100000 / 9;
+	return ticks < 0 ? -(__s64)ns : (__s64)ns;
 }
 
 // How late the skb is. Called with the port's lock held.
@@ -152,9 +154,10 @@ static __always_inline __s64 follow(struct port_state *port, const struct rtp *r
 		port->sequence_next = sequence + packets;
 	}
 	__s64 lateness_ns = (__s64)(now_ns - port->rtp_arrival_ns_first) -
-			    ticks_to_ns((__s32)(timestamp - port->timestamp_first));
+			    ticks_to_ns((__s32)(timestamp - port->timestamp_first),
+					port->clock_hz);
 	if (BY_CLOCK)
-		lateness_ns = ticks_to_ns((__s32)((__u32)(now_ns * 9 / 100000) - timestamp));
+		lateness_ns = ticks_to_ns((__s32)((__u32)(now_ns * 9 / 100000) - timestamp), 0);
 	if (port->rtp_packets == 0 || lateness_ns > port->lateness_ns_max)
 		port->lateness_ns_max = lateness_ns;
 	if (port->rtp_packets == 0 || lateness_ns < port->lateness_ns_min)

@@ -4,6 +4,7 @@
 pub mod checker;
 pub mod connection;
 pub mod disk;
+pub mod film;
 pub mod http_client;
 pub mod media;
 pub mod message;

@@ -449,8 +449,30 @@ fn keep(
     Ok(path)
 }
 
+/// Keeps at `path`, which is a [`place`], what `write` writes to the path that it is given.
+pub(crate) fn keep_written(
+    path: &Path,
+    write: impl FnOnce(&Path) -> Result<(), MakeError>,
+) -> Result<(), MakeError> {
+    let failed = |source| MakeError::Write {
+        path: path.to_owned(),
+        source,
+    };
+    let folder = path.parent().unwrap_or_else(|| Path::new("."));
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    let file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+    write(file.path())?;
+    match file.persist_noclobber(path) {
+        Err(error) if error.error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(failed(error.error))
+        }
+        // Another may have been faster; its file may be being played, so it stays.
+        _ => Ok(()),
+    }
+}
+
 /// Where a file is kept: in a folder of its own for each key, so that it keeps its name.
-fn place(name: &str, key: &impl Hash) -> PathBuf {
+pub(crate) fn place(name: &str, key: &impl Hash) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
     cache().join(format!("{:016x}", hasher.finish())).join(name)

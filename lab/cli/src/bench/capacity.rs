@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::Args;
 use onrush_measure::capacity::{self, CapacityRecord, FileSet, Peer, Progress, Settings};
+use onrush_measure::film_kind::FilmKind;
 use onrush_server::engine::phase::Phase;
 
 use crate::frame::{Modes, Output, VERSION, bar, command};
@@ -81,6 +82,11 @@ pub(crate) struct Capacity {
     #[arg(long, value_name = "FILES", default_value = "one", value_parser = file_set)]
     files: FileSet,
 
+    /// What films are kept in, one or several to be tried in turn: ts, mp4, mkv. Of the others no
+    /// fewer viewers than of ts shall be on time
+    #[arg(long, value_name = "KINDS", value_delimiter = ',', default_values_t = [FilmKind::Ts])]
+    media: Vec<FilmKind>,
+
     /// The packet cache [default: a quarter of the films; 1GiB for one]
     #[arg(long, value_name = "SIZE")]
     cache: Option<Size>,
@@ -150,6 +156,7 @@ impl Capacity {
             load_max_percent: self.load_max,
             stall_ns: self.stall.map_or(0, |time| time.nanos()),
             files: self.files,
+            media: self.media.clone(),
             cache_bytes: self.cache.map(|size| size.0),
             modes: self.mode.modes(),
             clients_first: self.first,
@@ -193,8 +200,12 @@ fn measure(settings: &Settings) -> anyhow::Result<CapacityRecord> {
             0 => String::new(),
             percent => format!(", {percent} % jump"),
         };
+        let media = match progress.media {
+            FilmKind::Ts => String::new(),
+            media => format!(" of {media}"),
+        };
         bar.set_message(format!(
-            "{}, {}: {} viewers{jumping} (between {} and {upper}){again}",
+            "{}, {}: {} viewers{media}{jumping} (between {} and {upper}){again}",
             progress.server,
             progress.mode.name(),
             progress.clients,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use onrush_measure::capacity::soak::{self, Settings, SoakRecord};
 use onrush_measure::capacity::soak_report;
+use onrush_measure::film_kind::FilmKind;
 use onrush_measure::load::{Behaviour, Progress};
 
 use crate::frame::{Output, VERSION, bar_of_time, command};
@@ -44,6 +45,11 @@ pub(crate) struct Soak {
     #[arg(long, value_name = "TIME", default_value_t = Time(Duration::from_secs(30)))]
     seek_every: Time,
 
+    /// What films are kept in, in turn: ts, mp4, mkv
+    #[arg(long, value_name = "KINDS", value_delimiter = ',',
+          default_values_t = Settings::default().media)]
+    media: Vec<FilmKind>,
+
     /// Films
     #[arg(long, value_name = "N", default_value_t = Settings::default().files)]
     files: u32,
@@ -72,6 +78,7 @@ impl Soak {
                 ..default.behaviour
             },
             files: self.files,
+            media: self.media.clone(),
             ..default
         }
     }

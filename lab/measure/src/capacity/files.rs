@@ -1,4 +1,4 @@
-//! The films of the experiment, constant in rate.
+//! The films of the experiment.
 
 use std::fs;
 use std::io;
@@ -6,13 +6,10 @@ use std::path::{Path, PathBuf};
 
 use onrush_sys::fs::advise_done;
 use onrush_testkit::media::age;
-use onrush_wire::media::TS_PACKET_BYTES;
-use onrush_wire::media::ts::synth;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-/// Ticks of a transport stream's clock in a second.
-const CLOCK_HZ: u64 = 27_000_000;
+use crate::film_kind::FilmKind;
 
 /// Files at the most.
 const FILES_MAX: u32 = 20_000;
@@ -48,6 +45,9 @@ pub enum FileSet {
 pub(super) struct Films {
     folder: TempDir,
     files: u32,
+    /// What they are kept in, one after the other and again from the first.
+    kinds: Vec<FilmKind>,
+    /// Of the longest.
     bytes: u64,
 }
 
@@ -78,24 +78,33 @@ impl FileSet {
 }
 
 impl Films {
-    /// Writes them. The same bytes in each: a cache that tells files apart does not see that.
-    pub(super) fn make(files: FileSet, rate_bps: u64) -> io::Result<Self> {
-        let seconds = files.seconds();
-        let packet_ticks = TS_PACKET_BYTES as u64 * 8 * CLOCK_HZ / rate_bps;
-        let film = synth::constant_rate(seconds * CLOCK_HZ / packet_ticks, 0, packet_ticks);
-        let films = Self {
+    /// Writes them, the kinds in turn; at least one kind. The same bytes in each of a kind: a cache
+    /// that tells files apart does not see that.
+    pub(super) fn make(files: FileSet, rate_bps: u64, kinds: &[FilmKind]) -> io::Result<Self> {
+        let mut films = Self {
             folder: tempfile::tempdir()?,
             files: files.files(),
-            bytes: film.len() as u64,
+            kinds: kinds.to_vec(),
+            bytes: 0,
         };
-        for name in films.names() {
+        let names: Vec<_> = films.names().collect();
+        for (number, (name, kind)) in names.iter().zip(kinds.iter().cycle()).enumerate() {
             let path = films.folder().join(name);
-            fs::write(&path, &film)?;
+            match number.checked_sub(kinds.len()) {
+                None => kind.write(&path, rate_bps, files.seconds() * 1000)?,
+                Some(same) => drop(fs::copy(films.folder().join(&names[same]), &path)?),
+            }
             age(&path)?;
+            films.bytes = films.bytes.max(path.metadata()?.len());
         }
         // What is read past the page cache must not first be written from there.
         rustix::fs::sync();
         Ok(films)
+    }
+
+    /// Whether the first is of that kind.
+    pub(super) fn begin_with(&self, kind: FilmKind) -> bool {
+        self.kinds.first() == Some(&kind)
     }
 
     /// Has the page cache forget them, so that whoever reads them next reads from the disk.
@@ -118,7 +127,10 @@ impl Films {
 
     /// Their names, the most popular first.
     pub(super) fn names(&self) -> impl Iterator<Item = String> + use<> {
-        (0..self.files).map(|i| format!("film{i}.ts"))
+        let kinds = self.kinds.clone().into_iter().cycle();
+        (0..self.files)
+            .zip(kinds)
+            .map(|(i, kind)| format!("film{i}.{kind}"))
     }
 
     /// A quarter of all of them, but enough for one.
@@ -137,7 +149,7 @@ mod tests {
 
     #[test]
     fn films_are_as_many_and_as_long_as_asked_for() {
-        let films = Films::make(FileSet::Zipf { files: 3 }, 1_000_000).unwrap();
+        let films = Films::make(FileSet::Zipf { files: 3 }, 1_000_000, &[FilmKind::Ts]).unwrap();
         let names: Vec<_> = films.names().collect();
         assert_eq!(names, ["film0.ts", "film1.ts", "film2.ts"]);
         for name in names {
@@ -148,6 +160,18 @@ mod tests {
             );
         }
         assert_eq!(films.cache_bytes(), 64 << 20);
+    }
+
+    #[test]
+    fn kinds_of_films_take_turns() {
+        onrush_testkit::require_programs!("ffmpeg");
+        let kinds = [FilmKind::Ts, FilmKind::Mkv];
+        let films = Films::make(FileSet::Zipf { files: 4 }, 1_000_000, &kinds).unwrap();
+        let names: Vec<_> = films.names().collect();
+        assert_eq!(names, ["film0.ts", "film1.mkv", "film2.ts", "film3.mkv"]);
+        let read = |i: usize| fs::read(films.folder().join(&names[i])).unwrap();
+        assert!(read(0) == read(2) && read(1) == read(3));
+        assert_eq!(read(1)[..4], [0x1a, 0x45, 0xdf, 0xa3]);
     }
 
     #[test]

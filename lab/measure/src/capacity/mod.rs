@@ -51,8 +51,11 @@ pub fn run(
     let mut record = Record::new(NAME, environment, settings.clone());
     // It moves between namespaces.
     on_core(rest, || {
-        let films =
-            Films::make(settings.files, settings.rate_bps).map_err(system("write the films"))?;
+        let films = settings.media.iter();
+        let films = films.map(|&kind| Films::make(settings.files, settings.rate_bps, &[kind]));
+        let films = films
+            .collect::<Result<_, _>>()
+            .map_err(system("write the films"))?;
         let testbed = testbed()?;
         record.environment.network = "veth pair, sink at tc ingress of its far end".to_owned();
         let mut search = Search {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::settings::Settings;
 use crate::experiment::Record;
+use crate::film_kind::FilmKind;
 use crate::load;
 use crate::load::account::Account;
 
@@ -32,6 +33,9 @@ pub struct Run {
     /// Of them, so many of a hundred jump.
     #[serde(default)]
     pub jumping_percent: u32,
+    /// What the films were kept in.
+    #[serde(default)]
+    pub media: FilmKind,
     /// What they saw, without the streams one by one.
     pub load: load::Run,
     /// Whose time it took while all watched.
@@ -69,6 +73,8 @@ pub struct Progress {
     pub clients: u32,
     /// Of them, so many of a hundred jump.
     pub jumping_percent: u32,
+    /// What they watch is kept in.
+    pub media: FilmKind,
     /// The most that were held so far, and the least that were not.
     pub between: (u32, Option<u32>),
     /// How often as many have been tried already, in vain.

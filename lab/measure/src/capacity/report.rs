@@ -3,6 +3,7 @@
 use onrush_server::engine::phase::Phase;
 
 use super::record::{CapacityRecord, Run};
+use crate::film_kind::FilmKind;
 use crate::load::report::Figures;
 use crate::plot::{Chart, Drawing, Unit};
 use crate::stats::{median, p_value, ratio};
@@ -10,6 +11,9 @@ use crate::table::{Cell, Column, Report, Table, Verdict, gather};
 
 /// Of as many viewers as are held where none jumps, the part that is to be held where some do.
 const JUMPING_PART_MIN: f64 = 0.8;
+
+/// Of as many viewers as are held of transport streams, the part that is to be held of other films.
+const MEDIA_PART_MIN: f64 = 1.0;
 
 /// One server in one mode, with bursts of one length.
 #[derive(Clone, Debug)]
@@ -75,7 +79,8 @@ impl CapacityRecord {
     /// A row for each server, mode and burst, in the order they were measured.
     fn rows(&self) -> Vec<Row<'_>> {
         let key = |run: &Run| (run.mode, run.burst_ns, run.phase, run.jumping_percent);
-        let runs = self.runs.iter().map(|run| ((&run.server, key(run)), run));
+        let runs = self.runs.iter();
+        let runs = runs.map(|run| ((&run.server, run.media, key(run)), run));
         let rows = gather(runs).into_iter();
         rows.map(|(_, runs)| Row::of(runs)).collect()
     }
@@ -263,13 +268,24 @@ impl CapacityRecord {
             )
         });
         let jumping = rows.iter().filter(|row| row.of.jumping_percent > 0);
+        let key = |run: &Run| (run.server.clone(), run.mode, run.burst_ns, run.phase);
         let jumping = jumping.filter_map(|row| {
-            let key = |run: &Run| (run.server.clone(), run.mode, run.burst_ns, run.phase);
-            let is_still =
-                |other: &&Row<'_>| other.of.jumping_percent == 0 && key(other.of) == key(row.of);
+            let is_still = |other: &&Row<'_>| {
+                let (run, of) = (other.of, row.of);
+                run.jumping_percent == 0 && run.media == of.media && key(run) == key(of)
+            };
             Some(self.jump_verdict(row, rows.iter().find(is_still)?))
         });
-        none.chain(jumping).collect()
+        let others = rows.iter().filter(|row| row.of.media != FilmKind::Ts);
+        let of_media = others.filter_map(|row| {
+            let is_ts = |other: &&Row<'_>| {
+                let (run, of) = (other.of, row.of);
+                let is_other = run.media == FilmKind::Ts;
+                is_other && run.jumping_percent == of.jumping_percent && key(run) == key(of)
+            };
+            Some(media_verdict(row, rows.iter().find(is_ts)?))
+        });
+        none.chain(jumping).chain(of_media).collect()
     }
 
     /// How many are held of viewers of whom some jump, of as many as are held where none does; and
@@ -388,7 +404,8 @@ impl CapacityRecord {
         let rows = self.rows();
         for &mode in &self.settings.modes {
             let ours = rows.iter().filter(|row| {
-                row.of.mode == mode && row.of.burst_ns > 0 && row.of.jumping_percent == 0
+                let is_alone = row.of.jumping_percent == 0 && row.of.media == FilmKind::Ts;
+                row.of.mode == mode && row.of.burst_ns > 0 && is_alone
             });
             #[allow(clippy::cast_precision_loss, reason = "for a picture")]
             let mut points: Vec<_> = ours
@@ -404,6 +421,20 @@ impl CapacityRecord {
     }
 }
 
+/// How many are held of films of another kind, of as many as are held of transport streams.
+fn media_verdict(other: &Row<'_>, ts: &Row<'_>) -> Verdict {
+    let name = other.of.name();
+    let clients = |row: &Row<'_>| row.held.map(|run| f64::from(run.clients));
+    let Some((held, of)) = clients(other).zip(clients(ts)) else {
+        return Verdict::void(name, "none were held on one side");
+    };
+    let part = held / of;
+    let found = format!(
+        "holds {held}, {part:.2} of the {of} of transport streams, bound at least {MEDIA_PART_MIN}"
+    );
+    Verdict::new(name, found, part >= MEDIA_PART_MIN)
+}
+
 impl Run {
     /// Server, mode and burst in words.
     fn name(&self) -> String {
@@ -417,6 +448,9 @@ impl Run {
         }
         if self.phase != Phase::AsTheyCome {
             name += &format!(", {}", self.phase);
+        }
+        if self.media != FilmKind::Ts {
+            name += &format!(", {}", self.media);
         }
         if self.jumping_percent > 0 {
             name += &format!(", {} % jump", self.jumping_percent);
@@ -458,6 +492,7 @@ mod tests {
             phase: Phase::default(),
             clients,
             jumping_percent: 0,
+            media: FilmKind::Ts,
             load: load::Run {
                 packets_steady: 10,
                 server: Some(load::Usage {
@@ -544,6 +579,22 @@ mod tests {
         assert_eq!(verdict.what, "onrush, uso, bursts of 20 ms, 30 % jump");
         assert_eq!(report(&record).passed(), verdict.outcome == Outcome::Kept);
         verdict
+    }
+
+    #[test]
+    fn as_many_are_held_of_mp4_as_of_transport_streams() {
+        let outcome = |mp4: u32| {
+            let mp4 = Run {
+                media: FilmKind::Mp4,
+                ..run(mp4, &[], None)
+            };
+            let record = record(vec![run(1000, &[], None), mp4]);
+            let verdict = record.verdicts().pop().unwrap();
+            assert_eq!(verdict.what, "onrush, uso, bursts of 20 ms, mp4");
+            verdict.outcome
+        };
+        assert_eq!(outcome(1000), Outcome::Kept);
+        assert_eq!(outcome(999), Outcome::Missed);
     }
 
     #[test]

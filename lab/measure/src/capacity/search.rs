@@ -21,6 +21,7 @@ use super::record::{Progress, Run};
 use super::settings::{Peer, Settings};
 use super::status;
 use crate::error::ExperimentError;
+use crate::film_kind::FilmKind;
 use crate::load;
 use crate::load::account::{Account, Moment};
 use crate::load::report::Figures;
@@ -39,7 +40,8 @@ pub(super) const STOP_TIME_MAX: Duration = Duration::from_secs(20);
 pub(super) struct Search<'a, P> {
     pub(super) settings: &'a Settings,
     pub(super) onrush: &'a Path,
-    pub(super) films: Films,
+    /// Of each kind.
+    pub(super) films: Vec<Films>,
     pub(super) testbed: Testbed,
     /// The server's processor.
     pub(super) core: usize,
@@ -55,6 +57,8 @@ pub(super) struct Candidate {
     pub(super) phase: Phase,
     /// Of a hundred of its viewers, so many jump.
     pub(super) jumping_percent: u32,
+    /// What the first film is kept in.
+    pub(super) media: FilmKind,
     pub(super) peer: Option<Peer>,
 }
 
@@ -81,6 +85,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
                     burst_ns,
                     phase,
                     jumping_percent: 0,
+                    media: FilmKind::default(),
                     peer: None,
                 })?;
             }
@@ -91,6 +96,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
                     burst_ns: 0,
                     phase: Phase::default(),
                     jumping_percent: 0,
+                    media: FilmKind::default(),
                     peer: Some(peer.clone()),
                 })?;
             }
@@ -98,13 +104,22 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         Ok(())
     }
 
-    /// A search for each part of the viewers that jumps, one after the other.
+    /// A search for each kind of film and each part of the viewers that jumps, one after the other.
     fn search_each(&mut self, mut candidate: Candidate) -> Result<(), ExperimentError> {
-        for &percent in &self.settings.jumping_percents {
-            candidate.jumping_percent = percent;
-            self.search(&candidate)?;
+        for &media in &self.settings.media {
+            candidate.media = media;
+            for &percent in &self.settings.jumping_percents {
+                candidate.jumping_percent = percent;
+                self.search(&candidate)?;
+            }
         }
         Ok(())
+    }
+
+    fn films(&self, candidate: &Candidate) -> &Films {
+        let mut films = self.films.iter();
+        let films = films.find(|films| films.begin_with(candidate.media));
+        films.expect("there are films of each kind that is searched")
     }
 
     /// Doubles, then bisects; or tries the first number alone.
@@ -138,6 +153,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
                 mode: candidate.mode,
                 clients,
                 jumping_percent: candidate.jumping_percent,
+                media: candidate.media,
                 between,
                 again,
             });
@@ -155,12 +171,13 @@ impl<P: FnMut(Progress)> Search<'_, P> {
 
     fn run(&self, candidate: &Candidate, clients: u32) -> Result<Run, ExperimentError> {
         if self.settings.files != FileSet::One {
-            let forgotten = self.films.forget();
+            let forgotten = self.films(candidate).forget();
             forgotten.map_err(system("drop the films from the page cache"))?;
         }
         let (mut server, urls) = self.start(candidate)?;
         let percent = candidate.jumping_percent;
-        let load = self.settings.load(urls, clients, percent, server.id());
+        let watched = (urls, candidate.media);
+        let load = self.settings.load(watched, clients, percent, server.id());
         let moments = Rc::<RefCell<Vec<(u64, Moment)>>>::default();
         let (kept, process) = (Rc::clone(&moments), server.id());
         let look = move |progress: load::Progress| {
@@ -180,7 +197,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         drop(server.interrupt(STOP_TIME_MAX));
         let mut seen = seen?;
         let is_ours = candidate.peer.is_none();
-        let counted = is_ours.then(|| status::read(&self.films.status()));
+        let counted = is_ours.then(|| status::read(&self.films(candidate).status()));
         let counted = counted.map(Option::unwrap_or_default);
         let missed = Figures::of(&load, &seen).missed;
         let of_ours = counted.as_ref();
@@ -201,6 +218,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
             phase: candidate.phase,
             clients,
             jumping_percent: candidate.jumping_percent,
+            media: candidate.media,
             load: seen,
             account,
             set_up_ns: account_coming.set_up_ns(self.settings.arrivals_per_second),
@@ -219,7 +237,8 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         candidate: &Candidate,
     ) -> Result<(Process, Vec<String>), ExperimentError> {
         let address = format!("{SND_IPV4}:{RTSP_PORT}");
-        let folder = self.films.folder().display().to_string();
+        let films = self.films(candidate);
+        let folder = films.folder().display().to_string();
         let filled = |text: &str, file: &str| {
             text.replace("{address}", &address)
                 .replace("{dir}", &folder)
@@ -249,7 +268,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
             }
             thread::sleep(Duration::from_millis(50));
         }
-        let urls = self.films.names().map(|file| filled(&url, &file));
+        let urls = films.names().map(|file| filled(&url, &file));
         Ok((server, urls.collect()))
     }
 
@@ -257,7 +276,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
         let cache_bytes = self
             .settings
             .cache_bytes
-            .unwrap_or_else(|| self.films.cache_bytes());
+            .unwrap_or_else(|| self.films(candidate).cache_bytes());
         let mut command = self.testbed.snd.command(self.onrush);
         command.args(["serve", folder, "--rtsp", address]);
         command.args(["--cores", &self.core.to_string()]);
@@ -278,7 +297,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
             "20000",
         ]);
         command.args(["--connections-per-address-max", "20000"]);
-        let status = self.films.status();
+        let status = self.films(candidate).status();
         // That of a server before is not its own.
         fs::remove_file(&status).ok();
         command.arg("--status-at-exit").arg(status);

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files::FileSet;
 use crate::error::{ExperimentError, within};
+use crate::film_kind::{FilmKind, transport_stream_alone};
 use crate::load::account::Account;
 use crate::load::{self, Behaviour, Receive};
 use crate::plot::Unit;
@@ -16,6 +17,12 @@ pub(super) const LOOK_EVERY: u16 = 13;
 /// Viewers that come in a second, unless said otherwise, and at the most.
 const ARRIVALS_PER_SECOND: u32 = 1000;
 const ARRIVALS_PER_SECOND_MAX: u32 = 20_000;
+
+/// Where viewers of several tracks have their ports from: nobody else is in their namespace.
+const PORT_FIRST_OF_TRACKS: u16 = 1024;
+
+/// Tracks of all viewers at the most, each with two ports.
+const TRACKS_MAX: u32 = ((u16::MAX - PORT_FIRST_OF_TRACKS) / 2) as u32;
 
 /// Rounds at the most.
 const ROUNDS_MAX: u32 = 100;
@@ -53,6 +60,9 @@ pub struct Settings {
     pub again: u32,
     /// What is watched.
     pub files: FileSet,
+    /// What films are kept in; each is tried.
+    #[serde(default = "transport_stream_alone")]
+    pub media: Vec<FilmKind>,
     /// Our server's cache in bytes; `None`: a quarter of the films, or 1 GiB for a single one.
     pub cache_bytes: Option<u64>,
     /// Who cuts trains.
@@ -106,11 +116,11 @@ impl Settings {
         !holds && account.is_robbed() && again < self.again
     }
 
-    /// What `clients` viewers of those URLs do, of whom so many of a hundred jump, and whom the
-    /// process `server` serves.
+    /// What `clients` viewers of those URLs do, where films of that kind are, of whom so many of a
+    /// hundred jump, and whom the process `server` serves.
     pub(super) fn load(
         &self,
-        urls: Vec<String>,
+        (urls, media): (Vec<String>, FilmKind),
         clients: u32,
         jumping_percent: u32,
         server: u32,
@@ -124,6 +134,10 @@ impl Settings {
                     seek_every_ns: self.jump_every_ns,
                     ..Behaviour::default()
                 },
+            },
+            port_first: match media.tracks() {
+                1 => settings.port_first,
+                _ => PORT_FIRST_OF_TRACKS,
             },
             in_turn: matches!(self.files, FileSet::Even { .. }),
             ramp_ns: self.ramp_ns(clients),
@@ -194,10 +208,29 @@ impl Settings {
                 self.stall_ns
             ));
         }
+        self.check_media()?;
         within(self.rounds, 1..=ROUNDS_MAX.into(), Unit::Count, "rounds")?;
         within(self.again, 0..=AGAIN_MAX.into(), Unit::Count, "times again")?;
         self.check_jumping()?;
         self.files.check().map_err(ExperimentError::Settings)
+    }
+
+    fn check_media(&self) -> Result<(), ExperimentError> {
+        let wrong = |text: &str| Err(ExperimentError::Settings(text.to_owned()));
+        let tracks = self.media.iter().map(|media| media.tracks()).max();
+        let Some(tracks) = tracks else {
+            return wrong("nothing to do: ask for films of some kind");
+        };
+        if self.stall_ns > 0 && self.media.iter().any(|&media| media != FilmKind::Ts) {
+            return wrong("what is due while a server is stopped is known of ts alone");
+        }
+        let tracks_max = 1..=TRACKS_MAX.into();
+        within(
+            self.clients_max * tracks,
+            tracks_max,
+            Unit::Count,
+            "tracks of all viewers",
+        )
     }
 
     fn check_jumping(&self) -> Result<(), ExperimentError> {
@@ -275,6 +308,7 @@ impl Default for Settings {
             rounds: once(),
             again: 1,
             files: FileSet::One,
+            media: transport_stream_alone(),
             cache_bytes: None,
             modes: vec![Mode::Uso, Mode::SoftwareGso],
             clients_first: 1000,
@@ -384,7 +418,10 @@ mod tests {
 
     #[test]
     fn viewers_jump_in_the_search_that_asks_for_it_alone() {
-        let behaviour = |percent| jumping().load(Vec::new(), 1, percent, 1).behaviour;
+        let behaviour = |percent| {
+            let watched = (Vec::new(), FilmKind::Ts);
+            jumping().load(watched, 1, percent, 1).behaviour
+        };
         assert_eq!(behaviour(0), Behaviour::default());
         let some = behaviour(30);
         assert_eq!(
@@ -395,9 +432,34 @@ mod tests {
     }
 
     #[test]
+    fn viewers_of_two_tracks_have_ports_for_both_or_are_refused() {
+        let of = |clients_max, media| Settings {
+            clients_max,
+            media: vec![FilmKind::Ts, media],
+            ..Settings::default()
+        };
+        let most = TRACKS_MAX / 2;
+        of(most, FilmKind::Mp4).check().expect("the bound");
+        assert!(of(most + 1, FilmKind::Mp4).check().is_err());
+        of(load::CLIENTS_MAX, FilmKind::Ts).check().expect("of one");
+        let stalled = Settings {
+            stall_ns: 1,
+            ..of(most, FilmKind::Mkv)
+        };
+        assert!(stalled.check().is_err());
+        let ports = |media| {
+            let watched = (vec!["rtsp://h/x".to_owned()], media);
+            let load = stalled.load(watched, most, 0, 1);
+            load.check().expect("there are ports");
+            load.port_first
+        };
+        assert_eq!((ports(FilmKind::Ts), ports(FilmKind::Mkv)), (20_000, 1024));
+    }
+
+    #[test]
     fn a_file_from_before_anybody_jumped_is_read() {
         let mut old = serde_json::to_value(jumping()).unwrap();
-        for name in ["jumping_percents", "jump_every_ns"] {
+        for name in ["jumping_percents", "jump_every_ns", "media"] {
             old.as_object_mut().unwrap().remove(name).expect(name);
         }
         let old: Settings = serde_json::from_value(old).unwrap();

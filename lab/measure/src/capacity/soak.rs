@@ -22,6 +22,7 @@ use super::search::{Candidate, STOP_TIME_MAX, Search, testbed};
 use super::{settings, status};
 use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
+use crate::film_kind::{FilmKind, transport_stream_alone};
 use crate::load::report::Figures;
 use crate::load::{self, Behaviour, Receive, Slice};
 use crate::setup::{on_core, system, two_cores};
@@ -39,6 +40,10 @@ const REPLACED_EVERY: Duration = Duration::from_secs(3);
 
 /// What ends the viewers of a film that is replaced; they come again.
 const EXPECTED_FAILURES: [&str; 4] = ["404", "410", "454", "closed the connection"];
+
+/// Where viewers have their ports from, of whom each may watch two tracks: nobody else is in their
+/// namespace.
+const PORT_FIRST: u16 = 1024;
 
 /// How long a film is away before there is one of its name again.
 const AWAY: Duration = Duration::from_secs(1);
@@ -68,6 +73,9 @@ pub struct Settings {
     pub behaviour: Behaviour,
     /// Films, by Zipf's law.
     pub files: u32,
+    /// What films are kept in, in turn.
+    #[serde(default = "transport_stream_alone")]
+    pub media: Vec<FilmKind>,
     /// Rate of each stream, in bit/s.
     pub rate_bps: u64,
     /// Length of a burst.
@@ -134,12 +142,12 @@ pub fn run(
     capacity.check()?;
     let mut record = Record::new(NAME, environment, settings.clone());
     let run = on_core(rest, || {
-        let films =
-            Films::make(capacity.files, capacity.rate_bps).map_err(system("write the films"))?;
+        let films = Films::make(capacity.files, capacity.rate_bps, &settings.media)
+            .map_err(system("write the films"))?;
         let search = Search {
             settings: &capacity,
             onrush,
-            films,
+            films: vec![films],
             testbed: testbed()?,
             core,
             progress: |_| {},
@@ -163,6 +171,7 @@ fn soak<P: FnMut(super::record::Progress)>(
         phase: Phase::default(),
         // What its viewers do is its own affair.
         jumping_percent: 0,
+        media: settings.media.first().copied().unwrap_or_default(),
         peer: None,
     })?;
     let load = load::Settings {
@@ -170,7 +179,7 @@ fn soak<P: FnMut(super::record::Progress)>(
         ..settings.load(urls, server.id())
     };
     let is_over = AtomicBool::new(false);
-    let films = &search.films;
+    let films = &search.films[0];
     let (seen, (films_removed, films_replaced)) = thread::scope(|scope| {
         let replacing = scope.spawn(|| replace_films(films, &is_over));
         let seen = search
@@ -373,6 +382,7 @@ impl Settings {
             rate_bps: self.rate_bps,
             bursts_ns: vec![self.burst_ns],
             files: FileSet::Zipf { files: self.files },
+            media: self.media.clone(),
             // All of them: disks are another experiment's.
             cache_bytes: Some(4 << 30),
             modes: vec![Mode::Uso],
@@ -399,6 +409,7 @@ impl Settings {
             pid: Some(server),
             seed: self.seed,
             slice_ns: self.slice_ns,
+            port_first: PORT_FIRST,
             ..load::Settings::new(urls, self.clients)
         }
     }
@@ -416,6 +427,7 @@ impl Default for Settings {
                 ..Behaviour::default()
             },
             files: 50,
+            media: FilmKind::ALL.to_vec(),
             rate_bps: 4_000_000,
             burst_ns: 20_000_000,
             slice_ns: 10_000_000_000,

@@ -89,7 +89,6 @@ struct Receiver {
     _rtcp: UdpSocket,
 }
 
-#[derive(Default)]
 struct Received {
     follow: Follow,
     first_ns: Option<u64>,
@@ -310,8 +309,13 @@ async fn viewer(shared: Rc<Shared>, place: u64, at_ns: u64, mut random: Random) 
         let mut streams = Vec::new();
         let begin_ns = monotonic_ns();
         let visit = visit(&shared, url, &mut streams, &mut actor).await;
-        for stream in streams {
-            shared.put_down(stream, url, begin_ns);
+        let firsts = streams
+            .into_iter()
+            .map(|stream| shared.put_down(stream, url, begin_ns));
+        // The viewer waits for the first packet of any of its streams.
+        if let Some(first_ns) = firsts.fold(None, earlier) {
+            let start_up_ns = first_ns.saturating_sub(begin_ns);
+            shared.seen.borrow_mut().start_up_ns.push(start_up_ns);
         }
         if let Err(error) = visit {
             shared.count_failure(&error);
@@ -331,10 +335,10 @@ async fn visit(
     let mut viewer = Viewer::connect(shared.servers[url], &shared.settings.urls[url]).await?;
     let Description { tracks, seconds } = viewer.describe().await?;
     for track in &tracks {
-        let stream = shared.take_up(viewer.local_ip()?).await?;
+        let stream = shared.take_up(viewer.local_ip()?, track.clock_hz).await?;
         let port = stream.port;
         streams.push(stream);
-        viewer.set_up(track, port).await?;
+        viewer.set_up(&track.url, port).await?;
     }
     viewer.play(None).await?;
     shared.seen.borrow_mut().played += 1;
@@ -456,19 +460,24 @@ impl Shared {
     }
 
     /// Ports for one stream, and sockets at them unless the sink counts.
-    async fn take_up(self: &Rc<Self>, ip: IpAddr) -> Result<Watched, ViewerError> {
+    async fn take_up(self: &Rc<Self>, ip: IpAddr, clock_hz: u32) -> Result<Watched, ViewerError> {
         loop {
             let port = self.ports.borrow_mut().pop_front();
             let port = port.ok_or(ViewerError::NoPort)?;
             let mut stream = Watched { port, socket: None };
-            if self.sink.is_some() {
+            if let Some(sink) = &self.sink {
+                // A port that begins anew has a clock of 90 kHz.
+                if clock_hz != 90_000 {
+                    let set = sink.borrow_mut().set_clock(port, clock_hz);
+                    set.expect(PORT_IS_THE_SINKS);
+                }
                 return Ok(stream);
             }
             // A port that another program has is left alone for good.
             let rtp = UdpSocket::bind((ip, port)).await;
             let rtcp = UdpSocket::bind((ip, port + 1)).await;
             if let (Ok(rtp), Ok(rtcp)) = (rtp, rtcp) {
-                stream.socket = Some(Receiver::start(self, rtp, rtcp));
+                stream.socket = Some(Receiver::start(self, rtp, rtcp, clock_hz));
                 return Ok(stream);
             }
         }
@@ -482,7 +491,8 @@ impl Shared {
         (arrived(&counts), first_ns)
     }
 
-    fn put_down(&self, mut stream: Watched, url: usize, begin_ns: u64) {
+    /// Counts what arrived of a stream; when the first of it did.
+    fn put_down(&self, mut stream: Watched, url: usize, begin_ns: u64) -> Option<u64> {
         let (arrived, first_ns) = match (stream.socket.take(), &self.sink) {
             (Some(socket), _) => {
                 socket.task.abort();
@@ -495,9 +505,6 @@ impl Shared {
         self.ports.borrow_mut().push_back(stream.port);
         let mut seen = self.seen.borrow_mut();
         seen.totals.add(&arrived);
-        if let Some(first_ns) = first_ns {
-            seen.start_up_ns.push(first_ns.saturating_sub(begin_ns));
-        }
         if seen.streams.len() < STREAMS_KEPT_MAX {
             seen.streams.push(Stream {
                 url: u32::try_from(url).unwrap_or(u32::MAX),
@@ -506,7 +513,13 @@ impl Shared {
                 arrived,
             });
         }
+        first_ns
     }
+}
+
+/// The earlier of two moments that may not have been.
+fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
 }
 
 impl Actor {
@@ -533,8 +546,11 @@ fn arrived(counts: &PortCounts) -> Arrived {
 }
 
 impl Receiver {
-    fn start(shared: &Rc<Shared>, rtp: UdpSocket, rtcp: UdpSocket) -> Self {
-        let state = Rc::<RefCell<Received>>::default();
+    fn start(shared: &Rc<Shared>, rtp: UdpSocket, rtcp: UdpSocket, clock_hz: u32) -> Self {
+        let state = Rc::new(RefCell::new(Received {
+            follow: Follow::new(clock_hz),
+            first_ns: None,
+        }));
         let task = spawn_local(receive(Rc::clone(shared), rtp, Rc::clone(&state)));
         Self {
             state,

@@ -44,9 +44,11 @@ impl Arrived {
 }
 
 /// Follows one stream.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Follow {
     pub(super) arrived: Arrived,
+    /// Ticks a second of its RTP timestamps; not 0.
+    clock_hz: u32,
     reference: Option<Reference>,
     /// Bit i: the packet `i` before the newest has come.
     seen: u64,
@@ -62,6 +64,19 @@ struct Reference {
 }
 
 impl Follow {
+    /// One whose RTP timestamps have so many ticks a second; not 0.
+    pub(super) fn new(clock_hz: u32) -> Self {
+        Self {
+            arrived: Arrived::default(),
+            clock_hz,
+            reference: None,
+            seen: 0,
+            newest: 0,
+            arrival_ns_last: 0,
+            burst_packets: 0,
+        }
+    }
+
     /// Takes a packet. How late it was, in ns; `None` if it is no RTP.
     pub(super) fn packet(&mut self, packet: &[u8], now_ns: u64) -> Option<i64> {
         let [first, kind, s0, s1, t0, t1, t2, t3, ..] = *packet else {
@@ -87,7 +102,7 @@ impl Follow {
         });
         let since_ns = i64::try_from(now_ns - reference.arrival_ns).unwrap_or(i64::MAX);
         let ticks = timestamp.wrapping_sub(reference.timestamp).cast_signed();
-        let lateness_ns = since_ns - i64::from(ticks) * 100_000 / 9;
+        let lateness_ns = since_ns - i64::from(ticks) * 1_000_000_000 / i64::from(self.clock_hz);
         self.arrived.lateness_ns_min = self.arrived.lateness_ns_min.min(lateness_ns);
         self.arrived.lateness_ns_max = self.arrived.lateness_ns_max.max(lateness_ns);
         Some(lateness_ns)
@@ -135,7 +150,7 @@ mod tests {
     }
 
     fn followed(sequences: &[u16]) -> Arrived {
-        let mut follow = Follow::default();
+        let mut follow = Follow::new(90_000);
         for &sequence in sequences {
             assert!(follow.packet(&packet(sequence, 0), 5_000_000).is_some());
         }
@@ -160,7 +175,7 @@ mod tests {
 
     #[test]
     fn lateness_is_against_the_first_packet() {
-        let mut follow = Follow::default();
+        let mut follow = Follow::new(90_000);
         let second_ns = 1_000_000_000;
         let ticks = u32::MAX - 45_000;
         assert_eq!(follow.packet(&packet(1, ticks), second_ns), Some(0));
@@ -180,9 +195,17 @@ mod tests {
     }
 
     #[test]
+    fn lateness_is_by_the_clock_of_the_stream() {
+        let mut follow = Follow::new(48_000);
+        assert_eq!(follow.packet(&packet(1, 0), 1_000_000_000), Some(0));
+        let second_later = packet(2, 48_000);
+        assert_eq!(follow.packet(&second_later, 2_000_000_003), Some(3));
+    }
+
+    #[test]
     fn numbers_that_jump_with_the_film_are_lost_or_repeated() {
         let jumped = |sequence| {
-            let mut follow = Follow::default();
+            let mut follow = Follow::new(90_000);
             follow.packet(&packet(100, 0), 5_000_000);
             follow.restart_clock();
             follow.packet(&packet(sequence, 0), 6_000_000);
@@ -195,7 +218,7 @@ mod tests {
 
     #[test]
     fn what_is_no_rtp_counts_nothing() {
-        let mut follow = Follow::default();
+        let mut follow = Follow::new(90_000);
         assert_eq!(follow.packet(&[0x80, 200, 0, 1, 0, 0, 0, 0, 0], 1), None);
         assert_eq!(follow.packet(&[0x80, 33], 1), None);
         assert_eq!(follow.packet(b"GET / HTTP/1.1", 1), None);
@@ -204,7 +227,7 @@ mod tests {
 
     #[test]
     fn packets_without_a_pause_are_a_burst() {
-        let mut follow = Follow::default();
+        let mut follow = Follow::new(90_000);
         for (sequence, now_ns) in [
             (1, 5_000_000),
             (2, 5_100_000),

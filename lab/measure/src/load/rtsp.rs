@@ -38,7 +38,7 @@ pub(super) enum ViewerError {
     Refused { method: &'static str, status: u16 },
     #[error("the answer to {0} cannot be understood")]
     Garbled(&'static str),
-    #[error("no media of the description has an RTP clock of 90 kHz")]
+    #[error("the description has no media whose RTP clock it tells")]
     NoTrack,
     #[error("no port is left; begin lower with --ports")]
     NoPort,
@@ -47,10 +47,18 @@ pub(super) enum ViewerError {
 /// What a server says of a film.
 #[derive(Debug)]
 pub(super) struct Description {
-    /// The URLs of its media with an RTP clock of 90 kHz, as lateness is counted in.
-    pub(super) tracks: Vec<String>,
+    /// Its media.
+    pub(super) tracks: Vec<Track>,
     /// How long it is; `None` if it has no end, or nobody said.
     pub(super) seconds: Option<f64>,
+}
+
+/// What is set up alone.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) struct Track {
+    pub(super) url: String,
+    /// Ticks a second of its RTP timestamps, by which lateness is counted.
+    pub(super) clock_hz: u32,
 }
 
 /// A connection, and the session on it.
@@ -210,9 +218,8 @@ impl Viewer {
     }
 }
 
-/// The URLs of those media whose clock runs at 90 kHz, as a description tells them (RFC 4566; RFC
-/// 2326, appendix C.1.1).
-fn tracks_of(sdp: &str, base: &str) -> Vec<String> {
+/// The media whose clock a description tells (RFC 4566; RFC 2326, appendix C.1.1).
+fn tracks_of(sdp: &str, base: &str) -> Vec<Track> {
     let mut tracks: Vec<(Option<u32>, Option<&str>)> = Vec::new();
     for line in sdp.lines().map(str::trim) {
         if let Some(media) = line.strip_prefix("m=") {
@@ -228,21 +235,22 @@ fn tracks_of(sdp: &str, base: &str) -> Vec<String> {
         };
         if let Some(map) = line.strip_prefix("a=rtpmap:") {
             let clock = map.split('/').nth(1);
-            track.0 = clock.and_then(|clock| clock.trim().parse().ok());
+            let clock: Option<u32> = clock.and_then(|clock| clock.trim().parse().ok());
+            track.0 = clock.filter(|&hz| hz > 0);
         } else if let Some(control) = line.strip_prefix("a=control:") {
             track.1 = Some(control);
         }
     }
-    tracks
-        .into_iter()
-        .filter(|(clock, _)| *clock == Some(90_000))
-        .take(TRACKS_MAX)
-        .map(|(_, control)| match control {
-            None | Some("*") => base.to_owned(),
-            Some(url) if url.contains("://") => url.to_owned(),
-            Some(relative) => format!("{}/{relative}", base.trim_end_matches('/')),
-        })
-        .collect()
+    let url = |control: Option<&str>| match control {
+        None | Some("*") => base.to_owned(),
+        Some(url) if url.contains("://") => url.to_owned(),
+        Some(relative) => format!("{}/{relative}", base.trim_end_matches('/')),
+    };
+    let known = tracks.into_iter().filter_map(|(clock_hz, control)| {
+        let url = url(control);
+        clock_hz.map(|clock_hz| Track { url, clock_hz })
+    });
+    known.take(TRACKS_MAX).collect()
 }
 
 /// How long the film is, if the description tells (RFC 2326, appendix C.1.5).
@@ -275,19 +283,24 @@ mod tests {
     }
 
     #[test]
-    fn media_with_another_clock_are_left_out() {
+    fn media_whose_clock_nobody_tells_are_left_out() {
         let sdp = "v=0\r\na=control:*\r\nm=video 0 RTP/AVP 33\r\na=control:track1\r\n\
                    m=audio 0 RTP/AVP 97\r\na=rtpmap:97 \
                    MPEG4-GENERIC/48000/2\r\na=control:track2\r\n\
+                   m=application 0 RTP/AVP 98\r\na=rtpmap:98 x/0\r\na=control:track3\r\n\
                    m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\na=control:rtsp://h/x/3\r\n";
-        assert_eq!(
-            tracks_of(sdp, "rtsp://h/x/"),
-            ["rtsp://h/x/track1", "rtsp://h/x/3"]
-        );
-        assert_eq!(
-            tracks_of("m=video 0 RTP/AVP 33", "rtsp://h/x"),
-            ["rtsp://h/x"]
-        );
+        let track = |url: &str, clock_hz| Track {
+            url: url.to_owned(),
+            clock_hz,
+        };
+        let expected = [
+            track("rtsp://h/x/track1", 90_000),
+            track("rtsp://h/x/track2", 48_000),
+            track("rtsp://h/x/3", 90_000),
+        ];
+        assert_eq!(tracks_of(sdp, "rtsp://h/x/"), expected);
+        let whole = [track("rtsp://h/x", 90_000)];
+        assert_eq!(tracks_of("m=video 0 RTP/AVP 33", "rtsp://h/x"), whole);
         assert!(tracks_of("m=audio 0 RTP/AVP 0", "rtsp://h/x").is_empty());
         assert!(tracks_of("", "rtsp://h/x").is_empty());
     }

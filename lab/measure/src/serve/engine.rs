@@ -27,11 +27,12 @@ const WIND_UP_TIME_MAX: Duration = Duration::from_secs(5);
 struct Engine {
     data: Data,
     streams: Vec<Stream>,
+    has_one_track: bool,
     /// It does not run as what it was asked to.
     failed: Option<String>,
 }
 
-/// Starts a session on each socket, by the path `path` or not at all.
+/// Starts a session on the sockets of each, one for each track, by the path `path` or not at all.
 pub(super) fn start(
     task: &Task,
     path: PathName,
@@ -51,6 +52,7 @@ pub(super) fn start(
         failed: (!is_available)
             .then(|| format!("{path} is not available here; `onrush doctor` says why")),
         streams: Vec::new(),
+        has_one_track: task.film.clocks_hz().len() == 1,
         data,
     };
     if engine.failed.is_none() {
@@ -71,7 +73,7 @@ fn config(task: &Task, path: PathName, rtp_headers: RtpHeaders) -> Config {
         cores: vec![task.core],
         load_max_permille: LOAD_UNLIMITED,
         limits: Limits {
-            sessions_max: task.settings.sessions as usize,
+            sessions_max: (task.settings.sessions * task.settings.tracks_max()) as usize,
             ..Limits::default()
         },
         path,
@@ -90,21 +92,24 @@ impl Engine {
         self.data.wait_until_ready();
         let runtime = runtime()?;
         let media = task.film.open(config, &runtime)?;
-        let cues = task
-            .film
-            .cues(&super::film::plan_of(&media), &task.settings);
-        for (socket, cue) in sockets.into_iter().zip(&cues) {
+        let cues = task.film.cues(&task.film.plans(&media)?, &task.settings);
+        let tracks = cues.iter().flat_map(|cue| {
+            let tracks = cue.tracks.iter().enumerate();
+            tracks.map(|(track, &(from, later_ns))| (track, from, cue.phase_ns + later_ns))
+        });
+        let payload_bytes_max = task.film.payload_bytes();
+        for (socket, (track, from, _)) in sockets.into_iter().zip(tracks.clone()) {
             runtime.block_on(self.data.engines().ready());
             let stream = self
                 .data
-                .open(&media, 0, super::film::PAYLOAD_BYTES, socket.into())?;
-            runtime.block_on(stream.prepare(cue.from))?;
+                .open(&media, track, payload_bytes_max, socket.into())?;
+            runtime.block_on(stream.prepare(from))?;
             self.streams.push(stream);
         }
         let begin_ns = monotonic_ns() + LEAD_NS;
-        for (stream, cue) in self.streams.iter().zip(&cues) {
-            let delay_ns = (begin_ns + cue.phase_ns).saturating_sub(monotonic_ns());
-            stream.play(cue.from, None, Duration::from_nanos(delay_ns))?;
+        for (stream, (_, from, phase_ns)) in self.streams.iter().zip(tracks) {
+            let delay_ns = (begin_ns + phase_ns).saturating_sub(monotonic_ns());
+            stream.play(from, None, Duration::from_nanos(delay_ns))?;
         }
         Ok(())
     }
@@ -124,6 +129,7 @@ impl Sender for Engine {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut counts = Counts {
             packets: of(&worker.packets),
+            bytes: of(&worker.bytes),
             packets_refused: of(&worker.packets_refused),
             crossings: of(&worker.crossings),
             ticks: of(&worker.ticks),
@@ -144,7 +150,9 @@ impl Sender for Engine {
     }
 
     fn stop(mut self: Box<Self>) -> Result<Finished, ExperimentError> {
+        // Of several tracks nobody knows whose chunk it was.
         let source = self.streams.first().map(Stream::source);
+        let source = source.filter(|_| self.has_one_track);
         let images_a_chunk = source.map_or(0, |source| source.packets_of(0).end);
         self.streams.clear();
         let give_up_ns = monotonic_ns() + u64::try_from(WIND_UP_TIME_MAX.as_nanos()).unwrap_or(0);

@@ -1,26 +1,24 @@
 //! The film that all sessions play, each from its own place.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use onrush_server::config::Config;
 use onrush_server::library::{Library, Media};
 use onrush_testkit::media::age;
-use onrush_wire::media::ts::{TS_PACKETS_PER_RTP_MAX, synth};
+use onrush_wire::media::ts::TS_PACKETS_PER_RTP_MAX;
 use onrush_wire::media::{Plan, TS_PACKET_BYTES};
-use onrush_wire::rtp;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use super::record::Settings;
 use crate::error::ExperimentError;
+use crate::film_kind::FilmKind;
 use crate::random::Random;
 use crate::setup::system;
-
-/// Ticks of a transport stream's clock in a second.
-const CLOCK_HZ: u64 = 27_000_000;
 
 /// Bytes of the part that sessions begin in, at the most; the rest is for the last of them to play.
 const PLACES_BYTES_MAX: u64 = 32 << 20;
@@ -31,55 +29,77 @@ const PLACES_NS_MAX: u64 = 60_000_000_000;
 /// What is played beyond warm-up and measurement: setting up, taking down, and to spare.
 const SPARE_NS: u64 = 5_000_000_000;
 
-const FILE_NAME: &str = "film.ts";
+/// Bytes behind the RTP header of a packet: of a transport stream, and of others as much as an
+/// Ethernet frame takes.
+const TS_PAYLOAD_BYTES: usize = TS_PACKETS_PER_RTP_MAX as usize * TS_PACKET_BYTES;
+const PAYLOAD_BYTES: usize = 1500 - 20 - 8 - 12;
 
-/// Bytes behind the RTP header of a packet.
-pub(super) const PAYLOAD_BYTES: usize = TS_PACKETS_PER_RTP_MAX as usize * TS_PACKET_BYTES;
-
-/// The film's packets.
-pub(super) fn plan_of(media: &Media) -> Arc<Plan> {
-    let plan = media.plan(0, PAYLOAD_BYTES);
-    plan.expect("a transport stream is cut into any number of its packets")
-}
-
-/// A film on disk, constant in rate.
+/// A film on disk.
 pub(super) struct Film {
     folder: TempDir,
-    packet_ticks: u64,
+    media: FilmKind,
     /// How much of it sessions begin in.
     places_ns: u64,
     bytes: u64,
+    /// RTP packets of all its tracks.
+    packets: u64,
+    duration_ns: u64,
+    /// Ticks a second of the RTP timestamps of each track.
+    clocks_hz: Vec<u32>,
 }
 
 /// Where a session begins.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Cue {
-    /// The first RTP packet, which is the first of its burst.
-    pub(super) from: u64,
-    /// How long after the experiment's first packet it is due.
+    /// Of each track, the first RTP packet and how long after the session's first it is due.
+    pub(super) tracks: Vec<(u64, u64)>,
+    /// How long after the experiment's first packet the session's first is due.
     pub(super) phase_ns: u64,
 }
 
 impl Film {
     /// Writes one that is long enough for all sessions.
-    pub(super) fn make(settings: &Settings) -> io::Result<Self> {
-        let packet_bits = TS_PACKET_BYTES as u64 * 8;
-        let packet_ticks = packet_bits * CLOCK_HZ / settings.rate_bps;
+    pub(super) fn make(settings: &Settings, media: FilmKind) -> Result<Self, ExperimentError> {
         let played_ns = settings.warm_up_ns + settings.measured_ns + SPARE_NS;
         let places_ns = PLACES_BYTES_MAX * 8 * 1_000 / (settings.rate_bps / 1_000_000).max(1);
         let places_ns = places_ns.clamp(1_000_000_000, PLACES_NS_MAX);
-        let ticks = (played_ns + places_ns) / 1_000 * (CLOCK_HZ / 1_000_000);
-        let stream = synth::constant_rate(ticks / packet_ticks, 0, packet_ticks);
-        let folder = tempfile::tempdir()?;
-        let path = folder.path().join(FILE_NAME);
-        fs::write(&path, &stream)?;
-        age(&path)?;
-        Ok(Self {
+        let write = || -> io::Result<(TempDir, u64)> {
+            let folder = tempfile::tempdir()?;
+            let path = folder.path().join(name_of(media));
+            let ms = (played_ns + places_ns) / 1_000_000;
+            media.write(&path, settings.rate_bps, ms)?;
+            age(&path)?;
+            let bytes = path.metadata()?.len();
+            Ok((folder, bytes))
+        };
+        let (folder, bytes) = write().map_err(system("write the film to be sent"))?;
+        let mut film = Self {
             folder,
-            packet_ticks,
+            media,
             places_ns,
-            bytes: stream.len() as u64,
-        })
+            bytes,
+            packets: 0,
+            duration_ns: 0,
+            clocks_hz: Vec::new(),
+        };
+        film.look(settings)?;
+        Ok(film)
+    }
+
+    /// Finds out what it is cut into.
+    fn look(&mut self, settings: &Settings) -> Result<(), ExperimentError> {
+        let config = Config {
+            media_root: self.folder().to_owned(),
+            burst: Duration::from_nanos(settings.burst_ns),
+            ..Config::default()
+        };
+        let media = self.open(&config, &super::engine::runtime()?)?;
+        let tracks = 0..media.tracks();
+        self.clocks_hz = tracks.map(|track| media.track(track).clock_hz).collect();
+        let plans = self.plans(&media)?;
+        self.packets = plans.iter().map(|plan| plan.rtp_packets()).sum();
+        self.duration_ns = plans[0].due_ns(plans[0].rtp_packets());
+        Ok(())
     }
 
     /// Has it indexed the way the server does.
@@ -89,13 +109,37 @@ impl Film {
         runtime: &Runtime,
     ) -> Result<Arc<Media>, ExperimentError> {
         let library = Arc::new(Library::new(config)?);
-        Ok(runtime.block_on(library.open(FILE_NAME))?)
+        Ok(runtime.block_on(library.open(&name_of(self.media)))?)
+    }
+
+    /// The packets of its tracks.
+    pub(super) fn plans(&self, media: &Media) -> Result<Vec<Arc<Plan>>, ExperimentError> {
+        let tracks = 0..media.tracks();
+        let plans = tracks.map(|track| media.plan(track, self.payload_bytes()));
+        let plans: Option<Vec<_>> = plans.collect();
+        let expected = self.media.tracks() as usize;
+        let plans = plans.filter(|plans| plans.len() == expected);
+        plans.ok_or_else(|| ExperimentError::subject("the film is not cut into its tracks"))
+    }
+
+    /// Bytes behind the RTP header of a packet at the most.
+    pub(super) fn payload_bytes(&self) -> usize {
+        match self.media {
+            FilmKind::Ts => TS_PAYLOAD_BYTES,
+            FilmKind::Mp4 | FilmKind::Mkv => PAYLOAD_BYTES,
+        }
+    }
+
+    /// Ticks a second of the RTP timestamps of each track.
+    pub(super) fn clocks_hz(&self) -> &[u32] {
+        &self.clocks_hz
     }
 
     /// The file, to be read in the plain way. It is in the page cache: it was written just now, and
     /// read to be indexed.
     pub(super) fn file(&self) -> Result<File, ExperimentError> {
-        Ok(File::open(self.folder().join(FILE_NAME)).map_err(system("open the film"))?)
+        let file = File::open(self.folder().join(name_of(self.media)));
+        Ok(file.map_err(system("open the film"))?)
     }
 
     /// The directory it is alone in.
@@ -108,29 +152,32 @@ impl Film {
         self.bytes
     }
 
-    /// Bytes of a packet on the wire, RTP header included.
-    pub(super) fn stride(&self) -> usize {
-        rtp::HEADER_BYTES + PAYLOAD_BYTES
-    }
-
-    /// RTP packets that are due in `wall_ns` of all sessions together.
+    /// RTP packets that are due in `wall_ns` of all sessions together, as many as anywhere in the
+    /// film.
     pub(super) fn packets_due(&self, sessions: u32, wall_ns: u64) -> u64 {
-        let packet_ticks = u128::from(self.packet_ticks * u64::from(TS_PACKETS_PER_RTP_MAX));
-        let ticks = u128::from(wall_ns) * u128::from(CLOCK_HZ) / 1_000_000_000;
-        u64::try_from(ticks * u128::from(sessions) / packet_ticks).unwrap_or(u64::MAX)
+        let packets = u128::from(self.packets) * u128::from(sessions) * u128::from(wall_ns);
+        u64::try_from(packets / u128::from(self.duration_ns.max(1))).unwrap_or(u64::MAX)
     }
 
     /// Where each session begins: drawn from the seed, the same for all contestants.
-    pub(super) fn cues(&self, plan: &Plan, settings: &Settings) -> Vec<Cue> {
+    pub(super) fn cues(&self, plans: &[Arc<Plan>], settings: &Settings) -> Vec<Cue> {
         let mut bursts = Vec::new();
-        plan.bursts(0..plan.rtp_packet_at(self.places_ns), &mut bursts);
+        let first = &plans[0];
+        first.bursts(0..first.rtp_packet_at(self.places_ns), &mut bursts);
+        // What is due together may be several bursts.
+        bursts.dedup_by_key(|burst| burst.due_ns);
         let mut random = Random::new(settings.seed);
         (0..settings.sessions)
             .map(|_| {
                 let place = random.below(bursts.len() as u64);
                 let place = usize::try_from(place).expect("an index of a list");
+                let from_ns = bursts[place].due_ns;
+                let tracks = plans.iter().map(|plan| {
+                    let from = plan.rtp_packet_at(from_ns);
+                    (from, plan.due_ns(from).saturating_sub(from_ns))
+                });
                 Cue {
-                    from: bursts[place].first,
+                    tracks: tracks.collect(),
                     phase_ns: random.below(settings.burst_ns),
                 }
             })
@@ -138,10 +185,14 @@ impl Film {
     }
 }
 
+fn name_of(media: FilmKind) -> String {
+    format!("film.{media}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use onrush_testkit::require_programs;
 
     #[test]
     fn sessions_are_scattered_alike_each_time_and_none_ends() {
@@ -151,7 +202,7 @@ mod tests {
             rate_bps: 2_000_000,
             ..Settings::default()
         };
-        let film = Film::make(&settings).unwrap();
+        let film = Film::make(&settings, FilmKind::Ts).unwrap();
         let config = Config {
             media_root: film.folder().to_owned(),
             burst: Duration::from_nanos(settings.burst_ns),
@@ -159,38 +210,66 @@ mod tests {
         };
         let runtime = super::super::engine::runtime().unwrap();
         let media = film.open(&config, &runtime).unwrap();
-        let plan = &plan_of(&media);
+        let plans = film.plans(&media).unwrap();
+        let plan = &plans[0];
         assert_eq!(
             (plan.image_bytes_max(), media.identity().file_bytes),
-            (film.stride(), film.bytes())
+            (1328, film.bytes())
         );
-        let cues = film.cues(plan, &settings);
+        let cues = film.cues(&plans, &settings);
         assert_eq!(cues.len(), 256);
         for cue in &cues {
-            let left_ns = media.index().duration_ns() - plan.due_ns(cue.from);
+            let left_ns = media.index().duration_ns() - plan.due_ns(cue.tracks[0].0);
             assert!(left_ns > settings.warm_up_ns + settings.measured_ns + SPARE_NS / 2);
             assert!(cue.phase_ns < settings.burst_ns);
         }
-        let mut places: Vec<_> = cues.iter().map(|cue| cue.from).collect();
+        let mut places: Vec<_> = cues.iter().map(|cue| cue.tracks[0].0).collect();
         places.sort_unstable();
         places.dedup();
         assert!(places.len() > 200, "{}", places.len());
-        let again = film.cues(plan, &settings);
+        let again = film.cues(&plans, &settings);
         assert!(
             cues.iter()
                 .zip(&again)
-                .all(|(a, b)| (a.from, a.phase_ns) == (b.from, b.phase_ns))
+                .all(|(a, b)| (&a.tracks, a.phase_ns) == (&b.tracks, b.phase_ns))
         );
         let other = film.cues(
-            plan,
+            &plans,
             &Settings {
                 seed: 2,
                 ..settings
             },
         );
-        assert!(cues.iter().zip(&other).any(|(a, b)| a.from != b.from));
+        assert!(cues.iter().zip(&other).any(|(a, b)| a.tracks != b.tracks));
         // 2 Mbit/s of 1316 bytes a packet.
         let due = film.packets_due(10, 1_000_000_000);
         assert!((1899..=1901).contains(&due), "{due}");
+    }
+
+    #[test]
+    fn tracks_of_a_session_begin_together() {
+        require_programs!("ffmpeg");
+        let settings = Settings {
+            warm_up_ns: 100_000_000,
+            measured_ns: 1_000_000_000,
+            rate_bps: 1_000_000,
+            ..Settings::default()
+        };
+        let film = Film::make(&settings, FilmKind::Mp4).unwrap();
+        assert_eq!(film.clocks_hz(), [90_000, 48_000]);
+        let config = Config {
+            media_root: film.folder().to_owned(),
+            ..Config::default()
+        };
+        let runtime = super::super::engine::runtime().unwrap();
+        let plans = film.plans(&film.open(&config, &runtime).unwrap()).unwrap();
+        for cue in film.cues(&plans, &settings) {
+            let [(picture, 0), (sound, sound_later_ns)] = cue.tracks[..] else {
+                panic!("{cue:?}");
+            };
+            let from_ns = plans[0].due_ns(picture);
+            assert_eq!(plans[1].due_ns(sound), from_ns + sound_later_ns);
+            assert!(sound_later_ns < 100_000_000, "{cue:?}");
+        }
     }
 }

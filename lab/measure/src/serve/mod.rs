@@ -22,8 +22,8 @@ use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
 use crate::setup::{on_core, two_cores};
 pub use record::{
-    Arrived, Contestant, Counts, Interval, NAME, Progress, REPEATS_OF_VOID_MAX, Run, SESSIONS_MAX,
-    ServeRecord, Settings,
+    Arrived, Contestant, Counts, Entrant, Interval, NAME, Progress, REPEATS_OF_VOID_MAX, Run,
+    SESSIONS_MAX, ServeRecord, Settings, Turn,
 };
 pub use report::report;
 use run::Bench;

@@ -82,8 +82,8 @@ pub(super) fn start(
         ..Config::default()
     };
     let media = task.film.open(&config, &super::engine::runtime()?)?;
-    let plan = &super::film::plan_of(&media);
-    let cues = task.film.cues(plan, &task.settings);
+    let plans = task.film.plans(&media)?;
+    let (plan, cues) = (&plans[0], task.film.cues(&plans, &task.settings));
     let begin_ns = monotonic_ns() + LEAD_NS;
     let sending = Loop::new(
         task.film.file()?,
@@ -177,8 +177,9 @@ impl Loop {
             prepare_socket(PathName::Sendto, socket.as_raw_fd(), stride)?;
             let start_ns = begin_ns + cue.phase_ns;
             wheel.insert(number, start_ns);
-            let burst = bursts.partition_point(|burst| burst.first < cue.from);
-            let epoch_ns = start_ns.cast_signed() - plan.due_ns(cue.from).cast_signed();
+            let (from, _) = cue.tracks[0];
+            let burst = bursts.partition_point(|burst| burst.first < from);
+            let epoch_ns = start_ns.cast_signed() - plan.due_ns(from).cast_signed();
             sessions.push(Session {
                 socket,
                 burst,
@@ -239,11 +240,13 @@ impl Loop {
             let read = self.file.read_exact_at(payload, packet.file_offset);
             let sent = read.and_then(|()| socket.send(&self.buffer[..bytes]));
             counts.crossings += 2;
-            *(if sent.is_ok() {
-                &mut counts.packets
-            } else {
-                &mut counts.packets_refused
-            }) += 1;
+            match sent {
+                Ok(bytes) => {
+                    counts.packets += 1;
+                    counts.bytes += bytes as u64;
+                }
+                Err(_) => counts.packets_refused += 1,
+            }
         }
     }
 }
@@ -253,6 +256,7 @@ mod tests {
     use onrush_wire::media::FilePiece;
 
     use super::*;
+    use crate::film_kind::FilmKind;
     use crate::serve::Settings;
     use crate::serve::film::Film;
 
@@ -264,7 +268,7 @@ mod tests {
             rate_bps: 4_000_000,
             ..Settings::default()
         };
-        let film = Film::make(&settings).unwrap();
+        let film = Film::make(&settings, FilmKind::Ts).unwrap();
         let config = Config {
             media_root: film.folder().to_owned(),
             ..Config::default()
@@ -272,8 +276,8 @@ mod tests {
         let media = film
             .open(&config, &super::super::engine::runtime().unwrap())
             .unwrap();
-        let plan = &super::super::film::plan_of(&media);
-        let cues = film.cues(plan, &settings);
+        let plans = film.plans(&media).unwrap();
+        let (plan, cues) = (&plans[0], film.cues(&plans, &settings));
         let receivers: Vec<_> = cues
             .iter()
             .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
@@ -317,7 +321,7 @@ mod tests {
         for (receiver, cue) in receivers.iter().zip(&cues) {
             receiver.set_nonblocking(true).unwrap();
             let mut buffer = [0; 2000];
-            for number in cue.from.. {
+            for number in cue.tracks[0].0.. {
                 let Ok(length) = receiver.recv(&mut buffer) else {
                     break;
                 };

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{ExperimentError, within};
 use crate::experiment::Record;
+use crate::film_kind::{FilmKind, transport_stream_alone};
 use crate::histogram::Histogram;
 use crate::plot::Unit;
 
@@ -29,7 +30,7 @@ pub type ServeRecord = Record<Settings, Run>;
 pub struct Settings {
     /// Sessions at once, 1 to [`SESSIONS_MAX`].
     pub sessions: u32,
-    /// Rate of each session's transport stream, in bit/s.
+    /// Rate of each session's film, in bit/s.
     pub rate_bps: u64,
     /// Length of a burst.
     pub burst_ns: u64,
@@ -43,6 +44,9 @@ pub struct Settings {
     pub modes: Vec<Mode>,
     /// Who sends.
     pub contestants: Vec<Contestant>,
+    /// What the film is kept in; each is sent by all that can.
+    #[serde(default = "transport_stream_alone")]
+    pub media: Vec<FilmKind>,
     /// Whether the sender's processor is kept from resting between two bursts; see
     /// [`Awake`](crate::machine::Awake).
     pub keep_awake: bool,
@@ -63,6 +67,26 @@ pub enum Contestant {
     ReadSendLoop,
 }
 
+/// Who sends what.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Entrant {
+    /// Who.
+    pub contestant: Contestant,
+    /// What the film is kept in.
+    pub media: FilmKind,
+}
+
+/// What is to be run.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// Who cuts trains.
+    pub mode: Mode,
+    /// Whose turn it is.
+    pub entrant: Entrant,
+    /// Which repeat, from 0.
+    pub repeat: u32,
+}
+
 /// What one contestant did in one mode, once.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Run {
@@ -70,6 +94,9 @@ pub struct Run {
     pub mode: Mode,
     /// Who sent.
     pub contestant: Contestant,
+    /// What the film was kept in.
+    #[serde(default)]
+    pub media: FilmKind,
     /// Which repeat, from 0. Runs of one mode and repeat followed each other, and are compared.
     pub repeat: u32,
     /// How often it had been tried before.
@@ -119,6 +146,9 @@ pub struct Interval {
 pub struct Counts {
     /// Packets that the kernel took.
     pub packets: u64,
+    /// Their bytes, RTP headers included; 0 of a record from before that was kept.
+    #[serde(default)]
+    pub bytes: u64,
     /// Packets that it refused.
     pub packets_refused: u64,
     /// Entries into the kernel.
@@ -169,7 +199,7 @@ pub struct Progress {
     /// Runs planned; grows when one was void.
     pub runs: u32,
     /// The run that begins; `None` when all are done.
-    pub next: Option<(Mode, Contestant, u32)>,
+    pub next: Option<Turn>,
 }
 
 impl Settings {
@@ -199,24 +229,51 @@ impl Settings {
         )?;
         let times_ns = 100_000_000..=60_000_000_000;
         within(self.measured_ns, times_ns, Unit::Nanoseconds, "in a run")?;
-        if self.repeats == 0 || self.modes.is_empty() || self.contestants.is_empty() {
+        if self.repeats == 0 || self.modes.is_empty() || self.entrants().next().is_none() {
             let nothing = "nothing to do: ask for a repeat, a mode and a contestant";
             return Err(ExperimentError::Settings(nothing.to_owned()));
         }
-        Ok(())
+        within(
+            self.sessions * self.tracks_max(),
+            1..=SESSIONS_MAX.into(),
+            Unit::Count,
+            "tracks of all sessions",
+        )
     }
 
-    /// All that will be run, if nothing is void. Contestants take turns at being first, so that
-    /// what drifts hits all alike.
-    pub(super) fn schedule(&self) -> impl Iterator<Item = (Mode, Contestant, u32)> {
-        (0..self.repeats).flat_map(move |repeat| {
-            let first = repeat as usize % self.contestants.len();
+    /// Tracks of a session at the most.
+    pub(super) fn tracks_max(&self) -> u32 {
+        let tracks = self.media.iter().map(|media| media.tracks());
+        tracks.max().unwrap_or(1)
+    }
+
+    /// Who sends what. What a contestant sends of several kinds follows on each other, because it
+    /// is compared.
+    pub(super) fn entrants(&self) -> impl Iterator<Item = Entrant> {
+        let all = self.contestants.iter().flat_map(|&contestant| {
+            let media = self.media.iter();
+            media.map(move |&media| Entrant { contestant, media })
+        });
+        all.filter(Entrant::is_able)
+    }
+
+    /// All that will be run, if nothing is void. Entrants take turns at being first, so that what
+    /// drifts hits all alike.
+    pub(super) fn schedule(&self) -> Vec<Turn> {
+        let entrants: Vec<_> = self.entrants().collect();
+        let turns = (0..self.repeats).flat_map(|repeat| {
+            let first = repeat as usize % entrants.len().max(1);
+            let entrants = &entrants;
             self.modes.iter().flat_map(move |&mode| {
-                let order = self.contestants.iter().cycle().skip(first);
-                let order = order.take(self.contestants.len());
-                order.map(move |&contestant| (mode, contestant, repeat))
+                let order = entrants.iter().cycle().skip(first).take(entrants.len());
+                order.map(move |&entrant| Turn {
+                    mode,
+                    entrant,
+                    repeat,
+                })
             })
-        })
+        });
+        turns.collect()
     }
 }
 
@@ -237,6 +294,7 @@ impl Default for Settings {
                 Contestant::Engine(PathName::Sendmmsg),
                 Contestant::ReadSendLoop,
             ],
+            media: transport_stream_alone(),
             keep_awake: true,
             seed: 1,
         }
@@ -272,12 +330,37 @@ impl Contestant {
     }
 }
 
+impl Entrant {
+    /// The contestant with a transport stream.
+    pub(super) const fn of_ts(contestant: Contestant) -> Self {
+        Self {
+            contestant,
+            media: FilmKind::Ts,
+        }
+    }
+
+    /// Whether the contestant can send that: the plain loop knows transport streams alone.
+    fn is_able(&self) -> bool {
+        self.media == FilmKind::Ts || self.contestant != Contestant::ReadSendLoop
+    }
+}
+
+impl fmt::Display for Entrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.media {
+            FilmKind::Ts => f.pad(self.contestant.name()),
+            media => f.pad(&format!("{} {media}", self.contestant)),
+        }
+    }
+}
+
 impl Counts {
     /// What was done since `earlier`, a copy of this one.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             packets: self.packets - earlier.packets,
+            bytes: self.bytes - earlier.bytes,
             packets_refused: self.packets_refused - earlier.packets_refused,
             crossings: self.crossings - earlier.crossings,
             ticks: self.ticks - earlier.ticks,
@@ -330,6 +413,7 @@ pub(super) mod tests {
         Run {
             mode,
             contestant,
+            media: FilmKind::Ts,
             repeat,
             attempt: 0,
             void: Vec::new(),
@@ -363,6 +447,7 @@ pub(super) mod tests {
     pub(crate) fn counts(trains: u64, trains_zero_copy: u64) -> Counts {
         Counts {
             packets: 1000,
+            bytes: 1_328_000,
             crossings: 200,
             ticks: 200,
             trains,
@@ -381,7 +466,8 @@ pub(super) mod tests {
         };
         let names: Vec<_> = settings
             .schedule()
-            .map(|(mode, contestant, repeat)| format!("{} {contestant} {repeat}", mode.name()))
+            .iter()
+            .map(|turn| format!("{} {} {}", turn.mode.name(), turn.entrant, turn.repeat))
             .collect();
         let (engine, plain) = ("uring_registered_zc", "read_send_loop");
         let expected = [
@@ -398,6 +484,34 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn kinds_of_film_follow_on_each_other_and_the_loop_has_one() {
+        let settings = Settings {
+            repeats: 2,
+            modes: vec![Mode::Uso],
+            contestants: vec![Contestant::ENGINE, Contestant::ReadSendLoop],
+            media: vec![FilmKind::Ts, FilmKind::Mp4],
+            ..Settings::default()
+        };
+        let turns = settings.schedule().into_iter();
+        let names: Vec<_> = turns.map(|turn| turn.entrant.to_string()).collect();
+        let (ts, mp4) = ("uring_registered_zc", "uring_registered_zc mp4");
+        let plain = "read_send_loop";
+        assert_eq!(names, [ts, mp4, plain, mp4, plain, ts]);
+        let two_tracks = |sessions| Settings {
+            sessions,
+            ..settings.clone()
+        };
+        two_tracks(SESSIONS_MAX / 2).check().expect("the bound");
+        assert!(two_tracks(SESSIONS_MAX / 2 + 1).check().is_err());
+        let loop_alone = Settings {
+            contestants: vec![Contestant::ReadSendLoop],
+            media: vec![FilmKind::Mkv],
+            ..settings
+        };
+        assert!(loop_alone.check().is_err());
+    }
+
+    #[test]
     fn settings_are_refused_just_beyond_their_bounds() {
         type Change = fn(&mut Settings);
         let good: [Change; 8] = [
@@ -410,7 +524,7 @@ pub(super) mod tests {
             |s| s.measured_ns = 100_000_000,
             |s| s.measured_ns = 60_000_000_000,
         ];
-        let bad: [Change; 11] = [
+        let bad: [Change; 12] = [
             |s| s.sessions = 0,
             |s| s.sessions = SESSIONS_MAX + 1,
             |s| s.rate_bps = 499_999,
@@ -422,6 +536,7 @@ pub(super) mod tests {
             |s| s.repeats = 0,
             |s| s.modes = Vec::new(),
             |s| s.contestants = Vec::new(),
+            |s| s.media = Vec::new(),
         ];
         for (changes, is_good) in [(&good[..], true), (&bad[..], false)] {
             for (i, change) in changes.iter().enumerate() {

@@ -2,7 +2,8 @@
 
 use onrush_testkit::testbed::Mode;
 
-use super::record::{Contestant, Run, ServeRecord};
+use super::record::{Contestant, Counts, Entrant, Run, ServeRecord};
+use crate::film_kind::FilmKind;
 use crate::histogram::Histogram;
 use crate::plot::{Chart, Drawing, Unit};
 use crate::stats::{Summary, ratio};
@@ -29,6 +30,10 @@ const fn ratio_wanted(mode: Mode) -> f64 {
     }
 }
 
+/// Of what a second of a transport stream costs the engine, the part that a second of another film
+/// of the same rate may cost.
+const PART_OF_TS_MAX: f64 = 0.8;
+
 /// What a record says.
 #[must_use]
 pub fn report(record: &ServeRecord) -> Report {
@@ -50,6 +55,7 @@ pub fn report(record: &ServeRecord) -> Report {
     ));
     report.add([chart(record)]);
     report.add([costs(record), lateness(record)]);
+    report.add((record.settings.media.len() > 1).then(|| seconds(record)));
     report.text(EXPECTED);
     report.text(noise(&record.runs));
     report.warn(warnings(record));
@@ -57,31 +63,25 @@ pub fn report(record: &ServeRecord) -> Report {
     report
 }
 
-/// Each contestant in each mode.
-fn rows(record: &ServeRecord) -> impl Iterator<Item = (Mode, Contestant)> {
+/// Each contestant in each mode, with each kind of film.
+fn rows(record: &ServeRecord) -> impl Iterator<Item = (Mode, Entrant)> {
     let modes = record.settings.modes.iter();
-    modes.flat_map(|&mode| {
-        record
-            .settings
-            .contestants
-            .iter()
-            .map(move |&who| (mode, who))
-    })
+    modes.flat_map(|&mode| record.settings.entrants().map(move |who| (mode, who)))
 }
 
 /// The valid runs of a contestant.
-fn valid(record: &ServeRecord, row: (Mode, Contestant)) -> Vec<&Run> {
-    let is_it = |run: &&Run| (run.mode, run.contestant) == row && run.void.is_empty();
+fn valid(record: &ServeRecord, row: (Mode, Entrant)) -> Vec<&Run> {
+    let is_it = |run: &&Run| (run.mode, run.entrant()) == row && run.void.is_empty();
     record.runs.iter().filter(is_it).collect()
 }
 
 fn chart(record: &ServeRecord) -> Drawing {
     let settings = &record.settings;
     let mut chart = Chart::bars("Processor time of the sending thread")
-        .categories(settings.contestants.iter().map(|who| who.name()))
+        .categories(settings.entrants().map(|who| who.to_string()))
         .y("CPU per packet", Unit::Nanoseconds);
     for &mode in &settings.modes {
-        let costs = settings.contestants.iter().map(|&who| {
+        let costs = settings.entrants().map(|who| {
             let runs = valid(record, (mode, who));
             Summary::of(
                 &runs
@@ -122,14 +122,21 @@ fn costs(record: &ServeRecord) -> Table {
         };
         let packets = |run: &Run| run.interval.counts.packets;
         let a_train = who
+            .contestant
             .segments()
             .then(|| cell(&|run| ratio(packets(run), run.interval.counts.trains)));
+        let engine = Entrant {
+            contestant: Contestant::ENGINE,
+            ..who
+        };
         table.row([
             mode.name().into(),
-            who.name().into(),
+            who.to_string().into(),
             cost,
             cell(&|run| ratio(run.interval.core_busy_ns, packets(run))),
-            ratios(record, mode, who, Contestant::ENGINE).0.into(),
+            ratios(record, mode, (who, engine), Run::cpu_ns_a_packet)
+                .0
+                .into(),
             cell(&|run| ratio(run.interval.counts.crossings, run.interval.wall_ns) * 1e9),
             cell(&|run| ratio(packets(run), run.interval.counts.crossings)),
             a_train.unwrap_or_default(),
@@ -146,6 +153,45 @@ fn costs(record: &ServeRecord) -> Table {
              sessions.",
             image_ns.median
         ));
+    }
+    table
+}
+
+/// What a second of one stream costs, and in how many sends it leaves: of all its tracks.
+fn seconds(record: &ServeRecord) -> Table {
+    let mut table = Table::new(
+        "A second of a stream, all its tracks together",
+        [
+            Column::key("mode"),
+            Column::key("who"),
+            Column::us("CPU", 1).with_range().less(),
+            Column::count("times the transport stream", 2),
+            Column::count("packets", 1),
+            Column::count("sends", 1),
+            Column::count("of one packet", 1),
+        ],
+    );
+    let sessions = f64::from(record.settings.sessions);
+    for (mode, who) in rows(record) {
+        let runs = valid(record, (mode, who));
+        let cell = |value: fn(&Run) -> u64| -> Cell {
+            let a_second = |run: &&Run| ratio(value(run), run.interval.wall_ns) * 1e9 / sessions;
+            runs.iter().map(a_second).collect::<Vec<_>>().into()
+        };
+        let cost = match runs.is_empty() {
+            true => Cell::Void,
+            false => cell(|run| run.interval.cpu_ns),
+        };
+        let ts = Entrant::of_ts(who.contestant);
+        table.row([
+            mode.name().into(),
+            who.to_string().into(),
+            cost,
+            ratios(record, mode, (who, ts), Run::cpu_part).0.into(),
+            cell(|run| run.interval.counts.packets),
+            cell(|run| run.interval.counts.sends()),
+            cell(|run| run.interval.counts.singles()),
+        ]);
     }
     table
 }
@@ -183,7 +229,7 @@ fn lateness(record: &ServeRecord) -> Table {
                 }
             })
         };
-        let names = [mode.name().into(), who.name().into()];
+        let names = [mode.name().into(), who.to_string().into()];
         let arrived = told(|run| &run.interval.arrival_lateness);
         let handed = told(|run| &run.interval.counts.lateness);
         table.row(
@@ -197,7 +243,39 @@ fn lateness(record: &ServeRecord) -> Table {
     table
 }
 
+impl Counts {
+    /// Times that something was handed over to be sent; a path without trains does so packet by
+    /// packet.
+    fn sends(&self) -> u64 {
+        match self.trains {
+            0 => self.packets,
+            trains => trains,
+        }
+    }
+
+    /// Those of one packet.
+    fn singles(&self) -> u64 {
+        match self.trains {
+            0 => self.packets,
+            _ => self.trains_single,
+        }
+    }
+}
+
 impl Run {
+    /// Who sent what.
+    fn entrant(&self) -> Entrant {
+        Entrant {
+            contestant: self.contestant,
+            media: self.media,
+        }
+    }
+
+    /// Processor time of the sending thread, of the time that went by.
+    fn cpu_part(&self) -> f64 {
+        ratio(self.interval.cpu_ns, self.interval.wall_ns)
+    }
+
     /// Processor time of the sending thread for a packet.
     #[must_use]
     pub fn cpu_ns_a_packet(&self) -> f64 {
@@ -216,30 +294,66 @@ fn verdicts(record: &ServeRecord) -> Vec<Verdict> {
             "all of its runs were void",
         )
     });
-    let both = [Contestant::ENGINE, Contestant::ReadSendLoop];
-    let is_judged = both.iter().all(|who| settings.contestants.contains(who));
-    let judged = settings.modes.iter().filter(|_| is_judged).map(|&mode| {
-        let (ratios, void_pairs) = ratios(record, mode, both[1], both[0]);
-        let what = format!("{}: the loop's cost over the engine's", mode.name());
-        let mut verdict = Verdict::at_least(what, &ratios, ratio_wanted(mode), 1);
-        if void_pairs > 0 {
-            verdict.outcome = Outcome::Void;
-            verdict.found += &format!("; {void_pairs} of the pairs stayed void");
-        }
-        verdict
+    let judged = settings.modes.iter().flat_map(|&mode| {
+        let loops = [Contestant::ReadSendLoop, Contestant::ENGINE].map(Entrant::of_ts);
+        let bound = (ratio_wanted(mode), Run::cpu_ns_a_packet as Value);
+        let what = "the loop's cost over the engine's".to_owned();
+        let of_loop = judge(record, mode, (loops[0], loops[1]), what, bound);
+        let others = settings.media.iter();
+        let of_media = others.filter_map(move |&media| {
+            let contestant = Contestant::ENGINE;
+            let pair = (Entrant { contestant, media }, Entrant::of_ts(contestant));
+            let what = format!("a second of {media} over a second of a transport stream");
+            let bound = (PART_OF_TS_MAX, Run::cpu_part as Value);
+            (media != FilmKind::Ts).then(|| judge(record, mode, pair, what, bound))?
+        });
+        of_loop.into_iter().chain(of_media).collect::<Vec<_>>()
     });
     judged.chain(void).collect()
 }
 
-/// `of` over `to` in processor time for a packet, by repeats in which both have a valid run; and
-/// how many repeats have not.
-fn ratios(record: &ServeRecord, mode: Mode, of: Contestant, to: Contestant) -> (Vec<f64>, u32) {
-    let cost = |contestant, repeat| {
+/// What is compared of runs.
+type Value = fn(&Run) -> f64;
+
+/// Whether one costs as much more, or as little, as it has to, if both were measured: at least
+/// the bound where that is above 1, and at most where it is below.
+fn judge(
+    record: &ServeRecord,
+    mode: Mode,
+    (of, to): (Entrant, Entrant),
+    what: String,
+    (bound, value): (f64, Value),
+) -> Option<Verdict> {
+    let has = |who| record.settings.entrants().any(|entrant| entrant == who);
+    if !has(of) || !has(to) {
+        return None;
+    }
+    let (ratios, void_pairs) = ratios(record, mode, (of, to), value);
+    let what = format!("{}: {what}", mode.name());
+    let mut verdict = match bound > 1.0 {
+        true => Verdict::at_least(what, &ratios, bound, 1),
+        false => Verdict::at_most(what, &ratios, bound, 2),
+    };
+    if void_pairs > 0 {
+        verdict.outcome = Outcome::Void;
+        verdict.found += &format!("; {void_pairs} of the pairs stayed void");
+    }
+    Some(verdict)
+}
+
+/// `of` over `to` in what is compared, by repeats in which both have a valid run; and how many
+/// repeats have not.
+fn ratios(
+    record: &ServeRecord,
+    mode: Mode,
+    (of, to): (Entrant, Entrant),
+    value: Value,
+) -> (Vec<f64>, u32) {
+    let cost = |entrant, repeat| {
         let wanted = |run: &&Run| {
-            (run.mode, run.contestant, run.repeat) == (mode, contestant, repeat)
-                && run.void.is_empty()
+            (run.mode, run.entrant(), run.repeat) == (mode, entrant, repeat) && run.void.is_empty()
         };
-        record.runs.iter().find(wanted).map(Run::cpu_ns_a_packet)
+        record.runs.iter().find(wanted).map(value)
     };
     let mut void = 0;
     let pairs = (0..record.settings.repeats).filter_map(|repeat| {
@@ -307,7 +421,7 @@ fn warnings(record: &ServeRecord) -> Vec<String> {
     let mut warnings = Vec::new();
     for run in record.runs.iter().filter(|run| !run.void.is_empty()) {
         let (mode, reasons) = (run.mode.name(), run.void.join("; "));
-        let (who, number) = (run.contestant, run.repeat + 1);
+        let (who, number) = (run.entrant(), run.repeat + 1);
         warnings.push(format!("void: {mode} {who}, run {number}: {reasons}"));
     }
     for (number, (mode, who)) in rows(record).enumerate() {
@@ -382,13 +496,64 @@ mod tests {
         assert_eq!(outcomes(&record([2000, 7999, 9000])), [Outcome::Missed]);
     }
 
+    /// The same with MP4, at so many parts of 100 of a transport stream's cost.
+    fn record_of_mp4(percents: [u64; 3]) -> ServeRecord {
+        let mut record = record([9000; 3]);
+        record.settings.media.push(FilmKind::Mp4);
+        record
+            .runs
+            .extend((0..).zip(percents).map(|(repeat, percent)| {
+                let mut run = run(Mode::Uso, Contestant::ENGINE, repeat, percent * 10_000);
+                run.media = FilmKind::Mp4;
+                run.interval.counts.trains_single = 50;
+                run
+            }));
+        record
+    }
+
+    #[test]
+    fn a_second_of_mp4_costs_at_most_so_much_of_a_transport_stream() {
+        let kept = record_of_mp4([70, 80, 90]);
+        let told = &verdicts(&kept)[1];
+        assert_eq!(
+            told.what,
+            "uso: a second of mp4 over a second of a transport stream"
+        );
+        assert_eq!(told.found, "0.80 (0.70..0.90), bound at most 0.8");
+        assert_eq!(outcomes(&kept), [Outcome::Kept; 2]);
+        let missed = record_of_mp4([70, 81, 90]);
+        assert_eq!(outcomes(&missed), [Outcome::Kept, Outcome::Missed]);
+        let mut void = record_of_mp4([70; 3]);
+        void.runs[7].void = vec!["astray".to_owned()];
+        assert_eq!(outcomes(&void), [Outcome::Kept, Outcome::Void]);
+        let table = seconds(&kept);
+        let told = |row: usize| -> Vec<String> {
+            let cells = table.cells(&table.rows[row]).skip(1);
+            cells.map(|(column, cell)| column.tell(cell)).collect()
+        };
+        // 1000 packets in a second of 256 sessions.
+        let mp4 = [
+            "uring_registered_zc mp4",
+            "3.1 (2.7..3.5)",
+            "0.80",
+            "3.9",
+            "0.5",
+            "0.2",
+        ];
+        assert_eq!(told(1), mp4);
+        assert_eq!(told(2)[4..], ["3.9", "3.9"]);
+    }
+
     #[test]
     fn a_void_run_is_told_and_a_valid_repeat_replaces_it() {
         let mut record = record([9000; 3]);
         record.runs[2].void = vec!["2 packets went astray".to_owned()];
         assert_eq!(outcomes(&record), [Outcome::Void], "a pair stayed void");
         assert!(verdicts(&record)[0].found.contains("1 of the pairs"));
-        assert_eq!(valid(&record, (Mode::Uso, Contestant::ENGINE)).len(), 2);
+        assert_eq!(
+            valid(&record, (Mode::Uso, Entrant::of_ts(Contestant::ENGINE))).len(),
+            2
+        );
         let told = "void: uso uring_registered_zc, run 2: 2 packets went astray";
         assert!(warnings(&record).contains(&told.to_owned()));
         let mut again = run(Mode::Uso, Contestant::ENGINE, 1, 1_000_000);

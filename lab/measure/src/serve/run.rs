@@ -14,11 +14,13 @@ use onrush_testkit::testbed::{Mode, Options, RCV_DEVICE, RCV_IPV4, SND_IPV4, Tes
 
 use super::film::Film;
 use super::record::{
-    Arrived, Contestant, Counts, Interval, Progress, REPEATS_OF_VOID_MAX, Run, Settings,
+    Arrived, Contestant, Counts, Entrant, Interval, Progress, REPEATS_OF_VOID_MAX, Run, Settings,
+    Turn,
 };
 use super::sender::{LEAD_NS, Sender, Task};
 use super::{engine, plain};
 use crate::error::ExperimentError;
+use crate::film_kind::FilmKind;
 use crate::histogram::Histogram;
 use crate::machine::{self, Awake, CoreTimes};
 use crate::setup::{network, system};
@@ -36,7 +38,10 @@ const LOOK_EVERY: u16 = 13;
 
 /// What all runs share.
 pub(super) struct Bench {
-    task: Task,
+    /// One for each kind of film.
+    tasks: Vec<(FilmKind, Task)>,
+    settings: Settings,
+    core: usize,
     testbed: Testbed,
     sink: Sink,
     awake: Option<Awake>,
@@ -46,17 +51,24 @@ impl Bench {
     pub(super) fn set_up(settings: &Settings, core: usize) -> Result<Self, ExperimentError> {
         raise_open_files_limit();
         let testbed = Testbed::new(Options::default())?;
-        let sessions = u16::try_from(settings.sessions).expect("checked against SESSIONS_MAX");
-        let ports = PORT_FIRST..=PORT_FIRST + (sessions - 1);
+        let sockets = u16::try_from(settings.sessions * settings.tracks_max());
+        let sockets = sockets.expect("checked against SESSIONS_MAX");
+        let ports = PORT_FIRST..=PORT_FIRST + (sockets - 1);
         let sink = Sink::attach_seldom_looking(&testbed.rcv, RCV_DEVICE, ports, LOOK_EVERY)?;
-        let film = Film::make(settings).map_err(system("write the film to be sent"))?;
+        let tasks = settings.media.iter().map(|&media| {
+            let task = Task {
+                settings: settings.clone(),
+                film: Film::make(settings, media)?,
+                core,
+            };
+            Ok((media, task))
+        });
+        let tasks = tasks.collect::<Result<_, ExperimentError>>()?;
         let awake = settings.keep_awake.then(|| Awake::keep(core)).transpose();
         Ok(Self {
-            task: Task {
-                settings: settings.clone(),
-                film,
-                core,
-            },
+            tasks,
+            settings: settings.clone(),
+            core,
             testbed,
             sink,
             awake: awake.map_err(system("start a thread"))?,
@@ -73,9 +85,9 @@ impl Bench {
         runs: &mut Vec<Run>,
         mut progress: impl FnMut(Progress),
     ) -> Result<(), ExperimentError> {
-        let schedule: Vec<_> = self.task.settings.schedule().collect();
+        let schedule = self.settings.schedule();
         let mut planned = u32::try_from(schedule.len()).unwrap_or(u32::MAX);
-        for (mode, contestant, repeat) in schedule {
+        for turn in schedule {
             for attempt in 0..=REPEATS_OF_VOID_MAX {
                 let mut tell = |next| {
                     let runs_done = u32::try_from(runs.len()).unwrap_or(u32::MAX);
@@ -85,8 +97,8 @@ impl Bench {
                         next,
                     });
                 };
-                tell(Some((mode, contestant, repeat)));
-                let run = self.run(mode, contestant, repeat, attempt)?;
+                tell(Some(turn));
+                let run = self.run(turn, attempt)?;
                 let is_void = !run.void.is_empty();
                 runs.push(run);
                 if !is_void {
@@ -104,42 +116,39 @@ impl Bench {
         Ok(())
     }
 
-    fn run(
-        &mut self,
-        mode: Mode,
-        contestant: Contestant,
-        repeat: u32,
-        attempt: u32,
-    ) -> Result<Run, ExperimentError> {
+    fn run(&mut self, turn: Turn, attempt: u32) -> Result<Run, ExperimentError> {
+        let (mode, repeat) = (turn.mode, turn.repeat);
+        let Entrant { contestant, media } = turn.entrant;
         self.testbed.set_mode(mode)?;
+        let of_media = self.tasks.iter().find(|(kind, _)| *kind == media);
+        let task = &of_media.expect("there is a task for each kind").1;
         self.sink.reset()?;
+        let clocks = task.film.clocks_hz().iter().cycle();
+        let sockets = self.sockets(task)?;
+        for (port, &clock_hz) in (PORT_FIRST..).zip(clocks.take(sockets.len())) {
+            self.sink.set_clock(port, clock_hz)?;
+        }
         let yardstick_ns = self.yardstick_ns();
-        let sockets = self.sockets()?;
         let sender = match contestant {
-            Contestant::Engine(path) => {
-                engine::start(&self.task, path, RtpHeaders::Shared, sockets)?
-            }
+            Contestant::Engine(path) => engine::start(task, path, RtpHeaders::Shared, sockets)?,
             Contestant::OwnHeaders => {
                 let path = PathName::UringRegisteredZc;
-                engine::start(&self.task, path, RtpHeaders::Own, sockets)?
+                engine::start(task, path, RtpHeaders::Own, sockets)?
             }
-            Contestant::ReadSendLoop => plain::start(&self.task, sockets)?,
+            Contestant::ReadSendLoop => plain::start(task, sockets)?,
         };
-        thread::sleep(Duration::from_nanos(
-            LEAD_NS + self.task.settings.warm_up_ns,
-        ));
+        let settings = &self.settings;
+        thread::sleep(Duration::from_nanos(LEAD_NS + settings.warm_up_ns));
         let before = self.snapshot(&*sender, contestant)?;
-        thread::sleep(Duration::from_nanos(self.task.settings.measured_ns));
+        thread::sleep(Duration::from_nanos(settings.measured_ns));
         let after = self.snapshot(&*sender, contestant)?;
         let finished = sender.stop()?;
-        let mut interval = after.since(&before, self.task.core);
-        interval.packets_due = self
-            .task
-            .film
-            .packets_due(self.task.settings.sessions, interval.wall_ns);
+        let mut interval = after.since(&before, self.core);
+        interval.packets_due = task.film.packets_due(settings.sessions, interval.wall_ns);
         let mut run = Run {
             mode,
             contestant,
+            media,
             repeat,
             attempt,
             void: finished.failed.into_iter().collect(),
@@ -150,8 +159,7 @@ impl Bench {
             builder_cpu_ns: finished.builder_cpu_ns,
             images_built: finished.images_built,
         };
-        run.void
-            .extend(run.faults(&finished.counts, self.task.film.stride()));
+        run.void.extend(run.faults(&finished.counts));
         Ok(run)
     }
 
@@ -160,7 +168,7 @@ impl Bench {
         sender: &dyn Sender,
         contestant: Contestant,
     ) -> Result<Snapshot, ExperimentError> {
-        let core = self.task.core;
+        let core = self.core;
         let name = match contestant {
             Contestant::Engine(_) | Contestant::OwnHeaders => format!("onrush-send-{core}"),
             Contestant::ReadSendLoop => plain::THREAD_NAME.to_owned(),
@@ -186,15 +194,17 @@ impl Bench {
 
     /// On the sender's processor, by a thread that then ends.
     fn yardstick_ns(&self) -> u64 {
-        let core = self.task.core;
+        let core = self.core;
         let measured = thread::spawn(move || pin_to(core).ok().map(|()| machine::yardstick_ns()));
         measured.join().ok().flatten().unwrap_or(0)
     }
 
-    /// A socket for each session, in the sending namespace, connected to its port of the sink.
-    fn sockets(&self) -> Result<Vec<UdpSocket>, ExperimentError> {
+    /// A socket for each track of each session, in the sending namespace, connected to its port of
+    /// the sink.
+    fn sockets(&self, task: &Task) -> Result<Vec<UdpSocket>, ExperimentError> {
+        let tracks = u32::try_from(task.film.clocks_hz().len()).unwrap_or(u32::MAX);
         let sockets = self.testbed.snd.run(|| {
-            (0..self.task.settings.sessions)
+            (0..self.settings.sessions * tracks)
                 .map(|number| {
                     let number = u16::try_from(number).expect("checked against SESSIONS_MAX");
                     let socket = UdpSocket::bind((SND_IPV4, 0))?;
@@ -250,8 +260,8 @@ impl Snapshot {
 impl Run {
     /// Why it proves nothing: everything that is not as it must be, each in words. `counts` are
     /// those of the whole run.
-    fn faults(&self, counts: &Counts, stride: usize) -> Vec<String> {
-        let checks = self.work_checks(counts, stride).into_iter();
+    fn faults(&self, counts: &Counts) -> Vec<String> {
+        let checks = self.work_checks(counts).into_iter();
         let checks = checks.chain(self.mechanism_checks(counts));
         checks
             .filter_map(|(is_fault, what)| is_fault.then_some(what))
@@ -259,7 +269,7 @@ impl Run {
     }
 
     /// Whether it did the work: all of it, no more, and on time.
-    fn work_checks(&self, counts: &Counts, stride: usize) -> [(bool, String); 6] {
+    fn work_checks(&self, counts: &Counts) -> [(bool, String); 6] {
         let (arrived, interval) = (&self.arrived, &self.interval);
         let (missing, again) = (arrived.sequence_missing, arrived.sequence_repeated);
         let pace = ratio(interval.counts.packets, interval.packets_due.max(1));
@@ -272,8 +282,11 @@ impl Run {
                 ),
             ),
             (
-                arrived.bytes != counts.packets * stride as u64,
-                format!("{} bytes arrived in packets of {stride}", arrived.bytes),
+                arrived.bytes != counts.bytes,
+                format!(
+                    "{} bytes were sent, {} arrived",
+                    counts.bytes, arrived.bytes
+                ),
             ),
             (
                 missing + again > 0,
@@ -359,7 +372,7 @@ mod tests {
         for mode in [Mode::Uso, Mode::SoftwareGso] {
             for contestant in [Contestant::ENGINE, GSO, Contestant::ReadSendLoop] {
                 let run = run(mode, contestant, 0, 1);
-                let faults = run.faults(&run.interval.counts, 1328);
+                let faults = run.faults(&run.interval.counts);
                 assert_eq!(faults, [""; 0], "{contestant}");
             }
         }
@@ -375,7 +388,7 @@ mod tests {
             ("1000 packets were sent, 1001 arrived", |r, _| {
                 r.arrived.packets += 1
             }),
-            ("bytes arrived in packets of 1328", |r, _| {
+            ("1328000 bytes were sent, 1327999 arrived", |r, _| {
                 r.arrived.bytes -= 1
             }),
             ("1 sequence numbers were missing", |r, _| {
@@ -406,7 +419,7 @@ mod tests {
             let mut run = run(Mode::Uso, Contestant::ENGINE, 0, 1);
             let mut counts = counts(125, 125);
             change(&mut run, &mut counts);
-            let faults = run.faults(&counts, 1328);
+            let faults = run.faults(&counts);
             assert!(
                 faults.len() == 1 && faults[0].contains(expected),
                 "{expected}: {faults:?}"
@@ -417,12 +430,12 @@ mod tests {
         some_single.arrived.trains = 120;
         let mut single = counts(125, 120);
         (single.trains_copied, single.trains_single) = (0, 5);
-        assert_eq!(some_single.faults(&single, 1328), [""; 0]);
+        assert_eq!(some_single.faults(&single), [""; 0]);
         // A path that copies may; a train where none was sent is as wrong as none where there
         // should be.
         let mut plain = run(Mode::Uso, Contestant::ReadSendLoop, 0, 1);
         plain.arrived.trains = 1;
-        assert_eq!(plain.faults(&plain.interval.counts, 1328).len(), 1);
+        assert_eq!(plain.faults(&plain.interval.counts).len(), 1);
     }
 
     #[test]

@@ -372,3 +372,29 @@ fn a_quantile_is_the_end_of_its_step() {
     };
     assert_eq!(empty.quantile_ns(0.5), None);
 }
+
+#[test]
+fn lateness_is_by_the_clock_of_the_port_until_it_is_taken() {
+    crate::require_root!();
+    let (testbed, mut sink) = testbed_and_sink();
+    let socket = sender(&testbed, FIRST);
+    stay_on_one_processor();
+    // A hundred seconds ahead at 48 kHz are 53 at 90 kHz.
+    for (clock_hz, earliest_s) in [(48_000, 90), (0, 50)] {
+        sink.set_clock(FIRST, clock_hz).unwrap();
+        for (sequence, timestamp) in [(1, 0), (2, 4_800_000)] {
+            socket.send(&rtp(sequence, timestamp)).unwrap();
+        }
+        let give_up = Instant::now() + LONG;
+        while sink.port(FIRST).unwrap().counts.packets < 2 && Instant::now() < give_up {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let early_s = -sink.take_port(FIRST).unwrap().lateness_ns.0 / 1_000_000_000;
+        assert!(
+            (earliest_s..=earliest_s + 10).contains(&early_s),
+            "{early_s}"
+        );
+    }
+    assert_eq!(sink.port(FIRST).unwrap().counts, Counts::default());
+    assert!(sink.set_clock(LAST + 1, 8000).is_err());
+}
