@@ -40,7 +40,8 @@ pub fn film(container: Container, rate_bps: u64, seconds: u64) -> Result<PathBuf
          testsrc2=size=1280x720:rate=25,noise=alls=12:allf=t -f lavfi -i \
          sine=frequency=440:sample_rate=48000 -t {seconds} -map 0 -map 1 -map_metadata -1 \
          -bitexact -c:v libx264 -preset ultrafast -pix_fmt yuv420p -g {SYNC_EVERY} \
-         -keyint_min {SYNC_EVERY} -sc_threshold 0 -bf 0 -b:v {picture_bps} -maxrate {peak_bps} -bufsize {buffer_bits} \
+         -keyint_min {SYNC_EVERY} -sc_threshold 0 -bf 0 -b:v {picture_bps} \
+         -maxrate {peak_bps} -bufsize {buffer_bits} \
          -c:a aac -b:a {SOUND_BPS} -threads 1 -f mp4"
     );
     let mp4 = made("film.mp4", &encode, None)?;
