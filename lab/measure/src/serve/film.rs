@@ -13,6 +13,7 @@ use onrush_wire::media::ts::TS_PACKETS_PER_RTP_MAX;
 use onrush_wire::media::{Plan, TS_PACKET_BYTES};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
+use tokio::time::{sleep, timeout};
 
 use super::record::Settings;
 use crate::error::ExperimentError;
@@ -28,6 +29,10 @@ const PLACES_NS_MAX: u64 = 60_000_000_000;
 
 /// What is played beyond warm-up and measurement: setting up, taking down, and to spare.
 const SPARE_NS: u64 = 5_000_000_000;
+
+/// How long the film may take to be read, and how often is looked whether it is.
+const OPEN_TIME_MAX: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Bytes behind the RTP header of a packet: of a transport stream, and of others as much as an
 /// Ethernet frame takes.
@@ -102,14 +107,23 @@ impl Film {
         Ok(())
     }
 
-    /// Has it indexed the way the server does.
+    /// Has it indexed the way the server does, and to its end: what is left to be read behind its
+    /// players is read by this runtime, which nobody runs later.
     pub(super) fn open(
         &self,
         config: &Config,
         runtime: &Runtime,
     ) -> Result<Arc<Media>, ExperimentError> {
         let library = Arc::new(Library::new(config)?);
-        Ok(runtime.block_on(library.open(&name_of(self.media)))?)
+        let opening = async {
+            let media = library.open(&name_of(self.media)).await?;
+            while media.is_partial() {
+                sleep(LOOK_EVERY).await;
+            }
+            Ok(media)
+        };
+        let opened = runtime.block_on(async { timeout(OPEN_TIME_MAX, opening).await });
+        opened.unwrap_or_else(|_| Err(ExperimentError::subject("the film was not read in time")))
     }
 
     /// The packets of its tracks.
@@ -216,6 +230,7 @@ mod tests {
             (plan.image_bytes_max(), media.identity().file_bytes),
             (1328, film.bytes())
         );
+        assert!(!media.is_partial() && media.index().duration_ns() >= 65_000_000_000);
         let cues = film.cues(&plans, &settings);
         assert_eq!(cues.len(), 256);
         for cue in &cues {
