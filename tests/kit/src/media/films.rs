@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use super::{MakeError, PathBuf, SECONDS, Write, keep, place};
+use super::{MakeError, PathBuf, SECONDS, Write, counting_film, keep, place};
 
 /// A film that plays for [`SECONDS`] seconds: 320 x 180 at 25 pictures a second, no two of which
 /// are alike, and stereo sound at 48 kHz whose pitch rises. `arguments` say how `ffmpeg` codes it,
@@ -19,19 +19,48 @@ pub fn film(name: &str, arguments: &str) -> Result<PathBuf, MakeError> {
     if path.exists() {
         return Ok(path);
     }
-    let failed = |source| MakeError::Write {
-        path: path.clone(),
-        source,
-    };
-    // Most containers need a file in which one can go back.
-    let folder = tempfile::tempdir().map_err(failed)?;
-    let made = folder.path().join(name);
     let mut command = Command::new("ffmpeg");
     command.args(["-nostdin", "-v", "error"]);
     command.args(["-f", "lavfi", "-i", picture, "-f", "lavfi", "-i", sound]);
-    command.args(["-t", &SECONDS.to_string(), "-map_metadata", "-1"]);
-    command.args(["-bitexact", "-threads", "1"]);
-    command.args(arguments.split_whitespace()).arg(&made);
+    command.args(["-t", &SECONDS.to_string(), "-threads", "1"]);
+    command.args(arguments.split_whitespace());
+    let bytes = encode(name, &mut command)?;
+    keep(name, &key, |file| file.write_all(&bytes))
+}
+
+/// The [`counting_film`] as MP4, with pictures that stand on later ones, and AAC.
+///
+/// # Errors
+///
+/// If `ffmpeg` is not there or fails.
+pub fn counting_mp4(seconds: u64) -> Result<PathBuf, MakeError> {
+    let arguments = "-c:v libx264 -preset veryfast -pix_fmt yuv420p -g 25 -keyint_min 25 \
+        -sc_threshold 0 -bf 2 -b:v 100k -c:a aac -b:a 64k -movflags +faststart";
+    let (name, key) = ("counting.mp4", (arguments, seconds));
+    let path = place(name, &key);
+    if path.exists() {
+        return Ok(path);
+    }
+    let mut command = Command::new("ffmpeg");
+    command.args(["-nostdin", "-v", "error", "-i"]);
+    command.arg(counting_film(seconds)?);
+    command.args(arguments.split_whitespace());
+    let bytes = encode(name, &mut command)?;
+    keep(name, &key, |file| file.write_all(&bytes))
+}
+
+/// What a command of `ffmpeg` makes. It goes by a file: most containers need one in which one can
+/// go back.
+fn encode(name: &str, command: &mut Command) -> Result<Vec<u8>, MakeError> {
+    let failed = |source| MakeError::Write {
+        path: name.into(),
+        source,
+    };
+    let folder = tempfile::tempdir().map_err(failed)?;
+    let made = folder.path().join(name);
+    command
+        .args(["-map_metadata", "-1", "-bitexact"])
+        .arg(&made);
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|source| MakeError::Missing { source })?;
     if !output.status.success() {
@@ -39,6 +68,5 @@ pub fn film(name: &str, arguments: &str) -> Result<PathBuf, MakeError> {
         let file = name.to_owned();
         return Err(MakeError::Encode { file, stderr });
     }
-    let bytes = std::fs::read(&made).map_err(failed)?;
-    keep(name, &key, |file| file.write_all(&bytes))
+    std::fs::read(&made).map_err(failed)
 }
