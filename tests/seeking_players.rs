@@ -13,7 +13,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use onrush_testkit::media::{counting_film, second_shown};
+use onrush_testkit::media::{age, counting_film, counting_mp4, second_shown};
 use onrush_testkit::process::Process;
 use onrush_testkit::testbed::Mode;
 use onrush_testkit::{require_programs, require_root, skip};
@@ -42,7 +42,7 @@ struct Mpv {
 }
 
 impl Mpv {
-    fn start(site: &Site, options: &[&str]) -> Self {
+    fn start(site: &Site, name: &str, options: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("ipc");
         let mut command = site.player("mpv");
@@ -54,7 +54,7 @@ impl Mpv {
         ]);
         command.arg(format!("--input-ipc-server={}", socket.display()));
         command.arg("--rtsp-transport=udp").args(options);
-        let process = Process::start(command.arg(site.url("clip.ts"))).unwrap();
+        let process = Process::start(command.arg(site.url(name))).unwrap();
         let mut connection = None;
         wait_until("mpv listens", || {
             connection = UnixStream::connect(&socket).ok();
@@ -213,9 +213,12 @@ impl Mpv {
     }
 }
 
-fn mpv_goes_where_it_is_told(options: &[&str]) {
+fn mpv_goes_where_it_is_told(name: &str, options: &[&str]) {
     let site = cinema(FILM_S);
-    let mut mpv = Mpv::start(&site, options);
+    let mp4 = site.path("clip.mp4");
+    fs::copy(counting_mp4(FILM_S).unwrap(), &mp4).unwrap();
+    age(&mp4).unwrap();
+    let mut mpv = Mpv::start(&site, name, options);
     mpv.assert_plays_on("the start");
     for second in [100.0, 20.0, 60.0] {
         mpv.seek(second, "absolute");
@@ -239,14 +242,21 @@ fn mpv_goes_where_it_is_told(options: &[&str]) {
 fn mpv_goes_where_it_is_told_without_a_cache() {
     require_root!();
     require_programs!("mpv", "ffmpeg");
-    mpv_goes_where_it_is_told(&["--cache=no"]);
+    mpv_goes_where_it_is_told("clip.ts", &["--cache=no"]);
 }
 
 #[test]
 fn mpv_goes_where_it_is_told_as_it_is() {
     require_root!();
     require_programs!("mpv", "ffmpeg");
-    mpv_goes_where_it_is_told(&[]);
+    mpv_goes_where_it_is_told("clip.ts", &[]);
+}
+
+#[test]
+fn mpv_goes_where_it_is_told_in_an_mp4() {
+    require_root!();
+    require_programs!("mpv", "ffmpeg");
+    mpv_goes_where_it_is_told("clip.mp4", &["--cache=no"]);
 }
 
 #[test]

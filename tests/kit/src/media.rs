@@ -19,6 +19,10 @@ use onrush_wire::media::ts::clock::{PCR_HZ, PCR_WRAP};
 use onrush_wire::media::ts::synth;
 use thiserror::Error;
 
+pub use films::{counting_mp4, film};
+
+mod films;
+
 /// How long the encoded files play, in seconds.
 pub const SECONDS: u64 = 4;
 

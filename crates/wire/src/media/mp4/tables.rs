@@ -18,6 +18,8 @@ pub(super) struct Tables<'a> {
     chunk_runs: Table<'a>,
     /// Those that a decoder can start at; `None` if that are all.
     syncs: Option<Table<'a>>,
+    /// Besides those, in QuickTime's `stps`, the ones that begin an open group of pictures.
+    partial_syncs: Option<Table<'a>>,
 }
 
 /// Rows of equal length.
@@ -58,6 +60,18 @@ pub(super) struct Told {
 }
 
 impl<'a> Table<'a> {
+    /// Whether `number` is in a table of ascending numbers, of which those before row `next` have
+    /// been asked for. Rows that do not ascend are passed over.
+    fn names(self, number: u32, next: &mut usize) -> bool {
+        while let Some(row) = self.row(*next).and_then(|mut row| row.u32()) {
+            if row >= number {
+                return row == number;
+            }
+            *next += 1;
+        }
+        false
+    }
+
     /// A table whose number of rows stands in front of it; what does not lie in `bytes` is left
     /// out.
     fn counted(bytes: &'a [u8], row_bytes: usize, name: &str, problems: &mut Vec<String>) -> Self {
@@ -169,6 +183,7 @@ impl<'a> Tables<'a> {
         let chunk_runs = table(b"stsc", 12)?;
         let durations = table(b"stts", 8)?;
         let syncs = table(b"stss", 4);
+        let partial_syncs = table(b"stps", 4);
         let compositions = table(b"ctts", 8);
         let tables = Self {
             sizes,
@@ -177,6 +192,7 @@ impl<'a> Tables<'a> {
             chunks,
             chunk_runs,
             syncs,
+            partial_syncs,
         };
         (sizes.count() > 0).then_some(tables)
     }
@@ -228,6 +244,7 @@ impl<'a> Tables<'a> {
             duration: Run::default(),
             composition: Run::default(),
             sync: 0,
+            partial_sync: 0,
             decode_ticks: 0,
             anomalies: Anomalies::default(),
         }
@@ -283,8 +300,9 @@ pub(super) struct Samples<'a> {
     offset: u64,
     duration: Run,
     composition: Run,
-    /// The next row of `stss`.
+    /// The next rows of `stss` and `stps`.
     sync: usize,
+    partial_sync: usize,
     decode_ticks: i64,
     /// What has not fitted together so far.
     pub(super) anomalies: Anomalies,
@@ -323,20 +341,15 @@ impl Samples<'_> {
         fields.unwrap_or(1)
     }
 
-    /// Whether the next sample is one that a decoder can start at. Rows that do not ascend are
-    /// passed over.
+    /// Whether the next sample is one that a decoder can start at.
     fn is_sync(&mut self) -> bool {
-        let Some(table) = self.tables.syncs else {
+        let Some(syncs) = self.tables.syncs else {
             return true;
         };
         let this = self.number + 1;
-        while let Some(number) = table.row(self.sync).and_then(|mut row| row.u32()) {
-            if number >= this {
-                return number == this;
-            }
-            self.sync += 1;
-        }
-        false
+        let partial = self.tables.partial_syncs;
+        syncs.names(this, &mut self.sync)
+            || partial.is_some_and(|table| table.names(this, &mut self.partial_sync))
     }
 }
 

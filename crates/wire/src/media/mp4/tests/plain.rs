@@ -242,6 +242,23 @@ fn edit_lists_say_what_is_shown_and_when() {
 }
 
 #[test]
+fn partial_sync_samples_are_sync_samples() {
+    let are_sync = |more: &[Vec<u8>]| {
+        let mut tables = tables(6, 1, 10, 0);
+        tables.extend_from_slice(more);
+        let index = index(&padded(&moov(&[Track::pictures(1, tables)], b"")));
+        let samples = samples(only(&index)).into_iter();
+        samples.map(|it| it.is_sync).collect::<Vec<_>>()
+    };
+    let full = counted(b"stss", 0, 1, &[1, 4]);
+    let partial = counted(b"stps", 0, 1, &[3, 6, 9]);
+    let some = [true, false, true, true, false, true];
+    assert_eq!(are_sync(&[full, partial.clone()]), some);
+    // Without a table of sync samples all are.
+    assert_eq!(are_sync(&[partial]), [true; 6]);
+}
+
+#[test]
 fn sound_begins_in_front_of_its_edit() {
     let track = Track {
         entries: vec![sound(

@@ -1,0 +1,525 @@
+//! Films in containers of tracks, as other people's receivers get them: the pictures and the sound
+//! of the file, in its order and at its times.
+//!
+//! A film for each pair of codecs that a container holds and a receiver takes. `players/receive.c`
+//! decodes the file and what a server sends of it with the same libraries, so that both say the
+//! same of what is the same.
+
+use std::fs;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use onrush_testkit::media::film;
+use onrush_testkit::process::Process;
+use onrush_testkit::testbed::Mode;
+use onrush_testkit::{require_programs, require_root, skip};
+use tempfile::TempDir;
+
+use common::{LONG, Site};
+
+mod common;
+
+/// A film and what GStreamer takes its tracks with.
+struct Film {
+    name: &'static str,
+    video: Coding,
+    sound: Coding,
+    /// What `ffmpeg` is told of the container.
+    container: &'static str,
+}
+
+/// How a track is coded.
+#[derive(Clone, Copy)]
+struct Coding {
+    /// For `ffmpeg`.
+    arguments: &'static str,
+    /// In GStreamer, what makes of its RTP packets what can be counted; none if nothing here does.
+    gstreamer: Option<&'static str>,
+    /// Whether ffmpeg 5.1 takes its RTP packets.
+    is_received: bool,
+}
+
+const fn decoded(arguments: &'static str) -> Coding {
+    Coding {
+        arguments,
+        gstreamer: Some("decodebin"),
+        is_received: true,
+    }
+}
+
+/// With a chain of elements instead of `decodebin`: a depayloader alone where GStreamer has no
+/// decoder among the packages that tests ask for.
+const fn unpacked(arguments: &'static str, depayloader: &'static str) -> Coding {
+    Coding {
+        arguments,
+        gstreamer: Some(depayloader),
+        is_received: true,
+    }
+}
+
+const H264: Coding = decoded("-c:v libx264 -preset veryfast -bf 2 -g 25 -pix_fmt yuv420p");
+const SLICES: Coding =
+    decoded("-c:v libx264 -preset veryfast -bf 2 -g 25 -pix_fmt yuv420p -x264-params slices=4");
+/// Its parser stands between, because GStreamer's decoder warns of the configuration otherwise.
+const H265: Coding = unpacked(
+    "-c:v libx265 -preset ultrafast -bf 2 -g 25 -pix_fmt yuv420p -x265-params \
+     log-level=none:pools=1",
+    "rtph265depay ! video/x-h265,stream-format=byte-stream ! h265parse ! libde265dec",
+);
+const MPEG2: Coding = unpacked(
+    "-c:v mpeg2video -bf 2 -g 25 -pix_fmt yuv420p -b:v 1M",
+    "rtpmpvdepay",
+);
+/// In closed groups of pictures: QuickTime has those that begin open ones in a table of their own.
+const MPEG2_CLOSED: Coding = unpacked(
+    "-c:v mpeg2video -bf 2 -g 25 -flags +cgop -sc_threshold 1000000000 -pix_fmt yuv420p -b:v 1M",
+    "rtpmpvdepay",
+);
+const MPEG4: Coding = unpacked(
+    "-c:v mpeg4 -bf 2 -g 25 -pix_fmt yuv420p -b:v 1M",
+    "rtpmp4vdepay",
+);
+const VP8: Coding =
+    decoded("-c:v libvpx -deadline realtime -cpu-used 8 -g 25 -b:v 500k -pix_fmt yuv420p");
+const VP9: Coding =
+    decoded("-c:v libvpx-vp9 -deadline realtime -cpu-used 8 -g 25 -b:v 500k -pix_fmt yuv420p");
+/// RFC 2435 counts in blocks of eight pixels.
+const MJPEG: Coding =
+    decoded("-vf crop=320:176 -c:v mjpeg -huffman default -pix_fmt yuvj420p -q:v 5");
+
+/// Without noise, which a decoder makes up and begins anew elsewhere.
+const AAC: Coding = decoded("-c:a aac -aac_pns 0");
+const OPUS: Coding = decoded("-c:a libopus");
+const MP3: Coding = decoded("-c:a libmp3lame");
+const AC3: Coding = unpacked("-c:a ac3", "rtpac3depay");
+const EAC3: Coding = Coding {
+    arguments: "-c:a eac3",
+    gstreamer: None,
+    is_received: false,
+};
+const MU_LAW: Coding = decoded("-ac 1 -ar 8000 -c:a pcm_mulaw");
+const A_LAW: Coding = decoded("-ac 1 -ar 8000 -c:a pcm_alaw");
+const PCM_16: Coding = decoded("-c:a pcm_s16be");
+const PCM_24: Coding = decoded("-c:a pcm_s24be");
+
+const FRAGMENTED: &str = "-movflags frag_keyframe+empty_moov+default_base_moof+delay_moov";
+
+const fn plain(name: &'static str, video: Coding, sound: Coding) -> Film {
+    Film {
+        name,
+        video,
+        sound,
+        container: "",
+    }
+}
+
+const fn fragmented(name: &'static str, video: Coding, sound: Coding) -> Film {
+    Film {
+        container: FRAGMENTED,
+        ..plain(name, video, sound)
+    }
+}
+
+const MP4: &[Film] = &[
+    plain("h264-aac.mp4", H264, AAC),
+    plain("slices-ac3.mp4", SLICES, AC3),
+    plain("h265-mp3.mp4", H265, MP3),
+    plain("mpeg2-eac3.mp4", MPEG2, EAC3),
+    plain("mpeg4-aac.mp4", MPEG4, AAC),
+    plain("vp9-opus.mp4", VP9, OPUS),
+];
+const MOV: &[Film] = &[
+    plain("h264-aac.mov", H264, AAC),
+    plain("slices-ac3.mov", SLICES, AC3),
+    plain("h265-mp3.mov", H265, MP3),
+    plain("mpeg2-eac3.mov", MPEG2_CLOSED, EAC3),
+    plain("mpeg4-pcm16.mov", MPEG4, PCM_16),
+    plain("mjpeg-mulaw.mov", MJPEG, MU_LAW),
+    plain("h264-alaw.mov", H264, A_LAW),
+    plain("h264-pcm24.mov", H264, PCM_24),
+];
+const FRAGMENTS: &[Film] = &[
+    fragmented("h264-aac.mp4", H264, AAC),
+    fragmented("slices-mp3.mp4", SLICES, MP3),
+    fragmented("h265-opus.mp4", H265, OPUS),
+    fragmented("mpeg2-eac3.mp4", MPEG2, EAC3),
+    fragmented("mpeg4-aac.mp4", MPEG4, AAC),
+    fragmented("vp9-ac3.mp4", VP9, AC3),
+];
+const MATROSKA: &[Film] = &[
+    plain("h264-aac.mkv", H264, AAC),
+    plain("slices-ac3.mkv", SLICES, AC3),
+    plain("h265-mp3.mkv", H265, MP3),
+    plain("mpeg2-eac3.mkv", MPEG2, EAC3),
+    plain("mpeg4-pcm16.mkv", MPEG4, PCM_16),
+    plain("mjpeg-mulaw.mkv", MJPEG, MU_LAW),
+    plain("vp8-alaw.mkv", VP8, A_LAW),
+    plain("vp9-opus.mkv", VP9, OPUS),
+];
+const WEBM: &[Film] = &[
+    plain("vp8-opus.webm", VP8, OPUS),
+    plain("vp9-opus.webm", VP9, OPUS),
+];
+
+#[test]
+fn ffmpeg_gets_the_pictures_and_sound_of_mp4() {
+    ffmpeg_gets(MP4);
+}
+
+#[test]
+fn ffmpeg_gets_the_pictures_and_sound_of_mov() {
+    ffmpeg_gets(MOV);
+}
+
+#[test]
+fn ffmpeg_gets_the_pictures_and_sound_of_fragments() {
+    ffmpeg_gets(FRAGMENTS);
+}
+
+#[test]
+fn ffmpeg_gets_the_pictures_and_sound_of_matroska() {
+    ffmpeg_gets(MATROSKA);
+}
+
+#[test]
+fn ffmpeg_gets_the_pictures_and_sound_of_webm() {
+    ffmpeg_gets(WEBM);
+}
+
+/// From the start and from two places, one of which is a sync sample's.
+fn ffmpeg_gets(films: &[Film]) {
+    require_root!();
+    require_programs!("cc", "ffmpeg");
+    let folder = tempfile::tempdir().unwrap();
+    let Some(receive) = receiver(&folder) else {
+        return skip::record("needs libavformat-dev installed");
+    };
+    let site = cinema(films);
+    let files: Vec<_> = films
+        .iter()
+        .map(|film| received(Command::new(&receive).arg(site.path(film.name))))
+        .collect();
+    let starts = [None, Some(1.7), Some(3.0)];
+    let plays: Vec<_> = films
+        .iter()
+        .zip(&files)
+        .flat_map(|(film, file)| starts.map(|at| (film, file, at)))
+        .collect();
+    each(&plays, |(film, file, at)| {
+        let mut command = site.player(&receive);
+        command.arg(site.url(film.name));
+        command.args(at.map(|at: f64| at.to_string()));
+        let served = received(&mut command);
+        let what = format!("{} from {at:?}", film.name);
+        let overflows = site.overflows();
+        assert_eq!(overflows, 0, "{what}: sockets were full");
+        let at_us = at.map(us);
+        if film.video.is_received {
+            same_pictures(&what, file.track("video"), served.track("video"), at_us);
+        }
+        if film.sound.is_received {
+            same_sound(&what, file.track("audio"), served.track("audio"), at_us);
+        }
+    });
+    site.stop();
+}
+
+/// The pictures are the file's, from the last sync sample that is shown by then, to the end.
+fn same_pictures(what: &str, file: &Track, served: &Track, at_us: Option<i64>) {
+    let is_by_then = |key: &&Frame| {
+        key.at_us
+            .is_some_and(|key| at_us.is_some_and(|at| key <= at))
+    };
+    let keys = file.coded.iter().filter(|frame| frame.is_key);
+    let key = keys.filter(is_by_then).next_back();
+    let key = key.unwrap_or(&file.coded[0]);
+    let key_us = key.at_us.unwrap();
+    let from = file.decoded.iter().position(|frame| {
+        let at_us = frame.at_us.expect("a file tells the time of each picture");
+        (key_us - 1000..=key_us + 1000).contains(&at_us)
+    });
+    let expected = &file.decoded[from.unwrap()..];
+    assert_same(&format!("{what}: pictures"), expected, &served.decoded);
+}
+
+/// The sound is the file's: each frame as it was coded and, from the start, as it is decoded. From
+/// elsewhere a decoder may lack what came before.
+///
+/// PCM is compared as bytes: where it is cut is no part of it.
+fn same_sound(what: &str, file: &Track, served: &Track, at_us: Option<i64>) {
+    let what = format!("{what}: sound");
+    if !file.bytes.is_empty() {
+        return same_bytes(&what, file, served, at_us);
+    }
+    let first = &served.coded.first().expect("sound").hash;
+    let from = file.coded.iter().position(|frame| frame.hash == *first);
+    let from = from.unwrap_or_else(|| panic!("{what}: the first frame is none of the file"));
+    if at_us.is_none() {
+        assert_eq!(from, 0, "{what}: frames before the first that came");
+        assert_same(&format!("{what}, decoded"), &file.decoded, &served.decoded);
+    }
+    assert_same(&what, &file.coded[from..], &served.coded);
+    begins_near(&what, file.coded[from].at_us.unwrap(), at_us);
+}
+
+fn same_bytes(what: &str, file: &Track, served: &Track, at_us: Option<i64>) {
+    let all = file.bytes.len();
+    let first = served.bytes.get(..MATCH_BYTES).expect("sound");
+    let from = file.bytes.windows(MATCH_BYTES).position(|it| it == first);
+    let from = from.unwrap_or_else(|| panic!("{what}: the first bytes are none of the file"));
+    let missing = all - from - served.bytes.len();
+    assert!(
+        missing <= MISSING_BYTES_MAX,
+        "{what}: {missing} of {all} bytes are missing"
+    );
+    assert!(
+        file.bytes[from..].starts_with(&served.bytes),
+        "{what}: other bytes"
+    );
+    // All of one rate.
+    let last = file.coded.last().unwrap();
+    let before_last = all - last.bytes;
+    let file_us = file.coded[0].at_us.unwrap();
+    let span_us = last.at_us.unwrap() - file_us;
+    let time_us = |offset: usize| file_us + span_us * offset as i64 / before_last as i64;
+    let mut offset = from;
+    for frame in &served.coded {
+        assert_time(what, time_us(offset), frame.at_us.unwrap());
+        offset += frame.bytes;
+    }
+    begins_near(what, time_us(from), at_us);
+}
+
+/// Sound begins where the pictures do, which is at most a second before.
+fn begins_near(what: &str, first_us: i64, at_us: Option<i64>) {
+    let Some(at_us) = at_us else { return };
+    let is_near = (at_us - 1_100_000..=at_us).contains(&first_us);
+    assert!(is_near, "{what}: begins at {first_us} us");
+}
+
+/// The same frames in the same order at the same times. The last ones may be missing: libavformat
+/// ends with the BYE of the last track, and asks for RTCP before RTP.
+fn assert_same(what: &str, file: &[Frame], served: &[Frame]) {
+    let (all, got) = (file.len(), served.len());
+    let pairs = || file.iter().zip(served);
+    let same = pairs().take_while(|(file, served)| file.hash == served.hash);
+    let same = same.count();
+    assert!(
+        same == got && got + MISSING_MAX >= all,
+        "{what}: {same} of {got} of {all} frames are the same"
+    );
+    let mut timed = 0;
+    // libavformat's parsers make up the times of what came in the first packet.
+    for (file, served) in pairs().skip(FIRST_MAX) {
+        if let (Some(file_us), Some(served_us)) = (file.at_us, served.at_us) {
+            assert_time(what, file_us, served_us);
+            timed += 1;
+        }
+    }
+    // Of frames that share a packet the first alone has a time.
+    assert!(
+        timed * 8 > got,
+        "{what}: {timed} of {got} frames have a time"
+    );
+}
+
+/// As all tracks keep to the file's time, they are in step.
+fn assert_time(what: &str, file_us: i64, served_us: i64) {
+    let off_us = served_us - file_us;
+    assert!(
+        off_us.abs() <= STEP_US,
+        "{what}: {file_us} us of the file is {off_us} us off"
+    );
+}
+
+#[test]
+fn gstreamer_decodes_every_container_without_a_warning() {
+    require_root!();
+    require_programs!("ffmpeg", "gst-launch-1.0");
+    for films in [MP4, MOV, FRAGMENTS, MATROSKA, WEBM] {
+        let site = cinema(films);
+        each(films, |film| gstreamer_decodes(&site, film));
+        site.stop();
+    }
+}
+
+fn gstreamer_decodes(site: &Site, film: &Film) {
+    let mut command = site.player("gst-launch-1.0");
+    let location = format!("location={}", site.url(film.name));
+    // Deep enough that a busy machine is not taken for a lossy network.
+    command.args(["-v", "rtspsrc", "name=film", &location, "protocols=udp"]);
+    command.arg("latency=3000");
+    let tracks = [("video", film.video), ("audio", film.sound)];
+    for (medium, coding) in tracks {
+        if let Some(element) = coding.gstreamer {
+            command.args(["film.", "!", &format!("application/x-rtp,media={medium}")]);
+            command.arg("!").args(element.split(' '));
+            command.args(["!", "fakesink", "silent=false"]);
+            command.args(["sync=false", &format!("name={medium}")]);
+        }
+    }
+    let (_, said) = Process::run(&mut command, LONG).unwrap();
+    let trouble: Vec<_> = said
+        .lines()
+        .filter(|line| line.contains("WARN") || line.contains("ERROR"))
+        // Now and then it sends PAUSE after its own TEARDOWN, or tries a track with the other's
+        // branch; that each gets its own is asked below.
+        .filter(|line| !line.ends_with("Could not write to resource."))
+        .filter(|line| !line.ends_with("Delayed linking failed."))
+        .collect();
+    let name = film.name;
+    assert!(trouble.is_empty(), "{name}: {trouble:?}");
+    for (medium, coding) in tracks {
+        let sink = format!("{medium}: last-message = chain");
+        let came = said.lines().filter(|line| line.contains(&sink)).count();
+        // A hundred pictures, and no fewer pieces of sound that last four seconds.
+        let is_all = coding.gstreamer.is_none() || came >= 50;
+        assert!(is_all, "{name}: {came} buffers of {medium}: {said}");
+    }
+}
+
+/// What was received of one film.
+#[derive(Default)]
+struct Received {
+    tracks: Vec<Track>,
+}
+
+#[derive(Default)]
+struct Track {
+    medium: String,
+    coded: Vec<Frame>,
+    decoded: Vec<Frame>,
+    /// Of sound that may be cut anywhere, all of it.
+    bytes: Vec<u8>,
+}
+
+struct Frame {
+    is_key: bool,
+    at_us: Option<i64>,
+    bytes: usize,
+    hash: String,
+}
+
+impl Received {
+    fn track(&self, medium: &str) -> &Track {
+        let track = self.tracks.iter().find(|track| track.medium == medium);
+        track.unwrap_or_else(|| panic!("no {medium}"))
+    }
+
+    fn read(said: &str) -> Self {
+        let mut received = Self::default();
+        for line in said.lines() {
+            let fields: Vec<_> = line.split(' ').collect();
+            let [what, rest @ ..] = &fields[..] else {
+                continue;
+            };
+            match (*what, rest) {
+                ("stream", [_, medium, _]) => received.tracks.push(Track {
+                    medium: (*medium).to_owned(),
+                    ..Track::default()
+                }),
+                ("key" | "coded" | "decoded" | "bytes", [stream, at_us, bytes, hash]) => {
+                    let track = &mut received.tracks[stream.parse::<usize>().unwrap()];
+                    if *what == "bytes" {
+                        track.bytes.extend(unhex(hash));
+                    }
+                    let frames = match *what {
+                        "decoded" => &mut track.decoded,
+                        _ => &mut track.coded,
+                    };
+                    frames.push(Frame {
+                        is_key: *what == "key",
+                        at_us: at_us.parse().ok(),
+                        bytes: bytes.parse().unwrap(),
+                        hash: (*hash).to_owned(),
+                    });
+                }
+                // What libavformat says besides.
+                _ => {}
+            }
+        }
+        received
+    }
+}
+
+fn unhex(digits: &str) -> impl Iterator<Item = u8> {
+    let pairs = digits.as_bytes().chunks(2);
+    pairs.map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap())
+}
+
+fn us(seconds: f64) -> i64 {
+    #[allow(clippy::cast_possible_truncation, reason = "some seconds")]
+    let us = (seconds * 1e6) as i64;
+    us
+}
+
+/// A server of films.
+fn cinema(films: &[Film]) -> Site {
+    let (testbed, media) = Site::prepare(Mode::Uso);
+    for film_ in films {
+        let Coding { arguments, .. } = film_.video;
+        let sound = film_.sound.arguments;
+        let made = film(
+            film_.name,
+            &format!("{arguments} {sound} {}", film_.container),
+        )
+        .unwrap();
+        fs::copy(made, media.path().join(film_.name)).unwrap();
+    }
+    Site::serve(testbed, media, &[])
+}
+
+/// The program that receives, if it can be compiled here.
+fn receiver(folder: &TempDir) -> Option<PathBuf> {
+    let program = folder.path().join("receive");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/players/receive.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-o"]).arg(&program).arg(source);
+    compiler.args(["-lavformat", "-lavcodec", "-lavutil"]);
+    let output = compiler.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let lacks = said.contains("No such file or directory");
+    assert!(output.status.success() || lacks, "{said}");
+    output.status.success().then_some(program)
+}
+
+fn received(command: &mut Command) -> Received {
+    let (status, said) = Process::run(command, LONG).unwrap();
+    assert!(status.success(), "{command:?}: {status}\n{said}");
+    Received::read(&said)
+}
+
+/// Runs `act` for each item, a few at a time: all at once would be a test of this machine.
+fn each<T: Sync>(items: &[T], act: impl Fn(&T) + Sync) {
+    let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE.min(items.len()) {
+            scope.spawn(|| {
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    // One that fails hides no other.
+                    if panic::catch_unwind(AssertUnwindSafe(|| act(item))).is_err() {
+                        failed.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner();
+    assert_eq!(failed, 0, "so many of {} failed, see above", items.len());
+}
+
+/// Players that run beside each other.
+const AT_ONCE: usize = 6;
+/// Frames that a receiver may lose at the end.
+const MISSING_MAX: usize = 8;
+/// Frames in a first packet: of MP3, as many as last 80 ms.
+const FIRST_MAX: usize = 3;
+/// Bytes of sound that it may lose so: packets of an Ethernet frame.
+const MISSING_BYTES_MAX: usize = MISSING_MAX * 1500;
+/// Enough bytes to be found once.
+const MATCH_BYTES: usize = 256;
+/// How far a time may be off.
+const STEP_US: i64 = 5000;

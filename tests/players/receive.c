@@ -1,0 +1,158 @@
+/*
+ * Reads a film with libavformat, from a place or from its beginning to its end, decodes all of it,
+ * and says what came: a line for each frame.
+ *
+ * usage: receive URL [SECOND]
+ *
+ * "key" and "coded" are frames as they were coded, of which the first need no other, and "decoded"
+ * is a picture or a piece of sound. After it stand the stream, the time of presentation in
+ * microseconds ("-" without one), the number of bytes, and their MD5. "bytes" is coded sound that
+ * may be cut anywhere, with the bytes themselves.
+ * Nothing is trimmed that a container says is not to be heard. Of a server the film is asked for
+ * once, by a PLAY with a Range: no packet of another place is on its way.
+ */
+#include <libavcodec/avcodec.h>
+#include <libavformat/avformat.h>
+#include <libavutil/imgutils.h>
+#include <libavutil/md5.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STREAMS_MAX 8
+
+static AVFormatContext *film;
+static AVCodecContext *decoders[STREAMS_MAX];
+
+static void say(const char *what, int stream, int64_t pts, const uint8_t *bytes, int count)
+{
+    int at, is_cut_anywhere = strcmp(what, "bytes") == 0;
+    uint8_t sum[16];
+
+    printf("%s %d ", what, stream);
+    if (pts == AV_NOPTS_VALUE)
+        printf("-");
+    else
+        printf("%lld", (long long)av_rescale_q(pts, film->streams[stream]->time_base,
+                                               AV_TIME_BASE_Q));
+    av_md5_sum(sum, bytes, count);
+    printf(" %d ", count);
+    for (at = 0; at < (is_cut_anywhere ? count : 16); at++)
+        printf("%02x", is_cut_anywhere ? bytes[at] : sum[at]);
+    printf("\n");
+}
+
+static void say_frame(int stream, const AVFrame *frame)
+{
+    int planes = 1, each, bytes, plane;
+    uint8_t *copy;
+
+    if (decoders[stream]->codec_type == AVMEDIA_TYPE_VIDEO) {
+        bytes = av_image_get_buffer_size(frame->format, frame->width, frame->height, 1);
+        copy = av_malloc(bytes);
+        av_image_copy_to_buffer(copy, bytes, (const uint8_t *const *)frame->data, frame->linesize,
+                                frame->format, frame->width, frame->height, 1);
+    } else {
+        each = frame->nb_samples * av_get_bytes_per_sample(frame->format);
+        if (av_sample_fmt_is_planar(frame->format))
+            planes = frame->ch_layout.nb_channels;
+        else
+            each *= frame->ch_layout.nb_channels;
+        bytes = planes * each;
+        copy = av_malloc(bytes);
+        for (plane = 0; plane < planes; plane++)
+            memcpy(copy + plane * each, frame->extended_data[plane], each);
+    }
+    say("decoded", stream, frame->best_effort_timestamp, copy, bytes);
+    av_free(copy);
+}
+
+/* Decodes a packet, or without one what is left. */
+static void decode(int stream, const AVPacket *packet)
+{
+    AVFrame *frame = av_frame_alloc();
+
+    if (avcodec_send_packet(decoders[stream], packet) < 0)
+        fprintf(stderr, "stream %d: a packet cannot be decoded\n", stream);
+    while (avcodec_receive_frame(decoders[stream], frame) >= 0)
+        say_frame(stream, frame);
+    av_frame_free(&frame);
+}
+
+static const char *kind(const AVPacket *packet)
+{
+    if (av_get_bits_per_sample(film->streams[packet->stream_index]->codecpar->codec_id))
+        return "bytes";
+    return packet->flags & AV_PKT_FLAG_KEY ? "key" : "coded";
+}
+
+static int open_decoders(void)
+{
+    unsigned at;
+
+    for (at = 0; at < film->nb_streams && at < STREAMS_MAX; at++) {
+        AVCodecParameters *parameters = film->streams[at]->codecpar;
+        int is_mpeg_audio = parameters->codec_id == AV_CODEC_ID_MP2;
+        const AVCodec *codec;
+
+        /* RTP does not tell of which layer MPEG audio is. */
+        codec = avcodec_find_decoder(is_mpeg_audio ? AV_CODEC_ID_MP3 : parameters->codec_id);
+        if (!codec) {
+            printf("stream %u %s -\n", at, av_get_media_type_string(parameters->codec_type));
+            continue;
+        }
+        decoders[at] = avcodec_alloc_context3(codec);
+        avcodec_parameters_to_context(decoders[at], parameters);
+        decoders[at]->codec_id = codec->id;
+        decoders[at]->pkt_timebase = film->streams[at]->time_base;
+        decoders[at]->thread_count = 1;
+        decoders[at]->flags |= AV_CODEC_FLAG_BITEXACT;
+        decoders[at]->flags2 |= AV_CODEC_FLAG2_SKIP_MANUAL;
+        if (avcodec_open2(decoders[at], codec, NULL) < 0)
+            return -1;
+        printf("stream %u %s %s\n", at, av_get_media_type_string(parameters->codec_type),
+               codec->name);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    AVDictionary *options = NULL;
+    AVPacket *packet = av_packet_alloc();
+    int is_served = strncmp(argv[1], "rtsp:", 5) == 0;
+    unsigned at;
+
+    av_log_set_level(AV_LOG_WARNING);
+    if (is_served) {
+        av_dict_set(&options, "rtsp_transport", "udp", 0);
+        av_dict_set(&options, "initial_pause", "1", 0);
+        av_dict_set(&options, "buffer_size", "4194304", 0);
+        /* Of silence, in microseconds. */
+        av_dict_set(&options, "timeout", "40000000", 0);
+    }
+    if (avformat_open_input(&film, argv[1], NULL, &options) < 0)
+        return 1;
+    if (argc > 2) {
+        int64_t place = (int64_t)(atof(argv[2]) * AV_TIME_BASE);
+
+        if (av_seek_frame(film, -1, place, AVSEEK_FLAG_BACKWARD) < 0)
+            return 1;
+    }
+    if (is_served && av_read_play(film) < 0)
+        return 1;
+    if (open_decoders() < 0)
+        return 1;
+    while (av_read_frame(film, packet) >= 0) {
+        if (packet->stream_index < STREAMS_MAX && decoders[packet->stream_index]) {
+            say(kind(packet), packet->stream_index, packet->pts, packet->data, packet->size);
+            decode(packet->stream_index, packet);
+        }
+        av_packet_unref(packet);
+    }
+    for (at = 0; at < film->nb_streams && at < STREAMS_MAX; at++)
+        if (decoders[at])
+            decode((int)at, NULL);
+    avformat_close_input(&film);
+    return 0;
+}
