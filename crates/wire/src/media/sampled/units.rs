@@ -6,7 +6,8 @@ use super::SampledTrack;
 use crate::media::packetizer::Aggregation;
 use crate::media::samples::column::Column;
 
-/// How long the sound of one packet may be. More would save packets, and lose more with each.
+/// How long before it is due a frame of sound may leave, in a packet with the frames before it:
+/// four frames of AAC at 48 kHz go together. More would save packets, and lose more with each.
 pub(in crate::media) const AGGREGATE_NS_MAX: u64 = 80_000_000;
 
 /// Which samples are a unit.
@@ -76,10 +77,10 @@ fn groups(track: &SampledTrack, how: Aggregation, bytes_max: usize, grows: bool)
     let (mut count, mut bytes, mut first_ticks) = (0_i64, how.packet_bytes, 0);
     for at in 0..playable {
         let sample_bytes = samples.size(at) as usize + each_bytes;
-        let (ticks, end_ticks) = (samples.decode_ticks(at), samples.decode_ticks(at + 1));
+        let ticks = samples.decode_ticks(at);
         let is_full = count >= i64::try_from(how.samples_max).unwrap_or(i64::MAX)
             || bytes + sample_bytes > bytes_max
-            || i128::from(end_ticks - first_ticks) > span
+            || i128::from(ticks - first_ticks) > span
             || count > 0 && samples.entry(at) != samples.entry(at - 1);
         if count > 0 && is_full {
             groups.push(count);
