@@ -229,12 +229,11 @@ fn ffmpeg_gets(films: &[Film]) {
 
 /// The pictures are the file's, from the last sync sample that is shown by then, to the end.
 fn same_pictures(what: &str, file: &Track, served: &Track, at_us: Option<i64>) {
-    let is_by_then = |key: &&Frame| {
-        key.at_us
-            .is_some_and(|key| at_us.is_some_and(|at| key <= at))
+    let is_by_then = |frame: &&Frame| {
+        let shown_us = frame.at_us.filter(|_| frame.is_key);
+        shown_us.is_some_and(|shown_us| at_us.is_some_and(|at| shown_us <= at))
     };
-    let keys = file.coded.iter().filter(|frame| frame.is_key);
-    let key = keys.filter(is_by_then).next_back();
+    let key = file.coded.iter().rfind(is_by_then);
     let key = key.unwrap_or(&file.coded[0]);
     let key_us = key.at_us.unwrap();
     let from = file.decoded.iter().position(|frame| {
@@ -284,7 +283,8 @@ fn same_bytes(what: &str, file: &Track, served: &Track, at_us: Option<i64>) {
     let before_last = all - last.bytes;
     let file_us = file.coded[0].at_us.unwrap();
     let span_us = last.at_us.unwrap() - file_us;
-    let time_us = |offset: usize| file_us + span_us * offset as i64 / before_last as i64;
+    let signed = |bytes: usize| i64::try_from(bytes).unwrap();
+    let time_us = |offset: usize| file_us + span_us * signed(offset) / signed(before_last);
     let mut offset = from;
     for frame in &served.coded {
         assert_time(what, time_us(offset), frame.at_us.unwrap());
