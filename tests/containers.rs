@@ -361,7 +361,9 @@ fn gstreamer_decodes(site: &Site, film: &Film) {
             command.args(["sync=false", &format!("name={medium}")]);
         }
     }
-    let (_, said) = Process::run(&mut command, LONG).unwrap();
+    // Beside many others it now and then receives nothing and waits for ever; not twice.
+    let ran = Process::run(&mut command, LONG);
+    let (_, said) = ran.or_else(|_| Process::run(&mut command, LONG)).unwrap();
     let trouble: Vec<_> = said
         .lines()
         .filter(|line| line.contains("WARN") || line.contains("ERROR"))
@@ -375,8 +377,8 @@ fn gstreamer_decodes(site: &Site, film: &Film) {
     for (medium, coding) in tracks {
         let sink = format!("{medium}: last-message = chain");
         let came = said.lines().filter(|line| line.contains(&sink)).count();
-        // A hundred pictures, and no fewer pieces of sound that last four seconds.
-        let is_all = coding.gstreamer.is_none() || came >= 50;
+        // A hundred pictures, or four seconds of sound in pieces of less than a tenth.
+        let is_all = coding.gstreamer.is_none() || came >= 40;
         assert!(is_all, "{name}: {came} buffers of {medium}: {said}");
     }
 }

@@ -80,7 +80,7 @@ fn groups(track: &SampledTrack, how: Aggregation, bytes_max: usize, grows: bool)
         let ticks = samples.decode_ticks(at);
         let is_full = count >= i64::try_from(how.samples_max).unwrap_or(i64::MAX)
             || bytes + sample_bytes > bytes_max
-            || i128::from(ticks - first_ticks) > span
+            || i128::from(ticks - first_ticks) >= span
             || count > 0 && samples.entry(at) != samples.entry(at - 1);
         if count > 0 && is_full {
             groups.push(count);
