@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use onrush_testkit::media::film;
 use onrush_testkit::process::Process;
@@ -18,7 +19,7 @@ use onrush_testkit::testbed::Mode;
 use onrush_testkit::{require_programs, require_root, skip};
 use tempfile::TempDir;
 
-use common::{LONG, Site};
+use common::Site;
 
 mod common;
 
@@ -362,8 +363,10 @@ fn gstreamer_decodes(site: &Site, film: &Film) {
         }
     }
     // Beside many others it now and then receives nothing and waits for ever; not twice.
-    let ran = Process::run(&mut command, LONG);
-    let (_, said) = ran.or_else(|_| Process::run(&mut command, LONG)).unwrap();
+    let ran = Process::run(&mut command, DEADLINE);
+    let (_, said) = ran
+        .or_else(|_| Process::run(&mut command, DEADLINE))
+        .unwrap();
     let trouble: Vec<_> = said
         .lines()
         .filter(|line| line.contains("WARN") || line.contains("ERROR"))
@@ -489,7 +492,7 @@ fn receiver(folder: &TempDir) -> Option<PathBuf> {
 }
 
 fn received(command: &mut Command) -> Received {
-    let (status, said) = Process::run(command, LONG).unwrap();
+    let (status, said) = Process::run(command, DEADLINE).unwrap();
     assert!(status.success(), "{command:?}: {status}\n{said}");
     Received::read(&said)
 }
@@ -513,6 +516,8 @@ fn each<T: Sync>(items: &[T], act: impl Fn(&T) + Sync) {
     assert_eq!(failed, 0, "so many of {} failed, see above", items.len());
 }
 
+/// A player that plays a film of four seconds hangs if it takes so long, on a slow machine, too.
+const DEADLINE: Duration = Duration::from_secs(100);
 /// Players that run beside each other.
 const AT_ONCE: usize = 6;
 /// Frames that a receiver may lose at the end.
