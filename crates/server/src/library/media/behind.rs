@@ -1,5 +1,6 @@
 //! A file that is played before all of it is read: the rest is read behind those who play it.
 
+use std::io::ErrorKind;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -50,6 +51,8 @@ impl Media {
                 self.give_up(&error.to_string());
                 return true;
             }
+            // The server is stopping.
+            Err(error) if error.kind() == ErrorKind::Interrupted => return true,
             // Those who play it will be told.
             Err(error) => {
                 self.give_up(&error.to_string());
