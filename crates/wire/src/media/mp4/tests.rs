@@ -4,6 +4,7 @@ use super::*;
 use crate::media::samples::Sample;
 
 mod builder;
+mod ending;
 mod ffprobe;
 mod fragments;
 mod hostile;
