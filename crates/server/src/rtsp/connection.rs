@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use onrush_wire::media::{Index, Scale};
 use onrush_wire::rtsp::{
-    self, AskedRange, Decoder, Intent, Known, Range, Reply, Request, RtpInfo, SessionId, State,
-    StatusCode, Transport, headers,
+    self, AskedRange, Decoder, Event, Intent, Known, Range, Reply, Request, RtpInfo, SessionId,
+    State, StatusCode, Transport, headers,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -130,14 +130,16 @@ impl Connection {
     /// What is whole of what has come.
     fn next(&mut self) -> Option<Received> {
         let decoder = self.decoder.as_mut()?;
-        match decoder.next_request() {
-            Some(Ok(request)) => Some(Ok(Box::new(request))),
-            Some(Err(refused)) => Some(Err(Box::new((refused.reply(), refused.cseq)))),
-            None => {
-                self.decoder.take_if(|decoder| !decoder.is_mid_request());
-                None
+        loop {
+            match decoder.next_event() {
+                Some(Ok(Event::Request(request))) => return Some(Ok(Box::new(request))),
+                Some(Ok(Event::Frame(_))) => {}
+                Some(Err(refused)) => return Some(Err(Box::new((refused.reply(), refused.cseq)))),
+                None => break,
             }
         }
+        self.decoder.take_if(|decoder| !decoder.is_mid_request());
+        None
     }
 
     /// Takes what has come, and says how much, or `None` if nothing has.
@@ -153,6 +155,7 @@ impl Connection {
                 head_bytes_max: limits.request_head_bytes_max,
                 headers_max: limits.request_headers_max,
                 body_bytes_max: limits.request_body_bytes_max,
+                frame_bytes_max: 0,
             }))
         });
         decoder.push(&bytes[..read]);

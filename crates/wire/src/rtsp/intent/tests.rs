@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use proptest::prelude::*;
 
 use super::*;
-use crate::rtsp::{Decoder, Limits};
+use crate::rtsp::{Decoder, Event, Limits};
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const ID: &str = "000102030405060708090a0b0c0d0e0f";
@@ -16,13 +16,15 @@ fn request(text: &str) -> Request {
         head_bytes_max: 4096,
         headers_max: 16,
         body_bytes_max: 64,
+        frame_bytes_max: 0,
     };
     let mut decoder = Decoder::new(limits);
     decoder.push(text.replace('\n', "\r\n").as_bytes());
-    decoder
-        .next_request()
-        .expect("a whole request")
-        .expect("a proper request")
+    let event = decoder.next_event().expect("a whole request");
+    match event.expect("a proper request") {
+        Event::Request(request) => request,
+        Event::Frame(frame) => panic!("{frame:?}"),
+    }
 }
 
 /// Judges a request where session [`ID`] of a.ts is in `state` (if not Init).
