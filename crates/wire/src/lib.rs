@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::missing_errors_doc)]
 
+pub mod auth;
 pub mod calendar;
 
 pub mod ftp;

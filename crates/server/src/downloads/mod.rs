@@ -43,6 +43,7 @@ use crate::engine::shared::bump;
 use crate::statistics::Statistics;
 use crate::transfer;
 use crate::transfer::{Settings, Transfers};
+use crate::users::Authorizer;
 
 /// What all connections share.
 #[derive(Debug)]
@@ -52,6 +53,7 @@ pub(crate) struct Site {
     pub(crate) files: Files,
     pub(crate) transfers: Rc<Transfers>,
     pub(crate) admission: Admission,
+    pub(crate) authorizer: Arc<Authorizer>,
     pub(crate) stats: Arc<Stats>,
     pub(crate) log: Log,
     pub(crate) clock: Clock,
@@ -104,7 +106,7 @@ impl Running {
         settings: Downloads,
         root: Arc<Root>,
         rtsp_port: Option<u16>,
-        statistics: Arc<Statistics>,
+        shared: (Arc<Statistics>, Arc<Authorizer>),
         listening: Listening,
     ) -> io::Result<Self> {
         let addresses = |listeners: &[TcpListener]| {
@@ -120,7 +122,7 @@ impl Running {
         let of_thread = Arc::clone(&stats);
         let run = move || {
             // In here, because nothing of it may leave the thread.
-            let site = Site::new(settings, root, rtsp_port, statistics, log, of_thread);
+            let site = Site::new(settings, root, rtsp_port, shared, log, of_thread);
             serve(&runtime, site, listening, stopped);
             // Only a read of a disk can be left.
             runtime.shutdown_timeout(Duration::from_secs(1));
@@ -169,7 +171,7 @@ impl Site {
         settings: Downloads,
         root: Arc<Root>,
         rtsp_port: Option<u16>,
-        statistics: Arc<Statistics>,
+        (statistics, authorizer): (Arc<Statistics>, Arc<Authorizer>),
         log: Log,
         stats: Arc<Stats>,
     ) -> Rc<Self> {
@@ -191,6 +193,7 @@ impl Site {
             root,
             transfers,
             admission: Admission::default(),
+            authorizer,
             stats,
             log,
             clock: Clock::default(),

@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info};
 
+use super::authorize::{GrantedPath, authorize};
 use super::connection_slot::ConnectionSlot;
 use super::presentation::Presentation;
 use super::session::{End, Session, Start};
@@ -36,6 +37,8 @@ pub(super) struct Connection {
     decoder: Option<Box<Decoder>>,
     /// The numbers of those it has used.
     sessions: Box<[u64]>,
+    /// What its URL was signed for.
+    granted: GrantedPath,
 }
 
 /// A request, or the last reply on a connection, and the number of the request it answers.
@@ -57,6 +60,7 @@ impl Connection {
             local,
             decoder: None,
             sessions: Box::default(),
+            granted: None,
         })
     }
 
@@ -219,6 +223,15 @@ impl Connection {
                 path,
             })
         });
+        let intent = match intent {
+            Ok(intent) => {
+                let (control, peer) = (&self.place.control, self.place.ip());
+                authorize(control, peer, &mut self.granted, (request, &intent))
+                    .await
+                    .map(|()| intent)
+            }
+            refused => refused,
+        };
         let mut start = None;
         let reply = match intent {
             Ok(Intent::Play {

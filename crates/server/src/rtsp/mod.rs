@@ -7,6 +7,7 @@
 //! it, and be used through another from the same address. What two tasks share is counted by
 //! reference, never locked, and never borrowed across a wait.
 
+mod authorize;
 mod balance;
 pub(crate) mod connection;
 mod connection_slot;
@@ -425,6 +426,7 @@ mod tests {
     use crate::data::Data;
     use crate::engine;
     use crate::testing::block_on;
+    use crate::users::{Authorizer, UsersConfig};
 
     /// Bytes that a task takes beside its future: its header, its links and its trailer.
     const TASK_BYTES: usize = 88;
@@ -470,6 +472,9 @@ mod tests {
         let content = Content {
             files: Some(Files { library, data }),
             channels: Vec::new(),
+            authorizer: Arc::new(
+                Authorizer::open(&UsersConfig::default(), Arc::default()).unwrap(),
+            ),
         };
         (Control::new(config, content, Arc::default()), root)
     }

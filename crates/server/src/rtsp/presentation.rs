@@ -12,14 +12,17 @@ use super::Control;
 use crate::channels::{Channel, Playable};
 use crate::data::Data;
 use crate::library::{Library, Media, OpenError};
+use crate::users::Authorizer;
 
-/// What can be played.
+/// What can be played, and by whom.
 #[derive(Debug)]
 pub(crate) struct Content {
     /// Files; a relay has none.
     pub(crate) files: Option<Files>,
     /// Live channels, under `live/`. A file of that name is not played then.
     pub(crate) channels: Vec<Arc<Channel>>,
+    /// Who may play.
+    pub(crate) authorizer: Arc<Authorizer>,
 }
 
 /// Files, and what sends them.

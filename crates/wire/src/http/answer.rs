@@ -150,6 +150,24 @@ impl Answer {
         })
     }
 
+    /// 401: asks for credentials in each of these ways; none of them holds a line end.
+    #[must_use]
+    pub fn log_in(challenges: &[String], note: &str, context: &Context<'_>) -> Self {
+        Self::with_note(Status::Unauthorized, note, context, |head| {
+            for challenge in challenges {
+                head.field("WWW-Authenticate", challenge);
+            }
+        })
+    }
+
+    /// 429: too many requests; after so many seconds there may be another.
+    #[must_use]
+    pub fn slowed(retry_s: u64, note: &str, context: &Context<'_>) -> Self {
+        Self::with_note(Status::TooManyRequests, note, context, |head| {
+            head.field("Retry-After", retry_s);
+        })
+    }
+
     /// A refusal of a head that was not understood; its connection closes.
     #[must_use]
     pub fn refused(refusal: Refusal, context: &Context<'_>) -> Self {

@@ -14,6 +14,8 @@ pub struct Reply {
     status: StatusCode,
     note: String,
     headers: Vec<(HeaderName, String)>,
+    /// Values of WWW-Authenticate, each on a line of its own.
+    challenges: Vec<String>,
     body: Vec<u8>,
 }
 
@@ -36,7 +38,17 @@ impl Reply {
             status: StatusCode::Ok,
             note: String::new(),
             headers: Vec::new(),
+            challenges: Vec::new(),
             body: Vec::new(),
+        }
+    }
+
+    /// 401: asks for credentials in each of these ways; none of them holds a line end.
+    #[must_use]
+    pub fn log_in(challenges: Vec<String>, note: &str) -> Self {
+        Self {
+            challenges,
+            ..Self::refusal(StatusCode::Unauthorized, note)
         }
     }
 
@@ -184,6 +196,12 @@ impl Reply {
             .build(&self.body)
             .write(&mut bytes)
             .expect("writing to memory does not fail");
+        // Behind the status line. The crate would join them to one line, which few players read.
+        let line = bytes.windows(2).position(|two| two == b"\r\n");
+        let at = line.map_or(bytes.len(), |at| at + 2);
+        let lines = self.challenges.iter();
+        let lines = lines.flat_map(|value| ["WWW-Authenticate: ", value, "\r\n"]);
+        bytes.splice(at..at, lines.flat_map(str::bytes));
         bytes
     }
 }
@@ -215,6 +233,18 @@ mod tests {
     fn text(reply: &Reply) -> String {
         let date = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
         String::from_utf8(reply.to_bytes(Some(7), date)).unwrap()
+    }
+
+    #[test]
+    fn challenges_stand_on_lines_of_their_own() {
+        let challenges = vec!["Digest a=\"b\"".to_owned(), "Basic c".to_owned()];
+        let text = text(&Reply::log_in(challenges, "log in"));
+        let expected = "RTSP/1.0 401 Unauthorized (log in)\r\n\
+            WWW-Authenticate: Digest a=\"b\"\r\nWWW-Authenticate: Basic c\r\nCSeq: 7\r\n";
+        assert!(
+            text.starts_with(expected) && text.ends_with("\r\n\r\n"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use onrush_wire::auth::Action;
 use onrush_wire::http::{
     Access, Answer, Context, Discard, HEAD_BYTES_MAX, HeadScanner, Listing, Method, Piece, Refusal,
     Request, Status, Target, in_url,
@@ -28,6 +29,7 @@ use crate::downloads::folder;
 use crate::downloads::send::{abort, send_all};
 use crate::listening::close;
 use crate::transfer::{Control, Policy, TransferError};
+use crate::users::{Asked, Protocol, Refusal as NotAllowed};
 
 /// Serves a connection to its end.
 pub(super) async fn serve(site: Rc<Site>, socket: TcpStream, peer: IpAddr, place: ConnectionSlot) {
@@ -237,6 +239,10 @@ impl Connection<'_> {
                 None,
             ),
             (Method::Get | Method::Head, Target::Path { name, is_folder }) => {
+                if let Err(refusal) = self.authorize(request, name).await {
+                    let answer = |c: &Context<'_>| not_allowed(&refusal, c);
+                    return (self.with_context(request, keeps_alive, answer), None);
+                }
                 match self.site.files.find(name).await {
                     Ok(Found::File(file)) if !is_folder => {
                         self.file(request, name, file, keeps_alive).await
@@ -258,6 +264,21 @@ impl Connection<'_> {
             }
             _ => refusal(Status::NotFound, NOTHING),
         }
+    }
+
+    /// Whether the request may be answered, before it is known whether there is such a file.
+    async fn authorize(&self, request: &Request<'_>, name: &str) -> Result<(), NotAllowed> {
+        let asked = Asked {
+            protocol: Protocol::Http,
+            peer: self.peer,
+            is_encrypted: false,
+            action: Action::Download,
+            path: name,
+            method: request.line.split(' ').next().unwrap_or_default(),
+            uri: request.uri,
+            authorization: request.authorization,
+        };
+        self.site.authorizer.authorize(&asked).await
     }
 
     async fn file(
@@ -416,6 +437,17 @@ impl Connection<'_> {
             user_agent: b"",
         });
         sent
+    }
+}
+
+fn not_allowed(refusal: &NotAllowed, context: &Context<'_>) -> Answer {
+    let note = refusal.note();
+    match refusal {
+        NotAllowed::LogIn { challenges, .. } => Answer::log_in(challenges, &note, context),
+        NotAllowed::Malformed(_) => Answer::refusal(Status::BadRequest, &note, context),
+        NotAllowed::Forbidden(_) => Answer::refusal(Status::Forbidden, &note, context),
+        NotAllowed::Slowed { retry_s } => Answer::slowed(*retry_s, &note, context),
+        NotAllowed::Unanswered => Answer::refusal(Status::ServiceUnavailable, &note, context),
     }
 }
 
