@@ -133,6 +133,7 @@ fn file(kinds: &[Kind]) -> File {
         shift_ticks: SHIFT,
         samples: Samples::default(),
         prefix: Arc::from(&b""[..]),
+        carriage: None,
         facts: TrackFacts::default(),
     };
     let pictures = track(codec(Medium::Video, Pictures));
@@ -479,6 +480,7 @@ fn a_path_too_narrow_for_a_codec_has_no_cut() {
         shift_ticks: 0,
         samples: Samples::default(),
         prefix: Arc::from([]),
+        carriage: None,
         facts: TrackFacts::default(),
     };
     let index = SampledIndex::new("test", [track], Vec::new()).unwrap();
@@ -505,6 +507,7 @@ fn a_prefix_may_have_parts_of_its_samples() {
             shift_ticks: 0,
             samples: Samples::default(),
             prefix: Arc::from(prefix),
+            carriage: None,
             facts: TrackFacts::default(),
         };
         let sample = Sample {
@@ -545,6 +548,7 @@ proptest! {
             shift_ticks: 0,
             samples: Samples::default(),
             prefix: Arc::from(&b""[..]),
+            carriage: None,
             facts: TrackFacts::default(),
         };
         for (at, &shown) in (0..).zip(&shown) {
