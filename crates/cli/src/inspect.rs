@@ -108,6 +108,7 @@ fn read(arguments: &Inspect) -> anyhow::Result<Report> {
     }
     let mut scanner = Scanner::new(ScanOptions {
         fallback_bitrate: arguments.fallback_bitrate.0,
+        is_elementary: false,
     });
     read_whole(&file, &mut scanner)
         .with_context(|| format!("{name}: reading failed; is the disk well?"))?

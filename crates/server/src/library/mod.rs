@@ -159,6 +159,7 @@ impl Library {
             settings: Settings {
                 options: ScanOptions {
                     fallback_bitrate: config.fallback_bitrate,
+                    is_elementary: false,
                 },
                 burst_ns: u64::try_from(config.burst.as_nanos())
                     .unwrap_or(u64::MAX)

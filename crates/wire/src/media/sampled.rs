@@ -9,6 +9,7 @@
 //! before, and is then due at 0. Timestamps are times of showing (composition), and the order is
 //! that of decoding.
 
+mod carriage;
 mod parts;
 mod plan;
 pub mod report;
@@ -26,6 +27,7 @@ use super::plan::{Packets, SeekPoint};
 use super::samples::Samples;
 use super::scale::Timeline;
 use super::track::{CUTS_MAX, Cut, Medium, TRACKS_MAX, Track};
+pub(in crate::media) use carriage::Carriage;
 pub(in crate::media) use parts::{PartReader, SampleParts};
 use plan::SampledPlan;
 
@@ -49,6 +51,8 @@ pub(in crate::media) struct SampledTrack {
     /// Bytes in front of each sample that are not in the file again and again (Matroska's header
     /// stripping).
     pub(in crate::media) prefix: Arc<[u8]>,
+    /// How the file carries its samples; `None` if each lies there in one piece.
+    pub(in crate::media) carriage: Option<Arc<dyn Carriage>>,
     /// What else is told of it.
     pub(in crate::media) facts: TrackFacts,
 }

@@ -277,6 +277,7 @@ impl PlayingTrack {
                 shift_ticks: -times.ticks_of_ns(entry.delay_ns),
                 samples: Samples::default(),
                 prefix: Arc::from(entry.prefix),
+                carriage: None,
                 facts,
             },
             times,

@@ -176,6 +176,7 @@ impl Movie {
             shift_ticks: edits.shift_ticks(),
             samples,
             prefix: Arc::from(&b""[..]),
+            carriage: None,
             facts: TrackFacts { sound, ..facts },
         };
         Ok((track, filler))

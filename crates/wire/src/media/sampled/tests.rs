@@ -145,6 +145,7 @@ fn file(kinds: &[Kind]) -> File {
         shift_ticks: SHIFT,
         samples: Samples::default(),
         prefix: Arc::from(&b""[..]),
+        carriage: None,
         facts: TrackFacts::default(),
     };
     let pictures = track(codec(Medium::Video, Pictures));
@@ -508,6 +509,7 @@ fn a_path_too_narrow_for_a_codec_has_no_cut() {
         shift_ticks: 0,
         samples: Samples::default(),
         prefix: Arc::from([]),
+        carriage: None,
         facts: TrackFacts::default(),
     };
     let index = SampledIndex::new("test", [track], Vec::new()).unwrap();
@@ -534,6 +536,7 @@ fn a_prefix_may_have_parts_of_its_samples() {
             shift_ticks: 0,
             samples: Samples::default(),
             prefix: Arc::from(prefix),
+            carriage: None,
             facts: TrackFacts::default(),
         };
         let sample = Sample {
@@ -574,6 +577,7 @@ proptest! {
             shift_ticks: 0,
             samples: Samples::default(),
             prefix: Arc::from(&b""[..]),
+            carriage: None,
             facts: TrackFacts::default(),
         };
         for (at, &shown) in (0..).zip(&shown) {

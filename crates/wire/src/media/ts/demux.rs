@@ -141,6 +141,11 @@ impl Demux {
         }
     }
 
+    /// The programs so far, and how often what is told of them may have changed.
+    pub(crate) fn programs(&self) -> (&[Program], u64) {
+        (&self.tables.programs, self.tables.maps)
+    }
+
     /// Packets so far.
     pub(crate) fn packets(&self) -> u64 {
         self.packets

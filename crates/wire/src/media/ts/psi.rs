@@ -76,6 +76,8 @@ pub(crate) enum Change {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) programs: Vec<Program>,
+    /// Counts the maps that were read: what is not the same again.
+    pub(crate) maps: u64,
     streams: usize,
     services: Vec<Service>,
 }
@@ -166,6 +168,7 @@ impl Tables {
             .iter()
             .position(|p| (p.number, p.pmt_pid) == (number, pid));
         let Some(i) = found else { return Change::None };
+        self.maps += 1;
         let program = &mut self.programs[i];
         program.pcr_pid = Some(u16::from(map.pcr_pid()));
         let of_program: Vec<Raw<'_>> = map.descriptors().flatten().collect();
