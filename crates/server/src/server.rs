@@ -26,7 +26,7 @@ use crate::channels::{Channel, ChannelError, Channels, Upkeep};
 use crate::config::Config;
 use crate::data::{Data, DataError};
 use crate::downloads::{Listening, Running};
-use crate::library::{Library, LibraryError};
+use crate::library::{self, Library, LibraryError};
 use crate::listening;
 pub use crate::listening::Service;
 use crate::rtsp::{Content, Control, Files};
@@ -114,6 +114,7 @@ impl Server {
         let metrics = bind(metrics, Service::Metrics)?.pop();
         let library = Arc::new(Library::new(&config)?);
         let statistics = Arc::new(Statistics::default());
+        let indexes = library.counters();
         let downloads = download(&config, &library, &addresses, &statistics, listening)?;
         let data = Data::start(&config)?;
         let path_name = data.path().as_str();
@@ -123,7 +124,7 @@ impl Server {
         let api = ChannelApi::open(&config.channels)?;
         let api_address = api.address();
         let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
-        let watched = watched(&statistics, &data, &channels, downloads.as_ref());
+        let watched = watched(&statistics, (&data, indexes), &channels, downloads.as_ref());
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), &cores));
         let admin = admin.transpose().map_err(control_error)?;
         let (stop, stopped) = oneshot::channel();
@@ -298,7 +299,7 @@ fn download(
 /// What the admin pages and the status show.
 fn watched(
     statistics: &Arc<Statistics>,
-    data: &Data,
+    (data, indexes): (&Data, Arc<library::Counters>),
     channels: &Channels,
     downloads: Option<&Running>,
 ) -> Arc<Watched> {
@@ -307,6 +308,7 @@ fn watched(
         statistics: Arc::clone(statistics),
         engines: cores.zip(data.engines().remotes()).collect(),
         store: Some(Arc::clone(data.store())),
+        library: Some(indexes),
         channels: channels.all().to_vec(),
         downloads: downloads.map(|running| Arc::clone(&running.stats)),
         started: SystemTime::now(),

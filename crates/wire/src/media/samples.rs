@@ -6,9 +6,11 @@
 //! the samples themselves are read.
 
 pub(in crate::media) mod column;
+mod saved;
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::packetizer::{CodecError, PARTS_MAX, SAMPLE_BYTES_MAX};
@@ -16,6 +18,9 @@ use column::{Column, VALUE_MAX};
 
 /// Samples of all tracks of a file at the most: two days of pictures and sound.
 pub(in crate::media) const SAMPLES_MAX: usize = 1 << 24;
+
+/// Places in files, and times in ticks, are at most this.
+const PLACE_MAX: u64 = VALUE_MAX.unsigned_abs() / 2;
 
 /// One sample.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -70,7 +75,7 @@ pub(in crate::media) enum SampleError {
 }
 
 /// The samples of a track, in the order of decoding.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub(in crate::media) struct Samples {
     sizes: Column,
     /// Runs of samples that lie one behind the other: how many samples each has, and how far in the
@@ -180,7 +185,7 @@ impl Samples {
             let reason = CodecError::Sample { bytes };
             return Err(SampleError::Codec { number, reason });
         }
-        let limit = VALUE_MAX.unsigned_abs() / 2;
+        let limit = PLACE_MAX;
         if sample.offset > limit {
             return Err(beyond("its place", sample.offset.into()));
         }
