@@ -68,6 +68,12 @@ pub(crate) struct LimitOptions {
           default_value_t = Time(Limits::default().growth_time_max),
           value_parser = within(Time(Duration::ZERO), Time(DAY)))]
     pub(crate) growth_time_max: Time,
+
+    /// Size of all saved indexes (--state)
+    #[arg(long, hide_short_help = true, value_name = "SIZE",
+          default_value_t = Size(Limits::default().state_bytes_max),
+          value_parser = within(Size(1 << 20), Size(1 << 40)))]
+    pub(crate) state_max: Size,
 }
 
 impl LimitOptions {
@@ -87,6 +93,7 @@ impl LimitOptions {
             session_timeout,
             files_max: self.files_max,
             growth_time_max: self.growth_time_max.0,
+            state_bytes_max: self.state_max.0,
         }
     }
 }

@@ -84,7 +84,7 @@ pub(crate) fn print(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<E
 }
 
 /// The bounds that are settings, in the order of their fields.
-fn settings() -> [Limit; 11] {
+fn settings() -> [Limit; 12] {
     // Taken apart, so that a new limit does not compile until it is listed.
     let Limits {
         sessions_max,
@@ -98,6 +98,7 @@ fn settings() -> [Limit; 11] {
         session_timeout,
         files_max,
         growth_time_max,
+        state_bytes_max,
     } = Limits::default();
     let per_address = connections_per_address_max;
     [
@@ -147,6 +148,11 @@ fn settings() -> [Limit; 11] {
             "growth_time_max",
             time(growth_time_max),
             "a recording's rest before its end",
+        ),
+        limit(
+            "state_bytes_max",
+            bytes(state_bytes_max),
+            "saved indexes; the oldest go",
         ),
     ]
 }
@@ -239,6 +245,8 @@ fn to_the_wire() -> Vec<Limit> {
         library::ENTRIES_MAX as count, "files looked at for a list";
         library::INDEXING_MAX as count, "files indexed at once";
         library::REFRESH_BYTES_MAX as bytes, "read of it at a look";
+        library::SAVED_INDEX_BYTES_MAX as bytes, "a saved index";
+        library::SAVING_MAX as count, "indexes waiting to be saved";
         library::TRICKS_MAX as count, "plans of one file for other scales";
         ts::LEADING_BYTES_MAX as bytes, "garbage before the stream";
         ts::SYNC_RUNS_MAX as count, "runs between losses of sync";

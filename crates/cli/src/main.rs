@@ -16,6 +16,7 @@ mod remedy;
 mod serve;
 mod serve_options;
 mod signals;
+mod state;
 mod status_at_exit;
 mod top;
 mod values;

@@ -16,6 +16,7 @@ use onrush_sys::path::PathName;
 use crate::channels::{ChannelOptions, channel};
 use crate::downloads::DownloadOptions;
 use crate::limit_options::{LimitOptions, bytes, size};
+use crate::state::StateOption;
 use crate::values::{
     BURST_MAX, BURST_MIN, DAY, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN, Listen, LogFormat,
     METRICS_ADDRESS, Ports, metrics_address, ports, rtsp_address,
@@ -160,6 +161,15 @@ pub(crate) struct Serve {
     )]
     pub(crate) session_timeout: Time,
 
+    /// Where indexes outlive the server [default: see --help]
+    ///
+    /// A film that was played once is not read again after a restart. off for nowhere; servers may
+    /// share a directory, which is made if there is none. By default it is $STATE_DIRECTORY, as
+    /// systemd sets it, or onrush in $XDG_STATE_HOME or ~/.local/state. What is there may be
+    /// removed at any time.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, hide_short_help = true)]
+    pub(crate) state: Option<StateOption>,
+
     /// Write the status to FILE at the end; - for stdout
     ///
     /// JSON, as /status tells it, of when all sessions have ended. The file is there as a whole or
@@ -213,7 +223,8 @@ pub(crate) struct Serve {
 pub(crate) struct Cores(pub(crate) Vec<usize>);
 
 impl Serve {
-    /// The server's settings, with the files at `media_root`.
+    /// The server's settings, with the files at `media_root`, and without a state directory that was
+    /// not named.
     ///
     /// # Errors
     ///
@@ -238,6 +249,11 @@ impl Serve {
                 .cores
                 .as_ref()
                 .map_or_else(Vec::new, |cores| cores.0.clone()),
+            state: self
+                .state
+                .as_ref()
+                .and_then(StateOption::directory)
+                .map(Into::into),
             limits: self.limits.settings(self.session_timeout.0),
             downloads: self.downloads.settings(self.rtsp.is_empty()),
             channels: self.of_channels.settings(self.channels.clone())?,
@@ -401,7 +417,7 @@ mod tests {
         let options = "--sessions-max=1 --connections-max=2 --connections-per-address-max=3 \
             --request-head-max=4KiB --request-headers-max=5 --request-body-max=6B \
             --request-time-max=7s --idle-time-max=8s --session-timeout=9s --files-max=10 \
-            --growth-time-max=11s";
+            --growth-time-max=11s --state-max=12MiB";
         let options: Vec<_> = options.split_whitespace().collect();
         let expected = Limits {
             sessions_max: 1,
@@ -415,6 +431,7 @@ mod tests {
             session_timeout: Duration::from_secs(9),
             files_max: 10,
             growth_time_max: Duration::from_secs(11),
+            state_bytes_max: 12 << 20,
         };
         assert_eq!(
             format!("{:?}", serve(&options).unwrap().limits),

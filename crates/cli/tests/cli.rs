@@ -307,6 +307,7 @@ fn a_server_says_how_to_play_and_ends_when_asked() {
             "--rtsp=127.0.0.1:0",
             "--rtsp=[::1]:0",
             "--cache=4MiB",
+            "--state=off",
         ]);
         let mut server = Process::start(command.arg(folder.path())).unwrap();
         let play = server
@@ -345,7 +346,7 @@ fn without_a_directory_the_demo_is_served() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let mut command = Command::new(ONRUSH);
     command
-        .args(["serve", "--rtsp=127.0.0.1:0", "--cache=4MiB"])
+        .args(["serve", "--rtsp=127.0.0.1:0", "--cache=4MiB", "--state=off"])
         .current_dir(root);
     let mut server = Process::start(&mut command).unwrap();
     assert!(

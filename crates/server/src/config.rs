@@ -56,6 +56,10 @@ pub struct Config {
     pub cores: Vec<usize>,
     /// Who may do what: by default everybody may play and download.
     pub users: UsersConfig,
+    /// Where what is known of files outlives the server: by default nowhere. With a directory, which
+    /// is made if there is none, a film that was indexed once is not read again after a restart.
+    /// Servers may share it.
+    pub state: Option<PathBuf>,
     /// What peers may ask for at the most.
     pub limits: Limits,
     /// The same files by HTTP and FTP: by default not.
@@ -121,6 +125,9 @@ pub struct Limits {
     /// sessions wait at its end. Raise it for recordings that are written in large pieces; sessions
     /// of a file that was finished a moment ago end by so much later.
     pub growth_time_max: Duration,
+    /// Bytes of saved indexes in [`Config::state`], 1 GiB by default: those of some hundred films of
+    /// two hours. Those that were not used for longest go.
+    pub state_bytes_max: u64,
 }
 
 /// Open files that have nothing to do with single clients, among them the RTCP sockets that many
@@ -167,6 +174,7 @@ impl Default for Limits {
             session_timeout: Duration::from_secs(60),
             files_max: 4096,
             growth_time_max: Duration::from_secs(10),
+            state_bytes_max: 1 << 30,
         }
     }
 }
@@ -183,6 +191,7 @@ impl Default for Config {
             cache_bytes: 1 << 30,
             cores: Vec::new(),
             users: UsersConfig::default(),
+            state: None,
             limits: Limits::default(),
             downloads: Downloads::default(),
             channels: ChannelsConfig::default(),

@@ -118,6 +118,7 @@ impl Relay {
             statistics: Arc::clone(&statistics),
             engines: Vec::new(),
             store: None,
+            library: None,
             channels: channels.all().to_vec(),
             downloads: None,
             started: SystemTime::now(),

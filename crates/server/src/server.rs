@@ -26,7 +26,7 @@ use crate::channels::{Channel, ChannelError, Channels, Upkeep};
 use crate::config::Config;
 use crate::data::{Data, DataError};
 use crate::downloads::{Listening, Running};
-use crate::library::{Library, LibraryError};
+use crate::library::{self, Library, LibraryError};
 use crate::listening;
 pub use crate::listening::Service;
 use crate::rtsp::{Content, Control, Files};
@@ -122,6 +122,7 @@ impl Server {
         let authorizer = Arc::new(authorizer);
         let shared = (&statistics, &authorizer);
         let downloads = download(&config, &library, &addresses, shared, listening)?;
+        let indexes = library.counters();
         let data = Data::start(&config)?;
         let path_name = data.path().as_str();
         let cores = data.cores().to_vec();
@@ -130,7 +131,7 @@ impl Server {
         let api = ChannelApi::open(&config.channels)?;
         let api_address = api.address();
         let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
-        let watched = watched(&statistics, &data, &channels, downloads.as_ref());
+        let watched = watched(&statistics, (&data, indexes), &channels, downloads.as_ref());
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), &cores));
         let admin = admin.transpose().map_err(control_error)?;
         let (stop, stopped) = oneshot::channel();
@@ -311,7 +312,7 @@ fn download(
 /// What the admin pages and the status show.
 fn watched(
     statistics: &Arc<Statistics>,
-    data: &Data,
+    (data, indexes): (&Data, Arc<library::Counters>),
     channels: &Channels,
     downloads: Option<&Running>,
 ) -> Arc<Watched> {
@@ -320,6 +321,7 @@ fn watched(
         statistics: Arc::clone(statistics),
         engines: cores.zip(data.engines().remotes()).collect(),
         store: Some(Arc::clone(data.store())),
+        library: Some(indexes),
         channels: channels.all().to_vec(),
         downloads: downloads.map(|running| Arc::clone(&running.stats)),
         started: SystemTime::now(),

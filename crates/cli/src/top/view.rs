@@ -393,6 +393,7 @@ mod tests {
                 bytes_read: 5_000_000 * second,
                 bytes_read_direct: 0,
             }),
+            indexes: None,
             locked: Locked {
                 pinned_bytes: 1 << 30,
                 resident_bytes: 0,

@@ -10,7 +10,7 @@ mod behind;
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -20,8 +20,9 @@ use onrush_wire::media::{CUTS_MAX, Continued, Cut, Index, Plan, RtpOrigin, Scale
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
-use super::identity::{Identity, Settings};
+use super::identity::{Identity, differing};
 use super::scan::{Read, Scanned, read};
+use super::settings::Settings;
 use super::tricks::Tricks;
 use crate::store::{Backing, Source};
 
@@ -329,7 +330,7 @@ impl Media {
         if there != known {
             let has_grown = there.file_bytes > known.file_bytes;
             let probes = if has_grown { PROBES_GROWN } else { PROBES_MAX };
-            if let Some(part) = self.differing(probes) {
+            if let Some(part) = differing(&self.opened.file, &self.index(), probes) {
                 let at = part.start;
                 let reason = format!("the file was overwritten: at byte {at} is another packet");
                 return self.change(part, &reason);
@@ -407,13 +408,8 @@ impl Media {
         let scanner = growth.scanner.get_or_insert_with(|| Scanner::new(options));
         let end = there.file_bytes;
         let bytes_max = bytes_max.max(1);
-        match read(
-            &self.opened.file,
-            scanner,
-            bytes_max,
-            end,
-            &self.settings.stopping,
-        ) {
+        let reading = &self.settings.reading;
+        match read(&self.opened.file, scanner, bytes_max, end, reading) {
             Ok(Ok(Read::All)) => {}
             // The rest is read another time.
             Ok(Ok(Read::Enough | Read::Ended)) => return,
@@ -442,6 +438,7 @@ impl Media {
         let old = self.index();
         let whole = growth.scanner.as_ref().and_then(|scanner| {
             let index = scanner.clone().finish().ok()?;
+            self.keep(&index);
             match index.continuing(&old) {
                 Continued::More(index) => Some(index),
                 Continued::NotYet | Continued::Other => None,
@@ -484,18 +481,13 @@ impl Media {
         }
     }
 
-    /// From where to where the file is another by now, as far as is seen. What cannot be read
-    /// counts as the same.
-    fn differing(&self, probes_max: usize) -> Option<Range<u64>> {
-        let mut differing = self.index().probes(probes_max);
-        let mut bytes = Vec::new();
-        differing.retain(|probe| {
-            let length = probe.part.end - probe.part.start;
-            bytes.resize(usize::try_from(length).unwrap_or(0), 0);
-            let read = self.opened.file.read_exact_at(&mut bytes, probe.part.start);
-            read.is_ok() && !probe.matches(&bytes)
-        });
-        Some(differing.first()?.part.start..differing.last()?.part.end)
+    /// Has the index of all of the file saved, for after a restart: one that is made of the file
+    /// alone, not of what was told of it before all was read.
+    pub(super) fn keep(&self, index: &Index) {
+        if let Some(saved) = self.settings.saved.as_ref().filter(|_| !self.is_outdated()) {
+            let file: Arc<dyn Backing> = Arc::<Opened>::clone(&self.opened);
+            saved.keep(file, self.identity(), index.clone());
+        }
     }
 
     /// Changes what is known, and tells all sources.

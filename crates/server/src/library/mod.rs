@@ -27,16 +27,21 @@ use crate::config::Config;
 
 mod identity;
 mod media;
+mod saved;
 mod scan;
+mod settings;
 mod tricks;
 
 pub use identity::Identity;
-use identity::Settings;
 pub use media::Media;
 use media::Opened;
 pub use media::{REFRESH_BYTES_MAX, REFRESH_EVERY};
+use saved::SavedIndexes;
+pub use saved::{SAVED_INDEX_BYTES_MAX, SAVING_MAX, SavedCounters, prepare_state, saved_indexes};
 pub use scan::read_whole;
-use scan::scan;
+use scan::{Scanned, scan};
+pub use settings::Counters;
+use settings::{Reading, Settings};
 pub use tricks::TRICKS_MAX;
 
 /// Bytes of a name at the most: Linux's `PATH_MAX`.
@@ -77,6 +82,14 @@ pub enum LibraryError {
     #[error("media directory {}: {source}", path.display())]
     Root {
         /// The root as it was given.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Nothing can be written to the state directory.
+    #[error("state directory {}: {source}", path.display())]
+    State {
+        /// The directory as it was given.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -146,13 +159,23 @@ impl Library {
     ///
     /// # Errors
     ///
-    /// If that is not a directory that can be read.
+    /// If that is not a directory that can be read, or the state directory none that can be written
+    /// to.
     pub fn new(config: &Config) -> Result<Self, LibraryError> {
         let path = &config.media_root;
         let root = Root::open(path).map_err(|source| LibraryError::Root {
             path: path.clone(),
             source,
         })?;
+        let reading = Reading::default();
+        let saved = config.state.as_ref().map(|path| {
+            let (bytes_max, bitrate) = (config.limits.state_bytes_max, config.fallback_bitrate);
+            let counters = Arc::clone(&reading.counters.saved);
+            SavedIndexes::open(path, bytes_max, bitrate, counters).map_err(|source| {
+                let path = path.clone();
+                LibraryError::State { path, source }
+            })
+        });
         Ok(Self {
             root: Arc::new(root),
             files_max: config.limits.files_max,
@@ -165,12 +188,19 @@ impl Library {
                     .unwrap_or(u64::MAX)
                     .max(1),
                 growth_time_max: config.limits.growth_time_max,
-                stopping: Arc::default(),
+                reading: Arc::new(reading),
+                saved: saved.transpose()?.map(Arc::new),
             },
             indexing: Semaphore::new(INDEXING_MAX),
             behind: Arc::new(Semaphore::new(READING_BEHIND_MAX)),
             entries: Mutex::default(),
         })
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.settings.reading.counters)
     }
 
     /// The directory served, without symbolic links.
@@ -276,7 +306,10 @@ impl Library {
 
     /// Ends indexings that are under way; they fail. For a clean stop.
     pub fn stop(&self) {
-        self.settings.stopping.store(true, Ordering::Relaxed);
+        self.settings
+            .reading
+            .stopping
+            .store(true, Ordering::Relaxed);
     }
 
     /// The first names, at most `names_max` and sorted, of the regular files with the ending of one
@@ -376,9 +409,14 @@ impl Library {
         identity: Identity,
     ) -> io::Result<Result<Arc<Media>, String>> {
         let _permit = self.indexing.acquire().await.map_err(io::Error::other)?;
-        let settings = self.settings.clone();
-        let (file, scanned) =
-            blocking(move || scan(&file, identity, &settings).map(|index| (file, index))).await?;
+        let (settings, of) = (self.settings.clone(), name.clone());
+        let read = move || {
+            if let Some(index) = restored(&of, &file, identity, &settings) {
+                return Ok((file, true, Ok(index)));
+            }
+            scan(&file, identity, &settings).map(|scanned| (file, false, scanned))
+        };
+        let (file, is_restored, scanned) = blocking(read).await?;
         let scanned = match scanned {
             Ok(scanned) => scanned,
             Err(reason) => return Ok(Err(reason)),
@@ -391,6 +429,9 @@ impl Library {
         let opened = Opened { path, file };
         let media = Media::new(name, opened, scanned, self.settings.clone())?;
         let media = Arc::new(media);
+        if !is_restored && !media.goes_on() {
+            media.keep(&media.index());
+        }
         if media.is_partial() {
             let behind = Arc::clone(&self.behind);
             tokio::spawn(read_behind(behind, Arc::downgrade(&media)));
@@ -440,6 +481,19 @@ impl Entry {
         // A slot that others hold is being filled, or about to be read.
         media_unused && Arc::strong_count(&self.slot) == 1
     }
+}
+
+/// What is known of a file from before, if it is: nothing of one that may still be written.
+fn restored(name: &str, file: &File, identity: Identity, settings: &Settings) -> Option<Scanned> {
+    let saved = settings.saved.as_ref();
+    let saved = saved.filter(|_| identity.age() >= settings.growth_time_max)?;
+    let index = saved.find(&shown(name), file, identity)?;
+    Some(Scanned {
+        index: Arc::new(index),
+        identity,
+        growth: None,
+        estimate_ns: None,
+    })
 }
 
 /// Reads the rest of a file, in turn with others, for as long as somebody has its media.

@@ -9,6 +9,7 @@ pub(in crate::media) mod ac3;
 pub(in crate::media) mod av1;
 mod bit_reader;
 mod bits;
+pub(in crate::media) mod config;
 mod descriptor;
 pub(in crate::media) mod eac3;
 mod frames;

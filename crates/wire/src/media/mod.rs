@@ -14,7 +14,7 @@
 //! The files stand on each other in this order: `track`, `scale` and `frame_rate` on nothing here,
 //! [`plan`] on `scale`, `packetizer` on `track`, each codec and `samples` on it, `container` on
 //! `track`, `scale` and [`plan`], `sampled` on all of these, each format ([`ts`], [`mp4`],
-//! [`matroska`]) on `sampled`, and `scanner` on all formats.
+//! [`matroska`]) on `sampled`, and `scanner` and `saved` on all formats.
 //!
 //! Nothing here changes a byte of the media, reorders it, or repairs what is broken in it.
 
@@ -27,6 +27,7 @@ mod packetizer;
 pub mod plan;
 mod sampled;
 mod samples;
+mod saved;
 mod scale;
 mod scanner;
 #[cfg(any(test, feature = "testing"))]
@@ -38,6 +39,7 @@ pub use container::{Continued, Index, Probe};
 pub use frame_rate::FrameRate;
 pub use plan::{Burst, FilePiece, ImageError, Plan, RtpOrigin, SeekPoint};
 pub use sampled::{LeftOut, TrackFacts, report};
+pub use saved::{RestoreError, SAVED_INDEX_MEANING};
 pub use scale::{Scale, Timeline};
 pub use scanner::{ScanError, ScanOptions, Scanner, has_media_ending};
 pub use track::{CUTS_MAX, Cut, Medium, TRACKS_MAX, Track};

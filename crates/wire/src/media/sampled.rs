@@ -13,14 +13,16 @@ mod carriage;
 mod parts;
 mod plan;
 pub mod report;
+pub(super) mod saved;
 mod sinks;
 mod units;
 
 use std::any::Any;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::codec::config::CodecConfig;
 use super::container::{self, Container, Continued, Probe};
 use super::packetizer::{Codec, PAYLOAD_BYTES_MIN, Parts};
 use super::plan::{Packets, SeekPoint};
@@ -42,6 +44,8 @@ const CUT_BYTES: [u16; CUTS_MAX] = [1460, 1440, 1400, 1340, 1220, 1000, 536, 128
 pub(in crate::media) struct SampledTrack {
     /// How it is coded, and how packets are made of it.
     pub(in crate::media) codec: Codec,
+    /// What the codec was made of, to make it again; without it no index of the track is saved.
+    pub(in crate::media) config: Option<Arc<CodecConfig>>,
     /// Ticks a second of its times. Not 0.
     pub(in crate::media) timescale: u32,
     /// What is added to its times to have those of the file: edit lists, and delays.
@@ -58,7 +62,7 @@ pub(in crate::media) struct SampledTrack {
 }
 
 /// What a container tells of a track, for people.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct TrackFacts {
     /// Its number in the file.
     pub id: u64,
@@ -77,7 +81,7 @@ pub struct TrackFacts {
 }
 
 /// A track of the file that is not played, and why.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct LeftOut {
     /// Its number in the file.
     pub id: u64,

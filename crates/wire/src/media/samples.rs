@@ -6,9 +6,11 @@
 //! the samples themselves are read.
 
 pub(in crate::media) mod column;
+mod saved;
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::packetizer::{CodecError, PARTS_MAX, SAMPLE_BYTES_MAX};
@@ -20,6 +22,8 @@ pub(in crate::media) const SAMPLES_MAX: usize = 1 << 24;
 /// Bytes of the file that a sample may reach over, with what is not its own in between: it is read
 /// whole to make packets of it.
 pub(in crate::media) const SPREAD_BYTES_MAX: u32 = 32 << 20;
+/// Places in files, and times in ticks, are at most this.
+const PLACE_MAX: u64 = VALUE_MAX.unsigned_abs() / 2;
 
 /// One sample.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -74,7 +78,7 @@ pub(in crate::media) enum SampleError {
 }
 
 /// The samples of a track, in the order of decoding.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub(in crate::media) struct Samples {
     sizes: Column,
     /// How many bytes of the file more than its own each reaches over, from its first to its last;
@@ -213,7 +217,7 @@ impl Samples {
             let reason = CodecError::Sample { bytes };
             return Err(SampleError::Codec { number, reason });
         }
-        let limit = VALUE_MAX.unsigned_abs() / 2;
+        let limit = PLACE_MAX;
         if sample.offset > limit {
             return Err(beyond("its place", sample.offset.into()));
         }

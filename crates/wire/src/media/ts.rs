@@ -16,6 +16,7 @@ mod index;
 pub(super) mod plan;
 pub mod psi;
 pub mod report;
+pub(super) mod saved;
 mod seek;
 mod span;
 #[cfg(any(test, feature = "testing"))]

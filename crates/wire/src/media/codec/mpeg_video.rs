@@ -217,6 +217,10 @@ impl Packetizer for MpegVideo {
         })
     }
 
+    fn part_bytes(&self, number: u32) -> Option<u32> {
+        Some(number >> KIND_BITS)
+    }
+
     fn packetize(&self, unit: &Unit<'_>, payload_bytes_max: usize, sink: &mut dyn PacketSink) {
         let sample = &unit.samples[0];
         let data = sample.data.unwrap_or_default();

@@ -213,6 +213,11 @@ impl<F: Format> Packetizer for NalPacketizer<F> {
         })
     }
 
+    fn part_bytes(&self, number: u32) -> Option<u32> {
+        let length_bytes = u32::try_from(self.length_bytes).expect("four at most");
+        Some(length_bytes + (number >> KIND_BITS))
+    }
+
     fn only_part(&self, bytes: u32) -> Option<u32> {
         let length_bytes = u32::try_from(self.length_bytes).expect("four at most");
         Some(bytes.checked_sub(length_bytes)? << KIND_BITS | Kind::Ordinary as u32)

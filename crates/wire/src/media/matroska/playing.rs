@@ -249,6 +249,7 @@ impl PlayingTrack {
     fn new(entry: Entry, coded: Coded, unit_ns: u64) -> Self {
         let Coded {
             codec,
+            config,
             is_reordered,
             frame,
         } = coded;
@@ -273,6 +274,7 @@ impl PlayingTrack {
             number: entry.number,
             track: SampledTrack {
                 codec,
+                config: Some(Arc::new(config)),
                 timescale: times.hz(),
                 shift_ticks: -times.ticks_of_ns(entry.delay_ns),
                 samples: Samples::default(),

@@ -6,12 +6,15 @@
 
 use super::boxes::{Boxes, Fields, Name, spelled};
 use super::coding::{Coded, Sound};
+use crate::media::codec::config::CodecConfig;
 use crate::media::packetizer::Codec;
 
 /// What the entries of a track amount to.
 #[derive(Clone, Debug)]
 pub(super) struct Entries {
     pub(super) codec: Codec,
+    /// What the codec was made of.
+    pub(super) config: CodecConfig,
     /// Of each entry, which of the codec's configurations it has; `None` if samples that have it
     /// cannot be played together with those of the first.
     pub(super) configurations: Vec<Option<u16>>,
@@ -85,13 +88,17 @@ impl Entries {
                 u16::try_from(number).expect("there are at most ENTRIES_MAX")
             }));
         }
-        let codec = first.coded.codec(&list, first.sound).or_else(|error| {
+        let mut config = first.coded.config(&list, first.sound);
+        let codec = config.codec().or_else(|error| {
             // Others are not to take from those that have the first what they have.
             configurations
                 .iter_mut()
                 .for_each(|it| *it = it.filter(|&number| number == 0));
-            list.get(..1)
-                .map_or(Err(error), |list| first.coded.codec(list, first.sound))
+            let Some(list) = list.get(..1) else {
+                return Err(error);
+            };
+            config = first.coded.config(list, first.sound);
+            config.codec()
         });
         let codec = codec.map_err(|error| Unplayable {
             what: spelled(&first.name),
@@ -99,6 +106,7 @@ impl Entries {
         })?;
         Ok(Self {
             codec,
+            config,
             configurations,
             frame_bytes: first.coded.coding.frame_bytes(first.sound),
             sound: (kind == Kind::Sound).then_some((first.sound.rate_hz, first.sound.channels)),

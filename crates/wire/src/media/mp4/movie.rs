@@ -172,6 +172,7 @@ impl Movie {
         }
         let track = SampledTrack {
             codec: entries.codec,
+            config: Some(Arc::new(entries.config)),
             timescale: head.timescale,
             shift_ticks: edits.shift_ticks(),
             samples,

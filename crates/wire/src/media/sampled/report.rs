@@ -346,6 +346,7 @@ mod tests {
         }
         let track = SampledTrack {
             codec: vp8::codec(),
+            config: None,
             timescale: 1000,
             shift_ticks: 0,
             samples,

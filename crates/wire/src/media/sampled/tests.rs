@@ -141,6 +141,7 @@ fn file(kinds: &[Kind]) -> File {
     let mut bytes = vec![0x55; 10];
     let track = |codec| SampledTrack {
         codec,
+        config: None,
         timescale: 1000,
         shift_ticks: SHIFT,
         samples: Samples::default(),
@@ -505,6 +506,7 @@ fn a_part_beyond_its_sample_ends_its_track_alone() {
 fn a_path_too_narrow_for_a_codec_has_no_cut() {
     let track = SampledTrack {
         codec: crate::media::codec::jpeg::codec(),
+        config: None,
         timescale: 1,
         shift_ticks: 0,
         samples: Samples::default(),
@@ -532,6 +534,7 @@ fn a_prefix_may_have_parts_of_its_samples() {
         let stored = &whole[prefix.len()..];
         let mut track = SampledTrack {
             codec: codec(Medium::Video, Pictures),
+            config: None,
             timescale: 1000,
             shift_ticks: 0,
             samples: Samples::default(),
@@ -573,6 +576,7 @@ proptest! {
         let mut bytes = Vec::new();
         let mut track = SampledTrack {
             codec: codec(Medium::Video, Pictures),
+            config: None,
             timescale: 1000,
             shift_ticks: 0,
             samples: Samples::default(),

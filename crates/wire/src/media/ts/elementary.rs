@@ -295,6 +295,7 @@ impl Followed {
         };
         Some(SampledTrack {
             codec: self.stream.codec()?.clone(),
+            config: None,
             timescale,
             shift_ticks: -rescaled(start_ticks, STAMPS_HZ, timescale),
             samples: self.stream.samples().clone(),

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::clock::Clock;
 use super::facts::{ClockDoubt, Facts};
 use super::plan::{Packetisation, Plan, TS_PACKETS_PER_RTP_MAX};
@@ -51,7 +53,7 @@ static TRACKS: [Track; 1] = [Track {
 }];
 
 /// Transport packets that lie in the file one after the other at one stride.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct SyncRun {
     /// Where in the file the first packet's sync byte is.
     pub file_offset: u64,

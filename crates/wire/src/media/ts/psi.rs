@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use mpeg2ts_reader::mpegts_crc;
 use mpeg2ts_reader::psi::pat::{PatSection, ProgramDescriptor};
 use mpeg2ts_reader::psi::pmt::PmtSection;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use super::descriptor::Kind;
 use super::descriptor::{Raw, codec, counted, descriptors, language, text};
@@ -25,7 +25,7 @@ pub const STREAMS_MAX: usize = 1024;
 const SECTION_BYTES_MAX: usize = 4096;
 
 /// One program of a transport stream.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Program {
     /// Its number in the PAT; never 0, which stands for the network.
     pub number: u16,
@@ -42,7 +42,7 @@ pub struct Program {
 }
 
 /// One elementary stream.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Stream {
     /// The pid of its packets.
     pub pid: u16,
