@@ -26,7 +26,7 @@ pub(in crate::media) mod opus;
     allow(dead_code, reason = "some of it is of streams without a container")
 )]
 pub(in crate::media) mod pcm;
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub(in crate::media) mod testing;
 pub(in crate::media) mod vp8;
 pub(in crate::media) mod vp9;

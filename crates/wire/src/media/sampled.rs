@@ -328,10 +328,12 @@ impl Container for SampledIndex {
     }
 }
 
+/// Of a track that is not read to its end only what can be played is certain: behind that a sample
+/// may turn out to be broken, and the track then ends there.
 fn continues(new: &SampledTrack, old: &SampledTrack) -> bool {
     new.timescale == old.timescale
         && new.shift_ticks == old.shift_ticks
-        && new.samples.continues(&old.samples)
+        && new.samples.continues(&old.samples, old.playable())
 }
 
 #[cfg(test)]

@@ -459,11 +459,12 @@ impl Samples {
         first
     }
 
-    /// Whether `old` is the beginning of it.
-    pub(in crate::media) fn continues(&self, old: &Self) -> bool {
-        let alike = |at: usize| old.get(at).is_none() || old.get(at) == self.get(at);
-        let last = old.len().saturating_sub(1);
-        old.len() <= self.len() && [0, last / 2, last].into_iter().all(alike)
+    /// Whether it begins with the first `count` samples of `old`, as far as that has so many.
+    pub(in crate::media) fn continues(&self, old: &Self, count: usize) -> bool {
+        let count = count.min(old.len());
+        let alike = |at: usize| at >= count || old.get(at) == self.get(at);
+        let last = count.saturating_sub(1);
+        count <= self.len() && [0, last / 2, last].into_iter().all(alike)
     }
 }
 

@@ -222,39 +222,9 @@ pub(super) fn check_sample(codec: &'static str, bytes: u32) -> Result<(), CodecE
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::testing::{Packet, break_configuration, packets, packets_of_all};
+    use super::super::testing::receivers::ac3 as depacketize;
+    use super::super::testing::{break_configuration, packets, packets_of_all};
     use super::*;
-
-    /// Takes the bytes of all frames out again (RFC 4184, section 4.1).
-    fn depacketize(packets: &[Packet]) -> Vec<(usize, Vec<u8>)> {
-        let (mut found, mut rest) = (Vec::new(), packets);
-        while let Some(packet) = rest.first() {
-            let count = usize::from(packet.payload[1]);
-            let of_one = match packet.payload[0] {
-                0 => {
-                    assert!(packet.marker && count > 0);
-                    found.push((count, packet.payload[2..].to_vec()));
-                    1
-                }
-                first @ 1..=2 => {
-                    let bytes = |it: &Packet| it.payload[2..].to_vec();
-                    let frame: Vec<_> = rest[..count].iter().flat_map(bytes).collect();
-                    let has_most = (packet.payload.len() - 2) * 8 >= frame.len() * 5;
-                    assert_eq!(first == 1, has_most);
-                    for (at, packet) in rest[..count].iter().enumerate() {
-                        assert_eq!(packet.marker, at + 1 == count);
-                        let frame_type = if at == 0 { first } else { 3 };
-                        assert_eq!(packet.payload[..2], [frame_type, byte(count)]);
-                    }
-                    found.push((1, frame));
-                    count
-                }
-                other => panic!("frame type {other} where a frame begins"),
-            };
-            rest = &rest[of_one..];
-        }
-        found
-    }
 
     proptest! {
         #[test]

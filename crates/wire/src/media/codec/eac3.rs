@@ -195,7 +195,8 @@ fn frames_of(unit: &Unit<'_>, sample: usize) -> usize {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::testing::{Packet, break_configuration, packets, packets_of_all};
+    use super::super::testing::receivers::eac3 as depacketize;
+    use super::super::testing::{break_configuration, packets, packets_of_all};
     use super::*;
 
     /// A frame of 2 to 4096 bytes, whose first byte behind the header is `seed`.
@@ -206,33 +207,6 @@ mod tests {
         let bytes = head.len().min(frame.len());
         frame[..bytes].copy_from_slice(&head[..bytes]);
         frame
-    }
-
-    /// Takes the bytes out again (RFC 4598, section 4.1), and how many frames each packet is said
-    /// to have, or its last fragment ends.
-    fn depacketize(packets: &[Packet]) -> (Vec<u8>, Vec<usize>) {
-        let (mut bytes, mut counts, mut rest) = (Vec::new(), Vec::new(), packets);
-        while let Some(packet) = rest.first() {
-            let count = usize::from(packet.payload[1]);
-            let packets = match packet.payload[0] {
-                0 => {
-                    counts.push(count);
-                    1
-                }
-                1 => {
-                    counts.push(1);
-                    count
-                }
-                other => panic!("{other} where seven bits are 0"),
-            };
-            for (at, each) in rest[..packets].iter().enumerate() {
-                assert_eq!(each.payload[..2], packet.payload[..2]);
-                assert_eq!(each.marker, at + 1 == packets);
-                bytes.extend_from_slice(&each.payload[2..]);
-            }
-            rest = &rest[packets..];
-        }
-        (bytes, counts)
     }
 
     proptest! {
