@@ -8,7 +8,9 @@
 
 pub mod calendar;
 
+pub mod dash;
 pub mod ftp;
+pub mod hls;
 pub mod http;
 pub mod live;
 pub mod media;

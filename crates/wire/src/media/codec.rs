@@ -23,6 +23,7 @@ mod descriptor;
     allow(dead_code, reason = "some of it is of streams without a container")
 )]
 pub(in crate::media) mod eac3;
+pub(in crate::media) mod first_frame;
 mod frames;
 pub(in crate::media) mod h264;
 pub(in crate::media) mod h265;

@@ -6,6 +6,7 @@
 //! the samples themselves are read.
 
 pub(in crate::media) mod column;
+mod walk;
 
 use std::ops::Range;
 
