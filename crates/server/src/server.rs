@@ -279,7 +279,7 @@ fn bind(addresses: &[SocketAddr], service: Service) -> Result<Vec<TcpListener>, 
 /// Starts downloads, if anybody is to be heard.
 fn download(
     config: &Config,
-    library: &Library,
+    library: &Arc<Library>,
     rtsp_addresses: &[SocketAddr],
     statistics: &Arc<Statistics>,
     listening: Listening,
@@ -289,8 +289,8 @@ fn download(
     }
     let rtsp_port = rtsp_addresses.first().map(SocketAddr::port);
     let settings = config.downloads.clone();
-    let (root, statistics) = (library.root_shared(), Arc::clone(statistics));
-    Running::start(settings, root, rtsp_port, statistics, listening)
+    let (library, statistics) = (Arc::clone(library), Arc::clone(statistics));
+    Running::start(settings, library, rtsp_port, statistics, listening)
         .map(Some)
         .map_err(|source| StartError::Downloads { source })
 }
