@@ -292,7 +292,7 @@ fn bind(addresses: &[SocketAddr], service: Service) -> Result<Vec<TcpListener>, 
 /// Starts downloads, if anybody is to be heard.
 fn download(
     config: &Config,
-    library: &Library,
+    library: &Arc<Library>,
     rtsp_addresses: &[SocketAddr],
     (statistics, authorizer): (&Arc<Statistics>, &Arc<Authorizer>),
     listening: Listening,
@@ -302,9 +302,8 @@ fn download(
     }
     let rtsp_port = rtsp_addresses.first().map(SocketAddr::port);
     let settings = config.downloads.clone();
-    let root = library.root_shared();
     let shared = (Arc::clone(statistics), Arc::clone(authorizer));
-    Running::start(settings, root, rtsp_port, shared, listening)
+    Running::start(settings, Arc::clone(library), rtsp_port, shared, listening)
         .map(Some)
         .map_err(|source| StartError::Downloads { source })
 }

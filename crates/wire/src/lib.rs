@@ -9,7 +9,9 @@
 pub mod auth;
 pub mod calendar;
 
+pub mod dash;
 pub mod ftp;
+pub mod hls;
 pub mod http;
 pub mod live;
 pub mod media;

@@ -193,6 +193,8 @@ impl OpenFile {
             media_type: media_type(name),
             coding,
             varies,
+            cache_control: None,
+            is_for_all_origins: false,
         }
     }
 

@@ -426,6 +426,7 @@ impl Library {
             warn!("{name}: {doubt}; it is sent by these; ffmpeg -i IN -c copy OUT.ts repairs it");
         }
         let path = self.root.path().join(relative);
+        let file = Arc::new(file);
         let opened = Opened { path, file };
         let media = Media::new(name, opened, scanned, self.settings.clone())?;
         let media = Arc::new(media);

@@ -12,6 +12,7 @@ mod bits;
 pub(in crate::media) mod config;
 mod descriptor;
 pub(in crate::media) mod eac3;
+pub(in crate::media) mod first_frame;
 mod frames;
 pub(in crate::media) mod h264;
 pub(in crate::media) mod h265;

@@ -78,7 +78,13 @@ pub struct TrackFacts {
     pub sound: Option<(u32, u32)>,
     /// What is not as it should be, and what was made of it.
     pub problems: Vec<String>,
+    /// What a decoder is told beforehand, as the container has it: of each configuration of the
+    /// codec the bytes, without a box's header. None if there are none, or too many to be kept.
+    pub(in crate::media) configurations: Vec<Box<[u8]>>,
 }
+
+/// Bytes of all configurations of a track that are kept, at most.
+const CONFIGURATIONS_BYTES_MAX: usize = 64 << 10;
 
 /// A track of the file that is not played, and why.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -108,6 +114,15 @@ pub(in crate::media) struct SampledIndex {
     pub(in crate::media) is_partial: bool,
     /// Where to see whether it still is what it was.
     pub(in crate::media) probes: Vec<Probe>,
+}
+
+impl TrackFacts {
+    /// Keeps the configurations of a track's codec, if they are not too long.
+    pub(in crate::media) fn keep_configurations(&mut self, all: &[&[u8]]) {
+        let bytes: usize = all.iter().map(|it| it.len()).sum();
+        let kept = all.iter().filter(|_| bytes <= CONFIGURATIONS_BYTES_MAX);
+        self.configurations = kept.map(|&it| it.into()).collect();
+    }
 }
 
 impl SampledTrack {

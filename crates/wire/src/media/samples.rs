@@ -7,6 +7,7 @@
 
 pub(in crate::media) mod column;
 mod saved;
+mod walk;
 
 use std::ops::Range;
 

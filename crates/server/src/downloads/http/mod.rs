@@ -2,6 +2,7 @@
 //! [`onrush_wire::http`], bodies are sent by [`crate::transfer`].
 
 mod connection;
+mod film;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

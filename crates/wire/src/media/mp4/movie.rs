@@ -140,6 +140,7 @@ impl Movie {
             return refused("a track before it has the same number");
         }
         let (mut facts, sound) = (head.facts.clone(), entries.sound);
+        facts.keep_configurations(&entries.list);
         let edits = head.edits.map(|elst| {
             let timescales = (head.timescale, movie_timescale);
             Edits::read(elst, timescales, &mut facts.problems)

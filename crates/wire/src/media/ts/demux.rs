@@ -155,6 +155,7 @@ impl Demux {
     /// that `grows`, only up to the last packet whose time is settled.
     pub(crate) fn finish(mut self, fallback: Clock, grows: bool) -> Learned {
         let packets = self.packets;
+        let association = std::mem::take(&mut self.tables.association);
         let mut programs = self.tables.finish();
         let continuity_errors = self.pids.iter().map(|pid| pid.continuity_errors).sum();
         let pids = self.pids.iter().filter(|pid| pid.packets > 0).count();
@@ -202,6 +203,7 @@ impl Demux {
         seek_points.truncate(settled.max(1));
         let streams = StreamFacts {
             programs,
+            association,
             pcr,
             clocked,
             doubt,
