@@ -100,7 +100,6 @@ fn settings() -> [Limit; 12] {
         growth_time_max,
         state_bytes_max,
     } = Limits::default();
-    let per_address = connections_per_address_max;
     [
         limit(
             "sessions_max",
@@ -114,7 +113,7 @@ fn settings() -> [Limit; 12] {
         ),
         limit(
             "connections_per_address_max",
-            count(per_address),
+            count(connections_per_address_max),
             "of them from one address",
         ),
         limit(
@@ -149,11 +148,7 @@ fn settings() -> [Limit; 12] {
             time(growth_time_max),
             "a recording's rest before its end",
         ),
-        limit(
-            "state_bytes_max",
-            bytes(state_bytes_max),
-            "saved indexes; the oldest go",
-        ),
+        limit("state_bytes_max", bytes(state_bytes_max), "saved indexes"),
     ]
 }
 

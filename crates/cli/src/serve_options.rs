@@ -223,8 +223,8 @@ pub(crate) struct Serve {
 pub(crate) struct Cores(pub(crate) Vec<usize>);
 
 impl Serve {
-    /// The server's settings, with the files at `media_root`, and without a state directory that was
-    /// not named.
+    /// The server's settings, with the files at `media_root`, and without a state directory that
+    /// was not named.
     ///
     /// # Errors
     ///

@@ -56,9 +56,9 @@ pub struct Config {
     pub cores: Vec<usize>,
     /// Who may do what: by default everybody may play and download.
     pub users: UsersConfig,
-    /// Where what is known of files outlives the server: by default nowhere. With a directory, which
-    /// is made if there is none, a film that was indexed once is not read again after a restart.
-    /// Servers may share it.
+    /// Where what is known of files outlives the server: by default nowhere. With a directory,
+    /// which is made if there is none, a film that was indexed once is not read again after a
+    /// restart. Servers may share it.
     pub state: Option<PathBuf>,
     /// What peers may ask for at the most.
     pub limits: Limits,
@@ -125,8 +125,8 @@ pub struct Limits {
     /// sessions wait at its end. Raise it for recordings that are written in large pieces; sessions
     /// of a file that was finished a moment ago end by so much later.
     pub growth_time_max: Duration,
-    /// Bytes of saved indexes in [`Config::state`], 1 GiB by default: those of some hundred films of
-    /// two hours. Those that were not used for longest go.
+    /// Bytes of saved indexes in [`Config::state`], 1 GiB by default: those of some hundred films
+    /// of two hours. Those that were not used for longest go.
     pub state_bytes_max: u64,
 }
 

@@ -39,7 +39,7 @@ pub use media::{REFRESH_BYTES_MAX, REFRESH_EVERY};
 use saved::SavedIndexes;
 pub use saved::{SAVED_INDEX_BYTES_MAX, SAVING_MAX, SavedCounters, prepare_state, saved_indexes};
 pub use scan::read_whole;
-use scan::{Scanned, scan};
+use scan::{restored, scan};
 pub use settings::Counters;
 use settings::{Reading, Settings};
 pub use tricks::TRICKS_MAX;
@@ -411,7 +411,7 @@ impl Library {
         let _permit = self.indexing.acquire().await.map_err(io::Error::other)?;
         let (settings, of) = (self.settings.clone(), name.clone());
         let read = move || {
-            if let Some(index) = restored(&of, &file, identity, &settings) {
+            if let Some(index) = restored(&shown(&of), &file, identity, &settings) {
                 return Ok((file, true, Ok(index)));
             }
             scan(&file, identity, &settings).map(|scanned| (file, false, scanned))
@@ -482,19 +482,6 @@ impl Entry {
         // A slot that others hold is being filled, or about to be read.
         media_unused && Arc::strong_count(&self.slot) == 1
     }
-}
-
-/// What is known of a file from before, if it is: nothing of one that may still be written.
-fn restored(name: &str, file: &File, identity: Identity, settings: &Settings) -> Option<Scanned> {
-    let saved = settings.saved.as_ref();
-    let saved = saved.filter(|_| identity.age() >= settings.growth_time_max)?;
-    let index = saved.find(&shown(name), file, identity)?;
-    Some(Scanned {
-        index: Arc::new(index),
-        identity,
-        growth: None,
-        estimate_ns: None,
-    })
 }
 
 /// Reads the rest of a file, in turn with others, for as long as somebody has its media.

@@ -24,6 +24,23 @@ pub(super) struct Scanned {
     pub(super) estimate_ns: Option<u64>,
 }
 
+/// What is known of a file from before, if it is: nothing of one that may still be written.
+pub(super) fn restored(
+    name: &str,
+    file: &File,
+    identity: Identity,
+    settings: &Settings,
+) -> Option<Scanned> {
+    let saved = settings.saved.as_ref();
+    let saved = saved.filter(|_| identity.age() >= settings.growth_time_max)?;
+    Some(Scanned {
+        index: Arc::new(saved.find(name, file, identity)?),
+        identity,
+        growth: None,
+        estimate_ns: None,
+    })
+}
+
 /// What is read of a file before it is played, at the least; the rest is read behind it.
 const FIRST_READ_BYTES: u64 = 8 << 20;
 

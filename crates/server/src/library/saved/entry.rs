@@ -148,9 +148,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Key, &[u8]), EntryError> {
     Ok((Key::of_bytes(key), index))
 }
 
-/// A sum that no change of one byte leaves as it is, since each step is reversible: FNV-1a by words,
-/// turned so that the upper bits count too. Against accidents, not against people: who can write
-/// here can as well write to the films.
+/// A sum that no change of one byte leaves as it is, since each step is reversible: FNV-1a by
+/// words, turned so that the upper bits count too. Against accidents, not against people.
 fn checksum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks();
     let words = words.iter().map(|word| u64::from_le_bytes(*word));

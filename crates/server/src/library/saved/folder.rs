@@ -1,5 +1,5 @@
-//! The folder of saved indexes: a file for each, which is there as a whole or not at all, and no more
-//! bytes than allowed.
+//! The folder of saved indexes: a file for each, which is there as a whole or not at all, and no
+//! more bytes than allowed.
 //!
 //! A file each, not one for all: a film's index is written by one `rename`, nothing is read at the
 //! start, damage stays with one film, and two servers that share the folder replace each other's

@@ -71,8 +71,8 @@ impl Fixture {
         Arc::new(Library::new(&config).unwrap())
     }
 
-    /// Opens a file as a server does that was started for that, and waits until it has saved what it
-    /// saves.
+    /// Opens a file as a server does that was started for that, and waits until it has saved what
+    /// it saves.
     fn open(&self, name: &str) -> Seen {
         let library = self.library();
         let media = self.runtime.block_on(library.open(name)).unwrap();

@@ -54,10 +54,12 @@ fn track(
     }
     SampledTrack {
         codec,
+        config: None,
         timescale,
         shift_ticks: 0,
         samples,
         prefix: Arc::from(&b""[..]),
+        carriage: None,
         facts: TrackFacts::default(),
     }
 }
