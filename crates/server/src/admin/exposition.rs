@@ -9,7 +9,7 @@ use std::fmt::{Display, Write};
 
 use super::status::{
     Admission, Cache, Channel, Downloads, Engine, Histogram, Locked, Process, Received, Sent,
-    Sessions, Status,
+    Sessions, Status, Users,
 };
 use super::table::{Kind, Row, Samples};
 use crate::engine::shared::BATCH_BUCKETS;
@@ -95,6 +95,7 @@ impl Page {
         if let Some(downloads) = &status.downloads {
             page.group(Downloads::ROWS, &[(None, downloads)]);
         }
+        page.group(Users::ROWS, &[(None, &status.users)]);
         page.group(Process::ROWS, &[(None, &status.process)]);
         page
     }
