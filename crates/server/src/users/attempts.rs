@@ -10,8 +10,9 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Wrong passwords that an address may send at once.
-pub const WRONG_PASSWORDS_MAX: u32 = 10;
+/// Wrong passwords that an address may send at once. GStreamer repeats one that was typed wrong
+/// eight times.
+pub const WRONG_PASSWORDS_MAX: u32 = 30;
 /// After so long one of them is forgiven.
 pub const WRONG_PASSWORD_TIME_MAX: Duration = Duration::from_secs(3);
 /// Addresses whose wrong passwords are remembered; one more, and one of them is forgiven all.
@@ -99,7 +100,11 @@ mod tests {
     #[test]
     fn a_host_is_its_network() {
         let attempts = Attempts::new();
-        fail(&attempts, "2001:db8::1".parse().unwrap(), 10);
+        fail(
+            &attempts,
+            "2001:db8::1".parse().unwrap(),
+            WRONG_PASSWORDS_MAX,
+        );
         assert!(
             attempts
                 .wait("2001:db8::ffff:2".parse().unwrap(), NOW)
@@ -110,7 +115,11 @@ mod tests {
                 .wait("2001:db8:0:1::1".parse().unwrap(), NOW)
                 .is_none()
         );
-        fail(&attempts, "::ffff:192.0.2.1".parse().unwrap(), 10);
+        fail(
+            &attempts,
+            "::ffff:192.0.2.1".parse().unwrap(),
+            WRONG_PASSWORDS_MAX,
+        );
         assert!(attempts.wait(PEER, NOW).is_some());
     }
 

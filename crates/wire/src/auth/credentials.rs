@@ -100,7 +100,7 @@ fn digest(params: &Params) -> Result<Digest, CredentialsError> {
         let value = params.get(parameter).map(str::to_owned);
         value.ok_or(CredentialsError::Missing { parameter })
     };
-    let algorithm = params.get("algorithm").map(Algorithm::of);
+    let response = required("response")?;
     let is_hashed = params.get("userhash").unwrap_or("false");
     if !is_hashed.eq_ignore_ascii_case("false") {
         return Err(CredentialsError::Unknown);
@@ -126,14 +126,22 @@ fn digest(params: &Params) -> Result<Digest, CredentialsError> {
         realm: required("realm")?,
         nonce: required("nonce")?,
         uri: required("uri")?,
-        // RFC 7616, section 3.4: MD5 where it is not said.
-        algorithm: match algorithm {
-            None => Algorithm::Md5,
-            Some(known) => known.ok_or(CredentialsError::Unknown)?,
-        },
+        algorithm: algorithm(params, &response)?,
         qop,
-        response: required("response")?,
+        response,
     })
+}
+
+/// By which function the response was made.
+fn algorithm(params: &Params, response: &str) -> Result<Algorithm, CredentialsError> {
+    // RFC 7616, section 3.4: MD5 where it is not said.
+    let named = match params.get("algorithm") {
+        None => Algorithm::Md5,
+        Some(name) => Algorithm::of(name).ok_or(CredentialsError::Unknown)?,
+    };
+    // lftp 4.9 knows nothing but MD5, and names whatever the challenge did.
+    let is_md5 = response.len() == Algorithm::Md5.hex_digits();
+    Ok(if is_md5 { Algorithm::Md5 } else { named })
 }
 
 /// The name, which has a second form for what a quoted text cannot say (RFC 7616, section 3.4; RFC
@@ -207,6 +215,14 @@ mod tests {
             "Digest username=\"u\", realm=\"r\", nonce=\"n\", uri=\"rtsp://h/a\", response=\"x\"",
         );
         assert_eq!((digest.algorithm, digest.qop), (Algorithm::Md5, None));
+    }
+
+    /// As lftp writes it.
+    #[test]
+    fn a_response_as_long_as_md5s_is_md5s() {
+        let begin = "Digest username=u,realm=r,nonce=n,uri=/,algorithm=\"SHA-256\",response=";
+        let of = |digits| digest_of(&format!("{begin}{}", "0".repeat(digits))).algorithm;
+        assert_eq!((of(32), of(64)), (Algorithm::Md5, Algorithm::Sha256));
     }
 
     #[test]
