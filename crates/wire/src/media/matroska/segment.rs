@@ -59,7 +59,7 @@ impl Info {
 
     /// The same, of a file whose time 0 is at `base_ns` of its clock. A clock that began before the
     /// file makes of its date nobody knows what.
-    pub(super) fn from_base(self, base_ns: u64) -> Self {
+    pub(super) fn on_line_of(self, base_ns: u64) -> Self {
         let since = |ns: u64| ns.checked_sub(base_ns).unwrap_or(ns);
         Self {
             duration_ns: self.duration_ns.map(since),

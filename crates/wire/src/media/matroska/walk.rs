@@ -573,7 +573,7 @@ impl Walk {
         let mut index = playing.index(self.notes.problems())?;
         index.format = self.format?;
         let base_ns = self.base.unwrap_or(0).saturating_mul(self.info.unit_ns);
-        let info = self.info.from_base(base_ns);
+        let info = self.info.on_line_of(base_ns);
         index.told_duration_ns = info.duration_ns.or_else(|| self.estimated_ns(&index));
         index.is_partial = true;
         index.wall_clock_start_ns = info.date_ns;
