@@ -6,6 +6,7 @@
 
 mod mp4;
 mod scales;
+mod speeds;
 mod time_codes;
 
 use std::cell::Cell;
