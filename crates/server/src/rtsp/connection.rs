@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use onrush_wire::media::{Index, Scale};
+use onrush_wire::pace::Speed;
 use onrush_wire::rtsp::{
     self, AskedRange, Decoder, Event, Intent, Known, Range, Reply, Request, RtpInfo, SessionId,
     State, StatusCode, Transport, headers,
@@ -238,7 +239,8 @@ impl Connection {
                 session,
                 range,
                 scale,
-            }) => match play(request, &session, range, scale).await {
+                speed,
+            }) => match play(request, &session, range, (scale, speed)).await {
                 Ok((reply, prepared)) => {
                     start = prepared.map(|start| (Rc::clone(&session), start));
                     Ok(self.of_session(reply, &session))
@@ -485,7 +487,7 @@ async fn play(
     request: &Request,
     session: &Rc<Session>,
     asked: Option<AskedRange>,
-    scale: Scale,
+    pace: (Scale, Speed),
 ) -> Result<(Reply, Option<Start>), Reply> {
     let range = asked
         .map(|asked| asked.in_npt(session.presentation().units()))
@@ -496,13 +498,13 @@ async fn play(
         }
         _ => range,
     });
-    let start = session.prepare(range, scale).await?;
+    let start = session.prepare(range, pace).await?;
     let Some(media) = session.media() else {
         return Ok((Reply::playing_live(request), start));
     };
-    let (span, tracks) = match &start {
-        Some(Start::Stored { span, tracks, .. }) => (*span, &tracks[..]),
-        _ => (session.remaining(), &[][..]),
+    let (span, speed, tracks) = match &start {
+        Some(Start::Stored { span, line, tracks }) => (*span, line.speed(), &tracks[..]),
+        _ => (session.remaining(), session.speed(), &[][..]),
     };
     let infos = tracks.iter().map(|start| RtpInfo {
         url: &start.track.track_url,
@@ -511,5 +513,6 @@ async fn play(
     });
     let infos: Vec<_> = infos.collect();
     let end_ns = (!media.grows()).then(|| media.duration_ns());
-    Ok((Reply::playing(request, span, end_ns, &infos), start))
+    let reply = Reply::playing(request, (span, speed), end_ns, &infos);
+    Ok((reply, start))
 }

@@ -13,6 +13,7 @@
 //! file are twenty boxes and one walk through six tables.
 
 mod boxes;
+mod clocks;
 mod coding;
 mod edits;
 mod ending;
@@ -30,6 +31,7 @@ use thiserror::Error;
 
 use super::sampled::{LeftOut, PartReader, SampledIndex, SampledTrack};
 use boxes::{HEADER_BYTES_MAX, Header, spelled};
+use clocks::{PRFT_BYTES_MAX, Reference};
 use ending::{Ending, Known, SIDX_BYTES_MAX};
 use fill::note;
 use movie::Movie;
@@ -311,6 +313,10 @@ impl Scanner {
                 let fits = header.bytes.is_some_and(|bytes| bytes <= SIDX_BYTES_MAX);
                 fits && self.ending.takes_index()
             }
+            b"prft" => {
+                let fits = header.bytes.is_some_and(|bytes| bytes <= PRFT_BYTES_MAX);
+                fits && self.movie.as_ref().is_some_and(Movie::takes_reference)
+            }
             _ => false,
         }
     }
@@ -324,6 +330,10 @@ impl Scanner {
             return Ok(());
         }
         if let Some(movie) = &mut self.movie {
+            if &header.name == b"prft" {
+                movie.reference = Reference::read(inside);
+                return Ok(());
+            }
             movie.add_fragment(inside, self.at);
             self.ending.begin(self.at, self.file_bytes);
             return Ok(());
@@ -445,6 +455,8 @@ impl Scanner {
             true => None,
             false => self.expected_ns(movie, told_ns, end_ns),
         };
+        index.time_code_rate = movie.time_code_rate;
+        index.wall_clock_start_ns = movie.wall_clock_start_ns();
         index.probes.clone_from(&self.probes.kept);
         Ok(index)
     }

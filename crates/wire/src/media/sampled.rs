@@ -18,12 +18,13 @@ mod sinks;
 mod units;
 
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
 use super::codec::config::CodecConfig;
 use super::container::{self, Container, Continued, Probe};
+use super::frame_rate::FrameRate;
 use super::packetizer::{Codec, PAYLOAD_BYTES_MIN, Parts};
 use super::plan::{Packets, SeekPoint};
 use super::samples::Samples;
@@ -114,6 +115,12 @@ pub(in crate::media) struct SampledIndex {
     pub(in crate::media) is_partial: bool,
     /// Where to see whether it still is what it was.
     pub(in crate::media) probes: Vec<Probe>,
+    /// How time codes count its frames, if it says so.
+    pub(in crate::media) time_code_rate: Option<FrameRate>,
+    /// The constant rate of its pictures, once somebody has asked.
+    constant_rate: OnceLock<Option<FrameRate>>,
+    /// When its time 0 was by the clock on the wall, in ns since 1970, if it says so.
+    pub(in crate::media) wall_clock_start_ns: Option<u64>,
 }
 
 impl TrackFacts {
@@ -148,10 +155,19 @@ impl SampledTrack {
         u32::try_from(rtp.rem_euclid(1 << 32)).expect("within 32 bits")
     }
 
-    /// The last tick of the track that is not after `time_ns` of the file.
+    /// The last tick of the track that is not after `time_ns` of the file, by [`Self::time_ns`]:
+    /// so the time of a tick leads back to it, though most are rounded down.
     pub(in crate::media) fn ticks_at(&self, time_ns: u64) -> i64 {
-        let ticks = i128::from(time_ns) * i128::from(self.timescale) / 1_000_000_000;
+        let scaled = (i128::from(time_ns) + 1) * i128::from(self.timescale);
+        let ticks = (scaled - 1) / 1_000_000_000;
         clamped(ticks - i128::from(self.shift_ticks))
+    }
+
+    /// How often pictures are shown, if each comes as long after the one before it.
+    fn constant_rate(&self) -> Option<FrameRate> {
+        let of_pictures = self.codec.medium == Medium::Video;
+        let period = self.samples.period().filter(|_| of_pictures)?;
+        FrameRate::new(self.timescale, period)
     }
 
     /// When sample `at` is due: when it is decoded, and not before the start.
@@ -204,6 +220,9 @@ impl SampledIndex {
             told_duration_ns: None,
             is_partial: false,
             probes: Vec::new(),
+            time_code_rate: None,
+            constant_rate: OnceLock::new(),
+            wall_clock_start_ns: None,
         })
     }
 }
@@ -322,6 +341,16 @@ impl Container for SampledIndex {
         let (payload_type, bytes) = (self.tracks[track].payload_type, cut.payload_bytes_max());
         let plan = SampledPlan::trick(of, payload_type, bytes, burst_ns, timeline)?;
         Some(Box::new(plan))
+    }
+
+    fn frame_rate(&self) -> Option<FrameRate> {
+        let first = &self.sampled[0];
+        let constant = || *self.constant_rate.get_or_init(|| first.constant_rate());
+        self.time_code_rate.or_else(constant)
+    }
+
+    fn wall_clock_start_ns(&self) -> Option<u64> {
+        self.wall_clock_start_ns
     }
 
     fn continuing(self: Arc<Self>, old: &dyn Any) -> Continued {

@@ -302,6 +302,18 @@ impl Samples {
         times.zip(bytes)
     }
 
+    /// How many ticks lie between one sample and the next, if that are as many for all that are
+    /// decoded, and for all that are shown. `None` of fewer than two.
+    pub(in crate::media) fn period(&self) -> Option<u32> {
+        let mut durations = self.durations.iter_from(1);
+        let period = durations.next().filter(|&period| period > 0)?;
+        let first = self.compositions.get(0);
+        let mut compositions = self.compositions.iter_from(1);
+        let is_constant = durations.all(|duration| duration == period)
+            && compositions.all(|later| (later - first) % period == 0);
+        u32::try_from(period).ok().filter(|_| is_constant)
+    }
+
     /// When each sync sample is decoded, in order.
     pub(in crate::media) fn sync_times(&self) -> impl Iterator<Item = i64> + '_ {
         let mut times = self.times_and_bytes();

@@ -7,6 +7,7 @@ use rtsp_types::{HeaderName, Method, Response, StatusCode, Version, headers};
 
 use super::{Request, SessionId, Span, npt};
 use crate::media::Scale;
+use crate::pace::Speed;
 
 /// A response, but for its number and date.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -88,7 +89,7 @@ impl Reply {
     #[must_use]
     pub fn playing(
         request: &Request,
-        span: Span,
+        (span, speed): (Span, Speed),
         end_ns: Option<u64>,
         infos: &[RtpInfo<'_>],
     ) -> Self {
@@ -101,7 +102,7 @@ impl Reply {
             .or(end_ns)
             .map(|stop_ns| npt(stop_ns).to_string());
         let range = format!("npt={}-{}", npt(span.start_ns), stop.unwrap_or_default());
-        let reply = Self::playing_range(request, &range, span.scale);
+        let reply = Self::playing_range(request, &range, (span.scale, speed));
         if infos.is_empty() {
             return reply;
         }
@@ -120,19 +121,18 @@ impl Reply {
     /// next packet nobody knows.
     #[must_use]
     pub fn playing_live(request: &Request) -> Self {
-        Self::playing_range(request, "npt=now-", Scale::NORMAL)
+        Self::playing_range(request, "npt=now-", (Scale::NORMAL, Speed::NORMAL))
     }
 
     /// The scale and the speed that were chosen are said to whoever asked for any: so the RFC
     /// (sections 12.34 and 12.35) lets a server decline others.
-    fn playing_range(request: &Request, range: &str, scale: Scale) -> Self {
+    fn playing_range(request: &Request, range: &str, (scale, speed): (Scale, Speed)) -> Self {
         let mut reply = Self::ok().with(headers::RANGE, range);
         if request.header(headers::SCALE.as_str()).is_some() || !scale.is_normal() {
             reply = reply.with(headers::SCALE, scale.value());
         }
-        // There is one speed.
-        if request.header(headers::SPEED.as_str()).is_some() {
-            reply = reply.with(headers::SPEED, "1");
+        if request.header(headers::SPEED.as_str()).is_some() || !speed.is_normal() {
+            reply = reply.with(headers::SPEED, speed);
         }
         reply
     }

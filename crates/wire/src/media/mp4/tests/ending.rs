@@ -158,6 +158,9 @@ fn without_tables_a_file_lasts_as_long_as_it_lets_expect() {
     }
 }
 
+/// Makes boxes, when it is known where each fragment is.
+type Made = Box<dyn Fn(&[u32]) -> Vec<u8>>;
+
 #[test]
 fn tables_that_lie_are_found_out() {
     const COUNT: u32 = 300;
@@ -165,7 +168,7 @@ fn tables_that_lie_are_found_out() {
     let expected_ns = at_once(&file(COUNT, b"", nothing, nothing), 9999).0;
     let same = |of: &[u32]| mfra(of, 0);
     let short = |places: &[u32]| sidx(0, &places[..2], 60_000);
-    let behind: [(&str, Box<dyn Fn(&[u32]) -> Vec<u8>>); 9] = [
+    let behind: [(&str, Made); 9] = [
         ("no row", Box::new(move |_| same(&[]))),
         ("beyond the end", Box::new(move |_| same(&[u32::MAX]))),
         (
@@ -191,7 +194,7 @@ fn tables_that_lie_are_found_out() {
         );
         assert_eq!(index(&file).duration_ns(), whole_ns, "{name}");
     }
-    let in_front: [(&str, Box<dyn Fn(&[u32]) -> Vec<u8>>); 5] = [
+    let in_front: [(&str, Made); 5] = [
         ("rows that are not there", Box::new(short)),
         ("beyond the end", Box::new(|_| sidx(u32::MAX, &[1, 1], 2))),
         ("no box", Box::new(|_| sidx(100, &[50, 50], 2))),
