@@ -129,9 +129,11 @@ impl SampledTrack {
         u32::try_from(rtp.rem_euclid(1 << 32)).expect("within 32 bits")
     }
 
-    /// The last tick of the track that is not after `time_ns` of the file.
+    /// The last tick of the track that is not after `time_ns` of the file, as [`Self::time_ns`] has
+    /// it: in whole ns, which a tick begins in.
     pub(in crate::media) fn ticks_at(&self, time_ns: u64) -> i64 {
-        let ticks = i128::from(time_ns) * i128::from(self.timescale) / 1_000_000_000;
+        let behind_ns = i128::from(time_ns) + i128::from(self.timescale < 1_000_000_000);
+        let ticks = behind_ns * i128::from(self.timescale) / 1_000_000_000;
         clamped(ticks - i128::from(self.shift_ticks))
     }
 
