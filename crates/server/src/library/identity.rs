@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use onrush_wire::media::ScanOptions;
+use onrush_wire::rtsp::ELEMENTARY;
 
 /// What makes a file the same file as before.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -53,4 +54,18 @@ pub(super) struct Settings {
     /// A file that has not grown for so long is complete.
     pub(super) growth_time_max: Duration,
     pub(super) stopping: Arc<AtomicBool>,
+}
+
+impl Settings {
+    /// Those for what is asked for by this name, and the name of its file.
+    pub(super) fn of<'a>(&self, name: &'a str) -> (Self, &'a str) {
+        let mut settings = self.clone();
+        match name.strip_suffix(ELEMENTARY) {
+            Some(file) => {
+                settings.options.is_elementary = true;
+                (settings, file)
+            }
+            None => (settings, name),
+        }
+    }
 }

@@ -19,6 +19,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use onrush_sys::fs::Root;
 use onrush_wire::media::{ScanOptions, has_media_ending};
 use onrush_wire::name::{shown, to_bytes};
+#[cfg(doc)]
+use onrush_wire::rtsp::ELEMENTARY;
 use thiserror::Error;
 use tokio::sync::{OnceCell, Semaphore};
 use tracing::{error, warn};
@@ -184,7 +186,8 @@ impl Library {
         Arc::clone(&self.root)
     }
 
-    /// The media at `name`: decoded, relative to the root, `/` between folders. Indexes the file
+    /// The media at `name`: decoded, relative to the root, `/` between folders, and with
+    /// [`ELEMENTARY`] behind it the same as tracks of its elementary streams. Indexes the file
     /// the first time (which reads all of it, on a blocking thread). Call it within a tokio
     /// runtime. Dropping the future does not stop an indexing that has begun; its result serves the
     /// next caller.
@@ -211,7 +214,8 @@ impl Library {
         let not_found = || OpenError::NotFound {
             name: shown(name).into_owned(),
         };
-        let relative = safe(name).ok_or_else(not_found)?;
+        let (_, file_name) = self.settings.of(name);
+        let relative = safe(file_name).ok_or_else(not_found)?;
         let opened = match self.root.open_cached(&relative) {
             Some(file) => identify(file),
             None => {
@@ -376,9 +380,12 @@ impl Library {
         identity: Identity,
     ) -> io::Result<Result<Arc<Media>, String>> {
         let _permit = self.indexing.acquire().await.map_err(io::Error::other)?;
-        let settings = self.settings.clone();
-        let (file, scanned) =
-            blocking(move || scan(&file, identity, &settings).map(|index| (file, index))).await?;
+        let (settings, _) = self.settings.of(&name);
+        let scan = move || {
+            let scanned = scan(&file, identity, &settings)?;
+            Ok((file, settings, scanned))
+        };
+        let (file, settings, scanned) = blocking(scan).await?;
         let scanned = match scanned {
             Ok(scanned) => scanned,
             Err(reason) => return Ok(Err(reason)),
@@ -389,7 +396,7 @@ impl Library {
         }
         let path = self.root.path().join(relative);
         let opened = Opened { path, file };
-        let media = Media::new(name, opened, scanned, self.settings.clone())?;
+        let media = Media::new(name, opened, scanned, settings)?;
         let media = Arc::new(media);
         if media.is_partial() {
             let behind = Arc::clone(&self.behind);
