@@ -317,12 +317,7 @@ impl Connection {
 
     /// The URL that those of a presentation's parts are relative to.
     fn base(&self, request: &Request) -> String {
-        let url = request
-            .uri
-            .split(['?', '#'])
-            .next()
-            .unwrap_or("")
-            .trim_end_matches('/');
+        let url = rtsp::base(&request.uri);
         // A client that asked with a bare path gets a base that is none.
         if url.starts_with('/') {
             format!("rtsp://{}{url}/", self.local)

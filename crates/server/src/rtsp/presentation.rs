@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use onrush_wire::name::shown;
-use onrush_wire::rtsp::{Reply, StatusCode, Units};
+use onrush_wire::rtsp::{ELEMENTARY, Reply, StatusCode, Units};
 use onrush_wire::sdp::{Description, Extent};
 
 use super::Control;
@@ -121,8 +121,9 @@ impl Presentation {
                 (playable.ssrc, vec![payload.into()], Extent::Live)
             }
         };
+        let name = self.name();
         let description = Description {
-            name: &shown(self.name()),
+            name: &shown(name.strip_suffix(ELEMENTARY).unwrap_or(name)),
             id: ssrc.into(),
             server,
             tracks: &tracks,

@@ -36,17 +36,28 @@ pub(in crate::media) fn codec(rate_hz: u32, channels: u8) -> Result<Codec, Codec
     if !matches!(channels, 1..=6) {
         return Err(error(format!("no frames have {channels} channels")));
     }
-    Ok(Codec {
+    Ok(told(("ac3", "ac-3"), rate_hz, channels, Ac3))
+}
+
+/// What is told of a stream by its names, which are those of its payload format and of RFC 6381.
+/// E-AC-3 says no more of itself.
+pub(super) fn told(
+    (encoding, codec_string): (&'static str, &str),
+    rate_hz: u32,
+    channels: u8,
+    packetizer: impl Packetizer + 'static,
+) -> Codec {
+    Codec {
         medium: Medium::Audio,
         payload_type: None,
-        encoding: "ac3",
+        encoding,
         clock_hz: rate_hz,
         channels: Some(channels),
         format_parameters: None,
-        codec_string: "ac-3".to_owned(),
+        codec_string: codec_string.to_owned(),
         dimensions: None,
-        packetizer: Arc::new(Ac3),
-    })
+        packetizer: Arc::new(packetizer),
+    }
 }
 
 /// What a stream is that an `AC3SpecificBox` describes (`dac3`, without its box header; ETSI TS 102
@@ -92,10 +103,7 @@ impl FrameHeader {
     ///
     /// If it is none, or one of E-AC-3.
     pub(in crate::media) fn parse(bytes: &[u8]) -> Result<Self, CodecError> {
-        let mut bits = BitReader::new(NAME, bytes);
-        if bits.take(16)? != SYNC_WORD {
-            return Err(bits.error("a frame does not begin with its sync word"));
-        }
+        let mut bits = after_sync_word(NAME, bytes)?;
         bits.skip(16)?;
         let rate_code = bits.take(2)?;
         let size_code = bits.take(6)?;
@@ -125,11 +133,23 @@ impl FrameHeader {
 /// What a frame begins with.
 pub(super) const SYNC_WORD: u32 = 0x0b77;
 
+/// A frame's header, behind what each begins with.
+pub(super) fn after_sync_word<'a>(
+    codec: &'static str,
+    bytes: &'a [u8],
+) -> Result<BitReader<'a>, CodecError> {
+    let mut bits = BitReader::new(codec, bytes);
+    match bits.take(16)? {
+        SYNC_WORD => Ok(bits),
+        _ => Err(bits.error("a frame does not begin with its sync word")),
+    }
+}
+
 /// By `fscod`.
 pub(super) const RATES_HZ: [u32; 3] = [48_000, 44_100, 32_000];
 
 /// By `acmod`: without the one for effects.
-pub(super) const CHANNELS: [u8; 8] = [2, 1, 2, 3, 3, 4, 4, 5];
+const CHANNELS: [u8; 8] = [2, 1, 2, 3, 3, 4, 4, 5];
 
 /// By `frmsizecod` in pairs.
 const RATES_KBPS: [u32; 19] = [

@@ -100,7 +100,7 @@ impl Film {
             Sent {
                 decode_ticks,
                 shown_ticks: decode_ticks + 3600,
-                is_sync: at % self.distance == 0,
+                is_sync: at.is_multiple_of(self.distance),
                 bytes: nals.iter().map(with_length).collect::<Vec<_>>().concat(),
             }
         };
