@@ -246,7 +246,7 @@ impl Connection<'_> {
                 None,
             ),
             (Method::Get | Method::Head, Target::Path { name, is_folder }) => {
-                if let Some(found) = film::find(self.site, name).await.filter(|_| !is_folder) {
+                if !is_folder && let Some(found) = film::find(self.site, name).await {
                     return self.film(request, found, keeps_alive);
                 }
                 match self.site.files.find(name).await {
