@@ -18,8 +18,8 @@ use onrush_server::{
 };
 use onrush_sys::path::cue::chain;
 use onrush_sys::{path, pool, probe, receive};
-use onrush_wire::media;
 use onrush_wire::media::ts::{self, clock, psi};
+use onrush_wire::media::{self, segments};
 use onrush_wire::pace::adaptive;
 use onrush_wire::{auth, ftp, http};
 use serde::Serialize;
@@ -258,6 +258,8 @@ fn to_the_wire() -> Vec<Limit> {
         clock::PCR_INTERVAL_TICKS_MAX as pcr_ticks, "a step forgiven";
         media::TRACKS_MAX as count, "tracks of a file";
         media::CUTS_MAX as count, "packet sizes of a track";
+        segments::SEGMENTS_MAX as count, "segments of a track, about";
+        segments::SEGMENT_SAMPLES_MAX as count, "samples of a segment";
         ts::TS_PACKETS_PER_RTP_MAX as count, "transport packets in one of RTP";
         channel_api::API_BODY_BYTES_MAX as bytes, "a request to the control API";
         channel_api::API_CONNECTIONS_MAX as count, "connections to it at once";
@@ -312,6 +314,7 @@ fn beside() -> Vec<Limit> {
         http::CHUNK_LINE_BYTES_MAX as count, "bytes of a chunk's size line";
         downloads::OPEN_TIME_MAX as time, "age of a name looked up";
         downloads::FOLDER_ENTRIES_MAX as count, "entries of a folder listed";
+        downloads::INDEX_WAIT_MAX as time, "a playlist waits for its film's index";
         ftp::COMMAND_BYTES_MAX as count, "bytes of an FTP command";
         session::DATA_TIME_MAX as time, "making a data connection";
     }

@@ -194,6 +194,7 @@ impl OpenFile {
             coding,
             varies,
             cache_control: None,
+            content_security_policy: None,
             is_for_all_origins: false,
         }
     }

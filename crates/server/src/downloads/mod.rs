@@ -38,6 +38,7 @@ pub use self::config::{AccessLog, DownloadLimits, Downloads, LogTarget};
 use self::files::Files;
 pub use self::files::OPEN_TIME_MAX;
 pub use self::folder::FOLDER_ENTRIES_MAX;
+pub use self::http::INDEX_WAIT_MAX;
 use self::log::Log;
 use crate::engine::shared::bump;
 use crate::library::Library;

@@ -11,6 +11,7 @@
 //! | `FILM/hls/RENDITION/VERSION/init.mp4` | the initialization segment of all its segments |
 //! | `FILM/hls/RENDITION/VERSION/N.m4s`, `N.ts` | segment `N`, from 1 on |
 //! | `FILM/hls/RENDITION/VERSION/iN.m4s` | a picture that is shown alone |
+//! | `FILM/hls/index.html`, `player.js`, `playlist.js`, `player.css` | a page that plays the film |
 //! | `FILM/dash/manifest.mpd` | the manifest of [DASH](crate::dash), of the same segments |
 //!
 //! `VERSION` names the bytes of the file: what has it in its URL never changes.
@@ -19,4 +20,4 @@ mod playlist;
 mod route;
 
 pub use playlist::{main_playlist, media_playlist, picture_playlist};
-pub use route::{Resource, Version, parse};
+pub use route::{PlayerFile, Resource, Version, parse};

@@ -44,6 +44,8 @@ pub struct Resource<'a> {
     pub varies: bool,
     /// What of it caches are told (RFC 9111, section 5.2), if anything is.
     pub cache_control: Option<&'a str>,
+    /// What it may load and run, if it is a page (Content Security Policy).
+    pub content_security_policy: Option<&'a str>,
     /// Whether pages of other origins may read it (the Fetch standard, section 3.3).
     pub is_for_all_origins: bool,
 }
@@ -315,6 +317,9 @@ impl Head {
         if let Some(cache_control) = file.cache_control {
             self.field("Cache-Control", cache_control);
         }
+        if let Some(policy) = file.content_security_policy {
+            self.field("Content-Security-Policy", policy);
+        }
         if file.is_for_all_origins {
             self.field("Access-Control-Allow-Origin", "*");
             self.field("Access-Control-Expose-Headers", EXPOSED);
@@ -386,6 +391,7 @@ mod tests {
         coding: None,
         varies: false,
         cache_control: None,
+        content_security_policy: None,
         is_for_all_origins: false,
     };
 

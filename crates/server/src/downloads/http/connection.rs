@@ -252,7 +252,7 @@ impl Connection<'_> {
                     let answer = |c: &Context<'_>| not_allowed(&refusal, c);
                     return (self.with_context(request, keeps_alive, answer), None);
                 }
-                if let Some(found) = film::find(self.site, name).await.filter(|_| !is_folder) {
+                if !is_folder && let Some(found) = film::find(self.site, name).await {
                     return self.film(request, found, keeps_alive);
                 }
                 match self.site.files.find(name).await {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use onrush_sys::path::cue;
 use onrush_wire::calendar::clamped;
 use onrush_wire::dash;
-use onrush_wire::hls::{self, Resource as Asked, Version};
+use onrush_wire::hls::{self, PlayerFile, Resource as Asked, Version};
 use onrush_wire::http::{Resource, Status, Validators};
 use onrush_wire::media::Medium;
 use onrush_wire::media::segments::{Format, Rendition, Segment, Segmented, SegmentsError};
@@ -33,7 +33,7 @@ use crate::transfer::{Control, Policy, TransferError, Transfers};
 
 /// How long a playlist of a film waits that is not read to its end. After that it has what is
 /// known, and says that more follows.
-pub(crate) const INDEX_WAIT_MAX: Duration = Duration::from_secs(10);
+pub const INDEX_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Segments of more samples than these are made on another thread.
 const SAMPLES_HERE_MAX: u64 = 4096;
@@ -56,6 +56,11 @@ const ASK_AGAIN: &str = "no-cache";
 const PLAYLIST: &str = "application/vnd.apple.mpegurl";
 const MANIFEST: &str = "application/dash+xml";
 
+/// What the page of a film may load and run: its own files and the film.
+const PLAYER_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+     media-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; \
+     frame-ancestors 'self'";
+
 /// What a client is told instead of a resource.
 pub(super) type Refusal = (Status, String);
 
@@ -69,6 +74,7 @@ pub(super) struct Made {
     last_modified: String,
     media_type: &'static str,
     cache_control: &'static str,
+    policy: Option<&'static str>,
 }
 
 /// How bytes go to a client.
@@ -110,8 +116,11 @@ async fn make(media: Arc<Media>, asked: Asked<'_>) -> Result<Made, Refusal> {
         Asked::Init { version, .. }
         | Asked::Segment { version, .. }
         | Asked::Picture { version, .. } => Some(version),
-        Asked::Main | Asked::Media { .. } | Asked::Pictures { .. } | Asked::Manifest => None,
+        _ => None,
     };
+    if let Asked::Player(file) = asked {
+        return Ok(player(&media, file));
+    }
     if version.is_some_and(|version| !media.has_version(version)) {
         let note = "the film has changed; load its playlist again";
         return Err((Status::NotFound, note.to_owned()));
@@ -149,9 +158,7 @@ async fn make(media: Arc<Media>, asked: Asked<'_>) -> Result<Made, Refusal> {
             });
             segment_of(&media, rendition, segment, asked).await
         }
-        Asked::Main | Asked::Media { .. } | Asked::Pictures { .. } | Asked::Manifest => {
-            playlist(&media, film, asked).await
-        }
+        _ => playlist(&media, film, asked).await,
     }
 }
 
@@ -193,6 +200,7 @@ async fn playlist(
     };
     let has_pictures = matches!(asked, Asked::Pictures { .. });
     let is_manifest = matches!(asked, Asked::Manifest);
+    let is_complete = film.is_complete;
     let write = move || {
         let rendition = name.and_then(|name| film.rendition(&name));
         match rendition {
@@ -202,6 +210,10 @@ async fn playlist(
             None => Some(hls::main_playlist(&film, version)),
         }
     };
+    if is_manifest && !is_complete {
+        let note = "the film is not read to its end yet, or is written still".to_owned();
+        return Err((Status::ServiceUnavailable, note));
+    }
     let text = elsewhere(write).await?;
     let none = || {
         (
@@ -216,6 +228,31 @@ async fn playlist(
         pieces: Vec::new(),
     };
     Ok(Made::new(media, content, etag, media_type, ASK_AGAIN))
+}
+
+/// A file of the page that plays a film.
+fn player(media: &Media, file: PlayerFile) -> Made {
+    const SCRIPT: &str = "text/javascript; charset=utf-8";
+    let (text, media_type) = match file {
+        PlayerFile::Page => (
+            &include_bytes!("player/player.html")[..],
+            "text/html; charset=utf-8",
+        ),
+        PlayerFile::Style => (
+            &include_bytes!("player/player.css")[..],
+            "text/css; charset=utf-8",
+        ),
+        PlayerFile::Script => (&include_bytes!("player/player.js")[..], SCRIPT),
+        PlayerFile::Playlist => (&include_bytes!("player/playlist.js")[..], SCRIPT),
+    };
+    let content = Segment {
+        head: text.to_vec(),
+        pieces: Vec::new(),
+    };
+    let etag = format!("\"{:016x}\"", fnv(text));
+    let mut made = Made::new(media, content, etag, media_type, ASK_AGAIN);
+    made.policy = Some(PLAYER_POLICY);
+    made
 }
 
 /// A segment as it is sent, if there is one.
@@ -321,6 +358,7 @@ impl Made {
             last_modified: http_date(modified_s),
             media_type,
             cache_control,
+            policy: None,
         }
     }
 
@@ -337,7 +375,8 @@ impl Made {
             coding: None,
             varies: false,
             cache_control: Some(self.cache_control),
-            is_for_all_origins: true,
+            content_security_policy: self.policy,
+            is_for_all_origins: self.policy.is_none(),
         }
     }
 

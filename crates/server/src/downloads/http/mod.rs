@@ -4,6 +4,8 @@
 mod connection;
 mod film;
 
+pub use film::INDEX_WAIT_MAX;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;

@@ -51,7 +51,7 @@ fn attribute<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 fn durations(text: &str) -> Vec<f64> {
     let lines = lines(text).filter_map(|line| line.strip_prefix("#EXTINF:"));
     lines
-        .map(|it| it.trim_end_matches(',').parse().unwrap())
+        .map(|it| it.trim_end_matches(',').parse().unwrap_or(0.0))
         .collect()
 }
 

@@ -41,11 +41,6 @@ impl Samples {
             (sample, lasts)
         })
     }
-
-    /// The samples at which another sample entry begins than that of the one before.
-    pub(in crate::media) fn entry_changes(&self) -> impl Iterator<Item = usize> + '_ {
-        self.entries.iter().map(|&(at, _)| at).filter(|&at| at > 0)
-    }
 }
 
 /// Where runs of samples end that lie one behind the other.

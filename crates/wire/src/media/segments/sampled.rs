@@ -11,6 +11,7 @@ use super::{
 use crate::media::cmaf::{Description, Fragment, Shape, init_segment};
 use crate::media::container::Container;
 use crate::media::sampled::{LeftOut, SampledIndex, SampledTrack};
+use crate::media::samples::Sample;
 use crate::media::track::Medium;
 
 /// Reasons that are told in an error.
@@ -105,9 +106,17 @@ fn name(medium: Medium, others: &[Rendition]) -> String {
 }
 
 /// When a sample is shown, in ticks of the track from the beginning of the file; not before.
-fn shown_ticks(track: &SampledTrack, at: usize) -> i64 {
-    let ticks = track.samples.shown_ticks(at);
+fn shown(track: &SampledTrack, sample: &Sample) -> i64 {
+    let ticks = sample.decode_ticks.saturating_add(sample.composition_ticks);
     ticks.saturating_add(track.shift_ticks).max(0)
+}
+
+/// The same of sample `at`, which there is.
+fn shown_ticks(track: &SampledTrack, at: usize) -> i64 {
+    track
+        .samples
+        .get(at)
+        .map_or(0, |sample| shown(track, &sample))
 }
 
 fn shown_ns(track: &SampledTrack, at: usize) -> u64 {
@@ -117,39 +126,31 @@ fn shown_ns(track: &SampledTrack, at: usize) -> u64 {
 /// The first samples of the segments of pictures: sync samples, the first sample, and those from
 /// which on they are coded otherwise.
 fn cut_pictures(track: &SampledTrack, target_ns: u64) -> Result<Vec<usize>, SegmentsError> {
-    let samples = &track.samples;
-    let syncs = (0..samples.syncs()).map(|number| (samples.sync(number), false));
-    let changes = samples.entry_changes().map(|at| (at, true));
-    // More than the limit cannot be meant.
-    let mut places: Vec<_> = syncs.chain(changes.take(SEGMENTS_MAX + 1)).collect();
-    places.sort_unstable();
     let mut cutter = Cutter::new(target_ns);
-    let (mut firsts, mut last) = (vec![0], 0);
-    for (at, is_needed) in places.into_iter().chain([(samples.len(), true)]) {
-        if at == last {
+    let (mut firsts, mut last, mut entry) = (vec![0], 0, track.samples.entry(0));
+    for (at, (sample, _)) in track
+        .samples
+        .walk(0..track.samples.len())
+        .enumerate()
+        .skip(1)
+    {
+        let is_needed = sample.entry != entry || at - last == SEGMENT_SAMPLES_MAX;
+        if !is_needed && !sample.is_sync {
             continue;
         }
-        while at - last > SEGMENT_SAMPLES_MAX {
-            last += SEGMENT_SAMPLES_MAX;
-            cutter.is_cut(shown_ns(track, last));
-            firsts.push(last);
-        }
-        if at == last || at == samples.len() {
-            continue;
-        }
-        let time_ns = shown_ns(track, at);
+        let time_ns = ns(shown(track, &sample), track.timescale);
         if is_needed {
             cutter.is_cut(time_ns);
         }
         if is_needed || cutter.cuts(time_ns) {
+            (last, entry) = (at, sample.entry);
             firsts.push(at);
-            last = at;
+        }
+        if firsts.len() > 2 * SEGMENTS_MAX {
+            return Err(SegmentsError::TooMany);
         }
     }
-    match firsts.len() > 2 * SEGMENTS_MAX {
-        true => Err(SegmentsError::TooMany),
-        false => Ok(firsts),
-    }
+    Ok(firsts)
 }
 
 /// The first samples of the segments of sound: those from which on it is heard with the segments of
@@ -162,9 +163,8 @@ fn cut_sound(track: &SampledTrack, cuts_ns: &[u64], target_ns: u64) -> Vec<usize
     );
     let last_ns = cuts_ns.last().copied().unwrap_or(0);
     let behind = (1..).map(|number: u64| last_ns.saturating_add(number.saturating_mul(target_ns)));
-    let behind = behind
-        .take_while(|&time_ns| time_ns < end_ns)
-        .take(2 * SEGMENTS_MAX);
+    let behind = behind.take_while(|&time_ns| time_ns < end_ns);
+    let behind = behind.take(2 * SEGMENTS_MAX).chain([u64::MAX]);
     let mut firsts = vec![0];
     for time_ns in cuts_ns.iter().skip(1).copied().chain(behind) {
         let at = samples.at_decode_ticks(track.ticks_at(time_ns));
@@ -307,15 +307,16 @@ impl Samples {
         let listed_end = rendition.starts.get(rendition.listed);
         let end_sample = listed_end.map_or(self.len(), |it| it.first);
         let end_ticks = listed_end.map_or(rendition.end_ticks, |it| it.ticks);
+        let end_sample = usize::try_from(end_sample).unwrap_or(usize::MAX);
         let mut cutter = Cutter::new(apart_ns);
         let mut found: Vec<(u64, i64)> = Vec::new();
-        for number in 0..samples.syncs() {
-            let at = samples.sync(number);
-            if at as u64 >= end_sample {
-                break;
-            }
-            if number == 0 || cutter.cuts(shown_ns(&self.track, at)) {
-                found.push((number as u64 + 1, shown_ticks(&self.track, at)));
+        let syncs = samples
+            .walk(0..end_sample)
+            .filter(|(sample, _)| sample.is_sync);
+        for (number, (sample, _)) in (1..).zip(syncs) {
+            let ticks = shown(&self.track, &sample);
+            if number == 1 || cutter.cuts(ns(ticks, self.track.timescale)) {
+                found.push((number, ticks));
             }
         }
         let nexts = found.iter().skip(1).map(|it| it.1).chain([end_ticks]);
