@@ -508,6 +508,7 @@ proptest! {
         timescale in 1..1_000_000_u32, ticks in 0..1_i64 << 32, shift_ticks in 0..1_i64 << 32,
     ) {
         let track = SampledTrack {
+            config: None,
             codec: crate::media::codec::jpeg::codec(),
             timescale,
             shift_ticks,
