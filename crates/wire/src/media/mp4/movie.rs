@@ -28,6 +28,8 @@ pub(super) struct Movie {
     pub(super) is_fragmented: bool,
     /// How long all is, fragments included, if it is told.
     pub(super) told_duration_ns: Option<u64>,
+    /// Samples of tables that were looked at and are not sent.
+    passed_over: usize,
 }
 
 /// What is known of a track before its samples are looked at.
@@ -115,7 +117,7 @@ impl Movie {
 
     /// A track with the samples that are in its tables; or what it is, and why it is not played.
     fn prepare(
-        &self,
+        &mut self,
         head: &Head<'_>,
         movie_timescale: u32,
     ) -> Result<(SampledTrack, Filler), (String, String)> {
@@ -161,10 +163,12 @@ impl Movie {
             end_offset: 0,
             is_ended: false,
             empty: 0,
+            passed_over: 0,
         };
         let mut samples = Samples::default();
         if let Some(tables) = tables {
             samples = filler.fill(tables, self.room(), &mut facts.problems);
+            self.passed_over += filler.passed_over;
         }
         if samples.len() == 0 && !self.is_fragmented {
             let reason = facts.problems.pop();
@@ -181,10 +185,10 @@ impl Movie {
         Ok((track, filler))
     }
 
-    /// For how many more samples of the file there is room.
+    /// For how many more samples of the file there is room, be they sent or only looked at.
     pub(super) fn room(&self) -> usize {
         let samples = self.tracks.iter().map(|it| it.samples.len());
-        SAMPLES_MAX.saturating_sub(samples.sum())
+        SAMPLES_MAX.saturating_sub(self.passed_over + samples.sum::<usize>())
     }
 }
 

@@ -431,6 +431,22 @@ fn samples_of_a_file_are_bounded() {
     assert_eq!(of(&[most / 2, u32::MAX])[1], (half, too_many));
 }
 
+/// Four billion of them take minutes to look at, and seventy bytes to tell of.
+#[test]
+fn samples_that_are_not_sent_are_bounded_too() {
+    let too_many = format!("the file has more than {SAMPLES_MAX} samples");
+    // Nothing of it is in front of where the edit list begins.
+    let skipped = Track {
+        edits: vec![(0, 1000, 1 << 16)],
+        ..Track::pictures(1, tables(u32::MAX, 1, 0, 0))
+    };
+    let other = Track::pictures(2, tables(3, 1, 10, 0));
+    let movie = Movie::read(&moov(&[skipped, other], &[])[8..]).unwrap();
+    assert_eq!(movie.tracks.len(), 1);
+    assert_eq!(movie.tracks[0].facts.problems, [too_many.clone()]);
+    assert_eq!(movie.left_out[0].reason, too_many);
+}
+
 #[test]
 fn a_film_of_two_hours_takes_little_memory() {
     let count = 180_000;
