@@ -17,6 +17,9 @@ use column::{Column, VALUE_MAX};
 /// Samples of all tracks of a file at the most: two days of pictures and sound.
 pub(in crate::media) const SAMPLES_MAX: usize = 1 << 24;
 
+/// So many are compared with what was put in, where that is asserted.
+const CHECKED_MAX: usize = 1 << 16;
+
 /// One sample.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::media) struct Sample {
@@ -138,7 +141,6 @@ impl Samples {
         duration_ticks: u32,
     ) -> Result<(), SampleError> {
         let at = self.len();
-        let number = at as u64;
         self.check(&sample)?;
         let duration = sample.decode_ticks - self.last_decode_ticks();
         if self.end_offset != sample.offset || at == 0 {
@@ -161,7 +163,8 @@ impl Samples {
         self.compositions.push(sample.composition_ticks);
         self.end_ticks = sample.decode_ticks + i64::from(duration_ticks);
         self.end_offset = sample.offset + u64::from(sample.bytes);
-        debug_assert_eq!(self.get(at), Some(sample), "sample {number}");
+        // Of all samples of a file that lies it would take minutes.
+        debug_assert!(at >= CHECKED_MAX || self.get(at) == Some(sample));
         Ok(())
     }
 
