@@ -447,6 +447,22 @@ fn samples_that_are_not_sent_are_bounded_too() {
     assert_eq!(movie.left_out[0].reason, too_many);
 }
 
+/// The first sample of the run cannot be sent; none behind it is looked at.
+#[test]
+fn a_run_of_four_billion_samples_is_bounded() {
+    let moov = moov_of_fragments(&[Track::pictures(1, Vec::new())], &[]);
+    let traf = [
+        full(b"tfhd", 0, 0x0002_0010, &[&numbers(&[1, u32::MAX])]),
+        full(b"trun", 0, 0, &[&numbers(&[u32::MAX])]),
+    ];
+    let moof = boxed(b"moof", &[&boxed(b"traf", &[&traf.concat()])]);
+    let told = told(&[&moov[..], &moof].concat());
+    assert_eq!(
+        told,
+        "sample 0: a sample of 4294967295 bytes, more than 16777216"
+    );
+}
+
 #[test]
 fn a_film_of_two_hours_takes_little_memory() {
     let count = 180_000;
