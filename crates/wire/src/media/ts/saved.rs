@@ -18,6 +18,8 @@ pub(in crate::media) struct SavedIndex {
     clock: Clock,
     seek_points: Vec<SeekPoint>,
     facts: Facts,
+    /// Of each program its map: reports, which programs are written in as well, have none.
+    maps: Vec<Box<[u8]>>,
 }
 
 const SAMPLE_BYTES: usize = size_of::<u32>();
@@ -26,12 +28,14 @@ impl SavedIndex {
     /// What is saved of `index`.
     pub(in crate::media) fn of(index: &Index) -> Self {
         let samples = index.samples.iter();
+        let maps = index.facts.streams.programs.iter().map(|it| it.map.clone());
         Self {
             runs: index.runs.clone(),
             samples: samples.flat_map(|it| it.to_le_bytes()).collect(),
             clock: index.clock.clone(),
             seek_points: index.seek_points.clone(),
             facts: index.facts.clone(),
+            maps: maps.collect(),
         }
     }
 
@@ -40,7 +44,7 @@ impl SavedIndex {
     /// # Errors
     ///
     /// What is wrong with it: it is not what [`Self::of`] has made.
-    pub(in crate::media) fn index(self) -> Result<Index, &'static str> {
+    pub(in crate::media) fn index(mut self) -> Result<Index, &'static str> {
         let ts_packets = self
             .ts_packets()
             .ok_or("runs of packets that no file has")?;
@@ -58,6 +62,13 @@ impl SavedIndex {
         let streams = programs.iter().map(|program| program.streams.len());
         if programs.len() > PROGRAMS_MAX || streams.sum::<usize>() > STREAMS_MAX {
             return Err("too many programs or streams");
+        }
+        if self.maps.len() != programs.len() {
+            return Err("maps of other programs");
+        }
+        let programs = self.facts.streams.programs.iter_mut();
+        for (program, map) in programs.zip(self.maps) {
+            program.map = map;
         }
         Ok(Index {
             ts_packets,
