@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use onrush_server::users::argon2;
-use onrush_server::users::file::{REALM, Secret, UserFile, with_user, without_user};
+use onrush_server::users::file::{Secret, UserFile, with_user, without_user};
 use onrush_wire::auth::Algorithm;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
@@ -256,6 +256,8 @@ Exit codes:
 
 #[cfg(test)]
 mod tests {
+    use onrush_server::users::file::REALM;
+
     use super::*;
 
     #[test]

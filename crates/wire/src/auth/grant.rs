@@ -71,9 +71,7 @@ impl Grant {
             (Some(value), None) => Ok(value),
             _ => Err(GrantError::Syntax),
         };
-        if value("signature").0.is_none() {
-            return None;
-        }
+        value("signature").0?;
         let read = || {
             // Some clients write a comma as it is allowed to be.
             let rights = one("rights")?.replace("%2C", ",").replace("%2c", ",");
