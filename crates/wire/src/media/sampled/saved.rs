@@ -140,3 +140,79 @@ fn has_sound_parts(track: &SampledTrack) -> bool {
         })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::media::samples::Sample;
+
+    /// Of H.264 whose lengths are of four bytes: a sample of 20 bytes, in two NAL units.
+    fn saved() -> SavedIndex {
+        let config = [1, 0x42, 0xc0, 0x0d, 0xff, 0xe0, 0];
+        let mut samples = Samples::default();
+        let sample = Sample {
+            offset: 0,
+            bytes: 20,
+            decode_ticks: 0,
+            composition_ticks: 0,
+            is_sync: true,
+            entry: 0,
+        };
+        samples.push(sample, 40).unwrap();
+        samples.push_parts(&[5 << 2, 7 << 2]);
+        SavedIndex {
+            format: "MP4".to_owned(),
+            tracks: vec![SavedTrack {
+                config: CodecConfig::H264(vec![config.into()]),
+                timescale: 1000,
+                shift_ticks: 0,
+                samples,
+                prefix: Vec::new(),
+                facts: TrackFacts::default(),
+            }],
+            left_out: Vec::new(),
+            told_duration_ns: None,
+            probes: vec![(0..10, 5)],
+        }
+    }
+
+    #[test]
+    fn an_index_that_no_file_has_is_refused() {
+        assert!(saved().index().is_ok());
+        type Change = fn(&mut SavedIndex);
+        let changes: [(&str, Change); 9] = [
+            ("format", |it| it.format = "AVI".to_owned()),
+            ("no tracks", |it| it.tracks.clear()),
+            ("0 ticks", |it| it.tracks[0].timescale = 0),
+            ("H.264", |it| {
+                it.tracks[0].config = CodecConfig::H264(Vec::new())
+            }),
+            ("parts", |it| {
+                // One byte more than the sample has.
+                let sample = it.tracks[0].samples.get(0).unwrap();
+                it.tracks[0].samples = Samples::default();
+                it.tracks[0].samples.push(sample, 40).unwrap();
+                it.tracks[0].samples.push_parts(&[5 << 2, 8 << 2]);
+            }),
+            ("without their parts", |it| {
+                let sample = it.tracks[0].samples.get(0).unwrap();
+                it.tracks[0].samples = Samples::default();
+                it.tracks[0].samples.push(sample, 40).unwrap();
+            }),
+            ("compare", |it| it.probes[0].0 = 10..10),
+            ("compare", |it| it.probes[0].0 = 0..65),
+            ("compare", |it| it.probes[0].0.start = 11),
+        ];
+        for (number, (what, change)) in changes.into_iter().enumerate() {
+            let mut changed = saved();
+            change(&mut changed);
+            let error = changed.index().unwrap_err();
+            assert!(error.contains(what), "{number}: {error}, not {what}");
+        }
+        let mut changed = saved();
+        while changed.tracks.len() <= TRACKS_MAX {
+            changed.tracks.append(&mut saved().tracks);
+        }
+        assert_eq!(changed.index().unwrap_err(), "too many tracks");
+    }
+}

@@ -239,3 +239,71 @@ fn a_sample_that_reaches_too_far_is_refused() {
     }
     assert_eq!(table.len(), 1);
 }
+
+proptest! {
+    #[test]
+    fn a_saved_table_comes_back_without_a_fault(
+        samples in samples(),
+        parts in prop::collection::vec(1..99_u32, 0..5),
+    ) {
+        let mut table = table(&samples);
+        (0..samples.len() / 2).for_each(|_| table.push_parts(&parts));
+        let bytes = postcard::to_allocvec(&table).unwrap();
+        let back: Samples = postcard::from_bytes(&bytes).unwrap();
+        prop_assert_eq!(&back, &table);
+        prop_assert_eq!(back.fault(), None);
+    }
+}
+
+fn column(numbers: &[i64]) -> Column {
+    let mut column = Column::default();
+    numbers.iter().for_each(|&number| column.push(number));
+    column
+}
+
+/// Of each thing that is asked of samples when they are pushed, one that is not so.
+#[test]
+fn a_table_that_nobody_can_have_filled_has_a_fault() {
+    let sample = |offset, decode_ticks| Sample {
+        offset,
+        bytes: 10,
+        decode_ticks,
+        composition_ticks: 0,
+        is_sync: true,
+        entry: 0,
+    };
+    let mut filled = table(&[sample(0, 0), sample(10, 512), sample(100, 1024)]);
+    filled.push_parts(&[3, 4]);
+    assert_eq!(filled.fault(), None);
+    type Change = fn(&mut Samples);
+    let changes: [(&str, Change); 22] = [
+        ("sizes", |it| it.sizes = column(&[10, 0, 10])),
+        ("sizes", |it| it.sizes = column(&[10, 1 << 25, 10])),
+        ("times", |it| it.durations = column(&[0, 512])),
+        ("times", |it| it.durations = column(&[0, 512, -1])),
+        ("times", |it| it.durations = column(&[-VALUE_MAX, 0, 0])),
+        ("times", |it| it.compositions = column(&[0, 0, VALUE_MAX])),
+        ("times", |it| it.compositions = column(&[])),
+        ("times", |it| it.end_ticks = i64::MIN),
+        ("places", |it| it.run_samples = column(&[3])),
+        ("places", |it| it.run_samples = column(&[3, -1])),
+        ("places", |it| it.run_gaps = column(&[0])),
+        ("places", |it| it.run_gaps = column(&[0, -50])),
+        ("places", |it| it.run_gaps = column(&[0, VALUE_MAX])),
+        ("places", |it| it.open_run = 1),
+        ("places", |it| it.end_offset = 5),
+        ("sync", |it| it.sync_steps = column(&[0, 1, 2])),
+        ("sync", |it| it.sync_steps = column(&[0, 0, 1])),
+        ("sync", |it| it.sync_steps = column(&[-1, 1])),
+        ("entries", |it| it.entries = vec![(3, 1)]),
+        ("entries", |it| it.entries = vec![(1, 1), (1, 2)]),
+        ("parts", |it| it.part_counts = column(&[3])),
+        ("parts", |it| it.parts = column(&[3, -4])),
+    ];
+    for (number, (what, change)) in changes.into_iter().enumerate() {
+        let mut changed = filled.clone();
+        change(&mut changed);
+        let fault = changed.fault().unwrap_or("none");
+        assert!(fault.contains(what), "{number}: {fault}, not {what}");
+    }
+}

@@ -286,9 +286,11 @@ impl Container for Index {
     }
 
     fn continuing(self: Arc<Self>, old: &dyn Any) -> Continued {
-        let (Some(new), Some(old)) = (Arc::into_inner(self), old.downcast_ref::<Self>()) else {
+        let Some(old) = old.downcast_ref::<Self>() else {
             return Continued::Other;
         };
+        // Others may have it too, who save it.
+        let new = Arc::unwrap_or_clone(self);
         if new.ts_packets < old.ts_packets {
             return Continued::NotYet;
         }

@@ -115,3 +115,44 @@ impl SavedIndex {
             && points.len() <= SEEK_POINTS_MAX + 1
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::media::ts::{ScanOptions, Scanner, synth};
+
+    #[test]
+    fn an_index_that_no_stream_has_is_refused() {
+        let mut scanner = Scanner::new(ScanOptions::default());
+        scanner
+            .push(&synth::constant_rate(2000, 0, 10_152))
+            .unwrap();
+        let index = scanner.finish().unwrap();
+        assert!(SavedIndex::of(&index).index().is_ok());
+        type Change = fn(&mut SavedIndex);
+        let changes: [(&str, Change); 14] = [
+            ("runs", |it| it.runs.clear()),
+            ("runs", |it| it.runs[0].first = 1),
+            ("runs", |it| it.runs[0].packet_stride = 7),
+            ("runs", |it| it.runs[0].packets = u64::MAX),
+            ("runs", |it| it.runs[0].file_offset = u64::MAX - 99),
+            ("runs", |it| it.facts.file_bytes /= 2),
+            ("samples", |it| it.samples.truncate(4)),
+            ("samples", |it| it.samples.push(0)),
+            ("clock", |it| it.clock = Clock::constant(1000, 1)),
+            ("start", |it| it.seek_points.clear()),
+            ("start", |it| it.seek_points[0].time_ns = 1),
+            ("start", |it| it.seek_points[1].ts_packet = 0),
+            ("start", |it| it.seek_points[1].time_ns = u64::MAX),
+            ("start", |it| {
+                it.seek_points.last_mut().unwrap().ts_packet = 2000
+            }),
+        ];
+        for (number, (what, change)) in changes.into_iter().enumerate() {
+            let mut saved = SavedIndex::of(&index);
+            change(&mut saved);
+            let error = saved.index().unwrap_err();
+            assert!(error.contains(what), "{number}: {error}, not {what}");
+        }
+    }
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::media::container::Container;
+use crate::media::container::{self, Container, Continued};
 use crate::media::ts::report::Report;
 use crate::media::ts::synth::{constant_rate, to_m2ts, with_parity};
 
@@ -202,6 +202,17 @@ fn another_file_does_not_continue_the_one_before() {
     )));
     // What is not remembered is not seen, and what comes after may be anything.
     assert!(with(|file| file[700 * 188 + 100] ^= 1));
+}
+
+/// As somebody does who saves it.
+#[test]
+fn an_index_continues_another_while_somebody_has_it() {
+    let file = constant_rate(500, 0, 10_152);
+    let index = |bytes: &[u8]| container::Index::of(scan(bytes).unwrap());
+    let (old, new) = (index(&file[..300 * 188]), index(&file));
+    let held = new.clone();
+    assert!(matches!(new.continuing(&old), Continued::More(_)));
+    assert_eq!(held.duration_ns(), index(&file).duration_ns());
 }
 
 #[test]
