@@ -117,6 +117,13 @@ pub struct Limits {
     /// sessions wait at its end. Raise it for recordings that are written in large pieces; sessions
     /// of a file that was finished a moment ago end by so much later.
     pub growth_time_max: Duration,
+    /// Bytes of packets on one TCP connection that its client has not acknowledged, 512 KiB by
+    /// default; the others wait. It bounds what a client that reads nothing keeps in the cache, and
+    /// its rate to this much in a round trip.
+    pub unacknowledged_bytes_max: usize,
+    /// How long a client may take nothing of what waits for it on its TCP connection, 10 s by
+    /// default; then its sessions there end.
+    pub stall_time_max: Duration,
 }
 
 /// Open files that have nothing to do with single clients, among them the RTCP sockets that many
@@ -163,6 +170,8 @@ impl Default for Limits {
             session_timeout: Duration::from_secs(60),
             files_max: 4096,
             growth_time_max: Duration::from_secs(10),
+            unacknowledged_bytes_max: 512 << 10,
+            stall_time_max: Duration::from_secs(10),
         }
     }
 }

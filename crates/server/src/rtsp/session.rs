@@ -56,7 +56,7 @@ pub(super) enum End {
     Teardown,
     /// The client has not been heard for too long.
     Timeout,
-    /// The client has closed its connection, and its ports or the stream.
+    /// The client has closed its connection, and with it its ports or the stream.
     Gone,
     /// The file was truncated, replaced or could not be read.
     Media(String),
@@ -444,6 +444,11 @@ impl Session {
     /// Does what is due by now.
     pub(super) fn look(self: &Rc<Self>, now: Instant) {
         if self.state.get() == State::Init {
+            return;
+        }
+        if self.tracks.borrow().iter().any(|track| track.is_cut_off()) {
+            self.stream_stopped();
+            self.end(End::Gone);
             return;
         }
         if self.report_at.get().is_some_and(|at| at <= now) {
