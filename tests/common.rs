@@ -314,6 +314,8 @@ pub fn serve_arguments(media: &Path) -> Vec<String> {
         addresses.map(|address| format!("--rtsp={}", SocketAddr::from((address, RTSP_PORT))));
     let mut arguments = vec!["serve".to_owned(), media.to_str().unwrap().to_owned()];
     arguments.extend(listen);
+    // No test finds what another has left behind.
+    arguments.push("--state=off".to_owned());
     arguments
 }
 

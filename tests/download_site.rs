@@ -55,6 +55,7 @@ impl Site {
             "--http=127.0.0.1:0",
             "--ftp=127.0.0.1:0",
             "--cache=1MiB",
+            "--state=off",
         ]);
         let server = Process::start(command.args(options)).unwrap();
         let ready = server.wait_for_line("stopping ", LONG);

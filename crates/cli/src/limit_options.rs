@@ -69,6 +69,12 @@ pub(crate) struct LimitOptions {
           value_parser = within(Time(Duration::ZERO), Time(DAY)))]
     pub(crate) growth_time_max: Time,
 
+    /// Size of all saved indexes (--state)
+    #[arg(long, hide_short_help = true, value_name = "SIZE",
+          default_value_t = Size(Limits::default().state_bytes_max),
+          value_parser = within(Size(1 << 20), Size(1 << 40)))]
+    pub(crate) state_max: Size,
+
     /// Size of what is under way to a client on TCP
     ///
     /// Packets on one connection that its client has not acknowledged; the others wait. It bounds
@@ -104,6 +110,7 @@ impl LimitOptions {
             session_timeout,
             files_max: self.files_max,
             growth_time_max: self.growth_time_max.0,
+            state_bytes_max: self.state_max.0,
             unacknowledged_bytes_max: bytes(self.unacknowledged_max),
             stall_time_max: self.stall_time_max.0,
         }

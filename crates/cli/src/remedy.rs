@@ -39,6 +39,9 @@ impl Remedy for StartError {
                 }
                 .to_owned(),
             ),
+            Self::Library(LibraryError::State { .. }) => {
+                Some("name another with --state, or off for none".to_owned())
+            }
             Self::Data(DataError::Cache { .. }) => Some("raise --cache".to_owned()),
             Self::Channel(error) => error.remedy(),
             _ => None,

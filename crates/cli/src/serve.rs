@@ -22,6 +22,7 @@ use crate::downloads;
 use crate::remedy::with_remedy;
 use crate::serve_options::Serve;
 use crate::signals::{Signals, log_to_stderr};
+use crate::state::usable_default;
 use crate::status_at_exit::StatusAtExit;
 use onrush_cli::units::{Size, Time, ranges};
 
@@ -37,7 +38,10 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<Exit
     // Before the server: a signal that comes while it starts must stop it, not kill it.
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let at_exit = StatusAtExit::open(arguments.status_at_exit.as_deref())?;
-    let config = arguments.config(media_root)?;
+    let mut config = arguments.config(media_root)?;
+    if arguments.state.is_none() {
+        config.state = usable_default();
+    }
     let server = Server::start(config.clone()).map_err(with_remedy)?;
     // The clients matter more than whoever read the first line and closed the pipe.
     if let Err(error) = welcome(&server, &config, out) {
@@ -84,7 +88,12 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
         .map(|&address| reached_at(address, &host));
     let http = http.as_deref().and_then(<[_]>::first);
     let root = config.media_root.display();
-    let (names, files) = Library::new(config)?.names(FILES_SHOWN_MAX)?;
+    // To look for names: another has its indexes.
+    let looked_through = Config {
+        state: None,
+        ..config.clone()
+    };
+    let (names, files) = Library::new(&looked_through)?.names(FILES_SHOWN_MAX)?;
     let first = listening.first().into_iter().cycle();
     for (name, address) in names.iter().zip(first) {
         // Some shells take brackets for a pattern.
@@ -115,6 +124,9 @@ fn welcome(server: &Server, config: &Config, out: &mut dyn Write) -> anyhow::Res
     }
     writeln!(out, "{}", sending(server, config))?;
     writeln!(out, "locked     {}", locked(server.locked()))?;
+    if let Some(state) = &config.state {
+        writeln!(out, "state      {}", state.display())?;
+    }
     metrics_lines(server.metrics_address(), &host, out)?;
     writeln!(out, "stopping   with Ctrl-C")?;
     Ok(out.flush()?)

@@ -16,6 +16,8 @@ use onrush_sys::path::PathName;
 use crate::channels::{ChannelOptions, channel};
 use crate::downloads::DownloadOptions;
 use crate::limit_options::{LimitOptions, bytes, size};
+use crate::state::StateOption;
+use crate::user_options::UserOptions;
 use crate::values::{
     BURST_MAX, BURST_MIN, DAY, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN, Listen, LogFormat,
     METRICS_ADDRESS, Ports, metrics_address, ports, rtsp_address,
@@ -35,7 +37,7 @@ use onrush_server::channels::SourceConfig;
 /// once. RUST_LOG sets what is logged: error, warn, info (default), debug, trace.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Live channels and limits on peers and files have options too: see --help.",
+    after_help = "Users, live channels and limits have options too: see --help.",
     after_long_help = SERVE_EXAMPLES,
     mut_args(hidden_if_of_channels),
     mut_group("ChannelOptions", |options| options.requires("channels"))
@@ -160,6 +162,15 @@ pub(crate) struct Serve {
     )]
     pub(crate) session_timeout: Time,
 
+    /// Where indexes outlive the server [default: see --help]
+    ///
+    /// A film that was played once is not read again after a restart. off for nowhere; servers may
+    /// share a directory, which is made if there is none. By default it is $STATE_DIRECTORY, as
+    /// systemd sets it, or onrush in $XDG_STATE_HOME or ~/.local/state. What is there may be
+    /// removed at any time.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, hide_short_help = true)]
+    pub(crate) state: Option<StateOption>,
+
     /// Write the status to FILE at the end; - for stdout
     ///
     /// JSON, as /status tells it, of when all sessions have ended. The file is there as a whole or
@@ -188,6 +199,9 @@ pub(crate) struct Serve {
     #[command(flatten, next_help_heading = "Downloads")]
     pub(crate) downloads: DownloadOptions,
 
+    #[command(flatten, next_help_heading = "Users")]
+    pub(crate) users: UserOptions,
+
     /// A live channel beside the files: NAME=INPUT; repeatable
     ///
     /// Players find it at rtsp://HOST:8554/live/NAME; a file of the same path is not played then.
@@ -213,7 +227,8 @@ pub(crate) struct Serve {
 pub(crate) struct Cores(pub(crate) Vec<usize>);
 
 impl Serve {
-    /// The server's settings, with the files at `media_root`.
+    /// The server's settings, with the files at `media_root`, and without a state directory that
+    /// was not named.
     ///
     /// # Errors
     ///
@@ -238,6 +253,12 @@ impl Serve {
                 .cores
                 .as_ref()
                 .map_or_else(Vec::new, |cores| cores.0.clone()),
+            state: self
+                .state
+                .as_ref()
+                .and_then(StateOption::directory)
+                .map(Into::into),
+            users: self.users.settings(),
             limits: self.limits.settings(self.session_timeout.0),
             downloads: self.downloads.settings(self.rtsp.is_empty()),
             channels: self.of_channels.settings(self.channels.clone())?,
@@ -311,6 +332,8 @@ Examples:
   onrush serve --rtsp 127.0.0.1:0   only this machine, any free port
   onrush serve /srv/films --ftp 2121 --access-log - --http 80
   onrush serve /srv/films --channel tv=5004 --to 10.0.0.7:5004 --api 8555
+  onrush user add /etc/onrush/users anna
+  onrush serve /srv/films --users /etc/onrush/users
 
 Play it:
   ffplay -rtsp_transport udp rtsp://127.0.0.1:8554/demo.mp4
@@ -401,7 +424,7 @@ mod tests {
         let options = "--sessions-max=1 --connections-max=2 --connections-per-address-max=3 \
             --request-head-max=4KiB --request-headers-max=5 --request-body-max=6B \
             --request-time-max=7s --idle-time-max=8s --session-timeout=9s --files-max=10 \
-            --growth-time-max=11s";
+            --growth-time-max=11s --state-max=12MiB";
         let options: Vec<_> = options.split_whitespace().collect();
         let expected = Limits {
             sessions_max: 1,
@@ -415,6 +438,7 @@ mod tests {
             session_timeout: Duration::from_secs(9),
             files_max: 10,
             growth_time_max: Duration::from_secs(11),
+            state_bytes_max: 12 << 20,
         };
         assert_eq!(
             format!("{:?}", serve(&options).unwrap().limits),

@@ -16,14 +16,23 @@ const DEMO_MP4: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/demo.mp
 const PROGRAM: Program = Program {
     path: ONRUSH,
     version: concat!("onrush ", env!("CARGO_PKG_VERSION")),
-    commands: &["serve", "relay", "top", "inspect", "doctor", "completions"],
+    commands: &[
+        "serve",
+        "relay",
+        "top",
+        "inspect",
+        "doctor",
+        "user",
+        "sign",
+        "completions",
+    ],
 };
 /// Bounds every wait for something that takes moments; never a measure.
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn short_help_fits_a_screen_and_long_help_is_a_manual() {
-    PROGRAM.check_help(&[]);
+    PROGRAM.check_help(&["user add"]);
     for said in [
         "--sessions-max",
         "Limits (",
@@ -307,6 +316,7 @@ fn a_server_says_how_to_play_and_ends_when_asked() {
             "--rtsp=127.0.0.1:0",
             "--rtsp=[::1]:0",
             "--cache=4MiB",
+            "--state=off",
         ]);
         let mut server = Process::start(command.arg(folder.path())).unwrap();
         let play = server
@@ -345,7 +355,7 @@ fn without_a_directory_the_demo_is_served() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let mut command = Command::new(ONRUSH);
     command
-        .args(["serve", "--rtsp=127.0.0.1:0", "--cache=4MiB"])
+        .args(["serve", "--rtsp=127.0.0.1:0", "--cache=4MiB", "--state=off"])
         .current_dir(root);
     let mut server = Process::start(&mut command).unwrap();
     assert!(

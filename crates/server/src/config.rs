@@ -11,13 +11,15 @@ use crate::downloads::config::Downloads;
 use crate::engine::numbering::RtpHeaders;
 use crate::experiments::Experiments;
 pub use crate::listening::PortRange;
+use crate::users::UsersConfig;
 
 /// Everything a server can be told. [`Config::default`] serves files beneath `media` to everybody
 /// who can reach port 8554, and nothing else.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The directory whose files are served: `media` by default. Nothing outside it ever is, also
-    /// by symbolic links; but everything inside it is, to everybody: there are no users.
+    /// by symbolic links; everything inside it is, to everybody unless there are
+    /// [`Config::users`].
     pub media_root: PathBuf,
     /// Where RTSP listens: by default at port 8554 of every address, IPv4 and IPv6. Port 0 takes
     /// any free port; see [`Server::addresses`](crate::server::Server::addresses). Name single
@@ -52,6 +54,12 @@ pub struct Config {
     /// highest-numbered allowed one. An engine is pinned and wakes 200 times a second: name
     /// processors that nothing else is pinned to, and leave one for control and the disk.
     pub cores: Vec<usize>,
+    /// Who may do what: by default everybody may play and download.
+    pub users: UsersConfig,
+    /// Where what is known of files outlives the server: by default nowhere. With a directory,
+    /// which is made if there is none, a film that was indexed once is not read again after a
+    /// restart. Servers may share it.
+    pub state: Option<PathBuf>,
     /// What peers may ask for at the most.
     pub limits: Limits,
     /// The same files by HTTP and FTP: by default not.
@@ -117,6 +125,9 @@ pub struct Limits {
     /// sessions wait at its end. Raise it for recordings that are written in large pieces; sessions
     /// of a file that was finished a moment ago end by so much later.
     pub growth_time_max: Duration,
+    /// Bytes of saved indexes in [`Config::state`], 1 GiB by default: those of some hundred films
+    /// of two hours. Those that were not used for longest go.
+    pub state_bytes_max: u64,
     /// Bytes of packets on one TCP connection that its client has not acknowledged, 512 KiB by
     /// default; the others wait. It bounds what a client that reads nothing keeps in the cache, and
     /// its rate to this much in a round trip.
@@ -170,6 +181,7 @@ impl Default for Limits {
             session_timeout: Duration::from_secs(60),
             files_max: 4096,
             growth_time_max: Duration::from_secs(10),
+            state_bytes_max: 1 << 30,
             unacknowledged_bytes_max: 512 << 10,
             stall_time_max: Duration::from_secs(10),
         }
@@ -187,6 +199,8 @@ impl Default for Config {
             load_max_permille: 900,
             cache_bytes: 1 << 30,
             cores: Vec::new(),
+            users: UsersConfig::default(),
+            state: None,
             limits: Limits::default(),
             downloads: Downloads::default(),
             channels: ChannelsConfig::default(),

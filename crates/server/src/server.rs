@@ -26,11 +26,12 @@ use crate::channels::{Channel, ChannelError, Channels, Upkeep};
 use crate::config::Config;
 use crate::data::{Data, DataError};
 use crate::downloads::{Listening, Running};
-use crate::library::{Library, LibraryError};
+use crate::library::{self, Library, LibraryError};
 use crate::listening;
 pub use crate::listening::Service;
 use crate::rtsp::{Content, Control, Files};
 use crate::statistics::Statistics;
+use crate::users::{Authorizer, OpenError};
 
 /// A server that runs. Dropping it stops it, as [`Self::shutdown`] does.
 #[derive(Debug)]
@@ -74,6 +75,9 @@ pub enum StartError {
     /// A live channel cannot run.
     #[error(transparent)]
     Channel(#[from] ChannelError),
+    /// It cannot be found out who may do what.
+    #[error(transparent)]
+    Users(#[from] OpenError),
     /// Downloads cannot be served.
     #[error("cannot start downloads: {source}")]
     Downloads {
@@ -114,7 +118,11 @@ impl Server {
         let metrics = bind(metrics, Service::Metrics)?.pop();
         let library = Arc::new(Library::new(&config)?);
         let statistics = Arc::new(Statistics::default());
-        let downloads = download(&config, &library, &addresses, &statistics, listening)?;
+        let authorizer = Authorizer::open(&config.users, Arc::clone(&statistics.users))?;
+        let authorizer = Arc::new(authorizer);
+        let shared = (&statistics, &authorizer);
+        let downloads = download(&config, &library, &addresses, shared, listening)?;
+        let indexes = library.counters();
         let data = Data::start(&config)?;
         let path_name = data.path().as_str();
         let cores = data.cores().to_vec();
@@ -123,7 +131,7 @@ impl Server {
         let api = ChannelApi::open(&config.channels)?;
         let api_address = api.address();
         let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
-        let watched = watched(&statistics, &data, &channels, downloads.as_ref());
+        let watched = watched(&statistics, (&data, indexes), &channels, downloads.as_ref());
         let admin = metrics.map(|to| Admin::start(to, Arc::clone(&watched), &cores));
         let admin = admin.transpose().map_err(control_error)?;
         let (stop, stopped) = oneshot::channel();
@@ -132,7 +140,12 @@ impl Server {
             // In here, because nothing of it may leave the thread.
             let files = Some(Files { library, data });
             let channels = upkeep.channels();
-            let control = Control::new(config, Content { files, channels }, counted);
+            let content = Content {
+                files,
+                channels,
+                authorizer,
+            };
+            let control = Control::new(config, content, counted);
             serve(runtime, control, (upkeep, api), listeners, stopped);
         };
         let thread = thread::Builder::new()
@@ -279,9 +292,9 @@ fn bind(addresses: &[SocketAddr], service: Service) -> Result<Vec<TcpListener>, 
 /// Starts downloads, if anybody is to be heard.
 fn download(
     config: &Config,
-    library: &Library,
+    library: &Arc<Library>,
     rtsp_addresses: &[SocketAddr],
-    statistics: &Arc<Statistics>,
+    (statistics, authorizer): (&Arc<Statistics>, &Arc<Authorizer>),
     listening: Listening,
 ) -> Result<Option<Running>, StartError> {
     if listening.http.is_empty() && listening.ftp.is_empty() {
@@ -289,8 +302,8 @@ fn download(
     }
     let rtsp_port = rtsp_addresses.first().map(SocketAddr::port);
     let settings = config.downloads.clone();
-    let (root, statistics) = (library.root_shared(), Arc::clone(statistics));
-    Running::start(settings, root, rtsp_port, statistics, listening)
+    let shared = (Arc::clone(statistics), Arc::clone(authorizer));
+    Running::start(settings, Arc::clone(library), rtsp_port, shared, listening)
         .map(Some)
         .map_err(|source| StartError::Downloads { source })
 }
@@ -298,7 +311,7 @@ fn download(
 /// What the admin pages and the status show.
 fn watched(
     statistics: &Arc<Statistics>,
-    data: &Data,
+    (data, indexes): (&Data, Arc<library::Counters>),
     channels: &Channels,
     downloads: Option<&Running>,
 ) -> Arc<Watched> {
@@ -307,6 +320,7 @@ fn watched(
         statistics: Arc::clone(statistics),
         engines: cores.zip(data.engines().remotes()).collect(),
         store: Some(Arc::clone(data.store())),
+        library: Some(indexes),
         channels: channels.all().to_vec(),
         downloads: downloads.map(|running| Arc::clone(&running.stats)),
         started: SystemTime::now(),

@@ -20,7 +20,8 @@ use serde::Serialize;
 
 mod rows;
 
-use rows::{Row, rows};
+use crate::state::{StateOption, default_state};
+use rows::{Row, rows, state_row};
 
 /// Say what this machine can do, and what a lack costs
 ///
@@ -32,6 +33,10 @@ pub(crate) struct Doctor {
     /// Try direct reads on this directory's file system
     #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     media_dir: PathBuf,
+
+    /// Look for saved indexes here [default: as onrush serve]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    state: Option<StateOption>,
 
     /// Print JSON
     #[arg(long)]
@@ -59,7 +64,10 @@ struct PassedOver {
 
 pub(crate) fn run(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let facts = Facts::gather(Some(&arguments.media_dir));
-    let rows = rows(&facts);
+    let mut rows = rows(&facts);
+    let named = arguments.state.as_ref();
+    let state = named.map_or_else(default_state, |it| it.directory().map(Into::into));
+    rows.push(state_row(state.as_deref()));
     let choice = choose()?;
     if arguments.json {
         print_json(&rows, &choice, out)?;

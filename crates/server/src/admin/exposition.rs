@@ -8,8 +8,8 @@
 use std::fmt::{Display, Write};
 
 use super::status::{
-    Admission, Cache, Channel, Downloads, Engine, Histogram, Locked, Process, Received, Sent,
-    Sessions, Status,
+    Admission, Cache, Channel, Downloads, Engine, Histogram, Indexes, Locked, Process, Received,
+    Sent, Sessions, Status, Users,
 };
 use super::table::{Kind, Row, Samples};
 use crate::engine::shared::BATCH_BUCKETS;
@@ -56,6 +56,7 @@ pub fn metrics() -> Vec<Metric> {
         engines: vec![Engine::default()],
         channels: vec![Channel::default()],
         cache: Some(Cache::default()),
+        indexes: Some(Indexes::default()),
         downloads: Some(Downloads::default()),
         ..Status::default()
     };
@@ -85,6 +86,9 @@ impl Page {
         if let Some(cache) = &status.cache {
             page.group(Cache::ROWS, &[(None, cache)]);
         }
+        if let Some(indexes) = &status.indexes {
+            page.group(Indexes::ROWS, &[(None, indexes)]);
+        }
         page.group(Locked::ROWS, &[(None, &status.locked)]);
         page.group(Channel::ROWS, &each(channels, name, |channel| channel));
         page.group(
@@ -95,6 +99,7 @@ impl Page {
         if let Some(downloads) = &status.downloads {
             page.group(Downloads::ROWS, &[(None, downloads)]);
         }
+        page.group(Users::ROWS, &[(None, &status.users)]);
         page.group(Process::ROWS, &[(None, &status.process)]);
         page
     }

@@ -25,7 +25,7 @@ use crate::engine::Remote;
 use crate::engine::admission::LOAD_UNLIMITED;
 use crate::engine::shared::WorkerShared;
 use crate::statistics::Statistics;
-use crate::{channels, store, transfer};
+use crate::{channels, library, store, transfer, users};
 
 /// The form of [`Status`]. A new field leaves it as it is; another meaning makes it another number.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -53,12 +53,16 @@ table! {
         stream_cpu_ratio: Option<f64> = stream_cpu_ratio, Gauge "onrush_stream_cpu_ratio";
         /// Packets that are ready to be sent; absent where no files are served.
         cache: Option<Cache> = watched.cache(), Counter;
+        /// What is known of files; absent where none are served.
+        indexes: Option<Indexes> = watched.indexes(), Counter;
         /// Memory that may not be swapped out.
         locked: Locked = Locked::of(&Manager::of_process().totals()), Gauge;
         /// Live channels, in the order of the configuration.
         channels: Vec<Channel> = watched.channels(), Counter;
         /// HTTP and FTP, if they are served.
         downloads: Option<Downloads> = watched.downloads(), Counter;
+        /// Who was allowed and refused what; where there are no users, nobody is asked.
+        users: Users = Users::of(&watched.statistics.users), Counter;
         /// The process.
         process: Process = Process::of(watched.started), Counter;
     }
@@ -246,6 +250,32 @@ table! {
 }
 
 table! {
+    /// What is known of files, which is made by reading them, and outlives the server where it has
+    /// a state directory.
+    #[serde(default)]
+    pub struct Indexes from (library: &library::Counters, saved: &library::SavedCounters) {
+        /// Bytes that were read from files to index them.
+        bytes_read: u64 = read(&library.bytes_read), Counter "onrush_index_read_bytes_total";
+        /// Saved indexes that were found, so that the file was not read.
+        restored: u64 = read(&saved.restored), Counter "onrush_saved_indexes_restored_total";
+        /// Saved indexes that were looked for and not found.
+        missed: u64 = read(&saved.missed), Counter "onrush_saved_indexes_missed_total";
+        /// Saved indexes that were thrown away: damaged, or of another build of the server.
+        thrown_away: u64 = read(&saved.thrown_away),
+            Counter "onrush_saved_indexes_thrown_away_total";
+        /// Indexes that were saved.
+        saved: u64 = read(&saved.saved), Counter "onrush_saved_indexes_written_total";
+        /// Indexes that were not saved: no room, too many at once, or an error.
+        unsaved: u64 = read(&saved.unsaved), Counter "onrush_saved_indexes_unwritten_total";
+        /// Saved indexes that were removed to make room.
+        removed: u64 = read(&saved.removed), Counter "onrush_saved_indexes_removed_total";
+        /// Bytes of saved indexes on the disk.
+        saved_bytes: u64 = read(&saved.bytes), Gauge "onrush_saved_indexes_bytes";
+    }
+    metrics {}
+}
+
+table! {
     /// Memory that may not be swapped out.
     pub struct Locked from (totals: &Totals) {
         /// Memory that stays where it is.
@@ -302,6 +332,43 @@ table! {
 }
 
 table! {
+    /// Users.
+    #[derive(Copy)]
+    #[serde(default)]
+    pub struct Users from (stats: &users::Stats) {
+        /// Requests of RTSP, HTTP and FTP that users were allowed, or everybody, where not
+        /// everything is everybody's.
+        allowed: u64 = read(&stats.allowed), Counter "onrush_auth_allowed_total";
+        /// Those that came without a password, or with what nobody takes, and were asked for one.
+        challenged: u64 = read(&stats.challenged), Counter;
+        /// Those whose nonce was too old or had been used before.
+        stale: u64 = read(&stats.stale), Counter;
+        /// Those with a wrong user, password or signature.
+        wrong: u64 = read(&stats.wrong), Counter;
+        /// Those that were not looked at because too many from their address were wrong.
+        slowed: u64 = read(&stats.slowed), Counter;
+        /// Those of users who may not do that.
+        forbidden: u64 = read(&stats.forbidden), Counter;
+        /// Those about which nobody could say in time.
+        unanswered: u64 = read(&stats.unanswered), Counter;
+    }
+    metrics {
+        /// Requests that were refused for want of rights, by why: challenged ones came without a
+        /// password, stale ones with an old nonce, wrong ones with a wrong user, password or
+        /// signature, slowed ones after too many of those, forbidden ones of users who may not, and
+        /// unanswered ones when nobody could say in time.
+        Counter "onrush_auth_refusals_total" by "reason" = |users| vec![
+            ("challenged", users.challenged),
+            ("stale", users.stale),
+            ("wrong", users.wrong),
+            ("slowed", users.slowed),
+            ("forbidden", users.forbidden),
+            ("unanswered", users.unanswered),
+        ];
+    }
+}
+
+table! {
     /// The process.
     pub struct Process from (started: SystemTime) {
         /// Processor time of all threads.
@@ -330,6 +397,7 @@ pub(crate) struct Watched {
     /// With the processor of each.
     pub(crate) engines: Vec<(usize, Arc<Remote>)>,
     pub(crate) store: Option<Arc<store::Shared>>,
+    pub(crate) library: Option<Arc<library::Counters>>,
     pub(crate) channels: Vec<Arc<channels::Channel>>,
     pub(crate) downloads: Option<Arc<downloads::Stats>>,
     pub(crate) started: SystemTime,
@@ -361,6 +429,11 @@ impl Watched {
     fn cache(&self) -> Option<Cache> {
         let store = self.store.as_deref()?;
         Some(Cache::of(store, store.counters()))
+    }
+
+    fn indexes(&self) -> Option<Indexes> {
+        let library = self.library.as_deref()?;
+        Some(Indexes::of(library, &library.saved))
     }
 
     fn channels(&self) -> Vec<Channel> {

@@ -1,12 +1,11 @@
-//! What makes a file the same file, and how files are read.
+//! What makes a file the same file.
 
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::fs::{File, Metadata};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use onrush_wire::media::ScanOptions;
+use onrush_wire::media::Index;
 
 /// What makes a file the same file as before.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -45,12 +44,16 @@ impl Identity {
     }
 }
 
-/// How files are read.
-#[derive(Clone, Debug)]
-pub(super) struct Settings {
-    pub(super) options: ScanOptions,
-    pub(super) burst_ns: u64,
-    /// A file that has not grown for so long is complete.
-    pub(super) growth_time_max: Duration,
-    pub(super) stopping: Arc<AtomicBool>,
+/// From where to where a file is another by now than when it was indexed, as far as is seen at so
+/// many places. What cannot be read counts as the same.
+pub(super) fn differing(file: &File, index: &Index, probes_max: usize) -> Option<Range<u64>> {
+    let mut differing = index.probes(probes_max);
+    let mut bytes = Vec::new();
+    differing.retain(|probe| {
+        let length = probe.part.end - probe.part.start;
+        bytes.resize(usize::try_from(length).unwrap_or(0), 0);
+        let read = file.read_exact_at(&mut bytes, probe.part.start);
+        read.is_ok() && !probe.matches(&bytes)
+    });
+    Some(differing.first()?.part.start..differing.last()?.part.end)
 }

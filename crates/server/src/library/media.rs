@@ -6,11 +6,12 @@
 //! [`Media::refresh`] is called. What was cut off or overwritten in place is played up to there.
 
 mod behind;
+mod segments;
 
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -20,8 +21,9 @@ use onrush_wire::media::{CUTS_MAX, Continued, Cut, Index, Plan, RtpOrigin, Scale
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
-use super::identity::{Identity, Settings};
+use super::identity::{Identity, differing};
 use super::scan::{Read, Scanned, read};
+use super::settings::Settings;
 use super::tricks::Tricks;
 use crate::store::{Backing, Source};
 
@@ -49,6 +51,8 @@ pub struct Media {
     origins: Box<[RtpOrigin]>,
     /// Of each track, by the numbers of its cuts.
     sources: Box<[[MadeSource; CUTS_MAX]]>,
+    /// Held while it is cut into segments, so that nobody does it twice.
+    cutting: Mutex<()>,
     /// Held while the file is looked at.
     growth: Mutex<Growth>,
     /// New clients get another media of it.
@@ -64,7 +68,7 @@ type MadeSource = OnceLock<Option<(Cut, Arc<Source>)>>;
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) path: PathBuf,
-    pub(super) file: File,
+    pub(super) file: Arc<File>,
 }
 
 /// What is known of the file by now.
@@ -78,6 +82,8 @@ struct State {
     estimate_ns: Option<u64>,
     /// Of each track, by the numbers of its cuts.
     plans: Box<[[Option<Arc<Plan>>; CUTS_MAX]]>,
+    /// The same cut into segments, once somebody has asked for them.
+    segments: Option<segments::Cut>,
     /// Sources of what is played of it at other scales.
     tricks: Tricks,
     /// Parts of the file that are others by now, and what happened to them.
@@ -126,9 +132,11 @@ impl Media {
                 grows: growth.is_some() && estimate_ns.is_none(),
                 estimate_ns,
                 plans: no_plans(tracks),
+                segments: None,
                 tricks: Tricks::default(),
                 changes: Vec::new(),
             }),
+            cutting: Mutex::default(),
             growth: Mutex::new(Growth {
                 scanner: growth,
                 looked: now,
@@ -329,7 +337,7 @@ impl Media {
         if there != known {
             let has_grown = there.file_bytes > known.file_bytes;
             let probes = if has_grown { PROBES_GROWN } else { PROBES_MAX };
-            if let Some(part) = self.differing(probes) {
+            if let Some(part) = differing(&self.opened.file, &self.index(), probes) {
                 let at = part.start;
                 let reason = format!("the file was overwritten: at byte {at} is another packet");
                 return self.change(part, &reason);
@@ -407,13 +415,8 @@ impl Media {
         let scanner = growth.scanner.get_or_insert_with(|| Scanner::new(options));
         let end = there.file_bytes;
         let bytes_max = bytes_max.max(1);
-        match read(
-            &self.opened.file,
-            scanner,
-            bytes_max,
-            end,
-            &self.settings.stopping,
-        ) {
+        let reading = &self.settings.reading;
+        match read(&self.opened.file, scanner, bytes_max, end, reading) {
             Ok(Ok(Read::All)) => {}
             // The rest is read another time.
             Ok(Ok(Read::Enough | Read::Ended)) => return,
@@ -442,6 +445,7 @@ impl Media {
         let old = self.index();
         let whole = growth.scanner.as_ref().and_then(|scanner| {
             let index = scanner.clone().finish().ok()?;
+            self.keep(&index);
             match index.continuing(&old) {
                 Continued::More(index) => Some(index),
                 Continued::NotYet | Continued::Other => None,
@@ -484,18 +488,13 @@ impl Media {
         }
     }
 
-    /// From where to where the file is another by now, as far as is seen. What cannot be read
-    /// counts as the same.
-    fn differing(&self, probes_max: usize) -> Option<Range<u64>> {
-        let mut differing = self.index().probes(probes_max);
-        let mut bytes = Vec::new();
-        differing.retain(|probe| {
-            let length = probe.part.end - probe.part.start;
-            bytes.resize(usize::try_from(length).unwrap_or(0), 0);
-            let read = self.opened.file.read_exact_at(&mut bytes, probe.part.start);
-            read.is_ok() && !probe.matches(&bytes)
-        });
-        Some(differing.first()?.part.start..differing.last()?.part.end)
+    /// Has the index of all of the file saved, for after a restart: one that is made of the file
+    /// alone, not of what was told of it before all was read.
+    pub(super) fn keep(&self, index: &Index) {
+        if let Some(saved) = self.settings.saved.as_ref().filter(|_| !self.is_outdated()) {
+            let file: Arc<dyn Backing> = Arc::<Opened>::clone(&self.opened);
+            saved.keep(file, self.identity(), index.clone());
+        }
     }
 
     /// Changes what is known, and tells all sources.
@@ -503,6 +502,7 @@ impl Media {
         let mut state = self.state();
         change(&mut state);
         state.plans = no_plans(self.tracks());
+        state.segments = None;
         for (track, sources) in self.sources.iter().enumerate() {
             for (cut, source) in sources.iter().filter_map(OnceLock::get).flatten() {
                 let plan = state.plan(track, *cut, self.settings.burst_ns);

@@ -19,6 +19,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use onrush_sys::fs::Root;
 use onrush_wire::media::{ScanOptions, has_media_ending};
 use onrush_wire::name::{shown, to_bytes};
+#[cfg(doc)]
+use onrush_wire::rtsp::ELEMENTARY;
 use thiserror::Error;
 use tokio::sync::{OnceCell, Semaphore};
 use tracing::{error, warn};
@@ -27,16 +29,21 @@ use crate::config::Config;
 
 mod identity;
 mod media;
+mod saved;
 mod scan;
+mod settings;
 mod tricks;
 
 pub use identity::Identity;
-use identity::Settings;
 pub use media::Media;
 use media::Opened;
 pub use media::{REFRESH_BYTES_MAX, REFRESH_EVERY};
+use saved::SavedIndexes;
+pub use saved::{SAVED_INDEX_BYTES_MAX, SAVING_MAX, SavedCounters, prepare_state, saved_indexes};
 pub use scan::read_whole;
-use scan::scan;
+use scan::{restored, scan};
+pub use settings::Counters;
+use settings::{Reading, Settings};
 pub use tricks::TRICKS_MAX;
 
 /// Bytes of a name at the most: Linux's `PATH_MAX`.
@@ -77,6 +84,14 @@ pub enum LibraryError {
     #[error("media directory {}: {source}", path.display())]
     Root {
         /// The root as it was given.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Nothing can be written to the state directory.
+    #[error("state directory {}: {source}", path.display())]
+    State {
+        /// The directory as it was given.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -146,30 +161,48 @@ impl Library {
     ///
     /// # Errors
     ///
-    /// If that is not a directory that can be read.
+    /// If that is not a directory that can be read, or the state directory none that can be written
+    /// to.
     pub fn new(config: &Config) -> Result<Self, LibraryError> {
         let path = &config.media_root;
         let root = Root::open(path).map_err(|source| LibraryError::Root {
             path: path.clone(),
             source,
         })?;
+        let reading = Reading::default();
+        let saved = config.state.as_ref().map(|path| {
+            let (bytes_max, bitrate) = (config.limits.state_bytes_max, config.fallback_bitrate);
+            let counters = Arc::clone(&reading.counters.saved);
+            SavedIndexes::open(path, bytes_max, bitrate, counters).map_err(|source| {
+                let path = path.clone();
+                LibraryError::State { path, source }
+            })
+        });
         Ok(Self {
             root: Arc::new(root),
             files_max: config.limits.files_max,
             settings: Settings {
                 options: ScanOptions {
                     fallback_bitrate: config.fallback_bitrate,
+                    is_elementary: false,
                 },
                 burst_ns: u64::try_from(config.burst.as_nanos())
                     .unwrap_or(u64::MAX)
                     .max(1),
                 growth_time_max: config.limits.growth_time_max,
-                stopping: Arc::default(),
+                reading: Arc::new(reading),
+                saved: saved.transpose()?.map(Arc::new),
             },
             indexing: Semaphore::new(INDEXING_MAX),
             behind: Arc::new(Semaphore::new(READING_BEHIND_MAX)),
             entries: Mutex::default(),
         })
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.settings.reading.counters)
     }
 
     /// The directory served, without symbolic links.
@@ -183,7 +216,8 @@ impl Library {
         Arc::clone(&self.root)
     }
 
-    /// The media at `name`: decoded, relative to the root, `/` between folders. Indexes the file
+    /// The media at `name`: decoded, relative to the root, `/` between folders, and with
+    /// [`ELEMENTARY`] behind it the same as tracks of its elementary streams. Indexes the file
     /// the first time (which reads all of it, on a blocking thread). Call it within a tokio
     /// runtime. Dropping the future does not stop an indexing that has begun; its result serves the
     /// next caller.
@@ -210,7 +244,8 @@ impl Library {
         let not_found = || OpenError::NotFound {
             name: shown(name).into_owned(),
         };
-        let relative = safe(name).ok_or_else(not_found)?;
+        let (_, file_name) = self.settings.of(name);
+        let relative = safe(file_name).ok_or_else(not_found)?;
         let opened = match self.root.open_cached(&relative) {
             Some(file) => identify(file),
             None => {
@@ -275,7 +310,10 @@ impl Library {
 
     /// Ends indexings that are under way; they fail. For a clean stop.
     pub fn stop(&self) {
-        self.settings.stopping.store(true, Ordering::Relaxed);
+        self.settings
+            .reading
+            .stopping
+            .store(true, Ordering::Relaxed);
     }
 
     /// The first names, at most `names_max` and sorted, of the regular files with the ending of one
@@ -375,9 +413,16 @@ impl Library {
         identity: Identity,
     ) -> io::Result<Result<Arc<Media>, String>> {
         let _permit = self.indexing.acquire().await.map_err(io::Error::other)?;
-        let settings = self.settings.clone();
-        let (file, scanned) =
-            blocking(move || scan(&file, identity, &settings).map(|index| (file, index))).await?;
+        let (settings, _) = self.settings.of(&name);
+        let of = name.clone();
+        let read = move || {
+            if let Some(index) = restored(&shown(&of), &file, identity, &settings) {
+                return Ok((file, settings, true, Ok(index)));
+            }
+            let scanned = scan(&file, identity, &settings)?;
+            Ok((file, settings, false, scanned))
+        };
+        let (file, settings, is_restored, scanned) = blocking(read).await?;
         let scanned = match scanned {
             Ok(scanned) => scanned,
             Err(reason) => return Ok(Err(reason)),
@@ -387,9 +432,13 @@ impl Library {
             warn!("{name}: {doubt}; it is sent by these; ffmpeg -i IN -c copy OUT.ts repairs it");
         }
         let path = self.root.path().join(relative);
+        let file = Arc::new(file);
         let opened = Opened { path, file };
-        let media = Media::new(name, opened, scanned, self.settings.clone())?;
+        let media = Media::new(name, opened, scanned, settings)?;
         let media = Arc::new(media);
+        if !is_restored && !media.goes_on() {
+            media.keep(&media.index());
+        }
         if media.is_partial() {
             let behind = Arc::clone(&self.behind);
             tokio::spawn(read_behind(behind, Arc::downgrade(&media)));

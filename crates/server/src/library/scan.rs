@@ -4,13 +4,14 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use onrush_sys::fs::{advise_done, advise_sequential};
 use onrush_wire::media::ts::clock_span_ns;
 use onrush_wire::media::{Index, ScanError, Scanner};
 
-use super::identity::{Identity, Settings};
+use super::identity::Identity;
+use super::settings::{Reading, Settings};
 
 /// What reading a file has told.
 #[derive(Debug)]
@@ -21,6 +22,23 @@ pub(super) struct Scanned {
     pub(super) growth: Option<Scanner>,
     /// How long it seems to be, if it was not read to its end.
     pub(super) estimate_ns: Option<u64>,
+}
+
+/// What is known of a file from before, if it is: nothing of one that may still be written.
+pub(super) fn restored(
+    name: &str,
+    file: &File,
+    identity: Identity,
+    settings: &Settings,
+) -> Option<Scanned> {
+    let saved = settings.saved.as_ref();
+    let saved = saved.filter(|_| identity.age() >= settings.growth_time_max)?;
+    Some(Scanned {
+        index: Arc::new(saved.find(name, file, identity)?),
+        identity,
+        growth: None,
+        estimate_ns: None,
+    })
 }
 
 /// What is read of a file before it is played, at the least; the rest is read behind it.
@@ -62,13 +80,8 @@ pub(super) fn scan(
     let mut scanner = Scanner::new(settings.options);
     let end = identity.file_bytes;
     let read = loop {
-        let read = match read(
-            file,
-            &mut scanner,
-            FIRST_READ_BYTES,
-            end,
-            &settings.stopping,
-        )? {
+        let reading = &settings.reading;
+        let read = match read(file, &mut scanner, FIRST_READ_BYTES, end, reading)? {
             Ok(read) => read,
             Err(error) => return Ok(Err(error.to_string())),
         };
@@ -112,7 +125,8 @@ pub(super) fn scan(
 /// end does, or as its rate so far lets expect.
 fn estimated_ns(file: &File, scanner: &mut Scanner, index: &Index, end: u64) -> u64 {
     let (known_ns, told_ns) = (index.known_ns(), index.duration_ns());
-    let Some(wanted) = scanner.wants(end).filter(|_| index.as_ts().is_some()) else {
+    let is_stream = index.is_transport_stream();
+    let Some(wanted) = scanner.wants(end).filter(|_| is_stream) else {
         return told_ns;
     };
     let by_rate = u128::from(known_ns) * u128::from(end) / u128::from(wanted.start.max(1));
@@ -138,7 +152,7 @@ fn estimated_ns(file: &File, scanner: &mut Scanner, index: &Index, end: u64) -> 
 /// If the file cannot be read; inside, if it cannot be served.
 pub fn read_whole(file: &File, scanner: &mut Scanner) -> io::Result<Result<(), ScanError>> {
     let end = file.metadata()?.len();
-    let read = read(file, scanner, u64::MAX, end, &AtomicBool::new(false))?;
+    let read = read(file, scanner, u64::MAX, end, &Reading::default())?;
     Ok(read.map(|_| ()))
 }
 
@@ -148,13 +162,13 @@ pub(super) fn read(
     scanner: &mut Scanner,
     bytes_max: u64,
     end: u64,
-    stopping: &AtomicBool,
+    reading: &Reading,
 ) -> io::Result<Result<Read, ScanError>> {
     let (mut buffer, mut held) = (Vec::new(), 0..0);
     let mut left = bytes_max;
     let mut last_end = 0;
     while let Some(wanted) = scanner.wants(end) {
-        if stopping.load(Ordering::Relaxed) {
+        if reading.stopping.load(Ordering::Relaxed) {
             return Err(io::Error::new(
                 io::ErrorKind::Interrupted,
                 "the server is stopping",
@@ -187,6 +201,8 @@ pub(super) fn read(
             };
             held = wanted.start..wanted.start + read as u64;
             last_end = held.end;
+            let bytes_read = &reading.counters.bytes_read;
+            bytes_read.fetch_add(read as u64, Ordering::Relaxed);
             left = left.saturating_sub(read as u64);
             if held.start + KEPT_BYTES_MAX < end {
                 advise_done(file, held.start, read as u64);

@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use onrush_wire::media::{Index, Scale};
+use onrush_wire::pace::Speed;
 use onrush_wire::rtsp::{
     self, AskedRange, Decoder, Event, Frame, Intent, Known, LowerTransport, Range, Reply, Request,
     RtpInfo, SessionId, State, StatusCode, Transport, headers,
@@ -18,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info};
 
+use super::authorize::{GrantedPath, authorize};
 use super::client::Client;
 use super::connection_slot::ConnectionSlot;
 use super::delivery::Delivery;
@@ -41,6 +43,8 @@ pub(super) struct Connection {
     interleaving: Option<Rc<Interleaving>>,
     /// The numbers of those it has used.
     sessions: Box<[u64]>,
+    /// What its URL was signed for.
+    granted: GrantedPath,
 }
 
 /// A request, or the last reply on a connection, and the number of the request it answers.
@@ -63,6 +67,7 @@ impl Connection {
             decoder: None,
             interleaving: None,
             sessions: Box::default(),
+            granted: None,
         })
     }
 
@@ -231,13 +236,23 @@ impl Connection {
                 path,
             })
         });
+        let intent = match intent {
+            Ok(intent) => {
+                let (control, peer) = (&self.place.control, self.place.ip());
+                authorize(control, peer, &mut self.granted, (request, &intent))
+                    .await
+                    .map(|()| intent)
+            }
+            refused => refused,
+        };
         let mut start = None;
         let reply = match intent {
             Ok(Intent::Play {
                 session,
                 range,
                 scale,
-            }) => match play(request, &session, range, scale).await {
+                speed,
+            }) => match play(request, &session, range, (scale, speed)).await {
                 Ok((reply, prepared)) => {
                     start = prepared.map(|start| (Rc::clone(&session), start));
                     Ok(self.of_session(reply, &session))
@@ -314,12 +329,7 @@ impl Connection {
 
     /// The URL that those of a presentation's parts are relative to.
     fn base(&self, request: &Request) -> String {
-        let url = request
-            .uri
-            .split(['?', '#'])
-            .next()
-            .unwrap_or("")
-            .trim_end_matches('/');
+        let url = rtsp::base(&request.uri);
         // A client that asked with a bare path gets a base that is none.
         if url.starts_with('/') {
             format!("rtsp://{}{url}/", self.local)
@@ -502,7 +512,7 @@ async fn play(
     request: &Request,
     session: &Rc<Session>,
     asked: Option<AskedRange>,
-    scale: Scale,
+    pace: (Scale, Speed),
 ) -> Result<(Reply, Option<Start>), Reply> {
     let range = asked
         .map(|asked| asked.in_npt(session.presentation().units()))
@@ -513,13 +523,13 @@ async fn play(
         }
         _ => range,
     });
-    let start = session.prepare(range, scale).await?;
+    let start = session.prepare(range, pace).await?;
     let Some(media) = session.media() else {
         return Ok((Reply::playing_live(request), start));
     };
-    let (span, tracks) = match &start {
-        Some(Start::Stored { span, tracks, .. }) => (*span, &tracks[..]),
-        _ => (session.remaining(), &[][..]),
+    let (span, speed, tracks) = match &start {
+        Some(Start::Stored { span, line, tracks }) => (*span, line.speed(), &tracks[..]),
+        _ => (session.remaining(), session.speed(), &[][..]),
     };
     let infos = tracks.iter().map(|start| RtpInfo {
         url: &start.track.track_url,
@@ -528,5 +538,6 @@ async fn play(
     });
     let infos: Vec<_> = infos.collect();
     let end_ns = (!media.grows()).then(|| media.duration_ns());
-    Ok((Reply::playing(request, span, end_ns, &infos), start))
+    let reply = Reply::playing(request, (span, speed), end_ns, &infos);
+    Ok((reply, start))
 }

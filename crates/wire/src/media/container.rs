@@ -207,9 +207,34 @@ impl Index {
 }
 
 impl Probe {
+    /// Remembers bytes that lie at `offset` in the file; `None` if there are none.
+    pub(super) fn of(offset: u64, bytes: &[u8]) -> Option<Self> {
+        let part = offset..offset.checked_add(bytes.len() as u64)?;
+        Some(Self {
+            part,
+            sampled: hash(bytes)?,
+            sample: hash,
+        })
+    }
+
+    /// What [`Self::of`] makes of bytes of that part that amount to so much.
+    pub(super) fn of_hash(part: Range<u64>, sampled: u32) -> Self {
+        Self {
+            part,
+            sampled,
+            sample: hash,
+        }
+    }
+
     /// Whether these are its bytes.
     #[must_use]
     pub fn matches(&self, bytes: &[u8]) -> bool {
         (self.sample)(bytes) == Some(self.sampled)
     }
+}
+
+/// What bytes amount to (FNV-1a); `None` if there are none.
+fn hash(bytes: &[u8]) -> Option<u32> {
+    let mix = |hash: u32, &byte: &u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    (!bytes.is_empty()).then(|| bytes.iter().fold(0x811c_9dc5, mix))
 }

@@ -179,6 +179,12 @@ pub(in crate::media) trait Packetizer: fmt::Debug + Send + Sync {
         })
     }
 
+    /// Bytes of the parts that have this number, or fewer; `None` if none has it. For tables of
+    /// parts that were not made here.
+    fn part_bytes(&self, number: u32) -> Option<u32> {
+        Some(number)
+    }
+
     /// The number of the only part of a sample of so many bytes, if most samples have one part:
     /// such samples then cost nothing in the index.
     fn only_part(&self, bytes: u32) -> Option<u32> {

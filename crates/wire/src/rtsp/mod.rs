@@ -28,5 +28,5 @@ pub use self::request::{Malformed, Request};
 pub use self::session::{SessionId, State};
 pub use self::transport::{LowerTransport, Served, ServedAt, Transport, TransportError};
 pub use self::units::{AskedRange, Units};
-pub use self::url::{Target, UrlError, track, track_name};
+pub use self::url::{ELEMENTARY, Target, UrlError, base, track, track_name};
 pub use rtsp_types::{Method, StatusCode, headers};

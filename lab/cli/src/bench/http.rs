@@ -65,6 +65,7 @@ fn measure(arguments: &Http) -> anyhow::Result<HttpRecord> {
         command.args([
             "--rtsp=127.0.0.1:0",
             "--cache=1MiB",
+            "--state=off",
             "--download-requests-max=1000000",
         ]);
         command.arg(format!("--http={address}"));

@@ -278,7 +278,8 @@ impl<P: FnMut(Progress)> Search<'_, P> {
             .cache_bytes
             .unwrap_or_else(|| self.films(candidate).cache_bytes());
         let mut command = self.testbed.snd.command(self.onrush);
-        command.args(["serve", folder, "--rtsp", address]);
+        // What is measured does not depend on what ran before.
+        command.args(["serve", folder, "--rtsp", address, "--state", "off"]);
         command.args(["--cores", &self.core.to_string()]);
         command.args(["--burst", &format!("{}us", candidate.burst_ns / 1000)]);
         // A server as it is sold has no such option.

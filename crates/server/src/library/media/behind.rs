@@ -44,8 +44,8 @@ impl Media {
             return true;
         };
         let end = known.file_bytes;
-        let stopping = &self.settings.stopping;
-        let ended = match read(&self.opened.file, scanner, bytes_max, end, stopping) {
+        let reading = &self.settings.reading;
+        let ended = match read(&self.opened.file, scanner, bytes_max, end, reading) {
             Ok(Ok(read)) => read != Read::Enough,
             Ok(Err(error)) => {
                 self.give_up(&error.to_string());
@@ -79,7 +79,11 @@ impl Media {
             true => scanner.settled(),
             false => scanner.clone().finish(),
         });
-        self.continue_with(index.and_then(Result::ok), |state| {
+        let index = index.and_then(Result::ok);
+        if let Some(index) = index.as_ref().filter(|_| !grows) {
+            self.keep(index);
+        }
+        self.continue_with(index, |state| {
             (state.estimate_ns, state.grows) = (None, grows);
         });
         (growth.grew, growth.looked) = (Instant::now(), Instant::now());

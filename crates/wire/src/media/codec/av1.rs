@@ -94,6 +94,10 @@ impl Packetizer for Av1 {
         })
     }
 
+    fn part_bytes(&self, number: u32) -> Option<u32> {
+        Obu::of_number(number).checked_bytes()
+    }
+
     fn only_part(&self, bytes: u32) -> Option<u32> {
         Obu::usual(bytes).map(Obu::number)
     }

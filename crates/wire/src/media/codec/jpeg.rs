@@ -82,6 +82,13 @@ impl Packetizer for Jpeg {
         })
     }
 
+    fn part_bytes(&self, number: u32) -> Option<u32> {
+        match Segment::of_number(number) {
+            Segment::Other(bytes) | Segment::Restarts(bytes) => Some(bytes).filter(|&it| it > 0),
+            Segment::Scan(bytes) => Some(bytes),
+        }
+    }
+
     fn payload_bytes_min(&self) -> usize {
         MAIN_BYTES + RESTART_BYTES + TABLES_BYTES + 1
     }

@@ -41,6 +41,27 @@ pub(super) enum Kind {
     LeftOut = 3,
 }
 
+/// What a NAL unit is to the access unit that has it, where no container tells of access units.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::media) enum NalRole {
+    /// A parameter set. Encoders write those of sequences in front of pictures at which a decoder
+    /// can start, and nowhere else.
+    ParameterSet {
+        /// Whether it says that a decoder can start there.
+        is_sync: bool,
+    },
+    /// Of a picture.
+    Picture {
+        /// Whether a decoder can start there.
+        is_sync: bool,
+    },
+    /// Anything else.
+    Other {
+        /// Whether it says that a decoder can start there.
+        is_sync: bool,
+    },
+}
+
 /// The first bytes of a NAL unit; H.264 has one alone.
 pub(super) type NalHeader = [u8; 2];
 
@@ -190,6 +211,11 @@ impl<F: Format> Packetizer for NalPacketizer<F> {
             number: told(nal_bytes) << KIND_BITS | kind as u32,
             bytes: told(bytes),
         })
+    }
+
+    fn part_bytes(&self, number: u32) -> Option<u32> {
+        let length_bytes = u32::try_from(self.length_bytes).expect("four at most");
+        Some(length_bytes + (number >> KIND_BITS))
     }
 
     fn only_part(&self, bytes: u32) -> Option<u32> {

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::super::packetizer::{
     Aggregation, Codec, CodecError, PAYLOAD_BYTES_MIN, PacketSink, Packetizer, Unit,
 };
@@ -12,7 +14,7 @@ use super::super::track::Medium;
 use crate::rtp::StaticPayload;
 
 /// How the bytes of a number are ordered in a file.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(in crate::media) enum ByteOrder {
     /// The highest first, as on the network.
     Big,

@@ -3,16 +3,16 @@
 
 use super::times::Period;
 use super::tracks::{Entry, KIND_AUDIO, KIND_VIDEO};
-use crate::media::codec::pcm::{self, ByteOrder};
-use crate::media::codec::{
-    aac, ac3, av1, eac3, h264, h265, jpeg, mpeg_audio, mpeg_video, mpeg4_visual, opus, vp8, vp9,
-};
-use crate::media::packetizer::{Codec, CodecError};
+use crate::media::codec::config::CodecConfig;
+use crate::media::codec::pcm::ByteOrder;
+use crate::media::packetizer::Codec;
 
 /// What a track of frames is.
 #[derive(Debug)]
 pub(super) struct Coded {
     pub(super) codec: Codec,
+    /// What the codec was made of.
+    pub(super) config: CodecConfig,
     /// Whether frames may lie in another order than they are shown in.
     pub(super) is_reordered: bool,
     /// How long each frame lasts, as a rule.
@@ -42,48 +42,27 @@ pub(super) fn coded(entry: &Entry) -> Result<Coded, String> {
     if let Some(encoded) = entry.encoded {
         return Err(encoded.to_owned());
     }
-    let in_order = |codec| Coded {
-        codec,
-        is_reordered: false,
-        frame: None,
-    };
-    let reordered = |codec| Coded {
-        codec,
-        is_reordered: true,
-        frame: None,
-    };
-    let framed = |codec: Codec, ticks| Coded {
-        frame: Some(Period {
-            ticks,
-            hz: codec.clock_hz,
-        }),
-        ..in_order(codec)
-    };
-    let private = &entry.private[..];
+    let private = || Box::from(&entry.private[..]);
+    let list = || vec![private()];
     let (rate_hz, channels) = (whole_hz(entry.sampling_hz), channels(entry));
-    let coded = match entry.codec_id.as_str() {
-        "V_MPEG4/ISO/AVC" => h264::codec(&[private]).map(reordered),
-        "V_MPEGH/ISO/HEVC" => h265::codec(&[private]).map(reordered),
-        "V_AV1" => av1::codec(&[private]).map(in_order),
-        "V_VP8" => Ok(in_order(vp8::codec())),
-        "V_VP9" => vp9::codec(None).map(in_order),
-        "V_MPEG1" | "V_MPEG2" => mpeg_video::codec(&[private]).map(reordered),
-        "V_MPEG4/ISO/SP" | "V_MPEG4/ISO/ASP" | "V_MPEG4/ISO/AP" => {
-            mpeg4_visual::codec(&[private]).map(reordered)
-        }
-        "V_MJPEG" => Ok(in_order(jpeg::codec())),
-        "A_AAC" => aac::codec(private).map(|codec| framed(codec, 1024)),
-        id if id.starts_with("A_AAC/") => aac_of(entry).map(|codec| framed(codec, 1024)),
-        "A_OPUS" => opus::from_opus_head(private).map(in_order),
-        "A_MPEG/L3" | "A_MPEG/L2" | "A_MPEG/L1" => mpeg_audio::codec(rate_hz).map(|codec| Coded {
-            frame: mpeg_audio_frame(&entry.codec_id, rate_hz),
-            ..in_order(codec)
-        }),
-        "A_AC3" => ac3::codec(rate_hz, channels).map(|codec| framed(codec, 1536)),
-        "A_EAC3" => eac3::codec(rate_hz, channels).map(|codec| framed(codec, 1536)),
-        "A_PCM/INT/BIG" => linear(entry, ByteOrder::Big).map(in_order),
-        "A_PCM/INT/LIT" => linear(entry, ByteOrder::Little).map(in_order),
-        "A_MS/ACM" => g711(private).map(in_order),
+    let config = match entry.codec_id.as_str() {
+        "V_MPEG4/ISO/AVC" => CodecConfig::H264(list()),
+        "V_MPEGH/ISO/HEVC" => CodecConfig::H265(list()),
+        "V_AV1" => CodecConfig::Av1(list()),
+        "V_VP8" => CodecConfig::Vp8,
+        "V_VP9" => CodecConfig::Vp9(None),
+        "V_MPEG1" | "V_MPEG2" => CodecConfig::MpegVideo(list()),
+        "V_MPEG4/ISO/SP" | "V_MPEG4/ISO/ASP" | "V_MPEG4/ISO/AP" => CodecConfig::Mpeg4Visual(list()),
+        "V_MJPEG" => CodecConfig::Jpeg,
+        "A_AAC" => CodecConfig::Aac(private()),
+        id if id.starts_with("A_AAC/") => aac_of(entry)?,
+        "A_OPUS" => CodecConfig::OpusHead(private()),
+        "A_MPEG/L3" | "A_MPEG/L2" | "A_MPEG/L1" => CodecConfig::MpegAudio { rate_hz },
+        "A_AC3" => CodecConfig::Ac3 { rate_hz, channels },
+        "A_EAC3" => CodecConfig::Eac3 { rate_hz, channels },
+        "A_PCM/INT/BIG" => linear(entry, ByteOrder::Big),
+        "A_PCM/INT/LIT" => linear(entry, ByteOrder::Little),
+        "A_MS/ACM" => g711(&entry.private)?,
         _ => {
             return Err(match entry.kind {
                 KIND_VIDEO | KIND_AUDIO => "no payload format for this codec".to_owned(),
@@ -91,17 +70,40 @@ pub(super) fn coded(entry: &Entry) -> Result<Coded, String> {
             });
         }
     };
-    coded.map_err(|error| error.to_string())
+    let codec = config.codec().map_err(|error| error.to_string())?;
+    let of_codec = |ticks| {
+        let hz = codec.clock_hz;
+        Some(Period { ticks, hz })
+    };
+    let frame = match &config {
+        CodecConfig::Aac(_) => of_codec(1024),
+        CodecConfig::Ac3 { .. } | CodecConfig::Eac3 { .. } => of_codec(1536),
+        CodecConfig::MpegAudio { .. } => mpeg_audio_frame(&entry.codec_id, rate_hz),
+        _ => None,
+    };
+    let is_reordered = matches!(
+        config,
+        CodecConfig::H264(_)
+            | CodecConfig::H265(_)
+            | CodecConfig::MpegVideo(_)
+            | CodecConfig::Mpeg4Visual(_)
+    );
+    Ok(Coded {
+        codec,
+        config,
+        is_reordered,
+        frame,
+    })
 }
 
 /// AAC of an old file, whose codec's name says what its configuration would.
-fn aac_of(entry: &Entry) -> Result<Codec, CodecError> {
+fn aac_of(entry: &Entry) -> Result<CodecConfig, String> {
     const RATES: [f64; 13] = [
         96000.0, 88200.0, 64000.0, 48000.0, 44100.0, 32000.0, 24000.0, 22050.0, 16000.0, 12000.0,
         11025.0, 8000.0, 7350.0,
     ];
     if !entry.private.is_empty() {
-        return aac::codec(&entry.private);
+        return Ok(CodecConfig::Aac(entry.private[..].into()));
     }
     // AudioSpecificConfig, ISO/IEC 14496-3, section 1.6.2.1.
     let object_type: u16 = match () {
@@ -115,13 +117,10 @@ fn aac_of(entry: &Entry) -> Result<Codec, CodecError> {
         .find(|&(_, rate)| rate == entry.sampling_hz);
     let (rate, channels) = (rate.map(|(at, _)| at), u16::try_from(entry.channels).ok());
     let (Some(rate), Some(channels @ 1..8)) = (rate, channels) else {
-        return Err(CodecError::Configuration {
-            codec: "AAC",
-            what: "neither a configuration nor a rate and channels that it has".into(),
-        });
+        return Err("AAC: neither a configuration nor a rate and channels that it has".to_owned());
     };
     let config: u16 = object_type << 11 | rate << 7 | channels << 3;
-    aac::codec(&config.to_be_bytes())
+    Ok(CodecConfig::Aac(config.to_be_bytes().into()))
 }
 
 /// How long a frame of MPEG audio lasts (ISO/IEC 11172-3 and 13818-3, sections 2.4.2.1).
@@ -151,18 +150,19 @@ fn channels(entry: &Entry) -> u8 {
     u8::try_from(entry.channels).unwrap_or(0)
 }
 
-fn linear(entry: &Entry, order: ByteOrder) -> Result<Codec, CodecError> {
+fn linear(entry: &Entry, order: ByteOrder) -> CodecConfig {
     let bits = entry.bit_depth.and_then(|bits| u8::try_from(bits).ok());
-    let rate_hz = whole_hz(entry.sampling_hz);
-    pcm::linear(bits.unwrap_or(16), order, rate_hz, channels(entry))
+    CodecConfig::Pcm {
+        bits: bits.unwrap_or(16),
+        order,
+        rate_hz: whole_hz(entry.sampling_hz),
+        channels: channels(entry),
+    }
 }
 
 /// G.711, by what Windows tells of sound: a `WAVEFORMATEX`.
-fn g711(format: &[u8]) -> Result<Codec, CodecError> {
-    let broken = |what: &'static str| CodecError::Configuration {
-        codec: "A_MS/ACM",
-        what: what.into(),
-    };
+fn g711(format: &[u8]) -> Result<CodecConfig, String> {
+    let broken = |what: &str| format!("A_MS/ACM: {what}");
     let &[tag, tag_high, channels, channels_high, a, b, c, d, ..] = format else {
         return Err(broken("less than a WAVEFORMATEX"));
     };
@@ -170,8 +170,8 @@ fn g711(format: &[u8]) -> Result<Codec, CodecError> {
     let channels = u8::try_from(channels).unwrap_or(0);
     let rate_hz = u32::from_le_bytes([a, b, c, d]);
     match u16::from_le_bytes([tag, tag_high]) {
-        6 => pcm::a_law(rate_hz, channels),
-        7 => pcm::mu_law(rate_hz, channels),
+        6 => Ok(CodecConfig::ALaw { rate_hz, channels }),
+        7 => Ok(CodecConfig::MuLaw { rate_hz, channels }),
         _ => Err(broken("no payload format for this codec")),
     }
 }

@@ -65,11 +65,7 @@ impl Notes {
             self.every *= 2;
         }
         let bytes = &bytes[..bytes.len().min(PROBE_BYTES)];
-        self.probes.push(Probe {
-            part: offset..offset + bytes.len() as u64,
-            sampled: hash(bytes),
-            sample: |bytes| Some(hash(bytes)),
-        });
+        self.probes.extend(Probe::of(offset, bytes));
     }
 
     /// In words.
@@ -89,10 +85,4 @@ impl Notes {
         problems.extend(self.over.clone());
         problems
     }
-}
-
-/// FNV-1a.
-fn hash(bytes: &[u8]) -> u32 {
-    let mix = |hash: u32, &byte: &u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    bytes.iter().fold(0x811c_9dc5, mix)
 }

@@ -249,6 +249,7 @@ impl PlayingTrack {
     fn new(entry: Entry, coded: Coded, unit_ns: u64) -> Self {
         let Coded {
             codec,
+            config,
             is_reordered,
             frame,
         } = coded;
@@ -260,7 +261,7 @@ impl PlayingTrack {
             is_reordered,
         );
         let sound = entry.sound();
-        let facts = TrackFacts {
+        let mut facts = TrackFacts {
             id: entry.number,
             language: entry.language,
             name: entry.name,
@@ -269,14 +270,19 @@ impl PlayingTrack {
             sound,
             ..TrackFacts::default()
         };
+        if !entry.private.is_empty() {
+            facts.keep_configurations(&[&entry.private]);
+        }
         Self {
             number: entry.number,
             track: SampledTrack {
                 codec,
+                config: Some(Arc::new(config)),
                 timescale: times.hz(),
                 shift_ticks: -times.ticks_of_ns(entry.delay_ns),
                 samples: Samples::default(),
                 prefix: Arc::from(entry.prefix),
+                carriage: None,
                 facts,
             },
             times,

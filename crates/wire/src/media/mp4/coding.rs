@@ -3,12 +3,8 @@
 //! Nothing is known here of what is in a configuration; that the functions of `media::codec` read.
 
 use super::boxes::{Boxes, Fields, Name, spelled};
-use crate::media::codec::{
-    aac, ac3, av1, eac3, h264, h265, jpeg, mpeg_audio, mpeg_video, mpeg4_visual, opus, pcm, vp8,
-    vp9,
-};
-use crate::media::packetizer::{Codec, CodecError};
-use pcm::ByteOrder;
+use crate::media::codec::config::CodecConfig;
+use crate::media::codec::pcm::ByteOrder;
 
 /// What a sample entry tells of sound.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -143,39 +139,41 @@ impl<'a> Coded<'a> {
         }
     }
 
-    /// The codec of samples with these configurations, which are those of several sample entries if
-    /// it takes them, and of sound like this.
-    pub(super) fn codec(
-        &self,
-        configurations: &[&[u8]],
-        sound: Sound,
-    ) -> Result<Codec, CodecError> {
+    /// What the codec is made of for samples with these configurations, which are those of several
+    /// sample entries if it takes them, and of sound like this.
+    pub(super) fn config(&self, configurations: &[&[u8]], sound: Sound) -> CodecConfig {
         let rate_hz = sound.rate_hz;
         let channels = u8::try_from(sound.channels).unwrap_or(u8::MAX);
         let first = self.configuration;
+        let each = |make| CodecConfig::of_each(make, configurations);
         match self.coding {
-            Coding::H264 => h264::codec(configurations),
-            Coding::H265 => h265::codec(configurations),
-            Coding::Av1 => av1::codec(configurations),
-            Coding::Vp8 => Ok(vp8::codec()),
-            Coding::Vp9 => vp9::codec(first),
-            Coding::Mpeg4 => mpeg4_visual::codec(configurations),
-            Coding::MpegVideo => mpeg_video::codec(configurations),
-            Coding::Jpeg => Ok(jpeg::codec()),
-            Coding::Aac => aac::codec(first.unwrap_or_default()),
-            Coding::MpegAudio => mpeg_audio::codec(rate_hz),
-            Coding::Opus => opus::from_dops(first.unwrap_or_default()),
+            Coding::H264 => each(CodecConfig::H264),
+            Coding::H265 => each(CodecConfig::H265),
+            Coding::Av1 => each(CodecConfig::Av1),
+            Coding::Vp8 => CodecConfig::Vp8,
+            Coding::Vp9 => CodecConfig::Vp9(first.map(Into::into)),
+            Coding::Mpeg4 => each(CodecConfig::Mpeg4Visual),
+            Coding::MpegVideo => each(CodecConfig::MpegVideo),
+            Coding::Jpeg => CodecConfig::Jpeg,
+            Coding::Aac => CodecConfig::Aac(first.unwrap_or_default().into()),
+            Coding::MpegAudio => CodecConfig::MpegAudio { rate_hz },
+            Coding::Opus => CodecConfig::OpusDops(first.unwrap_or_default().into()),
             Coding::Ac3 => match first {
-                Some(dac3) => ac3::from_dac3(dac3),
-                None => ac3::codec(rate_hz, channels),
+                Some(dac3) => CodecConfig::Ac3Dac3(dac3.into()),
+                None => CodecConfig::Ac3 { rate_hz, channels },
             },
             Coding::Eac3 => match first {
-                Some(dec3) => eac3::from_dec3(dec3),
-                None => eac3::codec(rate_hz, channels),
+                Some(dec3) => CodecConfig::Eac3Dec3(dec3.into()),
+                None => CodecConfig::Eac3 { rate_hz, channels },
             },
-            Coding::MuLaw => pcm::mu_law(rate_hz, channels),
-            Coding::ALaw => pcm::a_law(rate_hz, channels),
-            Coding::Pcm { bits, order } => pcm::linear(bits, order, rate_hz, channels),
+            Coding::MuLaw => CodecConfig::MuLaw { rate_hz, channels },
+            Coding::ALaw => CodecConfig::ALaw { rate_hz, channels },
+            Coding::Pcm { bits, order } => CodecConfig::Pcm {
+                bits,
+                order,
+                rate_hz,
+                channels,
+            },
         }
     }
 }

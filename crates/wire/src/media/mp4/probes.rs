@@ -23,14 +23,10 @@ impl Probes {
         let bytes = &bytes[..bytes.len().min(PROBE_BYTES_MAX)];
         let is_due = self.seen.trailing_zeros() >= self.seldom;
         self.seen = self.seen.wrapping_add(1);
-        let Some(sampled) = sum(bytes).filter(|_| is_due) else {
+        let Some(probe) = Probe::of(offset, bytes).filter(|_| is_due) else {
             return;
         };
-        self.kept.push(Probe {
-            part: offset..offset.saturating_add(bytes.len() as u64),
-            sampled,
-            sample: sum,
-        });
+        self.kept.push(probe);
         if self.kept.len() >= PROBES_MAX {
             let mut number = 0_u32;
             self.kept.retain(|_| {
@@ -40,10 +36,4 @@ impl Probes {
             self.seldom += 1;
         }
     }
-}
-
-/// What bytes amount to (FNV-1a); `None` if there are none.
-fn sum(bytes: &[u8]) -> Option<u32> {
-    let add = |sum: u32, &byte: &u8| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    (!bytes.is_empty()).then(|| bytes.iter().fold(0x811c_9dc5, add))
 }

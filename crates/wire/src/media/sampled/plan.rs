@@ -38,6 +38,9 @@ pub(super) struct SampledPlan {
     packets: Column,
     /// Bytes behind the RTP header of the largest.
     payload_bytes_max: usize,
+    /// Bytes of all images. Who lets viewers in asks for it for each of them, and to packetize a
+    /// film once more takes as long as the film.
+    images_bytes: u64,
     sends: u64,
 }
 
@@ -106,6 +109,7 @@ impl SampledPlan {
             units,
             packets: Column::default(),
             payload_bytes_max: 0,
+            images_bytes: 0,
             sends: 0,
         };
         let mut lengths = Lengths::default();
@@ -119,6 +123,8 @@ impl SampledPlan {
             plan.payload_bytes_max = plan
                 .payload_bytes_max
                 .max(lengths.of.iter().copied().max().unwrap_or(0));
+            let images = lengths.of.iter().map(|bytes| (HEADER_BYTES + bytes) as u64);
+            plan.images_bytes += images.sum::<u64>();
             plan.sends += sends(&lengths.of, payload_bytes_max);
         }
         if grows {
@@ -262,15 +268,10 @@ impl SampledPlan {
     ) -> Result<(), ImageError> {
         out.clear();
         for at in self.units.samples(unit) {
-            let sample = self.track.samples.get(at).expect("units are of samples");
-            let file_offset = sample.offset;
-            let bytes = bytes_at(pieces, file_offset..file_offset + u64::from(sample.bytes));
-            let bytes = bytes.ok_or(ImageError::Bytes { file_offset })?;
-            let bytes = match self.track.prefix.is_empty() {
-                true => Cow::Borrowed(bytes),
-                false => Cow::Owned([&self.track.prefix, bytes].concat()),
-            };
+            let bytes = self.track.data(at, pieces)?;
             if !self.has_its_parts(at, &bytes) {
+                let part = self.track.samples.file_part(at);
+                let file_offset = part.map_or(0, |part| part.start);
                 return Err(ImageError::Changed { file_offset });
             }
             out.push(bytes);
@@ -315,15 +316,6 @@ fn sends(lengths: &[usize], payload_bytes_max: usize) -> u64 {
     let joins = |pair: &&[usize]| pair[0] == payload_bytes_max;
     let joined = lengths.windows(2).filter(joins).count();
     (lengths.len() - joined) as u64
-}
-
-/// That part of the file, if it is whole in one of these pieces.
-fn bytes_at<'a>(pieces: &[FilePiece<'a>], part: Range<u64>) -> Option<&'a [u8]> {
-    pieces.iter().find_map(|piece| {
-        let start = usize::try_from(part.start.checked_sub(piece.offset)?).ok()?;
-        let length = usize::try_from(part.end - part.start).ok()?;
-        piece.bytes.get(start..start.checked_add(length)?)
-    })
 }
 
 /// Memory that is used again from unit to unit.
@@ -401,6 +393,9 @@ impl Packets for SampledPlan {
     }
 
     fn images_bytes(&self, packets: Range<u64>) -> u64 {
+        if packets.start == 0 && packets.end >= self.count() {
+            return self.images_bytes;
+        }
         let mut sum = 0;
         self.each_packet(packets, |_, _, bytes| sum += (HEADER_BYTES + bytes) as u64);
         sum
@@ -417,20 +412,14 @@ impl Packets for SampledPlan {
             Units::Syncs(_) => units.map(|it| self.units.samples(it)).collect(),
             _ => vec![self.samples_of(&packets)],
         };
-        let parts = parts
-            .into_iter()
-            .map(|it| self.track.samples.file_range(it));
+        let parts = parts.into_iter().map(|it| self.track.file_range(it));
         let all = parts.reduce(|all, part| all.start.min(part.start)..all.end.max(part.end));
         all.unwrap_or(0..0)
     }
 
     fn file_pieces(&self, packet: u64) -> Vec<Range<u64>> {
         let samples = self.samples_of(&(packet..packet.saturating_add(1)));
-        let samples = samples.filter_map(|at| self.track.samples.get(at));
-        let part = |sample: crate::media::samples::Sample| {
-            sample.offset..sample.offset + u64::from(sample.bytes)
-        };
-        samples.map(part).collect()
+        samples.flat_map(|at| self.track.file_pieces(at)).collect()
     }
 
     fn packets_in(&self, part: Range<u64>) -> Range<u64> {

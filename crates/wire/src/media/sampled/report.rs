@@ -346,10 +346,12 @@ mod tests {
         }
         let track = SampledTrack {
             codec: vp8::codec(),
+            config: None,
             timescale: 1000,
             shift_ticks: 0,
             samples,
             prefix: Arc::from(&b""[..]),
+            carriage: None,
             facts: TrackFacts {
                 id: 7,
                 dimensions: Some((640, 360)),

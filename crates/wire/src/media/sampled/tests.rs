@@ -1,6 +1,7 @@
 //! Plans of samples: what comes back of packets, and where they begin.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::prelude::*;
 
@@ -95,6 +96,17 @@ impl Packetizer for Sound {
     }
 }
 
+/// Sound that counts how often it is packetized.
+#[derive(Debug)]
+struct Counted(Arc<AtomicUsize>);
+
+impl Packetizer for Counted {
+    fn packetize(&self, unit: &Unit<'_>, payload_bytes_max: usize, sink: &mut dyn PacketSink) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Sound.packetize(unit, payload_bytes_max, sink);
+    }
+}
+
 fn codec(medium: Medium, packetizer: impl Packetizer + 'static) -> Codec {
     Codec {
         medium,
@@ -129,10 +141,12 @@ fn file(kinds: &[Kind]) -> File {
     let mut bytes = vec![0x55; 10];
     let track = |codec| SampledTrack {
         codec,
+        config: None,
         timescale: 1000,
         shift_ticks: SHIFT,
         samples: Samples::default(),
         prefix: Arc::from(&b""[..]),
+        carriage: None,
         facts: TrackFacts::default(),
     };
     let pictures = track(codec(Medium::Video, Pictures));
@@ -381,6 +395,23 @@ fn pictures_decide_where_to_start_and_sound_follows() {
     assert_eq!(to_ns - from_ns, 84_000_000);
 }
 
+/// It is asked for every viewer, and once more when one jumps.
+#[test]
+fn bytes_of_the_whole_are_told_without_packetizing() {
+    let mut file = file(&[Kind::Frame(90), Kind::Frame(900), Kind::Frame(9)]);
+    let count = Arc::new(AtomicUsize::new(0));
+    file.tracks[1].codec.packetizer = Arc::new(Counted(Arc::clone(&count)));
+    let sound = file.tracks.split_off(1);
+    let index = SampledIndex::new("test", sound, Vec::new()).unwrap();
+    let index = container::Index::of(index);
+    let plan = index.plan(0, index.cut(0, 1460).unwrap(), 20_000_000, false);
+    let before = count.load(Ordering::Relaxed);
+    let whole = plan.images_bytes(0..plan.rtp_packets());
+    assert_eq!(count.load(Ordering::Relaxed), before);
+    let parts = (0..plan.rtp_packets()).map(|at| plan.images_bytes(at..at + 1));
+    assert_eq!(whole, parts.sum::<u64>());
+}
+
 /// Pictures that are reordered begin a little later than sound.
 #[test]
 fn the_start_is_that_of_the_track_that_begins_first() {
@@ -470,15 +501,37 @@ fn a_part_beyond_its_sample_ends_its_track_alone() {
     );
 }
 
+proptest! {
+    /// A place is named in whole ns, and ticks begin between them.
+    #[test]
+    fn a_tick_is_found_by_the_time_it_has(
+        timescale in 1..1_000_000_u32, ticks in 0..1_i64 << 32, shift_ticks in 0..1_i64 << 32,
+    ) {
+        let track = SampledTrack {
+            codec: crate::media::codec::jpeg::codec(),
+            timescale,
+            shift_ticks,
+            samples: Samples::default(),
+            prefix: Arc::from([]),
+            carriage: None,
+            facts: TrackFacts::default(),
+        };
+        let time_ns = u64::try_from(track.time_ns(ticks)).unwrap();
+        prop_assert_eq!(track.ticks_at(time_ns), ticks);
+    }
+}
+
 /// The headers of the first packet of a JPEG picture take 144 bytes, and cuts are of 128, 536, ...
 #[test]
 fn a_path_too_narrow_for_a_codec_has_no_cut() {
     let track = SampledTrack {
         codec: crate::media::codec::jpeg::codec(),
+        config: None,
         timescale: 1,
         shift_ticks: 0,
         samples: Samples::default(),
         prefix: Arc::from([]),
+        carriage: None,
         facts: TrackFacts::default(),
     };
     let index = SampledIndex::new("test", [track], Vec::new()).unwrap();
@@ -501,10 +554,12 @@ fn a_prefix_may_have_parts_of_its_samples() {
         let stored = &whole[prefix.len()..];
         let mut track = SampledTrack {
             codec: codec(Medium::Video, Pictures),
+            config: None,
             timescale: 1000,
             shift_ticks: 0,
             samples: Samples::default(),
             prefix: Arc::from(prefix),
+            carriage: None,
             facts: TrackFacts::default(),
         };
         let sample = Sample {
@@ -541,10 +596,12 @@ proptest! {
         let mut bytes = Vec::new();
         let mut track = SampledTrack {
             codec: codec(Medium::Video, Pictures),
+            config: None,
             timescale: 1000,
             shift_ticks: 0,
             samples: Samples::default(),
             prefix: Arc::from(&b""[..]),
+            carriage: None,
             facts: TrackFacts::default(),
         };
         for (at, &shown) in (0..).zip(&shown) {

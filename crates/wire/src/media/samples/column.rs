@@ -5,6 +5,12 @@
 //! as many bits beyond it as the largest needs (frame of reference), and the sum of all before each
 //! block. A run of equal numbers is one block, however long.
 
+pub(in crate::media) mod saved;
+
+use serde::{Deserialize, Serialize};
+
+use saved::SavedColumn;
+
 /// Numbers of a block, unless all are equal.
 const BLOCK: usize = 128;
 
@@ -15,7 +21,8 @@ const PACKED_MAX: u32 = 1 << 31;
 pub(in crate::media) const VALUE_MAX: i64 = 1 << 47;
 
 /// Many numbers, in order.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(into = "SavedColumn", try_from = "SavedColumn")]
 pub(in crate::media) struct Column {
     blocks: Vec<Block>,
     words: Vec<u64>,
@@ -287,6 +294,24 @@ mod tests {
             for from in [0, 1, numbers.len() / 2, numbers.len()] {
                 let rest: Vec<_> = column.iter_from(from).collect();
                 prop_assert_eq!(&rest[..], numbers.get(from..).unwrap_or_default());
+            }
+        }
+
+        /// Also when any byte of it is another, or one is missing: then there may be none.
+        #[test]
+        fn a_saved_column_comes_back(numbers in numbers(), at in any::<prop::sample::Index>()) {
+            let mut column = Column::default();
+            numbers.iter().for_each(|&number| column.push(number));
+            let mut bytes = postcard::to_allocvec(&column).unwrap();
+            prop_assert_eq!(postcard::from_bytes(&bytes), Ok(column));
+            prop_assert!(postcard::from_bytes::<Column>(&bytes[..bytes.len() - 1]).is_err());
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << (at % 8);
+            if let Ok(other) = postcard::from_bytes::<Column>(&bytes) {
+                let numbers: Vec<_> = other.iter_from(0).collect();
+                prop_assert_eq!(numbers.len(), other.len());
+                prop_assert_eq!(other.before(other.len()), numbers.iter().sum::<i64>());
+                prop_assert!(numbers.iter().all(|it| it.abs() <= VALUE_MAX));
             }
         }
 

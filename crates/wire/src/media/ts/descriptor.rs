@@ -7,10 +7,10 @@ use std::borrow::Cow;
 
 use mpeg2ts_reader::descriptor::{Descriptor, DescriptorError, DescriptorIter};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What an elementary stream is for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Moving pictures.

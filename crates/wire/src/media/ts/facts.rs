@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::clock::PcrQuality;
 use super::psi::Program;
@@ -11,7 +11,7 @@ use super::seek::SeekKind;
 
 /// References that run more than [`CLOCK_RATIO_MAX`](super::clock::CLOCK_RATIO_MAX) times slower or
 /// faster than the times of all streams that they are for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ClockDoubt {
     /// A stream whose times they contradict.
     pub pid: u16,
@@ -22,7 +22,7 @@ pub struct ClockDoubt {
 }
 
 /// What a scan has seen.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Facts {
     pub(crate) file_bytes: u64,
     pub(crate) leading_bytes: u64,
@@ -34,9 +34,12 @@ pub(crate) struct Facts {
 }
 
 /// What the packets told, without times.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct StreamFacts {
     pub(crate) programs: Vec<Program>,
+    /// The first program association table, as the section is in the stream; empty if there is
+    /// none.
+    pub(crate) association: Box<[u8]>,
     pub(crate) pcr: Option<(u16, PcrQuality)>,
     /// Whether there is a clock to take the time from.
     pub(crate) clocked: bool,

@@ -4,14 +4,14 @@
 //! is read far enough to see whether the picture needs another; sound starts anywhere. A decoder
 //! needs the tables too: if they come shortly before, seeking starts with them.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::clock::Clock;
 use super::header::Header;
 use super::psi::{Kind, Program, Stream};
 
 /// Where to start reading for a wished-for time.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct SeekPoint {
     /// The number of the transport packet.
     pub ts_packet: u64,
@@ -21,13 +21,13 @@ pub struct SeekPoint {
 
 /// Random-access points of one stream at the most. At this number every other one goes, and of
 /// those to come too.
-const SEEK_POINTS_MAX: usize = 65_536;
+pub(super) const SEEK_POINTS_MAX: usize = 65_536;
 
 /// How long before a random-access point the tables may come that seeking to it starts with.
 const TABLES_BEFORE_NS_MAX: u64 = 500_000_000;
 
 /// What made a packet a place to start at.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum SeekKind {

@@ -100,6 +100,16 @@ impl Obu {
         self.bytes << 7 | self.size_bytes << 3 | self.kind.number()
     }
 
+    /// Its bytes, if it has as many as its header and its size field take.
+    pub(super) fn checked_bytes(self) -> Option<u32> {
+        let header_bytes = match self.kind {
+            Kind::Layer(_) => 2,
+            Kind::LeftOut | Kind::SequenceHeader | Kind::Plain => 1,
+        };
+        let fits = self.size_bytes <= 8 && self.bytes >= header_bytes + self.size_bytes;
+        fits.then_some(self.bytes)
+    }
+
     /// The one with this number.
     pub(super) fn of_number(number: u32) -> Self {
         Self {

@@ -4,10 +4,14 @@
 //! The points come from that clock (`pcr`); here they are looked up, in both directions.
 
 mod pcr;
+mod saved;
 mod times;
+
+use serde::{Deserialize, Serialize};
 
 pub(crate) use pcr::ClockBuilder;
 pub use pcr::{PCR_HZ, PCR_INTERVAL_TICKS_MAX, PCR_JUMP_TICKS_MAX, PCR_WRAP, PcrQuality, RATE_MAX};
+use saved::SavedClock;
 pub use times::CLOCK_RATIO_MAX;
 pub(crate) use times::{StreamTimes, TIMED_STREAMS_MAX, Verdict};
 
@@ -26,7 +30,8 @@ pub const GROWN_POINTS_MAX: usize = 16 * CLOCK_POINTS_MAX;
 /// Media time as a function of the packet number.
 ///
 /// Holds at least two points; the first is packet 0 at time 0, the last is the end of the file.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(into = "SavedClock", try_from = "SavedClock")]
 pub(crate) struct Clock {
     points: Vec<Point>,
 }

@@ -4,7 +4,7 @@
 //! the standard says it does. Before the first, after the last and across a change of time base
 //! there is nothing to interpolate between; there the rate of the neighbouring second goes on.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{CLOCK_POINTS_MAX, Clock, Point, scale};
 
@@ -33,7 +33,7 @@ const NEIGHBOUR_NS: u64 = 1_000_000_000;
 const NEIGHBOUR_POINTS_MAX: usize = 64;
 
 /// How well a pid's PCRs keep the rules.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct PcrQuality {
     /// PCRs seen.
     pub count: u64,

@@ -1,0 +1,106 @@
+//! What is saved of the index of a transport stream.
+
+use serde::{Deserialize, Serialize};
+
+use super::clock::Clock;
+use super::facts::Facts;
+use super::index::{Index, SAMPLE_EVERY, SyncRun};
+use super::psi::{PROGRAMS_MAX, STREAMS_MAX};
+use super::seek::{SEEK_POINTS_MAX, SeekPoint};
+use super::{SYNC_RUNS_MAX, UNITS};
+
+/// The index, as it is saved.
+#[derive(Debug, Deserialize, Serialize)]
+pub(in crate::media) struct SavedIndex {
+    runs: Vec<SyncRun>,
+    /// What bytes of some packets amount to, the lowest byte first.
+    samples: Vec<u8>,
+    clock: Clock,
+    seek_points: Vec<SeekPoint>,
+    facts: Facts,
+}
+
+const SAMPLE_BYTES: usize = size_of::<u32>();
+
+impl SavedIndex {
+    /// What is saved of `index`.
+    pub(in crate::media) fn of(index: &Index) -> Self {
+        let samples = index.samples.iter();
+        Self {
+            runs: index.runs.clone(),
+            samples: samples.flat_map(|it| it.to_le_bytes()).collect(),
+            clock: index.clock.clone(),
+            seek_points: index.seek_points.clone(),
+            facts: index.facts.clone(),
+        }
+    }
+
+    /// The index.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it: it is not what [`Self::of`] has made.
+    pub(in crate::media) fn index(self) -> Result<Index, &'static str> {
+        let ts_packets = self
+            .ts_packets()
+            .ok_or("runs of packets that no file has")?;
+        let (samples, rest) = self.samples.as_chunks::<SAMPLE_BYTES>();
+        if samples.len() as u64 != ts_packets.div_ceil(SAMPLE_EVERY) || !rest.is_empty() {
+            return Err("samples of other packets");
+        }
+        if self.clock.packets() < ts_packets {
+            return Err("a clock of fewer packets");
+        }
+        if !self.has_seek_points(ts_packets) {
+            return Err("points to start at that are none");
+        }
+        let programs = &self.facts.streams.programs;
+        let streams = programs.iter().map(|program| program.streams.len());
+        if programs.len() > PROGRAMS_MAX || streams.sum::<usize>() > STREAMS_MAX {
+            return Err("too many programs or streams");
+        }
+        Ok(Index {
+            ts_packets,
+            runs: self.runs,
+            samples: samples.iter().map(|it| u32::from_le_bytes(*it)).collect(),
+            clock: self.clock,
+            seek_points: self.seek_points,
+            facts: self.facts,
+        })
+    }
+
+    /// How many packets its runs have, if these follow on one another in the file.
+    fn ts_packets(&self) -> Option<u64> {
+        // What stands before and after a packet need not be there at the end of a run.
+        let slack = UNITS.iter().map(|it| u64::from(it.packet_stride)).max()?;
+        let (mut packets, mut place) = (0_u64, 0);
+        for run in &self.runs {
+            let is_known = UNITS.iter().any(|it| it.packet_stride == run.packet_stride);
+            if !is_known || run.first != packets {
+                return None;
+            }
+            if run.file_offset.checked_add(slack)? < place {
+                return None;
+            }
+            packets = packets.checked_add(run.packets)?;
+            let bytes = run.packets.checked_mul(run.packet_stride.into())?;
+            place = run.file_offset.checked_add(bytes)?;
+        }
+        let end = self.facts.file_bytes.checked_add(slack)?;
+        (packets > 0 && self.runs.len() <= SYNC_RUNS_MAX && place <= end).then_some(packets)
+    }
+
+    fn has_seek_points(&self, ts_packets: u64) -> bool {
+        let points = &self.seek_points;
+        let in_order = |one: &SeekPoint, next: &SeekPoint| {
+            one.ts_packet < next.ts_packet && one.time_ns <= next.time_ns
+        };
+        let is_start = |point: &SeekPoint| (point.ts_packet, point.time_ns) == (0, 0);
+        points.first().is_some_and(is_start)
+            && points.is_sorted_by(in_order)
+            && points
+                .last()
+                .is_some_and(|last| last.ts_packet < ts_packets)
+            && points.len() <= SEEK_POINTS_MAX + 1
+    }
+}
