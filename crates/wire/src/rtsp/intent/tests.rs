@@ -113,8 +113,13 @@ fn every_refusal_has_its_code() {
         (Init, "SETUP /a.ts/track1 RTSP/1.0\nCSeq: 1", 400),
         (
             Init,
-            "SETUP /a.ts/track1 RTSP/1.0\nCSeq: 1\nTransport: RTP/AVP/TCP;unicast",
+            "SETUP /a.ts/track1 RTSP/1.0\nCSeq: 1\nTransport: RTP/AVP/TCP;multicast",
             461,
+        ),
+        (
+            Init,
+            "SETUP /a.ts/track1 RTSP/1.0\nCSeq: 1\nTransport: RTP/AVP/TCP;unicast",
+            200,
         ),
         (
             Init,
