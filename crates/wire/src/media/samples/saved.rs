@@ -25,8 +25,12 @@ impl Samples {
         checks.find(|(holds, _)| !holds(self)).map(|(_, what)| what)
     }
 
+    /// Saved are tables of samples that lie in one piece.
     fn has_sizes(&self) -> bool {
-        self.len() <= SAMPLES_MAX && within(&self.sizes, 1, SAMPLE_BYTES_MAX.into())
+        self.len() <= SAMPLES_MAX
+            && within(&self.sizes, 1, SAMPLE_BYTES_MAX.into())
+            && self.spreads.len() == self.len()
+            && within(&self.spreads, 0, 0)
     }
 
     fn has_times_in_order(&self) -> bool {
