@@ -1,5 +1,5 @@
-//! Users, by other people's programs: players and downloaders log in by Digest and Basic, over RTSP,
-//! HTTP and FTP; signed URLs; a service that decides; and floods of wrong passwords.
+//! Users, by other people's programs: players and downloaders log in by Digest and Basic, over
+//! RTSP, HTTP and FTP; signed URLs; a service that decides; and floods of wrong passwords.
 
 #![allow(
     clippy::print_stdout,
@@ -264,10 +264,8 @@ fn downloaders_log_in_by_http() {
         &["-q", "-O", "wget", "--user=anna", &password, &url],
     );
     is_data("wget");
-    let script = format!(
-        "set net:max-retries 2; set net:timeout 20; get http://anna:{PASSWORD_IN_URL}@{}/data -o lftp",
-        site.http
-    );
+    let from = format!("http://anna:{PASSWORD_IN_URL}@{}/data", site.http);
+    let script = format!("set net:max-retries 2; set net:timeout 20; get {from} -o lftp");
     run(folder, "lftp", &["-c", &script]);
     is_data("lftp");
     let after = counted(metrics);

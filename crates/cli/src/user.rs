@@ -15,8 +15,8 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
 /// Add, remove and list the users of a file
 ///
-/// The file is text, for `onrush serve --users FILE`: groups, what they may do with which paths, and
-/// users with hashes of their passwords. Groups are edited by hand; docs/users.md tells how. A
+/// The file is text, for `onrush serve --users FILE`: groups, what they may do with which paths,
+/// and users with hashes of their passwords. Groups are edited by hand; docs/users.md tells how. A
 /// server that runs reads it again within a second or two.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]

@@ -201,7 +201,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn noise_is_never_granted(query in "(rights=play|expires=9|signature=|&|=|[A-Za-z_-]){0,30}") {
+        fn noise_is_never_granted(
+            query in "(rights=play|expires=9|signature=|&|=|[A-Za-z_-]){0,30}",
+        ) {
             if let Some(Ok(grant)) = Grant::of_query(&query) {
                 prop_assert_eq!(grant.check([KEY], "a", 0), Err(GrantError::Signature));
             }
