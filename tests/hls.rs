@@ -97,8 +97,10 @@ fn plays_by_ffmpeg(site: &Site, name: &str, playlist: &str, seeks: bool) {
         let served = decoded(site, &url, from, "v");
         let first = PICTURES.checked_sub(served.len()).unwrap_or(PICTURES);
         assert_eq!(served[..], pictures[first..], "{url} from {from:?}");
-        let wanted = from.map_or(0.0, |from| from * 25.0);
-        let is_near = (first as f64 - wanted).abs() <= 1.0;
+        // By HLS ffmpeg goes on to the next picture that it can start with, which there is every
+        // two seconds.
+        let beyond = first as f64 - from.map_or(0.0, |from| from * 25.0);
+        let is_near = (-1.0..=50.0).contains(&beyond);
         assert!(is_near, "{url} from {from:?}: begins with picture {first}");
     }
     let mut sound = decoded(site, file, None, "a");
