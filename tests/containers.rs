@@ -79,6 +79,12 @@ const MPEG2_CLOSED: Coding = unpacked(
     "-c:v mpeg2video -bf 2 -g 25 -flags +cgop -sc_threshold 1000000000 -pix_fmt yuv420p -b:v 1M",
     "rtpmpvdepay",
 );
+/// Interlaced.
+const MPEG2_FIELDS: Coding = unpacked(
+    "-c:v mpeg2video -flags +ildct+ilme+cgop -sc_threshold 1000000000 -bf 2 -g 25 \
+     -pix_fmt yuv420p -b:v 2M",
+    "rtpmpvdepay",
+);
 const MPEG4: Coding = unpacked(
     "-c:v mpeg4 -bf 2 -g 25 -pix_fmt yuv420p -b:v 1M",
     "rtpmp4vdepay",
@@ -95,6 +101,7 @@ const MJPEG: Coding =
 const AAC: Coding = decoded("-c:a aac -aac_pns 0");
 const OPUS: Coding = decoded("-c:a libopus");
 const MP3: Coding = decoded("-c:a libmp3lame");
+const MP2: Coding = unpacked("-c:a mp2", "rtpmpadepay");
 const AC3: Coding = unpacked("-c:a ac3", "rtpac3depay");
 const EAC3: Coding = Coding {
     arguments: "-c:a eac3",
@@ -160,6 +167,15 @@ const MATROSKA: &[Film] = &[
     plain("vp8-alaw.mkv", VP8, A_LAW),
     plain("vp9-opus.mkv", VP9, OPUS),
 ];
+/// As tracks of their elementary streams.
+const TS: &[Film] = &[
+    plain("h264-aac.ts", H264, AAC),
+    plain("slices-mp3.ts", SLICES, MP3),
+    plain("h265-ac3.ts", H265, AC3),
+    plain("mpeg2-eac3.ts", MPEG2, EAC3),
+    plain("fields-mp2.ts", MPEG2_FIELDS, MP2),
+    plain("h264-ac3.m2ts", H264, AC3),
+];
 const WEBM: &[Film] = &[
     plain("vp8-opus.webm", VP8, OPUS),
     plain("vp9-opus.webm", VP9, OPUS),
@@ -186,6 +202,11 @@ fn ffmpeg_gets_the_pictures_and_sound_of_matroska() {
 }
 
 #[test]
+fn ffmpeg_gets_the_pictures_and_sound_of_transport_streams() {
+    ffmpeg_gets(TS);
+}
+
+#[test]
 fn ffmpeg_gets_the_pictures_and_sound_of_webm() {
     ffmpeg_gets(WEBM);
 }
@@ -201,7 +222,7 @@ fn ffmpeg_gets(films: &[Film]) {
     let site = cinema(films);
     let files: Vec<_> = films
         .iter()
-        .map(|film| received(Command::new(&receive).arg(site.path(film.name))))
+        .map(|film| received(Command::new(&receive).arg(comparable(&site, &folder, film))))
         .collect();
     let starts = [None, Some(1.7), Some(3.0)];
     let plays: Vec<_> = films
@@ -211,7 +232,7 @@ fn ffmpeg_gets(films: &[Film]) {
         .collect();
     each(&plays, |(film, file, at)| {
         let mut command = site.player(&receive);
-        command.arg(site.url(film.name));
+        command.arg(url(&site, film));
         command.args(at.map(|at: f64| at.to_string()));
         let served = received(&mut command);
         let what = format!("{} from {at:?}", film.name);
@@ -226,6 +247,34 @@ fn ffmpeg_gets(films: &[Film]) {
         }
     });
     site.stop();
+}
+
+/// Where a film is played, each track for itself.
+fn url(site: &Site, film: &Film) -> String {
+    let parameter = if film.name.ends_with("ts") {
+        "?tracks=elementary"
+    } else {
+        ""
+    };
+    site.url(film.name) + parameter
+}
+
+/// The film in a file that says of frames and times what its tracks do: in a transport stream times
+/// begin anywhere, and frames of AAC have headers of their own.
+fn comparable(site: &Site, folder: &TempDir, film: &Film) -> PathBuf {
+    let path = site.path(film.name);
+    if !film.name.ends_with("ts") {
+        return path;
+    }
+    let copy = folder.path().join(film.name).with_extension("mkv");
+    let mut ffmpeg = Command::new("ffmpeg");
+    ffmpeg
+        .args(["-v", "error", "-i"])
+        .arg(path)
+        .args(["-c", "copy"]);
+    let (status, said) = Process::run(ffmpeg.arg(&copy), DEADLINE).unwrap();
+    assert!(status.success(), "{said}");
+    copy
 }
 
 /// The pictures are the file's, from the last sync sample that is shown by then, to the end.
@@ -340,7 +389,7 @@ fn assert_time(what: &str, file_us: i64, served_us: i64) {
 fn gstreamer_decodes_every_container_without_a_warning() {
     require_root!();
     require_programs!("ffmpeg", "gst-launch-1.0");
-    for films in [MP4, MOV, FRAGMENTS, MATROSKA, WEBM] {
+    for films in [MP4, MOV, FRAGMENTS, MATROSKA, TS, WEBM] {
         let site = cinema(films);
         each(films, |film| gstreamer_decodes(&site, film));
         site.stop();
@@ -349,7 +398,7 @@ fn gstreamer_decodes_every_container_without_a_warning() {
 
 fn gstreamer_decodes(site: &Site, film: &Film) {
     let mut command = site.player("gst-launch-1.0");
-    let location = format!("location={}", site.url(film.name));
+    let location = format!("location={}", url(site, film));
     // Deep enough that a busy machine is not taken for a lossy network.
     command.args(["-v", "rtspsrc", "name=film", &location, "protocols=udp"]);
     command.arg("latency=3000");

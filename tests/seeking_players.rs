@@ -260,6 +260,13 @@ fn mpv_goes_where_it_is_told_in_an_mp4() {
 }
 
 #[test]
+fn mpv_goes_where_it_is_told_in_elementary_streams() {
+    require_root!();
+    require_programs!("mpv", "ffmpeg");
+    mpv_goes_where_it_is_told("clip.ts?tracks=elementary", &["--cache=no"]);
+}
+
+#[test]
 fn gstreamer_goes_where_it_is_told() {
     require_root!();
     require_programs!("ffmpeg");

@@ -8,7 +8,9 @@ use crate::doctor::Doctor;
 use crate::inspect::Inspect;
 use crate::relay::RelayCommand;
 use crate::serve_options::Serve;
+use crate::sign::Sign;
 use crate::top::Top;
+use crate::user::UserCommand;
 
 /// Serves media files to RTSP players.
 #[derive(Debug, Parser)]
@@ -36,6 +38,8 @@ pub(crate) enum Command {
     Top(Top),
     Inspect(Inspect),
     Doctor(Doctor),
+    User(UserCommand),
+    Sign(Sign),
     /// Print a shell's completion script
     ///
     /// Load it in the running shell, or put it where the shell looks for completions:

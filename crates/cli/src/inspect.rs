@@ -14,7 +14,7 @@ use clap::{Args, ValueHint};
 use onrush_server::config::Config;
 use onrush_server::library::read_whole;
 use onrush_wire::media::ts::{Packetisation, TS_PACKETS_PER_RTP_MAX};
-use onrush_wire::media::{ScanOptions, Scanner, report, ts};
+use onrush_wire::media::{LeftOut, ScanOptions, Scanner, report, ts};
 use serde::Serialize;
 
 use crate::values::{BURST_MAX, BURST_MIN, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN};
@@ -30,7 +30,7 @@ mod transport;
 /// WebM file: each track with its codec, size, rates and places to start at, the RTP packets that
 /// it makes on Ethernet, what is not as it should be, and which tracks are left out and why. Of a
 /// transport stream: programs, streams and codecs, duration, rate, the quality of its clock, seek
-/// points, bursts. Ends with 2 if FILE cannot be read or played.
+/// points, bursts, and what its streams are as tracks of their own. Ends with 2 if FILE cannot be read or played.
 #[derive(Args, Debug)]
 pub(crate) struct Inspect {
     /// The file
@@ -64,8 +64,20 @@ pub(crate) struct Inspect {
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Report {
-    Transport(Box<ts::report::Report>),
+    Transport(Box<Transport>),
     Samples(report::Report),
+}
+
+/// A transport stream, which is one track, and what its elementary streams are as tracks of their
+/// own.
+#[derive(Debug, Serialize)]
+struct Transport {
+    #[serde(flatten)]
+    stream: ts::report::Report,
+    tracks: Vec<report::TrackReport>,
+    left_out: Vec<LeftOut>,
+    /// Why there are no tracks.
+    no_tracks: Option<String>,
 }
 
 /// Prints what the file holds to `out`.
@@ -80,7 +92,10 @@ pub(crate) fn run(arguments: &Inspect, out: &mut dyn Write) -> anyhow::Result<Ex
         return Ok(ExitCode::SUCCESS);
     }
     match &report {
-        Report::Transport(report) => transport::print(&arguments.file, report, out)?,
+        Report::Transport(report) => {
+            transport::print(&arguments.file, &report.stream, out)?;
+            transport::print_tracks(report, out)?;
+        }
         Report::Samples(report) => samples::print(&arguments.file, report, out)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -106,13 +121,16 @@ fn read(arguments: &Inspect) -> anyhow::Result<Report> {
     if !metadata.is_file() {
         bail!("{name}: is no regular file; what is in a pipe has to be kept in a file first");
     }
-    let mut scanner = Scanner::new(ScanOptions {
-        fallback_bitrate: arguments.fallback_bitrate.0,
-    });
-    read_whole(&file, &mut scanner)
-        .with_context(|| format!("{name}: reading failed; is the disk well?"))?
-        .with_context(|| name.to_string())?;
-    let index = scanner.finish().with_context(|| name.to_string())?;
+    let scanned = |is_elementary: bool| {
+        let mut scanner = Scanner::new(ScanOptions {
+            fallback_bitrate: arguments.fallback_bitrate.0,
+            is_elementary,
+        });
+        let read = read_whole(&file, &mut scanner)
+            .with_context(|| format!("{name}: reading failed; is the disk well?"))?;
+        anyhow::Ok(read.and_then(|()| scanner.finish()))
+    };
+    let index = scanned(false)?.with_context(|| name.to_string())?;
     let burst_ns = arguments.burst.nanos();
     if let Some(report) = index.report(metadata.len(), burst_ns) {
         return Ok(Report::Samples(report));
@@ -120,10 +138,20 @@ fn read(arguments: &Inspect) -> anyhow::Result<Report> {
     let stream = index.as_ts().cloned();
     let stream = Arc::new(stream.with_context(|| format!("{name}: nothing is told of it"))?);
     let ts_packets_per_rtp = TS_PACKETS_PER_RTP_MAX;
-    Ok(Report::Transport(Box::new(stream.report(Packetisation {
-        ts_packets_per_rtp,
-        burst_ns,
-    }))))
+    let (tracks, no_tracks) = match scanned(true)? {
+        Ok(index) => (index.report(metadata.len(), burst_ns), None),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    let (tracks, left_out) = tracks.map_or_else(Default::default, |it| (it.tracks, it.left_out));
+    Ok(Report::Transport(Box::new(Transport {
+        stream: stream.report(Packetisation {
+            ts_packets_per_rtp,
+            burst_ns,
+        }),
+        tracks,
+        left_out,
+        no_tracks,
+    })))
 }
 
 #[cfg(test)]
@@ -180,8 +208,31 @@ seeking  50 points, flagged in the stream; every 100ms, 101ms at most
 packets  5001 on 4 pids, 9.9 % null
 faults   none
 bursts   250 of 20ms: 2.9 RTP packets each; at most 3 RTP packets, 3.8KiB
+tracks   none of its streams can be played as a track: pid 0x0100, H.264:
+         nothing was found in it that can be played
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn the_tracks_of_a_transport_stream_are_shown_as_those_of_other_files() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/demo.ts");
+        let bytes = std::fs::read(path).unwrap();
+        let text = said(&bytes, false).unwrap();
+        for part in [
+            "\n\nas tracks of their own (?tracks=elementary)\n\n0x0100  video  avc1.",
+            "  640x360, 25 frames/s",
+            "\n0x0101  audio  mp4a.40.2  48000 Hz, ",
+            "24 to start at, every 1s, 1s at most\n",
+        ] {
+            assert!(text.contains(part), "{part:?} in\n{text}");
+        }
+        assert!(text.lines().all(|line| line.len() <= 79), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&said(&bytes, true).unwrap()).unwrap();
+        assert_eq!(json["format"], "MPEG-TS");
+        assert_eq!(json["tracks"][1]["codec"], "mp4a.40.2");
+        assert_eq!(json["tracks"][0]["sync"]["samples"], 24);
+        assert_eq!(json["no_tracks"], serde_json::Value::Null);
     }
 
     #[test]

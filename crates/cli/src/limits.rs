@@ -11,15 +11,17 @@ use onrush_server::config::Limits;
 use onrush_server::downloads::{self, DownloadLimits};
 use onrush_server::engine::stream_end;
 use onrush_server::{
-    admin, channel_api, downloads::ftp as session, engine, library, rtsp as control, store,
-    transfer,
+    admin, channel_api,
+    downloads::ftp as session,
+    engine, library, rtsp as control, store, transfer,
+    users::{self, file},
 };
 use onrush_sys::path::cue::chain;
 use onrush_sys::{path, pool, probe, receive};
-use onrush_wire::media;
 use onrush_wire::media::ts::{self, clock, psi};
+use onrush_wire::media::{self, segments};
 use onrush_wire::pace::adaptive;
-use onrush_wire::{ftp, http};
+use onrush_wire::{auth, ftp, http};
 use serde::Serialize;
 
 use crate::doctor::Doctor;
@@ -229,6 +231,7 @@ macro_rules! fixed {
 fn fixed() -> Vec<Limit> {
     let mut limits = to_the_wire();
     limits.extend(beside());
+    limits.extend(of_users());
     limits
 }
 
@@ -255,6 +258,8 @@ fn to_the_wire() -> Vec<Limit> {
         clock::PCR_INTERVAL_TICKS_MAX as pcr_ticks, "a step forgiven";
         media::TRACKS_MAX as count, "tracks of a file";
         media::CUTS_MAX as count, "packet sizes of a track";
+        segments::SEGMENTS_MAX as count, "segments of a track, about";
+        segments::SEGMENT_SAMPLES_MAX as count, "samples of a segment";
         ts::TS_PACKETS_PER_RTP_MAX as count, "transport packets in one of RTP";
         channel_api::API_BODY_BYTES_MAX as bytes, "a request to the control API";
         channel_api::API_CONNECTIONS_MAX as count, "connections to it at once";
@@ -309,8 +314,35 @@ fn beside() -> Vec<Limit> {
         http::CHUNK_LINE_BYTES_MAX as count, "bytes of a chunk's size line";
         downloads::OPEN_TIME_MAX as time, "age of a name looked up";
         downloads::FOLDER_ENTRIES_MAX as count, "entries of a folder listed";
+        downloads::INDEX_WAIT_MAX as time, "a playlist waits for its film's index";
         ftp::COMMAND_BYTES_MAX as count, "bytes of an FTP command";
         session::DATA_TIME_MAX as time, "making a data connection";
+    }
+}
+
+/// Users, and who says that it is one.
+fn of_users() -> Vec<Limit> {
+    fixed! {
+        file::USERS_FILE_BYTES_MAX as bytes, "a file of users";
+        file::USERS_MAX as count, "users in it";
+        file::GROUP_RULES_MAX as count, "lines of groups in it";
+        file::USER_NAME_BYTES_MAX as count, "bytes of a name in it";
+        auth::PATTERN_BYTES_MAX as bytes, "a pattern of paths";
+        auth::AUTH_PARAMS_MAX as count, "parameters of credentials";
+        users::ARGON2_MEMORY_BYTES_MAX as bytes, "memory of a slow hash";
+        users::ARGON2_PASSES_MAX as count, "its passes";
+        users::PASSWORD_TIME_MAX as time, "a password waits for others";
+        users::PASSWORDS_MAX as count, "passwords remembered to be right";
+        users::NONCE_TIME_MAX as time, "age of a nonce";
+        users::NONCES_MAX as count, "used nonces remembered";
+        users::WRONG_PASSWORDS_MAX as count, "wrong passwords of an address at once";
+        users::WRONG_PASSWORD_TIME_MAX as time, "until one of them is forgiven";
+        users::WRONG_ADDRESSES_MAX as count, "addresses that sent some";
+        users::HOOK_CALLS_MAX as count, "questions to the hook at once";
+        users::HOOK_WAITING_MAX as count, "questions that wait";
+        users::HOOK_ANSWERS_MAX as count, "answers of it that are kept";
+        users::URL_KEYS_BYTES_MAX as bytes, "a file of keys for URLs";
+        users::URL_KEYS_MAX as count, "keys in it";
     }
 }
 

@@ -15,10 +15,13 @@ mod relay;
 mod remedy;
 mod serve;
 mod serve_options;
+mod sign;
 mod signals;
 mod state;
 mod status_at_exit;
 mod top;
+mod user;
+mod user_options;
 mod values;
 
 use std::io::{self, Write};
@@ -42,6 +45,8 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Relay(arguments) => relay::run(arguments, &mut out)?,
         Command::Top(arguments) => top::run(arguments, &mut out)?,
         Command::Inspect(arguments) => inspect::run(arguments, &mut out)?,
+        Command::User(arguments) => user::run(arguments, &mut out)?,
+        Command::Sign(arguments) => sign::run(arguments, &mut out)?,
         Command::Completions { shell } => {
             // Into memory first: the generator panics when it cannot write.
             let mut script = Vec::new();

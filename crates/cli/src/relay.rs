@@ -19,6 +19,7 @@ use crate::channels::{self, ChannelOptions, source};
 use crate::remedy::with_remedy;
 use crate::signals::{Signals, log_to_stderr};
 use crate::status_at_exit::StatusAtExit;
+use crate::user_options::UserOptions;
 use crate::values::{
     DAY, Listen, LogFormat, Named, Ports, count, metrics_address, or_off, ports, rtsp_address,
 };
@@ -109,6 +110,9 @@ pub(crate) struct RelayCommand {
         hide_short_help = true
     )]
     log_format: LogFormat,
+
+    #[command(flatten, next_help_heading = "Users")]
+    users: UserOptions,
 }
 
 pub(crate) fn run(arguments: &RelayCommand, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
@@ -140,6 +144,7 @@ impl RelayCommand {
                 all => all.iter().filter_map(|listen| listen.address()).collect(),
             },
             metrics_address: self.metrics.and_then(Listen::address),
+            users: self.users.settings(),
             rtp_ports: self.rtp_ports.0,
             limits: Limits {
                 sessions_max: self.sessions_max,

@@ -17,6 +17,7 @@ use crate::channels::{ChannelOptions, channel};
 use crate::downloads::DownloadOptions;
 use crate::limit_options::{LimitOptions, bytes, size};
 use crate::state::StateOption;
+use crate::user_options::UserOptions;
 use crate::values::{
     BURST_MAX, BURST_MIN, DAY, FALLBACK_BITRATE_MAX, FALLBACK_BITRATE_MIN, Listen, LogFormat,
     METRICS_ADDRESS, Ports, metrics_address, ports, rtsp_address,
@@ -36,7 +37,7 @@ use onrush_server::channels::SourceConfig;
 /// once. RUST_LOG sets what is logged: error, warn, info (default), debug, trace.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Live channels and limits on peers and files have options too: see --help.",
+    after_help = "Users, live channels and limits have options too: see --help.",
     after_long_help = SERVE_EXAMPLES,
     mut_args(hidden_if_of_channels),
     mut_group("ChannelOptions", |options| options.requires("channels"))
@@ -198,6 +199,9 @@ pub(crate) struct Serve {
     #[command(flatten, next_help_heading = "Downloads")]
     pub(crate) downloads: DownloadOptions,
 
+    #[command(flatten, next_help_heading = "Users")]
+    pub(crate) users: UserOptions,
+
     /// A live channel beside the files: NAME=INPUT; repeatable
     ///
     /// Players find it at rtsp://HOST:8554/live/NAME; a file of the same path is not played then.
@@ -254,6 +258,7 @@ impl Serve {
                 .as_ref()
                 .and_then(StateOption::directory)
                 .map(Into::into),
+            users: self.users.settings(),
             limits: self.limits.settings(self.session_timeout.0),
             downloads: self.downloads.settings(self.rtsp.is_empty()),
             channels: self.of_channels.settings(self.channels.clone())?,
@@ -327,6 +332,8 @@ Examples:
   onrush serve --rtsp 127.0.0.1:0   only this machine, any free port
   onrush serve /srv/films --ftp 2121 --access-log - --http 80
   onrush serve /srv/films --channel tv=5004 --to 10.0.0.7:5004 --api 8555
+  onrush user add /etc/onrush/users anna
+  onrush serve /srv/films --users /etc/onrush/users
 
 Play it:
   ffplay -rtsp_transport udp rtsp://127.0.0.1:8554/demo.mp4

@@ -16,14 +16,23 @@ const DEMO_MP4: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/demo.mp
 const PROGRAM: Program = Program {
     path: ONRUSH,
     version: concat!("onrush ", env!("CARGO_PKG_VERSION")),
-    commands: &["serve", "relay", "top", "inspect", "doctor", "completions"],
+    commands: &[
+        "serve",
+        "relay",
+        "top",
+        "inspect",
+        "doctor",
+        "user",
+        "sign",
+        "completions",
+    ],
 };
 /// Bounds every wait for something that takes moments; never a measure.
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn short_help_fits_a_screen_and_long_help_is_a_manual() {
-    PROGRAM.check_help(&[]);
+    PROGRAM.check_help(&["user add"]);
     for said in [
         "--sessions-max",
         "Limits (",

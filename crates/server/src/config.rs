@@ -11,13 +11,15 @@ use crate::downloads::config::Downloads;
 use crate::engine::numbering::RtpHeaders;
 use crate::experiments::Experiments;
 pub use crate::listening::PortRange;
+use crate::users::UsersConfig;
 
 /// Everything a server can be told. [`Config::default`] serves files beneath `media` to everybody
 /// who can reach port 8554, and nothing else.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The directory whose files are served: `media` by default. Nothing outside it ever is, also
-    /// by symbolic links; but everything inside it is, to everybody: there are no users.
+    /// by symbolic links; everything inside it is, to everybody unless there are
+    /// [`Config::users`].
     pub media_root: PathBuf,
     /// Where RTSP listens: by default at port 8554 of every address, IPv4 and IPv6. Port 0 takes
     /// any free port; see [`Server::addresses`](crate::server::Server::addresses). Name single
@@ -52,6 +54,8 @@ pub struct Config {
     /// highest-numbered allowed one. An engine is pinned and wakes 200 times a second: name
     /// processors that nothing else is pinned to, and leave one for control and the disk.
     pub cores: Vec<usize>,
+    /// Who may do what: by default everybody may play and download.
+    pub users: UsersConfig,
     /// Where what is known of files outlives the server: by default nowhere. With a directory,
     /// which is made if there is none, a film that was indexed once is not read again after a
     /// restart. Servers may share it.
@@ -186,6 +190,7 @@ impl Default for Config {
             load_max_permille: 900,
             cache_bytes: 1 << 30,
             cores: Vec::new(),
+            users: UsersConfig::default(),
             state: None,
             limits: Limits::default(),
             downloads: Downloads::default(),

@@ -25,6 +25,7 @@ pub mod server;
 mod statistics;
 pub mod store;
 pub mod transfer;
+pub mod users;
 
 #[cfg(test)]
 mod testing;

@@ -23,6 +23,7 @@ use crate::config::{Config, Limits, PortRange, RTP_PORTS};
 use crate::listening::Service;
 use crate::rtsp::{Content, Control};
 use crate::statistics::Statistics;
+use crate::users::{Authorizer, UsersConfig};
 
 /// A relay that runs: channels, and RTSP for their players. Dropping it stops it.
 #[derive(Debug)]
@@ -44,6 +45,8 @@ pub struct RelayConfig {
     pub rtsp_addresses: Vec<SocketAddr>,
     /// Where metrics and status are served: by default nowhere. Whoever can connect can read them.
     pub metrics_address: Option<SocketAddr>,
+    /// Who may do what: by default everybody may play.
+    pub users: UsersConfig,
     /// UDP ports for players' RTP (even) and RTCP (the odd one above), both ends included.
     pub rtp_ports: PortRange,
     /// What players may ask for at the most.
@@ -71,6 +74,7 @@ impl Default for RelayConfig {
             channels: ChannelsConfig::default(),
             rtsp_addresses: Vec::new(),
             metrics_address: None,
+            users: UsersConfig::default(),
             rtp_ports: RTP_PORTS,
             limits: Limits::default(),
         }
@@ -107,6 +111,9 @@ impl Relay {
         let api_address = api.address();
         let (channels, upkeep) = Channels::start(&config.channels, &runtime)?;
         let statistics = Arc::new(Statistics::default());
+        let authorizer = Authorizer::open(&config.users, Arc::clone(&statistics.users));
+        let authorizer = authorizer.map_err(|error| ChannelError::Setting(error.to_string()))?;
+        let authorizer = Arc::new(authorizer);
         let watched = Arc::new(Watched {
             statistics: Arc::clone(&statistics),
             engines: Vec::new(),
@@ -119,7 +126,8 @@ impl Relay {
         let admin = metrics.map(|listener| Admin::start(listener, watched, &[]));
         let admin = admin.transpose().map_err(start_error("metrics"))?;
         let (stop, stopped) = oneshot::channel();
-        let control = move || serve(runtime, config, (upkeep, api), statistics, rtsp, stopped);
+        let shared = (statistics, authorizer);
+        let control = move || serve(runtime, config, (upkeep, api), shared, rtsp, stopped);
         let control = thread::Builder::new()
             .name("onrush-control".to_owned())
             .spawn(control)
@@ -197,7 +205,7 @@ fn serve(
     runtime: Runtime,
     config: RelayConfig,
     (upkeep, api): (Upkeep, ChannelApi),
-    statistics: Arc<Statistics>,
+    (statistics, authorizer): (Arc<Statistics>, Arc<Authorizer>),
     rtsp: Vec<TcpListener>,
     stopped: oneshot::Receiver<()>,
 ) {
@@ -207,6 +215,7 @@ fn serve(
         let content = Content {
             files: None,
             channels: upkeep.channels(),
+            authorizer,
         };
         api.spawn(upkeep.channels(), &mut beside);
         upkeep.spawn(&mut beside);

@@ -31,6 +31,7 @@ use crate::listening;
 pub use crate::listening::Service;
 use crate::rtsp::{Content, Control, Files};
 use crate::statistics::Statistics;
+use crate::users::{Authorizer, OpenError};
 
 /// A server that runs. Dropping it stops it, as [`Self::shutdown`] does.
 #[derive(Debug)]
@@ -74,6 +75,9 @@ pub enum StartError {
     /// A live channel cannot run.
     #[error(transparent)]
     Channel(#[from] ChannelError),
+    /// It cannot be found out who may do what.
+    #[error(transparent)]
+    Users(#[from] OpenError),
     /// Downloads cannot be served.
     #[error("cannot start downloads: {source}")]
     Downloads {
@@ -114,8 +118,11 @@ impl Server {
         let metrics = bind(metrics, Service::Metrics)?.pop();
         let library = Arc::new(Library::new(&config)?);
         let statistics = Arc::new(Statistics::default());
+        let authorizer = Authorizer::open(&config.users, Arc::clone(&statistics.users))?;
+        let authorizer = Arc::new(authorizer);
+        let shared = (&statistics, &authorizer);
+        let downloads = download(&config, &library, &addresses, shared, listening)?;
         let indexes = library.counters();
-        let downloads = download(&config, &library, &addresses, &statistics, listening)?;
         let data = Data::start(&config)?;
         let path_name = data.path().as_str();
         let cores = data.cores().to_vec();
@@ -133,7 +140,12 @@ impl Server {
             // In here, because nothing of it may leave the thread.
             let files = Some(Files { library, data });
             let channels = upkeep.channels();
-            let control = Control::new(config, Content { files, channels }, counted);
+            let content = Content {
+                files,
+                channels,
+                authorizer,
+            };
+            let control = Control::new(config, content, counted);
             serve(runtime, control, (upkeep, api), listeners, stopped);
         };
         let thread = thread::Builder::new()
@@ -280,9 +292,9 @@ fn bind(addresses: &[SocketAddr], service: Service) -> Result<Vec<TcpListener>, 
 /// Starts downloads, if anybody is to be heard.
 fn download(
     config: &Config,
-    library: &Library,
+    library: &Arc<Library>,
     rtsp_addresses: &[SocketAddr],
-    statistics: &Arc<Statistics>,
+    (statistics, authorizer): (&Arc<Statistics>, &Arc<Authorizer>),
     listening: Listening,
 ) -> Result<Option<Running>, StartError> {
     if listening.http.is_empty() && listening.ftp.is_empty() {
@@ -290,8 +302,8 @@ fn download(
     }
     let rtsp_port = rtsp_addresses.first().map(SocketAddr::port);
     let settings = config.downloads.clone();
-    let (root, statistics) = (library.root_shared(), Arc::clone(statistics));
-    Running::start(settings, root, rtsp_port, statistics, listening)
+    let shared = (Arc::clone(statistics), Arc::clone(authorizer));
+    Running::start(settings, Arc::clone(library), rtsp_port, shared, listening)
         .map(Some)
         .map_err(|source| StartError::Downloads { source })
 }

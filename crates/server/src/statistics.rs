@@ -1,8 +1,11 @@
 //! What there is at the moment, as all services count it and the admin pages show it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use onrush_wire::rtsp::StatusCode;
+
+use crate::users;
 
 /// What there is at the moment.
 #[derive(Debug, Default)]
@@ -19,6 +22,8 @@ pub(crate) struct Statistics {
     pub(crate) download_files: AtomicUsize,
     /// RTP sockets that take a descriptor, when they were counted last.
     pub(crate) rtp_files: AtomicUsize,
+    /// What became of requests where not everybody may do everything.
+    pub(crate) users: Arc<users::Stats>,
 }
 
 impl Statistics {

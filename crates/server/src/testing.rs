@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use onrush_lock::memory::Area;
 use onrush_sys::pool::Pool;
-use onrush_wire::media::ts::synth::constant_rate;
+use onrush_wire::media::ts::synth::{MapEntry, Packet, Writer, constant_rate, pes};
 use onrush_wire::media::{FilePiece, Plan, RtpOrigin, ScanOptions, Scanner, TS_PACKET_BYTES};
 
 use crate::experiments::Faults;
@@ -42,6 +42,7 @@ pub(crate) struct TestSource {
     pub(crate) source: Arc<Source>,
     pub(crate) backing: Arc<TestFile>,
     pub(crate) bytes: Vec<u8>,
+    is_elementary: bool,
 }
 
 impl TestSource {
@@ -61,11 +62,55 @@ impl TestSource {
         test
     }
 
+    /// The H.264 of a transport stream as a track of its own: so many pictures of so many bytes.
+    pub(crate) fn large_pictures(pictures: usize, bytes: usize) -> Self {
+        let mut writer = Writer::new();
+        writer.pat(&[(1, 0x1000)]);
+        let video = MapEntry {
+            pid: 0x100,
+            stream_type: 0x1b,
+            descriptors: &[],
+        };
+        writer.pmt(0x1000, 1, video.pid, &[video]);
+        for number in 0..pictures {
+            // Parameter sets of 640 x 360, High, level 3.0, and a picture that needs no other.
+            let sps = [
+                0x67, 0x64, 0, 0x1e, 0xac, 0xd9, 0x40, 0xa0, 0x2f, 0xf9, 0x70,
+            ];
+            let nals = [
+                &[9, 0xf0][..],
+                &sps,
+                &[0x68, 0xeb, 0xe3, 0xcb],
+                &[0x65, 0x88],
+            ];
+            let mut data = nals.map(|nal| [&[0, 0, 1], nal].concat()).concat();
+            data.extend((0..bytes).map(|at| u8::try_from(1 + at % 251).expect("below 252")));
+            let pes = pes(90_000 + number as u64 * 3600, &data);
+            for (at, payload) in pes.chunks(TS_PACKET_BYTES - 4).enumerate() {
+                writer.packet(Packet {
+                    pid: video.pid,
+                    unit_start: at == 0,
+                    payload,
+                    ..Packet::default()
+                });
+            }
+        }
+        let bytes = writer.finish();
+        let ts_packets = bytes.len() / TS_PACKET_BYTES;
+        let test = Self::with(bytes, ts_packets, true);
+        test.grow(ts_packets, false);
+        test
+    }
+
     /// A source that goes on for some time, with so many transport packets of `bytes` at first.
     pub(crate) fn growing(bytes: Vec<u8>, ts_packets: usize) -> Self {
+        Self::with(bytes, ts_packets, false)
+    }
+
+    fn with(bytes: Vec<u8>, ts_packets: usize, is_elementary: bool) -> Self {
         let mut file = tempfile::tempfile().expect("a temporary file");
         file.write_all(&bytes).expect("a few MB of disk");
-        let plan = plan(&bytes, ts_packets, true);
+        let plan = plan(&bytes, ts_packets, is_elementary, true);
         // Close to both wraps.
         let origin = RtpOrigin {
             sequence: 65_500,
@@ -88,13 +133,14 @@ impl TestSource {
             source: Arc::new(source),
             backing,
             bytes,
+            is_elementary,
         }
     }
 
     /// It has so many transport packets by now, and perhaps more later.
     pub(crate) fn grow(&self, ts_packets: usize, grows: bool) {
-        self.source
-            .publish(plan(&self.bytes, ts_packets, grows), grows);
+        let plan = plan(&self.bytes, ts_packets, self.is_elementary, grows);
+        self.source.publish(plan, grows);
     }
 
     /// The images of all of its packets in the end, one behind the other, the slow and sure way.
@@ -104,7 +150,19 @@ impl TestSource {
             bytes: &self.bytes,
         };
         let ts_packets = self.bytes.len() / TS_PACKET_BYTES;
-        let (plan, origin) = (plan(&self.bytes, ts_packets, false), self.source.origin());
+        let plan = plan(&self.bytes, ts_packets, self.is_elementary, false);
+        let origin = self.source.origin();
+        if self.is_elementary {
+            // A packet alone wants all of its picture, which is large.
+            let all = 0..plan.rtp_packets();
+            let bytes = usize::try_from(plan.images_bytes(all.clone())).expect("a few MB");
+            let mut images = vec![0; bytes];
+            plan.write_images(all.clone(), &[file], origin, &mut images)
+                .expect("all bytes are there");
+            let mut rest = &images[..];
+            let mut next = |packet| rest.split_off(..12 + plan.payload_bytes(packet));
+            return all.map(|it| next(it).expect("as many").to_vec()).collect();
+        }
         (0..plan.rtp_packets())
             .map(|packet| {
                 let mut image = vec![0; 12 + plan.payload_bytes(packet)];
@@ -118,8 +176,11 @@ impl TestSource {
 
 /// How so many packets of a stream are cut. Its rate is constant, so that times are exact where
 /// they are only guessed.
-fn plan(bytes: &[u8], ts_packets: usize, grows: bool) -> Arc<Plan> {
-    let mut scanner = Scanner::new(ScanOptions::default());
+fn plan(bytes: &[u8], ts_packets: usize, is_elementary: bool, grows: bool) -> Arc<Plan> {
+    let mut scanner = Scanner::new(ScanOptions {
+        is_elementary,
+        ..ScanOptions::default()
+    });
     // All of it, what is no whole packet too, if it is to have all.
     let end = match ts_packets == bytes.len() / TS_PACKET_BYTES {
         true => bytes.len(),

@@ -14,28 +14,34 @@ use crate::receive::address;
 /// # Errors
 ///
 /// ENOTCONN if it is not connected.
-pub fn path_mtu(socket: &UdpSocket) -> io::Result<u32> {
-    let (level, option) = match socket.local_addr()?.is_ipv4() {
-        true => (libc::IPPROTO_IP, libc::IP_MTU),
-        false => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+pub fn path_mtu(socket: &impl AsFd) -> io::Result<u32> {
+    let (level, option) = match whole_number(socket, libc::SOL_SOCKET, libc::SO_DOMAIN)? {
+        libc::AF_INET => (libc::IPPROTO_IP, libc::IP_MTU),
+        _ => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
     };
-    let mut mtu_bytes: libc::c_int = 0;
+    u32::try_from(whole_number(socket, level, option)?).map_err(io::Error::other)
+}
+
+/// An option of a socket that is a whole number: getsockopt(2).
+fn whole_number(socket: &impl AsFd, level: i32, option: i32) -> io::Result<libc::c_int> {
+    let fd = socket.as_fd();
+    let mut value: libc::c_int = 0;
     let mut value_bytes: libc::socklen_t = 4;
     // SAFETY: the descriptor is open for as long as `socket` is borrowed; the value is a c_int,
     // whose four bytes are writable as `value_bytes` says, and both outlive the call.
     let result = unsafe {
         libc::getsockopt(
-            socket.as_raw_fd(),
+            fd.as_raw_fd(),
             level,
             option,
-            (&raw mut mtu_bytes).cast(),
+            (&raw mut value).cast(),
             &raw mut value_bytes,
         )
     };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
+    match result {
+        0 => Ok(value),
+        _ => Err(io::Error::last_os_error()),
     }
-    u32::try_from(mtu_bytes).map_err(io::Error::other)
 }
 
 /// Has what the network says about datagrams of `socket`, which need not be connected, kept for

@@ -6,9 +6,12 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::missing_errors_doc)]
 
+pub mod auth;
 pub mod calendar;
 
+pub mod dash;
 pub mod ftp;
+pub mod hls;
 pub mod http;
 pub mod live;
 pub mod media;

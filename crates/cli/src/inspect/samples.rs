@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::path::Path;
 
-use onrush_wire::media::Medium;
 use onrush_wire::media::report::{FrameRate, Report, Sent, TrackReport};
+use onrush_wire::media::{LeftOut, Medium};
 
 use super::text::{count, shown, time, wrapped};
 use onrush_cli::units::{Rate, Size};
@@ -19,32 +19,49 @@ pub(super) fn print(path: &Path, report: &Report, out: &mut dyn Write) -> anyhow
     let mean = Rate(report.rate_mean_bps);
     writeln!(out, "{}", path.display())?;
     writeln!(out, "  {}, {size}, {duration} at {mean}", report.format)?;
-    for track in &report.tracks {
+    print_tracks(
+        (&report.tracks, &report.left_out),
+        &|id| format!("track {id}"),
+        out,
+    )
+}
+
+/// Prints the tracks, which are called as `name` says, and those that are left out.
+///
+/// # Errors
+///
+/// If `out` does not take it.
+pub(super) fn print_tracks(
+    (tracks, left_out): (&[TrackReport], &[LeftOut]),
+    name: &dyn Fn(u64) -> String,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    for track in tracks {
         writeln!(out)?;
-        print_track(track, out)?;
+        print_track(track, &name(track.id), out)?;
     }
-    if !report.left_out.is_empty() {
+    if !left_out.is_empty() {
         writeln!(out, "\nleft out")?;
     }
-    for track in report.left_out.iter().take(LEFT_OUT_SHOWN) {
+    for track in left_out.iter().take(LEFT_OUT_SHOWN) {
         let text = shown(&format!("{}: {}", track.what, track.reason), TEXT_CHARS_MAX);
         writeln!(
             out,
             "{}",
-            wrapped(&format!("  track {}  ", track.id), &text)
+            wrapped(&format!("  {}  ", name(track.id)), &text)
         )?;
     }
-    more(report.left_out.len(), LEFT_OUT_SHOWN, "  ", out)
+    more(left_out.len(), LEFT_OUT_SHOWN, "  ", out)
 }
 
-fn print_track(track: &TrackReport, out: &mut dyn Write) -> anyhow::Result<()> {
+fn print_track(track: &TrackReport, name: &str, out: &mut dyn Write) -> anyhow::Result<()> {
     let medium = match track.medium {
         Medium::Video => "video",
         Medium::Audio => "audio",
         Medium::Application => "data",
     };
     let codec = shown(&track.codec, NAME_CHARS_MAX);
-    let head = format!("track {}  {medium}  {codec}  ", track.id);
+    let head = format!("{name}  {medium}  {codec}  ");
     writeln!(out, "{}", wrapped(&head, &form(track)))?;
     let (duration, mean) = (time(track.duration_ns), Rate(track.rate_mean_bps));
     let start = match track.start_ns {
@@ -144,7 +161,7 @@ const TEXT_CHARS_MAX: usize = 300;
 
 #[cfg(test)]
 mod tests {
-    use onrush_wire::media::{LeftOut, Scanner};
+    use onrush_wire::media::Scanner;
 
     use super::*;
 

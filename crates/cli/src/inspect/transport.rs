@@ -5,7 +5,9 @@ use std::path::Path;
 
 use onrush_wire::media::ts::report::{Bursts, ClockSource, Kind, Program, Report, SeekKind};
 
-use super::text::{count, percent, time};
+use super::Transport;
+use super::samples;
+use super::text::{count, percent, time, wrapped};
 use onrush_cli::units::{Rate, Size};
 
 /// Prints what a transport stream holds.
@@ -194,6 +196,21 @@ fn print_bursts(bursts: &Bursts, out: &mut dyn Write) -> anyhow::Result<()> {
         "bursts   {bursts_all} of {length}: {mean:.1} RTP packets each; at most {max}, {bytes}"
     )?;
     Ok(())
+}
+
+/// Prints what its streams are as tracks of their own.
+///
+/// # Errors
+///
+/// If `out` does not take it.
+pub(super) fn print_tracks(report: &Transport, out: &mut dyn Write) -> anyhow::Result<()> {
+    if let Some(reason) = &report.no_tracks {
+        writeln!(out, "{}", wrapped("tracks   ", reason))?;
+        return Ok(());
+    }
+    writeln!(out, "\nas tracks of their own (?tracks=elementary)")?;
+    let tracks = (&report.tracks[..], &report.left_out[..]);
+    samples::print_tracks(tracks, &|pid| format!("0x{pid:04x}"), out)
 }
 
 /// What fits a screen.

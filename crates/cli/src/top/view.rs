@@ -326,7 +326,7 @@ const CHANNELS_SHOWN_MAX: usize = 6;
 mod tests {
     use onrush_server::admin::status::{
         Admission, Cache, Channel, Downloads, Engine, Histogram, Locked, Process, Received,
-        SCHEMA_VERSION, Sent, Sessions,
+        SCHEMA_VERSION, Sent, Sessions, Users,
     };
     use onrush_server::channels::ChannelState;
     use ratatui::Terminal;
@@ -411,6 +411,7 @@ mod tests {
                 full: 0,
                 cold: 0,
             }),
+            users: Users::default(),
             process: Process {
                 cpu_ns: 500_000_000 * second,
                 resident_bytes: 1 << 30,

@@ -9,7 +9,7 @@ use std::fmt::{Display, Write};
 
 use super::status::{
     Admission, Cache, Channel, Downloads, Engine, Histogram, Indexes, Locked, Process, Received,
-    Sent, Sessions, Status,
+    Sent, Sessions, Status, Users,
 };
 use super::table::{Kind, Row, Samples};
 use crate::engine::shared::BATCH_BUCKETS;
@@ -99,6 +99,7 @@ impl Page {
         if let Some(downloads) = &status.downloads {
             page.group(Downloads::ROWS, &[(None, downloads)]);
         }
+        page.group(Users::ROWS, &[(None, &status.users)]);
         page.group(Process::ROWS, &[(None, &status.process)]);
         page
     }

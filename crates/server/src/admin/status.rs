@@ -25,7 +25,7 @@ use crate::engine::Remote;
 use crate::engine::admission::LOAD_UNLIMITED;
 use crate::engine::shared::WorkerShared;
 use crate::statistics::Statistics;
-use crate::{channels, library, store, transfer};
+use crate::{channels, library, store, transfer, users};
 
 /// The form of [`Status`]. A new field leaves it as it is; another meaning makes it another number.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -61,6 +61,8 @@ table! {
         channels: Vec<Channel> = watched.channels(), Counter;
         /// HTTP and FTP, if they are served.
         downloads: Option<Downloads> = watched.downloads(), Counter;
+        /// Who was allowed and refused what; where there are no users, nobody is asked.
+        users: Users = Users::of(&watched.statistics.users), Counter;
         /// The process.
         process: Process = Process::of(watched.started), Counter;
     }
@@ -314,6 +316,43 @@ table! {
         Counter "onrush_transfer_waits_total" by "for" = |downloads| vec![
             ("socket", downloads.full),
             ("disk", downloads.cold),
+        ];
+    }
+}
+
+table! {
+    /// Users.
+    #[derive(Copy)]
+    #[serde(default)]
+    pub struct Users from (stats: &users::Stats) {
+        /// Requests of RTSP, HTTP and FTP that users were allowed, or everybody, where not
+        /// everything is everybody's.
+        allowed: u64 = read(&stats.allowed), Counter "onrush_auth_allowed_total";
+        /// Those that came without a password, or with what nobody takes, and were asked for one.
+        challenged: u64 = read(&stats.challenged), Counter;
+        /// Those whose nonce was too old or had been used before.
+        stale: u64 = read(&stats.stale), Counter;
+        /// Those with a wrong user, password or signature.
+        wrong: u64 = read(&stats.wrong), Counter;
+        /// Those that were not looked at because too many from their address were wrong.
+        slowed: u64 = read(&stats.slowed), Counter;
+        /// Those of users who may not do that.
+        forbidden: u64 = read(&stats.forbidden), Counter;
+        /// Those about which nobody could say in time.
+        unanswered: u64 = read(&stats.unanswered), Counter;
+    }
+    metrics {
+        /// Requests that were refused for want of rights, by why: challenged ones came without a
+        /// password, stale ones with an old nonce, wrong ones with a wrong user, password or
+        /// signature, slowed ones after too many of those, forbidden ones of users who may not, and
+        /// unanswered ones when nobody could say in time.
+        Counter "onrush_auth_refusals_total" by "reason" = |users| vec![
+            ("challenged", users.challenged),
+            ("stale", users.stale),
+            ("wrong", users.wrong),
+            ("slowed", users.slowed),
+            ("forbidden", users.forbidden),
+            ("unanswered", users.unanswered),
         ];
     }
 }

@@ -193,6 +193,9 @@ impl OpenFile {
             media_type: media_type(name),
             coding,
             varies,
+            cache_control: None,
+            content_security_policy: None,
+            is_for_all_origins: false,
         }
     }
 

@@ -38,11 +38,14 @@ pub use self::config::{AccessLog, DownloadLimits, Downloads, LogTarget};
 use self::files::Files;
 pub use self::files::OPEN_TIME_MAX;
 pub use self::folder::FOLDER_ENTRIES_MAX;
+pub use self::http::INDEX_WAIT_MAX;
 use self::log::Log;
 use crate::engine::shared::bump;
+use crate::library::Library;
 use crate::statistics::Statistics;
 use crate::transfer;
 use crate::transfer::{Settings, Transfers};
+use crate::users::Authorizer;
 
 /// What all connections share.
 #[derive(Debug)]
@@ -50,8 +53,11 @@ pub(crate) struct Site {
     pub(crate) settings: Downloads,
     pub(crate) root: Arc<Root>,
     pub(crate) files: Files,
+    /// What is played of the same files.
+    pub(crate) library: Arc<Library>,
     pub(crate) transfers: Rc<Transfers>,
     pub(crate) admission: Admission,
+    pub(crate) authorizer: Arc<Authorizer>,
     pub(crate) stats: Arc<Stats>,
     pub(crate) log: Log,
     pub(crate) clock: Clock,
@@ -102,9 +108,9 @@ impl Running {
     /// If there is no thread to be had, or the access log cannot be written.
     pub(crate) fn start(
         settings: Downloads,
-        root: Arc<Root>,
+        library: Arc<Library>,
         rtsp_port: Option<u16>,
-        statistics: Arc<Statistics>,
+        shared: (Arc<Statistics>, Arc<Authorizer>),
         listening: Listening,
     ) -> io::Result<Self> {
         let addresses = |listeners: &[TcpListener]| {
@@ -120,7 +126,7 @@ impl Running {
         let of_thread = Arc::clone(&stats);
         let run = move || {
             // In here, because nothing of it may leave the thread.
-            let site = Site::new(settings, root, rtsp_port, statistics, log, of_thread);
+            let site = Site::new(settings, library, rtsp_port, shared, log, of_thread);
             serve(&runtime, site, listening, stopped);
             // Only a read of a disk can be left.
             runtime.shutdown_timeout(Duration::from_secs(1));
@@ -167,9 +173,9 @@ impl Stats {
 impl Site {
     fn new(
         settings: Downloads,
-        root: Arc<Root>,
+        library: Arc<Library>,
         rtsp_port: Option<u16>,
-        statistics: Arc<Statistics>,
+        (statistics, authorizer): (Arc<Statistics>, Arc<Authorizer>),
         log: Log,
         stats: Arc<Stats>,
     ) -> Rc<Self> {
@@ -186,11 +192,14 @@ impl Site {
             stall_time_max: settings.limits.download_stall_time_max,
         };
         let transfers = Transfers::with_stats(of_transfers, Arc::clone(&stats.transfers));
+        let root = library.root_shared();
         Rc::new(Self {
             files: Files::new(Arc::clone(&root), kept_max),
             root,
+            library,
             transfers,
             admission: Admission::default(),
+            authorizer,
             stats,
             log,
             clock: Clock::default(),

@@ -9,6 +9,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use onrush_wire::media::Plan;
+use onrush_wire::pace::Speed;
 
 use super::STREAM_RATE_MAX;
 use super::trains::{OWN_HEADERS_PACKETS, images_per_train};
@@ -160,6 +161,18 @@ impl Demand {
     /// In thousandths of a train a second.
     pub(super) fn work(self) -> u64 {
         self.0
+    }
+
+    /// What delivering the same at `speed` asks for. A slower one may be given up at any moment,
+    /// and asks for as much as the usual one.
+    pub(super) fn at(self, speed: Speed) -> Self {
+        let work = u128::from(self.0) * u128::from(speed.max(Speed::NORMAL).thousandths()) / 1000;
+        Self(u64::try_from(work).unwrap_or(u64::MAX))
+    }
+
+    /// What it asks for more than `other`.
+    pub(super) fn beyond(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
     }
 }
 

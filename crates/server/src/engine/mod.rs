@@ -17,6 +17,7 @@ pub mod phase;
 mod reader;
 mod remote;
 pub mod shared;
+mod shared_clock;
 mod stream;
 pub mod stream_end;
 mod trains;
@@ -412,6 +413,8 @@ mod counting_tests;
 mod numbering_tests;
 #[cfg(test)]
 mod scale_tests;
+#[cfg(test)]
+mod speed_tests;
 #[cfg(test)]
 mod test_paths;
 #[cfg(test)]

@@ -8,8 +8,8 @@ use super::shared::StreamShared;
 use crate::store::layout::{self, Images};
 use crate::store::{self, Acquired, Source};
 
-/// How much media is requested ahead of the reader.
-const AHEAD_NS: u64 = 500_000_000;
+/// How long before it is due media is requested for the reader.
+const AHEAD_NS: i64 = 500_000_000;
 
 /// Of the pool's chunks, so much of one stream may be requested ahead at the most: one in eight.
 const AHEAD_POOL_SHARE: usize = 8;
@@ -330,7 +330,9 @@ impl Reader {
             (None, None) => {}
         }
         let chunks_max = (store.pool().chunks() / AHEAD_POOL_SHARE) as u64;
-        let chunks = AHEAD_NS
+        let ahead_ns = shared.line.get().speed().media_in(AHEAD_NS);
+        let chunks = ahead_ns
+            .unsigned_abs()
             .checked_div(chunk_ns)
             .map_or(chunks_max, |n| n.min(chunks_max));
         let chunks = u32::try_from(chunks).expect("a pool has fewer than 2^31 chunks");

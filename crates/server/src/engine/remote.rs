@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crossbeam_queue::ArrayQueue;
 use onrush_sys::pool::Pin;
 use onrush_sys::wake::Waker;
+use onrush_wire::pace::MediaClock;
 use onrush_wire::rtp::Numbering;
 
 use super::clock::Clock;
@@ -84,9 +85,9 @@ pub(crate) struct Play {
     pub(crate) stop_before: u64,
     /// When the first packet is due.
     pub(crate) start_ns: u64,
-    /// When media time 0 would have been; see [`StreamShared::epoch_ns`].
-    pub(crate) epoch_ns: i64,
-    /// How much of the movements of a clock that its tracks share is in `epoch_ns`; see
+    /// When media is due; see [`StreamShared::line`].
+    pub(crate) line: MediaClock,
+    /// How much of the movements of a clock that its tracks share is in `line`; see
     /// [`TrackClock`].
     ///
     /// [`TrackClock`]: super::shared::TrackClock

@@ -4,11 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, O
 use std::sync::{Arc, OnceLock};
 
 use onrush_sys::path::PathName;
+use onrush_wire::pace::MediaClock;
 use onrush_wire::rtp::Numbering;
 use tokio::sync::Notify;
 
 use super::admission::{Admission, Demand, LATE_NS};
 use super::numbering::SharedNumbering;
+use super::shared_clock::SharedClock;
 use super::stream_end::StreamEndQueue;
 use super::{EndReason, Play, StreamSnapshot};
 use crate::store::Source;
@@ -67,17 +69,17 @@ pub struct StreamShared {
     /// what the worker says is about the play before.
     plays_asked: AtomicU32,
     plays_taken: AtomicU32,
-    /// Of the play asked for last, what `next_packet` and `epoch_ns` will be. Written by control.
+    /// Of the play asked for last, what `next_packet` and `line` will be. Written by control.
     asked_packet: AtomicU64,
-    asked_epoch_ns: AtomicI64,
+    asked_line: SharedClock,
     asked_numbering: SharedNumbering,
     /// How its packets are numbered. Written by the worker that has it.
     pub(crate) numbering: SharedNumbering,
     /// What it asks of an engine, in thousandths of a train a second. Written by control.
     pub(super) demand: AtomicU64,
     pub(crate) errno: AtomicU32,
-    /// When media time 0 was due, in ns of CLOCK_MONOTONIC. Negative for a seek soon after boot.
-    pub(crate) epoch_ns: AtomicI64,
+    /// When media is due, in ns of CLOCK_MONOTONIC. Written by the worker that has it.
+    pub(crate) line: SharedClock,
     /// The clock that it shares with the other tracks of its session, if it has any.
     pub(crate) clock: OnceLock<Arc<TrackClock>>,
     pub(crate) next_packet: AtomicU64,
@@ -192,12 +194,12 @@ impl StreamShared {
             plays_asked: AtomicU32::new(0),
             plays_taken: AtomicU32::new(0),
             asked_packet: AtomicU64::new(0),
-            asked_epoch_ns: AtomicI64::new(0),
+            asked_line: SharedClock::new(MediaClock::default()),
             asked_numbering: SharedNumbering::new(numbering),
             numbering: SharedNumbering::new(numbering),
             demand: AtomicU64::new(demand.work()),
             errno: AtomicU32::new(0),
-            epoch_ns: AtomicI64::new(0),
+            line: SharedClock::new(MediaClock::default()),
             clock: OnceLock::new(),
             next_packet: AtomicU64::new(0),
             packets: AtomicU64::new(0),
@@ -220,15 +222,16 @@ impl StreamShared {
         demand: Demand,
     ) -> Self {
         let (_, end) = self.numbered_until();
-        let due_ns = |source: &Source, packet| signed(source.plan().due_ns(packet));
-        let later_ns = due_ns(&self.source, end).saturating_sub(due_ns(&source, next_packet));
-        let epoch_ns = self.epoch_ns.load(Ordering::Relaxed);
+        let media_ns = signed(source.plan().due_ns(next_packet));
+        let before = self.line.get();
+        let at_ns = before.due_ns(self.source.plan().due_ns(end));
+        let line = MediaClock::through(at_ns, media_ns, before.speed());
         let ends = Arc::clone(&self.ends);
         let mut new = Self::new(source, self.segment_bytes, numbering, demand, ends);
         new.owner = AtomicU64::new(self.owner.load(Ordering::Relaxed));
         new.plays_asked = AtomicU32::new(self.has_played().into());
         new.plays_taken = AtomicU32::new(self.has_played().into());
-        new.epoch_ns = AtomicI64::new(epoch_ns.saturating_add(later_ns));
+        new.line = SharedClock::new(line);
         new.next_packet = AtomicU64::new(next_packet);
         new.clock.clone_from(&self.clock);
         new.count_on_from(self);
@@ -295,7 +298,7 @@ impl StreamShared {
     /// For control: a play is asked for (before its command is given), or could not be after all.
     pub(super) fn ask_play(&self, play: &Play) {
         self.asked_packet.store(play.from, Ordering::Relaxed);
-        self.asked_epoch_ns.store(play.epoch_ns, Ordering::Relaxed);
+        self.asked_line.set(play.line);
         self.asked_numbering.set(play.numbering);
         self.plays_asked.fetch_add(1, Ordering::AcqRel);
     }
@@ -384,29 +387,31 @@ impl StreamShared {
         if self.plays_asked.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let epoch_ns = match self.is_taken() {
-            true => &self.epoch_ns,
-            false => &self.asked_epoch_ns,
-        };
-        let at_ns = i64::try_from(at_ns).unwrap_or(i64::MAX);
-        Some(at_ns.saturating_sub(epoch_ns.load(Ordering::Relaxed)))
+        Some(self.line_asked().media_ns(signed(at_ns)))
+    }
+
+    /// The clock of the play that was asked for last.
+    pub(super) fn line_asked(&self) -> MediaClock {
+        match self.is_taken() {
+            true => self.line.get(),
+            false => self.asked_line.get(),
+        }
     }
 
     pub(super) fn snapshot(&self, now_ns: u64) -> StreamSnapshot {
         // A play that is not taken up yet is told of all the same: it is what whoever asks has
         // asked for.
-        let (next_packet, epoch_ns, numbering) = if self.is_taken() {
-            (&self.next_packet, &self.epoch_ns, &self.numbering)
+        let (next_packet, line, numbering) = if self.is_taken() {
+            (&self.next_packet, &self.line, &self.numbering)
         } else {
             let numbering = &self.asked_numbering;
-            (&self.asked_packet, &self.asked_epoch_ns, numbering)
+            (&self.asked_packet, &self.asked_line, numbering)
         };
         let playing = self.state() == State::Playing;
         let next_packet = next_packet.load(Ordering::Relaxed);
         let bursts = self.bursts.load(Ordering::Relaxed);
         let max = self.lateness_max_ns.load(Ordering::Relaxed);
-        let now_ns = i64::try_from(now_ns).unwrap_or(i64::MAX);
-        let playing_ns = now_ns.saturating_sub(epoch_ns.load(Ordering::Relaxed));
+        let playing_ns = line.get().media_ns(signed(now_ns));
         let plan = self.source.plan();
         StreamSnapshot {
             packets: self.packets.load(Ordering::Relaxed),

@@ -5,14 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use onrush_sys::pool::{Pin, Pool};
+use onrush_wire::pace::{MediaClock, Speed};
 use onrush_wire::rtp::{Numbering, Position};
 
-use super::EngineError;
 use super::admission::Demand;
 use super::numbering::{changed, jumped, position_of};
 use super::remote::{Command, Play, Remote};
 use super::shared::{State, StreamShared, TrackClock};
 use super::worker::signed;
+use super::{EngineError, Engines};
 use crate::store::{self, Source};
 
 /// Why a stream stopped by itself.
@@ -73,10 +74,18 @@ pub struct Stream {
 pub struct PlayMoment {
     /// No packet leaves before.
     start_ns: u64,
-    /// When media time 0 would have been.
-    epoch_ns: i64,
+    /// When media is due.
+    line: MediaClock,
     /// How much of the movements of a shared clock is in it.
     moved_ns: i64,
+}
+
+impl PlayMoment {
+    /// When media time 0 is due by its clock.
+    #[must_use]
+    pub fn zero_ns(&self) -> i64 {
+        self.line.epoch_ns()
+    }
 }
 
 /// A stream's engine, and its number there.
@@ -135,16 +144,45 @@ impl Stream {
         delay: Duration,
     ) -> Result<(), EngineError> {
         let media_ns = self.source().plan().due_ns(from);
-        self.play_at(from, stop_before, self.moment(media_ns, delay)?)
+        let moment = self.moment(media_ns, delay, Speed::NORMAL)?;
+        self.play_at(from, stop_before, moment)
     }
 
-    /// The moment `delay` from now at which media time `media_ns` is to be due, for this stream and
-    /// for the tracks that are played with it.
+    /// The moment `delay` from now at which media time `media_ns` is to be due, and from which on
+    /// media is delivered at `speed`, for this stream and for the tracks that are played with it.
     ///
     /// # Errors
     ///
     /// [`EngineError::Busy`] while it changes its engine.
-    pub fn moment(&self, media_ns: u64, delay: Duration) -> Result<PlayMoment, EngineError> {
+    pub fn moment(
+        &self,
+        media_ns: u64,
+        delay: Duration,
+        speed: Speed,
+    ) -> Result<PlayMoment, EngineError> {
+        self.moment_of(delay, |start_ns| {
+            MediaClock::through(signed(start_ns), signed(media_ns), speed)
+        })
+    }
+
+    /// A moment now, from which on media is delivered at `speed`, by the clock that the last play
+    /// had until then: what was due is due, and what was not is not.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::moment`].
+    pub fn moment_turned(&self, speed: Speed) -> Result<PlayMoment, EngineError> {
+        let line = self.shared().line_asked();
+        self.moment_of(Duration::ZERO, |start_ns| {
+            line.turned(signed(start_ns), speed)
+        })
+    }
+
+    fn moment_of(
+        &self,
+        delay: Duration,
+        line: impl FnOnce(u64) -> MediaClock,
+    ) -> Result<PlayMoment, EngineError> {
         let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
         let EngineSlot { remote, number } = self.slot().ok_or(EngineError::Busy)?;
         let from_ns = remote.clock.now_ns().saturating_add(delay_ns);
@@ -152,7 +190,7 @@ impl Stream {
         let clock = self.clock();
         Ok(PlayMoment {
             start_ns,
-            epoch_ns: signed(start_ns).saturating_sub(signed(media_ns)),
+            line: line(start_ns),
             moved_ns: clock.map_or(0, |clock| clock.moved_ns()),
         })
     }
@@ -173,13 +211,13 @@ impl Stream {
         let EngineSlot { remote, number } = self.slot().ok_or(EngineError::Busy)?;
         let numbering = self.numbering_from(from);
         if !numbering.is_shared() {
-            self.ask_for_own_headers(&remote);
+            self.ask_for_own_headers(&remote, moment.line.speed());
         }
         let play = Play {
             from,
             stop_before,
             start_ns: moment.start_ns,
-            epoch_ns: moment.epoch_ns,
+            line: moment.line,
             moved_ns: moment.moved_ns,
             numbering,
         };
@@ -278,11 +316,38 @@ impl Stream {
 
     /// Trains are shorter from now on. Nobody is refused a jump: what they cost more counts for
     /// those who come.
-    fn ask_for_own_headers(&self, remote: &Remote) {
+    fn ask_for_own_headers(&self, remote: &Remote, speed: Speed) {
         let (shared, plan) = (self.shared(), self.source().plan());
-        let demand = Demand::of_own_headers(&plan, plan.burst_ns());
+        let demand = Demand::of_own_headers(&plan, plan.burst_ns()).at(speed);
         let before = shared.demand.swap(demand.work(), Ordering::Relaxed);
         remote.shared.admission.change(Demand::new(before), demand);
+    }
+
+    /// Makes room on its engine for playing from packet `from` at `speed`, until it is asked for
+    /// another. Nobody is refused to play as the media was recorded, or slower: that takes as much
+    /// as was promised when it was opened.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Overload`] or [`EngineError::Late`] if what a faster one takes more would
+    /// cost those that play, and [`EngineError::Busy`] while it changes its engine. Then there is
+    /// room for [`Speed::NORMAL`].
+    pub fn make_room_for(&self, from: u64, speed: Speed) -> Result<(), EngineError> {
+        let EngineSlot { remote, .. } = self.slot().ok_or(EngineError::Busy)?;
+        let (shared, plan) = (self.shared(), self.source().plan());
+        let normal = match self.numbering_from(from).is_shared() {
+            true => Demand::of(&plan, plan.burst_ns()),
+            false => Demand::of_own_headers(&plan, plan.burst_ns()),
+        };
+        let before = shared.demand.swap(normal.work(), Ordering::Relaxed);
+        remote.shared.admission.change(Demand::new(before), normal);
+        let more = normal.at(speed).beyond(normal);
+        if more.work() > 0 {
+            Engines::admit(&remote, more)?;
+            let demand = normal.at(speed).work();
+            shared.demand.store(demand, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Stops sending, and says the plan's number of the packet that would have been next. Nothing

@@ -71,6 +71,16 @@ impl Rig {
         (stream, receiver)
     }
 
+    /// The same, if there is room.
+    pub(super) fn try_open(&self, source: &TestSource) -> Result<(Stream, UdpSocket), EngineError> {
+        let (socket, receiver) = sockets();
+        let spec = StreamSpec {
+            source: Arc::clone(&source.source),
+            socket: socket.into(),
+        };
+        Ok((self.engines.open(spec)?, receiver))
+    }
+
     /// The same, and what the sending socket's descriptor is or was.
     fn open_at(&self, source: &TestSource) -> (Stream, UdpSocket, i32) {
         let (socket, receiver) = sockets();
@@ -145,7 +155,7 @@ fn streams_begin_in_the_tick_that_their_phase_says() {
         let begun = playing.each_ref().map(|(stream, _)| {
             wait_until("it plays", || stream.shared().is_taken());
             let first_ns = signed(test.source.plan().due_ns(0));
-            let start_ns = stream.shared().epoch_ns.load(Ordering::Relaxed) + first_ns;
+            let start_ns = stream.shared().line.get().epoch_ns() + first_ns;
             assert_eq!(start_ns % tick_ns, 0, "{phase}");
             start_ns / tick_ns % 4
         });

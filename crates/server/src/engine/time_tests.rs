@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU64;
 
 use onrush_sys::path::{Completion, Counters, Train};
 use onrush_wire::media::ts::synth::{constant_rate, pictures};
+use onrush_wire::pace::Speed;
 use rustix::io::read;
 
 use super::clock::Clock;
@@ -16,12 +17,12 @@ use super::tests::{Rig, config, make_room, receive, rig_of, sockets};
 use super::*;
 use crate::testing::{CHUNK_BYTES, TestSource, block_on, wait_until};
 
-const TICK: Duration = Duration::from_millis(5);
+pub(super) const TICK: Duration = Duration::from_millis(5);
 const TICKS_PER_SECOND: u64 = 200;
 
 /// The time of one engine.
 #[derive(Debug)]
-struct Time {
+pub(super) struct Time {
     now_ns: Arc<AtomicU64>,
     /// Of it, what the engine worked.
     cpu_ns: Arc<AtomicU64>,
@@ -38,7 +39,7 @@ struct Time {
 }
 
 impl Time {
-    fn new() -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         let start_ns = 1_000_000_000_000;
         Arc::new(Self {
             now_ns: Arc::new(start_ns.into()),
@@ -52,7 +53,7 @@ impl Time {
     }
 
     /// An engine that lives in it, with all chunks of `test` built: building takes real time.
-    fn rig(self: &Arc<Self>, test: &TestSource, config: EngineConfig) -> Rig {
+    pub(super) fn rig(self: &Arc<Self>, test: &TestSource, config: EngineConfig) -> Rig {
         let time = Arc::clone(self);
         let open_path = move |name, pool: &Arc<Pool>, waker: &Arc<Waker>| {
             Ok(Box::new(Timed {
@@ -79,8 +80,13 @@ impl Time {
         rig
     }
 
+    /// What time it is.
+    pub(super) fn now_ns(&self) -> u64 {
+        self.now_ns.load(Ordering::Acquire)
+    }
+
     /// Lets so much time pass, and the engine do what it has to in it.
-    fn advance(&self, time: Duration) {
+    pub(super) fn advance(&self, time: Duration) {
         let time_ns = worker::nanos(time);
         let until_ns = self.until_ns.fetch_add(time_ns, Ordering::AcqRel) + time_ns;
         wait_until("the engine is done", || {
@@ -378,7 +384,10 @@ fn tracks_keep_one_clock_when_one_of_them_is_moved() {
     // The second comes to its first packet when the first has been moved.
     let plan = test.source.plan();
     let second = plan.rtp_packet_at(1_500_000_000);
-    let moment = opened[0].0.moment(0, Duration::ZERO).expect("running");
+    let moment = opened[0]
+        .0
+        .moment(0, Duration::ZERO, Speed::NORMAL)
+        .expect("running");
     for ((stream, _), from) in opened.iter().zip([0, second]) {
         stream.play_at(from, None, moment).expect("played");
     }

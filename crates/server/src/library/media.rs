@@ -6,6 +6,7 @@
 //! [`Media::refresh`] is called. What was cut off or overwritten in place is played up to there.
 
 mod behind;
+mod segments;
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -50,6 +51,8 @@ pub struct Media {
     origins: Box<[RtpOrigin]>,
     /// Of each track, by the numbers of its cuts.
     sources: Box<[[MadeSource; CUTS_MAX]]>,
+    /// Held while it is cut into segments, so that nobody does it twice.
+    cutting: Mutex<()>,
     /// Held while the file is looked at.
     growth: Mutex<Growth>,
     /// New clients get another media of it.
@@ -65,7 +68,7 @@ type MadeSource = OnceLock<Option<(Cut, Arc<Source>)>>;
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) path: PathBuf,
-    pub(super) file: File,
+    pub(super) file: Arc<File>,
 }
 
 /// What is known of the file by now.
@@ -79,6 +82,8 @@ struct State {
     estimate_ns: Option<u64>,
     /// Of each track, by the numbers of its cuts.
     plans: Box<[[Option<Arc<Plan>>; CUTS_MAX]]>,
+    /// The same cut into segments, once somebody has asked for them.
+    segments: Option<segments::Cut>,
     /// Sources of what is played of it at other scales.
     tricks: Tricks,
     /// Parts of the file that are others by now, and what happened to them.
@@ -127,9 +132,11 @@ impl Media {
                 grows: growth.is_some() && estimate_ns.is_none(),
                 estimate_ns,
                 plans: no_plans(tracks),
+                segments: None,
                 tricks: Tricks::default(),
                 changes: Vec::new(),
             }),
+            cutting: Mutex::default(),
             growth: Mutex::new(Growth {
                 scanner: growth,
                 looked: now,
@@ -495,6 +502,7 @@ impl Media {
         let mut state = self.state();
         change(&mut state);
         state.plans = no_plans(self.tracks());
+        state.segments = None;
         for (track, sources) in self.sources.iter().enumerate() {
             for (cut, source) in sources.iter().filter_map(OnceLock::get).flatten() {
                 let plan = state.plan(track, *cut, self.settings.burst_ns);

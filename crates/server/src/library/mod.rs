@@ -19,6 +19,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use onrush_sys::fs::Root;
 use onrush_wire::media::{ScanOptions, has_media_ending};
 use onrush_wire::name::{shown, to_bytes};
+#[cfg(doc)]
+use onrush_wire::rtsp::ELEMENTARY;
 use thiserror::Error;
 use tokio::sync::{OnceCell, Semaphore};
 use tracing::{error, warn};
@@ -182,6 +184,7 @@ impl Library {
             settings: Settings {
                 options: ScanOptions {
                     fallback_bitrate: config.fallback_bitrate,
+                    is_elementary: false,
                 },
                 burst_ns: u64::try_from(config.burst.as_nanos())
                     .unwrap_or(u64::MAX)
@@ -213,7 +216,8 @@ impl Library {
         Arc::clone(&self.root)
     }
 
-    /// The media at `name`: decoded, relative to the root, `/` between folders. Indexes the file
+    /// The media at `name`: decoded, relative to the root, `/` between folders, and with
+    /// [`ELEMENTARY`] behind it the same as tracks of its elementary streams. Indexes the file
     /// the first time (which reads all of it, on a blocking thread). Call it within a tokio
     /// runtime. Dropping the future does not stop an indexing that has begun; its result serves the
     /// next caller.
@@ -240,7 +244,8 @@ impl Library {
         let not_found = || OpenError::NotFound {
             name: shown(name).into_owned(),
         };
-        let relative = safe(name).ok_or_else(not_found)?;
+        let (_, file_name) = self.settings.of(name);
+        let relative = safe(file_name).ok_or_else(not_found)?;
         let opened = match self.root.open_cached(&relative) {
             Some(file) => identify(file),
             None => {
@@ -408,14 +413,16 @@ impl Library {
         identity: Identity,
     ) -> io::Result<Result<Arc<Media>, String>> {
         let _permit = self.indexing.acquire().await.map_err(io::Error::other)?;
-        let (settings, of) = (self.settings.clone(), name.clone());
+        let (settings, _) = self.settings.of(&name);
+        let of = name.clone();
         let read = move || {
             if let Some(index) = restored(&shown(&of), &file, identity, &settings) {
-                return Ok((file, true, Ok(index)));
+                return Ok((file, settings, true, Ok(index)));
             }
-            scan(&file, identity, &settings).map(|scanned| (file, false, scanned))
+            let scanned = scan(&file, identity, &settings)?;
+            Ok((file, settings, false, scanned))
         };
-        let (file, is_restored, scanned) = blocking(read).await?;
+        let (file, settings, is_restored, scanned) = blocking(read).await?;
         let scanned = match scanned {
             Ok(scanned) => scanned,
             Err(reason) => return Ok(Err(reason)),
@@ -425,8 +432,9 @@ impl Library {
             warn!("{name}: {doubt}; it is sent by these; ffmpeg -i IN -c copy OUT.ts repairs it");
         }
         let path = self.root.path().join(relative);
+        let file = Arc::new(file);
         let opened = Opened { path, file };
-        let media = Media::new(name, opened, scanned, self.settings.clone())?;
+        let media = Media::new(name, opened, scanned, settings)?;
         let media = Arc::new(media);
         if !is_restored && !media.goes_on() {
             media.keep(&media.index());

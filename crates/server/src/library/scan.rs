@@ -125,7 +125,8 @@ pub(super) fn scan(
 /// end does, or as its rate so far lets expect.
 fn estimated_ns(file: &File, scanner: &mut Scanner, index: &Index, end: u64) -> u64 {
     let (known_ns, told_ns) = (index.known_ns(), index.duration_ns());
-    let Some(wanted) = scanner.wants(end).filter(|_| index.as_ts().is_some()) else {
+    let is_stream = index.is_transport_stream();
+    let Some(wanted) = scanner.wants(end).filter(|_| is_stream) else {
         return told_ns;
     };
     let by_rate = u128::from(known_ns) * u128::from(end) / u128::from(wanted.start.max(1));

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use onrush_wire::media::ScanOptions;
+use onrush_wire::rtsp::ELEMENTARY;
 
 use super::saved::{SavedCounters, SavedIndexes};
 
@@ -18,6 +19,22 @@ pub(super) struct Settings {
     pub(super) reading: Arc<Reading>,
     /// Where indexes outlive the server, if they do.
     pub(super) saved: Option<Arc<SavedIndexes>>,
+}
+
+impl Settings {
+    /// Those for what is asked for by this name, and the name of its file. What is saved is of
+    /// files as they are sent by themselves.
+    pub(super) fn of<'a>(&self, name: &'a str) -> (Self, &'a str) {
+        let mut settings = self.clone();
+        match name.strip_suffix(ELEMENTARY) {
+            Some(file) => {
+                settings.options.is_elementary = true;
+                settings.saved = None;
+                (settings, file)
+            }
+            None => (settings, name),
+        }
+    }
 }
 
 /// What those have in common who read files to index them.

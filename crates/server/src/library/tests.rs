@@ -596,7 +596,10 @@ fn a_long_file_is_played_before_all_of_it_is_read() {
     let settings = fixture.library.settings.clone();
     let scanned = scan(&file, identity, &settings).unwrap().unwrap();
     let path = fixture.path("long.ts");
-    let opened = Opened { path, file };
+    let opened = Opened {
+        path,
+        file: file.into(),
+    };
     let media = Media::new("long.ts".to_owned(), opened, scanned, settings).unwrap();
     let whole_ns = 200_000 * 4061 * 1000 / 27;
     assert!(media.is_partial() && media.goes_on() && !media.grows());

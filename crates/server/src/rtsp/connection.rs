@@ -9,15 +9,17 @@ use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use onrush_wire::media::{Index, Scale};
+use onrush_wire::pace::Speed;
 use onrush_wire::rtsp::{
-    self, AskedRange, Decoder, Intent, Known, Range, Reply, Request, RtpInfo, SessionId, State,
-    StatusCode, Transport, headers,
+    self, AskedRange, Decoder, Event, Intent, Known, Range, Reply, Request, RtpInfo, SessionId,
+    State, StatusCode, Transport, headers,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info};
 
+use super::authorize::{GrantedPath, authorize};
 use super::connection_slot::ConnectionSlot;
 use super::presentation::Presentation;
 use super::session::{End, Session, Start};
@@ -36,6 +38,8 @@ pub(super) struct Connection {
     decoder: Option<Box<Decoder>>,
     /// The numbers of those it has used.
     sessions: Box<[u64]>,
+    /// What its URL was signed for.
+    granted: GrantedPath,
 }
 
 /// A request, or the last reply on a connection, and the number of the request it answers.
@@ -57,6 +61,7 @@ impl Connection {
             local,
             decoder: None,
             sessions: Box::default(),
+            granted: None,
         })
     }
 
@@ -130,14 +135,16 @@ impl Connection {
     /// What is whole of what has come.
     fn next(&mut self) -> Option<Received> {
         let decoder = self.decoder.as_mut()?;
-        match decoder.next_request() {
-            Some(Ok(request)) => Some(Ok(Box::new(request))),
-            Some(Err(refused)) => Some(Err(Box::new((refused.reply(), refused.cseq)))),
-            None => {
-                self.decoder.take_if(|decoder| !decoder.is_mid_request());
-                None
+        loop {
+            match decoder.next_event() {
+                Some(Ok(Event::Request(request))) => return Some(Ok(Box::new(request))),
+                Some(Ok(Event::Frame(_))) => {}
+                Some(Err(refused)) => return Some(Err(Box::new((refused.reply(), refused.cseq)))),
+                None => break,
             }
         }
+        self.decoder.take_if(|decoder| !decoder.is_mid_request());
+        None
     }
 
     /// Takes what has come, and says how much, or `None` if nothing has.
@@ -153,6 +160,7 @@ impl Connection {
                 head_bytes_max: limits.request_head_bytes_max,
                 headers_max: limits.request_headers_max,
                 body_bytes_max: limits.request_body_bytes_max,
+                frame_bytes_max: 0,
             }))
         });
         decoder.push(&bytes[..read]);
@@ -216,13 +224,23 @@ impl Connection {
                 path,
             })
         });
+        let intent = match intent {
+            Ok(intent) => {
+                let (control, peer) = (&self.place.control, self.place.ip());
+                authorize(control, peer, &mut self.granted, (request, &intent))
+                    .await
+                    .map(|()| intent)
+            }
+            refused => refused,
+        };
         let mut start = None;
         let reply = match intent {
             Ok(Intent::Play {
                 session,
                 range,
                 scale,
-            }) => match play(request, &session, range, scale).await {
+                speed,
+            }) => match play(request, &session, range, (scale, speed)).await {
                 Ok((reply, prepared)) => {
                     start = prepared.map(|start| (Rc::clone(&session), start));
                     Ok(self.of_session(reply, &session))
@@ -299,12 +317,7 @@ impl Connection {
 
     /// The URL that those of a presentation's parts are relative to.
     fn base(&self, request: &Request) -> String {
-        let url = request
-            .uri
-            .split(['?', '#'])
-            .next()
-            .unwrap_or("")
-            .trim_end_matches('/');
+        let url = rtsp::base(&request.uri);
         // A client that asked with a bare path gets a base that is none.
         if url.starts_with('/') {
             format!("rtsp://{}{url}/", self.local)
@@ -469,7 +482,7 @@ async fn play(
     request: &Request,
     session: &Rc<Session>,
     asked: Option<AskedRange>,
-    scale: Scale,
+    pace: (Scale, Speed),
 ) -> Result<(Reply, Option<Start>), Reply> {
     let range = asked
         .map(|asked| asked.in_npt(session.presentation().units()))
@@ -480,13 +493,13 @@ async fn play(
         }
         _ => range,
     });
-    let start = session.prepare(range, scale).await?;
+    let start = session.prepare(range, pace).await?;
     let Some(media) = session.media() else {
         return Ok((Reply::playing_live(request), start));
     };
-    let (span, tracks) = match &start {
-        Some(Start::Stored { span, tracks, .. }) => (*span, &tracks[..]),
-        _ => (session.remaining(), &[][..]),
+    let (span, speed, tracks) = match &start {
+        Some(Start::Stored { span, line, tracks }) => (*span, line.speed(), &tracks[..]),
+        _ => (session.remaining(), session.speed(), &[][..]),
     };
     let infos = tracks.iter().map(|start| RtpInfo {
         url: &start.track.track_url,
@@ -495,5 +508,6 @@ async fn play(
     });
     let infos: Vec<_> = infos.collect();
     let end_ns = (!media.grows()).then(|| media.duration_ns());
-    Ok((Reply::playing(request, span, end_ns, &infos), start))
+    let reply = Reply::playing(request, (span, speed), end_ns, &infos);
+    Ok((reply, start))
 }

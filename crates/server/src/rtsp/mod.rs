@@ -7,10 +7,12 @@
 //! it, and be used through another from the same address. What two tasks share is counted by
 //! reference, never locked, and never borrowed across a wait.
 
+mod authorize;
 mod balance;
 pub(crate) mod connection;
 mod connection_slot;
 mod delivery;
+mod end;
 mod listen;
 mod live_player;
 mod moment;
@@ -413,6 +415,7 @@ mod tests {
     use onrush_testkit::rtsp_client::Ports;
     use onrush_wire::media::Scale;
     use onrush_wire::media::ts::synth::constant_rate;
+    use onrush_wire::pace::Speed;
     use onrush_wire::rtsp::{State, Transport};
     use tempfile::TempDir;
     use tokio::task::LocalSet;
@@ -425,6 +428,7 @@ mod tests {
     use crate::data::Data;
     use crate::engine;
     use crate::testing::block_on;
+    use crate::users::{Authorizer, UsersConfig};
 
     /// Bytes that a task takes beside its future: its header, its links and its trailer.
     const TASK_BYTES: usize = 88;
@@ -455,14 +459,19 @@ mod tests {
 
     /// A server of `film.ts`, of a second.
     fn control() -> (Rc<Control>, TempDir) {
+        control_of(&constant_rate(665, 0, 40_608), 900)
+    }
+
+    fn control_of(film_ts: &[u8], load_max_permille: u64) -> (Rc<Control>, TempDir) {
         let root = tempfile::tempdir().unwrap();
         let film = root.path().join("film.ts");
-        std::fs::write(&film, constant_rate(665, 0, 40_608)).unwrap();
+        std::fs::write(&film, film_ts).unwrap();
         // Else it might still grow, and has no end yet.
         onrush_testkit::media::age(&film).unwrap();
         let config = Config {
             media_root: root.path().to_owned(),
             cache_bytes: 1 << 20,
+            load_max_permille,
             ..Config::default()
         };
         let library = Arc::new(Library::new(&config).unwrap());
@@ -470,6 +479,9 @@ mod tests {
         let content = Content {
             files: Some(Files { library, data }),
             channels: Vec::new(),
+            authorizer: Arc::new(
+                Authorizer::open(&UsersConfig::default(), Arc::default()).unwrap(),
+            ),
         };
         (Control::new(config, content, Arc::default()), root)
     }
@@ -487,7 +499,7 @@ mod tests {
             let timestamp = |moment| track.sending(moment, "").timestamp;
             let is_told = async || {
                 let start = session
-                    .prepare(None, Scale::NORMAL)
+                    .prepare(None, (Scale::NORMAL, Speed::NORMAL))
                     .await
                     .unwrap()
                     .expect("it starts");
@@ -517,6 +529,24 @@ mod tests {
                 assert!(is_told().await);
             }
         }));
+    }
+
+    #[test]
+    fn where_there_is_no_room_for_more_speed_is_1() {
+        // 200 Mbit/s take more than a thousandth of a processor, by the first reckoning.
+        let film_ts = constant_rate(26_600, 0, 203);
+        for (load_max_permille, expected) in [(3, Speed::NORMAL), (900, Speed::FASTEST)] {
+            let (control, _root) = control_of(&film_ts, load_max_permille);
+            block_on(LocalSet::new().run_until(async {
+                let session = set_up(&control, 30_004).await;
+                let pace = (Scale::NORMAL, Speed::FASTEST);
+                let start = session.prepare(None, pace).await.unwrap();
+                let Some(Start::Stored { line, .. }) = start else {
+                    panic!("{start:?}");
+                };
+                assert_eq!(line.speed(), expected);
+            }));
+        }
     }
 
     #[test]

@@ -5,21 +5,24 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use onrush_wire::name::shown;
-use onrush_wire::rtsp::{Reply, StatusCode, Units};
+use onrush_wire::rtsp::{ELEMENTARY, Reply, StatusCode, Units};
 use onrush_wire::sdp::{Description, Extent};
 
 use super::Control;
 use crate::channels::{Channel, Playable};
 use crate::data::Data;
 use crate::library::{Library, Media, OpenError};
+use crate::users::Authorizer;
 
-/// What can be played.
+/// What can be played, and by whom.
 #[derive(Debug)]
 pub(crate) struct Content {
     /// Files; a relay has none.
     pub(crate) files: Option<Files>,
     /// Live channels, under `live/`. A file of that name is not played then.
     pub(crate) channels: Vec<Arc<Channel>>,
+    /// Who may play.
+    pub(crate) authorizer: Arc<Authorizer>,
 }
 
 /// Files, and what sends them.
@@ -118,8 +121,9 @@ impl Presentation {
                 (playable.ssrc, vec![payload.into()], Extent::Live)
             }
         };
+        let name = self.name();
         let description = Description {
-            name: &shown(self.name()),
+            name: &shown(name.strip_suffix(ELEMENTARY).unwrap_or(name)),
             id: ssrc.into(),
             server,
             tracks: &tracks,

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use onrush_wire::media::Scale;
+use onrush_wire::pace::Speed;
 use onrush_wire::rtcp::{self, Heard};
 use onrush_wire::rtsp::{Range, RangeError, Reply, SessionId, Span, State, npt};
 use tokio::sync::Mutex;
@@ -19,9 +20,10 @@ use tokio::time::Instant;
 
 use super::Control;
 use super::delivery::refusal;
+pub(super) use super::end::End;
 use super::presentation::Presentation;
 use super::track_session::{TrackSession, is_unreachable};
-use super::tracks::{TrackStart, each, known_to, no_range, play_all, played, starts};
+use super::tracks::{Line, TrackStart, each, known_to, no_range, play_all, played, starts};
 use crate::engine::EndReason;
 use crate::library::{Media, REFRESH_BYTES_MAX, refreshed};
 use crate::random::random;
@@ -42,30 +44,12 @@ pub(super) struct Session {
     connections: Cell<u32>,
     /// What is played, or was last.
     span_ns: Cell<(u64, Option<u64>)>,
-    /// How fast. Beside it, so that a session is no larger.
+    /// How fast, and how fast that is delivered. Beside it, so that a session is no larger.
     scale: Cell<Scale>,
+    speed: Cell<Speed>,
     seen: Cell<Instant>,
     /// When the next report is due, if one is.
     report_at: Cell<Option<Instant>>,
-}
-
-/// Why a session ends.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum End {
-    /// The client asked for it.
-    Teardown,
-    /// The client has not been heard for too long.
-    Timeout,
-    /// The client has closed its connection, and its ports or the stream.
-    Gone,
-    /// The file was truncated, replaced or could not be read.
-    Media(String),
-    /// The kernel does not send to this client.
-    Send(String),
-    /// The server stops.
-    Stopped,
-    /// It has met a bug of the server.
-    Bug,
 }
 
 /// A PLAY that has been found possible.
@@ -75,8 +59,8 @@ pub(super) enum Start {
     Stored {
         /// What is played: from the time of the first packet of all tracks.
         span: Span,
-        /// When that is due, in the plans of what is played.
-        due_ns: u64,
+        /// By which clock.
+        line: Line,
         tracks: Vec<TrackStart>,
     },
     /// Whatever comes next.
@@ -101,6 +85,7 @@ impl Session {
             state: Cell::new(State::Ready),
             span_ns: Cell::new((0, None)),
             scale: Cell::new(Scale::NORMAL),
+            speed: Cell::new(Speed::NORMAL),
             seen: Cell::new(Instant::now()),
             connections: Cell::new(0),
             report_at: Cell::new(None),
@@ -225,7 +210,7 @@ impl Session {
     pub(super) async fn prepare(
         self: &Rc<Self>,
         range: Option<Range>,
-        scale: Scale,
+        (scale, speed): (Scale, Speed),
     ) -> Result<Option<Start>, Reply> {
         let tracks = self.tracks();
         let is_playing = self.state() == State::Playing;
@@ -246,6 +231,9 @@ impl Session {
         let has_pause_point = tracks.iter().any(|track| track.pause_before().is_some());
         let (scale, played) = played(&tracks, scale);
         let goes_on = is_playing && !has_pause_point && scale == self.scale.get();
+        // It plays on by the clock that it has, only faster or slower.
+        let is_turned = goes_on && scale.is_normal() && range.is_none();
+        let goes_on = goes_on && speed == self.speed.get();
         let Some(range) = range.or_else(|| (!goes_on).then(Range::default)) else {
             return Ok(None);
         };
@@ -286,11 +274,8 @@ impl Session {
             None => (!scale.is_normal()).then(|| index.seek(span.start_ns)),
         };
         let (span, due_ns, tracks) = starts(media, played, point, span).await?;
-        Ok(Some(Start::Stored {
-            span,
-            due_ns,
-            tracks,
-        }))
+        let line = Line::with_room(&tracks, (!is_turned).then_some(due_ns), speed);
+        Ok(Some(Start::Stored { span, line, tracks }))
     }
 
     /// Starts what was prepared. The answer must be on its way: packets follow at once.
@@ -300,11 +285,7 @@ impl Session {
         }
         let (id, path_name) = (self.id.short(), self.control.path_name());
         match start {
-            Start::Stored {
-                span,
-                due_ns,
-                tracks,
-            } => {
+            Start::Stored { span, line, tracks } => {
                 let Span {
                     start_ns, stop_ns, ..
                 } = span;
@@ -317,12 +298,13 @@ impl Session {
                     let plays = tracks.iter().any(|start| Rc::ptr_eq(&start.track, &track));
                     track.set_silent(!plays);
                 }
-                if let Err(error) = play_all(due_ns, &tracks) {
+                if let Err(error) = play_all(line, &tracks) {
                     self.end(End::Send(error.to_string()));
                     return;
                 }
                 self.span_ns.set((start_ns, stop_ns));
                 self.scale.set(span.scale);
+                self.speed.set(line.speed());
             }
             Start::Live => {
                 let track = self.first();
@@ -411,6 +393,11 @@ impl Session {
             track.set_pause_before(Some(before));
         }
         Ok(())
+    }
+
+    /// How fast what is played is delivered.
+    pub(super) fn speed(&self) -> Speed {
+        self.speed.get()
     }
 
     /// What is being played, from where it is now.
@@ -563,33 +550,6 @@ impl Session {
         self.state.set(state);
         if state != State::Playing {
             self.report_at.set(None);
-        }
-    }
-}
-
-impl End {
-    /// What the client is told in BYE.
-    const fn farewell(&self) -> &str {
-        match self {
-            Self::Teardown => "teardown",
-            Self::Timeout | Self::Gone => "session timeout",
-            Self::Media(_) => "the file changed",
-            Self::Send(_) => "sending failed",
-            Self::Stopped => "the server stops",
-            Self::Bug => "server error",
-        }
-    }
-}
-
-impl std::fmt::Display for End {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Teardown => f.write_str("teardown"),
-            Self::Timeout => f.write_str("its client was not heard of in the session's time-out"),
-            Self::Gone => f.write_str("its client is gone"),
-            Self::Media(reason) | Self::Send(reason) => f.write_str(reason),
-            Self::Stopped => f.write_str("the server stops"),
-            Self::Bug => f.write_str("a bug of the server"),
         }
     }
 }

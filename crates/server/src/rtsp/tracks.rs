@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onrush_wire::media::{Scale, SeekPoint};
+use onrush_wire::pace::Speed;
 use onrush_wire::rtp::Position;
 use onrush_wire::rtsp::{RangeError, Reply, Span, StatusCode};
 use tokio::task::spawn_local;
+use tracing::info;
 
 use super::delivery::{StoredDelivery, refusal};
 use super::track_session::TrackSession;
-use crate::engine::EngineError;
+use crate::engine::{EngineError, PlayMoment, Stream};
 use crate::library::Media;
 use crate::store::Source;
 
@@ -25,6 +27,42 @@ pub(super) struct TrackStart {
     source: Arc<Source>,
     from: u64,
     stop_before: Option<u64>,
+}
+
+impl TrackStart {
+    /// What sends it, and the number of the first packet.
+    fn stream(&self) -> Option<(&Stream, u64)> {
+        let delivery = self.track.stored()?;
+        Some((&delivery.stream, self.from))
+    }
+}
+
+/// By which clock tracks are played.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Line {
+    /// By one that begins with what is due then in their plans.
+    From(u64, Speed),
+    /// By the one that they were played by until now, at another speed from now on.
+    Turned(Speed),
+}
+
+impl Line {
+    /// One by which `tracks` are delivered at that speed, or as they were recorded if there is no
+    /// room for it for all of them: from what is due at `due_ns` on, or as until now.
+    pub(super) fn with_room(tracks: &[TrackStart], due_ns: Option<u64>, speed: Speed) -> Self {
+        let speed = make_room(tracks, speed);
+        match due_ns {
+            Some(due_ns) => Self::From(due_ns, speed),
+            None => Self::Turned(speed),
+        }
+    }
+
+    /// How fast they are delivered.
+    pub(super) const fn speed(self) -> Speed {
+        match self {
+            Self::From(_, speed) | Self::Turned(speed) => speed,
+        }
+    }
 }
 
 /// A track, and what is played of it, if anything is.
@@ -128,19 +166,41 @@ pub(super) fn no_range(error: RangeError) -> Reply {
     Reply::refusal(StatusCode::InvalidRange, &error.to_string())
 }
 
-/// Plays tracks by one clock, from what is due at `due_ns` in their plans.
-pub(super) fn play_all(due_ns: u64, tracks: &[TrackStart]) -> Result<(), EngineError> {
-    let mut moment = None;
+/// Makes room for delivering tracks at that speed, or as they were recorded if there is none for
+/// all of them. Which it is.
+fn make_room(tracks: &[TrackStart], speed: Speed) -> Speed {
+    let room_for = |speed| {
+        let mut streams = tracks.iter().filter_map(TrackStart::stream);
+        streams.try_for_each(|(stream, from)| stream.make_room_for(from, speed))
+    };
+    match room_for(speed) {
+        Ok(()) => speed,
+        Err(error) => {
+            info!("a session is not played at speed {speed}: {error}");
+            // Nobody is refused that; an engine that cannot be asked says so when it is to play.
+            room_for(Speed::NORMAL).unwrap_or_default();
+            Speed::NORMAL
+        }
+    }
+}
+
+/// Plays tracks by one clock.
+pub(super) fn play_all(line: Line, tracks: &[TrackStart]) -> Result<(), EngineError> {
+    let streams = || tracks.iter().filter_map(TrackStart::stream);
+    let moments = streams().map(|(stream, _)| match line {
+        Line::From(due_ns, speed) => stream.moment(due_ns, Duration::ZERO, speed),
+        Line::Turned(speed) => stream.moment_turned(speed),
+    });
+    let moments: Result<Vec<_>, _> = moments.collect();
+    // The latest: a clock that they share may have been moved, and not all have followed yet.
+    let Some(moment) = moments?.into_iter().max_by_key(PlayMoment::zero_ns) else {
+        return Ok(());
+    };
     for start in tracks {
-        let Some(StoredDelivery { stream, .. }) = start.track.stored() else {
-            continue;
-        };
-        let moment = match moment {
-            Some(moment) => moment,
-            None => *moment.insert(stream.moment(due_ns, Duration::ZERO)?),
-        };
-        stream.play_at(start.from, start.stop_before, moment)?;
-        start.track.set_pause_before(None);
+        if let Some((stream, from)) = start.stream() {
+            stream.play_at(from, start.stop_before, moment)?;
+            start.track.set_pause_before(None);
+        }
     }
     Ok(())
 }

@@ -147,7 +147,7 @@ impl Builder<'_> {
     }
 
     /// Reads the packets' bytes and writes their images: in one read, or in halves if they lie far
-    /// apart.
+    /// apart. Where each packet needs the whole range, as of a large picture, halves do not help.
     fn write_images(
         &mut self,
         of: (&Source, &Plan),
@@ -161,8 +161,9 @@ impl Builder<'_> {
             let piece = self.read(source, range)?;
             return write(of, packets, &[piece], out);
         }
-        if count == 1 {
-            return self.write_scattered(of, packets.start, out);
+        let needs_all = |packet: u64| plan.file_range(packet..packet + 1) == range;
+        if count == 1 || needs_all(packets.start) && needs_all(packets.end - 1) {
+            return self.write_scattered(of, packets, out);
         }
         let middle = packets.start + count / 2;
         let split = plan.images_bytes(packets.start..middle);
@@ -171,16 +172,17 @@ impl Builder<'_> {
         self.write_images(of, middle..packets.end, back)
     }
 
-    /// One packet whose parts lie far from each other: each is read for itself.
+    /// One packet whose parts lie far from each other, or several of the same parts: each part is
+    /// read for itself.
     fn write_scattered(
         &mut self,
         of: (&Source, &Plan),
-        packet: u64,
+        packets: Range<u64>,
         out: &mut [u8],
     ) -> Result<(), BuildError> {
         let (source, plan) = of;
         let mut found = Vec::new();
-        for part in plan.file_pieces(packet) {
+        for part in plan.file_pieces(packets.start) {
             let piece = self.read(source, part.clone())?;
             let within = part.start - piece.offset..part.end - piece.offset;
             let at = |offset| usize::try_from(offset).unwrap_or(usize::MAX);
@@ -191,7 +193,7 @@ impl Builder<'_> {
             offset: *offset,
             bytes,
         });
-        write(of, packet..packet + 1, &pieces.collect::<Vec<_>>(), out)
+        write(of, packets, &pieces.collect::<Vec<_>>(), out)
     }
 
     /// The file's bytes of `range`, at most [`READ_BYTES_MAX`] of them, and perhaps some around it.

@@ -357,6 +357,32 @@ fn packets_with_garbage_between_them_are_read_in_pieces() {
     }
 }
 
+/// A picture of more than is read at once: each of its packets needs all of it.
+#[test]
+fn a_sample_larger_than_a_read_is_put_together() {
+    let test = TestSource::large_pictures(3, READ_BYTES_MAX * 3 / 2);
+    let store = store(8, Faults::default());
+    let expected = test.images();
+    let source = &test.source;
+    assert!(expected.len() > 3000 && source.chunks() > 50);
+    let mut last_read = 0;
+    for chunk in 0..source.chunks() {
+        let pin = block_on(store.shared().fetch(source, chunk, PATIENCE)).expect("built");
+        let first = usize::try_from(source.packets_of(chunk).start).unwrap();
+        let built = images(store.shared(), source, chunk, &pin);
+        assert_eq!(built, expected[first..first + built.len()]);
+        store.shared().pool().unpin(pin);
+        // Once for all of a chunk's packets, which are of two pictures at the most.
+        let read = counter(&store.shared().counters().bytes_read);
+        assert!(
+            read - last_read < 5 * READ_BYTES_MAX as u64,
+            "{}",
+            read - last_read
+        );
+        last_read = read;
+    }
+}
+
 /// Reading less than the whole is how it shows that a chunk was read in halves: the garbage between
 /// is left out.
 #[test]

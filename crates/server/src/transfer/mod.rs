@@ -212,9 +212,26 @@ impl Transfers {
         policy: &Policy,
         control: &Control,
     ) -> Result<Sent, TransferError> {
+        let pieces = std::slice::from_ref(&range);
+        self.gather(file, pieces, socket, policy, control).await
+    }
+
+    /// The same of several pieces of `file`, one behind the other, as one transfer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::cue`].
+    pub async fn gather(
+        &self,
+        file: &Arc<File>,
+        pieces: &[Range<u64>],
+        socket: &TcpStream,
+        policy: &Policy,
+        control: &Control,
+    ) -> Result<Sent, TransferError> {
         bump(&self.stats.transfers, 1);
-        let bytes = range.end.saturating_sub(range.start);
-        let mut transfer = Transfer::new(self, file, range, socket, policy, control);
+        let mut transfer = Transfer::new(self, file, pieces, socket, policy, control);
+        let bytes = transfer.reader.left_bytes();
         while transfer.reader.left_bytes() > 0 {
             transfer.advance().await?;
         }
@@ -266,7 +283,7 @@ struct Transfer<'a> {
     socket: &'a TcpStream,
     control: &'a Control,
     place: RoundSlot<'a>,
-    reader: Reader,
+    reader: Reader<'a>,
     sets: Option<Sets>,
     /// Who arranges its schedule, if it is adaptive.
     arranger: Option<&'a Arranger>,
@@ -285,7 +302,7 @@ impl<'a> Transfer<'a> {
     fn new(
         transfers: &'a Transfers,
         file: &'a Arc<File>,
-        range: Range<u64>,
+        pieces: &'a [Range<u64>],
         socket: &'a TcpStream,
         policy: &'a Policy,
         control: &'a Control,
@@ -303,7 +320,7 @@ impl<'a> Transfer<'a> {
             socket,
             control,
             place: transfers.turns.join(),
-            reader: Reader::new(file, range),
+            reader: Reader::new(file, pieces),
             sets,
             arranger: is_adaptive.then_some(&transfers.arranger),
             limits: [own, policy.limit.clone(), transfers.total.clone()],
@@ -380,12 +397,7 @@ impl<'a> Transfer<'a> {
     fn step(&self, bytes: u64) -> Result<Step, TransferError> {
         let mut stepped = None;
         let outcome = self.socket.try_io(Interest::WRITABLE, || {
-            let step = cue::step(
-                self.reader.file().as_fd(),
-                self.reader.offset,
-                bytes,
-                self.socket.as_fd(),
-            )?;
+            let step = self.step_over(self.reader.next(bytes))?;
             stepped = Some(step);
             match step.end {
                 // The reactor must not take it for writable any longer; the edge will come.
@@ -409,9 +421,30 @@ impl<'a> Transfer<'a> {
         }
     }
 
+    /// Moves what the socket takes of these pieces of the file.
+    fn step_over(&self, pieces: impl Iterator<Item = Range<u64>>) -> io::Result<Step> {
+        let mut all = NOTHING;
+        for piece in pieces {
+            let bytes = piece.end - piece.start;
+            let (file, socket) = (self.reader.file().as_fd(), self.socket.as_fd());
+            let step = match cue::step(file, piece.start, bytes, socket) {
+                Ok(step) => step,
+                // It is met again by the next step.
+                Err(_) if all.sent_bytes > 0 => break,
+                Err(error) => return Err(error),
+            };
+            all.sent_bytes += step.sent_bytes;
+            all.end = step.end;
+            if step.sent_bytes < bytes {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
     fn account(&mut self, step: Step) {
         self.steps += 1;
-        self.reader.offset += step.sent_bytes;
+        self.reader.advance(step.sent_bytes);
         self.control.count(step.sent_bytes);
         self.place.spent(step.sent_bytes);
         if let Some(sets) = &mut self.sets {
@@ -474,7 +507,7 @@ impl<'a> Transfer<'a> {
         }
         let metadata = self.reader.file().metadata();
         match metadata {
-            Ok(metadata) if metadata.is_file() && metadata.len() < self.reader.end => {
+            Ok(metadata) if metadata.is_file() && metadata.len() < self.reader.last => {
                 Err(self.truncated())
             }
             _ => Ok(()),
@@ -483,7 +516,7 @@ impl<'a> Transfer<'a> {
 
     fn truncated(&self) -> TransferError {
         TransferError::Truncated {
-            promised: self.reader.end,
+            promised: self.reader.last,
         }
     }
 }

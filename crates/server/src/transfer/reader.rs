@@ -1,5 +1,9 @@
 //! The file's side of a transfer: the bytes that come next are brought into memory, while others
 //! are sent.
+//!
+//! What is sent are pieces of the file. Those that lie in order with little between them are one
+//! stretch, which is brought into memory as a whole: what lies between them is read, too, and not
+//! sent.
 
 use std::fs::File;
 use std::io;
@@ -18,13 +22,22 @@ use super::resident::{Resident, STRETCH_BYTES};
 /// otherwise.
 const WINDOW_BYTES: u64 = 1 << 20;
 
+/// Between two pieces of a stretch there are no more bytes than these.
+const GAP_BYTES_MAX: u64 = 256 << 10;
+
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct Reader<'a> {
     file: Arc<File>,
+    /// The pieces that are not sent whole yet.
+    pieces: &'a [Range<u64>],
+    /// Bytes of them that are still to be sent.
+    left_bytes: u64,
+    /// The first byte of the file that no piece reaches.
+    pub(super) last: u64,
     /// The next byte to be sent.
     pub(super) offset: u64,
-    /// The first that is not.
-    pub(super) end: u64,
+    /// Where its stretch ends.
+    end: u64,
     /// All before this were in memory when they were looked at.
     ready_to: u64,
     /// The read that is under way, and to where.
@@ -45,19 +58,76 @@ struct Read {
     done: JoinHandle<io::Result<()>>,
 }
 
-impl Reader {
-    pub(super) fn new(file: &Arc<File>, range: Range<u64>) -> Self {
-        Self {
+impl<'a> Reader<'a> {
+    pub(super) fn new(file: &Arc<File>, pieces: &'a [Range<u64>]) -> Self {
+        let lengths = pieces.iter().map(|it| it.end.saturating_sub(it.start));
+        let mut reader = Self {
             file: Arc::clone(file),
-            offset: range.start,
-            end: range.end,
-            ready_to: range.start,
+            pieces,
+            left_bytes: lengths.sum(),
+            last: pieces.iter().map(|it| it.end).max().unwrap_or(0),
+            offset: 0,
+            end: 0,
+            ready_to: 0,
             ahead: None,
-            ahead_to: range.start,
+            ahead_to: 0,
             window_bytes: WINDOW_BYTES,
             is_cold: false,
             asked: 0,
+        };
+        reader.begin_stretch();
+        reader
+    }
+
+    /// The next piece is the first of a stretch.
+    fn begin_stretch(&mut self) {
+        let Some(first) = self.pieces.first() else {
+            return;
+        };
+        let follows = |pair: &&[Range<u64>]| {
+            let gap = pair[1].start.checked_sub(pair[0].end);
+            gap.is_some_and(|gap| gap <= GAP_BYTES_MAX)
+        };
+        let more = self.pieces.windows(2).take_while(follows).count();
+        self.offset = first.start;
+        self.end = self.pieces[more].end;
+        self.ready_to = first.start;
+        self.ahead_to = first.start;
+    }
+
+    /// So many bytes were sent.
+    pub(super) fn advance(&mut self, mut bytes: u64) {
+        self.left_bytes -= bytes;
+        while let [piece, rest @ ..] = self.pieces {
+            let of_piece = bytes.min(piece.end.saturating_sub(self.offset));
+            self.offset += of_piece;
+            bytes -= of_piece;
+            if self.offset < piece.end {
+                return;
+            }
+            self.pieces = rest;
+            match rest.first() {
+                // The next of the stretch, behind a gap.
+                Some(next) if next.start >= self.offset && next.end <= self.end => {
+                    self.offset = next.start;
+                }
+                _ => self.begin_stretch(),
+            }
         }
+    }
+
+    /// Where the next `bytes` bytes of this stretch lie.
+    pub(super) fn next(&self, bytes: u64) -> impl Iterator<Item = Range<u64>> + 'a {
+        let (mut left, mut begin, end) = (bytes, Some(self.offset), self.end);
+        let pieces = self.pieces.iter().map_while(move |piece| {
+            let start = begin.take().unwrap_or(piece.start);
+            let bytes = piece.end.saturating_sub(start).min(left);
+            left -= bytes;
+            let is_of_it = start < end && start + bytes <= end && bytes > 0;
+            is_of_it.then(|| start..start + bytes)
+        });
+        let mut last = self.offset;
+        pieces.take_while(move |it| std::mem::replace(&mut last, it.end) <= it.start)
     }
 
     pub(super) fn file(&self) -> &File {
@@ -66,16 +136,23 @@ impl Reader {
 
     /// Bytes that are still to be sent.
     pub(super) fn left_bytes(&self) -> u64 {
-        self.end.saturating_sub(self.offset)
+        self.left_bytes
     }
 
-    /// Bytes that a step may have: of a file that comes from a disk, no more than is read at once.
+    /// Bytes that a step may have: those of one stretch, and of a file that comes from a disk, no
+    /// more than is read at once.
     pub(super) fn step_bytes(&self, most: u64) -> u64 {
-        let most = most.min(self.left_bytes());
-        match self.is_cold {
+        let most = most.min(self.left_bytes);
+        let most = match self.is_cold {
             true => most.min(self.window_bytes),
             false => most,
-        }
+        };
+        self.next(most).map(|it| it.end - it.start).sum()
+    }
+
+    /// Where in the file the next `bytes` bytes end.
+    fn reach(&self, bytes: u64) -> u64 {
+        self.next(bytes).last().map_or(self.offset, |it| it.end)
     }
 
     /// Whether the next `bytes` bytes can be sent without waiting for a disk.
@@ -85,7 +162,7 @@ impl Reader {
         resident: &Resident,
         reads: &Arc<Semaphore>,
     ) -> bool {
-        let to = self.offset + bytes;
+        let to = self.reach(bytes);
         while to > self.ready_to {
             let from = self.ready_to.max(self.offset);
             // Of a whole stretch others of the same file may know, or can be told.
@@ -126,11 +203,11 @@ impl Reader {
             self.is_cold = true;
             cue::leave_reading_to_warm(&self.file);
         }
-        let to = self.offset + bytes;
+        let to = self.reach(bytes);
         if self.ahead.as_ref().is_none_or(|read| read.to < to) {
             let permit = Arc::clone(reads).acquire_owned().await;
             let permit = permit.expect("nobody closes it");
-            let window = self.offset..(self.offset + bytes.max(self.window_bytes)).min(self.end);
+            let window = self.offset..to.max(self.offset + self.window_bytes).min(self.end);
             self.start(window, permit);
         }
         let Some(read) = &mut self.ahead else {

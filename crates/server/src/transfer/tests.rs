@@ -115,6 +115,63 @@ fn every_schedule_sends_the_very_bytes_of_the_range() {
     });
 }
 
+/// Near each other and far, in order and not; of a file in memory, and of one that is not.
+#[test]
+fn gathered_pieces_arrive_in_their_order() {
+    let file = film(6_000_000);
+    file.sync_all().unwrap();
+    let near = |from: usize, count: usize| (0..count).map(move |at| from + at * 5000);
+    let near = |from, count| near(from, count).map(|at| at..at + 3000);
+    let mut pieces: Vec<_> = near(10, 300).collect();
+    pieces.extend([
+        5_000_000..5_999_999,
+        4_000_000..4_000_001,
+        4_000_001..4_500_000,
+    ]);
+    pieces.extend(near(100, 20).map(|it| it.start..it.end + 1990));
+    pieces.extend([2_000_000..2_300_000, 1_900_000..2_200_000]);
+    let expected: Vec<_> = pieces.iter().cloned().flat_map(content).collect();
+    let pieces: Vec<_> = pieces
+        .iter()
+        .map(|it| it.start as u64..it.end as u64)
+        .collect();
+    let fixed = Schedule::Fixed(Fixed {
+        block_bytes: 7000,
+        blocks: 9,
+        pause_ns: 100_000,
+    });
+    run(async {
+        let transfers = Transfers::new(Settings::default());
+        for schedule in [Schedule::Fair, fixed, Schedule::Adaptive] {
+            advise_done(&file, 0, 0);
+            for _ in 0..2 {
+                let (near, far) = pair().await;
+                let reading = reading(far);
+                let (policy, control) = (
+                    Policy {
+                        schedule,
+                        limit: None,
+                    },
+                    Control::default(),
+                );
+                let sent = transfers
+                    .gather(&file, &pieces, &near, &policy, &control)
+                    .await;
+                drop(near);
+                let received = tokio::task::spawn_blocking(|| reading.join().unwrap());
+                assert!(received.await.unwrap() == expected, "{schedule:?}");
+                let bytes = expected.len() as u64;
+                assert_eq!(sent.unwrap(), Sent { bytes });
+                assert_eq!(control.sent_bytes(), bytes);
+            }
+        }
+        let Counters {
+            transfers, cold, ..
+        } = transfers.counters();
+        assert!(transfers == 6 && cold > 0, "{cold} reads were waited for");
+    });
+}
+
 #[test]
 fn a_small_file_in_memory_leaves_in_the_first_step() {
     let file = film(100_000);

@@ -6,6 +6,8 @@
 
 mod mp4;
 mod scales;
+mod speeds;
+mod time_codes;
 
 use std::cell::Cell;
 use std::fs;

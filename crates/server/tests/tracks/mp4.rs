@@ -1,4 +1,5 @@
-//! A film as people have them, H.264 and AAC in an MP4, at scales to and fro.
+//! A film as people have them, H.264 and AAC, at scales to and fro: in an MP4, and in a transport
+//! stream whose elementary streams are asked for.
 
 use std::process::Command;
 
@@ -45,9 +46,21 @@ fn nal_types(payload: &[u8]) -> Vec<u8> {
 fn an_mp4_plays_at_scales_to_and_fro() {
     require_root!();
     require_programs!("ffmpeg");
+    plays_at_scales("film.mp4", "", "");
+}
+
+/// The parameter is in the query, and in the base that URLs of tracks are relative to.
+#[test]
+fn elementary_streams_play_at_scales_to_and_fro() {
+    require_root!();
+    require_programs!("ffmpeg");
+    plays_at_scales("film.ts", "?tracks=elementary", ";tracks=elementary");
+}
+
+fn plays_at_scales(name: &str, query: &str, in_base: &str) {
     let testbed = Testbed::new(Options::default()).unwrap();
     let root = TempDir::new().unwrap();
-    let path = root.path().join("film.mp4");
+    let path = root.path().join(name);
     make_film(&path);
     age(&path).unwrap();
     let config = Config {
@@ -59,7 +72,17 @@ fn an_mp4_plays_at_scales_to_and_fro() {
     let server = testbed.snd.run(|| Server::start(config)).unwrap();
     let address = server.addresses()[0];
     let mut client = testbed.rcv.run(|| Client::connect(address)).unwrap();
-    let url = format!("rtsp://{address}/film.mp4");
+    let asked = format!("rtsp://{address}/{name}{query}");
+    let described = client.request("DESCRIBE", &asked, &[]).unwrap();
+    let url = format!("rtsp://{address}/{name}{in_base}");
+    let base = described.header("Content-Base");
+    assert_eq!(base, Some(&*format!("{url}/")), "{described:?}");
+    let description = String::from_utf8_lossy(&described.body);
+    assert!(
+        description.contains(&format!("s={name}\r\n")),
+        "{description}"
+    );
+    assert_eq!(description.matches("m=").count(), 2, "{description}");
     let (mut receivers, mut id) = (Vec::new(), None);
     for track in 1..=2 {
         let receiver = Receiver::bind(&testbed.rcv, RCV_IPV4.into()).unwrap();

@@ -10,13 +10,18 @@ use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::Arc;
 
+use super::stream_queue::StreamQueue;
 use super::{
-    BATCH_TRAINS_MAX, Completion, Counters, OWN_HEADERS_PACKETS_MAX, OwnHeaders, Path, PathName,
-    Sent, TRAIN_PACKETS_MAX, To, Train, check, gather,
+    BATCH_TRAINS_MAX, Completion, Counters, IN_FLIGHT_TRAINS_MAX, OWN_HEADERS_PACKETS_MAX,
+    OwnHeaders, Path, PathName, Sent, StreamData, StreamSend, TRAIN_PACKETS_MAX, To, Train, check,
+    gather,
 };
 use crate::clock::monotonic_ns;
 use crate::pool::Pool;
 use crate::wake::Waker;
+
+/// How often a socket that was full is tried again, where nothing else is to be done.
+const AGAIN_NS: u64 = 5_000_000;
 
 const SEND_FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
@@ -26,6 +31,7 @@ pub(super) struct Batch {
     pool: Arc<Pool>,
     waker: Arc<Waker>,
     queued: Vec<Train>,
+    streams: StreamQueue,
     done: VecDeque<Completion>,
     counters: Counters,
     is_ordered: bool,
@@ -46,6 +52,7 @@ impl Batch {
             pool,
             waker,
             queued: Vec::with_capacity(BATCH_TRAINS_MAX),
+            streams: StreamQueue::default(),
             done: VecDeque::with_capacity(BATCH_TRAINS_MAX),
             counters: Counters::default(),
         }
@@ -220,11 +227,12 @@ impl Path for Batch {
     }
 
     fn room(&self) -> usize {
-        BATCH_TRAINS_MAX.saturating_sub(self.queued.len() + self.done.len())
+        let batch = BATCH_TRAINS_MAX.saturating_sub(self.queued.len() + self.done.len());
+        batch.min(IN_FLIGHT_TRAINS_MAX.saturating_sub(self.in_flight()))
     }
 
     fn in_flight(&self) -> usize {
-        self.queued.len() + self.done.len()
+        self.queued.len() + self.streams.len() + self.done.len()
     }
 
     fn queue(&mut self, train: Train) {
@@ -235,6 +243,20 @@ impl Path for Batch {
         self.counters.trains += 1;
         self.counters.trains_copied += 1;
         self.counters.trains_own_headers += u64::from(train.headers.is_some());
+    }
+
+    fn sends_streams(&self) -> bool {
+        true
+    }
+
+    fn queue_stream(&mut self, send: StreamSend) {
+        assert!(self.room() > 0, "there is room for the send");
+        if matches!(send.data, StreamData::Packets(_)) {
+            self.counters.trains += 1;
+            self.counters.trains_copied += 1;
+            self.counters.trains_framed += 1;
+        }
+        self.streams.push(send, &self.pool);
     }
 
     fn submit(&mut self) -> io::Result<()> {
@@ -256,6 +278,9 @@ impl Path for Batch {
             });
         }
         self.queued.clear();
+        let done = &mut self.done;
+        let answer = |completion| done.push_back(completion);
+        self.counters.crossings += self.streams.advance(&self.pool, answer);
         Ok(())
     }
 
@@ -267,6 +292,9 @@ impl Path for Batch {
         self.submit()?;
         if deadline_ns.is_none() && !self.done.is_empty() {
             return Ok(());
+        }
+        if deadline_ns.is_none() && self.streams.len() > 0 {
+            return self.sleep(Some(monotonic_ns() + AGAIN_NS));
         }
         self.sleep(deadline_ns)
     }

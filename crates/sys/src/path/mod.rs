@@ -8,6 +8,8 @@
 mod batch;
 pub mod cue;
 pub mod ring;
+mod stream;
+mod stream_queue;
 mod uring_registered_zc;
 mod vectored;
 
@@ -23,6 +25,9 @@ use crate::pool::Pool;
 use crate::wake::Waker;
 use batch::Batch;
 use onrush_lock::LockError;
+pub use stream::{
+    FramedPackets, STREAM_PACKETS_MAX, StreamData, StreamSend, abort_stream, prepare_stream,
+};
 use uring_registered_zc::UringRegisteredZc;
 
 /// Bytes of the largest train: the largest UDP payload over IPv4 (udp(7)).
@@ -152,6 +157,8 @@ pub struct Counters {
     pub trains_single: u64,
     /// Trains with headers of their own ([`OwnHeaders`]).
     pub trains_own_headers: u64,
+    /// Of the trains, sends of packets over connections ([`StreamSend`]).
+    pub trains_framed: u64,
 }
 
 /// How a path sends trains with headers of their own.
@@ -228,6 +235,21 @@ pub trait Path: fmt::Debug {
     /// # Panics
     /// If there is no room, or the train lies outside the area or is longer than allowed.
     fn queue(&mut self, train: Train);
+
+    /// Whether it sends over connections, too.
+    fn sends_streams(&self) -> bool {
+        false
+    }
+
+    /// Queues a send over a connection; see [`StreamSend`] for what may follow what. It takes as
+    /// much room as a train. Never enters the kernel.
+    ///
+    /// # Panics
+    /// If there is no room, the packets lie outside the area or are longer than allowed, or it does
+    /// not [send over connections](Self::sends_streams).
+    fn queue_stream(&mut self, _send: StreamSend) {
+        unreachable!("who queues it has asked whether it may");
+    }
 
     /// Hands over all that is queued, and returns at once.
     ///
@@ -571,22 +593,20 @@ fn gather(
     base: *mut u8,
     pieces: &mut [libc::iovec; 2 * OWN_HEADERS_PACKETS_MAX],
 ) -> usize {
-    let (stride, bytes) = (usize::from(train.stride), train.bytes as usize);
-    let header_bytes = usize::from(headers.bytes);
-    let packets = bytes.div_ceil(stride);
-    for (packet, pair) in pieces.chunks_exact_mut(2).take(packets).enumerate() {
-        let at = packet * stride;
-        let header = base.wrapping_add(headers.offset + packet * header_bytes);
-        pair[0].iov_base = header.cast();
-        pair[0].iov_len = header_bytes;
-        let rest = base.wrapping_add(train.offset + at + header_bytes);
-        pair[1].iov_base = rest.cast();
-        pair[1].iov_len = stride.min(bytes - at) - header_bytes;
-    }
-    2 * packets
+    let packets = FramedPackets {
+        offset: train.offset,
+        bytes: train.bytes,
+        stride: train.stride,
+        heads_offset: headers.offset,
+        head_bytes: headers.bytes,
+        replaced_bytes: headers.bytes,
+    };
+    packets.gather(base, pieces)
 }
 
 #[cfg(test)]
 mod own_headers_tests;
+#[cfg(test)]
+mod stream_tests;
 #[cfg(test)]
 mod tests;

@@ -5,9 +5,10 @@
 //! next. It needs Linux 6.0 (SEND_ZC), 6.12 for a sleep to an absolute time in the same crossing,
 //! and memory that may be registered (RLIMIT_MEMLOCK or CAP_IPC_LOCK).
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
+use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use super::ring::{REPORT_USAGE, USAGE_COPIED, build_ring, kernel_at_least};
 use super::vectored::{self, Means, Messages};
 use super::{
     BATCH_TRAINS_MAX, Completion, Counters, IN_FLIGHT_TRAINS_MAX, OwnHeaders, Path, PathError,
-    PathName, Sent, To, Train, Vectored, check,
+    PathName, Sent, StreamData, StreamSend, To, Train, Vectored, check,
 };
 use crate::clock::monotonic_ns;
 use crate::pool::{Pool, PoolUser};
@@ -38,8 +39,25 @@ const TRIAL: u64 = u64::MAX - 2;
 /// Set beside the token of a train whose pieces the kernel gathers with a copy.
 const GATHERED: u64 = 1 << 32;
 
+/// Set beside the token of what is sent by reference, so that it comes back twice.
+const REFERRED: u64 = 1 << 33;
+
+/// Set beside the token of bytes that are held for a connection.
+const HELD: u64 = 1 << 34;
+
 /// DONTWAIT: a full socket must fail, not be tried again behind the session's next train.
 const SEND_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
+/// Trains that were never begun of which more may be said: those of as many batches as there are
+/// turns until it is.
+const CANCELLED_MAX: usize = 16 * BATCH_TRAINS_MAX;
+
+/// WAITALL: what a full socket did not take follows when it has room, and only then comes the
+/// answer (io_uring/net.c, `io_net_retry`). EOR: what follows begins a buffer of its own. The kernel
+/// reckons memory that it refers to by the huge pages that it lies in, and bytes that were copied
+/// behind it into the same buffer would have all of that charged to what TCP has on this machine
+/// (net/ipv4/tcp.c, `tcp_downgrade_zcopy_pure`).
+const STREAM_FLAGS: i32 = libc::MSG_WAITALL | libc::MSG_NOSIGNAL | libc::MSG_EOR;
 
 pub(super) struct UringRegisteredZc {
     // The ring goes first, and with it what it has of the pool's memory; then its counting; then
@@ -67,6 +85,8 @@ pub(super) struct UringRegisteredZc {
     /// How trains with headers of their own leave, and what their entries refer to.
     means: Means,
     messages: Messages,
+    /// Bytes that go over connections, until the kernel has taken them, by token.
+    held_bytes: HashMap<u32, Box<[u8]>>,
     /// Trains that were never begun, behind one that failed. The kernel says of those too that it
     /// has let go of their memory, though it did not say that it would (io_uring/net.c,
     /// `io_send_zc_cleanup`).
@@ -113,6 +133,7 @@ impl UringRegisteredZc {
             held: None,
             means: Means::copying(),
             messages: Messages::new(),
+            held_bytes: HashMap::new(),
             cancelled: Vec::new(),
         };
         path.take_all_memory()
@@ -176,7 +197,11 @@ impl UringRegisteredZc {
 
     /// The registered buffer that a train's memory is of.
     fn buffer_of(&self, train: &Train) -> u16 {
-        let buffer = self.pool.buffer_at(train.offset);
+        self.buffer_at(train.offset)
+    }
+
+    fn buffer_at(&self, offset: usize) -> u16 {
+        let buffer = self.pool.buffer_at(offset);
         u16::try_from(buffer).expect("a ring has room for all buffers")
     }
 
@@ -262,8 +287,9 @@ impl UringRegisteredZc {
     fn push(&mut self, entry: &squeue::Entry) {
         // SAFETY: a poll has no buffer, and neither has the wish for a descriptor. A send's buffers
         // lie in the pool's area, which the ring has registered, so that its pages outlive even the
-        // mapping; a message and the list of its pieces lie in `messages`, untouched until the
-        // kernel has taken every entry. A socket that is closed by now is an error, not undefined.
+        // mapping; bytes for a connection lie in `held_bytes` until their completion has come, and for
+        // ever if it does not; a message and the list of its pieces lie in `messages`, untouched
+        // until the kernel has taken every entry. A socket that is closed by now is an error, not undefined.
         let pushed = unsafe { self.ring.submission().push(entry) };
         pushed.expect("the ring has room for a batch and a poll");
         self.queued += 1;
@@ -358,18 +384,18 @@ impl Path for UringRegisteredZc {
     fn queue(&mut self, train: Train) {
         assert!(self.room() > 0, "there is room for the train");
         check(&train, &self.pool);
-        let token = u64::from(train.token);
+        let is_single = train.is_single();
+        let is_gathered = train.headers.is_some() && !self.means.is_zero_copy;
+        let is_zero_copy = !is_single && !is_gathered;
         let entry = match train.headers {
-            None => self.image_entry(&train).user_data(token),
+            None => self.image_entry(&train),
             Some(headers) => {
                 self.counters.trains_own_headers += 1;
-                let is_single = train.is_single();
-                let is_zero_copy = self.means.is_zero_copy && !is_single;
-                let is_gathered = !is_zero_copy && !is_single;
-                let entry = self.vectored_entry(&train, headers, is_zero_copy);
-                entry.user_data(if is_gathered { token | GATHERED } else { token })
+                self.vectored_entry(&train, headers, is_zero_copy)
             }
         };
+        let mark = mark(is_single, is_zero_copy);
+        let entry = entry.user_data(u64::from(train.token) | mark);
         if !self.is_ordered {
             self.push(&entry);
         } else if let Some(before) = self.held.replace(entry) {
@@ -377,6 +403,45 @@ impl Path for UringRegisteredZc {
         }
         self.in_flight += 1;
         self.counters.trains += 1;
+    }
+
+    fn sends_streams(&self) -> bool {
+        true
+    }
+
+    fn queue_stream(&mut self, send: StreamSend) {
+        assert!(self.room() > 0, "there is room for the send");
+        debug_assert!(!self.is_ordered, "links are what makes order here");
+        let StreamSend { fd, data, .. } = send;
+        let (entry, mark) = match data {
+            StreamData::Bytes(bytes) => {
+                let length = u32::try_from(bytes.len()).expect("a message is below 4 GiB");
+                let send_bytes = opcode::Send::new(types::Fd(fd), bytes.as_ptr(), length);
+                let before = self.held_bytes.insert(send.token, bytes);
+                assert!(before.is_none(), "a token is of one send");
+                (send_bytes.flags(STREAM_FLAGS).build(), HELD)
+            }
+            StreamData::Packets(packets) => {
+                packets.check(&self.pool);
+                self.counters.trains += 1;
+                self.counters.trains_framed += 1;
+                // A lone packet is copied, as everywhere.
+                let is_single = packets.packets() == 1;
+                let is_zero_copy = self.means.is_zero_copy && !is_single;
+                let buffer = is_zero_copy.then(|| self.buffer_at(packets.offset));
+                let (area, flags) = (self.pool.area(), STREAM_FLAGS);
+                let entry = self
+                    .messages
+                    .stream_entry(fd, &packets, area, flags, buffer);
+                (entry, mark(is_single, is_zero_copy))
+            }
+        };
+        let links = match send.is_followed {
+            true => squeue::Flags::IO_LINK,
+            false => squeue::Flags::empty(),
+        };
+        self.push(&entry.flags(links).user_data(u64::from(send.token) | mark));
+        self.in_flight += 1;
     }
 
     fn submit(&mut self) -> io::Result<()> {
@@ -416,8 +481,12 @@ impl Path for UringRegisteredZc {
                 self.waker.clear();
                 continue;
             }
-            let is_gathered = entry.user_data() & GATHERED != 0;
-            let token = u32::try_from(entry.user_data() & !GATHERED).expect("tokens have 32 bits");
+            let is = |mark| entry.user_data() & mark != 0;
+            let token = entry.user_data() & u64::from(u32::MAX);
+            let token = u32::try_from(token).expect("tokens have 32 bits");
+            if is(HELD) {
+                self.held_bytes.remove(&token);
+            }
             if cqueue::notif(entry.flags()) {
                 if let Some(place) = self.cancelled.iter().position(|&it| it == token) {
                     self.cancelled.swap_remove(place);
@@ -435,18 +504,18 @@ impl Path for UringRegisteredZc {
             }
             let released = !cqueue::more(entry.flags());
             self.in_flight -= usize::from(released);
-            if released && entry.result() == -libc::ECANCELED {
-                // A single packet is never heard of again: what is too old to come is forgotten.
-                if self.cancelled.len() == BATCH_TRAINS_MAX {
+            if released && entry.result() == -libc::ECANCELED && is(REFERRED) {
+                // A kernel that says nothing more of it: what is too old to come is forgotten.
+                if self.cancelled.len() == CANCELLED_MAX {
                     self.cancelled.remove(0);
                 }
                 self.cancelled.push(token);
             }
             // Sent, and nothing to wait for: copied, because it is a single packet or cannot be
             // gathered otherwise.
-            let is_copied = released && entry.result() >= 0;
-            self.counters.trains_single += u64::from(is_copied && !is_gathered);
-            self.counters.trains_copied += u64::from(is_copied && is_gathered);
+            let is_copied = released && entry.result() >= 0 && !is(HELD);
+            self.counters.trains_single += u64::from(is_copied && !is(GATHERED));
+            self.counters.trains_copied += u64::from(is_copied && is(GATHERED));
             return Some(Completion {
                 token,
                 sent: Some(Sent {
@@ -460,6 +529,23 @@ impl Path for UringRegisteredZc {
 
     fn counters(&self) -> Counters {
         self.counters
+    }
+}
+
+impl Drop for UringRegisteredZc {
+    /// A send that waits for room may still read its bytes while the kernel takes the ring down,
+    /// which it does in its own time.
+    fn drop(&mut self) {
+        mem::forget(mem::take(&mut self.held_bytes));
+    }
+}
+
+/// What stands beside a token, by how its send leaves.
+const fn mark(is_single: bool, is_zero_copy: bool) -> u64 {
+    match (is_zero_copy, is_single) {
+        (true, _) => REFERRED,
+        (false, true) => 0,
+        (false, false) => GATHERED,
     }
 }
 

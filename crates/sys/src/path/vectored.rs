@@ -17,7 +17,10 @@ use std::os::fd::{AsRawFd, RawFd};
 use io_uring::{opcode, squeue, types};
 
 use super::ring::REPORT_USAGE;
-use super::{BATCH_TRAINS_MAX, OWN_HEADERS_PACKETS_MAX, OwnHeaders, To, Train, gather, set_option};
+use super::{
+    BATCH_TRAINS_MAX, FramedPackets, OWN_HEADERS_PACKETS_MAX, OwnHeaders, To, Train, gather,
+    set_option,
+};
 use onrush_lock::memory::{Area, HUGE_PAGE_BYTES, page_bytes};
 
 /// Pieces of memory that one send without a copy is made of, at most (MAX_SKB_FRAGS).
@@ -76,11 +79,14 @@ impl Messages {
         self.used = 0;
     }
 
-    /// The message of a train, good until [`Self::clear`].
-    fn message(&mut self, train: &Train, headers: OwnHeaders, area: &Area) -> *const libc::msghdr {
+    /// A message of the pieces that `gather` fills in and counts, good until [`Self::clear`].
+    fn message(
+        &mut self,
+        gather: impl FnOnce(&mut [libc::iovec; 2 * OWN_HEADERS_PACKETS_MAX]) -> usize,
+    ) -> *const libc::msghdr {
         let message = &mut self.messages[self.used];
         self.used += 1;
-        let count = gather(train, headers, area.base().as_ptr(), &mut message.pieces);
+        let count = gather(&mut message.pieces);
         message.header.msg_iov = message.pieces.as_mut_ptr();
         message.header.msg_iovlen = count as _;
         &raw const message.header
@@ -96,24 +102,49 @@ impl Messages {
         flags: i32,
         is_zero_copy: bool,
     ) -> squeue::Entry {
-        let message = self.message(train, headers, area);
-        let flags = flags.unsigned_abs();
-        if is_zero_copy {
-            let ioprio = FIXED_BUF | REPORT_USAGE;
-            let send = match train.to {
-                To::Descriptor(fd) => opcode::SendMsgZc::new(types::Fd(fd), message),
-                To::RegisteredFile(place) => opcode::SendMsgZc::new(types::Fixed(place), message),
-            };
-            return with_buffer(send.ioprio(ioprio).flags(flags).build(), buffer);
-        }
-        match train.to {
-            To::Descriptor(fd) => opcode::SendMsg::new(types::Fd(fd), message)
-                .flags(flags)
-                .build(),
-            To::RegisteredFile(place) => opcode::SendMsg::new(types::Fixed(place), message)
-                .flags(flags)
-                .build(),
-        }
+        let base = area.base().as_ptr();
+        let message = self.message(|pieces| gather(train, headers, base, pieces));
+        entry(train.to, message, flags, is_zero_copy.then_some(buffer))
+    }
+
+    /// The entry of packets that go over a connection, likewise.
+    pub(super) fn stream_entry(
+        &mut self,
+        fd: RawFd,
+        packets: &FramedPackets,
+        area: &Area,
+        flags: i32,
+        zero_copy_from: Option<u16>,
+    ) -> squeue::Entry {
+        let message = self.message(|pieces| packets.gather(area.base().as_ptr(), pieces));
+        entry(To::Descriptor(fd), message, flags, zero_copy_from)
+    }
+}
+
+/// The entry of a message: by reference to what lies in a registered buffer, or gathered with a
+/// copy.
+fn entry(
+    to: To,
+    message: *const libc::msghdr,
+    flags: i32,
+    zero_copy_from: Option<u16>,
+) -> squeue::Entry {
+    let flags = flags.unsigned_abs();
+    if let Some(buffer) = zero_copy_from {
+        let ioprio = FIXED_BUF | REPORT_USAGE;
+        let send = match to {
+            To::Descriptor(fd) => opcode::SendMsgZc::new(types::Fd(fd), message),
+            To::RegisteredFile(place) => opcode::SendMsgZc::new(types::Fixed(place), message),
+        };
+        return with_buffer(send.ioprio(ioprio).flags(flags).build(), buffer);
+    }
+    match to {
+        To::Descriptor(fd) => opcode::SendMsg::new(types::Fd(fd), message)
+            .flags(flags)
+            .build(),
+        To::RegisteredFile(place) => opcode::SendMsg::new(types::Fixed(place), message)
+            .flags(flags)
+            .build(),
     }
 }
 

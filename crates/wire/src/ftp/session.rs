@@ -11,6 +11,8 @@ use crate::http::Entry;
 #[derive(Clone, Debug)]
 pub struct Session {
     peer: IpAddr,
+    /// Whether passwords are looked at; else anonymous is all there is.
+    has_users: bool,
     login: Login,
     /// Below the root; empty for that itself.
     folder: String,
@@ -21,13 +23,11 @@ pub struct Session {
     only_extended_passive: bool,
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 enum Login {
     Nobody,
-    /// Anonymous has said its name, and no password yet.
-    Anonymous,
-    /// Somebody whom nobody knows here.
-    Stranger,
+    /// Has said this name, and no password yet.
+    Named(String),
     In,
 }
 
@@ -38,6 +38,13 @@ pub enum Act {
     Reply(Reply),
     /// An answer, and the end.
     Quit(Reply),
+    /// Ask whether that is the user's password: [`Session::logged_in`] or [`Session::refused`].
+    LogIn {
+        /// Who it is; `None` for anonymous, whose password is anything.
+        user: Option<String>,
+        /// The password.
+        password: String,
+    },
     /// Listen for a data connection; the reply is that of `passive`.
     Listen {
         /// EPSV instead of PASV.
@@ -86,11 +93,12 @@ pub enum Act {
 }
 
 impl Session {
-    /// Of a client at this address.
+    /// Of a client at this address, where everybody is let in as anonymous, or users are known.
     #[must_use]
-    pub fn new(peer: IpAddr) -> Self {
+    pub fn new(peer: IpAddr, has_users: bool) -> Self {
         Self {
             peer: peer.to_canonical(),
+            has_users,
             login: Login::Nobody,
             folder: String::new(),
             restart_bytes: 0,
@@ -104,7 +112,7 @@ impl Session {
         let argument = &*command.argument;
         match &*command.verb {
             "USER" => Act::Reply(self.user(argument)),
-            "PASS" => Act::Reply(self.password()),
+            "PASS" => self.password(argument),
             "QUIT" => Act::Quit(Reply::new(221, "goodbye")),
             "NOOP" => reply(200, "still here"),
             "SYST" => reply(215, "UNIX Type: L8"),
@@ -112,6 +120,7 @@ impl Session {
             "HELP" => reply(214, HELP),
             "OPTS" => Act::Reply(self.options(argument)),
             // Whatever is refused to somebody who has logged in is refused to others as that.
+            _ if self.login != Login::In && self.has_users => reply(530, "log in first"),
             _ if self.login != Login::In => reply(530, "log in first: USER anonymous"),
             "STAT" if argument.is_empty() => Act::Status,
             "ABOR" => Act::Abort,
@@ -130,6 +139,21 @@ impl Session {
             "EPRT" => self.connect(extended_port(argument)),
             verb => self.decide_on_file(verb, argument),
         }
+    }
+
+    /// After [`Act::LogIn`], if the password is right.
+    pub fn logged_in(&mut self) -> Reply {
+        self.login = Login::In;
+        match self.has_users {
+            true => Reply::new(230, "welcome"),
+            false => Reply::new(230, "welcome; all here can be read"),
+        }
+    }
+
+    /// After [`Act::LogIn`], if it is not; `note` says why.
+    #[must_use]
+    pub fn refused(note: String) -> Reply {
+        Reply::new(530, note)
     }
 
     /// After [`Act::ChangeFolder`], if it is a folder.
@@ -203,29 +227,32 @@ impl Session {
     }
 
     fn user(&mut self, name: &str) -> Reply {
-        let is_known = ["anonymous", "ftp"]
-            .iter()
-            .any(|known| name.eq_ignore_ascii_case(known));
-        self.login = if is_known {
-            Login::Anonymous
-        } else {
-            Login::Stranger
-        };
-        // The same for both: who is known here is told to nobody but by the password's answer.
-        Reply::new(331, "any password will do, for anonymous")
+        self.login = Login::Named(name.to_owned());
+        // The same for all: who is known here is told to nobody but by the password's answer.
+        match self.has_users {
+            true => Reply::new(331, "the password, please"),
+            false => Reply::new(331, "any password will do, for anonymous"),
+        }
     }
 
-    fn password(&mut self) -> Reply {
-        match self.login {
-            Login::Anonymous | Login::In => {
-                self.login = Login::In;
-                Reply::new(230, "welcome; all here can be read")
-            }
-            Login::Stranger => {
-                self.login = Login::Nobody;
-                Reply::new(530, "only anonymous is known here")
-            }
-            Login::Nobody => Reply::new(503, "USER comes first"),
+    fn password(&mut self, password: &str) -> Act {
+        let named = std::mem::replace(&mut self.login, Login::Nobody);
+        let user = match named {
+            Login::Named(user) => user,
+            // Said twice, it changes nothing.
+            Login::In => return Act::Reply(self.logged_in()),
+            Login::Nobody => return reply(503, "USER comes first"),
+        };
+        let is_anonymous = ["anonymous", "ftp"]
+            .iter()
+            .any(|known| user.eq_ignore_ascii_case(known));
+        match self.has_users {
+            true => Act::LogIn {
+                user: (!is_anonymous).then_some(user),
+                password: password.to_owned(),
+            },
+            false if is_anonymous => Act::Reply(self.logged_in()),
+            false => reply(530, "only anonymous is known here"),
         }
     }
 
@@ -373,7 +400,7 @@ mod tests {
 
     impl Client {
         fn new(ip: &str) -> Self {
-            let mut client = Self(Session::new(ip.parse().unwrap()));
+            let mut client = Self(Session::new(ip.parse().unwrap(), false));
             assert_eq!(client.code("USER anonymous"), 331);
             assert_eq!(client.code("PASS x@y"), 230);
             client
@@ -397,7 +424,7 @@ mod tests {
 
     #[test]
     fn nobody_gets_anything_before_logging_in() {
-        let mut client = Client(Session::new("192.0.2.1".parse().unwrap()));
+        let mut client = Client(Session::new("192.0.2.1".parse().unwrap(), false));
         for line in [
             "RETR a",
             "LIST",
@@ -474,6 +501,27 @@ mod tests {
             (501, 501)
         );
         assert_eq!(client.act("EPSV"), Act::Listen { is_extended: true });
+    }
+
+    #[test]
+    fn where_there_are_users_passwords_are_asked_about() {
+        let mut client = Client(Session::new("192.0.2.1".parse().unwrap(), true));
+        assert_eq!(client.code("PASS x"), 503);
+        assert_eq!(client.code("USER Ann A"), 331);
+        let log_in = |user: Option<&str>, password: &str| Act::LogIn {
+            user: user.map(str::to_owned),
+            password: password.to_owned(),
+        };
+        assert_eq!(client.act("PASS  a b"), log_in(Some("Ann A"), " a b"));
+        assert_eq!(client.code("PWD"), 530, "nobody has said yes");
+        assert_eq!(client.code("PASS again"), 503, "USER comes first each time");
+        assert_eq!(client.code("USER Anonymous"), 331);
+        assert_eq!(client.act("PASS a@b"), log_in(None, "a@b"));
+        assert_eq!(client.0.logged_in().code, 230);
+        assert_eq!(client.code("PWD"), 257);
+        assert_eq!(client.code("PASS x"), 230);
+        assert_eq!(client.code("USER other"), 331);
+        assert_eq!(client.code("PWD"), 530, "who names another is out");
     }
 
     #[test]

@@ -42,6 +42,12 @@ pub struct Resource<'a> {
     pub coding: Option<Coding>,
     /// Whether there is a choice of codings.
     pub varies: bool,
+    /// What of it caches are told (RFC 9111, section 5.2), if anything is.
+    pub cache_control: Option<&'a str>,
+    /// What it may load and run, if it is a page (Content Security Policy).
+    pub content_security_policy: Option<&'a str>,
+    /// Whether pages of other origins may read it (the Fetch standard, section 3.3).
+    pub is_for_all_origins: bool,
 }
 
 /// A piece of an answer.
@@ -105,6 +111,15 @@ impl Answer {
         let mut head = Head::new(Status::NoContent, context);
         head.field("Allow", ALLOW);
         head.field("Accept-Ranges", "bytes");
+        // What pages of other origins ask before they ask for a part (the Fetch standard, section
+        // 4.8); whether they may read what they get, that says itself.
+        head.field("Access-Control-Allow-Origin", "*");
+        head.field("Access-Control-Allow-Methods", ALLOW);
+        head.field(
+            "Access-Control-Allow-Headers",
+            "Range, If-None-Match, If-Modified-Since",
+        );
+        head.field("Access-Control-Max-Age", PREFLIGHT_SECONDS);
         head.alone(Vec::new(), context)
     }
 
@@ -147,6 +162,24 @@ impl Answer {
             Status::MethodNotAllowed | Status::NotImplemented => head.field("Allow", ALLOW),
             Status::ServiceUnavailable => head.field("Retry-After", RETRY_SECONDS),
             _ => {}
+        })
+    }
+
+    /// 401: asks for credentials in each of these ways; none of them holds a line end.
+    #[must_use]
+    pub fn log_in(challenges: &[String], note: &str, context: &Context<'_>) -> Self {
+        Self::with_note(Status::Unauthorized, note, context, |head| {
+            for challenge in challenges {
+                head.field("WWW-Authenticate", challenge);
+            }
+        })
+    }
+
+    /// 429: too many requests; after so many seconds there may be another.
+    #[must_use]
+    pub fn slowed(retry_s: u64, note: &str, context: &Context<'_>) -> Self {
+        Self::with_note(Status::TooManyRequests, note, context, |head| {
+            head.field("Retry-After", retry_s);
         })
     }
 
@@ -281,6 +314,16 @@ impl Head {
         if file.varies {
             self.field("Vary", "Accept-Encoding");
         }
+        if let Some(cache_control) = file.cache_control {
+            self.field("Cache-Control", cache_control);
+        }
+        if let Some(policy) = file.content_security_policy {
+            self.field("Content-Security-Policy", policy);
+        }
+        if file.is_for_all_origins {
+            self.field("Access-Control-Allow-Origin", "*");
+            self.field("Access-Control-Expose-Headers", EXPOSED);
+        }
         self.field("ETag", file.validators.etag);
         // A file from the future is from now (RFC 9110, section 8.8.2.1).
         let is_past = file.validators.modified_s <= context.now_s;
@@ -315,8 +358,11 @@ fn content_range(part: &Range<u64>, file: &Resource<'_>) -> String {
     format!("bytes {}-{}/{}", part.start, part.end - 1, file.file_bytes)
 }
 
+/// What a page of another origin may see of an answer beside its body.
+const EXPOSED: &str = "Content-Length, Content-Range, Date, ETag";
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 const RETRY_SECONDS: u32 = 5;
+const PREFLIGHT_SECONDS: u32 = 86_400;
 /// Most heads are shorter.
 const HEAD_BYTES: usize = 448;
 
@@ -344,6 +390,9 @@ mod tests {
         media_type: "video/mp2t",
         coding: None,
         varies: false,
+        cache_control: None,
+        content_security_policy: None,
+        is_for_all_origins: false,
     };
 
     fn answer(lines: &str) -> Answer {

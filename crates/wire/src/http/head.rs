@@ -70,6 +70,10 @@ pub struct Request<'a> {
     pub if_modified_since: Option<&'a str>,
     /// If-Unmodified-Since.
     pub if_unmodified_since: Option<&'a str>,
+    /// The target as it came, which Digest hashes.
+    pub uri: &'a str,
+    /// Authorization.
+    pub authorization: Option<&'a str>,
     /// Referer, for the log.
     pub referer: &'a [u8],
     /// User-Agent, for the log.
@@ -166,6 +170,8 @@ impl<'a> Request<'a> {
             if_none_match: fields.if_none_match,
             if_modified_since: fields.if_modified_since,
             if_unmodified_since: fields.if_unmodified_since,
+            uri,
+            authorization: fields.authorization,
             referer: fields.referer,
             user_agent: fields.user_agent,
         })
@@ -232,6 +238,7 @@ struct Fields<'a> {
     if_none_match: Option<Cow<'a, str>>,
     if_modified_since: Option<&'a str>,
     if_unmodified_since: Option<&'a str>,
+    authorization: Option<&'a str>,
     referer: &'a [u8],
     user_agent: &'a [u8],
 }
@@ -262,6 +269,7 @@ impl<'a> Fields<'a> {
                 }
                 Ok(())
             }
+            13 if is("Authorization") => single(&mut self.authorization, text()?),
             13 if is("If-None-Match") => list(&mut self.if_none_match, text()?),
             14 if is("Content-Length") => single(&mut self.content_length, text()?),
             15 if is("Accept-Encoding") => {

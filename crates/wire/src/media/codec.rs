@@ -4,45 +4,30 @@
 //! [`Codec`](super::packetizer::Codec), or an error in words for whoever looks why a track does not
 //! play.
 
-#[cfg_attr(
-    not(test),
-    allow(dead_code, reason = "some of it is of streams without a container")
-)]
 pub(in crate::media) mod aac;
-#[cfg_attr(
-    not(test),
-    allow(dead_code, reason = "some of it is of streams without a container")
-)]
 pub(in crate::media) mod ac3;
 pub(in crate::media) mod av1;
 mod bit_reader;
 mod bits;
 pub(in crate::media) mod config;
 mod descriptor;
-#[cfg_attr(
-    not(test),
-    allow(dead_code, reason = "some of it is of streams without a container")
-)]
 pub(in crate::media) mod eac3;
+pub(in crate::media) mod first_frame;
 mod frames;
 pub(in crate::media) mod h264;
 pub(in crate::media) mod h265;
 pub(in crate::media) mod jpeg;
 pub(in crate::media) mod mpeg4_visual;
-#[cfg_attr(
-    not(test),
-    allow(dead_code, reason = "some of it is of streams without a container")
-)]
 pub(in crate::media) mod mpeg_audio;
 pub(in crate::media) mod mpeg_video;
-mod nal;
+pub(in crate::media) mod nal;
 pub(in crate::media) mod opus;
 #[cfg_attr(
     not(test),
     allow(dead_code, reason = "some of it is of streams without a container")
 )]
 pub(in crate::media) mod pcm;
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub(in crate::media) mod testing;
 pub(in crate::media) mod vp8;
 pub(in crate::media) mod vp9;

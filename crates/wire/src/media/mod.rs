@@ -8,16 +8,18 @@
 //! size.
 //!
 //! Containers differ in how they tell of a file, and meet in one of two ways of making packets: a
-//! transport stream is one track as it is ([`ts`]); all others are tables of samples (`samples`,
-//! `sampled`), which a codec's packetizer (`packetizer`, `codec`) makes into packets.
+//! transport stream is one track as it is ([`ts`]); all others, and its elementary streams where
+//! these are asked for, are tables of samples (`samples`, `sampled`), which a codec's packetizer (`packetizer`, `codec`) makes into packets.
 //!
 //! The files stand on each other in this order: `track`, `scale` and `frame_rate` on nothing here,
 //! [`plan`] on `scale`, `packetizer` on `track`, each codec and `samples` on it, `container` on
 //! `track`, `scale` and [`plan`], `sampled` on all of these, each format ([`ts`], [`mp4`],
-//! [`matroska`]) on `sampled`, and `scanner` and `saved` on all formats.
+//! [`matroska`]) on `sampled`, and `scanner` and `saved` on all formats. Beside the packets of RTP
+//! stand the [`segments`] of HLS and DASH, which `cmaf` writes for films of samples.
 //!
 //! Nothing here changes a byte of the media, reorders it, or repairs what is broken in it.
 
+mod cmaf;
 mod codec;
 mod container;
 mod frame_rate;
@@ -30,6 +32,7 @@ mod samples;
 mod saved;
 mod scale;
 mod scanner;
+pub mod segments;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod track;

@@ -13,8 +13,10 @@
 //! file are twenty boxes and one walk through six tables.
 
 mod boxes;
+mod clocks;
 mod coding;
 mod edits;
+mod ending;
 mod entry;
 mod fill;
 mod fragment;
@@ -23,11 +25,14 @@ mod probes;
 mod tables;
 
 use std::ops::Range;
+use std::time::Duration;
 
 use thiserror::Error;
 
 use super::sampled::{LeftOut, PartReader, SampledIndex, SampledTrack};
-use boxes::{HEADER_BYTES_MAX, Header, Name, spelled};
+use boxes::{HEADER_BYTES_MAX, Header, spelled};
+use clocks::{PRFT_BYTES_MAX, Reference};
+use ending::{Ending, Known, SIDX_BYTES_MAX};
 use fill::note;
 use movie::Movie;
 use probes::Probes;
@@ -125,6 +130,8 @@ pub(super) struct Scanner {
     trouble: Option<String>,
     movie: Option<Movie>,
     parts: PartReader,
+    /// Of a file of fragments, where it ends.
+    ending: Ending,
     probes: Probes,
     /// Whose bytes are asked for.
     asked: Asked,
@@ -136,12 +143,18 @@ enum Asked {
     Boxes,
     /// The parts of samples, from there on.
     Parts(u64),
+    /// What tells how long the file is.
+    Ending,
 }
 
 impl Scanner {
     /// What it wants next of a file that has `file_bytes` by now.
     pub(super) fn wants(&mut self, file_bytes: u64) -> Option<Range<u64>> {
         self.file_bytes = file_bytes;
+        if let Some(part) = self.ending.wants(file_bytes) {
+            self.asked = Asked::Ending;
+            return Some(part);
+        }
         let of_boxes = self.wants_of_boxes();
         let tracks = self.movie.as_ref().map(|movie| &movie.tracks[..]);
         let of_parts = tracks.and_then(|tracks| self.parts.wants(tracks, file_bytes));
@@ -191,6 +204,12 @@ impl Scanner {
             Asked::Boxes => self.push_boxes(bytes),
             Asked::Parts(at) => {
                 self.push_parts(at, bytes);
+                Ok(())
+            }
+            Asked::Ending => {
+                if let Some(movie) = &self.movie {
+                    self.ending.push(movie, bytes);
+                }
                 Ok(())
             }
         }
@@ -247,7 +266,7 @@ impl Scanner {
             Some(Err(bytes)) => return self.stop(Mp4Error::Box { at: self.at, bytes }),
         };
         let has = self.carry.len() as u64;
-        let is_read = self.is_read(header.name);
+        let is_read = self.is_read(header);
         let end = match header.bytes {
             Some(bytes) => self.at.checked_add(bytes),
             None if is_read => Some(self.file_bytes.max(self.at + has)),
@@ -286,10 +305,18 @@ impl Scanner {
         }
     }
 
-    fn is_read(&self, name: Name) -> bool {
-        match &name {
+    fn is_read(&self, header: Header) -> bool {
+        match &header.name {
             b"moov" => self.movie.is_none(),
             b"moof" => self.movie.is_some(),
+            b"sidx" => {
+                let fits = header.bytes.is_some_and(|bytes| bytes <= SIDX_BYTES_MAX);
+                fits && self.ending.takes_index()
+            }
+            b"prft" => {
+                let fits = header.bytes.is_some_and(|bytes| bytes <= PRFT_BYTES_MAX);
+                fits && self.movie.as_ref().is_some_and(Movie::takes_reference)
+            }
             _ => false,
         }
     }
@@ -298,8 +325,17 @@ impl Scanner {
     fn take(&mut self, header: Header, inside: &[u8]) -> Result<(), Mp4Error> {
         let at = self.at + u64::from(header.header_bytes);
         self.probes.add(at, inside);
+        if &header.name == b"sidx" {
+            self.ending.add_index(inside, at + inside.len() as u64);
+            return Ok(());
+        }
         if let Some(movie) = &mut self.movie {
+            if &header.name == b"prft" {
+                movie.reference = Reference::read(inside);
+                return Ok(());
+            }
             movie.add_fragment(inside, self.at);
+            self.ending.begin(self.at, self.file_bytes);
             return Ok(());
         }
         let end = &inside[inside.len().saturating_sub(64)..];
@@ -365,7 +401,7 @@ impl Scanner {
     fn index(&self, movie: &Movie, is_whole: bool) -> Result<SampledIndex, Mp4Error> {
         let mut left_out = movie.left_out.clone();
         let mut tracks = Vec::with_capacity(movie.tracks.len());
-        let mut told_ns = movie.told_duration_ns.filter(|_| movie.is_fragmented);
+        let mut end_ns = 0;
         for (number, track) in movie.tracks.iter().enumerate() {
             let (playable, why) = self.playable(number, track);
             let all = track.samples.len();
@@ -377,8 +413,8 @@ impl Scanner {
                 });
                 continue;
             }
-            let end_ns = track.time_ns(track.samples.end_ticks());
-            told_ns = told_ns.max(u64::try_from(end_ns).ok());
+            let ends_ns = track.time_ns(track.samples.end_ticks());
+            end_ns = end_ns.max(u64::try_from(ends_ns).unwrap_or(0));
             let mut track = track.clone();
             let kept = if is_whole { all } else { track.playable() };
             if playable < kept {
@@ -407,11 +443,36 @@ impl Scanner {
             true => "fragmented MP4",
             false => "MP4",
         };
+        let told_ns = movie.told_duration_ns.filter(|_| movie.is_fragmented);
+        if let Some(told_ns) = told_ns.filter(|&it| is_whole && is_longer(it, end_ns)) {
+            let [told, is] = [told_ns, end_ns].map(|ns| Duration::from_nanos(ns).as_secs_f64());
+            let problem = format!("its header tells of {told:.1} s, and it has {is:.1} s");
+            note(&mut tracks[0].facts.problems, problem);
+        }
         let index = SampledIndex::new(format, tracks, left_out);
         let mut index = index.expect("there are tracks");
-        index.told_duration_ns = told_ns.filter(|_| !is_whole);
+        index.told_duration_ns = match is_whole {
+            true => None,
+            false => self.expected_ns(movie, told_ns, end_ns),
+        };
+        index.time_code_rate = movie.time_code_rate;
+        index.wall_clock_start_ns = movie.wall_clock_start_ns();
         index.probes.clone_from(&self.probes.kept);
         Ok(index)
+    }
+
+    /// How long the file is, which says itself that it lasts `told_ns`, if it says so, and whose
+    /// samples so far end at `end_ns`.
+    fn expected_ns(&self, movie: &Movie, told_ns: Option<u64>, end_ns: u64) -> Option<u64> {
+        if !movie.is_fragmented || self.wants_of_boxes().is_none() {
+            return told_ns;
+        }
+        let ends = movie.fillers.iter().map(|filler| filler.end_offset);
+        let read = Known {
+            bytes: ends.fold(self.at, u64::max),
+            ns: end_ns,
+        };
+        Some(self.ending.duration_ns(told_ns, read, self.file_bytes))
     }
 
     /// How many samples of a track can be played of the file as it is, and why not all.
@@ -431,6 +492,14 @@ impl Scanner {
         let why = format!("the file ends at byte {}", self.file_bytes);
         (playable, Some(why))
     }
+}
+
+/// Whether a file is told to last longer than it does by more than what is lost by rounding.
+fn is_longer(told_ns: u64, is_ns: u64) -> bool {
+    told_ns
+        > is_ns
+            .saturating_add(is_ns / 16)
+            .saturating_add(1_000_000_000)
 }
 
 /// Why each track is left out, for an error.

@@ -325,7 +325,7 @@ impl Plan {
     }
 
     /// The parts of the file that the payload of `rtp_packet` is made of, in order; none beyond the
-    /// last.
+    /// last. None is longer than a MiB: what is lies in several, one behind the other.
     #[must_use]
     pub fn file_pieces(&self, rtp_packet: u64) -> Vec<Range<u64>> {
         self.packets.file_pieces(rtp_packet)

@@ -9,6 +9,7 @@
 //! before, and is then due at 0. Timestamps are times of showing (composition), and the order is
 //! that of decoding.
 
+mod carriage;
 mod parts;
 mod plan;
 pub mod report;
@@ -17,17 +18,19 @@ mod sinks;
 mod units;
 
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
 use super::codec::config::CodecConfig;
 use super::container::{self, Container, Continued, Probe};
+use super::frame_rate::FrameRate;
 use super::packetizer::{Codec, PAYLOAD_BYTES_MIN, Parts};
 use super::plan::{Packets, SeekPoint};
 use super::samples::Samples;
 use super::scale::Timeline;
 use super::track::{CUTS_MAX, Cut, Medium, TRACKS_MAX, Track};
+pub(in crate::media) use carriage::Carriage;
 pub(in crate::media) use parts::{PartReader, SampleParts};
 use plan::SampledPlan;
 
@@ -53,6 +56,8 @@ pub(in crate::media) struct SampledTrack {
     /// Bytes in front of each sample that are not in the file again and again (Matroska's header
     /// stripping).
     pub(in crate::media) prefix: Arc<[u8]>,
+    /// How the file carries its samples; `None` if each lies there in one piece.
+    pub(in crate::media) carriage: Option<Arc<dyn Carriage>>,
     /// What else is told of it.
     pub(in crate::media) facts: TrackFacts,
 }
@@ -74,7 +79,13 @@ pub struct TrackFacts {
     pub sound: Option<(u32, u32)>,
     /// What is not as it should be, and what was made of it.
     pub problems: Vec<String>,
+    /// What a decoder is told beforehand, as the container has it: of each configuration of the
+    /// codec the bytes, without a box's header. None if there are none, or too many to be kept.
+    pub(in crate::media) configurations: Vec<Box<[u8]>>,
 }
+
+/// Bytes of all configurations of a track that are kept, at most.
+const CONFIGURATIONS_BYTES_MAX: usize = 64 << 10;
 
 /// A track of the file that is not played, and why.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -104,6 +115,21 @@ pub(in crate::media) struct SampledIndex {
     pub(in crate::media) is_partial: bool,
     /// Where to see whether it still is what it was.
     pub(in crate::media) probes: Vec<Probe>,
+    /// How time codes count its frames, if it says so.
+    pub(in crate::media) time_code_rate: Option<FrameRate>,
+    /// The constant rate of its pictures, once somebody has asked.
+    constant_rate: OnceLock<Option<FrameRate>>,
+    /// When its time 0 was by the clock on the wall, in ns since 1970, if it says so.
+    pub(in crate::media) wall_clock_start_ns: Option<u64>,
+}
+
+impl TrackFacts {
+    /// Keeps the configurations of a track's codec, if they are not too long.
+    pub(in crate::media) fn keep_configurations(&mut self, all: &[&[u8]]) {
+        let bytes: usize = all.iter().map(|it| it.len()).sum();
+        let kept = all.iter().filter(|_| bytes <= CONFIGURATIONS_BYTES_MAX);
+        self.configurations = kept.map(|&it| it.into()).collect();
+    }
 }
 
 impl SampledTrack {
@@ -129,10 +155,19 @@ impl SampledTrack {
         u32::try_from(rtp.rem_euclid(1 << 32)).expect("within 32 bits")
     }
 
-    /// The last tick of the track that is not after `time_ns` of the file.
+    /// The last tick of the track that is not after `time_ns` of the file, by [`Self::time_ns`]:
+    /// so the time of a tick leads back to it, though most are rounded down.
     pub(in crate::media) fn ticks_at(&self, time_ns: u64) -> i64 {
-        let ticks = i128::from(time_ns) * i128::from(self.timescale) / 1_000_000_000;
+        let scaled = (i128::from(time_ns) + 1) * i128::from(self.timescale);
+        let ticks = (scaled - 1) / 1_000_000_000;
         clamped(ticks - i128::from(self.shift_ticks))
+    }
+
+    /// How often pictures are shown, if each comes as long after the one before it.
+    fn constant_rate(&self) -> Option<FrameRate> {
+        let of_pictures = self.codec.medium == Medium::Video;
+        let period = self.samples.period().filter(|_| of_pictures)?;
+        FrameRate::new(self.timescale, period)
     }
 
     /// When sample `at` is due: when it is decoded, and not before the start.
@@ -185,6 +220,9 @@ impl SampledIndex {
             told_duration_ns: None,
             is_partial: false,
             probes: Vec::new(),
+            time_code_rate: None,
+            constant_rate: OnceLock::new(),
+            wall_clock_start_ns: None,
         })
     }
 }
@@ -305,6 +343,16 @@ impl Container for SampledIndex {
         Some(Box::new(plan))
     }
 
+    fn frame_rate(&self) -> Option<FrameRate> {
+        let first = &self.sampled[0];
+        let constant = || *self.constant_rate.get_or_init(|| first.constant_rate());
+        self.time_code_rate.or_else(constant)
+    }
+
+    fn wall_clock_start_ns(&self) -> Option<u64> {
+        self.wall_clock_start_ns
+    }
+
     fn continuing(self: Arc<Self>, old: &dyn Any) -> Continued {
         let alike = old
             .downcast_ref::<Self>()
@@ -324,10 +372,12 @@ impl Container for SampledIndex {
     }
 }
 
+/// Of a track that is not read to its end only what can be played is certain: behind that a sample
+/// may turn out to be broken, and the track then ends there.
 fn continues(new: &SampledTrack, old: &SampledTrack) -> bool {
     new.timescale == old.timescale
         && new.shift_ticks == old.shift_ticks
-        && new.samples.continues(&old.samples)
+        && new.samples.continues(&old.samples, old.playable())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 
 pub(in crate::media) mod column;
 mod saved;
+mod walk;
 
 use std::ops::Range;
 
@@ -19,6 +20,9 @@ use column::{Column, VALUE_MAX};
 /// Samples of all tracks of a file at the most: two days of pictures and sound.
 pub(in crate::media) const SAMPLES_MAX: usize = 1 << 24;
 
+/// Bytes of the file that a sample may reach over, with what is not its own in between: it is read
+/// whole to make packets of it.
+pub(in crate::media) const SPREAD_BYTES_MAX: u32 = 32 << 20;
 /// Places in files, and times in ticks, are at most this.
 const PLACE_MAX: u64 = VALUE_MAX.unsigned_abs() / 2;
 
@@ -78,6 +82,9 @@ pub(in crate::media) enum SampleError {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub(in crate::media) struct Samples {
     sizes: Column,
+    /// How many bytes of the file more than its own each reaches over, from its first to its last;
+    /// negative is fewer. All are 0 where samples lie in one piece.
+    spreads: Column,
     /// Runs of samples that lie one behind the other: how many samples each has, and how far in the
     /// file it begins behind the end of the run before.
     run_samples: Column,
@@ -121,6 +128,7 @@ impl Samples {
     pub(in crate::media) fn memory_bytes(&self) -> usize {
         let columns = [
             &self.sizes,
+            &self.spreads,
             &self.run_samples,
             &self.run_gaps,
             &self.durations,
@@ -142,9 +150,32 @@ impl Samples {
         sample: Sample,
         duration_ticks: u32,
     ) -> Result<(), SampleError> {
+        self.push_spread(sample, duration_ticks, sample.bytes)
+    }
+
+    /// The same of a sample that is made of what lies in `file_bytes` of the file, with other bytes
+    /// in between.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::push`].
+    pub(in crate::media) fn push_spread(
+        &mut self,
+        sample: Sample,
+        duration_ticks: u32,
+        file_bytes: u32,
+    ) -> Result<(), SampleError> {
         let at = self.len();
         let number = at as u64;
         self.check(&sample)?;
+        if file_bytes == 0 || file_bytes > SPREAD_BYTES_MAX {
+            let (what, value) = ("its spread", file_bytes.into());
+            return Err(SampleError::Value {
+                number,
+                what,
+                value,
+            });
+        }
         let duration = sample.decode_ticks - self.last_decode_ticks();
         if self.end_offset != sample.offset || at == 0 {
             if at > 0 {
@@ -162,10 +193,12 @@ impl Samples {
             self.entries.push((at, sample.entry));
         }
         self.sizes.push(sample.bytes.into());
+        self.spreads
+            .push(i64::from(file_bytes) - i64::from(sample.bytes));
         self.durations.push(duration);
         self.compositions.push(sample.composition_ticks);
         self.end_ticks = sample.decode_ticks + i64::from(duration_ticks);
-        self.end_offset = sample.offset + u64::from(sample.bytes);
+        self.end_offset = sample.offset + u64::from(file_bytes);
         debug_assert_eq!(self.get(at), Some(sample), "sample {number}");
         Ok(())
     }
@@ -218,7 +251,7 @@ impl Samples {
         }
         let run = self.run_samples.find(count(at));
         let gaps = self.run_gaps.before(run + 1);
-        let offset = self.sizes.before(at) + gaps;
+        let offset = self.file_bytes_before(at) + gaps;
         Some(Sample {
             offset: offset.unsigned_abs(),
             bytes: self.size(at),
@@ -227,6 +260,18 @@ impl Samples {
             is_sync: self.is_sync(at),
             entry: self.entry(at),
         })
+    }
+
+    /// Bytes of the file that the first `count` samples reach over, each for itself.
+    fn file_bytes_before(&self, count: usize) -> i64 {
+        self.sizes.before(count) + self.spreads.before(count)
+    }
+
+    /// The part of the file that sample `at` reaches over, if there are so many.
+    pub(in crate::media) fn file_part(&self, at: usize) -> Option<Range<u64>> {
+        let sample = self.get(at)?;
+        let bytes = i64::from(sample.bytes) + self.spreads.get(at);
+        Some(sample.offset..sample.offset + bytes.unsigned_abs())
     }
 
     /// Bytes of sample `at`, which there is.
@@ -255,6 +300,18 @@ impl Samples {
         });
         let bytes = self.sizes.iter_from(0).map(i64::unsigned_abs);
         times.zip(bytes)
+    }
+
+    /// How many ticks lie between one sample and the next, if that are as many for all that are
+    /// decoded, and for all that are shown. `None` of fewer than two.
+    pub(in crate::media) fn period(&self) -> Option<u32> {
+        let mut durations = self.durations.iter_from(1);
+        let period = durations.next().filter(|&period| period > 0)?;
+        let first = self.compositions.get(0);
+        let mut compositions = self.compositions.iter_from(1);
+        let is_constant = durations.all(|duration| duration == period)
+            && compositions.all(|later| (later - first) % period == 0);
+        u32::try_from(period).ok().filter(|_| is_constant)
     }
 
     /// When each sync sample is decoded, in order.
@@ -351,10 +408,10 @@ impl Samples {
                 false => self.len(),
             };
             let end = end.min(samples.end);
-            let (Some(first), Some(last)) = (self.get(at), self.get(end - 1)) else {
+            let (Some(first), Some(last)) = (self.file_part(at), self.file_part(end - 1)) else {
                 break;
             };
-            let part = first.offset..last.offset + u64::from(last.bytes);
+            let part = first.start..last.end;
             all = Some(match all {
                 None => part,
                 Some(all) => all.start.min(part.start)..all.end.max(part.end),
@@ -373,12 +430,12 @@ impl Samples {
                 false => self.len(),
             };
             offset += self.run_gaps.get(run);
-            let bytes = self.sizes.before(end) - self.sizes.before(first);
+            let bytes = self.file_bytes_before(end) - self.file_bytes_before(first);
             let lies = offset.unsigned_abs()..(offset + bytes).unsigned_abs();
             offset += bytes;
             if lies.start < part.end && part.start < lies.end {
                 let place = |at: usize| {
-                    let before = self.sizes.before(first + at) - self.sizes.before(first);
+                    let before = self.file_bytes_before(first + at) - self.file_bytes_before(first);
                     lies.start + before.unsigned_abs()
                 };
                 let from = first_at(end - first, |at| place(at + 1) > part.start);
@@ -401,7 +458,11 @@ impl Samples {
             let sample = self.get(at).expect("there are so many");
             let ticks = self.decode_ticks(at + 1) - sample.decode_ticks;
             let duration = u32::try_from(ticks).unwrap_or(u32::MAX);
-            first.push(sample, duration).expect("it was taken before");
+            let file_bytes = i64::from(sample.bytes) + self.spreads.get(at);
+            let file_bytes = u32::try_from(file_bytes).expect("pushed as such");
+            first
+                .push_spread(sample, duration, file_bytes)
+                .expect("it was taken before");
             if at < self.with_parts() {
                 parts.clear();
                 self.parts(at, &mut parts);
@@ -411,11 +472,12 @@ impl Samples {
         first
     }
 
-    /// Whether `old` is the beginning of it.
-    pub(in crate::media) fn continues(&self, old: &Self) -> bool {
-        let alike = |at: usize| old.get(at).is_none() || old.get(at) == self.get(at);
-        let last = old.len().saturating_sub(1);
-        old.len() <= self.len() && [0, last / 2, last].into_iter().all(alike)
+    /// Whether it begins with the first `count` samples of `old`, as far as that has so many.
+    pub(in crate::media) fn continues(&self, old: &Self, count: usize) -> bool {
+        let count = count.min(old.len());
+        let alike = |at: usize| at >= count || old.get(at) == self.get(at);
+        let last = count.saturating_sub(1);
+        count <= self.len() && [0, last / 2, last].into_iter().all(alike)
     }
 }
 

@@ -42,6 +42,8 @@ enum Format {
     /// Too little has come to know.
     Unknown(ScanOptions, Vec<u8>),
     Ts(Box<ts::Scanner>),
+    /// The same as tracks of its elementary streams.
+    TsTracks(Box<ts::Scanner>),
     Mp4(Box<mp4::Scanner>),
     Matroska(Box<matroska::Scanner>),
     #[cfg(any(test, feature = "testing"))]
@@ -94,7 +96,11 @@ impl Format {
         }
         let mut scanner = ts::Scanner::new(options);
         scanner.push(first)?;
-        Ok(Self::Ts(Box::new(scanner)))
+        let scanner = Box::new(scanner);
+        Ok(match options.is_elementary {
+            true => Self::TsTracks(scanner),
+            false => Self::Ts(scanner),
+        })
     }
 }
 
@@ -112,7 +118,7 @@ impl Scanner {
         let all_from = |start: u64| (start < file_bytes).then_some(start..file_bytes);
         match &mut self.0 {
             Format::Unknown(_, first) => all_from(first.len() as u64),
-            Format::Ts(scanner) => all_from(scanner.pushed_bytes()),
+            Format::Ts(scanner) | Format::TsTracks(scanner) => all_from(scanner.pushed_bytes()),
             Format::Mp4(scanner) => scanner.wants(file_bytes),
             Format::Matroska(scanner) => scanner.wants(file_bytes),
             #[cfg(any(test, feature = "testing"))]
@@ -144,7 +150,7 @@ impl Scanner {
         }
         match &mut self.0 {
             Format::Unknown(..) => unreachable!("enough has come"),
-            Format::Ts(scanner) => scanner.push(bytes)?,
+            Format::Ts(scanner) | Format::TsTracks(scanner) => scanner.push(bytes)?,
             Format::Mp4(scanner) => scanner.push(bytes)?,
             Format::Matroska(scanner) => scanner.push(bytes)?,
             #[cfg(any(test, feature = "testing"))]
@@ -177,6 +183,7 @@ impl Scanner {
         match &self.0 {
             Format::Unknown(options, first) => Self(Format::of(*options, first)?).settled(),
             Format::Ts(scanner) => Ok(Index::of(scanner.settled()?)),
+            Format::TsTracks(scanner) => Ok(Index::of(scanner.settled_tracks()?)),
             Format::Mp4(scanner) => Ok(Index::of(scanner.settled()?)),
             Format::Matroska(scanner) => Ok(Index::of(scanner.settled()?)),
             #[cfg(any(test, feature = "testing"))]
@@ -193,6 +200,7 @@ impl Scanner {
         match self.0 {
             Format::Unknown(options, first) => Self(Format::of(options, &first)?).finish(),
             Format::Ts(scanner) => Ok(Index::of(scanner.finish()?)),
+            Format::TsTracks(scanner) => Ok(Index::of(scanner.finish_tracks()?)),
             Format::Mp4(scanner) => Ok(Index::of(scanner.finish()?)),
             Format::Matroska(scanner) => Ok(Index::of(scanner.finish()?)),
             #[cfg(any(test, feature = "testing"))]

@@ -9,6 +9,7 @@ use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use super::codec::testing::fuzz::packetize;
 use super::container::{Container, Continued, Index, Probe};
 use super::frame_rate::FrameRate;
 use super::plan::{Burst, FilePiece, ImageError, Packets, RtpOrigin, SeekPoint, group_bursts};

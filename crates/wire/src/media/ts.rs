@@ -8,6 +8,7 @@
 pub mod clock;
 mod demux;
 mod descriptor;
+mod elementary;
 pub mod facts;
 mod header;
 mod image;
@@ -23,8 +24,10 @@ pub mod synth;
 
 use thiserror::Error;
 
+use super::sampled::SampledIndex;
 use clock::Clock;
 use demux::Demux;
+use elementary::Elementary;
 use facts::Facts;
 pub use index::{Index, SYNC_BYTE, SyncRun, TS_PACKET_BYTES};
 use index::{SAMPLE_EVERY, sample};
@@ -38,6 +41,9 @@ pub const SYNC_CONFIRMATIONS: usize = 4;
 
 /// How much of a file may come before the first packet. A file with more garbage is another format.
 pub const LEADING_BYTES_MAX: u64 = 16 << 20;
+
+/// Places of which an index of elementary streams remembers the bytes.
+const PROBES_MAX: usize = 64;
 
 /// Runs of unbroken sync in one file at the most.
 pub const SYNC_RUNS_MAX: usize = 65_536;
@@ -64,12 +70,16 @@ const WINDOW_BYTES: usize = 204 * (SYNC_CONFIRMATIONS + 1);
 pub struct ScanOptions {
     /// The rate of a stream without a usable clock, in bit/s. Not 0.
     pub fallback_bitrate: u64,
+    /// Whether the elementary streams of a transport stream are tracks of their own. If not, it is
+    /// one track as it is.
+    pub is_elementary: bool,
 }
 
 impl Default for ScanOptions {
     fn default() -> Self {
         Self {
             fallback_bitrate: 4_000_000,
+            is_elementary: false,
         }
     }
 }
@@ -111,6 +121,12 @@ pub enum MediaError {
         /// Where the run beyond it starts.
         file_offset: u64,
     },
+    /// Too little of it is read to know its elementary streams.
+    #[error("too little of it is read yet to know its streams")]
+    NotYet,
+    /// It has no elementary stream that can be played as a track of its own.
+    #[error("none of its streams can be played as a track{0}")]
+    NoTracks(String),
 }
 
 /// Reads a transport stream once, in order, and makes its [`Index`]. Of a file that grows it makes
@@ -130,6 +146,8 @@ pub struct Scanner {
     sync_losses: u64,
     samples: Vec<u32>,
     demux: Demux,
+    /// Its elementary streams, if they are wanted.
+    elementary: Option<Box<Elementary>>,
 }
 
 impl Scanner {
@@ -147,6 +165,7 @@ impl Scanner {
             sync_losses: 0,
             samples: Vec::new(),
             demux: Demux::new(),
+            elementary: options.is_elementary.then(Box::default),
         }
     }
 
@@ -205,9 +224,44 @@ impl Scanner {
         self.index((carry.len() - used) as u64, false)
     }
 
-    fn index(mut self, carried_bytes: u64, grows: bool) -> Result<Index, MediaError> {
-        let trailing_bytes = carried_bytes + self.carry.len() as u64;
-        let file_bytes = self.offset + trailing_bytes;
+    /// The same as tables of its elementary streams' samples.
+    ///
+    /// # Errors
+    ///
+    /// If none can be played, or too little has come to know which they are.
+    pub(super) fn settled_tracks(&self) -> Result<SampledIndex, MediaError> {
+        self.check_found(self.offset + self.carry.len() as u64)?;
+        self.tracks(false)
+    }
+
+    /// Ends the file and makes tables of its elementary streams' samples.
+    ///
+    /// # Errors
+    ///
+    /// If none can be played.
+    pub(super) fn finish_tracks(mut self) -> Result<SampledIndex, MediaError> {
+        let carry = std::mem::take(&mut self.carry);
+        self.consume(&carry, true)?;
+        self.check_found(self.offset + carry.len() as u64)?;
+        if let Some(elementary) = &mut self.elementary {
+            elementary.finish();
+        }
+        self.tracks(true)
+    }
+
+    fn tracks(&self, is_whole: bool) -> Result<SampledIndex, MediaError> {
+        let elementary = self.elementary.as_ref().ok_or(MediaError::NotYet)?;
+        let (programs, _) = self.demux.programs();
+        let mut index = elementary.index(programs, &self.runs, is_whole)?;
+        let step = self.samples.len().div_ceil(PROBES_MAX).max(1);
+        let probes = self.samples.iter().enumerate().step_by(step);
+        let probes = probes.map(|(number, sampled)| index::probe(&self.runs, number, *sampled));
+        index.probes = probes.collect();
+        Ok(index)
+    }
+
+    /// Whether there is a transport stream in so many bytes.
+    fn check_found(&self, file_bytes: u64) -> Result<(), MediaError> {
         if file_bytes == 0 {
             return Err(MediaError::Empty);
         }
@@ -221,6 +275,13 @@ impl Scanner {
                 }
             });
         }
+        Ok(())
+    }
+
+    fn index(mut self, carried_bytes: u64, grows: bool) -> Result<Index, MediaError> {
+        let trailing_bytes = carried_bytes + self.carry.len() as u64;
+        let file_bytes = self.offset + trailing_bytes;
+        self.check_found(file_bytes)?;
         self.runs.shrink_to_fit();
         let ts_packets = self.demux.packets();
         let fallback = Clock::constant(ts_packets, self.options.fallback_bitrate);
@@ -299,6 +360,10 @@ impl Scanner {
                 self.samples.push(sample(packet));
             }
             self.demux.packet(packet);
+            if let Some(elementary) = &mut self.elementary {
+                let offset = self.offset + (used + unit.packet) as u64;
+                elementary.packet(offset, packet, self.demux.programs());
+            }
             used += unit.bytes;
             packets += 1;
         }

@@ -3,8 +3,10 @@
 
 pub mod adaptive;
 pub mod load_shedder;
+pub mod media_clock;
 pub mod schedule;
 pub mod wheel;
 
 pub use load_shedder::{LoadShedder, Second, Verdict};
+pub use media_clock::{MediaClock, Speed};
 pub use wheel::Wheel;

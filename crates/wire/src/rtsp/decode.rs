@@ -1,16 +1,17 @@
-//! From bytes to requests, however the bytes were cut on their way.
+//! From bytes to requests and the frames between them, however the bytes were cut on their way.
 //!
 //! The decoder looks at every byte once, in order, and decides at that byte. So what it yields
 //! depends on the bytes alone, never on how many of them came together. It holds at most one
-//! request within its [`Limits`], and what the last [`Decoder::push`] brought on top. It does not
-//! judge what a request asks for; see [`super::Intent`].
+//! request or frame within its [`Limits`], and what the last [`Decoder::push`] brought on top. It
+//! does not judge what a request asks for (see [`super::Intent`]), nor whose a frame's channel is.
 
 use rtsp_types::StatusCode;
 
 use super::Reply;
+use super::interleaved::{FRAME_MARK, FRAME_PREFIX_BYTES, Frame};
 use super::request::{Malformed, Request, cseq_in, parse_head};
 
-/// Cuts a connection's bytes into requests.
+/// Cuts a connection's bytes into requests and frames.
 #[derive(Debug)]
 pub struct Decoder {
     limits: Limits,
@@ -22,7 +23,16 @@ pub struct Decoder {
     phase: Phase,
 }
 
-/// The bounds on one request.
+/// What has come whole.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Event {
+    /// A request.
+    Request(Request),
+    /// A packet between requests.
+    Frame(Frame),
+}
+
+/// The bounds on one request or frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes of the request line and the headers, with the empty line at their end.
@@ -31,6 +41,10 @@ pub struct Limits {
     pub headers_max: usize,
     /// Bytes of the body.
     pub body_bytes_max: usize,
+    /// Bytes of the packet in a frame. Of a longer one nothing is kept and nothing is said: a frame
+    /// tells its length, so passing it over loses nothing else, and closing would lose a session
+    /// over a stray packet. 0 where no channel was set up.
+    pub frame_bytes_max: usize,
 }
 
 /// A connection that cannot go on, because where its next request starts is not known.
@@ -51,7 +65,12 @@ enum Phase {
         request: Request,
         body_bytes: usize,
     },
-    /// In an interleaved frame, which nobody asked for.
+    /// In a frame.
+    Frame {
+        channel: u8,
+        packet_bytes: usize,
+    },
+    /// In one that is not kept.
     Skip {
         bytes_left: usize,
     },
@@ -72,7 +91,7 @@ impl Decoder {
         }
     }
 
-    /// Takes bytes from the connection. Call [`Self::next_request`] until it has no more before the
+    /// Takes bytes from the connection. Call [`Self::next_event`] until it has no more before the
     /// next push, or the input grows.
     pub fn push(&mut self, bytes: &[u8]) {
         if !matches!(self.phase, Phase::Refused) {
@@ -80,15 +99,29 @@ impl Decoder {
         }
     }
 
-    /// The next whole request. After a refusal there is never another one.
+    /// The next whole request or frame. After a refusal there is never another one.
     ///
     /// # Errors
     ///
     /// [`Refused`]: answer with [`Refused::reply`], then close.
-    pub fn next_request(&mut self) -> Option<Result<Request, Refused>> {
+    pub fn next_event(&mut self) -> Option<Result<Event, Refused>> {
         loop {
             match std::mem::replace(&mut self.phase, Phase::Refused) {
                 Phase::Start => self.phase = self.start()?,
+                Phase::Frame {
+                    channel,
+                    packet_bytes,
+                } => {
+                    if self.input.len() < packet_bytes {
+                        self.phase = Phase::Frame {
+                            channel,
+                            packet_bytes,
+                        };
+                        return None;
+                    }
+                    let packet = self.take(packet_bytes);
+                    return Some(Ok(Event::Frame(Frame { channel, packet })));
+                }
                 Phase::Skip { bytes_left } => {
                     let bytes = bytes_left.min(self.input.len());
                     self.input.drain(..bytes);
@@ -131,29 +164,33 @@ impl Decoder {
                         };
                         return None;
                     }
-                    request.body = self.input.drain(..body_bytes).collect();
-                    if self.input.is_empty() {
-                        // Whoever watches says nothing for long, and keeps no memory for it.
-                        self.input = Vec::new();
-                    }
-                    self.phase = Phase::Start;
-                    return Some(Ok(request));
+                    request.body = self.take(body_bytes);
+                    return Some(Ok(Event::Request(request)));
                 }
                 Phase::Refused => return None,
             }
         }
     }
 
-    /// Whether a request has begun and is not yet whole, so that its time runs.
+    /// The end of a request or frame, so many bytes; what follows is another.
+    fn take(&mut self, bytes: usize) -> Vec<u8> {
+        let taken = self.input.drain(..bytes).collect();
+        if self.input.is_empty() {
+            // Whoever watches says nothing for long, and keeps no memory for it.
+            self.input = Vec::new();
+        }
+        self.phase = Phase::Start;
+        taken
+    }
+
+    /// Whether a request or frame has begun and is not yet whole, so that its time runs.
     #[must_use]
     pub fn is_mid_request(&self) -> bool {
         !matches!(self.phase, Phase::Start | Phase::Refused) || !self.input.is_empty()
     }
 
-    /// Skips what may stand between requests: empty lines (RFC 2326, section 4) and interleaved
-    /// frames. Clients may send the latter only where SETUP allowed it, which it never does here;
-    /// but a frame says its length, so skipping it loses nothing, and closing would lose a session
-    /// over a stray report.
+    /// Skips empty lines, which may stand between requests (RFC 2326, section 4), and sees what
+    /// comes next.
     fn start(&mut self) -> Option<Phase> {
         let blank = self
             .input
@@ -161,11 +198,22 @@ impl Decoder {
             .take_while(|&&b| b == b'\r' || b == b'\n')
             .count();
         self.input.drain(..blank);
-        let phase = match (self.input.first(), self.input.first_chunk::<4>()) {
-            (Some(b'$'), Some(&[_, _, high, low])) => Phase::Skip {
-                bytes_left: 4 + usize::from(u16::from_be_bytes([high, low])),
-            },
-            (Some(b'$') | None, _) => {
+        let prefix = self.input.first_chunk::<FRAME_PREFIX_BYTES>();
+        let phase = match (self.input.first(), prefix) {
+            (Some(&FRAME_MARK), Some(&[_, channel, high, low])) => {
+                let packet_bytes = usize::from(u16::from_be_bytes([high, low]));
+                self.input.drain(..FRAME_PREFIX_BYTES);
+                match packet_bytes > self.limits.frame_bytes_max {
+                    true => Phase::Skip {
+                        bytes_left: packet_bytes,
+                    },
+                    false => Phase::Frame {
+                        channel,
+                        packet_bytes,
+                    },
+                }
+            }
+            (Some(&FRAME_MARK) | None, _) => {
                 self.phase = Phase::Start;
                 return None;
             }
@@ -245,20 +293,22 @@ mod tests {
         head_bytes_max: 256,
         headers_max: 4,
         body_bytes_max: 16,
+        frame_bytes_max: 12,
     };
 
     /// Everything that `bytes` yield, fed in pieces of these sizes, over and over.
-    fn decode(bytes: &[u8], pieces: &[usize]) -> Vec<Result<Request, Refused>> {
+    fn decode(bytes: &[u8], pieces: &[usize]) -> Vec<Result<Event, Refused>> {
         let mut decoder = Decoder::new(LIMITS);
         let mut out = Vec::new();
         let mut rest = bytes;
         for &piece in pieces.iter().cycle() {
             let (now, later) = rest.split_at(piece.clamp(1, rest.len().max(1)).min(rest.len()));
             decoder.push(now);
-            while let Some(event) = decoder.next_request() {
+            while let Some(event) = decoder.next_event() {
                 out.push(event);
             }
-            assert!(decoder.input.len() <= LIMITS.head_bytes_max + LIMITS.body_bytes_max);
+            let held_max = LIMITS.head_bytes_max + LIMITS.body_bytes_max;
+            assert!(decoder.input.len() <= held_max);
             rest = later;
             if rest.is_empty() {
                 break;
@@ -270,7 +320,18 @@ mod tests {
     fn one(bytes: &[u8]) -> Result<Request, Refused> {
         let mut events = decode(bytes, &[1]);
         assert_eq!(events.len(), 1, "{events:?}");
-        events.remove(0)
+        events.remove(0).map(|event| match event {
+            Event::Request(request) => request,
+            Event::Frame(frame) => panic!("{frame:?}"),
+        })
+    }
+
+    /// What is in a frame, or the number of a request.
+    fn seen(event: Result<Event, Refused>) -> (Option<(u8, Vec<u8>)>, Option<u32>) {
+        match event.unwrap() {
+            Event::Request(request) => (None, request.cseq()),
+            Event::Frame(Frame { channel, packet }) => (Some((channel, packet)), None),
+        }
     }
 
     fn malformed(bytes: &[u8]) -> Malformed {
@@ -293,16 +354,44 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_found_between_blank_lines_and_frames() {
-        let bytes = b"\r\n\nOPTIONS * RTSP/1.0\nCSeq: 1\n\n$\x01\x00\x05GARBA\
-            PLAY /a RTSP/1.0\r\nCSeq: 2\r\n\r\n$\x00\x00\x00PAUSE /a RTSP/1.0\r\nCSeq: 3\r\n\r\n";
+    fn requests_and_frames_are_found_between_each_other() {
+        let bytes = b"\r\n\nOPTIONS * RTSP/1.0\nCSeq: 1\n\n$\x01\x00\x05$A\r\n\0\
+            PLAY /a RTSP/1.0\r\nCSeq: 2\r\n\r\n$\xff\x00\x00PAUSE /a RTSP/1.0\r\nCSeq: 3\r\n\r\n";
         for pieces in [1, 2, 3, 7, 1000] {
-            let cseqs: Vec<_> = decode(bytes, &[pieces])
-                .into_iter()
-                .map(|r| r.unwrap().cseq())
-                .collect();
-            assert_eq!(cseqs, [Some(1), Some(2), Some(3)]);
+            let events = decode(bytes, &[pieces]).into_iter().map(seen);
+            let expected = [
+                (None, Some(1)),
+                (Some((1, b"$A\r\n\0".to_vec())), None),
+                (None, Some(2)),
+                (Some((255, Vec::new())), None),
+                (None, Some(3)),
+            ];
+            assert_eq!(events.collect::<Vec<_>>(), expected);
         }
+    }
+
+    #[test]
+    fn frames_are_kept_to_their_limit_and_passed_over_beyond() {
+        let request = b"OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n\r\n";
+        let frame = |packet_bytes: u16| {
+            let mut frame = vec![b'$', 0];
+            frame.extend(packet_bytes.to_be_bytes());
+            frame.resize(4 + usize::from(packet_bytes), b'$');
+            frame
+        };
+        for (packet_bytes, is_kept) in [(12, true), (13, false), (u16::MAX, false)] {
+            let bytes = [frame(packet_bytes).as_slice(), request].concat();
+            for pieces in [1, 11, 4096, 70_000] {
+                let events: Vec<_> = decode(&bytes, &[pieces]).into_iter().map(seen).collect();
+                assert_eq!(events.len(), 1 + usize::from(is_kept), "{packet_bytes}");
+                assert_eq!(events.last(), Some(&(None, Some(1))));
+            }
+        }
+        // However long it is, half of one is half of something.
+        let mut decoder = Decoder::new(LIMITS);
+        decoder.push(&frame(u16::MAX)[..60_000]);
+        assert_eq!(decoder.next_event(), None);
+        assert!(decoder.is_mid_request() && decoder.input.is_empty());
     }
 
     #[test]
@@ -315,12 +404,12 @@ mod tests {
             b"x",
         ] {
             decoder.push(bytes);
-            assert_eq!(decoder.next_request(), None);
+            assert_eq!(decoder.next_event(), None);
             assert!(decoder.is_mid_request());
         }
         decoder.push(b"y\r\n");
-        assert!(decoder.next_request().unwrap().is_ok());
-        assert_eq!(decoder.next_request(), None);
+        assert!(decoder.next_event().unwrap().is_ok());
+        assert_eq!(decoder.next_event(), None);
         assert!(!decoder.is_mid_request());
     }
 
@@ -428,9 +517,9 @@ mod tests {
     fn nothing_follows_a_refusal() {
         let mut decoder = Decoder::new(LIMITS);
         decoder.push(b"\0OPTIONS * RTSP/1.0\r\n\r\n");
-        assert!(decoder.next_request().unwrap().is_err());
+        assert!(decoder.next_event().unwrap().is_err());
         decoder.push(b"OPTIONS * RTSP/1.0\r\n\r\n");
-        assert_eq!(decoder.next_request(), None);
+        assert_eq!(decoder.next_event(), None);
         assert!(!decoder.is_mid_request());
     }
 
@@ -440,6 +529,8 @@ mod tests {
             3 => Just(b"OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n\r\n".to_vec()),
             1 => Just(b"PLAY /a RTSP/1.0\nContent-Length: 4\n\nbody".to_vec()),
             1 => Just(b"$\x00\x00\x03abc".to_vec()),
+            1 => Just(b"$\x07\x00\x0d0123456789abc".to_vec()),
+            1 => Just(b"$\x01\x01".to_vec()),
             1 => Just(b"\r\n".to_vec()),
             1 => Just(b"A: b\r\n".to_vec()),
             1 => Just(b"Content-Length: 40\r\n".to_vec()),

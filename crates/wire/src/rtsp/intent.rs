@@ -10,6 +10,7 @@ use super::{
     UrlError,
 };
 use crate::media::{Scale, TRACKS_MAX};
+use crate::pace::Speed;
 
 /// A request that may be carried out. `S` is the caller's handle on a session.
 #[derive(Debug)]
@@ -47,6 +48,8 @@ pub enum Intent<S> {
         /// How fast, and in which direction: the supported scale that is nearest to what was asked
         /// for, [`Scale::NORMAL`] if none was.
         scale: Scale,
+        /// How fast it is delivered: likewise, and [`Speed::NORMAL`].
+        speed: Speed,
     },
     /// Stop sending, and remember where.
     Pause {
@@ -239,26 +242,44 @@ fn setup<S>(
 fn play<S>(request: &Request, session: S) -> Result<Intent<S>, Reply> {
     let range = request.header("Range").map(AskedRange::parse).transpose();
     let range = range.map_err(no_range)?;
-    let scale = request.header(headers::SCALE.as_str()).map(scale);
-    let note = "Scale takes a number, as 2 or -1.5";
-    let no_scale = || Reply::refusal(StatusCode::BadRequest, note);
+    let bad = |note| move || Reply::refusal(StatusCode::BadRequest, note);
+    let scale = request.header(headers::SCALE.as_str()).map(|value| {
+        let scale = scale(value);
+        scale.ok_or_else(bad("Scale takes a number, as 2 or -1.5"))
+    });
+    let speed = request.header(headers::SPEED.as_str()).map(|value| {
+        let speed = speed(value);
+        speed.ok_or_else(bad("Speed takes a number above 0, as 2 or 0.5"))
+    });
     Ok(Intent::Play {
         session,
         range,
-        scale: scale.map_or(Ok(Scale::NORMAL), |scale| scale.ok_or_else(no_scale))?,
+        scale: scale.transpose()?.unwrap_or(Scale::NORMAL),
+        speed: speed.transpose()?.unwrap_or_default(),
     })
 }
 
 /// `["-"] 1*DIGIT ["." *DIGIT]` (RFC 2326, section 12.34), as the nearest that is supported.
 fn scale(value: &str) -> Option<Scale> {
     let value = value.trim();
-    let digits = value.strip_prefix('-').unwrap_or(value);
+    let (sign, digits) = match value.strip_prefix('-') {
+        Some(digits) => (-1.0, digits),
+        None => (1.0, value),
+    };
+    Some(Scale::nearest(sign * decimal(digits)?))
+}
+
+/// `1*DIGIT ["." *DIGIT]` (section 12.35), likewise. "A speed value of zero is invalid."
+fn speed(value: &str) -> Option<Speed> {
+    let value = decimal(value.trim()).filter(|&value| value > 0.0);
+    value.map(Speed::nearest)
+}
+
+fn decimal(digits: &str) -> Option<f64> {
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.is_empty() || !is_number(whole) || !is_number(fraction) {
-        return None;
-    }
-    value.parse().ok().map(Scale::nearest)
+    let is_decimal = !whole.is_empty() && is_number(whole) && is_number(fraction);
+    digits.parse().ok().filter(|_| is_decimal)
 }
 
 fn pause<S>(request: &Request, session: S) -> Result<Intent<S>, Reply> {

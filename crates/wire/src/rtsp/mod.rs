@@ -1,15 +1,16 @@
 //! RTSP 1.0 (RFC 2326), from the server's side: requests in, intents and replies out.
 //!
-//! A connection's bytes go through a [`Decoder`]. What it yields is judged by [`Intent::of`], in
-//! one place and without side effects: whatever the protocol itself refuses is refused there, and
-//! what remains are requests that the session's [`State`] allows, with everything in them
-//! understood. Carrying them out, and what only that can show (no such file, no port left), is the
-//! caller's.
+//! A connection's bytes go through a [`Decoder`], which yields requests and the [frames](Frame)
+//! between them. What a request asks for is judged by [`Intent::of`], in one place and without side
+//! effects: whatever the protocol itself refuses is refused there, and what remains are requests
+//! that the session's [`State`] allows, with everything in them understood. Carrying them out, and
+//! what only that can show (no such file, no port left), is the caller's.
 //!
-//! RTSP 2.0, interleaved RTP, multicast and recording are refused as the RFC says.
+//! RTSP 2.0, multicast and recording are refused as the RFC says.
 
 mod decode;
 mod intent;
+mod interleaved;
 mod range;
 mod reply;
 mod request;
@@ -18,13 +19,14 @@ mod transport;
 mod units;
 pub(crate) mod url;
 
-pub use self::decode::{Decoder, Limits, Refused};
+pub use self::decode::{Decoder, Event, Limits, Refused};
 pub use self::intent::{Intent, Known};
+pub use self::interleaved::{Channels, FRAME_PREFIX_BYTES, Frame, frame_prefix};
 pub use self::range::{Range, RangeError, Span, npt};
 pub use self::reply::{Reply, RtpInfo};
 pub use self::request::{Malformed, Request};
 pub use self::session::{SessionId, State};
 pub use self::transport::{Served, Transport, TransportError};
 pub use self::units::{AskedRange, Units};
-pub use self::url::{Target, UrlError, track, track_name};
+pub use self::url::{ELEMENTARY, Target, UrlError, base, track, track_name};
 pub use rtsp_types::{Method, StatusCode, headers};

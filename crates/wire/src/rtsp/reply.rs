@@ -7,6 +7,7 @@ use rtsp_types::{HeaderName, Method, Response, StatusCode, Version, headers};
 
 use super::{Request, SessionId, Span, npt};
 use crate::media::Scale;
+use crate::pace::Speed;
 
 /// A response, but for its number and date.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -14,6 +15,8 @@ pub struct Reply {
     status: StatusCode,
     note: String,
     headers: Vec<(HeaderName, String)>,
+    /// Values of WWW-Authenticate, each on a line of its own.
+    challenges: Vec<String>,
     body: Vec<u8>,
 }
 
@@ -36,7 +39,17 @@ impl Reply {
             status: StatusCode::Ok,
             note: String::new(),
             headers: Vec::new(),
+            challenges: Vec::new(),
             body: Vec::new(),
+        }
+    }
+
+    /// 401: asks for credentials in each of these ways; none of them holds a line end.
+    #[must_use]
+    pub fn log_in(challenges: Vec<String>, note: &str) -> Self {
+        Self {
+            challenges,
+            ..Self::refusal(StatusCode::Unauthorized, note)
         }
     }
 
@@ -76,7 +89,7 @@ impl Reply {
     #[must_use]
     pub fn playing(
         request: &Request,
-        span: Span,
+        (span, speed): (Span, Speed),
         end_ns: Option<u64>,
         infos: &[RtpInfo<'_>],
     ) -> Self {
@@ -89,7 +102,7 @@ impl Reply {
             .or(end_ns)
             .map(|stop_ns| npt(stop_ns).to_string());
         let range = format!("npt={}-{}", npt(span.start_ns), stop.unwrap_or_default());
-        let reply = Self::playing_range(request, &range, span.scale);
+        let reply = Self::playing_range(request, &range, (span.scale, speed));
         if infos.is_empty() {
             return reply;
         }
@@ -108,19 +121,18 @@ impl Reply {
     /// next packet nobody knows.
     #[must_use]
     pub fn playing_live(request: &Request) -> Self {
-        Self::playing_range(request, "npt=now-", Scale::NORMAL)
+        Self::playing_range(request, "npt=now-", (Scale::NORMAL, Speed::NORMAL))
     }
 
     /// The scale and the speed that were chosen are said to whoever asked for any: so the RFC
     /// (sections 12.34 and 12.35) lets a server decline others.
-    fn playing_range(request: &Request, range: &str, scale: Scale) -> Self {
+    fn playing_range(request: &Request, range: &str, (scale, speed): (Scale, Speed)) -> Self {
         let mut reply = Self::ok().with(headers::RANGE, range);
         if request.header(headers::SCALE.as_str()).is_some() || !scale.is_normal() {
             reply = reply.with(headers::SCALE, scale.value());
         }
-        // There is one speed.
-        if request.header(headers::SPEED.as_str()).is_some() {
-            reply = reply.with(headers::SPEED, "1");
+        if request.header(headers::SPEED.as_str()).is_some() || !speed.is_normal() {
+            reply = reply.with(headers::SPEED, speed);
         }
         reply
     }
@@ -184,6 +196,12 @@ impl Reply {
             .build(&self.body)
             .write(&mut bytes)
             .expect("writing to memory does not fail");
+        // Behind the status line. The crate would join them to one line, which few players read.
+        let line = bytes.windows(2).position(|two| two == b"\r\n");
+        let at = line.map_or(bytes.len(), |at| at + 2);
+        let lines = self.challenges.iter();
+        let lines = lines.flat_map(|value| ["WWW-Authenticate: ", value, "\r\n"]);
+        bytes.splice(at..at, lines.flat_map(str::bytes));
         bytes
     }
 }
@@ -215,6 +233,18 @@ mod tests {
     fn text(reply: &Reply) -> String {
         let date = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
         String::from_utf8(reply.to_bytes(Some(7), date)).unwrap()
+    }
+
+    #[test]
+    fn challenges_stand_on_lines_of_their_own() {
+        let challenges = vec!["Digest a=\"b\"".to_owned(), "Basic c".to_owned()];
+        let text = text(&Reply::log_in(challenges, "log in"));
+        let expected = "RTSP/1.0 401 Unauthorized (log in)\r\n\
+            WWW-Authenticate: Digest a=\"b\"\r\nWWW-Authenticate: Basic c\r\nCSeq: 7\r\n";
+        assert!(
+            text.starts_with(expected) && text.ends_with("\r\n\r\n"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -33,7 +33,8 @@ pub enum UrlError {
 }
 
 impl Target {
-    /// Takes a request's URL apart. Query and fragment are ignored: they choose nothing here.
+    /// Takes a request's URL apart. Of its query `tracks=elementary` alone chooses something: the
+    /// path then ends in [`ELEMENTARY`], in front of the name of a track.
     ///
     /// # Errors
     ///
@@ -42,7 +43,7 @@ impl Target {
         if uri == "*" {
             return Ok(Self::Server);
         }
-        let path = uri.split(['?', '#']).next().unwrap_or("");
+        let (path, parameter) = split(uri);
         let path = match path.split_once("://") {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("rtsp") => {
                 let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -54,8 +55,50 @@ impl Target {
             _ if path.starts_with('/') => path,
             _ => return Err(UrlError::Syntax),
         };
-        name(path).map(Self::Path)
+        let name = name(path)?;
+        let Some(behind) = parameter else {
+            return Ok(Self::Path(name));
+        };
+        // Players append the name of a track to the whole, or put it where the path ends.
+        let (name, track) = match track(&name) {
+            Some((presentation, number)) => (presentation, format!("/{}", track_name(number))),
+            None => (&*name, behind.trim_end_matches('/').to_owned()),
+        };
+        let has_it = name.ends_with(ELEMENTARY);
+        let parameter = if has_it { "" } else { ELEMENTARY };
+        Ok(Self::Path(format!("{name}{parameter}{track}")))
     }
+}
+
+/// What the name of a transport stream ends in whose elementary streams are asked for, as tracks of
+/// their own. As `;tracks=elementary` in a path it stays where players resolve URLs against it, in
+/// which a query gets lost (RFC 3986, section 5.2.2).
+pub const ELEMENTARY: &str = ";tracks=elementary";
+
+/// The URL that those of a presentation's parts are relative to, without a slash at its end: that
+/// of a request without query and fragment, with [`ELEMENTARY`] if the query asks for that.
+#[must_use]
+pub fn base(uri: &str) -> String {
+    let (url, parameter) = split(uri);
+    let url = url.trim_end_matches('/');
+    match parameter {
+        Some(_) if !url.ends_with(ELEMENTARY) => format!("{url}{ELEMENTARY}"),
+        _ => url.to_owned(),
+    }
+}
+
+/// A URL in front of its query, and if that asks for elementary streams what stands behind that.
+fn split(uri: &str) -> (&str, Option<&str>) {
+    let uri = uri.split('#').next().unwrap_or("");
+    let Some((url, query)) = uri.split_once('?') else {
+        return (uri, None);
+    };
+    let mut parameters = query.split('&');
+    let behind = parameters.find_map(|it| {
+        let behind = it.strip_prefix(&ELEMENTARY[1..])?;
+        (behind.is_empty() || behind.starts_with('/')).then_some(behind)
+    });
+    (url, behind)
 }
 
 /// What a URL's path names below the media directory, as in [`Target::Path`].
@@ -190,6 +233,43 @@ mod tests {
         assert_eq!(path("/a#b?c"), "a");
         assert_eq!(path("/...ts"), "...ts");
         assert_eq!(Target::parse("*"), Ok(Target::Server));
+    }
+
+    /// As they are written, and as players make URLs of tracks of them.
+    #[test]
+    fn a_parameter_asks_for_elementary_streams() {
+        for uri in [
+            "rtsp://h/a/b.ts?tracks=elementary",
+            "rtsp://h/a/b.ts/?x=1&tracks=elementary/#z",
+            "rtsp://h/a/b.ts;tracks=elementary/",
+            "rtsp://h/a/b.ts%3btracks=elementary?tracks=elementary",
+        ] {
+            assert_eq!(path(uri), "a/b.ts;tracks=elementary", "{uri}");
+        }
+        for uri in [
+            "rtsp://h/b.ts?tracks=elementary/track2",
+            "rtsp://h/b.ts/track2?tracks=elementary",
+            "rtsp://h/b.ts;tracks=elementary/track2",
+            "rtsp://h/b.ts;tracks=elementary/track2?tracks=elementary",
+        ] {
+            assert_eq!(path(uri), "b.ts;tracks=elementary/track2", "{uri}");
+        }
+        for uri in [
+            "/b.ts?tracks=",
+            "/b.ts?tracks=elementaryx",
+            "/b.ts?xtracks=elementary",
+        ] {
+            assert_eq!(path(uri), "b.ts", "{uri}");
+        }
+        assert_eq!(
+            base("rtsp://h/b.ts/?tracks=elementary"),
+            "rtsp://h/b.ts;tracks=elementary"
+        );
+        assert_eq!(
+            base("rtsp://h/b.ts;tracks=elementary/"),
+            "rtsp://h/b.ts;tracks=elementary"
+        );
+        assert_eq!(base("rtsp://h/b.ts/?x#y"), "rtsp://h/b.ts");
     }
 
     #[test]

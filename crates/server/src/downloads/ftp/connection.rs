@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use onrush_wire::auth::Action;
 use onrush_wire::ftp::{Act, Command, Lines, Reply, Session, Style, passive, quoted};
 use onrush_wire::http::{Access, Entry};
 use onrush_wire::name::{shown, to_bytes};
@@ -21,6 +22,7 @@ use crate::downloads::folder;
 use crate::downloads::send::{abort, send_all};
 use crate::listening::close;
 use crate::transfer::{Control, Policy, TransferError};
+use crate::users::{Asked, Login, Protocol, Refusal};
 
 /// Serves a session to its end.
 ///
@@ -46,7 +48,8 @@ pub(super) async fn serve(
         policy,
         lines: Lines::default(),
         received: Vec::new(),
-        session: Session::new(peer),
+        session: Session::new(peer, !site.authorizer.is_open()),
+        login: Login::Nobody,
         data: Data::Unknown,
     };
     connection.run().await?;
@@ -63,6 +66,7 @@ struct Connection<'a> {
     /// Received and not taken yet.
     received: Vec<u8>,
     session: Session,
+    login: Login,
     data: Data,
 }
 
@@ -89,8 +93,11 @@ enum Outcome {
 
 impl Connection<'_> {
     async fn run(&mut self) -> io::Result<()> {
-        self.reply(&Reply::new(220, "onrush; anonymous is welcome"))
-            .await?;
+        let greeting = match self.site.authorizer.is_open() {
+            true => "onrush; anonymous is welcome",
+            false => "onrush; log in, please",
+        };
+        self.reply(&Reply::new(220, greeting)).await?;
         loop {
             let command = match self.command().await? {
                 None => return Ok(()),
@@ -160,6 +167,13 @@ impl Connection<'_> {
     async fn apply(&mut self, act: Act) -> io::Result<Reply> {
         Ok(match act {
             Act::Reply(reply) | Act::Quit(reply) => reply,
+            Act::LogIn { user, password } => match self.log_in(user, &password).await {
+                Ok(login) => {
+                    self.login = login;
+                    self.session.logged_in()
+                }
+                Err(note) => Session::refused(note),
+            },
             Act::Listen { is_extended } => self.listen(is_extended),
             Act::Connect(address) => {
                 self.data = Data::Connecting(address);
@@ -349,7 +363,42 @@ impl Connection<'_> {
         Reply::new(211, format!("onrush\nin {folder}\n{doing}\nend"))
     }
 
+    /// Whom a password makes this client; why it does not.
+    async fn log_in(&self, user: Option<String>, password: &str) -> Result<Login, String> {
+        let authorizer = &self.site.authorizer;
+        match user {
+            None if authorizer.knows_nobody(Action::Download) => Ok(Login::Nobody),
+            None => Err("anonymous is not welcome here; log in as a user".to_owned()),
+            Some(user) => {
+                let login = authorizer.log_in(&self.asked(""), &user, password).await;
+                login.map_err(|refusal| refusal.note())
+            }
+        }
+    }
+
+    fn asked<'a>(&self, path: &'a str) -> Asked<'a> {
+        Asked {
+            protocol: Protocol::Ftp,
+            peer: self.peer,
+            is_encrypted: false,
+            action: Action::Download,
+            path,
+            method: "",
+            uri: "",
+            authorization: None,
+        }
+    }
+
     async fn find(&self, name: &str) -> Result<Found, Reply> {
+        let authorizer = &self.site.authorizer;
+        if let Err(refusal) = authorizer.permit(&self.login, &self.asked(name)).await {
+            let text = format!("{}: {}", quoted(name), refusal.note());
+            return Err(match refusal {
+                Refusal::Unanswered => Reply::new(450, text),
+                Refusal::LogIn { .. } => Reply::new(530, text),
+                _ => Reply::new(550, text),
+            });
+        }
         match self.site.files.find(name).await {
             Ok(Found::Denied) => Err(Reply::new(
                 550,

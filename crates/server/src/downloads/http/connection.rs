@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use onrush_wire::auth::Action;
 use onrush_wire::http::{
     Access, Answer, Context, Discard, HEAD_BYTES_MAX, HeadScanner, Listing, Method, Piece, Refusal,
     Request, Status, Target, in_url,
@@ -25,9 +26,11 @@ use crate::downloads::admission::ConnectionSlot;
 use crate::downloads::clock::Clock;
 use crate::downloads::files::{Found, OpenFile};
 use crate::downloads::folder;
+use crate::downloads::http::film::{self, Made, Way};
 use crate::downloads::send::{abort, send_all};
 use crate::listening::close;
 use crate::transfer::{Control, Policy, TransferError};
+use crate::users::{Asked, Protocol, Refusal as NotAllowed};
 
 /// Serves a connection to its end.
 pub(super) async fn serve(site: Rc<Site>, socket: TcpStream, peer: IpAddr, place: ConnectionSlot) {
@@ -59,8 +62,16 @@ struct Connection<'a> {
     requests: usize,
 }
 
-/// What a request gets: an answer, and the file that its pieces are of.
-type Decided = (Answer, Option<Rc<OpenFile>>);
+/// What a request gets: an answer, and what its pieces are of.
+type Decided = (Answer, Option<Body>);
+
+/// What is sent of pieces.
+enum Body {
+    /// A file.
+    File(Rc<OpenFile>),
+    /// What was made of a film.
+    Made(Made),
+}
 
 /// Whether there may be another request.
 enum Next {
@@ -164,9 +175,9 @@ impl Connection<'_> {
         };
         let is_last = self.requests >= self.site.settings.limits.download_requests_max;
         let keeps_alive = content && !is_last;
-        let (answer, file) = self.decide(&request, keeps_alive).await;
+        let (answer, body) = self.decide(&request, keeps_alive).await;
         let control = Control::default();
-        let sent = self.send(&answer, file.as_ref(), &control).await;
+        let sent = self.send(&answer, body.as_ref(), &control).await;
         let is_whole = sent.is_ok();
         self.site.stats.count_answer(answer.status.code());
         self.site.log.add(&Access {
@@ -237,6 +248,13 @@ impl Connection<'_> {
                 None,
             ),
             (Method::Get | Method::Head, Target::Path { name, is_folder }) => {
+                if let Err(refusal) = self.authorize(request, name).await {
+                    let answer = |c: &Context<'_>| not_allowed(&refusal, c);
+                    return (self.with_context(request, keeps_alive, answer), None);
+                }
+                if !is_folder && let Some(found) = film::find(self.site, name).await {
+                    return self.film(request, found, keeps_alive);
+                }
                 match self.site.files.find(name).await {
                     Ok(Found::File(file)) if !is_folder => {
                         self.file(request, name, file, keeps_alive).await
@@ -257,6 +275,45 @@ impl Connection<'_> {
                 }
             }
             _ => refusal(Status::NotFound, NOTHING),
+        }
+    }
+
+    /// Whether the request may be answered, before it is known whether there is such a file.
+    async fn authorize(&self, request: &Request<'_>, name: &str) -> Result<(), NotAllowed> {
+        let (action, path) = match film::of(name) {
+            Some(film) => (Action::Play, film),
+            None => (Action::Download, name),
+        };
+        let asked = Asked {
+            protocol: Protocol::Http,
+            peer: self.peer,
+            is_encrypted: false,
+            action,
+            path,
+            method: request.line.split(' ').next().unwrap_or_default(),
+            uri: request.uri,
+            authorization: request.authorization,
+        };
+        self.site.authorizer.authorize(&asked).await
+    }
+
+    fn film(
+        &self,
+        request: &Request<'_>,
+        found: Result<Made, film::Refusal>,
+        keeps_alive: bool,
+    ) -> Decided {
+        match found {
+            Ok(made) => {
+                let resource = made.resource();
+                let answer = |context: &Context<'_>| Answer::file(request, &resource, context);
+                let answer = self.with_context(request, keeps_alive, answer);
+                (answer, Some(Body::Made(made)))
+            }
+            Err((status, note)) => {
+                let answer = |context: &Context<'_>| Answer::refusal(status, &note, context);
+                (self.with_context(request, keeps_alive, answer), None)
+            }
         }
     }
 
@@ -281,7 +338,7 @@ impl Connection<'_> {
         let resource = file.resource(name, coding, coding.is_some());
         let answer = |context: &Context<'_>| Answer::file(request, &resource, context);
         let answer = self.with_context(request, keeps_alive, answer);
-        (answer, Some(file))
+        (answer, Some(Body::File(file)))
     }
 
     async fn folder(
@@ -353,17 +410,28 @@ impl Connection<'_> {
     async fn send(
         &self,
         answer: &Answer,
-        file: Option<&Rc<OpenFile>>,
+        body: Option<&Body>,
         control: &Control,
     ) -> io::Result<()> {
         let stall_time_max = self.site.settings.limits.download_stall_time_max;
         let last = answer.pieces.len() - 1;
         for (i, piece) in answer.pieces.iter().enumerate() {
-            match (piece, file) {
+            match (piece, body) {
                 (Piece::Text(text), _) => {
                     send_all(&self.socket, text, i < last, stall_time_max).await?;
                 }
-                (Piece::File(part), Some(file)) => {
+                (Piece::File(part), Some(Body::Made(made))) => {
+                    let way = Way {
+                        socket: &self.socket,
+                        transfers: &self.site.transfers,
+                        policy: &self.policy,
+                        control,
+                        stall_time_max,
+                    };
+                    let sent = made.send(part.clone(), i < last, &way).await;
+                    sent.map_err(|error| self.broken(error))?;
+                }
+                (Piece::File(part), Some(Body::File(file))) => {
                     let (transfers, file) = (&self.site.transfers, &file.file);
                     let sent = transfers
                         .cue(file, part.clone(), &self.socket, &self.policy, control)
@@ -416,6 +484,17 @@ impl Connection<'_> {
             user_agent: b"",
         });
         sent
+    }
+}
+
+fn not_allowed(refusal: &NotAllowed, context: &Context<'_>) -> Answer {
+    let note = refusal.note();
+    match refusal {
+        NotAllowed::LogIn { challenges, .. } => Answer::log_in(challenges, &note, context),
+        NotAllowed::Malformed(_) => Answer::refusal(Status::BadRequest, &note, context),
+        NotAllowed::Forbidden(_) => Answer::refusal(Status::Forbidden, &note, context),
+        NotAllowed::Slowed { retry_s } => Answer::slowed(*retry_s, &note, context),
+        NotAllowed::Unanswered => Answer::refusal(Status::ServiceUnavailable, &note, context),
     }
 }
 

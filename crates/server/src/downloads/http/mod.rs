@@ -2,6 +2,9 @@
 //! [`onrush_wire::http`], bodies are sent by [`crate::transfer`].
 
 mod connection;
+mod film;
+
+pub use film::INDEX_WAIT_MAX;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

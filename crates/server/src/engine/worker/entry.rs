@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use onrush_sys::path::To;
+use onrush_wire::pace::MediaClock;
 use onrush_wire::rtp::Numbering;
 
 use super::super::Play;
@@ -46,9 +47,7 @@ pub(super) struct StreamEntry {
     /// It has waited for its file to grow: what was due meanwhile is due when it comes.
     waited_for_growth: bool,
     pub(super) reader: Reader,
-    /// When media time 0 was due.
-    pub(super) epoch_ns: i64,
-    /// Of the movements of a clock that it shares, what is in `epoch_ns`.
+    /// Of the movements of a clock that it shares, what is in its line.
     pub(super) moved_ns: i64,
     /// No burst leaves before.
     pub(super) hold_until_ns: i64,
@@ -79,7 +78,6 @@ impl StreamEntry {
             finishing: false,
             waited_for_growth: false,
             reader: Reader::default(),
-            epoch_ns: 0,
             moved_ns: 0,
             hold_until_ns: i64::MIN,
             refused_since_ns: 0,
@@ -96,9 +94,9 @@ impl StreamEntry {
         self.refused_since_ns = 0;
         // A burst that a seek cuts was due before the first of its packets that is sent.
         self.hold_until_ns = signed(play.start_ns);
-        (self.epoch_ns, self.moved_ns) = (play.epoch_ns, play.moved_ns);
+        self.moved_ns = play.moved_ns;
         let shared = &self.shared;
-        shared.epoch_ns.store(self.epoch_ns, Ordering::Relaxed);
+        shared.line.set(play.line);
         shared.next_packet.store(play.from, Ordering::Relaxed);
         shared.take_play();
     }
@@ -154,7 +152,7 @@ impl StreamEntry {
     pub(super) fn set_clock(&mut self, media_ns: u64, now_ns: i64) {
         self.follow_clock();
         self.finishing = false;
-        let late_ns = now_ns.saturating_sub(self.epoch_ns.saturating_add(signed(media_ns)));
+        let late_ns = now_ns.saturating_sub(self.line().due_ns(media_ns));
         if std::mem::take(&mut self.waited_for_growth) && late_ns > 0 {
             self.move_clock(late_ns);
         }
@@ -183,15 +181,17 @@ impl StreamEntry {
     }
 
     fn add_to_clock(&mut self, by_ns: i64) {
-        self.epoch_ns = self.epoch_ns.saturating_add(by_ns);
-        let epoch = &self.shared.epoch_ns;
-        epoch.store(self.epoch_ns, Ordering::Relaxed);
+        self.shared.line.set(self.line().later(by_ns));
+    }
+
+    /// When media is due.
+    pub(super) fn line(&self) -> MediaClock {
+        self.shared.line.get()
     }
 
     /// When what is due at that media time is to leave.
     pub(super) fn due_ns(&self, media_ns: u64) -> i64 {
-        let due_ns = self.epoch_ns.saturating_add(signed(media_ns));
-        due_ns.max(self.hold_until_ns)
+        self.line().due_ns(media_ns).max(self.hold_until_ns)
     }
 
     /// When what it was asked to play is over: when the packet before which it stops would be due,
@@ -200,7 +200,7 @@ impl StreamEntry {
         let plan = self.shared.source.try_plan();
         // While a longer one is being published, for a moment, the end is that of the last packet.
         let media_ns = plan.map_or(0, |plan| plan.due_ns(self.reader.stop_before()));
-        self.epoch_ns.saturating_add(signed(media_ns))
+        self.line().due_ns(media_ns)
     }
 
     /// `burst` and the one after it, and when that is due, if the two are to leave in one train:

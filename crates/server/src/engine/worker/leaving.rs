@@ -18,7 +18,7 @@ impl Worker {
                 from: stream.reader.next_packet(),
                 stop_before: stream.reader.stop_before(),
                 start_ns: unsigned(stream.hold_until_ns),
-                epoch_ns: stream.epoch_ns,
+                line: stream.line(),
                 moved_ns: stream.moved_ns,
                 numbering: stream.numbering,
             };

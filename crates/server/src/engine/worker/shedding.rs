@@ -122,7 +122,7 @@ impl Worker {
         let Some(plan) = stream.shared.source.try_plan() else {
             return self.streams.wake_at(number, unsigned(look_ns));
         };
-        let media_ns = unsigned(now_ns.saturating_sub(stream.epoch_ns));
+        let media_ns = unsigned(stream.line().media_ns(now_ns));
         let burst_end_ns = (media_ns / plan.burst_ns() + 1).saturating_mul(plan.burst_ns());
         let before = stream.reader.next_packet();
         // It may have been ahead, by a tick.

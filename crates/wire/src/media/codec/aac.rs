@@ -126,6 +126,12 @@ impl AdtsHeader {
         RATES_HZ[self.rate_index as usize]
     }
 
+    /// Whether a stream that has one of these may have the other: all but lengths is the same.
+    pub(in crate::media) fn is_like(&self, other: &Self) -> bool {
+        let of = |it: &Self| (it.object_type, it.rate_index, it.channel_configuration);
+        of(self) == of(other)
+    }
+
     fn audio_specific_config(&self) -> Result<[u8; 2], CodecError> {
         if self.channel_configuration == 0 {
             return Err(BitReader::new(NAME, &[]).error("ADTS does not tell the channels"));

@@ -36,17 +36,28 @@ pub(in crate::media) fn codec(rate_hz: u32, channels: u8) -> Result<Codec, Codec
     if !matches!(channels, 1..=6) {
         return Err(error(format!("no frames have {channels} channels")));
     }
-    Ok(Codec {
+    Ok(told(("ac3", "ac-3"), rate_hz, channels, Ac3))
+}
+
+/// What is told of a stream by its names, which are those of its payload format and of RFC 6381.
+/// E-AC-3 says no more of itself.
+pub(super) fn told(
+    (encoding, codec_string): (&'static str, &str),
+    rate_hz: u32,
+    channels: u8,
+    packetizer: impl Packetizer + 'static,
+) -> Codec {
+    Codec {
         medium: Medium::Audio,
         payload_type: None,
-        encoding: "ac3",
+        encoding,
         clock_hz: rate_hz,
         channels: Some(channels),
         format_parameters: None,
-        codec_string: "ac-3".to_owned(),
+        codec_string: codec_string.to_owned(),
         dimensions: None,
-        packetizer: Arc::new(Ac3),
-    })
+        packetizer: Arc::new(packetizer),
+    }
 }
 
 /// What a stream is that an `AC3SpecificBox` describes (`dac3`, without its box header; ETSI TS 102
@@ -92,10 +103,7 @@ impl FrameHeader {
     ///
     /// If it is none, or one of E-AC-3.
     pub(in crate::media) fn parse(bytes: &[u8]) -> Result<Self, CodecError> {
-        let mut bits = BitReader::new(NAME, bytes);
-        if bits.take(16)? != SYNC_WORD {
-            return Err(bits.error("a frame does not begin with its sync word"));
-        }
+        let mut bits = after_sync_word(NAME, bytes)?;
         bits.skip(16)?;
         let rate_code = bits.take(2)?;
         let size_code = bits.take(6)?;
@@ -125,11 +133,23 @@ impl FrameHeader {
 /// What a frame begins with.
 pub(super) const SYNC_WORD: u32 = 0x0b77;
 
+/// A frame's header, behind what each begins with.
+pub(super) fn after_sync_word<'a>(
+    codec: &'static str,
+    bytes: &'a [u8],
+) -> Result<BitReader<'a>, CodecError> {
+    let mut bits = BitReader::new(codec, bytes);
+    match bits.take(16)? {
+        SYNC_WORD => Ok(bits),
+        _ => Err(bits.error("a frame does not begin with its sync word")),
+    }
+}
+
 /// By `fscod`.
 pub(super) const RATES_HZ: [u32; 3] = [48_000, 44_100, 32_000];
 
 /// By `acmod`: without the one for effects.
-pub(super) const CHANNELS: [u8; 8] = [2, 1, 2, 3, 3, 4, 4, 5];
+const CHANNELS: [u8; 8] = [2, 1, 2, 3, 3, 4, 4, 5];
 
 /// By `frmsizecod` in pairs.
 const RATES_KBPS: [u32; 19] = [
@@ -222,39 +242,9 @@ pub(super) fn check_sample(codec: &'static str, bytes: u32) -> Result<(), CodecE
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::testing::{Packet, break_configuration, packets, packets_of_all};
+    use super::super::testing::receivers::ac3 as depacketize;
+    use super::super::testing::{break_configuration, packets, packets_of_all};
     use super::*;
-
-    /// Takes the bytes of all frames out again (RFC 4184, section 4.1).
-    fn depacketize(packets: &[Packet]) -> Vec<(usize, Vec<u8>)> {
-        let (mut found, mut rest) = (Vec::new(), packets);
-        while let Some(packet) = rest.first() {
-            let count = usize::from(packet.payload[1]);
-            let of_one = match packet.payload[0] {
-                0 => {
-                    assert!(packet.marker && count > 0);
-                    found.push((count, packet.payload[2..].to_vec()));
-                    1
-                }
-                first @ 1..=2 => {
-                    let bytes = |it: &Packet| it.payload[2..].to_vec();
-                    let frame: Vec<_> = rest[..count].iter().flat_map(bytes).collect();
-                    let has_most = (packet.payload.len() - 2) * 8 >= frame.len() * 5;
-                    assert_eq!(first == 1, has_most);
-                    for (at, packet) in rest[..count].iter().enumerate() {
-                        assert_eq!(packet.marker, at + 1 == count);
-                        let frame_type = if at == 0 { first } else { 3 };
-                        assert_eq!(packet.payload[..2], [frame_type, byte(count)]);
-                    }
-                    found.push((1, frame));
-                    count
-                }
-                other => panic!("frame type {other} where a frame begins"),
-            };
-            rest = &rest[of_one..];
-        }
-        found
-    }
 
     proptest! {
         #[test]

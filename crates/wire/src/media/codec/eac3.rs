@@ -4,11 +4,10 @@
 //! which says how many they are; where a packet does not hold them they are cut as if they were one
 //! frame, and receivers, which put fragments together without looking into them, get them whole.
 
-use std::sync::Arc;
-
 use super::super::packetizer::{Aggregation, Codec, CodecError, PacketSink, Packetizer, Unit};
-use super::super::track::Medium;
-use super::ac3::{AGGREGATION, CHANNELS, RATES_HZ, SYNC_WORD, byte, check_sample, take_channels};
+use super::ac3::{
+    AGGREGATION, RATES_HZ, SYNC_WORD, after_sync_word, byte, check_sample, take_channels, told,
+};
 use super::bit_reader::BitReader;
 use super::frames::{self, Carried};
 
@@ -30,17 +29,7 @@ pub(in crate::media) fn codec(rate_hz: u32, channels: u8) -> Result<Codec, Codec
     if channels == 0 {
         return Err(error("no channels".to_owned()));
     }
-    Ok(Codec {
-        medium: Medium::Audio,
-        payload_type: None,
-        encoding: "eac3",
-        clock_hz: rate_hz,
-        channels: Some(channels),
-        format_parameters: None,
-        codec_string: "ec-3".to_owned(),
-        dimensions: None,
-        packetizer: Arc::new(Eac3),
-    })
+    Ok(told(("eac3", "ec-3"), rate_hz, channels, Eac3))
 }
 
 /// What a stream is that an `EC3SpecificBox` describes (`dec3`, without its box header; ETSI TS 102
@@ -106,10 +95,7 @@ impl FrameHeader {
     ///
     /// If it is none, or one of AC-3.
     pub(in crate::media) fn parse(bytes: &[u8]) -> Result<Self, CodecError> {
-        let mut bits = BitReader::new(NAME, bytes);
-        if bits.take(16)? != SYNC_WORD {
-            return Err(bits.error("a frame does not begin with its sync word"));
-        }
+        let mut bits = after_sync_word(NAME, bytes)?;
         let is_independent = match bits.take(2)? {
             1 => false,
             0 | 2 => true,
@@ -124,8 +110,7 @@ impl FrameHeader {
             (None, Some(rate_hz)) => (rate_hz / 2, 6),
             (None, None) => return Err(bits.error("its sampling frequency is reserved")),
         };
-        let mode = bits.take(3)? as usize;
-        let has_effects = bits.flag()?;
+        let channels = take_channels(&mut bits)?;
         let stream_id = bits.take(5)?;
         if !matches!(stream_id, 11..=16) {
             let what = format!("bit stream identification {stream_id} is not of E-AC-3");
@@ -135,7 +120,7 @@ impl FrameHeader {
             is_independent,
             substream,
             rate_hz,
-            channels: CHANNELS[mode] + u8::from(has_effects),
+            channels,
             frame_bytes: 2 * words as usize,
             frame_samples: 256 * blocks,
         })
@@ -195,7 +180,8 @@ fn frames_of(unit: &Unit<'_>, sample: usize) -> usize {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::testing::{Packet, break_configuration, packets, packets_of_all};
+    use super::super::testing::receivers::eac3 as depacketize;
+    use super::super::testing::{break_configuration, packets, packets_of_all};
     use super::*;
 
     /// A frame of 2 to 4096 bytes, whose first byte behind the header is `seed`.
@@ -206,33 +192,6 @@ mod tests {
         let bytes = head.len().min(frame.len());
         frame[..bytes].copy_from_slice(&head[..bytes]);
         frame
-    }
-
-    /// Takes the bytes out again (RFC 4598, section 4.1), and how many frames each packet is said
-    /// to have, or its last fragment ends.
-    fn depacketize(packets: &[Packet]) -> (Vec<u8>, Vec<usize>) {
-        let (mut bytes, mut counts, mut rest) = (Vec::new(), Vec::new(), packets);
-        while let Some(packet) = rest.first() {
-            let count = usize::from(packet.payload[1]);
-            let packets = match packet.payload[0] {
-                0 => {
-                    counts.push(count);
-                    1
-                }
-                1 => {
-                    counts.push(1);
-                    count
-                }
-                other => panic!("{other} where seven bits are 0"),
-            };
-            for (at, each) in rest[..packets].iter().enumerate() {
-                assert_eq!(each.payload[..2], packet.payload[..2]);
-                assert_eq!(each.marker, at + 1 == packets);
-                bytes.extend_from_slice(&each.payload[2..]);
-            }
-            rest = &rest[packets..];
-        }
-        (bytes, counts)
     }
 
     proptest! {

@@ -10,9 +10,13 @@ use std::sync::Arc;
 use super::super::packetizer::{Codec, CodecError};
 use super::super::track::Medium;
 use super::bits::{Bits, without_emulation_prevention};
-use super::nal::{Configuration, Format, Kind, NalHeader, NalPacketizer, in_base64, sized};
+use super::nal::{
+    Configuration, Format, Kind, NalHeader, NalPacketizer, NalRole, in_base64, sized,
+};
 
 /// Types of NAL units (ISO/IEC 14496-10, table 7-1), and of packets (RFC 6184, section 5.2).
+const TYPE_IDR: u8 = 5;
+const TYPE_SEI: u8 = 6;
 const TYPE_SPS: u8 = 7;
 const TYPE_PPS: u8 = 8;
 const TYPE_DELIMITER: u8 = 9;
@@ -34,6 +38,35 @@ const NRI_MASK: u8 = 0x60;
 pub(in crate::media) fn codec(configurations: &[&[u8]]) -> Result<Codec, CodecError> {
     let read = configurations.iter().map(|bytes| Record::read(bytes));
     let read: Vec<_> = read.collect::<Result<_, _>>().map_err(broken)?;
+    of_records(read)
+}
+
+/// What a stream is that has these parameter sets in it, of NAL units whose lengths have four
+/// bytes. `None` while there is not at least one of each kind.
+///
+/// # Errors
+///
+/// As [`codec`].
+pub(in crate::media) fn from_parameter_sets(sets: &[Vec<u8>]) -> Result<Option<Codec>, CodecError> {
+    let mut configuration = Configuration::new(4).map_err(broken)?;
+    for set_type in [TYPE_SPS, TYPE_PPS] {
+        let of_type = |set: &&Vec<u8>| set.first().is_some_and(|it| it & TYPE_MASK == set_type);
+        let mut found = sets.iter().filter(of_type).peekable();
+        if found.peek().is_none() {
+            return Ok(None);
+        }
+        found
+            .try_for_each(|set| configuration.push(set))
+            .map_err(broken)?;
+    }
+    let record = Record {
+        told_profile: [0; 3],
+        configuration,
+    };
+    of_records(vec![record]).map(Some)
+}
+
+fn of_records(read: Vec<Record>) -> Result<Codec, CodecError> {
     let first = read.first().ok_or_else(|| broken("no configuration"))?;
     let [profile, constraints, level] = first.profile();
     if level == 0 {
@@ -67,6 +100,67 @@ fn broken(what: impl Into<Cow<'static, str>>) -> CodecError {
     CodecError::Configuration {
         codec: "H.264",
         what: what.into(),
+    }
+}
+
+/// What a NAL unit is to the access unit that has it.
+pub(in crate::media) fn role(nal: &[u8]) -> NalRole {
+    match nal.first().map(|first| first & TYPE_MASK) {
+        Some(TYPE_SPS) => NalRole::ParameterSet { is_sync: true },
+        Some(TYPE_PPS) => NalRole::ParameterSet { is_sync: false },
+        Some(TYPE_IDR) => NalRole::Picture { is_sync: true },
+        Some(1..TYPE_IDR) => NalRole::Picture { is_sync: false },
+        Some(TYPE_SEI) => NalRole::Other {
+            is_sync: is_recovery_point(nal),
+        },
+        _ => NalRole::Other { is_sync: false },
+    }
+}
+
+/// Whether a NAL unit that begins with this byte is a slice.
+pub(in crate::media) fn is_picture(first: u8) -> bool {
+    (1..=TYPE_IDR).contains(&(first & TYPE_MASK))
+}
+
+/// Whether a NAL unit that begins so is of the next access unit where slices of a picture are in
+/// front of it (ISO/IEC 14496-10, section 7.4.1.2.3). Of a slice, if it has the first macroblock:
+/// no other is the first of a picture, unless slices come in any order, which only the baseline
+/// profile allows. Prefix NAL units, which may be in front of each slice, stay with those before.
+pub(in crate::media) fn begins_unit([first, second]: [u8; 2]) -> bool {
+    match first & TYPE_MASK {
+        // `first_mb_in_slice`, as ue(v), is 0.
+        1 | 2 | TYPE_IDR => second & 0x80 != 0,
+        TYPE_SEI..=TYPE_DELIMITER | 15..=18 => true,
+        _ => false,
+    }
+}
+
+/// Whether supplemental enhancement information has a recovery point (ISO/IEC 14496-10, annex D):
+/// whoever begins to decode there has right pictures soon.
+fn is_recovery_point(sei: &[u8]) -> bool {
+    const RECOVERY_POINT: usize = 6;
+    const LOOKED_AT_BYTES: usize = 256;
+    let looked_at = sei.get(1..sei.len().min(LOOKED_AT_BYTES));
+    let bytes = without_emulation_prevention(looked_at.unwrap_or_default());
+    let mut rest = &bytes[..];
+    while let (Some(kind), Some(bytes)) = (take_summed(&mut rest), take_summed(&mut rest)) {
+        if kind == RECOVERY_POINT {
+            return true;
+        }
+        rest = rest.get(bytes..).unwrap_or_default();
+    }
+    false
+}
+
+/// A number in bytes that are summed up, to the first that is not 255.
+fn take_summed(rest: &mut &[u8]) -> Option<usize> {
+    let mut sum = 0;
+    loop {
+        let &byte = rest.split_off_first()?;
+        sum += usize::from(byte);
+        if byte < 0xff {
+            return Some(sum);
+        }
     }
 }
 

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use super::super::packetizer::{Codec, CodecError};
 use super::super::track::Medium;
 use super::bits::{Bits, without_emulation_prevention};
-use super::nal::{Configuration, Format, Kind, NalHeader, NalPacketizer, in_base64, sized};
+use super::nal::{
+    Configuration, Format, Kind, NalHeader, NalPacketizer, NalRole, in_base64, sized,
+};
 
 /// Types of NAL units (ISO/IEC 23008-2, table 7-1), and of packets (RFC 7798, section 4.4).
 const TYPE_VPS: u8 = 32;
@@ -36,6 +38,42 @@ const F_BIT: u8 = 0x80;
 pub(in crate::media) fn codec(configurations: &[&[u8]]) -> Result<Codec, CodecError> {
     let read = configurations.iter().map(|bytes| Record::read(bytes));
     let read: Vec<_> = read.collect::<Result<_, _>>().map_err(broken)?;
+    of_records(read)
+}
+
+/// What a stream is that has these parameter sets in it, of NAL units whose lengths have four
+/// bytes. `None` while there is not at least one of each kind.
+///
+/// # Errors
+///
+/// As [`codec`].
+pub(in crate::media) fn from_parameter_sets(sets: &[Vec<u8>]) -> Result<Option<Codec>, CodecError> {
+    let mut configuration = Configuration::new(4).map_err(broken)?;
+    let mut profile = [0; 12];
+    for set_type in [TYPE_VPS, TYPE_SPS, TYPE_PPS] {
+        let of_type = |set: &&Vec<u8>| set.first().is_some_and(|&it| nal_type(it) == set_type);
+        let mut found = sets.iter().filter(of_type).peekable();
+        let Some(first) = found.peek() else {
+            return Ok(None);
+        };
+        if set_type == TYPE_SPS {
+            // Behind the NAL unit's header and one byte: `profile_tier_level()`, as in records.
+            let bytes = without_emulation_prevention(first);
+            let told = bytes.get(3..).and_then(|bytes| bytes.first_chunk());
+            profile = *told.ok_or_else(|| broken("a sequence parameter set is cut short"))?;
+        }
+        found
+            .try_for_each(|set| configuration.push(set))
+            .map_err(broken)?;
+    }
+    let record = Record {
+        profile,
+        configuration,
+    };
+    of_records(vec![record]).map(Some)
+}
+
+fn of_records(read: Vec<Record>) -> Result<Codec, CodecError> {
     let first = read.first().ok_or_else(|| broken("no configuration"))?;
     if first.level() == 0 {
         return Err(broken("level 0"));
@@ -71,6 +109,36 @@ fn broken(what: impl Into<Cow<'static, str>>) -> CodecError {
         codec: "H.265",
         what: what.into(),
     }
+}
+
+/// What a NAL unit is to the access unit that has it.
+pub(in crate::media) fn role(nal: &[u8]) -> NalRole {
+    match nal.first().map(|&first| nal_type(first)) {
+        Some(TYPE_SPS) => NalRole::ParameterSet { is_sync: true },
+        Some(TYPE_VPS | TYPE_PPS) => NalRole::ParameterSet { is_sync: false },
+        // Intra random access points (ISO/IEC 23008-2, table 7-1).
+        Some(16..=23) => NalRole::Picture { is_sync: true },
+        Some(0..TYPE_VPS) => NalRole::Picture { is_sync: false },
+        _ => NalRole::Other { is_sync: false },
+    }
+}
+
+/// Whether a NAL unit that begins with this byte is of a picture.
+pub(in crate::media) fn is_picture(first: u8) -> bool {
+    nal_type(first) < TYPE_VPS
+}
+
+/// Whether a NAL unit that begins so is of the next access unit where slices of a picture are in
+/// front of it (ISO/IEC 23008-2, section 7.4.2.4.4).
+pub(in crate::media) fn begins_unit([first, second, third]: [u8; 3]) -> bool {
+    let layer = u16::from_be_bytes([first, second]) & LAYER_MASK;
+    let begins = match nal_type(first) {
+        // `first_slice_segment_in_pic_flag`.
+        0..TYPE_VPS => third & 0x80 != 0,
+        TYPE_VPS..=TYPE_DELIMITER | 39 | 41..=44 | 48..=55 => true,
+        _ => false,
+    };
+    begins && layer == 0
 }
 
 fn nal_type(first: u8) -> u8 {

@@ -185,40 +185,9 @@ impl Packetizer for Mpa {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::testing::{Packet, packets, packets_of_all};
+    use super::super::testing::receivers::mpeg_audio as depacketize;
+    use super::super::testing::{packets, packets_of_all};
     use super::*;
-
-    /// Takes the bytes of all frames out again, which are of these lengths.
-    fn depacketize(packets: &[Packet], lengths: &[usize]) -> Vec<Vec<u8>> {
-        let (mut frames, mut lengths) = (Vec::new(), lengths.iter());
-        let mut open = Vec::new();
-        for packet in packets {
-            let (header, mut rest) = packet.payload.split_first_chunk::<4>().unwrap();
-            assert_eq!(header[..2], [0, 0]);
-            assert!(!packet.marker);
-            assert_eq!(
-                usize::from(u16::from_be_bytes([header[2], header[3]])),
-                open.len()
-            );
-            if open.is_empty() {
-                while let Some(&length) = lengths.as_slice().first()
-                    && length <= rest.len()
-                {
-                    let (frame, behind) = rest.split_at(length);
-                    frames.push(frame.to_vec());
-                    lengths.next();
-                    rest = behind;
-                }
-            }
-            open.extend_from_slice(rest);
-            if lengths.as_slice().first() == Some(&open.len()) {
-                frames.push(std::mem::take(&mut open));
-                lengths.next();
-            }
-        }
-        assert!(open.is_empty());
-        frames
-    }
 
     proptest! {
         #[test]

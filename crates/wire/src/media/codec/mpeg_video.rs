@@ -30,10 +30,11 @@ const SLICES_BYTES_MAX: usize = PAYLOAD_BYTES_MIN - HEADER_BYTES;
 const KIND_BITS: u32 = 2;
 
 /// Last bytes of start codes (ISO/IEC 13818-2, table 6-1).
-const PICTURE: u8 = 0x00;
-const SEQUENCE: u8 = 0xb3;
-const EXTENSION: u8 = 0xb5;
+pub(in crate::media) const PICTURE: u8 = 0x00;
+pub(in crate::media) const SEQUENCE: u8 = 0xb3;
+pub(in crate::media) const EXTENSION: u8 = 0xb5;
 const SEQUENCE_END: u8 = 0xb7;
+pub(in crate::media) const GROUP: u8 = 0xb8;
 
 /// What a part of a sample is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -157,6 +158,33 @@ fn dimensions(sequence: &[u8]) -> Option<(u32, u32)> {
     (width > 0 && height > 0).then_some((width, height))
 }
 
+/// Whether an access unit is a picture that needs no other, as its first header tells; of two
+/// fields, if the first one is.
+pub(in crate::media) fn is_intra(unit: &[u8]) -> bool {
+    const INTRA: u8 = 1;
+    let header = after_code(unit, PICTURE).unwrap_or_default();
+    header.get(1).is_some_and(|byte| byte >> 3 & 7 == INTRA)
+}
+
+/// The sequence header of an access unit with its extensions, if it has one: what [`codec`] wants
+/// as a configuration.
+pub(in crate::media) fn sequence_of(unit: &[u8]) -> Option<&[u8]> {
+    let (start, _) = codes(unit, 0).find(|&(_, code)| code == SEQUENCE)?;
+    let end = codes(unit, start + 4).find(|&(_, code)| code != EXTENSION);
+    Some(&unit[start..end.map_or(unit.len(), |(end, _)| end)])
+}
+
+/// What `picture_coding_extension()` (ISO/IEC 13818-2, section 6.2.3.1) tells that begins so behind
+/// its start code: whether the picture is a field; `None` of another extension.
+pub(in crate::media) fn is_field(extension: &[u8]) -> Option<bool> {
+    const PICTURE_CODING: u8 = 8;
+    const FRAME: u8 = 3;
+    let &[first, _, third, ..] = extension else {
+        return None;
+    };
+    (first >> 4 == PICTURE_CODING).then_some(third & 3 != FRAME)
+}
+
 /// Makes packets of MPEG-1 and MPEG-2 video.
 #[derive(Debug)]
 struct MpegVideo {
@@ -164,7 +192,8 @@ struct MpegVideo {
     configurations: Vec<Vec<u8>>,
 }
 
-fn is_slice(code: u8) -> bool {
+/// Whether that start code begins a slice.
+pub(in crate::media) fn is_slice(code: u8) -> bool {
     (0x01..=0xaf).contains(&code)
 }
 

@@ -41,6 +41,27 @@ pub(super) enum Kind {
     LeftOut = 3,
 }
 
+/// What a NAL unit is to the access unit that has it, where no container tells of access units.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::media) enum NalRole {
+    /// A parameter set. Encoders write those of sequences in front of pictures at which a decoder
+    /// can start, and nowhere else.
+    ParameterSet {
+        /// Whether it says that a decoder can start there.
+        is_sync: bool,
+    },
+    /// Of a picture.
+    Picture {
+        /// Whether a decoder can start there.
+        is_sync: bool,
+    },
+    /// Anything else.
+    Other {
+        /// Whether it says that a decoder can start there.
+        is_sync: bool,
+    },
+}
+
 /// The first bytes of a NAL unit; H.264 has one alone.
 pub(super) type NalHeader = [u8; 2];
 

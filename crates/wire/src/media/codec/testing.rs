@@ -5,10 +5,15 @@
 //! lengths without bytes, then bytes. It panics where a rule of [`Packetizer`] is broken. Whether
 //! the payloads are as the RFC says is for the depacketizer in each codec's tests.
 
+pub(in crate::media) mod fuzz;
+pub(in crate::media) mod receivers;
+
 use std::ops::Range;
 
+#[cfg(test)]
+use super::super::packetizer::Part;
 use super::super::packetizer::{
-    CodecError, PARTS_MAX, PAYLOAD_BYTES_MIN, PacketSink, Packetizer, Part, Parts, Unit, UnitSample,
+    CodecError, PARTS_MAX, PAYLOAD_BYTES_MIN, PacketSink, Packetizer, Parts, Unit, UnitSample,
 };
 
 /// A packet behind its RTP header.
@@ -275,6 +280,7 @@ fn assert_aggregated(
 
 /// Gives `make` what broken files have in place of `configuration`: each beginning of it, and each
 /// of its bytes as another. Whatever `make` answers is well, as long as it answers.
+#[cfg(test)]
 pub(in crate::media) fn break_configuration(configuration: &[u8], make: impl Fn(&[u8])) {
     for end in 0..configuration.len() {
         make(&configuration[..end]);
@@ -289,12 +295,14 @@ pub(in crate::media) fn break_configuration(configuration: &[u8], make: impl Fn(
 }
 
 /// The bytes that are written as hexadecimal digits.
+#[cfg(test)]
 pub(in crate::media) fn hex(text: &str) -> Vec<u8> {
     let byte = |at| u8::from_str_radix(&text[at..at + 2], 16).expect("hexadecimal digits");
     (0..text.len()).step_by(2).map(byte).collect()
 }
 
 /// A sample of these NAL units, each with its length of so many bytes in front.
+#[cfg(test)]
 pub(in crate::media) fn nal_sample(nals: &[Vec<u8>], length_bytes: usize) -> Vec<u8> {
     let one = |nal: &Vec<u8>| {
         let length = u32::try_from(nal.len()).expect("a sample is below 16 MiB");
@@ -304,9 +312,11 @@ pub(in crate::media) fn nal_sample(nals: &[Vec<u8>], length_bytes: usize) -> Vec
 }
 
 /// A packetizer of parts of a hundred bytes, with one thing wrong.
+#[cfg(test)]
 #[derive(Debug)]
 struct Wrong(&'static str);
 
+#[cfg(test)]
 impl Packetizer for Wrong {
     fn parts(&self) -> Parts {
         Parts::Chained { head_bytes: 1 }

@@ -47,22 +47,9 @@ impl Packetizer for Vp8 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::testing::{self, Packet};
+    use super::super::testing;
+    use super::super::testing::receivers::vp8 as depacketized;
     use super::*;
-
-    /// The frame that a receiver has of these packets (RFC 7741, section 4.2).
-    fn depacketized(packets: &[Packet]) -> Vec<u8> {
-        let mut frame = Vec::new();
-        for (number, packet) in packets.iter().enumerate() {
-            let (descriptor, rest) = packet.payload.split_first().unwrap();
-            let starts = number == 0;
-            assert_eq!(descriptor >> 4 & 1, u8::from(starts), "S");
-            assert_eq!(descriptor & 0xef, 0, "X, R, N and the partition");
-            assert_eq!(packet.marker, number + 1 == packets.len());
-            frame.extend_from_slice(rest);
-        }
-        frame
-    }
 
     #[test]
     fn a_frame_is_cut_to_one_size() {

@@ -108,26 +108,9 @@ impl Packetizer for Vp9 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::testing::{self, Packet};
+    use super::super::testing;
+    use super::super::testing::receivers::vp9 as depacketized;
     use super::*;
-
-    /// The frame that a receiver has of these packets (RFC 9628, section 4.2), and whether it is
-    /// told to be predicted from others.
-    fn depacketized(packets: &[Packet]) -> (Vec<u8>, bool) {
-        let mut frame = Vec::new();
-        let predicted = packets[0].payload[0] & 0x40;
-        for (number, packet) in packets.iter().enumerate() {
-            let (descriptor, rest) = packet.payload.split_first().unwrap();
-            let (is_first, is_last) = (number == 0, number + 1 == packets.len());
-            assert_eq!(descriptor & 0xb3, 0, "I, L, F, V and Z");
-            assert_eq!(descriptor & 0x40, predicted, "P");
-            assert_eq!(descriptor >> 3 & 1, u8::from(is_first), "B");
-            assert_eq!(descriptor >> 2 & 1, u8::from(is_last), "E");
-            assert_eq!(packet.marker, is_last);
-            frame.extend_from_slice(rest);
-        }
-        (frame, predicted != 0)
-    }
 
     #[test]
     fn a_frame_is_cut_to_one_size() {

@@ -19,6 +19,7 @@ pub(super) mod id {
     pub(in super::super) const INFO: u32 = 0x1549_a966;
     pub(in super::super) const TIMESTAMP_SCALE: u32 = 0x2a_d7b1;
     pub(in super::super) const DURATION: u32 = 0x4489;
+    pub(in super::super) const DATE_UTC: u32 = 0x4461;
     pub(in super::super) const TRACKS: u32 = 0x1654_ae6b;
     pub(in super::super) const CUES: u32 = 0x1c53_bb6b;
     pub(in super::super) const CHAPTERS: u32 = 0x1043_a770;

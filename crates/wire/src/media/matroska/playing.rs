@@ -261,7 +261,7 @@ impl PlayingTrack {
             is_reordered,
         );
         let sound = entry.sound();
-        let facts = TrackFacts {
+        let mut facts = TrackFacts {
             id: entry.number,
             language: entry.language,
             name: entry.name,
@@ -270,6 +270,9 @@ impl PlayingTrack {
             sound,
             ..TrackFacts::default()
         };
+        if !entry.private.is_empty() {
+            facts.keep_configurations(&[&entry.private]);
+        }
         Self {
             number: entry.number,
             track: SampledTrack {
@@ -279,6 +282,7 @@ impl PlayingTrack {
                 shift_ticks: -times.ticks_of_ns(entry.delay_ns),
                 samples: Samples::default(),
                 prefix: Arc::from(entry.prefix),
+                carriage: None,
                 facts,
             },
             times,

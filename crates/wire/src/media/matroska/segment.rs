@@ -6,6 +6,9 @@ use super::ebml::{self, children, float, id, unsigned};
 /// Units of `Info` that are not said to be others, in ns.
 const UNIT_NS: u64 = 1_000_000;
 
+/// Where dates begin.
+const UNIX_2001_NS: i64 = 978_307_200_000_000_000;
+
 /// What `Info` says.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Info {
@@ -13,6 +16,8 @@ pub(super) struct Info {
     pub(super) unit_ns: u64,
     /// How long the file is, if it says.
     pub(super) duration_ns: Option<u64>,
+    /// When it was begun to be written, in ns since 1970, if it says.
+    pub(super) date_ns: Option<u64>,
 }
 
 impl Default for Info {
@@ -20,17 +25,19 @@ impl Default for Info {
         Self {
             unit_ns: UNIT_NS,
             duration_ns: None,
+            date_ns: None,
         }
     }
 }
 
 impl Info {
     pub(super) fn read(body: &[u8]) -> Self {
-        let (mut unit_ns, mut units) = (UNIT_NS, 0.0);
+        let (mut unit_ns, mut units, mut date_ns) = (UNIT_NS, 0.0, None);
         for (id, body) in children(body) {
             match id {
                 id::TIMESTAMP_SCALE => unit_ns = unsigned(body).unwrap_or(UNIT_NS),
                 id::DURATION => units = float(body).unwrap_or(0.0),
+                id::DATE_UTC => date_ns = date(body),
                 _ => {}
             }
         }
@@ -46,8 +53,27 @@ impl Info {
         Self {
             unit_ns,
             duration_ns,
+            date_ns,
         }
     }
+
+    /// The same, of a file whose time 0 is at `base_ns` of its clock. A clock that began before the
+    /// file makes of its date nobody knows what.
+    pub(super) fn on_line_of(self, base_ns: u64) -> Self {
+        let since = |ns: u64| ns.checked_sub(base_ns).unwrap_or(ns);
+        Self {
+            duration_ns: self.duration_ns.map(since),
+            date_ns: self.date_ns.filter(|_| base_ns == 0),
+            ..self
+        }
+    }
+}
+
+/// A date (RFC 8794, section 7.6), in ns since 1970.
+fn date(body: &[u8]) -> Option<u64> {
+    let since_2001_ns = i64::from_be_bytes(body.try_into().ok()?);
+    let unix_ns = since_2001_ns.checked_add(UNIX_2001_NS)?;
+    u64::try_from(unix_ns).ok()
 }
 
 /// How far behind the start of the segment a `SeekHead` says that `Tracks` is.

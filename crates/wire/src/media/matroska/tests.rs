@@ -5,6 +5,8 @@ use proptest::prelude::*;
 use super::ebml::id;
 use super::testing::*;
 use super::*;
+use crate::media::container::Container;
+use crate::media::frame_rate::FrameRate;
 use crate::media::samples::Sample;
 
 /// What a scanner makes of a file that is there as a whole.
@@ -748,7 +750,7 @@ proptest! {
         }
         if let Some(settled) = settled.filter(|it| it.sampled.len() == whole.sampled.len()) {
             for (now, then) in whole.sampled.iter().zip(&settled.sampled) {
-                prop_assert!(now.samples.continues(&then.samples));
+                prop_assert!(now.samples.continues(&then.samples, usize::MAX));
             }
         }
     }
@@ -764,5 +766,53 @@ proptest! {
         let segment = unsized_element(id::SEGMENT, &[tracks, bytes].concat());
         let index = read(&[header(), segment].concat());
         prop_assert!(index.is_err() || has_tracks);
+    }
+}
+
+/// Pictures of 29.97 frames a second, whose times are rounded to milliseconds, in a track and a
+/// segment that say so.
+fn rounded_film(of_track: &[u8], of_info: &[u8], start_ms: u64) -> SampledIndex {
+    let block = |at: u64| {
+        let ms = i16::try_from((at * 1001 + 15) / 30).unwrap();
+        simple(1, ms, KEYFRAME, b"a picture")
+    };
+    let film = file(&[
+        element(id::INFO, of_info),
+        tracks(&[track(1, VP8, of_track)]),
+        cluster(start_ms, &(0..90).map(block).collect::<Vec<_>>()),
+    ]);
+    read(&film).unwrap()
+}
+
+#[test]
+fn a_constant_frame_rate_is_found_through_rounding() {
+    let default = integer(0x23_e383, 33_366_667);
+    let rate = |of_track: &[u8]| rounded_film(of_track, b"", 0).frame_rate();
+    assert_eq!(rate(&default), Some(FrameRate::NTSC));
+    // What the file says of another film is not so.
+    assert_eq!(rate(&integer(0x23_e383, 40_000_000)), None);
+    assert_eq!(rate(b""), None);
+}
+
+#[test]
+fn a_date_says_when_a_file_began() {
+    let began = |date: &[u8], start_ms| {
+        let info = element(id::DATE_UTC, date);
+        rounded_film(b"", &info, start_ms).wall_clock_start_ns()
+    };
+    let day_ns = 86_400_000_000_000_i64;
+    let unix_2001_ns = 978_307_200_000_000_000;
+    assert_eq!(began(&0_i64.to_be_bytes(), 0), Some(unix_2001_ns));
+    let before = Some(unix_2001_ns - day_ns.unsigned_abs());
+    assert_eq!(began(&(-day_ns).to_be_bytes(), 0), before);
+    // Whose clock began an hour before it.
+    assert_eq!(began(&0_i64.to_be_bytes(), 3_600_000), None);
+    for wrong in [
+        &[][..],
+        &[0; 4],
+        &i64::MIN.to_be_bytes(),
+        &i64::MAX.to_be_bytes(),
+    ] {
+        assert_eq!(began(wrong, 0), None, "{wrong:?}");
     }
 }

@@ -573,10 +573,10 @@ impl Walk {
         let mut index = playing.index(self.notes.problems())?;
         index.format = self.format?;
         let base_ns = self.base.unwrap_or(0).saturating_mul(self.info.unit_ns);
-        let from_base = |ns: u64| ns.checked_sub(base_ns).unwrap_or(ns);
-        let told_ns = self.info.duration_ns.map(from_base);
-        index.told_duration_ns = told_ns.or_else(|| self.estimated_ns(&index));
+        let info = self.info.on_line_of(base_ns);
+        index.told_duration_ns = info.duration_ns.or_else(|| self.estimated_ns(&index));
         index.is_partial = true;
+        index.wall_clock_start_ns = info.date_ns;
         index.probes.clone_from(&self.notes.probes);
         Some(index)
     }

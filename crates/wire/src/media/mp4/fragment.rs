@@ -70,6 +70,26 @@ impl Movie {
         }
     }
 
+    /// When the last sample of a fragment ends, in ns, if it is told when it begins.
+    pub(super) fn fragment_end_ns(&self, moof: &[u8]) -> Option<u64> {
+        let trafs = Boxes(moof).filter(|(name, _)| name == b"traf");
+        let ends = trafs.filter_map(|(_, bytes)| {
+            let traf = self.traf(bytes, 0, 0)?;
+            let (track, mut ticks) = (traf.track?, traf.decode_ticks?);
+            for (_, bytes) in traf.runs.clone().filter(|(name, _)| name == b"trun") {
+                if let Some(mut run) = Run::read(bytes, &traf, 0, ticks) {
+                    run.at_once = u32::MAX;
+                    run.by_ref().for_each(drop);
+                    ticks = run.decode_ticks;
+                }
+            }
+            let shift = self.fillers[track].decode_shift.unwrap_or(0);
+            let end_ns = self.tracks[track].time_ns(ticks.saturating_sub(shift));
+            u64::try_from(end_ns).ok()
+        });
+        ends.max()
+    }
+
     /// When a track fragment begins, in ns, if it is told.
     fn begin_ns(&self, traf: &Traf<'_>) -> Option<i64> {
         let track = &self.tracks[traf.track?];

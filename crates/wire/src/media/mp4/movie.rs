@@ -4,10 +4,12 @@
 use std::sync::Arc;
 
 use super::boxes::{Boxes, Fields, Name, spelled, text};
+use super::clocks::{self, Reference};
 use super::edits::Edits;
 use super::entry::{Entries, Kind};
 use super::fill::{Defaults, Filler};
 use super::tables::Tables;
+use crate::media::frame_rate::FrameRate;
 use crate::media::sampled::{LeftOut, SampledTrack, TrackFacts};
 use crate::media::samples::{SAMPLES_MAX, Samples};
 
@@ -28,6 +30,14 @@ pub(super) struct Movie {
     pub(super) is_fragmented: bool,
     /// How long all is, fragments included, if it is told.
     pub(super) told_duration_ns: Option<u64>,
+    /// How time codes count its frames, if it has any.
+    pub(super) time_code_rate: Option<FrameRate>,
+    /// Whether it was written before all samples.
+    is_written_first: bool,
+    /// When it was made, in ns since 1970, if it says so.
+    created_ns: Option<u64>,
+    /// A moment by the clock on the wall, if one was told.
+    pub(super) reference: Option<Reference>,
 }
 
 /// What is known of a track before its samples are looked at.
@@ -55,6 +65,7 @@ impl Movie {
         let extends = boxes.first(b"mvex").map(Boxes);
         let mut movie = Self {
             is_fragmented: extends.is_some(),
+            created_ns: boxes.first(b"mvhd").and_then(clocks::created_ns),
             ..Self::default()
         };
         let told = extends.as_ref().and_then(|it| {
@@ -79,6 +90,8 @@ impl Movie {
                 false => beyond += 1,
             }
         }
+        let has_samples = movie.tracks.iter().any(|track| track.samples.len() > 0);
+        movie.is_written_first = movie.is_fragmented && !has_samples;
         if beyond > 0 {
             movie.left_out.push(LeftOut {
                 id: 0,
@@ -102,6 +115,11 @@ impl Movie {
             }
         };
         let id = head.facts.id;
+        if &head.handler == b"tmcd" {
+            let stsd = Boxes(head.stbl).first(b"stsd");
+            let rate = stsd.and_then(clocks::time_code_rate);
+            self.time_code_rate = self.time_code_rate.or(rate);
+        }
         let unplayed = match self.prepare(&head, movie_timescale) {
             Ok((track, filler)) => {
                 self.tracks.push(track);
@@ -140,6 +158,7 @@ impl Movie {
             return refused("a track before it has the same number");
         }
         let (mut facts, sound) = (head.facts.clone(), entries.sound);
+        facts.keep_configurations(&entries.list);
         let edits = head.edits.map(|elst| {
             let timescales = (head.timescale, movie_timescale);
             Edits::read(elst, timescales, &mut facts.problems)
@@ -177,9 +196,28 @@ impl Movie {
             shift_ticks: edits.shift_ticks(),
             samples,
             prefix: Arc::from(&b""[..]),
+            carriage: None,
             facts: TrackFacts { sound, ..facts },
         };
         Ok((track, filler))
+    }
+
+    /// Whether it is of use to it to be told of a moment by the clock on the wall.
+    pub(super) fn takes_reference(&self) -> bool {
+        self.is_fragmented && self.reference.is_none()
+    }
+
+    /// When its time 0 was by the clock on the wall, in ns since 1970, if that is told so that it
+    /// can be believed.
+    pub(super) fn wall_clock_start_ns(&self) -> Option<u64> {
+        let created_ns = self.created_ns.filter(|_| self.is_written_first);
+        let Some(reference) = self.reference else {
+            return created_ns;
+        };
+        let number = self.fillers.iter().position(|it| it.id == reference.id)?;
+        let since_ns = self.tracks[number].time_ns(reference.ticks);
+        let start_ns = i128::from(reference.unix_ns) - i128::from(since_ns);
+        u64::try_from(start_ns).ok()
     }
 
     /// For how many more samples of the file there is room.

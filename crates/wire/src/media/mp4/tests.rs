@@ -3,7 +3,9 @@
 use super::*;
 use crate::media::samples::Sample;
 
-mod builder;
+pub(super) mod builder;
+mod clocks;
+mod ending;
 mod ffprobe;
 mod fragments;
 mod hostile;

@@ -268,15 +268,10 @@ impl SampledPlan {
     ) -> Result<(), ImageError> {
         out.clear();
         for at in self.units.samples(unit) {
-            let sample = self.track.samples.get(at).expect("units are of samples");
-            let file_offset = sample.offset;
-            let bytes = bytes_at(pieces, file_offset..file_offset + u64::from(sample.bytes));
-            let bytes = bytes.ok_or(ImageError::Bytes { file_offset })?;
-            let bytes = match self.track.prefix.is_empty() {
-                true => Cow::Borrowed(bytes),
-                false => Cow::Owned([&self.track.prefix, bytes].concat()),
-            };
+            let bytes = self.track.data(at, pieces)?;
             if !self.has_its_parts(at, &bytes) {
+                let part = self.track.samples.file_part(at);
+                let file_offset = part.map_or(0, |part| part.start);
                 return Err(ImageError::Changed { file_offset });
             }
             out.push(bytes);
@@ -321,15 +316,6 @@ fn sends(lengths: &[usize], payload_bytes_max: usize) -> u64 {
     let joins = |pair: &&[usize]| pair[0] == payload_bytes_max;
     let joined = lengths.windows(2).filter(joins).count();
     (lengths.len() - joined) as u64
-}
-
-/// That part of the file, if it is whole in one of these pieces.
-fn bytes_at<'a>(pieces: &[FilePiece<'a>], part: Range<u64>) -> Option<&'a [u8]> {
-    pieces.iter().find_map(|piece| {
-        let start = usize::try_from(part.start.checked_sub(piece.offset)?).ok()?;
-        let length = usize::try_from(part.end - part.start).ok()?;
-        piece.bytes.get(start..start.checked_add(length)?)
-    })
 }
 
 /// Memory that is used again from unit to unit.
@@ -426,20 +412,14 @@ impl Packets for SampledPlan {
             Units::Syncs(_) => units.map(|it| self.units.samples(it)).collect(),
             _ => vec![self.samples_of(&packets)],
         };
-        let parts = parts
-            .into_iter()
-            .map(|it| self.track.samples.file_range(it));
+        let parts = parts.into_iter().map(|it| self.track.file_range(it));
         let all = parts.reduce(|all, part| all.start.min(part.start)..all.end.max(part.end));
         all.unwrap_or(0..0)
     }
 
     fn file_pieces(&self, packet: u64) -> Vec<Range<u64>> {
         let samples = self.samples_of(&(packet..packet.saturating_add(1)));
-        let samples = samples.filter_map(|at| self.track.samples.get(at));
-        let part = |sample: crate::media::samples::Sample| {
-            sample.offset..sample.offset + u64::from(sample.bytes)
-        };
-        samples.map(part).collect()
+        samples.flat_map(|at| self.track.file_pieces(at)).collect()
     }
 
     fn packets_in(&self, part: Range<u64>) -> Range<u64> {

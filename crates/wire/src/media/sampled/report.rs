@@ -351,6 +351,7 @@ mod tests {
             shift_ticks: 0,
             samples,
             prefix: Arc::from(&b""[..]),
+            carriage: None,
             facts: TrackFacts {
                 id: 7,
                 dimensions: Some((640, 360)),

@@ -146,6 +146,7 @@ fn file(kinds: &[Kind]) -> File {
         shift_ticks: SHIFT,
         samples: Samples::default(),
         prefix: Arc::from(&b""[..]),
+        carriage: None,
         facts: TrackFacts::default(),
     };
     let pictures = track(codec(Medium::Video, Pictures));
@@ -500,6 +501,27 @@ fn a_part_beyond_its_sample_ends_its_track_alone() {
     );
 }
 
+proptest! {
+    /// A place is named in whole ns, and ticks begin between them.
+    #[test]
+    fn a_tick_is_found_by_the_time_it_has(
+        timescale in 1..1_000_000_u32, ticks in 0..1_i64 << 32, shift_ticks in 0..1_i64 << 32,
+    ) {
+        let track = SampledTrack {
+            config: None,
+            codec: crate::media::codec::jpeg::codec(),
+            timescale,
+            shift_ticks,
+            samples: Samples::default(),
+            prefix: Arc::from([]),
+            carriage: None,
+            facts: TrackFacts::default(),
+        };
+        let time_ns = u64::try_from(track.time_ns(ticks)).unwrap();
+        prop_assert_eq!(track.ticks_at(time_ns), ticks);
+    }
+}
+
 /// The headers of the first packet of a JPEG picture take 144 bytes, and cuts are of 128, 536, ...
 #[test]
 fn a_path_too_narrow_for_a_codec_has_no_cut() {
@@ -510,6 +532,7 @@ fn a_path_too_narrow_for_a_codec_has_no_cut() {
         shift_ticks: 0,
         samples: Samples::default(),
         prefix: Arc::from([]),
+        carriage: None,
         facts: TrackFacts::default(),
     };
     let index = SampledIndex::new("test", [track], Vec::new()).unwrap();
@@ -537,6 +560,7 @@ fn a_prefix_may_have_parts_of_its_samples() {
             shift_ticks: 0,
             samples: Samples::default(),
             prefix: Arc::from(prefix),
+            carriage: None,
             facts: TrackFacts::default(),
         };
         let sample = Sample {
@@ -578,6 +602,7 @@ proptest! {
             shift_ticks: 0,
             samples: Samples::default(),
             prefix: Arc::from(&b""[..]),
+            carriage: None,
             facts: TrackFacts::default(),
         };
         for (at, &shown) in (0..).zip(&shown) {

@@ -50,6 +50,34 @@ fn table(samples: &[Sample]) -> Samples {
 }
 
 proptest! {
+    /// Samples with other bytes in between, or with fewer in the file than they have.
+    #[test]
+    fn samples_reach_over_what_was_put_in(
+        samples in samples(), spreads in prop::collection::vec(0.5..3.0_f64, 600),
+    ) {
+        let (mut table, mut parts) = (Samples::default(), Vec::new());
+        let mut offset = 0;
+        for (sample, spread) in samples.iter().zip(&spreads) {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size")]
+            let file_bytes = (f64::from(sample.bytes) * spread).ceil() as u32;
+            let sample = Sample { offset, ..*sample };
+            table.push_spread(sample, 512, file_bytes).unwrap();
+            parts.push(offset..offset + u64::from(file_bytes));
+            // One in three begins where the one before ends.
+            offset += u64::from(file_bytes) + u64::from(sample.bytes % 3);
+        }
+        for (at, part) in parts.iter().enumerate() {
+            prop_assert_eq!(table.file_part(at), Some(part.clone()));
+            prop_assert_eq!(table.get(at).unwrap().bytes, samples[at].bytes);
+            if at % 100 == 0 {
+                prop_assert_eq!(table.within(part), at..at + 1);
+            }
+        }
+        let all = parts[0].start..parts[parts.len() - 1].end;
+        prop_assert_eq!(table.file_range(0..parts.len()), all);
+        prop_assert_eq!(table.first(parts.len()), table);
+    }
+
     #[test]
     fn a_table_tells_what_was_put_in(samples in samples()) {
         let table = table(&samples);
@@ -192,6 +220,26 @@ fn a_film_of_two_hours_stays_below_two_mebibytes() {
     assert!(bytes < 2 << 20, "{bytes}");
 }
 
+#[test]
+fn a_sample_that_reaches_too_far_is_refused() {
+    let sample = Sample {
+        offset: 0,
+        bytes: 10,
+        decode_ticks: 0,
+        composition_ticks: 0,
+        is_sync: true,
+        entry: 0,
+    };
+    let mut table = Samples::default();
+    table.push_spread(sample, 1, SPREAD_BYTES_MAX).unwrap();
+    for file_bytes in [0, SPREAD_BYTES_MAX + 1] {
+        let error = table.push_spread(sample, 1, file_bytes).unwrap_err();
+        let expected = format!("sample 1: its spread {file_bytes} is beyond all bounds");
+        assert_eq!(error.to_string(), expected);
+    }
+    assert_eq!(table.len(), 1);
+}
+
 proptest! {
     #[test]
     fn a_saved_table_comes_back_without_a_fault(
@@ -228,9 +276,12 @@ fn a_table_that_nobody_can_have_filled_has_a_fault() {
     filled.push_parts(&[3, 4]);
     assert_eq!(filled.fault(), None);
     type Change = fn(&mut Samples);
-    let changes: [(&str, Change); 22] = [
+    let changes: [(&str, Change); 25] = [
         ("sizes", |it| it.sizes = column(&[10, 0, 10])),
         ("sizes", |it| it.sizes = column(&[10, 1 << 25, 10])),
+        ("places", |it| it.spreads = column(&[0, 0])),
+        ("places", |it| it.spreads = column(&[0, -10, 0])),
+        ("places", |it| it.spreads = column(&[0, 1 << 26, 0])),
         ("times", |it| it.durations = column(&[0, 512])),
         ("times", |it| it.durations = column(&[0, 512, -1])),
         ("times", |it| it.durations = column(&[-VALUE_MAX, 0, 0])),

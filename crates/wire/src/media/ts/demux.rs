@@ -141,6 +141,11 @@ impl Demux {
         }
     }
 
+    /// The programs so far, and how often what is told of them may have changed.
+    pub(crate) fn programs(&self) -> (&[Program], u64) {
+        (&self.tables.programs, self.tables.maps)
+    }
+
     /// Packets so far.
     pub(crate) fn packets(&self) -> u64 {
         self.packets
@@ -150,6 +155,7 @@ impl Demux {
     /// that `grows`, only up to the last packet whose time is settled.
     pub(crate) fn finish(mut self, fallback: Clock, grows: bool) -> Learned {
         let packets = self.packets;
+        let association = std::mem::take(&mut self.tables.association);
         let mut programs = self.tables.finish();
         let continuity_errors = self.pids.iter().map(|pid| pid.continuity_errors).sum();
         let pids = self.pids.iter().filter(|pid| pid.packets > 0).count();
@@ -197,6 +203,7 @@ impl Demux {
         seek_points.truncate(settled.max(1));
         let streams = StreamFacts {
             programs,
+            association,
             pcr,
             clocked,
             doubt,

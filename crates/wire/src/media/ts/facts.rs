@@ -37,6 +37,9 @@ pub(crate) struct Facts {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct StreamFacts {
     pub(crate) programs: Vec<Program>,
+    /// The first program association table, as the section is in the stream; empty if there is
+    /// none.
+    pub(crate) association: Box<[u8]>,
     pub(crate) pcr: Option<(u16, PcrQuality)>,
     /// Whether there is a clock to take the time from.
     pub(crate) clocked: bool,

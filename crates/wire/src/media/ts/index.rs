@@ -19,6 +19,9 @@ use crate::rtp;
 /// Bytes of a transport packet (ISO/IEC 13818-1, section 2.4.3.2).
 pub const TS_PACKET_BYTES: usize = 188;
 
+/// What a transport stream is called.
+pub(super) const FORMAT: &str = "MPEG-TS";
+
 /// What every transport packet starts with.
 pub const SYNC_BYTE: u8 = 0x47;
 
@@ -69,6 +72,13 @@ impl container::Index {
     pub fn as_ts(&self) -> Option<&Index> {
         let container: &dyn Any = &*self.0;
         container.downcast_ref()
+    }
+
+    /// Whether it is of a transport stream, as that is or as tracks of its elementary streams.
+    #[must_use]
+    pub fn is_transport_stream(&self) -> bool {
+        let tracks = self.as_sampled();
+        self.as_ts().is_some() || tracks.is_some_and(|tracks| tracks.format == FORMAT)
     }
 }
 
@@ -193,7 +203,22 @@ impl Index {
 impl Index {
     /// The number of the run that holds `ts_packet`, which is one of the file's.
     pub(crate) fn run_of(&self, ts_packet: u64) -> usize {
-        self.runs.partition_point(|run| run.first <= ts_packet) - 1
+        run_of(&self.runs, ts_packet)
+    }
+}
+
+fn run_of(runs: &[SyncRun], ts_packet: u64) -> usize {
+    runs.partition_point(|run| run.first <= ts_packet) - 1
+}
+
+/// The place of remembered packet `number`, whose bytes amounted to `sampled`.
+pub(super) fn probe(runs: &[SyncRun], number: usize, sampled: u32) -> Probe {
+    let ts_packet = number as u64 * SAMPLE_EVERY;
+    let file_offset = runs[run_of(runs, ts_packet)].offset_of(ts_packet);
+    Probe {
+        part: file_offset..file_offset + TS_PACKET_BYTES as u64,
+        sampled,
+        sample: |bytes| bytes.try_into().ok().map(sample),
     }
 }
 
@@ -227,15 +252,7 @@ impl Container for Index {
         let wanted = samples.min(probes_max);
         let last = samples.saturating_sub(1);
         let numbers = (0..wanted).map(|i| (i * last).checked_div(wanted - 1).unwrap_or(last));
-        let probe = |number: usize| {
-            let ts_packet = number as u64 * SAMPLE_EVERY;
-            let file_offset = self.runs[self.run_of(ts_packet)].offset_of(ts_packet);
-            Probe {
-                part: file_offset..file_offset + TS_PACKET_BYTES as u64,
-                sampled: self.samples[number],
-                sample: |bytes| bytes.try_into().ok().map(sample),
-            }
-        };
+        let probe = |number: usize| probe(&self.runs, number, self.samples[number]);
         numbers.map(probe).collect()
     }
 

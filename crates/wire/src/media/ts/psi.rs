@@ -39,6 +39,9 @@ pub struct Program {
     pub pcr_pid: Option<u16>,
     /// Its elementary streams in the map's order.
     pub streams: Vec<Stream>,
+    /// Its first map, as the section is in the stream; empty until it has been seen.
+    #[serde(skip)]
+    pub(crate) map: Box<[u8]>,
 }
 
 /// One elementary stream.
@@ -76,6 +79,10 @@ pub(crate) enum Change {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) programs: Vec<Program>,
+    /// Counts the maps that were read: what is not the same again.
+    pub(crate) maps: u64,
+    /// The first program association table, as the section is in the stream.
+    pub(crate) association: Box<[u8]>,
     streams: usize,
     services: Vec<Service>,
 }
@@ -102,10 +109,28 @@ impl Tables {
         let body = &section[8..section.len() - 4];
         let id = u16::from_be_bytes([section[3], section[4]]);
         match (pid, section[0]) {
-            (PAT_PID, 0x00) => self.read_pat(body),
+            (PAT_PID, 0x00) => {
+                if self.association.is_empty() {
+                    self.association = section.into();
+                }
+                self.read_pat(body)
+            }
             (SDT_PID, 0x42) => self.read_sdt(body),
-            (_, 0x02) => self.read_pmt(pid, id, body),
+            (_, 0x02) => {
+                let change = self.read_pmt(pid, id, body);
+                self.keep_map(pid, id, section);
+                change
+            }
             _ => Change::None,
+        }
+    }
+
+    /// Keeps the first map of a program.
+    fn keep_map(&mut self, pid: u16, number: u16, section: &[u8]) {
+        let mut programs = self.programs.iter_mut();
+        let of = programs.find(|it| (it.number, it.pmt_pid) == (number, pid));
+        if let Some(program) = of.filter(|it| it.map.is_empty() && it.pcr_pid.is_some()) {
+            program.map = section.into();
         }
     }
 
@@ -151,6 +176,7 @@ impl Tables {
                 pmt_pid,
                 pcr_pid,
                 streams,
+                map: Box::default(),
             });
             change = Change::Programs;
         }
@@ -166,6 +192,7 @@ impl Tables {
             .iter()
             .position(|p| (p.number, p.pmt_pid) == (number, pid));
         let Some(i) = found else { return Change::None };
+        self.maps += 1;
         let program = &mut self.programs[i];
         program.pcr_pid = Some(u16::from(map.pcr_pid()));
         let of_program: Vec<Raw<'_>> = map.descriptors().flatten().collect();

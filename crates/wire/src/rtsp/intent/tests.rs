@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use proptest::prelude::*;
 
 use super::*;
-use crate::rtsp::{Decoder, Limits};
+use crate::rtsp::{Decoder, Event, Limits};
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const ID: &str = "000102030405060708090a0b0c0d0e0f";
@@ -16,13 +16,15 @@ fn request(text: &str) -> Request {
         head_bytes_max: 4096,
         headers_max: 16,
         body_bytes_max: 64,
+        frame_bytes_max: 0,
     };
     let mut decoder = Decoder::new(limits);
     decoder.push(text.replace('\n', "\r\n").as_bytes());
-    decoder
-        .next_request()
-        .expect("a whole request")
-        .expect("a proper request")
+    let event = decoder.next_event().expect("a whole request");
+    match event.expect("a proper request") {
+        Event::Request(request) => request,
+        Event::Frame(frame) => panic!("{frame:?}"),
+    }
 }
 
 /// Judges a request where session [`ID`] of a.ts is in `state` (if not Init).
@@ -338,4 +340,32 @@ fn a_scale_is_the_nearest_that_is_supported() {
     }
     let none = judge(State::Ready, &text(""));
     assert!(matches!(none, Ok(Intent::Play { scale, .. }) if scale.is_normal()));
+}
+
+#[test]
+fn a_speed_is_the_nearest_that_is_supported() {
+    let text = |header: &str| format!("PLAY /a.ts RTSP/1.0\nCSeq: 1\nSession: {ID}{header}\n\n");
+    let speed = |value: &str| match judge(State::Ready, &text(&format!("\nSpeed: {value}"))) {
+        Ok(Intent::Play { speed, .. }) => Ok(speed.to_string()),
+        Ok(other) => panic!("{other:?}"),
+        Err(reply) => Err(reply.status()),
+    };
+    for (value, expected) in [
+        ("1", "1"),
+        ("1.000000", "1"),
+        ("2.", "2"),
+        (" 2.5 ", "2.5"),
+        ("0.1", "0.5"),
+        ("0.001", "0.5"),
+        ("99999999999999999999999999999999999999999999", "4"),
+    ] {
+        assert_eq!(speed(value).as_deref(), Ok(expected), "{value}");
+    }
+    for value in [
+        "", "0", "0.0", "-1", ".5", "fast", "1e3", "+2", "1.2.3", "NaN", "inf",
+    ] {
+        assert_eq!(speed(value), Err(400), "{value}");
+    }
+    let none = judge(State::Ready, &text(""));
+    assert!(matches!(none, Ok(Intent::Play { speed, .. }) if speed.is_normal()));
 }

@@ -2,51 +2,9 @@
 
 use proptest::prelude::*;
 
+use super::super::testing::receivers::aac as depacketize;
 use super::super::testing::{Packet, break_configuration, packets, packets_of_all};
 use super::*;
-
-/// Takes the access units out again (RFC 3640, sections 3.2 and 3.3.6).
-fn depacketize(packets: &[Packet]) -> Vec<Vec<u8>> {
-    let (mut units, mut open) = (Vec::new(), Vec::new());
-    for packet in packets {
-        let (length, rest) = packet.payload.split_first_chunk::<2>().unwrap();
-        let headers_bits = usize::from(u16::from_be_bytes(*length));
-        assert!(headers_bits > 0 && headers_bits.is_multiple_of(16));
-        let (headers, mut rest) = rest.split_at(headers_bits / 8);
-        let headers = headers
-            .chunks(2)
-            .map(|it| u16::from_be_bytes([it[0], it[1]]));
-        let sizes: Vec<_> = headers
-            .map(|header| {
-                assert_eq!(header & 7, 0, "an index where nothing is interleaved");
-                usize::from(header >> 3)
-            })
-            .collect();
-        if let [size] = sizes[..]
-            && (size > rest.len() || !open.is_empty())
-        {
-            open.extend_from_slice(rest);
-            assert!(
-                open.len() <= size,
-                "more fragments than their access unit has"
-            );
-            assert_eq!(packet.marker, open.len() == size);
-            if packet.marker {
-                units.push(std::mem::take(&mut open));
-            }
-            continue;
-        }
-        assert!(packet.marker && open.is_empty());
-        for size in sizes {
-            let (unit, behind) = rest.split_at(size);
-            units.push(unit.to_vec());
-            rest = behind;
-        }
-        assert!(rest.is_empty());
-    }
-    assert!(open.is_empty(), "the last access unit is not ended");
-    units
-}
 
 proptest! {
     #[test]

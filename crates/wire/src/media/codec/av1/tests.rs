@@ -4,7 +4,8 @@ use std::slice;
 
 use proptest::prelude::*;
 
-use super::super::testing::{self, Packet};
+use super::super::testing;
+use super::super::testing::receivers::av1 as depacketized;
 use super::*;
 use crate::media::packetizer::{PARTS_MAX, SAMPLE_BYTES_MAX};
 
@@ -97,55 +98,6 @@ fn av1c(obus: &[TestObu]) -> Vec<u8> {
 
 fn packetizer(configurations: &[&[u8]]) -> Arc<dyn Packetizer> {
     codec(configurations).unwrap().packetizer
-}
-
-/// The OBUs that a receiver has of the packets of a temporal unit, without size fields, and
-/// whether it starts a coded video sequence.
-fn depacketized(packets: &[Packet]) -> (Vec<Vec<u8>>, bool) {
-    let mut obus: Vec<Vec<u8>> = Vec::new();
-    let mut goes_on = false;
-    for (number, packet) in packets.iter().enumerate() {
-        assert_eq!(packet.marker, number + 1 == packets.len());
-        let (&header, mut rest) = packet.payload.split_first().unwrap();
-        assert_eq!(header & 7, 0, "reserved bits");
-        assert_eq!(header & 0x80 != 0, goes_on, "Z");
-        assert!(number == 0 || header & 8 == 0, "N");
-        let elements = header >> 4 & 3;
-        let mut first_here = obus.len();
-        for element in 0..elements {
-            let bytes = match element + 1 == elements {
-                true => rest.len(),
-                false => told_length(&mut rest),
-            };
-            assert!(bytes > 0, "an empty element");
-            let (piece, behind) = rest.split_at(bytes);
-            rest = behind;
-            if element == 0 && goes_on {
-                first_here -= 1;
-                obus.last_mut().unwrap().extend_from_slice(piece);
-            } else {
-                obus.push(piece.to_vec());
-                let is_whole = element + 1 < elements || header & 0x40 == 0;
-                assert!(is_whole || bytes >= 2, "begins with all of its header");
-            }
-        }
-        assert!(rest.is_empty(), "W");
-        let extended = obus[first_here..].iter().filter(|obu| obu[0] & 4 != 0);
-        let mut layers: Vec<_> = extended.map(|obu| obu[1]).collect();
-        layers.dedup();
-        assert!(layers.len() <= 1, "layers {layers:?} in one packet");
-        goes_on = header & 0x40 != 0;
-    }
-    assert!(!goes_on, "Y");
-    (obus, packets[0].payload[0] & 8 != 0)
-}
-
-fn told_length(rest: &mut &[u8]) -> usize {
-    let end = rest.iter().position(|byte| byte & 0x80 == 0).unwrap() + 1;
-    let (told, behind) = rest.split_at(end);
-    *rest = behind;
-    let value = told.iter().rev();
-    value.fold(0, |value, &byte| value << 7 | usize::from(byte & 0x7f))
 }
 
 #[test]

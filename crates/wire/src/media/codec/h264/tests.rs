@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 
 use super::super::nal::PARAMETER_SETS_BYTES_MAX;
-use super::super::testing::{Packet, break_configuration, hex, nal_sample, packets, parts};
+use super::super::testing::receivers::h264 as depacketized;
+use super::super::testing::{break_configuration, hex, nal_sample, packets, parts};
 use super::*;
 use crate::media::packetizer::{PAYLOAD_BYTES_MIN, Part};
 
@@ -113,65 +114,6 @@ fn broken_configurations_never_panic() {
     for text in [HIGH, BASELINE, INTERLACED] {
         break_configuration(&hex(text), |bytes| drop(codec(&[bytes])));
     }
-}
-
-/// The NAL units that packets carry, by RFC 6184 alone.
-fn depacketized(packets: &[Packet], payload_bytes_max: usize) -> Vec<Vec<u8>> {
-    let (mut nals, mut open) = (Vec::new(), None::<Vec<u8>>);
-    // How large a packet of whole NAL units would be with one more, until one follows.
-    let mut room = None;
-    for (number, packet) in packets.iter().enumerate() {
-        assert_eq!(
-            packet.marker,
-            number + 1 == packets.len(),
-            "the marker is on the last"
-        );
-        let payload = &packet.payload[..];
-        let first = payload[0];
-        match first & 0x1f {
-            24 => {
-                let (mut rest, mut f, mut nri, mut found) = (&payload[1..], 0, 0, Vec::new());
-                while !rest.is_empty() {
-                    let size = usize::from(u16::from_be_bytes([rest[0], rest[1]]));
-                    let nal = &rest[2..2 + size];
-                    f |= nal[0] & 0x80;
-                    nri = nri.max(nal[0] & 0x60);
-                    found.push(nal.to_vec());
-                    rest = &rest[2 + size..];
-                }
-                assert!(found.len() > 1, "one NAL unit is sent alone");
-                assert_eq!(first, f | nri | 24);
-                assert!(room.is_none_or(|room: usize| found[0].len() > room));
-                room = Some((payload_bytes_max - payload.len()).saturating_sub(2));
-                nals.append(&mut found);
-            }
-            28 => {
-                room = None;
-                let (start, end) = (payload[1] & 0x80 != 0, payload[1] & 0x40 != 0);
-                assert!(!(start && end) && payload[1] & 0x20 == 0);
-                assert_eq!(start, open.is_none());
-                let header = first & 0xe0 | payload[1] & 0x1f;
-                let nal = open.get_or_insert_with(|| vec![header]);
-                assert_eq!(nal[0], header, "all fragments have the NAL unit's header");
-                nal.extend(&payload[2..]);
-                if end {
-                    nals.extend(open.take());
-                }
-            }
-            1..=23 => {
-                assert!(room.is_none_or(|room| payload.len() > room));
-                room = Some(payload_bytes_max.saturating_sub(payload.len() + 5));
-                nals.push(payload.to_vec());
-            }
-            other => panic!("a packet of type {other}"),
-        }
-        assert!(
-            open.is_none() || first & 0x1f == 28,
-            "a NAL unit without its end"
-        );
-    }
-    assert!(open.is_none(), "a NAL unit without its end");
-    nals
 }
 
 /// NAL units of any header, most of them small.

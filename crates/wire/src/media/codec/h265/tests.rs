@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 
 use super::super::nal::PARAMETER_SETS_BYTES_MAX;
-use super::super::testing::{Packet, break_configuration, hex, nal_sample, packets, parts};
+use super::super::testing::receivers::h265 as depacketized;
+use super::super::testing::{break_configuration, hex, nal_sample, packets, parts};
 use super::*;
 use crate::media::packetizer::{PAYLOAD_BYTES_MIN, Part};
 
@@ -155,70 +156,6 @@ fn parameter_sets_are_put_in_order() {
     let aggregate = hex("600100034001010003420102000342010400034401030003260100");
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].payload, aggregate);
-}
-
-/// The NAL units that packets carry, by RFC 7798 alone.
-fn depacketized(packets: &[Packet], payload_bytes_max: usize) -> Vec<Vec<u8>> {
-    let (mut nals, mut open) = (Vec::new(), None::<Vec<u8>>);
-    // How large a packet of whole NAL units would be with one more, until one follows.
-    let mut room = None;
-    for (number, packet) in packets.iter().enumerate() {
-        assert_eq!(
-            packet.marker,
-            number + 1 == packets.len(),
-            "the marker is on the last"
-        );
-        let payload = &packet.payload[..];
-        let packet_type = payload[0] >> 1 & 0x3f;
-        match packet_type {
-            48 => {
-                let (mut rest, mut found) = (&payload[2..], Vec::new());
-                while !rest.is_empty() {
-                    let size = usize::from(u16::from_be_bytes([rest[0], rest[1]]));
-                    found.push(rest[2..2 + size].to_vec());
-                    rest = &rest[2 + size..];
-                }
-                assert!(found.len() > 1, "one NAL unit is sent alone");
-                let layer = |nal: &[u8]| (nal[0] & 1) << 5 | nal[1] >> 3;
-                let f = found.iter().fold(0, |f, nal| f | nal[0] & 0x80);
-                assert_eq!(payload[0] & 0x80, f);
-                assert_eq!(
-                    Some(layer(payload)),
-                    found.iter().map(|nal| layer(nal)).min()
-                );
-                let temporal = found.iter().map(|nal| nal[1] & 7).min();
-                assert_eq!(Some(payload[1] & 7), temporal);
-                assert!(room.is_none_or(|room: usize| found[0].len() > room));
-                room = Some((payload_bytes_max - payload.len()).saturating_sub(2));
-                nals.append(&mut found);
-            }
-            49 => {
-                room = None;
-                let (start, end) = (payload[2] & 0x80 != 0, payload[2] & 0x40 != 0);
-                assert!(!(start && end), "a NAL unit in one fragment");
-                assert_eq!(start, open.is_none());
-                let header = [payload[0] & 0x81 | (payload[2] & 0x3f) << 1, payload[1]];
-                let nal = open.get_or_insert_with(|| header.to_vec());
-                assert_eq!(nal[..2], header, "all fragments have the NAL unit's header");
-                nal.extend(&payload[3..]);
-                if end {
-                    nals.extend(open.take());
-                }
-            }
-            50 => panic!("a packet of type 50"),
-            _ => {
-                assert!(room.is_none_or(|room| payload.len() > room));
-                room = Some(payload_bytes_max.saturating_sub(payload.len() + 6));
-                nals.push(payload.to_vec());
-            }
-        }
-        assert!(
-            open.is_none() || packet_type == 49,
-            "a NAL unit without its end"
-        );
-    }
-    assert!(open.is_none(), "a NAL unit without its end");
-    nals
 }
 
 /// NAL units of any header, most of them small.

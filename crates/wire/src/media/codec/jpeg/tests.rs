@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::super::testing::{self, Packet};
+use super::super::testing;
+use super::super::testing::receivers::{Received, jpeg as depacketized};
 use super::*;
 
 /// A picture of a test, and what becomes of it.
@@ -92,49 +93,6 @@ impl TestPicture {
             scan: self.scan.clone(),
         }
     }
-}
-
-#[derive(Debug, Eq, PartialEq)]
-struct Received {
-    header: [u8; 4],
-    restarts: Option<u16>,
-    tables: Vec<u8>,
-    scan: Vec<u8>,
-}
-
-/// What a receiver has of these packets (RFC 2435, section 3.1).
-fn depacketized(packets: &[Packet]) -> Received {
-    let header: [u8; 4] = packets[0].payload[4..8].try_into().unwrap();
-    let mut received = Received {
-        header,
-        restarts: None,
-        tables: Vec::new(),
-        scan: Vec::new(),
-    };
-    for (number, packet) in packets.iter().enumerate() {
-        assert_eq!(packet.marker, number + 1 == packets.len());
-        let (main, mut rest) = packet.payload.split_at(8);
-        assert_eq!(main[4..8], header);
-        let offset = u32::from_be_bytes(main[..4].try_into().unwrap());
-        assert_eq!(
-            offset as usize,
-            received.scan.len(),
-            "type-specific is 0, and the offset"
-        );
-        if header[0] >= 64 {
-            assert_eq!(rest[2..4], [0xff, 0xff]);
-            received.restarts = Some(u16::from_be_bytes([rest[0], rest[1]]));
-            rest = &rest[4..];
-        }
-        if offset == 0 {
-            let (head, tables) = rest.split_at(4);
-            assert_eq!(head, [0, 0, 0, 128]);
-            received.tables = tables[..128].to_vec();
-            rest = &tables[128..];
-        }
-        received.scan.extend_from_slice(rest);
-    }
-    received
 }
 
 #[test]

@@ -13,7 +13,7 @@ pub(super) fn full(name: &[u8; 4], version: u8, flags: u32, inside: &[&[u8]]) ->
     boxed(name, &[&both.to_be_bytes(), &inside.concat()])
 }
 
-pub(super) fn numbers(numbers: &[u32]) -> Vec<u8> {
+pub(in super::super) fn numbers(numbers: &[u32]) -> Vec<u8> {
     numbers.iter().flat_map(|it| it.to_be_bytes()).collect()
 }
 

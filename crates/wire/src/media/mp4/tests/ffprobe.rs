@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::*;
+use crate::media::container::Container;
 
 /// What ffprobe tells of a packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -169,6 +170,31 @@ fn samples_of_fragments_are_those_of_ffprobe() {
 }
 
 /// ffprobe shows such pictures later than the file says by as much as their offsets are negative.
+#[test]
+fn how_long_fragments_last_is_known_at_once() {
+    for (number, flags) in [
+        "frag_keyframe+empty_moov",
+        "frag_keyframe+empty_moov+separate_moof",
+        "frag_keyframe+empty_moov+default_base_moof+global_sidx",
+        "frag_keyframe+empty_moov+default_base_moof+skip_trailer+global_sidx",
+        "cmaf+frag_keyframe+delay_moov+skip_trailer+global_sidx",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let of = format!("{PICTURES} {SOUND} {H264} -movflags {flags}");
+        let file = File::made(&format!("ending-{number}.mp4"), &of);
+        let bytes = fs::read(&file.0).unwrap();
+        let (told_ns, read) = ending::at_once(&bytes, 9999);
+        let whole_ns = index(&bytes).duration_ns();
+        assert!(
+            told_ns.abs_diff(whole_ns) < 1_000_000,
+            "{flags}: {told_ns} {whole_ns}"
+        );
+        assert!(read < bytes.len() / 2, "{flags}: {read} of {}", bytes.len());
+    }
+}
+
 #[test]
 fn fragments_with_negative_offsets_are_shown_as_told() {
     let flags = "cmaf+frag_keyframe+delay_moov";

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::builder::*;
 use super::*;
+use crate::media::container::{self, Continued};
 use crate::media::samples::SAMPLES_MAX;
 
 /// A file with all kinds of boxes in it.
@@ -108,6 +109,46 @@ proptest! {
                 check(&index, file.len() as u64);
             }
         }
+    }
+}
+
+/// Read behind those who play it, a film turns out to be broken in one track: the other goes on.
+#[test]
+fn a_sample_found_broken_later_ends_its_track_alone() {
+    let pictures = Track {
+        entries: vec![avc3()],
+        ..Track::pictures(1, tables(6, 8, 10, 0))
+    };
+    let of_sound = tables(6, 8, 10, 48);
+    let moov = |at: u32| {
+        let mut tracks = [pictures.clone(), Track::sound(2, of_sound.clone())];
+        tracks[0].tables = tables(6, 8, 10, at);
+        tracks[1].tables = tables(6, 8, 10, at + 48);
+        moov(&tracks, &[])
+    };
+    let at = moov(0).len() + 8;
+    let mut samples = [0, 0, 0, 4, 0x65, 1, 2, 3].repeat(12);
+    // The length of the NAL unit in the fifth sample.
+    samples[32 + 3] = 5;
+    let file = [
+        moov(u32::try_from(at).unwrap()),
+        boxed(b"mdat", &[&samples]),
+    ]
+    .concat();
+    let mut scanner = Scanner::default();
+    let wanted = |scanner: &mut Scanner| scanner.wants(file.len() as u64);
+    while let Some(wanted) = wanted(&mut scanner).filter(|it| it.end <= at as u64 + 24) {
+        let part = usize::try_from(wanted.start).unwrap()..usize::try_from(wanted.end).unwrap();
+        scanner.push(&file[part]).unwrap();
+    }
+    let old = container::Index::of(scanner.settled().unwrap());
+    read(&mut scanner, &file, 9999).unwrap();
+    let settled = scanner.settled().unwrap();
+    for new in [settled, scanner.finish().unwrap()] {
+        let playable: Vec<_> = new.sampled.iter().map(|it| it.playable()).collect();
+        assert_eq!(playable, [4, 6]);
+        let continued = container::Index::of(new).continuing(&old);
+        assert!(matches!(continued, Continued::More(_)), "{continued:?}");
     }
 }
 

@@ -1,0 +1,69 @@
+// Reading playlists (RFC 8216bis). Nothing here knows a browser.
+
+// The attributes of a tag, without their quotes.
+export function attributes(line) {
+  const found = {};
+  const list = line.slice(line.indexOf(":") + 1);
+  for (const [, name, quoted, plain] of list.matchAll(/([A-Z0-9-]+)=(?:"([^"]*)"|([^,]*))/g)) {
+    found[name] = quoted ?? plain;
+  }
+  return found;
+}
+
+// The variants and the sounds that a multivariant playlist names; none of another playlist.
+export function multivariant(text) {
+  const variants = [];
+  const sounds = [];
+  let open;
+  for (const line of text.split("\n")) {
+    if (line.startsWith("#EXT-X-STREAM-INF:")) {
+      open = attributes(line);
+    } else if (line.startsWith("#EXT-X-MEDIA:")) {
+      const it = attributes(line);
+      sounds.push({
+        group: it["GROUP-ID"], name: it.NAME, uri: it.URI, isDefault: it.DEFAULT === "YES",
+      });
+    } else if (open && line && !line.startsWith("#")) {
+      variants.push({
+        uri: line, codecs: open.CODECS, resolution: open.RESOLUTION, group: open.AUDIO,
+      });
+      open = undefined;
+    }
+  }
+  return { variants, sounds };
+}
+
+// The segments of a media playlist at `url`, with when each begins.
+export function mediaPlaylist(text, url) {
+  const segments = [];
+  let start = 0;
+  let duration = 0;
+  let init;
+  for (const line of text.split("\n")) {
+    if (line.startsWith("#EXT-X-MAP:")) {
+      init = new URL(attributes(line).URI, url).href;
+    } else if (line.startsWith("#EXTINF:")) {
+      duration = Number.parseFloat(line.slice("#EXTINF:".length));
+    } else if (line && !line.startsWith("#")) {
+      segments.push({ url: new URL(line, url).href, start, duration });
+      start += duration;
+    }
+  }
+  return { init, segments, duration: start };
+}
+
+// The number of the segment that has a time: the last that begins by then.
+export function segmentAt(playlist, time) {
+  const { segments } = playlist;
+  let low = 0;
+  let high = segments.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (segments[middle].start <= time) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return Math.max(low - 1, 0);
+}

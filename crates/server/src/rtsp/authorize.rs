@@ -1,0 +1,70 @@
+//! Whether a request of RTSP may be carried out.
+//!
+//! What opens a presentation is asked about: DESCRIBE, and the SETUP that makes a session. What acts
+//! on a session needs no more than the session, whose name cannot be guessed and which only the
+//! address that made it can use.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use onrush_wire::auth::Action;
+use onrush_wire::rtsp::{Intent, Reply, Request, StatusCode, headers};
+
+use super::Control;
+use super::session::Session;
+use crate::users::{Asked, Protocol, Refusal};
+
+/// What a connection was allowed by its URL. URLs of tracks are made of a base that has no query,
+/// so what was signed for DESCRIBE counts for SETUP on the same connection.
+pub(super) type GrantedPath = Option<Box<String>>;
+
+/// Says whether `intent`, which `request` means, may be carried out for `peer`.
+///
+/// # Errors
+///
+/// The reply that refuses it.
+pub(super) async fn authorize(
+    control: &Control,
+    peer: IpAddr,
+    granted: &mut GrantedPath,
+    (request, intent): (&Request, &Intent<Rc<Session>>),
+) -> Result<(), Reply> {
+    let path = match intent {
+        Intent::Describe { path } => path,
+        Intent::Setup {
+            path,
+            session: None,
+            ..
+        } if granted.as_ref().is_none_or(|granted| **granted != *path) => path,
+        _ => return Ok(()),
+    };
+    let asked = Asked {
+        protocol: Protocol::Rtsp,
+        peer,
+        is_encrypted: false,
+        action: Action::Play,
+        path,
+        method: (&request.method).into(),
+        uri: &request.uri,
+        authorization: request.header("Authorization"),
+    };
+    let authorizer = &control.content.authorizer;
+    authorizer.authorize(&asked).await.map_err(refused)?;
+    if request.uri.contains('?') && !authorizer.is_open() {
+        *granted = Some(Box::new(path.clone()));
+    }
+    Ok(())
+}
+
+fn refused(refusal: Refusal) -> Reply {
+    let note = refusal.note();
+    match refusal {
+        Refusal::LogIn { challenges, .. } => Reply::log_in(challenges, &note),
+        Refusal::Malformed(_) => Reply::refusal(StatusCode::BadRequest, &note),
+        Refusal::Forbidden(_) => Reply::refusal(StatusCode::Forbidden, &note),
+        // RFC 2326 has no status for too many requests.
+        Refusal::Slowed { retry_s } => Reply::refusal(StatusCode::ServiceUnavailable, &note)
+            .with(headers::RETRY_AFTER, retry_s),
+        Refusal::Unanswered => Reply::refusal(StatusCode::ServiceUnavailable, &note),
+    }
+}

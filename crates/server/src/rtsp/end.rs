@@ -1,0 +1,47 @@
+//! Why sessions end, and what their clients and the log are told of it.
+
+/// Why a session ends.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum End {
+    /// The client asked for it.
+    Teardown,
+    /// The client has not been heard for too long.
+    Timeout,
+    /// The client has closed its connection, and its ports or the stream.
+    Gone,
+    /// The file was truncated, replaced or could not be read.
+    Media(String),
+    /// The kernel does not send to this client.
+    Send(String),
+    /// The server stops.
+    Stopped,
+    /// It has met a bug of the server.
+    Bug,
+}
+
+impl End {
+    /// What the client is told in BYE.
+    pub(super) const fn farewell(&self) -> &str {
+        match self {
+            Self::Teardown => "teardown",
+            Self::Timeout | Self::Gone => "session timeout",
+            Self::Media(_) => "the file changed",
+            Self::Send(_) => "sending failed",
+            Self::Stopped => "the server stops",
+            Self::Bug => "server error",
+        }
+    }
+}
+
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Teardown => f.write_str("teardown"),
+            Self::Timeout => f.write_str("its client was not heard of in the session's time-out"),
+            Self::Gone => f.write_str("its client is gone"),
+            Self::Media(reason) | Self::Send(reason) => f.write_str(reason),
+            Self::Stopped => f.write_str("the server stops"),
+            Self::Bug => f.write_str("a bug of the server"),
+        }
+    }
+}

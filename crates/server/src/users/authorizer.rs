@@ -1,0 +1,486 @@
+//! The one who is asked: credentials are judged here, and rights looked up.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use onrush_wire::auth::{Action, Algorithm, Challenge, Credentials, Digest, Grant};
+use onrush_wire::rtsp::Target;
+use tracing::debug;
+
+use super::attempts::Attempts;
+use super::config::UsersConfig;
+use super::file::{REALM, Secret, USERS_FILE_BYTES_MAX, UserFile};
+use super::hook::{Hook, Question, Verdict};
+use super::keys::{URL_KEYS_BYTES_MAX, UrlKeys};
+use super::login::Login;
+use super::nonces::Nonces;
+use super::password::Passwords;
+use super::watched::{ReadError, Watched};
+
+/// Says who may do what.
+#[derive(Debug)]
+pub(crate) struct Authorizer {
+    is_open: bool,
+    takes_plain_passwords: bool,
+    file: Option<Watched<UserFile>>,
+    url_keys: Option<Watched<UrlKeys>>,
+    hook: Option<Hook>,
+    nonces: Nonces,
+    attempts: Attempts,
+    passwords: Passwords,
+    started: Instant,
+    stats: Arc<Stats>,
+}
+
+/// What became of requests.
+#[derive(Debug, Default)]
+pub(crate) struct Stats {
+    /// Allowed, where not everything is.
+    pub(crate) allowed: AtomicU64,
+    /// Asked for a password, none having come.
+    pub(crate) challenged: AtomicU64,
+    /// Their nonce was too old, or was used before.
+    pub(crate) stale: AtomicU64,
+    /// Wrong users and passwords, expired and forged signatures.
+    pub(crate) wrong: AtomicU64,
+    /// Not looked at, because too many were wrong before.
+    pub(crate) slowed: AtomicU64,
+    /// Known, and without that right.
+    pub(crate) forbidden: AtomicU64,
+    /// The hook, or a slow hash, had no answer in time.
+    pub(crate) unanswered: AtomicU64,
+}
+
+/// What a request is asked by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Protocol {
+    Rtsp,
+    Http,
+    Ftp,
+}
+
+/// A request, as far as it matters here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) protocol: Protocol,
+    /// Whose it is.
+    pub(crate) peer: IpAddr,
+    /// Whether nobody on the way can read it.
+    pub(crate) is_encrypted: bool,
+    pub(crate) action: Action,
+    /// What it is about, as names are.
+    pub(crate) path: &'a str,
+    /// The method, as it came.
+    pub(crate) method: &'a str,
+    /// The target, as it came.
+    pub(crate) uri: &'a str,
+    /// The Authorization header.
+    pub(crate) authorization: Option<&'a str>,
+}
+
+/// Why a request may not be carried out.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Refusal {
+    /// Somebody must log in: 401, with these challenges.
+    LogIn {
+        challenges: Vec<String>,
+        note: &'static str,
+    },
+    /// What it says of itself is malformed: 400.
+    Malformed(String),
+    /// It may not: 403.
+    Forbidden(&'static str),
+    /// There were too many wrong passwords; after so many seconds one is looked at again: 429, or
+    /// 503 where there is no such status.
+    Slowed { retry_s: u64 },
+    /// Nobody knows just now: 503.
+    Unanswered,
+}
+
+impl Refusal {
+    /// Why, for whoever asked.
+    pub(crate) fn note(&self) -> String {
+        match self {
+            Self::LogIn { note, .. } | Self::Forbidden(note) => (*note).to_owned(),
+            Self::Malformed(note) => note.clone(),
+            Self::Slowed { retry_s } => {
+                format!("too many wrong passwords from your address; try again in {retry_s} s")
+            }
+            Self::Unanswered => "who may do this cannot be found out now; try later".to_owned(),
+        }
+    }
+}
+
+impl Authorizer {
+    /// One by these settings.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read or understood, or the hook cannot be asked.
+    pub(crate) fn open(config: &UsersConfig, stats: Arc<Stats>) -> Result<Self, OpenError> {
+        let parse_file = |text: &str| UserFile::parse(text).map_err(|error| error.to_string());
+        let file = config.file.as_ref();
+        let file = file.map(|path| Watched::open(path, USERS_FILE_BYTES_MAX, parse_file));
+        let keys = config.url_keys.as_ref();
+        let keys = keys.map(|path| Watched::open(path, URL_KEYS_BYTES_MAX, UrlKeys::parse));
+        let hook = config.hook.clone().map(Hook::new).transpose();
+        Ok(Self {
+            is_open: config.is_open(),
+            takes_plain_passwords: config.takes_plain_passwords,
+            file: file.transpose()?,
+            url_keys: keys.transpose()?,
+            hook: hook.map_err(OpenError::Hook)?,
+            nonces: Nonces::new(),
+            attempts: Attempts::new(),
+            passwords: Passwords::new(),
+            started: Instant::now(),
+            stats,
+        })
+    }
+
+    /// Whether a request may be carried out.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    pub(crate) async fn authorize(&self, asked: &Asked<'_>) -> Result<(), Refusal> {
+        if self.is_open {
+            return self.open_to(asked);
+        }
+        if self.is_signed(asked)? || self.allows(&Login::Nobody, asked) {
+            count(&self.stats.allowed);
+            return Ok(());
+        }
+        let login = self.identify(asked).await?;
+        self.permit(&login, asked).await
+    }
+
+    /// Whether somebody who has logged in may do that.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    pub(crate) async fn permit(&self, login: &Login, asked: &Asked<'_>) -> Result<(), Refusal> {
+        if self.is_open {
+            return self.open_to(asked);
+        }
+        if self.allows(login, asked) || self.ask_hook(login, asked).await? {
+            count(&self.stats.allowed);
+            return Ok(());
+        }
+        if *login == Login::Nobody {
+            count(&self.stats.challenged);
+            return Err(self.challenge(asked, false, "log in"));
+        }
+        count(&self.stats.forbidden);
+        Err(Refusal::Forbidden("this user may not do that here"))
+    }
+
+    /// Logs somebody in by a password, for as long as it stays connected.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot.
+    pub(crate) async fn log_in(
+        &self,
+        asked: &Asked<'_>,
+        user: &str,
+        password: &str,
+    ) -> Result<Login, Refusal> {
+        self.check_attempts(asked.peer)?;
+        self.password(asked, user, password).await
+    }
+
+    /// Whether anybody may log in as nobody: where there are no users, or some rights are
+    /// everybody's, or only the hook can tell.
+    pub(crate) fn knows_nobody(&self, action: Action) -> bool {
+        let file = self.file.as_ref().map(Watched::now);
+        self.is_open
+            || self.hook.is_some()
+            || file.is_some_and(|file| file.allows_everybody(action))
+    }
+
+    /// Whether there is no configuration, and so all stays open.
+    pub(crate) const fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Without configuration everybody may read, and this machine alone may change something.
+    fn open_to(&self, asked: &Asked<'_>) -> Result<(), Refusal> {
+        match asked.action {
+            Action::Play | Action::Download => Ok(()),
+            Action::Publish | Action::Admin if asked.peer.is_loopback() => Ok(()),
+            Action::Publish | Action::Admin => {
+                count(&self.stats.forbidden);
+                let note = "without users this is for the machine itself";
+                Err(Refusal::Forbidden(note))
+            }
+        }
+    }
+
+    /// Whether the URL is signed for this.
+    fn is_signed(&self, asked: &Asked<'_>) -> Result<bool, Refusal> {
+        let Some(keys) = self.url_keys.as_ref().map(Watched::now) else {
+            return Ok(false);
+        };
+        let grant = query(asked.uri).and_then(Grant::of_query).transpose();
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now_s = unix.unwrap_or_default().as_secs();
+        let checked = grant.and_then(|grant| match grant {
+            Some(grant) => grant
+                .check(keys.all(), asked.path, now_s)
+                .map(|()| grant.rights.allow(asked.action)),
+            None => Ok(false),
+        });
+        checked.map_err(|error| {
+            count(&self.stats.wrong);
+            debug!("{}: {:?}: {error}", asked.peer, asked.path);
+            Refusal::Forbidden("the URL's signature has expired, or is not for this path")
+        })
+    }
+
+    /// Whether the file of users allows it.
+    fn allows(&self, login: &Login, asked: &Asked<'_>) -> bool {
+        let user = match login {
+            Login::User(user) => Some(&**user),
+            Login::Nobody | Login::Claimed { .. } | Login::Token(_) => None,
+        };
+        let file = self.file.as_ref().map(Watched::now);
+        file.is_some_and(|file| file.allows(user, asked.action, asked.path))
+    }
+
+    /// Whether the hook allows it, if there is one.
+    async fn ask_hook(&self, login: &Login, asked: &Asked<'_>) -> Result<bool, Refusal> {
+        let Some(hook) = &self.hook else {
+            return Ok(false);
+        };
+        let question = Question {
+            address: asked.peer.to_string(),
+            protocol: asked.protocol.as_str(),
+            action: asked.action.as_str(),
+            path: asked.path,
+            query: query(asked.uri),
+            user: login.user(),
+            verified: matches!(login, Login::User(_)),
+            password: match login {
+                Login::Claimed { password, .. } => Some(password),
+                _ => None,
+            },
+            token: match login {
+                Login::Token(token) => Some(token),
+                _ => None,
+            },
+        };
+        let now = self.started.elapsed();
+        match (hook.ask(&question, now).await, login) {
+            (Some(Verdict::Yes), _) => Ok(true),
+            (Some(Verdict::LogIn), Login::Claimed { .. } | Login::Token(_)) => {
+                Err(self.wrong(asked, now))
+            }
+            (Some(Verdict::LogIn), Login::Nobody) => Ok(false),
+            (Some(Verdict::No | Verdict::LogIn), _) => {
+                count(&self.stats.forbidden);
+                Err(Refusal::Forbidden("that is not allowed here"))
+            }
+            (None, _) => {
+                count(&self.stats.unanswered);
+                Err(Refusal::Unanswered)
+            }
+        }
+    }
+
+    /// Who asks.
+    async fn identify(&self, asked: &Asked<'_>) -> Result<Login, Refusal> {
+        let Some(authorization) = asked.authorization else {
+            return Ok(Login::Nobody);
+        };
+        self.check_attempts(asked.peer)?;
+        match Credentials::parse(authorization) {
+            Ok(Credentials::Digest(digest)) => self.digest(asked, &digest),
+            Ok(Credentials::Basic { user, password }) => {
+                self.password(asked, &user, &password).await
+            }
+            Ok(Credentials::Bearer(token)) if self.hook.is_some() => Ok(Login::Token(token)),
+            Ok(Credentials::Bearer(_)) => Err(self.unknown(asked)),
+            Err(error) if error.is_choice() => Err(self.unknown(asked)),
+            Err(error) => Err(Refusal::Malformed(error.to_string())),
+        }
+    }
+
+    fn check_attempts(&self, peer: IpAddr) -> Result<(), Refusal> {
+        match self.attempts.wait(peer, self.started.elapsed()) {
+            None => Ok(()),
+            Some(wait) => {
+                count(&self.stats.slowed);
+                let retry_s = wait.as_secs() + 1;
+                Err(Refusal::Slowed { retry_s })
+            }
+        }
+    }
+
+    fn digest(&self, asked: &Asked<'_>, digest: &Digest) -> Result<Login, Refusal> {
+        let now = self.started.elapsed();
+        let Some(nonce) = self.nonces.read(&digest.nonce, now, asked.peer) else {
+            return Err(self.stale(asked));
+        };
+        let file = self.file.as_ref().map(Watched::now);
+        let user = file.as_ref().and_then(|file| file.user(&digest.user));
+        let ha1 = user.and_then(|user| match &user.secret {
+            Secret::Digest(hashes) => {
+                let mut hashes = hashes.iter();
+                let hash = hashes.find(|(algorithm, _)| *algorithm == digest.algorithm);
+                hash.map(|(_, hash)| &**hash)
+            }
+            Secret::Argon2(_) => None,
+        });
+        // Somebody unknown costs the same time.
+        let is_proven = digest.proves(ha1.unwrap_or(""), asked.method) && ha1.is_some();
+        if !is_proven || !is_about(&digest.uri, asked) {
+            return Err(self.wrong(asked, now));
+        }
+        // Without a count a request can be repeated until its nonce is too old, from its address.
+        let count = digest.qop.as_ref().map(|qop| qop.count);
+        if count.is_some_and(|count| !self.nonces.is_first(nonce, count, now)) {
+            return Err(self.stale(asked));
+        }
+        Ok(Login::User(digest.user.clone()))
+    }
+
+    async fn password(
+        &self,
+        asked: &Asked<'_>,
+        user: &str,
+        password: &str,
+    ) -> Result<Login, Refusal> {
+        if !self.takes_passwords(asked) {
+            count(&self.stats.challenged);
+            return Err(self.challenge(asked, false, PLAIN));
+        }
+        let file = self.file.as_ref().map(Watched::now);
+        let known = file.as_ref().and_then(|file| file.user(user));
+        let realm = file.as_ref().map_or(REALM, |file| file.realm());
+        let is_right = match known.map(|user| &user.secret) {
+            Some(Secret::Digest(hashes)) => {
+                let algorithms: Vec<_> = hashes.iter().map(|(algorithm, _)| *algorithm).collect();
+                let given = Secret::digest(&algorithms, user, realm, password);
+                Some(given == Secret::Digest(hashes.clone()))
+            }
+            Some(Secret::Argon2(hash)) => self.passwords.is_of(hash, password).await,
+            None if self.hook.is_some() => {
+                return Ok(Login::Claimed {
+                    user: user.to_owned(),
+                    password: password.to_owned(),
+                });
+            }
+            // As long as it would take for a user, so that the time does not tell who is one.
+            None => match file.as_ref().and_then(|file| file.any_argon2()) {
+                Some(hash) => self.passwords.is_of(hash, password).await.map(|_| false),
+                None => Some(false),
+            },
+        };
+        match is_right {
+            Some(true) => Ok(Login::User(user.to_owned())),
+            Some(false) => Err(self.wrong(asked, self.started.elapsed())),
+            None => {
+                count(&self.stats.unanswered);
+                Err(Refusal::Unanswered)
+            }
+        }
+    }
+
+    /// Whether a password itself may be sent that way.
+    fn takes_passwords(&self, asked: &Asked<'_>) -> bool {
+        asked.is_encrypted || asked.peer.is_loopback() || self.takes_plain_passwords
+    }
+
+    fn wrong(&self, asked: &Asked<'_>, now: Duration) -> Refusal {
+        count(&self.stats.wrong);
+        self.attempts.failed(asked.peer, now);
+        self.challenge(asked, false, "the user or the password is wrong")
+    }
+
+    fn stale(&self, asked: &Asked<'_>) -> Refusal {
+        count(&self.stats.stale);
+        let note = "the nonce is too old, or was used before; take this one";
+        self.challenge(asked, true, note)
+    }
+
+    fn unknown(&self, asked: &Asked<'_>) -> Refusal {
+        count(&self.stats.challenged);
+        self.challenge(asked, false, "log in by one of the challenges")
+    }
+
+    /// What asks for a password, in every way that may be taken from there.
+    fn challenge(&self, asked: &Asked<'_>, is_stale: bool, note: &'static str) -> Refusal {
+        let file = self.file.as_ref().map(Watched::now);
+        let realm = file.as_ref().map_or(REALM, |file| file.realm());
+        let nonce = self.nonces.make(self.started.elapsed(), asked.peer);
+        let digests = file.as_ref().map_or(&[][..], |file| file.digests());
+        let offered = Algorithm::ALL.into_iter();
+        let offered = offered.filter(|algorithm| digests.contains(algorithm));
+        let digest = |algorithm| Challenge::Digest {
+            algorithm,
+            realm,
+            nonce: &nonce,
+            is_stale,
+        };
+        let has_passwords = self.hook.is_some() || file.as_ref().is_some_and(|f| f.has_users());
+        let basic = has_passwords && self.takes_passwords(asked);
+        let basic = basic.then_some(Challenge::Basic { realm });
+        let challenges = offered.map(digest).chain(basic);
+        let challenges: Vec<_> = challenges.map(|challenge| challenge.to_string()).collect();
+        match challenges.is_empty() {
+            false => Refusal::LogIn { challenges, note },
+            true if has_passwords => Refusal::Forbidden(PLAIN),
+            true => Refusal::Forbidden("that is not allowed here"),
+        }
+    }
+}
+
+/// Why nobody can be asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A file.
+    #[error(transparent)]
+    File(#[from] ReadError),
+    /// The hook.
+    #[error("{0}")]
+    Hook(String),
+}
+
+impl Protocol {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Rtsp => "rtsp",
+            Self::Http => "http",
+            Self::Ftp => "ftp",
+        }
+    }
+}
+
+/// Whether the target that was hashed names what is asked for, so that credentials for one path are
+/// none for another. Clients differ in how they write it, and RTSP's name a track or the whole.
+fn is_about(uri: &str, asked: &Asked<'_>) -> bool {
+    let Ok(Target::Path(named)) = Target::parse(uri) else {
+        return uri == asked.uri;
+    };
+    let below = named.strip_prefix(asked.path);
+    uri == asked.uri || below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn query(uri: &str) -> Option<&str> {
+    let before_fragment = uri.split('#').next().unwrap_or_default();
+    before_fragment.split_once('?').map(|(_, query)| query)
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+const PLAIN: &str = "a password is not taken over a connection that others can read";
+
+#[cfg(test)]
+mod tests;

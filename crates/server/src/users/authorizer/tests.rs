@@ -1,0 +1,387 @@
+//! Requests of all kinds against a file of users, keys and a hook.
+
+use std::fs;
+use std::net::TcpListener;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use onrush_wire::auth::{Rights, ha1};
+use tempfile::TempDir;
+
+use super::super::attempts::{WRONG_PASSWORD_TIME_MAX, WRONG_PASSWORDS_MAX};
+use super::super::config::HookConfig;
+use super::super::file::with_user;
+use super::super::password::argon2;
+use super::*;
+use crate::testing::block_on;
+
+const KEY: &str = "a key that nobody can guess";
+const LOCAL: [u8; 4] = [127, 0, 0, 1];
+const FAR: [u8; 4] = [192, 0, 2, 1];
+
+const ASKED: Asked<'_> = Asked {
+    protocol: Protocol::Rtsp,
+    peer: IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)),
+    is_encrypted: false,
+    action: Action::Play,
+    path: "film.ts",
+    method: "DESCRIBE",
+    uri: "rtsp://host/film.ts",
+    authorization: None,
+};
+
+/// One of anna (Digest, all films) and bert (Argon2, likewise); everybody may play trailers.
+fn authorizer(change: impl FnOnce(&mut UsersConfig)) -> (Authorizer, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let rules =
+        "realm films\ngroup viewers play,download /*.ts\ngroup everybody play /trailers/**\n";
+    let anna = Secret::digest(&Algorithm::ALL, "anna", "films", "secret");
+    let groups = ["viewers".to_owned()];
+    let text = with_user(rules, "anna", &groups, &anna).unwrap();
+    let bert = Secret::Argon2(argon2("hidden"));
+    let text = with_user(&text, "bert", &groups, &bert).unwrap();
+    let (file, keys) = (folder.path().join("users"), folder.path().join("keys"));
+    fs::write(&file, text).unwrap();
+    fs::write(&keys, KEY).unwrap();
+    let mut config = UsersConfig {
+        file: Some(file),
+        url_keys: Some(keys),
+        ..UsersConfig::default()
+    };
+    change(&mut config);
+    (Authorizer::open(&config, Arc::default()).unwrap(), folder)
+}
+
+fn ask(authorizer: &Authorizer, asked: &Asked<'_>) -> Result<(), Refusal> {
+    block_on(authorizer.authorize(asked))
+}
+
+fn with<'a>(authorization: &'a str, peer: [u8; 4]) -> Asked<'a> {
+    Asked {
+        authorization: Some(authorization),
+        peer: peer.into(),
+        ..ASKED
+    }
+}
+
+fn basic(user: &str, password: &str) -> String {
+    format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
+}
+
+fn challenges(refusal: Result<(), Refusal>) -> Vec<String> {
+    match refusal {
+        Err(Refusal::LogIn { challenges, .. }) => challenges,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_stale(refusal: Result<(), Refusal>) -> bool {
+    challenges(refusal)[0].contains("stale=true")
+}
+
+fn nonce(challenges: &[String]) -> String {
+    challenges[0].split('"').nth(3).unwrap().to_owned()
+}
+
+/// What a client answers; without a count as RFC 2069 has it.
+fn digest(algorithm: Algorithm, password: &str, nonce: &str, count: Option<u32>) -> String {
+    let uri = ASKED.uri;
+    // A hash of the parts, from what makes HA1: no other is public.
+    let hash = |a: &str, b: &str, c: &str| ha1(algorithm, a, b, c);
+    let secret = hash("anna", "films", password);
+    let ha2 = {
+        let (method, rest) = (ASKED.method, uri);
+        let (scheme, rest) = rest.split_once(':').unwrap();
+        hash(method, scheme, rest)
+    };
+    let name = algorithm.as_str();
+    let begin =
+        format!("Digest username=\"anna\", realm=\"films\", nonce=\"{nonce}\", uri=\"{uri}\"");
+    match count {
+        None => {
+            let response = hash(&secret, nonce, &ha2);
+            format!("{begin}, response=\"{response}\", algorithm={name}")
+        }
+        Some(count) => {
+            let response = hash(&secret, nonce, &format!("{count:08x}:c:auth:{ha2}"));
+            format!(
+                "{begin}, response=\"{response}\", algorithm={name}, qop=auth, nc={count:08x}, \
+                 cnonce=\"c\""
+            )
+        }
+    }
+}
+
+#[test]
+fn without_configuration_all_but_publishing_is_open() {
+    let open = Authorizer::open(&UsersConfig::default(), Arc::default()).unwrap();
+    for (action, peer, is_allowed) in [
+        (Action::Play, FAR, true),
+        (Action::Download, FAR, true),
+        (Action::Publish, FAR, false),
+        (Action::Admin, FAR, false),
+        (Action::Publish, LOCAL, true),
+    ] {
+        let asked = Asked {
+            action,
+            peer: peer.into(),
+            authorization: Some("noise"),
+            ..ASKED
+        };
+        assert_eq!(
+            ask(&open, &asked).is_ok(),
+            is_allowed,
+            "{action:?} {peer:?}"
+        );
+    }
+}
+
+#[test]
+fn digest_lets_a_user_in_by_either_function_and_form() {
+    let (authorizer, _folder) = authorizer(|_| {});
+    for algorithm in Algorithm::ALL {
+        let nonce = nonce(&challenges(ask(&authorizer, &ASKED)));
+        let answer = |count| digest(algorithm, "secret", &nonce, count);
+        for count in [Some(1), Some(2), None, None] {
+            assert_eq!(
+                ask(&authorizer, &with(&answer(count), FAR)),
+                Ok(()),
+                "{algorithm:?}"
+            );
+        }
+        // Once more is a repetition, from elsewhere somebody who heard it.
+        assert!(is_stale(ask(&authorizer, &with(&answer(Some(2)), FAR))));
+        assert!(is_stale(ask(
+            &authorizer,
+            &with(&answer(Some(3)), [192, 0, 2, 2])
+        )));
+        let wrong = digest(algorithm, "other", &nonce, Some(9));
+        assert!(!is_stale(ask(&authorizer, &with(&wrong, FAR))));
+        assert_eq!(
+            ask(&authorizer, &with(&answer(Some(9)), FAR)),
+            Ok(()),
+            "it was not used"
+        );
+    }
+    let stats = &authorizer.stats;
+    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    assert_eq!((read(&stats.allowed), read(&stats.challenged)), (10, 2));
+    assert_eq!((read(&stats.stale), read(&stats.wrong)), (4, 2));
+}
+
+#[test]
+fn credentials_are_for_their_path_and_rights_alone() {
+    let (authorizer, _folder) = authorizer(|_| {});
+    let nonce = nonce(&challenges(ask(&authorizer, &ASKED)));
+    let mut count = 0;
+    let mut may = |change: &dyn Fn(&mut Asked<'_>)| {
+        count += 1;
+        let answer = digest(Algorithm::Sha256, "secret", &nonce, Some(count));
+        let mut asked = with(&answer, FAR);
+        change(&mut asked);
+        // The lifetime of the answer ends here, and so does what is asked.
+        ask(&authorizer, &Asked { ..asked })
+    };
+    assert_eq!(may(&|_| {}), Ok(()));
+    assert_eq!(
+        may(&|asked| asked.uri = "/film.ts"),
+        Ok(()),
+        "the same in another form"
+    );
+    assert_eq!(
+        may(&|asked| asked.uri = "rtsp://host/film.ts/track1"),
+        Ok(())
+    );
+    assert_eq!(
+        may(&|asked| asked.action = Action::Publish),
+        Err(Refusal::Forbidden("this user may not do that here"))
+    );
+    assert_eq!(challenges(may(&|asked| asked.method = "SETUP")).len(), 2);
+    assert_eq!(
+        challenges(may(&|asked| (asked.path, asked.uri) = ("b.ts", "/b.ts"))).len(),
+        2
+    );
+}
+
+#[test]
+fn everybody_has_rights_without_a_password() {
+    let (authorizer, _folder) = authorizer(|_| {});
+    let asked = Asked {
+        path: "trailers/a.ts",
+        authorization: Some("Basic noise"),
+        ..ASKED
+    };
+    assert_eq!(ask(&authorizer, &asked), Ok(()));
+    assert!(authorizer.knows_nobody(Action::Play) && !authorizer.knows_nobody(Action::Download));
+}
+
+#[test]
+fn passwords_go_over_loopback_or_where_they_are_allowed() {
+    let (authorizer, folder) = authorizer(|_| {});
+    for (user, password, is_right) in [
+        ("anna", "secret", true),
+        ("bert", "hidden", true),
+        ("anna", "hidden", false),
+        ("bert", "secret", false),
+        ("clara", "secret", false),
+    ] {
+        let answer = basic(user, password);
+        let local = ask(&authorizer, &with(&answer, LOCAL));
+        assert_eq!(local.is_ok(), is_right, "{user} {password}: {local:?}");
+        if let Err(refusal) = local {
+            let offered = challenges(Err(refusal));
+            assert_eq!(
+                offered.last().map(String::as_str),
+                Some("Basic realm=\"films\"")
+            );
+        }
+        let far = challenges(ask(&authorizer, &with(&answer, FAR)));
+        assert!(
+            far.iter().all(|challenge| challenge.starts_with("Digest ")),
+            "{far:?}"
+        );
+        let encrypted = Asked {
+            is_encrypted: true,
+            ..with(&answer, FAR)
+        };
+        assert_eq!(ask(&authorizer, &encrypted).is_ok(), is_right);
+    }
+    let plain = UsersConfig {
+        file: Some(folder.path().join("users")),
+        takes_plain_passwords: true,
+        ..UsersConfig::default()
+    };
+    let plain = Authorizer::open(&plain, Arc::default()).unwrap();
+    assert_eq!(ask(&plain, &with(&basic("bert", "hidden"), FAR)), Ok(()));
+}
+
+#[test]
+fn wrong_passwords_slow_their_address_alone() {
+    let (authorizer, _folder) = authorizer(|_| {});
+    let nonce_of = |peer: [u8; 4]| {
+        let asked = Asked {
+            peer: peer.into(),
+            ..ASKED
+        };
+        nonce(&challenges(ask(&authorizer, &asked)))
+    };
+    let (far, other) = (nonce_of(FAR), nonce_of([192, 0, 2, 2]));
+    let mut slowed = 0;
+    for n in 1..=10_000 {
+        let wrong = digest(Algorithm::Md5, "other", &far, Some(n));
+        match ask(&authorizer, &with(&wrong, FAR)) {
+            Err(Refusal::Slowed { retry_s }) => {
+                slowed += 1;
+                assert!((1..=WRONG_PASSWORD_TIME_MAX.as_secs() + 1).contains(&retry_s));
+            }
+            refusal => drop(challenges(refusal)),
+        }
+    }
+    // The machine may be slow, and forgive some meanwhile.
+    assert!(slowed > 9_000, "{slowed}");
+    assert!(authorizer.stats.wrong.load(Ordering::Relaxed) >= u64::from(WRONG_PASSWORDS_MAX));
+    let right = digest(Algorithm::Md5, "secret", &far, Some(1));
+    let refusal = ask(&authorizer, &with(&right, FAR));
+    assert!(
+        matches!(refusal, Err(Refusal::Slowed { .. })),
+        "{refusal:?}"
+    );
+    let right = digest(Algorithm::Md5, "secret", &other, Some(1));
+    assert_eq!(ask(&authorizer, &with(&right, [192, 0, 2, 2])), Ok(()));
+    // What needs no password still goes.
+    let trailer = Asked {
+        path: "trailers/a",
+        ..ASKED
+    };
+    assert_eq!(ask(&authorizer, &trailer), Ok(()));
+}
+
+#[test]
+fn what_is_malformed_or_unknown_is_told_so() {
+    let (authorizer, _folder) = authorizer(|_| {});
+    for bad in [
+        "Digest",
+        "Basic !",
+        "Digest username=u,realm=r,nonce=n,uri=/",
+    ] {
+        let refusal = ask(&authorizer, &with(bad, FAR));
+        assert!(
+            matches!(refusal, Err(Refusal::Malformed(_))),
+            "{bad}: {refusal:?}"
+        );
+    }
+    for unknown in ["Negotiate abc", "Bearer abc"] {
+        assert_eq!(
+            challenges(ask(&authorizer, &with(unknown, FAR))).len(),
+            2,
+            "{unknown}"
+        );
+    }
+    let nobodys = digest(Algorithm::Md5, "secret", &"A".repeat(32), Some(1));
+    assert!(is_stale(ask(&authorizer, &with(&nobodys, FAR))));
+}
+
+#[test]
+fn a_signed_url_is_a_right_for_a_time() {
+    let (authorizer, folder) = authorizer(|_| {});
+    let year = 365 * 24 * 3600;
+    let unix = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs();
+    let may = |path: &str, expires_s, action, key: &str| {
+        let grant = Grant::sign(key.as_bytes(), "film.ts", Rights::READ, expires_s);
+        let uri = format!("rtsp://h/{path}?{grant}");
+        let asked = Asked {
+            path,
+            action,
+            uri: &uri,
+            ..ASKED
+        };
+        ask(&authorizer, &asked)
+    };
+    let (later, before) = (unix + year, unix - 1);
+    assert_eq!(may("film.ts", later, Action::Play, KEY), Ok(()));
+    assert_eq!(may("film.ts", later, Action::Download, KEY), Ok(()));
+    for refused in [
+        may("film.ts", before, Action::Play, KEY),
+        may("other.ts", later, Action::Play, KEY),
+        may("film.ts", later, Action::Play, "another key, as long"),
+    ] {
+        assert!(matches!(refused, Err(Refusal::Forbidden(_))), "{refused:?}");
+    }
+    // A right that it does not give is asked for as ever.
+    assert_eq!(
+        challenges(may("film.ts", later, Action::Publish, KEY)).len(),
+        2
+    );
+    // Keys alone open nothing else.
+    let keys = UsersConfig {
+        url_keys: Some(folder.path().join("keys")),
+        ..UsersConfig::default()
+    };
+    let keys = Authorizer::open(&keys, Arc::default()).unwrap();
+    assert!(matches!(ask(&keys, &ASKED), Err(Refusal::Forbidden(_))));
+}
+
+#[test]
+fn a_hook_that_cannot_be_asked_lets_nobody_in() {
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let (authorizer, _folder) = authorizer(|config| {
+        config.hook = Some(HookConfig::new(format!("http://{port}/")));
+    });
+    assert_eq!(ask(&authorizer, &ASKED), Err(Refusal::Unanswered));
+    let answer = basic("clara", "x");
+    assert_eq!(
+        ask(&authorizer, &with(&answer, LOCAL)),
+        Err(Refusal::Unanswered)
+    );
+    // Who is known here needs it not.
+    assert_eq!(
+        ask(&authorizer, &with(&basic("anna", "secret"), LOCAL)),
+        Ok(())
+    );
+}

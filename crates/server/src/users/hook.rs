@@ -1,0 +1,295 @@
+//! A service of the operator's that is asked who may do what: for accounts that are elsewhere.
+//!
+//! It gets a POST with JSON for each question that it was not asked lately. Its status answers: 2xx
+//! yes, 401 "log in first", any other below 500 no. No answer in time, and any other, is an error,
+//! and nobody is let in. Questions go out on threads that may wait, a bounded number at a time.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hmac::{Hmac, KeyInit, Mac};
+use serde::Serialize;
+use sha2::Sha256;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use super::config::HookConfig;
+use crate::random::random;
+
+/// Questions on their way at once.
+pub const HOOK_CALLS_MAX: usize = 32;
+/// Questions that wait for their turn; one more is refused.
+pub const HOOK_WAITING_MAX: usize = 1024;
+/// Answers that are kept.
+pub const HOOK_ANSWERS_MAX: usize = 16_384;
+
+/// The service, and what it said lately.
+#[derive(Debug)]
+pub(super) struct Hook {
+    config: HookConfig,
+    agent: ureq::Agent,
+    key: [u8; 32],
+    /// By a MAC of the question, and until when they hold.
+    answers: Mutex<HashMap<[u8; 32], (Verdict, Duration)>>,
+    calls: Arc<Semaphore>,
+    /// Those that wait are fewer than this.
+    waiting: Arc<Semaphore>,
+    is_failing: AtomicBool,
+}
+
+/// What the service is asked.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Question<'a> {
+    /// The client's address.
+    pub(super) address: String,
+    /// rtsp, http or ftp.
+    pub(super) protocol: &'a str,
+    /// play, publish, download.
+    pub(super) action: &'a str,
+    /// Decoded, without a slash in front.
+    pub(super) path: &'a str,
+    /// What stands behind the `?` of the URL, as it came.
+    pub(super) query: Option<&'a str>,
+    /// The name that the client gave.
+    pub(super) user: Option<&'a str>,
+    /// Whether this server has checked that the client is that user.
+    pub(super) verified: bool,
+    /// The password that came with it, where this server could not check it.
+    pub(super) password: Option<&'a str>,
+    /// A bearer token.
+    pub(super) token: Option<&'a str>,
+}
+
+/// What it says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Verdict {
+    Yes,
+    No,
+    /// Not without a password, or not with this one.
+    LogIn,
+}
+
+impl Hook {
+    pub(super) fn new(config: HookConfig) -> Result<Self, String> {
+        if !config.url.starts_with("http://") {
+            return Err(format!(
+                "hook {}: give a URL that begins with http://; nothing else is spoken",
+                config.url
+            ));
+        }
+        let agent = ureq::Agent::config_builder()
+            .timeout_global(Some(config.time_max))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .user_agent(concat!("onrush/", env!("CARGO_PKG_VERSION")))
+            // The environment's proxies are for what goes out, and this stays in the house.
+            .proxy(None)
+            .build();
+        Ok(Self {
+            config,
+            agent: agent.into(),
+            key: random(),
+            answers: Mutex::default(),
+            calls: Arc::new(Semaphore::new(HOOK_CALLS_MAX)),
+            waiting: Arc::new(Semaphore::new(HOOK_WAITING_MAX)),
+            is_failing: AtomicBool::new(false),
+        })
+    }
+
+    /// Asks, or remembers; `None` if there is no answer. `now` is since the start.
+    pub(super) async fn ask(&self, question: &Question<'_>, now: Duration) -> Option<Verdict> {
+        let json = serde_json::to_string(question).ok()?;
+        let key = self.mac(&json);
+        if let Some(verdict) = self.remembered(&key, now) {
+            return Some(verdict);
+        }
+        let answer = timeout(self.config.time_max, self.call(json)).await;
+        let answer = answer.unwrap_or_else(|_| Err("no answer in time".to_owned()));
+        let was_failing = self.is_failing.swap(answer.is_err(), Ordering::Relaxed);
+        match (&answer, was_failing) {
+            (Err(error), false) => {
+                let url = &self.config.url;
+                warn!("hook {url}: {error}; whoever depends on it is refused while this lasts");
+            }
+            (Ok(_), true) => info!("hook {}: it answers again", self.config.url),
+            _ => {}
+        }
+        let verdict = answer.ok()?;
+        self.remember(key, verdict, now);
+        Some(verdict)
+    }
+
+    async fn call(&self, json: String) -> Result<Verdict, String> {
+        let waiting = Arc::clone(&self.waiting).try_acquire_owned();
+        let waiting = waiting.map_err(|_| "too many questions wait".to_owned())?;
+        let call = Arc::clone(&self.calls).acquire_owned().await;
+        let call = call.map_err(|error| error.to_string())?;
+        drop(waiting);
+        let (agent, url) = (self.agent.clone(), self.config.url.clone());
+        let post = move || {
+            let answer = agent
+                .post(&url)
+                .header("Content-Type", "application/json")
+                .send(json);
+            drop(call);
+            let status = answer.map_err(|error| error.to_string())?.status().as_u16();
+            match status {
+                200..=299 => Ok(Verdict::Yes),
+                401 => Ok(Verdict::LogIn),
+                400..=499 => Ok(Verdict::No),
+                other => Err(format!("it answered {other}")),
+            }
+        };
+        spawn_blocking(post)
+            .await
+            .map_err(|error| error.to_string())?
+    }
+
+    fn remembered(&self, key: &[u8; 32], now: Duration) -> Option<Verdict> {
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let (verdict, until) = answers.get(key)?;
+        (now < *until).then_some(*verdict)
+    }
+
+    fn remember(&self, key: [u8; 32], verdict: Verdict, now: Duration) {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        if answers.len() >= HOOK_ANSWERS_MAX {
+            answers.retain(|_, (_, until)| now < *until);
+            if answers.len() >= HOOK_ANSWERS_MAX {
+                answers.clear();
+            }
+        }
+        answers.insert(key, (verdict, now + self.config.cache_time));
+    }
+
+    /// Passwords are in the question, so it is not kept itself.
+    fn mac(&self, question: &str) -> [u8; 32] {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("a key of any length");
+        mac.update(question.as_bytes());
+        mac.finalize().into_bytes().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpListener};
+    use std::sync::mpsc::{Receiver, channel};
+    use std::thread;
+
+    use super::*;
+    use crate::testing::block_on;
+
+    const QUESTION: Question<'_> = Question {
+        address: String::new(),
+        protocol: "rtsp",
+        action: "play",
+        path: "a b/\"é\".mp4",
+        query: None,
+        user: Some("anna"),
+        verified: false,
+        password: Some("secret"),
+        token: None,
+    };
+    const NOW: Duration = Duration::from_secs(1000);
+
+    /// Answers each connection with the next of `answers`, and says what came.
+    fn service(answers: &'static [&'static str]) -> (SocketAddr, Receiver<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (came, receiver) = channel();
+        thread::spawn(move || {
+            for answer in answers {
+                let (mut socket, _) = listener.accept().unwrap();
+                let mut text = Vec::new();
+                let is_whole = |text: &[u8]| text.ends_with(b"}");
+                while !is_whole(&text) {
+                    let mut bytes = [0; 4096];
+                    let read = socket.read(&mut bytes).unwrap();
+                    text.extend(&bytes[..read]);
+                }
+                came.send(String::from_utf8(text).unwrap()).unwrap();
+                socket.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        (address, receiver)
+    }
+
+    fn hook(address: SocketAddr) -> Hook {
+        let mut config = HookConfig::new(format!("http://{address}/may"));
+        config.cache_time = Duration::from_secs(10);
+        Hook::new(config).unwrap()
+    }
+
+    #[test]
+    fn answers_are_statuses_and_kept_for_a_time() {
+        let (address, came) = service(&[
+            "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+            "HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+        ]);
+        let hook = hook(address);
+        let later = NOW + Duration::from_secs(10);
+        block_on(async {
+            for _ in 0..2 {
+                assert_eq!(hook.ask(&QUESTION, NOW).await, Some(Verdict::Yes));
+            }
+            assert_eq!(hook.ask(&QUESTION, later).await, Some(Verdict::No));
+            let other = Question {
+                password: Some("other"),
+                ..QUESTION
+            };
+            assert_eq!(hook.ask(&other, later).await, Some(Verdict::LogIn));
+        });
+        let asked = came.recv().unwrap();
+        assert!(asked.starts_with("POST /may HTTP/1.1\r\n"), "{asked}");
+        let json: serde_json::Value =
+            serde_json::from_str(asked.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+        assert_eq!(json["path"], "a b/\"é\".mp4");
+        assert_eq!(
+            (&json["user"], &json["verified"]),
+            (&"anna".into(), &false.into())
+        );
+        assert_eq!(came.try_iter().count(), 2);
+    }
+
+    #[test]
+    fn what_is_no_answer_opens_nothing() {
+        let (address, _came) = service(&[
+            "HTTP/1.1 500 Oops\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+            "HTTP/1.1 302 Found\r\nLocation: /yes\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+            "noise\r\n\r\n",
+            "",
+        ]);
+        let hook = hook(address);
+        block_on(async {
+            for _ in 0..4 {
+                assert_eq!(hook.ask(&QUESTION, NOW).await, None);
+            }
+        });
+        // Nobody listens any more; and somebody who never answers.
+        block_on(async { assert_eq!(hook.ask(&QUESTION, NOW).await, None) });
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut config = HookConfig::new(format!("http://{}/", silent.local_addr().unwrap()));
+        config.time_max = Duration::from_millis(200);
+        let hook = Hook::new(config).unwrap();
+        block_on(async { assert_eq!(hook.ask(&QUESTION, NOW).await, None) });
+        assert!(Hook::new(HookConfig::new("https://example.org/")).is_err());
+    }
+
+    #[test]
+    fn answers_are_kept_to_their_limit() {
+        let hook = hook(([127, 0, 0, 1], 9).into());
+        for n in 0..=HOOK_ANSWERS_MAX {
+            let mut key = [0; 32];
+            key[..8].copy_from_slice(&n.to_be_bytes());
+            hook.remember(key, Verdict::Yes, NOW);
+            assert!(hook.remembered(&key, NOW).is_some());
+        }
+        assert_eq!(hook.answers.lock().unwrap().len(), 1);
+    }
+}

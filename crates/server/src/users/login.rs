@@ -1,0 +1,42 @@
+//! Whom somebody has logged in as.
+
+/// Whom somebody has logged in as.
+#[derive(Clone, Eq, PartialEq)]
+pub(crate) enum Login {
+    /// As nobody.
+    Nobody,
+    /// As a user of the file, whose password it knows.
+    User(String),
+    /// As somebody whom only the hook can know.
+    Claimed {
+        /// The name that was given.
+        user: String,
+        /// The password that came with it.
+        password: String,
+    },
+    /// As whoever the hook says this token is of.
+    Token(String),
+}
+
+impl Login {
+    /// The name that was given.
+    pub(crate) fn user(&self) -> Option<&str> {
+        match self {
+            Self::Nobody | Self::Token(_) => None,
+            Self::User(user) | Self::Claimed { user, .. } => Some(user),
+        }
+    }
+}
+
+/// Without passwords: it may be logged.
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = match self {
+            Self::Nobody => "Nobody",
+            Self::User(_) => "User",
+            Self::Claimed { .. } => "Claimed",
+            Self::Token(_) => "Token",
+        };
+        f.debug_tuple(kind).field(&self.user()).finish()
+    }
+}

@@ -1,0 +1,33 @@
+//! Users: who asks, and whether it may, for RTSP, HTTP and FTP alike.
+//!
+//! An [`Authorizer`] is asked before anything is opened. It says yes to whatever one of its sources
+//! allows: the file of users ([`file`](mod@file)), the signature of a URL, or a service of the
+//! operator's ([`hook`]). Where there are none of them everybody may play and download, as ever, and
+//! publish from this machine alone.
+//!
+//! It is one for all threads; what they share are small tables behind locks that are held for
+//! moments, and no thread that sends ever asks.
+
+mod attempts;
+mod authorizer;
+pub mod config;
+pub mod file;
+mod hook;
+mod keys;
+mod login;
+mod nonces;
+mod password;
+mod watched;
+
+pub use self::attempts::{WRONG_ADDRESSES_MAX, WRONG_PASSWORD_TIME_MAX, WRONG_PASSWORDS_MAX};
+pub use self::authorizer::OpenError;
+pub(crate) use self::authorizer::{Asked, Authorizer, Protocol, Refusal, Stats};
+pub use self::config::{HookConfig, UsersConfig};
+pub use self::hook::{HOOK_ANSWERS_MAX, HOOK_CALLS_MAX, HOOK_WAITING_MAX};
+pub use self::keys::{URL_KEYS_BYTES_MAX, URL_KEYS_MAX, UrlKeys};
+pub(crate) use self::login::Login;
+pub use self::nonces::{NONCE_TIME_MAX, NONCES_MAX};
+pub use self::password::{
+    ARGON2_MEMORY_BYTES_MAX, ARGON2_PASSES_MAX, PASSWORD_TIME_MAX, PASSWORDS_MAX, argon2,
+};
+pub use self::watched::ReadError;

@@ -1,0 +1,213 @@
+//! DASH (ISO/IEC 23009-1) of films: the manifest.
+//!
+//! Its segments are those of [HLS](crate::hls), under the same URLs. What lasts equally long in a
+//! row is one line of the time line, so that manifests are short.
+
+use std::fmt::Write;
+
+use crate::hls::Version;
+use crate::media::Medium;
+use crate::media::segments::{Format, Rendition, Segmented};
+
+/// The manifest of a film; `None` if it cannot have one: DASH players take no transport streams,
+/// and what is not known to its end has no duration.
+#[must_use]
+pub fn manifest(film: &Segmented, version: Version) -> Option<String> {
+    let is_cmaf = |it: &Rendition| it.format() == Format::Cmaf;
+    if !film.is_complete || !film.renditions.iter().all(is_cmaf) {
+        return None;
+    }
+    let longest = film.renditions.iter().map(Rendition::longest_ns).max();
+    let mut out = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+         <MPD xmlns=\"urn:mpeg:dash:schema:mpd:2011\" type=\"static\" \
+         profiles=\"urn:mpeg:dash:profile:isoff-live:2011,urn:mpeg:dash:profile:cmaf:2019\" \
+         mediaPresentationDuration=\"{}\" maxSegmentDuration=\"{}\" minBufferTime=\"PT4S\">\n\
+         <Period id=\"1\" start=\"PT0S\">\n",
+        duration(film.duration_ns()),
+        duration(longest.unwrap_or(0)),
+    );
+    for (number, rendition) in (1..).zip(&film.renditions) {
+        adaptation_set(&mut out, number, rendition, version);
+    }
+    out += "</Period>\n</MPD>\n";
+    Some(out)
+}
+
+/// One rendition: those of a film are all alternatives of one another, or go beside each other.
+fn adaptation_set(out: &mut String, number: usize, of: &Rendition, version: Version) {
+    let kind = match of.medium {
+        Medium::Video => "video",
+        Medium::Audio => "audio",
+        Medium::Application => "application",
+    };
+    let language = of.language.as_deref().filter(|it| !it.is_empty());
+    let language = language.map(|it| format!(" lang=\"{}\"", escaped(it)));
+    let mut text = |arguments: std::fmt::Arguments<'_>| {
+        out.write_fmt(arguments).expect("a string takes all");
+    };
+    text(format_args!(
+        "<AdaptationSet id=\"{number}\" contentType=\"{kind}\" mimeType=\"{kind}/mp4\"{} \
+         segmentAlignment=\"true\" startWithSAP=\"{}\">\n",
+        language.unwrap_or_default(),
+        u8::from(of.is_independent),
+    ));
+    if let Some(label) = &of.label {
+        text(format_args!("<Label>{}</Label>\n", escaped(label)));
+    }
+    text(format_args!(
+        "<Representation id=\"{}\" bandwidth=\"{}\" codecs=\"{}\"",
+        of.name,
+        of.rates.peak_bps.max(1),
+        escaped(of.codec.as_deref().unwrap_or_default()),
+    ));
+    if let Some((width, height)) = of.dimensions {
+        text(format_args!(" width=\"{width}\" height=\"{height}\""));
+    }
+    if let Some(rate) = of.frame_rate {
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it is above 0, and what is too large becomes the largest"
+        )]
+        let thousandths = (rate * 1000.0).round() as u64;
+        text(format_args!(" frameRate=\"{thousandths}/1000\""));
+    }
+    if let Some(rate_hz) = of.sample_rate_hz {
+        text(format_args!(" audioSamplingRate=\"{rate_hz}\""));
+    }
+    text(format_args!(">\n"));
+    if let Some(channels) = of.channels {
+        text(format_args!(
+            "<AudioChannelConfiguration \
+             schemeIdUri=\"urn:mpeg:dash:23003:3:audio_channel_configuration:2011\" \
+             value=\"{channels}\"/>\n"
+        ));
+    }
+    text(format_args!(
+        "<SegmentTemplate timescale=\"{}\" startNumber=\"1\" \
+         initialization=\"../hls/$RepresentationID$/{version}/init.mp4\" \
+         media=\"../hls/$RepresentationID$/{version}/$Number$.m4s\">\n<SegmentTimeline>\n",
+        of.timescale,
+    ));
+    for (start, lasts, more) in rows(of) {
+        let start = start.map(|it| format!(" t=\"{it}\"")).unwrap_or_default();
+        match more {
+            0 => text(format_args!("<S{start} d=\"{lasts}\"/>\n")),
+            more => text(format_args!("<S{start} d=\"{lasts}\" r=\"{more}\"/>\n")),
+        }
+    }
+    text(format_args!(
+        "</SegmentTimeline>\n</SegmentTemplate>\n</Representation>\n</AdaptationSet>\n"
+    ));
+}
+
+/// The time line: segments that last equally long in a row. Of the first row, when it begins; and
+/// of each, how many segments follow on its first.
+fn rows(of: &Rendition) -> Vec<(Option<i64>, i64, usize)> {
+    let mut rows: Vec<(Option<i64>, i64, usize)> = Vec::new();
+    for (start, lasts) in of.times() {
+        match rows.last_mut() {
+            Some((_, length, more)) if *length == lasts => *more += 1,
+            Some(_) => rows.push((None, lasts, 0)),
+            None => rows.push((Some(start), lasts, 0)),
+        }
+    }
+    rows
+}
+
+/// As XML Schema writes durations.
+fn duration(ns: u64) -> String {
+    let ms = ns.div_ceil(1_000_000);
+    format!("PT{}.{:03}S", ms / 1000, ms % 1000)
+}
+
+/// As XML wants it in text and between quotes.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars().filter(|it| !it.is_control()) {
+        match letter {
+            '<' => out += "&lt;",
+            '>' => out += "&gt;",
+            '&' => out += "&amp;",
+            '"' => out += "&quot;",
+            letter => out.push(letter),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use roxmltree::{Document, Node};
+
+    use super::*;
+    use crate::media::segments::testing::film;
+
+    const VERSION: Version = Version(0x00ab_cdef_0123_4567);
+
+    fn number(node: Node<'_, '_>, name: &str) -> u64 {
+        node.attribute(name)
+            .and_then(|it| it.parse().ok())
+            .unwrap_or(0)
+    }
+
+    fn named<'a, 'i>(node: Node<'a, 'i>, name: &'static str) -> Vec<Node<'a, 'i>> {
+        node.descendants()
+            .filter(|it| it.has_tag_name(name))
+            .collect()
+    }
+
+    /// As a player reads it: what it knows of each segment is what the rendition has.
+    #[test]
+    fn the_time_line_is_that_of_the_segments() {
+        let film = film(40, 50);
+        let text = manifest(&film, VERSION).unwrap();
+        let document = Document::parse(&text).unwrap();
+        let root = document.root_element();
+        assert_eq!(
+            root.attribute("mediaPresentationDuration"),
+            Some("PT40.000S")
+        );
+        let representations = named(root, "Representation");
+        assert_eq!(representations.len(), film.renditions.len());
+        for (node, rendition) in representations.into_iter().zip(&film.renditions) {
+            assert_eq!(node.attribute("id"), Some(&rendition.name[..]));
+            assert_eq!(number(node, "bandwidth"), rendition.rates.peak_bps);
+            let template = named(node, "SegmentTemplate")[0];
+            assert_eq!(number(template, "timescale"), rendition.timescale.into());
+            let media = "../hls/$RepresentationID$/00abcdef01234567/$Number$.m4s";
+            assert_eq!(template.attribute("media"), Some(media));
+            let (mut times, mut at) = (Vec::new(), 0);
+            for row in named(template, "S") {
+                at = row.attribute("t").map_or(at, |_| number(row, "t"));
+                for _ in 0..=number(row, "r") {
+                    times.push((at, number(row, "d")));
+                    at += number(row, "d");
+                }
+            }
+            let expected = rendition.times();
+            let expected = expected.map(|(start, lasts)| (start as u64, lasts as u64));
+            assert_eq!(times, expected.collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn what_is_of_others_is_escaped() {
+        let text = manifest(&film(40, 50), VERSION).unwrap();
+        let document = Document::parse(&text).unwrap();
+        let labels = named(document.root_element(), "Label");
+        let labels: Vec<_> = labels.iter().filter_map(|it| it.text()).collect();
+        assert_eq!(labels, ["Le \"commentaire\"<b>&"]);
+        let languages = named(document.root_element(), "AdaptationSet");
+        let languages = languages.iter().filter_map(|it| it.attribute("lang"));
+        assert_eq!(languages.collect::<Vec<_>>(), ["eng", "fra"]);
+    }
+
+    #[test]
+    fn what_goes_on_has_no_manifest() {
+        let mut film = film(40, 50);
+        film.is_complete = false;
+        assert_eq!(manifest(&film, VERSION), None);
+    }
+}

@@ -1,0 +1,23 @@
+//! HTTP Live Streaming of films (RFC 8216bis): URLs and playlists.
+//!
+//! All that a playlist says is computed from a film's [segments](crate::media::segments): nothing
+//! of it is kept. Beneath the URL of a film `FILM` these are its resources, whose layout stays:
+//!
+//! | path | what |
+//! |---|---|
+//! | `FILM/hls/index.m3u8` | the multivariant playlist; of a transport stream its media playlist |
+//! | `FILM/hls/RENDITION/index.m3u8` | the media playlist of a track: `video`, `audio`, `audio-2` |
+//! | `FILM/hls/RENDITION/iframes.m3u8` | the same of pictures that are shown alone |
+//! | `FILM/hls/RENDITION/VERSION/init.mp4` | the initialization segment of all its segments |
+//! | `FILM/hls/RENDITION/VERSION/N.m4s`, `N.ts` | segment `N`, from 1 on |
+//! | `FILM/hls/RENDITION/VERSION/iN.m4s` | a picture that is shown alone |
+//! | `FILM/hls/index.html`, `player.js`, `playlist.js`, `player.css` | a page that plays the film |
+//! | `FILM/dash/manifest.mpd` | the manifest of [DASH](crate::dash), of the same segments |
+//!
+//! `VERSION` names the bytes of the file: what has it in its URL never changes.
+
+mod playlist;
+mod route;
+
+pub use playlist::{main_playlist, media_playlist, picture_playlist};
+pub use route::{PlayerFile, Resource, Version, parse};

@@ -1,0 +1,294 @@
+//! The text of playlists (RFC 8216bis, section 4).
+
+use std::fmt::Write;
+
+use super::Version;
+use crate::media::Medium;
+use crate::media::segments::{Format, Rates, Rendition, Segmented};
+
+/// Renditions of sound with one codec, which players may change between.
+struct Group<'a> {
+    id: String,
+    codec: &'a str,
+    renditions: Vec<&'a Rendition>,
+}
+
+/// The playlist that names a film's others; of a transport stream, which is one rendition, the
+/// playlist of that.
+#[must_use]
+pub fn main_playlist(film: &Segmented, version: Version) -> String {
+    match &film.renditions[..] {
+        [only] if only.format() == Format::Ts => {
+            let folder = format!("{}/", only.name);
+            media_text(film, only, &format!("{folder}{version}"))
+        }
+        _ => multivariant(film),
+    }
+}
+
+/// The playlist of one of a film's renditions.
+#[must_use]
+pub fn media_playlist(film: &Segmented, rendition: &Rendition, version: Version) -> String {
+    media_text(film, rendition, &version.to_string())
+}
+
+/// The playlist of the pictures of a rendition that are shown alone (section 4.4.3.6); `None` if it
+/// has none.
+#[must_use]
+pub fn picture_playlist(
+    film: &Segmented,
+    rendition: &Rendition,
+    version: Version,
+) -> Option<String> {
+    let pictures = rendition.pictures();
+    let lasts = pictures.iter().map(|it| it.lasts_ticks);
+    let longest_us = us(lasts.clone().max()?, rendition.timescale);
+    let mut out = head(rendition.format(), longest_us, film.is_complete);
+    out += "#EXT-X-I-FRAMES-ONLY\n";
+    line(
+        &mut out,
+        format_args!("#EXT-X-MAP:URI=\"{version}/init.mp4\""),
+    );
+    let mut end_ticks = 0;
+    for picture in &pictures {
+        let start_us = us(end_ticks, rendition.timescale);
+        end_ticks += picture.lasts_ticks;
+        let lasts_us = us(end_ticks, rendition.timescale) - start_us;
+        let number = picture.number;
+        line(
+            &mut out,
+            format_args!("#EXTINF:{},\n{version}/i{number}.m4s", seconds(lasts_us)),
+        );
+    }
+    end(&mut out, film.is_complete);
+    Some(out)
+}
+
+fn multivariant(film: &Segmented) -> String {
+    let mut out = "#EXTM3U\n#EXT-X-VERSION:7\n".to_owned();
+    if film.renditions.iter().all(|it| it.is_independent) {
+        out += "#EXT-X-INDEPENDENT-SEGMENTS\n";
+    }
+    let groups = groups(film);
+    let pictures = film.renditions.iter().find(|it| it.medium == Medium::Video);
+    let sounds: usize = groups.iter().map(|it| it.renditions.len()).sum();
+    let is_named = pictures.is_some() || sounds > 1;
+    let mut names: Vec<String> = Vec::new();
+    for group in groups.iter().filter(|_| is_named) {
+        for rendition in &group.renditions {
+            let name = unique_name(rendition, &names);
+            sound(&mut out, group, rendition, &name, names.is_empty());
+            names.push(name);
+        }
+    }
+    match (pictures, &groups[..]) {
+        (Some(pictures), []) => variant(&mut out, pictures, None),
+        (Some(pictures), groups) => {
+            groups
+                .iter()
+                .for_each(|it| variant(&mut out, pictures, Some(it)));
+        }
+        (None, groups) => groups.iter().for_each(|group| {
+            variant(&mut out, group.renditions[0], is_named.then_some(group));
+        }),
+    }
+    if let Some(pictures) = pictures {
+        picture_variant(&mut out, pictures);
+    }
+    out
+}
+
+fn groups(film: &Segmented) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for rendition in film
+        .renditions
+        .iter()
+        .filter(|it| it.medium == Medium::Audio)
+    {
+        let codec = rendition.codec.as_deref().unwrap_or_default();
+        let known = groups.iter_mut().find(|it| it.codec == codec);
+        match known {
+            Some(group) => group.renditions.push(rendition),
+            None => groups.push(Group {
+                id: format!("audio{}", groups.len() + 1),
+                codec,
+                renditions: vec![rendition],
+            }),
+        }
+    }
+    groups
+}
+
+/// What players show for a rendition, which none of the others of its kind has.
+fn unique_name(rendition: &Rendition, others: &[String]) -> String {
+    let told = rendition.label.as_deref().or_else(|| language(rendition));
+    let name: String = quotable(told.unwrap_or(&rendition.name));
+    let mut number = 1;
+    let mut unique = name.clone();
+    while others.contains(&unique) {
+        number += 1;
+        unique = format!("{name} ({number})");
+    }
+    unique
+}
+
+/// EXT-X-MEDIA (section 4.4.6.1).
+fn sound(out: &mut String, group: &Group<'_>, it: &Rendition, name: &str, is_default: bool) {
+    let id = &group.id;
+    write!(
+        out,
+        "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"{id}\",NAME=\"{name}\""
+    )
+    .expect("text");
+    if let Some(language) = language(it) {
+        write!(out, ",LANGUAGE=\"{}\"", quotable(language)).expect("text");
+    }
+    let default = if is_default { "YES" } else { "NO" };
+    write!(out, ",DEFAULT={default},AUTOSELECT=YES").expect("text");
+    if let Some(channels) = it.channels {
+        write!(out, ",CHANNELS=\"{channels}\"").expect("text");
+    }
+    line(out, format_args!(",URI=\"{}/index.m3u8\"", it.name));
+}
+
+/// EXT-X-STREAM-INF (section 4.4.6.2).
+fn variant(out: &mut String, of: &Rendition, with: Option<&Group<'_>>) {
+    let sounds = with.map_or(&[][..], |group| &group.renditions);
+    let others = sounds.iter().filter(|it| it.name != of.name);
+    // Of several that may be played with it, the one that takes most.
+    let most = others
+        .map(|it| it.rates)
+        .fold(Rates::default(), |most, it| Rates {
+            peak_bps: most.peak_bps.max(it.peak_bps),
+            mean_bps: most.mean_bps.max(it.mean_bps),
+        });
+    let Rates { peak_bps, mean_bps } = of.rates.and(most);
+    write!(
+        out,
+        "#EXT-X-STREAM-INF:BANDWIDTH={peak_bps},AVERAGE-BANDWIDTH={mean_bps}"
+    )
+    .expect("text");
+    let codecs = [of.codec.as_deref(), with.map(|it| it.codec)];
+    let mut codecs: Vec<_> = codecs.into_iter().flatten().collect();
+    codecs.dedup();
+    write!(out, ",CODECS=\"{}\"", quotable(&codecs.join(","))).expect("text");
+    shape(out, of);
+    if let Some(rate) = of.frame_rate {
+        write!(out, ",FRAME-RATE={rate:.3}").expect("text");
+    }
+    if let Some(group) = with {
+        write!(out, ",AUDIO=\"{}\"", group.id).expect("text");
+    }
+    line(out, format_args!("\n{}/index.m3u8", of.name));
+}
+
+/// EXT-X-I-FRAME-STREAM-INF (section 4.4.6.3).
+fn picture_variant(out: &mut String, of: &Rendition) {
+    let Some(rates) = of.picture_rates() else {
+        return;
+    };
+    let Rates { peak_bps, mean_bps } = rates;
+    write!(
+        out,
+        "#EXT-X-I-FRAME-STREAM-INF:BANDWIDTH={peak_bps},AVERAGE-BANDWIDTH={mean_bps}"
+    )
+    .expect("text");
+    if let Some(codec) = &of.codec {
+        write!(out, ",CODECS=\"{}\"", quotable(codec)).expect("text");
+    }
+    shape(out, of);
+    line(out, format_args!(",URI=\"{}/iframes.m3u8\"", of.name));
+}
+
+fn shape(out: &mut String, of: &Rendition) {
+    if let Some((width, height)) = of.dimensions {
+        write!(out, ",RESOLUTION={width}x{height}").expect("text");
+    }
+}
+
+fn media_text(film: &Segmented, rendition: &Rendition, folder: &str) -> String {
+    let longest_us = rendition.longest_ns().div_ceil(1000);
+    let mut out = head(rendition.format(), longest_us, film.is_complete);
+    if rendition.is_independent {
+        out += "#EXT-X-INDEPENDENT-SEGMENTS\n";
+    }
+    let ending = match rendition.format() {
+        Format::Cmaf => {
+            line(
+                &mut out,
+                format_args!("#EXT-X-MAP:URI=\"{folder}/init.mp4\""),
+            );
+            "m4s"
+        }
+        Format::Ts => "ts",
+    };
+    // What is rounded adds up to what it is in all; the first counts from the beginning on.
+    let mut start_us = 0;
+    for (number, (start, lasts)) in (1_u64..).zip(rendition.times()) {
+        let end_us = us(start + lasts, rendition.timescale);
+        let lasts = seconds(end_us.saturating_sub(start_us).max(1));
+        line(
+            &mut out,
+            format_args!("#EXTINF:{lasts},\n{folder}/{number}.{ending}"),
+        );
+        start_us = end_us;
+    }
+    end(&mut out, film.is_complete);
+    out
+}
+
+/// What all media playlists begin with.
+fn head(format: Format, longest_us: u64, is_complete: bool) -> String {
+    let version = match format {
+        Format::Cmaf => 7,
+        Format::Ts => 3,
+    };
+    // The longest, rounded as players do who see whether that is so (section 4.4.3.1).
+    let target = (longest_us.saturating_add(500_000) / 1_000_000).max(1);
+    let kind = if is_complete { "VOD" } else { "EVENT" };
+    let mut out = format!(
+        "#EXTM3U\n#EXT-X-VERSION:{version}\n#EXT-X-TARGETDURATION:{target}\n\
+         #EXT-X-MEDIA-SEQUENCE:1\n#EXT-X-PLAYLIST-TYPE:{kind}\n"
+    );
+    if !is_complete {
+        // Players would begin at the end of what goes on.
+        out += "#EXT-X-START:TIME-OFFSET=0,PRECISE=YES\n";
+    }
+    out
+}
+
+fn end(out: &mut String, is_complete: bool) {
+    if is_complete {
+        *out += "#EXT-X-ENDLIST\n";
+    }
+}
+
+fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+    writeln!(out, "{text}").expect("a string takes all");
+}
+
+/// A language that says something.
+fn language(of: &Rendition) -> Option<&str> {
+    of.language
+        .as_deref()
+        .filter(|it| !it.is_empty() && *it != "und")
+}
+
+/// Without what a quoted string may not have (section 4.2).
+fn quotable(text: &str) -> String {
+    let kept = text.chars().filter(|it| !it.is_control());
+    kept.map(|it| if it == '"' { '\'' } else { it }).collect()
+}
+
+/// So many ticks in microseconds.
+fn us(ticks: i64, timescale: u32) -> u64 {
+    let us = i128::from(ticks.max(0)) * 1_000_000 / i128::from(timescale.max(1));
+    u64::try_from(us).unwrap_or(u64::MAX)
+}
+
+fn seconds(us: u64) -> String {
+    format!("{}.{:06}", us / 1_000_000, us % 1_000_000)
+}
+
+#[cfg(test)]
+mod tests;

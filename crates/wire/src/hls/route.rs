@@ -1,0 +1,261 @@
+//! Which resource of a film a path names.
+
+use std::fmt;
+
+use crate::media::segments::Format;
+
+/// What names the bytes of a file, and the way in which it is cut into segments.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Version(pub u64);
+
+/// A resource of a film.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Resource<'a> {
+    /// The playlist that names all others.
+    Main,
+    /// The playlist of a rendition.
+    Media {
+        /// Its name.
+        rendition: &'a str,
+    },
+    /// The playlist of a rendition's pictures that are shown alone.
+    Pictures {
+        /// Its name.
+        rendition: &'a str,
+    },
+    /// What a rendition's segments have in common.
+    Init {
+        /// Its name.
+        rendition: &'a str,
+        /// Of which bytes.
+        version: Version,
+    },
+    /// A segment.
+    Segment {
+        /// The name of its rendition.
+        rendition: &'a str,
+        /// Of which bytes.
+        version: Version,
+        /// Its number; `u64::MAX` for what is larger.
+        number: u64,
+        /// How it is made.
+        format: Format,
+    },
+    /// A picture that is shown alone.
+    Picture {
+        /// The name of its rendition.
+        rendition: &'a str,
+        /// Of which bytes.
+        version: Version,
+        /// Its number; `u64::MAX` for what is larger.
+        number: u64,
+    },
+    /// The manifest of DASH.
+    Manifest,
+    /// A file of the page that plays the film.
+    Player(PlayerFile),
+}
+
+/// The files of the page that plays a film.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PlayerFile {
+    /// `index.html`.
+    Page,
+    /// `player.css`.
+    Style,
+    /// `player.js`.
+    Script,
+    /// `playlist.js`.
+    Playlist,
+}
+
+/// The name of a film, and the resource of it that `path` names, if it is one: decoded, `/` between
+/// its parts, none at its ends. Whether there is such a film is not known here.
+#[must_use]
+pub fn parse(path: &str) -> Option<(&str, Resource<'_>)> {
+    let (rest, last) = path.rsplit_once('/')?;
+    let (rest, before) = rest.rsplit_once('/')?;
+    let named = |film: &'_ str| !film.is_empty();
+    match (before, last) {
+        ("hls", "index.m3u8") => return named(rest).then_some((rest, Resource::Main)),
+        ("dash", "manifest.mpd") => return named(rest).then_some((rest, Resource::Manifest)),
+        ("hls", file) => {
+            if let Some(file) = PlayerFile::of(file) {
+                return named(rest).then_some((rest, Resource::Player(file)));
+            }
+        }
+        _ => {}
+    }
+    let (film, third) = rest.rsplit_once('/')?;
+    let playlist = match last {
+        "index.m3u8" => Some(Resource::Media { rendition: before }),
+        "iframes.m3u8" => Some(Resource::Pictures { rendition: before }),
+        _ => None,
+    };
+    if let Some(playlist) = playlist {
+        return (third == "hls" && named(film)).then_some((film, playlist));
+    }
+    let (version, rendition) = (Version::parse(before)?, third);
+    let film = film.strip_suffix("/hls").filter(|film| named(film))?;
+    let resource = match last.rsplit_once('.')? {
+        ("init", "mp4") => Resource::Init { rendition, version },
+        (number, "ts") => Resource::Segment {
+            rendition,
+            version,
+            number: self::number(number)?,
+            format: Format::Ts,
+        },
+        (name, "m4s") => match name.strip_prefix('i') {
+            Some(number) => Resource::Picture {
+                rendition,
+                version,
+                number: self::number(number)?,
+            },
+            None => Resource::Segment {
+                rendition,
+                version,
+                number: number(name)?,
+                format: Format::Cmaf,
+            },
+        },
+        _ => return None,
+    };
+    Some((film, resource))
+}
+
+impl PlayerFile {
+    fn of(name: &str) -> Option<Self> {
+        Some(match name {
+            "index.html" => Self::Page,
+            "player.css" => Self::Style,
+            "player.js" => Self::Script,
+            "playlist.js" => Self::Playlist,
+            _ => return None,
+        })
+    }
+}
+
+/// Digits only, and no 0 in front. A number beyond all segments is the largest there is.
+fn number(digits: &str) -> Option<u64> {
+    let sound = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    let is_one = sound && (digits == "0" || !digits.starts_with('0'));
+    is_one.then(|| digits.parse().unwrap_or(u64::MAX))
+}
+
+impl Version {
+    fn parse(text: &str) -> Option<Self> {
+        let digits = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        let is_one = text.len() == 16 && text.bytes().all(digits);
+        let number = u64::from_str_radix(text, 16).ok();
+        number.filter(|_| is_one).map(Self)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const VERSION: Version = Version(0x0123_4567_89ab_cdef);
+
+    #[test]
+    fn every_resource_has_one_path() {
+        let rendition = "audio-2";
+        let segment = |number, format| Resource::Segment {
+            rendition,
+            version: VERSION,
+            number,
+            format,
+        };
+        let picture = |number| Resource::Picture {
+            rendition,
+            version: VERSION,
+            number,
+        };
+        for (path, expected) in [
+            ("index.m3u8", Resource::Main),
+            ("index.html", Resource::Player(PlayerFile::Page)),
+            ("player.css", Resource::Player(PlayerFile::Style)),
+            ("player.js", Resource::Player(PlayerFile::Script)),
+            ("playlist.js", Resource::Player(PlayerFile::Playlist)),
+            ("audio-2/index.m3u8", Resource::Media { rendition }),
+            ("audio-2/iframes.m3u8", Resource::Pictures { rendition }),
+            (
+                "audio-2/0123456789abcdef/init.mp4",
+                Resource::Init {
+                    rendition,
+                    version: VERSION,
+                },
+            ),
+            ("audio-2/0123456789abcdef/7.m4s", segment(7, Format::Cmaf)),
+            ("audio-2/0123456789abcdef/0.ts", segment(0, Format::Ts)),
+            ("audio-2/0123456789abcdef/i12.m4s", picture(12)),
+            (
+                "audio-2/0123456789abcdef/18446744073709551616.ts",
+                segment(u64::MAX, Format::Ts),
+            ),
+            (
+                "audio-2/0123456789abcdef/i99999999999999999999999.m4s",
+                picture(u64::MAX),
+            ),
+        ] {
+            for film in [
+                "film.mp4",
+                "in/é #%/hls/film",
+                "hls",
+                "a/hls/video/index.m3u8",
+            ] {
+                let whole = format!("{film}/hls/{path}");
+                assert_eq!(parse(&whole), Some((film, expected)), "{whole}");
+            }
+        }
+        let manifest = "a b/film.mkv/dash/manifest.mpd";
+        assert_eq!(parse(manifest), Some(("a b/film.mkv", Resource::Manifest)));
+    }
+
+    #[test]
+    fn other_paths_name_none() {
+        for path in [
+            "",
+            "film.mp4",
+            "hls/index.m3u8",
+            "/hls/index.m3u8",
+            "dash/manifest.mpd",
+            "film.mp4/hls/other.m3u8",
+            "film.mp4/HLS/index.m3u8",
+            "film.mp4/dash/index.m3u8",
+            "film.mp4/dash/video/index.m3u8",
+            "hls/video/index.m3u8",
+            "film.mp4/hls/video/1.m4s",
+            "film.mp4/hls/video/0123456789ABCDEF/1.m4s",
+            "film.mp4/hls/video/+123456789abcdef/1.m4s",
+            "film.mp4/hls/video/123456789abcdef/1.m4s",
+            "film.mp4/hls/video/0123456789abcdef/01.m4s",
+            "film.mp4/hls/video/0123456789abcdef/-1.m4s",
+            "film.mp4/hls/video/0123456789abcdef/+1.ts",
+            "film.mp4/hls/video/0123456789abcdef/i1.ts",
+            "film.mp4/hls/video/0123456789abcdef/.m4s",
+            "film.mp4/hls/video/0123456789abcdef/1",
+            "film.mp4/dash/video/0123456789abcdef/1.m4s",
+            "hls/video/0123456789abcdef/1.m4s",
+        ] {
+            assert_eq!(parse(path), None, "{path}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_is_too_odd(path in "(hls|dash|/|i|[0-9a-f]{16}|index.m3u8|\\.m4s|\\PC){0,9}") {
+            if let Some((film, _)) = parse(&path) {
+                prop_assert!(!film.is_empty() && path.starts_with(film));
+            }
+        }
+    }
+}

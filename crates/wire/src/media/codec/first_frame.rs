@@ -1,0 +1,242 @@
+//! Decoder configurations that a container does not have, made of what a track's first frame says.
+
+use super::bit_reader::BitReader;
+use crate::media::packetizer::CodecError;
+
+/// Bytes of a first frame that are enough for all of these.
+pub(in crate::media) const FIRST_BYTES: u64 = 32;
+
+/// Of each level of VP9 its number, and the samples a second and in a picture that it allows ("VP9
+/// Levels", the WebM project).
+const VP9_LEVELS: [(u8, u64, u64); 14] = [
+    (10, 829_440, 36_864),
+    (11, 2_764_800, 73_728),
+    (20, 4_608_000, 122_880),
+    (21, 9_216_000, 245_760),
+    (30, 20_736_000, 552_960),
+    (31, 36_864_000, 983_040),
+    (40, 83_558_400, 2_228_224),
+    (41, 160_432_128, 2_228_224),
+    (50, 311_951_360, 8_912_896),
+    (51, 588_251_136, 8_912_896),
+    (52, 1_176_502_272, 8_912_896),
+    (60, 1_176_502_272, 35_651_584),
+    (61, 2_353_004_544, 35_651_584),
+    (62, 4_706_009_088, 35_651_584),
+];
+
+/// The body of a `vpcC` ("VP Codec ISO Media File Format Binding"), with its version and flags,
+/// for pictures of so many pixels, so many a second, of which `frame` is the first: a key frame
+/// (the VP9 bitstream specification, section 6.2).
+///
+/// # Errors
+///
+/// If it is none.
+pub(in crate::media) fn vp9(
+    frame: &[u8],
+    pixels: u64,
+    a_second: u64,
+) -> Result<Vec<u8>, CodecError> {
+    const RGB: u32 = 7;
+    let mut bits = BitReader::new("VP9", frame);
+    let is_vp9 = bits.take(2)? == 2;
+    let profile = bits.take(1)? | bits.take(1)? << 1;
+    if profile == 3 {
+        bits.skip(1)?;
+    }
+    let is_shown_again = bits.flag()?;
+    let is_key = !bits.flag()?;
+    bits.skip(2)?;
+    if !is_vp9 || is_shown_again || !is_key || bits.take(24)? != 0x49_8342 {
+        return Err(bits.error("the first frame is no key frame"));
+    }
+    let depth = match profile {
+        0 | 1 => 8,
+        _ => 10 + 2 * bits.take(1)?,
+    };
+    let space = bits.take(3)?;
+    let is_odd = profile & 1 == 1;
+    let (is_full, halved) = match space {
+        RGB => (true, (false, false)),
+        _ => (
+            bits.flag()?,
+            match is_odd {
+                true => (bits.flag()?, bits.flag()?),
+                false => (true, true),
+            },
+        ),
+    };
+    // 4:2:0 where the colour is beside the upper left sample, 4:2:2, 4:4:4.
+    let chroma = match halved {
+        (true, true) => 1,
+        (true, false) => 2,
+        _ => 3,
+    };
+    let matrix = match space {
+        1 | 3 => 6,
+        2 => 1,
+        4 => 7,
+        5 => 9,
+        RGB => 0,
+        _ => 2,
+    };
+    let samples_a_second = pixels.saturating_mul(a_second);
+    let level = VP9_LEVELS
+        .iter()
+        .find(|it| samples_a_second <= it.1 && pixels <= it.2)
+        .map_or(62, |it| it.0);
+    let byte = |bits: u32| u8::try_from(bits).unwrap_or(0);
+    let depth_and_more = byte(depth << 4 | chroma << 1) | u8::from(is_full);
+    // Which colours and which curve are meant is not told.
+    Ok(vec![
+        1,
+        0,
+        0,
+        0,
+        byte(profile),
+        level,
+        depth_and_more,
+        2,
+        2,
+        matrix,
+        0,
+        0,
+    ])
+}
+
+/// The body of a `dac3` (ETSI TS 102 366, section F.4) for sound of which `frame` is the first
+/// (section 4.3).
+///
+/// # Errors
+///
+/// If it is none of AC-3.
+pub(in crate::media) fn ac3(frame: &[u8]) -> Result<Vec<u8>, CodecError> {
+    let mut bits = BitReader::new("AC-3", frame);
+    if bits.take(16)? != 0x0b77 {
+        return Err(bits.error("the first frame does not begin with its sync word"));
+    }
+    bits.skip(16)?;
+    let (rate, size) = (bits.take(2)?, bits.take(6)?);
+    let (id, mode, channels) = (bits.take(5)?, bits.take(3)?, bits.take(3)?);
+    if id > 10 {
+        return Err(bits.error("the first frame is of another kind"));
+    }
+    if channels & 1 == 1 && channels != 1 {
+        bits.skip(2)?;
+    }
+    if channels & 4 != 0 {
+        bits.skip(2)?;
+    }
+    if channels == 2 {
+        bits.skip(2)?;
+    }
+    let low = bits.take(1)?;
+    let packed = [
+        (rate, 2),
+        (id, 5),
+        (mode, 3),
+        (channels, 3),
+        (low, 1),
+        (size >> 1, 5),
+        (0, 5),
+    ];
+    Ok(joined(&packed))
+}
+
+/// The body of a `dec3` (ETSI TS 102 366, section F.6) for sound of which `frame` is the first
+/// (section E.2.2), of one substream.
+///
+/// # Errors
+///
+/// If it is none of E-AC-3.
+pub(in crate::media) fn eac3(frame: &[u8], rate_hz: u32) -> Result<Vec<u8>, CodecError> {
+    const BLOCKS: [u32; 4] = [1, 2, 3, 6];
+    let mut bits = BitReader::new("E-AC-3", frame);
+    if bits.take(16)? != 0x0b77 {
+        return Err(bits.error("the first frame does not begin with its sync word"));
+    }
+    bits.skip(5)?;
+    let (size, rate, blocks) = (bits.take(11)?, bits.take(2)?, bits.take(2)?);
+    let (channels, low, id) = (bits.take(3)?, bits.take(1)?, bits.take(5)?);
+    if !(11..=16).contains(&id) {
+        return Err(bits.error("the first frame is of another kind"));
+    }
+    let blocks = if rate == 3 {
+        6
+    } else {
+        BLOCKS[blocks as usize]
+    };
+    let kbps = (size + 1) * 16 * (rate_hz / 100) / (blocks * 256 * 10);
+    let packed = [
+        (kbps.min(0x1fff), 13),
+        (0, 3),
+        (rate, 2),
+        (id, 5),
+        (0, 2),
+        (0, 3),
+        (channels, 3),
+        (low, 1),
+        (0, 3),
+        (0, 4),
+        (0, 1),
+    ];
+    Ok(joined(&packed))
+}
+
+/// Numbers of so many bits each, one behind the other, in whole bytes.
+fn joined(fields: &[(u32, u32)]) -> Vec<u8> {
+    let (mut all, mut count) = (0_u64, 0);
+    for &(value, bits) in fields {
+        all = all << bits | u64::from(value);
+        count += bits;
+    }
+    let bytes = (all << (64 - count)).to_be_bytes();
+    bytes[..count.div_ceil(8) as usize].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing;
+    use super::*;
+
+    #[test]
+    fn a_key_frame_of_vp9_tells_its_configuration() {
+        // Profile 0, shown, BT.709, studio range.
+        let frame = [0x82, 0x49, 0x83, 0x42, 0x40, 0, 0];
+        let vpcc = vp9(&frame, 320 * 180, 25).unwrap();
+        assert_eq!(vpcc, [1, 0, 0, 0, 0, 11, 0x82, 2, 2, 1, 0, 0]);
+        let codec = super::super::vp9::codec(Some(&vpcc)).unwrap();
+        assert_eq!(codec.codec_string, "vp09.00.11.08");
+        // Profile 2, of ten bits; full range.
+        let frame = [0x92, 0x49, 0x83, 0x42, 0x58, 0, 0];
+        let vpcc = vp9(&frame, 3840 * 2160, 50).unwrap();
+        assert_eq!(vpcc[4..7], [2, 51, 0xa3]);
+        assert!(
+            vp9(&[0x86, 0x49, 0x83, 0x42, 0x40], 9, 9).is_err(),
+            "no key frame"
+        );
+        testing::break_configuration(&frame, |broken| drop(vp9(broken, 9, 9)));
+    }
+
+    /// As ffmpeg writes the beginning of a frame of 48 kHz, 2 channels and 192 kbit/s, and its
+    /// `dac3`.
+    #[test]
+    fn a_frame_of_ac3_tells_its_configuration() {
+        let frame = [0x0b, 0x77, 0, 0, 0x14, 0x40, 0x43, 0xe1, 0];
+        assert_eq!(ac3(&frame).unwrap(), [0x10, 0x11, 0x40]);
+        assert!(ac3(&[0; 9]).is_err());
+        testing::break_configuration(&frame, |broken| drop(ac3(broken)));
+    }
+
+    /// The same of E-AC-3: 768 bytes of six blocks.
+    #[test]
+    fn a_frame_of_eac3_tells_its_configuration() {
+        let frame = [0x0b, 0x77, 0x01, 0x7f, 0x34, 0x86, 0xff, 0];
+        assert_eq!(
+            eac3(&frame, 48_000).unwrap(),
+            [0x06, 0x00, 0x20, 0x04, 0x00]
+        );
+        assert!(eac3(&[0; 9], 48_000).is_err());
+        testing::break_configuration(&frame, |broken| drop(eac3(broken, 48_000)));
+    }
+}

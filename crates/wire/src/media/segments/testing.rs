@@ -1,0 +1,106 @@
+//! Films for tests: tracks of samples that are made to order.
+
+use std::sync::Arc;
+
+use super::{Segment, Segmented};
+use crate::media::codec::{aac, vp9};
+use crate::media::container::Index;
+use crate::media::packetizer::Codec;
+use crate::media::sampled::{SampledIndex, SampledTrack, TrackFacts};
+use crate::media::samples::{Sample, Samples};
+
+/// Profile 0, level 1.0, 8 bits.
+const VPCC: [u8; 12] = [1, 0, 0, 0, 0, 10, 0x82, 1, 1, 1, 0, 0];
+
+/// AAC-LC of 48 kHz and two channels.
+const AUDIO_CONFIG: [u8; 2] = [0x11, 0x90];
+
+/// A sample: how long it lasts, how much later than decoded it is shown, its bytes, and whether a
+/// decoder can start at it.
+pub(crate) type Told = (u32, i64, u32, bool);
+
+pub(in crate::media) fn pictures(told: &[Told], place: impl FnMut(usize) -> u64) -> SampledTrack {
+    let mut track = track(vp9::codec(Some(&VPCC)).unwrap(), 1000, told, place);
+    track.facts.dimensions = Some((320, 180));
+    track.facts.keep_configurations(&[&VPCC]);
+    track
+}
+
+pub(in crate::media) fn sound(told: &[Told], place: impl FnMut(usize) -> u64) -> SampledTrack {
+    let mut track = track(aac::codec(&AUDIO_CONFIG).unwrap(), 48_000, told, place);
+    track.facts.sound = Some((48_000, 2));
+    track.facts.keep_configurations(&[&AUDIO_CONFIG]);
+    track
+}
+
+fn track(
+    codec: Codec,
+    timescale: u32,
+    told: &[Told],
+    mut place: impl FnMut(usize) -> u64,
+) -> SampledTrack {
+    let (mut samples, mut ticks) = (Samples::default(), 0);
+    for (at, &(lasts, later, bytes, is_sync)) in told.iter().enumerate() {
+        let sample = Sample {
+            offset: place(at),
+            bytes,
+            decode_ticks: ticks,
+            composition_ticks: later,
+            is_sync,
+            entry: 0,
+        };
+        samples.push(sample, lasts).unwrap();
+        ticks += i64::from(lasts);
+    }
+    SampledTrack {
+        codec,
+        config: None,
+        timescale,
+        shift_ticks: 0,
+        samples,
+        prefix: Arc::from(&b""[..]),
+        carriage: None,
+        facts: TrackFacts::default(),
+    }
+}
+
+/// An index of these tracks, of a file in one piece.
+pub(in crate::media) fn index(tracks: Vec<SampledTrack>) -> Index {
+    Index::of(SampledIndex::new("MP4", tracks, Vec::new()).unwrap())
+}
+
+/// A film of so many seconds: 25 pictures a second, of which every `distance`th is a sync sample,
+/// and sound in two languages. Pictures and frames of sound take turns.
+pub(crate) fn film(seconds: usize, distance: usize) -> Segmented {
+    let pictures_told: Vec<Told> = (0..25 * seconds)
+        .map(|at| {
+            (
+                40,
+                0,
+                if at % distance == 0 { 9000 } else { 1000 },
+                at % distance == 0,
+            )
+        })
+        .collect();
+    let frames = (48_000 * seconds).div_ceil(1024);
+    let sound_told: Vec<Told> = vec![(1024, 0, 300, true); frames];
+    let pictures = pictures(&pictures_told, |at| at as u64 * 20_000);
+    let mut sounds = ["eng", "fra"].map(|language| {
+        let mut track = sound(&sound_told, |at| 10_000 + at as u64 * 1000);
+        track.facts.language = Some(language.to_owned());
+        track
+    });
+    sounds[1].facts.name = Some("Le \"commentaire\"\n<b>&".to_owned());
+    let [first, second] = sounds;
+    Segmented::new(&index(vec![pictures, first, second]), true, |_| None).unwrap()
+}
+
+/// What is sent of a segment of this file.
+pub(in crate::media) fn sent(segment: &Segment, file: &[u8]) -> Vec<u8> {
+    let mut out = segment.head.clone();
+    for piece in &segment.pieces {
+        let at = |place: u64| usize::try_from(place).unwrap();
+        out.extend(&file[at(piece.start)..at(piece.end)]);
+    }
+    out
+}

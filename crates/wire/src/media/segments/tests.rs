@@ -1,0 +1,358 @@
+//! Where films are cut, and what comes back of their segments.
+
+use proptest::prelude::*;
+
+use super::testing::{Told, film, index, pictures, sent, sound};
+use super::*;
+use crate::media::Scanner;
+use crate::media::sampled::SampledTrack;
+use crate::media::ts::synth;
+
+/// What is told of each sample: when it is decoded and shown, in ns from the start of the file, how
+/// long it is, whether it is a sync sample, and its bytes.
+type Seen = (i64, i64, u32, bool, Vec<u8>);
+
+fn seen(track: &SampledTrack, file: &[u8]) -> Vec<Seen> {
+    let bytes = |offset: u64, bytes: u32| {
+        let start = usize::try_from(offset).unwrap();
+        file[start..start + bytes as usize].to_vec()
+    };
+    let walk = track.samples.walk(0..track.samples.len());
+    walk.map(|(it, _)| {
+        (
+            track.time_ns(it.decode_ticks),
+            track.time_ns(it.decode_ticks + it.composition_ticks),
+            it.bytes,
+            it.is_sync,
+            bytes(it.offset, it.bytes),
+        )
+    })
+    .collect()
+}
+
+/// The segments of a rendition as one file, after its initialization segment.
+fn joined(rendition: &Rendition, file: &[u8]) -> Vec<u8> {
+    let mut out = rendition.init_segment().unwrap();
+    for number in 1..=rendition.segments() as u64 {
+        let segment = rendition.segment(number).unwrap();
+        let bytes = sent(&segment, file);
+        assert_eq!(bytes.len() as u64, segment.bytes());
+        out.extend(bytes);
+    }
+    out
+}
+
+/// A file whose bytes differ from place to place.
+fn file_bytes(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at * 7919 >> 3) as u8).collect()
+}
+
+fn told() -> impl Strategy<Value = Vec<Told>> {
+    let one = (
+        1..3000_u32,
+        0..3000_i64,
+        1..90_u32,
+        prop::bool::weighted(0.1),
+    );
+    prop::collection::vec(one, 1..300)
+}
+
+proptest! {
+    /// Our own reader of fragmented MP4 finds in the segments what the track has.
+    #[test]
+    fn segments_hold_all_samples_of_the_track(
+        told in told(), gap in 0..3_u64, shift in -5000..5000_i64, is_sound: bool,
+    ) {
+        let mut place = 0;
+        let mut next = 0;
+        let places: Vec<_> = told.iter().map(|it| {
+            place = next + if it.2 % 3 == 0 { gap } else { 0 };
+            next = place + u64::from(it.2);
+            place
+        }).collect();
+        let file = file_bytes(usize::try_from(next).unwrap());
+        let mut track = match is_sound {
+            true => sound(&told, |at| places[at]),
+            false => pictures(&told, |at| places[at]),
+        };
+        track.shift_ticks = shift;
+        let before = seen(&track, &file);
+        let cut = Segmented::new(&index(vec![track]), true, |_| None).unwrap();
+        let rendition = &cut.renditions[0];
+        let all = joined(rendition, &file);
+        let mut scanner = Scanner::default();
+        scanner.read(&all).unwrap();
+        let read = scanner.finish().unwrap();
+        let mut after = seen(&read.as_sampled().unwrap().sampled[0], &all);
+        // A reader takes the beginning of the first fragment for that of the file.
+        let late = before[0].0.max(0) - after[0].0.max(0);
+        for it in &mut after {
+            (it.0, it.1) = (it.0 + late, it.1 + late);
+        }
+        for (after, before) in after.iter().zip(&before) {
+            prop_assert!((after.0 - before.0).abs() < 2, "{} {}", after.0, before.0);
+            prop_assert!((after.1 - before.1).abs() < 2, "{} {}", after.1, before.1);
+            prop_assert_eq!((after.2, after.3, &after.4), (before.2, before.3, &before.4));
+        }
+        prop_assert_eq!(after.len(), before.len());
+    }
+
+    #[test]
+    fn a_part_of_a_segment_is_that_part_of_its_bytes(
+        head in 0..50_usize, pieces in prop::collection::vec((0..20_u64, 1..30_u64), 0..9),
+        (from, bytes) in (0..400_u64, 0..400_u64),
+    ) {
+        let file = file_bytes(1000);
+        let mut at = 0;
+        let pieces = pieces.into_iter().map(|(gap, bytes)| {
+            at += gap + bytes;
+            at - bytes..at
+        }).collect();
+        let segment = Segment { head: vec![1; head], pieces };
+        let whole = sent(&segment, &file);
+        let (head, pieces) = segment.part(from..from + bytes);
+        let part = sent(&Segment { head: head.to_vec(), pieces: pieces.clone() }, &file);
+        let at = |at: u64| usize::try_from(at).unwrap().min(whole.len());
+        prop_assert_eq!(&part, &whole[at(from)..at(from + bytes)]);
+        prop_assert!(pieces.iter().all(|piece| !piece.is_empty()));
+    }
+}
+
+#[test]
+fn all_tracks_are_cut_with_the_pictures() {
+    let film = film(40, 50);
+    let names: Vec<_> = film.renditions.iter().map(|it| &it.name[..]).collect();
+    assert_eq!(names, ["video", "audio", "audio-2"]);
+    let starts = |name: &str| -> Vec<u64> {
+        let rendition = film.rendition(name).unwrap();
+        rendition
+            .times()
+            .map(|(start, _)| ns(start, rendition.timescale) / 1_000_000)
+            .collect()
+    };
+    assert_eq!(
+        starts("video"),
+        [0, 6000, 12_000, 18_000, 24_000, 30_000, 36_000]
+    );
+    for name in ["audio", "audio-2"] {
+        let frame_ms = 22;
+        for (sound, picture) in starts(name).iter().zip(starts("video")) {
+            assert!(
+                (picture..picture + frame_ms).contains(sound),
+                "{sound} {picture}"
+            );
+        }
+        assert_eq!(starts(name).len(), 7);
+    }
+    let rendition = film.rendition("video").unwrap();
+    assert_eq!(rendition.duration_ns(), 40_000_000_000);
+    assert_eq!(
+        (rendition.frame_rate, rendition.is_independent),
+        (Some(25.0), true)
+    );
+    assert!(film.is_complete);
+}
+
+#[test]
+fn rates_are_those_of_what_is_sent() {
+    let film = film(40, 50);
+    for rendition in &film.renditions {
+        let sizes = (1..=7).map(|it| rendition.segment(it).unwrap().bytes());
+        let lasts = rendition
+            .times()
+            .map(|(_, lasts)| ns(lasts, rendition.timescale));
+        let sizes: Vec<_> = sizes.zip(lasts).collect();
+        assert_eq!(rendition.rates, Rates::of(&sizes), "{}", rendition.name);
+    }
+}
+
+#[test]
+fn there_are_segments_from_1_to_the_last() {
+    let film = film(40, 50);
+    let rendition = &film.renditions[0];
+    for number in [0, 8, 1 << 31, 1 << 32, u64::MAX] {
+        assert_eq!(rendition.segment(number), None, "{number}");
+        assert_eq!(rendition.weight(number), 0, "{number}");
+        assert_eq!(
+            rendition.picture(number + 20 * u64::from(number == 8)),
+            None,
+            "{number}"
+        );
+    }
+    assert_eq!(rendition.weight(1), 150);
+    assert_eq!(rendition.weight(7), 100);
+}
+
+#[test]
+fn one_sync_sample_makes_one_segment() {
+    let film = film(600, usize::MAX);
+    let times: Vec<_> = film.renditions[0].times().collect();
+    assert_eq!(times, [(0, 600_000)]);
+    assert_eq!(film.renditions[0].longest_ns(), 600_000_000_000);
+    // Sound goes with it, and behind it as ever.
+    assert_eq!(film.renditions[1].segments(), 100);
+}
+
+#[test]
+fn a_segment_has_no_more_samples_than_it_may() {
+    let max = SEGMENT_SAMPLES_MAX;
+    for (samples, expected) in [(max, vec![max]), (max + 1, vec![max, 1])] {
+        let told: Vec<Told> = (0..samples).map(|at| (1, 0, 1, at == 0)).collect();
+        let track = pictures(&told, |at| at as u64);
+        let film = Segmented::new(&index(vec![track]), true, |_| None).unwrap();
+        let rendition = &film.renditions[0];
+        let weights = (1..=rendition.segments() as u64).map(|it| rendition.weight(it) as usize);
+        assert_eq!(weights.collect::<Vec<_>>(), expected);
+        assert_eq!(rendition.is_independent, expected.len() == 1);
+    }
+}
+
+#[test]
+fn a_film_of_200_hours_has_no_more_segments_than_any() {
+    let hours = 200;
+    let told: Vec<Told> = vec![(1000, 0, 10, true); 3600 * hours];
+    let track = pictures(&told, |at| at as u64 * 10);
+    let film = Segmented::new(&index(vec![track]), true, |_| None).unwrap();
+    let segments = film.renditions[0].segments();
+    assert!(
+        (SEGMENTS_MAX / 2..=SEGMENTS_MAX + SEGMENTS_MAX / 16).contains(&segments),
+        "{segments}"
+    );
+    assert!(film.renditions[0].pictures().len() <= SEGMENTS_MAX + SEGMENTS_MAX / 16);
+}
+
+#[test]
+fn sound_that_begins_late_makes_a_longer_segment() {
+    let told: Vec<Told> = (0..1000).map(|at| (40, 0, 1000, at % 50 == 0)).collect();
+    let video = pictures(&told, |at| at as u64 * 1000);
+    let mut audio = sound(&vec![(1024, 0, 300, true); 900], |at| {
+        2_000_000 + at as u64 * 300
+    });
+    audio.shift_ticks = 48_000 * 20;
+    let film = Segmented::new(&index(vec![video, audio]), true, |_| None).unwrap();
+    let rendition = &film.renditions[1];
+    let (start, lasts) = rendition.times().next().unwrap();
+    assert_eq!(start, 48_000 * 20);
+    assert_eq!(rendition.longest_ns() / 1_000_000_000, 24);
+    assert!(lasts < 48_000 * 5);
+}
+
+#[test]
+fn what_grows_has_no_segment_that_may_become_longer() {
+    let told: Vec<Told> = (0..1000).map(|at| (40, 0, 1000, at % 50 == 0)).collect();
+    let cut = |count: usize| {
+        let track = pictures(&told[..count], |at| at as u64 * 1000);
+        let tracks = [track];
+        let of = crate::media::sampled::SampledIndex::new("Matroska", tracks, Vec::new());
+        Segmented::new(&Index::of(of.unwrap()), false, |_| None)
+    };
+    assert!(cut(140).is_err(), "nothing is certain yet");
+    let (before, after) = (cut(400).unwrap(), cut(1000).unwrap());
+    assert!(!before.is_complete);
+    let times = |film: &Segmented| film.renditions[0].times().collect::<Vec<_>>();
+    assert_eq!(times(&before).len(), 2);
+    assert_eq!(times(&after)[..2], times(&before));
+    for number in 1..=2 {
+        let segments = [&before, &after].map(|it| it.renditions[0].segment(number).unwrap());
+        assert_eq!(segments[0], segments[1]);
+    }
+    assert_eq!(before.renditions[0].segment(3), None);
+}
+
+#[test]
+fn tracks_without_segments_are_told_with_reasons() {
+    let told: Vec<Told> = vec![(40, 0, 1000, true); 10];
+    let place = |at: usize| at as u64 * 1000;
+    let mut stripped = pictures(&told, place);
+    stripped.prefix = [0].into();
+    let mut unknown = sound(&told, place);
+    unknown.facts.configurations.clear();
+    let tracks = vec![pictures(&told, place), pictures(&told, place), unknown];
+    let film = Segmented::new(&index(tracks), true, |_| None).unwrap();
+    assert_eq!(film.renditions.len(), 1);
+    let reasons: Vec<_> = film.left_out.iter().map(|it| &it.reason[..]).collect();
+    let expected = [
+        "another track of pictures goes first",
+        "the file has no configuration for a decoder",
+    ];
+    assert_eq!(reasons, expected);
+    let error = Segmented::new(&index(vec![stripped]), true, |_| None).unwrap_err();
+    let error = error.to_string();
+    assert!(
+        error.ends_with("the start of each of its frames is not in the file"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_configuration_is_made_of_the_first_frame() {
+    let told: Vec<Told> = vec![(40, 0, 1000, true); 10];
+    let mut track = pictures(&told, |at| 77 + at as u64 * 1000);
+    track.facts.configurations.clear();
+    let frame = [0x82, 0x49, 0x83, 0x42, 0x40, 0, 0];
+    let read = |part: Range<u64>| (part == (77..109)).then(|| frame.to_vec());
+    let film = Segmented::new(&index(vec![track]), true, read).unwrap();
+    assert_eq!(film.renditions[0].codec.as_deref(), Some("vp09.00.11.08"));
+}
+
+fn ts(stream: &[u8], is_whole: bool) -> Result<(Segmented, Index), SegmentsError> {
+    let mut scanner = Scanner::default();
+    scanner.read(stream).unwrap();
+    let index = scanner.finish().unwrap();
+    Ok((Segmented::new(&index, is_whole, |_| None)?, index))
+}
+
+/// Pictures every two seconds, each of which a decoder can start at.
+fn stream() -> Vec<u8> {
+    synth::pictures(&[(10, 2000); 20], 27_000)
+}
+
+#[test]
+fn segments_of_a_stream_are_its_packets_behind_its_tables() {
+    let stream = stream();
+    let (film, _) = ts(&stream, true).unwrap();
+    let rendition = &film.renditions[0];
+    assert_eq!(
+        (rendition.format(), &rendition.name[..]),
+        (Format::Ts, "stream")
+    );
+    let mut joined = Vec::new();
+    let count = rendition.segments() as u64;
+    assert!(count > 3, "{count}");
+    for number in 1..=count {
+        let segment = rendition.segment(number).unwrap();
+        assert_eq!(segment.head.len() % TS_BYTES, 0);
+        assert_eq!(
+            segment.head[..4],
+            [0x47, 0x40, 0, 0x10],
+            "the program association table"
+        );
+        joined.extend(sent(
+            &Segment {
+                head: Vec::new(),
+                ..segment.clone()
+            },
+            &stream,
+        ));
+        // A reader finds the program in each.
+        let mut scanner = Scanner::default();
+        scanner.read(&sent(&segment, &stream)).unwrap();
+        let index = scanner.finish().unwrap();
+        let programs = &index.as_ts().unwrap().facts.streams.programs;
+        assert_eq!(programs[0].streams.len(), 1);
+    }
+    assert_eq!(joined, stream);
+    assert_eq!(rendition.segment(count + 1), None);
+    assert_eq!(rendition.init_segment(), None);
+}
+
+const TS_BYTES: usize = crate::media::TS_PACKET_BYTES;
+
+#[test]
+fn streams_without_tables_or_with_gaps_have_no_segments() {
+    let m2ts = synth::to_m2ts(&stream(), 1000);
+    assert_eq!(ts(&m2ts, true).unwrap_err(), SegmentsError::Stride);
+    // Its first two packets are its tables.
+    let bare = &stream()[2 * TS_BYTES..];
+    assert_eq!(ts(bare, true).unwrap_err(), SegmentsError::NoProgram);
+}

@@ -1,0 +1,158 @@
+//! The segments of transport streams: ranges of packets as they lie in the file.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::cut::Cutter;
+use super::{
+    Rates, Rendition, Segment, Segmented, SegmentsError, Source, Start, TARGET_NS, target_ns,
+};
+use crate::media::container::Index;
+use crate::media::track::Medium;
+use crate::media::ts::psi::{Kind, Program};
+use crate::media::ts::report::SeekKind;
+use crate::media::ts::{self, SYNC_BYTE, TS_PACKET_BYTES};
+
+/// Times here are in ns.
+const TIMESCALE: u32 = 1_000_000_000;
+
+/// The pid of the program association table.
+const ASSOCIATION_PID: u16 = 0;
+
+/// The packets that a rendition is made of.
+#[derive(Clone, Debug)]
+pub(super) struct Packets {
+    index: Index,
+    /// The program's tables, in packets.
+    tables: Arc<[u8]>,
+}
+
+/// Cuts a transport stream.
+pub(super) fn segmented(index: &Index, is_whole: bool) -> Result<Segmented, SegmentsError> {
+    let Some(of) = index.as_ts() else {
+        let why = ": nothing is known of its samples".to_owned();
+        return Err(SegmentsError::Nothing(why));
+    };
+    let is_plain = |stride: u16| usize::from(stride) == TS_PACKET_BYTES;
+    if !of.runs().iter().all(|run| is_plain(run.packet_stride)) {
+        return Err(SegmentsError::Stride);
+    }
+    let streams = &of.facts.streams;
+    let mapped = || streams.programs.iter().filter(|it| !it.map.is_empty());
+    let has_pictures = |it: &&Program| it.streams.iter().any(|it| it.kind == Kind::Video);
+    let program = mapped().find(has_pictures).or_else(|| mapped().next());
+    let program = program.ok_or(SegmentsError::NoProgram)?;
+    let tables = [
+        packets(ASSOCIATION_PID, &streams.association),
+        packets(program.pmt_pid, &program.map),
+    ];
+    let tables: Arc<[u8]> = tables.concat().into();
+    let starts = starts(of);
+    let listed = starts.len() - usize::from(!is_whole);
+    let duration_ns = i64::try_from(index.duration_ns()).unwrap_or(i64::MAX);
+    let end_ticks = duration_ns.max(starts.last().map_or(0, |it| it.ticks) + 1);
+    let mut rendition = Rendition {
+        name: "stream".to_owned(),
+        medium: Medium::Video,
+        codec: None,
+        dimensions: None,
+        frame_rate: None,
+        channels: None,
+        sample_rate_hz: None,
+        language: None,
+        label: None,
+        timescale: TIMESCALE,
+        is_independent: streams.seek_kind != SeekKind::None,
+        rates: Rates::default(),
+        starts,
+        end_ticks,
+        listed,
+        source: Source::Packets(Packets {
+            index: index.clone(),
+            tables: Arc::clone(&tables),
+        }),
+    };
+    if listed == 0 {
+        return Err(SegmentsError::Nothing(
+            ": too little of it is known".to_owned(),
+        ));
+    }
+    rendition.rates = Rates::of(&sizes(&rendition, of, &tables));
+    Ok(Segmented {
+        renditions: vec![rendition],
+        left_out: Vec::new(),
+        is_complete: is_whole,
+    })
+}
+
+fn starts(index: &ts::Index) -> Vec<Start> {
+    let mut cutter = Cutter::new(target_ns(index.duration_ns()).max(TARGET_NS));
+    let mut starts: Vec<Start> = Vec::new();
+    for point in index.seek_points() {
+        let ticks = i64::try_from(point.time_ns).unwrap_or(i64::MAX);
+        let is_first = starts.is_empty();
+        let is_later = starts.last().is_none_or(|it| it.first < point.ts_packet);
+        if is_first || is_later && cutter.cuts(point.time_ns) {
+            starts.push(Start {
+                first: point.ts_packet,
+                ticks,
+            });
+        }
+    }
+    starts
+}
+
+/// Of each segment the bytes, and how long it lasts in ns.
+fn sizes(rendition: &Rendition, index: &ts::Index, tables: &[u8]) -> Vec<(u64, u64)> {
+    let starts = rendition.starts.iter().map(|it| it.first);
+    let ends = starts.clone().skip(1).chain([index.ts_packets()]);
+    let packets = starts.zip(ends).map(|(start, end)| end - start);
+    let bytes = packets.map(|it| it * TS_PACKET_BYTES as u64 + tables.len() as u64);
+    let lasts = rendition.times().map(|it| it.1.unsigned_abs());
+    bytes.zip(lasts).collect()
+}
+
+impl Packets {
+    /// The segment of the packets from `first` to `end`, or to the last.
+    pub(super) fn segment(&self, first: u64, end: Option<u64>) -> Segment {
+        let mut pieces: Vec<Range<u64>> = Vec::new();
+        if let Some(index) = self.index.as_ts() {
+            let end = end.unwrap_or_else(|| index.ts_packets());
+            let runs = index.runs();
+            let from = runs.partition_point(|run| run.first + run.packets <= first);
+            for run in runs[from..].iter().take_while(|run| run.first < end) {
+                let packets = first.max(run.first)..end.min(run.first + run.packets);
+                let place =
+                    |packet: u64| run.file_offset + (packet - run.first) * TS_PACKET_BYTES as u64;
+                let piece = place(packets.start)..place(packets.end);
+                match pieces.last_mut() {
+                    Some(last) if last.end == piece.start => last.end = piece.end,
+                    _ if piece.is_empty() => {}
+                    _ => pieces.push(piece),
+                }
+            }
+        }
+        Segment {
+            head: self.tables.to_vec(),
+            pieces,
+        }
+    }
+}
+
+/// A section in packets of its own (ISO/IEC 13818-1, section 2.4.4).
+fn packets(pid: u16, section: &[u8]) -> Vec<u8> {
+    const HEADER_BYTES: usize = 4;
+    const STARTS: u8 = 0x40;
+    const HAS_PAYLOAD: u8 = 0x10;
+    // It begins at once behind the pointer.
+    let payload = [&[0], section].concat();
+    let mut out = Vec::new();
+    for (number, part) in (0_u8..).zip(payload.chunks(TS_PACKET_BYTES - HEADER_BYTES)) {
+        let [high, low] = pid.to_be_bytes();
+        let starts = if number == 0 { STARTS } else { 0 };
+        out.extend([SYNC_BYTE, starts | high, low, HAS_PAYLOAD | number & 0xf]);
+        out.extend_from_slice(part);
+        out.resize(out.len().next_multiple_of(TS_PACKET_BYTES), 0xff);
+    }
+    out
+}

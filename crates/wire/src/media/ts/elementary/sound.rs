@@ -1,0 +1,267 @@
+//! Frames of sound in streams that have no more than that: ADTS, MPEG audio, AC-3 and E-AC-3.
+//!
+//! Each frame's header says how long it is. The first one is believed when another follows where it
+//! ends, and all that follow have to be of the same stream; where one is not, the search begins
+//! anew.
+
+use std::ops::Range;
+
+use memchr::memchr;
+
+use crate::media::codec::{aac, ac3, eac3, mpeg_audio};
+use crate::media::packetizer::{Codec, CodecError};
+
+/// How sound is coded.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Coding {
+    /// AAC in ADTS (ISO/IEC 14496-3, section 1.A.2.2).
+    Adts,
+    /// MPEG audio.
+    Mpeg,
+    /// AC-3 or E-AC-3: the frames tell which.
+    Dolby,
+}
+
+/// What the header of a frame says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Header {
+    Adts(aac::AdtsHeader),
+    Mpeg(mpeg_audio::FrameHeader),
+    Ac3(ac3::FrameHeader),
+    Eac3(eac3::FrameHeader),
+}
+
+/// A sample, in bytes of the stream.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Frame {
+    /// Where its header begins.
+    pub(super) start: usize,
+    /// What of it is sent.
+    pub(super) bytes: Range<usize>,
+    /// How long it lasts, in ticks of its rate.
+    pub(super) ticks: u32,
+}
+
+/// Finds frames.
+#[derive(Clone, Debug)]
+pub(super) struct Frames {
+    coding: Coding,
+    /// That of the stream's first frame.
+    first: Option<Header>,
+    /// Whether a frame has ended where the next bytes begin.
+    is_synced: bool,
+    /// How often something else stood where a frame should begin.
+    pub(super) losses: u64,
+}
+
+impl Coding {
+    /// Bytes of a frame that say what it is.
+    fn head_bytes(self) -> usize {
+        match self {
+            Self::Adts => 7,
+            Self::Mpeg => 4,
+            Self::Dolby => 8,
+        }
+    }
+
+    /// The byte that frames begin with.
+    fn first_byte(self) -> u8 {
+        match self {
+            Self::Adts | Self::Mpeg => 0xff,
+            Self::Dolby => 0x0b,
+        }
+    }
+
+    fn header(self, bytes: &[u8]) -> Result<Header, CodecError> {
+        // AC-3 is up to 10 (ETSI TS 102 366, section E.1.3.1.6).
+        let is_eac3 = bytes.get(5).is_some_and(|byte| byte >> 3 > 10);
+        match self {
+            Self::Adts => aac::AdtsHeader::parse(bytes).map(Header::Adts),
+            Self::Mpeg => mpeg_audio::FrameHeader::parse(bytes).map(Header::Mpeg),
+            Self::Dolby if is_eac3 => eac3::FrameHeader::parse(bytes).map(Header::Eac3),
+            Self::Dolby => ac3::FrameHeader::parse(bytes).map(Header::Ac3),
+        }
+    }
+}
+
+impl Header {
+    fn header_bytes(&self) -> usize {
+        match self {
+            // The payload format says what this header does (RFC 3640).
+            Self::Adts(header) => header.header_bytes,
+            _ => 0,
+        }
+    }
+
+    fn frame_bytes(&self) -> usize {
+        match self {
+            Self::Adts(header) => header.frame_bytes,
+            Self::Mpeg(header) => header.frame_bytes,
+            Self::Ac3(header) => header.frame_bytes,
+            Self::Eac3(header) => header.frame_bytes,
+        }
+    }
+
+    fn rate_hz(&self) -> u32 {
+        match self {
+            Self::Adts(header) => header.rate_hz(),
+            Self::Mpeg(header) => header.rate_hz,
+            Self::Ac3(header) => header.rate_hz,
+            Self::Eac3(header) => header.rate_hz,
+        }
+    }
+
+    fn ticks(&self) -> u32 {
+        match self {
+            Self::Adts(_) => 1024,
+            Self::Mpeg(header) => header.frame_samples,
+            Self::Ac3(_) => 1536,
+            Self::Eac3(header) => header.frame_samples,
+        }
+    }
+
+    /// Whether it adds to the time of the frame in front: a substream of E-AC-3 other than the
+    /// first.
+    fn is_added(&self) -> bool {
+        matches!(self, Self::Eac3(header) if !header.is_independent || header.substream > 0)
+    }
+
+    /// Whether one stream may have both.
+    fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Adts(one), Self::Adts(other)) => one.is_like(other),
+            (Self::Mpeg(one), Self::Mpeg(other)) => {
+                (one.layer, one.rate_hz) == (other.layer, other.rate_hz)
+            }
+            (Self::Ac3(one), Self::Ac3(other)) => one.rate_hz == other.rate_hz,
+            (Self::Eac3(one), Self::Eac3(other)) => one.rate_hz == other.rate_hz,
+            _ => false,
+        }
+    }
+}
+
+/// Why no frame is to be had of the bytes that there are.
+enum Missing {
+    /// None begins there.
+    Frame,
+    /// More bytes.
+    Bytes,
+}
+
+impl Frames {
+    pub(super) fn new(coding: Coding) -> Self {
+        Self {
+            coding,
+            first: None,
+            is_synced: false,
+            losses: 0,
+        }
+    }
+
+    /// Ticks a second of the times of frames, once there is one.
+    pub(super) fn rate_hz(&self) -> Option<u32> {
+        self.first.map(|first| first.rate_hz())
+    }
+
+    /// What the stream is whose frame this is.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be sent.
+    pub(super) fn codec(&self, data: &[u8], frame: &Frame) -> Result<Codec, CodecError> {
+        let header = &data[frame.start..];
+        match self.coding.header(header)? {
+            Header::Adts(_) => aac::from_adts(header),
+            Header::Mpeg(_) => mpeg_audio::from_frame(header),
+            Header::Ac3(_) => ac3::from_frame(header),
+            Header::Eac3(_) => eac3::from_frame(header),
+        }
+    }
+
+    /// Bytes are missing in front of those that come next.
+    pub(super) fn lose(&mut self) {
+        self.is_synced = false;
+    }
+
+    /// The next frame of `data`, if it is whole; `at_end` nothing follows. The bytes in front of it
+    /// are none of a frame, and those up to its end need not be shown again; without a frame, as
+    /// many as are said.
+    pub(super) fn next(&mut self, data: &[u8], at_end: bool) -> Result<Frame, usize> {
+        let mut start = 0;
+        loop {
+            match self.frame(&data[start..], at_end) {
+                Ok((header, end)) => {
+                    self.is_synced = true;
+                    self.first.get_or_insert(header);
+                    return Ok(Frame {
+                        start,
+                        bytes: start + header.header_bytes()..start + end,
+                        ticks: header.ticks(),
+                    });
+                }
+                Err(Missing::Bytes) => return Err(start),
+                Err(Missing::Frame) => {
+                    self.losses += u64::from(self.is_synced);
+                    self.is_synced = false;
+                    let behind = &data[start + 1..];
+                    let next = memchr(self.coding.first_byte(), behind);
+                    start += 1 + next.unwrap_or(behind.len());
+                }
+            }
+        }
+    }
+
+    /// The frame that bytes begin with, and where it ends.
+    fn frame(&self, data: &[u8], at_end: bool) -> Result<(Header, usize), Missing> {
+        let header = self.header(data)?;
+        if header.is_added() {
+            // Its first substream is missing.
+            return Err(Missing::Frame);
+        }
+        let mut end = header.frame_bytes();
+        if data.len() < end {
+            return Err(Missing::Bytes);
+        }
+        for _ in 0..SUBSTREAMS_MAX {
+            let next = match self.header(&data[end..]) {
+                Ok(next) => next,
+                Err(Missing::Bytes) if at_end => return Ok((header, end)),
+                Err(Missing::Bytes) if self.is_synced && !self.has_substreams(&header) => {
+                    return Ok((header, end));
+                }
+                Err(Missing::Bytes) => return Err(Missing::Bytes),
+                Err(Missing::Frame) if self.is_synced => return Ok((header, end)),
+                Err(Missing::Frame) => return Err(Missing::Frame),
+            };
+            if !next.is_added() {
+                return Ok((header, end));
+            }
+            end += next.frame_bytes();
+            if data.len() < end {
+                return Err(Missing::Bytes);
+            }
+        }
+        Err(Missing::Frame)
+    }
+
+    fn has_substreams(&self, header: &Header) -> bool {
+        matches!(header, Header::Eac3(_))
+    }
+
+    fn header(&self, data: &[u8]) -> Result<Header, Missing> {
+        if data.len() < self.coding.head_bytes() {
+            return Err(Missing::Bytes);
+        }
+        let header = self.coding.header(data).map_err(|_| Missing::Frame)?;
+        let is_ours = self.first.is_none_or(|first| first.is_like(&header));
+        let has_bytes = header.frame_bytes() > header.header_bytes();
+        match is_ours && has_bytes {
+            true => Ok(header),
+            false => Err(Missing::Frame),
+        }
+    }
+}
+
+/// Frames of one time at the most: eight programs of nine substreams (ETSI TS 102 366, section
+/// E.1.3.1.2).
+const SUBSTREAMS_MAX: usize = 72;

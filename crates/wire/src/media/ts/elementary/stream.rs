@@ -1,0 +1,499 @@
+//! One elementary stream: from its packets to a table of samples.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::ops::Range;
+
+use super::bytes::StreamBytes;
+use super::pes::Reader;
+use super::sound::{self, Frames};
+use super::start_codes::{self, LENGTH_BYTES, Pictures, nals};
+use super::times::{Clock, Place, STAMPS_HZ};
+use crate::media::codec::nal::NalRole;
+use crate::media::codec::{h264, h265, mpeg_video};
+use crate::media::packetizer::{Codec, CodecError, PARTS_MAX, Packetizer, Parts, SAMPLE_BYTES_MAX};
+use crate::media::samples::{SPREAD_BYTES_MAX, Sample, SampleError, Samples};
+use crate::media::ts::index::TS_PACKET_BYTES;
+
+/// Pictures without stamps that wait for the next one that has some.
+const WAITING_MAX: usize = 256;
+
+/// Bytes of parameter sets that are kept while not all are there.
+const PARAMETER_SETS_BYTES_MAX: usize = 8192;
+
+/// Problems of a stream that are told.
+const PROBLEMS_MAX: usize = 8;
+
+/// How a stream is coded.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Coding {
+    Pictures(start_codes::Coding),
+    Sound(sound::Coding),
+}
+
+/// An elementary stream, as it is read.
+#[derive(Clone, Debug)]
+pub(super) struct Stream {
+    reader: Reader,
+    bytes: StreamBytes,
+    framing: Framing,
+    place: Place,
+    codec: Option<Codec>,
+    samples: Samples,
+    problems: Problems,
+    /// Why no more of it is read.
+    ended: Option<String>,
+    /// How much longer the last picture that was decoded was shown, and how long one lasts.
+    composition_ticks: i64,
+    step_ticks: i64,
+    /// Pictures without stamps.
+    waiting: VecDeque<Unit>,
+    /// When the next frame of sound is, if those in front of it are known.
+    next_ticks: Option<i64>,
+}
+
+#[derive(Clone, Debug)]
+enum Framing {
+    Pictures {
+        coding: start_codes::Coding,
+        pictures: Pictures,
+        /// Parameter sets, while there is no codec.
+        sets: Vec<Vec<u8>>,
+    },
+    Sound(Frames),
+}
+
+/// What is found in a stream's bytes.
+enum Found {
+    Picture(Range<usize>),
+    Sound(sound::Frame),
+}
+
+/// What is wrong with a stream, and how often.
+#[derive(Clone, Debug, Default)]
+struct Problems {
+    /// Packets were missing.
+    gaps: u64,
+    others: Vec<String>,
+}
+
+/// A sample whose time is not known yet.
+#[derive(Clone, Debug)]
+struct Unit {
+    part: Range<u64>,
+    bytes: u32,
+    parts: Vec<u32>,
+    is_sync: bool,
+}
+
+impl Stream {
+    pub(super) fn new(pid: u16, coding: Coding) -> Self {
+        Self {
+            reader: Reader::new(pid),
+            bytes: StreamBytes::default(),
+            framing: match coding {
+                Coding::Pictures(coding) => Framing::Pictures {
+                    coding,
+                    pictures: Pictures::new(coding),
+                    sets: Vec::new(),
+                },
+                Coding::Sound(coding) => Framing::Sound(Frames::new(coding)),
+            },
+            place: Place::default(),
+            codec: None,
+            samples: Samples::default(),
+            problems: Problems::default(),
+            ended: None,
+            composition_ticks: 0,
+            step_ticks: i64::from(STAMPS_HZ / 25),
+            waiting: VecDeque::new(),
+            next_ticks: None,
+        }
+    }
+
+    pub(super) fn samples(&self) -> &Samples {
+        &self.samples
+    }
+
+    /// How it is coded, once that is known.
+    pub(super) fn codec(&self) -> Option<&Codec> {
+        self.codec.as_ref()
+    }
+
+    /// Ticks a second of its samples' times.
+    pub(super) fn timescale(&self) -> u32 {
+        match &self.framing {
+            Framing::Pictures { .. } => STAMPS_HZ,
+            Framing::Sound(frames) => frames.rate_hz().unwrap_or(STAMPS_HZ),
+        }
+    }
+
+    /// Whether its samples are NAL units.
+    pub(super) fn has_nals(&self) -> bool {
+        matches!(&self.framing, Framing::Pictures { coding, .. } if coding.has_nals())
+    }
+
+    /// Whether it has ended for a reason: no more of it is read.
+    pub(super) fn ended(&self) -> Option<&str> {
+        self.ended.as_deref()
+    }
+
+    /// Why none of it can be played, where none of it can.
+    pub(super) fn reason(&self) -> String {
+        let scrambled = self.reader.scrambled();
+        match (&self.ended, scrambled) {
+            (Some(reason), _) => reason.clone(),
+            (None, 1..) => "it is scrambled".to_owned(),
+            (None, 0) => "nothing was found in it that can be played".to_owned(),
+        }
+    }
+
+    /// What is not as it should be, in words.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let mut told = Vec::new();
+        if self.problems.gaps > 0 {
+            told.push(format!("{} times packets are missing", self.problems.gaps));
+        }
+        let scrambled = self.reader.scrambled();
+        if scrambled > 0 {
+            told.push(format!("{scrambled} packets are scrambled and left out"));
+        }
+        if let Framing::Sound(frames) = &self.framing
+            && frames.losses > 0
+        {
+            told.push(format!(
+                "{} times something else stands where a frame should begin",
+                frames.losses
+            ));
+        }
+        told.extend(self.problems.others.iter().cloned());
+        told.extend(self.ended.clone());
+        told
+    }
+
+    /// Ends it at what was read of it.
+    pub(super) fn end(&mut self, reason: String, clock: &mut Clock) {
+        if self.ended.is_none() {
+            self.finish(clock);
+            self.stop(reason);
+        }
+    }
+
+    fn stop(&mut self, reason: String) {
+        self.ended = Some(reason);
+        self.bytes = StreamBytes::default();
+        self.waiting = VecDeque::new();
+    }
+
+    /// Takes a transport packet, which begins at `offset` of the file.
+    pub(super) fn packet(
+        &mut self,
+        offset: u64,
+        packet: &[u8; TS_PACKET_BYTES],
+        clock: &mut Clock,
+    ) {
+        if self.ended.is_some() {
+            return;
+        }
+        let Some(brought) = self.reader.packet(packet) else {
+            return;
+        };
+        if brought.lost {
+            self.problems.gaps += 1;
+            if let Framing::Sound(frames) = &mut self.framing {
+                // The frame that is open is not whole, and when the next one is nobody knows.
+                frames.lose();
+                self.bytes.clear();
+                self.next_ticks = None;
+            }
+        }
+        let at = offset + brought.start as u64;
+        let new = &packet[brought.start.min(TS_PACKET_BYTES)..];
+        self.bytes.push(new, at, brought.stamps);
+        self.take(false, clock);
+        if self.bytes.data().len() > SAMPLE_BYTES_MAX as usize {
+            self.note(format!(
+                "a sample of more than {SAMPLE_BYTES_MAX} bytes is left out"
+            ));
+            self.bytes.clear();
+            if let Framing::Pictures {
+                coding, pictures, ..
+            } = &mut self.framing
+            {
+                *pictures = Pictures::new(*coding);
+            }
+        }
+    }
+
+    /// Takes what is left at the end of the file.
+    pub(super) fn finish(&mut self, clock: &mut Clock) {
+        if self.ended.is_none() {
+            self.take(true, clock);
+            self.settle(None);
+        }
+    }
+
+    /// Makes samples of the bytes that have come.
+    fn take(&mut self, at_end: bool, clock: &mut Clock) {
+        while self.ended.is_none() {
+            let data = self.bytes.data();
+            let found = match &mut self.framing {
+                Framing::Pictures { pictures, .. } => match pictures.next(data, at_end) {
+                    Some(unit) => Ok(Found::Picture(unit)),
+                    None => Err(pictures.pass()),
+                },
+                Framing::Sound(frames) => frames.next(data, at_end).map(Found::Sound),
+            };
+            let (end, taken) = match found {
+                Ok(Found::Picture(unit)) => (unit.end, self.picture(unit, clock)),
+                Ok(Found::Sound(frame)) => (frame.bytes.end, self.sound(&frame, clock)),
+                Err(passed) => return self.bytes.drop_front(passed),
+            };
+            match taken {
+                Ok(()) => self.bytes.drop_front(end),
+                Err(reason) => self.stop(reason),
+            }
+        }
+    }
+
+    /// Takes an access unit of pictures.
+    fn picture(&mut self, unit: Range<usize>, clock: &mut Clock) -> Result<(), String> {
+        // A start code is of the PES packet in which what it begins is.
+        let stamps = self.bytes.take_stamps(unit.start + 3);
+        let data = &self.bytes.data()[unit.clone()];
+        let Framing::Pictures { coding, sets, .. } = &mut self.framing else {
+            return Ok(());
+        };
+        if self.codec.is_none() {
+            let found = configure(*coding, sets, data);
+            self.codec = found.map_err(|error| error.to_string())?;
+        }
+        let Some(codec) = &self.codec else {
+            return Ok(());
+        };
+        let packetizer = &*codec.packetizer;
+        let of_unit = match coding {
+            start_codes::Coding::Mpeg => parts_of(packetizer, data),
+            _ => parts_of_nals(packetizer, data),
+        };
+        let (bytes, parts) = match of_unit {
+            Ok(of_unit) => of_unit,
+            Err(error) => {
+                self.note(format!("a picture is left out: {error}"));
+                return Ok(());
+            }
+        };
+        let unit = Unit {
+            part: self.bytes.file_part(unit),
+            bytes,
+            parts,
+            is_sync: is_sync(*coding, data),
+        };
+        let Some(stamps) = stamps else {
+            // What comes in front of the first stamp has no time.
+            if self.samples.len() > 0 || !self.waiting.is_empty() {
+                self.waiting.push_back(unit);
+            }
+            if self.waiting.len() > WAITING_MAX {
+                self.settle(None);
+            }
+            return self.state();
+        };
+        let waiting = i64::try_from(self.waiting.len()).unwrap_or(0);
+        let step = self.step_ticks * (waiting + 1);
+        let (ticks, composition) = clock.take(&mut self.place, stamps, step);
+        self.settle(Some(ticks));
+        self.composition_ticks = composition;
+        self.push(&unit, ticks, self.step_ticks);
+        self.state()
+    }
+
+    /// Gives the pictures that wait their times: at one distance between the last and that one.
+    fn settle(&mut self, next: Option<i64>) {
+        let waiting = mem::take(&mut self.waiting);
+        let last = self.samples.last_decode_ticks();
+        let gaps = i64::try_from(waiting.len()).unwrap_or(0) + 1;
+        let all = next.map_or(self.step_ticks * gaps, |next| (next - last).max(0));
+        for (number, unit) in (1..).zip(waiting) {
+            self.push(&unit, last + all * number / gaps, all / gaps);
+        }
+    }
+
+    /// Takes a frame of sound.
+    fn sound(&mut self, frame: &sound::Frame, clock: &mut Clock) -> Result<(), String> {
+        let stamps = self.bytes.take_stamps(frame.start);
+        let Framing::Sound(frames) = &self.framing else {
+            return Ok(());
+        };
+        let rate_hz = frames.rate_hz().unwrap_or(STAMPS_HZ);
+        if self.codec.is_none() {
+            let codec = frames.codec(self.bytes.data(), frame);
+            self.codec = Some(codec.map_err(|error| error.to_string())?);
+        }
+        let lasts = i64::from(frame.ticks);
+        if let Some(stamps) = stamps {
+            let step = lasts * i64::from(STAMPS_HZ) / i64::from(rate_hz);
+            let (ticks, later) = clock.take(&mut self.place, stamps, step);
+            let ticks = rescaled(ticks + later, STAMPS_HZ, rate_hz);
+            // Stamps are rounded, and some muxers stamp by another clock: frames lie one behind the
+            // other as long as that is about right.
+            let follows = |next: &i64| (ticks - next).abs() <= lasts / 2;
+            self.next_ticks = self.next_ticks.filter(follows).or(Some(ticks));
+        }
+        let Some(ticks) = self.next_ticks else {
+            return Ok(());
+        };
+        let bytes = u32::try_from(frame.bytes.len()).unwrap_or(u32::MAX);
+        let packetizer = self.codec.as_ref().map(|codec| &codec.packetizer);
+        if let Some(Err(error)) = packetizer.map(|it| it.check_sample(bytes)) {
+            self.note(format!("a frame is left out: {error}"));
+        } else {
+            let unit = Unit {
+                part: self.bytes.file_part(frame.bytes.clone()),
+                bytes,
+                parts: Vec::new(),
+                is_sync: true,
+            };
+            self.push(&unit, ticks, lasts);
+        }
+        self.next_ticks = Some(ticks + lasts);
+        self.state()
+    }
+
+    /// Appends a sample. Times that run backwards stand still.
+    fn push(&mut self, unit: &Unit, ticks: i64, lasts: i64) {
+        let last = self.samples.last_decode_ticks();
+        let ticks = match self.samples.len() {
+            0 => ticks,
+            _ => ticks.max(last),
+        };
+        if self.samples.len() > 0 && ticks > last {
+            self.step_ticks = ticks - last;
+        }
+        let file_bytes = unit.part.end - unit.part.start;
+        let file_bytes = u32::try_from(file_bytes).unwrap_or(u32::MAX);
+        if file_bytes > SPREAD_BYTES_MAX {
+            let most = SPREAD_BYTES_MAX;
+            let what = format!("a sample that lies over more than {most} bytes is left out");
+            return self.note(what);
+        }
+        let sample = Sample {
+            offset: unit.part.start,
+            bytes: unit.bytes,
+            decode_ticks: ticks,
+            composition_ticks: self.composition_ticks,
+            is_sync: unit.is_sync,
+            entry: 0,
+        };
+        let lasts = u32::try_from(lasts.max(0)).unwrap_or(0);
+        match self.samples.push_spread(sample, lasts, file_bytes) {
+            Ok(()) => {}
+            Err(error @ SampleError::Codec { .. }) => return self.note(error.to_string()),
+            Err(error) => return self.stop(error.to_string()),
+        }
+        let packetizer = self.codec.as_ref().map(|codec| &codec.packetizer);
+        if let Some(packetizer) = packetizer.filter(|it| it.parts() != Parts::None) {
+            let is_usual = unit.parts.len() == 1
+                && packetizer.only_part(unit.bytes) == unit.parts.first().copied();
+            self.samples
+                .push_parts(if is_usual { &[] } else { &unit.parts });
+        }
+    }
+
+    fn state(&self) -> Result<(), String> {
+        self.ended.clone().map_or(Ok(()), Err)
+    }
+
+    fn note(&mut self, problem: String) {
+        let others = &mut self.problems.others;
+        if others.len() < PROBLEMS_MAX && !others.contains(&problem) {
+            others.push(problem);
+        }
+    }
+}
+
+/// Ticks of one scale in another.
+pub(super) fn rescaled(ticks: i64, from_hz: u32, to_hz: u32) -> i64 {
+    let scaled = i128::from(ticks) * i128::from(to_hz);
+    let ticks = scaled.div_euclid(i128::from(from_hz.max(1)));
+    i64::try_from(ticks).unwrap_or(if ticks < 0 { i64::MIN } else { i64::MAX })
+}
+
+/// What the stream is, once it has said so up to this access unit.
+fn configure(
+    coding: start_codes::Coding,
+    sets: &mut Vec<Vec<u8>>,
+    unit: &[u8],
+) -> Result<Option<Codec>, CodecError> {
+    if coding == start_codes::Coding::Mpeg {
+        let sequence = mpeg_video::sequence_of(unit);
+        return sequence
+            .map(|sequence| mpeg_video::codec(&[sequence]))
+            .transpose();
+    }
+    for nal in nals(unit) {
+        let nal = &unit[nal];
+        let bytes = sets.iter().map(Vec::len).sum::<usize>() + nal.len();
+        let is_set = matches!(role(coding, nal), NalRole::ParameterSet { .. });
+        if is_set && bytes <= PARAMETER_SETS_BYTES_MAX && !sets.iter().any(|set| set == nal) {
+            sets.push(nal.to_vec());
+        }
+    }
+    match coding {
+        start_codes::Coding::H265 => h265::from_parameter_sets(sets),
+        _ => h264::from_parameter_sets(sets),
+    }
+}
+
+fn role(coding: start_codes::Coding, nal: &[u8]) -> NalRole {
+    match coding {
+        start_codes::Coding::H265 => h265::role(nal),
+        _ => h264::role(nal),
+    }
+}
+
+fn is_sync(coding: start_codes::Coding, unit: &[u8]) -> bool {
+    if coding == start_codes::Coding::Mpeg {
+        return mpeg_video::is_intra(unit);
+    }
+    let mut roles = nals(unit).map(|nal| role(coding, &unit[nal]));
+    roles.any(|role| match role {
+        NalRole::ParameterSet { is_sync }
+        | NalRole::Picture { is_sync }
+        | NalRole::Other { is_sync } => is_sync,
+    })
+}
+
+/// Bytes and parts of an access unit of NAL units, with their lengths in front.
+fn parts_of_nals(packetizer: &dyn Packetizer, unit: &[u8]) -> Result<(u32, Vec<u32>), CodecError> {
+    let (mut bytes, mut parts) = (0, Vec::new());
+    for nal in nals(unit) {
+        if parts.len() >= PARTS_MAX {
+            return Err(CodecError::Parts);
+        }
+        let length = u32::try_from(nal.len()).unwrap_or(u32::MAX);
+        let mut head = [0; LENGTH_BYTES + 1];
+        head[..LENGTH_BYTES].copy_from_slice(&length.to_be_bytes());
+        head[LENGTH_BYTES] = unit[nal.start];
+        let with_length = nal.len() + LENGTH_BYTES;
+        let left = u32::try_from(with_length).unwrap_or(u32::MAX);
+        parts.push(packetizer.part(&head, left)?.number);
+        bytes += with_length;
+    }
+    Ok((u32::try_from(bytes).unwrap_or(u32::MAX), parts))
+}
+
+/// The same of one that is sent as it is.
+fn parts_of(packetizer: &dyn Packetizer, unit: &[u8]) -> Result<(u32, Vec<u32>), CodecError> {
+    let (mut rest, mut parts) = (unit, Vec::new());
+    while !rest.is_empty() {
+        if parts.len() >= PARTS_MAX {
+            return Err(CodecError::Parts);
+        }
+        let left = u32::try_from(rest.len()).unwrap_or(u32::MAX);
+        let part = packetizer.part(rest, left)?;
+        parts.push(part.number);
+        rest = &rest[part.bytes.clamp(1, left) as usize..];
+    }
+    Ok((u32::try_from(unit.len()).unwrap_or(u32::MAX), parts))
+}

@@ -1,0 +1,438 @@
+//! Films by HLS and DASH: what other people's players get of them, and each resource byte by byte.
+//!
+//! ffmpeg and GStreamer play every film by its playlist, and decode what they decode of the file.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use onrush_testkit::http_client::{Client, Response};
+use onrush_testkit::media::{age, film};
+use onrush_testkit::require_programs;
+
+use download_site::{LONG, Raw, Site, bytes, run};
+
+mod download_site;
+
+const H264: &str = "-t 20 -c:v libx264 -preset veryfast -bf 2 -g 50 -pix_fmt yuv420p \
+     -c:a aac -aac_pns 0";
+
+/// Films of twenty seconds, and how they are made: of each container and codec one.
+const FILMS: [(&str, &str); 7] = [
+    ("h264.mp4", H264),
+    ("h264.mkv", H264),
+    ("h264.ts", H264),
+    (
+        "fragments.mp4",
+        "-t 20 -c:v libx264 -preset veryfast -bf 2 -g 50 -pix_fmt yuv420p -c:a aac -aac_pns 0 \
+         -movflags frag_keyframe+empty_moov+default_base_moof+delay_moov",
+    ),
+    (
+        "h265.mp4",
+        "-t 20 -c:v libx265 -preset ultrafast -bf 2 -g 50 -pix_fmt yuv420p -tag:v hvc1 \
+         -x265-params log-level=none:pools=1 -c:a aac -aac_pns 0",
+    ),
+    (
+        "vp9.webm",
+        "-t 20 -c:v libvpx-vp9 -deadline realtime -cpu-used 8 -g 50 -b:v 500k \
+         -pix_fmt yuv420p -c:a libopus",
+    ),
+    (
+        "av1.mp4",
+        "-t 20 -c:v libsvtav1 -preset 12 -g 50 -pix_fmt yuv420p -c:a libopus",
+    ),
+];
+
+/// One whose pictures are so large that they are not copied.
+const LARGE: (&str, &str) = (
+    "large.mp4",
+    "-t 20 -c:v libx264 -preset veryfast -bf 2 -g 50 -qp 6 -pix_fmt yuv420p -c:a aac",
+);
+
+const PICTURES: usize = 500;
+
+/// A server of these films, none of which is written any more.
+fn cinema(names: &[&str]) -> Site {
+    Site::new(&["--metrics=127.0.0.1:0"], |root| {
+        for name in names {
+            copy(name, &root.join(name));
+        }
+    })
+}
+
+fn copy(name: &str, to: &Path) {
+    let mut all = FILMS.iter().chain([&LARGE]);
+    let made = all.find(|it| it.0 == name).unwrap();
+    fs::copy(film(made.0, made.1).unwrap(), to).unwrap();
+    age(to).unwrap();
+}
+
+/// What `ffmpeg` decodes of one of a film's media: of each frame the hash.
+fn decoded(site: &Site, input: &str, from: Option<f64>, medium: &str) -> Vec<String> {
+    let from = from.map(|it| it.to_string());
+    let mut arguments = vec!["-nostdin", "-v", "error", "-xerror"];
+    arguments.extend(from.iter().flat_map(|it| ["-ss", it]));
+    let map = format!("0:{medium}:0");
+    arguments.extend(["-i", input, "-map", &map, "-f", "framemd5", "-"]);
+    let output = run(site.media.path(), "ffmpeg", &arguments);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said, "", "{input}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let hash = |line: &str| line.rsplit(',').next().map(|it| it.trim().to_owned());
+    lines.filter_map(hash).collect()
+}
+
+/// All of the pictures and the sound of the file, from the start and, if it `seeks`, from two other
+/// places.
+fn plays_by_ffmpeg(site: &Site, name: &str, playlist: &str, seeks: bool) {
+    let file = site.path(name);
+    let file = file.to_str().unwrap();
+    let url = site.url(&format!("{name}/{playlist}"));
+    let pictures = decoded(site, file, None, "v");
+    assert_eq!(pictures.len(), PICTURES, "{name}");
+    let places = [None, Some(7.4), Some(15.0)];
+    for from in places.into_iter().filter(|it| seeks || it.is_none()) {
+        let served = decoded(site, &url, from, "v");
+        let first = PICTURES.checked_sub(served.len()).unwrap_or(PICTURES);
+        assert_eq!(served[..], pictures[first..], "{url} from {from:?}");
+        let wanted = from.map_or(0.0, |from| from * 25.0);
+        let is_near = (first as f64 - wanted).abs() <= 1.0;
+        assert!(is_near, "{url} from {from:?}: begins with picture {first}");
+    }
+    let mut sound = decoded(site, file, None, "a");
+    let served = decoded(site, &url, None, "a");
+    // Of a file in one piece ffmpeg leaves out the frame in front of its edit list's start, and of
+    // Matroska it cuts off what the last frame has too much.
+    sound.pop();
+    let first = served.len() - sound.len() - 1;
+    assert!(first <= 1 && sound.len() > 900, "{url}: {first}");
+    assert_eq!(served[first..first + sound.len()], sound, "{url}");
+}
+
+#[test]
+fn ffmpeg_plays_every_film_by_hls_frame_for_frame() {
+    require_programs!("ffmpeg");
+    let site = cinema(&FILMS.map(|it| it.0));
+    for (name, _) in FILMS {
+        // ffmpeg 5.1 loses its place when it seeks in fragmented MP4 by HLS, also in what it has
+        // written itself.
+        plays_by_ffmpeg(&site, name, "hls/index.m3u8", name.ends_with(".ts"));
+    }
+}
+
+#[test]
+fn ffmpeg_plays_every_film_by_dash_frame_for_frame() {
+    require_programs!("ffmpeg");
+    let names = FILMS.map(|it| it.0);
+    let site = cinema(&names);
+    for name in names.into_iter().filter(|it| !it.ends_with(".ts")) {
+        plays_by_ffmpeg(&site, name, "dash/manifest.mpd", true);
+    }
+}
+
+/// What GStreamer decodes of the pictures at a URI.
+fn pictures_by_gstreamer(site: &Site, uri: &str) -> Vec<u8> {
+    let out = site.media.path().join("pictures");
+    let (uri, location) = (format!("uri={uri}"), format!("location={}", out.display()));
+    let arguments = [
+        "-q",
+        "uridecodebin3",
+        "name=film",
+        &uri,
+        "caps=video/x-raw(ANY)",
+        "film.",
+        "!",
+        "videoconvert",
+        "!",
+        "video/x-raw,format=I420",
+        "!",
+        "filesink",
+        &location,
+    ];
+    run(site.media.path(), "gst-launch-1.0", &arguments);
+    fs::read(out).unwrap()
+}
+
+#[test]
+fn gstreamer_decodes_of_playlists_what_it_does_of_files() {
+    require_programs!("ffmpeg", "gst-launch-1.0");
+    let names = ["h264.mp4", "h264.ts", "h265.mp4", "vp9.webm"];
+    let site = cinema(&names);
+    for name in names {
+        let file = format!("file://{}", site.path(name).display());
+        let file = pictures_by_gstreamer(&site, &file);
+        assert_eq!(file.len(), PICTURES * 320 * 180 * 3 / 2, "{name}");
+        for playlist in ["hls/index.m3u8", "dash/manifest.mpd"] {
+            if name.ends_with(".ts") && playlist.starts_with("dash") {
+                continue;
+            }
+            let served = pictures_by_gstreamer(&site, &site.url(&format!("{name}/{playlist}")));
+            assert!(served == file, "{name}/{playlist}: {} bytes", served.len());
+        }
+    }
+}
+
+fn text(response: &Response) -> String {
+    assert_eq!(response.status, 200, "{response:?}");
+    String::from_utf8(response.body.clone()).unwrap()
+}
+
+/// The URIs in a playlist at `folder`, relative to the server.
+fn uris(folder: &str, playlist: &str) -> Vec<String> {
+    let lines = playlist.lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| format!("{folder}/{line}")).collect()
+}
+
+#[test]
+fn resources_are_answered_as_their_kind_wants() {
+    require_programs!("ffmpeg");
+    let site = cinema(&["h264.mp4", "h264.ts"]);
+    let mut raw = site.connect();
+    let video = raw.request("GET", "/h264.mp4/hls/video/index.m3u8", "");
+    let segment = &uris("/h264.mp4/hls/video", &text(&video))[1];
+    let version = segment.rsplit('/').nth(1).unwrap();
+    let init = format!("/h264.mp4/hls/video/{version}/init.mp4");
+    let sound = format!("/h264.mp4/hls/audio/{version}/1.m4s");
+    let picture = format!("/h264.mp4/hls/video/{version}/i2.m4s");
+    let stream = &uris(
+        "/h264.ts/hls",
+        &text(&raw.request("GET", "/h264.ts/hls/index.m3u8", "")),
+    )[0];
+    let (never, asks) = ("max-age=31536000, immutable", "no-cache");
+    let playlist = "application/vnd.apple.mpegurl";
+    for (target, media_type, cache) in [
+        ("/h264.mp4/hls/index.m3u8", playlist, asks),
+        ("/h264.mp4/hls/audio/index.m3u8", playlist, asks),
+        ("/h264.mp4/hls/video/iframes.m3u8", playlist, asks),
+        ("/h264.mp4/dash/manifest.mpd", "application/dash+xml", asks),
+        (&init, "video/mp4", never),
+        (segment, "video/mp4", never),
+        (&picture, "video/mp4", never),
+        (&sound, "audio/mp4", never),
+        (stream, "video/mp2t", never),
+    ] {
+        let whole = raw.request("GET", target, "");
+        assert_eq!(whole.status, 200, "{target}");
+        let headers = [
+            ("Content-Type", media_type),
+            ("Cache-Control", cache),
+            ("Access-Control-Allow-Origin", "*"),
+            ("Accept-Ranges", "bytes"),
+        ];
+        for (name, value) in headers {
+            assert_eq!(whole.header(name), Some(value), "{target}");
+        }
+        answers_parts_of(&mut raw, target, &whole);
+    }
+    let options = raw.request("OPTIONS", segment, "Access-Control-Request-Method: GET\r\n");
+    assert_eq!(options.header("Access-Control-Allow-Origin"), Some("*"));
+    assert!(
+        options
+            .header("Access-Control-Allow-Headers")
+            .unwrap()
+            .contains("Range")
+    );
+}
+
+/// HEAD, ranges and conditions.
+fn answers_parts_of(raw: &mut Raw, target: &str, whole: &Response) {
+    let bytes = whole.body.len();
+    let head = raw.request("HEAD", target, "");
+    assert_eq!(head.header("Content-Length"), Some(&bytes.to_string()[..]));
+    let etag = whole.header("ETag").unwrap();
+    assert_eq!(head.header("ETag"), Some(etag));
+    let known = raw.request("GET", target, &format!("If-None-Match: {etag}\r\n"));
+    assert_eq!((known.status, known.body.len()), (304, 0), "{target}");
+    let last = bytes - 1;
+    for (from, to) in [
+        (0, 0),
+        (10, 99),
+        (bytes / 3, bytes / 2),
+        (last, last),
+        (1, last),
+    ] {
+        let lines = format!("Range: bytes={from}-{to}\r\nIf-Range: {etag}\r\n");
+        let part = raw.request("GET", target, &lines);
+        assert_eq!(part.status, 206, "{target} {from}-{to}");
+        assert!(
+            part.body == whole.body[from..=to.min(last)],
+            "{target} {from}-{to}"
+        );
+    }
+    let two = raw.request("GET", target, "Range: bytes=0-9,500-509\r\n");
+    let of = |text: &[u8]| two.body.windows(text.len()).any(|it| it == text);
+    assert!(two.status == 206 && of(&whole.body[..10]), "{target}");
+    let beyond = raw.request("GET", target, &format!("Range: bytes={bytes}-\r\n"));
+    assert_eq!(beyond.status, 416, "{target}");
+}
+
+#[test]
+fn what_there_is_not_is_404() {
+    require_programs!("ffmpeg");
+    let site = Site::new(&[], |root| {
+        copy("h264.mp4", &root.join("h264.mp4"));
+        copy("h264.ts", &root.join("h264.ts"));
+        fs::write(root.join("notes.txt"), "no film").unwrap();
+        fs::create_dir(root.join("folder")).unwrap();
+        fs::create_dir_all(root.join("cut.mp4/hls")).unwrap();
+        fs::write(root.join("cut.mp4/hls/index.m3u8"), "of somebody else").unwrap();
+    });
+    let mut raw = site.connect();
+    let main = text(&raw.request("GET", "/h264.mp4/hls/video/index.m3u8", ""));
+    let segment = &uris("/h264.mp4/hls/video", &main)[0];
+    let folder = segment.strip_suffix("1.m4s").unwrap();
+    for number in [
+        "0",
+        "5",
+        "4294967296",
+        "18446744073709551615",
+        "18446744073709551616",
+    ] {
+        for target in [
+            format!("{folder}{number}.m4s"),
+            format!("{folder}i{number}0.m4s"),
+        ] {
+            assert_eq!(raw.request("GET", &target, "").status, 404, "{target}");
+        }
+    }
+    let long = format!("{folder}{}.m4s", "9".repeat(1000));
+    for target in [
+        &long,
+        &segment.replace(".m4s", ".ts"),
+        &segment.replace("/video/", "/audio-2/"),
+        "/h264.mp4/hls/video/0123456789abcdef/1.m4s",
+        "/h264.mp4/hls/audio/iframes.m3u8",
+        "/h264.mp4/hls/other/index.m3u8",
+        "/h264.ts/dash/manifest.mpd",
+        "/h264.ts/hls/stream/iframes.m3u8",
+        "/none.mp4/hls/index.m3u8",
+        "/notes.txt/hls/index.m3u8",
+        "/folder/hls/index.m3u8",
+        "/h264.mp4/hls/index.m3u8/",
+        "/hls/index.m3u8",
+    ] {
+        assert_eq!(raw.request("GET", target, "").status, 404, "{target}");
+    }
+    // What lies there goes first.
+    let own = raw.request("GET", "/cut.mp4/hls/index.m3u8", "");
+    assert_eq!(text(&own), "of somebody else");
+}
+
+#[test]
+fn a_changed_film_never_sends_bytes_for_the_old_one() {
+    require_programs!("ffmpeg");
+    let site = cinema(&["h264.mp4"]);
+    let mut raw = site.connect();
+    let target = "/h264.mp4/hls/video/index.m3u8";
+    let first = raw.request("GET", target, "");
+    let old = uris("/h264.mp4/hls/video", &text(&first));
+    assert_eq!(raw.request("GET", &old[0], "").status, 200);
+    // Another film takes its place; then what is there is written over.
+    let other = site.path("other.mp4");
+    copy("h265.mp4", &other);
+    fs::rename(&other, site.path("h264.mp4")).unwrap();
+    let second = raw.request("GET", target, "");
+    assert_ne!(first.header("ETag"), second.header("ETag"));
+    assert_eq!(raw.request("GET", &old[0], "").status, 404);
+    let new = uris("/h264.mp4/hls/video", &text(&second));
+    assert_eq!(raw.request("GET", &new[0], "").status, 200);
+    let file = File::options().write(true).open(site.path("h264.mp4"));
+    file.unwrap().write_all(&bytes(5000)).unwrap();
+    assert_eq!(raw.request("GET", &new[0], "").status, 404);
+    fs::write(site.path("h264.mp4"), "short").unwrap();
+    assert_eq!(raw.request("GET", &new[0], "").status, 404);
+    assert_eq!(raw.request("GET", target, "").status, 404);
+    fs::remove_file(site.path("h264.mp4")).unwrap();
+    assert_eq!(raw.request("GET", &new[0], "").status, 404);
+}
+
+#[test]
+fn names_of_all_kinds_have_playlists() {
+    require_programs!("ffmpeg");
+    let names = [
+        "a b#%25+é&?.mp4",
+        "in/hls/index.m3u8",
+        "\"quoted\"<x>.mp4",
+        "hls",
+    ];
+    let site = Site::new(&[], |root| {
+        fs::create_dir_all(root.join("in/hls")).unwrap();
+        names
+            .iter()
+            .for_each(|name| copy("h264.mp4", &root.join(name)));
+    });
+    for name in names {
+        let encoded: String = name.bytes().map(|it| format!("%{it:02x}")).collect();
+        let encoded = encoded.replace("%2f", "/");
+        let url = site.url(&format!("{encoded}/hls/index.m3u8"));
+        assert_eq!(decoded(&site, &url, None, "v").len(), PICTURES, "{name}");
+    }
+}
+
+fn transferred(metrics: SocketAddr) -> u64 {
+    let page = Client::connect(metrics).unwrap().get("/metrics").unwrap();
+    let page = String::from_utf8(page).unwrap();
+    let mut lines = page
+        .lines()
+        .filter_map(|it| it.strip_prefix("onrush_transfer_bytes_total "));
+    lines.next().unwrap().parse().unwrap()
+}
+
+/// All of the pictures that segments carry, the kernel has taken from the file; and of the sound,
+/// whose pieces are a few hundred bytes each, nothing.
+#[test]
+fn pictures_leave_within_the_kernel() {
+    require_programs!("ffmpeg");
+    let site = cinema(&["large.mp4"]);
+    let line = site.server.wait_for_line("metrics ", LONG).unwrap();
+    let address = line.trim_end_matches("/metrics").rsplit("//").next();
+    let metrics = address.unwrap().parse().unwrap();
+    let mut raw = site.connect();
+    for (rendition, is_sent) in [("video", true), ("audio", false)] {
+        let folder = format!("/large.mp4/hls/{rendition}");
+        let playlist = text(&raw.request("GET", &format!("{folder}/index.m3u8"), ""));
+        let (before, mut data) = (transferred(metrics), 0);
+        for target in uris(&folder, &playlist) {
+            let body = raw.request("GET", &target, "").body;
+            let at = body.windows(4).position(|it| it == b"mdat").unwrap();
+            data += (body.len() - at - 4) as u64;
+        }
+        let expected = if is_sent { data } else { 0 };
+        assert_eq!(
+            transferred(metrics) - before,
+            expected,
+            "{rendition}: {data}"
+        );
+    }
+}
+
+#[test]
+fn a_film_that_is_written_still_says_that_more_follows() {
+    require_programs!("ffmpeg");
+    let site = cinema(&["fragments.mp4"]);
+    let whole = fs::read(site.path("fragments.mp4")).unwrap();
+    let mut file = File::create(site.path("grows.mp4")).unwrap();
+    file.write_all(&whole[..whole.len() * 2 / 3]).unwrap();
+    let mut raw = site.connect();
+    let target = "/grows.mp4/hls/video/index.m3u8";
+    let before = text(&raw.request("GET", target, ""));
+    assert!(before.contains("#EXT-X-PLAYLIST-TYPE:EVENT\n"), "{before}");
+    let first = uris("/grows.mp4/hls/video", &before);
+    let segment = raw.request("GET", &first[0], "");
+    assert_eq!(segment.status, 200);
+    file.write_all(&whole[whole.len() * 2 / 3..]).unwrap();
+    // It is looked at twice a second.
+    let more = (0..200).map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        uris(
+            "/grows.mp4/hls/video",
+            &text(&raw.request("GET", target, "")),
+        )
+    });
+    let after: Vec<_> = more.filter(|it| it.len() > first.len()).take(1).collect();
+    assert!(after[0].starts_with(&first), "{after:?}");
+    let again = site.connect().request("GET", &first[0], "");
+    assert!(again.body == segment.body);
+}
