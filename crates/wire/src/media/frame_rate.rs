@@ -1,7 +1,10 @@
 //! A constant frame rate, by which time codes name places (RFC 2326, section 3.5).
 
+use serde::{Deserialize, Serialize};
+
 /// So many frames in so many seconds.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(into = "(u32, u32)", try_from = "(u32, u32)")]
 pub struct FrameRate {
     /// Frames. Not 0.
     frames: u32,
@@ -43,6 +46,20 @@ impl FrameRate {
     pub fn time_ns(self, hundredths: u64) -> u64 {
         let ns = u128::from(hundredths) * u128::from(self.seconds) * 10_000_000;
         u64::try_from(ns / u128::from(self.frames)).unwrap_or(u64::MAX)
+    }
+}
+
+impl From<FrameRate> for (u32, u32) {
+    fn from(rate: FrameRate) -> Self {
+        (rate.frames, rate.seconds)
+    }
+}
+
+impl TryFrom<(u32, u32)> for FrameRate {
+    type Error = &'static str;
+
+    fn try_from((frames, seconds): (u32, u32)) -> Result<Self, Self::Error> {
+        Self::new(frames, seconds).ok_or("no frames, or no seconds")
     }
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{LeftOut, SampledIndex, SampledTrack, TrackFacts};
 use crate::media::codec::config::CodecConfig;
 use crate::media::container::Probe;
+use crate::media::frame_rate::FrameRate;
 use crate::media::samples::{SAMPLES_MAX, Samples};
 use crate::media::track::TRACKS_MAX;
 
@@ -19,6 +20,8 @@ pub(in crate::media) struct SavedIndex {
     left_out: Vec<LeftOut>,
     told_duration_ns: Option<u64>,
     probes: Vec<(Range<u64>, u32)>,
+    time_code_rate: Option<FrameRate>,
+    wall_clock_start_ns: Option<u64>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -41,29 +44,33 @@ impl SavedIndex {
     /// What is saved of `index`; `None` if not all of the file is known, or if a codec of it cannot
     /// be made again.
     pub(in crate::media) fn of(index: &SampledIndex) -> Option<Self> {
-        let is_known = FORMATS.contains(&index.format);
-        let is_whole = !index.is_partial && !index.sampled.iter().any(|it| it.is_incomplete());
-        if !is_known || !is_whole {
+        // Taken apart, so that nothing new is forgotten.
+        let SampledIndex {
+            format,
+            sampled,
+            tracks: _,
+            left_out,
+            told_duration_ns,
+            is_partial,
+            probes,
+            time_code_rate,
+            constant_rate: _,
+            wall_clock_start_ns,
+        } = index;
+        let is_whole = !is_partial && !sampled.iter().any(|it| it.is_incomplete());
+        if !FORMATS.contains(format) || !is_whole {
             return None;
         }
-        let track = |track: &Arc<SampledTrack>| {
-            Some(SavedTrack {
-                config: CodecConfig::clone(track.config.as_ref()?),
-                timescale: track.timescale,
-                shift_ticks: track.shift_ticks,
-                samples: track.samples.clone(),
-                prefix: track.prefix.to_vec(),
-                facts: track.facts.clone(),
-            })
-        };
-        let tracks: Option<Vec<_>> = index.sampled.iter().map(track).collect();
-        let probes = index.probes.iter();
+        let tracks = sampled.iter().map(|it| SavedTrack::of(it));
+        let probes = probes.iter();
         Some(Self {
-            format: index.format.to_owned(),
-            tracks: tracks?,
-            left_out: index.left_out.clone(),
-            told_duration_ns: index.told_duration_ns,
+            format: (*format).to_owned(),
+            tracks: tracks.collect::<Option<_>>()?,
+            left_out: left_out.clone(),
+            told_duration_ns: *told_duration_ns,
             probes: probes.map(|it| (it.part.clone(), it.sampled)).collect(),
+            time_code_rate: *time_code_rate,
+            wall_clock_start_ns: *wall_clock_start_ns,
         })
     }
 
@@ -93,15 +100,42 @@ impl SavedIndex {
         let index = SampledIndex::new(format, tracks, self.left_out);
         let mut index = index.ok_or("no tracks")?;
         index.told_duration_ns = self.told_duration_ns;
+        index.time_code_rate = self.time_code_rate;
+        index.wall_clock_start_ns = self.wall_clock_start_ns;
         index.probes = probes.ok_or("parts to compare that are none")?;
         Ok(index)
     }
 }
 
 impl SavedTrack {
+    fn of(track: &SampledTrack) -> Option<Self> {
+        let SampledTrack {
+            codec: _,
+            config,
+            timescale,
+            shift_ticks,
+            samples,
+            prefix,
+            carriage,
+            facts,
+        } = track;
+        let config = config.as_ref().filter(|_| carriage.is_none())?;
+        Some(Self {
+            config: CodecConfig::clone(config),
+            timescale: *timescale,
+            shift_ticks: *shift_ticks,
+            samples: samples.clone(),
+            prefix: prefix.to_vec(),
+            facts: facts.clone(),
+        })
+    }
+
     fn track(self) -> Result<SampledTrack, String> {
         if let Some(what) = self.samples.fault() {
             return Err(format!("{what} that no file has"));
+        }
+        if !self.samples.lie_in_one_piece() {
+            return Err("samples with other bytes in between".to_owned());
         }
         if self.timescale == 0 {
             return Err("times of 0 ticks a second".to_owned());
@@ -173,6 +207,8 @@ mod tests {
             left_out: Vec::new(),
             told_duration_ns: None,
             probes: vec![(0..10, 5)],
+            time_code_rate: None,
+            wall_clock_start_ns: None,
         }
     }
 
@@ -180,7 +216,7 @@ mod tests {
     fn an_index_that_no_file_has_is_refused() {
         assert!(saved().index().is_ok());
         type Change = fn(&mut SavedIndex);
-        let changes: [(&str, Change); 9] = [
+        let changes: [(&str, Change); 10] = [
             ("format", |it| it.format = "AVI".to_owned()),
             ("no tracks", |it| it.tracks.clear()),
             ("0 ticks", |it| it.tracks[0].timescale = 0),
@@ -198,6 +234,11 @@ mod tests {
                 let sample = it.tracks[0].samples.get(0).unwrap();
                 it.tracks[0].samples = Samples::default();
                 it.tracks[0].samples.push(sample, 40).unwrap();
+            }),
+            ("in between", |it| {
+                let sample = it.tracks[0].samples.get(0).unwrap();
+                it.tracks[0].samples = Samples::default();
+                it.tracks[0].samples.push_spread(sample, 40, 21).unwrap();
             }),
             ("compare", |it| it.probes[0].0 = 10..10),
             ("compare", |it| it.probes[0].0 = 0..65),

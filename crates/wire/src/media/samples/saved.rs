@@ -3,7 +3,7 @@
 //! Its columns have [looked after themselves](super::column::saved) by then.
 
 use super::column::Column;
-use super::{PLACE_MAX, SAMPLES_MAX, Samples, count};
+use super::{PLACE_MAX, SAMPLES_MAX, SPREAD_BYTES_MAX, Samples, count};
 use crate::media::packetizer::{PARTS_MAX, SAMPLE_BYTES_MAX};
 
 type Check = fn(&Samples) -> bool;
@@ -25,12 +25,8 @@ impl Samples {
         checks.find(|(holds, _)| !holds(self)).map(|(_, what)| what)
     }
 
-    /// Saved are tables of samples that lie in one piece.
     fn has_sizes(&self) -> bool {
-        self.len() <= SAMPLES_MAX
-            && within(&self.sizes, 1, SAMPLE_BYTES_MAX.into())
-            && self.spreads.len() == self.len()
-            && within(&self.spreads, 0, 0)
+        self.len() <= SAMPLES_MAX && within(&self.sizes, 1, SAMPLE_BYTES_MAX.into())
     }
 
     fn has_times_in_order(&self) -> bool {
@@ -52,6 +48,13 @@ impl Samples {
         if self.len() == 0 {
             return *self == Self::default();
         }
+        let reaches = self.sizes.iter_from(0).zip(self.spreads.iter_from(0));
+        let mut reaches = reaches.map(|(bytes, spread)| bytes + spread);
+        if self.spreads.len() != self.len()
+            || !reaches.all(|it| (1..=SPREAD_BYTES_MAX.into()).contains(&it))
+        {
+            return false;
+        }
         let in_runs = usize::try_from(self.run_samples.sum()).unwrap_or(usize::MAX);
         let is_each_one = self.run_samples.iter_from(0).all(|it| it > 0);
         if !is_each_one || in_runs >= self.len() || self.open_run != in_runs {
@@ -66,16 +69,21 @@ impl Samples {
                 true => first + usize::try_from(self.run_samples.get(run)).unwrap_or(0),
                 false => self.len(),
             };
-            // A place is below 2^47, and so are gaps; 2^24 samples have less than 2^48 bytes.
+            // A place is below 2^47, and so are gaps; 2^24 samples reach over less than 2^50 bytes.
             offset += gap;
-            let last = self.sizes.before(end - 1) - self.sizes.before(first);
-            if offset < 0 || (offset + last).unsigned_abs() > PLACE_MAX {
+            let before_last = self.file_bytes_before(end - 1) - self.file_bytes_before(first);
+            if offset < 0 || (offset + before_last).unsigned_abs() > PLACE_MAX {
                 return false;
             }
-            offset += last + self.sizes.get(end - 1);
+            offset += self.file_bytes_before(end) - self.file_bytes_before(first);
             first = end;
         }
         u64::try_from(offset) == Ok(self.end_offset)
+    }
+
+    /// Whether each sample lies in the file in one piece.
+    pub(in crate::media) fn lie_in_one_piece(&self) -> bool {
+        within(&self.spreads, 0, 0)
     }
 
     fn has_syncs_in_order(&self) -> bool {

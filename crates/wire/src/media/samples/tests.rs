@@ -276,11 +276,12 @@ fn a_table_that_nobody_can_have_filled_has_a_fault() {
     filled.push_parts(&[3, 4]);
     assert_eq!(filled.fault(), None);
     type Change = fn(&mut Samples);
-    let changes: [(&str, Change); 24] = [
+    let changes: [(&str, Change); 25] = [
         ("sizes", |it| it.sizes = column(&[10, 0, 10])),
         ("sizes", |it| it.sizes = column(&[10, 1 << 25, 10])),
-        ("sizes", |it| it.spreads = column(&[0, 0, 1])),
-        ("sizes", |it| it.spreads = column(&[0, 0])),
+        ("places", |it| it.spreads = column(&[0, 0])),
+        ("places", |it| it.spreads = column(&[0, -10, 0])),
+        ("places", |it| it.spreads = column(&[0, 1 << 26, 0])),
         ("times", |it| it.durations = column(&[0, 512])),
         ("times", |it| it.durations = column(&[0, 512, -1])),
         ("times", |it| it.durations = column(&[-VALUE_MAX, 0, 0])),

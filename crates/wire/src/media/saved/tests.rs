@@ -27,6 +27,11 @@ static FILMS: LazyLock<Vec<(&str, Vec<u8>)>> = LazyLock::new(|| {
             "fragments.mp4",
             "-c:v libx264 -c:a aac -movflags frag_keyframe+empty_moov",
         ),
+        made(
+            "clocks.mov",
+            "-c:v libx264 -c:a aac -metadata creation_time=2020-01-01T00:00:00Z \
+             -timecode 10:00:00:00",
+        ),
         made("film.mkv", "-c:v libx264 -bf 2 -c:a ac3"),
         made("film.webm", "-c:v libvpx -b:v 200k -c:a libopus"),
         made("film.ts", "-c:v libx264 -c:a mp2"),
@@ -84,11 +89,13 @@ fn packets(plan: &Plan, film: &[u8]) -> (Vec<u64>, Vec<u8>) {
 fn told(index: &Index) -> String {
     let seeks = (0..40).map(|step| index.seek(step * 100_000_000));
     format!(
-        "{:?} {} {} {:?} {:?} {:?}",
+        "{:?} {} {} {:?} {:?} {:?} {:?} {:?}",
         index.tracks(),
         index.duration_ns(),
         index.known_ns(),
         index.doubt(),
+        index.frame_rate(),
+        index.wall_clock_start_ns(),
         index.time_of_stamp_ns(2_000_000_000),
         seeks.collect::<Vec<_>>()
     )
