@@ -457,10 +457,8 @@ fn a_run_of_four_billion_samples_is_bounded() {
     ];
     let moof = boxed(b"moof", &[&boxed(b"traf", &[&traf.concat()])]);
     let told = told(&[&moov[..], &moof].concat());
-    assert_eq!(
-        told,
-        "sample 0: a sample of 4294967295 bytes, more than 16777216"
-    );
+    let expected = "sample 0: a sample of 4294967295 bytes, more than 16777216";
+    assert!(told.ends_with(expected), "{told}");
 }
 
 #[test]
