@@ -46,6 +46,7 @@ struct Limit {
 pub(crate) fn print(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let limits: Vec<_> = settings()
         .into_iter()
+        .chain(over_tcp())
         .chain(of_downloads())
         .chain(fixed())
         .collect();
@@ -86,7 +87,7 @@ pub(crate) fn print(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<E
 }
 
 /// The bounds that are settings, in the order of their fields.
-fn settings() -> [Limit; 14] {
+fn settings() -> [Limit; 12] {
     // Taken apart, so that a new limit does not compile until it is listed.
     let Limits {
         sessions_max,
@@ -101,8 +102,9 @@ fn settings() -> [Limit; 14] {
         files_max,
         growth_time_max,
         state_bytes_max,
-        unacknowledged_bytes_max,
-        stall_time_max,
+        // Below.
+        unacknowledged_bytes_max: _,
+        stall_time_max: _,
     } = Limits::default();
     [
         limit(
@@ -153,6 +155,17 @@ fn settings() -> [Limit; 14] {
             "a recording's rest before its end",
         ),
         limit("state_bytes_max", bytes(state_bytes_max), "saved indexes"),
+    ]
+}
+
+/// Those of them that are about packets in RTSP connections.
+fn over_tcp() -> [Limit; 2] {
+    let Limits {
+        unacknowledged_bytes_max,
+        stall_time_max,
+        ..
+    } = Limits::default();
+    [
         limit(
             "unacknowledged_bytes_max",
             bytes(unacknowledged_bytes_max),

@@ -176,8 +176,9 @@ impl Engines {
     ///
     /// # Errors
     ///
-    /// [`EngineError::Interleaving`] if the engine's data path has no way to; [`EngineError::Busy`],
-    /// [`EngineError::Full`] or [`EngineError::Stopped`] if no engine takes it.
+    /// [`EngineError::Interleaving`] if the engine's data path has no way to;
+    /// [`EngineError::Busy`], [`EngineError::Full`] or [`EngineError::Stopped`] if no engine takes
+    /// it.
     pub fn open_connection(
         &self,
         socket: OwnedFd,

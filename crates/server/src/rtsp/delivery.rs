@@ -1,9 +1,9 @@
 //! How one track reaches one client: the only file that knows all the ways.
 //!
 //! A way more (a multicast group) is one more variant of [`Delivery`], opened by
-//! [`Delivery::open`]; the sessions above ask it what they need and do not look inside. What belongs
-//! to files alone, ranges and chunks, they find in [`StoredDelivery`]: a stream of an engine, which
-//! sends datagrams or frames of the client's connection.
+//! [`Delivery::open`]; the sessions above ask it what they need and do not look inside. What
+//! belongs to files alone, ranges and chunks, they find in [`StoredDelivery`]: a stream of an
+//! engine, which sends datagrams or frames of the client's connection.
 
 use std::cell::Cell;
 use std::io;

@@ -152,6 +152,11 @@ impl Connections {
         let Some(connection) = self.get_mut(number) else {
             unreachable!("its gate is open");
         };
+        // What follows a send of which the kernel has taken a part would land in its midst.
+        assert!(
+            connection.takes_more(),
+            "all that was handed over is answered"
+        );
         let fd = connection.count_in(packets.bytes as usize, now_ns);
         self.push(number, fd, StreamData::Packets(packets), token);
     }
@@ -386,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_takes_nothing_for_longer_than_the_limit_is_stalled() {
+    fn a_client_that_takes_nothing_for_too_long_is_stalled() {
         let (mut connections, ..) = connections();
         // It is not waited for before there is something to take.
         connections.queue(0, packets(900), 1, 1000);
