@@ -25,7 +25,8 @@ pub(crate) fn check(input: &[u8]) {
     let pieces = lines(input, |left| random.piece(left));
     let bytes = lines(input, |_| 1);
     assert_eq!(pieces, bytes, "how bytes come together makes a difference");
-    let mut session = Session::new(PEER);
+    let has_users = input.first().is_some_and(|&byte| byte % 2 == 1);
+    let mut session = Session::new(PEER, has_users);
     for line in bytes {
         match line {
             Ok(command) => {
@@ -64,6 +65,13 @@ fn check_act(session: &mut Session, act: Act) {
     };
     match act {
         Act::Reply(reply) | Act::Quit(reply) => check_reply(&reply),
+        Act::LogIn { password, .. } => {
+            let is_right = password.len() % 2 == 0;
+            check_reply(&match is_right {
+                true => session.logged_in(),
+                false => Session::refused("wrong".to_owned()),
+            });
+        }
         Act::Connect(address) => assert_eq!(address.ip(), PEER, "only to whoever asks"),
         Act::Retrieve { name, .. } => assert_name(&name),
         Act::List { name, style } => {

@@ -155,6 +155,9 @@ fn answer(request: &Request<'_>) {
         media_type: "video/mp4",
         coding: request.codings.wanted().next(),
         varies: true,
+        cache_control: Some("no-cache"),
+        content_security_policy: None,
+        is_for_all_origins: true,
     };
     let file = Answer::file(request, &resource, &context);
     assert_answer(&file, is_head);

@@ -1,12 +1,14 @@
-//! RTSP: what comes on a connection, cut anyhow, as requests; what they ask for; what is answered.
+//! RTSP: what comes on a connection, cut anyhow, as requests and packets; what the requests ask
+//! for; what is answered.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, SystemTime};
 
 use onrush_wire::media::{FrameRate, Scale};
+use onrush_wire::pace::Speed;
 use onrush_wire::rtsp::{
-    AskedRange, Decoder, Intent, Known, Limits, Refused, Reply, Request, RtpInfo, Served,
-    SessionId, State, Units,
+    AskedRange, Channels, Decoder, Event, Intent, Known, Limits, LowerTransport, Refused, Reply,
+    Request, RtpInfo, Served, ServedAt, SessionId, State, Transport, Units,
 };
 
 use crate::memory::bounded;
@@ -17,6 +19,7 @@ const LIMITS: Limits = Limits {
     head_bytes_max: 1024,
     headers_max: 16,
     body_bytes_max: 256,
+    frame_bytes_max: 512,
 };
 
 /// What a decoder may hold beside some times a request.
@@ -42,13 +45,14 @@ pub(crate) fn check(input: &[u8]) {
     assert_eq!(pieces, bytes, "how bytes come together makes a difference");
     for received in &bytes {
         match received {
-            Ok(request) => answer(request),
+            Ok(Event::Request(request)) => answer(request),
+            Ok(Event::Frame(frame)) => assert!(frame.packet.len() <= LIMITS.frame_bytes_max),
             Err(refused) => check_reply(&refused.reply(), refused.cseq),
         }
     }
 }
 
-type Received = Vec<Result<Request, Refused>>;
+type Received = Vec<Result<Event, Refused>>;
 
 fn decoded(input: &[u8], mut piece: impl FnMut(usize) -> usize) -> Received {
     let mut decoder = Decoder::new(LIMITS);
@@ -58,12 +62,12 @@ fn decoded(input: &[u8], mut piece: impl FnMut(usize) -> usize) -> Received {
         (some, left) = left.split_at(piece(left.len()));
         decoder.push(some);
         let memory_max = MEMORY_BYTES + 8 * some.len();
-        while let Some(received) = bounded(memory_max, || decoder.next_request()) {
+        while let Some(received) = bounded(memory_max, || decoder.next_event()) {
             let is_last = received.is_err();
             found.push(received);
             if is_last {
                 decoder.push(left);
-                assert_eq!(decoder.next_request(), None, "nothing follows a refusal");
+                assert_eq!(decoder.next_event(), None, "nothing follows a refusal");
                 return found;
             }
         }
@@ -109,26 +113,47 @@ fn apply(request: &Request, intent: Intent<SessionId>) -> Reply {
             Reply::description(&format!("{}/", request.uri), b"v=0\r\n".to_vec())
         }
         Intent::Setup {
-            path, transport, ..
+            path, transports, ..
         } => {
             assert_path(&path);
-            assert!(transport.rtp_port > 0 && transport.rtcp_port > transport.rtp_port);
-            let served = Served {
-                rtp_port: 20_000,
-                ssrc: 1,
-            };
-            let answer = transport.answer(served).to_string();
+            assert!(
+                !transports.is_empty(),
+                "none that can be served is a refusal"
+            );
+            let answers: Vec<_> = transports.iter().map(served).collect();
             Reply::ok()
-                .with(rtsp_types::headers::TRANSPORT, answer)
+                .with(rtsp_types::headers::TRANSPORT, answers.join(","))
                 .with_session(id, timeout)
         }
-        Intent::Play { range, scale, .. } => play(request, range, scale),
+        Intent::Play {
+            range,
+            scale,
+            speed,
+            ..
+        } => play(request, range, (scale, speed)),
         Intent::Pause { at, .. } => {
             let _any = at.map(|at| at.in_npt(units()));
             Reply::ok().with_session(id, timeout)
         }
         Intent::Teardown { .. } | Intent::KeepAlive { .. } => Reply::ok(),
     }
+}
+
+/// What is answered to an offer.
+fn served(transport: &Transport) -> String {
+    let at = match transport.lower {
+        LowerTransport::Udp {
+            rtp_port,
+            rtcp_port,
+        } => {
+            assert!(rtp_port > 0 && rtcp_port > rtp_port);
+            ServedAt::Port(20_000)
+        }
+        LowerTransport::Tcp { channels } => {
+            ServedAt::Channels(channels.unwrap_or(Channels { rtp: 0, rtcp: 1 }))
+        }
+    };
+    transport.answer(Served { at, ssrc: 1 }).to_string()
 }
 
 fn units() -> Units {
@@ -138,7 +163,7 @@ fn units() -> Units {
     }
 }
 
-fn play(request: &Request, range: Option<AskedRange>, scale: Scale) -> Reply {
+fn play(request: &Request, range: Option<AskedRange>, (scale, speed): (Scale, Speed)) -> Reply {
     let range = range.map(|asked| asked.in_npt(units())).transpose();
     let Ok(range) = range else {
         return Reply::playing_live(request);
@@ -156,7 +181,7 @@ fn play(request: &Request, range: Option<AskedRange>, scale: Scale) -> Reply {
                 sequence: 1,
                 timestamp: 2,
             };
-            Reply::playing(request, span, Some(DURATION_NS), &[info])
+            Reply::playing(request, (span, speed), Some(DURATION_NS), &[info])
         }
         Err(_) => Reply::playing_live(request),
     }
