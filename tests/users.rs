@@ -501,8 +501,9 @@ fn a_relay_has_users_too() {
     command.args(["relay", &port.unwrap().to_string(), "--rtsp=127.0.0.1:0"]);
     let relay = Process::start(command.args(["--api=off", &users])).unwrap();
     let line = relay.wait_for_line("rtsp://127.0.0.1:", LONG).unwrap();
-    let url = line.split_whitespace().last().unwrap().to_owned();
-    let address = url.split('/').nth(2).unwrap().parse().unwrap();
+    let url = line.split_once("rtsp://").unwrap().1;
+    let address = url.split('/').next().unwrap().parse().unwrap();
+    let url = format!("rtsp://{address}/live/live");
     let mut viewer = Viewer::connect(LOOPBACK, address);
     assert_eq!(viewer.ask("DESCRIBE", &url, PASSWORD, &[]).0, 401);
     // Nothing has come yet.
