@@ -8,7 +8,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -490,6 +490,25 @@ fn passwords_in_the_clear_are_for_loopback() {
     ]);
     assert!(is_well(&mut command));
     site.stop();
+}
+
+#[test]
+fn a_relay_has_users_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = format!("--users={}", users_file(folder.path()).display());
+    let port = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let mut command = Command::new(ONRUSH);
+    command.args(["relay", &port.unwrap().to_string(), "--rtsp=127.0.0.1:0"]);
+    let relay = Process::start(command.args(["--api=off", &users])).unwrap();
+    let line = relay.wait_for_line("rtsp://127.0.0.1:", LONG).unwrap();
+    let url = line.split_once("rtsp://").unwrap().1;
+    let address = url.split('/').next().unwrap().parse().unwrap();
+    let url = format!("rtsp://{address}/live/live");
+    let mut viewer = Viewer::connect(LOOPBACK, address);
+    assert_eq!(viewer.ask("DESCRIBE", &url, PASSWORD, &[]).0, 401);
+    // Nothing has come yet.
+    assert_eq!(viewer.ask("DESCRIBE", &url, PASSWORD, &[]).0, 503);
+    assert_eq!(viewer.ask("DESCRIBE", &url, "wrong", &[]).0, 401);
 }
 
 /// A client of RTSP that logs in by Digest.
