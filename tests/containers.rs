@@ -411,7 +411,8 @@ fn gstreamer_decodes(site: &Site, film: &Film) {
             command.args(["sync=false", &format!("name={medium}")]);
         }
     }
-    // Beside many others it now and then receives nothing and waits for ever; not twice.
+    // Beside many others two of its threads, each linking its track's branch, now and then wait for
+    // each other: one track arrives whole, of the other two packets, and it waits for ever.
     let ran = Process::run(&mut command, DEADLINE);
     let (_, said) = ran
         .or_else(|_| Process::run(&mut command, DEADLINE))

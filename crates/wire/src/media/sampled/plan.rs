@@ -38,6 +38,9 @@ pub(super) struct SampledPlan {
     packets: Column,
     /// Bytes behind the RTP header of the largest.
     payload_bytes_max: usize,
+    /// Bytes of all images. Who lets viewers in asks for it for each of them, and to packetize a
+    /// film once more takes as long as the film.
+    images_bytes: u64,
     sends: u64,
 }
 
@@ -106,6 +109,7 @@ impl SampledPlan {
             units,
             packets: Column::default(),
             payload_bytes_max: 0,
+            images_bytes: 0,
             sends: 0,
         };
         let mut lengths = Lengths::default();
@@ -119,6 +123,8 @@ impl SampledPlan {
             plan.payload_bytes_max = plan
                 .payload_bytes_max
                 .max(lengths.of.iter().copied().max().unwrap_or(0));
+            let images = lengths.of.iter().map(|bytes| (HEADER_BYTES + bytes) as u64);
+            plan.images_bytes += images.sum::<u64>();
             plan.sends += sends(&lengths.of, payload_bytes_max);
         }
         if grows {
@@ -387,6 +393,9 @@ impl Packets for SampledPlan {
     }
 
     fn images_bytes(&self, packets: Range<u64>) -> u64 {
+        if packets.start == 0 && packets.end >= self.count() {
+            return self.images_bytes;
+        }
         let mut sum = 0;
         self.each_packet(packets, |_, _, bytes| sum += (HEADER_BYTES + bytes) as u64);
         sum

@@ -1,6 +1,7 @@
 //! Plans of samples: what comes back of packets, and where they begin.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::prelude::*;
 
@@ -92,6 +93,17 @@ impl Packetizer for Sound {
             sink.sample(number, 0..sample.bytes as usize);
         }
         sink.end(true);
+    }
+}
+
+/// Sound that counts how often it is packetized.
+#[derive(Debug)]
+struct Counted(Arc<AtomicUsize>);
+
+impl Packetizer for Counted {
+    fn packetize(&self, unit: &Unit<'_>, payload_bytes_max: usize, sink: &mut dyn PacketSink) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Sound.packetize(unit, payload_bytes_max, sink);
     }
 }
 
@@ -380,6 +392,23 @@ fn pictures_decide_where_to_start_and_sound_follows() {
         "{from_ns}..{to_ns}"
     );
     assert_eq!(to_ns - from_ns, 84_000_000);
+}
+
+/// It is asked for every viewer, and once more when one jumps.
+#[test]
+fn bytes_of_the_whole_are_told_without_packetizing() {
+    let mut file = file(&[Kind::Frame(90), Kind::Frame(900), Kind::Frame(9)]);
+    let count = Arc::new(AtomicUsize::new(0));
+    file.tracks[1].codec.packetizer = Arc::new(Counted(Arc::clone(&count)));
+    let sound = file.tracks.split_off(1);
+    let index = SampledIndex::new("test", sound, Vec::new()).unwrap();
+    let index = container::Index::of(index);
+    let plan = index.plan(0, index.cut(0, 1460).unwrap(), 20_000_000, false);
+    let before = count.load(Ordering::Relaxed);
+    let whole = plan.images_bytes(0..plan.rtp_packets());
+    assert_eq!(count.load(Ordering::Relaxed), before);
+    let parts = (0..plan.rtp_packets()).map(|at| plan.images_bytes(at..at + 1));
+    assert_eq!(whole, parts.sum::<u64>());
 }
 
 /// Pictures that are reordered begin a little later than sound.
