@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{LeftOut, SampledIndex, SampledTrack, TrackFacts};
 use crate::media::codec::config::CodecConfig;
 use crate::media::container::Probe;
+use crate::media::frame_rate::FrameRate;
 use crate::media::samples::{SAMPLES_MAX, Samples};
 use crate::media::track::TRACKS_MAX;
 
@@ -19,6 +20,9 @@ pub(in crate::media) struct SavedIndex {
     left_out: Vec<LeftOut>,
     told_duration_ns: Option<u64>,
     probes: Vec<(Range<u64>, u32)>,
+    /// Frames, and in how many seconds.
+    time_code_rate: Option<(u32, u32)>,
+    wall_clock_start_ns: Option<u64>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -64,6 +68,8 @@ impl SavedIndex {
             left_out: index.left_out.clone(),
             told_duration_ns: index.told_duration_ns,
             probes: probes.map(|it| (it.part.clone(), it.sampled)).collect(),
+            time_code_rate: index.time_code_rate.map(FrameRate::parts),
+            wall_clock_start_ns: index.wall_clock_start_ns,
         })
     }
 
@@ -90,8 +96,14 @@ impl SavedIndex {
             fits.then(|| Probe::of_hash(part, hash))
         });
         let probes = probes.collect::<Option<Vec<_>>>();
+        let rate = self.time_code_rate.map(|(frames, seconds)| {
+            let rate = FrameRate::new(frames, seconds);
+            rate.ok_or("a frame rate that there is not")
+        });
         let index = SampledIndex::new(format, tracks, self.left_out);
         let mut index = index.ok_or("no tracks")?;
+        index.time_code_rate = rate.transpose()?;
+        index.wall_clock_start_ns = self.wall_clock_start_ns;
         index.told_duration_ns = self.told_duration_ns;
         index.probes = probes.ok_or("parts to compare that are none")?;
         Ok(index)
@@ -173,6 +185,8 @@ mod tests {
             left_out: Vec::new(),
             told_duration_ns: None,
             probes: vec![(0..10, 5)],
+            time_code_rate: Some((25, 1)),
+            wall_clock_start_ns: None,
         }
     }
 
@@ -180,7 +194,7 @@ mod tests {
     fn an_index_that_no_file_has_is_refused() {
         assert!(saved().index().is_ok());
         type Change = fn(&mut SavedIndex);
-        let changes: [(&str, Change); 9] = [
+        let changes: [(&str, Change); 10] = [
             ("format", |it| it.format = "AVI".to_owned()),
             ("no tracks", |it| it.tracks.clear()),
             ("0 ticks", |it| it.tracks[0].timescale = 0),
@@ -202,6 +216,7 @@ mod tests {
             ("compare", |it| it.probes[0].0 = 10..10),
             ("compare", |it| it.probes[0].0 = 0..65),
             ("compare", |it| it.probes[0].0.start = 11),
+            ("frame rate", |it| it.time_code_rate = Some((25, 0))),
         ];
         for (number, (what, change)) in changes.into_iter().enumerate() {
             let mut changed = saved();
