@@ -41,12 +41,6 @@ impl FrameRate {
         })
     }
 
-    /// Frames, and in how many seconds.
-    #[must_use]
-    pub const fn parts(self) -> (u32, u32) {
-        (self.frames, self.seconds)
-    }
-
     /// When that many hundredths of a frame are over, in ns.
     #[must_use]
     pub fn time_ns(self, hundredths: u64) -> u64 {

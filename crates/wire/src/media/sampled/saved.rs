@@ -20,8 +20,7 @@ pub(in crate::media) struct SavedIndex {
     left_out: Vec<LeftOut>,
     told_duration_ns: Option<u64>,
     probes: Vec<(Range<u64>, u32)>,
-    /// Frames, and in how many seconds.
-    time_code_rate: Option<(u32, u32)>,
+    time_code_rate: Option<FrameRate>,
     wall_clock_start_ns: Option<u64>,
 }
 
@@ -70,7 +69,7 @@ impl SavedIndex {
             left_out: left_out.clone(),
             told_duration_ns: *told_duration_ns,
             probes: probes.map(|it| (it.part.clone(), it.sampled)).collect(),
-            time_code_rate: time_code_rate.map(FrameRate::parts),
+            time_code_rate: *time_code_rate,
             wall_clock_start_ns: *wall_clock_start_ns,
         })
     }
@@ -98,15 +97,11 @@ impl SavedIndex {
             fits.then(|| Probe::of_hash(part, hash))
         });
         let probes = probes.collect::<Option<Vec<_>>>();
-        let rate = self.time_code_rate.map(|(frames, seconds)| {
-            let rate = FrameRate::new(frames, seconds);
-            rate.ok_or("a frame rate that there is not")
-        });
         let index = SampledIndex::new(format, tracks, self.left_out);
         let mut index = index.ok_or("no tracks")?;
-        index.time_code_rate = rate.transpose()?;
-        index.wall_clock_start_ns = self.wall_clock_start_ns;
         index.told_duration_ns = self.told_duration_ns;
+        index.time_code_rate = self.time_code_rate;
+        index.wall_clock_start_ns = self.wall_clock_start_ns;
         index.probes = probes.ok_or("parts to compare that are none")?;
         Ok(index)
     }
@@ -212,7 +207,7 @@ mod tests {
             left_out: Vec::new(),
             told_duration_ns: None,
             probes: vec![(0..10, 5)],
-            time_code_rate: Some((25, 1)),
+            time_code_rate: None,
             wall_clock_start_ns: None,
         }
     }
@@ -248,7 +243,6 @@ mod tests {
             ("compare", |it| it.probes[0].0 = 10..10),
             ("compare", |it| it.probes[0].0 = 0..65),
             ("compare", |it| it.probes[0].0.start = 11),
-            ("frame rate", |it| it.time_code_rate = Some((25, 0))),
         ];
         for (number, (what, change)) in changes.into_iter().enumerate() {
             let mut changed = saved();
