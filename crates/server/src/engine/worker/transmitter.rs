@@ -17,6 +17,7 @@ use onrush_wire::rtsp::{FRAME_PREFIX_BYTES, frame_prefix};
 use tracing::{debug, warn};
 
 use super::super::flights::{Flight, Flights, Taken};
+use super::super::numbering::RtpHeaders;
 use super::super::reader::Span;
 use super::super::shared::bump;
 use super::super::{EngineConfig, Framing, OpenPath, Remote};
@@ -95,7 +96,8 @@ impl Transmitter {
         shared.places.store(files, Ordering::Relaxed);
         let slab = HeaderSlab::take_from(store.pool());
         let has_own_headers = &shared.has_own_headers;
-        has_own_headers.store(slab.is_some(), Ordering::Relaxed);
+        let is_wanted = config.headers != RtpHeaders::Shared;
+        has_own_headers.store(is_wanted && slab.is_some(), Ordering::Relaxed);
         let is_zero_copy = path.vectored() == Vectored::ZeroCopy;
         let zero_copy = &shared.own_headers_zero_copy;
         zero_copy.store(is_zero_copy, Ordering::Relaxed);
