@@ -155,20 +155,29 @@ impl Builder<'_> {
         out: &mut [u8],
     ) -> Result<(), BuildError> {
         let (source, plan) = of;
+        if packets.is_empty() {
+            return Ok(());
+        }
         let range = plan.file_range(packets.clone());
         let count = packets.end - packets.start;
         if range.end - range.start <= READ_BYTES_MAX as u64 {
             let piece = self.read(source, range)?;
             return write(of, packets, &[piece], out);
         }
-        let needs_all = |packet: u64| plan.file_range(packet..packet + 1) == range;
-        if count == 1 || needs_all(packets.start) && needs_all(packets.end - 1) {
-            return self.write_scattered(of, packets, out);
-        }
-        let middle = packets.start + count / 2;
+        let first = plan.file_range(packets.start..packets.start + 1);
+        let is_large = first.end - first.start > READ_BYTES_MAX as u64;
+        let needs_the_same = |packet: &u64| plan.file_range(*packet..packet + 1) == first;
+        let middle = packets.start
+            + match is_large {
+                true => packets.clone().take_while(needs_the_same).count() as u64,
+                false => count / 2,
+            };
         let split = plan.images_bytes(packets.start..middle);
         let (front, back) = out.split_at_mut(usize::try_from(split).unwrap_or(usize::MAX));
-        self.write_images(of, packets.start..middle, front)?;
+        match is_large {
+            true => self.write_scattered(of, packets.start..middle, front)?,
+            false => self.write_images(of, packets.start..middle, front)?,
+        }
         self.write_images(of, middle..packets.end, back)
     }
 

@@ -375,7 +375,7 @@ fn a_sample_larger_than_a_read_is_put_together() {
         // Once for all of a chunk's packets, which are of two pictures at the most.
         let read = counter(&store.shared().counters().bytes_read);
         assert!(
-            read - last_read < 5 * READ_BYTES_MAX as u64,
+            read - last_read < 4 * READ_BYTES_MAX as u64,
             "{}",
             read - last_read
         );

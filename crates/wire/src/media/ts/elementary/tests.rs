@@ -226,3 +226,31 @@ fn nal_units_are_told_apart_by_start_codes() {
     assert_eq!(sample.len(), 4 * 4 + 2 + 4 + 2 + 1);
     assert_eq!(start_codes::with_lengths(&stream, sample.len() - 1), None);
 }
+
+/// The two fields of an interlaced picture are one access unit, as they are one picture.
+#[test]
+fn two_fields_are_one_picture() {
+    // Start codes with the fields of MPEG-2 that are looked at: type of picture, and structure.
+    let picture = |kind: u8, structure: u8| {
+        let header = [0, 0, 1, 0, 0, kind << 3, 0xff, 0xf8];
+        let extension = [0, 0, 1, 0xb5, 0x8f, 0xff, 0xf0 | structure, 0x41, 0x80];
+        [&header[..], &extension, &[0, 0, 1, 1, 7, 7, 7]].concat()
+    };
+    let group = [0, 0, 1, 0xb8, 0, 8, 0, 0];
+    let units = [
+        [&group[..], &picture(1, 1), &picture(2, 2)].concat(),
+        [picture(2, 2), picture(2, 1)].concat(),
+        picture(3, 3),
+        picture(3, 3),
+    ];
+    let stream = [&units.concat()[..], &group].concat();
+    let mut pictures = start_codes::Pictures::new(start_codes::Coding::Mpeg);
+    let mut rest = &stream[..];
+    for unit in &units {
+        let found = pictures.next(rest, false).expect("its end has come");
+        assert_eq!(rest[found.clone()], unit[..]);
+        rest = &rest[found.end..];
+    }
+    assert_eq!(rest, group);
+    assert_eq!(pictures.next(rest, true), None);
+}
