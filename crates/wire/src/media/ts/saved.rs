@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::clock::Clock;
 use super::facts::Facts;
 use super::index::{Index, SAMPLE_EVERY, SyncRun};
-use super::psi::{PROGRAMS_MAX, STREAMS_MAX};
+use super::psi::{PROGRAMS_MAX, Program, SECTION_BYTES_MAX, STREAMS_MAX};
 use super::seek::{SEEK_POINTS_MAX, SeekPoint};
 use super::{SYNC_RUNS_MAX, UNITS};
 
@@ -18,6 +18,8 @@ pub(in crate::media) struct SavedIndex {
     clock: Clock,
     seek_points: Vec<SeekPoint>,
     facts: Facts,
+    /// The map of each program, which reports leave out.
+    maps: Vec<Box<[u8]>>,
 }
 
 const SAMPLE_BYTES: usize = size_of::<u32>();
@@ -26,12 +28,14 @@ impl SavedIndex {
     /// What is saved of `index`.
     pub(in crate::media) fn of(index: &Index) -> Self {
         let samples = index.samples.iter();
+        let map = |program: &Program| program.map.clone();
         Self {
             runs: index.runs.clone(),
             samples: samples.flat_map(|it| it.to_le_bytes()).collect(),
             clock: index.clock.clone(),
             seek_points: index.seek_points.clone(),
             facts: index.facts.clone(),
+            maps: index.facts.streams.programs.iter().map(map).collect(),
         }
     }
 
@@ -40,7 +44,7 @@ impl SavedIndex {
     /// # Errors
     ///
     /// What is wrong with it: it is not what [`Self::of`] has made.
-    pub(in crate::media) fn index(self) -> Result<Index, &'static str> {
+    pub(in crate::media) fn index(mut self) -> Result<Index, &'static str> {
         let ts_packets = self
             .ts_packets()
             .ok_or("runs of packets that no file has")?;
@@ -58,6 +62,14 @@ impl SavedIndex {
         let streams = programs.iter().map(|program| program.streams.len());
         if programs.len() > PROGRAMS_MAX || streams.sum::<usize>() > STREAMS_MAX {
             return Err("too many programs or streams");
+        }
+        if self.maps.len() != programs.len()
+            || self.maps.iter().any(|map| map.len() > SECTION_BYTES_MAX)
+        {
+            return Err("maps of other programs");
+        }
+        for (program, map) in self.facts.streams.programs.iter_mut().zip(self.maps) {
+            program.map = map;
         }
         Ok(Index {
             ts_packets,
@@ -119,7 +131,7 @@ mod tests {
         let index = scanner.finish().unwrap();
         assert!(SavedIndex::of(&index).index().is_ok());
         type Change = fn(&mut SavedIndex);
-        let changes: [(&str, Change); 14] = [
+        let changes: [(&str, Change); 16] = [
             ("runs", |it| it.runs.clear()),
             ("runs", |it| it.runs[0].first = 1),
             ("runs", |it| it.runs[0].packet_stride = 7),
@@ -128,6 +140,8 @@ mod tests {
             ("runs", |it| it.facts.file_bytes /= 2),
             ("samples", |it| it.samples.truncate(4)),
             ("samples", |it| it.samples.push(0)),
+            ("maps", |it| it.maps.clear()),
+            ("maps", |it| it.maps[0] = vec![0; 4097].into()),
             ("clock", |it| it.clock = Clock::constant(1000, 1)),
             ("start", |it| it.seek_points.clear()),
             ("start", |it| it.seek_points[0].time_ns = 1),
