@@ -194,7 +194,9 @@ fn requests_with_wrong_fields_get_their_status() {
             "RTP/AVP;unicast;client_port=99999-100000",
             "RTP/AVP;unicast;client_port=-2--1",
             "RTP/AVP;multicast;client_port=5000-5001",
-            "RTP/AVP/TCP;unicast;interleaved=0-1",
+            "RTP/AVP/TCP;unicast;interleaved=0-256",
+            "RTP/AVP/TCP;unicast;interleaved=1-1",
+            "RTP/AVP/TCP;unicast;interleaved=x",
             "RAW/RAW/UDP;unicast;client_port=5000-5001",
             ";;;;",
         ];
@@ -225,7 +227,7 @@ fn senseless_ranges_are_refused_and_the_session_lives_on() {
             let answer = viewer.ask("PLAY", &[("Range", range)]);
             assert!(matches!(answer.status, 400 | 457), "{range}: {answer:?}");
         }
-        let answer = viewer.ask("SETUP", &[("Transport", "RTP/AVP/TCP;interleaved=0-1")]);
+        let answer = viewer.ask("SETUP", &[("Transport", "RTP/AVP/TCP;interleaved=1-1")]);
         assert_eq!(answer.status, 461, "{answer:?}");
         viewer.play(Some(2.0));
         assert!(

@@ -97,8 +97,10 @@ fn plays_by_ffmpeg(site: &Site, name: &str, playlist: &str, seeks: bool) {
         let served = decoded(site, &url, from, "v");
         let first = PICTURES.checked_sub(served.len()).unwrap_or(PICTURES);
         assert_eq!(served[..], pictures[first..], "{url} from {from:?}");
-        let wanted = from.map_or(0.0, |from| from * 25.0);
-        let is_near = (first as f64 - wanted).abs() <= 1.0;
+        // By HLS ffmpeg goes on to the next picture that it can start with, which there is every
+        // two seconds.
+        let beyond = first as f64 - from.map_or(0.0, |from| from * 25.0);
+        let is_near = (-1.0..=50.0).contains(&beyond);
         assert!(is_near, "{url} from {from:?}: begins with picture {first}");
     }
     let mut sound = decoded(site, file, None, "a");
@@ -114,8 +116,9 @@ fn plays_by_ffmpeg(site: &Site, name: &str, playlist: &str, seeks: bool) {
 #[test]
 fn ffmpeg_plays_every_film_by_hls_frame_for_frame() {
     require_programs!("ffmpeg");
-    let site = cinema(&FILMS.map(|it| it.0));
-    for (name, _) in FILMS {
+    let names = [&FILMS.map(|it| it.0)[..], &[LARGE.0]].concat();
+    let site = cinema(&names);
+    for name in names {
         // ffmpeg 5.1 loses its place when it seeks in fragmented MP4 by HLS, also in what it has
         // written itself.
         plays_by_ffmpeg(&site, name, "hls/index.m3u8", name.ends_with(".ts"));
@@ -125,7 +128,7 @@ fn ffmpeg_plays_every_film_by_hls_frame_for_frame() {
 #[test]
 fn ffmpeg_plays_every_film_by_dash_frame_for_frame() {
     require_programs!("ffmpeg");
-    let names = FILMS.map(|it| it.0);
+    let names = [&FILMS.map(|it| it.0)[..], &[LARGE.0]].concat();
     let site = cinema(&names);
     for name in names.into_iter().filter(|it| !it.ends_with(".ts")) {
         plays_by_ffmpeg(&site, name, "dash/manifest.mpd", true);
@@ -188,14 +191,14 @@ fn uris(folder: &str, playlist: &str) -> Vec<String> {
 #[test]
 fn resources_are_answered_as_their_kind_wants() {
     require_programs!("ffmpeg");
-    let site = cinema(&["h264.mp4", "h264.ts"]);
+    let site = cinema(&["large.mp4", "h264.ts"]);
     let mut raw = site.connect();
-    let video = raw.request("GET", "/h264.mp4/hls/video/index.m3u8", "");
-    let segment = &uris("/h264.mp4/hls/video", &text(&video))[1];
+    let video = raw.request("GET", "/large.mp4/hls/video/index.m3u8", "");
+    let segment = &uris("/large.mp4/hls/video", &text(&video))[1];
     let version = segment.rsplit('/').nth(1).unwrap();
-    let init = format!("/h264.mp4/hls/video/{version}/init.mp4");
-    let sound = format!("/h264.mp4/hls/audio/{version}/1.m4s");
-    let picture = format!("/h264.mp4/hls/video/{version}/i2.m4s");
+    let init = format!("/large.mp4/hls/video/{version}/init.mp4");
+    let sound = format!("/large.mp4/hls/audio/{version}/1.m4s");
+    let picture = format!("/large.mp4/hls/video/{version}/i2.m4s");
     let stream = &uris(
         "/h264.ts/hls",
         &text(&raw.request("GET", "/h264.ts/hls/index.m3u8", "")),
@@ -203,10 +206,10 @@ fn resources_are_answered_as_their_kind_wants() {
     let (never, asks) = ("max-age=31536000, immutable", "no-cache");
     let playlist = "application/vnd.apple.mpegurl";
     for (target, media_type, cache) in [
-        ("/h264.mp4/hls/index.m3u8", playlist, asks),
-        ("/h264.mp4/hls/audio/index.m3u8", playlist, asks),
-        ("/h264.mp4/hls/video/iframes.m3u8", playlist, asks),
-        ("/h264.mp4/dash/manifest.mpd", "application/dash+xml", asks),
+        ("/large.mp4/hls/index.m3u8", playlist, asks),
+        ("/large.mp4/hls/audio/index.m3u8", playlist, asks),
+        ("/large.mp4/hls/video/iframes.m3u8", playlist, asks),
+        ("/large.mp4/dash/manifest.mpd", "application/dash+xml", asks),
         (&init, "video/mp4", never),
         (segment, "video/mp4", never),
         (&picture, "video/mp4", never),

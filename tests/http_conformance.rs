@@ -434,8 +434,7 @@ fn folders_are_pages() {
     let html = page.text();
     for part in [
         "<a href=\"./a%20b%23%25%C3%BC.ts\"><bdi>a b#%ü.ts</bdi></a></td><td>1000 B</td>",
-        "href=\"rtsp://example.org:",
-        "/folder/a%20b%23%25%C3%BC.ts\"",
+        "href=\"./a%20b%23%25%C3%BC.ts/hls/index.html\"",
         "curl -O 'http://example.org:81/folder/",
         "ffplay -rtsp_transport udp 'rtsp://example.org:",
         "&lt;i&gt;&quot;&#39;&amp;.ts",

@@ -15,6 +15,7 @@ use onrush_server::data::Data;
 use onrush_server::engine::Stream;
 use onrush_server::library::{Library, Media};
 use onrush_sys::path::PathName;
+use onrush_testkit::film::{Container, film};
 use onrush_testkit::http_client::Client;
 use onrush_testkit::sink::{Counts, Sink, Verdict};
 use onrush_testkit::testbed::{Mode, RCV_DEVICE, RCV_IPV4, SND_IPV4, Testbed};
@@ -44,11 +45,53 @@ struct Outcome {
     wall: Duration,
 }
 
+/// What is played: it lasts so many seconds.
+#[derive(Clone, Copy, Debug)]
+enum Film {
+    /// The clip, a transport stream of 1 Mbit/s.
+    Ts(f64),
+    /// H.264 and AAC in an MP4, of so many bits a second.
+    Mp4(u64, u64),
+}
+
+impl Film {
+    /// Puts it into a folder, under that name.
+    fn make(self, folder: &TempDir) -> &'static str {
+        let name = match self {
+            Self::Ts(_) => "clip.ts",
+            Self::Mp4(..) => "film.mp4",
+        };
+        let path = folder.path().join(name);
+        match self {
+            Self::Ts(seconds) => fs::write(&path, clip(seconds)).unwrap(),
+            Self::Mp4(rate_bps, seconds) => {
+                let made = film(Container::Mp4, rate_bps, seconds).unwrap();
+                fs::copy(made, &path).map(drop).unwrap();
+            }
+        }
+        onrush_testkit::media::age(&path).unwrap();
+        name
+    }
+
+    /// Bytes behind the RTP header of its packets at the most, in a frame of Ethernet.
+    fn payload_bytes(self) -> usize {
+        match self {
+            Self::Ts(_) => 7 * 188,
+            Self::Mp4(..) => 1460,
+        }
+    }
+}
+
 /// Plays `seconds` of the clip to so many ports of the sink at once, from an engine in this
 /// process.
 fn play(mode: Mode, path: PathName, streams: u16, seconds: f64) -> Outcome {
+    play_film(mode, path, streams, Film::Ts(seconds))
+}
+
+/// The same of any film: of its tracks each stream has the next.
+fn play_film(mode: Mode, path: PathName, streams: u16, film: Film) -> Outcome {
     let (testbed, folder) = Site::prepare(mode);
-    play_in(&testbed, &folder, path, streams, seconds)
+    play_in(&testbed, &folder, path, streams, film)
 }
 
 fn play_in(
@@ -56,9 +99,9 @@ fn play_in(
     folder: &TempDir,
     path: PathName,
     streams: u16,
-    seconds: f64,
+    film: Film,
 ) -> Outcome {
-    let outcome = (0..4).find_map(|_| try_to_play(testbed, folder, path, streams, seconds));
+    let outcome = (0..4).find_map(|_| try_to_play(testbed, folder, path, streams, film));
     outcome.expect("a machine on which not each play loses something to others")
 }
 
@@ -69,18 +112,22 @@ fn try_to_play(
     folder: &TempDir,
     path: PathName,
     streams: u16,
-    seconds: f64,
+    film: Film,
 ) -> Option<Outcome> {
     let dropped = testbed.dropped();
     // Trains of nine or ten packets at the clip's 1 Mbit/s.
     let burst = Duration::from_millis(BURST_MS);
-    let (data, media) = engine(testbed, folder, path, burst, seconds);
+    let (data, media) = engine_of(testbed, folder, path, burst, film);
     let ports = FIRST_PORT..=FIRST_PORT + streams - 1;
     let sink = Sink::attach(&testbed.rcv, RCV_DEVICE, ports.clone()).unwrap();
 
-    let open = |port| stream(testbed, &data, &media, port);
+    let open = |port| {
+        let track = usize::from(port - FIRST_PORT) % media.tracks();
+        stream_of(testbed, &data, (&media, track, film.payload_bytes()), port)
+    };
     let streams: Vec<_> = ports.map(open).collect();
-    let due = media.plan(0, 7 * 188).unwrap().rtp_packets() * streams.len() as u64;
+    let packets = streams.iter().map(|it| it.source().plan().rtp_packets());
+    let due = packets.sum::<u64>();
     for (number, stream) in (0..).zip(&streams) {
         // Spread over the burst, as clients that come when they like are: eight of them keep every
         // tick as busy as many do.
@@ -138,8 +185,18 @@ fn engine(
     burst: Duration,
     seconds: f64,
 ) -> (Data, Arc<Media>) {
-    fs::write(folder.path().join("clip.ts"), clip(seconds)).unwrap();
-    onrush_testkit::media::age(&folder.path().join("clip.ts")).unwrap();
+    engine_of(testbed, folder, path, burst, Film::Ts(seconds))
+}
+
+/// The same for any film.
+fn engine_of(
+    testbed: &Testbed,
+    folder: &TempDir,
+    path: PathName,
+    burst: Duration,
+    film: Film,
+) -> (Data, Arc<Media>) {
+    let name = film.make(folder);
     let config = Config {
         media_root: folder.path().to_owned(),
         cache_bytes: 8 << 20,
@@ -149,16 +206,27 @@ fn engine(
     };
     let library = Arc::new(Library::new(&config).unwrap());
     let runtime = runtime::Builder::new_current_thread().build().unwrap();
-    let media = runtime.block_on(library.open("clip.ts")).unwrap();
+    let media = runtime.block_on(library.open(name)).unwrap();
     let data = testbed.snd.run(|| Data::start(&config)).unwrap();
     assert_eq!(data.path(), path, "a path asked for by name runs as itself");
     (data, media)
 }
 
 fn stream(testbed: &Testbed, data: &Data, media: &Media, port: u16) -> Stream {
+    stream_of(testbed, data, (media, 0, 7 * 188), port)
+}
+
+/// The same of any track, in packets of at most so many bytes behind their RTP headers.
+fn stream_of(
+    testbed: &Testbed,
+    data: &Data,
+    (media, track, payload_bytes): (&Media, usize, usize),
+    port: u16,
+) -> Stream {
     let socket = testbed.snd.run(|| UdpSocket::bind((SND_IPV4, 0))).unwrap();
     socket.connect((RCV_IPV4, port)).unwrap();
-    data.open(media, 0, 7 * 188, socket.into()).unwrap()
+    data.open(media, track, payload_bytes, socket.into())
+        .unwrap()
 }
 
 /// What the sink has counted when so many packets have arrived.
@@ -336,7 +404,8 @@ fn a_sniffer_makes_the_kernel_copy_and_the_counters_say_so() {
         .snd
         .run(|| socket(packet.0, packet.1, packet.2))
         .unwrap();
-    let outcome = play_in(&testbed, &folder, PathName::UringRegisteredZc, 4, 2.0);
+    let film = Film::Ts(2.0);
+    let outcome = play_in(&testbed, &folder, PathName::UringRegisteredZc, 4, film);
     assert_eq!(
         (outcome.trains_zero_copy, outcome.trains_copied),
         (0, outcome.trains - outcome.trains_single)
@@ -389,8 +458,19 @@ fn software_gso_makes_singles_of_the_same_trains() {
 #[test]
 fn crossings_do_not_grow_with_the_streams() {
     require_root!();
-    let few = play(Mode::Uso, PathName::UringRegisteredZc, 8, 3.0);
-    let many = play(Mode::Uso, PathName::UringRegisteredZc, 256, 3.0);
+    few_and_many(Film::Ts(3.0));
+}
+
+#[test]
+fn crossings_do_not_grow_with_the_streams_of_an_mp4() {
+    require_root!();
+    require_programs!("ffmpeg");
+    few_and_many(Film::Mp4(1_000_000, 4));
+}
+
+fn few_and_many(film: Film) {
+    let few = play_film(Mode::Uso, PathName::UringRegisteredZc, 8, film);
+    let many = play_film(Mode::Uso, PathName::UringRegisteredZc, 256, film);
     assert_eq!(many.packets, few.packets * 32);
     assert_eq!(many.trains_zero_copy, many.seen.trains);
     for Outcome {
@@ -415,6 +495,62 @@ fn crossings_do_not_grow_with_the_streams() {
         );
     }
 }
+
+/// An access unit is a train: all of its packets but those that the socket does not cut, which are
+/// its parameter sets, and the rest of what is more than a train, or a chunk, holds.
+#[test]
+fn an_access_unit_of_an_mp4_is_a_train() {
+    require_root!();
+    require_programs!("ffmpeg");
+    const SECONDS: u64 = 4;
+    let film = Film::Mp4(4_000_000, SECONDS);
+    let path = PathName::UringRegisteredZc;
+    let (testbed, folder) = Site::prepare(Mode::Uso);
+    let (data, media) = engine_of(&testbed, &folder, path, BURST, film);
+    let pictures = stream_of(
+        &testbed,
+        &data,
+        (&media, 0, film.payload_bytes()),
+        FIRST_PORT,
+    );
+    let source = pictures.source();
+    let (plan, mut expected) = (source.plan(), 0);
+    for chunk in 0..source.chunks() {
+        let mut bursts = Vec::new();
+        plan.bursts(source.packets_of(chunk), &mut bursts);
+        expected += bursts.iter().fold(0, |sends, burst| {
+            let is_cut = usize::from(burst.segment_bytes) == plan.image_bytes_max();
+            let packets = u64::from(burst.packets);
+            sends + packets.div_ceil(if is_cut { TRAIN_PACKETS } else { 1 })
+        });
+    }
+    drop((pictures, data));
+    // Of one stream, which has the pictures.
+    let outcome = play_in(&testbed, &folder, path, 1, film);
+    let seen = outcome.seen;
+    assert_eq!(outcome.packets, plan.rtp_packets());
+    assert_eq!(
+        (seen.skbs, outcome.trains),
+        (expected, expected),
+        "{seen:?}"
+    );
+    assert!(seen.skbs * 10 < seen.packets, "{seen:?}");
+    // One for each picture; what is more than a train is a few for each sync sample, and a chunk's
+    // end cuts one.
+    let (pictures, syncs) = (25 * SECONDS, SECONDS / 2);
+    let most = pictures + u64::from(source.chunks()) + 5 * syncs;
+    assert!((pictures..most).contains(&seen.skbs), "{seen:?}");
+    assert!(seen.train_packets_max > 40, "{seen:?}");
+    let ways = [
+        outcome.trains_copied,
+        outcome.trains_single,
+        outcome.trains_zero_copy,
+    ];
+    assert_eq!(ways, [0, seen.skbs - seen.trains, seen.trains], "{seen:?}");
+}
+
+/// Packets of a frame of Ethernet that the largest datagram holds.
+const TRAIN_PACKETS: u64 = 44;
 
 #[test]
 fn strace_sees_one_crossing_a_tick_whatever_is_due() {
@@ -566,3 +702,4 @@ fn what_a_player_gets_was_sent_in_trains() {
 const METRICS_PORT: u16 = 9554;
 const FIRST_PORT: u16 = 20_000;
 const BURST_MS: u64 = 100;
+const BURST: Duration = Duration::from_millis(BURST_MS);

@@ -132,6 +132,9 @@ fn our_receiver_gets_every_byte_over_ipv6() {
     site.stop();
 }
 
+/// What `ffprobe` and `ffmpeg` are told of the way that packets come.
+const TRANSPORTS: [&str; 2] = ["udp", "tcp"];
+
 #[test]
 fn ffprobe_sees_the_streams_of_the_file() {
     require_root!();
@@ -145,14 +148,12 @@ fn ffprobe_sees_the_streams_of_the_file() {
             command.args(options).arg(source);
             output(&mut command)
         };
-        let served = probe(&site.url(&film.name), &["-rtsp_transport", "udp"]);
-        assert_eq!(
-            served,
-            probe(film.path.to_str().unwrap(), &[]),
-            "{}",
-            film.name
-        );
-        assert!(!served.is_empty());
+        let in_file = probe(film.path.to_str().unwrap(), &[]);
+        assert!(!in_file.is_empty());
+        for transport in TRANSPORTS {
+            let served = probe(&site.url(&film.name), &["-rtsp_transport", transport]);
+            assert_eq!(served, in_file, "{} over {transport}", film.name);
+        }
     });
     site.stop();
 }
@@ -189,33 +190,32 @@ fn ffmpeg_copies_the_frames_of_the_file() {
             frames(&output(&mut command))
         };
         let in_file = frames(clean.path().join(number.to_string()).to_str().unwrap(), &[]);
-        let served = frames(&site.url(&film.name), &["-rtsp_transport", "udp"]);
         assert!(!in_file.is_empty());
-        assert_eq!(
-            served.keys().collect::<Vec<_>>(),
-            in_file.keys().collect::<Vec<_>>()
-        );
-        for (stream, in_file) in &in_file {
-            let served = &served[stream];
-            // A PES packet ends where the next begins. On a stream that just stops ffmpeg never
-            // sees the last one's end, may cut the frame before, and several audio frames share
-            // one.
-            let missing = in_file.len().saturating_sub(served.len());
-            let same = served
-                .iter()
-                .zip(in_file)
-                .take_while(|(a, b)| a == b)
-                .count();
-            let (name, got, all) = (&film.name, served.len(), in_file.len());
-            let overflows = site.overflows();
-            assert!(
-                same + 1 >= got && missing <= 8,
-                "{name} stream {stream}: {same} of {got} of {all} frames, {overflows} sockets were \
-                 full"
-            );
+        for transport in TRANSPORTS {
+            let served = frames(&site.url(&film.name), &["-rtsp_transport", transport]);
+            let (film, full) = (&film.name, site.overflows());
+            let name = format!("{film} over {transport}, {full} sockets full,");
+            assert_copied(&name, &served, &in_file);
         }
     });
     site.stop();
+}
+
+/// A PES packet ends where the next begins. On a stream that just stops ffmpeg never sees the last
+/// one's end, may cut the frame before, and several audio frames share one.
+fn assert_copied(name: &str, served: &Frames, in_file: &Frames) {
+    assert!(served.keys().eq(in_file.keys()), "{name}");
+    for (stream, in_file) in in_file {
+        let served = &served[stream];
+        let missing = in_file.len().saturating_sub(served.len());
+        let pairs = served.iter().zip(in_file);
+        let same = pairs.take_while(|(a, b)| a == b).count();
+        let (got, all) = (served.len(), in_file.len());
+        assert!(
+            same + 1 >= got && missing <= 8,
+            "{name} stream {stream}: {same} of {got} of {all} frames"
+        );
+    }
 }
 
 #[test]
@@ -332,9 +332,12 @@ fn output(command: &mut Command) -> String {
     output
 }
 
-/// Stream, to size and hash of each of its frames, of ffmpeg's framehash format.
-fn frames(text: &str) -> BTreeMap<u32, Vec<(String, String)>> {
-    let mut frames = BTreeMap::<_, Vec<_>>::new();
+/// Of each stream, sizes and hashes of its frames.
+type Frames = BTreeMap<u32, Vec<(String, String)>>;
+
+/// The frames in ffmpeg's framehash format.
+fn frames(text: &str) -> Frames {
+    let mut frames = Frames::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         // Stream, dts, pts, duration, size, hash: the times of a live source begin elsewhere.
         let fields: Vec<_> = line.split(',').map(str::trim).collect();

@@ -260,6 +260,15 @@ fn mpv_goes_where_it_is_told_in_an_mp4() {
 }
 
 #[test]
+fn mpv_goes_where_it_is_told_over_tcp() {
+    require_root!();
+    require_programs!("mpv", "ffmpeg");
+    for name in ["clip.ts", "clip.mp4"] {
+        mpv_goes_where_it_is_told(name, &["--rtsp-transport=tcp"]);
+    }
+}
+
+#[test]
 fn mpv_goes_where_it_is_told_in_elementary_streams() {
     require_root!();
     require_programs!("mpv", "ffmpeg");
@@ -268,6 +277,15 @@ fn mpv_goes_where_it_is_told_in_elementary_streams() {
 
 #[test]
 fn gstreamer_goes_where_it_is_told() {
+    gstreamer_goes_where_it_is_told_by("rtspu");
+}
+
+#[test]
+fn gstreamer_goes_where_it_is_told_over_tcp() {
+    gstreamer_goes_where_it_is_told_by("rtspt");
+}
+
+fn gstreamer_goes_where_it_is_told_by(scheme: &str) {
     require_root!();
     require_programs!("ffmpeg");
     let imports = "import gi; gi.require_version('Gst', '1.0'); from gi.repository import Gst";
@@ -277,7 +295,7 @@ fn gstreamer_goes_where_it_is_told() {
     let site = cinema(FILM_S);
     let mut command = site.player(PYTHON);
     command.arg(program("seek.py"));
-    command.arg(site.url("clip.ts").replacen("rtsp://", "rtspu://", 1));
+    command.arg(site.url("clip.ts").replacen("rtsp", scheme, 1));
     let places = ["10", "3", "12", "1", "100", "20"];
     let said = run(command.args(places));
     let said: Vec<Vec<_>> = said.lines().map(|line| line.split(' ').collect()).collect();
@@ -298,6 +316,15 @@ fn gstreamer_goes_where_it_is_told() {
 
 #[test]
 fn libavformat_goes_where_it_is_told() {
+    libavformat_goes_where_it_is_told_by("udp");
+}
+
+#[test]
+fn libavformat_goes_where_it_is_told_over_tcp() {
+    libavformat_goes_where_it_is_told_by("tcp");
+}
+
+fn libavformat_goes_where_it_is_told_by(transport: &str) {
     require_root!();
     require_programs!("cc", "ffmpeg");
     let headers = [
@@ -318,7 +345,7 @@ fn libavformat_goes_where_it_is_told() {
     run(compiler.args(["-lavformat", "-lavcodec", "-lavutil"]));
     let site = cinema(FILM_S);
     let mut command = site.player(&seek);
-    command.arg(site.url("clip.ts"));
+    command.arg(transport).arg(site.url("clip.ts"));
     let said = run(command.args(["15", "2", "10", "0", "100", "20"]));
     let mut read = Vec::new();
     for line in said.lines().filter(|line| !line.starts_with('[')) {

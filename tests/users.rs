@@ -1,9 +1,14 @@
-//! Users, by other people's programs: players and downloaders log in by Digest and Basic, over RTSP,
-//! HTTP and FTP; signed URLs; a service that decides; and floods of wrong passwords.
+//! Users, by other people's programs: players and downloaders log in by Digest and Basic, over
+//! RTSP, HTTP and FTP; signed URLs; a service that decides; and floods of wrong passwords.
+
+#![allow(
+    clippy::print_stdout,
+    reason = "what players say, and what is measured, is for whoever reads the test's output"
+)]
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -109,6 +114,29 @@ fn probe(url: &str) -> Result<(), String> {
     }
 }
 
+/// Whether GStreamer gets a hundred transport packets. How it ends says nothing: it now and then
+/// fails to say PAUSE.
+fn gst_plays(source: &[&str]) -> bool {
+    let out = tempfile::NamedTempFile::new().unwrap();
+    let mut command = Command::new("gst-launch-1.0");
+    command
+        .args(["-q", "rtspsrc", "protocols=udp"])
+        .args(source);
+    command.args(["!", "rtpmp2tdepay", "!", "filesink", "buffer-mode=2"]);
+    command.arg(format!("location={}", out.path().display()));
+    let mut player = Process::start(&mut command).unwrap();
+    let give_up = Instant::now() + LONG;
+    while out.as_file().metadata().unwrap().len() < 100 * 188 {
+        if !player.is_running().unwrap() || Instant::now() > give_up {
+            println!("{source:?}: {}", player.log_tail());
+            return false;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    player.interrupt(LONG).unwrap();
+    true
+}
+
 #[test]
 fn players_log_in_by_digest() {
     require_programs!("ffprobe", "ffmpeg");
@@ -146,13 +174,7 @@ fn gstreamer_logs_in_by_digest() {
     let (site, _folder, metrics) = site(&[]);
     let location = format!("location=rtsp://{}/film.ts", site.rtsp);
     let password = format!("user-pw={PASSWORD}");
-    let plays = |password: &str| {
-        let mut command = Command::new("timeout");
-        command.args(["60", "gst-launch-1.0", "-q", "rtspsrc", &location]);
-        command.args(["protocols=udp", "user-id=anna", password, "!"]);
-        command.args(["rtpmp2tdepay", "!", "fakesink", "num-buffers=50"]);
-        is_well(&mut command)
-    };
+    let plays = |password: &str| gst_plays(&[&location, "user-id=anna", password]);
     assert!(plays(&password));
     let after = counted(metrics);
     assert!(after.challenged > 0 && after.allowed >= 2, "{after:?}");
@@ -242,10 +264,8 @@ fn downloaders_log_in_by_http() {
         &["-q", "-O", "wget", "--user=anna", &password, &url],
     );
     is_data("wget");
-    let script = format!(
-        "set net:max-retries 2; set net:timeout 20; get http://anna:{PASSWORD_IN_URL}@{}/data -o lftp",
-        site.http
-    );
+    let from = format!("http://anna:{PASSWORD_IN_URL}@{}/data", site.http);
+    let script = format!("set net:max-retries 2; set net:timeout 20; get {from} -o lftp");
     run(folder, "lftp", &["-c", &script]);
     is_data("lftp");
     let after = counted(metrics);
@@ -324,18 +344,7 @@ fn a_signed_url_plays_and_downloads() {
     let signed = sign(&format!("rtsp://{}/film.ts", site.rtsp), &[]);
     assert_eq!(probe(&signed), Ok(()));
     let location = format!("location={signed}");
-    let mut gst = Command::new("timeout");
-    gst.args([
-        "60",
-        "gst-launch-1.0",
-        "-q",
-        "rtspsrc",
-        &location,
-        "protocols=udp",
-        "!",
-    ]);
-    gst.args(["rtpmp2tdepay", "!", "fakesink", "num-buffers=50"]);
-    assert!(is_well(&mut gst));
+    assert!(gst_plays(&[&location]));
     // Of another path, it is none.
     let other = signed.replace("/film.ts", "/open/../film.ts");
     assert!(probe(&other).is_err());
@@ -481,6 +490,25 @@ fn passwords_in_the_clear_are_for_loopback() {
     ]);
     assert!(is_well(&mut command));
     site.stop();
+}
+
+#[test]
+fn a_relay_has_users_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = format!("--users={}", users_file(folder.path()).display());
+    let port = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let mut command = Command::new(ONRUSH);
+    command.args(["relay", &port.unwrap().to_string(), "--rtsp=127.0.0.1:0"]);
+    let relay = Process::start(command.args(["--api=off", &users])).unwrap();
+    let line = relay.wait_for_line("rtsp://127.0.0.1:", LONG).unwrap();
+    let url = line.split_once("rtsp://").unwrap().1;
+    let address = url.split('/').next().unwrap().parse().unwrap();
+    let url = format!("rtsp://{address}/live/live");
+    let mut viewer = Viewer::connect(LOOPBACK, address);
+    assert_eq!(viewer.ask("DESCRIBE", &url, PASSWORD, &[]).0, 401);
+    // Nothing has come yet.
+    assert_eq!(viewer.ask("DESCRIBE", &url, PASSWORD, &[]).0, 503);
+    assert_eq!(viewer.ask("DESCRIBE", &url, "wrong", &[]).0, 401);
 }
 
 /// A client of RTSP that logs in by Digest.

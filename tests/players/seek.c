@@ -1,7 +1,7 @@
 /*
  * Plays a film with libavformat, seeks in it, and says what is read: a line for each place.
  *
- * usage: seek URL SECOND...
+ * usage: seek TRANSPORT URL SECOND...
  *
  * A line is the second that was asked for (0 for the beginning, too), of the video the times of the
  * first picture near it that needs no other, and of the last that was read; how many packets and
@@ -63,14 +63,14 @@ int main(int argc, char **argv)
 
     film->interrupt_callback.callback = is_over;
     give_up = time(NULL) + PATIENCE;
-    av_dict_set(&options, "rtsp_transport", "udp", 0);
-    if (avformat_open_input(&film, argv[1], NULL, &options) < 0 ||
+    av_dict_set(&options, "rtsp_transport", argv[1], 0);
+    if (avformat_open_input(&film, argv[2], NULL, &options) < 0 ||
         avformat_find_stream_info(film, NULL) < 0 ||
         (video = av_find_best_stream(film, AVMEDIA_TYPE_VIDEO, -1, -1, NULL, 0)) < 0)
         return 1;
     if (!watch(film, video, 0))
         return 2;
-    for (place = 2; place < argc; place++) {
+    for (place = 3; place < argc; place++) {
         double second = atof(argv[place]);
         /* Who has seen enough does not read: what comes meanwhile is old when it is read. */
         av_usleep(300000);

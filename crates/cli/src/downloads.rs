@@ -32,8 +32,8 @@ pub(crate) struct DownloadOptions {
 
     /// FTP listens here; repeatable
     ///
-    /// ADDRESS:PORT, ADDRESS or PORT, as for --rtsp. Anybody may read all there is, as anonymous;
-    /// nobody can change anything.
+    /// ADDRESS:PORT, ADDRESS or PORT, as for --rtsp. Anybody may read all there is, as anonymous,
+    /// unless there are --users; nobody can change anything.
     #[arg(long, value_name = "ADDR", value_parser = ftp_address)]
     pub(crate) ftp: Vec<SocketAddr>,
 

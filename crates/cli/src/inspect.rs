@@ -30,7 +30,8 @@ mod transport;
 /// WebM file: each track with its codec, size, rates and places to start at, the RTP packets that
 /// it makes on Ethernet, what is not as it should be, and which tracks are left out and why. Of a
 /// transport stream: programs, streams and codecs, duration, rate, the quality of its clock, seek
-/// points, bursts, and what its streams are as tracks of their own. Ends with 2 if FILE cannot be read or played.
+/// points, bursts, and what its streams are as tracks of their own. Ends with 2 if FILE cannot be
+/// read or played.
 #[derive(Args, Debug)]
 pub(crate) struct Inspect {
     /// The file
@@ -215,7 +216,7 @@ tracks   none of its streams can be played as a track: pid 0x0100, H.264:
     }
 
     #[test]
-    fn the_tracks_of_a_transport_stream_are_shown_as_those_of_other_files() {
+    fn tracks_of_a_transport_stream_are_shown_as_of_others() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../media/demo.ts");
         let bytes = std::fs::read(path).unwrap();
         let text = said(&bytes, false).unwrap();

@@ -74,6 +74,23 @@ pub(crate) struct LimitOptions {
           default_value_t = Size(Limits::default().state_bytes_max),
           value_parser = within(Size(1 << 20), Size(1 << 40)))]
     pub(crate) state_max: Size,
+
+    /// Size of what is under way to a client on TCP
+    ///
+    /// Packets on one connection that its client has not acknowledged; the others wait. It bounds
+    /// what a client that reads nothing keeps in the cache, and the rate of each to this much in a
+    /// round trip.
+    #[arg(long, hide_short_help = true, value_name = "SIZE",
+          default_value_t = size(Limits::default().unacknowledged_bytes_max),
+          value_parser = within(Size(16 << 10), Size(64 << 20)))]
+    pub(crate) unacknowledged_max: Size,
+
+    /// How long a client on TCP may take nothing of what is sent to it; then
+    /// its session ends
+    #[arg(long, hide_short_help = true, value_name = "TIME",
+          default_value_t = Time(Limits::default().stall_time_max),
+          value_parser = within(Time(Duration::from_millis(100)), Time(DAY)))]
+    pub(crate) stall_time_max: Time,
 }
 
 impl LimitOptions {
@@ -94,6 +111,8 @@ impl LimitOptions {
             files_max: self.files_max,
             growth_time_max: self.growth_time_max.0,
             state_bytes_max: self.state_max.0,
+            unacknowledged_bytes_max: bytes(self.unacknowledged_max),
+            stall_time_max: self.stall_time_max.0,
         }
     }
 }

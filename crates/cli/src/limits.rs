@@ -9,7 +9,7 @@ use onrush_lock as lock;
 use onrush_server::channels::{self as channel, config, members};
 use onrush_server::config::Limits;
 use onrush_server::downloads::{self, DownloadLimits};
-use onrush_server::engine::stream_end;
+use onrush_server::engine::{interleaved, stream_end};
 use onrush_server::{
     admin, channel_api,
     downloads::ftp as session,
@@ -46,6 +46,7 @@ struct Limit {
 pub(crate) fn print(arguments: &Doctor, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let limits: Vec<_> = settings()
         .into_iter()
+        .chain(over_tcp())
         .chain(of_downloads())
         .chain(fixed())
         .collect();
@@ -101,6 +102,9 @@ fn settings() -> [Limit; 12] {
         files_max,
         growth_time_max,
         state_bytes_max,
+        // Below.
+        unacknowledged_bytes_max: _,
+        stall_time_max: _,
     } = Limits::default();
     [
         limit(
@@ -151,6 +155,27 @@ fn settings() -> [Limit; 12] {
             "a recording's rest before its end",
         ),
         limit("state_bytes_max", bytes(state_bytes_max), "saved indexes"),
+    ]
+}
+
+/// Those of them that are about packets in RTSP connections.
+fn over_tcp() -> [Limit; 2] {
+    let Limits {
+        unacknowledged_bytes_max,
+        stall_time_max,
+        ..
+    } = Limits::default();
+    [
+        limit(
+            "unacknowledged_bytes_max",
+            bytes(unacknowledged_bytes_max),
+            "under way to a client on TCP",
+        ),
+        limit(
+            "stall_time_max",
+            time(stall_time_max),
+            "a client on TCP that takes nothing",
+        ),
     ]
 }
 
@@ -284,11 +309,13 @@ fn to_the_wire() -> Vec<Limit> {
         engine::COMMANDS_MAX as count, "commands waiting for an engine";
         control::CLIENTS_PER_PAIR_MAX as count, "clients of files at one pair of UDP ports";
         stream_end::ENDS_WAITING_MAX as count, "ends of streams waiting for control";
+        interleaved::MESSAGES_WAITING_BYTES_MAX as bytes, "reports waiting for a client on TCP";
         path::TRAIN_PACKETS_MAX as count, "packets of a train";
         path::OWN_HEADERS_PACKETS_MAX as count, "packets of one with own headers";
         path::TRAIN_BYTES_MAX as count, "bytes of a train";
         path::BATCH_TRAINS_MAX as count, "trains in one crossing";
         path::IN_FLIGHT_TRAINS_MAX as count, "trains in the kernel";
+        path::STREAM_PACKETS_MAX as count, "packets of one over TCP";
     }
 }
 

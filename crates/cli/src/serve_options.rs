@@ -424,7 +424,8 @@ mod tests {
         let options = "--sessions-max=1 --connections-max=2 --connections-per-address-max=3 \
             --request-head-max=4KiB --request-headers-max=5 --request-body-max=6B \
             --request-time-max=7s --idle-time-max=8s --session-timeout=9s --files-max=10 \
-            --growth-time-max=11s --state-max=12MiB";
+            --growth-time-max=11s --state-max=12MiB --unacknowledged-max=130KiB \
+            --stall-time-max=14s";
         let options: Vec<_> = options.split_whitespace().collect();
         let expected = Limits {
             sessions_max: 1,
@@ -439,6 +440,8 @@ mod tests {
             files_max: 10,
             growth_time_max: Duration::from_secs(11),
             state_bytes_max: 12 << 20,
+            unacknowledged_bytes_max: 130 << 10,
+            stall_time_max: Duration::from_secs(14),
         };
         assert_eq!(
             format!("{:?}", serve(&options).unwrap().limits),

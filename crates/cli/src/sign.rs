@@ -54,9 +54,8 @@ fn signed(text: &str, key: &[u8], rights: Rights, expires_s: u64) -> anyhow::Res
     if !["rtsp", "rtsps", "http", "https"].contains(&url.scheme()) {
         bail!("{text:?}: sign rtsp:// or http://");
     }
-    let path = match Target::parse(url.path()) {
-        Ok(Target::Path(path)) => path,
-        _ => bail!("{text:?} has no path that a server could have"),
+    let Ok(Target::Path(path)) = Target::parse(url.path()) else {
+        bail!("{text:?} has no path that a server could have");
     };
     if url.query_pairs().any(|(name, _)| name == "signature") {
         bail!("{text:?} is signed already");

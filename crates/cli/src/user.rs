@@ -9,14 +9,14 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use onrush_server::users::argon2;
-use onrush_server::users::file::{REALM, Secret, UserFile, with_user, without_user};
+use onrush_server::users::file::{Secret, UserFile, with_user, without_user};
 use onrush_wire::auth::Algorithm;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
 /// Add, remove and list the users of a file
 ///
-/// The file is text, for `onrush serve --users FILE`: groups, what they may do with which paths, and
-/// users with hashes of their passwords. Groups are edited by hand; docs/users.md tells how. A
+/// The file is text, for `onrush serve --users FILE`: groups, what they may do with which paths,
+/// and users with hashes of their passwords. Groups are edited by hand; docs/users.md tells how. A
 /// server that runs reads it again within a second or two.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
@@ -256,6 +256,8 @@ Exit codes:
 
 #[cfg(test)]
 mod tests {
+    use onrush_server::users::file::REALM;
+
     use super::*;
 
     #[test]

@@ -128,6 +128,13 @@ pub struct Limits {
     /// Bytes of saved indexes in [`Config::state`], 1 GiB by default: those of some hundred films
     /// of two hours. Those that were not used for longest go.
     pub state_bytes_max: u64,
+    /// Bytes of packets on one TCP connection that its client has not acknowledged, 512 KiB by
+    /// default; the others wait. It bounds what a client that reads nothing keeps in the cache, and
+    /// its rate to this much in a round trip.
+    pub unacknowledged_bytes_max: usize,
+    /// How long a client may take nothing of what waits for it on its TCP connection, 10 s by
+    /// default; then its sessions there end.
+    pub stall_time_max: Duration,
 }
 
 /// Open files that have nothing to do with single clients, among them the RTCP sockets that many
@@ -175,6 +182,8 @@ impl Default for Limits {
             files_max: 4096,
             growth_time_max: Duration::from_secs(10),
             state_bytes_max: 1 << 30,
+            unacknowledged_bytes_max: 512 << 10,
+            stall_time_max: Duration::from_secs(10),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The data plane: memory, store and engines, sized and started as the settings say.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +12,9 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use crate::config::Config;
-use crate::engine::numbering::RtpHeaders;
-use crate::engine::{EngineConfig, EngineError, EngineStartError, Engines, Stream, StreamSpec};
+use crate::engine::{
+    Destination, EngineConfig, EngineError, EngineStartError, Engines, Stream, StreamSpec,
+};
 use crate::filling::{Filling, mib};
 use crate::library::Media;
 use crate::store::{self, Store};
@@ -104,10 +104,8 @@ impl Data {
         } else {
             CHUNK_BYTES
         };
-        let slabs = match config.rtp_headers {
-            RtpHeaders::Shared => 0,
-            RtpHeaders::Auto | RtpHeaders::Own => engine_config.cores.len(),
-        };
+        // For headers of sessions' own, and for what stands before packets in connections.
+        let slabs = engine_config.cores.len();
         let pool = Arc::new(Pool::with_slabs(area, chunk_bytes, slabs));
         let store = Store::start(
             Arc::clone(&pool),
@@ -129,7 +127,7 @@ impl Data {
     }
 
     /// Opens a stream of a track of `media`, in packets of at most so many bytes behind their RTP
-    /// headers, for the client that `socket` is connected to: a datagram socket.
+    /// headers, for the client at `to`.
     ///
     /// # Errors
     ///
@@ -140,7 +138,7 @@ impl Data {
         media: &Media,
         track: usize,
         payload_bytes_max: usize,
-        socket: OwnedFd,
+        to: Destination,
     ) -> Result<Stream, EngineError> {
         let chunk_bytes = self.store.shared().pool().chunk_bytes();
         let source = media.source(track, payload_bytes_max, chunk_bytes);
@@ -150,7 +148,7 @@ impl Data {
         })?;
         self.engines.open(StreamSpec {
             source: Arc::clone(source),
-            socket,
+            to,
         })
     }
 
@@ -206,6 +204,8 @@ fn engine_config(config: &Config) -> EngineConfig {
         load_max_permille: config.load_max_permille,
         path: config.path,
         faults: config.experiments.faults(),
+        unacknowledged_bytes_max: config.limits.unacknowledged_bytes_max,
+        stall_time_max: config.limits.stall_time_max,
         ..default
     }
 }

@@ -187,7 +187,8 @@ mod tests {
                 }
             }
             let expected = rendition.times();
-            let expected = expected.map(|(start, lasts)| (start as u64, lasts as u64));
+            let expected =
+                expected.map(|(start, lasts)| (start.cast_unsigned(), lasts.cast_unsigned()));
             assert_eq!(times, expected.collect::<Vec<_>>());
         }
     }

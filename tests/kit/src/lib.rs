@@ -6,6 +6,7 @@ pub mod connection;
 pub mod disk;
 pub mod film;
 pub mod http_client;
+pub mod interleaved;
 pub mod media;
 pub mod message;
 pub mod netns;

@@ -136,7 +136,11 @@ fn of_machine(status: &Status, rates: Option<&Rates>) -> Vec<Fact> {
             format!("{} of {}", status.process.files, status.process.files_max),
         ),
     ];
+    let interleaved: u64 = status.engines.iter().map(|it| it.connections).sum();
     let mut connected = format!("{} RTSP", status.sessions.connections);
+    if interleaved > 0 {
+        write!(connected, " ({interleaved} with packets)").expect("a string takes all");
+    }
     if let Some(downloads) = &status.downloads {
         let rate = shown(of(|r| r.download_mbit_a_second), 1);
         let running = format!("{} run, {rate} Mbit/s", downloads.active);

@@ -98,7 +98,7 @@ table! {
         /// 1 for the data path that the engine sends by, as in the catalogue.
         path: String = shared.path().as_str().to_owned(), Info "onrush_path_info" by "path";
         /// Streams that exist, playing or not.
-        streams: u64 = remote.streams() as u64, Gauge "onrush_streams";
+        streams: u64 = remote.streams.taken() as u64, Gauge "onrush_streams";
         /// Streams that play.
         playing: u64 = read(&shared.playing), Gauge "onrush_streams_playing";
         /// RTP packets that the kernel took.
@@ -123,6 +123,17 @@ table! {
         /// Trains with RTP headers of a session's own, because it has jumped.
         trains_own_headers: u64 = read(&shared.trains_own_headers),
             Counter "onrush_trains_own_headers_total";
+        /// Trains sent over RTSP connections (interleaved).
+        trains_framed: u64 = read(&shared.trains_framed),
+            Counter "onrush_trains_framed_total";
+        /// RTSP connections that carry RTP.
+        connections: u64 = read(&shared.connections), Gauge "onrush_interleaved_connections";
+        /// Times a stream's clock was moved because its client did not take what was sent over its
+        /// connection.
+        stalls: u64 = read(&shared.stalls), Counter "onrush_stalls_total";
+        /// Connections that were ended because their clients took nothing for too long.
+        stalled_out: u64 = read(&shared.stalled_out),
+            Counter "onrush_connections_stalled_out_total";
         /// How trains with headers of a session's own leave, after it has jumped.
         own_headers_path: String = shared.own_headers_path().to_owned(), Info;
         /// Trains whose memory the kernel still needs.

@@ -62,6 +62,9 @@ pub enum EngineError {
     /// No engine is left: each has panicked, and said so in the log.
     #[error("the engine has stopped because of a bug of the server; see its log, and restart it")]
     Stopped,
+    /// Packets cannot be framed in a connection here.
+    #[error("this server's data path sends datagrams only; ask for RTP/AVP/UDP")]
+    Interleaving,
     /// The socket does not take the path's options.
     #[error("the RTP socket cannot be set up: {0}")]
     Socket(#[source] io::Error),

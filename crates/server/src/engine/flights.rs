@@ -13,13 +13,18 @@ pub(super) struct Flights {
     free: Vec<u32>,
 }
 
-/// A train that was queued and whose memory is not released yet.
+/// A train or message that was queued and whose memory is not released yet.
 pub(super) struct Flight {
-    pub(super) stream: u32,
+    /// Whose it is; a message is no stream's.
+    pub(super) stream: Option<u32>,
+    /// What it leaves on, if that is no socket of the stream's own.
+    pub(super) connection: Option<u32>,
     pub(super) packets: u32,
     pub(super) bytes: u32,
     /// Bytes of a packet; the last may be shorter.
     pub(super) stride: u16,
+    /// Bytes that each packet is longer by as it leaves.
+    pub(super) frame_bytes: u16,
     /// Gone before its time only by the fault that is named for it.
     pub(super) pin: Option<Pin>,
     /// Headers of its own.
@@ -36,7 +41,10 @@ pub(super) struct Taken {
 
 impl Flight {
     pub(super) fn taken(&self, sent: Sent) -> Taken {
-        let packets = sent.packets(self.bytes, self.stride);
+        let wire_bytes = self.bytes + self.packets * u32::from(self.frame_bytes);
+        let packets = sent.packets(wire_bytes, self.stride + self.frame_bytes);
+        // Of a message, none.
+        let packets = packets.min(self.packets);
         Taken {
             packets,
             bytes: self.bytes.min(packets * u32::from(self.stride)),
@@ -85,11 +93,12 @@ impl Flights {
             .expect("a train comes back while it is in flight")
     }
 
-    /// The headers that it had of its own, which are to be given back too.
-    pub(super) fn give_back(&mut self, token: u32) -> Option<HeaderSlot> {
+    /// A train that is released, with the headers that it had of its own, which are to be given
+    /// back too.
+    pub(super) fn give_back(&mut self, token: u32) -> Option<Flight> {
         let flight = self.flights[token as usize].take();
         self.free.push(token);
-        flight.and_then(|flight| flight.headers)
+        flight
     }
 
     pub(super) fn room(&self) -> usize {
@@ -107,10 +116,12 @@ mod tests {
 
     fn flight() -> Flight {
         Flight {
-            stream: 1,
+            stream: Some(1),
+            connection: None,
             packets: 1,
             bytes: 1,
             stride: 1,
+            frame_bytes: 0,
             pin: None,
             headers: None,
         }
@@ -131,6 +142,17 @@ mod tests {
         assert_eq!(taken(2500), (3, 2500, 0));
         assert_eq!(taken(2499), (2, 2000, 1));
         assert_eq!(taken(999), (0, 0, 3));
+        let framed = Flight {
+            frame_bytes: 4,
+            ..train
+        };
+        let taken = |bytes| {
+            let taken = framed.taken(Sent { bytes, errno: 0 });
+            (taken.packets, taken.bytes, taken.packets_refused)
+        };
+        assert_eq!(taken(2512), (3, 2500, 0));
+        assert_eq!(taken(2511), (2, 2000, 1));
+        assert_eq!(taken(1003), (0, 0, 3));
     }
 
     #[test]
@@ -143,7 +165,7 @@ mod tests {
             (flights.room(), flights.in_flight()),
             (0, IN_FLIGHT_TRAINS_MAX)
         );
-        assert_eq!(flights.give_back(tokens[7]), None);
+        assert!(flights.give_back(tokens[7]).is_some());
         assert_eq!(flights.take(flight()), tokens[7]);
     }
 
@@ -161,7 +183,7 @@ mod tests {
     fn a_train_that_comes_back_twice_is_our_own_bug() {
         let mut flights = Flights::new();
         let token = flights.take(flight());
-        assert_eq!(flights.give_back(token), None);
+        assert!(flights.give_back(token).is_some());
         flights.get(token);
     }
 }

@@ -11,8 +11,10 @@ pub mod admission;
 pub mod clock;
 mod error;
 mod flights;
+pub mod interleaved;
 mod moving;
 pub mod numbering;
+mod numbers;
 pub mod phase;
 mod reader;
 mod remote;
@@ -24,7 +26,7 @@ mod trains;
 mod worker;
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
@@ -42,11 +44,13 @@ use crate::store::{self, Source};
 use admission::{Demand, LOAD_UNLIMITED};
 use clock::Clock;
 pub use error::{EngineError, EngineStartError};
+pub use interleaved::{Destination, InterleavedConnection};
 pub(crate) use moving::Shift;
 use numbering::RtpHeaders;
+use numbers::Numbers;
 use phase::Phase;
 pub use remote::COMMANDS_MAX;
-pub(crate) use remote::{Command, Play, Remote};
+pub(crate) use remote::{Command, Framing, Outlet, Play, Remote};
 use shared::{StreamShared, WorkerShared};
 pub(crate) use stream::EngineSlot;
 use stream::cache_full;
@@ -108,6 +112,10 @@ pub struct EngineConfig {
     /// packets stops that client, and takes a small part of [`path::IN_FLIGHT_TRAINS_MAX`] from the
     /// others.
     pub trains_per_stream_max: u32,
+    /// Bytes of packets on one connection that its client has not acknowledged; more wait.
+    pub unacknowledged_bytes_max: usize,
+    /// How long a client may take nothing of what waits for it on its connection.
+    pub stall_time_max: Duration,
     /// Planted faults.
     pub faults: Faults,
 }
@@ -118,7 +126,6 @@ pub struct Engines {
     engines: Vec<Engine>,
     store: Arc<store::Shared>,
     ends: Arc<StreamEndQueue>,
-    first_chunk_time_max: Duration,
     burst_ns: u64,
     headers: RtpHeaders,
 }
@@ -134,9 +141,8 @@ struct Engine {
 pub struct StreamSpec {
     /// The file, cut to fit the path MTU.
     pub source: Arc<Source>,
-    /// Where it sends: a datagram socket, bound and connected to the client. Its path sets its
-    /// options, and the engine closes it.
-    pub socket: OwnedFd,
+    /// Where it sends.
+    pub to: Destination,
 }
 
 impl Engines {
@@ -155,7 +161,6 @@ impl Engines {
             engines: Vec::new(),
             store: Arc::clone(store),
             ends: Arc::default(),
-            first_chunk_time_max: config.first_chunk_time_max,
             burst_ns: worker::nanos(config.burst),
             headers: config.headers,
         };
@@ -204,10 +209,11 @@ impl Engines {
     /// socket cannot be set up; [`EngineError::Busy`] or [`EngineError::Stopped`] if no engine
     /// takes it.
     pub fn open(&self, spec: StreamSpec) -> Result<Stream, EngineError> {
-        let running = self.engines.iter().filter(|e| !e.remote.has_stopped());
-        let least = running.min_by_key(|e| e.remote.shared.admission.promised_ps());
-        let remote = &least.ok_or(EngineError::Stopped)?.remote;
-        let StreamSpec { source, socket } = spec;
+        let StreamSpec { source, to } = spec;
+        let remote = &Arc::clone(match &to {
+            Destination::Socket(_) => self.least_promised()?,
+            Destination::Interleaved { connection, .. } => connection.remote(),
+        });
         let plan = source.plan();
         let segment_bytes = u16::try_from(plan.image_bytes_max());
         let segment_bytes = segment_bytes.expect("a packet is below 64 KiB");
@@ -215,7 +221,7 @@ impl Engines {
             true => self.headers.start(),
             false => Numbering::default(),
         };
-        let demand = match numbering.is_shared() {
+        let demand = match numbering.is_shared() && matches!(to, Destination::Socket(_)) {
             true => Demand::of(&plan, self.burst_ns),
             false => Demand::of_own_headers(&plan, self.burst_ns),
         };
@@ -231,11 +237,18 @@ impl Engines {
             demand,
             Arc::clone(&self.ends),
         );
-        let opened = self.open_on(remote, Arc::new(shared), socket);
+        let opened = self.open_on(remote, Arc::new(shared), to);
         if opened.is_err() {
             remote.shared.admission.give_back(demand);
         }
         opened
+    }
+
+    /// The engine, of those that run, that has promised least.
+    fn least_promised(&self) -> Result<&Arc<Remote>, EngineError> {
+        let running = self.engines.iter().filter(|e| !e.remote.has_stopped());
+        let least = running.min_by_key(|e| e.remote.shared.admission.promised_ps());
+        Ok(&least.ok_or(EngineError::Stopped)?.remote)
     }
 
     fn admit(remote: &Remote, demand: Demand) -> Result<(), EngineError> {
@@ -256,22 +269,34 @@ impl Engines {
         &self,
         remote: &Arc<Remote>,
         shared: Arc<StreamShared>,
-        socket: OwnedFd,
+        to: Destination,
     ) -> Result<Stream, EngineError> {
-        path::prepare_socket(
-            remote.shared.path(),
-            socket.as_raw_fd(),
-            shared.segment_bytes,
-        )
-        .map_err(EngineError::Socket)?;
+        let (outlet, connection) = match to {
+            Destination::Socket(socket) => {
+                let (path, fd) = (remote.shared.path(), socket.as_raw_fd());
+                path::prepare_socket(path, fd, shared.segment_bytes)
+                    .map_err(EngineError::Socket)?;
+                (Outlet::Socket(socket), None)
+            }
+            Destination::Interleaved {
+                connection,
+                channel,
+            } => {
+                let framing = Framing {
+                    connection: connection.number(),
+                    channel,
+                };
+                (Outlet::Interleaved(framing), Some(connection))
+            }
+        };
         let number = remote.take_number()?;
         let open = Command::Open {
             stream: number,
             shared: Arc::clone(&shared),
-            socket,
+            outlet,
         };
         if let Err(error) = remote.send(open) {
-            remote.give_back(number);
+            remote.streams.put_back(number);
             return Err(error);
         }
         // Asked after the command was given: either the worker has seen it in its last moment, or
@@ -287,7 +312,7 @@ impl Engines {
             store,
             shared: Mutex::new(shared),
             renumbers: can_renumber && self.headers != RtpHeaders::Shared,
-            first_chunk_time_max: self.first_chunk_time_max,
+            connection,
             prepared: Mutex::new(None),
         })
     }
@@ -342,7 +367,14 @@ impl Engines {
     /// Streams that exist.
     #[must_use]
     pub fn streams(&self) -> usize {
-        self.engines.iter().map(|e| e.remote.streams()).sum()
+        self.engines.iter().map(|e| e.remote.streams.taken()).sum()
+    }
+
+    /// Connections that streams leave on. Each takes a descriptor.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        let connections = self.engines.iter().map(|e| &e.remote.connections);
+        connections.map(Numbers::taken).sum()
     }
 }
 
@@ -402,6 +434,8 @@ impl Default for EngineConfig {
             first_chunk_time_max: Duration::from_secs(10),
             refused_time_max: Duration::from_secs(10),
             trains_per_stream_max: 1024,
+            unacknowledged_bytes_max: 512 << 10,
+            stall_time_max: Duration::from_secs(10),
             faults: Faults::default(),
         }
     }

@@ -16,7 +16,7 @@ use onrush_sys::pool::Pin;
 use tokio::sync::oneshot;
 
 use super::shared::State;
-use super::{Command, EngineError, EngineSlot, Engines, Play, Remote, Stream};
+use super::{Command, EngineError, EngineSlot, Engines, Outlet, Play, Remote, Stream};
 
 /// An engine that has promised so much more than another, of 1000, gives some of it away.
 const GAP_PERMILLE: u64 = 200;
@@ -107,10 +107,11 @@ impl Engines {
 const LATE_SECONDS: u64 = 2;
 
 impl Stream {
-    /// What it asks of an engine; `None` while it moves.
+    /// What it asks of an engine; `None` while it moves, or if it stays where it is: what leaves on
+    /// one connection leaves by one engine.
     pub(crate) fn work_on(&self, engines: &Engines, engine: usize) -> Option<u64> {
         let remote = &engines.engines[engine].remote;
-        let slot = self.slot()?;
+        let slot = self.slot().filter(|_| self.connection.is_none())?;
         Arc::ptr_eq(&slot.remote, remote).then(|| self.shared().demand().work())
     }
 
@@ -136,7 +137,7 @@ impl Stream {
             .take_number()
             .inspect_err(|_| to.shared.admission.give_back(demand))?;
         let undo = || {
-            to.give_back(number);
+            to.streams.put_back(number);
             to.shared.admission.give_back(demand);
         };
         let (send, left) = oneshot::channel();
@@ -183,7 +184,7 @@ impl Stream {
         let open = Command::Open {
             stream,
             shared: self.shared(),
-            socket,
+            outlet: Outlet::Socket(socket),
         };
         Self::send_retrying(&remote, open).await?;
         // Before it plays: who has seen it play may pause it.

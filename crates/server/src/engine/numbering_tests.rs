@@ -47,7 +47,7 @@ impl Client {
             .engines
             .open(StreamSpec {
                 source,
-                socket: socket.into(),
+                to: socket.into(),
             })
             .expect("a stream");
         let ssrc = stream.snapshot().numbering.ssrc(7);

@@ -1,8 +1,9 @@
 //! What control knows of an engine, and how it tells it what to do.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crossbeam_queue::ArrayQueue;
 use onrush_sys::pool::Pin;
@@ -11,7 +12,9 @@ use onrush_wire::pace::MediaClock;
 use onrush_wire::rtp::Numbering;
 
 use super::clock::Clock;
+use super::interleaved::ConnectionShared;
 use super::moving::PendingMove;
+use super::numbers::Numbers;
 use super::phase::Phase;
 use super::shared::{StreamShared, WorkerShared};
 use super::{EngineConfig, EngineError, worker};
@@ -25,15 +28,14 @@ pub(crate) struct Remote {
     pub(crate) commands: ArrayQueue<Command>,
     pub(crate) waker: Arc<Waker>,
     pub(crate) shared: WorkerShared,
-    /// Stream numbers that are free. The worker never takes this lock: it gives numbers back
-    /// through `closed`, and control moves them over.
-    free: Mutex<Vec<u32>>,
-    pub(crate) closed: ArrayQueue<u32>,
-    streams: AtomicUsize,
+    pub(crate) streams: Numbers,
+    pub(crate) connections: Numbers,
     pub(super) streams_max: u32,
     pub(super) phase: Phase,
     pub(crate) clock: Clock,
     pub(super) tick_ns: u64,
+    /// How long a stream waits for its first chunk.
+    pub(super) first_chunk_time_max: Duration,
     /// How busy the engine may be, of 1000.
     pub(crate) load_max_permille: u64,
     /// The worker is gone, and nobody takes commands any more.
@@ -46,7 +48,7 @@ pub(crate) enum Command {
     Open {
         stream: u32,
         shared: Arc<StreamShared>,
-        socket: OwnedFd,
+        outlet: Outlet,
     },
     /// With the first chunk, if it was prepared.
     Play {
@@ -75,7 +77,36 @@ pub(crate) enum Command {
         stream: u32,
         leaving: Box<PendingMove>,
     },
+    OpenConnection {
+        connection: u32,
+        shared: Arc<ConnectionShared>,
+        socket: OwnedFd,
+    },
+    /// To be sent on a connection, whole.
+    Message {
+        connection: u32,
+        message: Box<[u8]>,
+    },
+    CloseConnection {
+        connection: u32,
+    },
     Stop,
+}
+
+/// Where a stream's packets leave.
+#[derive(Debug)]
+pub(crate) enum Outlet {
+    /// As datagrams.
+    Socket(OwnedFd),
+    /// As frames of a connection.
+    Interleaved(Framing),
+}
+
+/// On which of an engine's connections frames leave, and what they are marked with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Framing {
+    pub(crate) connection: u32,
+    pub(crate) channel: u8,
 }
 
 /// From where to where to play, and when.
@@ -104,13 +135,13 @@ impl Remote {
             commands: ArrayQueue::new(COMMANDS_MAX),
             waker,
             shared: WorkerShared::default(),
-            free: Mutex::new((0..streams_max).rev().collect()),
-            closed: ArrayQueue::new((streams_max as usize).max(1)),
-            streams: AtomicUsize::new(0),
+            streams: Numbers::below(streams_max),
+            connections: Numbers::below(streams_max),
             streams_max,
             phase: config.phase,
             clock: config.clock.clone(),
             tick_ns: worker::tick_ns(config),
+            first_chunk_time_max: config.first_chunk_time_max,
             load_max_permille: config.load_max_permille,
             stopped: AtomicBool::new(false),
         }
@@ -119,11 +150,6 @@ impl Remote {
     /// For the worker: it takes no more commands.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
-    }
-
-    /// Streams that exist.
-    pub(crate) fn streams(&self) -> usize {
-        self.streams.load(Ordering::Relaxed)
     }
 
     pub(super) fn has_stopped(&self) -> bool {
@@ -141,30 +167,21 @@ impl Remote {
         pushed
     }
 
+    /// Gives a command however long that takes. A full queue empties within a tick, unless nobody
+    /// empties it any more.
+    pub(super) fn push_surely(&self, mut command: Command) {
+        while !self.has_stopped() {
+            match self.push(command) {
+                Ok(()) => return,
+                Err(unsent) => command = unsent,
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
     pub(super) fn take_number(&self) -> Result<u32, EngineError> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        free.extend(std::iter::from_fn(|| self.closed.pop()));
-        let number = free.pop().ok_or(EngineError::Full {
+        self.streams.take().ok_or(EngineError::Full {
             streams_max: self.streams_max,
-        })?;
-        self.streams.fetch_add(1, Ordering::Relaxed);
-        Ok(number)
-    }
-
-    /// For a number whose stream the worker never saw.
-    pub(super) fn give_back(&self, number: u32) {
-        self.streams.fetch_sub(1, Ordering::Relaxed);
-        self.free
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(number);
-    }
-
-    /// For the worker: the stream is gone.
-    pub(crate) fn closed(&self, number: u32) {
-        self.closed
-            .push(number)
-            .expect("there are as many places as numbers");
-        self.streams.fetch_sub(1, Ordering::Relaxed);
+        })
     }
 }

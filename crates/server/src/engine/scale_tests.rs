@@ -89,7 +89,7 @@ fn a_paused_stream_moves_and_one_that_finds_no_room_stays() {
     stream.play(0, None, Duration::ZERO).expect("it plays on");
     assert_eq!(receive(&receiver, images.len()), images);
     for number in taken {
-        rig.engines.engines[here].remote.give_back(number);
+        rig.engines.engines[here].remote.streams.put_back(number);
     }
     // An engine that has stopped takes nobody.
     rig.engines.engines[here]

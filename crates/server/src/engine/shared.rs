@@ -130,6 +130,17 @@ pub struct WorkerShared {
     pub trains_single: AtomicU64,
     /// Of those, with headers of the session's own, because it has jumped.
     pub trains_own_headers: AtomicU64,
+    /// Of those, sent over connections.
+    pub trains_framed: AtomicU64,
+    /// Whether streams can be sent over connections.
+    pub(super) sends_streams: AtomicBool,
+    /// Connections that streams are sent over.
+    pub connections: AtomicU64,
+    /// Times a stream's clock was moved because its client did not take what was sent over its
+    /// connection.
+    pub stalls: AtomicU64,
+    /// Connections that were ended because their clients took nothing for too long.
+    pub stalled_out: AtomicU64,
     /// RTP packets handed over.
     pub packets: AtomicU64,
     /// Their bytes, RTP headers included.
@@ -372,9 +383,10 @@ impl StreamShared {
             }
             State::SendFailed => {
                 let errno = i32::try_from(self.errno.load(Ordering::Relaxed)).unwrap_or(0);
-                Some(EndReason::Send(
-                    std::io::Error::from_raw_os_error(errno).to_string(),
-                ))
+                Some(EndReason::Send(match errno {
+                    libc::ETIMEDOUT => "its client takes nothing".to_owned(),
+                    errno => std::io::Error::from_raw_os_error(errno).to_string(),
+                }))
             }
             State::Stopped => Some(EndReason::Stopped),
         }
@@ -509,6 +521,11 @@ impl Default for WorkerShared {
             trains_copied: AtomicU64::new(0),
             trains_single: AtomicU64::new(0),
             trains_own_headers: AtomicU64::new(0),
+            trains_framed: AtomicU64::new(0),
+            sends_streams: AtomicBool::new(false),
+            connections: AtomicU64::new(0),
+            stalls: AtomicU64::new(0),
+            stalled_out: AtomicU64::new(0),
             packets: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             packets_refused: AtomicU64::new(0),

@@ -9,6 +9,7 @@ use onrush_wire::pace::{MediaClock, Speed};
 use onrush_wire::rtp::{Numbering, Position};
 
 use super::admission::Demand;
+use super::interleaved::InterleavedConnection;
 use super::numbering::{changed, jumped, position_of};
 use super::remote::{Command, Play, Remote};
 use super::shared::{State, StreamShared, TrackClock};
@@ -64,7 +65,8 @@ pub struct Stream {
     pub(super) shared: Mutex<Arc<StreamShared>>,
     /// Whether packets have numbers of its own after a jump.
     pub(super) renumbers: bool,
-    pub(super) first_chunk_time_max: Duration,
+    /// What it leaves on, and which outlives it, if that is no socket of its own.
+    pub(super) connection: Option<Arc<InterleavedConnection>>,
     /// The first packet of the next play, and the chunk that holds it.
     pub(super) prepared: Mutex<Option<(u64, Pin)>>,
 }
@@ -107,15 +109,17 @@ impl Stream {
     /// # Errors
     ///
     /// [`EngineError::Media`] if the file cannot be read there, [`EngineError::CacheFull`] if all
-    /// chunks are in use, [`EngineError::Slow`] if it was not read in time.
+    /// chunks are in use, [`EngineError::Slow`] if it was not read in time, [`EngineError::Busy`]
+    /// if it is moving.
     pub async fn prepare(&self, from: u64) -> Result<(), EngineError> {
         let source = &self.source();
         if from >= source.rtp_packets() {
             return Ok(());
         }
+        let EngineSlot { remote, .. } = self.slot().ok_or(EngineError::Busy)?;
         let Some(pin) = self
             .store
-            .fetch_for(source, from, self.first_chunk_time_max)
+            .fetch_for(source, from, remote.first_chunk_time_max)
             .await
         else {
             let pool = self.store.pool();
@@ -293,7 +297,7 @@ impl Stream {
             true => changed(numbering, (&before.source, end), (source, from)),
             false => numbering,
         };
-        let demand = match numbering.is_shared() {
+        let demand = match numbering.is_shared() && self.connection.is_none() {
             true => Demand::of(&plan, plan.burst_ns()),
             false => Demand::of_own_headers(&plan, plan.burst_ns()),
         };
@@ -420,6 +424,11 @@ impl Stream {
         self.shared().clock.get().cloned()
     }
 
+    /// Whether it leaves as frames of a connection.
+    pub(crate) fn is_interleaved(&self) -> bool {
+        self.connection.is_some()
+    }
+
     /// The counters now.
     #[must_use]
     pub fn snapshot(&self) -> StreamSnapshot {
@@ -483,15 +492,7 @@ impl Drop for Stream {
             return;
         };
         remote.shared.admission.give_back(self.shared().demand());
-        let mut close = Command::Close { stream: number };
-        // A full queue empties within a tick, unless nobody empties it any more.
-        while !remote.has_stopped() {
-            match remote.push(close) {
-                Ok(()) => return,
-                Err(unsent) => close = unsent,
-            }
-            std::thread::sleep(Duration::from_micros(100));
-        }
+        remote.push_surely(Command::Close { stream: number });
     }
 }
 

@@ -76,7 +76,7 @@ impl Rig {
         let (socket, receiver) = sockets();
         let spec = StreamSpec {
             source: Arc::clone(&source.source),
-            socket: socket.into(),
+            to: socket.into(),
         };
         Ok((self.engines.open(spec)?, receiver))
     }
@@ -87,7 +87,7 @@ impl Rig {
         let fd = socket.as_raw_fd();
         let spec = StreamSpec {
             source: Arc::clone(&source.source),
-            socket: socket.into(),
+            to: socket.into(),
         };
         (self.engines.open(spec).expect("a stream"), receiver, fd)
     }
@@ -493,7 +493,7 @@ fn one_stream_more_than_the_limit_is_refused_until_one_goes() {
     let mut open: Vec<_> = (0..3).map(|_| rig.open(&test)).collect();
     let spec = || StreamSpec {
         source: Arc::clone(&test.source),
-        socket: sockets().0.into(),
+        to: sockets().0.into(),
     };
     assert!(matches!(
         rig.engines.open(spec()),
@@ -518,7 +518,7 @@ fn who_would_take_chunks_from_others_is_not_let_in() {
         let shared = rig.store.shared();
         let spec = || StreamSpec {
             source: Arc::clone(&test.source),
-            socket: sockets().0.into(),
+            to: sockets().0.into(),
         };
         let fetch = |chunk| block_on(shared.fetch(&held.source, chunk, PATIENCE)).expect("built");
         // One in sixteen is kept.
@@ -596,7 +596,7 @@ fn engines_that_stop_say_so_to_their_streams() {
     let (socket, _receiver) = sockets();
     let spec = StreamSpec {
         source: Arc::clone(&test.source),
-        socket: socket.into(),
+        to: socket.into(),
     };
     let stream = engines.open(spec).expect("a stream");
     stream.play(0, None, Duration::ZERO).expect("played");
@@ -654,7 +654,7 @@ fn an_engine_that_panics_ends_its_streams_and_takes_no_more() {
     wait_until("it is gone too", || !panics.load(Ordering::Relaxed));
     let spec = || StreamSpec {
         source: Arc::clone(&test.source),
-        socket: sockets().0.into(),
+        to: sockets().0.into(),
     };
     wait_until("no engine is left", || {
         matches!(rig.engines.open(spec()), Err(EngineError::Stopped))
@@ -686,7 +686,7 @@ fn streams_go_to_the_engine_that_has_promised_least() {
         TestSource::lasting(1000),
         TestSource::of(constant_rate(80_000, 0, 135)),
     );
-    let streams = |engine: usize| rig.engines.engines[engine].remote.streams();
+    let streams = |engine: usize| rig.engines.engines[engine].remote.streams.taken();
     let open: Vec<_> = (0..10).map(|_| rig.open(&slow)).collect();
     assert_eq!((streams(0), streams(1)), (5, 5));
     // A stream of 300 Mbit/s is worth many of 4.
@@ -819,7 +819,7 @@ fn streams_have_descriptors_only_where_the_path_needs_them() {
         let source = Arc::clone(&test.source);
         let stream = rig.engines.open(StreamSpec {
             source,
-            socket: socket.into(),
+            to: socket.into(),
         });
         let stream = stream.expect("a stream");
         wait_until("the path keeps the socket", || descriptors(&named) == 0);
@@ -876,7 +876,7 @@ fn a_stream_opened_during_a_demotion_is_sent_singly_too() {
     let kept = socket.try_clone().expect("a descriptor");
     let spec = StreamSpec {
         source: Arc::clone(&test.source),
-        socket: socket.into(),
+        to: socket.into(),
     };
     let second = rig.engines.open(spec).expect("a stream");
     drop(closed);

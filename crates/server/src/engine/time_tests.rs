@@ -512,7 +512,7 @@ fn when_all_are_late_the_newest_are_left_out_and_come_back() {
         rig.engines
             .open(StreamSpec {
                 source,
-                socket: socket.into(),
+                to: socket.into(),
             })
             .expect("a stream")
     });

@@ -12,14 +12,16 @@
 //! on both ([`sending`], [`completing`], [`shedding`], [`leaving`]) goes between the two.
 
 mod completing;
+mod connections;
 mod entry;
+mod framing;
 mod leaving;
 mod sending;
 mod shedding;
 mod table;
 mod transmitter;
 
-use std::os::fd::OwnedFd;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -33,9 +35,12 @@ use super::admission::Account;
 use super::clock::TICKS_PER_BURST;
 use super::numbering::RtpHeaders;
 use super::shared::{State, StreamShared, bump};
-use super::{Command, EngineConfig, PAUSE_TIME_MAX, Play, Remote, STREAM_RATE_MAX};
+use super::{
+    Command, EngineConfig, Framing, Outlet, PAUSE_TIME_MAX, Play, Remote, STREAM_RATE_MAX,
+};
 use crate::experiments::Faults;
 use crate::store;
+use entry::StreamOutlet;
 use sending::BURSTS_PER_TICK_MAX;
 use table::StreamTable;
 use transmitter::Transmitter;
@@ -137,6 +142,7 @@ impl Worker {
     pub(super) fn run(mut self) {
         loop {
             self.take_commands();
+            self.transmitter.queue_messages();
             if self.stopping {
                 break;
             }
@@ -168,8 +174,8 @@ impl Worker {
                 Command::Open {
                     stream,
                     shared,
-                    socket,
-                } => self.open_stream(stream, shared, socket),
+                    outlet,
+                } => self.open_stream(stream, shared, outlet),
                 Command::Play { stream, play, pin } => {
                     self.streams.play(stream, &play, pin, self.renumbers);
                 }
@@ -180,27 +186,49 @@ impl Worker {
                 Command::StopBefore { stream, packet } => self.stop_before(stream, packet),
                 Command::Close { stream } => self.close(stream),
                 Command::Leave { stream, leaving } => self.leave(stream, leaving),
+                Command::OpenConnection {
+                    connection,
+                    shared,
+                    socket,
+                } => self.transmitter.open_connection(connection, shared, socket),
+                Command::Message {
+                    connection,
+                    message,
+                } => self.transmitter.message(connection, message),
+                Command::CloseConnection { connection } => {
+                    self.transmitter.close_connection(connection);
+                }
                 Command::Stop => self.stopping = true,
             }
         }
     }
 
-    fn open_stream(&mut self, number: u32, shared: Arc<StreamShared>, socket: OwnedFd) {
+    fn open_stream(&mut self, number: u32, shared: Arc<StreamShared>, outlet: Outlet) {
         let segment_bytes = shared.segment_bytes;
-        let socket = self.transmitter.install(number, socket, segment_bytes);
-        self.streams.insert(number, shared, socket);
+        let outlet = match outlet {
+            Outlet::Socket(socket) => self.transmitter.install(number, socket, segment_bytes),
+            Outlet::Interleaved(Framing {
+                connection,
+                channel,
+            }) => StreamOutlet::Interleaved {
+                connection,
+                channel,
+            },
+        };
+        self.streams.insert(number, shared, outlet);
     }
 
-    /// Stops a stream. That it is paused is said once the kernel has let go of its last train.
+    /// Stops a stream. That it is paused is said once the kernel has let go of its last train; on a
+    /// connection at once, because what is said there comes behind it.
     fn pause(&mut self, number: u32) {
         let now_ns = self.now_ns();
         let Some(stream) = self.streams.playing_mut(number) else {
             return;
         };
-        if stream.trains == 0 {
+        if stream.trains == 0 || stream.framing().is_some() {
             return self.streams.end(number, State::Paused);
         }
-        stream.pausing_until_ns = Some(now_ns + nanos(PAUSE_TIME_MAX));
+        stream.pausing_until_ns = NonZeroU64::new(now_ns + nanos(PAUSE_TIME_MAX));
         self.streams.put_down(number);
         // Looked at again soon, so that the worker wakes.
         self.streams.wake_at(number, now_ns + self.pause_look_ns());
@@ -215,7 +243,7 @@ impl Worker {
         let Some(until_ns) = stream.pausing_until_ns else {
             return;
         };
-        if stream.trains == 0 || now_ns >= until_ns {
+        if stream.trains == 0 || now_ns >= until_ns.get() {
             stream.tell_paused();
             self.streams.cancel(number);
         } else {

@@ -625,6 +625,39 @@ fn a_long_file_is_played_before_all_of_it_is_read() {
     assert_eq!(packets, (200_000_u64.div_ceil(7), false, false));
 }
 
+/// As it is told to whoever asks before the rest is read, and stays then.
+#[test]
+fn how_long_fragments_last_is_told_at_once() {
+    onrush_testkit::require_programs!("ffmpeg");
+    let fixture = Fixture::new(9);
+    let path = fixture.path("long.mp4");
+    let film = "testsrc2=size=320x180:rate=25:duration=60,noise=alls=40:allf=t";
+    let encode = "-c:v libx264 -preset ultrafast -qp 12 -pix_fmt yuv420p -g 50 \
+        -movflags frag_keyframe+empty_moov";
+    let mut ffmpeg = std::process::Command::new("ffmpeg");
+    ffmpeg.args(["-v", "error", "-f", "lavfi", "-i", film]);
+    let made = ffmpeg.args(encode.split_whitespace()).arg(&path).status();
+    assert!(made.unwrap().success());
+    fixture.touch("long.mp4", Duration::from_secs(9999));
+    let (file, identity) = identify(File::open(&path).unwrap()).unwrap();
+    let settings = fixture.library.settings.clone();
+    let scanned = scan(&file, identity, &settings).unwrap().unwrap();
+    let opened = Opened { path, file };
+    let media = Media::new("long.mp4".to_owned(), opened, scanned, settings).unwrap();
+    let minute_ns = 60_000_000_000;
+    assert!(media.is_partial());
+    assert!(media.index().known_ns() < minute_ns * 3 / 4);
+    assert_eq!(media.duration_ns(), minute_ns);
+    while !media.read_behind(4 << 20) {
+        assert_eq!(media.duration_ns(), minute_ns);
+    }
+    assert!(!media.is_partial());
+    assert_eq!(
+        (media.duration_ns(), media.index().known_ns()),
+        (minute_ns, minute_ns)
+    );
+}
+
 #[tokio::test]
 async fn who_wants_a_place_not_read_yet_waits_for_it() {
     let fixture = Fixture::new(9);

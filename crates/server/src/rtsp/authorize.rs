@@ -1,8 +1,8 @@
 //! Whether a request of RTSP may be carried out.
 //!
-//! What opens a presentation is asked about: DESCRIBE, and the SETUP that makes a session. What acts
-//! on a session needs no more than the session, whose name cannot be guessed and which only the
-//! address that made it can use.
+//! What opens a presentation is asked about: DESCRIBE, and the SETUP that makes a session. What
+//! acts on a session needs no more than the session, whose name cannot be guessed and which only
+//! the address that made it can use.
 
 use std::net::IpAddr;
 use std::rc::Rc;

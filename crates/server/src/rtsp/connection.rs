@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 use onrush_wire::media::{Index, Scale};
 use onrush_wire::pace::Speed;
 use onrush_wire::rtsp::{
-    self, AskedRange, Decoder, Event, Intent, Known, Range, Reply, Request, RtpInfo, SessionId,
-    State, StatusCode, Transport, headers,
+    self, AskedRange, Decoder, Event, Frame, Intent, Known, LowerTransport, Range, Reply, Request,
+    RtpInfo, SessionId, State, StatusCode, Transport, headers,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -20,7 +20,10 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info};
 
 use super::authorize::{GrantedPath, authorize};
+use super::client::Client;
 use super::connection_slot::ConnectionSlot;
+use super::delivery::Delivery;
+use super::interleaving::{Interleaving, PACKET_BYTES_MAX};
 use super::presentation::Presentation;
 use super::session::{End, Session, Start};
 use super::track_session::TrackSession;
@@ -36,6 +39,8 @@ pub(super) struct Connection {
     /// While there is a request that has not come whole. Who watches says nothing for long, and
     /// keeps no memory for it.
     decoder: Option<Box<Decoder>>,
+    /// What it carries besides, once it has been asked to.
+    interleaving: Option<Rc<Interleaving>>,
     /// The numbers of those it has used.
     sessions: Box<[u64]>,
     /// What its URL was signed for.
@@ -60,6 +65,7 @@ impl Connection {
             socket,
             local,
             decoder: None,
+            interleaving: None,
             sessions: Box::default(),
             granted: None,
         })
@@ -138,7 +144,13 @@ impl Connection {
         loop {
             match decoder.next_event() {
                 Some(Ok(Event::Request(request))) => return Some(Ok(Box::new(request))),
-                Some(Ok(Event::Frame(_))) => {}
+                Some(Ok(Event::Frame(Frame { channel, packet }))) => {
+                    let interleaving = self.interleaving.as_ref();
+                    if let Some(owner) = interleaving.and_then(|it| it.owner_of(channel)) {
+                        let control = &self.place.control;
+                        control.tell(owner, |session| session.heard(Ok(&packet)));
+                    }
+                }
                 Some(Err(refused)) => return Some(Err(Box::new((refused.reply(), refused.cseq)))),
                 None => break,
             }
@@ -160,7 +172,7 @@ impl Connection {
                 head_bytes_max: limits.request_head_bytes_max,
                 headers_max: limits.request_headers_max,
                 body_bytes_max: limits.request_body_bytes_max,
-                frame_bytes_max: 0,
+                frame_bytes_max: self.interleaving.as_ref().map_or(0, |_| PACKET_BYTES_MAX),
             }))
         });
         decoder.push(&bytes[..read]);
@@ -277,12 +289,12 @@ impl Connection {
             Intent::Describe { path } => self.describe(request, &path).await,
             Intent::Setup {
                 path,
-                transport,
+                transports,
                 session,
                 track,
             } => {
                 let of = (path.as_str(), track);
-                let reply = self.set_up(request, of, &transport, session).await?;
+                let reply = self.set_up(request, of, &transports, session).await?;
                 // Who names no track makes its next URLs from this: VLC appends `stream=0`.
                 Ok(match track {
                     None => reply.with(headers::CONTENT_BASE, self.base(request)),
@@ -330,7 +342,7 @@ impl Connection {
         &mut self,
         request: &Request,
         (path, track): (&str, Option<usize>),
-        transport: &Transport,
+        transports: &[Transport],
         session: Option<Rc<Session>>,
     ) -> Result<Reply, Reply> {
         let control = &Rc::clone(self.control());
@@ -339,6 +351,7 @@ impl Connection {
             None => Presentation::open(control, path).await?,
         };
         let track = find_track(presentation.tracks(), track)?;
+        let transport = Delivery::choose(&presentation, transports)?;
         if control.stopping.get() {
             let note = "the server stops";
             return Err(Reply::refusal(StatusCode::ServiceUnavailable, note));
@@ -347,9 +360,9 @@ impl Connection {
             info!("a session is refused: {note}");
             return Err(Reply::refusal(StatusCode::NotEnoughBandwidth, &note));
         }
-        let between = (self.local, self.peer());
+        let client = self.client(transport)?;
         let of = (&presentation, track);
-        let track = TrackSession::open(control, of, transport, &request.uri, between)?;
+        let track = TrackSession::open(control, of, transport, &request.uri, &client)?;
         let answer = transport.answer(track.served());
         let session = if let Some(session) = session {
             session.add(track);
@@ -361,6 +374,20 @@ impl Connection {
             session
         };
         Ok(self.of_session(Reply::ok().with(headers::TRANSPORT, answer), &session))
+    }
+
+    /// Who asks for packets by that transport, with its connection if they go there.
+    fn client(&mut self, transport: &Transport) -> Result<Client, Reply> {
+        let between = (self.local, self.peer());
+        let interleaving = match (transport.lower, &self.interleaving) {
+            (LowerTransport::Udp { .. }, _) => None,
+            (LowerTransport::Tcp { .. }, Some(interleaving)) => Some(Rc::clone(interleaving)),
+            (LowerTransport::Tcp { .. }, None) => {
+                let opened = Interleaving::open(self.control(), &self.socket, between)?;
+                Some(Rc::clone(self.interleaving.insert(opened)))
+            }
+        };
+        Ok(Client::new(between, interleaving))
     }
 
     /// The session that a request names, if it exists and may be used from here. Naming it is a
@@ -408,11 +435,11 @@ impl Connection {
     /// for longer than one that does not write what it began.
     async fn write(&mut self, reply: &Reply, cseq: Option<u32>) -> io::Result<()> {
         let bytes = reply.to_bytes(cseq, SystemTime::now());
-        timeout(
-            self.control().config.limits.request_time_max,
-            self.socket.write_all(&bytes),
-        )
-        .await?
+        let time_max = self.control().config.limits.request_time_max;
+        match &self.interleaving {
+            Some(interleaving) => timeout(time_max, interleaving.write(bytes)).await?,
+            None => timeout(time_max, self.socket.write_all(&bytes)).await?,
+        }
     }
 
     /// Who is at the other end.
@@ -431,6 +458,9 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        if let Some(interleaving) = &self.interleaving {
+            interleaving.close();
+        }
         let sessions = self.control().sessions.borrow();
         let own = self.sessions.iter();
         for session in own.filter_map(|number| sessions.get(number)) {

@@ -1,8 +1,9 @@
 //! How one track reaches one client: the only file that knows all the ways.
 //!
-//! A way more (frames in the RTSP connection, a multicast group) is one more variant of
-//! [`Delivery`], opened by [`Delivery::open`]; the sessions above ask it what they need and do not
-//! look inside. What belongs to files alone, ranges and chunks, they find in [`StoredDelivery`].
+//! A way more (a multicast group) is one more variant of [`Delivery`], opened by
+//! [`Delivery::open`]; the sessions above ask it what they need and do not look inside. What
+//! belongs to files alone, ranges and chunks, they find in [`StoredDelivery`]: a stream of an
+//! engine, which sends datagrams or frames of the client's connection.
 
 use std::cell::Cell;
 use std::io;
@@ -12,17 +13,18 @@ use std::time::Duration;
 
 use onrush_wire::media::{Plan, Scale};
 use onrush_wire::rtp::{self, Position};
-use onrush_wire::rtsp::{Reply, StatusCode, Transport, track_name};
+use onrush_wire::rtsp::{Channels, LowerTransport, Reply, StatusCode, Transport, track_name};
 use tokio::time::timeout;
 use tracing::info;
 
+use super::client::Client;
 use super::live_player::LivePlayer;
 use super::moment::Moment;
-use super::ports::PortPairSlot;
 use super::presentation::{Presentation, playable};
+use super::reports::Reports;
 use super::{Control, Escaped, Files};
 use crate::channels::{Channel, Played};
-use crate::engine::{EndReason, EngineError, Stream, StreamSnapshot};
+use crate::engine::{Destination, EndReason, EngineError, Stream, StreamSnapshot};
 use crate::library::Media;
 use crate::store::Source;
 
@@ -54,7 +56,7 @@ pub(super) struct StoredDelivery {
 pub(super) struct Opened {
     pub(super) delivery: Delivery,
     /// Where its reports come in, and ours go out.
-    pub(super) ports: PortPairSlot,
+    pub(super) reports: Reports,
     pub(super) ssrc: u32,
 }
 
@@ -68,8 +70,22 @@ pub(super) struct Sent {
 }
 
 impl Delivery {
-    /// Opens what `transport` asks for of a track, from the address that the client spoke to,
-    /// `local`.
+    /// Which of the transports that a client takes it gets.
+    pub(super) fn choose<'a>(
+        presentation: &Presentation,
+        transports: &'a [Transport],
+    ) -> Result<&'a Transport, Reply> {
+        let is_served = |transport: &&Transport| match presentation {
+            Presentation::Stored(_) => true,
+            Presentation::Live(_) => matches!(transport.lower, LowerTransport::Udp { .. }),
+        };
+        transports.iter().find(is_served).ok_or_else(|| {
+            let note = "a live channel is sent over UDP only";
+            Reply::refusal(StatusCode::UnsupportedTransport, note)
+        })
+    }
+
+    /// Opens what `transport` asks for of a track, which was [chosen](Self::choose).
     ///
     /// # Panics
     ///
@@ -78,11 +94,29 @@ impl Delivery {
         control: &Control,
         (presentation, track): (&Presentation, usize),
         transport: &Transport,
-        (local, peer): (SocketAddr, SocketAddr),
+        client: &Client,
     ) -> Result<Opened, Reply> {
-        match presentation {
-            Presentation::Stored(media) => stored(control, (media, track), transport, local, peer),
-            Presentation::Live(channel) => live(control, channel, transport, local, peer),
+        match (presentation, transport.lower) {
+            (
+                Presentation::Stored(media),
+                LowerTransport::Udp {
+                    rtp_port,
+                    rtcp_port,
+                },
+            ) => stored(control, (media, track), [rtp_port, rtcp_port], client),
+            (Presentation::Stored(media), LowerTransport::Tcp { channels }) => {
+                interleaved(control, (media, track), channels, client)
+            }
+            (
+                Presentation::Live(channel),
+                LowerTransport::Udp {
+                    rtp_port,
+                    rtcp_port,
+                },
+            ) => live(control, channel, [rtp_port, rtcp_port], client),
+            (Presentation::Live(_), LowerTransport::Tcp { .. }) => {
+                unreachable!("it is not among what is chosen from")
+            }
         }
     }
 
@@ -203,6 +237,7 @@ impl Delivery {
     /// How packets reach the client, for the log: files go by the path of that name.
     pub(super) fn path_name<'a>(&self, of_files: &'a str) -> &'a str {
         match self {
+            Self::Stored(delivery) if delivery.stream.is_interleaved() => "interleaved",
             Self::Stored(_) => of_files,
             Self::Live(_) => "relay",
         }
@@ -299,27 +334,58 @@ impl StoredDelivery {
     }
 }
 
-/// A stream of its own from a file, and a place for its reports.
+/// A stream of its own from a file, as datagrams, and a place for its reports.
 fn stored(
     control: &Control,
+    of: (&Arc<Media>, usize),
+    [rtp_port, rtcp_port]: [u16; 2],
+    client: &Client,
+) -> Result<Opened, Reply> {
+    let (local, reports) = (client.local, at(client.peer, rtcp_port));
+    let placed = control.ports.place(local, rtp_port, reports);
+    let (socket, ports) = placed.map_err(|error| no_ports(&error))?;
+    let mtu_bytes = onrush_sys::socket::path_mtu(&socket).map_err(|error| unavailable(&error))?;
+    let (to, reports) = (socket.into(), Reports::Ports(ports));
+    open_stream(control, of, (mtu_bytes, client), to, reports)
+}
+
+/// A stream of its own from a file, as frames of the connection, and a channel for its reports.
+fn interleaved(
+    control: &Control,
+    of: (&Arc<Media>, usize),
+    asked: Option<Channels>,
+    client: &Client,
+) -> Result<Opened, Reply> {
+    let interleaving = client.interleaving.as_ref();
+    let interleaving = interleaving.expect("who wants packets in its connection has given it");
+    let slot = interleaving.take(asked).ok_or_else(|| {
+        let note = "all channels of the connection are taken";
+        Reply::refusal(StatusCode::UnsupportedTransport, note)
+    })?;
+    let to = Destination::Interleaved {
+        connection: Arc::clone(&interleaving.connection),
+        channel: slot.channels.rtp,
+    };
+    // The packets of those who get datagrams, so that all share their images.
+    let path = (interleaving.mtu_bytes, client);
+    open_stream(control, of, path, to, Reports::Channel(slot))
+}
+
+fn open_stream(
+    control: &Control,
     (media, track): (&Arc<Media>, usize),
-    transport: &Transport,
-    local: SocketAddr,
-    peer: SocketAddr,
+    (mtu_bytes, client): (u32, &Client),
+    to: Destination,
+    reports: Reports,
 ) -> Result<Opened, Reply> {
     let files = control.content.files.as_ref();
     let Files { data, .. } = files.expect("who has opened a file has files");
-    let placed = control
-        .ports
-        .place(local, transport.rtp_port, reports(transport, peer));
-    let (socket, ports) = placed.map_err(|error| no_ports(&error))?;
-    let mtu_bytes = onrush_sys::socket::path_mtu(&socket).map_err(|error| unavailable(&error))?;
-    let payload_bytes_max = payload_bytes_that_fit(mtu_bytes, peer.is_ipv4());
+    let payload_bytes_max = payload_bytes_that_fit(mtu_bytes, client.peer.is_ipv4());
     if media.plan(track, payload_bytes_max).is_none() {
         let note = format!("the path carries {mtu_bytes} bytes, too few for this file's packets");
         return Err(Reply::refusal(StatusCode::UnsupportedTransport, &note));
     }
-    let stream = data.open(media, track, payload_bytes_max, socket.into());
+    let stream = data.open(media, track, payload_bytes_max, to);
     let stream = stream.map_err(|error| refusal(&error))?;
     let ssrc = stream.snapshot().numbering.ssrc(media.origin(track).ssrc);
     let delivery = Delivery::Stored(StoredDelivery {
@@ -333,7 +399,7 @@ fn stored(
     });
     Ok(Opened {
         delivery,
-        ports,
+        reports,
         ssrc,
     })
 }
@@ -342,13 +408,12 @@ fn stored(
 fn live(
     control: &Control,
     channel: &Arc<Channel>,
-    transport: &Transport,
-    local: SocketAddr,
-    peer: SocketAddr,
+    [rtp_port, rtcp_port]: [u16; 2],
+    client: &Client,
 ) -> Result<Opened, Reply> {
+    let (local, peer) = (client.local, client.peer);
     let ssrc = playable(channel)?.ssrc;
-    let mut player = peer;
-    player.set_port(transport.rtp_port);
+    let player = at(peer, rtp_port);
     // Datagrams would come back for ever.
     if let Some(source) = channel.taken_by(player) {
         let note =
@@ -360,7 +425,7 @@ fn live(
     let player = LivePlayer::new(Arc::clone(channel), local.ip(), player);
     Ok(Opened {
         delivery: Delivery::Live(player),
-        ports: pair.place(reports(transport, peer)),
+        reports: Reports::Ports(pair.place(at(peer, rtcp_port))),
         ssrc,
     })
 }
@@ -373,6 +438,7 @@ pub(super) fn refusal(error: &EngineError) -> Reply {
         | EngineError::Late
         | EngineError::CacheFull { .. } => StatusCode::NotEnoughBandwidth,
         EngineError::Media { .. } => StatusCode::Gone,
+        EngineError::Interleaving => StatusCode::UnsupportedTransport,
         EngineError::Slow | EngineError::Busy | EngineError::Stopped | EngineError::Socket(_) => {
             StatusCode::ServiceUnavailable
         }
@@ -383,9 +449,9 @@ pub(super) fn refusal(error: &EngineError) -> Reply {
     Reply::refusal(status, &error.to_string())
 }
 
-/// Where the client wants our reports.
-fn reports(transport: &Transport, mut peer: SocketAddr) -> SocketAddr {
-    peer.set_port(transport.rtcp_port);
+/// A port of the client's.
+fn at(mut peer: SocketAddr, port: u16) -> SocketAddr {
+    peer.set_port(port);
     peer
 }
 

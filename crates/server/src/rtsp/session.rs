@@ -433,6 +433,11 @@ impl Session {
         if self.state.get() == State::Init {
             return;
         }
+        if self.tracks.borrow().iter().any(|track| track.is_cut_off()) {
+            self.stream_stopped();
+            self.end(End::Gone);
+            return;
+        }
         if self.report_at.get().is_some_and(|at| at <= now) {
             self.report();
         }

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,10 +12,11 @@ use tokio::time::Instant;
 use tracing::{debug, info};
 
 use super::Control;
+use super::client::Client;
 use super::delivery::{Delivery, Opened, Sent, StoredDelivery};
 use super::moment::Moment;
-use super::ports::PortPairSlot;
 use super::presentation::Presentation;
+use super::reports::Reports;
 use crate::engine::shared::TrackClock;
 use crate::engine::{EndReason, EngineError};
 
@@ -28,7 +29,7 @@ pub(super) struct TrackSession {
     /// The packet that what plays is to stop before, and become ready there, if PAUSE has named a
     /// point; else [`NO_PACKET`].
     pause_before: Cell<u64>,
-    ports: PortPairSlot,
+    reports: Reports,
     /// The track's URL as the client spelt it, for RTP-Info.
     pub(super) track_url: Box<str>,
     /// Of the packets, as the client was told.
@@ -45,8 +46,7 @@ pub(super) struct TrackSession {
 const NO_PACKET: u64 = u64::MAX;
 
 impl TrackSession {
-    /// Opens what `transport` asks for of a track, from the address that the client spoke to,
-    /// `local`.
+    /// Opens what `transport` asks for of a track.
     ///
     /// # Panics
     ///
@@ -56,19 +56,18 @@ impl TrackSession {
         (presentation, track): (&Presentation, usize),
         transport: &Transport,
         track_url: &str,
-        (local, peer): (SocketAddr, SocketAddr),
+        client: &Client,
     ) -> Result<Self, Reply> {
-        let (local, peer) = (canonical(local), canonical(peer));
         let Opened {
             delivery,
-            ports,
+            reports,
             ssrc,
-        } = Delivery::open(control, (presentation, track), transport, (local, peer))?;
+        } = Delivery::open(control, (presentation, track), transport, client)?;
         Ok(Self {
             delivery,
             resume_at: Cell::new(0),
             pause_before: Cell::new(NO_PACKET),
-            ports,
+            reports,
             track_url: track_url.into(),
             ssrc,
             started: Cell::new(None),
@@ -90,21 +89,26 @@ impl TrackSession {
 
     /// From now on the session of this number is told of all that happens to it.
     pub(super) fn belongs_to(&self, session: u64) {
-        self.ports.belongs_to(session);
+        self.reports.belongs_to(session);
         self.delivery.belongs_to(session);
     }
 
     /// What the client is told of it.
     pub(super) fn served(&self) -> Served {
         Served {
-            rtp_port: self.ports.rtp_port(),
+            at: self.reports.served_at(),
             ssrc: self.ssrc,
         }
     }
 
     /// Who it is for.
     pub(super) fn peer_ip(&self) -> IpAddr {
-        self.ports.peer_ip()
+        self.reports.peer_ip()
+    }
+
+    /// Whether it is known that nothing reaches the client any more.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.reports.is_cut_off()
     }
 
     /// Why it has ended by itself, if it has. A live one does not.
@@ -244,7 +248,7 @@ impl TrackSession {
 
     /// What our reports call us.
     fn cname(&self) -> String {
-        format!("onrush@{}", self.ports.local_ip())
+        format!("onrush@{}", self.reports.local_ip())
     }
 
     /// What is told of it at a moment.
@@ -265,7 +269,7 @@ impl TrackSession {
     }
 
     fn send(&self, datagram: &[u8]) -> io::Result<()> {
-        match self.ports.send(datagram) {
+        match self.reports.send(datagram) {
             Ok(()) => {
                 self.send_error.replace(None);
                 Ok(())
@@ -290,15 +294,6 @@ pub(super) fn is_unreachable(error: io::ErrorKind) -> bool {
     )
 }
 
-/// An IPv4 address that the dual-stack listener shows as an IPv6 one, as what it is; an IPv6 one
-/// with the scope that a link-local address needs.
-fn canonical(address: SocketAddr) -> SocketAddr {
-    match address.ip().to_canonical() {
-        ip if ip.is_ipv4() => SocketAddr::new(ip, address.port()),
-        _ => address,
-    }
-}
-
 fn describe(reception: Reception, clock_hz: u32) -> String {
     let Reception {
         lost,
@@ -315,17 +310,4 @@ fn describe(reception: Reception, clock_hz: u32) -> String {
         f64::from(jitter) * 1e3 / f64::from(clock_hz),
         round_trip.unwrap_or_default(),
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mapped_addresses_become_what_they_are_and_scopes_stay() {
-        let of = |text: &str| canonical(text.parse().unwrap()).to_string();
-        assert_eq!(of("[::ffff:192.0.2.1]:5"), "192.0.2.1:5");
-        assert_eq!(of("[fe80::1%3]:5"), "[fe80::1%3]:5");
-        assert_eq!(of("[::1]:5"), "[::1]:5");
-    }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use onrush_wire::auth::{Action, Algorithm, Challenge, Credentials, Digest, Grant};
 use onrush_wire::rtsp::Target;
-use tracing::debug;
+use tracing::{debug, info};
 
 use super::attempts::Attempts;
 use super::config::UsersConfig;
@@ -284,9 +284,14 @@ impl Authorizer {
                 count(&self.stats.forbidden);
                 Err(Refusal::Forbidden("that is not allowed here"))
             }
-            (None, _) => {
+            (None, login) => {
                 count(&self.stats.unanswered);
-                Err(Refusal::Unanswered)
+                // Users of the file need no hook to log in.
+                let file = self.file.as_ref().map(Watched::now);
+                match *login == Login::Nobody && file.is_some_and(|file| file.has_users()) {
+                    true => Ok(false),
+                    false => Err(Refusal::Unanswered),
+                }
             }
         }
     }
@@ -362,11 +367,7 @@ impl Authorizer {
         let known = file.as_ref().and_then(|file| file.user(user));
         let realm = file.as_ref().map_or(REALM, |file| file.realm());
         let is_right = match known.map(|user| &user.secret) {
-            Some(Secret::Digest(hashes)) => {
-                let algorithms: Vec<_> = hashes.iter().map(|(algorithm, _)| *algorithm).collect();
-                let given = Secret::digest(&algorithms, user, realm, password);
-                Some(given == Secret::Digest(hashes.clone()))
-            }
+            Some(digest @ Secret::Digest(_)) if digest.is_of(user, realm, password) => Some(true),
             Some(Secret::Argon2(hash)) => self.passwords.is_of(hash, password).await,
             None if self.hook.is_some() => {
                 return Ok(Login::Claimed {
@@ -374,8 +375,8 @@ impl Authorizer {
                     password: password.to_owned(),
                 });
             }
-            // As long as it would take for a user, so that the time does not tell who is one.
-            None => match file.as_ref().and_then(|file| file.any_argon2()) {
+            // As long as it takes for others, so that the time does not tell who is a user.
+            _ => match file.as_ref().and_then(|file| file.any_argon2()) {
                 Some(hash) => self.passwords.is_of(hash, password).await.map(|_| false),
                 None => Some(false),
             },
@@ -398,6 +399,12 @@ impl Authorizer {
     fn wrong(&self, asked: &Asked<'_>, now: Duration) -> Refusal {
         count(&self.stats.wrong);
         self.attempts.failed(asked.peer, now);
+        // An address cannot fill the log: after some it is slowed.
+        let (peer, protocol) = (asked.peer, asked.protocol.as_str());
+        info!(
+            "{peer}: a wrong user or password, by {protocol}, for {:?}",
+            asked.path
+        );
         self.challenge(asked, false, "the user or the password is wrong")
     }
 

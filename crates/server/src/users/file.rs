@@ -231,6 +231,15 @@ impl Secret {
         Self::Digest(algorithms.iter().map(hash).collect())
     }
 
+    /// Whether these are hashes of Digest of that password.
+    pub(super) fn is_of(&self, user: &str, realm: &str, password: &str) -> bool {
+        let Self::Digest(hashes) = self else {
+            return false;
+        };
+        let algorithms: Vec<_> = hashes.iter().map(|(algorithm, _)| *algorithm).collect();
+        *self == Self::digest(&algorithms, user, realm, password)
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let mut hashes = Vec::new();
         for word in text.split_whitespace() {

@@ -261,7 +261,7 @@ mod tests {
     fn what_is_no_answer_opens_nothing() {
         let (address, _came) = service(&[
             "HTTP/1.1 500 Oops\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
-            "HTTP/1.1 302 Found\r\nLocation: /yes\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+            "HTTP/1.1 302 Found\r\nLocation: /\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
             "noise\r\n\r\n",
             "",
         ]);

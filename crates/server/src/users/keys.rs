@@ -1,5 +1,5 @@
-//! The file of keys by which URLs are signed: one a line, the first signs and all are taken, so that
-//! a key can be replaced while URLs that it signed are still out.
+//! The file of keys by which URLs are signed: one a line, the first signs and all are taken, so
+//! that a key can be replaced while URLs that it signed are still out.
 
 use std::path::Path;
 

@@ -1,9 +1,9 @@
 //! Users: who asks, and whether it may, for RTSP, HTTP and FTP alike.
 //!
-//! An [`Authorizer`] is asked before anything is opened. It says yes to whatever one of its sources
+//! An `Authorizer` is asked before anything is opened. It says yes to whatever one of its sources
 //! allows: the file of users ([`file`](mod@file)), the signature of a URL, or a service of the
-//! operator's ([`hook`]). Where there are none of them everybody may play and download, as ever, and
-//! publish from this machine alone.
+//! operator's (`hook`). Where there are none of them everybody may play and download, as ever,
+//! and publish from this machine alone.
 //!
 //! It is one for all threads; what they share are small tables behind locks that are held for
 //! moments, and no thread that sends ever asks.

@@ -4,6 +4,7 @@
 //! for an event and ends the test if that never comes. Where a time-out is tested it is set short.
 
 mod files;
+mod interleaved;
 mod requests;
 mod sessions;
 

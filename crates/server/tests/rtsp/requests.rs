@@ -58,7 +58,7 @@ fn every_mistake_has_its_answer() {
         (format!("SETUP {long}/track1 RTSP/1.0"), "", 400),
         (
             format!("SETUP {long}/track1 RTSP/1.0"),
-            "Transport: RTP/AVP/TCP;interleaved=0-1",
+            "Transport: RTP/AVP/TCP;multicast;interleaved=0-1",
             461,
         ),
         (

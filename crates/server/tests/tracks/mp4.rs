@@ -54,7 +54,7 @@ fn an_mp4_plays_at_scales_to_and_fro() {
 fn elementary_streams_play_at_scales_to_and_fro() {
     require_root!();
     require_programs!("ffmpeg");
-    plays_at_scales("film.ts", "?tracks=elementary", ";tracks=elementary");
+    plays_at_scales("film.ts", "?tracks=elementary", "/tracks=elementary");
 }
 
 fn plays_at_scales(name: &str, query: &str, in_base: &str) {

@@ -7,10 +7,9 @@
 //! [`StreamSend::is_followed`]; one that fails takes those behind it with it (ECANCELED). No more
 //! may be queued for that connection until all of them are answered.
 
-use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::RawFd;
 
-use super::{OWN_HEADERS_PACKETS_MAX, TRAIN_BYTES_MAX, set_option};
+use super::{OWN_HEADERS_PACKETS_MAX, TRAIN_BYTES_MAX};
 use crate::pool::Pool;
 
 /// Packets of one send over a connection, at most.
@@ -134,35 +133,4 @@ impl StreamSend {
             }
         }
     }
-}
-
-/// What [`prepare_stream`] asks for; the kernel doubles it.
-const SEND_BUFFER_BYTES: i32 = 512 << 20;
-
-/// Readies a connection for packets that the kernel refers to: it reckons each by the huge page
-/// that it lies in, up to 2 MiB, so that a buffer of the usual size is full of one send. Who queues
-/// the sends bounds them. Without CAP_NET_ADMIN the buffer stays as it is, which the kernel widens
-/// by itself as far as the system's settings allow.
-pub fn prepare_stream(socket: BorrowedFd<'_>) {
-    let (fd, level) = (socket.as_raw_fd(), libc::SOL_SOCKET);
-    drop(set_option(
-        fd,
-        level,
-        libc::SO_SNDBUFFORCE,
-        SEND_BUFFER_BYTES,
-    ));
-}
-
-/// Ends a connection at once: what its peer has not acknowledged is thrown away, and every send
-/// that waits for room fails (net/ipv4/tcp.c, `tcp_disconnect`). Closing would leave it to a peer
-/// that reads nothing how long the memory is referred to.
-pub fn abort_stream(socket: BorrowedFd<'_>) {
-    // SAFETY: a sockaddr is integers, for which zero is a value; AF_UNSPEC is zero.
-    let address: libc::sockaddr = unsafe { mem::zeroed() };
-    let length = libc::socklen_t::try_from(size_of_val(&address)).expect("16 bytes");
-    // SAFETY: the descriptor is open for as long as it is borrowed; the address is readable for the
-    // length given.
-    let result = unsafe { libc::connect(socket.as_raw_fd(), &raw const address, length) };
-    // A socket that is no connection any more has nothing to end.
-    debug_assert!(result == 0, "{}", std::io::Error::last_os_error());
 }

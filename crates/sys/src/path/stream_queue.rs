@@ -1,5 +1,5 @@
-//! Sends over connections by sendmsg(2), for paths without a ring: what a socket does not take waits
-//! here, and is tried again with every submission.
+//! Sends over connections by sendmsg(2), for paths without a ring: what a socket does not take
+//! waits here, and is tried again with every submission.
 
 use std::collections::VecDeque;
 use std::io;

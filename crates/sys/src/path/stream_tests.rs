@@ -199,7 +199,7 @@ fn what_a_full_connection_does_not_take_follows_in_order() {
 }
 
 #[test]
-fn a_connection_that_is_aborted_answers_all_that_was_queued_once() {
+fn what_was_queued_for_an_aborted_connection_is_answered() {
     const SENDS: u32 = 101;
     for name in PathName::ALL {
         for area in areas() {

@@ -53,10 +53,10 @@ const SEND_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 const CANCELLED_MAX: usize = 16 * BATCH_TRAINS_MAX;
 
 /// WAITALL: what a full socket did not take follows when it has room, and only then comes the
-/// answer (io_uring/net.c, `io_net_retry`). EOR: what follows begins a buffer of its own. The kernel
-/// reckons memory that it refers to by the huge pages that it lies in, and bytes that were copied
-/// behind it into the same buffer would have all of that charged to what TCP has on this machine
-/// (net/ipv4/tcp.c, `tcp_downgrade_zcopy_pure`).
+/// answer (io_uring/net.c, `io_net_retry`). EOR: what follows begins a buffer of its own. The
+/// kernel reckons memory that it refers to by the huge pages that it lies in, and bytes that were
+/// copied behind it into the same buffer would have all of that charged to what TCP has on this
+/// machine (net/ipv4/tcp.c, `tcp_downgrade_zcopy_pure`).
 const STREAM_FLAGS: i32 = libc::MSG_WAITALL | libc::MSG_NOSIGNAL | libc::MSG_EOR;
 
 pub(super) struct UringRegisteredZc {
@@ -287,9 +287,10 @@ impl UringRegisteredZc {
     fn push(&mut self, entry: &squeue::Entry) {
         // SAFETY: a poll has no buffer, and neither has the wish for a descriptor. A send's buffers
         // lie in the pool's area, which the ring has registered, so that its pages outlive even the
-        // mapping; bytes for a connection lie in `held_bytes` until their completion has come, and for
-        // ever if it does not; a message and the list of its pieces lie in `messages`, untouched
-        // until the kernel has taken every entry. A socket that is closed by now is an error, not undefined.
+        // mapping; bytes for a connection lie in `held_bytes` until their completion has come, and
+        // for ever if it does not; a message and the list of its pieces lie in `messages`,
+        // untouched until the kernel has taken every entry. A socket that is closed by now is an
+        // error, not undefined.
         let pushed = unsafe { self.ring.submission().push(entry) };
         pushed.expect("the ring has room for a batch and a poll");
         self.queued += 1;

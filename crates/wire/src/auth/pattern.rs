@@ -49,8 +49,8 @@ impl Pattern {
     }
 }
 
-/// Matches `items` against a pattern, where `any` says which of its elements stand for any number of
-/// items, and `is` whether another element stands for an item.
+/// Matches `items` against a pattern, where `any` says which of its elements stand for any number
+/// of items, and `is` whether another element stands for an item.
 fn wild<P, T>(
     pattern: &[P],
     items: &[T],

@@ -80,6 +80,15 @@ pub struct Request<'a> {
     pub user_agent: &'a [u8],
 }
 
+/// Takes the empty lines away that stand in front of a head (RFC 9112, section 2.2), however they
+/// came. Whether there is something then that a head may begin with: not if half of an empty line
+/// has come.
+pub fn skip_empty_lines(bytes: &mut Vec<u8>) -> bool {
+    let empty = bytes.chunks(2).take_while(|line| line == b"\r\n").count();
+    bytes.drain(..2 * empty);
+    bytes != b"\r"
+}
+
 impl HeadScanner {
     /// Where the head at the front of `bytes` ends, if it does; `bytes` are those of the call
     /// before, and perhaps more.

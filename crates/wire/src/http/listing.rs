@@ -104,9 +104,11 @@ impl Listing<'_> {
                 readable(entry.file_bytes)
             };
             let time = time(entry.modified_s);
-            let play = match self.play_url(entry) {
-                Some(url) => format!("<a href=\"{url}\" aria-label=\"Play {name}\">Play</a>"),
-                None => String::new(),
+            let play = match is_film(entry) {
+                true => format!(
+                    "<a href=\"./{link}/hls/index.html\" aria-label=\"Play {name}\">Play</a>"
+                ),
+                false => String::new(),
             };
             // "./", so that a colon in a name makes no scheme of what is before it.
             let written = writeln!(
@@ -140,7 +142,7 @@ impl Listing<'_> {
 
     /// Where RTSP plays it, escaped for HTML.
     fn play_url(&self, entry: &Entry) -> Option<String> {
-        let plays = !entry.is_folder && has_media_ending(&entry.name) && !self.rtsp_host.is_empty();
+        let plays = is_film(entry) && !self.rtsp_host.is_empty();
         let name = plays.then(|| self.name_of(entry))?;
         Some(escaped(&format!(
             "rtsp://{}/{}",
@@ -155,6 +157,11 @@ impl Listing<'_> {
             folder => format!("{folder}/{}", entry.name),
         }
     }
+}
+
+/// Whether there is a page that plays it, as far as its name tells.
+fn is_film(entry: &Entry) -> bool {
+    !entry.is_folder && has_media_ending(&entry.name)
 }
 
 fn escaped(text: &str) -> String {
@@ -251,7 +258,7 @@ mod tests {
         for expected in [
             "<a href=\"./%C3%A4%23%25.ts\"><bdi>ä#%.ts</bdi></a></td><td>1.0 MiB</td>",
             "<time datetime=\"1994-11-06T08:49:37Z\">1994-11-06 08:49</time>",
-            "<a href=\"rtsp://h:554/a%20b/%C3%A4%23%25.ts\" aria-label=\"Play ä#%.ts\">",
+            "<a href=\"./%C3%A4%23%25.ts/hls/index.html\" aria-label=\"Play ä#%.ts\">",
             "<a href=\"./in/\"><bdi>in</bdi>/</a></td><td></td>",
             "<code>curl -O &#39;http://h:80/a%20b/",
             "<code>ffplay -rtsp_transport udp 'rtsp://h:554/a%20b/",
@@ -271,7 +278,7 @@ mod tests {
         for expected in [
             "<h1><bdi>\u{fffd}</bdi></h1>",
             "<a href=\"./%FCbung%20%C3%A9.ts\"><bdi>\u{fffd}bung \u{e9}.ts</bdi></a>",
-            "<a href=\"rtsp://h:554/%FF/%FCbung%20%C3%A9.ts\"",
+            "<a href=\"./%FCbung%20%C3%A9.ts/hls/index.html\"",
             "'http://h:80/%FF/%FCbung%20%C3%A9.ts'",
         ] {
             assert!(html.contains(expected), "{expected}\n{html}");

@@ -9,7 +9,8 @@
 //!
 //! Containers differ in how they tell of a file, and meet in one of two ways of making packets: a
 //! transport stream is one track as it is ([`ts`]); all others, and its elementary streams where
-//! these are asked for, are tables of samples (`samples`, `sampled`), which a codec's packetizer (`packetizer`, `codec`) makes into packets.
+//! these are asked for, are tables of samples (`samples`, `sampled`), which a codec's packetizer
+//! (`packetizer`, `codec`) makes into packets.
 //!
 //! The files stand on each other in this order: `track`, `scale` and `frame_rate` on nothing here,
 //! [`plan`] on `scale`, `packetizer` on `track`, each codec and `samples` on it, `container` on

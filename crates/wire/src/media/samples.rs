@@ -25,6 +25,8 @@ pub(in crate::media) const SAMPLES_MAX: usize = 1 << 24;
 pub(in crate::media) const SPREAD_BYTES_MAX: u32 = 32 << 20;
 /// Places in files, and times in ticks, are at most this.
 const PLACE_MAX: u64 = VALUE_MAX.unsigned_abs() / 2;
+/// So many are compared with what was put in, where that is asserted.
+const CHECKED_MAX: usize = 1 << 16;
 
 /// One sample.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -166,12 +168,11 @@ impl Samples {
         file_bytes: u32,
     ) -> Result<(), SampleError> {
         let at = self.len();
-        let number = at as u64;
         self.check(&sample)?;
         if file_bytes == 0 || file_bytes > SPREAD_BYTES_MAX {
             let (what, value) = ("its spread", file_bytes.into());
             return Err(SampleError::Value {
-                number,
+                number: at as u64,
                 what,
                 value,
             });
@@ -199,7 +200,8 @@ impl Samples {
         self.compositions.push(sample.composition_ticks);
         self.end_ticks = sample.decode_ticks + i64::from(duration_ticks);
         self.end_offset = sample.offset + u64::from(file_bytes);
-        debug_assert_eq!(self.get(at), Some(sample), "sample {number}");
+        // Of all samples of a file that lies it would take minutes.
+        debug_assert!(at >= CHECKED_MAX || self.get(at) == Some(sample));
         Ok(())
     }
 

@@ -29,8 +29,8 @@ pub enum Intent<S> {
     Setup {
         /// The presentation's name.
         path: String,
-        /// Where to send.
-        transport: Transport,
+        /// Where to send: what can be served at all of what it takes, best first.
+        transports: Vec<Transport>,
         /// The session to change.
         session: Option<S>,
         /// Which of its tracks, from 0 on, below [`TRACKS_MAX`]; `None` if the presentation was
@@ -223,8 +223,8 @@ fn setup<S>(
         }
         None => presentation,
     };
-    let transport = Transport::negotiate(request.headers_named("Transport"), peer);
-    let transport = transport.map_err(|error| {
+    let transports = Transport::negotiate(request.headers_named("Transport"), peer);
+    let transports = transports.map_err(|error| {
         let status = match error {
             TransportError::Syntax => StatusCode::BadRequest,
             _ => StatusCode::UnsupportedTransport,
@@ -233,7 +233,7 @@ fn setup<S>(
     })?;
     Ok(Intent::Setup {
         path: presentation.to_owned(),
-        transport,
+        transports,
         session: session.map(|s| s.handle),
         track,
     })

@@ -26,7 +26,7 @@ pub use self::range::{Range, RangeError, Span, npt};
 pub use self::reply::{Reply, RtpInfo};
 pub use self::request::{Malformed, Request};
 pub use self::session::{SessionId, State};
-pub use self::transport::{Served, Transport, TransportError};
+pub use self::transport::{LowerTransport, Served, ServedAt, Transport, TransportError};
 pub use self::units::{AskedRange, Units};
 pub use self::url::{ELEMENTARY, Target, UrlError, base, track, track_name};
 pub use rtsp_types::{Method, StatusCode, headers};

@@ -1,26 +1,43 @@
 //! The Transport header (RFC 2326, section 12.39): which of the roads a client offers is taken.
 //!
-//! One road exists: RTP over unicast UDP, to the address that asks. A client lists what it would
-//! take, best first; the first that can be served is.
+//! Two roads exist: RTP over unicast UDP, to the address that asks, and RTP interleaved with the
+//! requests in the connection that asks. A client lists what it would take, best first; the first
+//! that can be served is.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use thiserror::Error;
 
+use super::interleaved::Channels;
 use super::request::number;
 
-/// The road taken.
+/// A road that a client offers and that can be taken.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Transport {
-    /// The client's port for RTP.
-    pub rtp_port: u16,
-    /// The client's port for RTCP.
-    pub rtcp_port: u16,
+    /// What carries the packets, and where to.
+    pub lower: LowerTransport,
     /// How the client spelt `RTP/AVP`; it gets the same back, because some compare.
     spelling: &'static str,
     /// The client's address, if it named it.
     destination: Option<IpAddr>,
+}
+
+/// What carries RTP and RTCP, and where a client wants them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LowerTransport {
+    /// Datagrams to these ports of the client's.
+    Udp {
+        /// For RTP.
+        rtp_port: u16,
+        /// For RTCP.
+        rtcp_port: u16,
+    },
+    /// Frames in the connection that asks.
+    Tcp {
+        /// On these channels, if it has named any.
+        channels: Option<Channels>,
+    },
 }
 
 /// Why none of a client's roads is taken.
@@ -30,8 +47,8 @@ pub enum TransportError {
     /// None can be understood.
     #[error("bad Transport header")]
     Syntax,
-    /// The last one that was understood: not RTP/AVP over UDP.
-    #[error("only RTP/AVP over unicast UDP is served")]
+    /// The last one that was understood: not RTP/AVP over UDP or TCP.
+    #[error("only RTP/AVP over unicast UDP, or interleaved over TCP, is served")]
     Protocol,
     /// It asked for another mode than PLAY.
     #[error("only mode PLAY is served")]
@@ -39,6 +56,9 @@ pub enum TransportError {
     /// It did not say where to send, or two ports that cannot be RTP's and RTCP's.
     #[error("send client_port with a port for RTP and a higher one for RTCP")]
     Ports,
+    /// It asked for interleaved channels that cannot be RTP's and RTCP's.
+    #[error("send interleaved with a channel for RTP and another one for RTCP, or without any")]
+    Channels,
     /// It asked to send to somebody else.
     #[error("destination may only be your own address")]
     Destination,
@@ -47,14 +67,24 @@ pub enum TransportError {
 /// What the server adds to the road in its answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Served {
-    /// The server's port for RTP; that for RTCP is the one above.
-    pub rtp_port: u16,
+    /// Where the packets come from, or on which channels.
+    pub at: ServedAt,
     /// The synchronisation source of the packets.
     pub ssrc: u32,
 }
 
+/// Where the server's packets come from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ServedAt {
+    /// The server's port for RTP; that for RTCP is the one above.
+    Port(u16),
+    /// The channels in the connection.
+    Channels(Channels),
+}
+
 impl Transport {
-    /// Chooses among the values of all of a request's Transport headers, in their order.
+    /// Those of a client's roads that can be taken, best first, and one at least: of the values of
+    /// all of a request's Transport headers, in their order.
     ///
     /// # Errors
     ///
@@ -63,34 +93,40 @@ impl Transport {
     pub fn negotiate<'a>(
         values: impl Iterator<Item = &'a str>,
         peer: IpAddr,
-    ) -> Result<Self, TransportError> {
-        let mut refused = TransportError::Syntax;
+    ) -> Result<Vec<Self>, TransportError> {
+        let (mut served, mut refused) = (Vec::new(), TransportError::Syntax);
         for offer in values.flat_map(|value| split_outside_quotes(value, ',')) {
             match Self::parse(offer, peer) {
-                Ok(transport) => return Ok(transport),
+                Ok(transport) => served.push(transport),
                 Err(TransportError::Syntax) => {}
                 Err(error) => refused = error,
             }
         }
-        Err(refused)
+        if served.is_empty() {
+            return Err(refused);
+        }
+        Ok(served)
     }
 
     /// The answer's Transport header.
     #[must_use]
     pub fn answer(&self, served: Served) -> impl fmt::Display {
-        let Self {
-            rtp_port,
-            rtcp_port,
-            spelling,
-            ..
-        } = self;
         let destination = self.destination.map(|ip| format!(";destination={ip}"));
+        let client = match self.lower {
+            LowerTransport::Udp {
+                rtp_port,
+                rtcp_port,
+            } => format!(";client_port={rtp_port}-{rtcp_port}"),
+            LowerTransport::Tcp { .. } => String::new(),
+        };
+        let server = match served.at {
+            ServedAt::Port(port) => format!(";server_port={port}-{}", port + 1),
+            ServedAt::Channels(Channels { rtp, rtcp }) => format!(";interleaved={rtp}-{rtcp}"),
+        };
         format!(
-            "{spelling};unicast{};client_port={rtp_port}-{rtcp_port};server_port={}-{};\
-             ssrc={:08X};mode=\"PLAY\"",
+            "{};unicast{}{client}{server};ssrc={:08X};mode=\"PLAY\"",
+            self.spelling,
             destination.unwrap_or_default(),
-            served.rtp_port,
-            served.rtp_port + 1,
             served.ssrc,
         )
     }
@@ -98,19 +134,26 @@ impl Transport {
     fn parse(offer: &str, peer: IpAddr) -> Result<Self, TransportError> {
         let mut parts = split_outside_quotes(offer, ';').map(str::trim);
         let protocol = parts.next().unwrap_or("");
-        let spelling = ["RTP/AVP", "RTP/AVP/UDP"]
+        let spelling = ["RTP/AVP", "RTP/AVP/UDP", TCP]
             .into_iter()
             .find(|known| known.eq_ignore_ascii_case(protocol));
-        let (mut ports, mut destination, mut refused) = (None, None, None);
+        let is_tcp = spelling == Some(TCP);
+        let (mut ports, mut channels) = (None, None);
+        let (mut destination, mut refused) = (None, None);
         for part in parts {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let value = value.trim().trim_matches('"');
             match name.trim().to_ascii_lowercase().as_str() {
-                "multicast" | "interleaved" => refused = Some(TransportError::Protocol),
+                "multicast" => refused = Some(TransportError::Protocol),
+                "interleaved" if is_tcp => match Channels::parse(value) {
+                    None => refused = Some(TransportError::Channels),
+                    named => channels = named,
+                },
+                "interleaved" => refused = Some(TransportError::Protocol),
                 "mode" if !value.eq_ignore_ascii_case("PLAY") => {
                     refused = Some(TransportError::Mode);
                 }
-                "client_port" => ports = Some(port_pair(value)?),
+                "client_port" if !is_tcp => ports = Some(port_pair(value)?),
                 // Sending to anybody else at a client's word would make the server a weapon: one
                 // small request, minutes of video at the victim. Names are not looked up for the
                 // same reason.
@@ -129,18 +172,28 @@ impl Transport {
         if let Some(refused) = refused {
             return Err(refused);
         }
-        // The RFC's default is multicast; but an offer with client_port means unicast, said or not.
-        match ports {
-            Some((rtp_port, rtcp_port)) if rtp_port > 0 && rtcp_port > rtp_port => Ok(Self {
-                rtp_port,
-                rtcp_port,
-                spelling,
-                destination,
-            }),
-            _ => Err(TransportError::Ports),
-        }
+        // The RFC's default is multicast; but an offer with client_port means unicast, said or not,
+        // and so does one of TCP.
+        let lower = match ports {
+            _ if is_tcp => LowerTransport::Tcp { channels },
+            Some((rtp_port, rtcp_port)) if rtp_port > 0 && rtcp_port > rtp_port => {
+                LowerTransport::Udp {
+                    rtp_port,
+                    rtcp_port,
+                }
+            }
+            _ => return Err(TransportError::Ports),
+        };
+        Ok(Self {
+            lower,
+            spelling,
+            destination,
+        })
     }
 }
+
+/// What interleaving is called (RFC 2326, section 12.39).
+const TCP: &str = "RTP/AVP/TCP";
 
 /// `a-b`, or `a` for `a` and the one above. What is no port number at all is bad syntax; a pair
 /// that cannot be used is left to the caller.
@@ -171,9 +224,21 @@ mod tests {
 
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
 
-    fn negotiate(value: &str) -> Result<(u16, u16), TransportError> {
-        let transport = Transport::negotiate([value].into_iter(), PEER)?;
-        Ok((transport.rtp_port, transport.rtcp_port))
+    fn negotiate(value: &str) -> Result<Vec<LowerTransport>, TransportError> {
+        let transports = Transport::negotiate([value].into_iter(), PEER)?;
+        Ok(transports.iter().map(|transport| transport.lower).collect())
+    }
+
+    fn udp(rtp_port: u16, rtcp_port: u16) -> LowerTransport {
+        LowerTransport::Udp {
+            rtp_port,
+            rtcp_port,
+        }
+    }
+
+    fn tcp(channels: Option<(u8, u8)>) -> LowerTransport {
+        let channels = channels.map(|(rtp, rtcp)| Channels { rtp, rtcp });
+        LowerTransport::Tcp { channels }
     }
 
     #[test]
@@ -200,11 +265,7 @@ mod tests {
                 (1, 2),
             ),
             (
-                "RTP/AVP/TCP;interleaved=0-1,RTP/AVP;unicast;client_port=6-7",
-                (6, 7),
-            ),
-            (
-                "nonsense, RTP/AVP;x=\"a,b;c\";client_port=6-7,RTP/AVP;client_port=8-9",
+                "RTP/AVP/TCP;multicast,RTP/AVP;unicast;client_port=6-7",
                 (6, 7),
             ),
             (
@@ -212,20 +273,41 @@ mod tests {
                 (6, 7),
             ),
         ] {
-            assert_eq!(negotiate(offer), Ok(ports), "{offer}");
+            let (rtp_port, rtcp_port) = ports;
+            assert_eq!(
+                negotiate(offer),
+                Ok(vec![udp(rtp_port, rtcp_port)]),
+                "{offer}"
+            );
         }
-        let both = ["RTP/AVP/TCP;interleaved=0-1", "RTP/AVP;client_port=2-3"];
-        assert_eq!(
-            Transport::negotiate(both.into_iter(), PEER)
-                .unwrap()
-                .rtp_port,
-            2
-        );
+        for (offer, channels) in [
+            ("RTP/AVP/TCP;unicast;interleaved=0-1", Some((0, 1))),
+            ("RTP/AVP/TCP;interleaved=4", Some((4, 5))),
+            (
+                "rtp/avp/tcp;unicast;mode=PLAY;interleaved=7-2",
+                Some((7, 2)),
+            ),
+            ("RTP/AVP/TCP;unicast", None),
+            // Of no meaning here, whatever it is.
+            ("RTP/AVP/TCP;client_port=x", None),
+        ] {
+            assert_eq!(negotiate(offer), Ok(vec![tcp(channels)]), "{offer}");
+        }
+    }
+
+    #[test]
+    fn all_roads_that_can_be_taken_are_told_in_their_order() {
+        let offer = "nonsense, RTP/AVP/TCP;interleaved=2-3,RTP/AVP;x=\"a,b;c\";client_port=6-7";
+        let expected = [tcp(Some((2, 3))), udp(6, 7)];
+        assert_eq!(negotiate(offer).unwrap(), expected);
+        let both = ["RTP/AVP/TCP;interleaved=2-3", "RTP/AVP;client_port=6-7"];
+        let both = Transport::negotiate(both.into_iter(), PEER).unwrap();
+        assert!(both.iter().map(|transport| transport.lower).eq(expected));
     }
 
     #[test]
     fn roads_that_are_not() {
-        use TransportError::{Destination, Mode, Ports, Protocol, Syntax};
+        use TransportError::{Channels, Destination, Mode, Ports, Protocol, Syntax};
         for (offer, error) in [
             ("", Syntax),
             (";;;,,,", Syntax),
@@ -241,7 +323,11 @@ mod tests {
             ("RTP/AVP;unicast;client_port=65535", Ports),
             ("RTP/AVP;unicast;client_port=65535-65535", Ports),
             ("RTP/AVP;unicast;client_port=6001-6000", Ports),
-            ("RTP/AVP/TCP;unicast;interleaved=0-1", Protocol),
+            ("RTP/AVP/TCP;unicast;interleaved=0-256", Channels),
+            ("RTP/AVP/TCP;unicast;interleaved=3-3", Channels),
+            ("RTP/AVP/TCP;multicast;interleaved=0-1", Protocol),
+            ("RTP/AVP/TCP;unicast;interleaved=0-1;mode=RECORD", Mode),
+            ("RTP/AVP/TCP;destination=192.0.2.8", Destination),
             ("RTP/AVP;unicast;client_port=5-6;interleaved=0-1", Protocol),
             ("RTP/AVP;multicast;client_port=5-6", Protocol),
             ("RTP/SAVP;unicast;client_port=5-6", Protocol),
@@ -257,7 +343,7 @@ mod tests {
                 "RTP/AVP;unicast;client_port=5-6;destination=victim.example",
                 Destination,
             ),
-            ("RTP/AVP/TCP;interleaved=0-1,nonsense", Protocol),
+            ("RTP/SAVP/TCP;interleaved=0-1,nonsense", Protocol),
         ] {
             assert_eq!(negotiate(offer), Err(error), "{offer}");
         }
@@ -266,26 +352,44 @@ mod tests {
     #[test]
     fn the_answer_says_both_ends() {
         let offer = "RTP/AVP/UDP;unicast;destination=192.0.2.7;client_port=5000-5001";
-        let transport = Transport::negotiate([offer].into_iter(), PEER).unwrap();
+        let answer = |offer: &str, at| {
+            let transports = Transport::negotiate([offer].into_iter(), PEER).unwrap();
+            transports[0]
+                .answer(Served { at, ssrc: 0xbeef })
+                .to_string()
+        };
         assert_eq!(
-            transport
-                .answer(Served {
-                    rtp_port: 20_000,
-                    ssrc: 0xbeef
-                })
-                .to_string(),
+            answer(offer, ServedAt::Port(20_000)),
             "RTP/AVP/UDP;unicast;destination=192.0.2.7;client_port=5000-5001;\
              server_port=20000-20001;ssrc=0000BEEF;mode=\"PLAY\"",
+        );
+        // On other channels than were asked for, if need be.
+        let (rtp, rtcp) = (2, 3);
+        assert_eq!(
+            answer(
+                "RTP/AVP/TCP;interleaved=0-1",
+                ServedAt::Channels(Channels { rtp, rtcp })
+            ),
+            "RTP/AVP/TCP;unicast;interleaved=2-3;ssrc=0000BEEF;mode=\"PLAY\"",
         );
     }
 
     proptest! {
         #[test]
         fn noise_never_panics(
-            value in "(RTP/AVP|;|,|=|\"|-|client_port|mode|[0-9]{1,6}|\\PC){0,30}"
+            value in
+                "(RTP/AVP|/TCP|;|,|=|\"|-|client_port|interleaved|mode|[0-9]{1,6}|\\PC){0,30}"
         ) {
-            if let Ok((rtp, rtcp)) = negotiate(&value) {
-                prop_assert!(0 < rtp && rtp < rtcp);
+            for lower in negotiate(&value).unwrap_or_default() {
+                let is_fit = match lower {
+                    LowerTransport::Udp { rtp_port, rtcp_port } => {
+                        0 < rtp_port && rtp_port < rtcp_port
+                    }
+                    LowerTransport::Tcp { channels } => {
+                        channels.is_none_or(|channels| channels.rtp != channels.rtcp)
+                    }
+                };
+                prop_assert!(is_fit, "{:?}", lower);
             }
         }
     }

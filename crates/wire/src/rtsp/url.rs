@@ -55,25 +55,26 @@ impl Target {
             _ if path.starts_with('/') => path,
             _ => return Err(UrlError::Syntax),
         };
-        let name = name(path)?;
-        let Some(behind) = parameter else {
-            return Ok(Self::Path(name));
+        let whole = name(path)?;
+        let Some(behind) = parameter.filter(|_| !whole.is_empty()) else {
+            return Ok(Self::Path(whole));
         };
         // Players append the name of a track to the whole, or put it where the path ends.
-        let (name, track) = match track(&name) {
-            Some((presentation, number)) => (presentation, format!("/{}", track_name(number))),
-            None => (&*name, behind.trim_end_matches('/').to_owned()),
+        let (file, track) = match track(&whole) {
+            Some((file, number)) => (file, track_name(number)),
+            None => (&*whole, name(behind)?),
         };
-        let has_it = name.ends_with(ELEMENTARY);
-        let parameter = if has_it { "" } else { ELEMENTARY };
-        Ok(Self::Path(format!("{name}{parameter}{track}")))
+        let file = file.strip_suffix(ELEMENTARY).unwrap_or(file);
+        let whole = format!("{file}{ELEMENTARY}/{track}");
+        Ok(Self::Path(whole.trim_end_matches('/').to_owned()))
     }
 }
 
 /// What the name of a transport stream ends in whose elementary streams are asked for, as tracks of
-/// their own. As `;tracks=elementary` in a path it stays where players resolve URLs against it, in
-/// which a query gets lost (RFC 3986, section 5.2.2).
-pub const ELEMENTARY: &str = ";tracks=elementary";
+/// their own. In a path it stays where players resolve URLs against it, in which a query gets lost
+/// (RFC 3986, section 5.2.2). It is not set apart by a semicolon, because libavformat ends a URL in
+/// RTP-Info there.
+pub const ELEMENTARY: &str = "/tracks=elementary";
 
 /// The URL that those of a presentation's parts are relative to, without a slash at its end: that
 /// of a request without query and fragment, with [`ELEMENTARY`] if the query asks for that.
@@ -241,18 +242,18 @@ mod tests {
         for uri in [
             "rtsp://h/a/b.ts?tracks=elementary",
             "rtsp://h/a/b.ts/?x=1&tracks=elementary/#z",
-            "rtsp://h/a/b.ts;tracks=elementary/",
-            "rtsp://h/a/b.ts%3btracks=elementary?tracks=elementary",
+            "rtsp://h/a/b.ts/tracks=elementary/",
+            "rtsp://h/a/b.ts/tracks%3delementary?tracks=elementary",
         ] {
-            assert_eq!(path(uri), "a/b.ts;tracks=elementary", "{uri}");
+            assert_eq!(path(uri), "a/b.ts/tracks=elementary", "{uri}");
         }
         for uri in [
             "rtsp://h/b.ts?tracks=elementary/track2",
             "rtsp://h/b.ts/track2?tracks=elementary",
-            "rtsp://h/b.ts;tracks=elementary/track2",
-            "rtsp://h/b.ts;tracks=elementary/track2?tracks=elementary",
+            "rtsp://h/b.ts/tracks=elementary/track2",
+            "rtsp://h/b.ts/tracks=elementary/track2?tracks=elementary",
         ] {
-            assert_eq!(path(uri), "b.ts;tracks=elementary/track2", "{uri}");
+            assert_eq!(path(uri), "b.ts/tracks=elementary/track2", "{uri}");
         }
         for uri in [
             "/b.ts?tracks=",
@@ -261,13 +262,18 @@ mod tests {
         ] {
             assert_eq!(path(uri), "b.ts", "{uri}");
         }
+        assert_eq!(path("/?tracks=elementary"), "");
         assert_eq!(
-            base("rtsp://h/b.ts/?tracks=elementary"),
-            "rtsp://h/b.ts;tracks=elementary"
+            Target::parse("/b.ts?tracks=elementary/../a"),
+            Err(UrlError::Impossible)
         );
         assert_eq!(
-            base("rtsp://h/b.ts;tracks=elementary/"),
-            "rtsp://h/b.ts;tracks=elementary"
+            base("rtsp://h/b.ts/?tracks=elementary"),
+            "rtsp://h/b.ts/tracks=elementary"
+        );
+        assert_eq!(
+            base("rtsp://h/b.ts/tracks=elementary/"),
+            "rtsp://h/b.ts/tracks=elementary"
         );
         assert_eq!(base("rtsp://h/b.ts/?x#y"), "rtsp://h/b.ts");
     }
@@ -378,7 +384,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_never_climb(uri in "(rtsp://h)?(/|\\.|%2e|%2F|%5c|a|%00|\\\\|%25){0,12}") {
+        fn names_never_climb(
+            uri in "(rtsp://h)?(/|\\.|%2e|%2F|%5c|a|%00|\\\\|%25|\\?tracks=elementary){0,12}",
+        ) {
             if let Ok(Target::Path(path)) = Target::parse(&uri) {
                 prop_assert!(!path.starts_with('/'));
                 prop_assert!(path.split('/').all(|p| p != ".." && p != "." ));

@@ -14,7 +14,7 @@ use std::time::Duration;
 use onrush_wire::auth::Action;
 use onrush_wire::http::{
     Access, Answer, Context, Discard, HEAD_BYTES_MAX, HeadScanner, Listing, Method, Piece, Refusal,
-    Request, Status, Target, in_url,
+    Request, Status, Target, in_url, skip_empty_lines,
 };
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
@@ -110,11 +110,7 @@ impl Connection<'_> {
         let mut scanner = HeadScanner::default();
         let mut deadline = None;
         loop {
-            // Before a request line one empty line is forgiven (RFC 9112, section 2.2).
-            if self.buffer.starts_with(b"\r\n") {
-                self.buffer.drain(..2);
-            }
-            if self.buffer != b"\r" {
+            if skip_empty_lines(&mut self.buffer) {
                 match scanner.end(&self.buffer) {
                     Ok(Some(head_bytes)) => return Ok(Some(Ok(head_bytes))),
                     Ok(None) => {}

@@ -8,6 +8,7 @@ use onrush_sys::path::Path;
 use super::super::admission::LATE_NS;
 use super::super::flights::Taken;
 use super::super::shared::State;
+use super::entry::StreamEntry;
 use super::transmitter::Answer;
 use super::{Worker, signed};
 
@@ -32,15 +33,44 @@ impl Worker {
     }
 
     fn take_answer(&mut self, answer: &Answer) {
-        let number = answer.number;
-        if let Some((taken, errno)) = answer.taken {
+        let errno = answer.taken.map_or(0, |(_, errno)| errno);
+        if let Some(connection) = answer.connection
+            && errno != 0
+        {
+            self.fail_connection(connection, errno);
+        }
+        let Some(number) = answer.stream else {
+            return;
+        };
+        if let Some((taken, _)) = answer.taken {
             self.count_taken(number, taken);
-            if errno != 0 {
-                self.refused(number, errno);
-            }
+        }
+        if errno != 0 && answer.connection.is_none() {
+            self.refused(number, errno);
         }
         if answer.released {
             self.released(number);
+        }
+    }
+
+    /// Nothing more leaves on a connection: what plays there has ended.
+    pub(super) fn fail_connection(&mut self, connection: u32, errno: i32) {
+        if !self.transmitter.fail_connection(connection, errno) {
+            return;
+        }
+        let is_on = |stream: &StreamEntry| {
+            let framing = stream.framing();
+            framing.is_some_and(|framing| framing.connection == connection)
+        };
+        let mut ended = Vec::new();
+        for (number, stream) in self.streams.iter_mut() {
+            if is_on(stream) {
+                stream.set_errno(errno);
+                ended.push(number);
+            }
+        }
+        for number in ended {
+            self.streams.end(number, State::SendFailed);
         }
     }
 

@@ -1,5 +1,6 @@
 //! One stream as its worker sees it: its socket, its place in the media, its clock.
 
+use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,22 +9,33 @@ use onrush_sys::path::To;
 use onrush_wire::pace::MediaClock;
 use onrush_wire::rtp::Numbering;
 
-use super::super::Play;
 use super::super::admission::Demand;
 use super::super::moving::PendingMove;
 use super::super::numbering::jumped;
 use super::super::reader::Reader;
 use super::super::shared::{State, StreamShared};
-use super::super::trains::{OWN_HEADERS_PACKETS, OWN_HEADERS_PACKETS_LEAST, images_per_train};
+use super::super::trains::{
+    OWN_HEADERS_PACKETS, OWN_HEADERS_PACKETS_LEAST, images_per_framed_send, images_per_train,
+};
+use super::super::{Framing, Play};
 use super::signed;
 use crate::store;
 use crate::store::layout::Images;
 
+/// Where a stream's packets leave.
+pub(super) enum StreamOutlet {
+    /// As datagrams.
+    Socket(OwnedFd),
+    /// Likewise; the path keeps the socket.
+    InstalledSocket,
+    /// As frames of a connection; see [`Framing`].
+    Interleaved { connection: u32, channel: u8 },
+}
+
 /// A stream as its worker sees it.
 pub(super) struct StreamEntry {
     pub(super) shared: Arc<StreamShared>,
-    /// Where its packets go, unless the path keeps it.
-    pub(super) socket: Option<OwnedFd>,
+    pub(super) outlet: StreamOutlet,
     /// Trains that are queued or whose memory the kernel has not released.
     pub(super) trains: u32,
     /// Control has let go of it. It leaves with its last train: until then its number and its
@@ -46,6 +58,8 @@ pub(super) struct StreamEntry {
     pub(super) finishing: bool,
     /// It has waited for its file to grow: what was due meanwhile is due when it comes.
     waited_for_growth: bool,
+    /// It has waited for its client to take what was sent before.
+    pub(super) waited_for_client: bool,
     pub(super) reader: Reader,
     /// Of the movements of a clock that it shares, what is in its line.
     pub(super) moved_ns: i64,
@@ -56,15 +70,15 @@ pub(super) struct StreamEntry {
     /// How its packets are numbered.
     pub(super) numbering: Numbering,
     /// It was told to pause, and the kernel holds trains of it: until when that is waited for.
-    pub(super) pausing_until_ns: Option<u64>,
+    pub(super) pausing_until_ns: Option<NonZeroU64>,
 }
 
 impl StreamEntry {
-    pub(super) fn new(shared: Arc<StreamShared>, socket: Option<OwnedFd>, order: u64) -> Self {
+    pub(super) fn new(shared: Arc<StreamShared>, outlet: StreamOutlet, order: u64) -> Self {
         let (demand, numbering) = (shared.demand(), shared.numbering.get());
         Self {
             shared,
-            socket,
+            outlet,
             demand,
             numbering,
             pausing_until_ns: None,
@@ -77,6 +91,7 @@ impl StreamEntry {
             playing: false,
             finishing: false,
             waited_for_growth: false,
+            waited_for_client: false,
             reader: Reader::default(),
             moved_ns: 0,
             hold_until_ns: i64::MIN,
@@ -91,6 +106,7 @@ impl StreamEntry {
         }
         self.pausing_until_ns = None;
         self.finishing = false;
+        self.waited_for_client = false;
         self.refused_since_ns = 0;
         // A burst that a seek cuts was due before the first of its packets that is sent.
         self.hold_until_ns = signed(play.start_ns);
@@ -240,6 +256,9 @@ impl StreamEntry {
     /// How many images a train of these has at the most. What the socket does not cut leaves
     /// singly.
     pub(super) fn train_images_most(&self, images: &Images) -> u32 {
+        if self.framing().is_some() {
+            return images_per_framed_send(images.segment_bytes);
+        }
         match (self.is_segment(images), self.numbering.is_shared()) {
             (true, true) => images_per_train(images.segment_bytes),
             (true, false) => OWN_HEADERS_PACKETS,
@@ -249,18 +268,41 @@ impl StreamEntry {
 
     /// How many images a train of these has room for in any case.
     pub(super) fn train_images_least(&self, images: &Images) -> u32 {
+        let is_framed = self.framing().is_some();
         match (self.is_segment(images), self.numbering.is_shared()) {
-            (true, false) => OWN_HEADERS_PACKETS_LEAST,
+            (true, false) if !is_framed => OWN_HEADERS_PACKETS_LEAST,
             _ => self.train_images_most(images),
         }
     }
 
-    /// Where the trains of stream `number`, which this is, go.
+    /// Whether what stands before its payloads is written for it.
+    pub(super) fn has_own_headers(&self) -> bool {
+        self.framing().is_some() || !self.numbering.is_shared()
+    }
+
+    /// The connection that it leaves on, and its channel there, if it does.
+    pub(super) fn framing(&self) -> Option<Framing> {
+        match self.outlet {
+            StreamOutlet::Interleaved {
+                connection,
+                channel,
+            } => Some(Framing {
+                connection,
+                channel,
+            }),
+            StreamOutlet::Socket(_) | StreamOutlet::InstalledSocket => None,
+        }
+    }
+
+    /// Where the datagrams of stream `number`, which this is, go.
+    ///
+    /// # Panics
+    /// If it sends none.
     pub(super) fn to(&self, number: u32) -> To {
-        self.socket
-            .as_ref()
-            .map_or(To::RegisteredFile(number), |socket| {
-                To::Descriptor(socket.as_raw_fd())
-            })
+        match &self.outlet {
+            StreamOutlet::Socket(socket) => To::Descriptor(socket.as_raw_fd()),
+            StreamOutlet::InstalledSocket => To::RegisteredFile(number),
+            StreamOutlet::Interleaved { .. } => unreachable!("frames leave on connections"),
+        }
     }
 }

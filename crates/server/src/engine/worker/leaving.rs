@@ -4,6 +4,7 @@
 use super::super::Play;
 use super::super::moving::{Handover, PendingMove};
 use super::super::shared::bump;
+use super::entry::StreamOutlet;
 use super::{Worker, unsigned};
 
 impl Worker {
@@ -39,9 +40,11 @@ impl Worker {
             return;
         };
         stream.tell_paused();
-        let socket = match stream.socket.take() {
-            Some(socket) => Ok(socket),
-            None => self.transmitter.take_socket(number),
+        let outlet = std::mem::replace(&mut stream.outlet, StreamOutlet::InstalledSocket);
+        let socket = match outlet {
+            StreamOutlet::Socket(socket) => Ok(socket),
+            StreamOutlet::InstalledSocket => self.transmitter.take_socket(number),
+            StreamOutlet::Interleaved { .. } => unreachable!("a connection stays with its engine"),
         };
         if let Err(error) = &socket {
             stream.set_errno(error.raw_os_error().unwrap_or(libc::EIO));

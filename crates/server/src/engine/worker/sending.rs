@@ -4,6 +4,7 @@
 use super::super::clock::TICKS_PER_BURST;
 use super::super::reader::NotReady;
 use super::super::shared::{State, bump};
+use super::connections::Gate;
 use super::{Worker, signed, unsigned};
 use crate::experiments::Fault;
 use crate::store::layout::Images;
@@ -112,40 +113,29 @@ impl Worker {
         before: Option<Queued>,
     ) -> Turn {
         let media_end_ns = before.map_or(u64::MAX, |before| before.media_end_ns);
-        let Some(stream) = self.streams.playing_mut(number) else {
-            return Turn::Gone;
+        let (burst, due_ns) = match self.next_burst(number, now_ns, tick_end_ns) {
+            Ok(next) => next,
+            Err(turn) => return turn,
         };
-        let burst = match stream.reader.burst(&stream.shared, &self.store) {
-            Ok(Some(burst)) => burst,
-            // All is queued. What was queued last has left by the next tick, and lasts until what
-            // would follow it is due.
-            Ok(None) if std::mem::replace(&mut stream.finishing, true) => {
-                return Turn::Over(State::Finished);
-            }
-            Ok(None) => return Turn::Later(stream.end_ns().max(tick_end_ns)),
-            Err(NotReady::Grows) => {
-                stream.wait_for_growth(now_ns);
-                let burst_ns = signed(TICKS_PER_BURST * self.tick_ns);
-                return Turn::Later(now_ns.saturating_add(burst_ns));
-            }
-            Err(NotReady::Never) => return Turn::Over(State::MediaFailed),
-            Err(NotReady::Yet) => {
-                stream.waited_until_ns = now_ns;
-                bump(&stream.shared.underruns, 1);
-                bump(&self.remote.shared.underruns, 1);
-                return Turn::Later(tick_end_ns);
-            }
-        };
-        stream.set_clock(burst.due_ns, now_ns);
-        let due_ns = stream.due_ns(burst.due_ns);
         if due_ns >= tick_end_ns || burst.due_ns >= media_end_ns {
             return Turn::Later(due_ns);
         }
+        if let Some(turn) = self.wait_for_client(number, &burst, now_ns, tick_end_ns) {
+            return turn;
+        }
+        let Some(stream) = self.streams.playing_mut(number) else {
+            return Turn::Gone;
+        };
+        let waited_for_client = std::mem::take(&mut stream.waited_for_client);
         let late_ns = now_ns - due_ns;
         if late_ns > self.lag_ns_max {
             // Too much to catch up with in small steps: the client's clock moves on instead.
             stream.move_clock(late_ns);
-            bump(&self.remote.shared.lags, 1);
+            let shared = &self.remote.shared;
+            match waited_for_client {
+                true => bump(&shared.stalls, 1),
+                false => bump(&shared.lags, 1),
+            }
         }
         let burst_ns = TICKS_PER_BURST * self.tick_ns;
         let last_ns = (burst.due_ns / burst_ns + BURSTS_PER_TICK_MAX).saturating_mul(burst_ns);
@@ -162,6 +152,10 @@ impl Worker {
             }
             return Turn::Later(tick_end_ns);
         }
+        // Making room may have handed over what was queued before for the same connection.
+        if let Some(turn) = self.wait_for_client(number, &burst, now_ns, tick_end_ns) {
+            return turn;
+        }
         let queued = self.queue(number, images);
         if queued == 0 {
             return Turn::Gone;
@@ -172,6 +166,69 @@ impl Worker {
             due_ns: burst.due_ns,
             media_end_ns,
         })
+    }
+
+    /// What a stream is to send next, and when that is due; or what becomes of it, if there is
+    /// nothing yet or no more.
+    fn next_burst(
+        &mut self,
+        number: u32,
+        now_ns: i64,
+        tick_end_ns: i64,
+    ) -> Result<(Images, i64), Turn> {
+        let stream = self.streams.playing_mut(number).ok_or(Turn::Gone)?;
+        let burst = match stream.reader.burst(&stream.shared, &self.store) {
+            Ok(Some(burst)) => burst,
+            // All is queued. What was queued last has left by the next tick, and lasts until what
+            // would follow it is due.
+            Ok(None) if std::mem::replace(&mut stream.finishing, true) => {
+                return Err(Turn::Over(State::Finished));
+            }
+            Ok(None) => return Err(Turn::Later(stream.end_ns().max(tick_end_ns))),
+            Err(NotReady::Grows) => {
+                stream.wait_for_growth(now_ns);
+                let burst_ns = signed(TICKS_PER_BURST * self.tick_ns);
+                return Err(Turn::Later(now_ns.saturating_add(burst_ns)));
+            }
+            Err(NotReady::Never) => return Err(Turn::Over(State::MediaFailed)),
+            Err(NotReady::Yet) => {
+                stream.waited_until_ns = now_ns;
+                bump(&stream.shared.underruns, 1);
+                bump(&self.remote.shared.underruns, 1);
+                return Err(Turn::Later(tick_end_ns));
+            }
+        };
+        stream.set_clock(burst.due_ns, now_ns);
+        Ok((burst, stream.due_ns(burst.due_ns)))
+    }
+
+    /// When a stream that leaves on a connection is to come back, if its client has not taken
+    /// enough yet of what was sent before.
+    fn wait_for_client(
+        &mut self,
+        number: u32,
+        burst: &Images,
+        now_ns: i64,
+        tick_end_ns: i64,
+    ) -> Option<Turn> {
+        let stream = self.streams.get(number)?;
+        let connection = stream.framing()?.connection;
+        let offset = stream.reader.offset(&self.store, burst);
+        match self.transmitter.gate(connection, offset, burst) {
+            Gate::Open => None,
+            Gate::Shut => {
+                let stream = self.streams.get_mut(number)?;
+                stream.waited_until_ns = now_ns;
+                stream.waited_for_client = true;
+                Some(Turn::Later(tick_end_ns))
+            }
+            Gate::Stalled => {
+                bump(&self.remote.shared.stalled_out, 1);
+                self.fail_connection(connection, libc::ETIMEDOUT);
+                Some(Turn::Gone)
+            }
+            Gate::Failed => Some(Turn::Over(State::SendFailed)),
+        }
     }
 
     /// Counts the bursts of which the last image is among those `queued`, each given by how many
@@ -199,7 +256,7 @@ impl Worker {
     fn images_max(&self, number: u32, images: &Images) -> u32 {
         let trains_max = self.transmitter.own_headers_trains_max();
         match (self.streams.get(number), trains_max) {
-            (Some(stream), Some(trains_max)) if !stream.numbering.is_shared() => {
+            (Some(stream), Some(trains_max)) if stream.has_own_headers() => {
                 // One is kept for a fault that repeats a packet.
                 let trains = u32::try_from((trains_max - 1).max(1)).unwrap_or(u32::MAX);
                 trains.saturating_mul(stream.train_images_least(images))
@@ -213,7 +270,7 @@ impl Worker {
         let Some(stream) = self.streams.get(number) else {
             return false;
         };
-        let is_own = !stream.numbering.is_shared();
+        let is_own = stream.has_own_headers();
         let offset = stream.reader.offset(&self.store, images);
         let trains = images.count.div_ceil(stream.train_images_least(images));
         // Whether the kernel holds so few trains of the stream that these may go as well. A burst

@@ -6,7 +6,6 @@
 //!
 //! [`WorkerShared::playing`]: super::super::shared::WorkerShared::playing
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -15,7 +14,7 @@ use onrush_wire::pace::Wheel;
 
 use super::super::shared::{State, StreamShared, bump, drop_one};
 use super::super::{EngineConfig, Play, Remote};
-use super::entry::StreamEntry;
+use super::entry::{StreamEntry, StreamOutlet};
 use super::tick_ns;
 use crate::store;
 
@@ -65,15 +64,10 @@ impl StreamTable {
     ///
     /// # Panics
     /// If there is one of that number.
-    pub(super) fn insert(
-        &mut self,
-        number: u32,
-        shared: Arc<StreamShared>,
-        socket: Option<OwnedFd>,
-    ) {
+    pub(super) fn insert(&mut self, number: u32, shared: Arc<StreamShared>, outlet: StreamOutlet) {
         let place = &mut self.entries[number as usize];
         assert!(place.is_none(), "a stream number belongs to one stream");
-        *place = Some(StreamEntry::new(shared, socket, self.opened));
+        *place = Some(StreamEntry::new(shared, outlet, self.opened));
         self.opened += 1;
     }
 
@@ -108,7 +102,7 @@ impl StreamTable {
     pub(super) fn remove(&mut self, number: u32) -> Option<StreamEntry> {
         let stream = self.entries[number as usize].take();
         debug_assert!(stream.as_ref().is_none_or(|stream| !stream.playing));
-        self.remote.closed(number);
+        self.remote.streams.give_back(number);
         stream
     }
 

@@ -1,5 +1,5 @@
 //! The kernel's side of a worker: the path, the sockets that it keeps, what is in flight, and what
-//! of it has come back.
+//! of it has come back. What belongs to connections alone is in [`framing`](super::framing).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -8,17 +8,22 @@ use std::sync::atomic::Ordering;
 
 use onrush_sys::clock::{monotonic_ns, sleep_until_ns};
 use onrush_sys::path::{
-    Completion, OwnHeaders, Path, PathError, PathName, Train, Vectored, prepare_socket,
+    Completion, FramedPackets, OwnHeaders, Path, PathError, PathName, Train, Vectored,
+    prepare_socket,
 };
 use onrush_sys::pool::{HeaderSlab, HeaderSlot};
 use onrush_wire::rtp::HEADER_BYTES;
+use onrush_wire::rtsp::{FRAME_PREFIX_BYTES, frame_prefix};
 use tracing::{debug, warn};
 
 use super::super::flights::{Flight, Flights, Taken};
+use super::super::numbering::RtpHeaders;
 use super::super::reader::Span;
 use super::super::shared::bump;
-use super::super::{EngineConfig, OpenPath, Remote};
-use super::entry::StreamEntry;
+use super::super::{EngineConfig, Framing, OpenPath, Remote};
+use super::connections::{Connections, Limits};
+use super::entry::{StreamEntry, StreamOutlet};
+use super::nanos;
 use crate::experiments::{Fault, Faults};
 use crate::store;
 use crate::store::layout::Images;
@@ -31,6 +36,13 @@ const RTP_HEADER_BYTES: u8 = 12;
 
 const _: () = assert!(RTP_HEADER_BYTES as usize == HEADER_BYTES);
 
+/// Bytes of what stands before an RTP header in a frame, and of both.
+const PREFIX_BYTES: u16 = 4;
+const FRAME_HEAD_BYTES: u8 = 16;
+
+const _: () = assert!(PREFIX_BYTES as usize == FRAME_PREFIX_BYTES);
+const _: () = assert!(FRAME_HEAD_BYTES as usize == FRAME_PREFIX_BYTES + HEADER_BYTES);
+
 /// Hands trains to the kernel, and takes what comes back.
 pub(super) struct Transmitter {
     path: Box<dyn Path>,
@@ -39,17 +51,21 @@ pub(super) struct Transmitter {
     open_path: Arc<OpenPath>,
     /// Streams below this number have their sockets in the path's table, and no descriptor.
     files: u32,
-    flights: Flights,
+    pub(super) flights: Flights,
     /// Room for headers of streams' own.
-    slab: Option<HeaderSlab>,
+    pub(super) slab: Option<HeaderSlab>,
+    pub(super) connections: Connections,
     faults: Faults,
     store: Arc<store::Shared>,
-    remote: Arc<Remote>,
+    pub(super) remote: Arc<Remote>,
 }
 
-/// What has come back of a stream's train.
+/// What has come back of a train or message.
 pub(super) struct Answer {
-    pub(super) number: u32,
+    /// The stream whose train it is.
+    pub(super) stream: Option<u32>,
+    /// What it left on, if that is no socket of the stream's own.
+    pub(super) connection: Option<u32>,
     /// What the kernel took of it, and why no more.
     pub(super) taken: Option<(Taken, i32)>,
     /// It needs the memory no longer.
@@ -80,10 +96,17 @@ impl Transmitter {
         shared.places.store(files, Ordering::Relaxed);
         let slab = HeaderSlab::take_from(store.pool());
         let has_own_headers = &shared.has_own_headers;
-        has_own_headers.store(slab.is_some(), Ordering::Relaxed);
+        let is_wanted = config.headers != RtpHeaders::Shared;
+        has_own_headers.store(is_wanted && slab.is_some(), Ordering::Relaxed);
         let is_zero_copy = path.vectored() == Vectored::ZeroCopy;
         let zero_copy = &shared.own_headers_zero_copy;
         zero_copy.store(is_zero_copy, Ordering::Relaxed);
+        let sends_streams = slab.is_some() && path.sends_streams();
+        shared.sends_streams.store(sends_streams, Ordering::Relaxed);
+        let limits = Limits {
+            unacknowledged_bytes_max: config.unacknowledged_bytes_max,
+            stall_ns_max: nanos(config.stall_time_max),
+        };
         Self {
             path,
             retired: None,
@@ -91,6 +114,7 @@ impl Transmitter {
             files,
             flights: Flights::new(),
             slab,
+            connections: Connections::new(config.streams_max, limits),
             faults: config.faults,
             store,
             remote,
@@ -102,24 +126,27 @@ impl Transmitter {
         self.slab.is_some()
     }
 
-    /// Keeps the socket of a new stream, if it can; gives it back if not.
+    /// Keeps the socket of a new stream, if it can.
     pub(super) fn install(
         &mut self,
         number: u32,
         socket: OwnedFd,
         segment_bytes: u16,
-    ) -> Option<OwnedFd> {
+    ) -> StreamOutlet {
         // It was made ready for the path of a moment ago.
         if !self.path.name().segments() {
             prepare(self.path.name(), &socket, segment_bytes);
         }
         let is_kept = number < self.files && self.path.install_file(number, socket.as_fd()).is_ok();
-        (!is_kept).then_some(socket)
+        match is_kept {
+            true => StreamOutlet::InstalledSocket,
+            false => StreamOutlet::Socket(socket),
+        }
     }
 
     /// Lets go of the socket of a stream that is gone, if it keeps it.
     pub(super) fn release(&mut self, number: u32, stream: &StreamEntry) {
-        if stream.socket.is_none() {
+        if matches!(stream.outlet, StreamOutlet::InstalledSocket) {
             self.path.release_file(number);
         }
     }
@@ -134,11 +161,17 @@ impl Transmitter {
     /// How many trains that begin at `offset` can be queued, of which `is_own` says whether they
     /// have headers of their own.
     pub(super) fn room(&self, offset: usize, is_own: bool) -> usize {
-        let room = self.path.room().min(self.flights.room());
+        let room = self.sends_room();
         match &self.slab {
             Some(slab) if is_own => room.min(slab.room(offset)),
             _ => room,
         }
+    }
+
+    /// How many sends of any kind can be queued.
+    pub(super) fn sends_room(&self) -> usize {
+        let room = self.path.room().min(self.flights.room());
+        room.saturating_sub(self.connections.queued())
     }
 
     /// Trains with headers of their own that there can ever be at once.
@@ -150,21 +183,28 @@ impl Transmitter {
     pub(super) fn queue(&mut self, stream: &mut StreamEntry, number: u32, mut left: Images) {
         while left.count > 0 {
             let images = left.take(self.train_images(stream, &left));
+            left = left.skip(images.count);
+            stream.trains += 1;
             let span = stream.reader.span(&self.store, &images);
+            if let Some(framing) = stream.framing() {
+                self.queue_framed(stream, number, framing, span, &images);
+                continue;
+            }
             let slot = self.own_headers(stream, &span, &images);
             let headers = slot.as_ref().map(|slot| OwnHeaders {
                 offset: slot.offset(),
                 bytes: RTP_HEADER_BYTES,
             });
             let token = self.flights.take(Flight {
-                stream: number,
+                stream: Some(number),
+                connection: None,
                 packets: images.count,
                 bytes: span.bytes,
                 stride: images.segment_bytes,
+                frame_bytes: 0,
                 pin: Some(span.pin),
                 headers: slot,
             });
-            stream.trains += 1;
             self.path.queue(Train {
                 to: stream.to(number),
                 offset: span.offset,
@@ -173,13 +213,73 @@ impl Transmitter {
                 headers,
                 token,
             });
-            left = left.skip(images.count);
         }
+    }
+
+    /// Queues these images as frames of a connection, whose [gate](Self::gate) is open.
+    fn queue_framed(
+        &mut self,
+        stream: &StreamEntry,
+        number: u32,
+        framing: Framing,
+        span: Span,
+        images: &Images,
+    ) {
+        let slot = self.frame_heads(stream, framing.channel, &span, images);
+        let packets = FramedPackets {
+            offset: span.offset,
+            bytes: span.bytes,
+            stride: images.segment_bytes,
+            heads_offset: slot.offset(),
+            head_bytes: FRAME_HEAD_BYTES,
+            replaced_bytes: RTP_HEADER_BYTES,
+        };
+        let token = self.flights.take(Flight {
+            stream: Some(number),
+            connection: Some(framing.connection),
+            packets: images.count,
+            bytes: span.bytes,
+            stride: images.segment_bytes,
+            frame_bytes: PREFIX_BYTES,
+            pin: Some(span.pin),
+            headers: Some(slot),
+        });
+        let now_ns = self.remote.clock.now_ns();
+        self.connections
+            .queue(framing.connection, packets, token, now_ns);
+    }
+
+    /// What stands before the payloads of a stream that leaves on a connection.
+    fn frame_heads(
+        &mut self,
+        stream: &StreamEntry,
+        channel: u8,
+        span: &Span,
+        images: &Images,
+    ) -> HeaderSlot {
+        let slab = self
+            .slab
+            .as_mut()
+            .expect("frames are sent with a slab only");
+        slab.take(span.offset, |slot| {
+            let places = slot.chunks_exact_mut(FRAME_HEAD_BYTES.into());
+            let shared_headers = stream.reader.headers(&self.store, images);
+            let (mut left, stride) = (images.bytes, u32::from(images.segment_bytes));
+            for (shared_header, place) in shared_headers.zip(places) {
+                let image_bytes = left.min(stride);
+                left -= image_bytes;
+                let (prefix, header) = place.split_at_mut(FRAME_PREFIX_BYTES);
+                let image_bytes = u16::try_from(image_bytes).expect("a packet is below 64 KiB");
+                prefix.copy_from_slice(&frame_prefix(channel, image_bytes));
+                header.copy_from_slice(&stream.numbering.header(shared_header));
+            }
+        })
     }
 
     /// How many images a train that begins with the first of these may have.
     fn train_images(&self, stream: &StreamEntry, images: &Images) -> u32 {
-        if stream.numbering.is_shared() || !stream.is_segment(images) {
+        let is_framed = stream.framing().is_some();
+        if is_framed || stream.numbering.is_shared() || !stream.is_segment(images) {
             return stream.train_images_most(images);
         }
         let offset = stream.reader.offset(&self.store, images);
@@ -227,6 +327,7 @@ impl Transmitter {
 
     /// Hands over what is queued by `crossing`.
     pub(super) fn cross(&mut self, crossing: impl FnOnce(&mut dyn Path) -> io::Result<()>) {
+        self.connections.flush(&mut *self.path);
         if let Err(error) = crossing(&mut *self.path) {
             // Nothing of what we ask can fail but for a lack of memory, which does not pass at
             // once.
@@ -260,21 +361,37 @@ impl Transmitter {
             released,
         } = completion;
         let flight = self.flights.get(token);
-        let number = flight.stream;
+        let (stream, connection) = (flight.stream, flight.connection);
         let taken = sent.map(|sent| (flight.taken(sent), sent.errno));
+        let bytes = flight.bytes as usize;
         if (released || self.faults.has(Fault::ReleaseEarly))
             && let Some(pin) = flight.pin.take()
         {
             self.store.pool().unpin(pin);
         }
+        if let Some(connection) = connection {
+            let now_ns = self.remote.clock.now_ns();
+            if taken.is_some() {
+                self.connections.answered(connection, now_ns);
+            }
+            if taken.is_some() && stream.is_none() {
+                self.connections.message_answered(connection, bytes);
+            }
+            let packet_bytes = stream.map_or(0, |_| bytes);
+            if released && self.connections.released(connection, packet_bytes, now_ns) {
+                self.connection_gone(connection);
+            }
+        }
         if released
-            && let Some(slot) = self.flights.give_back(token)
+            && let Some(flight) = self.flights.give_back(token)
+            && let Some(slot) = flight.headers
             && let Some(slab) = &mut self.slab
         {
             slab.give_back(slot);
         }
         Answer {
-            number,
+            stream,
+            connection,
             taken,
             released,
         }
@@ -311,12 +428,12 @@ impl Transmitter {
     /// Gives a stream's socket a descriptor again, if it has none, and readies it for the path of
     /// now.
     pub(super) fn restore(&mut self, number: u32, stream: &mut StreamEntry) -> io::Result<()> {
-        if stream.socket.is_none()
+        if matches!(stream.outlet, StreamOutlet::InstalledSocket)
             && let Some(retired) = &mut self.retired
         {
-            stream.socket = Some(retired.descriptor(number)?);
+            stream.outlet = StreamOutlet::Socket(retired.descriptor(number)?);
         }
-        if let Some(socket) = &stream.socket {
+        if let StreamOutlet::Socket(socket) = &stream.outlet {
             prepare(self.path.name(), socket, stream.shared.segment_bytes);
         }
         Ok(())
@@ -342,6 +459,7 @@ impl Transmitter {
             (&shared.trains_copied, counters.trains_copied),
             (&shared.trains_single, counters.trains_single),
             (&shared.trains_own_headers, counters.trains_own_headers),
+            (&shared.trains_framed, counters.trains_framed),
             (&shared.in_flight, self.in_flight() as u64),
         ] {
             shown.store(counted, Ordering::Relaxed);

@@ -19,6 +19,23 @@ fn status(head: &str) -> Status {
     parse(head).expect_err(head)
 }
 
+/// A request line is the first of what is left, so that the log has it.
+#[test]
+fn empty_lines_in_front_of_a_head_are_taken_away() {
+    for (bytes, left, may_begin) in [
+        ("", "", true),
+        ("\r", "\r", false),
+        ("\r\n", "", true),
+        ("\r\n\r", "\r", false),
+        ("\r\n\r\nGET / HTTP/1.1\r\n", "GET / HTTP/1.1\r\n", true),
+        ("\n\r\n", "\n\r\n", true),
+    ] {
+        let mut taken = bytes.as_bytes().to_vec();
+        assert_eq!(skip_empty_lines(&mut taken), may_begin, "{bytes:?}");
+        assert_eq!(taken, left.as_bytes());
+    }
+}
+
 #[test]
 fn a_request_is_understood() {
     let head = with(

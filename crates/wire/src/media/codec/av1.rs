@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use self::configuration::Configuration;
-use self::obu::{HAS_SIZE, HEAD_BYTES_MAX, Kind, Obu, leb128_bytes, to_leb128};
+use self::obu::{HAS_EXTENSION, HAS_SIZE, HEAD_BYTES_MAX, Kind, Obu, leb128_bytes, to_leb128};
 use crate::media::packetizer::{Codec, CodecError, PacketSink, Packetizer, Part, Parts, Unit};
 use crate::media::track::Medium;
 
@@ -212,9 +212,13 @@ enum Source<'a> {
 
 impl<'a> Element<'a> {
     fn stored(bytes: &'a [u8]) -> Self {
+        let layer = match *bytes {
+            [first, extension, ..] if first & HAS_EXTENSION != 0 => Some(extension >> 3 & 3),
+            _ => None,
+        };
         Self {
             bytes: bytes.len(),
-            layer: None,
+            layer,
             source: Source::Stored(bytes),
         }
     }

@@ -72,14 +72,6 @@ pub(in crate::media) fn vp9(
         (true, false) => 2,
         _ => 3,
     };
-    let matrix = match space {
-        1 | 3 => 6,
-        2 => 1,
-        4 => 7,
-        5 => 9,
-        RGB => 0,
-        _ => 2,
-    };
     let samples_a_second = pixels.saturating_mul(a_second);
     let level = VP9_LEVELS
         .iter()
@@ -87,21 +79,22 @@ pub(in crate::media) fn vp9(
         .map_or(62, |it| it.0);
     let byte = |bits: u32| u8::try_from(bits).unwrap_or(0);
     let depth_and_more = byte(depth << 4 | chroma << 1) | u8::from(is_full);
+    let mut vpcc = vec![1, 0, 0, 0, byte(profile), level, depth_and_more];
     // Which colours and which curve are meant is not told.
-    Ok(vec![
-        1,
-        0,
-        0,
-        0,
-        byte(profile),
-        level,
-        depth_and_more,
-        2,
-        2,
-        matrix,
-        0,
-        0,
-    ])
+    vpcc.extend([2, 2, vp9_matrix(space), 0, 0]);
+    Ok(vpcc)
+}
+
+/// The matrix coefficients (ISO/IEC 23091-2) of a colour space of VP9.
+fn vp9_matrix(space: u32) -> u8 {
+    match space {
+        1 | 3 => 6,
+        2 => 1,
+        4 => 7,
+        5 => 9,
+        7 => 0,
+        _ => 2,
+    }
 }
 
 /// The body of a `dac3` (ETSI TS 102 366, section F.4) for sound of which `frame` is the first

@@ -132,6 +132,16 @@ pub(super) fn unsigned(body: &[u8]) -> Option<u64> {
     (body.len() <= 8).then(|| body.iter().fold(0, number))
 }
 
+/// The integer in an element, if it is one of at most eight bytes. `None` if more of it is to
+/// come.
+pub(super) fn integer(head: Head, data: &[u8]) -> Option<Option<u64>> {
+    let Some(bytes) = head.body_bytes.filter(|&bytes| bytes <= 8) else {
+        return Some(None);
+    };
+    let end = head.head_bytes + usize::try_from(bytes).ok()?;
+    data.get(head.head_bytes..end).map(unsigned)
+}
+
 /// A number with a fraction; none if it is not finite.
 pub(super) fn float(body: &[u8]) -> Option<f64> {
     let number = match body.len() {

@@ -616,6 +616,33 @@ fn only_the_first_segment_is_played() {
     );
 }
 
+/// What was told when the segment was over stays, whatever is appended.
+#[test]
+fn what_follows_the_segment_is_not_played() {
+    let block = |at| cluster(at, &[simple(1, 0, KEYFRAME, b"one")]);
+    let segment = file(&[tracks(&[track(1, VP8, b"")]), block(0)]);
+    let mut scanner = Scanner::default();
+    let push = |scanner: &mut Scanner, file: &[u8]| {
+        while let Some(wanted) = scanner.wants(file.len() as u64) {
+            let part = usize::try_from(wanted.start).unwrap()..usize::try_from(wanted.end).unwrap();
+            scanner.push(&file[part]).unwrap();
+        }
+        samples(&scanner.settled().unwrap(), 0)
+    };
+    let whole = push(&mut scanner, &segment);
+    assert_eq!(whole.len(), 1);
+    for more in [block(40), b"\0\0\0\0\0\0\0\0".to_vec()] {
+        let mut scanner = scanner.clone();
+        let file = [&segment[..], &more, &block(80)].concat();
+        assert_eq!(push(&mut scanner, &file), whole);
+        let problems = &scanner.finish().unwrap().sampled[0].facts.problems;
+        assert!(
+            problems[0].ends_with("what follows its segment is not played"),
+            "{problems:?}"
+        );
+    }
+}
+
 #[test]
 fn a_description_is_bounded() {
     let large = sized(id::TRACKS, 5 << 20, 4, b"");

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::MatroskaError;
 use super::block;
-use super::ebml::{self, Head, id, unsigned};
+use super::ebml::{self, Head, id};
 use super::notes::Notes;
 use super::playing::{Block, Playing};
 use super::segment::{self, Info};
@@ -200,10 +200,18 @@ impl Walk {
         }
         self.cluster
             .take_if(|cluster| cluster.end.is_some_and(|end| end <= self.at));
+        let is_past = self.segment_end.is_some_and(|end| end <= self.at)
+            && self.back_to.is_none()
+            && self.playing.is_some();
         let head = match ebml::head(data) {
-            Ok(Some(head)) => head,
+            Ok(Some(head)) if !is_past || matches!(head.id, id::EBML | id::SEGMENT) => head,
             Ok(None) => return Ok(self.more(1, HEAD_BYTES)),
-            Err(_) => return self.damage(),
+            // What was told of the end is all: whoever asked then was told that nothing follows.
+            Ok(Some(_)) | Err(_) if is_past => {
+                self.end("what follows its segment is not played");
+                return Ok(Step::To(self.at));
+            }
+            Ok(Some(_)) | Err(_) => return self.damage(),
         };
         if self.back_to.is_some() && head.id != id::TRACKS {
             return Err(MatroskaError::TracksLate);
@@ -340,7 +348,7 @@ impl Walk {
         };
         match head.id {
             id::TIMESTAMP => {
-                let Some(timestamp) = Self::integer(head, data) else {
+                let Some(timestamp) = ebml::integer(head, data) else {
                     return Ok(self.more_of(head));
                 };
                 if let Some(cluster) = &mut self.cluster {
@@ -378,7 +386,7 @@ impl Walk {
         match head.id {
             id::BLOCK => return Ok(self.block(head, data)),
             id::BLOCK_DURATION => {
-                let Some(lasts) = Self::integer(head, data) else {
+                let Some(lasts) = ebml::integer(head, data) else {
                     return Ok(self.more_of(head));
                 };
                 if let Some(group) = &mut self.group {
@@ -399,16 +407,6 @@ impl Walk {
     fn end_within(&self, head: Head, limit: Option<u64>) -> Option<u64> {
         let end = self.body_start(head) + head.body_bytes?;
         (end <= limit.unwrap_or(u64::MAX)).then_some(end)
-    }
-
-    /// The integer in an element, if it is one of at most eight bytes. `None` if more of it is to
-    /// come.
-    fn integer(head: Head, data: &[u8]) -> Option<Option<u64>> {
-        let Some(bytes) = head.body_bytes.filter(|&bytes| bytes <= 8) else {
-            return Some(None);
-        };
-        let end = head.head_bytes + usize::try_from(bytes).ok()?;
-        data.get(head.head_bytes..end).map(unsigned)
     }
 
     fn more_of(&mut self, head: Head) -> Step {

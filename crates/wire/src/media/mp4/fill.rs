@@ -64,6 +64,8 @@ pub(super) struct Filler {
     pub(super) is_ended: bool,
     /// Samples without a byte.
     pub(super) empty: u32,
+    /// Samples of tables that were looked at and are not sent: they take time, too.
+    pub(super) passed_over: usize,
 }
 
 impl Filler {
@@ -97,7 +99,7 @@ impl Filler {
         }
         let number = samples.len();
         if room == 0 {
-            return Err(format!("the file has more than {SAMPLES_MAX} samples"));
+            return Err(too_many());
         }
         let at = (told.description as usize).checked_sub(1);
         let entry = at.and_then(|at| self.configurations.get(at).copied().flatten());
@@ -124,7 +126,8 @@ impl Filler {
         Ok(())
     }
 
-    /// Takes from `tables` what is sent of them, and says in `problems` what is wrong.
+    /// Takes from `tables` what is sent of them, and says in `problems` what is wrong. No more of
+    /// their samples are looked at than there is `room` for in the file.
     pub(super) fn fill(
         &mut self,
         tables: Tables<'_>,
@@ -143,10 +146,13 @@ impl Filler {
         let mut samples = Samples::default();
         let end_ticks = self.edits.end_ticks.unwrap_or(i64::MAX);
         let mut held: Vec<Told> = Vec::new();
-        for _ in 0..self.first_sent(told_of.clone(), shown_before) {
+        let mut left = room;
+        for _ in 0..self.first_sent(told_of.clone().take(room), shown_before) {
             told_of.next();
+            left -= 1;
         }
         let result = told_of.by_ref().try_for_each(|told| {
+            left = left.checked_sub(1).ok_or_else(|| Some(too_many()))?;
             let shown = told.decode_ticks.saturating_add(told.composition_ticks);
             if shown >= end_ticks {
                 held.push(told);
@@ -168,6 +174,7 @@ impl Filler {
             self.is_ended = true;
             problems.push(reason);
         }
+        self.passed_over = room - left - samples.len();
         tell(told_of.anomalies, self.empty, problems);
         samples
     }
@@ -206,6 +213,10 @@ impl Filler {
         }
         first
     }
+}
+
+fn too_many() -> String {
+    format!("the file has more than {SAMPLES_MAX} samples")
 }
 
 /// Adds to what is wrong with a track, once, and no more than [`PROBLEMS_MAX`] things.

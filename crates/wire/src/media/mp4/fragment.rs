@@ -188,7 +188,10 @@ impl Movie {
         let (filler, track) = (&mut self.fillers[track], &mut self.tracks[track]);
         let problems = &mut track.facts.problems;
         if filler.decode_shift.is_none() {
-            let least = run.clone().map(|told| told.composition_ticks).min();
+            // Without that column all are 0, and a run may tell of four billion samples.
+            let told = (run.flags & COMPOSITIONS != 0).then(|| run.clone());
+            let least = told.into_iter().flatten().map(|it| it.composition_ticks);
+            let least = least.min();
             filler.shift_by(-least.unwrap_or(0).min(0), problems);
         }
         run.at_once = filler.at_once(Some(run.defaults.bytes));

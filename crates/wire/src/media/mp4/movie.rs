@@ -38,6 +38,8 @@ pub(super) struct Movie {
     created_ns: Option<u64>,
     /// A moment by the clock on the wall, if one was told.
     pub(super) reference: Option<Reference>,
+    /// Samples of tables that were looked at and are not sent.
+    passed_over: usize,
 }
 
 /// What is known of a track before its samples are looked at.
@@ -133,7 +135,7 @@ impl Movie {
 
     /// A track with the samples that are in its tables; or what it is, and why it is not played.
     fn prepare(
-        &self,
+        &mut self,
         head: &Head<'_>,
         movie_timescale: u32,
     ) -> Result<(SampledTrack, Filler), (String, String)> {
@@ -180,10 +182,12 @@ impl Movie {
             end_offset: 0,
             is_ended: false,
             empty: 0,
+            passed_over: 0,
         };
         let mut samples = Samples::default();
         if let Some(tables) = tables {
             samples = filler.fill(tables, self.room(), &mut facts.problems);
+            self.passed_over += filler.passed_over;
         }
         if samples.len() == 0 && !self.is_fragmented {
             let reason = facts.problems.pop();
@@ -220,10 +224,10 @@ impl Movie {
         u64::try_from(start_ns).ok()
     }
 
-    /// For how many more samples of the file there is room.
+    /// For how many more samples of the file there is room, be they sent or only looked at.
     pub(super) fn room(&self) -> usize {
         let samples = self.tracks.iter().map(|it| it.samples.len());
-        SAMPLES_MAX.saturating_sub(samples.sum())
+        SAMPLES_MAX.saturating_sub(self.passed_over + samples.sum::<usize>())
     }
 }
 

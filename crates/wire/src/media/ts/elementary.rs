@@ -304,6 +304,7 @@ impl Followed {
             facts: TrackFacts {
                 id: self.pid.into(),
                 language: self.language.clone(),
+                sound: self.stream.rate_and_channels(),
                 problems: self.stream.problems(),
                 ..TrackFacts::default()
             },

@@ -22,7 +22,7 @@ pub const STREAMS_MAX: usize = 1024;
 
 /// Bytes of a section at the most (ISO/IEC 13818-1, section 2.4.4.11: 12 bits of length, at most
 /// 4093).
-pub(super) const SECTION_BYTES_MAX: usize = 4096;
+const SECTION_BYTES_MAX: usize = 4096;
 
 /// One program of a transport stream.
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::clock::Clock;
 use super::facts::Facts;
 use super::index::{Index, SAMPLE_EVERY, SyncRun};
-use super::psi::{PROGRAMS_MAX, Program, SECTION_BYTES_MAX, STREAMS_MAX};
+use super::psi::{PROGRAMS_MAX, STREAMS_MAX};
 use super::seek::{SEEK_POINTS_MAX, SeekPoint};
 use super::{SYNC_RUNS_MAX, UNITS};
 
@@ -18,7 +18,7 @@ pub(in crate::media) struct SavedIndex {
     clock: Clock,
     seek_points: Vec<SeekPoint>,
     facts: Facts,
-    /// The map of each program, which reports leave out.
+    /// Of each program its map: reports, which programs are written in as well, have none.
     maps: Vec<Box<[u8]>>,
 }
 
@@ -28,14 +28,14 @@ impl SavedIndex {
     /// What is saved of `index`.
     pub(in crate::media) fn of(index: &Index) -> Self {
         let samples = index.samples.iter();
-        let map = |program: &Program| program.map.clone();
+        let maps = index.facts.streams.programs.iter().map(|it| it.map.clone());
         Self {
             runs: index.runs.clone(),
             samples: samples.flat_map(|it| it.to_le_bytes()).collect(),
             clock: index.clock.clone(),
             seek_points: index.seek_points.clone(),
             facts: index.facts.clone(),
-            maps: index.facts.streams.programs.iter().map(map).collect(),
+            maps: maps.collect(),
         }
     }
 
@@ -63,12 +63,11 @@ impl SavedIndex {
         if programs.len() > PROGRAMS_MAX || streams.sum::<usize>() > STREAMS_MAX {
             return Err("too many programs or streams");
         }
-        if self.maps.len() != programs.len()
-            || self.maps.iter().any(|map| map.len() > SECTION_BYTES_MAX)
-        {
+        if self.maps.len() != programs.len() {
             return Err("maps of other programs");
         }
-        for (program, map) in self.facts.streams.programs.iter_mut().zip(self.maps) {
+        let programs = self.facts.streams.programs.iter_mut();
+        for (program, map) in programs.zip(self.maps) {
             program.map = map;
         }
         Ok(Index {
@@ -131,7 +130,7 @@ mod tests {
         let index = scanner.finish().unwrap();
         assert!(SavedIndex::of(&index).index().is_ok());
         type Change = fn(&mut SavedIndex);
-        let changes: [(&str, Change); 16] = [
+        let changes: [(&str, Change); 14] = [
             ("runs", |it| it.runs.clear()),
             ("runs", |it| it.runs[0].first = 1),
             ("runs", |it| it.runs[0].packet_stride = 7),
@@ -140,8 +139,6 @@ mod tests {
             ("runs", |it| it.facts.file_bytes /= 2),
             ("samples", |it| it.samples.truncate(4)),
             ("samples", |it| it.samples.push(0)),
-            ("maps", |it| it.maps.clear()),
-            ("maps", |it| it.maps[0] = vec![0; 4097].into()),
             ("clock", |it| it.clock = Clock::constant(1000, 1)),
             ("start", |it| it.seek_points.clear()),
             ("start", |it| it.seek_points[0].time_ns = 1),

@@ -113,8 +113,13 @@ fn every_refusal_has_its_code() {
         (Init, "SETUP /a.ts/track1 RTSP/1.0\nCSeq: 1", 400),
         (
             Init,
-            "SETUP /a.ts/track1 RTSP/1.0\nCSeq: 1\nTransport: RTP/AVP/TCP;unicast",
+            "SETUP /a.ts/track1 RTSP/1.0\nCSeq: 1\nTransport: RTP/AVP/TCP;multicast",
             461,
+        ),
+        (
+            Init,
+            "SETUP /a.ts/track1 RTSP/1.0\nCSeq: 1\nTransport: RTP/AVP/TCP;unicast",
+            200,
         ),
         (
             Init,
@@ -368,4 +373,31 @@ fn a_speed_is_the_nearest_that_is_supported() {
     }
     let none = judge(State::Ready, &text(""));
     assert!(matches!(none, Ok(Intent::Play { speed, .. }) if speed.is_normal()));
+}
+
+/// What clients send beside what is needed here: ONVIF's, QuickTime's and live555's headers, and
+/// queries with whatever their makers put there.
+#[test]
+fn headers_and_queries_of_real_clients_change_nothing() {
+    let more = "CSeq: 1\nAccept-Language: de, en;q=0.5\nBlocksize: 1400\nBandwidth: 512000\n\
+        User-Agent: x\nx-Retransmit: our-retransmit\nAccept: application/sdp";
+    let uris = [
+        "rtsp://h/a.ts",
+        "RTSP://u:p@h:554/a.ts/",
+        "/a.ts",
+        "rtsp://h/a.ts?user=a;password=b;x=/../y",
+        "rtsp://h/a.ts?rights=play,download&expires=1&signature=a-_",
+    ];
+    for uri in uris {
+        let head = format!("DESCRIBE {uri} RTSP/1.0\n{more}\n\n");
+        match judge(State::Init, &head) {
+            Ok(Intent::Describe { path }) => assert_eq!(path, "a.ts"),
+            other => panic!("{uri}: {other:?}"),
+        }
+        // Any request that names the session keeps it alive; these need nothing else.
+        for method in ["OPTIONS", "GET_PARAMETER", "SET_PARAMETER", "PLAY", "PAUSE"] {
+            let head = format!("{method} {uri} RTSP/1.0\n{more}\nSession: {ID};timeout=60\n\n");
+            assert_eq!(status(State::Playing, &head), 200, "{head}");
+        }
+    }
 }

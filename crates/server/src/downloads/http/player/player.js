@@ -113,15 +113,14 @@ class Track {
 }
 
 async function fillAlways(tracks, source) {
-  let isEnded = false;
   for (;;) {
     const time = film.currentTime;
     const filled = await Promise.all(tracks.map((track) => track.fill(time)));
     const isWhole = tracks.every((track) => track.isWhole());
-    if (isWhole && !isEnded && source.readyState === "open") {
+    // Whatever is appended later opens it again.
+    if (isWhole && source.readyState === "open") {
       source.endOfStream();
     }
-    isEnded = isWhole;
     if (!filled.some(Boolean)) {
       await new Promise((done) => setTimeout(done, 200));
     }

@@ -13,7 +13,7 @@ pub(super) const HEAD_BYTES_MAX: usize = 2 + LEB128_BYTES_MAX as usize;
 
 /// Bits of the first byte.
 const FORBIDDEN: u8 = 0x80;
-const HAS_EXTENSION: u8 = 0x04;
+pub(super) const HAS_EXTENSION: u8 = 0x04;
 pub(super) const HAS_SIZE: u8 = 0x02;
 
 /// Types of OBUs (section 6.2.2).

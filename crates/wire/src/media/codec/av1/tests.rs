@@ -220,6 +220,17 @@ fn layers_are_in_packets_of_their_own() {
 }
 
 #[test]
+fn layers_of_the_configuration_are_kept_apart_too() {
+    let of_configuration = TestObu::new(METADATA, 5).layered(1);
+    let frame = TestObu::new(FRAME, 10).layered(0);
+    let packetizer = packetizer(&[&av1c(slice::from_ref(&of_configuration))]);
+    let sample = sample_of(slice::from_ref(&frame));
+    let packets = testing::packets(&*packetizer, &[&sample], true, 0, 1400);
+    assert_eq!(packets.len(), 2);
+    assert_eq!(depacketized(&packets).0, sent(&[of_configuration, frame]));
+}
+
+#[test]
 fn a_sample_of_one_usual_obu_is_known_by_its_size() {
     let packetizer = packetizer(&[&av1c(&[])]);
     for payload_bytes in [0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152] {

@@ -159,7 +159,8 @@ pub(in crate::media) fn av1(packets: &[Packet]) -> (Vec<Vec<u8>>, bool) {
         }
         assert!(rest.is_empty(), "W");
         let extended = obus[first_here..].iter().filter(|obu| obu[0] & 4 != 0);
-        let mut layers: Vec<_> = extended.map(|obu| obu[1]).collect();
+        // Spatial ones; all of a temporal unit are of one temporal layer.
+        let mut layers: Vec<_> = extended.map(|obu| obu[1] >> 3 & 3).collect();
         layers.dedup();
         assert!(layers.len() <= 1, "layers {layers:?} in one packet");
         goes_on = header & 0x40 != 0;

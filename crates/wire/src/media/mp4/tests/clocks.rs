@@ -2,7 +2,7 @@
 
 use super::builder::*;
 use super::*;
-use crate::media::container::Container;
+use crate::media::container::{Container, Index};
 use crate::media::frame_rate::FrameRate;
 
 /// The rate of pictures of 10 bytes that last so many ticks, of `timescale` a second, and are shown
@@ -61,6 +61,13 @@ fn time_codes_count_as_their_track_says() {
     let index = index(&padded(&moov(&[pictures, codes], b"")));
     assert_eq!(index.frame_rate(), Some(FrameRate::NTSC));
     assert_eq!(index.left_out[0].what, "timecode (tmcd)");
+    assert_eq!(restored(index).frame_rate(), Some(FrameRate::NTSC));
+}
+
+/// An index that was saved and made again.
+fn restored(index: SampledIndex) -> Index {
+    let saved = Index::of(index).save().expect("all of the file is known");
+    Index::restore(&saved).expect("it is of this build")
 }
 
 /// 2020-01-01 by the clock of such files, and in ns since 1970.
@@ -87,7 +94,10 @@ fn recorded(of_moov: Vec<Vec<u8>>, in_front: &[u8]) -> Option<u64> {
         ];
         file.extend(boxed(b"moof", &[&boxed(b"traf", &[&traf.concat()])]));
     }
-    index(&padded(&file)).wall_clock_start_ns()
+    let index = index(&padded(&file));
+    let told_ns = index.wall_clock_start_ns();
+    assert_eq!(restored(index).wall_clock_start_ns(), told_ns);
+    told_ns
 }
 
 #[test]

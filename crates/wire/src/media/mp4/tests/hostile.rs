@@ -431,6 +431,36 @@ fn samples_of_a_file_are_bounded() {
     assert_eq!(of(&[most / 2, u32::MAX])[1], (half, too_many));
 }
 
+/// Four billion of them take minutes to look at, and seventy bytes to tell of.
+#[test]
+fn samples_that_are_not_sent_are_bounded_too() {
+    let too_many = format!("the file has more than {SAMPLES_MAX} samples");
+    // Nothing of it is in front of where the edit list begins.
+    let skipped = Track {
+        edits: vec![(0, 1000, 1 << 16)],
+        ..Track::pictures(1, tables(u32::MAX, 1, 0, 0))
+    };
+    let other = Track::pictures(2, tables(3, 1, 10, 0));
+    let movie = Movie::read(&moov(&[skipped, other], &[])[8..]).unwrap();
+    assert_eq!(movie.tracks.len(), 1);
+    assert_eq!(movie.left_out[0].reason, too_many);
+    assert_eq!(movie.tracks[0].facts.problems, [too_many]);
+}
+
+/// The first sample of the run cannot be sent; none behind it is looked at.
+#[test]
+fn a_run_of_four_billion_samples_is_bounded() {
+    let moov = moov_of_fragments(&[Track::pictures(1, Vec::new())], &[]);
+    let traf = [
+        full(b"tfhd", 0, 0x0002_0010, &[&numbers(&[1, u32::MAX])]),
+        full(b"trun", 0, 0, &[&numbers(&[u32::MAX])]),
+    ];
+    let moof = boxed(b"moof", &[&boxed(b"traf", &[&traf.concat()])]);
+    let told = told(&[&moov[..], &moof].concat());
+    let expected = "sample 0: a sample of 4294967295 bytes, more than 16777216";
+    assert!(told.ends_with(expected), "{told}");
+}
+
 #[test]
 fn a_film_of_two_hours_takes_little_memory() {
     let count = 180_000;

@@ -163,6 +163,14 @@ impl Frames {
         self.first.map(|first| first.rate_hz())
     }
 
+    /// How many channels the frames have, as far as their codec does not say.
+    pub(super) fn channels(&self) -> Option<u8> {
+        match self.first? {
+            Header::Mpeg(header) => Some(header.channels),
+            _ => None,
+        }
+    }
+
     /// What the stream is whose frame this is.
     ///
     /// # Errors

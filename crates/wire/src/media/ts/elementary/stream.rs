@@ -128,6 +128,16 @@ impl Stream {
         }
     }
 
+    /// Moments of sound a second, and channels, or 0 where the codec says how many.
+    pub(super) fn rate_and_channels(&self) -> Option<(u32, u32)> {
+        match &self.framing {
+            Framing::Pictures { .. } => None,
+            Framing::Sound(frames) => {
+                Some((frames.rate_hz()?, frames.channels().unwrap_or(0).into()))
+            }
+        }
+    }
+
     /// Whether its samples are NAL units.
     pub(super) fn has_nals(&self) -> bool {
         matches!(&self.framing, Framing::Pictures { coding, .. } if coding.has_nals())

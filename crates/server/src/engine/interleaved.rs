@@ -1,0 +1,212 @@
+//! A connection that packets of streams leave on, framed, between messages of control's own: as
+//! control sees it.
+//!
+//! Whoever asked on a connection is answered on it, and RTCP goes there, too. So that nothing lands
+//! in the midst of a frame, one side writes: the engine that has the connection's streams. Control
+//! gives it whole messages, which leave in their order, before what streams send later and behind
+//! what they have sent. Control alone reads.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::remote::{Command, Remote};
+use super::{EngineError, Engines};
+
+/// Bytes of messages that may wait for a client before [`InterleavedConnection::try_send`] refuses
+/// more.
+pub const MESSAGES_WAITING_BYTES_MAX: usize = 16 << 10;
+
+/// Who gets a stream's packets.
+#[derive(Debug)]
+pub enum Destination {
+    /// Whom a datagram socket is connected to. Its path sets its options, and the engine closes it.
+    Socket(OwnedFd),
+    /// Whoever is at the other end of a connection.
+    Interleaved {
+        /// Of the engines that are to have the stream.
+        connection: Arc<InterleavedConnection>,
+        /// What its frames are marked with.
+        channel: u8,
+    },
+}
+
+impl<T: Into<OwnedFd>> From<T> for Destination {
+    fn from(socket: T) -> Self {
+        Self::Socket(socket.into())
+    }
+}
+
+/// What both sides see of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionShared {
+    /// Messages that control has given, and those that are with the kernel, or never will be.
+    given: AtomicU64,
+    answered: AtomicU64,
+    /// Bytes of those that are not.
+    waiting_bytes: AtomicUsize,
+    /// Why nothing leaves on it any more; 0 while something may.
+    errno: AtomicU32,
+    changed: Notify,
+}
+
+/// A connection of an engine's. Dropped, it is ended.
+#[derive(Debug)]
+pub struct InterleavedConnection {
+    remote: Arc<Remote>,
+    number: u32,
+    shared: Arc<ConnectionShared>,
+}
+
+impl ConnectionShared {
+    /// For the worker: a message of so many bytes is with the kernel, or never will be.
+    pub(super) fn answer(&self, bytes: usize) {
+        self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.answered.fetch_add(1, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+
+    /// For the worker: nothing leaves any more. The first reason stays.
+    pub(super) fn fail(&self, errno: i32) {
+        if self.errno.load(Ordering::Relaxed) == 0 {
+            self.errno.store(errno.unsigned_abs(), Ordering::Relaxed);
+        }
+        self.changed.notify_waiters();
+    }
+
+    fn failure(&self) -> Option<io::Error> {
+        let errno = self.errno.load(Ordering::Relaxed);
+        let errno = i32::try_from(errno).unwrap_or(libc::EIO);
+        (errno != 0).then(|| io::Error::from_raw_os_error(errno))
+    }
+}
+
+impl InterleavedConnection {
+    /// Gives a message to be sent, and waits until the kernel has taken it.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing leaves on the connection any more.
+    pub async fn write(&self, message: Vec<u8>) -> io::Result<()> {
+        let number = self.give(message)?;
+        loop {
+            let changed = self.shared.changed.notified();
+            if self.shared.answered.load(Ordering::Acquire) >= number {
+                return self.shared.failure().map_or(Ok(()), Err);
+            }
+            if let Some(error) = self.shared.failure() {
+                return Err(error);
+            }
+            // An engine that panics tells nobody.
+            drop(tokio::time::timeout(STOPPED_EVERY, changed).await);
+            if self.remote.has_stopped() {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+        }
+    }
+
+    /// Gives a message to be sent, unless too much waits for the client already.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if too much waits; else why nothing leaves on the connection any more.
+    pub fn try_send(&self, message: Vec<u8>) -> io::Result<()> {
+        let waiting_bytes = self.shared.waiting_bytes.load(Ordering::Relaxed);
+        if waiting_bytes + message.len() > MESSAGES_WAITING_BYTES_MAX {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.give(message).map(drop)
+    }
+
+    /// Whether nothing leaves on it any more.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.shared.failure().is_some() || self.remote.has_stopped()
+    }
+
+    pub(super) fn remote(&self) -> &Arc<Remote> {
+        &self.remote
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The number of the message among all.
+    fn give(&self, message: Vec<u8>) -> io::Result<u64> {
+        if let Some(error) = self.shared.failure() {
+            return Err(error);
+        }
+        let bytes = message.len();
+        self.shared
+            .waiting_bytes
+            .fetch_add(bytes, Ordering::Relaxed);
+        let command = Command::Message {
+            connection: self.number,
+            message: message.into_boxed_slice(),
+        };
+        if self.remote.send(command).is_err() || self.remote.has_stopped() {
+            self.shared
+                .waiting_bytes
+                .fetch_sub(bytes, Ordering::Relaxed);
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(self.shared.given.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
+
+impl Drop for InterleavedConnection {
+    fn drop(&mut self) {
+        let connection = self.number;
+        self.remote
+            .push_surely(Command::CloseConnection { connection });
+    }
+}
+
+/// How often an engine is looked at that may have stopped without a word.
+const STOPPED_EVERY: Duration = Duration::from_secs(1);
+
+impl Engines {
+    /// Gives the writing side of a connection to the engine that has promised least: `socket` is a
+    /// descriptor of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Interleaving`] if the engine's data path has no way to;
+    /// [`EngineError::Busy`], [`EngineError::Full`] or [`EngineError::Stopped`] if no engine takes
+    /// it.
+    pub fn open_connection(
+        &self,
+        socket: OwnedFd,
+    ) -> Result<Arc<InterleavedConnection>, EngineError> {
+        let remote = Arc::clone(self.least_promised()?);
+        if !remote.shared.sends_streams.load(Ordering::Relaxed) {
+            return Err(EngineError::Interleaving);
+        }
+        let number = remote.connections.take().ok_or(EngineError::Full {
+            streams_max: remote.streams_max,
+        })?;
+        let shared = Arc::<ConnectionShared>::default();
+        let open = Command::OpenConnection {
+            connection: number,
+            shared: Arc::clone(&shared),
+            socket,
+        };
+        if let Err(error) = remote.send(open) {
+            remote.connections.put_back(number);
+            return Err(error);
+        }
+        if remote.has_stopped() {
+            return Err(EngineError::Stopped);
+        }
+        Ok(Arc::new(InterleavedConnection {
+            remote,
+            number,
+            shared,
+        }))
+    }
+}

@@ -1,0 +1,68 @@
+//! Where a track's reports go, and whose come back: two UDP ports, or a channel of the connection.
+
+use std::io;
+use std::net::IpAddr;
+
+use onrush_wire::rtsp::ServedAt;
+
+use super::interleaving::ChannelSlot;
+use super::ports::PortPairSlot;
+
+/// What a track has for its reports.
+#[derive(Debug)]
+pub(super) enum Reports {
+    Ports(PortPairSlot),
+    Channel(ChannelSlot),
+}
+
+impl Reports {
+    /// From now on what the client says is told with this number.
+    pub(super) fn belongs_to(&self, owner: u64) {
+        match self {
+            Self::Ports(ports) => ports.belongs_to(owner),
+            Self::Channel(channel) => channel.belongs_to(owner),
+        }
+    }
+
+    /// Where packets come from, as the client is told.
+    pub(super) fn served_at(&self) -> ServedAt {
+        match self {
+            Self::Ports(ports) => ServedAt::Port(ports.rtp_port()),
+            Self::Channel(channel) => ServedAt::Channels(channel.channels),
+        }
+    }
+
+    pub(super) fn local_ip(&self) -> IpAddr {
+        match self {
+            Self::Ports(ports) => ports.local_ip(),
+            Self::Channel(channel) => channel.local_ip(),
+        }
+    }
+
+    pub(super) fn peer_ip(&self) -> IpAddr {
+        match self {
+            Self::Ports(ports) => ports.peer_ip(),
+            Self::Channel(channel) => channel.peer_ip(),
+        }
+    }
+
+    /// Whether it is known that nothing reaches the client any more.
+    pub(super) fn is_cut_off(&self) -> bool {
+        match self {
+            Self::Ports(_) => false,
+            Self::Channel(channel) => channel.is_cut_off(),
+        }
+    }
+
+    /// Sends a report.
+    ///
+    /// # Errors
+    ///
+    /// The system's; `WouldBlock` if the client has left too much else unread.
+    pub(super) fn send(&self, report: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Ports(ports) => ports.send(report),
+            Self::Channel(channel) => channel.send(report),
+        }
+    }
+}

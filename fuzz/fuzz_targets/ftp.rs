@@ -1,0 +1,5 @@
+//! Fuzzes the target `ftp`.
+
+#![no_main]
+
+onrush_fuzz::fuzz!("ftp");

@@ -1,0 +1,5 @@
+//! Fuzzes the target `http`.
+
+#![no_main]
+
+onrush_fuzz::fuzz!("http");

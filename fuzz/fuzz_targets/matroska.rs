@@ -1,0 +1,5 @@
+//! Fuzzes the target `matroska`.
+
+#![no_main]
+
+onrush_fuzz::fuzz!("matroska");

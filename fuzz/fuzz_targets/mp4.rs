@@ -1,0 +1,5 @@
+//! Fuzzes the target `mp4`.
+
+#![no_main]
+
+onrush_fuzz::fuzz!("mp4");

@@ -1,0 +1,5 @@
+//! Fuzzes the target `packetizers`.
+
+#![no_main]
+
+onrush_fuzz::fuzz!("packetizers");

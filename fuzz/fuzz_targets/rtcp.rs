@@ -1,0 +1,5 @@
+//! Fuzzes the target `rtcp`.
+
+#![no_main]
+
+onrush_fuzz::fuzz!("rtcp");

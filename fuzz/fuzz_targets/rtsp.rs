@@ -1,0 +1,5 @@
+//! Fuzzes the target `rtsp`.
+
+#![no_main]
+
+onrush_fuzz::fuzz!("rtsp");

@@ -1,0 +1,5 @@
+//! Fuzzes the target `ts`.
+
+#![no_main]
+
+onrush_fuzz::fuzz!("ts");

@@ -1,0 +1,132 @@
+//! Every target with its seeds, and with changed copies of them, on the stable compiler. What
+//! follows is decided by a seed, so a failure repeats.
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use onrush_fuzz_targets::random::Random;
+use onrush_fuzz_targets::{TARGETS, Target, target};
+
+/// Changed inputs of each target, unless `ONRUSH_FUZZ_RUNS` says how many.
+const RUNS: u64 = 1500;
+
+/// Changes of one input, at the most.
+const CHANGES_MAX: u64 = 6;
+
+/// Bytes of all seeds, which are in the tree.
+const SEEDS_BYTES_MAX: usize = 300 << 10;
+
+fn seeds(target: &Target) -> Vec<(PathBuf, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
+    let files = fs::read_dir(folder.join(target.name)).expect("each target has seeds");
+    let mut seeds: Vec<_> = files
+        .map(|entry| {
+            let path = entry.expect("seeds can be listed").path();
+            let seed = fs::read(&path).expect("seeds can be read");
+            (path, seed)
+        })
+        .collect();
+    seeds.sort();
+    seeds
+}
+
+/// Gives an input to a target. One that breaks a promise is kept, and how to repeat it is said.
+fn run(target: &Target, input: &[u8], what: &str) {
+    if catch_unwind(AssertUnwindSafe(|| (target.run)(input))).is_ok() {
+        return;
+    }
+    let folder = std::env::temp_dir();
+    let path = folder.join(format!(
+        "onrush-fuzz-{}-{}",
+        target.name,
+        std::process::id()
+    ));
+    fs::write(&path, input).expect("a finding can be kept");
+    let (name, path) = (target.name, path.display());
+    panic!("{what}; repeat it: cargo run -p onrush-fuzz-targets -- {name} {path}");
+}
+
+fn replay(name: &str) {
+    let target = target(name).expect("the target exists");
+    let seeds = seeds(target);
+    assert!(!seeds.is_empty());
+    for (path, seed) in &seeds {
+        run(target, seed, &path.display().to_string());
+    }
+    let runs = std::env::var("ONRUSH_FUZZ_RUNS").ok();
+    let runs = runs.and_then(|runs| runs.parse().ok()).unwrap_or(RUNS);
+    for number in 0..runs {
+        let mut random = Random::new(number);
+        let mut input = random.pick(&seeds).1.clone();
+        for _ in 0..=random.below(CHANGES_MAX) {
+            (target.mutate)(&mut input, &mut random);
+        }
+        run(target, &input, &format!("changed input {number}"));
+    }
+}
+
+#[test]
+fn mp4_keeps_its_promises() {
+    replay("mp4");
+}
+
+#[test]
+fn matroska_keeps_its_promises() {
+    replay("matroska");
+}
+
+#[test]
+fn transport_streams_keep_their_promises() {
+    replay("ts");
+}
+
+#[test]
+fn packetizers_keep_their_promises() {
+    replay("packetizers");
+}
+
+#[test]
+fn rtsp_keeps_its_promises() {
+    replay("rtsp");
+}
+
+#[test]
+fn http_keeps_its_promises() {
+    replay("http");
+}
+
+#[test]
+fn ftp_keeps_its_promises() {
+    replay("ftp");
+}
+
+#[test]
+fn rtcp_keeps_its_promises() {
+    replay("rtcp");
+}
+
+#[test]
+fn seeds_are_small() {
+    let bytes = TARGETS.iter().flat_map(seeds).map(|(_, seed)| seed.len());
+    let bytes: usize = bytes.sum();
+    assert!(bytes <= SEEDS_BYTES_MAX, "{bytes} bytes of seeds");
+}
+
+/// What a target would do with a film, if it broke a promise: the finding is kept and told.
+#[test]
+fn a_finding_is_kept_and_told() {
+    let broken = Target {
+        name: "broken",
+        run: |input| assert!(!input.contains(&b'x'), "a promise"),
+        mutate: |_, _| {},
+    };
+    run(&broken, b"abc", "fine");
+    let found = catch_unwind(|| run(&broken, b"axc", "it has an x"));
+    let told = found.expect_err("it is found");
+    let told = told.downcast_ref::<String>().expect("it is told in words");
+    let (what, path) = told.split_once("-- broken ").expect("how to repeat it");
+    assert!(what.starts_with("it has an x; repeat it: "));
+    assert_eq!(fs::read(path).expect("it is kept"), b"axc");
+    fs::remove_file(path).expect("it is ours");
+}
