@@ -642,7 +642,10 @@ fn how_long_fragments_last_is_told_at_once() {
     let (file, identity) = identify(File::open(&path).unwrap()).unwrap();
     let settings = fixture.library.settings.clone();
     let scanned = scan(&file, identity, &settings).unwrap().unwrap();
-    let opened = Opened { path, file };
+    let opened = Opened {
+        path,
+        file: Arc::new(file),
+    };
     let media = Media::new("long.mp4".to_owned(), opened, scanned, settings).unwrap();
     let minute_ns = 60_000_000_000;
     assert!(media.is_partial());
