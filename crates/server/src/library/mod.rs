@@ -8,17 +8,15 @@
 //! opened.
 
 use std::collections::{BinaryHeap, HashMap};
-use std::ffi::OsStr;
 use std::fs::{self, File, FileType};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use onrush_sys::fs::Root;
 use onrush_wire::media::{ScanOptions, has_media_ending};
-use onrush_wire::name::{shown, to_bytes};
+use onrush_wire::name::shown;
 #[cfg(doc)]
 use onrush_wire::rtsp::ELEMENTARY;
 use thiserror::Error;
@@ -29,6 +27,7 @@ use crate::config::Config;
 
 mod identity;
 mod media;
+mod names;
 mod saved;
 mod scan;
 mod settings;
@@ -38,6 +37,8 @@ pub use identity::Identity;
 pub use media::Media;
 use media::Opened;
 pub use media::{REFRESH_BYTES_MAX, REFRESH_EVERY};
+pub use names::NAME_BYTES_MAX;
+pub(crate) use names::{is_hidden, safe};
 use saved::SavedIndexes;
 pub use saved::{SAVED_INDEX_BYTES_MAX, SAVING_MAX, SavedCounters, prepare_state, saved_indexes};
 pub use scan::read_whole;
@@ -45,9 +46,6 @@ use scan::{restored, scan};
 pub use settings::Counters;
 use settings::{Reading, Settings};
 pub use tricks::TRICKS_MAX;
-
-/// Bytes of a name at the most: Linux's `PATH_MAX`.
-pub const NAME_BYTES_MAX: usize = 4096;
 
 /// Files that are being indexed at once; others wait. More would only make the disk seek.
 pub const INDEXING_MAX: usize = 2;
@@ -556,28 +554,6 @@ pub(crate) fn names_nothing(error: &io::Error) -> bool {
             Some(libc::ELOOP | libc::ENXIO | libc::ENODEV)
         ),
     }
-}
-
-/// The name, which is as [`onrush_wire::name`] has it, as a path, if it stays under the root by its
-/// own words and names nothing hidden.
-pub(crate) fn safe(name: &str) -> Option<PathBuf> {
-    let bytes = to_bytes(name);
-    if bytes.len() > NAME_BYTES_MAX || bytes.contains(&0) {
-        return None;
-    }
-    if bytes.is_empty() {
-        return Some(PathBuf::from("."));
-    }
-    let path = Path::new(OsStr::from_bytes(&bytes));
-    let plain = path.components().all(|component| match component {
-        Component::Normal(part) => !is_hidden(part),
-        _ => false,
-    });
-    plain.then(|| path.to_owned())
-}
-
-pub(crate) fn is_hidden(name: &OsStr) -> bool {
-    name.as_encoded_bytes().starts_with(b".")
 }
 
 /// Whether there is a regular file, under the root if a link leads to it. Only of links the file

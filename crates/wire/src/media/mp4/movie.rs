@@ -161,11 +161,10 @@ impl Movie {
         }
         let (mut facts, sound) = (head.facts.clone(), entries.sound);
         facts.keep_configurations(&entries.list);
-        let edits = head.edits.map(|elst| {
+        let edits = head.edits.map_or_else(Edits::default, |elst| {
             let timescales = (head.timescale, movie_timescale);
             Edits::read(elst, timescales, &mut facts.problems)
         });
-        let edits = edits.unwrap_or_default();
         let tables = Tables::read(head.stbl, &mut facts.problems);
         if tables.is_none() && !self.is_fragmented {
             return refused("it has no samples");
