@@ -1,7 +1,9 @@
 //! What can be opened under the root, how often a file is read, and what becomes of files that
 //! change.
 
+use std::ffi::OsStr;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, SystemTime};
