@@ -52,9 +52,10 @@ pub fn send_buffer_bytes() -> io::Result<usize> {
     Ok(usize::try_from(bytes).unwrap_or(0))
 }
 
-/// As much as may be: what is under way is bounded by [`IN_FLIGHT_TRAINS_MAX`] and by the pool, and
-/// the kernel's charge says little about it. FORCE passes net.core.wmem_max and needs
-/// CAP_NET_ADMIN; without it that limit is what we get.
+/// As much as may be: what is under way is bounded by
+/// [`IN_FLIGHT_TRAINS_MAX`](super::IN_FLIGHT_TRAINS_MAX) and by the pool, and the kernel's charge
+/// says little about it. FORCE passes net.core.wmem_max and needs CAP_NET_ADMIN; without it that
+/// limit is what we get.
 ///
 /// # Errors
 ///
