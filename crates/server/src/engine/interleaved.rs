@@ -9,11 +9,10 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
+use super::connection_shared::ConnectionShared;
 use super::remote::{Command, Remote};
 use super::{EngineError, Engines};
 
@@ -41,48 +40,12 @@ impl<T: Into<OwnedFd>> From<T> for Destination {
     }
 }
 
-/// What both sides see of a connection.
-#[derive(Debug, Default)]
-pub(crate) struct ConnectionShared {
-    /// Messages that control has given, and those that are with the kernel, or never will be.
-    given: AtomicU64,
-    answered: AtomicU64,
-    /// Bytes of those that are not.
-    waiting_bytes: AtomicUsize,
-    /// Why nothing leaves on it any more; 0 while something may.
-    errno: AtomicU32,
-    changed: Notify,
-}
-
 /// A connection of an engine's. Dropped, it is ended.
 #[derive(Debug)]
 pub struct InterleavedConnection {
     remote: Arc<Remote>,
     number: u32,
     shared: Arc<ConnectionShared>,
-}
-
-impl ConnectionShared {
-    /// For the worker: a message of so many bytes is with the kernel, or never will be.
-    pub(super) fn answer(&self, bytes: usize) {
-        self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.answered.fetch_add(1, Ordering::Release);
-        self.changed.notify_waiters();
-    }
-
-    /// For the worker: nothing leaves any more. The first reason stays.
-    pub(super) fn fail(&self, errno: i32) {
-        if self.errno.load(Ordering::Relaxed) == 0 {
-            self.errno.store(errno.unsigned_abs(), Ordering::Relaxed);
-        }
-        self.changed.notify_waiters();
-    }
-
-    fn failure(&self) -> Option<io::Error> {
-        let errno = self.errno.load(Ordering::Relaxed);
-        let errno = i32::try_from(errno).unwrap_or(libc::EIO);
-        (errno != 0).then(|| io::Error::from_raw_os_error(errno))
-    }
 }
 
 impl InterleavedConnection {

@@ -9,6 +9,7 @@
 
 pub mod admission;
 pub mod clock;
+mod connection_shared;
 mod error;
 mod flights;
 pub mod interleaved;

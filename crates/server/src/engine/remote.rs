@@ -12,7 +12,7 @@ use onrush_wire::pace::MediaClock;
 use onrush_wire::rtp::Numbering;
 
 use super::clock::Clock;
-use super::interleaved::ConnectionShared;
+use super::connection_shared::ConnectionShared;
 use super::moving::PendingMove;
 use super::numbers::Numbers;
 use super::phase::Phase;

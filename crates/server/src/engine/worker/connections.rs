@@ -15,7 +15,7 @@ use onrush_sys::path::{
     BATCH_TRAINS_MAX, FramedPackets, Path, StreamData, StreamSend, abort_stream, prepare_stream,
 };
 
-use super::super::interleaved::ConnectionShared;
+use super::super::connection_shared::ConnectionShared;
 
 /// Of the free slots for what stands before packets, one connection may hold one in so many: so a
 /// crowd of clients that take nothing leaves room for the others, however large it is.

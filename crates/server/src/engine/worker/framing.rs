@@ -3,8 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use super::super::connection_shared::ConnectionShared;
 use super::super::flights::Flight;
-use super::super::interleaved::ConnectionShared;
 use super::super::shared::{bump, drop_one};
 use super::connections::Gate;
 use super::transmitter::Transmitter;
