@@ -50,7 +50,10 @@ fn a_few_sessions_are_served_and_counted_in_both_modes() {
     record.write(&file).unwrap();
     let back: ServeRecord = Record::read(&file, serve::NAME).unwrap();
     assert_eq!(back, record);
-    assert_eq!(serve::report(&back).verdicts().count(), 2);
+    // One more of each contestant that haste kept from a run that counts.
+    let report = serve::report(&back);
+    let judged = report.verdicts().filter(|it| it.what.contains("over"));
+    assert_eq!(judged.count(), 2);
 }
 
 /// Whether each contestant sent in one attempt at least half of what is due: 1900 packets a second.

@@ -15,12 +15,12 @@ use onrush_wire::media::{Plan, Scale};
 use onrush_wire::rtp::{self, Position};
 use onrush_wire::rtsp::{Channels, LowerTransport, Reply, StatusCode, Transport, track_name};
 use tokio::time::timeout;
-use tracing::info;
 
 use super::client::Client;
 use super::live_player::LivePlayer;
 use super::moment::Moment;
 use super::presentation::{Presentation, playable};
+use super::refusals::refusal;
 use super::reports::Reports;
 use super::{Control, Escaped, Files};
 use crate::channels::{Channel, Played};
@@ -428,25 +428,6 @@ fn live(
         reports: Reports::Ports(pair.place(at(peer, rtcp_port))),
         ssrc,
     })
-}
-
-/// What a client is told that the engine cannot serve.
-pub(super) fn refusal(error: &EngineError) -> Reply {
-    let status = match error {
-        EngineError::Full { .. }
-        | EngineError::Overload { .. }
-        | EngineError::Late
-        | EngineError::CacheFull { .. } => StatusCode::NotEnoughBandwidth,
-        EngineError::Media { .. } => StatusCode::Gone,
-        EngineError::Interleaving => StatusCode::UnsupportedTransport,
-        EngineError::Slow | EngineError::Busy | EngineError::Stopped | EngineError::Socket(_) => {
-            StatusCode::ServiceUnavailable
-        }
-    };
-    if status == StatusCode::NotEnoughBandwidth {
-        info!("a session is refused: {error}");
-    }
-    Reply::refusal(status, &error.to_string())
 }
 
 /// A port of the client's.

@@ -16,7 +16,7 @@ use onrush_sys::socket::path_mtu;
 use onrush_wire::rtsp::{Channels, Reply, StatusCode, frame_prefix};
 use tokio::net::TcpStream;
 
-use super::delivery::refusal;
+use super::refusals::refusal;
 use super::{Control, Files};
 use crate::engine::InterleavedConnection;
 

@@ -20,6 +20,7 @@ mod live_player;
 mod moment;
 mod ports;
 mod presentation;
+mod refusals;
 mod reports;
 mod session;
 mod track_session;

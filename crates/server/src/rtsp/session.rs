@@ -19,9 +19,9 @@ use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::Instant;
 
 use super::Control;
-use super::delivery::refusal;
 pub(super) use super::end::End;
 use super::presentation::Presentation;
+use super::refusals::refusal;
 use super::track_session::{TrackSession, is_unreachable};
 use super::tracks::{Line, TrackStart, each, known_to, no_range, play_all, played, starts};
 use crate::engine::EndReason;

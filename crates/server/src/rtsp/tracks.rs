@@ -12,7 +12,8 @@ use onrush_wire::rtsp::{RangeError, Reply, Span, StatusCode};
 use tokio::task::spawn_local;
 use tracing::info;
 
-use super::delivery::{StoredDelivery, refusal};
+use super::delivery::StoredDelivery;
+use super::refusals::refusal;
 use super::track_session::TrackSession;
 use crate::engine::{EngineError, PlayMoment, Stream};
 use crate::library::Media;
