@@ -27,7 +27,7 @@ use crate::status_at_exit::StatusAtExit;
 use onrush_cli::units::{Size, Time, ranges};
 
 pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    log_to_stderr(arguments.log_format);
+    log_to_stderr(arguments.log_format)?;
     let media_root = match &arguments.media_dir {
         Some(folder) => folder.clone(),
         None => demo_folder(Path::new(""), &env::current_exe().unwrap_or_default()).context(

@@ -1,26 +1,58 @@
 //! Signals that end a server, and its log.
 
+use std::env::{self, VarError};
 use std::fmt;
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, bail};
 use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing_subscriber::EnvFilter;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt as log};
 
 use crate::values::LogFormat;
 
-pub(crate) fn log_to_stderr(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+/// Logs to standard error from now on, what RUST_LOG asks for.
+///
+/// # Errors
+///
+/// When RUST_LOG is not a list of levels: that nothing was logged is found out too late.
+pub(crate) fn log_to_stderr(format: LogFormat) -> anyhow::Result<()> {
+    let levels = levels()?;
+    let lines = log::layer()
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
         .with_target(false);
-    match format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
-    }
+    let lines = match format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    tracing_subscriber::registry()
+        .with(lines.with_filter(levels))
+        .init();
+    Ok(())
+}
+
+/// By target alone: filters by spans' fields take an engine of regular expressions to build, and
+/// there are no spans here.
+fn levels() -> anyhow::Result<Targets> {
+    let asked = match env::var("RUST_LOG") {
+        Ok(asked) if !asked.is_empty() => asked,
+        Ok(_) | Err(VarError::NotPresent) => {
+            return Ok(Targets::new().with_default(LevelFilter::INFO));
+        }
+        Err(VarError::NotUnicode(_)) => bail!("RUST_LOG is not UTF-8"),
+    };
+    asked.parse().with_context(|| {
+        format!(
+            "RUST_LOG is {asked:?}: write error, warn, info, debug or trace, \
+             or levels of parts as in info,onrush_server::rtsp=debug"
+        )
+    })
 }
 
 /// SIGINT and SIGTERM, caught from the moment this exists.

@@ -123,6 +123,20 @@ fn what_cannot_be_served_is_one_line_and_2() {
 }
 
 #[test]
+fn a_log_level_that_is_none_is_refused() {
+    let output = Command::new(ONRUSH)
+        .args(["serve", "--rtsp", "127.0.0.1:0"])
+        .env("RUST_LOG", "info,onrush_server=loud")
+        .output()
+        .unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    for said in ["RUST_LOG", "onrush_server=loud", "error, warn, info"] {
+        assert!(error.contains(said), "{said} in: {error}");
+    }
+}
+
+#[test]
 fn inspect_tells_files_from_noise() {
     let output = onrush(&["inspect", DEMO]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
