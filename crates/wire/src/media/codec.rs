@@ -17,6 +17,7 @@ mod frames;
 pub(in crate::media) mod h264;
 pub(in crate::media) mod h265;
 pub(in crate::media) mod jpeg;
+pub(in crate::media) mod latm;
 pub(in crate::media) mod mpeg4_visual;
 pub(in crate::media) mod mpeg_audio;
 pub(in crate::media) mod mpeg_video;

@@ -1,8 +1,8 @@
 //! AAC (ISO/IEC 14496-3) as RFC 3640 carries it in its mode AAC-hbr: access units of at most 8191
 //! bytes, several in a packet or one in several.
 //!
-//! Not here: LATM (RFC 6416), interleaving, and what has no place in that mode: scalable streams,
-//! error protection, USAC.
+//! Not here: LATM as a payload format (RFC 6416), interleaving, and what has no place in that mode:
+//! scalable streams, error protection, USAC.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ const UNITS_MAX: usize = 4095;
 
 /// Bytes of an `AudioSpecificConfig` at the most. With the longest list of channels and the longest
 /// comment it has fewer.
-const CONFIG_BYTES_MAX: usize = 512;
+pub(super) const CONFIG_BYTES_MAX: usize = 512;
 
 /// What a stream is that `audio_specific_config` (ISO/IEC 14496-3, section 1.6.2.1) describes: the
 /// decoder specific information of MP4 and the `CodecPrivate` of Matroska.
@@ -61,6 +61,7 @@ pub(in crate::media) fn codec(audio_specific_config: &[u8]) -> Result<Codec, Cod
 /// # Errors
 ///
 /// If [`AdtsHeader::parse`] refuses it, or it leaves the channels to be found in the frames.
+#[cfg(any(test, feature = "testing"))]
 pub(in crate::media) fn from_adts(header: &[u8]) -> Result<Codec, CodecError> {
     codec(&AdtsHeader::parse(header)?.audio_specific_config()?)
 }
@@ -132,7 +133,12 @@ impl AdtsHeader {
         of(self) == of(other)
     }
 
-    fn audio_specific_config(&self) -> Result<[u8; 2], CodecError> {
+    /// What [`codec`] wants.
+    ///
+    /// # Errors
+    ///
+    /// If it leaves the channels to be found in the frames.
+    pub(in crate::media) fn audio_specific_config(&self) -> Result<[u8; 2], CodecError> {
         if self.channel_configuration == 0 {
             return Err(BitReader::new(NAME, &[]).error("ADTS does not tell the channels"));
         }
@@ -163,6 +169,28 @@ mod object_type {
     pub(super) const USAC: u32 = 42;
 }
 
+/// How access units are timed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Timing {
+    /// PCM samples a second of the coded signal.
+    pub(super) rate_hz: u32,
+    /// PCM samples of a channel in an access unit.
+    pub(super) unit_ticks: u32,
+}
+
+/// Reads an `AudioSpecificConfig` that other bits follow.
+///
+/// # Errors
+///
+/// As [`codec`].
+pub(super) fn take_config(bits: &mut BitReader<'_>) -> Result<Timing, CodecError> {
+    let config = AudioSpecificConfig::take(bits)?;
+    Ok(Timing {
+        rate_hz: config.rate_hz,
+        unit_ticks: config.unit_ticks,
+    })
+}
+
 /// What can be known of a stream beforehand.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct AudioSpecificConfig {
@@ -184,17 +212,27 @@ impl AudioSpecificConfig {
             let what = format!("a configuration of {} bytes", bytes.len());
             return Err(bits.error(format!("{what}, more than {CONFIG_BYTES_MAX}")));
         }
-        let mut object_type = take_object_type(&mut bits)?;
-        let rate_hz = take_rate(&mut bits)?;
+        let mut config = Self::take(&mut bits)?;
+        if config.extension.is_none() {
+            let found = find_extension(&mut bits, config.rate_hz);
+            (config.extension, config.extension_rate_hz) = found;
+        }
+        Ok(config)
+    }
+
+    /// Reads it without what may stand behind it.
+    fn take(bits: &mut BitReader<'_>) -> Result<Self, CodecError> {
+        let mut object_type = take_object_type(bits)?;
+        let rate_hz = take_rate(bits)?;
         let channel_configuration = bits.take(4)?;
         let (mut extension, mut extension_rate_hz) = (None, rate_hz);
         if matches!(object_type, object_type::SBR | object_type::PS) {
             extension = Some(object_type);
-            extension_rate_hz = take_rate(&mut bits)?;
-            object_type = take_object_type(&mut bits)?;
+            extension_rate_hz = take_rate(bits)?;
+            object_type = take_object_type(bits)?;
         }
-        check_object_type(&bits, object_type)?;
-        let (unit_ticks, elements) = take_specific(&mut bits, object_type, channel_configuration)?;
+        check_object_type(bits, object_type)?;
+        let (unit_ticks, elements) = take_specific(bits, object_type, channel_configuration)?;
         let channels = match (channel_configuration, elements) {
             (1..=6, _) => channel_configuration,
             (7 | 12 | 14, _) => 8,
@@ -207,9 +245,6 @@ impl AudioSpecificConfig {
                 return Err(bits.error(what));
             }
         };
-        if extension.is_none() {
-            (extension, extension_rate_hz) = find_extension(&mut bits, rate_hz);
-        }
         Ok(Self {
             object_type,
             extension,

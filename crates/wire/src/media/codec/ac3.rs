@@ -80,6 +80,7 @@ pub(in crate::media) fn from_dac3(dac3: &[u8]) -> Result<Codec, CodecError> {
 /// # Errors
 ///
 /// If [`FrameHeader::parse`] refuses it.
+#[cfg(any(test, feature = "testing"))]
 pub(in crate::media) fn from_frame(header: &[u8]) -> Result<Codec, CodecError> {
     let header = FrameHeader::parse(header)?;
     codec(header.rate_hz, header.channels)

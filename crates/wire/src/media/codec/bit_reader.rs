@@ -60,6 +60,11 @@ impl<'a> BitReader<'a> {
         self.bits.align();
     }
 
+    /// Bits that are behind.
+    pub(super) fn at(&self) -> usize {
+        self.bytes * 8 - self.left()
+    }
+
     /// Bits that are left.
     pub(super) fn left(&self) -> usize {
         self.bits.left()

@@ -15,8 +15,12 @@ use crate::media::packetizer::{Codec, CodecError};
 pub(in crate::media) enum CodecConfig {
     /// `avcC`.
     H264(Vec<Box<[u8]>>),
+    /// Parameter sets, for samples that have lengths of four bytes.
+    H264Sets(Vec<Box<[u8]>>),
     /// `hvcC`.
     H265(Vec<Box<[u8]>>),
+    /// Parameter sets, for samples that have lengths of four bytes.
+    H265Sets(Vec<Box<[u8]>>),
     /// `av1C`.
     Av1(Vec<Box<[u8]>>),
     Vp8,
@@ -76,7 +80,9 @@ impl CodecConfig {
         };
         match self {
             Self::H264(list) => each(list, h264::codec),
+            Self::H264Sets(sets) => h264::from_parameter_sets(sets),
             Self::H265(list) => each(list, h265::codec),
+            Self::H265Sets(sets) => h265::from_parameter_sets(sets),
             Self::Av1(list) => each(list, av1::codec),
             Self::Vp8 => Ok(vp8::codec()),
             Self::Vp9(vpcc) => vp9::codec(vpcc.as_deref()),

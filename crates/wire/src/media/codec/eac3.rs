@@ -66,6 +66,7 @@ pub(in crate::media) fn from_dec3(dec3: &[u8]) -> Result<Codec, CodecError> {
 /// # Errors
 ///
 /// If [`FrameHeader::parse`] refuses it.
+#[cfg(any(test, feature = "testing"))]
 pub(in crate::media) fn from_frame(header: &[u8]) -> Result<Codec, CodecError> {
     let header = FrameHeader::parse(header)?;
     codec(header.rate_hz, header.channels)

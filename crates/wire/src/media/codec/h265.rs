@@ -41,22 +41,33 @@ pub(in crate::media) fn codec(configurations: &[&[u8]]) -> Result<Codec, CodecEr
     of_records(read)
 }
 
+/// Whether these parameter sets of a stream have one of each kind that a decoder needs.
+pub(in crate::media) fn has_parameter_sets(sets: &[Box<[u8]>]) -> bool {
+    [TYPE_VPS, TYPE_SPS, TYPE_PPS]
+        .into_iter()
+        .all(|set_type| of_type(sets, set_type).next().is_some())
+}
+
+fn of_type(sets: &[Box<[u8]>], set_type: u8) -> impl Iterator<Item = &[u8]> {
+    let all = sets.iter().map(|set| &**set);
+    all.filter(move |set| set.first().is_some_and(|&it| nal_type(it) == set_type))
+}
+
 /// What a stream is that has these parameter sets in it, of NAL units whose lengths have four
-/// bytes. `None` while there is not at least one of each kind.
+/// bytes.
 ///
 /// # Errors
 ///
-/// As [`codec`].
-pub(in crate::media) fn from_parameter_sets(sets: &[Vec<u8>]) -> Result<Option<Codec>, CodecError> {
+/// As [`codec`], and if there is not one of each kind ([`has_parameter_sets`]).
+pub(in crate::media) fn from_parameter_sets(sets: &[Box<[u8]>]) -> Result<Codec, CodecError> {
+    if !has_parameter_sets(sets) {
+        return Err(broken("not all parameter sets"));
+    }
     let mut configuration = Configuration::new(4).map_err(broken)?;
     let mut profile = [0; 12];
     for set_type in [TYPE_VPS, TYPE_SPS, TYPE_PPS] {
-        let of_type = |set: &&Vec<u8>| set.first().is_some_and(|&it| nal_type(it) == set_type);
-        let mut found = sets.iter().filter(of_type).peekable();
-        let Some(first) = found.peek() else {
-            return Ok(None);
-        };
-        if set_type == TYPE_SPS {
+        let mut found = of_type(sets, set_type).peekable();
+        if let Some(first) = found.peek().filter(|_| set_type == TYPE_SPS) {
             // Behind the NAL unit's header and one byte: `profile_tier_level()`, as in records.
             let bytes = without_emulation_prevention(first);
             let told = bytes.get(3..).and_then(|bytes| bytes.first_chunk());
@@ -70,7 +81,7 @@ pub(in crate::media) fn from_parameter_sets(sets: &[Vec<u8>]) -> Result<Option<C
         profile,
         configuration,
     };
-    of_records(vec![record]).map(Some)
+    of_records(vec![record])
 }
 
 fn of_records(read: Vec<Record>) -> Result<Codec, CodecError> {

@@ -19,6 +19,39 @@ const CONFIGURATION_BYTES_MAX: usize = 1024;
 /// The last byte of the start code of a visual object sequence (ISO/IEC 14496-2, table 6-3).
 const SEQUENCE: u8 = 0xb0;
 
+/// Last bytes of other start codes: a group of pictures, and a picture.
+const GROUP: u8 = 0xb3;
+const OBJECT: u8 = 0xb5;
+pub(in crate::media) const PICTURE: u8 = 0xb6;
+
+/// Whether an access unit begins with that start code where a picture stands in front of it: with
+/// its headers or its picture.
+pub(in crate::media) fn begins_unit(code: u8) -> bool {
+    matches!(code, 0x00..=0x2f | SEQUENCE | GROUP | OBJECT | PICTURE)
+}
+
+/// The headers that an access unit begins with, if that of a video object layer is among them: what
+/// [`codec`] wants as a configuration.
+pub(in crate::media) fn configuration_of(unit: &[u8]) -> Option<&[u8]> {
+    let is_end = |code: u8| matches!(code, GROUP | PICTURE);
+    let behind = after_code(unit, is_end)?;
+    let start = after_code(unit, |code| begins_unit(code) && !is_end(code))?;
+    let headers = unit.len() - start.len() - 4..unit.len() - behind.len() - 4;
+    let headers = unit.get(headers)?;
+    // What users add may be longer than all of it.
+    let layer = object_layer(headers)?;
+    let end = after_code(layer, |_| true).map_or(0, |rest| rest.len() + 4);
+    Some(&headers[..headers.len() - end])
+}
+
+/// Whether the picture of an access unit needs no other.
+pub(in crate::media) fn is_intra(unit: &[u8]) -> bool {
+    let picture = after_code(unit, |code| code == PICTURE);
+    picture
+        .and_then(<[u8]>::first)
+        .is_some_and(|byte| byte >> 6 == 0)
+}
+
 /// What samples are that `configurations` describe: of each sample entry the decoder specific
 /// information, which is the headers of the elementary stream down to that of the video object
 /// layer. It is empty where these are in the samples.

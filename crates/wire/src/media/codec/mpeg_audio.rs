@@ -47,6 +47,7 @@ pub(in crate::media) fn codec(rate_hz: u32) -> Result<Codec, CodecError> {
 /// # Errors
 ///
 /// If [`FrameHeader::parse`] refuses it.
+#[cfg(any(test, feature = "testing"))]
 pub(in crate::media) fn from_frame(header: &[u8]) -> Result<Codec, CodecError> {
     codec(FrameHeader::parse(header)?.rate_hz)
 }

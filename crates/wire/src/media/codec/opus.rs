@@ -84,6 +84,110 @@ pub(in crate::media) fn from_opus_head(head: &[u8]) -> Result<Codec, CodecError>
     }
 }
 
+/// An Opus packet in a transport stream, behind its control header ("Opus in MPEG-TS", Xiph.Org).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::media) struct TsPacket {
+    /// Bytes in front of the Opus packet.
+    pub(in crate::media) header_bytes: usize,
+    /// Bytes from this header to the next.
+    pub(in crate::media) frame_bytes: usize,
+    /// How long it lasts, at 48 kHz.
+    pub(in crate::media) ticks: u32,
+    is_stereo: bool,
+}
+
+impl TsPacket {
+    /// Reads it; `None` if that takes more bytes than these.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub(in crate::media) fn parse(bytes: &[u8]) -> Result<Option<Self>, CodecError> {
+        let &[first, second, ..] = bytes else {
+            return Ok(None);
+        };
+        if (first, second >> 5) != (0x7f, 7) {
+            return Err(error(
+                "a control header does not begin with its prefix".to_owned(),
+            ));
+        }
+        let (mut at, mut packet_bytes) = (2, 0);
+        loop {
+            let Some(&more) = bytes.get(at) else {
+                return Ok(None);
+            };
+            (at, packet_bytes) = (at + 1, packet_bytes + usize::from(more));
+            if packet_bytes > TS_PACKET_BYTES_MAX {
+                let what = format!("a packet of more than {TS_PACKET_BYTES_MAX} bytes");
+                return Err(error(what));
+            }
+            if more < 255 {
+                break;
+            }
+        }
+        // What decoders leave out at the start and at the end.
+        at += [0x10, 0x08]
+            .map(|flag| usize::from(second & flag > 0) * 2)
+            .iter()
+            .sum::<usize>();
+        if second & 0x04 > 0 {
+            let Some(&extension_bytes) = bytes.get(at) else {
+                return Ok(None);
+            };
+            at += 1 + usize::from(extension_bytes);
+        }
+        let Some(&[toc, frames]) = bytes.get(at..at + 2) else {
+            return Ok(None);
+        };
+        if packet_bytes < 2 {
+            return Err(error(format!("a packet of {packet_bytes} bytes")));
+        }
+        let ticks = frame_ticks(toc) * u32::from(frame_count(toc, frames));
+        if !(1..=TS_TICKS_MAX).contains(&ticks) {
+            return Err(error(format!("a packet that lasts {ticks} ticks")));
+        }
+        Ok(Some(Self {
+            header_bytes: at,
+            frame_bytes: at + packet_bytes,
+            ticks,
+            is_stereo: toc & 4 > 0,
+        }))
+    }
+
+    /// The `dOps` of a stream that begins with it.
+    pub(in crate::media) fn dops(&self) -> [u8; 11] {
+        let mut dops = [0; 11];
+        dops[1] = 1 + u8::from(self.is_stereo);
+        dops[4..8].copy_from_slice(&48_000_u32.to_be_bytes());
+        dops
+    }
+}
+
+/// Bytes of an Opus packet at the most: 48 frames, each with its length (RFC 6716, section 3.4).
+const TS_PACKET_BYTES_MAX: usize = 48 * (1275 + 2) + 2;
+
+/// How long a packet may last: 120 ms (RFC 6716, section 3.2.5).
+const TS_TICKS_MAX: u32 = 5760;
+
+/// How long a frame lasts, at 48 kHz (RFC 6716, table 2).
+fn frame_ticks(toc: u8) -> u32 {
+    let size = usize::from(toc >> 3 & 3);
+    match toc >> 3 {
+        0..12 => [480, 960, 1920, 2880][size],
+        12..16 => [480, 960][size & 1],
+        _ => [120, 240, 480, 960][size],
+    }
+}
+
+/// How many frames a packet has that begins with these two bytes (RFC 6716, section 3.2).
+fn frame_count(toc: u8, second: u8) -> u8 {
+    match toc & 3 {
+        0 => 1,
+        1 | 2 => 2,
+        _ => second & 0x3f,
+    }
+}
+
 fn error(what: String) -> CodecError {
     CodecError::Configuration {
         codec: NAME,
@@ -113,14 +217,9 @@ impl Packetizer for Opus {
 /// A packet of code 3, of frames that all have the same size, which is 0: in place of one that
 /// begins with these two bytes (RFC 6716, sections 3.1 and 3.2.5).
 fn lost(first: u8, second: u8) -> [u8; 2] {
-    let frames = match first & 3 {
-        0 => 1,
-        1 | 2 => 2,
-        // A number that no packet may have would make of this one that decoders refuse: 48 frames
-        // of 2.5 ms are the most.
-        _ => (second & 0x3f).clamp(1, 48),
-    };
-    [first | 3, frames]
+    // A number that no packet may have would make of this one that decoders refuse: 48 frames of
+    // 2.5 ms are the most.
+    [first | 3, frame_count(first, second).clamp(1, 48)]
 }
 
 #[cfg(test)]

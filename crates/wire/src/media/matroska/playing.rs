@@ -31,6 +31,8 @@ struct PlayingTrack {
     is_video: bool,
     /// Why it is played no further, if something is wrong with it.
     ended: Option<String>,
+    /// Whether it is none of the tracks that are played.
+    is_refused: bool,
 }
 
 /// A block whose frames are being looked at, or are known and wait until the block is there.
@@ -172,7 +174,20 @@ impl Playing {
         let mut certain = Vec::new();
         of.times
             .block(block.units, block.lasts, &mut self.frames, &mut certain);
-        self.samples += of.add(certain, SAMPLES_MAX - self.samples);
+        self.append(block.track, certain);
+    }
+
+    fn append(&mut self, track: usize, certain: Vec<Timed>) {
+        self.samples += self.tracks[track].add(certain, SAMPLES_MAX - self.samples);
+        self.refuse(track);
+    }
+
+    /// A track that has ended at its first frame is none; but once the file has begun to play,
+    /// clients know of it, and it stays one without samples.
+    fn refuse(&mut self, track: usize) {
+        let has_begun = self.has_begun();
+        let of = &mut self.tracks[track];
+        of.is_refused |= of.ended.is_some() && of.track.samples.len() == 0 && !has_begun;
     }
 
     /// No block follows.
@@ -185,7 +200,7 @@ impl Playing {
         let of = &mut self.tracks[track];
         let mut certain = Vec::new();
         of.times.finish(&mut certain);
-        self.samples += of.add(certain, SAMPLES_MAX - self.samples);
+        self.append(track, certain);
     }
 
     /// A track is played up to here.
@@ -194,11 +209,12 @@ impl Playing {
         let of = &mut self.tracks[track];
         let (number, reason) = (of.track.samples.len() as u64, reason.clone());
         of.end(&SampleError::Codec { number, reason });
+        self.refuse(track);
     }
 
     /// Whether there is enough to start with: samples of the track that seeks go by.
     pub(super) fn has_begun(&self) -> bool {
-        let first = self.tracks.iter().find(|of| !of.is_refused());
+        let first = self.tracks.iter().find(|of| !of.is_refused);
         first.is_some_and(|first| first.track.samples.len() > 0)
     }
 
@@ -225,7 +241,7 @@ impl Playing {
     pub(super) fn index(mut self, mut problems: Vec<String>) -> Option<SampledIndex> {
         let refused = self.tracks.iter().filter_map(PlayingTrack::refusal);
         self.left_out.extend(refused);
-        let tracks = self.tracks.into_iter().filter(|of| !of.is_refused());
+        let tracks = self.tracks.into_iter().filter(|of| !of.is_refused);
         let tracks = tracks.map(|of| {
             let mut track = of.track;
             track.facts.problems.append(&mut problems);
@@ -288,6 +304,7 @@ impl PlayingTrack {
             times,
             is_video: entry.kind == KIND_VIDEO,
             ended: None,
+            is_refused: false,
         }
     }
 
@@ -295,13 +312,8 @@ impl PlayingTrack {
         self.ended = Some(reason.to_string());
     }
 
-    /// Whether its first frame is what is wrong with it.
-    fn is_refused(&self) -> bool {
-        self.ended.is_some() && self.track.samples.len() == 0
-    }
-
     fn refusal(&self) -> Option<LeftOut> {
-        let reason = self.ended.clone().filter(|_| self.is_refused())?;
+        let reason = self.ended.clone().filter(|_| self.is_refused)?;
         Some(LeftOut {
             id: self.number,
             what: self.track.codec.codec_string.clone(),

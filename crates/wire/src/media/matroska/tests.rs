@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::ebml::id;
 use super::testing::*;
 use super::*;
-use crate::media::container::Container;
+use crate::media::container::{Container, Continued, Index};
 use crate::media::frame_rate::FrameRate;
 use crate::media::samples::Sample;
 
@@ -427,6 +427,31 @@ fn a_track_whose_first_frame_is_broken_is_left_out() {
     let error = read(&file(&[entries, cluster(0, &[broken])])).unwrap_err();
     let told = "nothing in the Matroska file can be played: avc1.010203: sample 0:";
     assert!(error.to_string().starts_with(told), "{error}");
+}
+
+/// Clients that play the file already were told of it.
+#[test]
+fn a_track_that_breaks_once_the_file_plays_stays_one() {
+    let pictures: Vec<_> = (0..40)
+        .map(|at| simple(1, at * 40, KEYFRAME, b"picture"))
+        .collect();
+    let entries = tracks(&[track(1, VP8, b""), track(2, AAC, b"")]);
+    // More than a packet of AAC can say.
+    let late = simple(2, 1600, KEYFRAME, &[7; 8192]);
+    let film = file(&[entries, cluster(0, &pictures), cluster(1600, &[late])]);
+    let mut scanner = Scanner::default();
+    push(&mut scanner, &film[..film.len() - 8000], usize::MAX).unwrap();
+    let before = Index::of(scanner.settled().unwrap());
+    push(&mut scanner, &film, usize::MAX).unwrap();
+    let after = scanner.finish().unwrap();
+    assert!(after.left_out.is_empty(), "{:?}", after.left_out);
+    let [problem] = &after.sampled[1].facts.problems[..] else {
+        panic!("{:?}", after.sampled[1].facts);
+    };
+    let told = "it is played up to there: sample 0:";
+    assert!(problem.starts_with(told), "{problem}");
+    let continued = Index::of(after).continuing(&before);
+    assert!(matches!(continued, Continued::More(_)), "{continued:?}");
 }
 
 #[test]

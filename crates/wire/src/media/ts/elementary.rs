@@ -6,7 +6,7 @@
 //! Its bytes are taken out of the packets between once more when RTP packets are made of them, by
 //! the same code. One program is played, the first that has something to play.
 //!
-//! Not here: AAC in LATM, streams that add to others (SVC, MVC), and whatever has no packetizer.
+//! Not here: streams that add to others (SVC, MVC), and whatever has no packetizer.
 
 mod bytes;
 mod carried;
@@ -291,11 +291,12 @@ impl Followed {
         let carried = Carried {
             pid: self.pid,
             runs: Arc::clone(runs),
-            has_nals: self.stream.has_nals(),
+            form: self.stream.form(),
         };
+        let (config, codec) = self.stream.codec()?;
         Some(SampledTrack {
-            codec: self.stream.codec()?.clone(),
-            config: None,
+            codec: codec.clone(),
+            config: Some(Arc::clone(config)),
             timescale,
             shift_ticks: -rescaled(start_ticks, STAMPS_HZ, timescale),
             samples: self.stream.samples().clone(),
@@ -329,10 +330,12 @@ fn coding(stream: &psi::Stream) -> Result<Coding, &'static str> {
         ("H.264", _) => Ok(Coding::Pictures(Pictures::H264)),
         ("HEVC", _) => Ok(Coding::Pictures(Pictures::H265)),
         ("MPEG-1 video" | "MPEG-2 video", _) => Ok(Coding::Pictures(Pictures::Mpeg)),
+        ("MPEG-4 visual", _) => Ok(Coding::Pictures(Pictures::Mpeg4)),
         ("MPEG-1 audio" | "MPEG-2 audio", _) => Ok(Coding::Sound(Sound::Mpeg)),
         ("AAC (ADTS)", _) => Ok(Coding::Sound(Sound::Adts)),
         ("AC-3" | "E-AC-3", _) => Ok(Coding::Sound(Sound::Dolby)),
-        ("AAC (LATM)", _) => Err("LATM is not taken apart"),
+        ("AAC (LATM)", _) => Ok(Coding::Sound(Sound::Latm)),
+        ("Opus", _) => Ok(Coding::Sound(Sound::Opus)),
         _ if matches!(stream.kind, Kind::Video | Kind::Audio) => {
             Err("this is played as a part of the transport stream alone")
         }

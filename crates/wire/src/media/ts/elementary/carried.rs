@@ -3,8 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::pes::Reader;
 use super::start_codes::with_lengths;
+use crate::media::codec::latm;
 use crate::media::sampled::Carriage;
 use crate::media::ts::index::{SyncRun, TS_PACKET_BYTES};
 
@@ -14,8 +17,18 @@ pub(super) struct Carried {
     pub(super) pid: u16,
     /// Where in the file packets are.
     pub(super) runs: Arc<[SyncRun]>,
-    /// Whether samples have the lengths of NAL units where the stream has start codes.
-    pub(super) has_nals: bool,
+    pub(super) form: Form,
+}
+
+/// What a sample is of its stream's bytes.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub(super) enum Form {
+    /// The same.
+    Plain,
+    /// NAL units: it has their lengths where the stream has start codes.
+    Nals,
+    /// The access unit of an element of LATM.
+    Latm,
 }
 
 impl Carried {
@@ -75,9 +88,10 @@ impl Carriage for Carried {
 
     fn take_out(&self, part: Range<u64>, file: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
         let bytes = self.bytes(part, file, bytes_max)?;
-        match self.has_nals {
-            true => with_lengths(&bytes, bytes_max),
-            false => Some(bytes),
+        match self.form {
+            Form::Plain => Some(bytes),
+            Form::Nals => with_lengths(&bytes, bytes_max),
+            Form::Latm => latm::Frame::unit(&bytes, bytes_max),
         }
     }
 }

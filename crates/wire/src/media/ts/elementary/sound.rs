@@ -1,34 +1,43 @@
-//! Frames of sound in streams that have no more than that: ADTS, MPEG audio, AC-3 and E-AC-3.
+//! Frames of sound in streams that have no more than that: ADTS, LATM, MPEG audio, AC-3, E-AC-3 and
+//! Opus.
 //!
 //! Each frame's header says how long it is. The first one is believed when another follows where it
 //! ends, and all that follow have to be of the same stream; where one is not, the search begins
 //! anew.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use memchr::memchr;
 
-use crate::media::codec::{aac, ac3, eac3, mpeg_audio};
-use crate::media::packetizer::{Codec, CodecError};
+use crate::media::codec::config::CodecConfig;
+use crate::media::codec::{aac, ac3, eac3, latm, mpeg_audio, opus};
+use crate::media::packetizer::CodecError;
 
 /// How sound is coded.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Coding {
     /// AAC in ADTS (ISO/IEC 14496-3, section 1.A.2.2).
     Adts,
+    /// AAC in LATM.
+    Latm,
     /// MPEG audio.
     Mpeg,
     /// AC-3 or E-AC-3: the frames tell which.
     Dolby,
+    Opus,
 }
 
 /// What the header of a frame says.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 enum Header {
     Adts(aac::AdtsHeader),
+    /// With the configuration that it has.
+    Latm(latm::Frame, Arc<latm::Config>),
     Mpeg(mpeg_audio::FrameHeader),
     Ac3(ac3::FrameHeader),
     Eac3(eac3::FrameHeader),
+    Opus(opus::TsPacket),
 }
 
 /// A sample, in bytes of the stream.
@@ -36,10 +45,39 @@ enum Header {
 pub(super) struct Frame {
     /// Where its header begins.
     pub(super) start: usize,
-    /// What of it is sent.
+    /// What of it is sent, or has that in it.
     pub(super) bytes: Range<usize>,
+    /// How many bytes are sent.
+    pub(super) sample_bytes: u32,
     /// How long it lasts, in ticks of its rate.
     pub(super) ticks: u32,
+    header: Header,
+}
+
+impl Frame {
+    /// What the stream is whose frame this is.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be sent.
+    pub(super) fn config(&self) -> Result<CodecConfig, CodecError> {
+        Ok(match &self.header {
+            Header::Adts(header) => CodecConfig::Aac(header.audio_specific_config()?.into()),
+            Header::Latm(_, config) => CodecConfig::Aac(config.audio_specific_config.clone()),
+            Header::Mpeg(header) => CodecConfig::MpegAudio {
+                rate_hz: header.rate_hz,
+            },
+            Header::Ac3(header) => CodecConfig::Ac3 {
+                rate_hz: header.rate_hz,
+                channels: header.channels,
+            },
+            Header::Eac3(header) => CodecConfig::Eac3 {
+                rate_hz: header.rate_hz,
+                channels: header.channels,
+            },
+            Header::Opus(packet) => CodecConfig::OpusDops(packet.dops().into()),
+        })
+    }
 }
 
 /// Finds frames.
@@ -55,12 +93,14 @@ pub(super) struct Frames {
 }
 
 impl Coding {
-    /// Bytes of a frame that say what it is.
+    /// Bytes of a frame that say what it is, or with what it goes on.
     fn head_bytes(self) -> usize {
         match self {
             Self::Adts => 7,
+            Self::Latm => latm::SYNC_BYTES,
             Self::Mpeg => 4,
             Self::Dolby => 8,
+            Self::Opus => 2,
         }
     }
 
@@ -68,20 +108,45 @@ impl Coding {
     fn first_byte(self) -> u8 {
         match self {
             Self::Adts | Self::Mpeg => 0xff,
+            Self::Latm => 0x56,
             Self::Dolby => 0x0b,
+            Self::Opus => 0x7f,
         }
     }
 
-    fn header(self, bytes: &[u8]) -> Result<Header, CodecError> {
+    /// The header that bytes begin with, of a stream in which that one stands `before` it.
+    fn header(self, bytes: &[u8], before: Option<&Header>) -> Result<Header, Missing> {
+        if bytes.len() < self.head_bytes() {
+            return Err(Missing::Bytes);
+        }
         // AC-3 is up to 10 (ETSI TS 102 366, section E.1.3.1.6).
         let is_eac3 = bytes.get(5).is_some_and(|byte| byte >> 3 > 10);
-        match self {
+        let header = match self {
             Self::Adts => aac::AdtsHeader::parse(bytes).map(Header::Adts),
+            Self::Latm => return latm_header(bytes, before),
             Self::Mpeg => mpeg_audio::FrameHeader::parse(bytes).map(Header::Mpeg),
             Self::Dolby if is_eac3 => eac3::FrameHeader::parse(bytes).map(Header::Eac3),
             Self::Dolby => ac3::FrameHeader::parse(bytes).map(Header::Ac3),
-        }
+            Self::Opus => match opus::TsPacket::parse(bytes) {
+                Ok(None) => return Err(Missing::Bytes),
+                Ok(Some(packet)) => Ok(Header::Opus(packet)),
+                Err(error) => Err(error),
+            },
+        };
+        header.map_err(|_| Missing::Frame)
     }
+}
+
+/// A frame says what it is as a whole alone, and may leave its configuration to those before.
+fn latm_header(bytes: &[u8], before: Option<&Header>) -> Result<Header, Missing> {
+    let frame_bytes = latm::Frame::bytes(bytes).map_err(|_| Missing::Frame)?;
+    let bytes = bytes.get(..frame_bytes).ok_or(Missing::Bytes)?;
+    let frame = latm::Frame::parse(bytes).map_err(|_| Missing::Frame)?;
+    let config = match (&frame.config, before) {
+        (Some(config), _) | (None, Some(Header::Latm(_, config))) => Arc::clone(config),
+        _ => return Err(Missing::Frame),
+    };
+    Ok(Header::Latm(frame, config))
 }
 
 impl Header {
@@ -89,6 +154,7 @@ impl Header {
         match self {
             // The payload format says what this header does (RFC 3640).
             Self::Adts(header) => header.header_bytes,
+            Self::Opus(packet) => packet.header_bytes,
             _ => 0,
         }
     }
@@ -99,6 +165,8 @@ impl Header {
             Self::Mpeg(header) => header.frame_bytes,
             Self::Ac3(header) => header.frame_bytes,
             Self::Eac3(header) => header.frame_bytes,
+            Self::Latm(frame, _) => frame.frame_bytes,
+            Self::Opus(packet) => packet.frame_bytes,
         }
     }
 
@@ -108,6 +176,8 @@ impl Header {
             Self::Mpeg(header) => header.rate_hz,
             Self::Ac3(header) => header.rate_hz,
             Self::Eac3(header) => header.rate_hz,
+            Self::Latm(_, config) => config.rate_hz,
+            Self::Opus(_) => 48_000,
         }
     }
 
@@ -117,6 +187,16 @@ impl Header {
             Self::Mpeg(header) => header.frame_samples,
             Self::Ac3(_) => 1536,
             Self::Eac3(header) => header.frame_samples,
+            Self::Latm(_, config) => config.unit_ticks,
+            Self::Opus(packet) => packet.ticks,
+        }
+    }
+
+    /// What is sent of the frame, which has so many bytes with those that belong to it.
+    fn sample_bytes(&self, frame_bytes: usize) -> u32 {
+        match self {
+            Self::Latm(frame, _) => frame.unit_bytes,
+            _ => u32::try_from(frame_bytes - self.header_bytes()).unwrap_or(u32::MAX),
         }
     }
 
@@ -135,6 +215,8 @@ impl Header {
             }
             (Self::Ac3(one), Self::Ac3(other)) => one.rate_hz == other.rate_hz,
             (Self::Eac3(one), Self::Eac3(other)) => one.rate_hz == other.rate_hz,
+            (Self::Latm(_, one), Self::Latm(_, other)) => one == other,
+            (Self::Opus(_), Self::Opus(_)) => true,
             _ => false,
         }
     }
@@ -160,29 +242,18 @@ impl Frames {
 
     /// Ticks a second of the times of frames, once there is one.
     pub(super) fn rate_hz(&self) -> Option<u32> {
-        self.first.map(|first| first.rate_hz())
+        self.first.as_ref().map(Header::rate_hz)
+    }
+
+    pub(super) fn coding(&self) -> Coding {
+        self.coding
     }
 
     /// How many channels the frames have, as far as their codec does not say.
     pub(super) fn channels(&self) -> Option<u8> {
-        match self.first? {
+        match self.first.as_ref()? {
             Header::Mpeg(header) => Some(header.channels),
             _ => None,
-        }
-    }
-
-    /// What the stream is whose frame this is.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be sent.
-    pub(super) fn codec(&self, data: &[u8], frame: &Frame) -> Result<Codec, CodecError> {
-        let header = &data[frame.start..];
-        match self.coding.header(header)? {
-            Header::Adts(_) => aac::from_adts(header),
-            Header::Mpeg(_) => mpeg_audio::from_frame(header),
-            Header::Ac3(_) => ac3::from_frame(header),
-            Header::Eac3(_) => eac3::from_frame(header),
         }
     }
 
@@ -200,11 +271,13 @@ impl Frames {
             match self.frame(&data[start..], at_end) {
                 Ok((header, end)) => {
                     self.is_synced = true;
-                    self.first.get_or_insert(header);
+                    self.first.get_or_insert_with(|| header.clone());
                     return Ok(Frame {
                         start,
                         bytes: start + header.header_bytes()..start + end,
+                        sample_bytes: header.sample_bytes(end),
                         ticks: header.ticks(),
+                        header,
                     });
                 }
                 Err(Missing::Bytes) => return Err(start),
@@ -221,7 +294,7 @@ impl Frames {
 
     /// The frame that bytes begin with, and where it ends.
     fn frame(&self, data: &[u8], at_end: bool) -> Result<(Header, usize), Missing> {
-        let header = self.header(data)?;
+        let header = self.header(data, None)?;
         if header.is_added() {
             // Its first substream is missing.
             return Err(Missing::Frame);
@@ -231,7 +304,7 @@ impl Frames {
             return Err(Missing::Bytes);
         }
         for _ in 0..SUBSTREAMS_MAX {
-            let next = match self.header(&data[end..]) {
+            let next = match self.header(&data[end..], Some(&header)) {
                 Ok(next) => next,
                 Err(Missing::Bytes) if at_end => return Ok((header, end)),
                 Err(Missing::Bytes) if self.is_synced && !self.has_substreams(&header) => {
@@ -256,12 +329,12 @@ impl Frames {
         matches!(header, Header::Eac3(_))
     }
 
-    fn header(&self, data: &[u8]) -> Result<Header, Missing> {
-        if data.len() < self.coding.head_bytes() {
-            return Err(Missing::Bytes);
-        }
-        let header = self.coding.header(data).map_err(|_| Missing::Frame)?;
-        let is_ours = self.first.is_none_or(|first| first.is_like(&header));
+    fn header(&self, data: &[u8], before: Option<&Header>) -> Result<Header, Missing> {
+        let header = self.coding.header(data, self.first.as_ref().or(before))?;
+        let is_ours = self
+            .first
+            .as_ref()
+            .is_none_or(|first| first.is_like(&header));
         let has_bytes = header.frame_bytes() > header.header_bytes();
         match is_ours && has_bytes {
             true => Ok(header),

@@ -1,7 +1,7 @@
 //! Pictures in streams of start codes: where one ends, and what it is.
 //!
-//! H.264 and H.265 (ISO/IEC 14496-10 and 23008-2, annex B), and MPEG-1 and MPEG-2 video. An access
-//! unit begins where its first start code does. NAL units become samples as other containers have
+//! H.264 and H.265 (ISO/IEC 14496-10 and 23008-2, annex B), MPEG-1 and MPEG-2 video, and MPEG-4
+//! part 2. An access unit begins where its first start code does. NAL units become samples as other containers have
 //! them, with their lengths in front in place of start codes: [`nals`] says which they are, when a
 //! stream is indexed and when its packets are made.
 
@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use memchr::memmem;
 
-use crate::media::codec::{h264, h265, mpeg_video};
+use crate::media::codec::{h264, h265, mpeg_video, mpeg4_visual};
 
 /// Bytes of the length in front of a NAL unit in a sample.
 pub(super) const LENGTH_BYTES: usize = 4;
@@ -24,19 +24,21 @@ pub(super) enum Coding {
     H265,
     /// MPEG-1 and MPEG-2.
     Mpeg,
+    /// MPEG-4 part 2.
+    Mpeg4,
 }
 
 impl Coding {
     /// Whether its samples are NAL units.
     pub(super) fn has_nals(self) -> bool {
-        self != Self::Mpeg
+        matches!(self, Self::H264 | Self::H265)
     }
 
     /// Bytes from a start code on that say whether an access unit begins there.
     fn head_bytes(self, code: u8) -> usize {
         match (self, code) {
             (Self::Mpeg, mpeg_video::EXTENSION) => 7,
-            (Self::Mpeg, _) => 4,
+            (Self::Mpeg | Self::Mpeg4, _) => 4,
             _ => 6,
         }
     }
@@ -120,6 +122,7 @@ impl Pictures {
                 let is_second = head[0] == mpeg_video::PICTURE && self.field == Field::First;
                 is_behind && is_header(head[0]) && !is_second
             }
+            Coding::Mpeg4 => is_behind && mpeg4_visual::begins_unit(head[0]),
         }
     }
 
@@ -129,8 +132,13 @@ impl Pictures {
             Coding::H264 => h264::is_picture(head[0]),
             Coding::H265 => h265::is_picture(head[0]),
             Coding::Mpeg => mpeg_video::is_slice(head[0]),
+            Coding::Mpeg4 => head[0] == mpeg4_visual::PICTURE,
         };
-        let may_start = self.coding.has_nals() || is_header(head[0]);
+        let may_start = match self.coding {
+            Coding::H264 | Coding::H265 => true,
+            Coding::Mpeg => is_header(head[0]),
+            Coding::Mpeg4 => mpeg4_visual::begins_unit(head[0]),
+        };
         if self.start.is_none() && may_start {
             self.start = Some(at);
         }

@@ -3,14 +3,17 @@
 use std::collections::VecDeque;
 use std::mem;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::bytes::StreamBytes;
+use super::carried::Form;
 use super::pes::Reader;
 use super::sound::{self, Frames};
 use super::start_codes::{self, LENGTH_BYTES, Pictures, nals};
 use super::times::{Clock, Place, STAMPS_HZ};
+use crate::media::codec::config::CodecConfig;
 use crate::media::codec::nal::NalRole;
-use crate::media::codec::{h264, h265, mpeg_video};
+use crate::media::codec::{h264, h265, mpeg_video, mpeg4_visual};
 use crate::media::packetizer::{Codec, CodecError, PARTS_MAX, Packetizer, Parts, SAMPLE_BYTES_MAX};
 use crate::media::samples::{SPREAD_BYTES_MAX, Sample, SampleError, Samples};
 use crate::media::ts::index::TS_PACKET_BYTES;
@@ -38,7 +41,7 @@ pub(super) struct Stream {
     bytes: StreamBytes,
     framing: Framing,
     place: Place,
-    codec: Option<Codec>,
+    codec: Option<(Arc<CodecConfig>, Codec)>,
     samples: Samples,
     problems: Problems,
     /// Why no more of it is read.
@@ -58,7 +61,7 @@ enum Framing {
         coding: start_codes::Coding,
         pictures: Pictures,
         /// Parameter sets, while there is no codec.
-        sets: Vec<Vec<u8>>,
+        sets: Vec<Box<[u8]>>,
     },
     Sound(Frames),
 }
@@ -115,9 +118,16 @@ impl Stream {
         &self.samples
     }
 
-    /// How it is coded, once that is known.
-    pub(super) fn codec(&self) -> Option<&Codec> {
+    /// How it is coded, and what that is made of, once it is known.
+    pub(super) fn codec(&self) -> Option<&(Arc<CodecConfig>, Codec)> {
         self.codec.as_ref()
+    }
+
+    fn configure(&mut self, config: Result<CodecConfig, CodecError>) -> Result<(), String> {
+        let made = config.and_then(|config| Ok((config.codec()?, config)));
+        let (codec, config) = made.map_err(|error| error.to_string())?;
+        self.codec = Some((Arc::new(config), codec));
+        Ok(())
     }
 
     /// Ticks a second of its samples' times.
@@ -138,9 +148,13 @@ impl Stream {
         }
     }
 
-    /// Whether its samples are NAL units.
-    pub(super) fn has_nals(&self) -> bool {
-        matches!(&self.framing, Framing::Pictures { coding, .. } if coding.has_nals())
+    /// What its samples are of its bytes.
+    pub(super) fn form(&self) -> Form {
+        match &self.framing {
+            Framing::Pictures { coding, .. } if coding.has_nals() => Form::Nals,
+            Framing::Sound(frames) if frames.coding() == sound::Coding::Latm => Form::Latm,
+            Framing::Pictures { .. } | Framing::Sound(_) => Form::Plain,
+        }
     }
 
     /// Whether it has ended for a reason: no more of it is read.
@@ -274,17 +288,23 @@ impl Stream {
         let Framing::Pictures { coding, sets, .. } = &mut self.framing else {
             return Ok(());
         };
+        let coding = *coding;
         if self.codec.is_none() {
-            let found = configure(*coding, sets, data);
-            self.codec = found.map_err(|error| error.to_string())?;
+            let Some(config) = config(coding, sets, data) else {
+                return Ok(());
+            };
+            self.configure(Ok(config))?;
         }
-        let Some(codec) = &self.codec else {
+        let Some((_, codec)) = &self.codec else {
             return Ok(());
         };
+        let data = &self.bytes.data()[unit.clone()];
         let packetizer = &*codec.packetizer;
         let of_unit = match coding {
-            start_codes::Coding::Mpeg => parts_of(packetizer, data),
-            _ => parts_of_nals(packetizer, data),
+            start_codes::Coding::H264 | start_codes::Coding::H265 => {
+                parts_of_nals(packetizer, data)
+            }
+            start_codes::Coding::Mpeg | start_codes::Coding::Mpeg4 => parts_of(packetizer, data),
         };
         let (bytes, parts) = match of_unit {
             Ok(of_unit) => of_unit,
@@ -297,7 +317,7 @@ impl Stream {
             part: self.bytes.file_part(unit),
             bytes,
             parts,
-            is_sync: is_sync(*coding, data),
+            is_sync: is_sync(coding, data),
         };
         let Some(stamps) = stamps else {
             // What comes in front of the first stamp has no time.
@@ -337,8 +357,8 @@ impl Stream {
         };
         let rate_hz = frames.rate_hz().unwrap_or(STAMPS_HZ);
         if self.codec.is_none() {
-            let codec = frames.codec(self.bytes.data(), frame);
-            self.codec = Some(codec.map_err(|error| error.to_string())?);
+            let config = frame.config();
+            self.configure(config)?;
         }
         let lasts = i64::from(frame.ticks);
         if let Some(stamps) = stamps {
@@ -353,8 +373,8 @@ impl Stream {
         let Some(ticks) = self.next_ticks else {
             return Ok(());
         };
-        let bytes = u32::try_from(frame.bytes.len()).unwrap_or(u32::MAX);
-        let packetizer = self.codec.as_ref().map(|codec| &codec.packetizer);
+        let bytes = frame.sample_bytes;
+        let packetizer = self.codec.as_ref().map(|(_, codec)| &codec.packetizer);
         if let Some(Err(error)) = packetizer.map(|it| it.check_sample(bytes)) {
             self.note(format!("a frame is left out: {error}"));
         } else {
@@ -401,7 +421,7 @@ impl Stream {
             Err(error @ SampleError::Codec { .. }) => return self.note(error.to_string()),
             Err(error) => return self.stop(error.to_string()),
         }
-        let packetizer = self.codec.as_ref().map(|codec| &codec.packetizer);
+        let packetizer = self.codec.as_ref().map(|(_, codec)| &codec.packetizer);
         if let Some(packetizer) = packetizer.filter(|it| it.parts() != Parts::None) {
             let is_usual = unit.parts.len() == 1
                 && packetizer.only_part(unit.bytes) == unit.parts.first().copied();
@@ -430,28 +450,39 @@ pub(super) fn rescaled(ticks: i64, from_hz: u32, to_hz: u32) -> i64 {
 }
 
 /// What the stream is, once it has said so up to this access unit.
-fn configure(
+fn config(
     coding: start_codes::Coding,
-    sets: &mut Vec<Vec<u8>>,
+    sets: &mut Vec<Box<[u8]>>,
     unit: &[u8],
-) -> Result<Option<Codec>, CodecError> {
-    if coding == start_codes::Coding::Mpeg {
-        let sequence = mpeg_video::sequence_of(unit);
-        return sequence
-            .map(|sequence| mpeg_video::codec(&[sequence]))
-            .transpose();
+) -> Option<CodecConfig> {
+    match coding {
+        start_codes::Coding::Mpeg => {
+            let sequence = mpeg_video::sequence_of(unit)?;
+            return Some(CodecConfig::of_each(CodecConfig::MpegVideo, &[sequence]));
+        }
+        start_codes::Coding::Mpeg4 => {
+            let headers = mpeg4_visual::configuration_of(unit)?;
+            return Some(CodecConfig::of_each(CodecConfig::Mpeg4Visual, &[headers]));
+        }
+        start_codes::Coding::H264 | start_codes::Coding::H265 => {}
     }
     for nal in nals(unit) {
         let nal = &unit[nal];
-        let bytes = sets.iter().map(Vec::len).sum::<usize>() + nal.len();
+        let bytes = sets.iter().map(|set| set.len()).sum::<usize>() + nal.len();
         let is_set = matches!(role(coding, nal), NalRole::ParameterSet { .. });
-        if is_set && bytes <= PARAMETER_SETS_BYTES_MAX && !sets.iter().any(|set| set == nal) {
-            sets.push(nal.to_vec());
+        if is_set && bytes <= PARAMETER_SETS_BYTES_MAX && !sets.iter().any(|set| **set == *nal) {
+            sets.push(nal.into());
         }
     }
     match coding {
-        start_codes::Coding::H265 => h265::from_parameter_sets(sets),
-        _ => h264::from_parameter_sets(sets),
+        start_codes::Coding::H265 => {
+            let is_all = h265::has_parameter_sets(sets);
+            is_all.then(|| CodecConfig::H265Sets(sets.clone()))
+        }
+        _ => {
+            let is_all = h264::has_parameter_sets(sets);
+            is_all.then(|| CodecConfig::H264Sets(sets.clone()))
+        }
     }
 }
 
@@ -463,8 +494,10 @@ fn role(coding: start_codes::Coding, nal: &[u8]) -> NalRole {
 }
 
 fn is_sync(coding: start_codes::Coding, unit: &[u8]) -> bool {
-    if coding == start_codes::Coding::Mpeg {
-        return mpeg_video::is_intra(unit);
+    match coding {
+        start_codes::Coding::Mpeg => return mpeg_video::is_intra(unit),
+        start_codes::Coding::Mpeg4 => return mpeg4_visual::is_intra(unit),
+        start_codes::Coding::H264 | start_codes::Coding::H265 => {}
     }
     let mut roles = nals(unit).map(|nal| role(coding, &unit[nal]));
     roles.any(|role| match role {
