@@ -66,6 +66,23 @@ impl Header {
     }
 }
 
+/// What a packet carries, behind CSRCs and extension and without padding (RFC 3550, sections 5.1
+/// and 5.3.1); `None` if it is no RTP packet or says that more of these are there than it has bytes.
+#[must_use]
+pub fn payload(packet: &[u8]) -> Option<&[u8]> {
+    Header::read(packet)?;
+    let mut start = HEADER_BYTES + 4 * usize::from(packet[0] & 0xf);
+    if packet[0] & 0x10 != 0 {
+        let length = packet.get(start + 2..start + 4)?;
+        start += 4 + 4 * usize::from(u16::from_be_bytes([length[0], length[1]]));
+    }
+    let padding = match packet[0] & 0x20 {
+        0 => 0,
+        _ => usize::from(*packet.last()?),
+    };
+    packet.get(start..packet.len().checked_sub(padding)?)
+}
+
 /// How the numbers of one session differ from those in its source's packet images.
 ///
 /// The packets of a session are numbered without a gap and stamped without a step back for as long
@@ -286,6 +303,33 @@ mod tests {
             ..source
         };
         assert_eq!(own, Some(expected));
+    }
+
+    #[test]
+    fn a_payload_is_what_is_left_of_a_packet() {
+        let packet = |first: u8, behind: &[u8]| {
+            let mut packet = vec![0; HEADER_BYTES];
+            packet[0] = first;
+            packet.extend_from_slice(behind);
+            payload(&packet).map(<[u8]>::to_vec)
+        };
+        assert_eq!(packet(0x80, b"abc"), Some(b"abc".to_vec()));
+        assert_eq!(packet(0x81, b"csrcabc"), Some(b"abc".to_vec()));
+        assert_eq!(
+            packet(0x90, b"\xbe\xde\0\x01extnabc"),
+            Some(b"abc".to_vec())
+        );
+        assert_eq!(packet(0xa0, b"abc\0\x02"), Some(b"abc".to_vec()));
+        assert_eq!(packet(0xa0, b""), Some(Vec::new()));
+        for (first, behind) in [
+            (0x81, &b"abc"[..]),
+            (0x90, b"\0\0\0\x01abc"),
+            (0x90, b"\0\0"),
+            (0xa0, b"abc\x05"),
+            (0x40, b"abc"),
+        ] {
+            assert_eq!(packet(first, behind), None, "{first:x} {behind:?}");
+        }
     }
 
     proptest! {

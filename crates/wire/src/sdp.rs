@@ -1,8 +1,13 @@
-//! The session description of a file or a live stream (RFC 8866; RFC 2326, appendix C).
+//! The session description of a file or a live stream (RFC 8866; RFC 2326, appendix C), and what
+//! those say that others send.
+
+mod announced;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sdp_types::{Attribute, Connection, Media, MediaType, Origin, Session, Time, TransportProto};
+
+pub use self::announced::{AnnouncedError, AnnouncedTrack, FORMAT_PARAMETERS_BYTES_MAX, announced};
 
 use crate::media::{Medium, Track};
 use crate::rtsp::{npt, track_name};

@@ -101,6 +101,26 @@ pub struct Heard {
     pub from_others: u64,
 }
 
+impl Heard {
+    /// Both together.
+    #[must_use]
+    pub const fn and(&self, other: &Self) -> Self {
+        Self {
+            datagrams: self.datagrams + other.datagrams,
+            bytes: self.bytes + other.bytes,
+            rtp: self.rtp + other.rtp,
+            transport_streams: self.transport_streams + other.transport_streams,
+            missing: self.missing + other.missing,
+            behind: self.behind + other.behind,
+            restarts: self.restarts + other.restarts,
+            source_changes: self.source_changes + other.source_changes,
+            ssrc_changes: self.ssrc_changes + other.ssrc_changes,
+            silences: self.silences + other.silences,
+            from_others: self.from_others + other.from_others,
+        }
+    }
+}
+
 /// Looks at one stream, datagram by datagram.
 #[derive(Debug)]
 pub struct Follower {

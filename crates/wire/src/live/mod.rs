@@ -4,15 +4,22 @@
 //! A relay passes on what its sender gives it, unchanged and at once. A [`Follower`] keeps to one
 //! sender if it is told to, judges nothing else and notes what is odd about a stream, a
 //! [`TrainBuilder`] puts packets of equal size together that may leave as one train, and a
-//! [`Stamper`] writes RTP headers for those receivers that need them where the stream has none. Not
+//! [`Stamper`] writes RTP headers for those receivers that need them where the stream has none. A
+//! [`Recent`] keeps what came since a decoder could start, which a [`SyncRule`] tells. Not
 //! here: the network, the clock, and any attempt at mending a stream (reordering, de-jittering,
 //! repairing).
 
 mod follow;
+mod jitter;
+mod recent;
 mod sender;
+mod sync;
 mod train;
 
 pub use self::follow::{Follower, Heard, Note};
+pub use self::jitter::Jitter;
+pub use self::recent::{Recent, RecentPacket};
+pub use self::sync::SyncRule;
 pub use self::train::{Train, TrainBuilder};
 
 use crate::media::TS_PACKET_BYTES;

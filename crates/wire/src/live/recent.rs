@@ -1,0 +1,211 @@
+//! The packets of a track since its last sync sample, for those who join.
+//!
+//! Packets have order numbers, counted over all tracks of a channel, by which tracks without sync
+//! samples of their own are cut to where the others begin.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::SyncRule;
+use crate::rtp::{Header, payload};
+
+/// A packet as it is sent, and its number among all of its channel.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RecentPacket {
+    /// Higher than that of all packets before, of whichever track.
+    pub order: u64,
+    /// With its RTP header.
+    pub bytes: Arc<[u8]>,
+}
+
+/// The packets of one track since a decoder could start, within bounds.
+#[derive(Debug)]
+pub struct Recent {
+    rule: SyncRule,
+    bytes_max: usize,
+    packets_max: usize,
+    packets: VecDeque<RecentPacket>,
+    bytes: usize,
+    /// Where the access unit that comes now has begun, and its timestamp.
+    unit: Option<(u64, u32)>,
+    /// The first packet is the beginning of a sync sample.
+    is_whole: bool,
+}
+
+impl Recent {
+    /// An empty one of a track with that rule. What would exceed a bound empties it until the next
+    /// sync sample.
+    #[must_use]
+    pub const fn new(rule: SyncRule, packets_max: usize, bytes_max: usize) -> Self {
+        Self {
+            rule,
+            bytes_max,
+            packets_max,
+            packets: VecDeque::new(),
+            bytes: 0,
+            unit: None,
+            is_whole: rule as u8 == SyncRule::Every as u8,
+        }
+    }
+
+    /// Takes the next packet, an RTP packet. If a sync sample has begun with its access unit, what
+    /// was before is gone, and this is the order number of the first packet of that.
+    pub fn push(&mut self, packet: RecentPacket) -> Option<u64> {
+        let timestamp = Header::read(&packet.bytes).map(|header| header.timestamp);
+        let (timestamp, payload) = timestamp.zip(payload(&packet.bytes))?;
+        let is_other = self.unit.is_none_or(|(_, of_unit)| of_unit != timestamp);
+        if self.unit.is_none() || self.rule.begins_unit(is_other, payload) {
+            self.unit = Some((packet.order, timestamp));
+        }
+        let begin = self.unit.map_or(packet.order, |(begin, _)| begin);
+        let is_sync = !self.rule.is_everywhere() && self.rule.is_sync(payload);
+        let first = self.packets.front().map(|first| first.order);
+        self.bytes += packet.bytes.len();
+        self.packets.push_back(packet);
+        let begins = is_sync && !(self.is_whole && first == Some(begin));
+        if begins {
+            self.cut_before(begin);
+            self.is_whole = true;
+        }
+        if self.bytes > self.bytes_max || self.packets.len() > self.packets_max {
+            self.clear();
+            return None;
+        }
+        begins.then_some(begin)
+    }
+
+    /// Forgets packets with lower numbers.
+    pub fn cut_before(&mut self, order: u64) {
+        while let Some(first) = self.packets.front().filter(|first| first.order < order) {
+            self.bytes -= first.bytes.len();
+            self.packets.pop_front();
+        }
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        (self.bytes, self.unit) = (0, None);
+        self.packets.clear();
+        self.is_whole = self.rule.is_everywhere();
+    }
+
+    /// What a decoder can start with now: from a sync sample to the newest packet.
+    #[must_use]
+    pub fn packets(&self) -> Option<&VecDeque<RecentPacket>> {
+        self.is_whole.then_some(&self.packets)
+    }
+
+    /// Bytes of the packets that are kept.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The track's rule.
+    #[must_use]
+    pub const fn rule(&self) -> SyncRule {
+        self.rule
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn packet(order: u64, timestamp: u32, nal: u8) -> RecentPacket {
+        let header = Header {
+            marker: false,
+            payload_type: 96,
+            sequence: 0,
+            timestamp,
+            ssrc: 1,
+        };
+        let bytes = [&header.to_bytes()[..], &[nal, 0, 0, 0]].concat();
+        RecentPacket {
+            order,
+            bytes: bytes.into(),
+        }
+    }
+
+    fn orders(recent: &Recent) -> Option<Vec<u64>> {
+        let packets = recent.packets()?;
+        Some(packets.iter().map(|packet| packet.order).collect())
+    }
+
+    #[test]
+    fn it_begins_with_the_access_unit_of_the_last_sync_sample() {
+        let mut recent = Recent::new(SyncRule::H264, 100, 10_000);
+        assert_eq!(recent.push(packet(0, 0, 0x41)), None);
+        assert_eq!(orders(&recent), None, "a decoder cannot start there");
+        // Parameter sets, the picture in two parts, the next picture.
+        assert_eq!(recent.push(packet(1, 10, 0x67)), None);
+        assert_eq!(recent.push(packet(2, 10, 0x65)), Some(1));
+        assert_eq!(recent.push(packet(3, 10, 0x65)), None, "the same one");
+        assert_eq!(recent.push(packet(5, 20, 0x41)), None);
+        assert_eq!(orders(&recent), Some(vec![1, 2, 3, 5]));
+        assert_eq!(recent.push(packet(6, 30, 0x65)), Some(6));
+        assert_eq!(orders(&recent), Some(vec![6]));
+        assert_eq!(recent.bytes(), 16);
+    }
+
+    #[test]
+    fn bounds_empty_it_until_the_next_sync_sample() {
+        let mut recent = Recent::new(SyncRule::H264, 3, 10_000);
+        recent.push(packet(0, 0, 0x65));
+        recent.push(packet(1, 1, 0x41));
+        recent.push(packet(2, 2, 0x41));
+        assert_eq!(orders(&recent), Some(vec![0, 1, 2]), "as many as may be");
+        recent.push(packet(3, 3, 0x41));
+        assert_eq!((orders(&recent), recent.bytes()), (None, 0));
+        recent.push(packet(4, 4, 0x65));
+        assert_eq!(orders(&recent), Some(vec![4]));
+        let mut recent = Recent::new(SyncRule::H264, 100, 32);
+        recent.push(packet(0, 0, 0x65));
+        recent.push(packet(1, 1, 0x41));
+        assert_eq!(orders(&recent), Some(vec![0, 1]));
+        recent.push(packet(2, 2, 0x41));
+        assert_eq!(orders(&recent), None);
+    }
+
+    #[test]
+    fn sound_is_cut_to_where_pictures_begin() {
+        let mut recent = Recent::new(SyncRule::Every, 100, 10_000);
+        for order in [0, 2, 4] {
+            assert_eq!(recent.push(packet(order, 0, 0)), None);
+        }
+        recent.cut_before(2);
+        assert_eq!(orders(&recent), Some(vec![2, 4]));
+        recent.clear();
+        assert_eq!(orders(&recent), Some(vec![]));
+    }
+
+    proptest! {
+        /// Whatever comes, it holds no more than it may, and begins with a sync sample's unit.
+        #[test]
+        fn it_stays_within_its_bounds(
+            pictures in prop::collection::vec((any::<bool>(), 1..6_usize), 0..60),
+        ) {
+            let mut recent = Recent::new(SyncRule::H264, 12, 300);
+            let (mut order, mut last_sync) = (0, None);
+            for (timestamp, (is_sync, packets)) in (0..).zip(pictures) {
+                for _ in 0..packets {
+                    let nal = if is_sync { 0x65 } else { 0x41 };
+                    recent.push(packet(order, timestamp, nal));
+                    order += 1;
+                }
+                if is_sync {
+                    last_sync = Some(order - packets as u64);
+                }
+                let held = orders(&recent);
+                prop_assert!(recent.bytes() <= 300);
+                if let Some(held) = held {
+                    prop_assert!(held.len() <= 12);
+                    prop_assert_eq!(held.first().copied(), last_sync);
+                    prop_assert_eq!(held.last().copied(), Some(order - 1));
+                }
+            }
+        }
+    }
+}

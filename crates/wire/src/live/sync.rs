@@ -1,0 +1,278 @@
+//! Where a decoder can start: told by the headers of RTP payloads, which are read and not decoded.
+
+use crate::media::{Medium, TS_PACKET_BYTES, Track};
+
+/// How a track's payloads tell that a sync sample begins.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SyncRule {
+    /// H.264 (RFC 6184): a NAL unit of an IDR picture, alone, in an aggregate or as a fragment.
+    H264,
+    /// H.265 (RFC 7798): one of an intra random access point, likewise.
+    H265,
+    /// AV1 (AV1 RTP specification, section 4.4): the aggregation header's N.
+    Av1,
+    /// VP8 (RFC 7741, sections 4.2 and 4.3): the first partition of a key frame.
+    Vp8,
+    /// VP9 (RFC 9628, section 4.2): the beginning of a frame that is not predicted from others.
+    Vp9,
+    /// MPEG-TS (RFC 2250): a video PES packet with random_access_indicator.
+    TransportStream,
+    /// Each packet, as of sound.
+    Every,
+}
+
+impl SyncRule {
+    /// That of a track. Pictures of another format are taken to be all sync samples, because nobody
+    /// here can tell.
+    #[must_use]
+    pub fn of(track: &Track) -> Self {
+        if track.medium == Medium::Audio {
+            return Self::Every;
+        }
+        let rules = [
+            ("H264", Self::H264),
+            ("H265", Self::H265),
+            ("AV1", Self::Av1),
+            ("VP8", Self::Vp8),
+            ("VP9", Self::Vp9),
+            ("MP2T", Self::TransportStream),
+        ];
+        let named = |(name, _): &&(&str, Self)| name.eq_ignore_ascii_case(&track.encoding);
+        rules
+            .iter()
+            .find(named)
+            .map_or(Self::Every, |(_, rule)| *rule)
+    }
+
+    /// Whether a decoder can start at any packet.
+    #[must_use]
+    pub fn is_everywhere(self) -> bool {
+        self == Self::Every
+    }
+
+    /// Whether the access unit that this payload belongs to is a sync sample, as far as this payload
+    /// tells: one of a sync sample's does.
+    #[must_use]
+    pub fn is_sync(self, payload: &[u8]) -> bool {
+        match self {
+            Self::H264 => h264(payload),
+            Self::H265 => h265(payload),
+            Self::Av1 => payload.first().is_some_and(|header| header & 0x08 != 0),
+            Self::Vp8 => vp8(payload).unwrap_or(false),
+            Self::Vp9 => vp9(payload).unwrap_or(false),
+            Self::TransportStream => transport_packets(payload).any(is_random_access),
+            Self::Every => true,
+        }
+    }
+
+    /// Whether what a decoder wants first can begin with this payload: with another timestamp an
+    /// access unit does; in a transport stream the program association table does.
+    #[must_use]
+    pub fn begins_unit(self, is_other_timestamp: bool, payload: &[u8]) -> bool {
+        match self {
+            Self::TransportStream => transport_packets(payload).any(is_program_table),
+            _ => is_other_timestamp,
+        }
+    }
+}
+
+fn h264(payload: &[u8]) -> bool {
+    const IDR: u8 = 5;
+    let Some((&first, rest)) = payload.split_first() else {
+        return false;
+    };
+    match first & 0x1f {
+        // STAP-A, STAP-B (behind a decoding order number).
+        24 => units(rest).any(|unit| unit[0] & 0x1f == IDR),
+        25 => units(rest.get(2..).unwrap_or_default()).any(|unit| unit[0] & 0x1f == IDR),
+        // FU-A, FU-B: the start of one.
+        28 | 29 => rest
+            .first()
+            .is_some_and(|header| header & 0x9f == 0x80 | IDR),
+        kind => kind == IDR,
+    }
+}
+
+fn h265(payload: &[u8]) -> bool {
+    // BLA, IDR and CRA (ITU-T H.265, table 7-1).
+    let is_random_access = |kind: u8| (16..=21).contains(&kind);
+    let (Some(&first), Some(rest)) = (payload.first(), payload.get(2..)) else {
+        return false;
+    };
+    match first >> 1 & 0x3f {
+        48 => units(rest).any(|unit| is_random_access(unit[0] >> 1 & 0x3f)),
+        49 => rest
+            .first()
+            .is_some_and(|header| header & 0x80 != 0 && is_random_access(header & 0x3f)),
+        kind => is_random_access(kind),
+    }
+}
+
+/// The NAL units of an aggregate, none of them empty.
+fn units(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (length, behind) = rest.split_first_chunk::<2>()?;
+        let (unit, behind) = behind.split_at_checked(u16::from_be_bytes(*length).into())?;
+        rest = behind;
+        (!unit.is_empty()).then_some(unit)
+    })
+}
+
+fn vp8(payload: &[u8]) -> Option<bool> {
+    let first = *payload.first()?;
+    let mut at = 1;
+    if first & 0x80 != 0 {
+        let extension = *payload.get(at)?;
+        at += 1;
+        if extension & 0x80 != 0 {
+            // A picture ID of 7 or 15 bits.
+            at += if payload.get(at)? & 0x80 != 0 { 2 } else { 1 };
+        }
+        at += usize::from(extension & 0x40 != 0);
+        at += usize::from(extension & 0x30 != 0);
+    }
+    let is_start = first & 0x10 != 0 && first & 0x07 == 0;
+    Some(is_start && payload.get(at)? & 0x01 == 0)
+}
+
+fn vp9(payload: &[u8]) -> Option<bool> {
+    let first = *payload.first()?;
+    let (is_predicted, is_begin) = (first & 0x40 != 0, first & 0x08 != 0);
+    if is_predicted || !is_begin {
+        return Some(false);
+    }
+    if first & 0x20 == 0 {
+        return Some(true);
+    }
+    // Of several spatial layers the lowest.
+    let mut at = 1;
+    if first & 0x80 != 0 {
+        at += if payload.get(at)? & 0x80 != 0 { 2 } else { 1 };
+    }
+    Some(payload.get(at)? >> 1 & 0x07 == 0)
+}
+
+fn transport_packets(payload: &[u8]) -> impl Iterator<Item = &[u8]> {
+    payload
+        .chunks_exact(TS_PACKET_BYTES)
+        .filter(|ts| ts[0] == 0x47)
+}
+
+/// Whether a picture begins here that a decoder can start at. Sound has random access everywhere.
+fn is_random_access(ts: &[u8]) -> bool {
+    let has_start = ts[1] & 0x40 != 0;
+    let has_field = ts[3] & 0x20 != 0 && ts[4] > 0;
+    if !has_start || !has_field || ts[5] & 0x40 == 0 {
+        return false;
+    }
+    let payload = ts.get(5 + usize::from(ts[4])..).unwrap_or_default();
+    matches!(payload, [0, 0, 1, 0xe0..=0xef, ..])
+}
+
+fn is_program_table(ts: &[u8]) -> bool {
+    ts[1] & 0x5f == 0x40 && ts[2] == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::rtp::StaticPayload;
+
+    #[test]
+    fn sync_samples_are_told_by_payload_headers() {
+        use SyncRule::{Av1, Every, H264, H265, Vp8, Vp9};
+        for (rule, payload, is_sync) in [
+            (H264, &[0x65, 0x88][..], true),
+            (H264, &[0x41, 0x9a], false),
+            (H264, &[0x67, 0x42], false),
+            (H264, &[0x78, 0, 2, 0x67, 1, 0, 2, 0x65, 1], true),
+            (H264, &[0x78, 0, 2, 0x67, 1, 0, 2, 0x41, 1], false),
+            (H264, &[0x78, 0, 9, 0x65], false),
+            (H264, &[0x79, 0, 0, 0, 2, 0x65, 1], true),
+            (H264, &[0x7c, 0x85], true),
+            (H264, &[0x7c, 0x05], false),
+            (H264, &[0x7c, 0x45], false),
+            (H264, &[0x7c, 0x81], false),
+            (H264, &[0x7c], false),
+            (H264, &[], false),
+            (H265, &[19 << 1, 1, 0], true),
+            (H265, &[21 << 1, 1, 0], true),
+            (H265, &[32 << 1, 1, 0], false),
+            (H265, &[1 << 1, 1, 0], false),
+            (
+                H265,
+                &[48 << 1, 1, 0, 2, 32 << 1, 1, 0, 2, 20 << 1, 1],
+                true,
+            ),
+            (H265, &[48 << 1, 1, 0, 2, 32 << 1, 1], false),
+            (H265, &[49 << 1, 1, 0x80 | 19], true),
+            (H265, &[49 << 1, 1, 19], false),
+            (H265, &[38], false),
+            (Av1, &[0x18], true),
+            (Av1, &[0x10], false),
+            (Vp8, &[0x10, 0x00], true),
+            (Vp8, &[0x10, 0x01], false),
+            (Vp8, &[0x00, 0x00], false),
+            (Vp8, &[0x11, 0x00], false),
+            (Vp8, &[0x90, 0x80, 0x81, 0x02, 0x00], true),
+            (Vp8, &[0x90, 0x80, 0x01, 0x01], false),
+            (Vp8, &[0x90, 0xe0, 0x01, 0x02, 0x03, 0x00], true),
+            (Vp8, &[0x90, 0x80], false),
+            (Vp9, &[0x08], true),
+            (Vp9, &[0x48], false),
+            (Vp9, &[0x00], false),
+            (Vp9, &[0xa8, 0x80, 0x01, 0x00], true),
+            (Vp9, &[0xa8, 0x01, 0x02], false),
+            (Vp9, &[0xa8], false),
+            (Every, &[], true),
+        ] {
+            assert_eq!(rule.is_sync(payload), is_sync, "{rule:?} {payload:x?}");
+        }
+    }
+
+    fn ts(pid: u16, adaptation: &[u8], payload: &[u8]) -> Vec<u8> {
+        let [high, low] = pid.to_be_bytes();
+        let mut ts = vec![0x47, 0x40 | high, low, 0x30];
+        ts.extend_from_slice(adaptation);
+        ts.extend_from_slice(payload);
+        ts.resize(TS_PACKET_BYTES, 0xff);
+        ts
+    }
+
+    #[test]
+    fn a_transport_stream_says_where_pictures_can_begin() {
+        let rule = SyncRule::TransportStream;
+        let video = ts(0x100, &[1, 0x40], &[0, 0, 1, 0xe0]);
+        let sound = ts(0x101, &[1, 0x40], &[0, 0, 1, 0xc0]);
+        let other = ts(0x100, &[1, 0x00], &[0, 0, 1, 0xe0]);
+        let table = ts(0, &[1, 0x00], &[0, 0]);
+        assert!(rule.is_sync(&[sound.clone(), video].concat()));
+        assert!(!rule.is_sync(&[sound, other.clone()].concat()));
+        assert!(rule.begins_unit(false, &[other.clone(), table].concat()));
+        assert!(!rule.begins_unit(true, &other));
+        // A field that is longer than the packet.
+        assert!(!rule.is_sync(&ts(0x100, &[255, 0x40], &[])));
+    }
+
+    #[test]
+    fn rules_follow_from_the_encoding() {
+        let mut track: Track = StaticPayload::MP2T.into();
+        assert_eq!(SyncRule::of(&track), SyncRule::TransportStream);
+        track.encoding = "h264".into();
+        assert_eq!(SyncRule::of(&track), SyncRule::H264);
+        track.encoding = "JPEG".into();
+        assert_eq!(SyncRule::of(&track), SyncRule::Every);
+    }
+
+    proptest! {
+        #[test]
+        fn no_payload_is_too_odd(payload in prop::collection::vec(any::<u8>(), 0..400)) {
+            use SyncRule::{Av1, Every, H264, H265, TransportStream, Vp8, Vp9};
+            for rule in [H264, H265, Av1, Vp8, Vp9, TransportStream, Every] {
+                let _any = (rule.is_sync(&payload), rule.begins_unit(true, &payload));
+            }
+        }
+    }
+}
