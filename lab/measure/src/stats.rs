@@ -3,6 +3,8 @@
 //! Nothing assumes a distribution. The interval of a median comes from order statistics, outliers
 //! from the distance to the median; both are shown, and nothing is ever dropped.
 
+use std::borrow::Borrow;
+
 /// Confidence that an interval aims at.
 const COVERAGE_WANTED: f64 = 0.95;
 
@@ -42,11 +44,12 @@ pub struct Summary {
 impl Summary {
     /// Summarises `samples`; `None` without any, or if one is not a number.
     #[must_use]
-    pub fn of(samples: &[f64]) -> Option<Self> {
+    pub fn of(samples: impl IntoIterator<Item = impl Borrow<f64>>) -> Option<Self> {
+        let samples: Vec<f64> = samples.into_iter().map(|x| *x.borrow()).collect();
         if samples.is_empty() || samples.iter().any(|x| x.is_nan()) {
             return None;
         }
-        let sorted = sorted(samples);
+        let sorted = sorted(&samples);
         let median = middle(&sorted);
         let (low, coverage) = interval(sorted.len());
         Some(Self {
@@ -56,7 +59,7 @@ impl Summary {
             max: sorted[sorted.len() - 1],
             interval: (sorted[low], sorted[sorted.len() - 1 - low]),
             coverage,
-            outliers: outliers(samples, median),
+            outliers: outliers(&samples, median),
         })
     }
 
@@ -118,7 +121,7 @@ impl Summary {
 
 /// The median of `samples`, or `None` without any.
 #[must_use]
-pub fn median(samples: &[f64]) -> Option<f64> {
+pub fn median(samples: impl IntoIterator<Item = impl Borrow<f64>>) -> Option<f64> {
     Summary::of(samples).map(|summary| summary.median)
 }
 
@@ -244,21 +247,39 @@ fn outliers(samples: &[f64], median: f64) -> Vec<usize> {
         .collect()
 }
 
-/// A count as a number to calculate with; exact up to 2^53.
-#[must_use]
-#[allow(clippy::cast_precision_loss, reason = "no count here comes near 2^53")]
-pub(crate) fn to_f64(count: usize) -> f64 {
-    count as f64
+/// What is counted, timed or worked out, as a number to calculate with; exact up to 2^53.
+pub trait Number {
+    /// That number.
+    fn number(self) -> f64;
 }
 
-/// As [`to_f64`].
+macro_rules! numbers {
+    ($($kind:ty)+) => {$(
+        impl Number for $kind {
+            #[allow(
+                clippy::cast_precision_loss,
+                clippy::cast_lossless,
+                reason = "no count and no time in ns here comes near 2^53"
+            )]
+            fn number(self) -> f64 {
+                self as f64
+            }
+        }
+    )+};
+}
+
+numbers!(f64 i32 i64 u16 u32 u64 usize);
+
+/// See [`Number`].
 #[must_use]
-#[allow(
-    clippy::cast_precision_loss,
-    reason = "no count or time in ns here comes near 2^53"
-)]
+pub(crate) fn to_f64(number: impl Number) -> f64 {
+    number.number()
+}
+
+/// A part of a whole.
+#[must_use]
 pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
-    part as f64 / whole as f64
+    to_f64(part) / to_f64(whole)
 }
 
 #[cfg(test)]
@@ -267,10 +288,10 @@ mod tests {
 
     #[test]
     fn a_median_is_the_middle_one_or_between_the_middle_two() {
-        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
-        assert_eq!(median(&[]), None);
-        assert_eq!(median(&[1.0, f64::NAN]), None);
+        assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median([0.0; 0]), None);
+        assert_eq!(median([1.0, f64::NAN]), None);
     }
 
     #[test]
@@ -296,7 +317,7 @@ mod tests {
 
     #[test]
     fn outliers_are_named_and_counted_all_the_same() {
-        let summary = Summary::of(&[10.0, 11.0, 10.5, 40.0, 9.5]).unwrap();
+        let summary = Summary::of([10.0, 11.0, 10.5, 40.0, 9.5]).unwrap();
         assert_eq!(summary.outliers, [3]);
         assert_eq!((summary.min, summary.max), (9.5, 40.0));
         let text = summary.warnings("x").join("\n");
@@ -342,14 +363,14 @@ mod tests {
 
     #[test]
     fn a_slow_first_sample_and_few_samples_are_told() {
-        let first = Summary::of(&[30.0, 10.0, 10.2, 10.1, 9.9]).unwrap();
+        let first = Summary::of([30.0, 10.0, 10.2, 10.1, 9.9]).unwrap();
         let text = first.warnings("x").join("\n");
         assert!(text.contains("the first sample stands apart"), "{text}");
-        let few = Summary::of(&[1.0, 1.0, 1.0]).unwrap();
+        let few = Summary::of([1.0, 1.0, 1.0]).unwrap();
         let text = few.warnings("x").join("\n");
         assert!(text.contains("3 samples are few"), "{text}");
         assert!(text.contains("with 75 %"), "{text}");
-        let quiet = Summary::of(&[1.0; 5]).unwrap();
+        let quiet = Summary::of([1.0; 5]).unwrap();
         assert_eq!(quiet.warnings("x"), [""; 0]);
     }
 }

@@ -9,6 +9,7 @@ mod column;
 mod mean;
 mod terminal;
 
+use std::borrow::Borrow;
 use std::iter;
 
 use crate::plot::{Drawing, Unit};
@@ -186,6 +187,32 @@ impl Report {
     }
 }
 
+/// A table told column by column: each beside what stands in it, for whatever the rows are of.
+///
+/// ```text
+/// table! {
+///     "Caption", for run in &record.runs, let cost = run.cost();
+///     Column::key("who") => run.who.name(),
+///     Column::ns("cost", 1).less() => cost.samples;
+///     notes run.faults()
+/// }
+/// ```
+macro_rules! table {
+    (
+        $caption:expr, for $row:pat in $rows:expr $(, let $name:pat = $value:expr)* ;
+        $($column:expr => $cell:expr),+ $(,)? $(; notes $notes:expr)?
+    ) => {{
+        let mut table = $crate::table::Table::new($caption, [$($column),+]);
+        for $row in $rows {
+            $(let $name = $value;)*
+            let _row = table.row([$($crate::table::Cell::from($cell)),+]);
+            $(_row.notes.extend($notes);)?
+        }
+        table
+    }};
+}
+pub(crate) use table;
+
 /// A bound, without the zeros that no digit follows.
 fn bound_told(bound: f64, digits: usize) -> String {
     let told = format!("{bound:.digits$}");
@@ -254,19 +281,29 @@ impl Verdict {
     /// What was found may be so much at the most, told to so many decimals; a bound on nothing is
     /// void.
     #[must_use]
-    pub fn at_most(what: impl Into<String>, found: &[f64], most: f64, digits: usize) -> Self {
+    pub fn at_most(
+        what: impl Into<String>,
+        found: impl IntoIterator<Item = impl Borrow<f64>>,
+        most: f64,
+        digits: usize,
+    ) -> Self {
         Self::bound(what, found, (most, "at most"), digits, |x| x <= most)
     }
 
     /// What was found may be so much at the least.
     #[must_use]
-    pub fn at_least(what: impl Into<String>, found: &[f64], least: f64, digits: usize) -> Self {
+    pub fn at_least(
+        what: impl Into<String>,
+        found: impl IntoIterator<Item = impl Borrow<f64>>,
+        least: f64,
+        digits: usize,
+    ) -> Self {
         Self::bound(what, found, (least, "at least"), digits, |x| x >= least)
     }
 
     fn bound(
         what: impl Into<String>,
-        found: &[f64],
+        found: impl IntoIterator<Item = impl Borrow<f64>>,
         (bound, side): (f64, &str),
         digits: usize,
         keeps: impl Fn(f64) -> bool,
@@ -274,8 +311,8 @@ impl Verdict {
         let Some(summary) = Summary::of(found) else {
             return Self::void(what, "nothing to compare");
         };
-        let told = match found {
-            [one] => format!("{one:.digits$}"),
+        let told = match summary.samples {
+            1 => format!("{:.digits$}", summary.median),
             _ => summary.told(digits),
         };
         Self::new(

@@ -6,8 +6,8 @@ use super::record::{CapacityRecord, Run};
 use crate::film_kind::FilmKind;
 use crate::load::report::Figures;
 use crate::plot::{Chart, Drawing, Unit};
-use crate::stats::{median, p_value, ratio};
-use crate::table::{Cell, Column, Report, Table, Verdict, gather};
+use crate::stats::{median, p_value, ratio, to_f64};
+use crate::table::{Column, Report, Table, Verdict, gather, table};
 
 /// Of as many viewers as are held where none jumps, the part that is to be held where some do.
 const JUMPING_PART_MIN: f64 = 0.8;
@@ -88,79 +88,57 @@ impl CapacityRecord {
     /// The most that each held, what they cost, and why no more.
     fn held_told(&self) -> Table {
         let is_trial = self.settings.is_trial();
-        let mut table = Table::new(
+        let notes = |row: &Row<'_>| {
+            let theft = row.held.and_then(|run| {
+                let words = run.account.theft_in_words()?;
+                Some(format!("{words} while {} watched", run.clients))
+            });
+            let missed = row.missed;
+            let missed =
+                missed.map(|run| format!("With {}: {}", run.clients, self.why_missed(run)));
+            theft.into_iter().chain(missed)
+        };
+        table! {
             "The most viewers that were held on time, and what they cost",
-            [
-                Column::key("server"),
-                Column::count(if is_trial { "served" } else { "viewers held" }, 0).more(),
-                Column::percent("its CPU", 1),
-                Column::percent("sending", 1),
-                Column::ns("a packet", 0),
-                Column::percent("core busy", 0),
-                Column::percent("others", 0),
-                Column::number("memory", Unit::Bytes).fixed("MiB", 1_048_576.0, 0),
-                Column::ms("late, 999 of 1000", 1),
-            ],
-        );
-        for row in self.rows() {
+            for row in self.rows(),
+            let cost = row.held.map(|run| self.cost(run)),
             let clients = row.held.map_or(0, |run| match is_trial {
                 true => run.load.watching,
                 false => run.clients,
             });
-            let mut cells: Vec<Cell> = vec![row.of.name().into(), vec![f64::from(clients)].into()];
-            if let Some(cost) = row.held.map(|run| self.cost(run)) {
-                let parts = [cost.server_cores, cost.send_cores, cost.packet_ns];
-                let busy = [cost.core_busy, cost.other_cores_busy];
-                let rest = [ratio(cost.memory_bytes, 1), cost.late_ns];
-                cells.extend(parts.into_iter().chain(busy).chain(rest).map(Cell::from));
-            }
-            let told = table.row(cells);
-            if let Some((words, run)) = row
-                .held
-                .and_then(|run| Some((run.account.theft_in_words()?, run)))
-            {
-                told.note(format!("{words} while {} watched", run.clients));
-            }
-            if let Some(missed) = row.missed {
-                told.note(format!(
-                    "With {}: {}",
-                    missed.clients,
-                    self.why_missed(missed)
-                ));
-            }
+            Column::key("server") => row.of.name(),
+            Column::count(if is_trial { "served" } else { "viewers held" }, 0).more()
+                => vec![clients],
+            Column::percent("its CPU", 1) => cost.map(|cost| cost.server_cores),
+            Column::percent("sending", 1) => cost.map(|cost| cost.send_cores),
+            Column::ns("a packet", 0) => cost.map(|cost| cost.packet_ns),
+            Column::percent("core busy", 0) => cost.map(|cost| cost.core_busy),
+            Column::percent("others", 0) => cost.map(|cost| cost.other_cores_busy),
+            Column::number("memory", Unit::Bytes).fixed("MiB", 1_048_576.0, 0)
+                => cost.map(|cost| cost.memory_bytes),
+            Column::ms("late, 999 of 1000", 1) => cost.map(|cost| cost.late_ns);
+            notes notes(&row)
         }
-        table
     }
 
     /// What was tried more than once, side by side, and whether it differs by more than chance.
     fn turns_told(&self) -> Table {
-        let mut table = Table::new(
-            "In turns: medians of all runs",
-            [
-                Column::key("server"),
-                Column::count("runs", 0),
-                Column::ns("a packet", 1),
-                Column::count("by chance", 3),
-                Column::ms("late, 999 of 1000", 1),
-                Column::count("by chance", 3),
-            ],
-        );
         let rows = self.rows();
         let samples = |row: &Row<'_>, value: fn(&Cost) -> f64| -> Vec<f64> {
             row.runs.iter().map(|run| value(&self.cost(run))).collect()
         };
-        for row in &rows {
-            let [packet, late] = [|cost: &Cost| cost.packet_ns, |cost: &Cost| cost.late_ns];
+        let (packet_ns, late_ns) = (|cost: &Cost| cost.packet_ns, |cost: &Cost| cost.late_ns);
+        let mut table = table! {
+            "In turns: medians of all runs",
+            for row in &rows,
             let chance = |value| p_value(&samples(&rows[0], value), &samples(row, value));
-            table.row([
-                row.of.name().into(),
-                row.runs.len().into(),
-                samples(row, packet).into(),
-                chance(packet).into(),
-                samples(row, late).into(),
-                chance(late).into(),
-            ]);
-        }
+            Column::key("server") => row.of.name(),
+            Column::count("runs", 0) => row.runs.len(),
+            Column::ns("a packet", 1) => samples(row, packet_ns),
+            Column::count("by chance", 3) => chance(packet_ns),
+            Column::ms("late, 999 of 1000", 1) => samples(row, late_ns),
+            Column::count("by chance", 3) => chance(late_ns),
+        };
         table.note("by chance: of a difference from the first line where there is none");
         table
     }
@@ -298,7 +276,7 @@ impl CapacityRecord {
         };
         let packet_ns = |row: &Row<'_>, clients| {
             let runs = row.runs.iter().filter(|run| run.clients == clients);
-            median(&runs.map(|run| self.cost(run).packet_ns).collect::<Vec<_>>())
+            median(runs.map(|run| self.cost(run).packet_ns))
         };
         let tried = jumping.runs.iter().map(|run| run.clients);
         let both = tried.filter_map(|n| Some((n, packet_ns(jumping, n)?, packet_ns(still, n)?)));
@@ -318,11 +296,6 @@ impl CapacityRecord {
     fn cost(&self, run: &Run) -> Cost {
         let (load, account) = (&run.load, &run.account);
         let usage = load.server.unwrap_or_default();
-        #[allow(
-            clippy::cast_precision_loss,
-            reason = "below 2^53 ns, which is 104 days"
-        )]
-        let late_ns = load.lateness.quantile_ns(0.999).unwrap_or(0) as f64;
         Cost {
             server_cores: ratio(usage.cpu_ns, load.wall_ns),
             packet_ns: ratio(usage.cpu_ns, load.packets_steady),
@@ -330,7 +303,7 @@ impl CapacityRecord {
             core_busy: ratio(account.core_busy_ns, account.wall_ns),
             other_cores_busy: ratio(account.other_cores_busy_ns, account.wall_ns),
             memory_bytes: usage.memory_bytes,
-            late_ns,
+            late_ns: to_f64(load.lateness.quantile_ns(0.999).unwrap_or(0)),
         }
     }
 
@@ -407,13 +380,11 @@ impl CapacityRecord {
                 let is_alone = row.of.jumping_percent == 0 && row.of.media == FilmKind::Ts;
                 row.of.mode == mode && row.of.burst_ns > 0 && is_alone
             });
-            #[allow(clippy::cast_precision_loss, reason = "for a picture")]
-            let mut points: Vec<_> = ours
-                .filter_map(|row| {
-                    let packet_ns = self.cost(row.held?).packet_ns;
-                    Some((row.of.burst_ns as f64 / 1e6, packet_ns))
-                })
-                .collect();
+            let point = |row: &Row<'_>| {
+                let packet_ns = self.cost(row.held?).packet_ns;
+                Some((ratio(row.of.burst_ns, 1_000_000), packet_ns))
+            };
+            let mut points: Vec<_> = ours.filter_map(point).collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
             chart = chart.series(mode.name(), points);
         }

@@ -4,8 +4,8 @@ use super::host::{Host, packet_ns, stolen_part};
 use super::soak::{Run, SoakRecord};
 use crate::load::Slice;
 use crate::plot::{Chart, Drawing, Unit};
-use crate::stats::ratio;
-use crate::table::{Block, Column, Report, Table, Verdict};
+use crate::stats::{ratio, to_f64};
+use crate::table::{Block, Column, Report, Table, Verdict, table};
 
 /// What a record says.
 #[must_use]
@@ -30,63 +30,42 @@ pub fn soak_report(record: &SoakRecord) -> Report {
 fn slices_told(run: &Run) -> Table {
     let mib = |heading| Column::number(heading, Unit::Bytes).fixed("MiB", 1_048_576.0, 0);
     let kib = |heading| Column::number(heading, Unit::Bytes).fixed("KiB", 1024.0, 0);
-    let mut table = Table::new(
+    let slices = &run.load.slices;
+    let begins_ns = [0]
+        .into_iter()
+        .chain(slices.iter().map(|slice| slice.end_ns));
+    table! {
         "Slice by slice",
-        [
-            Column::count("s", 0),
-            Column::count("packets", 0),
-            Column::ms("p99.9", 1),
-            mib("memory"),
-            mib("packets"),
-            kib("heap"),
-            kib("tables"),
-            Column::count("files", 0),
-            Column::percent("CPU", 1),
-            Column::ns("a packet", 0),
-            Column::percent("host took", 1),
-        ],
-    );
-    let mut begin_ns = 0;
-    for slice in &run.load.slices {
-        let usage = slice.server.unwrap_or_default();
+        for (slice, begin_ns) in slices.iter().zip(begins_ns),
+        let usage = slice.server.unwrap_or_default(),
         let memory = slice.memory.unwrap_or_default();
-        table.row([
-            ratio(slice.end_ns / 1_000_000_000, 1).into(),
-            ratio(slice.packets, 1).into(),
-            late_ns(slice).into(),
-            ratio(usage.memory_bytes, 1).into(),
-            ratio(memory.arena_bytes, 1).into(),
-            ratio(memory.heap_bytes, 1).into(),
-            ratio(memory.page_table_bytes, 1).into(),
-            ratio(memory.descriptors, 1).into(),
-            ratio(usage.cpu_ns, (slice.end_ns - begin_ns).max(1)).into(),
-            packet_ns(slice).into(),
-            stolen_part(slice).into(),
-        ]);
-        begin_ns = slice.end_ns;
+        Column::count("s", 0) => slice.end_ns / 1_000_000_000,
+        Column::count("packets", 0) => slice.packets,
+        Column::ms("p99.9", 1) => slice.lateness.p999_ns,
+        mib("memory") => usage.memory_bytes,
+        mib("packets") => memory.arena_bytes,
+        kib("heap") => memory.heap_bytes,
+        kib("tables") => memory.page_table_bytes,
+        Column::count("files", 0) => memory.descriptors,
+        Column::percent("CPU", 1) => ratio(usage.cpu_ns, (slice.end_ns - begin_ns).max(1)),
+        Column::ns("a packet", 0) => packet_ns(slice),
+        Column::percent("host took", 1) => stolen_part(slice),
     }
-    table
 }
 
 /// What a comparison takes: a slice is a sample.
 fn compared(run: &Run) -> Table {
-    let mut table = Table::new(
-        "Figures",
-        [
-            Column::key("of"),
-            Column::ns("CPU per packet", 0).less(),
-            Column::ms("late, 999 of 1000", 1).less(),
-        ],
-    );
     let slices = run.load.slices.iter();
     let cpu_ns = slices.clone().filter(|slice| slice.packets > 0);
     let cpu_ns = cpu_ns.filter_map(|slice| Some(ratio(slice.server?.cpu_ns, slice.packets)));
-    table.row([
-        "slices".into(),
-        cpu_ns.collect::<Vec<_>>().into(),
-        slices.filter_map(late_ns).collect::<Vec<_>>().into(),
-    ]);
-    table
+    let late_ns = slices.filter_map(|slice| slice.lateness.p999_ns);
+    table! {
+        "Figures",
+        for (of, cpu_ns, late_ns) in [("slices", cpu_ns.collect::<Vec<_>>(), late_ns)];
+        Column::key("of") => of,
+        Column::ns("CPU per packet", 0).less() => cpu_ns,
+        Column::ms("late, 999 of 1000", 1).less() => late_ns.collect::<Vec<_>>(),
+    }
 }
 
 /// What viewers did, and what only time shows.
@@ -134,14 +113,6 @@ fn words(run: &Run) -> Vec<String> {
     words
 }
 
-fn late_ns(slice: &Slice) -> Option<f64> {
-    #[allow(
-        clippy::cast_precision_loss,
-        reason = "below 2^53 ns, which is 104 days"
-    )]
-    slice.lateness.p999_ns.map(|ns| ns as f64)
-}
-
 /// What changes over the time, and the host's part in it if it was looked at.
 fn drawings(run: &Run) -> Vec<Drawing> {
     let over_time = |file: &str, title: &str, unit: &str, value: fn(&Slice) -> Option<f64>| {
@@ -159,7 +130,7 @@ fn drawings(run: &Run) -> Vec<Drawing> {
             "lateness.svg",
             "How late 999 packets in 1000 were at most",
             "ms",
-            |slice| Some(late_ns(slice)? / 1e6),
+            |slice| Some(to_f64(slice.lateness.p999_ns?) / 1e6),
         ),
         over_time(
             "memory.svg",

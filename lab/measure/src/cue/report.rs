@@ -3,9 +3,9 @@
 use onrush_wire::pace::schedule::jain;
 
 use super::{Cell, Contestant, CueRecord, Run, Set, TRANSFERS_JUDGED};
-use crate::plot::{Chart, Drawing, Unit, Value};
+use crate::plot::{self, Chart, Drawing, Unit};
 use crate::stats::{Summary, median, ratio};
-use crate::table::{Column, Report, Table, Verdict, ratios};
+use crate::table::{Column, Report, Table, Verdict, ratios, table};
 
 /// What the adaptive schedule leaves to the metering thread at least, in times of what user-driven
 /// transfers do.
@@ -38,7 +38,7 @@ pub fn report(record: &CueRecord) -> Report {
     }
     let mut all = cells.iter();
     let alone = all.find(|cell| cell.contestant == Contestant::Nobody);
-    let alone = alone.and_then(|cell| median(&samples(record, cell, calls_a_second)));
+    let alone = alone.and_then(|cell| median(samples(record, cell, calls_a_second)));
     let mut report = Report::new("What transfers cost, and leave to others");
     report.add(charts(record, alone));
     for set in Set::ALL {
@@ -58,7 +58,7 @@ pub fn report(record: &CueRecord) -> Report {
         Some(format!("{transfers} transfers, {contestant}: void, {why}"))
     }));
     let is_noisy = |cell: &&Cell| {
-        let cpu = Summary::of(&samples(record, cell, cpu_ns_a_mb));
+        let cpu = Summary::of(samples(record, cell, cpu_ns_a_mb));
         cpu.is_some_and(|cpu| cpu.spread() > 0.25)
     };
     let noisy = cells.iter().filter(is_noisy).count();
@@ -74,48 +74,32 @@ pub fn report(record: &CueRecord) -> Report {
 }
 
 fn table(record: &CueRecord, set: Set, cells: &[&Cell], alone: Option<f64>) -> Table {
-    let mut table = Table::new(
-        set.title(),
-        [
-            Column::key("at once"),
-            Column::key("who"),
-            Column::number("moved", Unit::BytesPerSecond)
-                .fixed("MB/s", 1e6, 1)
-                .more(),
-            Column::us("CPU per MB", 0).less(),
-            Column::count("gave up", 2),
-            Column::count("was taken", 2),
-            Column::count("calls", 0).fixed("k/s", 1e3, 0).more(),
-            Column::percent("left", 0),
-            Column::count("even", 4),
-        ],
-    )
-    .prefixed(set.name());
-    for cell in cells {
-        let of = |value: fn(&Run) -> Option<f64>| samples(record, cell, value);
-        let with_nobody = [Set::Bare, Set::Held, Set::Parallel].contains(&set);
-        let beside = match cell.metered || with_nobody {
-            true => "",
-            false => ", alone",
-        };
+    let with_nobody = [Set::Bare, Set::Held, Set::Parallel].contains(&set);
+    let beside = |cell: &Cell| {
+        if cell.metered || with_nobody {
+            ""
+        } else {
+            ", alone"
+        }
+    };
+    let told = table! {
+        set.title(), for cell in cells,
+        let of = |value: fn(&Run) -> Option<f64>| samples(record, cell, value),
         // Without the thread there is nothing that it was left.
-        let calls = match cell.metered {
-            true => of(calls_a_second),
-            false => Vec::new(),
-        };
-        let left = median(&calls).zip(alone);
-        table.row([
-            cell.transfers.to_string().into(),
-            format!("{}{beside}", cell.contestant).into(),
-            of(bytes_a_second).into(),
-            of(cpu_ns_a_mb).into(),
-            of(|run| a_mb(run, run.voluntary)).into(),
-            of(|run| a_mb(run, run.involuntary)).into(),
-            calls.into(),
-            left.map(|(calls, alone)| calls / alone).into(),
-            of(evenness).into(),
-        ]);
-    }
+        let calls = if cell.metered { of(calls_a_second) } else { Vec::new() };
+        Column::key("at once") => cell.transfers.to_string(),
+        Column::key("who") => format!("{}{}", cell.contestant, beside(cell)),
+        Column::number("moved", Unit::BytesPerSecond).fixed("MB/s", 1e6, 1).more()
+            => of(bytes_a_second),
+        Column::us("CPU per MB", 0).less() => of(cpu_ns_a_mb),
+        Column::count("gave up", 2) => of(|run| a_mb(run, run.voluntary)),
+        Column::count("was taken", 2) => of(|run| a_mb(run, run.involuntary)),
+        Column::count("calls", 0).fixed("k/s", 1e3, 0).more() => calls.clone(),
+        Column::percent("left", 0)
+            => median(calls).zip(alone).map(|(calls, alone)| calls / alone),
+        Column::count("even", 4) => of(evenness),
+    };
+    let mut table = told.prefixed(set.name());
     if !set.paper().is_empty() {
         table.note(set.paper());
     }
@@ -123,7 +107,7 @@ fn table(record: &CueRecord, set: Set, cells: &[&Cell], alone: Option<f64>) -> T
 }
 
 fn charts(record: &CueRecord, alone: Option<f64>) -> [Drawing; 3] {
-    let draw = |file: &str, title: &str, axis: &str, unit, value: fn(&Run) -> Option<f64>, of| {
+    let draw = |file: &str, title: &str, (axis, unit): (&str, Unit), value: Value, of: f64| {
         let mut chart = Chart::lines(title)
             .x("transfers at once", Unit::Count)
             .log_x(2)
@@ -136,10 +120,9 @@ fn charts(record: &CueRecord, alone: Option<f64>) -> [Drawing; 3] {
                     transfers,
                     metered: true,
                 };
-                let samples = samples(record, &cell, value);
-                let samples: Vec<_> = samples.into_iter().map(|sample| sample / of).collect();
-                let summary = Summary::of(&samples)?;
-                Some((f64::from(transfers), Value::from(&summary)))
+                let samples = samples(record, &cell, value).into_iter();
+                let summary = Summary::of(samples.map(|sample| sample / of))?;
+                Some((f64::from(transfers), plot::Value::from(&summary)))
             };
             let points = record.settings.scaling.iter().filter_map(point);
             chart = chart.series(&contestant.to_string(), points);
@@ -147,32 +130,21 @@ fn charts(record: &CueRecord, alone: Option<f64>) -> [Drawing; 3] {
         Drawing::new(file, chart)
     };
     let percent = alone.unwrap_or(f64::INFINITY) / 100.0;
-    let (moved, cost) = (
-        "What is moved beside a metering thread",
-        "Processor time of the senders",
-    );
+    let moved = "What is moved beside a metering thread";
     let left = "What is left to the metering thread";
-    let (rate, ns) = (Unit::BytesPerSecond, Unit::Nanoseconds);
+    let cost = "Processor time of the senders";
+    let rate = ("throughput", Unit::BytesPerSecond);
+    let part = ("of what it does alone", Unit::Percent);
+    let cpu = ("CPU per MB", Unit::Nanoseconds);
     [
-        draw(
-            "throughput.svg",
-            moved,
-            "throughput",
-            rate,
-            bytes_a_second,
-            1.0,
-        ),
-        draw(
-            "left.svg",
-            left,
-            "of what it does alone",
-            Unit::Percent,
-            calls_a_second,
-            percent,
-        ),
-        draw("cost.svg", cost, "CPU per MB", ns, cpu_ns_a_mb, 1.0),
+        draw("throughput.svg", moved, rate, bytes_a_second, 1.0),
+        draw("left.svg", left, part, calls_a_second, percent),
+        draw("cost.svg", cost, cpu, cpu_ns_a_mb, 1.0),
     ]
 }
+
+/// What is compared of runs.
+type Value = fn(&Run) -> Option<f64>;
 
 /// What was to be kept. What was not measured is void.
 fn verdicts(record: &CueRecord) -> Vec<Verdict> {
@@ -191,15 +163,15 @@ fn verdicts(record: &CueRecord) -> Vec<Verdict> {
             format!("{what}: throughput"),
         );
         verdicts.extend([
-            Verdict::at_least(left, &of(calls_a_second), LEFT_TIMES_MIN, 2),
-            Verdict::at_least(rate, &of(bytes_a_second), rate_times_min, 2),
+            Verdict::at_least(left, of(calls_a_second), LEFT_TIMES_MIN, 2),
+            Verdict::at_least(rate, of(bytes_a_second), rate_times_min, 2),
         ]);
     }
     for contestant in [Contestant::Fair, Contestant::Adaptive] {
         let runs = of_kind(record, Set::Scaling, contestant, TRANSFERS_JUDGED);
-        let evenness: Vec<_> = runs.filter_map(evenness).collect();
         let what = format!("{TRANSFERS_JUDGED} transfers, {contestant}: evenness (Jain)");
-        verdicts.push(Verdict::at_least(what, &evenness, EVENNESS_MIN, 4));
+        let evenness = runs.filter_map(evenness);
+        verdicts.push(Verdict::at_least(what, evenness, EVENNESS_MIN, 4));
     }
     let pair = [Contestant::Fair, Contestant::SendfileLoop];
     let times = turns(record, Set::Bare, 1, pair, cpu_ns_a_mb);

@@ -6,7 +6,7 @@ use super::slicing::Point;
 use super::{Change, GroupRecord, Load, PLAIN, Run};
 use crate::plot::{Chart, Drawing, Unit, Value};
 use crate::stats::to_f64;
-use crate::table::{Column, Mean, Report, Table, Verdict, gather};
+use crate::table::{Column, Mean, Report, Table, Verdict, gather, table};
 
 /// Everything that was measured turn about.
 type Case = (Mode, Load, u16, Change);
@@ -63,53 +63,29 @@ pub fn report(record: &GroupRecord) -> Report {
 }
 
 fn sends_told(sends: &Sends) -> Table {
-    let mut table = Table::new(
+    table! {
         "Means, with what holds the true one with 99.9 %",
-        [
-            Column::key("mode"),
-            Column::key("load"),
-            Column::key("members"),
-            Column::key("changed"),
-            Column::key("way"),
-            Column::us("a send", 1).as_mean().less(),
-            Column::ns("a packet", 1),
-        ],
-    );
-    for (((mode, load, members, change), way), send_ns) in sends {
+        for (((mode, load, members, change), way), send_ns) in sends,
         let packets = to_f64(load.packets) * f64::from(*members);
-        let packet_ns = Mean::of(send_ns).map(|send| send.mean / packets);
-        table.row([
-            mode.name().into(),
-            load.told().into(),
-            members.to_string().into(),
-            change.name().into(),
-            way.as_str().into(),
-            send_ns.clone().into(),
-            packet_ns.into(),
-        ]);
+        Column::key("mode") => mode.name(),
+        Column::key("load") => load.told(),
+        Column::key("members") => members.to_string(),
+        Column::key("changed") => change.name(),
+        Column::key("way") => way.as_str(),
+        Column::us("a send", 1).as_mean().less() => send_ns.clone(),
+        Column::ns("a packet", 1) => Mean::of(send_ns).map(|send| send.mean / packets),
     }
-    table
 }
 
 fn slices_told(slices: &Slices) -> Table {
-    let mut table = Table::new(
+    table! {
         "Where the time of a sendto goes: means, with what holds the true one with 99.9 %",
-        [
-            Column::key("datagram"),
-            Column::key("from one point to the next"),
-            Column::ns("a send that ends there", 0).as_mean().less(),
-            Column::ns("between the points", 0),
-        ],
-    );
-    for ((bytes, point), send_ns) in slices {
-        table.row([
-            format!("{bytes} B").into(),
-            point.layer().into(),
-            send_ns.clone().into(),
-            layer_ns(slices, *bytes, *point).into(),
-        ]);
+        for ((bytes, point), send_ns) in slices;
+        Column::key("datagram") => format!("{bytes} B"),
+        Column::key("from one point to the next") => point.layer(),
+        Column::ns("a send that ends there", 0).as_mean().less() => send_ns.clone(),
+        Column::ns("between the points", 0) => layer_ns(slices, *bytes, *point),
     }
-    table
 }
 
 /// What lies between the point before and this one, in ns.
@@ -128,45 +104,29 @@ fn layer_ns(slices: &Slices, bytes: usize, point: Point) -> f64 {
 /// Table 1: a server that spends a frame of 33.33 ms on sending to N players, and on other work
 /// that grows with N, could serve N' = N x 33.33 / (send' + 33.33 - send) of them.
 fn players_told(sends: &Sends) -> Table {
-    let mut table = Table::new(
-        "Table 1: players at 30 updates a second of 100 B, N' = N x 33.33 / (send' + other)",
-        [
-            Column::key("N"),
-            Column::count("send, ms", 3),
-            Column::count("other, ms", 3),
-            Column::count("send', ms", 3),
-            Column::count("total, ms", 3),
-            Column::count("factor", 3),
-            Column::count("N'", 0),
-            Column::count("paper's factor", 2),
-        ],
-    );
-    for ((case, way), by_loop) in sends {
+    let rows = sends.iter().filter_map(|((case, way), by_loop)| {
         let (mode, load, members, change) = *case;
         let is_base = way == "loop" && load == Load::new(1, 100);
         let is_steady = mode == Mode::Uso && change == Change::None;
-        if !is_base || !is_steady || members < 40 {
-            continue;
-        }
-        let ms = |ns: &[f64]| Some(Mean::of(ns)?.mean / 1e6);
-        let (Some(send), Some(sends)) = (ms(by_loop), mean(sends, "kernel", *case)) else {
-            continue;
-        };
-        let (sends, other) = (sends / 1e6, FRAME_MS - send);
+        let send = Mean::of(by_loop)?.mean / 1e6;
+        let sends = mean(sends, "kernel", *case)? / 1e6;
+        (is_base && is_steady && members >= 40).then_some((members, send, sends))
+    });
+    table! {
+        "Table 1: players at 30 updates a second of 100 B, N' = N x 33.33 / (send' + other)",
+        for (members, send, sends) in rows,
+        let other = FRAME_MS - send,
         let factor = FRAME_MS / (sends + other);
-        let paper = PAPER.iter().find(|paper| paper.0 == members);
-        table.row([
-            members.to_string().into(),
-            send.into(),
-            other.into(),
-            sends.into(),
-            (sends + other).into(),
-            factor.into(),
-            (f64::from(members) * factor).into(),
-            paper.map(|paper| paper.1).into(),
-        ]);
+        Column::key("N") => members.to_string(),
+        Column::count("send, ms", 3) => send,
+        Column::count("other, ms", 3) => other,
+        Column::count("send', ms", 3) => sends,
+        Column::count("total, ms", 3) => sends + other,
+        Column::count("factor", 3) => factor,
+        Column::count("N'", 0) => f64::from(members) * factor,
+        Column::count("paper's factor", 2)
+            => PAPER.iter().find(|paper| paper.0 == members).map(|paper| paper.1),
     }
-    table
 }
 
 /// The time of a send in that case, in ns.
@@ -182,7 +142,7 @@ fn verdicts(sends: &Sends) -> Vec<Verdict> {
     };
     let judge = |what: String, [over, under]: [Option<f64>; 2], most: f64| {
         let ratio = over.zip(under).map(|(over, under)| over / under);
-        Verdict::at_most(format!("uso, {what}"), ratio.as_slice(), most, 3)
+        Verdict::at_most(format!("uso, {what}"), ratio, most, 3)
     };
     let (small, large, train) = (Load::new(1, 100), Load::new(1, 1000), Load::new(40, 1328));
     let mut verdicts = Vec::new();

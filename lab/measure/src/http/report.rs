@@ -1,9 +1,9 @@
 //! What the samples say, and whether the bounds were kept.
 
 use super::{Contestant, HttpRecord, Load, Run};
-use crate::plot::{Chart, Drawing, Unit, Value};
+use crate::plot::{Chart, Drawing, Unit};
 use crate::stats::{Summary, ratio};
-use crate::table::{Column, Outcome, Report, Table, Verdict, ratios};
+use crate::table::{Column, Outcome, Report, Table, Verdict, ratios, table};
 
 /// Processor time of one large download, against the bare loop's.
 const ONE_MAX: f64 = 1.05;
@@ -24,8 +24,7 @@ pub fn report(record: &HttpRecord) -> Report {
     ]);
     report.add([table(record)]);
     let runs = record.runs.iter();
-    let yardsticks: Vec<_> = runs.map(|run| ratio(run.yardstick_ns, 1_000_000)).collect();
-    if let Some(yardstick) = Summary::of(&yardsticks) {
+    if let Some(yardstick) = Summary::of(runs.map(|run| ratio(run.yardstick_ns, 1_000_000))) {
         let told = yardstick.told(1);
         report.text(format!("Noise: a fixed piece of work took {told} ms."));
     }
@@ -36,38 +35,28 @@ pub fn report(record: &HttpRecord) -> Report {
 }
 
 fn table(record: &HttpRecord) -> Table {
-    let mut table = Table::new(
+    let contestants = record.settings.contestants();
+    let of = |load, contestant| samples(record, load, contestant, &cpu_ns_a_gb);
+    let rows = Load::ALL.into_iter().flat_map(|load| {
+        let all = contestants
+            .iter()
+            .map(move |&contestant| (load, contestant));
+        all.filter(|&(load, contestant)| !of(load, contestant).is_empty())
+    });
+    table! {
         "Medians, with the smallest and the largest",
-        [
-            Column::key("load"),
-            Column::key("server"),
-            Column::ms("CPU per GB", 1).with_range().less(),
-            Column::ms("core's", 1),
-            Column::number("rate", Unit::BytesPerSecond).fixed("GB/s", 1e9, 2),
-            Column::count("requests a second", 0).more(),
-            Column::count("busy", 2),
-            Column::count("Jain", 4),
-        ],
-    );
-    for load in Load::ALL {
-        for contestant in record.settings.contestants() {
-            let of = |value: &dyn Fn(&Run) -> f64| samples(record, load, contestant, value);
-            if of(&cpu_ns_a_gb).is_empty() {
-                continue;
-            }
-            table.row([
-                load_name(load).into(),
-                name(contestant).into(),
-                of(&cpu_ns_a_gb).into(),
-                of(&|run| ratio(run.core_busy_ns, run.bytes) * 1e9).into(),
-                of(&|run| ratio(run.bytes, run.wall_ns) * 1e9).into(),
-                of(&requests_a_second).into(),
-                of(&|run| ratio(run.cpu_ns, run.wall_ns)).into(),
-                of(&|run| run.evenness).into(),
-            ]);
-        }
+        for (load, contestant) in rows,
+        let of = |value: &dyn Fn(&Run) -> f64| samples(record, load, contestant, value);
+        Column::key("load") => load_name(load),
+        Column::key("server") => name(contestant),
+        Column::ms("CPU per GB", 1).with_range().less() => of(&cpu_ns_a_gb),
+        Column::ms("core's", 1) => of(&|run| ratio(run.core_busy_ns, run.bytes) * 1e9),
+        Column::number("rate", Unit::BytesPerSecond).fixed("GB/s", 1e9, 2)
+            => of(&|run| ratio(run.bytes, run.wall_ns) * 1e9),
+        Column::count("requests a second", 0).more() => of(&requests_a_second),
+        Column::count("busy", 2) => of(&|run| ratio(run.cpu_ns, run.wall_ns)),
+        Column::count("Jain", 4) => of(&|run| run.evenness),
     }
-    table
 }
 
 /// A value of each run of a contestant, in the order of the repeats.
@@ -100,7 +89,7 @@ fn verdicts(record: &HttpRecord) -> Vec<Verdict> {
     };
     let cost = |load, other, most| {
         let what = what(load, "processor time a byte", other);
-        Verdict::at_most(what, &against(load, other, &cpu_ns_a_gb), most, 3)
+        Verdict::at_most(what, against(load, other, &cpu_ns_a_gb), most, 3)
     };
     let requests = against(Load::Small, Nginx, &requests_a_second);
     let small = what(Load::Small, "requests a second", Nginx);
@@ -139,10 +128,7 @@ fn bars(record: &HttpRecord, file: &str, loads: &[Load]) -> Drawing {
     let names = loads.iter().map(|&load| load_name(load));
     let mut chart = Chart::bars(title).categories(names).y(axis, unit);
     for contestant in record.settings.contestants() {
-        let of = |&load: &Load| {
-            let samples = samples(record, load, contestant, &value);
-            Value::from(Summary::of(&samples).as_ref())
-        };
+        let of = |&load: &Load| Summary::of(samples(record, load, contestant, &value));
         chart = chart.values(name(contestant), loads.iter().map(of));
     }
     Drawing::new(file, chart)

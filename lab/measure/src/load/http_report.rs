@@ -4,10 +4,10 @@
 use onrush_wire::pace::schedule::jain;
 
 use super::http::{HttpRecord, HttpRun, HttpSettings};
-use super::report::start_up;
+use super::report::{failed, known, millis, missed_of, own, start_up};
 use crate::plot::{Chart, Drawing, Unit};
 use crate::stats::ratio;
-use crate::table::{Block, Column, Report, Table, Verdict};
+use crate::table::{Block, Column, Report, Table, Verdict, table};
 
 /// What a record says.
 #[must_use]
@@ -35,25 +35,14 @@ pub fn http_report(record: &HttpRecord) -> Report {
 
 /// What a comparison takes.
 fn compared(run: &HttpRun, figures: &Figures) -> Table {
-    let mut table = Table::new(
-        "Figures",
-        [
-            Column::key("of"),
-            Column::number("together", Unit::BitsPerSecond).more(),
-            Column::count("evenness", 4).more(),
-            Column::ms("time to the first byte", 1).less(),
-            Column::us("server's CPU per MiB", 1).less(),
-        ],
-    );
-    let first_byte_ns = run.first_byte_ns.iter().map(|&ns| ratio(ns, 1));
-    table.row([
-        "clients".into(),
-        vec![figures.bits_a_second].into(),
-        vec![figures.evenness].into(),
-        first_byte_ns.collect::<Vec<_>>().into(),
-        figures.server_ns_a_mib.map(|ns| vec![ns]).into(),
-    ]);
-    table
+    table! {
+        "Figures", for of in ["clients"];
+        Column::key("of") => of,
+        Column::number("together", Unit::BitsPerSecond).more() => vec![figures.bits_a_second],
+        Column::count("evenness", 4).more() => vec![figures.evenness],
+        Column::ms("time to the first byte", 1).less() => run.first_byte_ns.clone(),
+        Column::us("server's CPU per MiB", 1).less() => figures.server_ns_a_mib.map(|ns| vec![ns]),
+    }
 }
 
 /// All that is to be told of a run.
@@ -106,55 +95,36 @@ impl Figures {
 
 /// The table of a run: names and values, for people.
 fn rows(settings: &HttpSettings, run: &HttpRun, figures: &Figures) -> Vec<(String, String)> {
-    let mut rows = Vec::new();
-    let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
-    let failed: u64 = run.failures.iter().map(|(_, count)| count).sum();
-    row(
-        "clients",
-        format!(
-            "{}; {} requests: {} downloads whole, {} broken off by the client, {failed} failed",
-            settings.clients, run.requests, run.whole, run.broken_off
-        ),
-    );
     let [least, median, most] = figures.client_bits_a_second.map(mbit);
-    row(
-        "throughput",
-        format!("{:.1} Mbit a second together", mbit(figures.bits_a_second)),
+    let first_byte = figures.first_byte_ns.map(|all| all.map(millis));
+    let first_byte = first_byte.map(|[p50, p99, max]| {
+        format!("p50 {p50:.1}, p99 {p99:.1}, max {max:.1} ms after the connection was begun")
+    });
+    let costs = figures.server_cores.zip(figures.server_ns_a_mib);
+    let server = run.server.zip(costs).map(|(usage, (cores, mib_ns))| {
+        let (percent, us, mib) = (cores * 100.0, mib_ns / 1000.0, usage.memory_bytes >> 20);
+        format!("{percent:.1} % of a processor, {us:.1} us a MiB, {mib} MiB of memory")
+    });
+    let clients = format!(
+        "{}; {} requests: {} downloads whole, {} broken off by the client, {} failed",
+        settings.clients,
+        run.requests,
+        run.whole,
+        run.broken_off,
+        failed(&run.failures)
     );
-    row(
-        "a client",
-        format!("least {least:.2}, median {median:.2}, most {most:.2} Mbit a second"),
-    );
-    row(
-        "evenness",
-        format!("{:.4} (Jain's index; 1: all alike)", figures.evenness),
-    );
-    if let Some(all) = figures.first_byte_ns {
-        let [p50, p99, max] = all.map(millis);
-        row(
-            "first byte",
-            format!("p50 {p50:.1}, p99 {p99:.1}, max {max:.1} ms after the connection was begun"),
-        );
-    }
-    if let Some((usage, (cores, mib_ns))) = run
-        .server
-        .zip(figures.server_cores.zip(figures.server_ns_a_mib))
-    {
-        row(
-            "server",
-            format!(
-                "{:.1} % of a processor, {:.1} us a MiB, {} MiB of memory",
-                cores * 100.0,
-                mib_ns / 1000.0,
-                usage.memory_bytes >> 20
-            ),
-        );
-    }
-    row(
-        "load generator",
-        format!("{:.1} % of a processor", figures.own_cores * 100.0),
-    );
-    rows
+    let together = format!("{:.1} Mbit a second together", mbit(figures.bits_a_second));
+    let each = format!("least {least:.2}, median {median:.2}, most {most:.2} Mbit a second");
+    let evenness = format!("{:.4} (Jain's index; 1: all alike)", figures.evenness);
+    known([
+        ("clients", Some(clients)),
+        ("throughput", Some(together)),
+        ("a client", Some(each)),
+        ("evenness", Some(evenness)),
+        ("first byte", first_byte),
+        ("server", server),
+        ("load generator", Some(own(figures.own_cores))),
+    ])
 }
 
 /// What each client took, the slowest first.
@@ -181,38 +151,31 @@ fn missed(
     evenness: f64,
     first_byte_ns: Option<[u64; 3]>,
 ) -> Vec<String> {
-    let mut missed = Vec::new();
     let budget_ns = settings.first_byte_ns_max.unwrap_or(u64::MAX);
-    if let Some([_, p99, _]) = first_byte_ns.filter(|&[_, p99, _]| p99 > budget_ns) {
-        missed.push(format!(
-            "1 in 100 first bytes took longer than {:.1} ms; {:.1} ms are allowed",
-            millis(p99),
-            millis(budget_ns)
-        ));
-    }
-    if evenness < settings.evenness_min {
-        missed.push(format!(
-            "the shares' evenness is {evenness:.4}; at least {} was to be",
-            settings.evenness_min
-        ));
-    }
-    let bytes: u64 = run.client_bytes.iter().sum();
-    if bytes == 0 {
-        missed.push("nothing came".to_owned());
-    }
-    for (reason, count) in &run.failures {
-        missed.push(format!("{count} times: {reason}"));
-    }
-    missed
+    let p99 = first_byte_ns.map_or(0, |[_, p99, _]| p99);
+    let (took, allowed) = (millis(p99), millis(budget_ns));
+    let least = settings.evenness_min;
+    let wrong = [
+        (
+            p99 > budget_ns,
+            format!(
+                "1 in 100 first bytes took longer than {took:.1} ms; {allowed:.1} ms are allowed"
+            ),
+        ),
+        (
+            evenness < least,
+            format!("the shares' evenness is {evenness:.4}; at least {least} was to be"),
+        ),
+        (
+            run.client_bytes.iter().sum::<u64>() == 0,
+            "nothing came".to_owned(),
+        ),
+    ];
+    missed_of(wrong, &run.failures)
 }
 
 fn mbit(bits: f64) -> f64 {
     bits / 1e6
-}
-
-#[allow(clippy::cast_precision_loss, reason = "for people")]
-fn millis(ns: u64) -> f64 {
-    ns as f64 / 1e6
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use super::{LoadRecord, Run, Settings};
 use crate::histogram::STEP_NS;
 use crate::plot::{Chart, Drawing, Unit};
-use crate::stats::ratio;
-use crate::table::{Block, Column, Report, Table, Verdict};
+use crate::stats::{Number, ratio, to_f64};
+use crate::table::{Block, Column, Report, Table, Verdict, table};
 
 /// What a record says.
 #[must_use]
@@ -32,32 +32,16 @@ pub fn report(record: &LoadRecord) -> Report {
 
 /// What a comparison takes.
 fn compared(run: &Run, figures: &Figures) -> Table {
-    let mut table = Table::new(
-        "Figures",
-        [
-            Column::key("of"),
-            Column::ns("server's CPU per packet", 0).less(),
-            Column::ms("late, 999 of 1000", 1).less(),
-            Column::count("packets lost", 0).less(),
-            Column::ms("time to the first packet", 1).less(),
-        ],
-    );
-    #[allow(
-        clippy::cast_precision_loss,
-        reason = "below 2^53 ns, which is 104 days"
-    )]
-    let late_ns = figures
-        .lateness_ns
-        .map(|[_, _, late_ns, _]| vec![late_ns as f64]);
-    let start_up_ns = run.start_up_ns.iter().map(|&ns| ratio(ns, 1));
-    table.row([
-        "viewers".into(),
-        figures.server_ns_a_packet.map(|ns| vec![ns]).into(),
-        late_ns.into(),
-        vec![ratio(run.totals.lost, 1)].into(),
-        start_up_ns.collect::<Vec<_>>().into(),
-    ]);
-    table
+    table! {
+        "Figures", for of in ["viewers"];
+        Column::key("of") => of,
+        Column::ns("server's CPU per packet", 0).less()
+            => figures.server_ns_a_packet.map(|ns| vec![ns]),
+        Column::ms("late, 999 of 1000", 1).less()
+            => figures.lateness_ns.map(|[_, _, late_ns, _]| vec![late_ns]),
+        Column::count("packets lost", 0).less() => vec![run.totals.lost],
+        Column::ms("time to the first packet", 1).less() => run.start_up_ns.clone(),
+    }
 }
 
 /// All that is to be told of a run.
@@ -117,104 +101,110 @@ impl Figures {
 
 /// The table of a run: names and values, for people.
 fn rows(settings: &Settings, run: &Run, figures: &Figures) -> Vec<(String, String)> {
-    let mut rows = Vec::new();
-    let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
-    let failed: u64 = run.failures.iter().map(|(_, count)| count).sum();
-    row(
-        "viewers",
-        format!(
-            "{} wanted, {} watching at the end; {} visits, {failed} failed",
-            settings.clients, run.watching, run.visits
-        ),
-    );
-    let (totals, a_second) = (&run.totals, figures.packets_a_second);
-    let bits_a_second = if totals.packets == 0 {
+    let totals = &run.totals;
+    let (failed, a_second) = (failed(&run.failures), figures.packets_a_second);
+    let bits = bits(if totals.packets == 0 {
         0.0
     } else {
         figures.bits_a_second
-    };
-    row(
-        "packets",
+    });
+    let late = figures.lateness_ns.map(|all| all.map(millis));
+    let late = late.map(|[p50, p99, p999, max]| {
+        let (percent, most) = (figures.late_part * 100.0, millis(settings.lateness_ns_max));
         format!(
-            "{} received, {} lost, {} out of order, {} twice; {a_second:.0} and {} a second",
-            totals.packets,
-            totals.lost,
-            totals.reordered,
-            totals.repeated,
-            bits(bits_a_second)
+            "p50 {p50:.1}, p99 {p99:.1}, p99.9 {p999:.1}, max {max:.1} ms; {percent:.4} % later \
+             than {most} ms"
+        )
+    });
+    let start_up = figures.start_up_ns.map(|all| all.map(millis));
+    let start_up = start_up.map(|[p50, p99, max]| {
+        format!("p50 {p50:.1}, p99 {p99:.1}, max {max:.1} ms to the first packet")
+    });
+    let costs = figures.server_cores.zip(figures.server_ns_a_packet);
+    let server = run.server.zip(costs).map(|(usage, (cores, ns))| {
+        let (percent, mib) = (cores * 100.0, usage.memory_bytes >> 20);
+        format!("{percent:.1} % of a processor, {ns:.0} ns a packet, {mib} MiB")
+    });
+    known([
+        (
+            "viewers",
+            Some(format!(
+                "{} wanted, {} watching at the end; {} visits, {failed} failed",
+                settings.clients, run.watching, run.visits
+            )),
         ),
-    );
-    if let Some([p50, p99, p999, max]) = figures.lateness_ns.map(|all| all.map(millis)) {
-        row(
-            "lateness",
-            format!(
-                "p50 {p50:.1}, p99 {p99:.1}, p99.9 {p999:.1}, max {max:.1} ms; {:.4} % later than \
-                 {} ms",
-                figures.late_part * 100.0,
-                millis(settings.lateness_ns_max)
-            ),
-        );
-    }
-    row(
-        "longest burst",
-        format!("{} packets of a stream together", totals.burst_packets_max),
-    );
-    if let Some(all) = figures.start_up_ns {
-        let [p50, p99, max] = all.map(|ns| millis(i64::try_from(ns).unwrap_or(i64::MAX)));
-        row(
-            "start-up",
-            format!("p50 {p50:.1}, p99 {p99:.1}, max {max:.1} ms to the first packet"),
-        );
-    }
-    if let Some((usage, (cores, packet_ns))) = run
-        .server
-        .zip(figures.server_cores.zip(figures.server_ns_a_packet))
-    {
-        row(
-            "server",
-            format!(
-                "{:.1} % of a processor, {packet_ns:.0} ns a packet, {} MiB",
-                cores * 100.0,
-                usage.memory_bytes >> 20
-            ),
-        );
-    }
-    row(
-        "load generator",
-        format!("{:.1} % of a processor", figures.own_cores * 100.0),
-    );
-    rows
+        (
+            "packets",
+            Some(format!(
+                "{} received, {} lost, {} out of order, {} twice; {a_second:.0} and {bits} a second",
+                totals.packets, totals.lost, totals.reordered, totals.repeated,
+            )),
+        ),
+        ("lateness", late),
+        (
+            "longest burst",
+            Some(format!(
+                "{} packets of a stream together",
+                totals.burst_packets_max
+            )),
+        ),
+        ("start-up", start_up),
+        ("server", server),
+        ("load generator", Some(own(figures.own_cores))),
+    ])
+}
+
+/// What there is to be told, by name.
+pub(super) fn known<const N: usize>(rows: [(&str, Option<String>); N]) -> Vec<(String, String)> {
+    let rows = rows.into_iter();
+    rows.filter_map(|(name, told)| Some((name.to_owned(), told?)))
+        .collect()
+}
+
+/// How busy whoever makes the load was.
+pub(super) fn own(cores: f64) -> String {
+    format!("{:.1} % of a processor", cores * 100.0)
+}
+
+/// How often something else than a client ended what it did.
+pub(super) fn failed(failures: &[(String, u64)]) -> u64 {
+    failures.iter().map(|(_, count)| count).sum()
+}
+
+/// What is wrong, of what may be; then each reason for a failure.
+pub(super) fn missed_of<const N: usize>(
+    wrong: [(bool, String); N],
+    failures: &[(String, u64)],
+) -> Vec<String> {
+    let wrong = wrong
+        .into_iter()
+        .filter_map(|(is_wrong, what)| is_wrong.then_some(what));
+    let failures = failures.iter();
+    wrong
+        .chain(failures.map(|(reason, count)| format!("{count} times: {reason}")))
+        .collect()
 }
 
 fn missed(settings: &Settings, run: &Run, late_part: f64) -> Vec<String> {
-    let mut missed = Vec::new();
-    if late_part > settings.late_part_max {
-        missed.push(format!(
-            "{:.3} % of the packets were later than {} ms; {} % may be",
-            late_part * 100.0,
-            millis(settings.lateness_ns_max),
-            settings.late_part_max * 100.0
-        ));
-    }
-    if run.totals.lost > 0 {
-        missed.push(format!("{} packets were lost", run.totals.lost));
-    }
-    if run.totals.repeated > 0 {
-        missed.push(format!("{} packets came twice", run.totals.repeated));
-    }
-    if run.packets_steady == 0 {
-        missed.push("no packet came".to_owned());
-    }
-    if run.watching < settings.clients && settings.behaviour.stay_ns == 0 {
-        missed.push(format!(
-            "{} of {} viewers watched at the end",
-            run.watching, settings.clients
-        ));
-    }
-    for (reason, count) in &run.failures {
-        missed.push(format!("{count} times: {reason}"));
-    }
-    missed
+    let (lost, twice) = (run.totals.lost, run.totals.repeated);
+    let (watching, clients) = (run.watching, settings.clients);
+    let late = format!(
+        "{:.3} % of the packets were later than {} ms; {} % may be",
+        late_part * 100.0,
+        millis(settings.lateness_ns_max),
+        settings.late_part_max * 100.0
+    );
+    let wrong = [
+        (late_part > settings.late_part_max, late),
+        (lost > 0, format!("{lost} packets were lost")),
+        (twice > 0, format!("{twice} packets came twice")),
+        (run.packets_steady == 0, "no packet came".to_owned()),
+        (
+            watching < clients && settings.behaviour.stay_ns == 0,
+            format!("{watching} of {clients} viewers watched at the end"),
+        ),
+    ];
+    missed_of(wrong, &run.failures)
 }
 
 pub(super) fn start_up(samples: &[u64]) -> Option<[u64; 3]> {
@@ -244,9 +234,8 @@ fn chart(settings: &Settings, run: &Run) -> Chart {
         .mark_x(millis(settings.lateness_ns_max), "budget")
 }
 
-#[allow(clippy::cast_precision_loss, reason = "for people")]
-fn millis(ns: i64) -> f64 {
-    ns as f64 / 1e6
+pub(super) fn millis(ns: impl Number) -> f64 {
+    to_f64(ns) / 1e6
 }
 
 fn bits(a_second: f64) -> String {

@@ -3,7 +3,7 @@
 use super::{LockRecord, Memory, Run, Way};
 use crate::plot::{Chart, Drawing, Unit, Value};
 use crate::stats::{Summary, median, to_f64};
-use crate::table::{Block, Cell, Column, Report, Table, Verdict, gather};
+use crate::table::{Block, Cell, Column, Report, Table, Verdict, gather, table};
 
 /// Bytes from which on a lock is compared by its part, below by its difference.
 const LARGE_BYTES: usize = 64 << 10;
@@ -49,9 +49,7 @@ fn table(record: &LockRecord, memory: Memory) -> Table {
     for &bytes in &record.settings.sizes_bytes {
         let cell = |way| {
             let calls = calls(record, memory, way, bytes);
-            let of = |call: fn(&(f64, f64)) -> f64| {
-                Some(median(&calls.iter().map(call).collect::<Vec<_>>())? / 1e3)
-            };
+            let of = |call: fn(&(f64, f64)) -> f64| Some(median(calls.iter().map(call))? / 1e3);
             let (lock, unlock) = of(|call| call.0).zip(of(|call| call.1))?;
             Some(format!("{lock:.2} + {unlock:.2}"))
         };
@@ -85,34 +83,20 @@ fn all_calls(record: &LockRecord) -> Vec<Block> {
         )),
         Run::Hit { .. } => None,
     }));
-    let mut each = Table::new(
-        "Medians",
-        [
-            Column::key("memory"),
-            Column::key("size"),
-            Column::key("way"),
-            Column::us("lock", 2).with_range().less(),
-            Column::us("unlock", 2).with_range().less(),
-        ],
-    );
-    for ((memory, size, way), calls) in calls {
-        let (lock, unlock): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
-        each.row([
-            memory.into(),
-            size.into(),
-            way.name().into(),
-            lock.into(),
-            unlock.into(),
-        ]);
-    }
-    let kept = Column::key("registrations kept");
-    let hit = Column::ns("a cache hit and its return", 1)
-        .with_range()
-        .less();
-    let mut cache = Table::new("Medians", [kept, hit]);
-    for (kept, hit_ns) in hits(record) {
-        cache.row([format!("{kept} kept").into(), hit_ns.into()]);
-    }
+    let each = table! {
+        "Medians", for ((memory, size, way), calls) in calls,
+        let (lock, unlock) = calls.into_iter().unzip::<_, _, Vec<f64>, Vec<f64>>();
+        Column::key("memory") => memory,
+        Column::key("size") => size,
+        Column::key("way") => way.name(),
+        Column::us("lock", 2).with_range().less() => lock,
+        Column::us("unlock", 2).with_range().less() => unlock,
+    };
+    let cache = table! {
+        "Medians", for (kept, hit_ns) in hits(record);
+        Column::key("registrations kept") => format!("{kept} kept"),
+        Column::ns("a cache hit and its return", 1).with_range().less() => hit_ns,
+    };
     vec![each.into(), cache.into()]
 }
 
@@ -146,7 +130,7 @@ fn cost_verdicts(record: &LockRecord, memory: Memory) -> Vec<Verdict> {
         let (bytes, worst) = of_kind.max_by(|a, b| a.1.total_cmp(&b.1))?;
         let (memory, size) = (memory.name(), size(*bytes));
         let what = format!("{memory}: the manager adds to a {to}, most at {size}, {unit}");
-        Some(Verdict::at_most(what, &[*worst], most, digits))
+        Some(Verdict::at_most(what, [*worst], most, digits))
     };
     let small = judge(
         false,
@@ -179,7 +163,7 @@ fn crowd_verdicts(record: &LockRecord) -> Vec<Verdict> {
                     } if (*areas, *w) == (count, way) => Some([*lock_ns, *unlock_ns][of]),
                     _ => None,
                 });
-                median(&samples.collect::<Vec<_>>())
+                median(samples)
             };
             let pair = among(many).zip(among(few));
             let told = pair.map_or_else(String::new, |(many, few)| {
@@ -187,7 +171,7 @@ fn crowd_verdicts(record: &LockRecord) -> Vec<Verdict> {
             });
             let what = format!("{} {call}, among {many} areas / {few}{told}", way.name());
             let times = pair.map(|(many, few)| many / few);
-            verdicts.push(Verdict::at_most(what, times.as_slice(), CROWDED_MAX, 1));
+            verdicts.push(Verdict::at_most(what, times, CROWDED_MAX, 1));
         }
     }
     match few == many {
@@ -232,8 +216,8 @@ fn charts(record: &LockRecord) -> Vec<Drawing> {
         for (memory, way, name) in series {
             let points = record.settings.sizes_bytes.iter().filter_map(|&bytes| {
                 let calls = calls(record, *memory, *way, bytes).into_iter();
-                let samples: Vec<_> = calls.map(|call| call.0 + unlock * call.1).collect();
-                Some((to_f64(bytes), Value::from(&Summary::of(&samples)?)))
+                let summary = Summary::of(calls.map(|call| call.0 + unlock * call.1))?;
+                Some((to_f64(bytes), Value::from(&summary)))
             });
             chart = chart.series(name, points);
         }

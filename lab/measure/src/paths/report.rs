@@ -5,8 +5,8 @@ use onrush_paths::{Family, Name};
 
 use super::{MTU_PACKET_BYTES, PathsRecord, Run, Sample, Transport};
 use crate::plot::{Chart, Drawing, Unit};
-use crate::stats::{median, ratio};
-use crate::table::{Block, Cell, Column, Report, Table, Verdict, gather, ratios};
+use crate::stats::{median, ratio, to_f64};
+use crate::table::{Block, Cell, Column, Report, Table, Verdict, gather, ratios, table};
 
 /// Void runs that are listed one by one.
 const VOID_LISTED_MAX: usize = 20;
@@ -75,123 +75,86 @@ pub fn report(record: &PathsRecord) -> Report {
 /// The paper's table 1 with our columns: packets that fill a frame.
 fn table(runs: &[&Run], transport: Transport, is_cold: bool) -> Table {
     let state = if is_cold { ", cold" } else { "" };
-    let mut table = Table::new(
-        format!("{}{state}: medians, ns a packet", transport.name()),
-        [
-            Column::key("path"),
-            Column::text("paper: copies, switches"),
-            Column::text("copies"),
-            Column::count("crossings", 3),
-            Column::count("CPU (range)", 0).with_range(),
-            Column::count("user", 0),
-            Column::count("helper", 0),
-            Column::count("busy", 0),
-            Column::count("images", 0),
-            Column::count("packets a send", 1),
-            Column::count("ns/KB", 0),
-            Column::number("rate", Unit::BitsPerSecond).fixed("Gbit/s", 1e9, 1),
-        ],
-    );
-    for name in Name::ALL {
-        let of_path = |run: &&&Run| {
+    let with_byte = !is_cold && transport != Transport::Tcp;
+    let of_path = |name: Name| {
+        let is_it = move |run: &&Run| {
             run.path == name.as_str() && (run.transport, run.is_cold) == (transport, is_cold)
         };
-        let runs: Vec<&Run> = runs.iter().filter(of_path).copied().collect();
-        if runs.iter().any(|run| run.packet_bytes == MTU_PACKET_BYTES) {
-            table.row(cells(&runs, name, !is_cold && transport != Transport::Tcp));
-        }
+        let runs: Vec<&Run> = runs.iter().copied().filter(is_it).collect();
+        let is_there = runs.iter().any(|run| run.packet_bytes == MTU_PACKET_BYTES);
+        is_there.then_some((name, runs))
+    };
+    table! {
+        format!("{}{state}: medians, ns a packet", transport.name()),
+        for (name, runs) in Name::ALL.into_iter().filter_map(of_path),
+        let facts = name.facts(),
+        let cost_ns = of_size(&runs, MTU_PACKET_BYTES, &cpu_ns),
+        let each = |value: fn(&Run) -> u64| {
+            of_size(&runs, MTU_PACKET_BYTES, &|run| ratio(value(run), run.packets.max(1)))
+        };
+        Column::key("path") => name.as_str(),
+        Column::text("paper: copies, switches") => match facts.family {
+            Family::Modern => "-".to_owned(),
+            _ => format!("{},{}", facts.paper.0, facts.paper.1),
+        },
+        Column::text("copies") => facts.copies,
+        Column::count("crossings", 3) => each(|run| run.crossings),
+        Column::count("CPU (range)", 0).with_range() => Cell::or_void(cost_ns.clone()),
+        Column::count("user", 0) => each(|run| run.user_ns),
+        Column::count("helper", 0) => each(|run| run.helper_ns),
+        Column::count("busy", 0) => each(|run| run.machine_busy_ns),
+        Column::count("images", 0) => each(|run| run.prepare_ns),
+        Column::count("packets a send", 1)
+            => of_size(&runs, MTU_PACKET_BYTES, &|run| ratio(run.packets, run.sends.max(1))),
+        Column::count("ns/KB", 0) => with_byte.then(|| byte_ns(&runs)).flatten(),
+        Column::number("rate", Unit::BitsPerSecond).fixed("Gbit/s", 1e9, 1)
+            => median(&cost_ns).map(|ns| f64::from(MTU_PACKET_BYTES) * 8e9 / ns),
     }
-    table
 }
 
-/// What the runs of a path say; what a further byte of a packet costs only if that is asked for.
-fn cells(runs: &[&Run], name: Name, with_byte: bool) -> Vec<Cell> {
-    let samples = |bytes: u32, value: &dyn Fn(&Run) -> f64| -> Vec<f64> {
-        let runs = runs.iter().copied();
-        let valid = runs.filter(|run| run.packet_bytes == bytes && run.void.is_empty());
-        valid.map(value).collect()
-    };
-    let each = |value: fn(&Run) -> u64| -> Cell {
-        let a_packet = |run: &Run| ratio(value(run), run.packets.max(1));
-        samples(MTU_PACKET_BYTES, &a_packet).into()
-    };
-    // By the sizes that fit a frame.
-    let cost = |bytes: u32| Some((f64::from(bytes), median(&samples(bytes, &cpu_ns))?));
+/// What valid runs with packets of that size say.
+fn of_size(runs: &[&Run], bytes: u32, value: &dyn Fn(&Run) -> f64) -> Vec<f64> {
+    let runs = runs.iter().copied();
+    let valid = runs.filter(|run| run.packet_bytes == bytes && run.void.is_empty());
+    valid.map(value).collect()
+}
+
+/// What 1024 bytes more in a packet cost, by the sizes that fit a frame.
+fn byte_ns(runs: &[&Run]) -> Option<f64> {
+    let cost = |bytes: u32| Some((f64::from(bytes), median(of_size(runs, bytes, &cpu_ns))?));
     let points = [512, 1024, MTU_PACKET_BYTES].into_iter().map(cost);
-    let points = points.collect::<Option<Vec<_>>>().filter(|_| with_byte);
-    let a_send = |run: &Run| ratio(run.packets, run.sends.max(1));
-    let cpu_ns = samples(MTU_PACKET_BYTES, &cpu_ns);
-    let rate = median(&cpu_ns).map(|ns| f64::from(MTU_PACKET_BYTES) * 8e9 / ns);
-    let facts = name.facts();
-    let paper = match facts.family {
-        Family::Modern => "-".to_owned(),
-        _ => format!("{},{}", facts.paper.0, facts.paper.1),
-    };
-    vec![
-        name.as_str().into(),
-        paper.into(),
-        facts.copies.into(),
-        each(|run| run.crossings),
-        match cpu_ns.is_empty() {
-            true => Cell::Void,
-            false => cpu_ns.into(),
-        },
-        each(|run| run.user_ns),
-        each(|run| run.helper_ns),
-        each(|run| run.machine_busy_ns),
-        each(|run| run.prepare_ns),
-        samples(MTU_PACKET_BYTES, &a_send).into(),
-        points.map(|points| slope(&points) * 1024.0).into(),
-        rate.into(),
-    ]
+    Some(slope(&points.collect::<Option<Vec<_>>>()?) * 1024.0)
 }
 
 /// What a packet cost by each path, on each transport, in each size.
 fn every_size(record: &PathsRecord) -> Table {
-    let mut table = Table::new(
-        "Medians",
-        [
-            Column::key("transport"),
-            Column::key("packet"),
-            Column::key("path"),
-            Column::ns("CPU per packet", 0).with_range().less(),
-        ],
-    );
     let valid = runs(record).filter(|run| run.void.is_empty());
     let costs = gather(valid.map(|run| {
         let state = if run.is_cold { ", cold" } else { "" };
-        let key = (
-            run.transport,
-            run.packet_bytes,
-            format!("{}{state}", run.path),
-        );
-        (key, cpu_ns(run))
+        let path = format!("{}{state}", run.path);
+        ((run.transport, run.packet_bytes, path), cpu_ns(run))
     }));
-    for ((transport, bytes, path), ns) in costs {
-        let packet = format!("{bytes} B");
-        table.row([
-            transport.name().into(),
-            packet.into(),
-            path.into(),
-            ns.into(),
-        ]);
+    table! {
+        "Medians", for ((transport, bytes, path), ns) in costs;
+        Column::key("transport") => transport.name(),
+        Column::key("packet") => format!("{bytes} B"),
+        Column::key("path") => path,
+        Column::ns("CPU per packet", 0).with_range().less() => ns,
     }
-    table
 }
 
 /// What a copy and a crossing take.
 fn yardsticks(record: &PathsRecord) -> Table {
-    let columns = [Column::key("what"), Column::ns("time", 1).less()];
-    let mut table = Table::new("What paths are made of", columns);
     let times = gather(record.runs.iter().filter_map(|sample| match sample {
         Sample::Copy { bytes, ns } => Some((format!("copy of {bytes} B"), *ns)),
         Sample::Crossing { ns } => Some(("system call".to_owned(), *ns)),
         Sample::Path(_) => None,
     }));
-    for (what, ns) in times {
-        table.row([what.into(), ns.into()]);
+    table! {
+        "What paths are made of", for (what, ns) in times;
+        Column::key("what") => what,
+        Column::ns("time", 1).less() => ns,
     }
-    table
 }
 
 /// Claims of the paper and of ours whose paths were measured.
@@ -208,7 +171,7 @@ fn verdicts(record: &PathsRecord) -> Vec<Verdict> {
             runs.map(|run| (run.repeat, cpu_ns(run)))
         };
         let what = format!("{}, {of} / {to} ({by})", transport.name());
-        Verdict::at_most(what, &ratios(costs(of), costs(to)), most, 3)
+        Verdict::at_most(what, ratios(costs(of), costs(to)), most, 3)
     };
     claims.map(judge).collect()
 }
@@ -220,59 +183,35 @@ fn cpu_ns(run: &Run) -> f64 {
 
 /// The paper's figures 2 to 5, and one of the modern paths.
 fn charts(record: &PathsRecord) -> Vec<Drawing> {
-    let family = |wanted: Family| {
-        Name::ALL
-            .into_iter()
-            .filter(move |n| n.facts().family == wanted)
-    };
+    use Family::{Download, Enhanced, Modern, Rtp};
     let mut drawings = Vec::new();
     for &transport in &record.settings.transports {
-        let mut add = |number: &str, title: &str, names: Vec<Name>, base: Option<Name>| {
+        let of = transport.name();
+        let mut add = |number: &str, title: &str, families: &[Family], base: Option<Name>| {
             let title = match number {
-                "modern" => format!("{title} ({})", transport.name()),
-                _ => format!("{title} (figure {number}, {})", transport.name()),
+                "modern" => format!("{title} ({of})"),
+                _ => format!("{title} (figure {number}, {of})"),
             };
+            let family = |wanted: &Family| {
+                let all = Name::ALL.into_iter();
+                all.filter(|n| n.facts().family == *wanted)
+                    .collect::<Vec<_>>()
+            };
+            let names: Vec<_> = families.iter().flat_map(family).collect();
             let chart = figure(record, transport, &title, &names, base);
-            let file = format!("figure-{number}-{}.svg", transport.name());
+            let file = format!("figure-{number}-{of}.svg");
             drawings.extend(chart.map(|chart| Drawing { file, chart }));
         };
         if transport == Transport::Tcp {
-            add(
-                "3b",
-                "Content download over TCP",
-                family(Family::Download).collect(),
-                None,
-            );
+            add("3b", "Content download over TCP", &[Download], None);
             continue;
         }
-        let rtp: Vec<_> = family(Family::Rtp).collect();
-        let enhanced: Vec<_> = family(Family::Enhanced).collect();
-        add(
-            "3a",
-            "Content download over UDP",
-            family(Family::Download).collect(),
-            None,
-        );
-        add("4a", "RTP streaming, existing calls", rtp.clone(), None);
-        add(
-            "4b",
-            "RTP streaming, enhanced calls",
-            enhanced.clone(),
-            None,
-        );
-        let all = [rtp, enhanced].concat();
-        add(
-            "5",
-            "RTP streaming beside read_writev",
-            all,
-            Some(Name::ReadWritev),
-        );
-        add(
-            "modern",
-            "RTP streaming, what came since",
-            family(Family::Modern).collect(),
-            None,
-        );
+        let beside = "RTP streaming beside read_writev";
+        add("3a", "Content download over UDP", &[Download], None);
+        add("4a", "RTP streaming, existing calls", &[Rtp], None);
+        add("4b", "RTP streaming, enhanced calls", &[Enhanced], None);
+        add("5", beside, &[Rtp, Enhanced], Some(Name::ReadWritev));
+        add("modern", "RTP streaming, what came since", &[Modern], None);
     }
     let copies = record.runs.iter().filter_map(|sample| match sample {
         Sample::Copy { bytes, ns } => Some((f64::from(*bytes), *ns)),
@@ -296,15 +235,11 @@ fn figure(
     names: &[Name],
     base: Option<Name>,
 ) -> Option<Chart> {
-    let runs: Vec<&Run> = runs(record).collect();
     let cost = |name: Name, bytes: u32| {
-        let of = |run: &&&Run| is_of(run, transport, name, bytes, false) && run.void.is_empty();
+        let of = |run: &&Run| is_of(run, transport, name, bytes, false) && run.void.is_empty();
         // For a gigabyte of what is sent, the paper's measure.
-        let costs = runs.iter().filter(of);
-        let costs: Vec<_> = costs
-            .map(|run| ratio(run.cpu_ns(), run.arrived_bytes.max(1)) * 1e9)
-            .collect();
-        median(&costs)
+        let a_gigabyte = |run: &Run| ratio(run.cpu_ns(), run.arrived_bytes.max(1)) * 1e9;
+        median(runs(record).filter(of).map(a_gigabyte))
     };
     let mut chart = Chart::lines(title).x("packet size", Unit::Bytes).log_x(2);
     chart = match base {
@@ -315,15 +250,11 @@ fn figure(
     };
     let mut drawn = 0;
     for &name in names {
-        let points: Vec<(f64, f64)> = record
-            .settings
-            .packet_bytes
-            .iter()
-            .filter_map(|&bytes| {
-                let base = base.map_or(Some(1.0), |base| cost(base, bytes))?;
-                Some((f64::from(bytes), cost(name, bytes)? / base))
-            })
-            .collect();
+        let points = record.settings.packet_bytes.iter().filter_map(|&bytes| {
+            let base = base.map_or(Some(1.0), |base| cost(base, bytes))?;
+            Some((f64::from(bytes), cost(name, bytes)? / base))
+        });
+        let points: Vec<_> = points.collect();
         if !points.is_empty() {
             drawn += 1;
             chart = chart.series(name.as_str(), points);
@@ -370,7 +301,7 @@ fn unmended<'a>(runs: &'a [&Run]) -> impl Iterator<Item = &'a Run> {
 
 /// The slope of the line with the least squares.
 fn slope(points: &[(f64, f64)]) -> f64 {
-    let count = crate::stats::to_f64(points.len());
+    let count = to_f64(points.len());
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
     let (x, y) = (mean(|p| p.0), mean(|p| p.1));
     let up: f64 = points.iter().map(|p| (p.0 - x) * (p.1 - y)).sum();

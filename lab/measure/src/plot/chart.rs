@@ -357,8 +357,8 @@ impl From<&Summary> for Value {
     }
 }
 
-impl From<Option<&Summary>> for Value {
-    fn from(summary: Option<&Summary>) -> Self {
-        summary.map_or_else(Self::default, Self::from)
+impl From<Option<Summary>> for Value {
+    fn from(summary: Option<Summary>) -> Self {
+        summary.as_ref().map_or_else(Self::default, Self::from)
     }
 }

@@ -88,8 +88,7 @@ const BLOCK_BYTES: usize = 64 << 10;
 /// What tells fast from slow: half-way, in octaves, between the smallest and the largest sizes.
 /// `None` if those do not differ.
 fn bound(rates: &[(u64, f64)]) -> Option<f64> {
-    let of =
-        |points: &[(u64, f64)]| median(&points.iter().map(|point| point.1).collect::<Vec<_>>());
+    let of = |points: &[(u64, f64)]| median(points.iter().map(|point| point.1).collect::<Vec<_>>());
     let few = 2.min(rates.len());
     let (fast, slow) = (of(&rates[..few])?, of(&rates[rates.len() - few..])?);
     (fast > slow * KNEE_MIN).then(|| (fast * slow).sqrt())

@@ -177,7 +177,7 @@ fn over_size(method: &Method, found: &mut Found, words: &mut [u64]) {
         ];
         for way in ways.into_iter().filter(|way| way.is_here()) {
             let (part, time) = (&mut words[..bytes / 8], Duration::from_millis(4));
-            let each = median(&of_way(method, found, way, part, time)).unwrap_or(0.0);
+            let each = median(of_way(method, found, way, part, time)).unwrap_or(0.0);
             found.point("bandwidth_over_size", way.name(), bytes as u64, each);
         }
     }

@@ -81,7 +81,7 @@ impl Method {
             settings: settings.clone(),
             basics: Basics::default(),
         };
-        method.read_ticks = median(&method.clock_reads()).unwrap_or(0.0);
+        method.read_ticks = median(method.clock_reads()).unwrap_or(0.0);
         Ok(method)
     }
 

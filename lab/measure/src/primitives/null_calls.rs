@@ -76,7 +76,7 @@ impl NullCalls {
             all.getpid_ns.extend(getpid);
             all.getppid_ns.extend(getppid);
             all.getppid_cycles
-                .extend(median(&series.concat()).map(six_digits));
+                .extend(median(series.concat()).map(six_digits));
             for (all, of_thread) in all.series.iter_mut().zip(series) {
                 all.extend(of_thread);
             }

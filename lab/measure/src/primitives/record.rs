@@ -208,7 +208,7 @@ impl Measured {
     /// Of samples by round; `None` without any, or if one is not a number.
     #[must_use]
     pub fn of(rounds: &[Vec<f64>]) -> Option<Self> {
-        let medians: Option<Vec<f64>> = rounds.iter().map(|samples| median(samples)).collect();
+        let medians: Option<Vec<f64>> = rounds.iter().map(median).collect();
         let summary = Summary::of(&medians?)?;
         Some(Self {
             median: summary.median,
@@ -221,10 +221,7 @@ impl Measured {
     /// The medians of the rounds.
     #[must_use]
     pub fn medians(&self) -> Vec<f64> {
-        self.rounds
-            .iter()
-            .filter_map(|samples| median(samples))
-            .collect()
+        self.rounds.iter().filter_map(median).collect()
     }
 
     /// Whether two measurements may have the same true value: whether their intervals meet.

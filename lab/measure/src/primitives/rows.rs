@@ -47,52 +47,77 @@ pub(super) struct Sheet<'f> {
 }
 
 /// A row before it is known what was found.
-pub(super) struct Plan<'p> {
-    pub(super) id: &'p str,
-    pub(super) operation: &'p str,
-    pub(super) unit: Unit,
-    pub(super) better: Better,
+struct Plan<'p> {
+    id: &'p str,
+    operation: &'p str,
+    unit: Unit,
+    better: Better,
     /// What the hardware alone would take.
-    pub(super) base: Option<f64>,
+    base: Option<f64>,
     /// What software adds.
-    pub(super) overhead: Option<f64>,
+    overhead: Option<f64>,
     /// What no machine can be below or above: a figure outside is void.
-    pub(super) possible: (f64, f64),
+    possible: (f64, f64),
     /// The paper's figure.
-    pub(super) paper: &'p str,
+    paper: &'p str,
 }
 
+/// Rows of a sheet: each plan, and the sentence that is made of its median.
+macro_rules! rows {
+    ($sheet:ident; $($plan:expr => |$median:pat_param| $told:expr;)+) => {
+        $($sheet.row(&$plan, |$median| $told.into());)+
+    };
+}
+use rows;
+
 impl<'p> Plan<'p> {
-    /// A time in ns, the less the better, of at most a second. `estimate` is base and overhead.
-    fn time(
-        id: &'p str,
-        operation: &'p str,
-        estimate: (Option<f64>, Option<f64>),
-        paper: &'p str,
-    ) -> Self {
+    /// A time in ns, the less the better, of at most a second.
+    fn time(id: &'p str, operation: &'p str) -> Self {
         Self {
             id,
             operation,
             unit: Unit::Ns,
             better: Better::Less,
-            base: estimate.0,
-            overhead: estimate.1,
+            base: None,
+            overhead: None,
             possible: (0.0, SECOND_NS),
-            paper,
+            paper: "",
         }
     }
 
     /// The same of what waits for disks or for others: at most ten seconds.
-    fn long_time(
-        id: &'p str,
-        operation: &'p str,
-        estimate: (Option<f64>, Option<f64>),
-        paper: &'p str,
-    ) -> Self {
-        Self {
-            possible: (0.0, 10.0 * SECOND_NS),
-            ..Self::time(id, operation, estimate, paper)
-        }
+    fn long_time(id: &'p str, operation: &'p str) -> Self {
+        Self::time(id, operation).within(0.0, 10.0 * SECOND_NS)
+    }
+
+    /// What the hardware alone would take, if that is known.
+    fn base(mut self, base: impl Into<Option<f64>>) -> Self {
+        self.base = base.into();
+        self
+    }
+
+    /// What software adds to it.
+    fn adds(mut self, overhead: impl Into<Option<f64>>) -> Self {
+        self.overhead = overhead.into();
+        self
+    }
+
+    /// What the paper found.
+    fn paper(mut self, paper: &'p str) -> Self {
+        self.paper = paper;
+        self
+    }
+
+    /// In another unit than ns, where less is not better.
+    fn of(mut self, unit: Unit, better: Better) -> Self {
+        (self.unit, self.better) = (unit, better);
+        self
+    }
+
+    /// What is possible at all.
+    fn within(mut self, least: f64, most: f64) -> Self {
+        self.possible = (least, most);
+        self
     }
 }
 
@@ -138,15 +163,18 @@ impl<'f> Sheet<'f> {
     }
 
     /// Adds a curve, if any of it was measured.
-    #[allow(
-        clippy::cast_precision_loss,
-        reason = "sizes and counts are far below 2^53"
-    )]
-    fn curve(&mut self, id: &str, shape: &Shape<'_>, marks: Vec<Mark>) {
+    fn curve(
+        &mut self,
+        (id, title): (&str, &str),
+        x: (&str, Unit, Scale),
+        y: (&str, Unit, Scale),
+        marks: impl IntoIterator<Item = (String, f64)>,
+    ) {
         let point = |(x, samples): (u64, &[f64])| Point {
-            x: x as f64,
+            x: to_f64(x),
             samples: samples.to_vec(),
         };
+        let mark = |(name, x)| Mark { name, x };
         let lines = self.found.curve(id).into_iter();
         let series: Vec<Series> = lines
             .map(|(name, points)| Series {
@@ -160,27 +188,28 @@ impl<'f> Sheet<'f> {
         self.entries.push(Entry::Curve(Curve {
             id: id.to_owned(),
             group: self.group,
-            title: shape.title.to_owned(),
-            x_name: shape.x.0.to_owned(),
-            x_unit: shape.x.1,
-            x_is_logarithmic: shape.x.2,
-            y_name: shape.y.0.to_owned(),
-            y_unit: shape.y.1,
-            y_is_logarithmic: shape.y.2,
+            title: title.to_owned(),
+            x_name: x.0.to_owned(),
+            x_unit: x.1,
+            x_is_logarithmic: x.2 == Scale::Doubles,
+            y_name: y.0.to_owned(),
+            y_unit: y.1,
+            y_is_logarithmic: y.2 == Scale::Doubles,
             series,
-            marks,
+            marks: marks.into_iter().map(mark).collect(),
         }));
     }
 }
 
-/// What a curve is about.
-#[derive(Clone, Copy)]
-pub(super) struct Shape<'s> {
-    title: &'s str,
-    /// Name, unit, whether it doubles rather than grows.
-    x: (&'s str, Unit, bool),
-    y: (&'s str, Unit, bool),
+/// How what a curve shows changes: that is how it is best drawn.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Scale {
+    Grows,
+    Doubles,
 }
+
+/// What a solid state disk takes for 4 KB, as its makers state it.
+const DISK_READ_NS: f64 = 80_000.0;
 
 /// How the measured compares with the predicted, as the end of a sentence.
 fn verdict(predicted: Option<f64>, measured: f64) -> String {
@@ -195,7 +224,7 @@ fn verdict(predicted: Option<f64>, measured: f64) -> String {
 }
 
 fn warnings(measured: &Measured) -> Vec<String> {
-    let Some(summary) = Summary::of(&measured.medians()) else {
+    let Some(summary) = Summary::of(measured.medians()) else {
         return Vec::new();
     };
     let mut warnings = Vec::new();
@@ -245,8 +274,4 @@ fn cycles(ns: f64, basics: Basics) -> String {
         cycle if cycle > 0.0 => format!("{:.1} cycles", ns / cycle),
         _ => "an unknown number of cycles".to_owned(),
     }
-}
-
-fn count(number: usize) -> f64 {
-    to_f64(number)
 }

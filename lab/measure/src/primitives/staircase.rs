@@ -151,7 +151,7 @@ fn sizes(bytes_max: usize) -> impl Iterator<Item = usize> {
 }
 
 fn load_ns(method: &Method, memory: &mut Memory, bytes: usize, stride: usize, order: Order) -> f64 {
-    median(&walk(method, memory, bytes, stride, order, POINT_TIME)).unwrap_or(f64::MAX)
+    median(walk(method, memory, bytes, stride, order, POINT_TIME)).unwrap_or(f64::MAX)
 }
 
 fn walk(

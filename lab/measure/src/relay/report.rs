@@ -2,8 +2,8 @@
 
 use super::record::{Case, IN_KERNEL, RelayRecord, Run};
 use crate::plot::Unit;
-use crate::stats::{median, ratio};
-use crate::table::{Cell, Column, Report, Table, Verdict};
+use crate::stats::{median, ratio, to_f64};
+use crate::table::{Column, Report, Table, Verdict, table};
 
 /// What a record says.
 #[must_use]
@@ -47,56 +47,30 @@ fn held(record: &RelayRecord, number: usize) -> usize {
 }
 
 fn cases(record: &RelayRecord) -> Table {
-    let mut table = Table::new(
+    let cases = record.settings.cases.iter().enumerate();
+    table! {
         "Medians of the runs",
-        [
-            Column::key("way and receivers, delay"),
-            Column::text("runs held"),
-            Column::ns("processor's time per packet", 0)
-                .with_range()
-                .less(),
-            Column::percent("busy", 0),
-            Column::count("packets a train", 1),
-            Column::count("packets at the sink", 0),
-            Column::ms("late, half", 1),
-            Column::ms("late, 999 of 1000", 1).less(),
-            Column::ms("late, all", 1),
-        ],
-    );
-    for (number, case) in record.settings.cases.iter().enumerate() {
-        let of_runs = |value: &dyn Fn(&Run) -> f64| -> Cell {
-            runs(record, number).map(value).collect::<Vec<_>>().into()
-        };
-        let late = |part: f64| {
-            #[allow(
-                clippy::cast_precision_loss,
-                reason = "below 2^53 ns, which is 104 days"
-            )]
-            of_runs(&|run| run.lateness.quantile_ns(part).unwrap_or(0) as f64)
-        };
-        let row = table.row([
-            case.told().into(),
-            format!(
-                "{} of {}",
-                held(record, number),
-                runs(record, number).count()
-            )
-            .into(),
-            of_runs(&Run::busy_ns_a_packet),
-            of_runs(&|run| ratio(run.core_busy_ns, run.wall_ns)),
-            of_runs(&|run| ratio(run.received_packets, run.trains.max(1))),
-            of_runs(&|run| ratio(run.arrived_packets, 1)),
-            late(0.5),
-            late(0.999),
-            late(1.0),
-        ]);
-        for run in runs(record, number) {
-            for fault in run.faults(case) {
-                row.note(format!("run {}: {fault}", run.repeat + 1));
-            }
-        }
+        for (number, case) in cases,
+        let of = |value: &dyn Fn(&Run) -> f64| runs(record, number).map(value).collect::<Vec<_>>(),
+        let late = |part: f64| of(&|run| to_f64(run.lateness.quantile_ns(part).unwrap_or(0))),
+        let faults = runs(record, number).flat_map(|run| {
+            let faults = run.faults(case).into_iter();
+            faults.map(|fault| format!("run {}: {fault}", run.repeat + 1))
+        });
+        Column::key("way and receivers, delay") => case.told(),
+        Column::text("runs held")
+            => format!("{} of {}", held(record, number), runs(record, number).count()),
+        Column::ns("processor's time per packet", 0).with_range().less()
+            => of(&Run::busy_ns_a_packet),
+        Column::percent("busy", 0) => of(&|run| ratio(run.core_busy_ns, run.wall_ns)),
+        Column::count("packets a train", 1)
+            => of(&|run| ratio(run.received_packets, run.trains.max(1))),
+        Column::count("packets at the sink", 0) => of(&|run| to_f64(run.arrived_packets)),
+        Column::ms("late, half", 1) => late(0.5),
+        Column::ms("late, 999 of 1000", 1).less() => late(0.999),
+        Column::ms("late, all", 1) => late(1.0);
+        notes faults
     }
-    table
 }
 
 /// Whether replicating in the kernel costs less than in a process without a delay, where both were
@@ -108,8 +82,13 @@ fn in_kernel(record: &RelayRecord) -> Vec<Verdict> {
             let case = &cases[run.case];
             (case.receivers, case.delay_ns, case.way.as_deref()) == (receivers, 0, way)
         };
-        let runs = record.runs.iter().filter(of_case);
-        median(&runs.map(Run::busy_ns_a_packet).collect::<Vec<_>>())
+        median(
+            record
+                .runs
+                .iter()
+                .filter(of_case)
+                .map(Run::busy_ns_a_packet),
+        )
     };
     let verdict = |case: &Case| {
         let inside = busy_ns(case.receivers, Some(IN_KERNEL))?;

@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use crate::experiment::AnyRecord;
 use crate::stats::Summary;
-use crate::table::{Block, Column, Figure, Report, Table};
+use crate::table::{Block, Column, Figure, Report, table};
 
 pub use known::of;
 pub use page::{Page, Section};
@@ -153,30 +153,19 @@ pub fn of_record(title: &str, record: &AnyRecord) -> Page {
 
 /// Every figure, a row each: what each record's page ends with.
 fn all_figures(figures: &[Figure]) -> Block {
-    let mut table = Table::new(
+    let shown = figures.iter().take(FIGURES_MAX);
+    let shown = shown.filter_map(|figure| Some((figure, Summary::of(&figure.samples)?)));
+    let mut table = table! {
         "Medians, their intervals, and the range of all samples",
-        [
-            Column::key("figure"),
-            Column::text("median"),
-            Column::text("it lies in"),
-            Column::text("samples from"),
-            Column::count("samples", 0),
-        ],
-    );
-    for figure in figures.iter().take(FIGURES_MAX) {
-        let Some(summary) = Summary::of(&figure.samples) else {
-            continue;
-        };
-        let tell = |value| figure.unit.tell(value);
+        for (figure, summary) in shown,
+        let tell = |value| figure.unit.tell(value),
         let between = |(low, high)| format!("{} to {}", tell(low), tell(high));
-        table.row([
-            figure.name.as_str().into(),
-            tell(summary.median).into(),
-            between(summary.interval).into(),
-            between((summary.min, summary.max)).into(),
-            summary.samples.into(),
-        ]);
-    }
+        Column::key("figure") => figure.name.as_str(),
+        Column::text("median") => tell(summary.median),
+        Column::text("it lies in") => between(summary.interval),
+        Column::text("samples from") => between((summary.min, summary.max)),
+        Column::count("samples", 0) => summary.samples,
+    };
     if figures.len() > FIGURES_MAX {
         let more = figures.len() - FIGURES_MAX;
         table.note(format!("{more} more are in the file"));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::model::check::{self, Checked, ERROR_MAX, PREDICTED_MIN};
 use crate::model::probe::Of;
 use crate::model::{Costs, ModelRecord, Term};
-use crate::table::{Block, Column, Report, Table, Verdict, gather};
+use crate::table::{Block, Column, Report, Table, Verdict, gather, table};
 
 /// What a record says.
 #[must_use]
@@ -44,41 +44,23 @@ pub fn terms(costs: &[Costs]) -> Table {
 /// What was predicted beside what was measured.
 #[must_use]
 pub fn checked(checked: &[Checked]) -> Table {
-    let mut table = Table::new(
+    let mut table = table! {
         "A packet by each path: predicted from its parts, and measured",
-        [
-            Column::key("path"),
-            Column::key("mode"),
-            Column::ns("predicted", 0),
-            Column::ns("measured", 0),
-            Column::text("(range)"),
-            Column::number("off by", crate::plot::Unit::Count).fixed("%", 0.01, 0),
-            Column::text(""),
-        ],
-    );
-    for it in checked {
-        let measured = it.measured_ns.as_ref().ok();
-        let range = measured.map(|ns| format!("({:.0}..{:.0})", ns.min, ns.max));
-        let row = table.row([
-            it.path.as_str().into(),
-            it.mode.name().into(),
-            it.predicted_ns.as_ref().ok().copied().into(),
-            measured.map(|ns| ns.median).into(),
-            range.into(),
-            it.error().into(),
-            (!it.is_predicted()).then_some("!").into(),
-        ]);
-        let unknown = it.predicted_ns.as_ref().err().map(ToString::to_string);
-        let why = unknown
-            .as_ref()
-            .into_iter()
-            .chain(it.measured_ns.as_ref().err());
-        why.for_each(|why| row.note(why));
-    }
-    table.note(format!(
-        "! marks what is off by more than {:.0} %.",
-        ERROR_MAX * 100.0
-    ));
+        for it in checked,
+        let (predicted, measured) = (it.predicted_ns.as_ref(), it.measured_ns.as_ref()),
+        let ns = measured.ok(),
+        let unknown = predicted.err().map(ToString::to_string);
+        Column::key("path") => it.path.as_str(),
+        Column::key("mode") => it.mode.name(),
+        Column::ns("predicted", 0) => predicted.ok().copied(),
+        Column::ns("measured", 0) => ns.map(|ns| ns.median),
+        Column::text("(range)") => ns.map(|ns| format!("({:.0}..{:.0})", ns.min, ns.max)),
+        Column::percent("off by", 0) => it.error(),
+        Column::text("") => (!it.is_predicted()).then_some("!");
+        notes unknown.into_iter().chain(measured.err().cloned())
+    };
+    let percent = ERROR_MAX * 100.0;
+    table.note(format!("! marks what is off by more than {percent:.0} %."));
     table
 }
 
@@ -96,17 +78,11 @@ pub fn well_predicted(checked: &[Checked]) -> Verdict {
         "{good} of {all} paths are predicted within {:.0} % in all modes, %",
         ERROR_MAX * 100.0
     );
-    Verdict::at_least(what, &[percent], PREDICTED_MIN * 100.0, 0)
+    Verdict::at_least(what, [percent], PREDICTED_MIN * 100.0, 0)
 }
 
 /// What each turn took, of probes and of paths.
 fn turns(record: &ModelRecord) -> Table {
-    let columns = [
-        Column::key("mode"),
-        Column::key("what had its turn"),
-        Column::ns("processor time of one", 1).with_range().less(),
-    ];
-    let mut table = Table::new("Medians", columns);
     let valid = record.runs.iter().filter(|run| run.void.is_none());
     let turns = gather(valid.map(|run| {
         let of = match &run.of {
@@ -115,8 +91,10 @@ fn turns(record: &ModelRecord) -> Table {
         };
         ((run.mode.name(), of), run.cost_ns)
     }));
-    for ((mode, of), ns) in turns {
-        table.row([mode.into(), of.into(), ns.into()]);
+    table! {
+        "Medians", for ((mode, of), ns) in turns;
+        Column::key("mode") => mode,
+        Column::key("what had its turn") => of,
+        Column::ns("processor time of one", 1).with_range().less() => ns,
     }
-    table
 }

@@ -158,10 +158,10 @@ fn chart(curve: &Curve, series: &[Series]) -> Chart {
         chart = chart.mark_x(mark.x, &mark.name);
     }
     for series in series {
-        let points = series.points.iter().map(|point| {
-            let summary = Summary::of(&point.samples);
-            (point.x, Value::from(summary.as_ref()))
-        });
+        let points = series
+            .points
+            .iter()
+            .map(|point| (point.x, Value::from(Summary::of(&point.samples))));
         chart = chart.series(&series.name, points);
     }
     chart

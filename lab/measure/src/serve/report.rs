@@ -6,8 +6,8 @@ use super::record::{Contestant, Counts, Entrant, Run, ServeRecord};
 use crate::film_kind::FilmKind;
 use crate::histogram::Histogram;
 use crate::plot::{Chart, Drawing, Unit};
-use crate::stats::{Summary, ratio};
-use crate::table::{Cell, Column, Outcome, Report, Table, Verdict};
+use crate::stats::{Summary, median, ratio};
+use crate::table::{Cell, Column, Outcome, Report, Table, Verdict, table};
 
 /// A sender that waited for its processor longer than this part of a run was disturbed.
 const WAITED_PART_MAX: f64 = 0.01;
@@ -81,77 +81,47 @@ fn chart(record: &ServeRecord) -> Drawing {
         .categories(settings.entrants().map(|who| who.to_string()))
         .y("CPU per packet", Unit::Nanoseconds);
     for &mode in &settings.modes {
-        let costs = settings.entrants().map(|who| {
-            let runs = valid(record, (mode, who));
-            Summary::of(
-                &runs
-                    .iter()
-                    .map(|run| run.cpu_ns_a_packet())
-                    .collect::<Vec<_>>(),
-            )
-        });
-        let costs: Vec<_> = costs.collect();
-        chart = chart.values(mode.name(), costs.iter().map(Option::as_ref));
+        let cost = |who| Summary::of(each(&valid(record, (mode, who)), Run::cpu_ns_a_packet));
+        chart = chart.values(mode.name(), settings.entrants().map(cost));
     }
     Drawing::new("serve.svg", chart)
 }
 
+/// What the runs say, one by one.
+fn each(runs: &[&Run], value: Value) -> Vec<f64> {
+    runs.iter().map(|run| value(run)).collect()
+}
+
 /// What a packet costs, and how it leaves.
 fn costs(record: &ServeRecord) -> Table {
-    let mut table = Table::new(
+    let per_second = |run: &Run| ratio(run.interval.counts.crossings, run.interval.wall_ns) * 1e9;
+    let mut table = table! {
         "Medians of the runs, with the smallest and the largest",
-        [
-            Column::key("mode"),
-            Column::key("who"),
-            Column::ns("CPU per packet", 0).with_range().less(),
-            Column::ns("core's time", 0).less(),
-            Column::count("times the engine", 1),
-            Column::count("crossings/s", 0),
-            Column::count("packets in each", 1),
-            Column::count("in a train", 1),
-        ],
-    );
-    for (mode, who) in rows(record) {
-        let runs = valid(record, (mode, who));
-        let cell = |value: &dyn Fn(&Run) -> f64| -> Cell {
-            runs.iter().map(|run| value(run)).collect::<Vec<_>>().into()
-        };
-        let cost = match runs.is_empty() {
-            true => Cell::Void,
-            false => cell(&Run::cpu_ns_a_packet),
-        };
-        let packets = |run: &Run| run.interval.counts.packets;
-        let a_train = who
-            .contestant
-            .segments()
-            .then(|| cell(&|run| ratio(packets(run), run.interval.counts.trains)));
-        let engine = Entrant {
-            contestant: Contestant::ENGINE,
-            ..who
-        };
-        table.row([
-            mode.name().into(),
-            who.to_string().into(),
-            cost,
-            cell(&|run| ratio(run.interval.core_busy_ns, packets(run))),
-            ratios(record, mode, (who, engine), Run::cpu_ns_a_packet)
-                .0
-                .into(),
-            cell(&|run| ratio(run.interval.counts.crossings, run.interval.wall_ns) * 1e9),
-            cell(&|run| ratio(packets(run), run.interval.counts.crossings)),
-            a_train.unwrap_or_default(),
-        ]);
-    }
-    let built = record
-        .runs
-        .iter()
-        .filter(|run| run.void.is_empty() && run.images_built > 0);
-    let image_ns = built.map(|run| ratio(run.builder_cpu_ns, run.images_built));
-    if let Some(image_ns) = Summary::of(&image_ns.collect::<Vec<_>>()) {
+        for (mode, who) in rows(record),
+        let runs = valid(record, (mode, who)),
+        let engine = Entrant { contestant: Contestant::ENGINE, ..who },
+        let trains = who.contestant.segments().then_some(&runs);
+        Column::key("mode") => mode.name(),
+        Column::key("who") => who.to_string(),
+        Column::ns("CPU per packet", 0).with_range().less()
+            => Cell::or_void(each(&runs, Run::cpu_ns_a_packet)),
+        Column::ns("core's time", 0).less()
+            => each(&runs, |run| ratio(run.interval.core_busy_ns, run.interval.counts.packets)),
+        Column::count("times the engine", 1)
+            => ratios(record, mode, (who, engine), Run::cpu_ns_a_packet).0,
+        Column::count("crossings/s", 0) => each(&runs, per_second),
+        Column::count("packets in each", 1)
+            => each(&runs, |run| ratio(run.interval.counts.packets, run.interval.counts.crossings)),
+        Column::count("in a train", 1) => trains.map(|runs| {
+            each(runs, |run| ratio(run.interval.counts.packets, run.interval.counts.trains))
+        }),
+    };
+    let runs = record.runs.iter();
+    let built = runs.filter(|run| run.void.is_empty() && run.images_built > 0);
+    if let Some(ns) = median(built.map(|run| ratio(run.builder_cpu_ns, run.images_built))) {
         table.note(format!(
-            "On another processor the engine's images cost {:.0} ns each to write, once for all \
-             sessions.",
-            image_ns.median
+            "On another processor the engine's images cost {ns:.0} ns each to write, once for all \
+             sessions."
         ));
     }
     table
@@ -159,41 +129,26 @@ fn costs(record: &ServeRecord) -> Table {
 
 /// What a second of one stream costs, and in how many sends it leaves: of all its tracks.
 fn seconds(record: &ServeRecord) -> Table {
-    let mut table = Table::new(
-        "A second of a stream, all its tracks together",
-        [
-            Column::key("mode"),
-            Column::key("who"),
-            Column::us("CPU", 1).with_range().less(),
-            Column::count("times the transport stream", 2),
-            Column::count("packets", 1),
-            Column::count("sends", 1),
-            Column::count("of one packet", 1),
-        ],
-    );
     let sessions = f64::from(record.settings.sessions);
-    for (mode, who) in rows(record) {
-        let runs = valid(record, (mode, who));
-        let cell = |value: fn(&Run) -> u64| -> Cell {
-            let a_second = |run: &&Run| ratio(value(run), run.interval.wall_ns) * 1e9 / sessions;
-            runs.iter().map(a_second).collect::<Vec<_>>().into()
-        };
-        let cost = match runs.is_empty() {
-            true => Cell::Void,
-            false => cell(|run| run.interval.cpu_ns),
-        };
+    let a_second = |runs: &[&Run], value: fn(&Run) -> u64| -> Vec<f64> {
+        let a_second = |run: &&Run| ratio(value(run), run.interval.wall_ns) * 1e9 / sessions;
+        runs.iter().map(a_second).collect()
+    };
+    table! {
+        "A second of a stream, all its tracks together",
+        for (mode, who) in rows(record),
+        let runs = valid(record, (mode, who)),
         let ts = Entrant::of_ts(who.contestant);
-        table.row([
-            mode.name().into(),
-            who.to_string().into(),
-            cost,
-            ratios(record, mode, (who, ts), Run::cpu_part).0.into(),
-            cell(|run| run.interval.counts.packets),
-            cell(|run| run.interval.counts.sends()),
-            cell(|run| run.interval.counts.singles()),
-        ]);
+        Column::key("mode") => mode.name(),
+        Column::key("who") => who.to_string(),
+        Column::us("CPU", 1).with_range().less()
+            => Cell::or_void(a_second(&runs, |run| run.interval.cpu_ns)),
+        Column::count("times the transport stream", 2)
+            => ratios(record, mode, (who, ts), Run::cpu_part).0,
+        Column::count("packets", 1) => a_second(&runs, |run| run.interval.counts.packets),
+        Column::count("sends", 1) => a_second(&runs, |run| run.interval.counts.sends()),
+        Column::count("of one packet", 1) => a_second(&runs, |run| run.interval.counts.singles()),
     }
-    table
 }
 
 /// How late packets arrived, against their RTP timestamps, and how late bursts were handed over.
@@ -218,14 +173,9 @@ fn lateness(record: &ServeRecord) -> Table {
                 let late_ns = runs
                     .iter()
                     .filter_map(|run| histogram(run).quantile_ns(part));
-                #[allow(
-                    clippy::cast_precision_loss,
-                    reason = "below 2^53 ns, which is 104 days"
-                )]
-                let late_ns: Vec<_> = late_ns.map(|ns| ns as f64).collect();
                 match part < 1.0 {
-                    true => Cell::from(late_ns),
-                    false => late_ns.into_iter().reduce(f64::max).into(),
+                    true => Cell::from(late_ns.collect::<Vec<_>>()),
+                    false => late_ns.max().into(),
                 }
             })
         };
@@ -402,9 +352,8 @@ const DISTURBANCES: [Disturbance; 3] = [
 
 /// How quiet the machine was.
 fn noise(runs: &[Run]) -> String {
-    let medians = |value: fn(&Run) -> f64| {
-        Summary::of(&runs.iter().map(value).collect::<Vec<_>>()).map(|s| [s.median, s.min, s.max])
-    };
+    let medians =
+        |value: Value| Summary::of(runs.iter().map(value)).map(|s| [s.median, s.min, s.max]);
     let [median, min, max] = medians(|run| ratio(run.yardstick_ns, 1_000_000)).unwrap_or_default();
     let others = medians(|run| ratio(run.interval.other_cores_busy_ns, run.interval.wall_ns));
     let parts = DISTURBANCES
@@ -425,10 +374,7 @@ fn warnings(record: &ServeRecord) -> Vec<String> {
         warnings.push(format!("void: {mode} {who}, run {number}: {reasons}"));
     }
     for (number, (mode, who)) in rows(record).enumerate() {
-        let costs = valid(record, (mode, who))
-            .into_iter()
-            .map(Run::cpu_ns_a_packet);
-        let summary = Summary::of(&costs.collect::<Vec<_>>());
+        let summary = Summary::of(each(&valid(record, (mode, who)), Run::cpu_ns_a_packet));
         let told = summary.map(|summary| summary.warnings(&format!("{} {who}", mode.name())));
         // That samples are few is said once.
         let is_new = |warning: &String| number == 0 || !warning.contains("are few");

@@ -2,7 +2,7 @@
 
 use super::{Better, Figure, Mean};
 use crate::plot::Unit;
-use crate::stats::{Summary, to_f64};
+use crate::stats::{Number, Summary};
 
 /// What stands in one cell of each row.
 #[derive(Clone, Debug)]
@@ -232,28 +232,27 @@ impl From<String> for Cell {
     }
 }
 
-impl From<f64> for Cell {
-    fn from(number: f64) -> Self {
-        Self::Number(number)
+impl<N: Number> From<N> for Cell {
+    fn from(number: N) -> Self {
+        Self::Number(number.number())
     }
 }
 
-impl From<u32> for Cell {
-    fn from(count: u32) -> Self {
-        Self::Number(count.into())
-    }
-}
-
-impl From<usize> for Cell {
-    fn from(count: usize) -> Self {
-        Self::Number(to_f64(count))
-    }
-}
-
-impl From<Vec<f64>> for Cell {
-    fn from(samples: Vec<f64>) -> Self {
+impl<N: Number> From<Vec<N>> for Cell {
+    fn from(samples: Vec<N>) -> Self {
         match samples.is_empty() {
             true => Self::Empty,
+            false => Self::Samples(samples.into_iter().map(N::number).collect()),
+        }
+    }
+}
+
+impl Cell {
+    /// Samples, which are void if there are none.
+    #[must_use]
+    pub fn or_void(samples: Vec<f64>) -> Self {
+        match samples.is_empty() {
+            true => Self::Void,
             false => Self::Samples(samples),
         }
     }

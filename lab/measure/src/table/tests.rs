@@ -71,20 +71,20 @@ fn figures_are_samples_by_row_and_column() {
 fn a_bound_is_kept_missed_or_void() {
     let told = |verdict: Verdict| (verdict.to_string(), verdict.outcome);
     assert_eq!(
-        told(Verdict::at_most("a / b", &[1.0, 1.2, 1.3], 1.2, 2)),
+        told(Verdict::at_most("a / b", [1.0, 1.2, 1.3], 1.2, 2)),
         (
             "kept: a / b: 1.20 (1.00..1.30), bound at most 1.2".to_owned(),
             Outcome::Kept
         )
     );
     assert_eq!(
-        told(Verdict::at_least("a", &[0.9], 0.95, 2)),
+        told(Verdict::at_least("a", [0.9], 0.95, 2)),
         (
             "MISSED: a: 0.90, bound at least 0.95".to_owned(),
             Outcome::Missed
         )
     );
-    let void = Verdict::at_most("a", &[], 1.0, 2);
+    let void = Verdict::at_most("a", [0.0; 0], 1.0, 2);
     assert_eq!(void.to_string(), "VOID: a: nothing to compare");
     let mut report = Report::new("");
     report.add([Verdict::new("x", "", true)]);

@@ -1,36 +1,22 @@
 //! Whether pinned rows stayed and unlocked ones moved.
 
 use super::{Hold, Memory, ReliabilityRecord, Row};
-use crate::table::{Column, Report, Table, Verdict};
+use crate::table::{Column, Report, Verdict, table};
 
 /// Judges a record: pinned rows have not moved, and unlocked rows have.
 #[must_use]
 pub fn report(record: &ReliabilityRecord) -> Report {
-    let mut table = Table::new(
-        "Pages that moved",
-        [
-            Column::key("memory"),
-            Column::key("held by"),
-            Column::key("processes"),
-            Column::count("pages", 0),
-            Column::count("by compaction", 0),
-            Column::count("by swapping", 0),
-            Column::count("by fork and write", 0),
-        ],
-    );
-    for row in &record.runs {
-        table.row([
-            row.memory.name().into(),
-            row.hold.name().into(),
-            row.processes.to_string().into(),
-            row.pages.into(),
-            row.moved_by_compaction.into(),
-            row.moved_by_swapping.into(),
-            row.moved_by_fork.into(),
-        ]);
-    }
     let mut report = Report::new("Whether locked memory stays");
-    report.add([table]);
+    report.add([table! {
+        "Pages that moved", for row in &record.runs;
+        Column::key("memory") => row.memory.name(),
+        Column::key("held by") => row.hold.name(),
+        Column::key("processes") => row.processes.to_string(),
+        Column::count("pages", 0) => row.pages,
+        Column::count("by compaction", 0) => row.moved_by_compaction,
+        Column::count("by swapping", 0) => row.moved_by_swapping,
+        Column::count("by fork and write", 0) => row.moved_by_fork,
+    }]);
     report.add(verdicts(record));
     report
 }

@@ -1,7 +1,7 @@
 //! The file system's rows and curves.
 
-use super::{Plan, Shape, Sheet};
-use crate::primitives::{Better, Mark, Unit, cache, file};
+use super::{DISK_READ_NS, Plan, Scale, Sheet, rows};
+use crate::primitives::{Better, Unit, cache, file};
 
 /// Fills in the group.
 pub(super) fn fill(sheet: &mut Sheet<'_>) {
@@ -14,165 +14,106 @@ pub(super) fn fill(sheet: &mut Sheet<'_>) {
 
 fn file_cache(sheet: &mut Sheet<'_>) {
     let limit = sheet.found.known("file_cache_limit");
-    let row = Plan {
-        unit: Unit::Bytes,
-        better: Better::Neither,
-        possible: (0.0, limit.unwrap_or(f64::MAX) * 1.1),
-        ..Plan::long_time(
-            "file_cache",
-            "File cache, in a memory group",
-            (limit, limit.map(|limit| -limit / 50.0)),
-            "4 GB of 8 GB",
-        )
-    };
-    sheet.row(&row, |bytes| match limit {
-        Some(limit) => format!(
-            "A file of up to {:.0} % of the group's {} is read from memory the second time",
-            bytes / limit * 100.0,
-            Unit::Bytes.told(limit)
-        ),
-        None => "A larger file is read from the disk again".to_owned(),
-    });
+    rows! { sheet;
+        Plan::long_time("file_cache", "File cache, in a memory group")
+            .base(limit).adds(limit.map(|limit| -limit / 50.0)).paper("4 GB of 8 GB")
+            .of(Unit::Bytes, Better::Neither).within(0.0, limit.unwrap_or(f64::MAX) * 1.1)
+            => |bytes| match limit {
+                Some(limit) => format!(
+                    "A file of up to {:.0} % of the group's {} is read from memory the second \
+                     time", bytes / limit * 100.0, Unit::Bytes.told(limit)),
+                None => "A larger file is read from the disk again".to_owned(),
+            };
+    }
 }
 
 fn reads(sheet: &mut Sheet<'_>, suffix: &str, told: &str) {
     let basics = sheet.basics;
-    let software = 2.0 * basics.switch_ns + 10.0 * basics.crossing_ns;
-    let copied = 4096.0 * basics.copy_ns;
-    let size = sheet
-        .found
-        .known(&format!("file_bytes{suffix}"))
-        .unwrap_or(0.0);
-    let size = Unit::Bytes.told(size);
+    let (crossing, copied) = (basics.crossing_ns, 4096.0 * basics.copy_ns);
+    let software = 2.0 * basics.switch_ns + 10.0 * crossing;
+    let size = sheet.found.known(&format!("file_bytes{suffix}"));
+    let size = Unit::Bytes.told(size.unwrap_or(0.0));
     let sequential = sheet.found.median(&format!("file_read_sequential{suffix}"));
     for (order, paper) in [("sequential", "0.0439 ms"), ("random", "0.126 ms")] {
+        let is_random = order == "random";
         let paper = if suffix.is_empty() { paper } else { "" };
-        let id = format!("file_read_{order}{suffix}");
-        let operation = format!("File read, 4 KB, {order}, past the cache{told}");
-        let row = Plan::long_time(&id, &operation, (Some(DISK_READ_NS), Some(software)), paper);
-        sheet.row(&row, |ns| match sequential.filter(|_| order == "random") {
-            Some(sequential) => format!(
-                "{:.2} times the time of reading in order, from {size}",
-                ns / sequential
-            ),
-            None => format!(
-                "{:.0} MB/s, a block at a time, from {size}",
-                4096.0 / ns * 1e3
-            ),
-        });
-        let direct = sheet.found.median(&id);
-        let cold = format!("file_read_cold_{order}{suffix}");
-        let operation = format!("File read, 4 KB, {order}, cache dropped{told}");
-        let base = if order == "random" {
-            direct
-        } else {
-            direct.map(|ns| ns / 8.0)
-        };
-        let row = Plan::long_time(
-            &cold,
-            &operation,
-            (base, Some(copied + basics.crossing_ns)),
-            paper,
-        );
-        sheet.row(&row, |ns| match direct {
-            Some(direct) => format!(
-                "{:.2} times the time past the cache: what is read ahead is not waited for",
-                ns / direct
-            ),
-            None => "Through the cache".to_owned(),
-        });
-        let warm = format!("file_read_warm_{order}{suffix}");
-        let operation = format!("File read, 4 KB, {order}, from the cache{told}");
-        let row = Plan::long_time(
-            &warm,
-            &operation,
-            (Some(copied), Some(3.0 * basics.crossing_ns)),
-            "",
-        );
-        sheet.row(&row, |ns| {
-            format!("A crossing and a copy: {:.2} ns a byte", ns / 4096.0)
-        });
+        let [direct_id, cold_id, warm_id] =
+            ["", "_cold", "_warm"].map(|way| format!("file_read{way}_{order}{suffix}"));
+        let [direct_name, cold_name, warm_name] =
+            ["past the cache", "cache dropped", "from the cache"]
+                .map(|way| format!("File read, 4 KB, {order}, {way}{told}"));
+        let direct = sheet.found.median(&direct_id);
+        let base = direct.map(|ns| if is_random { ns } else { ns / 8.0 });
+        rows! { sheet;
+            Plan::long_time(&direct_id, &direct_name)
+                .base(DISK_READ_NS).adds(software).paper(paper)
+                => |ns| match sequential.filter(|_| is_random) {
+                    Some(sequential) => format!(
+                        "{:.2} times the time of reading in order, from {size}", ns / sequential),
+                    None => format!(
+                        "{:.0} MB/s, a block at a time, from {size}", 4096.0 / ns * 1e3),
+                };
+            Plan::long_time(&cold_id, &cold_name).base(base).adds(copied + crossing).paper(paper)
+                => |ns| match direct {
+                    Some(direct) => format!(
+                        "{:.2} times the time past the cache: what is read ahead is not waited \
+                         for", ns / direct),
+                    None => "Through the cache".to_owned(),
+                };
+            Plan::long_time(&warm_id, &warm_name).base(copied).adds(3.0 * crossing)
+                => |ns| format!("A crossing and a copy: {:.2} ns a byte", ns / 4096.0);
+        }
     }
 }
-
-/// What a solid state disk takes for 4 KB, as its makers state it.
-const DISK_READ_NS: f64 = 80_000.0;
 
 fn contention(sheet: &mut Sheet<'_>) {
     for (pattern, _, _) in file::PATTERNS {
         let id = format!("contention_{pattern}");
-        let operation = format!(
-            "Contention, {}, each process more adds",
-            pattern.replace('_', ", ")
-        );
-        // A disk that serves one after the other: each process more adds the time of one.
-        let row = Plan {
-            unit: Unit::One,
-            possible: (-1.0, 1e3),
-            ..Plan::long_time(
-                &id,
-                &operation,
-                (Some(1.0), None),
-                "0.2 of one's time; it expected 1",
-            )
-        };
+        let patterns = pattern.replace('_', ", ");
+        let operation = format!("Contention, {patterns}, each process more adds");
         let line = sheet.found.line(file::CONTENTION_CURVE, pattern);
-        let ends = line
-            .first()
-            .zip(line.last())
-            .map(|(first, last)| (first.1, *last));
-        sheet.row(&row, |_| match ends {
-            Some((alone, (most, among))) => format!(
-                "A block takes {} alone and {} among {most} processes",
-                Unit::Ns.told(alone),
-                Unit::Ns.told(among)
-            ),
-            None => "As a part of what one alone takes".to_owned(),
-        });
+        let ends = line.first().zip(line.last());
+        // A disk that serves one after the other: each process more adds the time of one.
+        rows! { sheet;
+            Plan::long_time(&id, &operation)
+                .base(1.0).paper("0.2 of one's time; it expected 1")
+                .of(Unit::One, Better::Less).within(-1.0, 1e3)
+                => |_| match ends {
+                    Some(((_, alone), (most, among))) => format!(
+                        "A block takes {} alone and {} among {most} processes",
+                        Unit::Ns.told(*alone), Unit::Ns.told(*among)),
+                    None => "As a part of what one alone takes".to_owned(),
+                };
+        }
     }
 }
 
 fn curves(sheet: &mut Sheet<'_>) {
+    use Scale::{Doubles, Grows};
     let knee = cache::knee(&sheet.found.line(cache::CURVE, "second read"));
     let limit = sheet.found.known("file_cache_limit");
-    let mut marks: Vec<Mark> = knee
-        .map(|x| Mark {
-            name: "knee".to_owned(),
-            x,
-        })
+    let marks = [("knee", knee), ("the group's limit", limit)];
+    let marks = marks
         .into_iter()
-        .collect();
-    marks.extend(limit.map(|x| Mark {
-        name: "the group's limit".to_owned(),
-        x,
-    }));
-    let shape = Shape {
-        title: "Second read of a file, over its size",
-        x: ("file", Unit::Bytes, false),
-        y: ("bandwidth", Unit::BytesPerSecond, false),
-    };
-    sheet.curve(cache::CURVE, &shape, marks);
-    for (id, title) in [
-        (
-            file::READ_CURVE,
-            "Time of a 4 KB read, over the file's size",
-        ),
-        (
-            file::MOUNTED_CURVE,
-            "Time of a 4 KB read, over the file's size, mounted",
-        ),
+        .filter_map(|(name, x)| Some((name.to_owned(), x?)));
+    let title = (cache::CURVE, "Second read of a file, over its size");
+    let bandwidth = ("bandwidth", Unit::BytesPerSecond, Grows);
+    sheet.curve(title, ("file", Unit::Bytes, Grows), bandwidth, marks);
+    let read = |scale| ("time of a read", Unit::Ns, scale);
+    let over_file = "Time of a 4 KB read, over the file's size";
+    let mounted = format!("{over_file}, mounted");
+    for title in [
+        (file::READ_CURVE, over_file),
+        (file::MOUNTED_CURVE, &mounted),
     ] {
-        let shape = Shape {
-            title,
-            x: ("file", Unit::Bytes, true),
-            y: ("time of a read", Unit::Ns, true),
-        };
-        sheet.curve(id, &shape, Vec::new());
+        sheet.curve(title, ("file", Unit::Bytes, Doubles), read(Doubles), None);
     }
-    let shape = Shape {
-        title: "Time of a 4 KB read, over processes that read at once",
-        x: ("processes", Unit::One, false),
-        y: ("time of a read", Unit::Ns, false),
-    };
-    sheet.curve(file::CONTENTION_CURVE, &shape, Vec::new());
+    let over_processes = "Time of a 4 KB read, over processes that read at once";
+    let processes = ("processes", Unit::One, Grows);
+    sheet.curve(
+        (file::CONTENTION_CURVE, over_processes),
+        processes,
+        read(Grows),
+        None,
+    );
 }
