@@ -16,7 +16,7 @@ use super::kernel::plant;
 use super::{Job, Mechanism, OpenError, Plan, Range, system};
 use onrush_sys::path::{
     self as path, Completion, OWN_HEADERS_PACKETS_MAX, OwnHeaders, Path, PathError, PathName,
-    TRAIN_PACKETS_MAX, To, Train, Vectored,
+    Segments, TRAIN_PACKETS_MAX, To, Train, Vectored,
 };
 use onrush_sys::pool::{HeaderSlab, HeaderSlot, SLOT_BYTES};
 use onrush_sys::wake::Waker;
@@ -134,6 +134,7 @@ impl Engine {
                 offset,
                 bytes,
                 stride,
+                segments: Segments::OfSocket,
                 headers: slot.as_ref().map(|slot| OwnHeaders {
                     offset: slot.offset(),
                     bytes: u8::try_from(job.source.plan.header_bytes()).expect("at most 16"),

@@ -10,6 +10,7 @@ use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::Arc;
 
+use super::segment_control::SegmentControl;
 use super::stream_queue::StreamQueue;
 use super::{
     BATCH_TRAINS_MAX, Completion, Counters, IN_FLIGHT_TRAINS_MAX, OWN_HEADERS_PACKETS_MAX,
@@ -85,7 +86,8 @@ impl Batch {
         let (sent, errno) = if self.name == PathName::Sendto {
             self.send_singly(fd, &pieces[..count])
         } else {
-            self.send_together(fd, &mut pieces[..count])
+            let control = self.segment_control(train);
+            self.send_together(fd, &mut pieces[..count], control)
         };
         // A train that the kernel cuts is one piece.
         let is_whole = self.name.segments() && sent > 0;
@@ -120,6 +122,10 @@ impl Batch {
             message.msg_hdr.msg_iov = part.as_mut_ptr();
             message.msg_hdr.msg_iovlen = part.len() as _;
         }
+        let mut control = self.segment_control(train);
+        if let Some(control) = &mut control {
+            control.attach_to(&mut messages[0].msg_hdr);
+        }
         let at_once = if self.name == PathName::Sendto {
             1
         } else {
@@ -130,7 +136,19 @@ impl Batch {
         (if is_whole { packets } else { sent }, errno)
     }
 
-    fn send_together(&mut self, fd: libc::c_int, pieces: &mut [libc::iovec]) -> (usize, i32) {
+    /// What has the kernel cut this train, if its socket says another length. A train that the
+    /// kernel cuts is one message.
+    fn segment_control(&self, train: &Train) -> Option<SegmentControl> {
+        let segment_bytes = train.segments_of_send().filter(|_| self.name.segments());
+        segment_bytes.map(SegmentControl::new)
+    }
+
+    fn send_together(
+        &mut self,
+        fd: libc::c_int,
+        pieces: &mut [libc::iovec],
+        mut control: Option<SegmentControl>,
+    ) -> (usize, i32) {
         // SAFETY: an mmsghdr is addresses, lengths and flags, for which all zeroes is valid (and
         // empty).
         let mut messages: [libc::mmsghdr; TRAIN_PACKETS_MAX] = unsafe { mem::zeroed() };
@@ -138,12 +156,15 @@ impl Batch {
             message.msg_hdr.msg_iov = piece;
             message.msg_hdr.msg_iovlen = 1;
         }
+        if let Some(control) = &mut control {
+            control.attach_to(&mut messages[0].msg_hdr);
+        }
         self.send_messages(fd, &mut messages[..pieces.len()], pieces.len())
     }
 
     /// Sends messages, at most so many at once: how many the kernel took, and the errno of the
-    /// first that it refused, or 0. They point to iovecs of the caller's, and those into the pool's
-    /// area.
+    /// first that it refused, or 0. They point to iovecs and control messages of the caller's, and
+    /// the iovecs into the pool's area.
     fn send_messages(
         &mut self,
         fd: libc::c_int,
@@ -156,8 +177,8 @@ impl Batch {
             let count = u32::try_from(rest.len().min(at_once)).expect("at most 64 packets");
             self.counters.crossings += 1;
             // SAFETY: each message points to iovecs that the caller keeps, which point into the
-            // pool's area (`check` has seen that); the caller's pin keeps others from writing there
-            // meanwhile.
+            // pool's area (`check` has seen that), and perhaps to a control message that it keeps,
+            // too; the caller's pin keeps others from writing to the area meanwhile.
             let sent = unsafe { libc::sendmmsg(fd, rest.as_mut_ptr(), count, SEND_FLAGS as _) };
             match usize::try_from(sent) {
                 Ok(sent) if sent > 0 => done += sent,
@@ -243,6 +264,8 @@ impl Path for Batch {
         self.counters.trains += 1;
         self.counters.trains_copied += 1;
         self.counters.trains_own_headers += u64::from(train.headers.is_some());
+        let has_control = self.segment_control(&train).is_some();
+        self.counters.trains_own_segments += u64::from(has_control);
     }
 
     fn sends_streams(&self) -> bool {

@@ -9,6 +9,7 @@ mod batch;
 pub mod cue;
 mod options;
 pub mod ring;
+mod segment_control;
 mod stream;
 mod stream_queue;
 mod uring_registered_zc;
@@ -77,6 +78,8 @@ pub struct Train {
     pub bytes: u32,
     /// Bytes of an image; the last may be shorter.
     pub stride: u16,
+    /// How the kernel knows the stride. Of a train of one packet it need not.
+    pub segments: Segments,
     /// What stands in place of the first bytes of each image.
     pub headers: Option<OwnHeaders>,
     /// Comes back with the completion.
@@ -89,6 +92,23 @@ impl Train {
     pub fn is_single(&self) -> bool {
         self.bytes <= u32::from(self.stride)
     }
+
+    /// The length of its packets, if the send has to say it.
+    fn segments_of_send(&self) -> Option<u16> {
+        let is_said = self.segments == Segments::OfSend && !self.is_single();
+        is_said.then_some(self.stride)
+    }
+}
+
+/// How the kernel knows how long the packets of a train are. On a path that hands over packet by
+/// packet, it is told each.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Segments {
+    /// By its socket: the train's stride is what [`prepare_socket`] was given.
+    OfSocket,
+    /// By the send, with a control message (udp(7), UDP_SEGMENT), whatever its socket was readied
+    /// for. Such a send costs a little more, and must save another.
+    OfSend,
 }
 
 /// Headers that lie apart from the images, one behind the other, for a client with numbers of its
@@ -160,6 +180,8 @@ pub struct Counters {
     pub trains_single: u64,
     /// Trains with headers of their own ([`OwnHeaders`]).
     pub trains_own_headers: u64,
+    /// Trains that said the length of their packets themselves ([`Segments::OfSend`]).
+    pub trains_own_segments: u64,
     /// Of the trains, sends of packets over connections ([`StreamSend`]).
     pub trains_framed: u64,
 }

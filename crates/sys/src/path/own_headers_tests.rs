@@ -81,6 +81,7 @@ impl Rig {
             offset,
             bytes: u32::try_from(bytes).expect("fits"),
             stride: 1328,
+            segments: Segments::OfSocket,
             headers: Some(OwnHeaders {
                 offset: slot.offset(),
                 bytes: 12,
@@ -118,48 +119,58 @@ impl Rig {
 fn own_headers_arrive_in_place_of_the_images_own() {
     for name in PathName::ALL {
         for area in areas() {
-            let mut rig = rig(name, area);
-            let most = rig.path.own_headers_packets(rig.slab.slots() * 128, 1328);
-            assert!((OWN_HEADERS_PACKETS_MIN..=OWN_HEADERS_PACKETS_MAX).contains(&most));
-            let sizes = [most * STRIDE, STRIDE, 3 * STRIDE - 500, STRIDE - 800];
-            let mut slots = Vec::new();
-            let mut first = 0;
-            for (token, bytes) in (1..).zip(sizes) {
-                let (train, slot) = rig.train(first, bytes, token);
-                rig.path.queue(train);
-                slots.push(slot);
-                first += 10;
-            }
-            let all = rig.reap(sizes.len());
-            for (token, bytes) in (1..).zip(sizes) {
-                let answers: Vec<_> = all.iter().filter(|c| c.token == token).collect();
-                let sent: Vec<_> = answers.iter().filter_map(|c| c.sent).collect();
-                let whole = Sent {
-                    bytes: u32::try_from(bytes).expect("fits"),
-                    errno: 0,
-                };
-                assert_eq!(sent, [whole], "{name}: one answer for train {token}");
-                assert_eq!(answers.iter().filter(|c| c.released).count(), 1, "{name}");
-            }
-            let mut first = 0;
-            for (token, bytes) in (1..).zip(sizes) {
-                rig.expect(first, bytes, token);
-                first += 10;
-            }
-            for slot in slots {
-                rig.slab.give_back(slot);
-            }
-            let counters = rig.path.counters();
-            assert_eq!(counters.trains_own_headers, 4, "{name}: {counters:?}");
-            // To a socket on this machine the kernel copies zero-copy data; two are copied on
-            // purpose.
-            let single = 2 * u64::from(name == PathName::UringRegisteredZc);
-            assert_eq!(counters.trains_single, single, "{name}: {counters:?}");
-            assert_eq!(counters.trains_copied, 4 - single, "{name}: {counters:?}");
-            let pin = rig.pin.take().expect("held");
-            rig.pool.unpin(pin);
+            own_headers_arrive(rig(name, area), name, Segments::OfSocket);
         }
+        // Its socket is ready for another size.
+        let rig = rig(name, Area::map(4 << 20).expect("a little memory"));
+        prepare_socket(name, rig.sender.as_raw_fd(), 1400).expect("a UDP socket");
+        own_headers_arrive(rig, name, Segments::OfSend);
     }
+}
+
+fn own_headers_arrive(mut rig: Rig, name: PathName, segments: Segments) {
+    let most = rig.path.own_headers_packets(rig.slab.slots() * 128, 1328);
+    assert!((OWN_HEADERS_PACKETS_MIN..=OWN_HEADERS_PACKETS_MAX).contains(&most));
+    let sizes = [most * STRIDE, STRIDE, 3 * STRIDE - 500, STRIDE - 800];
+    let mut slots = Vec::new();
+    let mut first = 0;
+    for (token, bytes) in (1..).zip(sizes) {
+        let (train, slot) = rig.train(first, bytes, token);
+        rig.path.queue(Train { segments, ..train });
+        slots.push(slot);
+        first += 10;
+    }
+    let all = rig.reap(sizes.len());
+    for (token, bytes) in (1..).zip(sizes) {
+        let answers: Vec<_> = all.iter().filter(|c| c.token == token).collect();
+        let sent: Vec<_> = answers.iter().filter_map(|c| c.sent).collect();
+        let whole = Sent {
+            bytes: u32::try_from(bytes).expect("fits"),
+            errno: 0,
+        };
+        assert_eq!(sent, [whole], "{name}: one answer for train {token}");
+        assert_eq!(answers.iter().filter(|c| c.released).count(), 1, "{name}");
+    }
+    let mut first = 0;
+    for (token, bytes) in (1..).zip(sizes) {
+        rig.expect(first, bytes, token);
+        first += 10;
+    }
+    for slot in slots {
+        rig.slab.give_back(slot);
+    }
+    let counters = rig.path.counters();
+    assert_eq!(counters.trains_own_headers, 4, "{name}: {counters:?}");
+    // Two have several packets.
+    let own = 2 * u64::from(segments == Segments::OfSend && name.segments());
+    assert_eq!(counters.trains_own_segments, own, "{name}: {counters:?}");
+    // To a socket on this machine the kernel copies zero-copy data; two are copied on
+    // purpose.
+    let single = 2 * u64::from(name == PathName::UringRegisteredZc);
+    assert_eq!(counters.trains_single, single, "{name}: {counters:?}");
+    assert_eq!(counters.trains_copied, 4 - single, "{name}: {counters:?}");
+    let pin = rig.pin.take().expect("held");
+    rig.pool.unpin(pin);
 }
 
 /// Linux 6.15 and later, which these tests are for, send them without a copy: eight a train from
@@ -209,6 +220,7 @@ fn each_piece_is_sent_from_once_it_is_taken() {
             offset: PIECE_BYTES + (4 << 20),
             bytes: 2 * 1328,
             stride: 1328,
+            segments: Segments::OfSocket,
             headers: None,
             token: 1,
         };

@@ -59,6 +59,7 @@ impl Rig {
             offset: first * STRIDE,
             bytes: u32::try_from(bytes).expect("fits"),
             stride: 1328,
+            segments: Segments::OfSocket,
             headers: None,
             token,
         }
@@ -162,6 +163,70 @@ fn the_longest_train_leaves_as_one_and_a_longer_one_is_refused() {
         }
         let longer = train(&rig, TRAIN_PACKETS_MAX + 1);
         assert!(is_refused(&mut rig, longer), "{name}");
+    }
+}
+
+/// A train whose packets are not of the size that its socket was readied for.
+fn train_of(rig: &Rig, stride: u16, bytes: u32, token: u32) -> Train {
+    Train {
+        bytes,
+        stride,
+        segments: Segments::OfSend,
+        ..rig.train(0, STRIDE, token)
+    }
+}
+
+#[test]
+fn a_train_can_say_the_length_of_its_packets_itself() {
+    for name in PathName::ALL {
+        let mut rig = rig(name);
+        // Two and a shorter one; one alone; then the socket's own size, which stays what it was.
+        rig.path.queue(train_of(&rig, 1000, 2300, 1));
+        rig.path.queue(train_of(&rig, 700, 650, 2));
+        rig.path.queue(rig.train(0, 2 * STRIDE, 3));
+        let all = rig.reap(3);
+        let sent = all.iter().filter_map(|c| c.sent);
+        let mut sent: Vec<_> = sent.map(|sent| (sent.bytes, sent.errno)).collect();
+        sent.sort_unstable();
+        assert_eq!(sent, [(650, 0), (2300, 0), (2 * 1328, 0)], "{name}");
+        for bytes in [1000, 1000, 300, 650, STRIDE, STRIDE] {
+            let received = rig.receiver.recv(&mut [0; 2048]).expect("a packet");
+            assert_eq!(received, bytes, "{name}");
+        }
+        let counters = rig.path.counters();
+        assert_eq!(counters.trains, 3, "{name}");
+        // A path that hands over packets has nothing to say.
+        let own = u64::from(name.segments());
+        assert_eq!(counters.trains_own_segments, own, "{name}: {counters:?}");
+    }
+}
+
+#[test]
+fn what_linked_sends_say_stays_until_they_are_answered() {
+    for name in PathName::ALL {
+        let mut rig = rig(name);
+        rig.path = open_ordered(name, &rig.pool, &rig.waker).expect("as before");
+        for round in 0..10 {
+            let strides = || (0..10).map(|i| 300 + (round * 10 + i) * 7);
+            for (token, stride) in (0..).zip(strides()) {
+                let bytes = u32::from(stride) + 100;
+                rig.path.queue(train_of(&rig, stride, bytes, token));
+                // In two parts, of which the first has not come back.
+                if token == 4 {
+                    rig.path.submit().expect("handed over");
+                }
+            }
+            rig.reap(10);
+            // What is linked waits for what is before it, and not what is handed over next.
+            let received = (0..20).map(|_| rig.receiver.recv(&mut [0; 2048]).expect("a packet"));
+            let mut received: Vec<_> = received.collect();
+            received.sort_unstable();
+            let expected = std::iter::repeat_n(100, 10).chain(strides().map(usize::from));
+            assert!(
+                expected.eq(received.iter().copied()),
+                "{name}: {received:?}"
+            );
+        }
     }
 }
 

@@ -18,8 +18,8 @@ use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
 use super::ring::{REPORT_USAGE, USAGE_COPIED, build_ring, kernel_at_least};
 use super::vectored::{self, Means, Messages};
 use super::{
-    BATCH_TRAINS_MAX, Completion, Counters, IN_FLIGHT_TRAINS_MAX, OwnHeaders, Path, PathError,
-    PathName, Sent, StreamData, StreamSend, To, Train, Vectored, check,
+    BATCH_TRAINS_MAX, Completion, Counters, IN_FLIGHT_TRAINS_MAX, Path, PathError, PathName, Sent,
+    StreamData, StreamSend, To, Train, Vectored, check,
 };
 use crate::clock::monotonic_ns;
 use crate::pool::{Pool, PoolUser};
@@ -144,8 +144,8 @@ impl UringRegisteredZc {
         // Linux 6.12 sleeps to an absolute time; to others the flag is EINVAL.
         path.absolute_sleep = path.enter(1, Some(1)).is_ok();
         if probe.is_supported(opcode::SendMsgZc::CODE) {
-            path.means = vectored::try_out(path.pool.area().bytes_total(), |train, headers| {
-                path.try_train(train, headers)
+            path.means = vectored::try_out(path.pool.area().bytes_total(), |train| {
+                path.try_train(train)
             });
             path.counters = Counters::default();
         }
@@ -165,8 +165,8 @@ impl UringRegisteredZc {
     }
 
     /// Sends a train of a trial, and waits until the kernel has let go of it: its errno, or 0.
-    fn try_train(&mut self, train: &Train, headers: OwnHeaders) -> io::Result<i32> {
-        let entry = self.vectored_entry(train, headers, true).user_data(TRIAL);
+    fn try_train(&mut self, train: &Train) -> io::Result<i32> {
+        let entry = self.message_entry(train, true).user_data(TRIAL);
         self.push(&entry);
         let (mut errno, mut released) = (None, false);
         while errno.is_none() || !released {
@@ -183,16 +183,12 @@ impl UringRegisteredZc {
         Ok(errno.unwrap_or(0))
     }
 
-    fn vectored_entry(
-        &mut self,
-        train: &Train,
-        headers: OwnHeaders,
-        is_zero_copy: bool,
-    ) -> squeue::Entry {
+    /// The entry of a train that takes more than an address and a length to say.
+    fn message_entry(&mut self, train: &Train, is_zero_copy: bool) -> squeue::Entry {
         let (area, flags) = (self.pool.area(), SEND_FLAGS);
         let buffer = self.buffer_of(train);
         self.messages
-            .entry(train, headers, area, buffer, flags, is_zero_copy)
+            .entry(train, area, buffer, flags, is_zero_copy)
     }
 
     /// The registered buffer that a train's memory is of.
@@ -258,7 +254,8 @@ impl UringRegisteredZc {
         // What the kernel did not take this time stays in the ring for the next entry.
         self.queued = self.ring.submission().len();
         if self.queued == 0 {
-            self.messages.clear();
+            // What is linked is sent later than it is taken.
+            self.messages.clear(!self.is_ordered || self.in_flight == 0);
         }
         match result {
             Ok(_) => Ok(()),
@@ -289,7 +286,8 @@ impl UringRegisteredZc {
         // lie in the pool's area, which the ring has registered, so that its pages outlive even the
         // mapping; bytes for a connection lie in `held_bytes` until their completion has come, and
         // for ever if it does not; a message and the list of its pieces lie in `messages`,
-        // untouched until the kernel has taken every entry. A socket that is closed by now is an
+        // untouched until the kernel has taken every entry, and of linked ones has answered every
+        // one. A socket that is closed by now is an
         // error, not undefined.
         let pushed = unsafe { self.ring.submission().push(entry) };
         pushed.expect("the ring has room for a batch and a poll");
@@ -386,15 +384,16 @@ impl Path for UringRegisteredZc {
         assert!(self.room() > 0, "there is room for the train");
         check(&train, &self.pool);
         let is_single = train.is_single();
-        let is_gathered = train.headers.is_some() && !self.means.is_zero_copy;
+        let is_own_segments = train.segments_of_send().is_some();
+        let is_message = train.headers.is_some() || is_own_segments;
+        let is_gathered = is_message && !self.means.is_zero_copy;
         let is_zero_copy = !is_single && !is_gathered;
-        let entry = match train.headers {
-            None => self.image_entry(&train),
-            Some(headers) => {
-                self.counters.trains_own_headers += 1;
-                self.vectored_entry(&train, headers, is_zero_copy)
-            }
+        let entry = match is_message {
+            true => self.message_entry(&train, is_zero_copy),
+            false => self.image_entry(&train),
         };
+        self.counters.trains_own_headers += u64::from(train.headers.is_some());
+        self.counters.trains_own_segments += u64::from(is_own_segments);
         let mark = mark(is_single, is_zero_copy);
         let entry = entry.user_data(u64::from(train.token) | mark);
         if !self.is_ordered {

@@ -1,4 +1,5 @@
-//! `uring_vectored_zc`: SENDMSG_ZC with vectored registered buffers, for headers of a client's own.
+//! `uring_vectored_zc`: SENDMSG_ZC with vectored registered buffers, for headers of a client's own
+//! and for trains that say the length of their packets themselves.
 //!
 //! A train's headers come from a slab and its payloads from the shared images, both in one
 //! registered buffer: no byte of the payload is copied, and the train is one entry in the same ring
@@ -13,13 +14,15 @@
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, RawFd};
+use std::ptr;
 
 use io_uring::{opcode, squeue, types};
 
 use super::ring::REPORT_USAGE;
+use super::segment_control::SegmentControl;
 use super::{
-    BATCH_TRAINS_MAX, FramedPackets, OWN_HEADERS_PACKETS_MAX, OwnHeaders, To, Train, gather,
-    set_option,
+    BATCH_TRAINS_MAX, FramedPackets, OWN_HEADERS_PACKETS_MAX, OwnHeaders, Segments, To, Train,
+    gather, set_option,
 };
 use onrush_lock::memory::{Area, HUGE_PAGE_BYTES, page_bytes};
 
@@ -47,25 +50,29 @@ pub(super) struct Means {
 pub(super) struct Messages {
     messages: Box<[Message]>,
     used: usize,
+    /// One that is used has a control message.
+    has_control: bool,
 }
 
 struct Message {
     header: libc::msghdr,
     pieces: [libc::iovec; 2 * OWN_HEADERS_PACKETS_MAX],
+    control: SegmentControl,
 }
 
-// SAFETY: the pointers in it are to the message's own pieces, which lie on the heap, and to memory
-// that is only handed to the kernel; nothing about them is tied to a thread.
+// SAFETY: the pointers in it are to the message's own pieces and control message, which lie on the
+// heap, and to memory that is only handed to the kernel; nothing about them is tied to a thread.
 unsafe impl Send for Messages {}
 
 impl Messages {
     pub(super) fn new() -> Self {
-        // SAFETY: a msghdr and an iovec are addresses, lengths and flags, for which all zeroes is
-        // valid.
+        // SAFETY: a msghdr, an iovec and a control message are addresses, lengths, flags and
+        // numbers, for which all zeroes is valid.
         let empty = || unsafe { std::mem::zeroed::<Message>() };
         Self {
             messages: (0..BATCH_TRAINS_MAX).map(|_| empty()).collect(),
             used: 0,
+            has_control: false,
         }
     }
 
@@ -73,15 +80,21 @@ impl Messages {
         self.messages.len() - self.used
     }
 
-    /// The kernel has taken all entries: it keeps copies of what they refer to (io_uring/net.c,
-    /// `io_sendmsg_setup`, `io_prep_reg_iovec`).
-    pub(super) fn clear(&mut self) {
-        self.used = 0;
+    /// The kernel has taken all entries: it keeps copies of messages and of their pieces
+    /// (io_uring/net.c, `io_sendmsg_setup`, `io_prep_reg_iovec`). A control message it reads where
+    /// it lies, when it sends (net/socket.c, `____sys_sendmsg`): that is when it takes the entry,
+    /// unless that is linked to one before it, so that all `are_answered` is waited for then.
+    pub(super) fn clear(&mut self, are_answered: bool) {
+        if are_answered || !self.has_control {
+            (self.used, self.has_control) = (0, false);
+        }
     }
 
     /// A message of the pieces that `gather` fills in and counts, good until [`Self::clear`].
+    /// With a control message, if it says how long packets are.
     fn message(
         &mut self,
+        segment_bytes: Option<u16>,
         gather: impl FnOnce(&mut [libc::iovec; 2 * OWN_HEADERS_PACKETS_MAX]) -> usize,
     ) -> *const libc::msghdr {
         let message = &mut self.messages[self.used];
@@ -89,6 +102,12 @@ impl Messages {
         let count = gather(&mut message.pieces);
         message.header.msg_iov = message.pieces.as_mut_ptr();
         message.header.msg_iovlen = count as _;
+        (message.header.msg_control, message.header.msg_controllen) = (ptr::null_mut(), 0);
+        if let Some(segment_bytes) = segment_bytes {
+            message.control = SegmentControl::new(segment_bytes);
+            message.control.attach_to(&mut message.header);
+            self.has_control = true;
+        }
         &raw const message.header
     }
 
@@ -96,14 +115,22 @@ impl Messages {
     pub(super) fn entry(
         &mut self,
         train: &Train,
-        headers: OwnHeaders,
         area: &Area,
         buffer: u16,
         flags: i32,
         is_zero_copy: bool,
     ) -> squeue::Entry {
         let base = area.base().as_ptr();
-        let message = self.message(|pieces| gather(train, headers, base, pieces));
+        let message = self.message(train.segments_of_send(), |pieces| match train.headers {
+            Some(headers) => gather(train, headers, base, pieces),
+            None => {
+                pieces[0] = libc::iovec {
+                    iov_base: base.wrapping_add(train.offset).cast(),
+                    iov_len: train.bytes as usize,
+                };
+                1
+            }
+        });
         entry(train.to, message, flags, is_zero_copy.then_some(buffer))
     }
 
@@ -116,7 +143,7 @@ impl Messages {
         flags: i32,
         zero_copy_from: Option<u16>,
     ) -> squeue::Entry {
-        let message = self.message(|pieces| packets.gather(area.base().as_ptr(), pieces));
+        let message = self.message(None, |pieces| packets.gather(area.base().as_ptr(), pieces));
         entry(To::Descriptor(fd), message, flags, zero_copy_from)
     }
 }
@@ -218,20 +245,19 @@ impl Trial {
 
     /// So many packets from the front of the area, with its first bytes as their headers. Eight lie
     /// on three base pages.
-    pub(super) fn train(&self, packets: u16) -> (Train, OwnHeaders) {
-        let headers = OwnHeaders {
-            offset: 0,
-            bytes: 12,
-        };
-        let train = Train {
+    pub(super) fn train(&self, packets: u16) -> Train {
+        Train {
             to: To::Descriptor(self.fd()),
             offset: 128,
             bytes: u32::from(packets) * u32::from(Self::STRIDE),
             stride: Self::STRIDE,
-            headers: Some(headers),
+            segments: Segments::OfSocket,
+            headers: Some(OwnHeaders {
+                offset: 0,
+                bytes: 12,
+            }),
             token: 0,
-        };
-        (train, headers)
+        }
     }
 
     fn fd(&self) -> RawFd {
@@ -241,10 +267,7 @@ impl Trial {
 
 /// How trains leave here, found by `send`, which sends one without a copy and answers with its
 /// errno, or 0.
-pub(super) fn try_out(
-    area_bytes: usize,
-    mut send: impl FnMut(&Train, OwnHeaders) -> io::Result<i32>,
-) -> Means {
+pub(super) fn try_out(area_bytes: usize, mut send: impl FnMut(&Train) -> io::Result<i32>) -> Means {
     let copying = Means::copying();
     let Ok(trial) = Trial::new() else {
         return copying;
@@ -252,10 +275,7 @@ pub(super) fn try_out(
     if area_bytes < Trial::BYTES {
         return copying;
     }
-    let mut sends = |packets| {
-        let (train, headers) = trial.train(packets);
-        matches!(send(&train, headers), Ok(0))
-    };
+    let mut sends = |packets| matches!(send(&trial.train(packets)), Ok(0));
     // Eight packets are 16 pieces, and on base pages 18.
     let page_bytes = match (sends(8), sends(4)) {
         (true, _) => HUGE_PAGE_BYTES,
@@ -299,7 +319,7 @@ mod tests {
     #[test]
     fn what_is_tried_decides() {
         let means = |eight: i32, four: i32| {
-            try_out(Trial::BYTES, |train, _| {
+            try_out(Trial::BYTES, |train| {
                 Ok(if train.bytes > 4 * 1328 { eight } else { four })
             })
         };
@@ -307,7 +327,7 @@ mod tests {
         let base = means(libc::EMSGSIZE, 0);
         assert_eq!((base.is_zero_copy, base.page_bytes), (true, page_bytes()));
         assert_eq!(means(libc::EINVAL, libc::EINVAL), Means::copying());
-        let small = try_out(Trial::BYTES - 1, |_, _| Ok(0));
+        let small = try_out(Trial::BYTES - 1, |_| Ok(0));
         assert_eq!(small, Means::copying());
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use onrush_sys::path::To;
+use onrush_sys::path::{Segments, To};
 use onrush_wire::pace::MediaClock;
 use onrush_wire::rtp::Numbering;
 
@@ -248,29 +248,28 @@ impl StreamEntry {
         next_packet.store(self.reader.next_packet(), Ordering::Relaxed);
     }
 
-    /// Whether these images are of the size that its socket cuts trains into.
-    pub(super) fn is_segment(&self, images: &Images) -> bool {
-        images.segment_bytes == self.shared.segment_bytes
+    /// Who says how long these images are: its socket, if they are of the size that it was readied
+    /// for.
+    pub(super) fn segments(&self, images: &Images) -> Segments {
+        match images.segment_bytes == self.shared.segment_bytes {
+            true => Segments::OfSocket,
+            false => Segments::OfSend,
+        }
     }
 
-    /// How many images a train of these has at the most. What the socket does not cut leaves
-    /// singly.
+    /// How many images a train of these has at the most.
     pub(super) fn train_images_most(&self, images: &Images) -> u32 {
-        if self.framing().is_some() {
-            return images_per_framed_send(images.segment_bytes);
-        }
-        match (self.is_segment(images), self.numbering.is_shared()) {
-            (true, true) => images_per_train(images.segment_bytes),
-            (true, false) => OWN_HEADERS_PACKETS,
-            (false, _) => 1,
+        match (self.framing(), self.numbering.is_shared()) {
+            (Some(_), _) => images_per_framed_send(images.segment_bytes),
+            (None, true) => images_per_train(images.segment_bytes),
+            (None, false) => OWN_HEADERS_PACKETS,
         }
     }
 
     /// How many images a train of these has room for in any case.
     pub(super) fn train_images_least(&self, images: &Images) -> u32 {
-        let is_framed = self.framing().is_some();
-        match (self.is_segment(images), self.numbering.is_shared()) {
-            (true, false) if !is_framed => OWN_HEADERS_PACKETS_LEAST,
+        match (self.framing(), self.numbering.is_shared()) {
+            (None, false) => OWN_HEADERS_PACKETS_LEAST,
             _ => self.train_images_most(images),
         }
     }

@@ -210,6 +210,7 @@ impl Transmitter {
                 offset: span.offset,
                 bytes: span.bytes,
                 stride: images.segment_bytes,
+                segments: stream.segments(&images),
                 headers,
                 token,
             });
@@ -279,7 +280,7 @@ impl Transmitter {
     /// How many images a train that begins with the first of these may have.
     fn train_images(&self, stream: &StreamEntry, images: &Images) -> u32 {
         let is_framed = stream.framing().is_some();
-        if is_framed || stream.numbering.is_shared() || !stream.is_segment(images) {
+        if is_framed || stream.numbering.is_shared() {
             return stream.train_images_most(images);
         }
         let offset = stream.reader.offset(&self.store, images);
