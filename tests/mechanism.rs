@@ -52,6 +52,8 @@ enum Film {
     Ts(f64),
     /// H.264 and AAC in an MP4, of so many bits a second.
     Mp4(u64, u64),
+    /// The AAC of that alone.
+    Sound(u64, u64),
 }
 
 impl Film {
@@ -59,12 +61,12 @@ impl Film {
     fn make(self, folder: &TempDir) -> &'static str {
         let name = match self {
             Self::Ts(_) => "clip.ts",
-            Self::Mp4(..) => "film.mp4",
+            Self::Mp4(..) | Self::Sound(..) => "film.mp4",
         };
         let path = folder.path().join(name);
         match self {
             Self::Ts(seconds) => fs::write(&path, clip(seconds)).unwrap(),
-            Self::Mp4(rate_bps, seconds) => {
+            Self::Mp4(rate_bps, seconds) | Self::Sound(rate_bps, seconds) => {
                 let made = film(Container::Mp4, rate_bps, seconds).unwrap();
                 fs::copy(made, &path).map(drop).unwrap();
             }
@@ -77,7 +79,15 @@ impl Film {
     fn payload_bytes(self) -> usize {
         match self {
             Self::Ts(_) => 7 * 188,
-            Self::Mp4(..) => 1460,
+            Self::Mp4(..) | Self::Sound(..) => 1460,
+        }
+    }
+
+    /// Which of its tracks the stream of that number has.
+    fn track(self, media: &Media, stream: u16) -> usize {
+        match self {
+            Self::Sound(..) => 1,
+            _ => usize::from(stream) % media.tracks(),
         }
     }
 }
@@ -122,7 +132,7 @@ fn try_to_play(
     let sink = Sink::attach(&testbed.rcv, RCV_DEVICE, ports.clone()).unwrap();
 
     let open = |port| {
-        let track = usize::from(port - FIRST_PORT) % media.tracks();
+        let track = film.track(&media, port - FIRST_PORT);
         stream_of(testbed, &data, (&media, track, film.payload_bytes()), port)
     };
     let streams: Vec<_> = ports.map(open).collect();
@@ -496,8 +506,8 @@ fn few_and_many(film: Film) {
     }
 }
 
-/// An access unit is a train: all of its packets but those that the socket does not cut, which are
-/// its parameter sets, and the rest of what is more than a train, or a chunk, holds.
+/// An access unit is a train: all of its packets but those in front that are shorter, which are its
+/// parameter sets, and the rest of what is more than a train, or a chunk, holds.
 #[test]
 fn an_access_unit_of_an_mp4_is_a_train() {
     require_root!();
@@ -519,9 +529,7 @@ fn an_access_unit_of_an_mp4_is_a_train() {
         let mut bursts = Vec::new();
         plan.bursts(source.packets_of(chunk), &mut bursts);
         expected += bursts.iter().fold(0, |sends, burst| {
-            let is_cut = usize::from(burst.segment_bytes) == plan.image_bytes_max();
-            let packets = u64::from(burst.packets);
-            sends + packets.div_ceil(if is_cut { TRAIN_PACKETS } else { 1 })
+            sends + u64::from(burst.packets).div_ceil(TRAIN_PACKETS)
         });
     }
     drop((pictures, data));
@@ -547,6 +555,36 @@ fn an_access_unit_of_an_mp4_is_a_train() {
         outcome.trains_zero_copy,
     ];
     assert_eq!(ways, [0, seen.skbs - seen.trains, seen.trains], "{seen:?}");
+}
+
+/// Two packets of sound are a train, without a copy, though the kernel is told the length of the
+/// first with each: it is another for each, and none is as long as the longest.
+#[test]
+fn two_packets_of_sound_are_a_train() {
+    require_root!();
+    require_programs!("ffmpeg");
+    const SECONDS: u64 = 8;
+    let film = Film::Sound(1_000_000, SECONDS);
+    for path in PathName::ALL.into_iter().filter(|path| path.segments()) {
+        let (testbed, folder) = Site::prepare(Mode::Uso);
+        let seen = play_in(&testbed, &folder, path, 1, film);
+        let (sink, ways) = (seen.seen, (seen.trains_zero_copy, seen.trains_copied));
+        // A frame has 1024 samples of 48 kHz. Four go into a packet, or three if four would be more
+        // than the packet before has; what is left over is alone.
+        let frames = SECONDS * 48_000 / 1024;
+        assert!(
+            sink.packets * 4 >= frames && sink.packets * 3 <= frames,
+            "{sink:?}"
+        );
+        assert_eq!(sink.train_packets_max, 2, "{sink:?}");
+        assert_eq!(sink.skbs, seen.trains, "{sink:?}");
+        assert!(sink.skbs * 10 <= sink.packets * 6, "{sink:?}");
+        let expected = match path {
+            PathName::UringRegisteredZc => (sink.trains, 0),
+            _ => (0, sink.skbs),
+        };
+        assert_eq!(ways, expected, "{path}: zero copy and copied of {sink:?}");
+    }
 }
 
 /// Packets of a frame of Ethernet that the largest datagram holds.

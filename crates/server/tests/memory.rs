@@ -18,9 +18,8 @@ use onrush_sys::thread::raise_open_files_limit;
 use onrush_testkit::rtsp_client::{Client, Ports};
 use onrush_wire::media::ts::synth::constant_rate;
 
-/// Bytes for a viewer, all of them but what the kernel has for his sockets: 2 KiB, and 128 more
-/// since he may have a speed, a connection that packets leave on, and a user's name.
-const BYTES_PER_VIEWER_MAX: i64 = 2048 + 128;
+/// Bytes for a viewer, all of them but what the kernel has for his sockets.
+const BYTES_PER_VIEWER_MAX: i64 = 2048;
 
 /// As many as are counted together: tables that grow by doubling are as full as after a doubling.
 const VIEWERS: usize = 64;

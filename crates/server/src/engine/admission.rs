@@ -122,10 +122,11 @@ impl Demand {
             let count = u128::from(count) * 1_000_000_000 / u128::from(duration_ns);
             u64::try_from(count).unwrap_or(u64::MAX)
         };
-        let bursts = duration_ns.div_ceil(burst_ns.max(1)).min(packets);
-        let packets_a_burst = packets.div_ceil(bursts.max(1));
-        let trains = bursts * packets_a_burst.div_ceil(u64::from(images_per_train));
-        let trains = trains.max(plan.sends_least());
+        let trains = plan.sends(images_per_train).unwrap_or_else(|| {
+            let bursts = duration_ns.div_ceil(burst_ns.max(1)).min(packets);
+            let packets_a_burst = packets.div_ceil(bursts.max(1));
+            bursts * packets_a_burst.div_ceil(u64::from(images_per_train))
+        });
         let work = a_second(trains).saturating_mul(TRAIN_WORK);
         Self(work.saturating_add(a_second(packets).saturating_mul(PACKET_WORK)))
     }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use onrush_wire::media::Plan;
 use onrush_wire::rtp::{Numbering, Position};
 
+use super::shared_clock::Side;
 use crate::store::Source;
 
 /// Whose headers packets have.
@@ -71,37 +72,39 @@ impl std::fmt::Display for RtpHeaders {
     }
 }
 
-/// A numbering that one side writes and the other reads.
+/// Two numberings of one SSRC, of which each side writes one and reads the other.
 #[derive(Debug)]
 pub(crate) struct SharedNumbering {
     /// What is added to sequence numbers, and above that to timestamps.
-    offsets: AtomicU64,
+    offsets: [AtomicU64; 2],
     /// It never changes.
     ssrc: Option<u32>,
 }
 
 impl SharedNumbering {
+    /// Both are `numbering`.
     pub(super) fn new(numbering: Numbering) -> Self {
         let shared = Self {
-            offsets: AtomicU64::new(0),
+            offsets: Default::default(),
             ssrc: numbering.own_ssrc(),
         };
-        shared.set(numbering);
+        shared.set(Side::Worker, numbering);
+        shared.set(Side::Control, numbering);
         shared
     }
 
     /// Its SSRC stays what it was.
-    pub(super) fn set(&self, numbering: Numbering) {
+    pub(super) fn set(&self, side: Side, numbering: Numbering) {
         let Position {
             sequence,
             timestamp,
         } = numbering.position(Position::default());
         let offsets = u64::from(timestamp) << 16 | u64::from(sequence);
-        self.offsets.store(offsets, Ordering::Relaxed);
+        self.offsets[side as usize].store(offsets, Ordering::Relaxed);
     }
 
-    pub(crate) fn get(&self) -> Numbering {
-        let offsets = self.offsets.load(Ordering::Relaxed);
+    pub(crate) fn get(&self, side: Side) -> Numbering {
+        let offsets = self.offsets[side as usize].load(Ordering::Relaxed);
         let offset = Position {
             sequence: (offsets & 0xffff) as u16,
             timestamp: (offsets >> 16 & 0xffff_ffff) as u32,
@@ -164,11 +167,16 @@ mod tests {
                 timestamp: 0x8000_0000,
             },
         );
-        let shared = SharedNumbering::new(numbering);
-        assert_eq!(shared.get(), numbering);
+        let shared = SharedNumbering::new(Numbering::default());
+        shared.set(Side::Control, numbering);
+        assert_eq!(shared.get(Side::Control), numbering);
+        assert_eq!(shared.get(Side::Worker), Numbering::default());
         let own = RtpHeaders::Own.start();
         let shared = SharedNumbering::new(own);
-        assert_eq!(shared.get(), own);
+        assert_eq!(
+            [Side::Worker, Side::Control].map(|it| shared.get(it)),
+            [own; 2]
+        );
         assert!(!own.is_shared());
         assert!(RtpHeaders::Auto.start().is_shared());
     }

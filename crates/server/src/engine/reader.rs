@@ -1,10 +1,13 @@
 //! Where a stream is in its source: the chunk it sends from, the one it will need next, the next
 //! burst.
 
+use std::num::NonZeroU32;
+
 use onrush_sys::pool::Pin;
 use onrush_wire::rtp::HEADER_BYTES;
 
 use super::shared::StreamShared;
+use super::shared_clock::Side;
 use crate::store::layout::{self, Images};
 use crate::store::{self, Acquired, Source};
 
@@ -32,14 +35,14 @@ pub(super) struct Reader {
 struct Page {
     pin: Pin,
     first_packet: u64,
-    /// After the last whose image is whole.
-    end_packet: u64,
-    /// Bytes of that last image, if it would be longer had the file gone on when it was built.
-    partial_bytes: Option<u32>,
+    /// Packets whose images are whole.
+    packets: u32,
+    /// Bytes of the last image, if it would be longer had the file gone on when it was built.
+    partial_bytes: Option<NonZeroU32>,
     /// The next burst in its table.
     burst: u32,
-    /// The chunk after, while it is not there yet.
-    awaited: Option<u32>,
+    /// The chunk after is not there yet.
+    awaits_next: bool,
 }
 
 /// Images in memory that leave together.
@@ -104,18 +107,18 @@ impl Reader {
         if self
             .page
             .as_ref()
-            .is_none_or(|page| self.next >= page.end_packet)
+            .is_none_or(|page| self.next >= page.end_packet())
         {
             self.turn_page(shared, store)?;
         }
         let page = self.page.as_mut().expect("the page was turned");
         // As soon as it is built: a cache that is nearly full would give it to others before it was
         // read once.
-        if let Some(number) = page.awaited
-            && let Some(pin) = store.held(source, source.first_of(number))
+        if page.awaits_next
+            && let Some(pin) = store.held(source, page.first_packet + source.packets_per_chunk())
         {
-            page.awaited = None;
-            self.ahead = Some((number, pin));
+            page.awaits_next = false;
+            self.ahead = Some((source.chunk_of(page.first_packet) + 1, pin));
         }
         let chunk = store.pool().bytes(&page.pin);
         let next =
@@ -128,7 +131,7 @@ impl Reader {
                 page.burst += 1;
                 continue;
             }
-            let left = self.stop_before.min(page.end_packet) - self.next;
+            let left = self.stop_before.min(page.end_packet()) - self.next;
             let left = u32::try_from(left).unwrap_or(u32::MAX);
             return Ok(Some(burst.skip(next - burst.first).take(left)));
         }
@@ -141,7 +144,7 @@ impl Reader {
         let chunk = store.pool().bytes(&page.pin);
         let following = layout::burst(chunk, page.burst + 1)?;
         let first_packet = page.first_packet + u64::from(following.first);
-        let end = self.stop_before.min(page.end_packet);
+        let end = self.stop_before.min(page.end_packet());
         let left = end.saturating_sub(first_packet);
         let following = u32::try_from(left).map_or(following, |left| following.take(left));
         (following.count > 0).then_some(following)
@@ -195,7 +198,7 @@ impl Reader {
             self.next = page.first_packet + u64::from(image);
             // A packet that could have been longer is the last: should the file go on after all,
             // its rest would be missing.
-            if self.next == page.end_packet && page.partial_bytes.is_some() {
+            if self.next == page.end_packet() && page.partial_bytes.is_some() {
                 self.stop_before = self.next;
             }
         }
@@ -213,7 +216,7 @@ impl Reader {
         let next = self.next;
         let page = self
             .page
-            .take_if(|page| next < page.end_packet)
+            .take_if(|page| next < page.end_packet())
             .map(|page| page.pin);
         // At the end of a page the next packet is the first of the chunk ahead.
         let pin = page.or_else(|| self.ahead.take().map(|(_, pin)| pin));
@@ -289,16 +292,15 @@ impl Reader {
         let mut page = Page {
             pin,
             first_packet,
-            end_packet: first_packet + u64::from(contents.images),
-            partial_bytes: contents
-                .is_last_partial
-                .then_some(contents.last_image_bytes),
+            packets: contents.images,
+            partial_bytes: NonZeroU32::new(contents.last_image_bytes)
+                .filter(|_| contents.is_last_partial),
             burst: 0,
-            awaited: None,
+            awaits_next: false,
         };
         page.leave_out_what_grew(source);
         let packets = source.packets_of(number);
-        if page.end_packet < packets.end {
+        if page.end_packet() < packets.end {
             // The chunk is to have by the end what the file has by now.
             if let Some(pin) = store.prefetch_for(source, packets.end - 1) {
                 store.pool().unpin(pin);
@@ -326,11 +328,11 @@ impl Reader {
         }
         match (store.prefetch(source, number + 1), &mut self.page) {
             (Some(pin), _) => self.ahead = Some((number + 1, pin)),
-            (None, Some(page)) => page.awaited = Some(number + 1),
+            (None, Some(page)) => page.awaits_next = true,
             (None, None) => {}
         }
         let chunks_max = (store.pool().chunks() / AHEAD_POOL_SHARE) as u64;
-        let ahead_ns = shared.line.get().speed().media_in(AHEAD_NS);
+        let ahead_ns = shared.lines.get(Side::Worker).speed().media_in(AHEAD_NS);
         let chunks = ahead_ns
             .unsigned_abs()
             .checked_div(chunk_ns)
@@ -345,16 +347,21 @@ impl Reader {
 }
 
 impl Page {
+    /// After the last whose image is whole.
+    fn end_packet(&self) -> u64 {
+        self.first_packet + u64::from(self.packets)
+    }
+
     /// If its last image was the file's last and has become longer since, it is to be had from the
     /// chunk as it is by now.
     fn leave_out_what_grew(&mut self, source: &Source) {
-        let last = self.end_packet - 1;
+        let last = self.end_packet() - 1;
         if self
             .partial_bytes
-            .take_if(|bytes| !source.ends_with(last, *bytes))
+            .take_if(|bytes| !source.ends_with(last, bytes.get()))
             .is_some()
         {
-            self.end_packet = last;
+            self.packets -= 1;
         }
     }
 }

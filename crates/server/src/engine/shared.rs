@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::admission::{Admission, Demand, LATE_NS};
 use super::numbering::SharedNumbering;
-use super::shared_clock::SharedClock;
+use super::shared_clock::{SharedClocks, Side};
 use super::stream_end::StreamEndQueue;
 use super::{EndReason, Play, StreamSnapshot};
 use crate::store::Source;
@@ -69,17 +69,15 @@ pub struct StreamShared {
     /// what the worker says is about the play before.
     plays_asked: AtomicU32,
     plays_taken: AtomicU32,
-    /// Of the play asked for last, what `next_packet` and `line` will be. Written by control.
+    /// Of the play asked for last, what `next_packet` will be. Written by control.
     asked_packet: AtomicU64,
-    asked_line: SharedClock,
-    asked_numbering: SharedNumbering,
-    /// How its packets are numbered. Written by the worker that has it.
+    /// How its packets are numbered, by the worker that has it and by control.
     pub(crate) numbering: SharedNumbering,
     /// What it asks of an engine, in thousandths of a train a second. Written by control.
     pub(super) demand: AtomicU64,
     pub(crate) errno: AtomicU32,
-    /// When media is due, in ns of CLOCK_MONOTONIC. Written by the worker that has it.
-    pub(crate) line: SharedClock,
+    /// When media is due, in ns of CLOCK_MONOTONIC, by the worker that has it and by control.
+    pub(crate) lines: SharedClocks,
     /// The clock that it shares with the other tracks of its session, if it has any.
     pub(crate) clock: OnceLock<Arc<TrackClock>>,
     pub(crate) next_packet: AtomicU64,
@@ -205,12 +203,10 @@ impl StreamShared {
             plays_asked: AtomicU32::new(0),
             plays_taken: AtomicU32::new(0),
             asked_packet: AtomicU64::new(0),
-            asked_line: SharedClock::new(MediaClock::default()),
-            asked_numbering: SharedNumbering::new(numbering),
             numbering: SharedNumbering::new(numbering),
             demand: AtomicU64::new(demand.work()),
             errno: AtomicU32::new(0),
-            line: SharedClock::new(MediaClock::default()),
+            lines: SharedClocks::new(MediaClock::default()),
             clock: OnceLock::new(),
             next_packet: AtomicU64::new(0),
             packets: AtomicU64::new(0),
@@ -234,7 +230,7 @@ impl StreamShared {
     ) -> Self {
         let (_, end) = self.numbered_until();
         let media_ns = signed(source.plan().due_ns(next_packet));
-        let before = self.line.get();
+        let before = self.lines.get(Side::Worker);
         let at_ns = before.due_ns(self.source.plan().due_ns(end));
         let line = MediaClock::through(at_ns, media_ns, before.speed());
         let ends = Arc::clone(&self.ends);
@@ -242,7 +238,7 @@ impl StreamShared {
         new.owner = AtomicU64::new(self.owner.load(Ordering::Relaxed));
         new.plays_asked = AtomicU32::new(self.has_played().into());
         new.plays_taken = AtomicU32::new(self.has_played().into());
-        new.line = SharedClock::new(line);
+        new.lines = SharedClocks::new(line);
         new.next_packet = AtomicU64::new(next_packet);
         new.clock.clone_from(&self.clock);
         new.count_on_from(self);
@@ -309,8 +305,8 @@ impl StreamShared {
     /// For control: a play is asked for (before its command is given), or could not be after all.
     pub(super) fn ask_play(&self, play: &Play) {
         self.asked_packet.store(play.from, Ordering::Relaxed);
-        self.asked_line.set(play.line);
-        self.asked_numbering.set(play.numbering);
+        self.lines.set(Side::Control, play.line);
+        self.numbering.set(Side::Control, play.numbering);
         self.plays_asked.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -350,12 +346,25 @@ impl StreamShared {
     /// How its packets are numbered up to the one that would be next, and that one's number in the
     /// plan.
     pub(super) fn numbered_until(&self) -> (Numbering, u64) {
-        let (numbering, next_packet) = if self.is_taken() {
-            (&self.numbering, &self.next_packet)
-        } else {
-            (&self.asked_numbering, &self.asked_packet)
+        let side = self.decider();
+        (self.numbering.get(side), self.packet_of(side))
+    }
+
+    /// Whose word counts: of a play that the worker has not taken up yet, control's.
+    fn decider(&self) -> Side {
+        match self.is_taken() {
+            true => Side::Worker,
+            false => Side::Control,
+        }
+    }
+
+    /// The plan's number of the packet that is next, as that side says it.
+    fn packet_of(&self, side: Side) -> u64 {
+        let packet = match side {
+            Side::Worker => &self.next_packet,
+            Side::Control => &self.asked_packet,
         };
-        (numbering.get(), next_packet.load(Ordering::Relaxed))
+        packet.load(Ordering::Relaxed)
     }
 
     pub(super) fn count_lateness(&self, lateness_ns: i64) {
@@ -404,26 +413,19 @@ impl StreamShared {
 
     /// The clock of the play that was asked for last.
     pub(super) fn line_asked(&self) -> MediaClock {
-        match self.is_taken() {
-            true => self.line.get(),
-            false => self.asked_line.get(),
-        }
+        self.lines.get(self.decider())
     }
 
     pub(super) fn snapshot(&self, now_ns: u64) -> StreamSnapshot {
         // A play that is not taken up yet is told of all the same: it is what whoever asks has
         // asked for.
-        let (next_packet, line, numbering) = if self.is_taken() {
-            (&self.next_packet, &self.line, &self.numbering)
-        } else {
-            let numbering = &self.asked_numbering;
-            (&self.asked_packet, &self.asked_line, numbering)
-        };
+        let side = self.decider();
+        let (line, numbering) = (self.lines.get(side), self.numbering.get(side));
         let playing = self.state() == State::Playing;
-        let next_packet = next_packet.load(Ordering::Relaxed);
+        let next_packet = self.packet_of(side);
         let bursts = self.bursts.load(Ordering::Relaxed);
         let max = self.lateness_max_ns.load(Ordering::Relaxed);
-        let playing_ns = line.get().media_ns(signed(now_ns));
+        let playing_ns = line.media_ns(signed(now_ns));
         let plan = self.source.plan();
         StreamSnapshot {
             packets: self.packets.load(Ordering::Relaxed),
@@ -431,7 +433,7 @@ impl StreamShared {
             packets_refused: self.packets_refused.load(Ordering::Relaxed),
             underruns: self.underruns.load(Ordering::Relaxed),
             next_packet,
-            numbering: numbering.get(),
+            numbering,
             position_ns: if playing {
                 // At the end of a file that grows it waits.
                 let end_ns = plan.due_ns(plan.rtp_packets());

@@ -1,38 +1,54 @@
-//! The clock of a stream's media, as its worker and control see it.
+//! The clocks of a stream's media, as its worker and control see them.
 
 use std::sync::atomic::{AtomicI64, AtomicU16, Ordering};
 
 use onrush_wire::pace::{MediaClock, Speed};
 
-/// A clock that one side writes and the other reads.
-///
-/// Its two numbers are not written at once. But a speed is of a play, and control, which asks for
-/// the next, reads of each play only what was written before it was asked for or
-/// [taken up](super::shared::StreamShared::is_taken); while it plays the epoch alone moves.
-#[derive(Debug)]
-pub(crate) struct SharedClock {
-    epoch_ns: AtomicI64,
-    speed_thousandths: AtomicU16,
+/// Who writes a clock or a numbering, which the other reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Side {
+    /// The worker: of the play that it has taken up.
+    Worker,
+    /// Control: of the play that it has asked for last.
+    Control,
 }
 
-impl SharedClock {
+/// Two clocks, of which each side writes one and reads the other.
+///
+/// The two numbers of a clock are not written at once. But a speed is of a play, and control, which
+/// asks for the next, reads of each play only what was written before it was asked for or
+/// [taken up](super::shared::StreamShared::is_taken); while it plays the epoch alone moves.
+///
+/// The clocks lie together because there are two for each viewer, and apart each would have six
+/// bytes that nobody uses.
+#[derive(Debug)]
+pub(crate) struct SharedClocks {
+    epochs_ns: [AtomicI64; 2],
+    speeds_thousandths: [AtomicU16; 2],
+}
+
+impl SharedClocks {
+    /// The worker's clock is `clock`; nothing was asked for yet.
     pub(super) fn new(clock: MediaClock) -> Self {
+        let asked = MediaClock::default();
+        let clocks = [clock, asked];
         Self {
-            epoch_ns: clock.epoch_ns().into(),
-            speed_thousandths: clock.speed().thousandths().into(),
+            epochs_ns: clocks.map(|it| it.epoch_ns().into()),
+            speeds_thousandths: clocks.map(|it| it.speed().thousandths().into()),
         }
     }
 
-    pub(super) fn set(&self, clock: MediaClock) {
-        let thousandths = clock.speed().thousandths();
-        self.speed_thousandths.store(thousandths, Ordering::Relaxed);
-        self.epoch_ns.store(clock.epoch_ns(), Ordering::Relaxed);
+    pub(super) fn set(&self, side: Side, clock: MediaClock) {
+        let (at, thousandths) = (side as usize, clock.speed().thousandths());
+        self.speeds_thousandths[at].store(thousandths, Ordering::Relaxed);
+        self.epochs_ns[at].store(clock.epoch_ns(), Ordering::Relaxed);
     }
 
-    pub(super) fn get(&self) -> MediaClock {
-        let thousandths = self.speed_thousandths.load(Ordering::Relaxed);
+    pub(super) fn get(&self, side: Side) -> MediaClock {
+        let at = side as usize;
+        let thousandths = self.speeds_thousandths[at].load(Ordering::Relaxed);
         let speed = Speed::of_thousandths(thousandths);
-        MediaClock::new(self.epoch_ns.load(Ordering::Relaxed), speed)
+        MediaClock::new(self.epochs_ns[at].load(Ordering::Relaxed), speed)
     }
 }
 
@@ -41,15 +57,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_reads_back_as_it_was_written() {
-        let shared = SharedClock::new(MediaClock::default());
-        assert_eq!(shared.get(), MediaClock::default());
+    fn a_clock_reads_back_as_its_side_has_written_it() {
+        let other = MediaClock::new(-7, Speed::FASTEST);
+        let shared = SharedClocks::new(other);
+        assert_eq!(shared.get(Side::Worker), other);
+        assert_eq!(shared.get(Side::Control), MediaClock::default());
         for clock in [
-            MediaClock::new(-7, Speed::FASTEST),
+            MediaClock::new(5, Speed::FASTEST),
             MediaClock::new(i64::MAX, Speed::SLOWEST),
         ] {
-            shared.set(clock);
-            assert_eq!(shared.get(), clock);
+            shared.set(Side::Control, clock);
+            assert_eq!(shared.get(Side::Control), clock);
+            assert_eq!(shared.get(Side::Worker), other);
         }
     }
 }

@@ -8,6 +8,7 @@ use onrush_testkit::rtsp_client::uninterrupted;
 
 use onrush_wire::media::ts::synth::constant_rate;
 
+use super::shared_clock::Side;
 use super::test_paths::{Meddle, Meddled, meddled, watchful, withholding};
 use super::worker::signed;
 use super::*;
@@ -155,7 +156,7 @@ fn streams_begin_in_the_tick_that_their_phase_says() {
         let begun = playing.each_ref().map(|(stream, _)| {
             wait_until("it plays", || stream.shared().is_taken());
             let first_ns = signed(test.source.plan().due_ns(0));
-            let start_ns = stream.shared().line.get().epoch_ns() + first_ns;
+            let start_ns = stream.shared().lines.get(Side::Worker).epoch_ns() + first_ns;
             assert_eq!(start_ns % tick_ns, 0, "{phase}");
             start_ns / tick_ns % 4
         });

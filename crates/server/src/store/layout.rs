@@ -171,7 +171,8 @@ impl Images {
     #[must_use]
     pub fn joined(self, next: Self) -> Option<Self> {
         let is_full = self.bytes == self.count * u32::from(self.segment_bytes);
-        (is_full && self.segment_bytes == next.segment_bytes).then_some(Self {
+        let is_last = next.count == 1 && next.bytes <= self.segment_bytes.into();
+        (is_full && (is_last || self.segment_bytes == next.segment_bytes)).then_some(Self {
             count: self.count + next.count,
             bytes: self.bytes + next.bytes,
             ..self
@@ -270,6 +271,14 @@ mod tests {
         assert!(images(200, 100).joined(images(150, 100)).is_some());
         assert_eq!(images(199, 100).joined(images(200, 100)), None);
         assert_eq!(images(200, 100).joined(images(180, 90)), None);
+        // One that is shorter may be the last, and one that is longer may not.
+        let last = |bytes: u16| images(200, 100).joined(images(bytes.into(), bytes).take(1));
+        let joined = last(90).expect("shorter");
+        assert_eq!(
+            (joined.count, joined.bytes, joined.segment_bytes),
+            (3, 290, 100)
+        );
+        assert_eq!(last(101), None);
     }
 
     #[test]

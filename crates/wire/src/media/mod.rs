@@ -13,7 +13,7 @@
 //! (`packetizer`, `codec`) makes into packets.
 //!
 //! The files stand on each other in this order: `track`, `scale` and `frame_rate` on nothing here,
-//! [`plan`] on `scale`, `packetizer` on `track`, each codec and `samples` on it, `container` on
+//! [`plan`] on `scale`, `grouping` on it, `packetizer` on `track`, each codec and `samples` on it, `container` on
 //! `track`, `scale` and [`plan`], `sampled` on all of these, each format ([`ts`], [`mp4`],
 //! [`matroska`]) on `sampled`, and `scanner` and `saved` on all formats. Beside the packets of RTP
 //! stand the [`segments`] of HLS and DASH, which `cmaf` writes for films of samples.
@@ -24,6 +24,7 @@ mod cmaf;
 mod codec;
 mod container;
 mod frame_rate;
+mod grouping;
 pub mod matroska;
 pub mod mp4;
 mod packetizer;

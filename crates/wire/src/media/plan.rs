@@ -33,7 +33,8 @@ pub struct Plan {
 
 /// Packets of one size, but for the last, which may be shorter, that are handed over together: what
 /// one `UDP_SEGMENT` send, or several, can carry. Where packets that are due together differ in
-/// size they are several of these, one after the other, with the same `due_ns`.
+/// size they are several of these, one after the other, with the same `due_ns`. Packets of sound
+/// may be due later than the one with which they leave.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Burst {
     /// The plan's number of its first RTP packet.
@@ -111,50 +112,6 @@ pub enum ImageError {
     },
 }
 
-/// Appends to `out` the bursts of packets from `first` on, of which the due time and the bytes of
-/// the image are given: what is due within one interval of `burst_ns` is due together, and of that
-/// each stretch of one size is one, with the first shorter one at its end.
-pub(super) fn group_bursts(
-    first: u64,
-    packets: impl Iterator<Item = (u64, usize)>,
-    burst_ns: u64,
-    out: &mut Vec<Burst>,
-) {
-    let (mut offset, mut interval, mut open) = (0, None, None::<Burst>);
-    for (packet, (packet_due_ns, image_bytes)) in (first..).zip(packets) {
-        let bytes = image_bytes as u64;
-        let number = packet_due_ns / burst_ns;
-        let due_ns = match interval {
-            Some((before, due_ns)) if before == number => due_ns,
-            _ => packet_due_ns,
-        };
-        interval = Some((number, due_ns));
-        match &mut open {
-            Some(burst)
-                if burst.due_ns == due_ns
-                    && burst.bytes == u64::from(burst.packets) * u64::from(burst.segment_bytes)
-                    && bytes <= burst.segment_bytes.into() =>
-            {
-                burst.packets += 1;
-                burst.bytes += bytes;
-            }
-            _ => {
-                let burst = Burst {
-                    first: packet,
-                    packets: 1,
-                    due_ns,
-                    offset,
-                    bytes,
-                    segment_bytes: u16::try_from(image_bytes).expect("a packet is below 64 KiB"),
-                };
-                out.extend(open.replace(burst));
-            }
-        }
-        offset += bytes;
-    }
-    out.extend(open);
-}
-
 /// A track's packets, as its packetizer makes them. Each has at least one byte behind its header.
 pub(super) trait Packets: fmt::Debug + Send + Sync {
     fn count(&self) -> u64;
@@ -185,9 +142,10 @@ pub(super) trait Packets: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Sends that it takes at the least because only packets of the largest size go together.
-    fn sends_least(&self) -> u64 {
-        0
+    /// Sends that all of it takes if one carries at most so many packets. `None` if that is not
+    /// counted, because a burst is a send unless it has more.
+    fn sends(&self, _packets_max: u32) -> Option<u64> {
+        None
     }
 }
 
@@ -311,10 +269,11 @@ impl Plan {
         self.packets.is_partial(rtp_packet)
     }
 
-    /// Sends that it takes at the least because only packets of the largest size go together.
+    /// Sends that all of it takes if one carries at most so many packets, which are of one size but
+    /// for the last. `None` where all packets are of one size: then bursts can be counted instead.
     #[must_use]
-    pub fn sends_least(&self) -> u64 {
-        self.packets.sends_least()
+    pub fn sends(&self, packets_max: u32) -> Option<u64> {
+        self.packets.sends(packets_max)
     }
 
     /// The smallest range of the file that holds all of these packets' payload; empty if there are

@@ -12,7 +12,8 @@ use std::sync::Arc;
 pub use super::codec::testing::fuzz::packetize;
 use super::container::{Container, Continued, Index, Probe};
 use super::frame_rate::FrameRate;
-use super::plan::{Burst, FilePiece, ImageError, Packets, RtpOrigin, SeekPoint, group_bursts};
+use super::grouping::{BurstLengths, Rule, group_bursts};
+use super::plan::{Burst, FilePiece, ImageError, Packets, RtpOrigin, SeekPoint};
 use super::scale::Timeline;
 use super::track::{Cut, Medium, TRACKS_MAX, Track};
 use crate::rtp::{HEADER_BYTES, Header, ticks_of};
@@ -383,7 +384,7 @@ struct TestPlan {
     end_ns: u64,
     payload_bytes_max: usize,
     burst_ns: u64,
-    sends: u64,
+    lengths: BurstLengths,
 }
 
 impl TestPlan {
@@ -397,7 +398,7 @@ impl TestPlan {
             Some(*end)
         }));
         let mut plan = Self {
-            sends: 0,
+            lengths: BurstLengths::default(),
             track,
             records,
             ends,
@@ -407,14 +408,7 @@ impl TestPlan {
         };
         let mut bursts = Vec::new();
         plan.bursts(0..plan.count(), &mut bursts);
-        let largest = HEADER_BYTES + cut.payload_bytes_max();
-        let sends = bursts
-            .iter()
-            .map(|burst| match usize::from(burst.segment_bytes) {
-                bytes if bytes == largest => 1,
-                _ => u64::from(burst.packets),
-            });
-        plan.sends = sends.sum();
+        bursts.iter().for_each(|burst| plan.lengths.count(burst));
         plan
     }
 
@@ -467,8 +461,8 @@ impl Packets for TestPlan {
         self.ends[end] - self.ends[start.min(end)]
     }
 
-    fn sends_least(&self) -> u64 {
-        self.sends
+    fn sends(&self, packets_max: u32) -> Option<u64> {
+        Some(self.lengths.sends(packets_max))
     }
 
     fn file_range(&self, packets: Range<u64>) -> Range<u64> {
@@ -501,7 +495,11 @@ impl Packets for TestPlan {
         let first = packets.start;
         let packets = self.records[self.within(packets)].iter();
         let packets = packets.map(|it| (it.due_ns, HEADER_BYTES + it.payload_bytes()));
-        group_bursts(first, packets, self.burst_ns, out);
+        let rule = Rule {
+            burst_ns: self.burst_ns,
+            reach_ns: 0,
+        };
+        group_bursts(first, packets, rule, out);
     }
 
     fn write_images(

@@ -44,7 +44,8 @@ pub(super) enum Gate {
 
 /// The connections of one worker, by number.
 pub(super) struct Connections {
-    entries: Box<[Option<Box<Connection>>]>,
+    /// As many as there ever were at once: most viewers have none.
+    entries: Vec<Option<Box<Connection>>>,
     /// What leaves with the next crossing, in the order in which it was queued.
     queued: Vec<Queued>,
     /// Those for which messages wait.
@@ -77,10 +78,10 @@ struct Connection {
 }
 
 impl Connections {
-    /// Takes all memory that packets will ever need.
-    pub(super) fn new(connections_max: u32, limits: Limits) -> Self {
+    /// Takes all memory that packets will ever need, but for what comes with each connection.
+    pub(super) fn new(limits: Limits) -> Self {
         Self {
-            entries: (0..connections_max).map(|_| None).collect(),
+            entries: Vec::new(),
             queued: Vec::with_capacity(BATCH_TRAINS_MAX),
             with_messages: Vec::new(),
             limits,
@@ -99,7 +100,11 @@ impl Connections {
         now_ns: u64,
     ) {
         prepare_stream(socket.as_fd());
-        let place = &mut self.entries[number as usize];
+        let at = number as usize;
+        if self.entries.len() <= at {
+            self.entries.resize_with(at + 1, || None);
+        }
+        let place = &mut self.entries[at];
         assert!(place.is_none(), "a number belongs to one connection");
         *place = Some(Box::new(Connection {
             shared,
@@ -116,7 +121,7 @@ impl Connections {
     }
 
     fn get_mut(&mut self, number: u32) -> Option<&mut Connection> {
-        self.entries[number as usize].as_deref_mut()
+        self.entries.get_mut(number as usize)?.as_deref_mut()
     }
 
     /// Sends that are queued.
@@ -127,7 +132,7 @@ impl Connections {
     /// Whether so many bytes of packets may be queued, where so many slots are free for what stands
     /// before them.
     pub(super) fn gate(&self, number: u32, bytes: u32, slots_free: usize, now_ns: u64) -> Gate {
-        let Some(connection) = &self.entries[number as usize] else {
+        let Some(Some(connection)) = self.entries.get(number as usize) else {
             return Gate::Failed;
         };
         if connection.has_failed || connection.is_closing {
@@ -297,7 +302,9 @@ impl Connections {
     }
 
     fn remove_if_done(&mut self, number: u32) -> bool {
-        let place = &mut self.entries[number as usize];
+        let Some(place) = self.entries.get_mut(number as usize) else {
+            return false;
+        };
         place
             .take_if(|connection| connection.is_closing && connection.in_flight == 0)
             .is_some()
@@ -346,7 +353,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (socket, _) = listener.accept().unwrap();
-        let mut connections = Connections::new(1, LIMITS);
+        let mut connections = Connections::new(LIMITS);
         let shared = Arc::<ConnectionShared>::default();
         connections.insert(0, Arc::clone(&shared), socket.into(), 0);
         (connections, shared, client)

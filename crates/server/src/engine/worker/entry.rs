@@ -14,6 +14,7 @@ use super::super::moving::PendingMove;
 use super::super::numbering::jumped;
 use super::super::reader::Reader;
 use super::super::shared::{State, StreamShared};
+use super::super::shared_clock::Side;
 use super::super::trains::{
     OWN_HEADERS_PACKETS, OWN_HEADERS_PACKETS_LEAST, images_per_framed_send, images_per_train,
 };
@@ -75,7 +76,7 @@ pub(super) struct StreamEntry {
 
 impl StreamEntry {
     pub(super) fn new(shared: Arc<StreamShared>, outlet: StreamOutlet, order: u64) -> Self {
-        let (demand, numbering) = (shared.demand(), shared.numbering.get());
+        let (demand, numbering) = (shared.demand(), shared.numbering.get(Side::Worker));
         Self {
             shared,
             outlet,
@@ -112,7 +113,7 @@ impl StreamEntry {
         self.hold_until_ns = signed(play.start_ns);
         self.moved_ns = play.moved_ns;
         let shared = &self.shared;
-        shared.line.set(play.line);
+        shared.lines.set(Side::Worker, play.line);
         shared.next_packet.store(play.from, Ordering::Relaxed);
         shared.take_play();
     }
@@ -129,7 +130,7 @@ impl StreamEntry {
                 // that was not paused before.
                 None => play.numbering,
             };
-            shared.numbering.set(self.numbering);
+            shared.numbering.set(Side::Worker, self.numbering);
         }
     }
 
@@ -138,7 +139,7 @@ impl StreamEntry {
     pub(super) fn change_source(&mut self, shared: Arc<StreamShared>) {
         // Those that control has copied may have gone on.
         shared.count_on_from(&self.shared);
-        self.numbering = shared.numbering.get();
+        self.numbering = shared.numbering.get(Side::Worker);
         (self.finishing, self.waited_for_growth) = (false, false);
         self.shared = shared;
     }
@@ -197,12 +198,14 @@ impl StreamEntry {
     }
 
     fn add_to_clock(&mut self, by_ns: i64) {
-        self.shared.line.set(self.line().later(by_ns));
+        self.shared
+            .lines
+            .set(Side::Worker, self.line().later(by_ns));
     }
 
     /// When media is due.
     pub(super) fn line(&self) -> MediaClock {
-        self.shared.line.get()
+        self.shared.lines.get(Side::Worker)
     }
 
     /// When what is due at that media time is to leave.

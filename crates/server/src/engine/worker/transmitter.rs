@@ -114,7 +114,7 @@ impl Transmitter {
             files,
             flights: Flights::new(),
             slab,
-            connections: Connections::new(config.streams_max, limits),
+            connections: Connections::new(limits),
             faults: config.faults,
             store,
             remote,

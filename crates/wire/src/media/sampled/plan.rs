@@ -10,11 +10,10 @@ use std::sync::Arc;
 
 use super::SampledTrack;
 use super::sinks::{Images, Lengths};
-use super::units::Units;
+use super::units::{TRAIN_NS_MAX, Units};
+use crate::media::grouping::{BurstLengths, Grouping, Rule, group_bursts};
 use crate::media::packetizer::{PacketSink, Parts, Unit, UnitSample};
-use crate::media::plan::{
-    Burst, FilePiece, ImageError, Packets, RtpOrigin, SeekPoint, group_bursts,
-};
+use crate::media::plan::{Burst, FilePiece, ImageError, Packets, RtpOrigin, SeekPoint};
 use crate::media::samples::column::Column;
 use crate::media::scale::Timeline;
 use crate::media::track::Medium;
@@ -41,7 +40,8 @@ pub(super) struct SampledPlan {
     /// Bytes of all images. Who lets viewers in asks for it for each of them, and to packetize a
     /// film once more takes as long as the film.
     images_bytes: u64,
-    sends: u64,
+    /// How many packets its bursts have, for the same reason.
+    burst_lengths: BurstLengths,
 }
 
 impl SampledPlan {
@@ -110,8 +110,9 @@ impl SampledPlan {
             packets: Column::default(),
             payload_bytes_max: 0,
             images_bytes: 0,
-            sends: 0,
+            burst_lengths: BurstLengths::default(),
         };
+        let mut grouping = Grouping::new(0, plan.rule());
         let mut lengths = Lengths::default();
         let mut room = Room::default();
         for unit in 0..plan.units.count() {
@@ -125,7 +126,15 @@ impl SampledPlan {
                 .max(lengths.of.iter().copied().max().unwrap_or(0));
             let images = lengths.of.iter().map(|bytes| (HEADER_BYTES + bytes) as u64);
             plan.images_bytes += images.sum::<u64>();
-            plan.sends += sends(&lengths.of, payload_bytes_max);
+            let due_ns = plan.unit_due_ns(unit);
+            for bytes in &lengths.of {
+                if let Some(burst) = grouping.push(due_ns, HEADER_BYTES + bytes) {
+                    plan.burst_lengths.count(&burst);
+                }
+            }
+        }
+        if let Some(burst) = grouping.end() {
+            plan.burst_lengths.count(&burst);
         }
         if grows {
             // What is to come may be as large as any.
@@ -178,6 +187,17 @@ impl SampledPlan {
             entry: samples.entry(of_unit.start),
         };
         packetizer.packetize(&unit, self.payload_bytes_limit, sink);
+    }
+
+    /// Which packets leave together: of sound also what is due a little later. Its packets are few
+    /// and small, so that a send each costs more than what is in them; pictures fill sends of their
+    /// own, and whoever waits for a picture waits for its last packet.
+    fn rule(&self) -> Rule {
+        let is_sound = self.track.codec.medium == Medium::Audio;
+        Rule {
+            burst_ns: self.burst_ns,
+            reach_ns: if is_sound { TRAIN_NS_MAX } else { 0 },
+        }
     }
 
     fn unit_of(&self, packet: u64) -> usize {
@@ -310,14 +330,6 @@ impl SampledPlan {
     }
 }
 
-/// How many sends packets of these payloads take where only those of `payload_bytes_max` go
-/// together, with one that is shorter behind them.
-fn sends(lengths: &[usize], payload_bytes_max: usize) -> u64 {
-    let joins = |pair: &&[usize]| pair[0] == payload_bytes_max;
-    let joined = lengths.windows(2).filter(joins).count();
-    (lengths.len() - joined) as u64
-}
-
 /// Memory that is used again from unit to unit.
 #[derive(Debug, Default)]
 struct Room {
@@ -401,8 +413,8 @@ impl Packets for SampledPlan {
         sum
     }
 
-    fn sends_least(&self) -> u64 {
-        self.sends
+    fn sends(&self, packets_max: u32) -> Option<u64> {
+        Some(self.burst_lengths.sends(packets_max))
     }
 
     fn file_range(&self, packets: Range<u64>) -> Range<u64> {
@@ -447,7 +459,7 @@ impl Packets for SampledPlan {
             }
             facts.push((due.1, HEADER_BYTES + bytes));
         });
-        group_bursts(first, facts.into_iter(), self.burst_ns, out);
+        group_bursts(first, facts.into_iter(), self.rule(), out);
     }
 
     fn write_images(

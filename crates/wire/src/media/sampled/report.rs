@@ -165,12 +165,18 @@ impl Index {
             format_parameters: track.format_parameters.clone(),
             payload_bytes_max: cut.payload_bytes_max(),
             rtp_packets: plan.rtp_packets(),
-            sends: plan.sends_least(),
+            sends: plan.sends(packets_of_a_send(&plan)).unwrap_or(0),
             burst_ns,
             burst_packets_max,
             burst_bytes_max,
         })
     }
+}
+
+/// Packets of one send at the most: what a datagram carries (udp(7)), and 64.
+fn packets_of_a_send(plan: &Plan) -> u32 {
+    let packets = 65_507 / plan.image_bytes_max().max(1);
+    u32::try_from(packets.min(64)).unwrap_or(64)
 }
 
 /// Packets and bytes of the most that is due together.

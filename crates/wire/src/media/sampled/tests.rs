@@ -318,6 +318,39 @@ proptest! {
     }
 }
 
+#[test]
+fn two_packets_of_sound_leave_in_one_send() {
+    let of = |frames, length: &dyn Fn(u16) -> u16| {
+        let kinds: Vec<_> = (0..frames).map(|at| Kind::Frame(length(at))).collect();
+        let file = file(&kinds);
+        let index = SampledIndex::new("test", file.tracks, Vec::new()).unwrap();
+        let index = container::Index::of(index);
+        let plan = index.plan(1, index.cut(1, 1460).unwrap(), 20_000_000, false);
+        let mut bursts = Vec::new();
+        plan.bursts(0..plan.rtp_packets(), &mut bursts);
+        check_bursts(&plan, 0..plan.rtp_packets(), &bursts);
+        for burst in &bursts {
+            let last = burst.first + u64::from(burst.packets) - 1;
+            assert!(plan.due_ns(last) - burst.due_ns < 160_000_000, "{burst:?}");
+        }
+        assert_eq!(plan.sends(64), Some(bursts.len() as u64));
+        assert_eq!(plan.sends(1), Some(plan.rtp_packets()));
+        (plan.rtp_packets(), bursts.len())
+    };
+    // Four frames and four; at the beginning six times four, all of which are due at once.
+    assert_eq!(of(840, &|_| 300), (210, 103));
+    // Four frames, and of those that follow as many as are no longer: three or four.
+    let (packets, sends) = of(840, &|at| {
+        200 + u16::from(noise(at.into(), (at / 7).into()))
+    });
+    assert!((210..240).contains(&packets), "{packets}");
+    assert_eq!(sends as u64, packets.div_ceil(2));
+    // A packet each, and longer than the one before, so that none can follow another.
+    assert_eq!(of(600, &|at| 800 + at), (600, 600));
+    // Larger than a packet.
+    assert_eq!(of(100, &|_| 2000), (200, 100));
+}
+
 fn pictures_of((at, kind): (usize, &Kind)) -> Vec<u8> {
     let Kind::Picture(parts, _) = kind else {
         return Vec::new();

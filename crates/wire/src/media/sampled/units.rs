@@ -10,6 +10,11 @@ use crate::media::samples::column::Column;
 /// four frames of AAC at 48 kHz go together. More would save packets, and lose more with each.
 pub(in crate::media) const AGGREGATE_NS_MAX: u64 = 80_000_000;
 
+/// How long before it is due a packet of sound may leave, in one send with packets before it. Two
+/// packets of AAC go together, which lie up to 93 ms apart; who listens waits for nothing, has a
+/// buffer of longer than that, and loses no more with a send than with two packets.
+pub(in crate::media) const TRAIN_NS_MAX: u64 = 160_000_000;
+
 /// Which samples are a unit.
 #[derive(Debug)]
 pub(super) enum Units {
@@ -67,27 +72,38 @@ impl Units {
     }
 }
 
-/// How many samples go into each packet: as many as fit it and the time. While the file grows, what
-/// may become one with samples to come is left out.
+/// How many samples go into each packet: as many as fit it and the time. Every other packet is to
+/// leave in one send with the one before it, of which no packet but the last may be shorter: so it
+/// takes no more bytes than that one has. While the file grows, what may become one with samples to
+/// come is left out.
 fn groups(track: &SampledTrack, how: Aggregation, bytes_max: usize, grows: bool) -> Column {
     let (samples, playable) = (&track.samples, track.playable());
     let span = i128::from(AGGREGATE_NS_MAX) * i128::from(track.timescale) / 1_000_000_000;
     let each_bytes = how.sample_bytes + track.prefix.len();
     let mut groups = Column::default();
     let (mut count, mut bytes, mut first_ticks) = (0_i64, how.packet_bytes, 0);
+    // How many bytes this packet may have; fewer than there is room for if it is to follow another.
+    let mut limit = bytes_max;
     for at in 0..playable {
         let sample_bytes = samples.size(at) as usize + each_bytes;
         let ticks = samples.decode_ticks(at);
         let is_full = count >= i64::try_from(how.samples_max).unwrap_or(i64::MAX)
-            || bytes + sample_bytes > bytes_max
+            || bytes + sample_bytes > limit
             || i128::from(ticks - first_ticks) >= span
             || count > 0 && samples.entry(at) != samples.entry(at - 1);
         if count > 0 && is_full {
             groups.push(count);
+            // What is larger than a packet leaves in several, the last of which may be short.
+            let is_followed = limit == bytes_max && bytes <= bytes_max;
+            limit = if is_followed { bytes } else { bytes_max };
             (count, bytes) = (0, how.packet_bytes);
         }
         if count == 0 {
             first_ticks = ticks;
+            if bytes + sample_bytes > limit {
+                // It cannot follow the one before.
+                limit = bytes_max;
+            }
         }
         count += 1;
         bytes += sample_bytes;
