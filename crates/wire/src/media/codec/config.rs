@@ -60,6 +60,10 @@ pub(in crate::media) enum CodecConfig {
         rate_hz: u32,
         channels: u8,
     },
+    /// At 64 kbit/s.
+    G722 {
+        channels: u8,
+    },
     Pcm {
         bits: u8,
         order: ByteOrder,
@@ -99,6 +103,7 @@ impl CodecConfig {
             Self::Eac3Dec3(dec3) => eac3::from_dec3(dec3),
             Self::MuLaw { rate_hz, channels } => pcm::mu_law(*rate_hz, *channels),
             Self::ALaw { rate_hz, channels } => pcm::a_law(*rate_hz, *channels),
+            Self::G722 { channels } => pcm::g722(*channels),
             Self::Pcm {
                 bits,
                 order,
