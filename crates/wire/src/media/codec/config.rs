@@ -113,6 +113,29 @@ impl CodecConfig {
         }
     }
 
+    /// What a decoder is told beforehand, as containers have it: of each sample entry the bytes,
+    /// without a box's header. None where there are none, or the stream has them in itself.
+    pub(in crate::media) fn configurations(&self) -> Vec<Box<[u8]>> {
+        let all = match self {
+            Self::H264(list)
+            | Self::H265(list)
+            | Self::Av1(list)
+            | Self::Mpeg4Visual(list)
+            | Self::MpegVideo(list) => list.clone(),
+            Self::Vp9(Some(one))
+            | Self::Aac(one)
+            | Self::OpusDops(one)
+            | Self::OpusHead(one)
+            | Self::Ac3Dac3(one)
+            | Self::Eac3Dec3(one) => vec![one.clone()],
+            _ => Vec::new(),
+        };
+        match all.iter().any(|it| it.is_empty()) {
+            true => Vec::new(),
+            false => all,
+        }
+    }
+
     /// What `make` makes of the bytes of some configurations.
     pub(in crate::media) fn of_each(
         make: fn(Vec<Box<[u8]>>) -> Self,

@@ -163,7 +163,6 @@ impl Movie {
             return refused("a track before it has the same number");
         }
         let (mut facts, sound) = (head.facts.clone(), entries.sound);
-        facts.keep_configurations(&entries.list);
         let edits = head.edits.map_or_else(Edits::default, |elst| {
             let timescales = (head.timescale, movie_timescale);
             Edits::read(elst, timescales, &mut facts.problems)
