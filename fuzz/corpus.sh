@@ -69,6 +69,9 @@ containers() {
     film ts/constant.ts $H264 -c:a aac -muxrate 300k -t 0.2
     film ts/h264.m2ts $H264 -an
     film ts/sound.ts -vn -c:a aac
+    film ts/mpeg4-latm.ts -c:v mpeg4 -g 3 -c:a aac -mpegts_flags latm
+    film ts/opus.ts -vn -c:a libopus
+    film ts/eac3.ts -vn -c:a eac3
 }
 
 containers

@@ -102,6 +102,44 @@ impl TestSource {
         test
     }
 
+    /// The AAC of a transport stream as a track of its own: so many groups of frames, 16 KB each,
+    /// with `apart` packets of nothing between them.
+    pub(crate) fn sound_apart(groups: u64, apart: usize) -> Self {
+        const FRAMES: u64 = 40;
+        let mut writer = Writer::new();
+        writer.pat(&[(1, 0x1000)]);
+        let sound = MapEntry {
+            pid: 0x100,
+            stream_type: 0x0f,
+            descriptors: &[],
+        };
+        writer.pmt(0x1000, 1, sound.pid, &[sound]);
+        for group in 0..groups {
+            // AAC-LC, 48 kHz, two channels, 400 bytes with the header.
+            let header = [0xff, 0xf1, 0x4c, 0x80, 400 >> 3, 0x1f, 0xfc];
+            let frame = |at: u64| {
+                let byte = u8::try_from(1 + (group * FRAMES + at) % 251).expect("below 252");
+                [&header[..], &[byte; 393]].concat()
+            };
+            let data: Vec<_> = (0..FRAMES).flat_map(frame).collect();
+            let pes = pes(90_000 + group * FRAMES * 1920, &data);
+            for (at, payload) in pes.chunks(TS_PACKET_BYTES - 4).enumerate() {
+                writer.packet(Packet {
+                    pid: sound.pid,
+                    unit_start: at == 0,
+                    payload,
+                    ..Packet::default()
+                });
+            }
+            (0..apart).for_each(|_| writer.null());
+        }
+        let bytes = writer.finish();
+        let ts_packets = bytes.len() / TS_PACKET_BYTES;
+        let test = Self::with(bytes, ts_packets, true);
+        test.grow(ts_packets, false);
+        test
+    }
+
     /// A source that goes on for some time, with so many transport packets of `bytes` at first.
     pub(crate) fn growing(bytes: Vec<u8>, ts_packets: usize) -> Self {
         Self::with(bytes, ts_packets, false)

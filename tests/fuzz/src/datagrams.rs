@@ -4,8 +4,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use onrush_wire::live::{Follower, Kind, Note, Stamper, TrainBuilder};
-use onrush_wire::media::TS_PACKET_BYTES;
 use onrush_wire::media::ts::{Packetisation, TS_PACKETS_PER_RTP_MAX};
+use onrush_wire::media::{ScanOptions, TS_PACKET_BYTES};
 use onrush_wire::rtcp::{self, Sending};
 use onrush_wire::rtp::Header;
 
@@ -21,13 +21,18 @@ const TRAIN_BYTES_MAX: usize = 6000;
 /// What following a stream may hold beside its tables, which it has from its beginning.
 const MEMORY_BYTES: usize = 64 << 10;
 
-/// A transport stream as a film, and as datagrams.
+/// A transport stream as a film, whole and by its elementary streams, and as datagrams.
 ///
 /// # Panics
 ///
 /// If a promise is broken.
 pub(crate) fn transport_stream(input: &[u8]) {
     file::check(input);
+    let elementary = ScanOptions {
+        is_elementary: true,
+        ..ScanOptions::default()
+    };
+    file::check_as(input, elementary);
     let mut scanner = onrush_wire::media::Scanner::default();
     let index = scanner.read(input).and_then(|()| scanner.finish());
     if let Some(ts) = index.ok().as_ref().and_then(|index| index.as_ts()) {

@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use onrush_wire::media::{Continued, Index, ScanError, Scanner, TRACKS_MAX, ts};
+use onrush_wire::media::{Continued, Index, ScanError, ScanOptions, Scanner, TRACKS_MAX, ts};
 use onrush_wire::sdp::{Description, Extent};
 
 use crate::memory::bounded;
@@ -33,19 +33,28 @@ const STEPS_MAX: u64 = 5;
 ///
 /// If a promise is broken.
 pub(crate) fn check(film: &[u8]) {
+    check_as(film, ScanOptions::default());
+}
+
+/// The same of a film that is read so.
+///
+/// # Panics
+///
+/// If a promise is broken.
+pub(crate) fn check_as(film: &[u8], options: ScanOptions) {
     if film.starts_with(TEST_MAGIC) {
         return;
     }
     let mut random = Random::of(film);
     let memory_max = MEMORY_BYTES + MEMORY_TIMES * film.len();
-    let whole = bounded(memory_max, || whole(film));
-    let pieces = in_pieces(film, &mut random);
+    let whole = bounded(memory_max, || whole(film, options));
+    let pieces = in_pieces(film, options, &mut random);
     match (&whole, &pieces) {
         (Ok(whole), Ok(pieces)) => plan::assert_same(whole, pieces, film),
         (Err(whole), Err(pieces)) => assert_eq!(whole.to_string(), pieces.to_string()),
         other => panic!("read whole and in pieces: {other:?}"),
     }
-    grown(film, &mut random);
+    grown(film, options, &mut random);
     if let Ok(index) = &whole {
         check_index(index, film, &mut random);
     }
@@ -54,14 +63,14 @@ pub(crate) fn check(film: &[u8]) {
     let _any: Option<u64> = ts::clock_span_ns(&film[..film.len().min(4096)], &film[end..]);
 }
 
-fn whole(film: &[u8]) -> Result<Index, ScanError> {
-    let mut scanner = Scanner::default();
+fn whole(film: &[u8], options: ScanOptions) -> Result<Index, ScanError> {
+    let mut scanner = Scanner::new(options);
     scanner.read(film)?;
     scanner.finish()
 }
 
-fn in_pieces(film: &[u8], random: &mut Random) -> Result<Index, ScanError> {
-    let mut scanner = Scanner::default();
+fn in_pieces(film: &[u8], options: ScanOptions, random: &mut Random) -> Result<Index, ScanError> {
+    let mut scanner = Scanner::new(options);
     read_to(&mut scanner, film, film.len(), random)?;
     scanner.finish()
 }
@@ -97,8 +106,8 @@ fn read_to(
 }
 
 /// Reads a film that grows, as far as it comes.
-fn grown(film: &[u8], random: &mut Random) {
-    let (mut scanner, mut end) = (Scanner::default(), 0);
+fn grown(film: &[u8], options: ScanOptions, random: &mut Random) {
+    let (mut scanner, mut end) = (Scanner::new(options), 0);
     let mut known: Option<(Index, usize)> = None;
     for step in (0..=random.below(STEPS_MAX)).rev() {
         end += match step {

@@ -493,7 +493,8 @@ impl Media {
     pub(super) fn keep(&self, index: &Index) {
         if let Some(saved) = self.settings.saved.as_ref().filter(|_| !self.is_outdated()) {
             let file: Arc<dyn Backing> = Arc::<Opened>::clone(&self.opened);
-            saved.keep(file, self.identity(), index.clone());
+            let is_elementary = self.settings.options.is_elementary;
+            saved.keep(file, self.identity(), is_elementary, index.clone());
         }
     }
 

@@ -80,6 +80,8 @@ struct Job {
     file: Arc<dyn Backing>,
     /// What the file was when it was indexed.
     identity: Identity,
+    /// Whether the index is of its elementary streams.
+    is_elementary: bool,
     index: Index,
 }
 
@@ -148,9 +150,17 @@ impl SavedIndexes {
         })
     }
 
-    /// The index of an open file that has this identity, if there is one. Blocks.
-    pub(super) fn find(&self, name: &str, file: &File, identity: Identity) -> Option<Index> {
-        let found = self.look_for(name, file, identity);
+    /// The index of an open file that has this identity, or of its elementary streams, if there is
+    /// one. Blocks.
+    pub(super) fn find(
+        &self,
+        name: &str,
+        file: &File,
+        identity: Identity,
+        is_elementary: bool,
+    ) -> Option<Index> {
+        let path = self.folder.path_of(&identity, is_elementary);
+        let found = self.look_for(name, file, identity, &path);
         let counter = match found {
             Some(_) => &self.counters.restored,
             None => &self.counters.missed,
@@ -159,10 +169,9 @@ impl SavedIndexes {
         found
     }
 
-    fn look_for(&self, name: &str, file: &File, identity: Identity) -> Option<Index> {
+    fn look_for(&self, name: &str, file: &File, identity: Identity, path: &Path) -> Option<Index> {
         let key = Key::of(&file.metadata().ok()?, self.fallback_bitrate);
-        let path = self.folder.path_of(&identity);
-        let bytes = match Folder::read(&path) {
+        let bytes = match Folder::read(path) {
             Ok(bytes) => bytes?,
             Err(error) => {
                 warn!("{name:?}: its saved index cannot be read: {error}");
@@ -184,7 +193,7 @@ impl SavedIndexes {
             }
             Err(EntryError::OtherBuild) => {
                 info!("{name:?} is indexed anew: another build of the server saved its index");
-                self.throw_away(&path);
+                self.throw_away(path);
                 return None;
             }
             Err(error) => Err(error.to_string()),
@@ -193,14 +202,14 @@ impl SavedIndexes {
             Ok(found) => found,
             Err(reason) => {
                 warn!("{name:?} is indexed anew: its saved index is thrown away: {reason}");
-                self.throw_away(&path);
+                self.throw_away(path);
                 return None;
             }
         };
         if saved.changed_ns != key.changed_ns && !is_same(file, &index) {
             return None;
         }
-        Folder::used(&path);
+        Folder::used(path);
         Some(index)
     }
 
@@ -210,10 +219,17 @@ impl SavedIndexes {
     }
 
     /// Has the index of a whole file saved, sooner or later. Does not wait.
-    pub(super) fn keep(&self, file: Arc<dyn Backing>, identity: Identity, index: Index) {
+    pub(super) fn keep(
+        &self,
+        file: Arc<dyn Backing>,
+        identity: Identity,
+        is_elementary: bool,
+        index: Index,
+    ) {
         let job = Job {
             file,
             identity,
+            is_elementary,
             index,
         };
         let sent = self.jobs.as_ref().map(|jobs| jobs.try_send(job));
@@ -261,7 +277,8 @@ impl Writer {
             return false;
         };
         let bytes = entry::to_bytes(key, &index);
-        match self.folder.write(&job.identity, &bytes, room) {
+        let place = self.folder.path_of(&job.identity, job.is_elementary);
+        match self.folder.write(&place, &bytes, room) {
             Ok(written) => {
                 let removed = &self.counters.removed;
                 removed.fetch_add(written.removed, Ordering::Relaxed);

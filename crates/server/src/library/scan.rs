@@ -34,7 +34,7 @@ pub(super) fn restored(
     let saved = settings.saved.as_ref();
     let saved = saved.filter(|_| identity.age() >= settings.growth_time_max)?;
     Some(Scanned {
-        index: Arc::new(saved.find(name, file, identity)?),
+        index: Arc::new(saved.find(name, file, identity, settings.options.is_elementary)?),
         identity,
         growth: None,
         estimate_ns: None,

@@ -22,14 +22,12 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Those for what is asked for by this name, and the name of its file. What is saved is of
-    /// files as they are sent by themselves.
+    /// Those for what is asked for by this name, and the name of its file.
     pub(super) fn of<'a>(&self, name: &'a str) -> (Self, &'a str) {
         let mut settings = self.clone();
         match name.strip_suffix(ELEMENTARY) {
             Some(file) => {
                 settings.options.is_elementary = true;
-                settings.saved = None;
                 (settings, file)
             }
             None => (settings, name),

@@ -28,6 +28,13 @@ const DIRECT_ALIGN: usize = 4096;
 /// garbage between them, are read in several.
 pub(super) const READ_BYTES_MAX: usize = 1 << 20;
 
+/// What lies between two parts that are needed is read with them if it is no more: a read of its
+/// own takes as long.
+const GAP_BYTES_MAX: u64 = 128 << 10;
+
+/// A read of more than so many times what is made of it may be made of several.
+const SPARSE_TIMES: u64 = 2;
+
 /// How long a builder rests that finds every chunk in use.
 const POOL_FULL_PAUSE: Duration = Duration::from_millis(1);
 
@@ -146,8 +153,9 @@ impl Builder<'_> {
         Ok(claim.publish(source.key(chunk)))
     }
 
-    /// Reads the packets' bytes and writes their images: in one read, or in halves if they lie far
-    /// apart. Where each packet needs the whole range, as of a large picture, halves do not help.
+    /// Reads the packets' bytes and writes their images: in one read, in several if much lies in
+    /// between (the pictures, where sound is read), or in halves if they lie far apart. Where each
+    /// packet needs the whole range, as of a large picture, halves do not help.
     fn write_images(
         &mut self,
         of: (&Source, &Plan),
@@ -160,7 +168,17 @@ impl Builder<'_> {
         }
         let range = plan.file_range(packets.clone());
         let count = packets.end - packets.start;
-        if range.end - range.start <= READ_BYTES_MAX as u64 {
+        let range_bytes = range.end - range.start;
+        let fits = range_bytes <= READ_BYTES_MAX as u64;
+        let is_dense = range_bytes <= SPARSE_TIMES * plan.images_bytes(packets.clone());
+        if !is_dense {
+            let parts = plan.file_parts(packets.clone(), GAP_BYTES_MAX);
+            let bytes = parts.iter().map(aligned_bytes).sum::<usize>();
+            if parts.len() > 1 && bytes <= BUFFER_BYTES {
+                return self.write_parts(of, packets, &parts, out);
+            }
+        }
+        if fits {
             let piece = self.read(source, range)?;
             return write(of, packets, &[piece], out);
         }
@@ -179,6 +197,23 @@ impl Builder<'_> {
             false => self.write_images(of, packets.start..middle, front)?,
         }
         self.write_images(of, middle..packets.end, back)
+    }
+
+    /// Packets that need these parts of the file, all of which there is room for.
+    fn write_parts(
+        &mut self,
+        of: (&Source, &Plan),
+        packets: Range<u64>,
+        parts: &[Range<u64>],
+        out: &mut [u8],
+    ) -> Result<(), BuildError> {
+        let (mut pieces, mut rest) = (Vec::with_capacity(parts.len()), &mut self.read[..]);
+        for part in parts {
+            let (buffer, behind) = rest.split_at_mut(aligned_bytes(part));
+            pieces.push(read(self.shared, of.0, part.clone(), buffer)?);
+            rest = behind;
+        }
+        write(of, packets, &pieces, out)
     }
 
     /// One packet whose parts lie far from each other, or several of the same parts: each part is
@@ -207,46 +242,60 @@ impl Builder<'_> {
 
     /// The file's bytes of `range`, at most [`READ_BYTES_MAX`] of them, and perhaps some around it.
     fn read(&mut self, source: &Source, range: Range<u64>) -> Result<FilePiece<'_>, BuildError> {
-        let align = DIRECT_ALIGN as u64;
-        let offset = range.start / align * align;
-        let aligned = (range.end - offset).next_multiple_of(align);
-        let wanted = usize::try_from(aligned).unwrap_or(usize::MAX);
-        let buffer = &mut self.read[..wanted];
-        let counters = &self.shared.counters;
-        // What has just been written is in the page cache, and reading past it would have it
-        // written to the disk first.
-        let direct = source
-            .direct
-            .get_or_init(|| open_direct(source.backing.file()))
-            .as_ref()
-            .filter(|_| !source.grows());
-        let read_direct = direct.map(|file| read_up_to(file, buffer, offset));
-        let read = match read_direct {
-            Some(Ok(bytes)) => {
-                counters
-                    .bytes_read_direct
-                    .fetch_add(bytes as u64, Ordering::Relaxed);
-                Ok(bytes)
-            }
-            // Some file systems take the flag at open and refuse it here.
-            Some(Err(e)) if e.raw_os_error() != Some(libc::EINVAL) => Err(e),
-            _ => read_up_to(source.backing.file(), buffer, offset),
-        };
-        let bytes = read.map_err(|e| BuildError::Media(format!("cannot be read: {e}")))?;
-        counters
-            .bytes_read
-            .fetch_add(bytes as u64, Ordering::Relaxed);
-        let end = offset + bytes as u64;
-        if end < range.end {
-            return Err(BuildError::Media(format!(
-                "truncated: it ends at byte {end} now"
-            )));
-        }
-        Ok(FilePiece {
-            offset,
-            bytes: &buffer[..bytes],
-        })
+        let wanted = aligned_bytes(&range);
+        read(self.shared, source, range, &mut self.read[..wanted])
     }
+}
+
+/// Bytes that are read for a part of a file, which may begin and end anywhere.
+fn aligned_bytes(part: &Range<u64>) -> usize {
+    let align = DIRECT_ALIGN as u64;
+    let aligned = (part.end - part.start / align * align).next_multiple_of(align);
+    usize::try_from(aligned).unwrap_or(usize::MAX)
+}
+
+/// The file's bytes of `range`, and some around it, in a buffer of [`aligned_bytes`].
+fn read<'a>(
+    shared: &Shared,
+    source: &Source,
+    range: Range<u64>,
+    buffer: &'a mut [u8],
+) -> Result<FilePiece<'a>, BuildError> {
+    let offset = range.start / DIRECT_ALIGN as u64 * DIRECT_ALIGN as u64;
+    let counters = &shared.counters;
+    // What has just been written is in the page cache, and reading past it would have it
+    // written to the disk first.
+    let direct = source
+        .direct
+        .get_or_init(|| open_direct(source.backing.file()))
+        .as_ref()
+        .filter(|_| !source.grows());
+    let read_direct = direct.map(|file| read_up_to(file, buffer, offset));
+    let read = match read_direct {
+        Some(Ok(bytes)) => {
+            counters
+                .bytes_read_direct
+                .fetch_add(bytes as u64, Ordering::Relaxed);
+            Ok(bytes)
+        }
+        // Some file systems take the flag at open and refuse it here.
+        Some(Err(e)) if e.raw_os_error() != Some(libc::EINVAL) => Err(e),
+        _ => read_up_to(source.backing.file(), buffer, offset),
+    };
+    let bytes = read.map_err(|e| BuildError::Media(format!("cannot be read: {e}")))?;
+    counters
+        .bytes_read
+        .fetch_add(bytes as u64, Ordering::Relaxed);
+    let end = offset + bytes as u64;
+    if end < range.end {
+        return Err(BuildError::Media(format!(
+            "truncated: it ends at byte {end} now"
+        )));
+    }
+    Ok(FilePiece {
+        offset,
+        bytes: &buffer[..bytes],
+    })
 }
 
 fn write(

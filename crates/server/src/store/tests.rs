@@ -383,6 +383,31 @@ fn a_sample_larger_than_a_read_is_put_together() {
     }
 }
 
+/// Pictures lie between sound; they are not read with it where they are much.
+#[test]
+fn what_lies_between_is_read_only_where_it_is_little() {
+    for (apart, times_max) in [(16, 2), (3000, 2)] {
+        let test = TestSource::sound_apart(30, apart);
+        let store = store(8, Faults::default());
+        let expected = test.images();
+        let source = &test.source;
+        assert!(source.chunks() > 4);
+        for chunk in 0..source.chunks() {
+            let pin = block_on(store.shared().fetch(source, chunk, PATIENCE)).expect("built");
+            let first = usize::try_from(source.packets_of(chunk).start).unwrap();
+            let built = images(store.shared(), source, chunk, &pin);
+            assert_eq!(built, expected[first..first + built.len()]);
+            store.shared().pool().unpin(pin);
+        }
+        let read = counter(&store.shared().counters().bytes_read);
+        let made: usize = expected.iter().map(Vec::len).sum();
+        assert!(
+            read < times_max * made as u64,
+            "{read} bytes for {made}, {apart} apart"
+        );
+    }
+}
+
 /// Reading less than the whole is how it shows that a chunk was read in halves: the garbage between
 /// is left out.
 #[test]

@@ -23,10 +23,6 @@ pub(in crate::media) mod mpeg_audio;
 pub(in crate::media) mod mpeg_video;
 pub(in crate::media) mod nal;
 pub(in crate::media) mod opus;
-#[cfg_attr(
-    not(test),
-    allow(dead_code, reason = "some of it is of streams without a container")
-)]
 pub(in crate::media) mod pcm;
 #[cfg(any(test, feature = "testing"))]
 pub(in crate::media) mod testing;

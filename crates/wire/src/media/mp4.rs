@@ -334,13 +334,14 @@ impl Scanner {
                 movie.reference = Reference::read(inside);
                 return Ok(());
             }
+            movie.samples_max = movie::samples_max(self.file_bytes);
             movie.add_fragment(inside, self.at);
             self.ending.begin(self.at, self.file_bytes);
             return Ok(());
         }
         let end = &inside[inside.len().saturating_sub(64)..];
         self.probes.add(at + (inside.len() - end.len()) as u64, end);
-        let movie = Movie::read(inside).map_err(Mp4Error::Unsupported)?;
+        let movie = Movie::read(inside, self.file_bytes).map_err(Mp4Error::Unsupported)?;
         if movie.tracks.is_empty() {
             return Err(Mp4Error::Nothing(reasons(&movie.left_out)));
         }

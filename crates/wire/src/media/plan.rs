@@ -127,6 +127,9 @@ pub(super) trait Packets: fmt::Debug + Send + Sync {
     fn images_bytes(&self, packets: Range<u64>) -> u64;
     fn file_range(&self, packets: Range<u64>) -> Range<u64>;
     fn file_pieces(&self, packet: u64) -> Vec<Range<u64>>;
+    fn file_parts(&self, packets: Range<u64>, _gap_bytes_max: u64) -> Vec<Range<u64>> {
+        vec![self.file_range(packets)]
+    }
     fn packets_in(&self, part: Range<u64>) -> Range<u64>;
     fn bursts(&self, packets: Range<u64>, out: &mut Vec<Burst>);
     fn write_images(
@@ -281,6 +284,13 @@ impl Plan {
     #[must_use]
     pub fn file_range(&self, packets: Range<u64>) -> Range<u64> {
         self.packets.file_range(packets)
+    }
+
+    /// The same without what lies between and is not needed: parts of the file, in its order, with
+    /// more than `gap_bytes_max` bytes from one to the next where that is known.
+    #[must_use]
+    pub fn file_parts(&self, packets: Range<u64>, gap_bytes_max: u64) -> Vec<Range<u64>> {
+        self.packets.file_parts(packets, gap_bytes_max)
     }
 
     /// The parts of the file that the payload of `rtp_packet` is made of, in order; none beyond the

@@ -45,7 +45,8 @@ const CUT_BYTES: [u16; CUTS_MAX] = [1460, 1440, 1400, 1340, 1220, 1000, 536, 128
 pub(in crate::media) struct SampledTrack {
     /// How it is coded, and how packets are made of it.
     pub(in crate::media) codec: Codec,
-    /// What the codec was made of, to make it again; without it no index of the track is saved.
+    /// What the codec was made of, to make it again, and to tell decoders beforehand; without it no
+    /// index of the track is saved.
     pub(in crate::media) config: Option<Arc<CodecConfig>>,
     /// Ticks a second of its times. Not 0.
     pub(in crate::media) timescale: u32,
@@ -79,13 +80,7 @@ pub struct TrackFacts {
     pub sound: Option<(u32, u32)>,
     /// What is not as it should be, and what was made of it.
     pub problems: Vec<String>,
-    /// What a decoder is told beforehand, as the container has it: of each configuration of the
-    /// codec the bytes, without a box's header. None if there are none, or too many to be kept.
-    pub(in crate::media) configurations: Vec<Box<[u8]>>,
 }
-
-/// Bytes of all configurations of a track that are kept, at most.
-const CONFIGURATIONS_BYTES_MAX: usize = 64 << 10;
 
 /// A track of the file that is not played, and why.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -121,15 +116,6 @@ pub(in crate::media) struct SampledIndex {
     constant_rate: OnceLock<Option<FrameRate>>,
     /// When its time 0 was by the clock on the wall, in ns since 1970, if it says so.
     pub(in crate::media) wall_clock_start_ns: Option<u64>,
-}
-
-impl TrackFacts {
-    /// Keeps the configurations of a track's codec, if they are not too long.
-    pub(in crate::media) fn keep_configurations(&mut self, all: &[&[u8]]) {
-        let bytes: usize = all.iter().map(|it| it.len()).sum();
-        let kept = all.iter().filter(|_| bytes <= CONFIGURATIONS_BYTES_MAX);
-        self.configurations = kept.map(|&it| it.into()).collect();
-    }
 }
 
 impl SampledTrack {

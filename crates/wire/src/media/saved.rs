@@ -23,6 +23,7 @@ pub const SAVED_INDEX_MEANING: u64 = meaning(env!("ONRUSH_MEDIA_SOURCES"));
 enum SavedIndex {
     Ts(Box<ts::saved::SavedIndex>),
     Sampled(sampled::saved::SavedIndex),
+    Elementary(ts::elementary::saved::SavedIndex),
 }
 
 /// Bytes are no saved index.
@@ -44,7 +45,10 @@ impl Index {
     pub fn save(&self) -> Option<Vec<u8>> {
         let saved = match (self.as_ts(), self.as_sampled()) {
             (Some(ts), _) => SavedIndex::Ts(Box::new(ts::saved::SavedIndex::of(ts))),
-            (_, Some(sampled)) => SavedIndex::Sampled(sampled::saved::SavedIndex::of(sampled)?),
+            (_, Some(sampled)) => match sampled::saved::SavedIndex::of(sampled) {
+                Some(saved) => SavedIndex::Sampled(saved),
+                None => SavedIndex::Elementary(ts::elementary::saved::SavedIndex::of(sampled)?),
+            },
             _ => return None,
         };
         postcard::to_allocvec(&saved).ok()
@@ -65,6 +69,7 @@ impl Index {
         match saved {
             SavedIndex::Ts(ts) => ts.index().map(Self::of).map_err(str::to_owned),
             SavedIndex::Sampled(sampled) => sampled.index().map(Self::of),
+            SavedIndex::Elementary(elementary) => elementary.index().map(Self::of),
         }
         .map_err(RestoreError::Fault)
     }

@@ -8,7 +8,7 @@
 pub mod clock;
 mod demux;
 mod descriptor;
-mod elementary;
+pub(in crate::media) mod elementary;
 pub mod facts;
 mod header;
 mod image;

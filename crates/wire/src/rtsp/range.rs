@@ -174,14 +174,16 @@ impl Range {
     }
 }
 
-/// Seconds with six decimals, as both SDP and Range spell them.
+/// Seconds with six decimals, as both SDP and Range spell them, and with nine where these do not
+/// say it exactly: a client that asks for a sync sample by the time it was told shall not get the
+/// one before.
 #[must_use]
 pub fn npt(time_ns: u64) -> impl fmt::Display {
-    format!(
-        "{}.{:06}",
-        time_ns / 1_000_000_000,
-        time_ns % 1_000_000_000 / 1000
-    )
+    let (seconds, ns) = (time_ns / 1_000_000_000, time_ns % 1_000_000_000);
+    match ns % 1000 {
+        0 => format!("{seconds}.{:06}", ns / 1000),
+        _ => format!("{seconds}.{ns:09}"),
+    }
 }
 
 /// `seconds[.fraction]` or `hours:minutes:seconds[.fraction]`, in ns.
@@ -346,9 +348,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn times_read_back(time_us in 0..u64::MAX / 1000) {
-            let value = format!("npt={}-", npt(time_us * 1000));
-            prop_assert_eq!(Range::parse(&value).unwrap().start_ns, Some(time_us * 1000));
+        fn times_read_back(time_ns in any::<u64>()) {
+            for time_ns in [time_ns, time_ns - time_ns % 1000] {
+                let value = format!("npt={}-", npt(time_ns));
+                prop_assert_eq!(Range::parse(&value).unwrap().start_ns, Some(time_ns));
+            }
         }
 
         #[test]

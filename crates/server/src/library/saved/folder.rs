@@ -29,6 +29,9 @@ const SPARE_PARTS: u64 = 16;
 /// What the names of files begin with that are not whole yet.
 const UNFINISHED: &str = "new-";
 
+/// What the names of those of elementary streams end with.
+const ELEMENTARY: &str = ".tracks";
+
 /// The name of the file by whose lock it is known whether others use the folder.
 const LOCK: &str = "lock";
 
@@ -85,8 +88,8 @@ impl Folder {
     }
 
     /// Where the index of a file is, whatever became of that file since.
-    pub(super) fn path_of(&self, identity: &Identity) -> PathBuf {
-        self.path.join(name_of(identity))
+    pub(super) fn path_of(&self, identity: &Identity, is_elementary: bool) -> PathBuf {
+        self.path.join(name_of(identity, is_elementary))
     }
 
     /// The bytes of a saved index; `None` if there are none, or too many.
@@ -114,17 +117,12 @@ impl Folder {
         let _time = file.and_then(|file| file.set_modified(SystemTime::now()));
     }
 
-    /// Writes a saved index, for which others go that were not used for longest.
+    /// Writes a saved index at its [place](Self::path_of), for which others go that were not used for longest.
     ///
     /// # Errors
     ///
     /// What the system says; then it is as before.
-    pub(super) fn write(
-        &self,
-        identity: &Identity,
-        bytes: &[u8],
-        room: &mut Room,
-    ) -> io::Result<Written> {
+    pub(super) fn write(&self, place: &Path, bytes: &[u8], room: &mut Room) -> io::Result<Written> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let length = bytes.len() as u64;
         if length > SAVED_INDEX_BYTES_MAX || on_disk(length) > room.bytes_max {
@@ -136,13 +134,12 @@ impl Folder {
         let unfinished = self.path.join(name);
         let mut options = OpenOptions::new();
         let options = options.write(true).create_new(true).mode(0o600);
-        let place = self.path_of(identity);
-        let replaced = fs::metadata(&place).map_or(0, |file| on_disk(file.len()));
+        let replaced = fs::metadata(place).map_or(0, |file| on_disk(file.len()));
         // Not synchronized: after a power failure a checksum says what is whole.
         let written = options
             .open(&unfinished)
             .and_then(|mut file| file.write_all(bytes))
-            .and_then(|()| fs::rename(&unfinished, &place));
+            .and_then(|()| fs::rename(&unfinished, place));
         if let Err(error) = written {
             let _gone = fs::remove_file(&unfinished);
             return Err(error);
@@ -235,14 +232,19 @@ fn on_disk(bytes: u64) -> u64 {
     bytes.max(1).next_multiple_of(BLOCK_BYTES)
 }
 
-/// By device and inode: the index of what the file is now takes the place of what it was.
-fn name_of(identity: &Identity) -> String {
-    format!("{:x}-{:x}", identity.device, identity.inode)
+/// By device and inode: the index of what the file is now takes the place of what it was. That of
+/// its elementary streams is another one.
+fn name_of(identity: &Identity, is_elementary: bool) -> String {
+    let kind = if is_elementary { ELEMENTARY } else { "" };
+    format!("{:x}-{:x}{kind}", identity.device, identity.inode)
 }
 
 fn is_name(name: &str) -> bool {
     let is_hex = |part: &str| u64::from_str_radix(part, 16).is_ok() && !part.starts_with('+');
-    let parts = name.split_once('-');
+    let parts = name
+        .strip_suffix(ELEMENTARY)
+        .unwrap_or(name)
+        .split_once('-');
     parts.is_some_and(|(device, inode)| is_hex(device) && is_hex(inode))
 }
 
@@ -270,11 +272,9 @@ mod tests {
     }
 
     fn write(folder: &Folder, room: &mut Room, inode: u64, bytes: usize) -> Written {
-        let written = folder
-            .write(&identity(inode), &vec![1; bytes], room)
-            .unwrap();
+        let path = folder.path_of(&identity(inode), false);
+        let written = folder.write(&path, &vec![1; bytes], room).unwrap();
         // Apart in time by more than a file system tells.
-        let path = folder.path_of(&identity(inode));
         if let Ok(file) = File::options().append(true).open(path) {
             let long_ago = Duration::from_secs(1_000_000 - inode * 1000);
             file.set_modified(SystemTime::now() - long_ago).unwrap();
@@ -300,7 +300,7 @@ mod tests {
             (9, 8 * BLOCK_BYTES)
         );
         // Was used a moment ago.
-        Folder::used(&folder.path_of(&identity(0)));
+        Folder::used(&folder.path_of(&identity(0), false));
         let written = write(&folder, &mut room, 8, 1);
         assert_eq!(written.removed, 2, "one for it, and one to spare");
         let names = names(directory.path());
@@ -328,14 +328,17 @@ mod tests {
         let mut room = Room::in_folder(&folder, 1 << 20);
         for bytes in [5000, 100, 9000] {
             write(&folder, &mut room, 7, bytes);
-            let read = Folder::read(&folder.path_of(&identity(7)))
+            let read = Folder::read(&folder.path_of(&identity(7), false))
                 .unwrap()
                 .unwrap();
             assert_eq!(read.len(), bytes);
         }
         assert_eq!(names(directory.path()), ["5-7"]);
         assert_eq!(Room::in_folder(&folder, 1 << 20).bytes(), 3 * BLOCK_BYTES);
-        assert_eq!(Folder::read(&folder.path_of(&identity(8))).unwrap(), None);
+        assert_eq!(
+            Folder::read(&folder.path_of(&identity(8), false)).unwrap(),
+            None
+        );
     }
 
     /// Two servers: neither removes what the other is just writing, and what the other has written
@@ -365,9 +368,11 @@ mod tests {
 
     #[test]
     fn names_are_of_devices_and_inodes() {
-        assert!(is_name(&name_of(&identity(u64::MAX))));
+        for is_elementary in [false, true] {
+            assert!(is_name(&name_of(&identity(u64::MAX), is_elementary)));
+        }
         for foreign in [
-            "", "-", "5", "5-", "-5", "5-x", "lock", "new-1-1", "+5-5", "5-6-7",
+            "", "-", "5", "5-", "-5", "5-x", "lock", "new-1-1", "+5-5", "5-6-7", "5-6.x",
         ] {
             assert!(!is_name(foreign), "{foreign}");
         }

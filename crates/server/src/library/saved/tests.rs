@@ -183,6 +183,24 @@ fn a_known_film_is_not_read_after_a_restart() {
     }
 }
 
+/// What a transport stream is, and what its elementary streams are, stand beside each other.
+#[test]
+fn elementary_streams_are_not_read_after_a_restart() {
+    let fixture = Fixture::new();
+    let film = film("film.ts", "-c:v libx264 -g 25 -c:a aac");
+    fixture.write("film.ts", &film);
+    let names = ["film.ts", "film.ts/tracks=elementary"];
+    let first = names.map(|name| fixture.open(name));
+    assert!(first.iter().all(Seen::is_new), "{first:?}");
+    let later = names.map(|name| fixture.open(name));
+    assert!(later.iter().all(Seen::is_known), "{later:?}");
+    assert_ne!(first[0].told, first[1].told);
+    for (first, later) in first.iter().zip(&later) {
+        assert_eq!(first.told, later.told);
+    }
+    assert_eq!(saved_indexes(&fixture.state()).unwrap().0, 2);
+}
+
 /// Its beginning is played while the rest is read; saved is what all of it says.
 #[test]
 fn a_film_that_was_read_behind_is_saved_whole() {

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::boxes::Writer;
+use crate::media::codec::config::CodecConfig;
 use crate::media::codec::first_frame::{self, FIRST_BYTES};
 use crate::media::codec::vp9;
 use crate::media::sampled::SampledTrack;
@@ -72,7 +73,8 @@ impl Description {
             "eac3" => Coding::Eac3,
             _ => return Err("players take no segments with this codec".to_owned()),
         };
-        let mut configurations = track.facts.configurations.clone();
+        let config = track.config.as_deref();
+        let mut configurations = config.map_or_else(Vec::new, CodecConfig::configurations);
         let mut codec_string = track.codec.codec_string.clone();
         if configurations.is_empty() && coding != Coding::MpegAudio {
             let made = made(coding, track, read)?;

@@ -6,25 +6,19 @@ use std::ops::Range;
 use super::boxes::Writer;
 use super::init::TRACK_ID;
 use super::lead_ticks;
+use crate::media::fragment_flags::tfhd::{
+    BASE_IS_MOOF, DEFAULT_DURATION, DEFAULT_FLAGS, DESCRIPTION,
+};
+use crate::media::fragment_flags::trun::{
+    COMPOSITIONS, DATA_OFFSET, DURATIONS, FIRST_FLAGS, FLAGS, SIZES,
+};
+use crate::media::fragment_flags::{SAMPLE_DEPENDS, SAMPLE_IS_INDEPENDENT, SAMPLE_IS_NOT_SYNC};
 use crate::media::sampled::SampledTrack;
 use crate::media::samples::Sample;
 
-/// What the flags of a sample say (section 8.8.3.1): that it depends on no other; that it does, and
-/// that no decoder can start at it.
-const IS_SYNC: u32 = 0x0200_0000;
-const IS_NOT_SYNC: u32 = 0x0101_0000;
-
-/// What the flags of `tfhd` and `trun` say to be there.
-const DESCRIPTION: u32 = 0x2;
-const DEFAULT_DURATION: u32 = 0x8;
-const DEFAULT_FLAGS: u32 = 0x20;
-const BASE_IS_MOOF: u32 = 0x0002_0000;
-const DATA_OFFSET: u32 = 0x1;
-const FIRST_FLAGS: u32 = 0x4;
-const DURATIONS: u32 = 0x100;
-const SIZES: u32 = 0x200;
-const FLAGS: u32 = 0x400;
-const COMPOSITIONS: u32 = 0x800;
+/// What the flags of a sample say.
+const IS_SYNC: u32 = SAMPLE_IS_INDEPENDENT;
+const IS_NOT_SYNC: u32 = SAMPLE_DEPENDS | SAMPLE_IS_NOT_SYNC;
 
 /// Bytes of `styp`, of `moof` without a row and without what may be missing in it, and of the head
 /// of `mdat`; and of that if it is long.

@@ -60,6 +60,10 @@ pub(in crate::media) enum CodecConfig {
         rate_hz: u32,
         channels: u8,
     },
+    /// At 64 kbit/s.
+    G722 {
+        channels: u8,
+    },
     Pcm {
         bits: u8,
         order: ByteOrder,
@@ -99,12 +103,36 @@ impl CodecConfig {
             Self::Eac3Dec3(dec3) => eac3::from_dec3(dec3),
             Self::MuLaw { rate_hz, channels } => pcm::mu_law(*rate_hz, *channels),
             Self::ALaw { rate_hz, channels } => pcm::a_law(*rate_hz, *channels),
+            Self::G722 { channels } => pcm::g722(*channels),
             Self::Pcm {
                 bits,
                 order,
                 rate_hz,
                 channels,
             } => pcm::linear(*bits, *order, *rate_hz, *channels),
+        }
+    }
+
+    /// What a decoder is told beforehand, as containers have it: of each sample entry the bytes,
+    /// without a box's header. None where there are none, or the stream has them in itself.
+    pub(in crate::media) fn configurations(&self) -> Vec<Box<[u8]>> {
+        let all = match self {
+            Self::H264(list)
+            | Self::H265(list)
+            | Self::Av1(list)
+            | Self::Mpeg4Visual(list)
+            | Self::MpegVideo(list) => list.clone(),
+            Self::Vp9(Some(one))
+            | Self::Aac(one)
+            | Self::OpusDops(one)
+            | Self::OpusHead(one)
+            | Self::Ac3Dac3(one)
+            | Self::Eac3Dec3(one) => vec![one.clone()],
+            _ => Vec::new(),
+        };
+        match all.iter().any(|it| it.is_empty()) {
+            true => Vec::new(),
+            false => all,
         }
     }
 

@@ -62,7 +62,7 @@ pub(super) fn coded(entry: &Entry) -> Result<Coded, String> {
         "A_EAC3" => CodecConfig::Eac3 { rate_hz, channels },
         "A_PCM/INT/BIG" => linear(entry, ByteOrder::Big),
         "A_PCM/INT/LIT" => linear(entry, ByteOrder::Little),
-        "A_MS/ACM" => g711(&entry.private)?,
+        "A_MS/ACM" => of_windows(&entry.private)?,
         _ => {
             return Err(match entry.kind {
                 KIND_VIDEO | KIND_AUDIO => "no payload format for this codec".to_owned(),
@@ -160,8 +160,8 @@ fn linear(entry: &Entry, order: ByteOrder) -> CodecConfig {
     }
 }
 
-/// G.711, by what Windows tells of sound: a `WAVEFORMATEX`.
-fn g711(format: &[u8]) -> Result<CodecConfig, String> {
+/// G.711 and G.722, by what Windows tells of sound: a `WAVEFORMATEX`.
+fn of_windows(format: &[u8]) -> Result<CodecConfig, String> {
     let broken = |what: &str| format!("A_MS/ACM: {what}");
     let &[tag, tag_high, channels, channels_high, a, b, c, d, ..] = format else {
         return Err(broken("less than a WAVEFORMATEX"));
@@ -172,6 +172,7 @@ fn g711(format: &[u8]) -> Result<CodecConfig, String> {
     match u16::from_le_bytes([tag, tag_high]) {
         6 => Ok(CodecConfig::ALaw { rate_hz, channels }),
         7 => Ok(CodecConfig::MuLaw { rate_hz, channels }),
+        0x28f if rate_hz == 16_000 => Ok(CodecConfig::G722 { channels }),
         _ => Err(broken("no payload format for this codec")),
     }
 }

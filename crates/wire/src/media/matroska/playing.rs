@@ -277,7 +277,7 @@ impl PlayingTrack {
             is_reordered,
         );
         let sound = entry.sound();
-        let mut facts = TrackFacts {
+        let facts = TrackFacts {
             id: entry.number,
             language: entry.language,
             name: entry.name,
@@ -286,9 +286,6 @@ impl PlayingTrack {
             sound,
             ..TrackFacts::default()
         };
-        if !entry.private.is_empty() {
-            facts.keep_configurations(&[&entry.private]);
-        }
         Self {
             number: entry.number,
             track: SampledTrack {

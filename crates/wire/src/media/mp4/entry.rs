@@ -11,12 +11,10 @@ use crate::media::packetizer::Codec;
 
 /// What the entries of a track amount to.
 #[derive(Clone, Debug)]
-pub(super) struct Entries<'a> {
+pub(super) struct Entries {
     pub(super) codec: Codec,
     /// What the codec was made of.
     pub(super) config: CodecConfig,
-    /// The codec's configurations, as they lie in the entries.
-    pub(super) list: Vec<&'a [u8]>,
     /// Of each entry, which of the codec's configurations it has; `None` if samples that have it
     /// cannot be played together with those of the first.
     pub(super) configurations: Vec<Option<u16>>,
@@ -52,13 +50,13 @@ struct Entry<'a> {
     sound: Sound,
 }
 
-impl<'a> Entries<'a> {
+impl Entries {
     /// What the entries in a sample description box (`stsd`) of a track of `timescale` amount to.
     ///
     /// # Errors
     ///
     /// If samples of the first one cannot be played.
-    pub(super) fn read(stsd: &'a [u8], kind: Kind, timescale: u32) -> Result<Self, Unplayable> {
+    pub(super) fn read(stsd: &[u8], kind: Kind, timescale: u32) -> Result<Self, Unplayable> {
         let mut fields = Fields(stsd);
         let version = fields.version_and_flags().map_or(0, |(version, _)| version);
         let told = fields.u32().unwrap_or(0) as usize;
@@ -76,7 +74,7 @@ impl<'a> Entries<'a> {
                 });
             }
         };
-        let mut list: Vec<&'a [u8]> = Vec::new();
+        let mut list: Vec<&[u8]> = Vec::new();
         let mut configurations = Vec::with_capacity(entries.len());
         for entry in &entries {
             let fits = entry.as_ref().ok().filter(|it| it.goes_with(&first));
@@ -110,7 +108,6 @@ impl<'a> Entries<'a> {
         Ok(Self {
             codec,
             config,
-            list,
             configurations,
             frame_bytes: first.coded.coding.frame_bytes(first.sound),
             sound: (kind == Kind::Sound).then_some((first.sound.rate_hz, first.sound.channels)),

@@ -216,7 +216,7 @@ impl Filler {
 }
 
 fn too_many() -> String {
-    format!("the file has more than {SAMPLES_MAX} samples")
+    format!("the file has more than {SAMPLES_MAX} samples, or more than bytes")
 }
 
 /// Adds to what is wrong with a track, once, and no more than [`PROBLEMS_MAX`] things.

@@ -5,23 +5,13 @@ use super::boxes::{Boxes, Fields};
 use super::fill::{Defaults, note};
 use super::movie::Movie;
 use super::tables::Told;
-
-/// Of a sample's flags: no decoder can start at it.
-const IS_NOT_SYNC: u32 = 0x0001_0000;
-
-/// What the flags of `tfhd` and `trun` say to be there.
-const BASE_OFFSET: u32 = 0x1;
-const DESCRIPTION: u32 = 0x2;
-const DEFAULT_DURATION: u32 = 0x8;
-const DEFAULT_BYTES: u32 = 0x10;
-const DEFAULT_FLAGS: u32 = 0x20;
-const BASE_IS_MOOF: u32 = 0x0002_0000;
-const DATA_OFFSET: u32 = 0x1;
-const FIRST_FLAGS: u32 = 0x4;
-const DURATIONS: u32 = 0x100;
-const SIZES: u32 = 0x200;
-const FLAGS: u32 = 0x400;
-const COMPOSITIONS: u32 = 0x800;
+use crate::media::fragment_flags::SAMPLE_IS_NOT_SYNC;
+use crate::media::fragment_flags::tfhd::{
+    BASE_IS_MOOF, BASE_OFFSET, DEFAULT_BYTES, DEFAULT_DURATION, DEFAULT_FLAGS, DESCRIPTION,
+};
+use crate::media::fragment_flags::trun::{
+    COMPOSITIONS, DATA_OFFSET, DURATIONS, FIRST_FLAGS, FLAGS, SIZES,
+};
 
 /// What a fragment says of one track.
 #[derive(Clone, Debug)]
@@ -274,7 +264,7 @@ impl Iterator for Run<'_> {
             decode_ticks: self.decode_ticks,
             composition_ticks: composition.into(),
             duration_ticks: u64::from(duration) * u64::from(count),
-            is_sync: flags & IS_NOT_SYNC == 0,
+            is_sync: flags & SAMPLE_IS_NOT_SYNC == 0,
             description: defaults.description,
         };
         self.left -= count;

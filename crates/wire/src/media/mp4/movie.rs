@@ -23,6 +23,8 @@ pub(super) struct Movie {
     pub(super) tracks: Vec<SampledTrack>,
     /// What else is known of each of these.
     pub(super) fillers: Vec<Filler>,
+    /// Samples of all tracks, at the most.
+    pub(super) samples_max: usize,
     /// What samples of fragments have if they do not say otherwise, by the number of the track.
     pub(super) defaults: Vec<(u32, Defaults)>,
     pub(super) left_out: Vec<LeftOut>,
@@ -53,12 +55,12 @@ struct Head<'a> {
 }
 
 impl Movie {
-    /// The movie in a movie box.
+    /// The movie in a movie box, of a file that has so many bytes by now.
     ///
     /// # Errors
     ///
     /// If it is compressed, in words.
-    pub(super) fn read(moov: &[u8]) -> Result<Self, &'static str> {
+    pub(super) fn read(moov: &[u8], file_bytes: u64) -> Result<Self, &'static str> {
         let boxes = Boxes(moov);
         if boxes.first(b"cmov").is_some() {
             return Err("its tables are compressed (cmov), which is not supported");
@@ -68,6 +70,7 @@ impl Movie {
         let mut movie = Self {
             is_fragmented: extends.is_some(),
             created_ns: boxes.first(b"mvhd").and_then(clocks::created_ns),
+            samples_max: samples_max(file_bytes),
             ..Self::default()
         };
         let told = extends.as_ref().and_then(|it| {
@@ -160,7 +163,6 @@ impl Movie {
             return refused("a track before it has the same number");
         }
         let (mut facts, sound) = (head.facts.clone(), entries.sound);
-        facts.keep_configurations(&entries.list);
         let edits = head.edits.map_or_else(Edits::default, |elst| {
             let timescales = (head.timescale, movie_timescale);
             Edits::read(elst, timescales, &mut facts.problems)
@@ -226,8 +228,18 @@ impl Movie {
     /// For how many more samples of the file there is room, be they sent or only looked at.
     pub(super) fn room(&self) -> usize {
         let samples = self.tracks.iter().map(|it| it.samples.len());
-        SAMPLES_MAX.saturating_sub(self.passed_over + samples.sum::<usize>())
+        self.samples_max
+            .saturating_sub(self.passed_over + samples.sum::<usize>())
     }
+}
+
+/// Samples that are looked at of a file of so many bytes. A table can tell of any number of equal
+/// samples in seventy bytes, and each takes time; so there are no more than bytes, but as many as
+/// any file may have that is being copied here behind its tables.
+pub(super) fn samples_max(file_bytes: u64) -> usize {
+    const ALWAYS: usize = 1 << 20;
+    let bytes = usize::try_from(file_bytes).unwrap_or(usize::MAX);
+    bytes.clamp(ALWAYS, SAMPLES_MAX)
 }
 
 impl<'a> Head<'a> {

@@ -1,5 +1,6 @@
 //! Where the bytes of samples are, of containers that have other bytes in between.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
@@ -12,7 +13,7 @@ use crate::media::plan::{FilePiece, ImageError};
 pub(super) const PIECE_BYTES_MAX: u64 = 1 << 20;
 
 /// Takes samples out of what carries them. What it makes of the same bytes is always the same.
-pub(in crate::media) trait Carriage: fmt::Debug + Send + Sync {
+pub(in crate::media) trait Carriage: Any + fmt::Debug + Send + Sync {
     /// The part of the file that is needed to take out samples that reach over `part`: with the
     /// heads of the packets at its ends.
     fn whole(&self, part: Range<u64>) -> Range<u64>;

@@ -434,6 +434,24 @@ impl Packets for SampledPlan {
         samples.flat_map(|at| self.track.file_pieces(at)).collect()
     }
 
+    fn file_parts(&self, packets: Range<u64>, gap_bytes_max: u64) -> Vec<Range<u64>> {
+        let samples = self
+            .units_of(&packets)
+            .flat_map(|it| self.units.samples(it));
+        let parts = samples.map(|at| self.track.file_range(at..at + 1));
+        let mut parts: Vec<_> = parts.collect();
+        // Of pictures that are played backwards the last comes first.
+        parts.sort_unstable_by_key(|part| part.start);
+        parts.dedup_by(|part, before| {
+            let is_near = part.start <= before.end.saturating_add(gap_bytes_max);
+            if is_near {
+                before.end = before.end.max(part.end);
+            }
+            is_near
+        });
+        parts
+    }
+
     fn packets_in(&self, part: Range<u64>) -> Range<u64> {
         let samples = self.track.samples.within(&part);
         if samples.is_empty() && part.end < u64::MAX {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{LeftOut, SampledIndex, SampledTrack, TrackFacts};
+use super::{Carriage, LeftOut, SampledIndex, SampledTrack, TrackFacts};
 use crate::media::codec::config::CodecConfig;
 use crate::media::container::Probe;
 use crate::media::frame_rate::FrameRate;
@@ -35,15 +35,25 @@ struct SavedTrack {
 }
 
 /// What such files are: an index of another is not saved.
-const FORMATS: [&str; 4] = ["MP4", "fragmented MP4", "Matroska", "WebM"];
+const FORMATS: [&str; 5] = ["MP4", "fragmented MP4", "Matroska", "WebM", "MPEG-TS"];
 
 /// Bytes of a part of the file that are compared to see whether it is the same, at the most.
 const PROBE_BYTES_MAX: u64 = 64;
 
 impl SavedIndex {
-    /// What is saved of `index`; `None` if not all of the file is known, or if a codec of it cannot
-    /// be made again.
+    /// What is saved of `index`; `None` if not all of the file is known, if a codec of it cannot be
+    /// made again, or if the file has other bytes in between samples.
     pub(in crate::media) fn of(index: &SampledIndex) -> Option<Self> {
+        let is_carried = index.sampled.iter().any(|it| it.carriage.is_some());
+        let mut saved = Self::of_tables(index).filter(|_| !is_carried)?;
+        let probes = index.probes.iter();
+        saved.probes = probes.map(|it| (it.part.clone(), it.sampled)).collect();
+        Some(saved)
+    }
+
+    /// The same without how the file carries samples and what is remembered of it, for
+    /// [`Self::carried_by`].
+    pub(in crate::media) fn of_tables(index: &SampledIndex) -> Option<Self> {
         // Taken apart, so that nothing new is forgotten.
         let SampledIndex {
             format,
@@ -52,7 +62,7 @@ impl SavedIndex {
             left_out,
             told_duration_ns,
             is_partial,
-            probes,
+            probes: _,
             time_code_rate,
             constant_rate: _,
             wall_clock_start_ns,
@@ -62,13 +72,12 @@ impl SavedIndex {
             return None;
         }
         let tracks = sampled.iter().map(|it| SavedTrack::of(it));
-        let probes = probes.iter();
         Some(Self {
             format: (*format).to_owned(),
             tracks: tracks.collect::<Option<_>>()?,
             left_out: left_out.clone(),
             told_duration_ns: *told_duration_ns,
-            probes: probes.map(|it| (it.part.clone(), it.sampled)).collect(),
+            probes: Vec::new(),
             time_code_rate: *time_code_rate,
             wall_clock_start_ns: *wall_clock_start_ns,
         })
@@ -80,6 +89,26 @@ impl SavedIndex {
     ///
     /// What is wrong with it: it is not what [`Self::of`] has made.
     pub(in crate::media) fn index(self) -> Result<SampledIndex, String> {
+        let carriages = self.tracks.iter().map(|_| None).collect();
+        self.with(carriages)
+    }
+
+    /// The index of a file that carries the samples of its tracks so.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it: it is not what [`Self::of_tables`] has made.
+    pub(in crate::media) fn carried_by(
+        self,
+        carriages: Vec<Arc<dyn Carriage>>,
+    ) -> Result<SampledIndex, String> {
+        match carriages.len() == self.tracks.len() {
+            true => self.with(carriages.into_iter().map(Some).collect()),
+            false => Err("streams of other tracks".to_owned()),
+        }
+    }
+
+    fn with(self, carriages: Vec<Option<Arc<dyn Carriage>>>) -> Result<SampledIndex, String> {
         let format = FORMATS.into_iter().find(|it| *it == self.format);
         let format = format.ok_or("an unknown format")?;
         if self.tracks.len() > TRACKS_MAX {
@@ -89,7 +118,8 @@ impl SavedIndex {
         if samples.sum::<usize>() > SAMPLES_MAX {
             return Err("too many samples".to_owned());
         }
-        let tracks = self.tracks.into_iter().map(SavedTrack::track);
+        let tracks = self.tracks.into_iter().zip(carriages);
+        let tracks = tracks.map(|(track, carriage)| track.track(carriage));
         let tracks = tracks.collect::<Result<Vec<_>, _>>()?;
         let probes = self.probes.into_iter().map(|(part, hash)| {
             let bytes = part.end.checked_sub(part.start);
@@ -116,10 +146,10 @@ impl SavedTrack {
             shift_ticks,
             samples,
             prefix,
-            carriage,
+            carriage: _,
             facts,
         } = track;
-        let config = config.as_ref().filter(|_| carriage.is_none())?;
+        let config = config.as_ref()?;
         Some(Self {
             config: CodecConfig::clone(config),
             timescale: *timescale,
@@ -130,11 +160,11 @@ impl SavedTrack {
         })
     }
 
-    fn track(self) -> Result<SampledTrack, String> {
+    fn track(self, carriage: Option<Arc<dyn Carriage>>) -> Result<SampledTrack, String> {
         if let Some(what) = self.samples.fault() {
             return Err(format!("{what} that no file has"));
         }
-        if !self.samples.lie_in_one_piece() {
+        if carriage.is_none() && !self.samples.lie_in_one_piece() {
             return Err("samples with other bytes in between".to_owned());
         }
         if self.timescale == 0 {
@@ -147,7 +177,7 @@ impl SavedTrack {
             shift_ticks: self.shift_ticks,
             samples: self.samples,
             prefix: self.prefix.into(),
-            carriage: None,
+            carriage,
             facts: self.facts,
         };
         match track.is_incomplete() || !has_sound_parts(&track) {

@@ -221,14 +221,22 @@ fn images(plan: &Plan, file: &[u8], step: u64) -> Vec<(Header, Vec<u8>)> {
     let mut first = 0;
     while first < plan.rtp_packets() {
         let range = first..(first + step).min(plan.rtp_packets());
-        let part = plan.file_range(range.clone());
-        let [start, end] = [part.start, part.end].map(|at| usize::try_from(at).unwrap());
-        let piece = FilePiece {
-            offset: part.start,
-            bytes: &file[start..end],
+        // At once, and without what lies between.
+        let gap_bytes_max = if step % 2 == 0 { u64::MAX } else { 0 };
+        let parts = plan.file_parts(range.clone(), gap_bytes_max);
+        let piece = |part: &Range<u64>| {
+            let [start, end] = [part.start, part.end].map(|at| usize::try_from(at).unwrap());
+            FilePiece {
+                offset: part.start,
+                bytes: &file[start..end],
+            }
         };
+        let pieces: Vec<_> = parts.iter().map(piece).collect();
+        let all = plan.file_range(range.clone());
+        let ends = (parts[0].start, parts[parts.len() - 1].end);
+        assert_eq!(ends, (all.start, all.end));
         let mut out = vec![0xaa; usize::try_from(plan.images_bytes(range.clone())).unwrap()];
-        plan.write_images(range.clone(), &[piece], origin, &mut out)
+        plan.write_images(range.clone(), &pieces, origin, &mut out)
             .unwrap();
         let mut rest = &out[..];
         for packet in range.clone() {

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use super::{Segment, Segmented};
-use crate::media::codec::{aac, vp9};
+use crate::media::codec::config::CodecConfig;
 use crate::media::container::Index;
-use crate::media::packetizer::Codec;
 use crate::media::sampled::{SampledIndex, SampledTrack, TrackFacts};
 use crate::media::samples::{Sample, Samples};
 
@@ -20,21 +19,21 @@ const AUDIO_CONFIG: [u8; 2] = [0x11, 0x90];
 pub(crate) type Told = (u32, i64, u32, bool);
 
 pub(in crate::media) fn pictures(told: &[Told], place: impl FnMut(usize) -> u64) -> SampledTrack {
-    let mut track = track(vp9::codec(Some(&VPCC)).unwrap(), 1000, told, place);
+    let config = CodecConfig::Vp9(Some(VPCC.into()));
+    let mut track = track(config, 1000, told, place);
     track.facts.dimensions = Some((320, 180));
-    track.facts.keep_configurations(&[&VPCC]);
     track
 }
 
 pub(in crate::media) fn sound(told: &[Told], place: impl FnMut(usize) -> u64) -> SampledTrack {
-    let mut track = track(aac::codec(&AUDIO_CONFIG).unwrap(), 48_000, told, place);
+    let config = CodecConfig::Aac(AUDIO_CONFIG.into());
+    let mut track = track(config, 48_000, told, place);
     track.facts.sound = Some((48_000, 2));
-    track.facts.keep_configurations(&[&AUDIO_CONFIG]);
     track
 }
 
 fn track(
-    codec: Codec,
+    config: CodecConfig,
     timescale: u32,
     told: &[Told],
     mut place: impl FnMut(usize) -> u64,
@@ -53,8 +52,8 @@ fn track(
         ticks += i64::from(lasts);
     }
     SampledTrack {
-        codec,
-        config: None,
+        codec: config.codec().unwrap(),
+        config: Some(Arc::new(config)),
         timescale,
         shift_ticks: 0,
         samples,

@@ -266,7 +266,7 @@ fn tracks_without_segments_are_told_with_reasons() {
     let mut stripped = pictures(&told, place);
     stripped.prefix = [0].into();
     let mut unknown = sound(&told, place);
-    unknown.facts.configurations.clear();
+    unknown.config = None;
     let tracks = vec![pictures(&told, place), pictures(&told, place), unknown];
     let film = Segmented::new(&index(tracks), true, |_| None).unwrap();
     assert_eq!(film.renditions.len(), 1);
@@ -288,7 +288,7 @@ fn tracks_without_segments_are_told_with_reasons() {
 fn a_configuration_is_made_of_the_first_frame() {
     let told: Vec<Told> = vec![(40, 0, 1000, true); 10];
     let mut track = pictures(&told, |at| 77 + at as u64 * 1000);
-    track.facts.configurations.clear();
+    track.config = None;
     let frame = [0x82, 0x49, 0x83, 0x42, 0x40, 0, 0];
     let read = |part: Range<u64>| (part == (77..109)).then(|| frame.to_vec());
     let film = Segmented::new(&index(vec![track]), true, read).unwrap();

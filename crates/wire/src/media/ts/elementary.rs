@@ -11,6 +11,7 @@
 mod bytes;
 mod carried;
 mod pes;
+pub(in crate::media) mod saved;
 mod sound;
 mod start_codes;
 mod stream;

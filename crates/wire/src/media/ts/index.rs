@@ -214,9 +214,13 @@ fn run_of(runs: &[SyncRun], ts_packet: u64) -> usize {
 /// The place of remembered packet `number`, whose bytes amounted to `sampled`.
 pub(super) fn probe(runs: &[SyncRun], number: usize, sampled: u32) -> Probe {
     let ts_packet = number as u64 * SAMPLE_EVERY;
-    let file_offset = runs[run_of(runs, ts_packet)].offset_of(ts_packet);
+    probe_at(runs[run_of(runs, ts_packet)].offset_of(ts_packet), sampled)
+}
+
+/// The same of the packet that begins at that offset of the file.
+pub(super) fn probe_at(file_offset: u64, sampled: u32) -> Probe {
     Probe {
-        part: file_offset..file_offset + TS_PACKET_BYTES as u64,
+        part: file_offset..file_offset.saturating_add(TS_PACKET_BYTES as u64),
         sampled,
         sample: |bytes| bytes.try_into().ok().map(sample),
     }

@@ -45,9 +45,8 @@ impl SavedIndex {
     ///
     /// What is wrong with it: it is not what [`Self::of`] has made.
     pub(in crate::media) fn index(mut self) -> Result<Index, &'static str> {
-        let ts_packets = self
-            .ts_packets()
-            .ok_or("runs of packets that no file has")?;
+        let ts_packets = packets_of(&self.runs, self.facts.file_bytes);
+        let ts_packets = ts_packets.ok_or("runs of packets that no file has")?;
         let (samples, rest) = self.samples.as_chunks::<SAMPLE_BYTES>();
         if samples.len() as u64 != ts_packets.div_ceil(SAMPLE_EVERY) || !rest.is_empty() {
             return Err("samples of other packets");
@@ -80,27 +79,6 @@ impl SavedIndex {
         })
     }
 
-    /// How many packets its runs have, if these follow on one another in the file.
-    fn ts_packets(&self) -> Option<u64> {
-        // What stands before and after a packet need not be there at the end of a run.
-        let slack = UNITS.iter().map(|it| u64::from(it.packet_stride)).max()?;
-        let (mut packets, mut place) = (0_u64, 0);
-        for run in &self.runs {
-            let is_known = UNITS.iter().any(|it| it.packet_stride == run.packet_stride);
-            if !is_known || run.first != packets {
-                return None;
-            }
-            if run.file_offset.checked_add(slack)? < place {
-                return None;
-            }
-            packets = packets.checked_add(run.packets)?;
-            let bytes = run.packets.checked_mul(run.packet_stride.into())?;
-            place = run.file_offset.checked_add(bytes)?;
-        }
-        let end = self.facts.file_bytes.checked_add(slack)?;
-        (packets > 0 && self.runs.len() <= SYNC_RUNS_MAX && place <= end).then_some(packets)
-    }
-
     fn has_seek_points(&self, ts_packets: u64) -> bool {
         let points = &self.seek_points;
         let in_order = |one: &SeekPoint, next: &SeekPoint| {
@@ -114,6 +92,27 @@ impl SavedIndex {
                 .is_some_and(|last| last.ts_packet < ts_packets)
             && points.len() <= SEEK_POINTS_MAX + 1
     }
+}
+
+/// How many packets these runs have, if they follow on one another in a file that ends at `end`.
+pub(super) fn packets_of(runs: &[SyncRun], end: u64) -> Option<u64> {
+    // What stands before and after a packet need not be there at the end of a run.
+    let slack = UNITS.iter().map(|it| u64::from(it.packet_stride)).max()?;
+    let (mut packets, mut place) = (0_u64, 0);
+    for run in runs {
+        let is_known = UNITS.iter().any(|it| it.packet_stride == run.packet_stride);
+        if !is_known || run.first != packets {
+            return None;
+        }
+        if run.file_offset.checked_add(slack)? < place {
+            return None;
+        }
+        packets = packets.checked_add(run.packets)?;
+        let bytes = run.packets.checked_mul(run.packet_stride.into())?;
+        place = run.file_offset.checked_add(bytes)?;
+    }
+    let is_in_file = place <= end.saturating_add(slack);
+    (packets > 0 && runs.len() <= SYNC_RUNS_MAX && is_in_file).then_some(packets)
 }
 
 #[cfg(test)]

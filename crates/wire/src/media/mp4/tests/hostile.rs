@@ -401,14 +401,12 @@ fn boxes_may_be_nested_as_deep_as_they_like() {
 
 #[test]
 fn samples_of_a_file_are_bounded() {
-    let of = |counts: &[u32]| {
+    let of = |file_bytes: u64, counts: &[u32]| {
         let tracks = (1..).zip(counts);
         let tracks: Vec<_> = tracks
             .map(|(id, &count)| Track::pictures(id, tables(count, 1, 1, 0)))
             .collect();
-        let mut scanner = Scanner::default();
-        read(&mut scanner, &moov(&tracks, b""), 9999).unwrap();
-        let movie = scanner.movie.unwrap();
+        let movie = Movie::read(&moov(&tracks, b"")[8..], file_bytes).unwrap();
         let of_track = |track: &SampledTrack| {
             let problem = track.facts.problems.first().cloned().unwrap_or_default();
             (track.samples.len(), problem)
@@ -422,26 +420,37 @@ fn samples_of_a_file_are_bounded() {
         movie.tracks.iter().map(of_track).collect::<Vec<_>>()
     };
     let most = u32::try_from(SAMPLES_MAX).unwrap();
-    let too_many = format!("the file has more than {SAMPLES_MAX} samples");
+    let too_many = format!("the file has more than {SAMPLES_MAX} samples, or more than bytes");
     let half = most as usize / 2;
+    let large = 1 << 40;
     assert_eq!(
-        of(&[most / 2, most / 2]),
+        of(large, &[most / 2, most / 2]),
         [(half, String::new()), (half, String::new())]
     );
-    assert_eq!(of(&[most / 2, u32::MAX])[1], (half, too_many));
+    assert_eq!(
+        of(large, &[most / 2, u32::MAX])[1],
+        (half, too_many.clone())
+    );
+    // No more than bytes, but as many as one may have that is not all here.
+    assert_eq!(of(9999, &[1 << 20]), [(1 << 20, String::new())]);
+    assert_eq!(
+        of(9999, &[3, u32::MAX])[1],
+        ((1 << 20) - 3, too_many.clone())
+    );
+    assert_eq!(of(3 << 20, &[u32::MAX]), [(3 << 20, too_many)]);
 }
 
 /// Four billion of them take minutes to look at, and seventy bytes to tell of.
 #[test]
 fn samples_that_are_not_sent_are_bounded_too() {
-    let too_many = format!("the file has more than {SAMPLES_MAX} samples");
+    let too_many = format!("the file has more than {SAMPLES_MAX} samples, or more than bytes");
     // Nothing of it is in front of where the edit list begins.
     let skipped = Track {
         edits: vec![(0, 1000, 1 << 16)],
         ..Track::pictures(1, tables(u32::MAX, 1, 0, 0))
     };
     let other = Track::pictures(2, tables(3, 1, 10, 0));
-    let movie = Movie::read(&moov(&[skipped, other], &[])[8..]).unwrap();
+    let movie = Movie::read(&moov(&[skipped, other], &[])[8..], 1 << 40).unwrap();
     assert_eq!(movie.tracks.len(), 1);
     assert_eq!(movie.left_out[0].reason, too_many);
     assert_eq!(movie.tracks[0].facts.problems, [too_many]);

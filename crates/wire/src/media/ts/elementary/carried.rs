@@ -66,11 +66,11 @@ impl Carried {
             let from = match &mut reader {
                 None => {
                     reader = Some(Reader::inside(self.pid, *packet));
-                    usize::try_from(part.start - at).ok()
+                    usize::try_from(part.start.checked_sub(at)?).ok()
                 }
                 Some(reader) => reader.packet(packet).map(|brought| brought.start),
             };
-            let end = usize::try_from(part.end - at).unwrap_or(usize::MAX);
+            let end = usize::try_from(part.end.saturating_sub(at)).unwrap_or(usize::MAX);
             let Some(from) = from else { continue };
             bytes.extend_from_slice(packet.get(from..end.min(TS_PACKET_BYTES)).unwrap_or(&[]));
         }
