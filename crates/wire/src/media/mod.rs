@@ -13,10 +13,11 @@
 //! (`packetizer`, `codec`) makes into packets.
 //!
 //! The files stand on each other in this order: `track`, `scale` and `frame_rate` on nothing here,
-//! [`plan`] on `scale`, `grouping` on it, `packetizer` on `track`, each codec and `samples` on it, `container` on
-//! `track`, `scale` and [`plan`], `sampled` on all of these, each format ([`ts`], [`mp4`],
-//! [`matroska`]) on `sampled`, and `scanner` and `saved` on all formats. Beside the packets of RTP
-//! stand the [`segments`] of HLS and DASH, which `cmaf` writes for films of samples.
+//! [`plan`] on `scale`, `grouping` on [`plan`], `packetizer` on `track`, each codec and `samples`
+//! on it, `container` on `track`, `scale` and [`plan`], `sampled` on all of these, each format
+//! ([`ts`], [`mp4`], [`matroska`]) on `sampled`, and `scanner` and `saved` on all formats. Beside
+//! the packets of RTP stand the [`segments`] of HLS and DASH, which `cmaf` writes for films of
+//! samples.
 //!
 //! Nothing here changes a byte of the media, reorders it, or repairs what is broken in it.
 
