@@ -120,9 +120,11 @@ mod tests {
                     numbers.give_back(number);
                 }
             });
-            let mut given = 0;
+            let (mut given, mut none) = (0, 0);
             while given < 20_000 {
                 let Some(number) = numbers.take() else {
+                    none += 1;
+                    assert!(none < 10_000_000, "all are lost");
                     std::thread::yield_now();
                     continue;
                 };
