@@ -52,24 +52,26 @@ pub(crate) enum Modes {
 }
 
 impl Output {
-    /// Carries an experiment out, or reads one that was; prints its report and draws its pictures.
+    /// Carries an experiment out, which is told the command line, or reads one that was; prints its
+    /// report and draws its pictures.
     /// Ends with 0 if all bounds were kept, and else with 1.
-    pub(crate) fn of<S, R>(
+    pub(crate) fn of<S, R, E>(
         &self,
         experiment: &str,
-        measure: impl FnOnce() -> anyhow::Result<Record<S, R>>,
+        measure: impl FnOnce(&str) -> Result<Record<S, R>, E>,
         report: impl FnOnce(&Record<S, R>) -> Report,
         out: &mut dyn Write,
     ) -> anyhow::Result<ExitCode>
     where
         S: DeserializeOwned + Serialize,
         R: DeserializeOwned + Serialize,
+        E: Into<anyhow::Error>,
     {
         let record = match &self.from {
             Some(file) => Record::read(file, experiment)?,
             None => {
                 self.check()?;
-                measure().map_err(with_advice)?
+                measure(&command()).map_err(|error| with_advice(error.into()))?
             }
         };
         if let Some(file) = &self.json {
@@ -123,6 +125,11 @@ impl Modes {
     }
 }
 
+/// The settings of an experiment: the short ones, or all of it.
+pub(crate) fn settings<S>(is_quick: bool, quick: fn() -> S, full: fn() -> S) -> S {
+    if is_quick { quick() } else { full() }
+}
+
 /// The command line, for records and for advice.
 pub(crate) fn command() -> String {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
@@ -159,16 +166,6 @@ pub(crate) fn bar_of_part() -> impl Fn(f64) + Send {
     move |part| bar(part, "")
 }
 
-/// A bar that is told how many runs are done, of how many, and what comes next.
-pub(crate) fn bar_of_runs() -> impl Fn(u64, u64, &str) + Send {
-    let bar = bar("{bar:30} {pos}/{len} {msg}  {elapsed}");
-    move |done, all, next| {
-        bar.set_length(all);
-        bar.set_position(done);
-        bar.set_message(next.to_owned());
-    }
-}
-
 /// A bar that is told how much of the time is over, of how much, and what goes on.
 pub(crate) fn bar_of_time() -> impl Fn(u64, u64, &str) + Send {
     let bar = bar("{elapsed_precise} {bar:30} {msg}");
@@ -180,7 +177,7 @@ pub(crate) fn bar_of_time() -> impl Fn(u64, u64, &str) + Send {
 }
 
 /// How to get the rights, where those are what is missing.
-fn with_advice(error: anyhow::Error) -> anyhow::Error {
+pub(crate) fn with_advice(error: anyhow::Error) -> anyhow::Error {
     let is_experiment = error.downcast_ref::<ExperimentError>();
     match is_experiment.is_some_and(ExperimentError::needs_root) {
         true => anyhow!(

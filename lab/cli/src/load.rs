@@ -10,9 +10,9 @@ use onrush_measure::histogram::{STEP_NS, TOLD_NS_MAX};
 use onrush_measure::load::http::{self, HttpSettings};
 use onrush_measure::load::http_report::http_report;
 use onrush_measure::load::report::report;
-use onrush_measure::load::{self, Arrival, Behaviour, LoadError, Progress, Receive, Settings};
+use onrush_measure::load::{self, Arrival, Behaviour, Progress, Receive, Settings};
 
-use crate::frame::{Output, VERSION, bar_of_time, command};
+use crate::frame::{Output, VERSION, bar_of_time};
 use onrush_cli::units::{Rate, Time, within};
 
 /// Watch a server with many eyes, and tell how it did
@@ -190,21 +190,15 @@ pub(crate) fn run(arguments: &Load, out: &mut dyn Write) -> anyhow::Result<ExitC
         None => arguments.urls.iter().any(is_http),
     };
     if !of_http {
-        let measure = || {
-            with_bar("watching", |command, progress| {
-                load::run(&arguments.settings(), VERSION, command, progress)
-            })
-        };
+        let settings = arguments.settings();
+        let measure = |command: &str| load::run(&settings, VERSION, command, bar("watching"));
         return arguments.output.of(load::NAME, measure, report, out);
     }
     if arguments.sink.is_some() {
         bail!("--sink counts RTP; leave it out for http://");
     }
-    let measure = || {
-        with_bar("downloading", |command, progress| {
-            http::run(&arguments.http_settings(), VERSION, command, progress)
-        })
-    };
+    let settings = arguments.http_settings();
+    let measure = |command: &str| http::run(&settings, VERSION, command, bar("downloading"));
     arguments.output.of(http::NAME, measure, http_report, out)
 }
 
@@ -262,19 +256,12 @@ impl Load {
     }
 }
 
-/// Makes a load by `make_load`, which gets the command line and whom to tell of progress.
-fn with_bar<T>(
-    what: &'static str,
-    make_load: impl FnOnce(&str, Box<dyn Fn(Progress)>) -> Result<T, LoadError>,
-) -> anyhow::Result<T> {
+/// A bar that is told of clients who do this.
+fn bar(what: &'static str) -> impl Fn(Progress) {
     let bar = bar_of_time();
-    let progress = move |progress: Progress| {
+    move |progress| {
         let (watching, failed) = (progress.watching, progress.failed);
-        bar(
-            progress.elapsed_ns,
-            progress.total_ns,
-            &format!("{watching} {what}, {failed} failed"),
-        );
-    };
-    Ok(make_load(&command(), Box::new(progress))?)
+        let now = format!("{watching} {what}, {failed} failed");
+        bar(progress.elapsed_ns, progress.total_ns, &now);
+    }
 }

@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueHint};
 use onrush_measure::primitives::peer::Peer;
 use onrush_measure::primitives::{self, Entry, Group, MeasureRecord, Settings};
 use onrush_measure::report::primitives::report;
 
-use crate::frame::{Output, VERSION, bar_of_parts, command};
+use crate::frame::{Output, VERSION, bar_of_parts, settings};
 
 /// Measure what the operating system costs here
 ///
@@ -33,10 +33,9 @@ pub(crate) struct Measure {
         long,
         value_name = "GROUP",
         value_delimiter = ',',
-        conflicts_with = "from",
-        hide_possible_values = true
+        conflicts_with = "from"
     )]
-    only: Vec<GroupName>,
+    only: Vec<Group>,
 
     #[command(flatten)]
     output: Output,
@@ -85,14 +84,6 @@ pub(crate) struct Measure {
 /// Every address, IPv4 too.
 const PEER_ADDRESS: &str = "[::]:7010";
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum GroupName {
-    Cpu,
-    Memory,
-    Network,
-    File,
-}
-
 /// Measures, or prints what was.
 ///
 /// # Errors
@@ -117,7 +108,8 @@ pub(crate) fn run(arguments: &Measure, out: &mut dyn Write) -> anyhow::Result<Ex
         is_empty.set(!record.runs.iter().any(is_row));
         report(record)
     };
-    let measure = || measure(arguments);
+    let settings = arguments.settings();
+    let measure = |command: &str| primitives::run(&settings, VERSION, command, bar_of_parts());
     let ended = arguments
         .output
         .of(primitives::NAME, measure, report, out)?;
@@ -128,27 +120,10 @@ pub(crate) fn run(arguments: &Measure, out: &mut dyn Write) -> anyhow::Result<Ex
     Ok(ended)
 }
 
-fn measure(arguments: &Measure) -> anyhow::Result<MeasureRecord> {
-    let settings = arguments.settings();
-    Ok(primitives::run(
-        &settings,
-        VERSION,
-        &command(),
-        bar_of_parts(),
-    )?)
-}
-
 impl Measure {
     fn settings(&self) -> Settings {
-        let settings = if self.quick {
-            Settings::quick()
-        } else {
-            Settings::full()
-        };
-        let is_wanted = |group: &Group| {
-            let names = self.only.iter().map(|name| name.group());
-            self.only.is_empty() || names.into_iter().any(|name| name == *group)
-        };
+        let settings = settings(self.quick, Settings::quick, Settings::full);
+        let is_wanted = |group: &Group| self.only.is_empty() || self.only.contains(group);
         Settings {
             groups: Group::ALL.into_iter().filter(is_wanted).collect(),
             folder: self.dir.clone(),
@@ -161,17 +136,6 @@ impl Measure {
                     .to_vec(),
             ),
             ..settings
-        }
-    }
-}
-
-impl GroupName {
-    fn group(self) -> Group {
-        match self {
-            Self::Cpu => Group::Cpu,
-            Self::Memory => Group::Memory,
-            Self::Network => Group::Network,
-            Self::File => Group::File,
         }
     }
 }

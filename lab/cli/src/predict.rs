@@ -9,14 +9,12 @@ use clap::{Args, ValueHint};
 use onrush_group::Way;
 use onrush_measure::experiment::Record;
 use onrush_measure::model::check::checked;
-use onrush_measure::model::{
-    self, Costs, Load, ModelError, ModelRecord, NAME, Settings, group, of_many, path,
-};
+use onrush_measure::model::{self, Costs, Load, ModelRecord, NAME, Settings, group, of_many, path};
 use onrush_measure::report::model as model_report;
 use onrush_measure::table::{Cell, Column, Report, Table};
 use onrush_paths::Name;
 
-use crate::frame::{VERSION, bar_of_part, command, head, outcome};
+use crate::frame::{VERSION, bar_of_part, command, head, outcome, with_advice};
 use onrush_cli::units::{Rate, Size, Time, within};
 
 /// Predict what each data path will cost here
@@ -116,14 +114,7 @@ pub(crate) fn run(arguments: &Predict, out: &mut dyn Write) -> anyhow::Result<Ex
 /// Carries the probes out, with a bar on stderr.
 pub(crate) fn measure(settings: &Settings) -> anyhow::Result<ModelRecord> {
     let measured = model::run(settings, VERSION, &command(), bar_of_part());
-    match measured {
-        Err(ModelError::Testbed(error)) if error.is_not_permitted() => bail!(
-            "{error}: the probes send in network namespaces of their own; try: sudo {}, or --from \
-             FILE",
-            command()
-        ),
-        measured => Ok(measured?),
-    }
+    measured.map_err(|error| with_advice(error.into()))
 }
 
 /// What each path costs, and what share of a processor the load takes.

@@ -58,21 +58,38 @@ impl ExperimentError {
 }
 
 /// Refuses a setting that is out of bounds, in words with both.
-pub(crate) fn within(
-    value: impl Into<u64>,
-    bounds: RangeInclusive<u64>,
+pub(crate) fn within<N: Copy + Into<u64>>(
+    value: N,
+    bounds: RangeInclusive<N>,
     unit: Unit,
     what: &str,
 ) -> Result<(), ExperimentError> {
-    let value = value.into();
-    if bounds.contains(&value) {
+    let [value, low, high] = [value, *bounds.start(), *bounds.end()].map(Into::into);
+    if (low..=high).contains(&value) {
         return Ok(());
     }
-    let [value, low, high] =
-        [value, *bounds.start(), *bounds.end()].map(|number| unit.tell(ratio(number, 1)));
+    let [value, low, high] = [value, low, high].map(|number| unit.tell(ratio(number, 1)));
     let words = format!("{value} {what}: ask for {low} to {high}");
     Err(ExperimentError::Settings(words))
 }
+
+/// Refuses settings that are out of bounds: each with its bounds, its unit and what it is.
+macro_rules! bounds {
+    ($($value:expr, $bounds:expr, $unit:ident, $what:expr;)+) => {
+        $($crate::error::within($value, $bounds, $crate::plot::Unit::$unit, $what)?;)+
+    };
+}
+pub(crate) use bounds;
+
+/// Refuses, with such an error, what is wrong, in words.
+macro_rules! refuse {
+    ($error:path; $($is_wrong:expr => $($words:expr),+;)+) => {
+        $(if $is_wrong {
+            return Err($error(format!($($words),+)));
+        })+
+    };
+}
+pub(crate) use refuse;
 
 /// What the things that are measured refuse with.
 macro_rules! subjects {

@@ -1,11 +1,10 @@
 //! What films of experiments are kept in.
 
-use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::str::FromStr;
 
+use onrush_primitives::named;
 use onrush_testkit::film::{self, Container};
 use onrush_testkit::media::MakeError;
 use onrush_wire::media::TS_PACKET_BYTES;
@@ -15,36 +14,25 @@ use serde::{Deserialize, Serialize};
 /// Ticks of a transport stream's clock in a second.
 const CLOCK_HZ: u64 = 27_000_000;
 
-/// What a film is kept in.
-///
-/// The rate of a film is that of what is sent of it: of a transport stream all its bytes, of the
-/// others the samples of both tracks. So the others carry more picture and sound at the same rate.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FilmKind {
-    /// An MPEG transport stream of constant rate: one track.
-    #[default]
-    Ts,
-    /// H.264 of 25 pictures a second and AAC: two tracks.
-    Mp4,
-    /// The same samples.
-    Mkv,
+named! {
+    /// What a film is kept in.
+    ///
+    /// The rate of a film is that of what is sent of it: of a transport stream all its bytes, of the
+    /// others the samples of both tracks. So the others carry more picture and sound at the same rate.
+    #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum FilmKind {
+        /// An MPEG transport stream of constant rate: one track.
+        #[default]
+        Ts = "ts",
+        /// H.264 of 25 pictures a second and AAC: two tracks.
+        Mp4 = "mp4",
+        /// The same samples.
+        Mkv = "mkv",
+    }
 }
 
 impl FilmKind {
-    /// All there are.
-    pub const ALL: [Self; 3] = [Self::Ts, Self::Mp4, Self::Mkv];
-
-    /// Its name in options and files, which is the ending of such a film's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ts => "ts",
-            Self::Mp4 => "mp4",
-            Self::Mkv => "mkv",
-        }
-    }
-
     /// Tracks that a session plays.
     #[must_use]
     pub const fn tracks(self) -> u32 {
@@ -78,20 +66,4 @@ impl FilmKind {
 /// What was measured before there was a choice.
 pub(crate) fn transport_stream_alone() -> Vec<FilmKind> {
     vec![FilmKind::Ts]
-}
-
-impl fmt::Display for FilmKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for FilmKind {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let mut all = Self::ALL.into_iter();
-        all.find(|kind| kind.name() == name)
-            .ok_or_else(|| "ask for ts, mp4 or mkv".to_owned())
-    }
 }

@@ -65,6 +65,35 @@ where
     })
 }
 
+/// How often a turn that was void is repeated.
+pub(crate) const REPEATS_OF_VOID_MAX: u32 = 2;
+
+/// Carries a turn out, and again while it is not `valid`, but not for ever; `run` is told which
+/// attempt it is. All are kept.
+pub(crate) fn until_valid<R, E>(
+    runs: &mut Vec<R>,
+    is_valid: impl Fn(&R) -> bool,
+    mut run: impl FnMut(u32) -> Result<R, E>,
+) -> Result<(), E> {
+    for attempt in 0..=REPEATS_OF_VOID_MAX {
+        let run = run(attempt)?;
+        let is_done = is_valid(&run);
+        runs.push(run);
+        if is_done {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// All of them, in a repeat beginning with the next: they take turns at being first, so that what
+/// drifts hits all alike.
+pub(crate) fn in_turn<T: Copy>(all: &[T], repeat: u32) -> impl Iterator<Item = T> {
+    let first = repeat as usize % all.len().max(1);
+    let (before, from) = all.split_at(first);
+    from.iter().chain(before).copied()
+}
+
 /// The sending device and which features it has in hardware, or here in nobody's: those whose names
 /// begin so.
 pub(crate) fn network(testbed: &Testbed, prefixes: &[&str]) -> Result<String, TestbedError> {

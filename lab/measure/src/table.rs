@@ -12,6 +12,8 @@ mod terminal;
 use std::borrow::Borrow;
 use std::iter;
 
+use serde::{Deserialize, Serialize};
+
 use crate::plot::{Drawing, Unit};
 use crate::stats::Summary;
 
@@ -97,7 +99,8 @@ pub struct Row {
 }
 
 /// Which direction is good.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Better {
     /// Costs.
     Less,

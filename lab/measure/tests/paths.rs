@@ -16,7 +16,7 @@ fn settings() -> Settings {
 }
 
 fn run(settings: &Settings) -> Option<paths::PathsRecord> {
-    match paths::run(settings, "test", "onrush-lab bench paths", |_, _, _| {}) {
+    match paths::run(settings, "test", "onrush-lab bench paths", |_, _| {}) {
         Err(ExperimentError::Cores(_)) => {
             skip::record("needs two processors");
             None

@@ -7,13 +7,13 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 
 use super::{Job, OpenError, Plan, system};
-use onrush_lock::BUFFER_BYTES_MAX;
 use onrush_lock::memory::Area;
+use onrush_lock::{BUFFER_BYTES_MAX, Segment, memfd};
 use onrush_sys::pool::{HeaderSlab, Pin, Pool};
 
 /// Places that one read scatters to, at the most (linux/uio.h, UIO_MAXIOV).
@@ -36,8 +36,7 @@ enum Memory {
 
 struct Mapped {
     file: File,
-    base: *mut libc::c_void,
-    bytes: usize,
+    segment: Segment,
     is_used: bool,
 }
 
@@ -148,7 +147,7 @@ impl Images {
     fn base(&self) -> *mut libc::c_void {
         match &self.memory {
             Memory::Pool(pool, _) => pool.area().base().as_ptr().cast(),
-            Memory::File(mapped) => mapped.base,
+            Memory::File(mapped) => mapped.base().cast(),
         }
     }
 
@@ -168,10 +167,10 @@ impl Images {
                 if mapped.is_used {
                     // What is in flight refers to the pages of the file before, which go when it is
                     // done.
-                    *mapped = Mapped::new(mapped.bytes)?;
+                    *mapped = Mapped::new(mapped.segment.bytes().len())?;
                 }
                 mapped.is_used = true;
-                let (start, bytes) = (mapped.base.cast(), mapped.bytes);
+                let (start, bytes) = (mapped.base(), mapped.segment.bytes().len());
                 // SAFETY: the mapping is ours and that long, nobody else refers to it, and the file
                 // is known to nobody else who could cut it.
                 let memory = unsafe { std::slice::from_raw_parts_mut(start, bytes) };
@@ -193,34 +192,16 @@ impl Drop for Images {
 
 impl Mapped {
     fn new(bytes: usize) -> io::Result<Self> {
-        // SAFETY: the name is a terminated string.
-        let fd = unsafe { libc::memfd_create(c"packet images".as_ptr(), libc::MFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: just opened, and nobody else's.
-        let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-        file.set_len(bytes as u64)?;
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
-        // SAFETY: at an address of the kernel's choice, so it touches no memory that exists.
-        let base = unsafe { libc::mmap(ptr::null_mut(), bytes, access, flags, fd, 0) };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        let file = memfd(bytes).map_err(io::Error::other)?;
         Ok(Self {
+            segment: Segment::map(&file, bytes).map_err(io::Error::other)?,
             file,
-            base,
-            bytes,
             is_used: false,
         })
     }
-}
 
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping; references to it last no longer than a call of `write`.
-        unsafe { libc::munmap(self.base, self.bytes) };
+    fn base(&self) -> *mut u8 {
+        ptr::with_exposed_provenance_mut(self.segment.bytes().start)
     }
 }
 

@@ -4,7 +4,8 @@
 //! what it means is decided by the caller. What a compiler could leave out is written in assembly,
 //! or gives back a value that depends on every step.
 
-/// An enum of which there is a list (`ALL`, in this order) and, if they are given, names (`name`).
+/// An enum of which there is a list (`ALL`, in this order) and, if they are given, names: it is
+/// told (`name`, `Display`) and asked for (`FromStr`) by them.
 ///
 /// ```
 /// onrush_primitives::named! {
@@ -18,6 +19,8 @@
 ///     }
 /// }
 /// assert_eq!(Colour::ALL.map(Colour::name), ["red", "blue"]);
+/// assert_eq!("blue".parse(), Ok(Colour::Blue));
+/// assert_eq!("pink".parse::<Colour>().unwrap_err(), "ask for red, blue");
 /// ```
 #[macro_export]
 macro_rules! named {
@@ -34,6 +37,23 @@ macro_rules! named {
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$Value => $name,)*
+                }
+            }
+        }
+
+        impl std::fmt::Display for $Name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl std::str::FromStr for $Name {
+            type Err = String;
+
+            fn from_str(name: &str) -> Result<Self, String> {
+                match name {
+                    $($name => Ok(Self::$Value),)*
+                    _ => Err(format!("ask for {}", [$($name),*].join(", "))),
                 }
             }
         }

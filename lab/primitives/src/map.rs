@@ -2,11 +2,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::ptr::{self, NonNull};
 use std::slice;
 
 use onrush_lock::memory::{HUGE_PAGE_BYTES, page_bytes};
+use rustix::fs::{Advice, fadvise};
 
 /// Private memory of our own, zeroed, not touched yet.
 #[derive(Debug)]
@@ -247,17 +248,6 @@ unsafe impl Send for Mapping {}
 // SAFETY: through a shared reference it is only read.
 unsafe impl Sync for Mapping {}
 
-/// An empty file in memory (memfd_create(2)), gone when closed.
-pub fn memory_file() -> io::Result<File> {
-    // SAFETY: the name is a terminated string.
-    let fd = unsafe { libc::memfd_create(c"onrush".as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: just opened, and nobody else's.
-    Ok(unsafe { File::from_raw_fd(fd) })
-}
-
 /// Page faults of the calling thread so far.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Faults {
@@ -286,11 +276,7 @@ impl Faults {
 
 /// Makes the file cache forget a file. What is dirty must have been synced before, or it stays.
 pub fn forget(file: &File) -> io::Result<()> {
-    // SAFETY: takes integers; a descriptor that cannot is an error.
-    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
-        0 => Ok(()),
-        error => Err(io::Error::from_raw_os_error(error)),
-    }
+    Ok(fadvise(file, 0, None, Advice::DontNeed)?)
 }
 
 #[cfg(test)]
@@ -329,9 +315,8 @@ mod tests {
 
     #[test]
     fn what_is_populated_faults_no_more() {
-        let file = memory_file().unwrap();
         let pages = 1024;
-        file.set_len((pages * page_bytes()) as u64).unwrap();
+        let file = onrush_lock::memfd(pages * page_bytes()).unwrap();
         let faults = |is_populated: bool| {
             let mapped = Mapped::map(&file, pages * page_bytes()).unwrap();
             if is_populated {

@@ -5,8 +5,13 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::ptr;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 
 /// Forks a child that leaves at once, and waits for it: the paper's process creation.
 pub fn fork_and_wait() -> io::Result<()> {
@@ -85,50 +90,43 @@ pub const CHILD_SECONDS_MAX: i32 = 10;
 /// Waits for a child so many milliseconds, then kills it. An error if that was so, or if it did not
 /// end with 0.
 fn wait_at_most(child: libc::pid_t, milliseconds: i32) -> io::Result<()> {
-    // SAFETY: takes integers; the child is ours and not waited for, so that its number is still its
-    // own.
-    let handle = unsafe { libc::syscall(libc::SYS_pidfd_open, child, 0) };
-    let Ok(handle) = i32::try_from(handle) else {
+    // Before Linux 5.3 there are no such handles: no bound is better than no measurement.
+    let Ok(handle) = pidfd_open(pid(child), PidfdFlags::empty()) else {
         return wait(child);
     };
-    if handle < 0 {
-        // Before Linux 5.3: no bound is better than no measurement.
+    if ends_within(
+        &handle,
+        Duration::from_millis(milliseconds.unsigned_abs().into()),
+    )? {
         return wait(child);
     }
-    // SAFETY: just opened, and nobody else's.
-    let handle = unsafe { OwnedFd::from_raw_fd(handle) };
-    let mut poll = libc::pollfd {
-        fd: handle.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    // SAFETY: one valid pollfd.
-    let ready = unsafe { libc::poll(&raw mut poll, 1, milliseconds) };
-    if ready == 0 {
-        // SAFETY: as above, nobody has waited for it.
-        unsafe { libc::kill(child, libc::SIGKILL) };
-        wait(child).ok();
-        let text = format!("a child did not end within {milliseconds} ms, and was killed");
-        return Err(io::Error::new(io::ErrorKind::TimedOut, text));
-    }
-    wait(child)
+    // Nobody has waited for it, so that its number is still its own.
+    kill_process(pid(child), Signal::KILL)?;
+    wait(child).ok();
+    let text = format!("a child did not end within {milliseconds} ms, and was killed");
+    Err(io::Error::new(io::ErrorKind::TimedOut, text))
+}
+
+/// Whether there is something to be read, or somebody has ended, within a time.
+pub(super) fn ends_within(file: impl AsFd, time: Duration) -> io::Result<bool> {
+    let time = time.try_into().map_err(io::Error::other)?;
+    Ok(poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(&time))? > 0)
+}
+
+pub(super) fn pid(child: libc::pid_t) -> Pid {
+    Pid::from_raw(child).expect("a child has a number above 0")
 }
 
 /// Waits for a child and takes it away. An error if it did not end with 0.
 pub(super) fn wait(child: libc::pid_t) -> io::Result<()> {
-    let mut status = 0;
-    loop {
-        // SAFETY: `status` is valid to write to; only our own child is waited for.
-        let r = unsafe { libc::waitpid(child, &raw mut status, 0) };
-        if r == child {
-            break;
+    let ended = loop {
+        match waitpid(Some(pid(child)), WaitOptions::empty()) {
+            Err(Errno::INTR) | Ok(None) => {}
+            Err(error) => return Err(error.into()),
+            Ok(Some((_, status))) => break status.as_raw(),
         }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
-    match status {
+    };
+    match ended {
         0 => Ok(()),
         status => Err(io::Error::other(format!(
             "the child ended with status {status:#x}"

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::counter::monotonic_raw_ns;
 use super::map::{Memory, Pages};
+use super::process::ends_within;
 use super::switch::{end, fork};
 
 /// The order of the blocks.
@@ -101,17 +102,9 @@ impl Reader {
     }
 
     fn wait(&self, time_max: Duration) -> io::Result<()> {
-        let mut poll = libc::pollfd {
-            fd: self.answers.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        let milliseconds = i32::try_from(time_max.as_millis()).unwrap_or(i32::MAX);
-        // SAFETY: one valid pollfd.
-        match unsafe { libc::poll(&raw mut poll, 1, milliseconds) } {
-            1 => Ok(()),
-            0 => Err(io::Error::from(io::ErrorKind::TimedOut)),
-            _ => Err(io::Error::last_os_error()),
+        match ends_within(&self.answers, time_max)? {
+            true => Ok(()),
+            false => Err(io::ErrorKind::TimedOut.into()),
         }
     }
 }

@@ -9,6 +9,11 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::process::{Signal, kill_process};
+use rustix::thread::futex;
+use rustix::time::Timespec;
+
 use super::process;
 
 /// What the partner is.
@@ -215,8 +220,8 @@ impl LookedAt {
             let is_asking = self.is_asking.load(Ordering::Relaxed);
             let now = is_asking.then(|| self.answers.load(Ordering::Relaxed));
             if waited.timed_out() && now.is_some() && now == last {
-                // SAFETY: the partner is not taken away before this thread has ended.
-                unsafe { libc::kill(child, libc::SIGKILL) };
+                // The partner is not taken away before this thread has ended.
+                kill_process(process::pid(child), Signal::KILL).ok();
                 return;
             }
             last = now;
@@ -272,8 +277,8 @@ pub(super) fn fork(act: impl FnOnce()) -> io::Result<libc::pid_t> {
 
 /// Ends a child of ours and takes it away.
 pub(super) fn end(child: libc::pid_t) {
-    // SAFETY: our own child, which nobody has waited for, so that its number is still its own.
-    unsafe { libc::kill(child, libc::SIGKILL) };
+    // Nobody has waited for it, so that its number is still its own.
+    kill_process(process::pid(child), Signal::KILL).ok();
     process::wait(child).ok();
 }
 
@@ -325,7 +330,7 @@ pub const ANSWER_SECONDS_MAX: i64 = 2;
 #[derive(Debug)]
 struct Word {
     at: NonNull<AtomicU32>,
-    private: i32,
+    flags: futex::Flags,
 }
 
 impl Word {
@@ -341,10 +346,9 @@ impl Word {
         }
         Ok(Self {
             at: NonNull::new(at.cast()).expect("mmap gives no page at 0 unless asked"),
-            private: if is_private {
-                libc::FUTEX_PRIVATE_FLAG
-            } else {
-                0
+            flags: match is_private {
+                true => futex::Flags::PRIVATE,
+                false => futex::Flags::empty(),
             },
         })
     }
@@ -375,25 +379,19 @@ impl Word {
     }
 
     fn wake(&self) {
-        let operation = libc::FUTEX_WAKE | self.private;
-        // SAFETY: the word is mapped; waking reads no other argument than the count.
-        unsafe { libc::syscall(libc::SYS_futex, self.at.as_ptr(), operation, 1) };
+        // Fails for no word that is mapped.
+        let _woken = futex::wake(self.word(), self.flags, 1);
     }
 
     /// Sleeps while it is `value`; returns also for no reason.
     fn wait_while(&self, value: u32) -> io::Result<()> {
-        let operation = libc::FUTEX_WAIT | self.private;
-        let timeout = libc::timespec {
+        let timeout = Timespec {
             tv_sec: ANSWER_SECONDS_MAX,
             tv_nsec: 0,
         };
-        let timeout = &raw const timeout;
-        // SAFETY: the word is mapped, the time-out is a valid timespec.
-        let r =
-            unsafe { libc::syscall(libc::SYS_futex, self.at.as_ptr(), operation, value, timeout) };
         // Needs no allocation, so that a child may ask too.
-        match io::Error::last_os_error() {
-            error if r != 0 && error.raw_os_error() == Some(libc::ETIMEDOUT) => Err(error),
+        match futex::wait(self.word(), self.flags, value, Some(&timeout)) {
+            Err(Errno::TIMEDOUT) => Err(Errno::TIMEDOUT.into()),
             _ => Ok(()),
         }
     }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
-use onrush_measure::capacity::{self, CapacityRecord, FileSet, Peer, Progress, Settings};
+use onrush_measure::capacity::{self, CapacityRecord, FileSet, Peer, Settings};
 use onrush_measure::film_kind::FilmKind;
 use onrush_server::engine::phase::Phase;
 
-use crate::frame::{Modes, Output, VERSION, bar, command};
+use crate::frame::{Modes, Output, VERSION, bar};
 use crate::server_program::server_program;
 use onrush_cli::units::{Rate, Size, Time, within};
 
@@ -128,10 +128,16 @@ pub(crate) struct Capacity {
 
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &Capacity, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let measure = || measure(&arguments.settings()?);
-    arguments
-        .output
-        .of(capacity::NAME, measure, capacity::report, out)
+    let measure = |command: &str| -> anyhow::Result<CapacityRecord> {
+        let bar = bar("{spinner} {msg}");
+        let progress = |next: &str| bar.set_message(next.to_owned());
+        let (settings, onrush) = (arguments.settings()?, server_program()?);
+        Ok(capacity::run(
+            &settings, &onrush, VERSION, command, progress,
+        )?)
+    };
+    let output = &arguments.output;
+    output.of(capacity::NAME, measure, capacity::report, out)
 }
 
 impl Capacity {
@@ -183,43 +189,6 @@ impl Capacity {
         }
         Ok(settings)
     }
-}
-
-fn measure(settings: &Settings) -> anyhow::Result<CapacityRecord> {
-    let bar = bar("{spinner} {msg}");
-    let progress = move |progress: Progress| {
-        let upper = progress
-            .between
-            .1
-            .map_or_else(|| "?".to_owned(), |n| n.to_string());
-        let again = match progress.again {
-            0 => String::new(),
-            again => format!(", again ({again}): the host was in the way"),
-        };
-        let jumping = match progress.jumping_percent {
-            0 => String::new(),
-            percent => format!(", {percent} % jump"),
-        };
-        let media = match progress.media {
-            FilmKind::Ts => String::new(),
-            media => format!(" of {media}"),
-        };
-        bar.set_message(format!(
-            "{}, {}: {} viewers{media}{jumping} (between {} and {upper}){again}",
-            progress.server,
-            progress.mode.name(),
-            progress.clients,
-            progress.between.0
-        ));
-    };
-    let onrush = server_program()?;
-    Ok(capacity::run(
-        settings,
-        &onrush,
-        VERSION,
-        &command(),
-        progress,
-    )?)
 }
 
 fn file_set(text: &str) -> Result<FileSet, String> {

@@ -8,7 +8,7 @@ use onrush_measure::cue::{self, CueRecord, Settings};
 use onrush_measure::model::beside;
 
 use crate::beside::Predicted;
-use crate::frame::{Output, VERSION, bar_of_part, command};
+use crate::frame::{Output, VERSION, bar_of_part, settings};
 
 /// What moving files to sockets costs, and what it leaves to others
 ///
@@ -45,16 +45,8 @@ pub(crate) fn run(arguments: &Cue, out: &mut dyn Write) -> anyhow::Result<ExitCo
         report.add(predicted.told(|model| beside::cues(record, model)));
         report
     };
-    let measure = || measure(arguments);
-    arguments.output.of(cue::NAME, measure, report, out)
-}
-
-fn measure(arguments: &Cue) -> anyhow::Result<CueRecord> {
-    let mut settings = if arguments.quick {
-        Settings::quick()
-    } else {
-        Settings::full()
-    };
+    let mut settings = settings(arguments.quick, Settings::quick, Settings::full);
     settings.repeats = arguments.repeats.unwrap_or(settings.repeats);
-    Ok(cue::run(&settings, VERSION, &command(), bar_of_part())?)
+    let measure = |command: &str| cue::run(&settings, VERSION, command, bar_of_part());
+    arguments.output.of(cue::NAME, measure, report, out)
 }

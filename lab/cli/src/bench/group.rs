@@ -9,7 +9,7 @@ use onrush_measure::model::beside;
 use onrush_testkit::testbed::Mode;
 
 use crate::beside::Predicted;
-use crate::frame::{Output, VERSION, bar_of_part, command};
+use crate::frame::{Output, VERSION, bar_of_part, settings};
 
 /// What a group send costs as the group grows, by each way
 ///
@@ -80,17 +80,14 @@ pub(crate) fn run(arguments: &Group, out: &mut dyn Write) -> anyhow::Result<Exit
         report.add(predicted.told(|model| beside::groups(record, model)));
         report
     };
-    let measure = || measure(&arguments.settings());
+    let settings = arguments.settings();
+    let measure = |command: &str| group::run(&settings, VERSION, command, bar_of_part());
     arguments.output.of(group::NAME, measure, report, out)
 }
 
 impl Group {
     fn settings(&self) -> Settings {
-        let base = if self.quick {
-            Settings::quick()
-        } else {
-            Settings::default()
-        };
+        let base = settings(self.quick, Settings::quick, Settings::default);
         Settings {
             members: self.members.clone().unwrap_or(base.members),
             loads: self.loads.clone().unwrap_or(base.loads),
@@ -112,10 +109,6 @@ impl Group {
             packets_max: base.packets_max,
         }
     }
-}
-
-fn measure(settings: &Settings) -> anyhow::Result<GroupRecord> {
-    Ok(group::run(settings, VERSION, &command(), bar_of_part())?)
 }
 
 fn load(text: &str) -> Result<Load, String> {

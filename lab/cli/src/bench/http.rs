@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use onrush_measure::http::{self, HttpRecord, Settings};
 
-use crate::frame::{Output, VERSION, bar_of_part, command};
+use crate::frame::{Output, VERSION, bar_of_part, settings};
 use crate::server_program::server_program;
 
 /// CPU per gigabyte of downloads, and requests a second
@@ -41,16 +41,12 @@ enum Peer {
 
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &Http, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let measure = || measure(arguments);
+    let measure = |command: &str| measure(arguments, command);
     arguments.output.of(http::NAME, measure, http::report, out)
 }
 
-fn measure(arguments: &Http) -> anyhow::Result<HttpRecord> {
-    let mut settings = if arguments.quick {
-        Settings::quick()
-    } else {
-        Settings::full()
-    };
+fn measure(arguments: &Http, command: &str) -> anyhow::Result<HttpRecord> {
+    let mut settings = settings(arguments.quick, Settings::quick, Settings::full);
     if arguments.peer.is_some() {
         let version = http::peer_version();
         settings.peer = Some(version.context(
@@ -74,7 +70,7 @@ fn measure(arguments: &Http) -> anyhow::Result<HttpRecord> {
     Ok(http::run(
         &settings,
         VERSION,
-        &command(),
+        command,
         &serve,
         bar_of_part(),
     )?)

@@ -5,9 +5,9 @@ use std::process::{Command, ExitCode};
 
 use clap::Args;
 use onrush_measure::lock::reliability::{self, ReliabilityRecord, Task};
-use onrush_measure::lock::{self, LockRecord, Settings};
+use onrush_measure::lock::{self, Settings};
 
-use crate::frame::{Output, VERSION, bar_of_part, command};
+use crate::frame::{Output, VERSION, bar_of_part, settings};
 
 /// What locking memory costs, and whether it stays in place
 ///
@@ -45,30 +45,18 @@ pub(crate) fn run(arguments: &Lock, out: &mut dyn Write) -> anyhow::Result<ExitC
         return work(worker, out);
     }
     let output = &arguments.output;
-    match arguments.reliability {
-        true => {
-            let prove = || prove(arguments);
-            output.of(reliability::NAME, prove, reliability::report, out)
-        }
-        false => output.of(lock::NAME, || measure(arguments), lock::report, out),
+    if arguments.reliability {
+        let prove = |command: &str| prove(arguments, command);
+        return output.of(reliability::NAME, prove, reliability::report, out);
     }
+    let settings = settings(arguments.quick, Settings::quick, Settings::full);
+    let measure = |command: &str| lock::run(&settings, VERSION, command, bar_of_part());
+    output.of(lock::NAME, measure, lock::report, out)
 }
 
-fn measure(arguments: &Lock) -> anyhow::Result<LockRecord> {
-    let settings = if arguments.quick {
-        Settings::quick()
-    } else {
-        Settings::full()
-    };
-    Ok(lock::run(&settings, VERSION, &command(), bar_of_part())?)
-}
-
-fn prove(arguments: &Lock) -> anyhow::Result<ReliabilityRecord> {
-    let settings = if arguments.quick {
-        reliability::Settings::quick()
-    } else {
-        reliability::Settings::full()
-    };
+fn prove(arguments: &Lock, command_line: &str) -> anyhow::Result<ReliabilityRecord> {
+    use reliability::Settings;
+    let settings = settings(arguments.quick, Settings::quick, Settings::full);
     let program = std::env::current_exe()?;
     let worker = |address: &str, task: Task, seed: u64| {
         let task = if task == Task::Hold { "hold" } else { "wander" };
@@ -77,12 +65,13 @@ fn prove(arguments: &Lock) -> anyhow::Result<ReliabilityRecord> {
         command.arg(seed.to_string());
         command
     };
+    let bar = bar_of_part();
     Ok(reliability::run(
         &settings,
         VERSION,
-        &command(),
+        command_line,
         &worker,
-        bar_of_part(),
+        bar,
     )?)
 }
 

@@ -3,12 +3,12 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use onrush_measure::model::beside;
 use onrush_measure::paths::{self, PathsRecord, Settings, Transport};
 
 use crate::beside::Predicted;
-use crate::frame::{Output, VERSION, bar_of_runs, command};
+use crate::frame::{Output, VERSION, bar_of_parts, settings};
 use onrush_cli::units::Size;
 
 /// CPU to move a file by each data path
@@ -44,13 +44,8 @@ pub(crate) struct Paths {
     packets: Vec<u32>,
 
     /// Only over this transport: uso, software-gso or tcp
-    #[arg(
-        long,
-        alias = "road",
-        value_name = "TRANSPORT",
-        hide_possible_values = true
-    )]
-    transport: Option<TransportName>,
+    #[arg(long, alias = "road", value_name = "TRANSPORT")]
+    transport: Option<Transport>,
 
     /// Make the device copy behind the paths' backs, to see the runs turn void
     #[arg(long, hide = true)]
@@ -58,13 +53,6 @@ pub(crate) struct Paths {
 
     #[command(flatten)]
     predicted: Predicted,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum TransportName {
-    Uso,
-    SoftwareGso,
-    Tcp,
 }
 
 /// Carries it out, or prints one that was.
@@ -75,17 +63,14 @@ pub(crate) fn run(arguments: &Paths, out: &mut dyn Write) -> anyhow::Result<Exit
         report.add(predicted.told(|model| beside::paths(record, model)));
         report
     };
-    let measure = || measure(&arguments.settings());
+    let settings = arguments.settings();
+    let measure = |command: &str| paths::run(&settings, VERSION, command, bar_of_parts());
     arguments.output.of(paths::NAME, measure, report, out)
 }
 
 impl Paths {
     fn settings(&self) -> Settings {
-        let mut settings = if self.quick {
-            Settings::quick()
-        } else {
-            Settings::full()
-        };
+        let mut settings = settings(self.quick, Settings::quick, Settings::full);
         settings.file_bytes = self.size.map_or(settings.file_bytes, |size| size.0);
         settings.repeats = self.repeats.unwrap_or(settings.repeats);
         settings.planted_copies = self.plant_copies;
@@ -96,19 +81,7 @@ impl Paths {
         if !self.packets.is_empty() {
             settings.packet_bytes.clone_from(&self.packets);
         }
-        if let Some(transport) = self.transport {
-            settings.transports = vec![match transport {
-                TransportName::Uso => Transport::Uso,
-                TransportName::SoftwareGso => Transport::SoftwareGso,
-                TransportName::Tcp => Transport::Tcp,
-            }];
-        }
+        settings.transports = self.transport.map_or(settings.transports, |one| vec![one]);
         settings
     }
-}
-
-fn measure(settings: &Settings) -> anyhow::Result<PathsRecord> {
-    let bar = bar_of_runs();
-    let progress = move |done: usize, all: usize, next: &str| bar(done as u64, all as u64, next);
-    Ok(paths::run(settings, VERSION, &command(), progress)?)
 }

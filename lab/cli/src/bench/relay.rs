@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::Args;
 use onrush_group::Way;
-use onrush_measure::relay::{self, BUDGET_NS, Case, IN_KERNEL, RelayRecord, Settings};
+use onrush_measure::relay::{self, BUDGET_NS, Case, IN_KERNEL, Settings};
 
-use crate::frame::{Output, VERSION, bar_of_part, command};
+use crate::frame::{Output, VERSION, bar_of_part, settings};
 use onrush_cli::units::Time;
 
 /// How many receivers of a live stream one processor holds on time
@@ -52,19 +52,15 @@ const MEASURED: &[&str] = &["quick", "receivers", "delay", "way", "repeats"];
 
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &RelayBench, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let measure = || measure(&arguments.settings());
-    arguments
-        .output
-        .of(relay::NAME, measure, relay::report, out)
+    let settings = arguments.settings();
+    let measure = |command: &str| relay::run(&settings, VERSION, command, bar_of_part());
+    let output = &arguments.output;
+    output.of(relay::NAME, measure, relay::report, out)
 }
 
 impl RelayBench {
     fn settings(&self) -> Settings {
-        let mut settings = if self.quick {
-            Settings::quick()
-        } else {
-            Settings::full()
-        };
+        let mut settings = settings(self.quick, Settings::quick, Settings::full);
         if !self.receivers.is_empty() {
             let delay = self.delay.map_or(Duration::ZERO, |time| time.0);
             let case = |&receivers| Case {
@@ -95,10 +91,6 @@ fn way(text: &str) -> Result<String, String> {
         IN_KERNEL => Ok(text.to_owned()),
         _ => text.parse::<Way>().map(|way| way.to_string()),
     }
-}
-
-fn measure(settings: &Settings) -> anyhow::Result<RelayRecord> {
-    Ok(relay::run(settings, VERSION, &command(), bar_of_part())?)
 }
 
 const _: () = assert!(BUDGET_NS == 20_000_000, "as the help says");

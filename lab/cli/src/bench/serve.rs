@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::Args;
 use onrush_measure::film_kind::FilmKind;
-use onrush_measure::serve::{self, Contestant, Progress, ServeRecord, Settings, Turn};
+use onrush_measure::serve::{self, Contestant, Settings};
 
-use crate::frame::{Modes, Output, VERSION, bar_of_runs, command};
+use crate::frame::{Modes, Output, VERSION, bar_of_parts};
 use onrush_cli::units::{Rate, Time};
 
 /// CPU per packet of stored streams sent on time
@@ -86,10 +86,10 @@ const MEASURED: &[&str] = &[
 
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let measure = || measure(&arguments.settings());
-    arguments
-        .output
-        .of(serve::NAME, measure, serve::report, out)
+    let settings = arguments.settings();
+    let measure = |command: &str| serve::run(&settings, VERSION, command, bar_of_parts());
+    let output = &arguments.output;
+    output.of(serve::NAME, measure, serve::report, out)
 }
 
 impl Serve {
@@ -113,20 +113,4 @@ impl Serve {
         settings.measured_ns = self.time.map_or(settings.measured_ns, |time| time.nanos());
         settings
     }
-}
-
-fn measure(settings: &Settings) -> anyhow::Result<ServeRecord> {
-    let bar = bar_of_runs();
-    let progress = move |progress: Progress| {
-        let next = progress.next.map(|turn: Turn| {
-            let (mode, number) = (turn.mode.name(), turn.repeat + 1);
-            format!("{mode} {}, run {number}", turn.entrant)
-        });
-        bar(
-            progress.runs_done.into(),
-            progress.runs.into(),
-            &next.unwrap_or_default(),
-        );
-    };
-    Ok(serve::run(settings, VERSION, &command(), progress)?)
 }

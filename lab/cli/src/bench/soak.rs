@@ -10,7 +10,7 @@ use onrush_measure::capacity::soak_report;
 use onrush_measure::film_kind::FilmKind;
 use onrush_measure::load::{Behaviour, Progress};
 
-use crate::frame::{Output, VERSION, bar_of_time, command};
+use crate::frame::{Output, VERSION, bar_of_time};
 use crate::server_program::server_program;
 use onrush_cli::units::Time;
 
@@ -57,7 +57,21 @@ pub(crate) struct Soak {
 
 /// Carries it out, or prints one that was.
 pub(crate) fn run(arguments: &Soak, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let measure = || measure(&arguments.settings());
+    let measure = |command: &str| -> anyhow::Result<SoakRecord> {
+        let bar = bar_of_time();
+        let progress = move |progress: Progress| {
+            let watching = format!("{} watching", progress.watching);
+            bar(progress.elapsed_ns, progress.total_ns, &watching);
+        };
+        let onrush = server_program()?;
+        Ok(soak::run(
+            &arguments.settings(),
+            &onrush,
+            VERSION,
+            command,
+            progress,
+        )?)
+    };
     arguments.output.of(soak::NAME, measure, soak_report, out)
 }
 
@@ -82,14 +96,4 @@ impl Soak {
             ..default
         }
     }
-}
-
-fn measure(settings: &Settings) -> anyhow::Result<SoakRecord> {
-    let bar = bar_of_time();
-    let progress = move |progress: Progress| {
-        let watching = format!("{} watching", progress.watching);
-        bar(progress.elapsed_ns, progress.total_ns, &watching);
-    };
-    let onrush = server_program()?;
-    Ok(soak::run(settings, &onrush, VERSION, &command(), progress)?)
 }

@@ -9,6 +9,7 @@ use onrush_testkit::media::age;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
+use crate::error::{ExperimentError, bounds};
 use crate::film_kind::FilmKind;
 
 /// Files at the most.
@@ -52,13 +53,9 @@ pub(super) struct Films {
 }
 
 impl FileSet {
-    pub(super) fn check(self) -> Result<(), String> {
-        let files = self.files();
-        if (1..=FILES_MAX).contains(&files) {
-            Ok(())
-        } else {
-            Err(format!("{files} files: ask for 1 to {FILES_MAX}"))
-        }
+    pub(super) fn check(self) -> Result<(), ExperimentError> {
+        bounds! { self.files(), 1..=FILES_MAX, Count, "files"; }
+        Ok(())
     }
 
     /// How long a film is.

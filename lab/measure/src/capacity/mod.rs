@@ -27,13 +27,14 @@ use crate::experiment::{Environment, Record};
 use crate::setup::{on_core, system, two_cores};
 pub use files::FileSet;
 use files::Films;
-pub use record::{CapacityRecord, NAME, Progress, Run};
+pub use record::{CapacityRecord, NAME, Run};
 pub use report::report;
 use search::{Search, testbed};
 pub use settings::{Peer, Settings};
 pub use soak_report::soak_report;
 
-/// Carries the experiment out. `onrush` is the program to measure.
+/// Carries the experiment out. `onrush` is the program to measure; `progress` hears before every
+/// trial what is tried.
 ///
 /// # Errors
 ///
@@ -43,7 +44,7 @@ pub fn run(
     onrush: &Path,
     version: &str,
     command: &str,
-    progress: impl FnMut(Progress) + Send,
+    progress: impl FnMut(&str) + Send,
 ) -> Result<CapacityRecord, ExperimentError> {
     settings.check()?;
     let (rest, core) = two_cores("the server")?;

@@ -61,22 +61,3 @@ pub struct Run {
     #[serde(default)]
     pub is_repeated: bool,
 }
-
-/// A run that is about to begin.
-#[derive(Clone, Debug)]
-pub struct Progress {
-    /// The server.
-    pub server: String,
-    /// Who cuts trains.
-    pub mode: Mode,
-    /// Viewers.
-    pub clients: u32,
-    /// Of them, so many of a hundred jump.
-    pub jumping_percent: u32,
-    /// What they watch is kept in.
-    pub media: FilmKind,
-    /// The most that were held so far, and the least that were not.
-    pub between: (u32, Option<u32>),
-    /// How often as many have been tried already, in vain.
-    pub again: u32,
-}

@@ -17,7 +17,7 @@ use onrush_testkit::process::{Process, Signal};
 use onrush_testkit::testbed::{Mode, Options, SND_IPV4, Testbed};
 
 use super::files::{FileSet, Films};
-use super::record::{Progress, Run};
+use super::record::Run;
 use super::settings::{Peer, Settings};
 use super::status;
 use crate::error::ExperimentError;
@@ -62,12 +62,41 @@ pub(super) struct Candidate {
     pub(super) peer: Option<Peer>,
 }
 
-impl<P: FnMut(Progress)> Search<'_, P> {
-    pub(super) fn all(&mut self) -> Result<(), ExperimentError> {
-        for _ in 0..self.settings.rounds {
-            self.round()?;
+impl Candidate {
+    /// Our server, with viewers of transport streams who do not jump.
+    pub(super) fn onrush(mode: Mode, burst_ns: u64) -> Self {
+        Self {
+            name: "onrush".to_owned(),
+            mode,
+            burst_ns,
+            phase: Phase::default(),
+            jumping_percent: 0,
+            media: FilmKind::default(),
+            peer: None,
         }
-        Ok(())
+    }
+
+    /// What is tried, for people.
+    fn told(&self, clients: u32, (held, missed): (u32, Option<u32>), again: u32) -> String {
+        let (name, mode) = (&self.name, self.mode.name());
+        let upper = missed.map_or_else(|| "?".to_owned(), |clients| clients.to_string());
+        let unless = |is_usual: bool, words: String| if is_usual { String::new() } else { words };
+        let media = unless(self.media == FilmKind::Ts, format!(" of {}", self.media));
+        let percent = self.jumping_percent;
+        let jumping = unless(percent == 0, format!(", {percent} % jump"));
+        let again = unless(
+            again == 0,
+            format!(", again ({again}): the host was in the way"),
+        );
+        format!(
+            "{name}, {mode}: {clients} viewers{media}{jumping} (between {held} and {upper}){again}"
+        )
+    }
+}
+
+impl<P: FnMut(&str)> Search<'_, P> {
+    pub(super) fn all(&mut self) -> Result<(), ExperimentError> {
+        (0..self.settings.rounds).try_for_each(|_| self.round())
     }
 
     /// Everything once.
@@ -79,25 +108,14 @@ impl<P: FnMut(Progress)> Search<'_, P> {
             let ours =
                 phases.flat_map(|&phase| settings.bursts_ns.iter().map(move |&ns| (phase, ns)));
             for (phase, burst_ns) in ours {
-                self.search_each(Candidate {
-                    name: "onrush".to_owned(),
-                    mode,
-                    burst_ns,
-                    phase,
-                    jumping_percent: 0,
-                    media: FilmKind::default(),
-                    peer: None,
-                })?;
+                let onrush = Candidate::onrush(mode, burst_ns);
+                self.search_each(Candidate { phase, ..onrush })?;
             }
             for peer in &settings.peers {
                 self.search_each(Candidate {
                     name: peer.command.clone(),
-                    mode,
-                    burst_ns: 0,
-                    phase: Phase::default(),
-                    jumping_percent: 0,
-                    media: FilmKind::default(),
                     peer: Some(peer.clone()),
+                    ..Candidate::onrush(mode, 0)
                 })?;
             }
         }
@@ -148,15 +166,7 @@ impl<P: FnMut(Progress)> Search<'_, P> {
     ) -> Result<bool, ExperimentError> {
         let mut again = 0;
         loop {
-            (self.progress)(Progress {
-                server: candidate.name.clone(),
-                mode: candidate.mode,
-                clients,
-                jumping_percent: candidate.jumping_percent,
-                media: candidate.media,
-                between,
-                again,
-            });
+            (self.progress)(&candidate.told(clients, between, again));
             let mut run = self.run(candidate, clients)?;
             let holds = run.missed.is_empty();
             let is_repeated = self.settings.is_worth_another(holds, &run.account, again);

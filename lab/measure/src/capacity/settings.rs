@@ -5,11 +5,10 @@ use onrush_testkit::testbed::{Mode, RCV_DEVICE};
 use serde::{Deserialize, Serialize};
 
 use super::files::FileSet;
-use crate::error::{ExperimentError, within};
+use crate::error::{ExperimentError, bounds, refuse};
 use crate::film_kind::{FilmKind, transport_stream_alone};
 use crate::load::account::Account;
 use crate::load::{self, Behaviour, Receive};
-use crate::plot::Unit;
 
 /// The sink looks at the RTP header of every so many socket buffers: no divisor of usual bursts.
 pub(super) const LOOK_EVERY: u16 = 13;
@@ -166,111 +165,71 @@ impl Settings {
     ///
     /// [`ExperimentError::Settings`].
     pub fn check(&self) -> Result<(), ExperimentError> {
-        let wrong = |text: String| Err(ExperimentError::Settings(text));
-        within(
-            self.rate_bps,
-            500_000..=100_000_000,
-            Unit::BitsPerSecond,
-            "each",
-        )?;
-        if self.clients_first == 0
-            || self.clients_first > self.clients_max
-            || self.clients_max > load::CLIENTS_MAX
-        {
-            return wrong(format!(
-                "{} to {} viewers: ask for 1 to {}",
-                self.clients_first,
-                self.clients_max,
-                load::CLIENTS_MAX
-            ));
+        let (first, most) = (self.clients_first, self.clients_max);
+        let is_nobody = self.bursts_ns.is_empty() && self.peers.is_empty();
+        bounds! {
+            self.rate_bps, 500_000..=100_000_000, BitsPerSecond, "each";
+            self.time_ns, 1_000_000_000..=3_600_000_000_000, Nanoseconds, "for each number";
+            self.arrivals_per_second, 1..=ARRIVALS_PER_SECOND_MAX, Count, "viewers a second";
+            self.rounds, 1..=ROUNDS_MAX, Count, "rounds";
+            self.again, 0..=AGAIN_MAX, Count, "times again";
         }
-        if !(0.001..=0.5).contains(&self.precision) {
-            return wrong(format!(
-                "a precision of {}: ask for 0.001 to 0.5",
-                self.precision
-            ));
-        }
-        let times_ns = 1_000_000_000..=3_600_000_000_000;
-        within(self.time_ns, times_ns, Unit::Nanoseconds, "for each number")?;
-        if self.modes.is_empty() || (self.bursts_ns.is_empty() && self.peers.is_empty()) {
-            return wrong("nothing to do: ask for a mode and a server".to_owned());
-        }
-        let arrivals = 1..=ARRIVALS_PER_SECOND_MAX.into();
-        within(
-            self.arrivals_per_second,
-            arrivals,
-            Unit::Count,
-            "viewers a second",
-        )?;
-        if self.stall_ns > self.time_ns / 4 {
-            return wrong(format!(
-                "a stall of {} ns: ask for a quarter of --time at the most",
-                self.stall_ns
-            ));
+        refuse! { ExperimentError::Settings;
+            first == 0 || first > most || most > load::CLIENTS_MAX
+                => "{first} to {most} viewers: ask for 1 to {}", load::CLIENTS_MAX;
+            !(0.001..=0.5).contains(&self.precision)
+                => "a precision of {}: ask for 0.001 to 0.5", self.precision;
+            self.modes.is_empty() || is_nobody => "nothing to do: ask for a mode and a server";
+            self.stall_ns > self.time_ns / 4
+                => "a stall of {} ns: ask for a quarter of --time at the most", self.stall_ns;
         }
         self.check_media()?;
-        within(self.rounds, 1..=ROUNDS_MAX.into(), Unit::Count, "rounds")?;
-        within(self.again, 0..=AGAIN_MAX.into(), Unit::Count, "times again")?;
         self.check_jumping()?;
-        self.files.check().map_err(ExperimentError::Settings)
+        self.files.check()
     }
 
     fn check_media(&self) -> Result<(), ExperimentError> {
-        let wrong = |text: &str| Err(ExperimentError::Settings(text.to_owned()));
-        let tracks = self.media.iter().map(|media| media.tracks()).max();
-        let Some(tracks) = tracks else {
-            return wrong("nothing to do: ask for films of some kind");
-        };
-        if self.stall_ns > 0 && self.media.iter().any(|&media| media != FilmKind::Ts) {
-            return wrong("what is due while a server is stopped is known of ts alone");
+        let tracks = self
+            .media
+            .iter()
+            .map(|media| media.tracks())
+            .max()
+            .unwrap_or(0);
+        let is_ts_alone = self.media.iter().all(|&media| media == FilmKind::Ts);
+        refuse! { ExperimentError::Settings;
+            self.media.is_empty() => "nothing to do: ask for films of some kind";
+            self.stall_ns > 0 && !is_ts_alone
+                => "what is due while a server is stopped is known of ts alone";
         }
-        let tracks_max = 1..=TRACKS_MAX.into();
-        within(
-            self.clients_max * tracks,
-            tracks_max,
-            Unit::Count,
-            "tracks of all viewers",
-        )
+        bounds! { self.clients_max * tracks, 1..=TRACKS_MAX, Count, "tracks of all viewers"; }
+        Ok(())
     }
 
     fn check_jumping(&self) -> Result<(), ExperimentError> {
-        let wrong = |text: String| Err(ExperimentError::Settings(text));
         let percents = &self.jumping_percents;
         for &percent in percents {
-            within(percent, 0..=100, Unit::Count, "% of the viewers jump")?;
+            bounds! { percent, 0..=100, Count, "% of the viewers jump"; }
         }
-        if percents.is_empty() {
-            return wrong("nothing to do: ask for viewers that jump, or 0 %".to_owned());
+        refuse! { ExperimentError::Settings;
+            percents.is_empty() => "nothing to do: ask for viewers that jump, or 0 %";
         }
         if percents.iter().all(|&percent| percent == 0) {
             return Ok(());
         }
         let between_ns = JUMP_EVERY_NS_MIN..=JUMP_EVERY_NS_MAX;
-        within(
-            self.jump_every_ns,
-            between_ns,
-            Unit::Nanoseconds,
-            "between two jumps",
-        )?;
-        if self.is_trial() {
-            return wrong(
-                "viewers that jump are searched for, and a trial searches nothing: ask for one of \
-                 both"
-                    .to_owned(),
-            );
-        }
+        bounds! { self.jump_every_ns, between_ns, Nanoseconds, "between two jumps"; }
         // Whoever has seen all of a film begins it again, which is a jump too.
-        let film_ns = self.files.seconds() * 1_000_000_000;
+        let film_s = self.files.seconds();
         let watched_ns = self.ramp_ns(self.clients_max).saturating_add(self.time_ns);
-        if watched_ns > film_ns {
-            return wrong(format!(
-                "{} viewers come and watch for {} s in all, and a film has {} s: those who do not \
-                 jump would begin it again, which is a jump; ask for one film, for less time or \
-                 for fewer viewers",
-                self.clients_max,
-                watched_ns / 1_000_000_000,
-                self.files.seconds()
-            ));
+        refuse! { ExperimentError::Settings;
+            self.is_trial()
+                => "viewers that jump are searched for, and a trial searches nothing: ask for one \
+                    of both";
+            watched_ns > film_s * 1_000_000_000
+                => "{} viewers come and watch for {} s in all, and a film has {film_s} s: those \
+                    who do not jump would begin it again, which is a jump; ask for one film, for \
+                    less time or for fewer viewers",
+                    self.clients_max, watched_ns / 1_000_000_000;
         }
         Ok(())
     }

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use onrush_server::engine::phase::Phase;
 use onrush_testkit::media::age;
 use onrush_testkit::testbed::{Mode, RCV_DEVICE};
 use serde::{Deserialize, Serialize};
@@ -150,7 +149,7 @@ pub fn run(
             films: vec![films],
             testbed: testbed()?,
             core,
-            progress: |_| {},
+            progress: |_: &str| {},
             runs: &mut Vec::new(),
         };
         soak(settings, &search, progress)
@@ -159,20 +158,14 @@ pub fn run(
     Ok(record)
 }
 
-fn soak<P: FnMut(super::record::Progress)>(
+fn soak<P: FnMut(&str)>(
     settings: &Settings,
     search: &Search<'_, P>,
     progress: impl Fn(load::Progress) + 'static,
 ) -> Result<Run, ExperimentError> {
     let (mut server, urls) = search.start(&Candidate {
-        name: "onrush".to_owned(),
-        mode: Mode::Uso,
-        burst_ns: settings.burst_ns,
-        phase: Phase::default(),
-        // What its viewers do is its own affair.
-        jumping_percent: 0,
         media: settings.media.first().copied().unwrap_or_default(),
-        peer: None,
+        ..Candidate::onrush(Mode::Uso, settings.burst_ns)
     })?;
     let load = load::Settings {
         core: Some(search.core),

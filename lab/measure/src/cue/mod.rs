@@ -14,6 +14,7 @@ mod watch;
 
 use std::fmt;
 
+use onrush_primitives::named;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ExperimentError;
@@ -98,26 +99,28 @@ pub enum Contestant {
     Adaptive,
 }
 
-/// Which question a run answers.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Set {
-    /// Sets 1 to 4, tables 1 to 5: one transfer beside the metering thread.
-    One,
-    /// Sets 5 and 6, table 6: two of them.
-    Two,
-    /// Sets 6, 8 and 9, table 7: two to four, with nobody beside them.
-    Parallel,
-    /// Many, beside the metering thread.
-    Scaling,
-    /// As many as are judged, over a line that is slower than they are.
-    Line,
-    /// One large file as fast as it goes.
-    Bare,
-    /// A part of it, that nobody reads before all of it was sent: what the sender does by itself.
-    Held,
-    /// A file that is not in memory.
-    Cold,
+named! {
+    /// Which question a run answers.
+    #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Set {
+        /// Sets 1 to 4, tables 1 to 5: one transfer beside the metering thread.
+        One = "one transfer",
+        /// Sets 5 and 6, table 6: two of them.
+        Two = "two transfers",
+        /// Sets 6, 8 and 9, table 7: two to four, with nobody beside them.
+        Parallel = "in parallel",
+        /// Many, beside the metering thread.
+        Scaling = "many",
+        /// As many as are judged, over a line that is slower than they are.
+        Line = "over a slow line",
+        /// One large file as fast as it goes.
+        Bare = "one large file",
+        /// A part of it, that nobody reads before all of it was sent: what the sender does by itself.
+        Held = "while nobody reads",
+        /// A file that is not in memory.
+        Cold = "cold file",
+    }
 }
 
 /// What is measured in one run.

@@ -246,31 +246,6 @@ fn evenness(run: &Run) -> Option<f64> {
 }
 
 impl Set {
-    const ALL: [Self; 8] = [
-        Self::One,
-        Self::Two,
-        Self::Parallel,
-        Self::Scaling,
-        Self::Line,
-        Self::Bare,
-        Self::Held,
-        Self::Cold,
-    ];
-
-    /// What it is called in figures.
-    fn name(self) -> &'static str {
-        match self {
-            Self::One => "one transfer",
-            Self::Two => "two transfers",
-            Self::Parallel => "in parallel",
-            Self::Scaling => "many",
-            Self::Line => "over a slow line",
-            Self::Bare => "one large file",
-            Self::Held => "while nobody reads",
-            Self::Cold => "cold file",
-        }
-    }
-
     fn title(self) -> &'static str {
         match self {
             Self::One => "Sets 1 to 4, tables 1 to 5: one transfer beside the metering thread",

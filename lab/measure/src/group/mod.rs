@@ -11,6 +11,7 @@ mod run;
 pub mod slicing;
 
 use onrush_group::Way;
+use onrush_primitives::named;
 use onrush_testkit::testbed::Mode;
 use serde::{Deserialize, Serialize};
 
@@ -51,16 +52,18 @@ pub struct Settings {
     pub sliced_bytes: Vec<usize>,
 }
 
-/// What happens to the group before a send.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Change {
-    /// Nothing.
-    None,
-    /// All members are replaced by others, as the paper's interface does.
-    All,
-    /// One member leaves and another joins, as the paper left it open.
-    One,
+named! {
+    /// What happens to the group before a send.
+    #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Change {
+        /// Nothing.
+        None = "none",
+        /// All members are replaced by others, as the paper's interface does.
+        All = "all",
+        /// One member leaves and another joins, as the paper left it open.
+        One = "one",
+    }
 }
 
 /// One datagram, or a train of several.
@@ -173,31 +176,6 @@ impl Default for Settings {
             repeats: 10,
             sliced_bytes: vec![0, 100, 250, 500, 750, 1000, 1250, 1472],
         }
-    }
-}
-
-impl Change {
-    /// All.
-    pub const ALL: [Self; 3] = [Self::None, Self::All, Self::One];
-
-    /// The name it has in every report.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::All => "all",
-            Self::One => "one",
-        }
-    }
-}
-
-impl std::str::FromStr for Change {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let mut all = Self::ALL.into_iter();
-        all.find(|change| change.name() == name)
-            .ok_or_else(|| format!("no change is named {name:?}; there are none, all, one"))
     }
 }
 

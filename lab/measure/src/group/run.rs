@@ -15,7 +15,7 @@ use onrush_testkit::testbed::{
 use super::{CONNECTED, Change, GroupRun, Load, PLAIN, Run, Settings};
 use crate::error::ExperimentError;
 use crate::machine::SenderClock;
-use crate::setup::{network, system};
+use crate::setup::{network, system, until_valid};
 use crate::stats::ratio;
 
 /// The port of the first member at the sink.
@@ -27,9 +27,6 @@ const OTHER_IPV4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
 
 /// The sink looks into every so many socket buffers of a port: seldom, because nothing here is RTP.
 const LOOK_EVERY: u16 = 1000;
-
-/// How often a run that was void is tried again.
-const REPEATS_OF_VOID_MAX: u32 = 2;
 
 pub(super) struct Bench<'a> {
     settings: &'a Settings,
@@ -104,14 +101,12 @@ impl<'a> Bench<'a> {
                     }
                 }
                 for group in &mut groups {
-                    for attempt in 0..=REPEATS_OF_VOID_MAX {
-                        let run = self.run(group, case, repeat)?;
-                        let is_void = !run.void.is_empty();
-                        runs.push(Run::Group(run));
-                        if !is_void || attempt == REPEATS_OF_VOID_MAX {
-                            break;
-                        }
-                    }
+                    let is_valid = |run: &Run| match run {
+                        Run::Group(run) => run.void.is_empty(),
+                        Run::Slice { .. } => true,
+                    };
+                    let run = |_| self.run(group, case, repeat).map(Run::Group);
+                    until_valid(runs, is_valid, run)?;
                 }
                 let done = number * self.settings.repeats as usize + repeat as usize + 1;
                 progress(ratio(done as u64, all as u64));

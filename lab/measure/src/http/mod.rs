@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use onrush_primitives::named;
 use onrush_sys::thread::keep_off;
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +27,7 @@ use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
 use crate::machine::{Awake, core_times, yardstick_ns};
 use crate::random::Random;
-use crate::setup::{on_core, system, two_cores};
+use crate::setup::{in_turn, on_core, system, two_cores};
 pub use report::report;
 
 /// Its name on the command line and in files.
@@ -58,29 +59,33 @@ pub struct Settings {
     pub small_ns: u64,
 }
 
-/// Who serves.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Contestant {
-    /// `onrush serve`.
-    Onrush,
-    /// nginx, with `sendfile on` and one process.
-    Nginx,
-    /// A thread that accepts, reads a head, and calls `sendfile` on a blocking socket until all is
-    /// sent: the least that a server can do.
-    SendfileLoop,
+named! {
+    /// Who serves.
+    #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Contestant {
+        /// `onrush serve`.
+        Onrush = "onrush",
+        /// nginx, with `sendfile on` and one process.
+        Nginx = "nginx",
+        /// A thread that accepts, reads a head, and calls `sendfile` on a blocking socket until all is
+        /// sent: the least that a server can do.
+        SendfileLoop = "sendfile loop",
+    }
 }
 
-/// What is asked for.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Load {
-    /// The large file, one connection after the other.
-    One,
-    /// The large file, many connections at once.
-    Parallel,
-    /// Small files, on connections that stay.
-    Small,
+named! {
+    /// What is asked for.
+    #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Load {
+        /// The large file, one connection after the other.
+        One = "one large",
+        /// The large file, many connections at once.
+        Parallel = "many large",
+        /// Small files, on connections that stay.
+        Small = "small",
+    }
 }
 
 /// One run.
@@ -148,9 +153,6 @@ impl Settings {
 }
 
 impl Load {
-    /// All, in the order of the report.
-    pub const ALL: [Self; 3] = [Self::One, Self::Parallel, Self::Small];
-
     /// Whether this contestant takes part.
     const fn has(self, contestant: Contestant) -> bool {
         // The bare loop serves one connection at a time.
@@ -201,10 +203,10 @@ pub fn run(
     }
     let mut record = Record::new(NAME, environment, settings.clone());
     let rounds = f64::from(settings.repeats);
+    let all: Vec<_> = running.iter().collect();
     for repeat in 0..settings.repeats {
         for load in Load::ALL {
-            let first = repeat as usize % running.len();
-            let order = running.iter().cycle().skip(first).take(running.len());
+            let order = in_turn(&all, repeat);
             for contestant in order.filter(|running| load.has(running.contestant)) {
                 let awake = Some((core, &awake));
                 record

@@ -47,8 +47,8 @@ fn table(record: &HttpRecord) -> Table {
         "Medians, with the smallest and the largest",
         for (load, contestant) in rows,
         let of = |value: &dyn Fn(&Run) -> f64| samples(record, load, contestant, value);
-        Column::key("load") => load_name(load),
-        Column::key("server") => name(contestant),
+        Column::key("load") => load.name(),
+        Column::key("server") => contestant.name(),
         Column::ms("CPU per GB", 1).with_range().less() => of(&cpu_ns_a_gb),
         Column::ms("core's", 1) => of(&|run| ratio(run.core_busy_ns, run.bytes) * 1e9),
         Column::number("rate", Unit::BytesPerSecond).fixed("GB/s", 1e9, 2)
@@ -83,8 +83,8 @@ fn verdicts(record: &HttpRecord) -> Vec<Verdict> {
         };
         ratios(of(Onrush), of(other))
     };
-    let what = |load, what: &str, other| {
-        let (load, other) = (load_name(load), name(other));
+    let what = |load: Load, what: &str, other: Contestant| {
+        let (load, other) = (load.name(), other.name());
         format!("{load}: {what}, onrush / {other}")
     };
     let cost = |load, other, most| {
@@ -125,11 +125,11 @@ fn bars(record: &HttpRecord, file: &str, loads: &[Load]) -> Drawing {
             cpu_ns_a_gb,
         ),
     };
-    let names = loads.iter().map(|&load| load_name(load));
+    let names = loads.iter().map(|load| load.name());
     let mut chart = Chart::bars(title).categories(names).y(axis, unit);
     for contestant in record.settings.contestants() {
         let of = |&load: &Load| Summary::of(samples(record, load, contestant, &value));
-        chart = chart.values(name(contestant), loads.iter().map(of));
+        chart = chart.values(contestant.name(), loads.iter().map(of));
     }
     Drawing::new(file, chart)
 }
@@ -142,24 +142,6 @@ fn cpu_ns_a_gb(run: &Run) -> f64 {
 /// Requests answered in a second.
 fn requests_a_second(run: &Run) -> f64 {
     ratio(run.requests, run.wall_ns) * 1e9
-}
-
-/// The name it has in every report.
-const fn name(contestant: Contestant) -> &'static str {
-    match contestant {
-        Contestant::Onrush => "onrush",
-        Contestant::Nginx => "nginx",
-        Contestant::SendfileLoop => "sendfile loop",
-    }
-}
-
-/// The name it has in every report.
-const fn load_name(load: Load) -> &'static str {
-    match load {
-        Load::One => "one large",
-        Load::Parallel => "many large",
-        Load::Small => "small",
-    }
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use super::plan::{Act, Popularity, Random};
 use super::server::{Usage, usage};
 use super::shared::{self, AGAIN, PAUSE, arrivals, on_this_thread, report};
 use super::{Arrival, Behaviour, LoadError, Progress};
+use crate::error::refuse;
 use crate::experiment::{Environment, Record};
 
 /// Its name in files.
@@ -386,18 +387,12 @@ impl HttpSettings {
     ///
     /// [`LoadError::Settings`].
     pub fn check(&self) -> Result<(), LoadError> {
-        let wrong = |text: String| Err(LoadError::Settings(text));
         shared::check(&self.urls, self.clients, self.zipf, self.time_ns)?;
-        if self.rate.is_some_and(|rate| rate < RATE_MIN) {
-            return wrong(format!(
-                "a rate below {RATE_MIN} bytes a second: ask for more"
-            ));
-        }
-        if !(0.0..=1.0).contains(&self.evenness_min) {
-            return wrong(format!(
-                "an evenness of {}: ask for 0 to 1",
-                self.evenness_min
-            ));
+        refuse! { LoadError::Settings;
+            self.rate.is_some_and(|rate| rate < RATE_MIN)
+                => "a rate below {RATE_MIN} bytes a second: ask for more";
+            !(0.0..=1.0).contains(&self.evenness_min)
+                => "an evenness of {}: ask for 0 to 1", self.evenness_min;
         }
         self.behaviour.check()
     }

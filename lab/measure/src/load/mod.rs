@@ -24,6 +24,7 @@ use onrush_testkit::sink::SinkError;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::error::refuse;
 use crate::experiment::{Environment, Record};
 use crate::histogram::{Histogram, Quantiles};
 pub use account::Account;
@@ -301,21 +302,15 @@ impl Settings {
     ///
     /// [`LoadError::Settings`].
     pub fn check(&self) -> Result<(), LoadError> {
-        let wrong = |text: String| Err(LoadError::Settings(text));
         shared::check(&self.urls, self.clients, self.zipf, self.time_ns)?;
-        let ports_left = (u32::from(u16::MAX) - u32::from(self.port_first)) / 2;
-        if self.port_first < 1024 || !self.port_first.is_multiple_of(2) || ports_left < self.clients
-        {
-            return wrong(format!(
-                "ports from {}: ask for an even one from 1024, with two above it for each client",
-                self.port_first
-            ));
-        }
-        if !(0.0..=1.0).contains(&self.late_part_max) {
-            return wrong(format!(
-                "{} of the packets may be late: ask for 0 to 1",
-                self.late_part_max
-            ));
+        let first = self.port_first;
+        let ports_left = (u32::from(u16::MAX) - u32::from(first)) / 2;
+        refuse! { LoadError::Settings;
+            first < 1024 || !first.is_multiple_of(2) || ports_left < self.clients
+                => "ports from {first}: ask for an even one from 1024, with two above it for each \
+                    client";
+            !(0.0..=1.0).contains(&self.late_part_max)
+                => "{} of the packets may be late: ask for 0 to 1", self.late_part_max;
         }
         self.behaviour.check()
     }

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::LoadError;
+use crate::error::refuse;
 pub(super) use crate::random::Random;
 
 /// How clients come.
@@ -113,13 +114,11 @@ impl Default for Behaviour {
 impl Behaviour {
     /// Refuses a part that is none, in words with the bound.
     pub(super) fn check(&self) -> Result<(), LoadError> {
-        if (0.0..=1.0).contains(&self.active_part) {
-            return Ok(());
+        refuse! { LoadError::Settings;
+            !(0.0..=1.0).contains(&self.active_part)
+                => "{} % of the clients do something: ask for 0 to 100 %", self.active_part * 100.0;
         }
-        let percent = self.active_part * 100.0;
-        Err(LoadError::Settings(format!(
-            "{percent} % of the clients do something: ask for 0 to 100 %"
-        )))
+        Ok(())
     }
 
     /// What one client does, and those who come in its place: this, or nothing. Nothing is drawn

@@ -14,6 +14,7 @@ use url::Url;
 
 use super::plan::{Arrival, Random};
 use super::{CLIENTS_MAX, LoadError, Progress};
+use crate::error::refuse;
 
 /// How long a client that the server refused or failed waits before it comes again.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
@@ -106,29 +107,13 @@ pub(super) fn check(
     zipf: f64,
     time_ns: u64,
 ) -> Result<(), LoadError> {
-    let refuse = |is_wrong: bool, text: String| match is_wrong {
-        true => Err(LoadError::Settings(text)),
-        false => Ok(()),
-    };
-    refuse(
-        urls.is_empty(),
-        "nothing to ask for: give an URL".to_owned(),
-    )?;
-    let is_few = (1..=CLIENTS_MAX).contains(&clients);
-    refuse(
-        !is_few,
-        format!("{clients} clients: ask for 1 to {CLIENTS_MAX}"),
-    )?;
-    let is_exponent = (0.0..=10.0).contains(&zipf);
-    refuse(
-        !is_exponent,
-        format!("Zipf's exponent {zipf}: ask for 0 to 10"),
-    )?;
-    let is_time = (1..=DAY_NS).contains(&time_ns);
-    refuse(
-        !is_time,
-        format!("a load of {time_ns} ns: ask for 1 ns to 24 h"),
-    )
+    refuse! { LoadError::Settings;
+        urls.is_empty() => "nothing to ask for: give an URL";
+        !(1..=CLIENTS_MAX).contains(&clients) => "{clients} clients: ask for 1 to {CLIENTS_MAX}";
+        !(0.0..=10.0).contains(&zipf) => "Zipf's exponent {zipf}: ask for 0 to 10";
+        !(1..=DAY_NS).contains(&time_ns) => "a load of {time_ns} ns: ask for 1 ns to 24 h";
+    }
+    Ok(())
 }
 
 pub(super) fn nanos(duration: Duration) -> u64 {

@@ -12,8 +12,8 @@ use super::reliability::Mapped;
 use super::{Memory, Run, Settings, Way};
 use crate::error::ExperimentError;
 use crate::random::Random;
-use crate::setup::system;
-use crate::stats::Summary;
+use crate::setup::{in_turn, system};
+use crate::stats::{median, to_f64};
 
 /// Memory that the areas of the crowded measurement lie in.
 const CROWD_BYTES: usize = 64 << 20;
@@ -48,9 +48,7 @@ pub(super) fn round(
     };
     for &bytes in &settings.sizes_bytes {
         for memory in Memory::ALL {
-            // Nobody is always the first, or always behind the same.
-            let turn = repeat as usize % Way::ALL.len();
-            for way in Way::ALL.into_iter().cycle().skip(turn).take(Way::ALL.len()) {
+            for way in in_turn(&Way::ALL, repeat) {
                 if way == Way::Miss && memory != Memory::PrivateAgain {
                     continue;
                 }
@@ -225,8 +223,7 @@ fn hits(kept: usize) -> Result<f64, ExperimentError> {
         misses,
         "everything asked for is kept"
     );
-    #[allow(clippy::cast_precision_loss, reason = "a small number")]
-    Ok(elapsed_ns / HITS as f64)
+    Ok(elapsed_ns / to_f64(HITS))
 }
 
 impl Memory {
@@ -259,11 +256,8 @@ fn cache(entries_max: usize) -> Result<Cache, ExperimentError> {
 }
 
 fn medians(times: &[(f64, f64)]) -> (f64, f64) {
-    let median = |of: fn(&(f64, f64)) -> f64| {
-        let samples: Vec<_> = times.iter().map(of).collect();
-        Summary::of(&samples).map_or(f64::NAN, |summary| summary.median)
-    };
-    (median(|t| t.0), median(|t| t.1))
+    let of = |of: fn(&(f64, f64)) -> f64| median(times.iter().map(of)).unwrap_or(f64::NAN);
+    (of(|t| t.0), of(|t| t.1))
 }
 
 /// From the beginning to the middle, and from there to now, in ns.

@@ -10,6 +10,7 @@ mod report;
 
 use onrush_lock::LockError;
 use onrush_lock::memory::{lockable_bytes, page_bytes};
+use onrush_primitives::named;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ExperimentError;
@@ -38,36 +39,40 @@ pub struct Settings {
     pub left_out: Vec<String>,
 }
 
-/// Which memory is locked.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Memory {
-    /// Private memory that nobody has touched.
-    PrivateFirst,
-    /// Private memory that is in use.
-    PrivateAgain,
-    /// A SysV segment that nobody has used: the paper's table 2.
-    SysvFirst,
-    /// A SysV segment that was used before: table 1.
-    SysvAgain,
+named! {
+    /// Which memory is locked.
+    #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Memory {
+        /// Private memory that nobody has touched.
+        PrivateFirst = "private, first",
+        /// Private memory that is in use.
+        PrivateAgain = "private, again",
+        /// A SysV segment that nobody has used: the paper's table 2.
+        SysvFirst = "SysV, first",
+        /// A SysV segment that was used before: table 1.
+        SysvAgain = "SysV, again",
+    }
 }
 
-/// How it is locked and unlocked.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Way {
-    /// Registered with a ring, by the bare system call.
-    Ring,
-    /// `mlock` and `munlock`, by the bare system call.
-    Mlock,
-    /// By the manager, pinned.
-    Pinned,
-    /// By the manager, resident.
-    Resident,
-    /// By the manager, resident and then pinned: the paper's extra `mlock`.
-    ResidentAndPinned,
-    /// Asked of a cache that keeps another range and has room for one.
-    Miss,
+named! {
+    /// How it is locked and unlocked.
+    #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Way {
+        /// Registered with a ring, by the bare system call.
+        Ring = "bare ring",
+        /// By the manager, pinned.
+        Pinned = "pinned",
+        /// `mlock` and `munlock`, by the bare system call.
+        Mlock = "bare mlock",
+        /// By the manager, resident.
+        Resident = "resident",
+        /// By the manager, resident and then pinned: the paper's extra `mlock`.
+        ResidentAndPinned = "mlock+pinned",
+        /// Asked of a cache that keeps another range and has room for one.
+        Miss = "cache miss",
+    }
 }
 
 /// One sample, the median of several calls; times in ns.
@@ -111,52 +116,6 @@ pub enum Run {
         /// Both together.
         hit_ns: f64,
     },
-}
-
-impl Memory {
-    /// All, in the order of the report.
-    pub const ALL: [Self; 4] = [
-        Self::PrivateFirst,
-        Self::PrivateAgain,
-        Self::SysvFirst,
-        Self::SysvAgain,
-    ];
-
-    /// For people.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::PrivateFirst => "private, first",
-            Self::PrivateAgain => "private, again",
-            Self::SysvFirst => "SysV, first",
-            Self::SysvAgain => "SysV, again",
-        }
-    }
-}
-
-impl Way {
-    /// All, in the order of the report.
-    pub const ALL: [Self; 6] = [
-        Self::Ring,
-        Self::Pinned,
-        Self::Mlock,
-        Self::Resident,
-        Self::ResidentAndPinned,
-        Self::Miss,
-    ];
-
-    /// For people.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ring => "bare ring",
-            Self::Mlock => "bare mlock",
-            Self::Pinned => "pinned",
-            Self::Resident => "resident",
-            Self::ResidentAndPinned => "mlock+pinned",
-            Self::Miss => "cache miss",
-        }
-    }
 }
 
 impl Settings {

@@ -11,10 +11,12 @@ use onrush_testkit::testbed::{Mode, Testbed};
 
 use super::cost::Costs;
 use super::formula::{Formula, Load, NotPredicted, over_tcp, path};
-use super::probe::{ModelError, ModelRecord, Of, Run, system};
+use super::probe::{ModelRecord, Of, Run};
 use super::stream::Stream;
 use super::turn::connected;
+use crate::error::ExperimentError;
 use crate::machine::SenderClock;
+use crate::setup::system;
 use crate::stats::{Summary, ratio};
 
 /// Bytes of the file that is moved: more than a processor's cache has.
@@ -138,7 +140,7 @@ pub(super) fn round(
     (file, (core, rest)): (&File, (usize, usize)),
     (round, packet_bytes): (u32, u32),
     runs: &mut Vec<Run>,
-) -> Result<(), ModelError> {
+) -> Result<(), ExperimentError> {
     for (name, is_tcp) in with_transports() {
         let file = file.try_clone().map_err(system("open a file again"))?;
         let clock = match name {

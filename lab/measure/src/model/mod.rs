@@ -25,7 +25,7 @@ mod turn;
 
 pub use cost::Costs;
 pub use formula::{Formula, Load, NotPredicted, group, of_many, over_loopback, over_tcp, path};
-pub use probe::{ModelError, ModelRecord, NAME, Of, Probe, Run, Settings};
+pub use probe::{ModelRecord, NAME, Of, Probe, Run, Settings};
 pub use run::run;
 pub use term::Term;
 

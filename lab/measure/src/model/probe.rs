@@ -4,14 +4,10 @@
 //! Those that send do so in a testbed whose far end counts every packet; a round that lost one is
 //! void. A term is a probe less what other terms explain of it, or the slope between two probes.
 
-use std::io;
-
 use onrush_primitives::named;
 use onrush_primitives::packet::LENT_BYTES_MAX;
-use onrush_testkit::sink::SinkError;
-use onrush_testkit::testbed::{Mode, TestbedError};
+use onrush_testkit::testbed::Mode;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use crate::experiment::Record;
 
@@ -147,26 +143,6 @@ pub struct Run {
     pub void: Option<String>,
 }
 
-/// Why there are no costs.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum ModelError {
-    /// No network to send on.
-    #[error(transparent)]
-    Testbed(#[from] TestbedError),
-    /// No counter at its end.
-    #[error(transparent)]
-    Sink(#[from] SinkError),
-    /// The system refused something else.
-    #[error("cannot {action}: {source}")]
-    System {
-        /// What was tried.
-        action: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
-}
-
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -221,8 +197,4 @@ impl Probe {
         };
         bytes as u64
     }
-}
-
-pub(super) fn system(action: &'static str) -> impl Fn(io::Error) -> ModelError {
-    move |source| ModelError::System { action, source }
 }

@@ -6,13 +6,12 @@ use onrush_testkit::sink::Sink;
 use onrush_testkit::testbed::{Options, RCV_DEVICE, Testbed};
 
 use super::check;
-use super::probe::{
-    CHAIN_BYTES, MEMBERS_LONG, ModelError, ModelRecord, NAME, Of, PORT, Probe, Run, Settings,
-    system,
-};
+use super::probe::{CHAIN_BYTES, MEMBERS_LONG, ModelRecord, NAME, Of, PORT, Probe, Run, Settings};
 use super::turn::Probes;
+use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
 use crate::machine::Awake;
+use crate::setup::system;
 use crate::stats::to_f64;
 
 /// Probes all terms; about half a second a round and mode. The thread stays pinned.
@@ -25,7 +24,7 @@ pub fn run(
     version: &str,
     command: &str,
     mut progress: impl FnMut(f64),
-) -> Result<ModelRecord, ModelError> {
+) -> Result<ModelRecord, ExperimentError> {
     let mut record = Record::new(NAME, Environment::here(version, command), settings.clone());
     let cores = allowed_cores();
     let core = cores.last().copied().unwrap_or(0);

@@ -8,21 +8,24 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 use onrush_group::{Group, Options, Way};
+use onrush_lock::memfd;
 use onrush_paths::Plan;
 use onrush_primitives::call;
 use onrush_primitives::latency::{Chain, LOADS, Order};
-use onrush_primitives::map::{Mapped, Memory, Pages, memory_file};
+use onrush_primitives::map::{Mapped, Memory, Pages};
 use onrush_primitives::packet::{RingSend, RingSends, Sends, segment};
 use onrush_sys::thread::raise_open_files_limit;
 use onrush_testkit::sink::Sink;
 use onrush_testkit::testbed::{RCV_IPV4, SND_IPV4, Testbed};
 
 use super::probe::{
-    CHAIN_BYTES, ENTRIES, LENT, LONG, ModelError, PAGE, PAGES, PORT, Probe, SHORT, SMALL,
-    SMALL_STRIDE, TINY, WIDE, system,
+    CHAIN_BYTES, ENTRIES, LENT, LONG, PAGE, PAGES, PORT, Probe, SHORT, SMALL, SMALL_STRIDE, TINY,
+    WIDE,
 };
 use super::stream::{HELD_BYTES_MAX, Stream};
+use crate::error::ExperimentError;
 use crate::machine::SenderClock;
+use crate::setup::system;
 use crate::stats::ratio;
 
 /// A file that no cache of a processor holds.
@@ -85,7 +88,7 @@ impl<'m> Probes<'m> {
         testbed: &Testbed,
         memory: &'m mut Memory,
         (core, rest): (usize, usize),
-    ) -> Result<Self, ModelError> {
+    ) -> Result<Self, ExperimentError> {
         let socket = connected(testbed).map_err(system("open a socket"))?;
         Ok(Self {
             sends: Sends::new(socket).map_err(system("make a socket ready"))?,
@@ -103,7 +106,7 @@ impl<'m> Probes<'m> {
             stream: None,
             lent: written(LENT_BYTES, Pages::Base).map_err(system("map memory"))?,
             lent_at: 0,
-            memory_file: memory_file().map_err(system("make a file in memory"))?,
+            memory_file: memfd(PAGE)?,
             cold: written(CHAIN_BYTES, Pages::Huge).map_err(system("map memory"))?,
             cold_at: 0,
             plan: Plan::regular(FILE_BYTES, SMALL_STRIDE.into()).expect("a size for a packet"),
@@ -117,7 +120,7 @@ impl<'m> Probes<'m> {
     }
 
     /// What a probe of clones sends to. Its program is at the device no longer than that.
-    fn group(&self, probe: Probe) -> Result<Option<Group>, ModelError> {
+    fn group(&self, probe: Probe) -> Result<Option<Group>, ExperimentError> {
         let (Probe::GroupShort | Probe::GroupLong) = probe else {
             return Ok(None);
         };
@@ -151,7 +154,8 @@ impl<'m> Probes<'m> {
             _ => None,
         };
         if probe == Probe::DiscardMemory {
-            self.memory_file = filled(memory_file(), MEMORY_FILE_BYTES)?;
+            let file = memfd(PAGE).map_err(io::Error::other);
+            self.memory_file = filled(file, MEMORY_FILE_BYTES)?;
             self.at = 0;
         }
         Ok(())
@@ -164,7 +168,7 @@ impl<'m> Probes<'m> {
         probe: Probe,
         turn_ns: u64,
         sink: &mut Sink,
-    ) -> Result<(u64, f64, Option<String>), ModelError> {
+    ) -> Result<(u64, f64, Option<String>), ExperimentError> {
         let refused = system("carry out a probe");
         let mut group = self.group(probe)?;
         self.make(testbed, probe).map_err(&refused)?;

@@ -15,12 +15,13 @@ mod report;
 mod run;
 
 use onrush_paths::{Name, Piece, Plan, PlanError};
+use onrush_primitives::named;
 use onrush_testkit::testbed::Mode;
 use onrush_wire::media::{self, RtpOrigin, TS_PACKET_BYTES};
 use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T};
 use serde::{Deserialize, Serialize};
 
-use crate::error::ExperimentError;
+use crate::error::{ExperimentError, refuse};
 use crate::experiment::{Environment, Record};
 use crate::setup::{on_core, two_cores};
 pub use report::report;
@@ -34,9 +35,6 @@ pub const FILE_BYTES_MAX: u64 = 4 << 30;
 
 /// The UDP payload that fills an Ethernet frame.
 pub const MTU_PACKET_BYTES: u32 = 1472;
-
-/// How often a run that was void is repeated.
-pub const REPEATS_OF_VOID_MAX: u32 = 2;
 
 /// What is measured.
 pub type PathsRecord = Record<Settings, Sample>;
@@ -63,16 +61,18 @@ pub struct Settings {
     pub planted_copies: bool,
 }
 
-/// Where packets go.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Transport {
-    /// UDP, and the device cuts trains.
-    Uso,
-    /// UDP, and the kernel cuts trains.
-    SoftwareGso,
-    /// TCP.
-    Tcp,
+named! {
+    /// Where packets go.
+    #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Transport {
+        /// UDP, and the device cuts trains.
+        Uso = "uso",
+        /// UDP, and the kernel cuts trains.
+        SoftwareGso = "software-gso",
+        /// TCP.
+        Tcp = "tcp",
+    }
 }
 
 /// One file sent once, or one sample of what a copy or a crossing takes.
@@ -151,8 +151,8 @@ pub struct Run {
     pub arrived_bytes: u64,
 }
 
-/// Carries the experiment out. `progress` hears of every run before it begins: how many are done,
-/// of how many, and what is next.
+/// Carries the experiment out. `progress` hears before every turn which part is done and what comes
+/// next.
 ///
 /// # Errors
 ///
@@ -162,7 +162,7 @@ pub fn run(
     settings: &Settings,
     version: &str,
     command: &str,
-    progress: impl FnMut(usize, usize, &str) + Send,
+    progress: impl FnMut(f64, &str) + Send,
 ) -> Result<PathsRecord, ExperimentError> {
     settings.check()?;
     let (rest, core) = two_cores("the sender")?;
@@ -256,42 +256,26 @@ impl Settings {
     ///
     /// [`ExperimentError::Settings`].
     pub fn check(&self) -> Result<(), ExperimentError> {
-        let wrong = |text: String| Err(ExperimentError::Settings(text));
-        if !(1 << 20..=FILE_BYTES_MAX).contains(&self.file_bytes) {
-            return wrong(format!("{} bytes: ask for 1 MiB to 4 GiB", self.file_bytes));
-        }
-        if let Some(bytes) = self
-            .packet_bytes
-            .iter()
-            .find(|b| !(64..=32_768).contains(*b))
-        {
-            return wrong(format!("packets of {bytes} bytes: ask for 64 to 32768"));
-        }
-        if let Some(error) = self
+        let nothing = self.repeats == 0 || self.transports.is_empty() || self.paths.is_empty();
+        let is_none = |bytes: &&u32| !(64..=32_768).contains(*bytes);
+        let packet = self.packet_bytes.iter().find(is_none);
+        let mut unknown = self
             .paths
             .iter()
-            .find_map(|name| name.parse::<Name>().err())
-        {
-            return wrong(error);
-        }
-        if self.repeats == 0 || self.transports.is_empty() || self.paths.is_empty() {
-            return wrong("nothing to do: ask for a repeat, a transport and a path".to_owned());
+            .filter_map(|name| name.parse::<Name>().err());
+        let unknown = unknown.next();
+        refuse! { ExperimentError::Settings;
+            !(1 << 20..=FILE_BYTES_MAX).contains(&self.file_bytes)
+                => "{} bytes: ask for 1 MiB to 4 GiB", self.file_bytes;
+            packet.is_some() => "packets of {} bytes: ask for 64 to 32768", packet.unwrap_or(&0);
+            unknown.is_some() => "{}", unknown.unwrap_or_default();
+            nothing => "nothing to do: ask for a repeat, a transport and a path";
         }
         Ok(())
     }
 }
 
 impl Transport {
-    /// Its name in tables and files.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Uso => "uso",
-            Self::SoftwareGso => "software-gso",
-            Self::Tcp => "tcp",
-        }
-    }
-
     fn mode(self) -> Mode {
         match self {
             Self::SoftwareGso => Mode::SoftwareGso,

@@ -5,6 +5,7 @@ use onrush_paths::{Family, Name};
 
 use super::{MTU_PACKET_BYTES, PathsRecord, Run, Sample, Transport};
 use crate::plot::{Chart, Drawing, Unit};
+use crate::setup::REPEATS_OF_VOID_MAX;
 use crate::stats::{median, ratio, to_f64};
 use crate::table::{Block, Cell, Column, Report, Table, Verdict, gather, ratios, table};
 
@@ -295,7 +296,7 @@ fn unmended<'a>(runs: &'a [&Run]) -> impl Iterator<Item = &'a Run> {
             let mut valid = runs.iter().filter(|other| other.void.is_empty());
             valid.any(|other| place(other) == place(run))
         };
-        run.attempt == super::REPEATS_OF_VOID_MAX && !run.void.is_empty() && !is_mended()
+        run.attempt == REPEATS_OF_VOID_MAX && !run.void.is_empty() && !is_mended()
     })
 }
 

@@ -19,11 +19,11 @@ use onrush_testkit::testbed::{Options, RCV_DEVICE, RCV_IPV4, SND_DEVICE, SND_IPV
 use onrush_wire::media::RtpOrigin;
 use onrush_wire::rtp::{HEADER_BYTES, Header, PAYLOAD_TYPE_MP2T};
 
-use super::{REPEATS_OF_VOID_MAX, Run, Sample, Settings, Transport};
+use super::{Run, Sample, Settings, Transport};
 use crate::error::ExperimentError;
 use crate::machine::{self, Awake, SenderClock};
 use crate::random::film;
-use crate::setup::system;
+use crate::setup::{in_turn, system, until_valid};
 use crate::stats::{ratio, to_f64};
 use crate::window;
 
@@ -103,52 +103,43 @@ impl<'a> Bench<'a> {
     pub(super) fn run_all(
         &mut self,
         samples: &mut Vec<Sample>,
-        mut progress: impl FnMut(usize, usize, &str),
+        mut progress: impl FnMut(f64, &str),
     ) -> Result<(), ExperimentError> {
         samples.extend(copies_and_crossings());
-        let paths: Vec<Name> = self
-            .settings
-            .paths
-            .iter()
-            .filter_map(|n| n.parse().ok())
-            .collect();
-        let schedule: Vec<_> = (0..self.settings.repeats)
+        let names = self.settings.paths.iter();
+        let paths: Vec<Name> = names.filter_map(|name| name.parse().ok()).collect();
+        let repeats = 0..self.settings.repeats;
+        let schedule: Vec<_> = repeats
             .flat_map(|repeat| self.of_repeat(repeat, &paths))
             .collect();
         let mut mode = None;
-        for (number, &(repeat, transport, packet_bytes, name, is_cold)) in
-            schedule.iter().enumerate()
+        for (done, &(repeat, transport, packet_bytes, name, is_cold)) in schedule.iter().enumerate()
         {
             if mode != Some(transport.mode()) {
                 self.testbed.set_mode(transport.mode())?;
                 mode = Some(transport.mode());
             }
-            let next = format!("{} {packet_bytes} B {name}", transport.name());
-            progress(number, schedule.len(), &next);
-            for attempt in 0..=REPEATS_OF_VOID_MAX {
+            let next = format!("{transport} {packet_bytes} B {name}");
+            progress(to_f64(done) / to_f64(schedule.len()), &next);
+            let is_valid = |sample: &Sample| match sample {
+                Sample::Path(run) => run.void.is_empty(),
+                _ => true,
+            };
+            until_valid(samples, is_valid, |attempt| {
                 let mut run = self.run(transport, packet_bytes, name, is_cold)?;
                 (run.repeat, run.attempt) = (repeat, attempt);
-                let is_void = !run.void.is_empty();
-                samples.push(Sample::Path(run));
-                if !is_void {
-                    break;
-                }
-            }
+                Ok::<_, ExperimentError>(Sample::Path(run))
+            })?;
         }
         Ok(())
     }
 
-    /// One repeat of everything; paths take turns at being first, so that what drifts hits all
-    /// alike.
+    /// One repeat of everything.
     fn of_repeat(&self, repeat: u32, paths: &[Name]) -> Vec<(u32, Transport, u32, Name, bool)> {
         let mut all = Vec::new();
         for &transport in &self.settings.transports {
             for &packet_bytes in &self.settings.packet_bytes {
-                let order = paths.iter().cycle().skip(repeat as usize % paths.len());
-                for &name in order
-                    .take(paths.len())
-                    .filter(|name| transport.takes(**name))
-                {
+                for name in in_turn(paths, repeat).filter(|name| transport.takes(*name)) {
                     all.push((repeat, transport, packet_bytes, name, false));
                     let is_judged = packet_bytes == super::MTU_PACKET_BYTES;
                     if self.settings.cold && is_judged && transport != Transport::SoftwareGso {

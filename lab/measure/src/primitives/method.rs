@@ -12,7 +12,9 @@ use onrush_primitives::switch::{Medium, PingPong, Who};
 use onrush_primitives::{call, code};
 use onrush_sys::thread::{allowed_cores, pin_to};
 
-use super::{MeasureError, Measured, Settings};
+use super::{Measured, Settings};
+use crate::error::ExperimentError;
+use crate::setup::system;
 use crate::stats::{median, ratio, to_f64};
 
 /// The measuring thread, bound to a processor, with a clock whose own cost is known.
@@ -47,7 +49,7 @@ impl Method {
     /// # Errors
     ///
     /// If it cannot be bound, or the clock stands still.
-    pub(super) fn new(settings: &Settings) -> Result<Self, MeasureError> {
+    pub(super) fn new(settings: &Settings) -> Result<Self, ExperimentError> {
         let mut method = Self::without_basics(settings, None)?;
         method.basics = method.learn();
         Ok(method)
@@ -62,17 +64,20 @@ impl Method {
     pub(super) fn without_basics(
         settings: &Settings,
         ns_per_tick: Option<f64>,
-    ) -> Result<Self, MeasureError> {
+    ) -> Result<Self, ExperimentError> {
         let cores = allowed_cores();
         let core = cores.last().copied().unwrap_or(0);
-        pin_to(core).map_err(|source| MeasureError::Pin { core, source })?;
+        pin_to(core).map_err(system(
+            "bind to a processor; look at the cpuset of this process",
+        ))?;
         let counter = if settings.system_clock {
             Counter::MonotonicRaw
         } else {
             Counter::best()
         };
         let ns_per_tick = ns_per_tick.or_else(|| self::ns_per_tick(counter));
-        let ns_per_tick = ns_per_tick.ok_or(MeasureError::Clock)?;
+        let still = "the clock of this machine stands still; nothing can be measured";
+        let ns_per_tick = ns_per_tick.ok_or_else(|| ExperimentError::subject(still))?;
         let mut method = Self {
             counter,
             ns_per_tick,

@@ -33,21 +33,21 @@ mod rows;
 mod scratch;
 mod staircase;
 
-use std::io;
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
+use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
 use crate::stats::to_f64;
 
+pub use crate::table::Better;
 use method::Found;
 pub use null_calls::{Again, null_calls};
 pub use record::{
-    Better, Curve, Entry, Estimate, Group, Mark, Measured, Missing, Note, Point, Row, Series, Unit,
+    Curve, Entry, Estimate, Group, Mark, Measured, Missing, Note, Point, Row, Series, Unit,
 };
 
 /// Its name in files.
@@ -78,26 +78,6 @@ pub struct Settings {
     /// that is measured in this process alone.
     #[serde(skip)]
     pub null_calls: Option<Again>,
-}
-
-/// Why there is no result at all.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum MeasureError {
-    /// This process may run on no processor that it can be bound to.
-    #[error("cannot bind to processor {core}: {source}; look at the cpuset of this process")]
-    Pin {
-        /// Which.
-        core: usize,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The clock stands still.
-    #[error("the clock of this machine stands still; nothing can be measured")]
-    Clock,
-    /// A probe has failed in a way that it should not have.
-    #[error("a probe has failed; what it said is above. Leave its group out with --only")]
-    Failed,
 }
 
 impl Settings {
@@ -137,18 +117,18 @@ pub fn run(
     version: &str,
     command: &str,
     progress: impl FnMut(f64, &str) + Send,
-) -> Result<MeasureRecord, MeasureError> {
+) -> Result<MeasureRecord, ExperimentError> {
     let mut record = Record::new(NAME, Environment::here(version, command), settings.clone());
     // On a thread of its own, which it binds to a processor: the caller's stays free.
     let measured = thread::scope(|scope| scope.spawn(|| all(settings, progress)).join());
-    record.runs = measured.map_err(|_| MeasureError::Failed)??;
+    record.runs = measured.map_err(|_| failed())??;
     Ok(record)
 }
 
 fn all(
     settings: &Settings,
     mut progress: impl FnMut(f64, &str),
-) -> Result<Vec<Entry>, MeasureError> {
+) -> Result<Vec<Entry>, ExperimentError> {
     let method = method::Method::new(settings)?;
     let mut found = Found::default();
     let mut watch = notes::Watch::begin();
@@ -182,6 +162,12 @@ fn all(
     let mut entries = rows::entries(settings, &method, &found);
     entries.extend(watch.notes(&method, &found).into_iter().map(Entry::Note));
     Ok(entries)
+}
+
+/// A probe has failed in a way that it should not have.
+fn failed() -> ExperimentError {
+    let words = "a probe has failed; what it said is above. Leave its group out with --only";
+    ExperimentError::subject(words)
 }
 
 /// Parts of a full run, in each of which every group has its turn.

@@ -13,7 +13,8 @@ use onrush_primitives::{call, code};
 use serde::{Deserialize, Serialize};
 
 use super::method::{Method, six_digits};
-use super::{MeasureError, Settings, WAIT_MAX};
+use super::{Settings, WAIT_MAX, failed};
+use crate::error::ExperimentError;
 use crate::stats::{median, to_f64};
 
 /// What starts this program so that it calls [`null_calls`] and prints what that returns. Behind it
@@ -26,11 +27,14 @@ pub type Again = Vec<OsString>;
 /// # Errors
 ///
 /// If nothing can be measured.
-pub fn null_calls(settings: &Settings, ns_per_tick: Option<f64>) -> Result<String, MeasureError> {
+pub fn null_calls(
+    settings: &Settings,
+    ns_per_tick: Option<f64>,
+) -> Result<String, ExperimentError> {
     let known = ns_per_tick.filter(|ns| ns.is_finite() && *ns > 0.0);
     let method = Method::without_basics(settings, known)?;
     let calls = NullCalls::on_threads(&method, THREADS_OF_PROCESS);
-    serde_json::to_string(&calls).map_err(|_| MeasureError::Failed)
+    serde_json::to_string(&calls).map_err(|_| failed())
 }
 
 /// What system calls that do nothing took in one process: a figure of each of its threads, and the

@@ -1,21 +1,25 @@
 //! What a measurement leaves behind, in files and for reports.
 
+use onrush_primitives::named;
 use serde::{Deserialize, Serialize};
 
 use crate::stats::{Summary, median};
+use crate::table::Better;
 
-/// What a probe belongs to: the sections of the paper's summary table.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Group {
-    /// Processor, scheduling, services of the operating system.
-    Cpu,
-    /// Memory.
-    Memory,
-    /// Network.
-    Network,
-    /// File system.
-    File,
+named! {
+    /// What a probe belongs to: the sections of the paper's summary table.
+    #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Group {
+        /// Processor, scheduling, services of the operating system.
+        Cpu = "cpu",
+        /// Memory.
+        Memory = "memory",
+        /// Network.
+        Network = "network",
+        /// File system.
+        File = "file",
+    }
 }
 
 /// One thing that the record says.
@@ -104,18 +108,6 @@ pub enum Unit {
     One,
 }
 
-/// Which direction is good.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Better {
-    /// Times.
-    Less,
-    /// Bandwidths.
-    More,
-    /// Sizes: neither.
-    Neither,
-}
-
 /// What depends on something.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Curve {
@@ -186,22 +178,6 @@ pub struct Note {
     pub text: String,
     /// Whether the figures are in doubt because of it.
     pub is_warning: bool,
-}
-
-impl Group {
-    /// All, in the paper's order.
-    pub const ALL: [Self; 4] = [Self::Cpu, Self::Memory, Self::Network, Self::File];
-
-    /// Its name on the command line and in files.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Memory => "memory",
-            Self::Network => "network",
-            Self::File => "file",
-        }
-    }
 }
 
 impl Measured {

@@ -4,10 +4,9 @@ use onrush_server::channels::Stats;
 use onrush_testkit::testbed::Mode;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{ExperimentError, within};
+use crate::error::{ExperimentError, bounds, refuse};
 use crate::experiment::Record;
 use crate::histogram::Histogram;
-use crate::plot::Unit;
 use crate::stats::ratio;
 
 /// Its name on the command line and in files.
@@ -200,26 +199,17 @@ impl Settings {
     ///
     /// [`ExperimentError::Settings`].
     pub fn check(&self) -> Result<(), ExperimentError> {
-        if self.cases.is_empty() || self.repeats == 0 {
-            let nothing = "nothing to do: ask for a case and a repeat";
-            return Err(ExperimentError::Settings(nothing.to_owned()));
+        refuse! { ExperimentError::Settings;
+            self.cases.is_empty() || self.repeats == 0
+                => "nothing to do: ask for a case and a repeat";
         }
         for case in &self.cases {
-            within(
-                case.receivers,
-                1..=RECEIVERS_MAX.into(),
-                Unit::Count,
-                "receivers",
-            )?;
+            bounds! { case.receivers, 1..=RECEIVERS_MAX, Count, "receivers"; }
         }
-        within(
-            self.rate_bps,
-            100_000..=100_000_000,
-            Unit::BitsPerSecond,
-            "to each",
-        )?;
-        let times_ns = 100_000_000..=60_000_000_000;
-        within(self.measured_ns, times_ns, Unit::Nanoseconds, "in a run")?;
+        bounds! {
+            self.rate_bps, 100_000..=100_000_000, BitsPerSecond, "to each";
+            self.measured_ns, 100_000_000..=60_000_000_000, Nanoseconds, "in a run";
+        }
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! The paper's table and its plots, of a record of `onrush-lab measure`.
 
 use crate::plot::{Chart, Drawing, SERIES_MAX, Unit as PlotUnit, Value};
-use crate::primitives::{Better, Curve, Entry, Group, MeasureRecord, Row, Series, Unit};
+use crate::primitives::{Curve, Entry, Group, MeasureRecord, Row, Series, Unit};
 use crate::stats::Summary;
 use crate::table::{self, Cell, Column, Report, Table, Verdict};
 
@@ -86,11 +86,7 @@ fn add_row(table: &mut Table, row: &Row) {
             let figure = table::Figure {
                 name: String::new(),
                 unit: unit(row.unit),
-                better: match row.better {
-                    Better::Less => table::Better::Less,
-                    Better::More => table::Better::More,
-                    Better::Neither => table::Better::Neither,
-                },
+                better: row.better,
                 samples: row.measured.medians(),
             };
             Cell::Printed(row.unit.told(row.measured.median), figure)

@@ -22,14 +22,14 @@ use crate::error::ExperimentError;
 use crate::experiment::{Environment, Record};
 use crate::setup::{on_core, two_cores};
 pub use record::{
-    Arrived, Contestant, Counts, Entrant, Interval, NAME, Progress, REPEATS_OF_VOID_MAX, Run,
-    SESSIONS_MAX, ServeRecord, Settings, Turn,
+    Arrived, Contestant, Counts, Entrant, Interval, NAME, Run, SESSIONS_MAX, ServeRecord, Settings,
+    Turn,
 };
 pub use report::report;
 use run::Bench;
 
-/// Carries the experiment out. `version` and `command` go into the record. `progress` hears of
-/// every run before it begins.
+/// Carries the experiment out. `version` and `command` go into the record. `progress` hears before
+/// every turn which part is done and what comes next.
 ///
 /// # Errors
 ///
@@ -39,7 +39,7 @@ pub fn run(
     settings: &Settings,
     version: &str,
     command: &str,
-    progress: impl FnMut(Progress) + Send,
+    progress: impl FnMut(f64, &str) + Send,
 ) -> Result<ServeRecord, ExperimentError> {
     settings.check()?;
     let (rest, core) = two_cores("the sender")?;

@@ -6,11 +6,11 @@ use onrush_sys::path::PathName;
 use onrush_testkit::testbed::Mode;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{ExperimentError, within};
+use crate::error::{ExperimentError, bounds, refuse};
 use crate::experiment::Record;
 use crate::film_kind::{FilmKind, transport_stream_alone};
 use crate::histogram::Histogram;
-use crate::plot::Unit;
+use crate::setup::in_turn;
 
 /// Its name on the command line and in files.
 pub const NAME: &str = "serve";
@@ -18,9 +18,6 @@ pub const NAME: &str = "serve";
 /// Sessions at the most: as many ports as the sink counts, and as many sockets as most systems let
 /// open.
 pub const SESSIONS_MAX: u32 = 8192;
-
-/// How often a run that was void is repeated.
-pub const REPEATS_OF_VOID_MAX: u32 = 2;
 
 /// What is measured.
 pub type ServeRecord = Record<Settings, Run>;
@@ -191,17 +188,6 @@ pub struct Arrived {
     pub sequence_repeated: u64,
 }
 
-/// What is under way, for whoever shows progress.
-#[derive(Clone, Copy, Debug)]
-pub struct Progress {
-    /// Runs done.
-    pub runs_done: u32,
-    /// Runs planned; grows when one was void.
-    pub runs: u32,
-    /// The run that begins; `None` when all are done.
-    pub next: Option<Turn>,
-}
-
 impl Settings {
     /// Refuses what cannot be measured, in words with the bound.
     ///
@@ -209,36 +195,19 @@ impl Settings {
     ///
     /// [`ExperimentError::Settings`].
     pub fn check(&self) -> Result<(), ExperimentError> {
-        within(
-            self.sessions,
-            1..=SESSIONS_MAX.into(),
-            Unit::Count,
-            "sessions",
-        )?;
-        within(
-            self.rate_bps,
-            500_000..=100_000_000,
-            Unit::BitsPerSecond,
-            "each",
-        )?;
-        within(
-            self.burst_ns,
-            1_000_000..=1_000_000_000,
-            Unit::Nanoseconds,
-            "in a burst",
-        )?;
-        let times_ns = 100_000_000..=60_000_000_000;
-        within(self.measured_ns, times_ns, Unit::Nanoseconds, "in a run")?;
-        if self.repeats == 0 || self.modes.is_empty() || self.entrants().next().is_none() {
-            let nothing = "nothing to do: ask for a repeat, a mode and a contestant";
-            return Err(ExperimentError::Settings(nothing.to_owned()));
+        let is_nothing = self.repeats == 0 || self.modes.is_empty();
+        bounds! {
+            self.sessions, 1..=SESSIONS_MAX, Count, "sessions";
+            self.rate_bps, 500_000..=100_000_000, BitsPerSecond, "each";
+            self.burst_ns, 1_000_000..=1_000_000_000, Nanoseconds, "in a burst";
+            self.measured_ns, 100_000_000..=60_000_000_000, Nanoseconds, "in a run";
+            self.sessions * self.tracks_max(), 1..=SESSIONS_MAX, Count, "tracks of all sessions";
         }
-        within(
-            self.sessions * self.tracks_max(),
-            1..=SESSIONS_MAX.into(),
-            Unit::Count,
-            "tracks of all sessions",
-        )
+        refuse! { ExperimentError::Settings;
+            is_nothing || self.entrants().next().is_none()
+                => "nothing to do: ask for a repeat, a mode and a contestant";
+        }
+        Ok(())
     }
 
     /// Tracks of a session at the most.
@@ -262,11 +231,10 @@ impl Settings {
     pub(super) fn schedule(&self) -> Vec<Turn> {
         let entrants: Vec<_> = self.entrants().collect();
         let turns = (0..self.repeats).flat_map(|repeat| {
-            let first = repeat as usize % entrants.len().max(1);
             let entrants = &entrants;
             self.modes.iter().flat_map(move |&mode| {
-                let order = entrants.iter().cycle().skip(first).take(entrants.len());
-                order.map(move |&entrant| Turn {
+                let order = in_turn(entrants, repeat);
+                order.map(move |entrant| Turn {
                     mode,
                     entrant,
                     repeat,

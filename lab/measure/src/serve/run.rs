@@ -13,18 +13,15 @@ use onrush_testkit::sink::{self, Sink};
 use onrush_testkit::testbed::{Mode, Options, RCV_DEVICE, RCV_IPV4, SND_IPV4, Testbed};
 
 use super::film::Film;
-use super::record::{
-    Arrived, Contestant, Counts, Entrant, Interval, Progress, REPEATS_OF_VOID_MAX, Run, Settings,
-    Turn,
-};
+use super::record::{Arrived, Contestant, Counts, Entrant, Interval, Run, Settings, Turn};
 use super::sender::{LEAD_NS, Sender, Task};
 use super::{engine, plain};
 use crate::error::ExperimentError;
 use crate::film_kind::FilmKind;
 use crate::histogram::Histogram;
 use crate::machine::{self, Awake, CoreTimes};
-use crate::setup::{network, system};
-use crate::stats::ratio;
+use crate::setup::{network, system, until_valid};
+use crate::stats::{ratio, to_f64};
 
 /// The port of the first session at the sink; the others follow.
 const PORT_FIRST: u16 = 20_000;
@@ -85,36 +82,19 @@ impl Bench {
     pub(super) fn run_all(
         &mut self,
         runs: &mut Vec<Run>,
-        mut progress: impl FnMut(Progress),
+        mut progress: impl FnMut(f64, &str),
     ) -> Result<(), ExperimentError> {
         let schedule = self.settings.schedule();
-        let mut planned = u32::try_from(schedule.len()).unwrap_or(u32::MAX);
-        for turn in schedule {
-            for attempt in 0..=REPEATS_OF_VOID_MAX {
-                let mut tell = |next| {
-                    let runs_done = u32::try_from(runs.len()).unwrap_or(u32::MAX);
-                    progress(Progress {
-                        runs_done,
-                        runs: planned,
-                        next,
-                    });
-                };
-                tell(Some(turn));
-                let run = self.run(turn, attempt)?;
-                let is_void = !run.void.is_empty();
-                runs.push(run);
-                if !is_void {
-                    break;
-                }
-                planned += u32::from(attempt < REPEATS_OF_VOID_MAX);
-            }
+        for (done, &turn) in schedule.iter().enumerate() {
+            let (mode, number) = (turn.mode.name(), turn.repeat + 1);
+            let next = format!("{mode} {}, run {number}", turn.entrant);
+            progress(to_f64(done) / to_f64(schedule.len()), &next);
+            until_valid(
+                runs,
+                |run| run.void.is_empty(),
+                |attempt| self.run(turn, attempt),
+            )?;
         }
-        let runs_done = u32::try_from(runs.len()).unwrap_or(u32::MAX);
-        progress(Progress {
-            runs_done,
-            runs: runs_done,
-            next: None,
-        });
         Ok(())
     }
 

@@ -340,8 +340,7 @@ mod tests {
             // One more than goes at once is left out.
             let packets = ring.account(&sends, CROSSING_ENTRIES_MAX + 1, 3).unwrap();
             assert_eq!(packets, 3 * entries);
-            let file = crate::map::memory_file().unwrap();
-            file.set_len(10_000).unwrap();
+            let file = onrush_lock::memfd(10_000).unwrap();
             ring.wait_for_read(&file, 10_000, 3).unwrap();
             assert!(ring.wait_for_read(&file, 10_001, 1).is_err());
         }

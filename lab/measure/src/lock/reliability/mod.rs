@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use onrush_lock::LockError;
 use onrush_lock::bare::{self, Private};
+use onrush_primitives::named;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ExperimentError;
@@ -60,36 +61,40 @@ pub struct Settings {
     pub swap_ms: u64,
 }
 
-/// Where memory comes from.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Memory {
-    /// Private and anonymous.
-    Private,
-    /// A SysV segment.
-    Sysv,
-    /// POSIX shared memory.
-    Posix,
-    /// A memfd.
-    Memfd,
+named! {
+    /// Where memory comes from.
+    #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Memory {
+        /// Private and anonymous.
+        Private = "private",
+        /// A SysV segment.
+        Sysv = "SysV",
+        /// POSIX shared memory.
+        Posix = "POSIX",
+        /// A memfd.
+        Memfd = "memfd",
+    }
 }
 
-/// How it is held.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Hold {
-    /// Not at all.
-    Unlocked,
-    /// By a bare `mlock`.
-    Mlock,
-    /// By SHM_LOCK, the whole segment.
-    ShmLock,
-    /// By the manager, resident.
-    Resident,
-    /// By the manager, pinned.
-    Pinned,
-    /// By the manager of another process, pinned.
-    PinnedElsewhere,
+named! {
+    /// How it is held.
+    #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Hold {
+        /// Not at all.
+        Unlocked = "unlocked",
+        /// By a bare `mlock`.
+        Mlock = "mlock",
+        /// By SHM_LOCK, the whole segment.
+        ShmLock = "SHM_LOCK",
+        /// By the manager, resident.
+        Resident = "resident",
+        /// By the manager, pinned.
+        Pinned = "pinned",
+        /// By the manager of another process, pinned.
+        PinnedElsewhere = "pinned by another",
+    }
 }
 
 /// How many pages of some memory were at another frame afterwards.
@@ -219,36 +224,7 @@ fn one_pass(
     Ok(rows.collect())
 }
 
-impl Memory {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Private, Self::Sysv, Self::Posix, Self::Memfd];
-
-    /// For people.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Private => "private",
-            Self::Sysv => "SysV",
-            Self::Posix => "POSIX",
-            Self::Memfd => "memfd",
-        }
-    }
-}
-
 impl Hold {
-    /// For people.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Unlocked => "unlocked",
-            Self::Mlock => "mlock",
-            Self::ShmLock => "SHM_LOCK",
-            Self::Resident => "resident",
-            Self::Pinned => "pinned",
-            Self::PinnedElsewhere => "pinned by another",
-        }
-    }
-
     fn is_pinned(self) -> bool {
         matches!(self, Self::Pinned | Self::PinnedElsewhere)
     }
