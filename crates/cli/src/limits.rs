@@ -342,6 +342,8 @@ fn beside() -> Vec<Limit> {
         downloads::OPEN_TIME_MAX as time, "age of a name looked up";
         downloads::FOLDER_ENTRIES_MAX as count, "entries of a folder listed";
         downloads::INDEX_WAIT_MAX as time, "a playlist waits for its film's index";
+        downloads::RENDITION_FILES_MAX as count, "files of one film";
+        downloads::RENDITIONS_BYTES_MAX as bytes, "a list of such files";
         ftp::COMMAND_BYTES_MAX as count, "bytes of an FTP command";
         session::DATA_TIME_MAX as time, "making a data connection";
     }

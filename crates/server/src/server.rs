@@ -303,7 +303,15 @@ fn download(
     let rtsp_port = rtsp_addresses.first().map(SocketAddr::port);
     let settings = config.downloads.clone();
     let shared = (Arc::clone(statistics), Arc::clone(authorizer));
-    Running::start(settings, Arc::clone(library), rtsp_port, shared, listening)
+    // Which of them somebody may play is not known of a page: where not everybody may play all,
+    // none is named.
+    let sources = config
+        .channels
+        .sources
+        .iter()
+        .filter(|_| authorizer.is_open());
+    let live = (rtsp_port, sources.map(|it| it.name.clone()).collect());
+    Running::start(settings, Arc::clone(library), live, shared, listening)
         .map(Some)
         .map_err(|source| StartError::Downloads { source })
 }
