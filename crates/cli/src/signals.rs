@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
+use onrush_server::admin::log_tail::LOG_TAIL;
 use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -14,12 +15,26 @@ pub(crate) fn log_to_stderr(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr)
+        .with_writer(|| Tee)
         .with_ansi(io::stderr().is_terminal())
         .with_target(false);
     match format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+}
+
+/// Writes a line to stderr, and to where the dashboard finds the last ones.
+struct Tee;
+
+impl io::Write for Tee {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        LOG_TAIL.push(line);
+        io::stderr().write_all(line).map(|()| line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
     }
 }
 
