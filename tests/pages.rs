@@ -12,7 +12,7 @@ use onrush_testkit::media::{age, counting_film, counting_mp4};
 use onrush_testkit::process::Process;
 use onrush_testkit::{require_programs, skip};
 
-use download_site::Site;
+use download_site::{LONG, Site};
 
 mod download_site;
 
@@ -92,10 +92,10 @@ fn cinema(options: &[&str]) -> Site {
 }
 
 /// Runs a script in a browser; all of its checks pass.
-fn passes(site: &Site, script: &str, browser: &str) {
+fn passes(url: &str, script: &str, browser: &str) {
     let mut command = Command::new("node");
     command.arg(format!("{SCRIPTS}/{script}"));
-    command.arg(site.url("")).arg(browser);
+    command.arg(url).arg(browser);
     let (status, said) = Process::run(&mut command, DEADLINE).unwrap();
     assert!(status.success(), "{said}");
     assert!(said.contains("passed: "), "{said}");
@@ -105,7 +105,8 @@ fn passes(site: &Site, script: &str, browser: &str) {
 fn chromium_shows_folders_with_posters_and_searches() {
     require_programs!("ffmpeg", "node", "chromium-headless-shell");
     if has_modules() {
-        passes(&cinema(&[]), "folder.mjs", "chromium");
+        let site = cinema(&[]);
+        passes(&site.url(""), "folder.mjs", "chromium");
     }
 }
 
@@ -113,7 +114,8 @@ fn chromium_shows_folders_with_posters_and_searches() {
 fn each_control_of_the_player_works_in_chromium() {
     require_programs!("ffmpeg", "node", "chromium-headless-shell");
     if has_modules() {
-        passes(&cinema(&[]), "player.mjs", "chromium");
+        let site = cinema(&[]);
+        passes(&site.url(""), "player.mjs", "chromium");
     }
 }
 
@@ -130,6 +132,46 @@ fn the_modules_of_the_player_do_what_they_say() {
 fn players_that_others_wrote_play_the_same() {
     require_programs!("ffmpeg", "node", "chromium-headless-shell");
     if has_modules() {
-        passes(&cinema(&[]), "players.mjs", "chromium");
+        let site = cinema(&[]);
+        passes(&site.url(""), "players.mjs", "chromium");
     }
+}
+
+/// Its own Media Source, with our player: Debian's Firefox has no HLS of its own.
+#[test]
+fn each_control_of_the_player_works_in_firefox() {
+    require_programs!("ffmpeg", "node", "firefox-esr");
+    if has_modules() {
+        let site = cinema(&[]);
+        passes(&site.url(""), "player.mjs", "firefox");
+    }
+}
+
+#[test]
+fn the_dashboard_shows_and_ends_sessions() {
+    require_programs!("ffmpeg", "node", "chromium-headless-shell");
+    if !has_modules() {
+        return;
+    }
+    let site = cinema(&["--metrics=127.0.0.1:0"]);
+    let line = site.server.wait_for_line("metrics ", LONG).unwrap();
+    let metrics = line
+        .trim_end_matches("metrics")
+        .rsplit("//")
+        .next()
+        .unwrap();
+    let url = format!("rtsp://{}/counting.mp4", site.rtsp);
+    let mut player = Command::new("ffmpeg");
+    player.args([
+        "-nostdin",
+        "-v",
+        "error",
+        "-rtsp_transport",
+        "tcp",
+        "-stream_loop",
+        "-1",
+    ]);
+    let player = player.args(["-i", &url, "-c", "copy", "-f", "null", "-"]);
+    let _player = Process::start(player).unwrap();
+    passes(&format!("http://{metrics}"), "dashboard.mjs", "chromium");
 }

@@ -78,7 +78,7 @@ async function keys(context) {
   const page = await open(context, FILM);
   await ready(page);
   await page.focus("#film");
-  await page.keyboard.press("Space");
+  await page.keyboard.press(" ");
   await until(page, "it plays", () => !document.querySelector("#film").paused);
   await page.keyboard.press("k");
   await until(page, "it stands", () => document.querySelector("#film").paused);
